@@ -25,7 +25,7 @@ using internal::expectation;
 using internal::fits;
 using internal::to_toml;
 
-// Also bounds how deep tables nest, which toml++ frees by recursion.
+// Also bounds the nesting depth of tables, because toml++ frees them by recursion.
 constexpr std::size_t kMaxFileBytes = 64 << 10;
 constexpr int kMaxDepth = 16;
 constexpr const char* kBareKey = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
@@ -41,7 +41,7 @@ std::string last_part(std::string_view key) { return std::string(key.substr(key.
   std::vector<std::string> names;
   for (const Key& known : schema.keys()) names.push_back(known.name);
   auto near = nearest(key, names);
-  if (!near) {  // the right name in the wrong table is another common mistake
+  if (!near) {  // the key may have the right name in the wrong table
     const auto same = std::find_if(names.begin(), names.end(), [&](const auto& name) {
       return last_part(name) == last_part(key);
     });
@@ -82,8 +82,8 @@ std::optional<ConfigValue> value_of(const toml::node& node, const ConfigValue& l
       like);
 }
 
-// As toml++ writes a value. It weighs arrays to break their lines, which in 3.3 is undefined for a
-// number between 0 and 0.1: they are written here.
+// Writes a value in the format of toml++. Arrays are written here: toml++ 3.3 estimates their width
+// to break lines, which is undefined behavior for a number between 0 and 0.1.
 void write(std::ostream& text, const toml::node& node) {
   const char* between = " ";
   if (const toml::array* array = node.as_array(); array != nullptr) {
@@ -107,7 +107,7 @@ void write(std::ostream& text, const toml::node& node) {
   }
 }
 
-// The written text for a message: shortened, in one line.
+// The value as text for a message: shortened, on one line.
 std::string shown(const toml::node& node) {
   std::ostringstream text;
   write(text, node);
@@ -174,8 +174,8 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-// toml++ 3.3 takes some characters above ASCII for unreachable where it looks for blanks (U+00A1 to
-// U+0499 among them): its behavior is undefined for a file that says "café" where no string is due.
+// Where toml++ 3.3 looks for blanks, it treats some non-ASCII characters as unreachable code
+// (U+00A1 to U+0499 and others). A file with "café" outside of a string causes undefined behavior.
 void refuse_unquoted(std::string_view text, const std::string& source) {
   const auto at = internal::find_unquoted(text);
   if (!at) return;
@@ -187,9 +187,9 @@ void refuse_unquoted(std::string_view text, const std::string& source) {
            " outside of quotes: put the text in \"quotes\"");
 }
 
-// As toml::parse(). The first mistake is looked for in a text without bytes above ASCII: toml++ 3.3
-// goes on behind it, whatever is quoted there, to show what it could not read, and takes some of
-// those characters for unreachable, as above.
+// Like toml::parse(). First parses a copy without non-ASCII bytes to find syntax errors. After an
+// error, toml++ 3.3 reads on, even through quoted text, to show the text that it could not parse.
+// Non-ASCII characters there cause the undefined behavior described above.
 toml::table parse_text(std::string_view text, const std::string& source) {
   std::string plain(text);
   const auto mark = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;

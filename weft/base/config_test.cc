@@ -53,7 +53,7 @@ std::string set_error(const std::string& assignment) {
   return error_of(Errc::kBadConfig, [&] { Config(small_schema()).set(assignment); });
 }
 
-TEST(Config, FileReplacesDefaultsAndEveryValueKnowsItsOrigin) {
+TEST(Config, AFileReplacesDefaultsAndEveryValueRecordsItsOrigin) {
   const TempDir folder;
   const std::string path = folder / "recipe.toml";
   write_file_atomic(path,
@@ -87,7 +87,7 @@ TEST(Config, AnUnknownKeyNamesItsLineAndTheNearestKnownKey) {
             "--set train.bach=3: unknown key train.bach; did you mean train.batch?");
 }
 
-TEST(Config, AWrongTypeRangeOrChoiceNamesWhatIsExpected) {
+TEST(Config, AWrongTypeRangeOrChoiceNamesTheExpectedValue) {
   EXPECT_EQ(file_error("[train]\nbatch = \"big\""),
             "r.toml:2: train.batch = \"big\", but a whole number from 1 to "
             "4096 is expected");
@@ -131,9 +131,9 @@ TEST(Config, InvalidTomlNamesTheLine) {
 
 TEST(Config, DeepNestingIsAnErrorAndNotACrash) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr int kLevels = 2000;  // their stack frames are up to ten times as large
+  constexpr int kLevels = 2000;  // stack frames of this build are up to ten times as large
 #else
-  constexpr int kLevels = 32000;  // as many as a file may hold
+  constexpr int kLevels = 32000;  // the most that fit in a file of the maximum size
 #endif
   std::string dotted;
   for (int i = 0; i < kLevels; ++i) dotted += "a.";
@@ -196,7 +196,7 @@ TEST(Config, RoundTripsThroughToml) {
   EXPECT_THAT(config.to_toml(), HasSubstr("\n[train]\nbatch = 64\nresume = false\n"));
 }
 
-TEST(Config, AskingForAnUnknownKeyIsTheCallersMistake) {
+TEST(Config, ReadingAnUnknownKeyIsAnErrorOfTheCaller) {
   const Config config(small_schema());
   EXPECT_EQ(error_of(Errc::kInvalidArgument, [&] { config.get_int("train.bacth"); }),
             "there is no configuration key train.bacth");
@@ -238,8 +238,8 @@ std::string damaged(std::string text, Random& random) {
   return text;
 }
 
-// Whatever a file or an override contains, the result is values within their limits or a typed
-// error in one line.
+// For any content of a file or an override, the result is values within their limits, or a typed
+// error on one line.
 TEST(Config, RandomDamageCausesOnlyTypedErrors) {
   const std::string valid = Config(small_schema()).to_toml();
   Random random(7);
@@ -261,7 +261,7 @@ TEST(Config, RandomDamageCausesOnlyTypedErrors) {
   EXPECT_LT(accepted, 1900);
 }
 
-TEST(Config, TextAboveAsciiMustBeQuoted) {
+TEST(Config, NonAsciiTextMustBeQuoted) {
   const Schema schema{{"train.batch", std::int64_t{64}, "samples"},
                       {"run.name", std::string("run"), "any text"}};
   // Found by fuzzing; toml++ 3.3 does not survive the first three.
@@ -286,7 +286,7 @@ TEST(Config, TextAboveAsciiMustBeQuoted) {
   EXPECT_THROW(config.set("train.batch=\xc3\x9a"), Error);
 }
 
-// Found by fuzzing: toml++ 3.3 takes the logarithm of 0.1 for a width.
+// Found by fuzzing: toml++ 3.3 uses the logarithm of 0.1 as a width.
 TEST(Config, ShowsAListThatIsOutOfBoundsAsWritten) {
   Config config(Schema{{"train.decay", std::vector<double>{0.5}, "factors", {.min = 0, .max = 1}}});
   try {
@@ -298,9 +298,9 @@ TEST(Config, ShowsAListThatIsOutOfBoundsAsWritten) {
   }
 }
 
-// Found by fuzzing: toml++ 3.3 looks for the end of what it cannot read, and is undefined where it
-// meets "\u045E" on its way.
-TEST(Config, TextAboveAsciiAfterAMistakeIsIgnored) {
+// Found by fuzzing: toml++ 3.3 searches for the end of the text that it cannot parse. Its behavior
+// is undefined if it finds "\u045E" there.
+TEST(Config, NonAsciiTextAfterASyntaxErrorIsIgnored) {
   const Schema schema{{"run.tags", std::vector<std::string>{"a"}, "names"}};
   for (const char* text : {"[run]\ntags = [+a'F\"\xd1\x9e\"\"", "[run]\ntags = 1a'\xd1\x9e'"}) {
     try {

@@ -18,8 +18,8 @@ std::string render(Errc code, const std::string& message, const Error::Context& 
   return head + ": " + (where.empty() ? "" : where + ": ") + message;
 }
 
-// Messages quote text from files, peers and the environment. It must not break the line or reach
-// the terminal as a control sequence.
+// Messages quote text from files, peers and the environment. That text must not break the line or
+// reach the terminal as a control sequence.
 std::string one_line(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
@@ -27,7 +27,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// The path below the project's root, without the folders of the machine that built it.
+// The path relative to the project's root, without the folders of the build machine.
 std::string short_path(const std::string& file) {
   const auto at = file.rfind("weft/");
   return at == std::string::npos ? file : file.substr(at);

@@ -16,7 +16,7 @@ TEST(Error, ShowsCodePlaceAndMessageInOneLine) {
   EXPECT_EQ(error.message(), "the connection was closed");
 }
 
-TEST(Error, StaysOneLineWhateverItQuotes) {
+TEST(Error, StaysOneLineForAnyQuotedText) {
   const Error error(Errc::kBadConfig, "unknown key \"a\nb\x1b[2J\"");
   EXPECT_EQ(error.message(), "unknown key \"a?b?[2J\"");
   EXPECT_STREQ(error.what(), "BadConfig: unknown key \"a?b?[2J\"");
@@ -38,7 +38,7 @@ TEST(Error, RequireThrowsInvalidArgumentAndCheckThrowsInternal) {
   }
 }
 
-TEST(Error, ExitCodesAreAboveThoseOfSignalsIfARetryMayHelpElseBelow128) {
+TEST(Error, ExitCodesAreAboveSignalExitCodesIfARetryMayHelpElseBelow128) {
   std::set<int> codes;
   for (Errc code : {Errc::kTimeout, Errc::kPeerLost, Errc::kAborted, Errc::kUnavailable}) {
     EXPECT_GT(exit_code(code), 128 + SIGRTMAX);

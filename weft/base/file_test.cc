@@ -84,8 +84,8 @@ TEST(File, DescriptorsCloseOnceAndMove) {
   {
     UniqueFd write_end(ends[1]);
     UniqueFd moved(std::move(write_end));
-    EXPECT_FALSE(write_end);  // NOLINT(bugprone-use-after-move): that it is
-                              // empty is what is promised
+    EXPECT_FALSE(write_end);  // NOLINT(bugprone-use-after-move): a moved-from
+                              // descriptor must be empty
     EXPECT_EQ(moved.get(), ends[1]);
   }
   char byte;

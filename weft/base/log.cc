@@ -29,13 +29,13 @@ struct Speaker {
 
 struct State {
   std::mutex mutex;
-  LogLevel level = LogLevel::kInfo;  // with mutex
-  Speaker process;                   // with mutex
-  UniqueFd file;                     // with mutex
-  std::string status;                // with mutex
-  int status_columns = 0;            // with mutex
+  LogLevel level = LogLevel::kInfo;  // guarded by mutex
+  Speaker process;                   // guarded by mutex
+  UniqueFd file;                     // guarded by mutex
+  std::string status;                // guarded by mutex
+  int status_columns = 0;            // guarded by mutex
   std::string complaint;             // an invalid environment variable;
-                                     // with mutex, reported once
+                                     // guarded by mutex, reported once
 
   State() {
     for (const char* name : {"WEFT_LOG_LEVEL", "TORCH_CPP_LOG_LEVEL"}) {

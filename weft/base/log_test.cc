@@ -190,12 +190,12 @@ TEST(LogEnvironment, OwnVariableOverridesTorchsAndAnUnknownValueIsReportedOnce) 
   ::unsetenv("WEFT_LOG_LEVEL");
 }
 
-TEST(Text, QuotesJsonWithEscapesAndReplacesWhatIsNotUtf8) {
+TEST(Text, QuotesJsonWithEscapesAndReplacesInvalidUtf8) {
   EXPECT_EQ(json_quote("a\"b\\c\n\t\x01"), "\"a\\\"b\\\\c\\n\\u0009\\u0001\"");
   EXPECT_EQ(json_quote("h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80"),
             "\"h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80\"");
   EXPECT_EQ(json_quote("\xFF"), "\"\xEF\xBF\xBD\"");
-  EXPECT_EQ(json_quote("\xC3"), "\"\xEF\xBF\xBD\"");  // cut short
+  EXPECT_EQ(json_quote("\xC3"), "\"\xEF\xBF\xBD\"");  // truncated
   EXPECT_EQ(json_quote("\xC0\xAF"),
             "\"\xEF\xBF\xBD\xEF\xBF\xBD\"");  // overlong '/'
   EXPECT_EQ(json_quote("\xED\xA0\x80"),
@@ -204,7 +204,7 @@ TEST(Text, QuotesJsonWithEscapesAndReplacesWhatIsNotUtf8) {
             "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");  // above U+10FFFF
 }
 
-TEST(Text, WritesNumbersThatReadBackExactlyAndNullForTheOthers) {
+TEST(Text, WritesNumbersThatReadBackExactlyAndNullForNanAndInfinity) {
   for (const double value : {0.1, 1.0 / 3, 1e300, -2.5, 5e-324})
     EXPECT_EQ(std::strtod(json_number(value).c_str(), nullptr), value);
   EXPECT_EQ(json_number(3), "3");

@@ -59,8 +59,8 @@ std::uint64_t Random::below(std::uint64_t bound) {
   WEFT_REQUIRE(bound > 0, "Random::below needs a bound of at least 1");
   Wide product = Wide{next_u64()} * bound;
   if (static_cast<std::uint64_t>(product) < bound) {
-    // Draws again for the first 2^64 mod bound remainders, which would make some results likelier
-    // by one in 2^64 / bound.
+    // Rejects the first 2^64 mod bound remainders and draws again. Otherwise some results would be
+    // more likely by one part in 2^64 / bound.
     const std::uint64_t threshold = -bound % bound;
     while (static_cast<std::uint64_t>(product) < threshold) product = Wide{next_u64()} * bound;
   }
@@ -86,7 +86,7 @@ void dropout_factors(std::span<float> to, std::uint64_t first, double p,
   std::size_t done = 0;
   while (done < to.size()) {
     const std::uint64_t at = first + done, block = at / 4;
-    // A counter has 32 bits for the block; the mask's number leaves room for the rest.
+    // The counter has 32 bits for the block number. The rest goes into the mask's unused high bits.
     const std::uint64_t draw = address.draw ^ (block >> 32 << 32);
     const auto words =
         philox4x32({static_cast<std::uint32_t>(block), kDropoutStream,

@@ -126,7 +126,7 @@ TEST(DropoutFactors, DependOnAddressAndNumberOnly) {
   }
 }
 
-TEST(DropoutFactors, DifferForOtherMasksSeedsAndNumbersFarAway) {
+TEST(DropoutFactors, DifferForOtherMasksSeedsAndDistantIndices) {
   const auto of = [](std::uint64_t first, const DropoutAddress& address) {
     std::vector<float> factors(256);
     dropout_factors(factors, first, 0.5, address);

@@ -22,7 +22,7 @@ bool is_folder(const std::string& path) {
   return fs::is_directory(path, ignored);
 }
 
-// The folder that holds checkpoints: a run's, its name in runs/, or such a folder itself.
+// The folder with the checkpoints. `name`: a run's folder, its name in runs/, or that folder.
 std::string checkpoint_folder(const std::string& name) {
   for (const std::string& run : {name, "runs/" + name}) {
     if (is_folder(run + "/ckpt")) return run + "/ckpt";
@@ -31,7 +31,7 @@ std::string checkpoint_folder(const std::string& name) {
   return name;
 }
 
-// A checkpoint: its folder, or the newest complete one of a run.
+// The folder of a checkpoint. `name`: that folder, or a run, whose newest complete one is taken.
 std::string checkpoint_of(const std::string& name) {
   const fs::path path = fs::path(name + "/").parent_path();
   if (is_folder(name) && path.filename().string().starts_with("step-")) return path.string();

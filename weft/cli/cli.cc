@@ -1,4 +1,4 @@
-// The command line's words.
+// Defines the subcommands and options of `weft`.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -57,8 +57,8 @@ void add_train(CLI::App& app, TrainCommand& command, int& result) {
   sub->callback([&] { result = train(command); });
 }
 
-// torchrun's names: -n, and both spellings of each.
-// `beyond`: the words from "--" on, which the parser does not see.
+// Uses torchrun's option names, each with hyphens and with underscores, and adds -n.
+// `beyond`: the words from "--" on. The parser does not see them.
 void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<std::string>& beyond,
              int& result) {
   auto* sub = add(app, kRun);
@@ -98,14 +98,14 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
   sub->footer(std::string("The first word that is not a flag is the program; all words after it "
                           "are the program's arguments.\n\n") +
               kRun.examples);
-  sub->prefix_command();  // what follows the first word that is no flag is the program's
+  sub->prefix_command();  // words after the program's name belong to it
   sub->callback([&options, &beyond, &result, sub] {
     options.program = sub->remaining();
     if (!options.program.empty() && options.program[0].rfind('-', 0) == 0) {
       throw Error(Errc::kInvalidArgument, "unknown option \"" + options.program[0] + "\"" +
                                               hint_for(*sub, options.program[0]));
     }
-    // A "--" before the program only says where it begins; a later one is the program's own.
+    // A "--" before the program marks its start; a later "--" is an argument of the program.
     options.program.insert(options.program.end(),
                            beyond.begin() + (options.program.empty() && !beyond.empty() ? 1 : 0),
                            beyond.end());
@@ -217,7 +217,7 @@ void add_doctor(CLI::App& app, DoctorCommand& command, int& result) {
   sub->callback([&] { result = doctor(command); });
 }
 
-// Both read the help of the whole command line.
+// `weft completion` and `weft man`. Both are generated from the help of all subcommands.
 void add_help(CLI::App& app, std::string& shell) {
   auto* completion = add(app, kCompletion);
   completion->add_option("shell", shell, "bash, zsh or fish")->required();
@@ -225,8 +225,8 @@ void add_help(CLI::App& app, std::string& shell) {
   add(app, kMan)->callback([&] { std::cout << manual_page(app, WEFT_VERSION); });
 }
 
-// Becomes the program weft-bench, which lies beside this one. It is a program of its own since few
-// who train also measure.
+// Replaces this process with weft-bench from the same folder. weft-bench is a separate program
+// because most users train and do not run benchmarks.
 int run_bench(char** arguments) {
   const std::string path =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft-bench";

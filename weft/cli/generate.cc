@@ -1,4 +1,4 @@
-// `weft generate` and `weft export`: text from a trained model, and the model for others.
+// `weft generate` and `weft export`: generate text with a trained model, and export the model.
 #include "weft/train/generate.h"
 
 #include <filesystem>
@@ -28,7 +28,7 @@ int generate(const GenerateCommand& command) {
                                  command.seed,
                                  {}};
   options.stop = command.stop;
-  // Under a launcher the layers are split over its ranks, and the first one prints.
+  // Under a launcher, the layers are split over the ranks, and rank 0 prints.
   parallel::TensorParallel tp;
   if (comm::discover(comm::Environment::process()).source != "alone")
     tp = parallel::TensorParallel(comm::init(), 1);

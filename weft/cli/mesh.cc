@@ -1,4 +1,4 @@
-// `weft plan show`: a mesh of ranks as a table or a picture.
+// `weft plan show`: shows a mesh of ranks as a table or a picture.
 #include <iostream>
 #include <numeric>
 

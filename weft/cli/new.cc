@@ -1,4 +1,4 @@
-// `weft new`: a project that trains a model of its own.
+// `weft new`: creates a project that trains the user's own model.
 #include <cctype>
 #include <filesystem>
 #include <iostream>
@@ -140,8 +140,8 @@ std::string filled(std::string text, const std::string& name, const std::string&
   return text;
 }
 
-// Where the installed weft is that this command belongs to; empty: none, or it is found without
-// being told.
+// Prefix of the installed weft that contains this command. Empty if weft is not installed, or if
+// CMake searches the prefix by default.
 std::string place_of_package() {
   std::error_code ignored;
   const fs::path prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();

@@ -1,5 +1,5 @@
-// `weft plan simulate`: what collectives would take on a topology, at any scale, without running
-// them.
+// `weft plan simulate`: predicts the time and traffic of collectives on a topology of any size,
+// without running them.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -18,9 +18,9 @@ namespace {
 
 struct Answer {
   schedule::Request request;
-  std::uint64_t bytes = 0;  // asked for
+  std::uint64_t bytes = 0;  // requested size
   plan::Simulation simulation;
-  double took = 0;  // seconds of this machine
+  double took = 0;  // seconds that the simulation took
 };
 
 std::string scaled(double value, const char* const* units, int count, double step) {
@@ -67,7 +67,7 @@ schedule::Topology topology_of(const schedule::Request& q) {
   return q.topology ? *q.topology : schedule::Topology::flat(q.world);
 }
 
-// "all ranks" where there is one level.
+// Name of a level's links; "between ranks" if the topology has one level.
 std::string link_of(const schedule::Topology& topology, int level) {
   return topology.num_levels() == 1 ? "between ranks" : schedule::link_name(topology, level);
 }
@@ -98,8 +98,8 @@ void print_json(const Answer& a) {
             << ", \"simulated_in\": " << json_number(a.took) << "}\n";
 }
 
-// "between hosts 62.4 GB, 50 MB out of the busiest": bytes, and what leaves the busiest host or
-// rank.
+// Prints lines such as "between hosts 62.4 GB, 50 MB out of the busiest": all bytes of a level, and
+// the bytes that the busiest host or rank sends.
 void print_answers(const std::vector<Answer>& answers, std::uint64_t bytes) {
   const schedule::Topology topology = topology_of(answers[0].request);
   std::cout << '\n'

@@ -1,4 +1,4 @@
-// `weft report`: an HTML page of runs.
+// `weft report`: writes an HTML page that shows runs.
 #include "weft/observe/report/report.h"
 
 #include <iostream>

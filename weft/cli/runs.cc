@@ -1,4 +1,4 @@
-// `weft runs`: the runs of a folder, the last to change first.
+// `weft runs`: lists the runs of a folder, the most recently changed first.
 #include <chrono>
 #include <cstdio>
 #include <iostream>

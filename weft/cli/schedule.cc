@@ -50,7 +50,7 @@ void print_json(const schedule::Request& request) {
   }
 }
 
-// As parse_algorithm(), but it knows that there are gossip and pipelines too.
+// Like parse_algorithm(), but also suggests gossip and pipelines for a mistyped name.
 schedule::Algorithm parse_shown(const std::string& name) {
   std::vector<std::string> others = internal::pipeline_names();
   others.emplace_back("gossip");
@@ -63,8 +63,8 @@ schedule::Algorithm parse_shown(const std::string& name) {
   return schedule::parse_algorithm(name);
 }
 
-// A line for the graph, then one for what each rank does in each round until rounds come again (of
-// random matchings, three).
+// Prints a line for the graph, then one for each rank in each round, until the rounds repeat.
+// Random matchings do not repeat; three rounds are shown.
 void print_json(const schedule::Gossip& gossip) {
   std::cout << "{\"graph\": " << json_quote(to_string(gossip.graph))
             << ", \"ranks\": " << gossip.world

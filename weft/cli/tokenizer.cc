@@ -1,4 +1,4 @@
-// `weft tokenizer`: vocabularies learned from files, text to tokens and back.
+// `weft tokenizer`: trains tokenizers on files, encodes text into tokens and decodes tokens.
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -22,7 +22,7 @@ namespace text = data::text;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
-// "bytes", a tokenizer.json, or the folder of one.
+// `name`: "bytes", a tokenizer.json, or a folder with a tokenizer.json.
 std::unique_ptr<text::Tokenizer> open_tokenizer(const std::string& name) {
   if (name == "bytes") return text::byte_tokenizer();
   std::error_code ignored;
@@ -38,7 +38,7 @@ std::string standard_input() {
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
 }
 
-// The numbers of words that may hold several, apart by blanks or commas.
+// Parses token ids separated by blanks or commas.
 std::vector<text::TokenId> ids_of(const std::string& words) {
   std::vector<text::TokenId> ids;
   const auto blank = [](char c) {

@@ -22,7 +22,7 @@ namespace {
 
 volatile std::sig_atomic_t stop_signal = 0;
 
-// The first signal asks for a checkpoint and an orderly end; a second one ends the process at once.
+// The first signal requests a checkpoint and a clean exit. A second one ends the process at once.
 void watch_signals() {
   struct sigaction action {};
   action.sa_handler = [](int number) { stop_signal = number; };
@@ -41,15 +41,15 @@ void print_configuration(const Config& config) {
   }
 }
 
-// What a recipe promises: expected.toml beside recipe.toml. Throws Error(kBadConfig) where it
-// promises nothing.
+// The least accuracy that a recipe promises, from expected.toml beside recipe.toml. Throws
+// Error(kBadConfig) if the file is missing or names no accuracy.
 double least_accuracy(const std::string& recipe_file) {
   const auto file = std::filesystem::path(recipe_file).parent_path() / "expected.toml";
   if (!std::filesystem::exists(file))
     throw Error(Errc::kBadConfig, "--check: there is no " + file.string());
-  const Schema schema{{"accuracy", 0.0, "on what is held out", {.min = 0, .max = 1}},
-                      {"tolerance", 0.0, "how far below it may lie", {.min = 0, .max = 1}},
-                      {"minutes", 0.0, "about how long it takes on two cores", {.min = 0}}};
+  const Schema schema{{"accuracy", 0.0, "Accuracy on the held-out data.", {.min = 0, .max = 1}},
+                      {"tolerance", 0.0, "Allowed shortfall of accuracy.", {.min = 0, .max = 1}},
+                      {"minutes", 0.0, "Approximate training time on two cores.", {.min = 0}}};
   const auto expected = Config::load(file.string(), schema);
   if (expected.get_double("accuracy") <= 0)
     throw Error(Errc::kBadConfig, "--check: " + file.string() + " names no accuracy above 0");
@@ -63,7 +63,7 @@ bool as_expected(double least, const train::TrainResult& result) {
   return good;
 }
 
-// One rank, from joining the others to its exit code; `least` is the accuracy to be checked.
+// Runs one rank, from the rendezvous to its exit code. `least`: the accuracy that --check requires.
 int train_rank(const TrainCommand& command, const Config& config, const std::string& file,
                bool resume, double least) {
   if (const char* threads = std::getenv("OMP_NUM_THREADS"))
@@ -75,7 +75,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   joining.timeout =
       std::chrono::milliseconds(std::llround(config.get_double("comm.timeout_s") * 1e3));
   const auto world = comm::init(joining);
-  watch_signals();  // from here on; a signal while joining ends the process as usual
+  watch_signals();  // until here, a signal ends the process as usual
   train::TrainerOptions options;
   options.recipe = train::recipe_name(file);
   options.resume = resume;
@@ -102,14 +102,14 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   return command.check && !as_expected(least, result) ? 1 : 0;
 }
 
-// The cores shared out over the ranks, said before the fork, so that each rank finds it in its
-// environment.
+// Divides the cores among the ranks through OMP_NUM_THREADS. Called before the fork, so that each
+// rank inherits the variable.
 void share_cores(int ranks) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   ::setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores / ranks)).c_str(), 0);
 }
 
-// Of a run whose rank 0 is this process.
+// The live page of a run whose rank 0 is this process.
 std::optional<launch::LivePage> live_page(const std::string& address) {
   if (address.empty()) return std::nullopt;
   std::optional<launch::LivePage> page(std::in_place, address);
@@ -143,7 +143,7 @@ int train(const TrainCommand& command) {
   const auto config = resumed ? *resumed : configuration_of_new_run(command, file);
   observe::parse_progress_mode(command.progress);
   const double least =
-      command.check ? least_accuracy(file) : 0;  // before there is something to lose
+      command.check ? least_accuracy(file) : 0;  // checked before the training starts
   if (command.dry_run) {
     print_configuration(config);
     return 0;

@@ -62,7 +62,7 @@ TEST(Cast, RoundsToNearestEvenAtAndNearEveryMidpoint) {
 }
 
 TEST(Cast, KeepsNanAndInfinity) {
-  // Among them a NaN whose payload is in the bits that are cut off.
+  // Includes a NaN with all of its payload in the truncated bits.
   for (const auto* level : levels()) {
     for (const DType type : {DType::kF16, DType::kBF16}) {
       std::vector<float> values(33, std::bit_cast<float>(0x7f800001u));

@@ -106,8 +106,8 @@ TEST(Quantize, CanStoreTheResidualInPlaceOfTheValues) {
   }
 }
 
-// QSGD (Alistarh et al. 2017), lemma 3.1: the expectation of a number rounded at random is the
-// number.
+// QSGD (Alistarh et al. 2017), lemma 3.1: stochastic rounding is unbiased. The expectation of a
+// rounded number is the number.
 TEST(Quantize, RoundsAtRandomWithoutBias) {
   for (const int bits : {8, 4}) {
     const auto values = noise(64, 5);
@@ -122,7 +122,7 @@ TEST(Quantize, RoundsAtRandomWithoutBias) {
         ASSERT_LT(std::fabs(values[i] - result.decoded[i]), 1.001f * quantum);
       }
     }
-    // A draw's standard deviation is at most half a quantum; five of the mean's.
+    // The standard deviation of a draw is at most half a quantum. The bound is five of the mean's.
     const double bound = 5 * 0.5 * static_cast<double>(quantum) / std::sqrt(kDraws);
     for (std::size_t i = 0; i < values.size(); ++i)
       EXPECT_NEAR(sums[i] / kDraws, values[i], bound) << bits << " bits, number " << i;

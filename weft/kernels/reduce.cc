@@ -10,9 +10,9 @@ namespace weft::kernels {
 
 namespace {
 
-// From this many bytes a destination on, writing around the caches pays (reduce_bench: the lines of
-// a destination are then neither read before they are written nor do they push out what is still to
-// be read).
+// For destinations of at least this many bytes, non-temporal stores are faster (reduce_bench). They
+// do not read a cache line before writing it, and they do not evict data that is still to be
+// read.
 constexpr std::size_t kStreamBytes = std::size_t{4} << 20;
 
 void check(int num_destinations, int num_sources, const ReduceArgs& args) {
@@ -32,7 +32,7 @@ void check(int num_destinations, int num_sources, const ReduceArgs& args) {
                    to_string(args.op) + " of " + to_string(args.dtype));
 }
 
-// For bool, as in torch: a sum is "or", a product is "and".
+// The operation for bool, as in torch: sum is "or", product is "and".
 ReduceOp bool_op(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:

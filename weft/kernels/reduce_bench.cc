@@ -1,8 +1,8 @@
-// The reductions of an all-reduce within a host, beside the plain loop that a compiler makes of
-// them.
+// Measures the reductions of an all-reduce within a host, compared with a plain loop that the
+// compiler vectorizes.
 //
-// The second argument of each is 1 where the destinations are the sources (the arena's case), 0
-// where they are apart.
+// The second argument of each benchmark is 1 if the destinations are the sources (as in the arena),
+// and 0 if they are separate arrays.
 #include "weft/kernels/reduce.h"
 
 #include <benchmark/benchmark.h>
@@ -26,13 +26,13 @@ std::vector<Floats> make_arrays(int number, std::int64_t count) {
   std::vector<Floats> arrays;
   for (int a = 0; a < number; ++a) {
     arrays.emplace_back(new (std::align_val_t(4096)) float[static_cast<std::size_t>(count)]);
-    // Zeros stay zeros, in place too.
+    // Zeros stay zeros, even if the reduction is repeated in place.
     for (std::int64_t i = 0; i < count; ++i) arrays.back()[static_cast<std::size_t>(i)] = 0.0f;
   }
   return arrays;
 }
 
-// What a loop written by hand compiles to with -O3 for the processor's baseline.
+// A hand-written loop, compiled with -O3 for the baseline instruction set.
 #ifdef __clang__
 __attribute__((noinline)) void plain_loop(float* a, float* b, std::int64_t count) {
 #pragma clang loop vectorize(assume_safety)

@@ -62,8 +62,8 @@ void put(std::byte* data, DType type, std::int64_t i, double value) {
   }
 }
 
-// Small dyadic numbers: every sum of a few and every product of up to five is exact in float32, so
-// that the reference has one answer.
+// Small dyadic numbers. Sums of a few and products of up to five of them are exact in float32, so
+// the reference has only one correct result.
 double sample(DType type, int source, std::int64_t i) {
   const auto mixed = static_cast<std::int64_t>(
       (static_cast<std::uint64_t>(i) * 7919 + static_cast<std::uint64_t>(source) * 104729) % 31);
@@ -94,7 +94,7 @@ bool has(DType type, ReduceOp op) {
 }
 
 struct Arrays {
-  // `shift` bytes past an aligned address.
+  // Each array starts `shift` bytes past an aligned address.
   Arrays(int number, std::size_t bytes, std::size_t shift)
       : storage(static_cast<std::size_t>(number), std::vector<std::byte>(bytes + shift)) {
     for (auto& one : storage) pointers.push_back(one.data() + shift);
@@ -156,10 +156,10 @@ TEST(Reduce, GivesTheSameBitsAtEveryLevel) {
       if (!has(type, op) || type == DType::kBool) continue;
       const std::int64_t count = 1237;
       Arrays sources(5, static_cast<std::size_t>(count) * size_of(type), 2);
-      std::uint64_t random =
-          // Any bits, NaN and infinity among them (of one payload: which of two NaN survives is
-          88172645463325252u;
-      for (int s = 0; s < 5; ++s) {  // the compiler's choice).
+      // Random bits, including infinity and NaN. All NaN have the same payload, because the
+      // compiler chooses which of two NaN survives.
+      std::uint64_t random = 88172645463325252u;
+      for (int s = 0; s < 5; ++s) {
         for (std::int64_t i = 0; i < count; ++i) {
           random = random * 6364136223846793005u + 1442695040888963407u;
           std::uint64_t bits = random ^ (random >> 29);
@@ -206,7 +206,7 @@ TEST(Reduce, CombinesAlongTheBalancedTree) {
   }
 }
 
-TEST(Reduce, WritesOverItsOwnSources) {
+TEST(Reduce, CanWriteItsResultOverItsSources) {
   for (const int n : {2, 3, 4}) {
     for (const std::int64_t count : kCounts) {
       auto arrays = make_sources(DType::kF32, n, count, 0);
@@ -242,7 +242,7 @@ TEST(Reduce, WeighsEachSourceAndScalesTheSum) {
 }
 
 TEST(Reduce, RoundsHalvesOnlyOnce) {
-  // 2048 + 1 is a tie in float16 that goes back to 2048; added in float32, 2048 + 1 + 1 is 2050.
+  // In float16, 2048 + 1 is a tie that rounds to 2048. In float32, 2048 + 1 + 1 is 2050.
   const std::uint16_t big = 0x6800;
   const std::uint16_t one = 0x3c00;
   const void* sources[] = {&big, &one, &one};
@@ -267,7 +267,7 @@ TEST(Reduce, KeepsNanInMinimumAndMaximum) {
   }
 }
 
-TEST(Reduce, WritesLargeArraysPastTheCachesAndTheirEndsCorrectly) {
+TEST(Reduce, WritesLargeArraysAndTheirEndsCorrectlyWithNonTemporalStores) {
   const std::int64_t count = (std::int64_t{1} << 20) + 5;
   const auto sources = make_sources(DType::kF32, 2, count, 0);
   Arrays result(1, static_cast<std::size_t>(count) * 4 + 4, 12);
@@ -320,7 +320,7 @@ TEST(StreamCopy, CopiesExactlyTheBytesBetweenAnyAddresses) {
   EXPECT_TRUE(std::equal(to.begin(), to.begin() + 600, source.begin() + 1));
 }
 
-TEST(SumOfSquares, IsTheSameAtEveryLevelAndNextToTheExactSum) {
+TEST(SumOfSquares, IsTheSameAtEveryLevelAndCloseToTheExactSum) {
   for (const std::int64_t count : kCounts) {
     std::vector<float> values(static_cast<std::size_t>(count) + 1);
     double want = 0;

@@ -30,7 +30,7 @@ float gradient_at(std::int64_t i, std::int64_t step) {
   return static_cast<float>((i * 7 + step * 5) % 11 - 5) / 8.0f;
 }
 
-// Weights and up to three arrays of state, `shift` floats past the start of their memory.
+// Weights and up to three state arrays, each `shift` floats past the start of its memory.
 struct Model {
   Model(std::int64_t number, std::int64_t shift, float initial_state)
       : count(number), offset(shift) {
@@ -54,7 +54,7 @@ struct Model {
 
 using Step = std::function<void(Model&, std::int64_t)>;
 
-// Within 1e-6 of PyTorch's weights, relative, after 5 and after 100 steps.
+// Expects PyTorch's weights after 5 and after 100 steps, within a relative error of 1e-6.
 void expect_torch(const std::string& name, const Step& step, float initial_state = 0.0f) {
   Model model(8, 0, initial_state);
   int compared = 0;
@@ -147,7 +147,7 @@ TEST(AdamUpdate, AgreesWithPyTorchOverAHundredSteps) {
 
 using LevelStep = std::function<void(const internal::Level&, Model&, std::int64_t)>;
 
-// Every level, count and misalignment gives the bits that the generic level gives.
+// Expects the bits of the generic level at every level, count and misalignment.
 void expect_same_bits(const LevelStep& step) {
   for (const std::int64_t count : {0, 1, 7, 15, 16, 17, 33, 1000}) {
     Model first(count, 0, 0.0f);

@@ -140,7 +140,7 @@ void EventFile::add(std::int64_t step, const Values& values) {
 
 void EventFile::flush() {
   flushed_ = std::chrono::steady_clock::now();
-  // Given up before writing: after a full disk, half a record must not be written twice.
+  // Clears `pending_` before the write, so that a write cut short by a full disk is not repeated.
   const std::string bytes = std::exchange(pending_, {});
   write_all(file_.get(), bytes, path_);
 }

@@ -1,4 +1,4 @@
-// Writes the events that event_file_readback.py expects into the folder given, and prints the path
+// Writes the events that event_file_readback.py expects into the given folder, and prints the path
 // of the file.
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   file.add(std::int64_t{1} << 40, {{"train/loss", std::nan("")}});
   std::puts(file.path().c_str());
   file.flush();
-  // A run that was killed at step 6 goes on at 4 in a folder of its own.
+  // A run that was killed at step 6 resumes at step 4 in a separate folder.
   const std::string folder = std::string(argv[1]) + "/resumed";
   weft::make_directories(folder);
   for (const int first : {0, 4}) {

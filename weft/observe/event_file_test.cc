@@ -24,7 +24,7 @@ std::string hex(const std::string& bytes) {
   return out;
 }
 
-// Bytes from tensorboard 2.21: RecordWriter and the protocol buffers of tensorboard.compat.proto.
+// Expected bytes: from RecordWriter and tensorboard.compat.proto of tensorboard 2.21.
 TEST(EventFile, WritesTheBytesThatTensorBoardWrites) {
   EXPECT_EQ(hex(tf_record(version_event(1700000000.5))),
             "1800000000000000a37f4b220900002040fc54d9411a0d627261696e2e4576656e"
@@ -47,7 +47,7 @@ TEST(EventFile, IsNamedAsTensorBoardExpectsAndStartsWithItsVersion) {
   EXPECT_THAT(read_file(first.path(), 1000), HasSubstr("brain.Event:2"));
 }
 
-TEST(EventFile, HoldsWhatWasAddedAfterAFlushAndAtTheEnd) {
+TEST(EventFile, HoldsAddedEventsAfterAFlushAndAfterItsDestruction) {
   const TempDir folder;
   std::string path;
   std::size_t flushed = 0;
@@ -64,7 +64,7 @@ TEST(EventFile, HoldsWhatWasAddedAfterAFlushAndAtTheEnd) {
   EXPECT_GT(read_file(path, 1000).size(), flushed);
 }
 
-TEST(EventFile, AFolderThatIsNotThereIsAnErrorThatNamesThePath) {
+TEST(EventFile, AMissingFolderIsAnErrorThatNamesThePath) {
   try {
     EventFile file("/nonexistent");
     FAIL();

@@ -10,11 +10,11 @@ namespace {
 std::optional<std::uint64_t> number_in(const std::string& path) {
   std::ifstream in(path);
   std::uint64_t value = 0;
-  if (!(in >> value)) return std::nullopt;  // "max" too
+  if (!(in >> value)) return std::nullopt;  // also for "max"
   return value;
 }
 
-// The number behind a name, a line each: "MemTotal: 16000 kB", "inactive_file 4096".
+// The number after `name` in a file of lines such as "MemTotal: 16000 kB" or "inactive_file 4096".
 std::uint64_t field(const std::string& path, const std::string& name) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
@@ -27,11 +27,11 @@ std::uint64_t field(const std::string& path, const std::string& name) {
 }
 
 struct Controller {
-  std::string folder, limit, usage, cache;  // names of the files; of a line in memory.stat
+  std::string folder, limit, usage, cache;  // file names; `cache`: a line of memory.stat
 };
 
-// A group's limit holds for the groups below it. The page cache that was not used lately can be
-// given back.
+// Applies the limits of a cgroup and of all its parents. The kernel can reclaim inactive page
+// cache, so that cache does not count as used.
 void narrow(MachineMemory& memory, const Controller& files, std::string group) {
   for (;;) {
     const std::string folder = files.folder + group + "/";

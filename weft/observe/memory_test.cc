@@ -35,7 +35,7 @@ class Machine {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
-TEST(MachineMemory, IsTheMachinesWithoutALimit) {
+TEST(MachineMemory, IsTheMemoryOfTheMachineIfThereIsNoLimit) {
   const Machine machine("0::/\n");
   machine.write("sys/fs/cgroup/memory.max", "max\n");
   const auto memory = machine.read();
@@ -44,7 +44,7 @@ TEST(MachineMemory, IsTheMachinesWithoutALimit) {
   EXPECT_FALSE(memory.limit);
 }
 
-TEST(MachineMemory, IsWhatTheTightestGroupAboveLeaves) {
+TEST(MachineMemory, IsLimitedByTheTightestParentCgroup) {
   const Machine machine("0::/pod/rank\n");
   machine.write("sys/fs/cgroup/pod/memory.max", "209715200\n");
   machine.write("sys/fs/cgroup/pod/memory.current", "104857600\n");
@@ -55,7 +55,7 @@ TEST(MachineMemory, IsWhatTheTightestGroupAboveLeaves) {
   EXPECT_EQ(memory.available, 150 * kMiB);
 }
 
-TEST(MachineMemory, KnowsGroupsOfTheFirstVersion) {
+TEST(MachineMemory, SupportsCgroupsVersion1) {
   const Machine machine("5:cpu,cpuacct:/a\n4:memory:/a\n0::/a\n");
   machine.write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "104857600\n");
   machine.write("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "209715200\n");
@@ -64,14 +64,14 @@ TEST(MachineMemory, KnowsGroupsOfTheFirstVersion) {
   EXPECT_EQ(memory.available, 0u);
 }
 
-TEST(MachineMemory, OfThisMachineIsThere) {
+TEST(MachineMemory, CanBeReadOnThisMachine) {
   const auto memory = machine_memory();
   EXPECT_GT(memory.available, 0u);
   EXPECT_LE(memory.available, memory.total);
   EXPECT_EQ(machine_memory("/nowhere/").total, 0u);
 }
 
-TEST(ProcessMemory, GrowsWithWhatIsTouched) {
+TEST(ProcessMemory, GrowsWithTouchedMemory) {
   const std::uint64_t before = process_memory();
   EXPECT_GT(before, 0u);
   const std::vector<char> touched(32 * kMiB, 1);

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
 
-// Keeps the lines of steps before `first`; a last line without an end was being written when its
-// run ended.
+// Keeps the lines of steps before `first`. Drops a last line without a newline: the run was killed
+// while it wrote that line.
 void drop_from(const std::string& path, std::int64_t first) {
   if (!std::filesystem::exists(path)) return;
   const std::string all = read_file(path, kMaxBytes);

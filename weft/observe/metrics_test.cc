@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Metrics, ARecordIsOneJsonObjectInTheOrderGivenWithNullForWhatIsNoNumber) {
+TEST(Metrics, ARecordIsAJsonObjectInTheGivenOrderWithNullForNanAndInfinity) {
   EXPECT_EQ(metrics_line(12, 1,
                          {{"loss", 0.5},
                           {"samples_per_s", 1e4},
@@ -27,7 +27,7 @@ TEST(Metrics, ARecordIsOneJsonObjectInTheOrderGivenWithNullForWhatIsNoNumber) {
   EXPECT_EQ(metrics_line(0, 0, {}), "{\"step\":0,\"epoch\":0}\n");
 }
 
-TEST(Metrics, GoToTheLinesAtOnceAndToTheEventFileUnderTheirGroup) {
+TEST(Metrics, AreWrittenToJsonLinesAtOnceAndToTheEventFileUnderTheirGroup) {
   const TempDir folder;
   Metrics metrics(folder.path());
   metrics.add("train", 1, 0, {{"loss", 0.5}});
@@ -36,7 +36,7 @@ TEST(Metrics, GoToTheLinesAtOnceAndToTheEventFileUnderTheirGroup) {
   EXPECT_THAT(read_file(metrics.event_path(), 1000), HasSubstr("train/loss"));
 }
 
-TEST(Metrics, ARunThatGoesOnDropsWhatWasWrittenAfterItsCheckpointAndStartsAnotherEventFile) {
+TEST(Metrics, AResumedRunDropsRecordsAfterItsCheckpointAndStartsANewEventFile) {
   const TempDir folder;
   std::string first;
   {
@@ -44,7 +44,7 @@ TEST(Metrics, ARunThatGoesOnDropsWhatWasWrittenAfterItsCheckpointAndStartsAnothe
     for (int step = 1; step <= 3; ++step) metrics.add("train", step, 0, {{"loss", 1}});
     first = metrics.event_path();
     std::ofstream(metrics.path(), std::ios::app)
-        << "{\"step\":1,\"epo";  // the run was killed while it wrote
+        << "{\"step\":1,\"epo";  // the run was killed during this write
   }
   Metrics metrics(folder.path(), 3);
   metrics.add("train", 3, 0, {{"loss", 2}});
@@ -54,7 +54,7 @@ TEST(Metrics, ARunThatGoesOnDropsWhatWasWrittenAfterItsCheckpointAndStartsAnothe
   EXPECT_NE(metrics.event_path(), first);
 }
 
-TEST(Metrics, WriteTheStateOfEachRankForViewersAndDoWithoutWhereTheFolderIsGone) {
+TEST(Metrics, WriteTheStateOfEachRankAndIgnoreAMissingFolder) {
   const TempDir folder;
   const std::string run = folder / "run";
   std::filesystem::create_directory(run);
@@ -71,7 +71,7 @@ TEST(Metrics, WriteTheStateOfEachRankForViewersAndDoWithoutWhereTheFolderIsGone)
   EXPECT_FALSE(std::filesystem::exists(run));
 }
 
-TEST(Metrics, AFolderThatIsNotThereIsAnErrorThatNamesThePath) {
+TEST(Metrics, AMissingFolderIsAnErrorThatNamesThePath) {
   try {
     Metrics metrics("/nonexistent");
     FAIL();

@@ -44,7 +44,7 @@ int columns_of(int fd) {
   return 80;
 }
 
-// Characters, each of which is one column in what is drawn here.
+// Number of characters. Each character that is drawn here takes one column.
 int width_of(std::string_view text) {
   return static_cast<int>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -68,7 +68,7 @@ double rate_of(const ProgressView& view) {
   return view.seconds > 0 ? static_cast<double>(view.done - view.first) / view.seconds : 0;
 }
 
-// "00:12<00:15", or "00:12" where there is no end in sight.
+// "00:12<00:15", or "00:12" if the total is unknown.
 std::string clock_of(const ProgressView& view) {
   if (view.total <= 0) return format_clock(view.seconds);
   const double rate = rate_of(view);
@@ -78,7 +78,7 @@ std::string clock_of(const ProgressView& view) {
   return format_clock(view.seconds) + "<" + format_clock(left);
 }
 
-// Slow steps are shown by their seconds, as tqdm does.
+// Slow steps are shown in seconds per step, as in tqdm.
 std::string speed_of(const ProgressView& view) {
   const double rate = rate_of(view);
   if (rate <= 0) return "?it/s";
@@ -129,7 +129,7 @@ TerminalTraits terminal_traits(int fd) {
   const std::string term = environment("TERM");
   const std::string force = environment("FORCE_COLOR");
   traits.is_terminal = ::isatty(fd) == 1 && !term.empty() && term != "dumb";
-  // no-color.org: any value but the empty one; FORCE_COLOR is the user's later word.
+  // no-color.org: any nonempty NO_COLOR disables color. FORCE_COLOR overrides NO_COLOR.
   traits.color =
       force.empty() ? traits.is_terminal && environment("NO_COLOR").empty() : force != "0";
   traits.unicode = locale_is_utf8();
@@ -200,7 +200,7 @@ void Progress::start(const std::string& task, std::int64_t total, std::int64_t f
   finish();
   if (options_.mode == ProgressMode::kNone) return;
   view_ = {.task = task, .done = first, .total = total, .first = first};
-  // A name from a file must not steer the terminal.
+  // A name from a file must not control the terminal.
   std::replace_if(
       view_.task.begin(), view_.task.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; },
       ' ');
@@ -231,13 +231,13 @@ void Progress::draw(bool last) {
   if (options_.mode == ProgressMode::kBar) return draw_bar(last);
   const std::string line =
       (options_.mode == ProgressMode::kJson ? render_json(view_) : render_line(view_)) + "\n";
-  // Showing progress never ends a run: a closed stderr is nobody's error.
+  // A failed write, such as to a closed stderr, must not end the run.
   [[maybe_unused]] const ssize_t wrote = ::write(options_.fd, line.data(), line.size());
 }
 
 void Progress::draw_bar(bool last) {
-  const TerminalTraits traits = terminal_traits(options_.fd);  // each time: windows are resized
-  // The last column stays free, or some terminals would wrap.
+  const TerminalTraits traits = terminal_traits(options_.fd);  // the window may be resized
+  // The last column stays free, because some terminals would wrap the line.
   const int columns = std::max(traits.columns - 1, kFewestColumns);
   std::string text = render_bar(view_, columns, traits.unicode);
   const int width = width_of(text);
@@ -245,7 +245,7 @@ void Progress::draw_bar(bool last) {
   drawn_columns_ = last ? 0 : width;
   if (traits.color) text = "\x1b[32m" + text + "\x1b[0m";
   text = "\r" + text + std::string(static_cast<std::size_t>(std::max(stale, 0)), ' ');
-  // The log repeats the bar below its own lines, when it is on the same terminal.
+  // If the log writes to the same terminal, it draws the bar again below its own lines.
   if (options_.fd == STDERR_FILENO) set_status_line(last ? "" : text, std::max(width, 0));
   if (last) text += "\n";
   [[maybe_unused]] const ssize_t wrote = ::write(options_.fd, text.data(), text.size());

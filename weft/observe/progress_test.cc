@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Sets environment variables (null: unset) and puts them back.
+// Sets environment variables (null: unset) and restores the old values.
 class Environment {
  public:
   explicit Environment(const std::map<std::string, const char*>& wanted) {
@@ -57,7 +57,7 @@ std::map<std::string, const char*> plain_environment_with(const std::string& nam
   return all;
 }
 
-// A terminal of 40 columns; what is written to terminal() comes out of written().
+// A terminal of 40 columns. written() returns the text written to terminal().
 class Pty {
  public:
   Pty() : master_(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC)) {
@@ -81,7 +81,7 @@ class Pty {
   UniqueFd terminal_;
 };
 
-// A file in memory in place of a pipe.
+// A file in memory that stands for a pipe.
 class Sink {
  public:
   Sink() : fd_(::memfd_create("sink", MFD_CLOEXEC)) {}
@@ -110,7 +110,7 @@ ProgressView view() {
           .values = {{"loss", 0.32}}};
 }
 
-TEST(ProgressBar, HasTheShapeOfTqdm) {
+TEST(ProgressBar, LooksLikeTqdm) {
   const std::string frame = "epoch 1:  45%|| 45/100 [00:12<00:15, 3.6it/s, loss=0.32]";
   const int columns = width(frame) + 10;
   EXPECT_EQ(render_bar(view(), columns, true),
@@ -119,7 +119,7 @@ TEST(ProgressBar, HasTheShapeOfTqdm) {
             "epoch 1:  45%|####      | 45/100 [00:12<00:15, 3.6it/s, loss=0.32]");
 }
 
-TEST(ProgressBar, LeavesOutValuesTheRateTheBarAndTheClockInTurnWhereTheTerminalIsNarrow) {
+TEST(ProgressBar, OmitsValuesThenTheRateThenTheBarThenTheClockOnANarrowTerminal) {
   EXPECT_EQ(render_bar(view(), 50, true), "epoch 1:  45%|██▎  | 45/100 [00:12<00:15, 3.6it/s]");
   EXPECT_EQ(render_bar(view(), 40, true), "epoch 1:  45%|█▊  | 45/100 [00:12<00:15]");
   EXPECT_EQ(render_bar(view(), 35, true), "epoch 1: 45% 45/100 [00:12<00:15]");
@@ -129,7 +129,7 @@ TEST(ProgressBar, LeavesOutValuesTheRateTheBarAndTheClockInTurnWhereTheTerminalI
     EXPECT_LE(width(render_bar(view(), columns, true)), columns);
 }
 
-TEST(ProgressBar, CopesWithNothingDoneAllDoneMoreThanAllAndNoTotal) {
+TEST(ProgressBar, DrawsZeroStepsAllStepsMoreThanAllStepsAndAnUnknownTotal) {
   ProgressView odd = view();
   odd.values.clear();
   odd.done = 0;
@@ -145,7 +145,7 @@ TEST(ProgressBar, CopesWithNothingDoneAllDoneMoreThanAllAndNoTotal) {
       "5/10 (50%) 00:50<00:50 10s/it");
 }
 
-TEST(ProgressBar, ReckonsTheSpeedOfAResumedTaskFromWhereItBegan) {
+TEST(ProgressBar, ComputesTheSpeedOfAResumedTaskFromItsFirstStep) {
   EXPECT_EQ(
       render_line({.task = "a", .done = 90, .total = 100, .seconds = 5, .first = 80, .values = {}}),
       "a: 90/100 (90%) 00:05<00:05 2it/s");
@@ -166,7 +166,7 @@ TEST(Progress, RedrawsATerminalAtMostTenTimesASecondWithinItsColumns) {
   progress.finish();
   const std::string written = pty.written();
   EXPECT_LE(std::count(written.begin(), written.end(), '\r'),
-            13);  // 11 in the second, the last, and the line's end
+            13);  // 11 redraws in one second, the last redraw, and the newline
   EXPECT_GE(std::count(written.begin(), written.end(), '\r'), 10);
   EXPECT_EQ(written.find('\x1b'), std::string::npos);
   EXPECT_THAT(written, testing::EndsWith("\repoch 1: 100% 1000/1000 [00:01<00:00]\r\n"));
@@ -177,7 +177,7 @@ TEST(Progress, RedrawsATerminalAtMostTenTimesASecondWithinItsColumns) {
   }
 }
 
-TEST(Progress, ABarThatGetsShorterLeavesNothingOfTheLongerOne) {
+TEST(Progress, AShorterBarErasesTheLongerOne) {
   const Environment environment(plain_environment_with("NO_COLOR", "1"));
   Pty pty;
   Progress::Clock::time_point now{};
@@ -215,7 +215,7 @@ TEST(Progress, ObeysColumnsColorAndDumbTerminals) {
   EXPECT_TRUE(terminal_traits(Sink().fd()).color);
 }
 
-TEST(Progress, ColorsTheBarOnlyWhereThatIsWanted) {
+TEST(Progress, ColorsTheBarOnlyIfColorIsEnabled) {
   const Environment environment(plain_environment());
   Pty pty;
   Progress progress({.fd = pty.terminal()});
@@ -223,7 +223,7 @@ TEST(Progress, ColorsTheBarOnlyWhereThatIsWanted) {
   EXPECT_THAT(pty.written(), testing::StartsWith("\r\x1b[32ma:"));
 }
 
-TEST(Progress, WritesPlainLinesEveryTenSecondsAndAtTheEndWhereThereIsNoTerminal) {
+TEST(Progress, WritesPlainLinesEveryTenSecondsAndAtTheEndWithoutATerminal) {
   const Sink sink;
   Progress::Clock::time_point now{};
   Progress progress({.fd = sink.fd(), .now = [&] { return now; }});
@@ -233,14 +233,14 @@ TEST(Progress, WritesPlainLinesEveryTenSecondsAndAtTheEndWhereThereIsNoTerminal)
     now += 1s;
     progress.update(step, {{"loss", 0.5}});
   }
-  progress.start("epoch 2", 25);  // ends the first
+  progress.start("epoch 2", 25);  // ends epoch 1
   EXPECT_EQ(sink.text(),
             "epoch 1  [2J: 10/25 (40%) 00:10<00:15 1it/s loss=0.5\n"
             "epoch 1  [2J: 20/25 (80%) 00:20<00:05 1it/s loss=0.5\n"
             "epoch 1  [2J: 25/25 (100%) 00:25<00:00 1it/s loss=0.5\n");
 }
 
-TEST(Progress, WritesJsonLinesOrNothingWhenTold) {
+TEST(Progress, WritesJsonLinesOrNothingDependingOnItsMode) {
   const Sink sink;
   Progress::Clock::time_point now{};
   {
@@ -281,7 +281,7 @@ TEST(Progress, LogLinesAppearAboveTheBar) {
                 "\rhello\n\ra: 0it [00:00, ?it/s]\ra: 0it [00:00, ?it/s]\nafter\n");
 }
 
-TEST(Progress, UnderstandsTheNamesOfItsModes) {
+TEST(Progress, ParsesTheNamesOfItsModes) {
   EXPECT_EQ(parse_progress_mode("lines"), ProgressMode::kLines);
   try {
     parse_progress_mode("bars");

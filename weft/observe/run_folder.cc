@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kLock = ".lock";
 
-// True when the folder is there with something in it beside a lock.
+// True if the folder exists and contains a file other than the lock.
 bool holds_something(const std::string& path) {
   std::error_code error;
   const std::filesystem::directory_iterator entries(path, error);
@@ -31,14 +31,14 @@ bool holds_something(const std::string& path) {
                      [](const auto& entry) { return entry.path().filename() != kLock; });
 }
 
-// "process 123 on host", for the message of whoever comes second.
+// "process 123 on host", for the error message of a second process.
 std::string owner() {
   char host[256] = "?";
   ::gethostname(host, sizeof host - 1);
   return "process " + std::to_string(::getpid()) + " on " + host;
 }
 
-// A new folder named by the time: runs that begin in one second get a number behind it.
+// Creates a folder named after the time. Runs that start in the same second get a number after it.
 std::string claim_folder(const std::string& parent, const std::string& recipe) {
   make_directories(parent);
   const auto now = std::chrono::system_clock::now();
@@ -87,8 +87,8 @@ RunFolder::RunFolder(const RunFolderOptions& options, const Config& config) {
   }
 }
 
-// Checks under the lock that a new run has the folder for itself: two jobs of one name may start at
-// the same moment.
+// Checks again under the lock that a new run's folder is empty: two jobs with the same name may
+// start at the same moment.
 void RunFolder::lock(bool resume) {
   const auto refuse_used = [&] {
     WEFT_REQUIRE(resume || !holds_something(path_),
@@ -106,7 +106,7 @@ void RunFolder::lock(bool resume) {
                                           "; choose another name, or end that run");
     }
     log_warn("cannot lock the run folder " + path_ +
-             " on this file system: a second run in it would not be noticed");
+             " on this file system: a second run in it would not be detected");
   }
   refuse_used();
   const std::string text = owner();

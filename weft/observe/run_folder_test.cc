@@ -29,7 +29,7 @@ std::string error_of(const RunFolderOptions& options) {
   return "no error";
 }
 
-TEST(RunFolder, HoldsConfigurationLogAndAPlaceForCheckpoints) {
+TEST(RunFolder, HoldsTheConfigurationTheLogAndAFolderForCheckpoints) {
   const TempDir parent;
   {
     RunFolder folder({.parent = parent / "runs", .name = "a"}, config());
@@ -61,7 +61,7 @@ TEST(RunFolder, RefusesAFolderThatHoldsARunUnlessResuming) {
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "empty"}), "no error");
 }
 
-TEST(RunFolder, GivesEachRunOfOneSecondAFolderOfItsOwn) {
+TEST(RunFolder, GivesRunsThatStartInTheSameSecondSeparateFolders) {
   const TempDir parent;
   std::set<std::string> paths;
   for (int run = 0; run < 5; ++run) {
@@ -73,16 +73,16 @@ TEST(RunFolder, GivesEachRunOfOneSecondAFolderOfItsOwn) {
   for (const auto& path : paths) EXPECT_THAT(path, MatchesRegex(".*/[0-9-]+-mnist"));
 }
 
-TEST(RunFolder, IsRemovedWhereTheStartFailed) {
+TEST(RunFolder, IsRemovedIfTheRunFailsToStart) {
   const TempDir parent;
   { const RunFolder folder({.parent = parent.path(), .name = "a"}, config()); }
   EXPECT_FALSE(std::filesystem::exists(parent / "a"));
   RunFolder({.parent = parent.path(), .name = "a"}, config()).keep();
   { const RunFolder resumed({.parent = parent.path(), .name = "a", .resume = true}, config()); }
-  EXPECT_TRUE(std::filesystem::exists(parent / "a/config.toml")) << "what a run had before stays";
+  EXPECT_TRUE(std::filesystem::exists(parent / "a/config.toml")) << "a resumed run stays";
 }
 
-TEST(RunFolder, IsForOneProcessAtATime) {
+TEST(RunFolder, CanBeUsedByOneProcessAtATime) {
   const TempDir parent;
   {
     RunFolder folder({.parent = parent.path(), .name = "a"}, config());
@@ -101,7 +101,7 @@ TEST(RunFolder, IsForOneProcessAtATime) {
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "a", .resume = true}), "no error");
 }
 
-TEST(RunFolder, KnowsWhenItWasDeletedOrMoved) {
+TEST(RunFolder, DetectsThatItWasDeletedOrMoved) {
   const TempDir parent;
   const RunFolder folder({.parent = parent.path(), .name = "a"}, config());
   EXPECT_FALSE(folder.is_gone());
@@ -111,7 +111,7 @@ TEST(RunFolder, KnowsWhenItWasDeletedOrMoved) {
   EXPECT_TRUE(folder.is_gone());
 }
 
-TEST(RunFolder, RefusesNamesThatLeaveTheParent) {
+TEST(RunFolder, RefusesNamesOutsideTheParentFolder) {
   const TempDir parent;
   for (const char* name : {"..", ".", "a/b", "../a"}) {
     EXPECT_THAT(error_of({.parent = parent.path(), .name = name}),
@@ -120,7 +120,7 @@ TEST(RunFolder, RefusesNamesThatLeaveTheParent) {
   }
 }
 
-TEST(RunFolder, SaysWhereItCannotWrite) {
+TEST(RunFolder, NamesThePathThatItCannotWrite) {
   EXPECT_THAT(error_of({.parent = "/proc", .name = "weft"}),
               HasSubstr("cannot make the folder /proc/weft: "));
   const TempDir parent;

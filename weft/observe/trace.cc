@@ -13,7 +13,7 @@ namespace {
 thread_local Trace* current_trace = nullptr;
 thread_local int current_line = 0;
 
-// Nanoseconds as the microseconds of the format, to the nanosecond.
+// Converts nanoseconds to the format's microseconds, with three decimals.
 std::string microseconds(std::int64_t ns) {
   char text[40];
   std::snprintf(text, sizeof text, "%.3f", static_cast<double>(ns) / 1e3);
@@ -27,7 +27,7 @@ std::string name_event(const char* what, const std::string& pid_tid, const std::
 
 using Interval = std::pair<std::int64_t, std::int64_t>;
 
-// The union of the category's spans: disjoint, in order.
+// The union of the category's spans, as disjoint intervals in order.
 std::vector<Interval> cover(const std::vector<Span>& spans, const std::string& category) {
   std::vector<Interval> all;
   for (const auto& span : spans) {

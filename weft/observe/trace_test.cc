@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(Trace, RecordsWhatRunsWhileItIsOnAndNothingElse) {
+TEST(Trace, RecordsOnlyTheSpansThatRunWhileItIsOn) {
   Trace trace;
   { const TraceScope scope("step", "no thread records yet"); }
   const Trace::Use here(&trace, "main");
@@ -33,7 +33,7 @@ TEST(Trace, RecordsWhatRunsWhileItIsOnAndNothingElse) {
   EXPECT_TRUE(trace.take().spans.empty());
 }
 
-TEST(Trace, AThreadHasALineOfItsOwnAndGoesBackToTheOneBefore) {
+TEST(Trace, EachThreadHasItsOwnLineAndAScopeRestoresThePreviousOne) {
   Trace trace;
   trace.record(true);
   const Trace::Use here(&trace, "main");
@@ -54,15 +54,15 @@ TEST(Trace, AThreadHasALineOfItsOwnAndGoesBackToTheOneBefore) {
   EXPECT_EQ(recorded.spans[1].thread, 0);
 }
 
-TEST(Trace, TheOffsetIsThatOfTheFastestExchange) {
-  // The peer is 1000 ahead. The first message was held up on its way there, the last on its way
-  // back.
+TEST(Trace, TheFastestExchangeDeterminesTheClockOffset) {
+  // The peer's clock is 1000 ahead. The first exchange was delayed on the way to the peer, the last
+  // one on the way back.
   EXPECT_EQ(clock_offset({{0, 1090, 100}, {200, 1205, 210}, {300, 1310, 400}}), 1000);
   EXPECT_EQ(clock_offset({{1000, 505, 1010}}), -500);
   EXPECT_THROW(clock_offset({}), Error);
 }
 
-TEST(Trace, IsChromesFormatInRankZerosTime) {
+TEST(Trace, WritesChromesFormatWithRankZerosClock) {
   Trace::Recorded recorded;
   recorded.threads = {"main"};
   recorded.spans = {{"step", "for\"ward", 0, 5'000'000, 7'000'500, -1},
@@ -84,7 +84,7 @@ TEST(Trace, IsChromesFormatInRankZerosTime) {
   EXPECT_EQ(events[6]["pid"], 1);
 }
 
-TEST(Trace, CountsTimeOnceHoweverManyThreadsAreBusy) {
+TEST(Trace, CountsTimeOnceIfSeveralThreadsAreBusy) {
   const std::vector<Span> spans = {{"comm", "a", 1, 0, 10},  {"comm", "b", 2, 5, 20},
                                    {"comm", "c", 1, 30, 40}, {"wait", "x", 0, 2, 6},
                                    {"wait", "y", 0, 8, 12},  {"wait", "w", 0, 35, 60},

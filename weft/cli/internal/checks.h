@@ -1,4 +1,4 @@
-// What `weft doctor` looks at.
+// The checks of `weft doctor`.
 #pragma once
 
 #include <string>
@@ -11,17 +11,17 @@ struct Finding {
   std::string check;
   Grade grade = Grade::kOk;
   std::string found;
-  std::string fix;  // what to do; empty where all is well
+  std::string fix;  // advice; empty if the check passed
 };
 
-// Toolchain, cores, memory, shared memory, limits, loopback, MPI, clock.
+// Checks toolchain, cores, memory, shared memory, limits, loopback, MPI and clock.
 std::vector<Finding> machine_findings();
-// Caches, NUMA nodes, network interfaces.
+// Checks caches, NUMA nodes and network interfaces.
 std::vector<Finding> part_findings();
-// Torch, the libraries that are in the process with it, and the heap after a small training step.
+// Checks torch, the libraries loaded beside it, and the heap after a small training step.
 std::vector<Finding> torch_findings();
-// The topology of the job that this process is a rank of, its links measured: TOML on rank 0,
-// nothing on others. Collective.
+// Measures the topology of the job that this process is a rank of. Returns TOML on rank 0 and an
+// empty string on other ranks. Collective.
 std::string found_topology();
 
 }  // namespace weft::cli

@@ -1,5 +1,5 @@
-// Parses a command line with CLI11, runs the chosen subcommand and reports what went wrong as one
-// line. For weft and weft-bench.
+// Parses a command line with CLI11, runs the chosen subcommand and reports an error as one line.
+// Used by weft and weft-bench.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,16 +8,16 @@
 
 namespace weft::cli {
 
-// Parses the words, which runs the callback of the subcommand they name. Returns `result` as that
-// callback left it, else the exit code of the error: a wrong option, weft::Error, or any other
+// Parses the words and runs the callback of the subcommand that they name. Returns the `result`
+// that the callback set, or the exit code of an error: a wrong option, weft::Error, or any other
 // exception. Help and version return 0.
 int parse_and_run(CLI::App& app, int argc, char** argv, const int& result);
 
-// "; did you mean …?" with the subcommand or option that is nearest to a word that nothing knows,
-// else where to look.
+// For an unknown word: "; did you mean …?" with the nearest subcommand or option. If none is near,
+// a pointer to the help.
 std::string hint_for(const CLI::App& app, const std::string& word);
 
-// Prints the error as one line on stderr, writes torchelastic's error file where one is wanted, and
+// Prints the error as one line on stderr, writes torchelastic's error file if requested, and
 // returns the exit code.
 int fail(const Error& error);
 

@@ -8,7 +8,7 @@
 namespace weft::cli {
 namespace {
 
-// A command with its words, such as {"schedule", "show"}; the first one has none.
+// A command and its words, such as {"schedule", "show"}. `weft` itself has no words.
 struct Command {
   std::vector<std::string> words;
   const CLI::App* app;
@@ -34,7 +34,7 @@ std::string joined(const std::vector<std::string>& words, const std::string& bef
   return text;
 }
 
-// "--ranks", with the short one where there is one: what can be typed after the command.
+// The options that can follow the command: long names such as "--ranks", and short names.
 std::vector<std::string> flags_of(const CLI::App& app) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : app.get_options()) {
@@ -44,7 +44,8 @@ std::vector<std::string> flags_of(const CLI::App& app) {
   return flags;
 }
 
-// Also for zsh, where `path` is the search path, and a letter after a colon is a modifier.
+// zsh runs this script too. There `path` is the search path, and a letter after a colon modifies a
+// word: the script avoids both.
 std::string bash(const CLI::App& app) {
   std::string paths, choices;
   for (const auto& command : commands_of(app)) {
@@ -69,7 +70,7 @@ std::string bash(const CLI::App& app) {
          "complete -o default -F _weft weft\n";
 }
 
-// In single quotes of a shell.
+// The text in single quotes for a shell.
 std::string in_quotes(const std::string& text) {
   std::string safe = "'";
   for (const char c : text) safe += c == '\'' ? "\\'" : c == '\\' ? "\\\\" : std::string(1, c);
@@ -129,7 +130,8 @@ std::string section(const Command& command) {
 std::string completion_script(const CLI::App& app, const std::string& shell) {
   if (shell == "bash") return bash(app);
   if (shell == "zsh") {
-    // As a file of $fpath its first run, by the first Tab, defines the function and has to answer.
+    // If this is a file in $fpath, zsh runs it at the first Tab. It must define the function and
+    // also answer that Tab.
     return "#compdef weft\nautoload -U +X bashcompinit && bashcompinit\n" + bash(app) +
            "if [[ ${funcstack[1]-} == _weft ]]; then _bash_complete -o default -F _weft; fi\n";
   }

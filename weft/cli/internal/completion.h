@@ -6,7 +6,7 @@
 
 namespace weft::cli {
 
-// A script for `shell`, which is bash, zsh or fish. Throws Error(kInvalidArgument) for another.
+// A completion script for bash, zsh or fish. Throws Error(kInvalidArgument) for another `shell`.
 std::string completion_script(const CLI::App& app, const std::string& shell);
 
 // weft(1), in roff.

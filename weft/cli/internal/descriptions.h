@@ -1,4 +1,4 @@
-// What `weft --help` says of the subcommands of cli.cc, and the examples below their own help.
+// Descriptions of the subcommands in cli.cc for `weft --help`, and the examples in their own help.
 #pragma once
 
 #include "weft/cli/internal/subcommand.h"
@@ -64,7 +64,7 @@ inline constexpr About kNew{
   weft new rings && cd rings && cmake -B build && cmake --build build
   ./build/rings train.toml)"};
 
-// Its options and help are those of the program weft-bench (bench/bench_main.cc).
+// The program weft-bench defines its options and help (bench/bench_main.cc).
 inline constexpr About kBench{
     "bench", "Measure weft and its peers in one run; weft bench --help shows more.", ""};
 

@@ -51,7 +51,7 @@ Finding cores() {
   const int usable = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
   std::string found = std::to_string(usable) + " of " + std::to_string(online) + " usable";
-  // "150000 100000" or "max 100000": microseconds of processor time a period.
+  // "150000 100000" or "max 100000": CPU quota and period, in microseconds.
   std::ifstream in("/sys/fs/cgroup/cpu.max");
   double quota = 0, period = 0;
   if (in >> quota >> period && period > 0) {

@@ -1,12 +1,12 @@
-// How commands name a run.
+// Resolves the name of a run on the command line.
 #pragma once
 
 #include <string>
 
 namespace weft::cli {
 
-// The folder of a run that is named by it, or by its name in runs/. Without a slash at the end. The
-// folder need not exist.
+// The folder of a run, given as a path or as its name in runs/. The result has no slash at the end.
+// The folder need not exist.
 std::string run_folder_of(const std::string& run);
 
 }  // namespace weft::cli

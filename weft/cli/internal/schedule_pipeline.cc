@@ -15,7 +15,7 @@ namespace {
 
 namespace pipeline = schedule::pipeline;
 
-// Of a collective or of gossip.
+// Whether the command has options of collectives or of gossip.
 bool asks_for_others(const ScheduleCommand& command) {
   const ScheduleChoice& c = command.choice;
   const bool placed =
@@ -44,7 +44,7 @@ pipeline::Request request_of(const ScheduleCommand& command) {
   return q;
 }
 
-// A line for the whole, then one for each action and message of each rank, in its order.
+// Prints a line for the schedule, then one for each action and message of each rank, in order.
 void print_json(const pipeline::Request& q) {
   const pipeline::Schedule schedule = make(q);
   const pipeline::Timing timing = play(schedule, q.costs);

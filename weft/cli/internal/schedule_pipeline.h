@@ -1,4 +1,4 @@
-// `weft schedule show` of a pipeline schedule.
+// Implements `weft schedule show` for pipeline schedules.
 #pragma once
 
 #include <string>
@@ -15,11 +15,11 @@ bool is_pipeline(const std::string& name);
 // Whether the command has options that only pipelines have.
 bool asks_for_pipeline(const ScheduleCommand& command);
 
-// Shows it; returns the exit code. Throws Error(kInvalidArgument) in words of the command line for
-// options of collectives, and what schedule::pipeline::make() and its pictures throw.
+// Shows the schedule and returns the exit code. Throws Error(kInvalidArgument), naming the option,
+// for options of collectives. Also throws the errors of schedule::pipeline::make() and pictures.
 int show_pipeline(const ScheduleCommand& command);
 
-// One line for each, as `weft schedule list` has for collectives.
+// Prints one line for each pipeline schedule, as `weft schedule list` does for collectives.
 void list_pipelines(bool json);
 
 void write_picture(const std::string& path, const std::string& svg);

@@ -13,7 +13,7 @@ using schedule::Collective;
 using schedule::Topology;
 using SharedTopology = std::shared_ptr<const Topology>;
 
-// A whole number from 1 to `most`; none for anything else.
+// Parses a whole number from 1 to `most`; returns none for any other text.
 std::optional<int> whole(std::string_view text, int most) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -22,7 +22,7 @@ std::optional<int> whole(std::string_view text, int most) {
   return good ? std::optional(value) : std::nullopt;
 }
 
-// "4x8"; both from 1 on.
+// Parses "4x8"; both numbers are at least 1.
 std::optional<std::pair<int, int>> product(std::string_view text) {
   const std::size_t x = text.find('x');
   if (x == std::string_view::npos) return std::nullopt;
@@ -46,7 +46,7 @@ SharedTopology topology_of(const ScheduleChoice& choice) {
   return std::make_shared<const Topology>(Topology::grid({sides->first, sides->second}));
 }
 
-// Whether the request's way goes in blocks.
+// Whether the request's algorithm splits the data into chunks (--chunk).
 bool is_pipelined(const schedule::Request& q) {
   const auto one = [&](Algorithm a) {
     return a == Algorithm::kChain || a == Algorithm::kDoubleBinaryTree;
@@ -79,7 +79,7 @@ std::vector<int> host_sizes(const std::string& text) {
 }
 
 schedule::Request request_of(const ScheduleChoice& choice, Algorithm algorithm) {
-  constexpr int kRanks = 8;  // where nobody says how many
+  constexpr int kRanks = 8;  // default if no option gives the number
   schedule::Request q{.collective = schedule::parse_collective(choice.collective),
                       .algorithm = algorithm,
                       .root = choice.root};

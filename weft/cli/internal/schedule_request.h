@@ -1,4 +1,4 @@
-// From the words of a command line to what weft/schedule is asked.
+// Converts command-line options to requests of weft/schedule.
 #pragma once
 
 #include <optional>
@@ -8,11 +8,11 @@
 
 namespace weft::cli::internal {
 
-inline constexpr std::int64_t kElementBytes = 4;  // what a chunk or a size is counted in: f32
+inline constexpr std::int64_t kElementBytes = 4;  // chunks and sizes count f32 elements
 
-// The request, with count 0. Throws Error(kInvalidArgument) in words of the command line for what
-// contradicts itself or would have no effect (a --radix where no tree has one), and what
-// Topology::load() throws.
+// The request, with count 0. Throws Error(kInvalidArgument), naming the option, if options
+// contradict each other or have no effect (--radix for an algorithm without one). Also throws the
+// errors of Topology::load().
 schedule::Request request_of(const ScheduleChoice& choice, schedule::Algorithm algorithm);
 
 // "2x4,3" is {4, 4, 3}. Throws Error(kInvalidArgument) for anything else.

@@ -1,4 +1,4 @@
-// The words of `weft schedule` and `weft plan`.
+// Defines the options of `weft schedule` and `weft plan`.
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {

@@ -1,4 +1,4 @@
-// How the subcommands of `weft` are added to its command line.
+// Adds the subcommands of `weft` to its command line.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +7,7 @@
 
 namespace weft::cli {
 
-// A subcommand's line in the list of all, and the examples below its own help.
+// A subcommand's name, its line in `weft --help`, and the examples in its own help.
 struct About {
   const char* name;
   const char* line;
@@ -20,7 +20,7 @@ inline CLI::App* add(CLI::App& app, const About& about) {
   return sub;
 }
 
-// schedule, plan and tokenizer.
+// Add `weft schedule`, `weft plan` and `weft tokenizer`.
 void add_schedule(CLI::App& app, ScheduleCommand& command, int& result);
 void add_plan(CLI::App& app, SimulateCommand& command, MeshCommand& mesh, int& result);
 void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result);

@@ -6,8 +6,8 @@
 
 namespace weft::cli {
 
-// Prints rows of equal length on stdout, the first column to the left and the others to the right.
-// The first row is the head.
+// Prints rows of equal length on stdout. The first column is aligned left, the others right. The
+// first row is the header.
 void print_table(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace weft::cli

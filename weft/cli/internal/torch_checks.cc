@@ -20,7 +20,7 @@ Finding version() {
           at::hasMKLDNN() ? "" : "convolutions are slow without oneDNN; take a wheel that has it"};
 }
 
-// The file that a symbol of this process comes from; empty where there is none.
+// The file that defines a symbol of this process; empty if no file does.
 std::string owner_of(const char* symbol) {
   void* const address = ::dlsym(RTLD_DEFAULT, symbol);
   Dl_info info{};
@@ -30,8 +30,8 @@ std::string owner_of(const char* symbol) {
 
 std::string folder_of(const std::string& file) { return file.substr(0, file.rfind('/')); }
 
-// Libraries whose symbols displace libtorch's own: calls meant for its BLAS, libuv or OpenMP then
-// land in another build of them.
+// Finds a library whose symbols displace libtorch's own. Calls to libtorch's BLAS, libuv or OpenMP
+// would then reach another build of that library.
 Finding foreign(const char* what, const char* symbol) {
   const std::string owner = owner_of(symbol);
   const auto torch_symbol =
@@ -48,7 +48,7 @@ Finding foreign(const char* what, const char* symbol) {
           "do not link or preload that library into a process with libtorch"};
 }
 
-// A few steps of a small net, so that the heap has something to show.
+// Runs a few steps of a small model, so that the heap holds tensors to report on.
 Finding heap() {
   if (!comm::install_allocator()) {
     const char* reason = net::process_heap_error();

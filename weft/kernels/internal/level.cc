@@ -10,8 +10,8 @@
 namespace weft::kernels::internal {
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports of clang 16 does not know "f16c". AVX2's answer includes that the system
-// saves these registers.
+// __builtin_cpu_supports() of clang 16 does not know "f16c". The check for AVX2 includes that the
+// operating system saves these registers.
 static bool has_half_conversions() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;

@@ -1,8 +1,8 @@
-// The kernels of one instruction set as a table, and the choice among the tables.
+// A table of the kernels of each instruction set, and the choice of a table.
 //
-// The files avx2.cc and avx512.cc are compiled for processors that may not be there, so they must
-// not emit any function that the linker could share with other files: they call builtins and their
-// own namespace only, no inline function of the library's or of weft's.
+// avx2.cc and avx512.cc are compiled for instructions that this processor may lack. They must not
+// emit a function that the linker could share with other files. They call only builtins and their
+// own namespace, and no inline function of the standard library or of weft.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct ReduceJob {
   int num_destinations;
   const void* const* sources;
   int num_sources;
-  const ReduceArgs* args;  // valid for its type, and kBool turned into kU8
+  const ReduceArgs* args;  // already checked; kBool is replaced by kU8
   bool stream;             // write around the caches; no destination is a source
 };
 
@@ -59,10 +59,10 @@ extern const Level kGeneric;
 extern const Level kAvx2;
 extern const Level kAvx512;
 
-// The best level that this processor has and `limit` ("generic", "avx2"; anything else, or null,
-// does not limit) allows.
+// The best level that this processor supports and `limit` allows. `limit`: "generic" or "avx2";
+// null or any other text sets no limit.
 const Level& choose_level(const char* limit);
-// choose_level of WEFT_ISA in the environment, read once.
+// choose_level() for the environment variable WEFT_ISA, which is read once.
 const Level& level();
 
 }  // namespace weft::kernels::internal

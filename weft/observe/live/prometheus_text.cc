@@ -1,4 +1,4 @@
-// The metrics of a run for Prometheus, by its conventions: prefix, base units, _total for counters.
+// Writes a run's metrics in Prometheus's conventions: prefix, base units, _total for counters.
 #include <prometheus/text_serializer.h>
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-// A value of metrics.jsonl, and what it is called here.
+// A value of metrics.jsonl and its name in Prometheus.
 struct Exported {
   const char* name;
   const char* exported;

@@ -19,7 +19,7 @@ constexpr int kThreads = 16, kPatienceSeconds = 2, kRequestsOfAConnection = 100;
 constexpr int kSecondsOfAConnection = 20;
 constexpr std::size_t kMostPayload = 1024;
 
-// The name or address in "name:port", "[::1]:port".
+// The host name or address in "name:port" or "[::1]:port".
 std::string host_of(const std::string& header) {
   if (!header.empty() && header[0] == '[') return header.substr(1, header.find(']') - 1);
   return header.substr(0, header.rfind(':'));
@@ -37,20 +37,20 @@ class HttpServer::Impl {
  public:
   Impl(const HttpAddress& address, RunView& view) : address_(address), view_(view) {
     server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-    // Not the library's own choice, SO_REUSEPORT, by which two runs could have one port.
+    // Replaces the library's default, SO_REUSEPORT, with which two runs could share a port.
     server_.set_socket_options([](socket_t socket) {
       const int on = 1;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     });
     server_.set_keep_alive_max_count(kRequestsOfAConnection);
-    server_.set_keep_alive_timeout(1);  // an idle connection holds a thread
+    server_.set_keep_alive_timeout(1);  // an idle connection occupies a thread
     server_.set_read_timeout(kPatienceSeconds);
     server_.set_write_timeout(kPatienceSeconds);
     server_.set_payload_max_length(kMostPayload);
     server_.set_default_headers({{"Cache-Control", "no-store"},
                                  {"X-Content-Type-Options", "nosniff"},
                                  {"X-Frame-Options", "DENY"}});
-    // All answers are made here: no path is matched by a regular expression.
+    // Handles all requests here, so that no path is matched by a regular expression.
     server_.set_pre_routing_handler([this](const Request& request, Response& response) {
       answer(request, response);
       return Server::HandlerResponse::Handled;

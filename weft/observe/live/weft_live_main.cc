@@ -1,7 +1,7 @@
-// weft_live ADDRESS: serves the live page of a run; started by weft --http (launch/live_page.h).
+// weft_live ADDRESS: serves the live page of a run. `weft --http` starts it (launch/live_page.h).
 //
-// Prints "listening http://127.0.0.1:41234/" or "error TEXT" on stdout. Reads lines "run FOLDER" on
-// stdin, each the run to follow from then on, and ends when stdin ends: with whoever started it.
+// Prints "listening http://127.0.0.1:41234/" or "error TEXT" on stdout. A line "run FOLDER" on
+// stdin selects the run to follow. Exits when stdin is closed, at the latest when its parent ends.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 
 namespace {
 
-// What hostile clients can take: connections, and memory.
+// Limits the connections and the memory that hostile clients can take.
 void limit_resources() {
   const rlimit files{256, 256}, memory{rlim_t{2} << 30, rlim_t{2} << 30};
   ::setrlimit(RLIMIT_NOFILE, &files);
@@ -29,7 +29,7 @@ int serve(const std::string& address) {
     for (std::string line; std::getline(std::cin, line);) {
       if (line.rfind("run ", 0) == 0) view.follow(line.substr(4));
     }
-    ::_exit(0);  // no answer is worth waiting for
+    ::_exit(0);  // without waiting for open requests
   });
   server.serve();
   reader.detach();
@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: weft_live ADDRESS; use weft --http instead\n";
     return 2;
   }
-  // A terminal's signals are for whoever started it, which then closes stdin.
+  // Terminal signals are for the parent process, which then closes stdin.
   for (const int number : {SIGINT, SIGHUP, SIGPIPE}) std::signal(number, SIG_IGN);
   limit_resources();
   try {

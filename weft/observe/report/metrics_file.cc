@@ -41,7 +41,7 @@ const MetricsSeries& MetricsFollower::update() {
     series_.clear();
   }
   in.seekg(read_);
-  for (std::string line; std::getline(in, line) && !in.eof();) {  // eof: a line without its end
+  for (std::string line; std::getline(in, line) && !in.eof();) {  // eof: the line is incomplete
     read_ += static_cast<std::int64_t>(line.size()) + 1;
     add_record(line, series_);
   }

@@ -13,7 +13,7 @@ void append(const std::string& file, const std::string& text) {
   std::ofstream(file, std::ios::app) << text;
 }
 
-TEST(MetricsFollower, ReadsWhatIsNewAndOnlyWholeLines) {
+TEST(MetricsFollower, ReadsOnlyNewAndCompleteLines) {
   const TempDir dir;
   const std::string file = dir / "metrics.jsonl";
   MetricsFollower follower(file);
@@ -25,7 +25,7 @@ TEST(MetricsFollower, ReadsWhatIsNewAndOnlyWholeLines) {
   EXPECT_EQ(follower.update().at("loss").back().value, 3);
 }
 
-TEST(MetricsFollower, StartsAgainWhereAResumedRunHasDroppedRecords) {
+TEST(MetricsFollower, RereadsTheFileIfAResumedRunHasDroppedRecords) {
   const TempDir dir;
   const std::string file = dir / "metrics.jsonl";
   append(file, "{\"step\":1,\"loss\":4}\n{\"step\":2,\"loss\":3}\n");

@@ -27,7 +27,7 @@ const char* const kPage =
 
 using Point = MetricsPoint;
 
-// Means of equal parts; a short series stays as it is.
+// Averages equal parts of a long series; returns a short series unchanged.
 json averaged(const std::vector<Point>& points) {
   json result = json::array();
   const std::size_t parts = std::min(points.size(), kPoints);
@@ -45,7 +45,7 @@ json averaged(const std::vector<Point>& points) {
   return result;
 }
 
-// The lines "key = value" of a config.toml, with the table's name before each key.
+// The "key = value" lines of a config.toml, each key with its table's name as a prefix.
 json read_config(const fs::path& file) {
   json config = json::object();
   std::ifstream in(file);
@@ -89,7 +89,7 @@ std::string text_of(const json& data) {
   return data.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// As the content of a script element: no text in it can end the element.
+// Escapes the text for a script element, so that the text cannot end the element.
 std::string embedded(const json& data) {
   std::string text = text_of(data), safe;
   for (const char c : text) safe += c == '<' ? std::string("\\u003c") : std::string(1, c);

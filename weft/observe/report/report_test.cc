@@ -63,7 +63,7 @@ TEST(Report, AveragesALongSeriesDownToAThousandPoints) {
   EXPECT_EQ(loss[0][0], 3.0);
 }
 
-TEST(LiveReport, IsThePageWithoutDataAndTheDataByItself) {
+TEST(LiveReport, ProvidesThePageWithoutDataAndTheDataSeparately) {
   const Folder folder;
   const auto run = folder.run("a", "{\"step\":1,\"loss\":2.0}\n");
   write_file_atomic(run + "/ranks.json",
@@ -75,7 +75,7 @@ TEST(LiveReport, IsThePageWithoutDataAndTheDataByItself) {
   EXPECT_EQ(data["ranks"][0]["sent_bytes"], 5);
 }
 
-TEST(Report, OpensWithoutANetworkAndTakesNoTextForAPartOfThePage) {
+TEST(Report, OpensWithoutANetworkAndEscapesText) {
   const Folder folder;
   const auto run = folder.run("<b>bold", "", "[run]\nname = \"</script><b>\"\n");
   const auto page = report_html({run});
@@ -86,7 +86,7 @@ TEST(Report, OpensWithoutANetworkAndTakesNoTextForAPartOfThePage) {
   EXPECT_EQ(data_of(page)["runs"][0]["config"]["run.name"], "\"</script><b>\"");
 }
 
-TEST(Report, LaysSeveralRunsOverEachOtherAndRefusesWhatIsNoRun) {
+TEST(Report, OverlaysSeveralRunsAndRefusesAFolderWithoutARun) {
   const Folder folder;
   const auto a = folder.run("a", "{\"step\":1,\"loss\":1}\n"),
              b = folder.run("b", "{\"step\":1,\"loss\":2}\n", "[train]\nbatch = 32\n");

@@ -18,8 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kTail =
-    256
-    << 10;  // bytes of metrics.jsonl that are read: more than an evaluation is apart from the end
+    256 << 10;  // bytes read at the end of metrics.jsonl: enough to hold the last evaluation
 
 bool is_run(const fs::path& folder) {
   std::error_code ignored;
@@ -33,8 +32,8 @@ bool is_locked(const fs::path& folder) {
   return errno == EWOULDBLOCK;
 }
 
-// The last number of each name: losses of training and results of evaluations have lines of their
-// own.
+// Reads the last value of each name. Training losses and evaluation results are on separate lines,
+// so each name is looked up by itself.
 void read_last(const fs::path& file, RunInfo& info) {
   const MetricsSeries series = read_metrics(file.string(), kTail);
   const auto last = [&](const char* name) -> std::optional<MetricsPoint> {

@@ -13,7 +13,7 @@ namespace {
 
 Config config() { return Config(Schema{{"train.batch", 64, "samples"}}); }
 
-TEST(ListRuns, KnowsTheOneThatIsRunning) {
+TEST(ListRuns, MarksARunningRun) {
   const TempDir parent;
   {
     RunFolder folder({.parent = parent.path(), .name = "a"}, config());
@@ -23,7 +23,7 @@ TEST(ListRuns, KnowsTheOneThatIsRunning) {
   EXPECT_FALSE(list_runs(parent.path()).at(0).running);
 }
 
-TEST(ListRuns, SaysWhatTheFoldersHold) {
+TEST(ListRuns, ShowsTheStepLossesAndCheckpointOfEachRun) {
   const TempDir parent;
   RunFolder({.parent = parent.path(), .name = "new"}, config()).keep();
   {
