@@ -166,7 +166,7 @@ TEST(HuggingFaceFolder, RefusesAModelThatItWouldComputeWrongly) {
               HasSubstr("hidden_size = \"16\" must be a whole number"));
   EXPECT_THAT(refusal("/vocab_size", 0), HasSubstr("vocab_size = 0 must be"));
   EXPECT_THAT(refusal("/tie_word_embeddings", 1), HasSubstr("must be true or false"));
-  EXPECT_THAT(refusal("/eos_token_id", 37), HasSubstr("eos_token_id = 37 is no token"));
+  EXPECT_THAT(refusal("/eos_token_id", 37), HasSubstr("eos_token_id = 37 is not a token"));
   EXPECT_EQ(refusal("/use_cache", false), "accepted");
 }
 
