@@ -1,32 +1,25 @@
 #!/usr/bin/env python3
 """Trains a recipe at several numbers of ranks and prints the accuracy of each as a JSON line.
 
-bench/accuracy.py --weft build/release/bin/weft [--ranks 1,2,4] [RECIPE]
-"""
+    bench/accuracy.py --weft build/release/bin/weft [--ranks 1,2,4] [RECIPE]
+
+The recipe keeps its own settings."""
 
 import argparse
 import json
-import subprocess
-import sys
-import tempfile
+
+from train_recipe import trained
 
 
-def train(args, ranks):
-    with tempfile.TemporaryDirectory() as runs:
-        command = [
-            args.weft,
-            "train",
-            args.recipe,
-            "-n",
-            str(ranks),
-            "--json",
-            "--set",
-            f'run.dir="{runs}"',
-        ]
-        ran = subprocess.run(command, capture_output=True, text=True)
-    if ran.returncode != 0:
-        sys.exit(f"{' '.join(command)}: {ran.stderr.strip().splitlines()[-1]}")
-    return json.loads(ran.stdout.strip().splitlines()[-1])
+def line_of(recipe, ranks, result):
+    params = {
+        "recipe": recipe,
+        "ranks": ranks,
+        "epochs": result["epochs"],
+        "loss": result["loss"],
+    }
+    value = result["accuracy"]
+    return {"bench": "accuracy", "params": params, "value": value, "unit": "accuracy", "runs": 1}
 
 
 def main():
@@ -36,20 +29,8 @@ def main():
     parser.add_argument("recipe", nargs="?", default="fashion-mnist")
     args = parser.parse_args()
     for ranks in map(int, args.ranks.split(",")):
-        result = train(args, ranks)
-        params = {
-            "recipe": args.recipe,
-            "ranks": ranks,
-            "epochs": result["epochs"],
-            "loss": result["loss"],
-        }
-        line = {
-            "bench": "accuracy",
-            "params": params,
-            "value": result["accuracy"],
-            "unit": "accuracy",
-            "runs": 1,
-        }
+        with trained(args.weft, args.recipe, ranks) as (result, _):
+            line = line_of(args.recipe, ranks, result)
         print(json.dumps(line), flush=True)
 
 

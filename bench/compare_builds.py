@@ -6,8 +6,8 @@ OLD and NEW are build folders, each with bin/weft. A round runs `weft bench WHAT
 both, and the next round begins with the other one. Printed for each case: the median over the
 rounds of both, and of new / old. --json appends one line a case to FILE.
 
-    bench/compare_builds.py ../old/build/release build/release --rounds 5 -- training --models
-    mlp,cnn --impls weft
+    bench/compare_builds.py ../old/build/release build/release --rounds 5 \\
+        -- training --models mlp,cnn --impls weft
 """
 
 import argparse

@@ -2,8 +2,8 @@
 """Measures what checkpoints cost a training run: how long training stops for each, and how much
 slower steps are while one is written.
 
-    overhead.py --weft build/release/bin/weft [-n 2] [--minutes 1] [--run-minutes 5] [--json FILE]
-    [RECIPE [SETTING ...]]
+    overhead.py --weft build/release/bin/weft [-n 2] [--minutes 1] [--run-minutes 5]
+                [--json FILE] [RECIPE [SETTING ...]]
 
 Trains RECIPE (recipes/licenses) with a checkpoint every --minutes, for about --run-minutes. The
 overhead is the stops, and the time that steps took during writes above the median step, as a share

@@ -2,16 +2,19 @@
 """Trains a recipe once a codec, two ranks over TCP, and prints how accurate it gets: JSON lines, or
 the table of docs/compression.md.
 
-bench/compression/convergence.py --weft build/release/bin/weft --seeds 1,2 >
-bench/results/compression.jsonl bench/compression/convergence.py --table
-bench/results/compression.jsonl"""
+    bench/compression/convergence.py --weft build/release/bin/weft --seeds 1,2 > accuracy.jsonl
+    bench/compression/convergence.py --table accuracy.jsonl
+
+The first command trains and prints JSON lines, the second one prints the table of these."""
 
 import argparse
 import json
+import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from train_recipe import trained  # noqa: E402
 
 CODECS = [
     "none",
@@ -30,35 +33,17 @@ CODECS = [
 
 
 def train(args, codec, seed):
-    with tempfile.TemporaryDirectory() as runs:
-        command = [
-            args.weft,
-            "train",
-            args.recipe,
-            "-n",
-            str(args.ranks),
-            "--json",
-            "--set",
-            "comm.transport=tcp",
-            "--set",
-            f'parallel.codec="{codec}"',
-            "--set",
-            f"train.epochs={args.epochs}",
-            "--set",
-            f"train.seed={seed}",
-            "--set",
-            f'run.dir="{runs}"',
-            "--set",
-            "train.checkpoint_every=0",
-            "--set",
-            "train.checkpoint_minutes=0",
-            "--set",
-            "train.eval_every=0",
-        ]
-        result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f"{codec}: {result.stderr.strip().splitlines()[-1]}")
-    return json.loads(result.stdout.strip().splitlines()[-1])
+    settings = [
+        "comm.transport=tcp",
+        f'parallel.codec="{codec}"',
+        f"train.epochs={args.epochs}",
+        f"train.seed={seed}",
+        "train.checkpoint_every=0",
+        "train.checkpoint_minutes=0",
+        "train.eval_every=0",
+    ]
+    with trained(args.weft, args.recipe, args.ranks, settings) as (result, _):
+        return result
 
 
 def measure(args):

@@ -3,8 +3,7 @@
 pair shaped to a rate: weft with each codec, and PyTorch's DistributedDataParallel over Gloo, in
 turn, one JSON line each. Needs root, ip and tc.
 
-    bench/compression/shaped_link.py --impls "none pytorch-ddp powersgd:4" --rounds 2 >
-    bench/results/shaped-link.jsonl
+    bench/compression/shaped_link.py --impls "none pytorch-ddp powersgd:4" --rounds 2 > link.jsonl
 """
 
 import argparse

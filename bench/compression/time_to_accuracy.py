@@ -2,9 +2,11 @@
 """How long training takes to an accuracy over a link: the steps to it, which do not depend on the
 link, times the step on that link.
 
-    bench/compression/time_to_accuracy.py --codecs "none powersgd:4 int8:64 topk:0.01" > steps.jsonl
-    # trains, two ranks on this host bench/compression/shaped_link.py --impls "none pytorch-ddp
-    powersgd:4 int8:64 topk:0.01" > link.jsonl # times steps at 1 Gbit/s
+    C="powersgd:4 int8:64 topk:0.01"
+    # Trains, two ranks on this host.
+    bench/compression/time_to_accuracy.py --codecs "none $C" > steps.jsonl
+    # Times steps at 1 Gbit/s.
+    bench/compression/shaped_link.py --impls "none pytorch-ddp $C" > link.jsonl
     bench/compression/time_to_accuracy.py --table steps.jsonl link.jsonl
 
 Training is that of the recipe with SETTINGS below, the same for all; the test set is looked at
@@ -12,10 +14,12 @@ every --eval-steps. PyTorch's DDP takes the gradients of "none", so it is given 
 
 import argparse
 import json
+import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from train_recipe import trained  # noqa: E402
 
 SETTINGS = ["train.epochs=5"]
 
@@ -27,30 +31,17 @@ def evaluations(path):
 
 
 def train(args, codec):
-    with tempfile.TemporaryDirectory() as runs:
-        words = [
-            "comm.transport=tcp",
-            f'parallel.codec="{codec}"',
-            f"train.seed={args.seed}",
-            f"train.eval_steps={args.eval_steps}",
-            "train.checkpoint_every=0",
-            "train.checkpoint_minutes=0",
-            f'run.dir="{runs}"',
-            "run.name=run",
-            *SETTINGS,
-        ]
-        command = [
-            args.weft,
-            "train",
-            args.recipe,
-            "-n",
-            "2",
-            "--json",
-            *(part for word in words for part in ("--set", word)),
-        ]
-        result = subprocess.run(command, capture_output=True, text=True)
-        if result.returncode != 0:
-            sys.exit(f"{codec}: {result.stderr.strip().splitlines()[-1]}")
+    settings = [
+        "comm.transport=tcp",
+        f'parallel.codec="{codec}"',
+        f"train.seed={args.seed}",
+        f"train.eval_steps={args.eval_steps}",
+        "train.checkpoint_every=0",
+        "train.checkpoint_minutes=0",
+        "run.name=run",
+        *SETTINGS,
+    ]
+    with trained(args.weft, args.recipe, 2, settings) as (_, runs):
         return evaluations(f"{runs}/run/metrics.jsonl")
 
 

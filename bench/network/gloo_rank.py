@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """One rank of torch.distributed over Gloo (rank.h says what it does).
 
-MASTER_ADDR=… MASTER_PORT=… RANK=… WORLD_SIZE=… GLOO_SOCKET_IFNAME=… gloo_rank.py
-"""
+    MASTER_ADDR=… MASTER_PORT=… RANK=… WORLD_SIZE=… GLOO_SOCKET_IFNAME=… gloo_rank.py
+
+It takes commands as the other ranks of bench/network do."""
 
 import sys
 import time

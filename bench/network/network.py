@@ -2,10 +2,12 @@
 """All-reduce over a network link that it makes: weft, Open MPI over TCP and Gloo, interleaved
 (bench/README.md).
 
-sudo ./dev bench network
-sudo ./dev bench network --rate 1gbit --sizes 26214400
-sudo ./dev bench network --rate 1gbit --sizes 26214400 --ranks-per-host 2 --impls
-two-levels,flat-ring,flat-sharded"""
+    sudo ./dev bench network
+    sudo ./dev bench network --rate 1gbit --sizes 26214400
+    sudo ./dev bench network --rate 1gbit --sizes 26214400 --ranks-per-host 2 \\
+        --impls two-levels,flat-ring,flat-sharded
+
+Needs root."""
 
 import argparse
 import json

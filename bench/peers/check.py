@@ -2,8 +2,7 @@
 """Drives one peer with two ranks and tiny sizes, and checks its answers against bench/README.md.
 Exits with 77 when the peer can't run here (MPI not built, or this Python has no torch).
 
-    check.py ideal|mpi|torch_collectives|torch_training|torch_first_step --bin
-    FOLDER_OF_THE_BUILT_PEERS
+    check.py ideal|mpi|torch_collectives|torch_training|torch_first_step --bin BUILT_PEERS
 """
 
 import argparse

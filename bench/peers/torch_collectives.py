@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """torch.distributed's collectives over Gloo, driven over stdin (bench/README.md).
 
-torch_collectives.py --ranks 2
-"""
+    torch_collectives.py --ranks 2
+
+Rank 0 starts the other ranks."""
 
 import driven
 

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 """Training steps of PyTorch over Gloo, driven over stdin (bench/README.md). The modes:
 
-ddp          DistributedDataParallel and the optimizer with their defaults
-ddp-tuned    gradient_as_bucket_view, fused optimizer
-fsdp2        fully_shard, fused optimizer
-zero1, zero3 DeepSpeed's ZeRO with DeepSpeedCPUAdam
-alone        without communication: each rank takes its own optimizer step, then a barrier
-alone-tuned  the same with the fused optimizer
-reference    every rank trains on the batches of all
+    ddp          DistributedDataParallel and the optimizer with their defaults
+    ddp-tuned    gradient_as_bucket_view, fused optimizer
+    fsdp2        fully_shard, fused optimizer
+    zero1, zero3 DeepSpeed's ZeRO with DeepSpeedCPUAdam
+    alone        without communication: each rank takes its own optimizer step, then a barrier
+    alone-tuned  the same with the fused optimizer
+    reference    every rank trains on the batches of all
 
-torch_training.py --ranks 2
-"""
+Rank 0 starts the other ranks: torch_training.py --ranks 2."""
 
 import driven
 

@@ -482,7 +482,9 @@ FIGURES = {
     "readme": readme_en,
     "readme-zh": readme_zh,
 }
-for _part in (
+# Where a part is stored; "halves" is a table of two.
+SOURCES = {"halves": ("tensor", "context")}
+for _name in (
     "all-reduce",
     "all-reduce-4",
     "collectives",
@@ -490,10 +492,18 @@ for _part in (
     "network",
     "training",
     "sharded",
+    "halves",
+    "pipeline",
+    "recompute",
+    "accuracy",
+    "checkpoint",
+    "python",
+    "choice",
+    "startup",
+    "codecs-link",
+    "codecs-accuracy",
+    "codecs-auto",
+    "codecs-time",
 ):
-    FIGURES[f"source-{_part}"] = lambda run, part=_part: measured(run, part)
-FIGURES["source-halves"] = lambda run: measured(run, "tensor", "context")
-for _part in ("pipeline", "recompute", "accuracy", "checkpoint", "python", "choice", "startup"):
-    FIGURES[f"source-{_part}"] = lambda run, part=_part: measured(run, part)
-for _part in ("link", "accuracy", "auto", "time"):
-    FIGURES[f"source-codecs-{_part}"] = lambda run, part=_part: measured(run, f"codecs-{part}")
+    _parts = SOURCES.get(_name, (_name,))
+    FIGURES[f"source-{_name}"] = lambda run, parts=_parts: measured(run, *parts)

@@ -2,8 +2,8 @@
 """DistributedDataParallel over weft beside DistributedDataParallel over Gloo: the same script, in
 interleaved rounds.
 
-    PYTHONPATH=build/release/python python3 python/bench/ddp.py [--ranks 2] [--model resnet18]
-    [--rounds 6] [--json FILE]
+    PYTHONPATH=build/release/python python3 python/bench/ddp.py [--ranks 2] [--model resnet18] \\
+        [--rounds 6] [--json FILE]
 
 Each backend has its own ranks (processes of one thread each); while one works the others sleep.
 "alone" is the same step of a model of its own in the same processes, without communication but for

@@ -1,6 +1,7 @@
 """Runs the built `weft`: what it prints, its exit codes, and small trainings over processes.
 cli_test.py PATH/TO/weft [tests]"""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -569,6 +570,20 @@ class Training(unittest.TestCase):
             command, cwd=ROOT, env=env or environment(), capture_output=True, text=True, timeout=100
         )
 
+    @contextlib.contextmanager
+    def training(self, *words):
+        """A run "run" of many epochs in a process, after its first epoch; and its command."""
+        command = [WEFT, "train", "recipes/shapes", "--set", f"run.dir={self.folder.name}"]
+        command += ["--name", "run", "--set", "model.name=mlp", "--set", "train.epochs=500"]
+        command += ["--set", "train.eval_every=0", *words, "--progress", "none"]
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
+        ) as process:
+            for line in process.stderr:
+                if "epoch done" in line:
+                    break
+            yield process, command
+
     def run_of(self, name):
         return pathlib.Path(self.folder.name) / name
 
@@ -829,31 +844,7 @@ class Training(unittest.TestCase):
         self.assertIn("step-00000006", saved)
 
     def test_a_run_folder_that_is_deleted_while_training_is_an_error(self):
-        command = [
-            WEFT,
-            "train",
-            "recipes/shapes",
-            "--set",
-            f"run.dir={self.folder.name}",
-            "--name",
-            "run",
-            "--set",
-            "model.name=mlp",
-            "--set",
-            "train.epochs=500",
-            "--set",
-            "train.eval_every=0",
-            "--set",
-            "train.checkpoint_every=0",
-            "--progress",
-            "none",
-        ]
-        with subprocess.Popen(
-            command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
-        ) as process:
-            for line in process.stderr:
-                if "epoch done" in line:
-                    break
+        with self.training("--set", "train.checkpoint_every=0") as (process, _):
             shutil.rmtree(self.run_of("run"))
             for line in process.stderr:
                 if "was deleted or moved" in line:
@@ -864,29 +855,7 @@ class Training(unittest.TestCase):
         self.assertIn("was deleted or moved while the run trained", rest)
 
     def test_two_jobs_do_not_share_a_run_folder(self):
-        command = [
-            WEFT,
-            "train",
-            "recipes/shapes",
-            "--set",
-            f"run.dir={self.folder.name}",
-            "--name",
-            "run",
-            "--set",
-            "model.name=mlp",
-            "--set",
-            "train.epochs=500",
-            "--set",
-            "train.eval_every=0",
-            "--progress",
-            "none",
-        ]
-        with subprocess.Popen(
-            command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
-        ) as process:
-            for line in process.stderr:
-                if "epoch done" in line:
-                    break
+        with self.training() as (process, command):
             self.refused(self.train("run"), 203, "is in use by process")
             resumed = subprocess.run(
                 [*command, "--resume"],

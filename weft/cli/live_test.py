@@ -1,7 +1,9 @@
 """The live page of real runs (--http): metrics that Prometheus's own parser reads, what strangers
 may send, and its end with the run.
-live_test.py PATH/TO/weft PATH/TO/weft_live [tests]; skipped without the package prometheus_client.
-"""
+
+    live_test.py PATH/TO/weft PATH/TO/weft_live [tests]
+
+Skipped without the package prometheus_client."""
 
 import http.client
 import itertools

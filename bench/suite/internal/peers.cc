@@ -109,8 +109,8 @@ Peers collective_peers(int ranks, bool tcp) {
   const std::string number = std::to_string(ranks);
   const char* const start = in_path("mpirun.openmpi") ? "mpirun.openmpi" : "mpirun";
   add_built(peers, {tcp ? "openmpi-tcp" : "openmpi", {start, "-n", number}, mpi}, "weft_peer_mpi");
-  if (!tcp) add_openmpi5(peers, number);
   if (!tcp) {
+    add_openmpi5(peers, number);
     // Open MPI binds ranks to cores unasked, and MPICH does not.
     std::vector<std::string> mpich = {"mpirun.mpich", "-n", number};
     if (static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency())
