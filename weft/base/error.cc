@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 #include <string_view>
+#include <system_error>
 
 namespace weft {
 namespace {
@@ -25,6 +27,27 @@ std::string one_line(std::string text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
   return text;
+}
+
+// What has run out, as a message. Empty for other exceptions.
+std::string exhausted(const std::exception& error) {
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again)
+    return "cannot start a thread: the limit of processes is reached; raise it (ulimit -u, or the "
+           "cgroup's pids.max)";
+  constexpr std::string_view kAsked = "you tried to allocate ";  // libtorch's CPU allocator
+  const std::string_view text = error.what();
+  const auto at = text.find(kAsked);
+  const bool is_bad_alloc = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  if (at == std::string_view::npos && !is_bad_alloc) return "";
+  std::string asked;
+  if (at != std::string_view::npos) {
+    const auto digits = text.substr(at + kAsked.size());
+    asked = ": " + std::string(digits.substr(0, digits.find_first_not_of("0123456789"))) +
+            " bytes were asked for";
+  }
+  return "out of memory" + asked +
+         "; use a smaller batch or model, fewer ranks, or a higher memory limit";
 }
 
 // The path relative to the project's root, without the folders of the build machine.
@@ -67,10 +90,17 @@ std::string describe(const std::exception& error) {
   std::string text = error.what();
   const char* debug = std::getenv("WEFT_DEBUG");
   if (debug != nullptr && std::string_view(debug) == "1") return text;
+  if (const std::string what = exhausted(error); !what.empty())
+    return Error(Errc::kUnavailable, what).what();
   text = text.substr(0, text.find("\nException raised from "));
   while (!text.empty() && text.back() == '\n') text.pop_back();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return one_line(text);
+}
+
+Errc code_of(const std::exception& error) noexcept {
+  if (const auto* const known = dynamic_cast<const Error*>(&error)) return known->code();
+  return exhausted(error).empty() ? Errc::kInternal : Errc::kUnavailable;
 }
 
 Error::Error(Errc code, const std::string& message) : Error(code, message, Context{}) {}

@@ -29,7 +29,8 @@ const char* to_string(Errc code) noexcept;
 int exit_code(Errc code) noexcept;
 
 // Returns the text of any library's exception as one line, without the stack frames of libtorch's
-// errors. With WEFT_DEBUG=1 in the environment, returns the full text.
+// errors. If memory or threads have run out, says so, and how many bytes were asked for where that
+// is known. With WEFT_DEBUG=1 in the environment, returns the full text.
 std::string describe(const std::exception& error);
 
 class Error : public std::runtime_error {
@@ -55,6 +56,10 @@ class Error : public std::runtime_error {
   Context context_;
   std::string message_;
 };
+
+// The code of an Error. For other exceptions: kUnavailable if memory or threads have run out, else
+// kInternal.
+Errc code_of(const std::exception& error) noexcept;
 
 namespace detail {
 [[noreturn]] void fail_require(const char* condition, const char* file, int line,

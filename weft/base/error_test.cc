@@ -60,5 +60,26 @@ TEST(Describe, OmitsStackFramesUnlessRequested) {
   ::unsetenv("WEFT_DEBUG");
 }
 
+TEST(Describe, SaysWhatHasRunOut) {
+  const std::runtime_error memory(
+      "[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: "
+      "you tried to allocate 400000000 bytes. Error code 12 (Cannot allocate memory)");
+  EXPECT_EQ(describe(memory),
+            "Unavailable: out of memory: 400000000 bytes were asked for; use a smaller batch or "
+            "model, fewer ranks, or a higher memory limit");
+  EXPECT_EQ(code_of(memory), Errc::kUnavailable);
+  EXPECT_EQ(describe(std::bad_alloc()).find("Unavailable: out of memory; use a smaller"), 0u);
+  EXPECT_EQ(code_of(std::bad_alloc()), Errc::kUnavailable);
+  const std::system_error thread(EAGAIN, std::generic_category());
+  EXPECT_EQ(describe(thread).find("Unavailable: cannot start a thread: "), 0u);
+  EXPECT_EQ(code_of(thread), Errc::kUnavailable);
+}
+
+TEST(CodeOf, IsTheCodeOfAnErrorAndInternalForOthers) {
+  EXPECT_EQ(code_of(Error(Errc::kCorrupt, "torn")), Errc::kCorrupt);
+  EXPECT_EQ(code_of(std::runtime_error("no such operator")), Errc::kInternal);
+  EXPECT_EQ(code_of(std::system_error(ENOENT, std::generic_category())), Errc::kInternal);
+}
+
 }  // namespace
 }  // namespace weft

@@ -140,10 +140,8 @@ class AsyncSaver::Impl {
     } catch (const Error& error) {
       result.error = error;
     } catch (const std::exception& error) {
-      const std::string what = error.what();
-      result.error =
-          Error(Errc::kInternal, "the checkpoint of step " + std::to_string(job.step) +
-                                     " is not saved: " + what.substr(0, what.find('\n')));
+      result.error = Error(code_of(error), "the checkpoint of step " + std::to_string(job.step) +
+                                               " is not saved: " + describe(error));
     }
     result.whole = Clock::now() - start;
     const std::scoped_lock lock(mutex_);

@@ -8,10 +8,10 @@
 #include <iostream>
 #include <thread>
 
+#include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
 #include "weft/comm/init.h"
-#include "weft/launch/error_file.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/progress.h"
 #include "weft/train/recipe.h"

@@ -26,13 +26,14 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
   const auto make = [options, family, known = forming.lost_peer](const WeftBackend::Part& part) {
     BackendOptions as = options;
     as.timeout = part.timeout;
+    as.job_ranks = internal::ranks_in_job(part.ranks, options.job_ranks);
     return over_store(
         part, as, [known, ranks = part.ranks] { return internal::place_among(ranks, known()); },
         family);
   };
-  return c10::make_intrusive<WeftBackend>(internal::make_engine(forming, options), here.me, size,
-                                          options.timeout,
-                                          WeftBackend::Origin{here.store, make, family});
+  return c10::make_intrusive<WeftBackend>(
+      internal::make_engine(forming, options), here.me, size, options.timeout,
+      WeftBackend::Origin{here.store, make, family, options.job_ranks});
 }
 
 }  // namespace

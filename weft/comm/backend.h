@@ -66,6 +66,9 @@ struct BackendOptions {
   // Time for the group to form. 0: as `timeout`.
   std::chrono::milliseconds connect_timeout{0};
   std::uint32_t epoch = 0;
+  // By rank of the group: its rank in the job, by which errors name it. Empty: the same number.
+  // Subgroups fill it in.
+  std::vector<int> job_ranks;
   std::chrono::milliseconds to_connect() const {
     return connect_timeout.count() > 0 ? connect_timeout : timeout;
   }

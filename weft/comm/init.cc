@@ -146,11 +146,12 @@ c10::intrusive_ptr<c10d::Backend> over_mpi(const internal::Forming& forming,
     as.timeout = part.timeout;
     std::vector<int> theirs;
     for (const int rank : part.ranks) theirs.push_back(ranks[static_cast<std::size_t>(rank)]);
+    as.job_ranks = theirs;
     return over_mpi(internal::meet_over_mpi(theirs, part.me, as), theirs, as, family);
   };
   return c10::make_intrusive<internal::WeftBackend>(
       internal::make_engine(forming, options), forming.rank, forming.size, options.timeout,
-      internal::WeftBackend::Origin{nullptr, make, family});
+      internal::WeftBackend::Origin{nullptr, make, family, options.job_ranks});
 }
 
 // Returns nothing if the ranks use a store.

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "weft/base/deadline.h"
+#include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
 #include "weft/comm/internal/cuda/nccl.h"
 #include "weft/comm/internal/lineage.h"
@@ -121,8 +122,10 @@ class Passage {
     try {
       backend = make_any(at.meeting_place(), rank, size, next->options);
       at.ready(rank);
-      if (at.settle(at.all_ready(size, wait)))
+      if (at.settle(at.all_ready(size, wait))) {
+        forget_failure();
         return Group(std::move(backend), "world", std::move(next));
+      }
     } catch (const Error& error) {
       if (error.code() == Errc::kBadConfig || error.code() == Errc::kInvalidArgument) throw;
       log_warn("epoch " + std::to_string(epoch) +

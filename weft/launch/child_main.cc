@@ -27,8 +27,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "weft/base/error.h"
+#include "weft/base/json/error_file.h"
 #include "weft/comm/environment.h"
-#include "weft/launch/error_file.h"
 
 namespace {
 
@@ -171,7 +171,7 @@ void perform(const std::string& thing, const std::string& value) {
   else if (thing == "discover")
     discover();
   else if (thing == "cause")
-    weft::launch::write_error_file(value);
+    weft::write_error_file(value);
   else
     print(2, "unknown: " + thing), ::_exit(99);
 }

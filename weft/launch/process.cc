@@ -90,6 +90,7 @@ void settle_in(const ProcessOptions& options, pid_t parent) {
     code = exit_code(error.code());
   } catch (const std::exception& error) {
     std::cerr << describe(error) << '\n';
+    code = exit_code(code_of(error));
   }
   std::cout.flush();
   std::cerr.flush();
@@ -195,6 +196,13 @@ std::optional<ExitStatus> Process::poll() {
   ::waitpid(pid_, nullptr, 0);
   status_ = ExitStatus{info.si_code != CLD_EXITED, info.si_status};
   return status_;
+}
+
+bool Process::is_stopped() const {
+  siginfo_t info{};
+  return !status_ &&
+         ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0 && info.si_code == CLD_STOPPED;
 }
 
 std::optional<ExitStatus> Process::wait(Deadline deadline) {

@@ -84,6 +84,8 @@ class Process {
   // Returns the child's end if it has ended, without waiting. Later calls return the same.
   std::optional<ExitStatus> poll();
   std::optional<ExitStatus> wait(Deadline deadline);
+  // True while a signal such as SIGSTOP has stopped the child.
+  bool is_stopped() const;
   // Sends a signal to the whole process group. Does nothing if the child has ended.
   void signal(int number);
   // Sends SIGTERM to the group, and SIGKILL after the grace time.

@@ -34,17 +34,20 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   return {};
 }
 
-bool is_consequence(const RankEnd& end, const Situation& situation) {
-  const int code = end.status.signaled ? 0 : end.status.value;
-  const bool told = situation.stop_sent && end.when >= *situation.stop_sent;
-  return told || code == exit_code(Errc::kPeerLost) || code == exit_code(Errc::kAborted);
+bool is_consequence(const RankEnd& end) {
+  const auto is_one = [&](Errc code) {
+    return (!end.status.signaled && end.status.value == exit_code(code)) ||
+           (end.cause && end.cause->code == code);
+  };
+  const bool waited = end.cause && end.cause->code == Errc::kTimeout && end.cause->peer >= 0;
+  return end.told || waited || is_one(Errc::kPeerLost) || is_one(Errc::kAborted);
 }
 
 std::optional<int> first_failure(const Situation& situation) {
   std::optional<int> first;
   const auto order = [&](int rank) {
     const RankEnd& end = *situation.ranks[static_cast<std::size_t>(rank)];
-    return std::make_tuple(is_consequence(end, situation), end.when, !end.status.signaled);
+    return std::make_tuple(is_consequence(end), end.told, end.when, !end.status.signaled);
   };
   for (int rank = 0; rank < static_cast<int>(situation.ranks.size()); ++rank) {
     const auto& end = situation.ranks[static_cast<std::size_t>(rank)];
@@ -52,6 +55,38 @@ std::optional<int> first_failure(const Situation& situation) {
     if (!first || order(rank) < order(*first)) first = rank;
   }
   return first;
+}
+
+namespace {
+
+// The rank that `rank` waited for, as an index; nullopt if it is unknown.
+std::optional<int> awaited_by(const Situation& situation, int rank) {
+  const auto& end = situation.ranks[static_cast<std::size_t>(rank)];
+  if (!end->cause || end->cause->peer < 0) return std::nullopt;
+  return end->cause->peer - situation.first_rank;
+}
+
+}  // namespace
+
+std::optional<Blame> blame(const Situation& situation) {
+  using How = Blame::How;
+  const auto first = first_failure(situation);
+  if (!first) return std::nullopt;
+  const Blame itself{How::kFailed, *first, -1};
+  const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*first)];
+  if (!is_consequence(end) || end.told) return itself;
+  if (!situation.stopped.empty()) return Blame{How::kStopped, *situation.stopped.begin(), *first};
+  std::set<int> seen;
+  for (int at = *first; seen.insert(at).second;) {
+    const auto next = awaited_by(situation, at);
+    if (!next) return at == *first ? itself : Blame{How::kFailed, at, -1};
+    const bool known = *next >= 0 && *next < static_cast<int>(situation.ranks.size());
+    const auto* const peer = known ? &situation.ranks[static_cast<std::size_t>(*next)] : nullptr;
+    if (peer == nullptr || !*peer || (*peer)->told) return Blame{How::kSilent, *next, at};
+    if ((*peer)->status.ok()) return Blame{How::kLeft, *next, at};
+    at = *next;
+  }
+  return itself;
 }
 
 }  // namespace weft::launch

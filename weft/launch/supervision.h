@@ -4,9 +4,11 @@
 
 #include <chrono>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "weft/base/json/error_file.h"
 #include "weft/launch/process.h"
 
 namespace weft::launch {
@@ -16,15 +18,19 @@ using Time = std::chrono::steady_clock::time_point;
 struct RankEnd {
   ExitStatus status;
   Time when;
+  std::optional<Cause> cause = {};  // from its error file
+  bool told = false;                // it ended after the launcher told it to stop
 };
 
 // State of one attempt.
 struct Situation {
   std::vector<std::optional<RankEnd>> ranks;  // by local rank; nullopt: running
-  int restarts = 0;                           // restarts of the job so far
-  int stop_signals = 0;                       // stop signals that the launcher received
-  bool store_lost = false;                    // the process that hosts the store has ended
-  std::optional<Time> stop_sent;              // time at which the ranks were first told to stop
+  int first_rank = 0;                         // rank in the job of ranks[0]
+  std::set<int> stopped;               // local ranks whose process a signal (SIGSTOP) had stopped
+  int restarts = 0;                    // restarts of the job so far
+  int stop_signals = 0;                // stop signals that the launcher received
+  bool store_lost = false;             // the process that hosts the store has ended
+  std::optional<Time> stop_sent = {};  // time at which the ranks were first told to stop
   bool kill_sent = false;
 };
 
@@ -47,12 +53,29 @@ struct Decision {
 
 Decision decide(const Situation& situation, const Policy& policy, Time now);
 
-// True for a rank that ended with weft's PeerLost or Aborted, or after it was told to stop: another
-// rank is the cause.
-bool is_consequence(const RankEnd& end, const Situation& situation);
+// True if another rank is the cause: the rank failed with weft's PeerLost or Aborted, or with a
+// timeout of a wait for a peer, or it was told to stop.
+bool is_consequence(const RankEnd& end);
 
 // Returns the local rank that failed first: the earliest failure that is not a consequence, else
 // the earliest failure; among simultaneous ones, a killed rank. nullopt: none failed.
 std::optional<int> first_failure(const Situation& situation);
+
+// The rank at fault.
+struct Blame {
+  enum class How {
+    kFailed,   // It failed by itself.
+    kStopped,  // A signal had stopped its process while others waited for it.
+    kSilent,   // It did not fail, and did not answer the ranks that waited for it.
+    kLeft,     // It ended with exit code 0 while others waited for it.
+  };
+  How how = How::kFailed;
+  int rank = 0;      // as an index of Situation::ranks; beyond them: a rank of an unknown state
+  int waiting = -1;  // local rank that failed because it waited for `rank`; -1: none
+};
+
+// Returns the rank that failed first if its failure is not a consequence. Otherwise follows, from
+// the rank that failed first, who waited for whom. nullopt: no rank failed.
+std::optional<Blame> blame(const Situation& situation);
 
 }  // namespace weft::launch

@@ -1,5 +1,6 @@
 #include "weft/launch/supervision.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -10,10 +11,19 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::EndsWith;
 
 const Time kStart{};
 RankEnd exited(int code, milliseconds at) { return {{false, code}, kStart + at}; }
 RankEnd killed(int signal, milliseconds at) { return {{true, signal}, kStart + at}; }
+// A rank that ended because of an error of weft: it waited for `peer`.
+RankEnd waited(Errc code, int peer, milliseconds at, ExitStatus status) {
+  return {status, kStart + at, Cause{std::string(to_string(code)) + " text", code, peer}};
+}
+RankEnd told(RankEnd end) {
+  end.told = true;
+  return end;
+}
 
 Situation situation(std::vector<std::optional<RankEnd>> ranks) {
   Situation result;
@@ -95,8 +105,8 @@ TEST(FirstFailure, IsNotARankThatOnlyLostItsPeer) {
 }
 
 TEST(FirstFailure, IsNotARankThatWasToldToStop) {
-  auto seen = situation({killed(SIGTERM, seconds(6)), exited(201, seconds(1))});
-  seen.stop_sent = kStart + seconds(6);
+  auto seen = situation({killed(SIGTERM, seconds(6)), exited(201, seconds(7))});
+  seen.ranks[0]->told = true;
   EXPECT_EQ(first_failure(seen), 1);
 }
 
@@ -104,11 +114,83 @@ TEST(FirstFailure, IsTheKilledOneOfTwoSimultaneousFailures) {
   EXPECT_EQ(first_failure(situation({exited(1, seconds(1)), killed(SIGKILL, seconds(1))})), 1);
 }
 
+TEST(FirstFailure, IsNotARankThatAbortedOnAnErrorThatAnotherRankCaused) {
+  const ExitStatus abort{true, SIGABRT};
+  EXPECT_EQ(first_failure(
+                situation({waited(Errc::kPeerLost, 1, seconds(1), abort), exited(3, seconds(2))})),
+            1);
+}
+
+TEST(Blame, IsTheRankThatFailedByItself) {
+  const auto found = blame(situation({exited(201, seconds(1)), exited(3, seconds(2))}));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->how, Blame::How::kFailed);
+  EXPECT_EQ(found->rank, 1);
+  EXPECT_FALSE(blame(situation({exited(0, seconds(1)), std::nullopt})));
+}
+
+TEST(Blame, FollowsWhoWaitedForWhomToItsEnd) {
+  // 4 waits for 6, 6 for 5; 5 does nothing and is told to stop.
+  auto seen = situation({waited(Errc::kTimeout, 6, seconds(1), {false, 200}),
+                         told(killed(SIGTERM, seconds(8))),
+                         waited(Errc::kTimeout, 5, seconds(2), {false, 200})});
+  seen.first_rank = 4;
+  const auto found = blame(seen);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->how, Blame::How::kSilent);
+  EXPECT_EQ(found->rank, 1);
+  EXPECT_EQ(found->waiting, 2);
+  internal::Failure failure;
+  failure.situation = seen;
+  EXPECT_THAT(internal::failure_report(failure),
+              EndsWith("weft: rank 5 did not answer; rank 6 waited for it: Timeout text\n"));
+}
+
+TEST(Blame, IsTheRankThatASignalHasStopped) {
+  auto seen = situation({waited(Errc::kTimeout, 1, seconds(1), {false, 200}),
+                         waited(Errc::kAborted, 0, seconds(1), {false, 202}),
+                         told(killed(SIGTERM, seconds(8)))});
+  seen.stopped = {2};
+  const auto found = blame(seen);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->how, Blame::How::kStopped);
+  EXPECT_EQ(found->rank, 2);
+  internal::Failure failure;
+  failure.situation = seen;
+  EXPECT_THAT(internal::failure_report(failure),
+              EndsWith("weft: rank 2 was stopped by a signal, such as SIGSTOP; rank 0 waited for "
+                       "it: Timeout text\n"));
+}
+
+TEST(Blame, IsTheRankThatLeftEarly) {
+  const auto found = blame(
+      situation({waited(Errc::kPeerLost, 1, seconds(2), {false, 201}), exited(0, seconds(1))}));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->how, Blame::How::kLeft);
+  EXPECT_EQ(found->rank, 1);
+}
+
+TEST(Blame, EndsInACycleWithTheFirstFailure) {
+  const auto found = blame(situation({waited(Errc::kTimeout, 1, seconds(2), {false, 200}),
+                                      waited(Errc::kTimeout, 0, seconds(1), {false, 200})}));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->how, Blame::How::kFailed);
+  EXPECT_EQ(found->rank, 1);
+}
+
+TEST(Blame, MayBeARankOfAnotherNode) {
+  auto seen = situation({waited(Errc::kTimeout, 7, seconds(2), {false, 200})});
+  const auto found = blame(seen);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->how, Blame::How::kSilent);
+  EXPECT_EQ(found->rank, 7);
+}
+
 TEST(FailureReport, EndsWithTheFirstFailedRankItsCauseAndItsLog) {
   internal::Failure failure;
   failure.situation = situation({exited(201, seconds(2)), exited(3, seconds(1))});
-  failure.first_rank = 4;
-  failure.causes = {"", "no such file"};
+  failure.situation.first_rank = 4;
+  failure.situation.ranks[1]->cause = {"no such file"};
   failure.last_lines = {"one", "two"};
   failure.log = "logs/1/stderr.log";
   EXPECT_EQ(internal::failure_report(failure),
@@ -127,8 +209,9 @@ TEST(FailureReport, ReportsTheSameErrorOfSeveralRanksOnce) {
   const auto aborted = [](int rank) {
     return "Aborted: all_reduce, rank " + std::to_string(rank) + ": rank 0 has left";
   };
-  failure.causes = {"no data on rank 0", "no data on rank 1", aborted(2),
-                    aborted(3),          "another mistake",   "no data on rank 5"};
+  const std::string causes[] = {"no data on rank 0", "no data on rank 1", aborted(2),
+                                aborted(3),          "another mistake",   "no data on rank 5"};
+  for (std::size_t i = 0; i < 6; ++i) failure.situation.ranks[i]->cause = {causes[i]};
   EXPECT_EQ(internal::failure_report(failure),
             "weft: rank 4 failed later: exit code 2: another mistake\n"
             "weft: ranks 2 and 3 ended as a consequence: exit code 202 (weft: Aborted): Aborted: "
@@ -138,8 +221,9 @@ TEST(FailureReport, ReportsTheSameErrorOfSeveralRanksOnce) {
 
 TEST(FailureReport, PrintsManyRanksAsARange) {
   internal::Failure failure;
-  failure.situation.ranks.assign(16, exited(2, seconds(1)));
-  failure.causes.assign(16, "no data");
+  auto end = exited(2, seconds(1));
+  end.cause = {"no data"};
+  failure.situation.ranks.assign(16, end);
   EXPECT_EQ(internal::failure_report(failure),
             "weft: ranks 0 to 15 failed: exit code 2: no data\n");
 }
@@ -160,7 +244,7 @@ TEST(FailureReport, ExplainsAKill) {
 TEST(FailureReport, ReportsThatItWasStopped) {
   internal::Failure failure;
   failure.situation = situation({killed(SIGINT, seconds(1))});
-  failure.situation.stop_sent = kStart;
+  failure.situation.ranks[0]->told = true;
   failure.stop_signal = SIGINT;
   EXPECT_EQ(internal::failure_report(failure),
             "weft: stopped by SIGINT; rank 0 ended first: SIGINT (signal 2)\n");

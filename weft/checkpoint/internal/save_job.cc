@@ -40,8 +40,7 @@ struct Status {
     } catch (const Error& error) {
       text = "failed " + error_text(error);
     } catch (const std::exception& error) {
-      const std::string what = error.what();
-      text = "failed " + error_text(Error(Errc::kInternal, what.substr(0, what.find('\n'))));
+      text = "failed " + error_text(Error(code_of(error), describe(error)));
     }
   }
 };

@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "weft/base/config.h"
-#include "weft/launch/error_file.h"
+#include "weft/base/json/error_file.h"
 
 namespace weft::cli {
 
@@ -36,14 +36,12 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return exit_code(Errc::kInvalidArgument);
 }
 
-int fail(const std::string& text, int code) {
-  if (!launch::write_error_file(text)) std::cerr << "weft: " << text << '\n';
-  return code;
-}
-
 }  // namespace
 
-int fail(const Error& error) { return fail(error.what(), exit_code(error.code())); }
+int fail(const Error& error) {
+  if (!write_error_file(error)) std::cerr << "weft: " << error.what() << '\n';
+  return exit_code(error.code());
+}
 
 int parse_and_run(CLI::App& app, int argc, char** argv, const int& result) {
   try {
@@ -57,7 +55,8 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const int& result) {
   } catch (const Error& error) {
     return fail(error);
   } catch (const std::exception& error) {
-    return fail(describe(error), exit_code(Errc::kInternal));
+    if (!write_error_file(describe(error))) std::cerr << "weft: " << describe(error) << '\n';
+    return exit_code(code_of(error));
   }
   return result;
 }

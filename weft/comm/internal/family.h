@@ -10,6 +10,7 @@
 
 #include "weft/base/error.h"
 #include "weft/comm/internal/engine.h"
+#include "weft/comm/internal/job_ranks.h"
 
 namespace weft::comm::internal {
 
@@ -19,16 +20,17 @@ class Family {
   class Member {
    public:
     // The engine outlives it.
-    Member(std::shared_ptr<Family> family, Engine& engine)
-        : family_(std::move(family)), engine_(engine) {
+    // `job_ranks` as in BackendOptions.
+    Member(std::shared_ptr<Family> family, Engine& engine, std::vector<int> job_ranks)
+        : family_(std::move(family)), engine_(engine), job_ranks_(std::move(job_ranks)) {
       const std::lock_guard lock(family_->mutex_);
-      family_->members_.push_back(&engine_);
+      family_->members_.push_back(this);
     }
     ~Member() {
       const std::lock_guard lock(family_->mutex_);
-      family_->note(engine_.endpoint().failure());
+      family_->note(failure());
       add(family_->ended_, engine_.traffic());
-      std::erase(family_->members_, &engine_);
+      std::erase(family_->members_, this);
     }
     Member(const Member&) = delete;
     Member& operator=(const Member&) = delete;
@@ -37,7 +39,7 @@ class Family {
     // all other errors already, or the errors follow from another one.
     std::optional<Error> cause() const {
       const std::lock_guard lock(family_->mutex_);
-      for (Engine* member : family_->members_) family_->note(member->endpoint().failure());
+      for (const Member* member : family_->members_) family_->note(member->failure());
       return family_->cause_;
     }
     // The error that this rank sends to the peers when it aborts a group: the cause, else the first
@@ -52,13 +54,19 @@ class Family {
     Traffic traffic() const {
       const std::lock_guard lock(family_->mutex_);
       Traffic all = family_->ended_;
-      for (Engine* member : family_->members_) add(all, member->traffic());
+      for (const Member* member : family_->members_) add(all, member->engine_.traffic());
       return all;
     }
 
    private:
+    std::optional<Error> failure() const {
+      const auto error = engine_.endpoint().failure();
+      return error ? std::optional(in_job_ranks(*error, job_ranks_)) : std::nullopt;
+    }
+
     const std::shared_ptr<Family> family_;
     Engine& engine_;
+    const std::vector<int> job_ranks_;
   };
 
  private:
@@ -75,7 +83,7 @@ class Family {
   }
 
   std::mutex mutex_;
-  std::vector<Engine*> members_;  // guarded by mutex_
+  std::vector<Member*> members_;  // guarded by mutex_
   Traffic ended_;                 // guarded by mutex_: of the groups that have ended
   std::optional<Error> cause_;    // guarded by mutex_
   std::optional<Error> timeout_;  // guarded by mutex_

@@ -1,5 +1,7 @@
 #include "weft/comm/internal/linked_transports.h"
 
+#include "weft/comm/internal/job_ranks.h"
+
 namespace weft::comm::internal {
 namespace {
 
@@ -74,10 +76,7 @@ std::optional<Error> LinkedTransports::host_failure() const {
   if (peer >= kOfGroup - 1)
     return Error(failure->code(), failure->message(), {"", map_.rank, peer - kOfGroup});
   const int lost = peer >= 0 ? map_.members()[static_cast<std::size_t>(peer)] : -1;
-  std::string ranks;
-  for (const int rank : map_.members()) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-  return Error(failure->code(),
-               "on the host of ranks " + ranks + " (counted from 0 there): " + failure->message(),
+  return Error(failure->code(), rename_ranks(failure->message(), map_.members(), ""),
                {"", map_.rank, lost});
 }
 

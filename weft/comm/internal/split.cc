@@ -102,22 +102,25 @@ class SplitEngine final : public Engine {
   TwoLevel levels_;
 };
 
-Group group_of(std::unique_ptr<Engine> engine, int rank, int size,
-               std::chrono::milliseconds timeout, const char* name) {
-  return Group(c10::make_intrusive<WeftBackend>(std::move(engine), rank, size, timeout), name);
-}
-
 std::unique_ptr<HostSplit> make_split(const std::shared_ptr<LinkedTransports>& transports,
-                                      std::chrono::milliseconds timeout, const Plans& plans) {
+                                      const SplitOptions& options) {
   const HostMap& map = transports->map();
-  auto local = group_of(std::make_unique<LocalEngine>(transports, timeout), map.local,
-                        map.local_world(), timeout, "local");
+  // Errors of both levels name ranks of the whole group (LinkedTransports::guard).
+  const auto group_of = [&](std::unique_ptr<Engine> engine, int rank, int size, const char* name) {
+    WeftBackend::Origin origin;
+    origin.job_ranks = options.job_ranks;
+    return Group(c10::make_intrusive<WeftBackend>(std::move(engine), rank, size, options.timeout,
+                                                  std::move(origin)),
+                 name);
+  };
+  auto local = group_of(std::make_unique<LocalEngine>(transports, options.timeout), map.local,
+                        map.local_world(), "local");
   std::optional<Group> across;
   if (map.local < map.smallest()) {
     std::vector<int> ranks;
     for (const auto& host : map.hosts) ranks.push_back(host[static_cast<std::size_t>(map.local)]);
-    across = group_of(std::make_unique<AcrossEngine>(transports, ranks, plans), map.host,
-                      map.num_hosts(), timeout, "across");
+    across = group_of(std::make_unique<AcrossEngine>(transports, ranks, options.plans), map.host,
+                      map.num_hosts(), "across");
   }
   return std::make_unique<HostSplit>(
       HostSplit{std::move(local), std::move(across), map.smallest(), map.host, map.hosts});
@@ -129,7 +132,7 @@ std::unique_ptr<Engine> make_split_engine(std::shared_ptr<net::Host> host,
                                           std::shared_ptr<net::Endpoint> endpoint,
                                           const HostMap& map, const SplitOptions& options) {
   auto transports = std::make_shared<LinkedTransports>(std::move(host), std::move(endpoint), map);
-  auto split = make_split(transports, options.timeout, options.plans);
+  auto split = make_split(transports, options);
   return std::make_unique<SplitEngine>(std::move(transports), std::move(split), options.timeout,
                                        options.plans);
 }

@@ -9,6 +9,7 @@ namespace weft::comm::internal {
 struct SplitOptions {
   std::chrono::milliseconds timeout;  // of each wait for a peer
   Plans plans = {};                   // for traffic between hosts
+  std::vector<int> job_ranks = {};    // as in BackendOptions
 };
 
 // Collective over all ranks of a group over several hosts. `host` connects the ranks of this host,

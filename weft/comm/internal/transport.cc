@@ -215,7 +215,8 @@ std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions
   }
   const Plans plans = agree_on_plans(options, one_machine, forming.exchange, forming.rank);
   if (!host) return make_message_engine(std::move(endpoint), plans);
-  return make_split_engine(std::move(host), std::move(endpoint), map, {options.timeout, plans});
+  return make_split_engine(std::move(host), std::move(endpoint), map,
+                           {options.timeout, plans, options.job_ranks});
 }
 
 }  // namespace weft::comm::internal

@@ -11,6 +11,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "weft/base/json/error_file.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/observe/trace.h"
@@ -80,6 +81,12 @@ std::span<std::byte> bytes_of(const Dense& data) {
 
 std::atomic<AroundWait> around_wait = nullptr;
 
+// True for errors after which a group cannot be used; the others are mistakes in a call.
+bool is_of_group(Errc code) {
+  return code == Errc::kTimeout || code == Errc::kPeerLost || code == Errc::kAborted ||
+         code == Errc::kCorrupt || code == Errc::kInternal;
+}
+
 }  // namespace
 
 WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
@@ -91,7 +98,8 @@ WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
       process_(getpid()),
       between_threads_(engine_->endpoint().name() == std::string_view("inproc")),
       queues_(std::make_unique<TaskQueues>()) {
-  if (origin_.family) member_ = std::make_unique<Family::Member>(origin_.family, *engine_);
+  if (origin_.family)
+    member_ = std::make_unique<Family::Member>(origin_.family, *engine_, origin_.job_ranks);
 }
 
 WeftBackend::~WeftBackend() {
@@ -162,19 +170,23 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown
 std::exception_ptr WeftBackend::caused_by(std::exception_ptr why) {
   try {
     std::rethrow_exception(why);
-  } catch (const Error& error) {
-    const bool consequence = error.code() == Errc::kAborted || error.code() == Errc::kPeerLost;
-    if (const auto cause = consequence ? family_cause() : std::nullopt)
-      return std::make_exception_ptr(*cause);
-    const std::lock_guard lock(timed_out_mutex_);
-    if (error.code() == Errc::kTimeout && !timed_out_) timed_out_ = error;
-    if (error.code() != Errc::kAborted || !timed_out_) return why;
-    return std::make_exception_ptr(
-        Error(Errc::kTimeout, timed_out_->message(),
-              {error.context().operation, rank_, timed_out_->context().peer}));
+  } catch (const Error& raw) {
+    const Error error = cause_of(in_job_ranks(raw, origin_.job_ranks));
+    if (is_of_group(error.code())) record_failure(error);
+    return std::make_exception_ptr(error);
   } catch (...) {
     return why;
   }
+}
+
+Error WeftBackend::cause_of(const Error& error) {
+  const bool consequence = error.code() == Errc::kAborted || error.code() == Errc::kPeerLost;
+  if (const auto cause = consequence ? family_cause() : std::nullopt) return *cause;
+  const std::lock_guard lock(timed_out_mutex_);
+  if (error.code() == Errc::kTimeout && !timed_out_) timed_out_ = error;
+  if (error.code() != Errc::kAborted || !timed_out_) return error;
+  return Error(Errc::kTimeout, timed_out_->message(),
+               {error.context().operation, timed_out_->context().rank, timed_out_->context().peer});
 }
 
 WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how,

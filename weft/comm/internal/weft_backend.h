@@ -33,6 +33,7 @@ class WeftBackend final : public c10d::Backend {
     StorePtr store;  // null for ranks that met through MPI
     std::function<BackendPtr(const Part& part)> make;
     std::shared_ptr<Family> family;  // null: there are no subgroups
+    std::vector<int> job_ranks;      // as in BackendOptions
   };
 
   WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout,
@@ -120,11 +121,13 @@ class WeftBackend final : public c10d::Backend {
   // Runs `body` (on the calling thread if it is synchronous and nothing is pending) and returns its
   // Work.
   WorkPtr submit(std::uint64_t queue, const Shown& shown, bool async, std::function<int()> body);
-  // Returns the error to report instead of `why`, so that the cause is reported whichever operation
-  // ends first. For an aborted operation or a lost peer: the kCorrupt or kInternal error of a group
-  // of the family, if any. For an aborted operation: else the timeout of another operation of this
-  // rank.
+  // Returns the error to report instead of `why`, with ranks of the job, and records it for the
+  // launcher.
   std::exception_ptr caused_by(std::exception_ptr why);
+  // Returns the same error whichever operation ends first. For an aborted operation or a lost peer:
+  // the kCorrupt or kInternal error of a group of the family, if any. For an aborted operation:
+  // else the timeout of another operation of this rank.
+  Error cause_of(const Error& error);
   std::optional<Error> family_cause() const { return member_ ? member_->cause() : std::nullopt; }
   // True if nothing records this thread and this process is a rank of the group.
   bool is_quiet() const;

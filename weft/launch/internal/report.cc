@@ -41,7 +41,9 @@ std::string hint(const ExitStatus& status, bool out_of_memory) {
 
 // "rank 4", "ranks 4 and 5", "ranks 4, 5 and 6", "ranks 4 to 19".
 std::string name(const Failure& failure, const std::vector<int>& locals) {
-  const auto number = [&](int local) { return std::to_string(failure.first_rank + local); };
+  const auto number = [&](int local) {
+    return std::to_string(failure.situation.first_rank + local);
+  };
   if (locals.size() == 1) return "rank " + number(locals[0]);
   if (locals.size() > 3 && locals.back() - locals.front() + 1 == static_cast<int>(locals.size())) {
     return "ranks " + number(locals.front()) + " to " + number(locals.back());
@@ -59,14 +61,15 @@ const RankEnd* failed_end(const Failure& failure, int local) {
 }
 
 std::string cause_of(const Failure& failure, int local) {
-  return failure.causes.empty() ? "" : failure.causes[static_cast<std::size_t>(local)];
+  const RankEnd* const end = failed_end(failure, local);
+  return end != nullptr && end->cause ? end->cause->message : "";
 }
 
 // The end of a rank and its cause, without its own number, so that the same error has the same text
 // on all ranks.
 std::string likeness(const Failure& failure, int local) {
   std::string cause = cause_of(failure, local);
-  const std::string own = "rank " + std::to_string(failure.first_rank + local);
+  const std::string own = "rank " + std::to_string(failure.situation.first_rank + local);
   for (auto at = cause.find(own); at != std::string::npos; at = cause.find(own, at + 1)) {
     const auto end = at + own.size();
     if (end < cause.size() && std::isdigit(static_cast<unsigned char>(cause[end])) != 0) continue;
@@ -82,8 +85,11 @@ std::string others(const Failure& failure, const std::vector<int>& told) {
   std::map<std::pair<bool, std::string>, std::vector<int>> groups;
   for (int local = 0; local < static_cast<int>(failure.situation.ranks.size()); ++local) {
     const RankEnd* const end = failed_end(failure, local);
-    if (end == nullptr || std::find(told.begin(), told.end(), local) != told.end()) continue;
-    groups[{is_consequence(*end, failure.situation), likeness(failure, local)}].push_back(local);
+    const bool here =
+        local >= failure.first_here && local - failure.first_here < failure.count_here;
+    if (end == nullptr || !here || std::find(told.begin(), told.end(), local) != told.end())
+      continue;
+    groups[{is_consequence(*end), likeness(failure, local)}].push_back(local);
   }
   std::string text;
   for (const auto& [how, locals] : groups) {
@@ -95,33 +101,55 @@ std::string others(const Failure& failure, const std::vector<int>& told) {
   return text;
 }
 
+std::string last_lines_of(const Failure& failure, int culprit) {
+  if (failure.last_lines.empty()) return "";
+  std::string text = "weft: last lines of " + name(failure, {culprit}) + " on stderr:\n";
+  for (const auto& line : failure.last_lines) text += "    " + line + "\n";
+  return text;
+}
+
+// The last line if a rank that did not fail is at fault.
+std::string about_the_awaited(const Failure& failure, const Blame& blamed) {
+  const auto how = [&]() -> std::string {
+    switch (blamed.how) {
+      case Blame::How::kStopped: return " was stopped by a signal, such as SIGSTOP";
+      case Blame::How::kLeft: return " ended early, with exit code 0";
+      default: return " did not answer";
+    }
+  }();
+  return "weft: " + name(failure, {blamed.rank}) + how + "; " + name(failure, {blamed.waiting}) +
+         " waited for it" + with_cause(cause_of(failure, blamed.waiting));
+}
+
+// The last line if the rank at fault failed by itself, as the ranks in `alike` did.
+std::string about_the_failed(const Failure& failure, int culprit, const std::vector<int>& alike) {
+  const RankEnd& end = *failed_end(failure, culprit);
+  const bool stopped = failure.stop_signal != 0 && is_consequence(end);
+  std::string text =
+      "weft: " +
+      (stopped ? "stopped by " + signal_name(failure.stop_signal) + "; " +
+                     name(failure, {culprit}) + " ended first: "
+               : name(failure, alike) + (alike.size() > 1 ? " failed: " : " failed first: "));
+  text += end.status.describe() + (stopped ? "" : hint(end.status, failure.out_of_memory));
+  return text + with_cause(cause_of(failure, culprit));
+}
+
 }  // namespace
 
 std::string failure_report(const Failure& failure) {
-  const auto culprit = first_failure(failure.situation);
-  if (!culprit) return "";
+  const auto blamed = blame(failure.situation);
+  if (!blamed) return "";
+  const bool failed = blamed->how == Blame::How::kFailed;
   std::vector<int> alike;
-  for (int local = 0; local < static_cast<int>(failure.situation.ranks.size()); ++local) {
-    const bool has_cause =
-        failed_end(failure, local) != nullptr && !cause_of(failure, local).empty();
-    const bool same = has_cause && likeness(failure, local) == likeness(failure, *culprit);
-    if (local == *culprit || same) alike.push_back(local);
+  for (int local = 0; failed && local < static_cast<int>(failure.situation.ranks.size()); ++local) {
+    const bool has_cause = !cause_of(failure, local).empty();
+    const bool same = has_cause && likeness(failure, local) == likeness(failure, blamed->rank);
+    if (local == blamed->rank || same) alike.push_back(local);
   }
-  std::string text = others(failure, alike);
-  const RankEnd& end = *failed_end(failure, *culprit);
-  if (!failure.last_lines.empty()) {
-    text += "weft: last lines of " + name(failure, {*culprit}) + " on stderr:\n";
-    for (const auto& line : failure.last_lines) text += "    " + line + "\n";
-  }
-  const bool stopped = failure.stop_signal != 0 && is_consequence(end, failure.situation);
-  text += "weft: " +
-          (stopped ? "stopped by " + signal_name(failure.stop_signal) + "; " +
-                         name(failure, {*culprit}) + " ended first: "
-                   : name(failure, alike) + (alike.size() > 1 ? " failed: " : " failed first: "));
-  text += end.status.describe() + (stopped ? "" : hint(end.status, failure.out_of_memory));
-  text += with_cause(cause_of(failure, *culprit));
-  if (!failure.log.empty()) text += " (log: " + failure.log + ")";
-  return text + "\n";
+  const std::string last =
+      failed ? about_the_failed(failure, blamed->rank, alike) : about_the_awaited(failure, *blamed);
+  const std::string log = failure.log.empty() ? "" : " (log: " + failure.log + ")";
+  return others(failure, alike) + last_lines_of(failure, blamed->rank) + last + log + "\n";
 }
 
 long out_of_memory_kills() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,18 +12,18 @@
 namespace weft::launch::internal {
 
 struct Failure {
-  Situation situation;
-  int first_rank = 0;   // global rank of local rank 0
+  Situation situation;  // of this node, or of all nodes
+  // Ranks of this node, as a range of situation.ranks. Consequences are listed for these alone.
+  int first_here = 0;
+  int count_here = std::numeric_limits<int>::max();
   int stop_signal = 0;  // signal that the launcher received; 0: none
   bool out_of_memory = false;
-  // By local rank, from their error files; empty: there are none.
-  std::vector<std::string> causes;
-  std::deque<std::string> last_lines;  // last lines of the failed rank's stderr
-  std::string log;                     // log file of the failed rank; empty: none
+  std::deque<std::string> last_lines;  // last lines of stderr of the rank at fault
+  std::string log;                     // log file of the rank at fault; empty: none
 };
 
-// Returns lines: first the consequences, then the last lines of the rank that failed first, and at
-// the end that rank with its cause. Ranks with the same end and cause share a line. Empty if no
+// Returns lines: first the consequences, then the last lines of the rank at fault, and at the end
+// that rank with its cause. Ranks with the same end and cause share a line. Empty if no
 // rank failed.
 std::string failure_report(const Failure& failure);
 

@@ -15,8 +15,9 @@
 #include <iostream>
 
 #include "weft/base/error.h"
+#include "weft/base/json/error_file.h"
 #include "weft/comm/init.h"
-#include "weft/launch/error_file.h"
+#include "weft/launch/internal/node_reports.h"
 #include "weft/launch/internal/pipe.h"
 #include "weft/launch/internal/report.h"
 
@@ -97,6 +98,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   }
   if (!options.http.empty() && job_.node_rank == 0)
     page_ = std::make_unique<LivePage>(options.http);
+  situation_.first_rank = job_.rank(0);
   make_folder();
   sigset_t handled;
   ::sigemptyset(&handled);
@@ -151,18 +153,19 @@ int Supervisor::run() {
   for (;;) {
     start_attempt();
     const bool again = watch() == Act::kRestart;
-    const auto failed = first_failure(situation_);
-    if (failed) write_all(STDERR_FILENO, report());
+    const Situation whole = situation_of_job();
+    const auto failed = first_failure(whole);
+    if (failed) write_all(STDERR_FILENO, report(whole));
     if (!again && situation_.store_lost) {
       note("the process that holds the store ended unexpectedly; its own message is above");
       return exit_code(Errc::kInternal);
     }
-    if (!again)
-      return failed ? situation_.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
+    if (!again) return failed ? whole.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
     const int restarts = situation_.restarts + 1;
     note("restarting all ranks (restart " + std::to_string(restarts) + " of " +
          std::to_string(policy_.max_restarts) + ")");
     situation_ = Situation{};
+    situation_.first_rank = job_.rank(0);
     situation_.restarts = restarts;
   }
 }
@@ -218,11 +221,11 @@ Supervisor::Rank Supervisor::start_rank(int local) {
       try {
         return run_(rank);
       } catch (const Error& error) {
-        if (!write_error_file(error.what())) throw;
+        if (!write_error_file(error)) throw;
         return exit_code(error.code());
       } catch (const std::exception& error) {
         if (!write_error_file(describe(error))) throw;
-        return exit_code(Errc::kInternal);
+        return exit_code(code_of(error));
       }
     };
   } else {
@@ -259,6 +262,7 @@ Act Supervisor::watch() {
       case Act::kWait: wait_for_events(decision.until); break;
       case Act::kTerminate:
         situation_.stop_sent = now();
+        note_stopped_ranks();
         send(SIGTERM);
         break;
       case Act::kKill:
@@ -315,9 +319,19 @@ void Supervisor::collect_ends() {
     if (!status->ok()) store_process_->tell_lost(job_.rank(static_cast<int>(i)));
     ranks_[i].out.finish();
     ranks_[i].err.finish();
-    situation_.ranks[i] = RankEnd{*status, seen};
+    situation_.ranks[i] =
+        RankEnd{*status, seen, read_error_file(error_file_of(static_cast<int>(i))),
+                situation_.stop_sent.has_value()};
   }
   if (!situation_.store_lost && store_process_->poll()) situation_.store_lost = true;
+}
+
+// Before they are continued, so that a rank that SIGSTOP had stopped can be named.
+void Supervisor::note_stopped_ranks() {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (!situation_.ranks[i] && ranks_[i].process.is_stopped())
+      situation_.stopped.insert(static_cast<int>(i));
+  }
 }
 
 void Supervisor::send(int signal) {
@@ -332,20 +346,34 @@ void Supervisor::note(const std::string& text) const {
   write_all(STDERR_FILENO, "weft: " + text + "\n");
 }
 
-std::string Supervisor::report() const {
-  const int culprit = *first_failure(situation_);
-  const auto at = static_cast<std::size_t>(culprit);
+Situation Supervisor::situation_of_job() const {
+  if (job_.nodes == 1) return situation_;
+  NodeReportsOptions options;
+  options.store_host = job_.master_addr;
+  options.store_port = job_.master_port;
+  options.prefix = "weft/launchers/" + job_.run_id + "/" + std::to_string(situation_.restarts);
+  options.nodes = job_.nodes;
+  options.node = job_.node_rank;
+  options.wait = policy_.survivor_grace + std::chrono::seconds(5);
+  return exchange_reports(situation_, options);
+}
+
+std::string Supervisor::report(const Situation& whole) const {
   Failure failure;
-  failure.situation = situation_;
-  failure.first_rank = job_.rank(0);
+  failure.situation = whole;
+  failure.first_here = job_.rank(0) - whole.first_rank;
+  failure.count_here = job_.local_world;
   failure.stop_signal = stop_signal_;
   failure.out_of_memory = out_of_memory_kills() > out_of_memory_before_;
-  for (int local = 0; local < job_.local_world; ++local)
-    failure.causes.push_back(read_error_file(error_file_of(local)).value_or(""));
-  // If the cause is known, lines that were already shown are not repeated.
-  const bool was_shown = job_.shown[at] && (job_.redirects[at] & STDERR_FILENO) == 0;
-  if (!was_shown || failure.causes[at].empty()) failure.last_lines = ranks_[at].err.tail();
-  if (logs_errors(culprit)) failure.log = (folder_of(culprit) / "stderr.log").string();
+  const auto blamed = blame(whole);
+  const int local = blamed->rank - failure.first_here;
+  if (blamed->how == Blame::How::kFailed && local >= 0 && local < job_.local_world) {
+    const auto at = static_cast<std::size_t>(local);
+    // If the cause is known, lines that were already shown are not repeated.
+    const bool was_shown = job_.shown[at] && (job_.redirects[at] & STDERR_FILENO) == 0;
+    if (!was_shown || !situation_.ranks[at]->cause) failure.last_lines = ranks_[at].err.tail();
+    if (logs_errors(local)) failure.log = (folder_of(local) / "stderr.log").string();
+  }
   return failure_report(failure);
 }
 

@@ -46,7 +46,9 @@ class Supervisor {
   void collect_ends();
   void send(int signal);
   void note(const std::string& text) const;
-  std::string report() const;
+  void note_stopped_ranks();
+  Situation situation_of_job() const;  // of all nodes; see exchange_reports()
+  std::string report(const Situation& whole) const;
 
   const LaunchOptions& options_;
   const std::function<int(int)> run_;

@@ -1,0 +1,128 @@
+#include "weft/launch/internal/node_reports.h"
+
+#include <c10/util/Logging.h>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "weft/base/deadline.h"
+
+namespace weft::launch::internal {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+
+constexpr auto kToConnect = std::chrono::seconds(3);
+constexpr auto kLookAgain = milliseconds(20);
+
+// Milliseconds from a time of the steady clock to one of the wall clock.
+std::int64_t wall_offset() {
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  const auto steady = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<milliseconds>(wall - steady).count();
+}
+
+json to_json(const RankEnd& end) {
+  const auto when = std::chrono::duration_cast<milliseconds>(end.when.time_since_epoch()).count();
+  json object = {{"signaled", end.status.signaled},
+                 {"value", end.status.value},
+                 {"when", when + wall_offset()},
+                 {"told", end.told}};
+  if (end.cause) {
+    object["message"] = end.cause->message;
+    object["peer"] = end.cause->peer;
+    if (end.cause->code) object["code"] = static_cast<int>(*end.cause->code);
+  }
+  return object;
+}
+
+RankEnd end_of(const json& object) {
+  RankEnd end;
+  end.status = {object.at("signaled").get<bool>(), object.at("value").get<int>()};
+  end.when = Time(milliseconds(object.at("when").get<std::int64_t>() - wall_offset()));
+  end.told = object.at("told").get<bool>();
+  if (object.contains("message")) {
+    end.cause = Cause{object.at("message").get<std::string>(), {}, object.at("peer").get<int>()};
+    if (object.contains("code")) end.cause->code = static_cast<Errc>(object.at("code").get<int>());
+  }
+  return end;
+}
+
+// Waits until the counter `key` has reached `count`. False after the deadline.
+bool comes(c10d::Store& store, const std::string& key, int count, Deadline deadline) {
+  while (store.add(key, 0) < count) {
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  return true;
+}
+
+Situation exchange_over(c10d::Store& store, const Situation& mine,
+                        const NodeReportsOptions& options) {
+  const std::string text = to_text(mine);
+  store.set("node" + std::to_string(options.node),
+            std::vector<std::uint8_t>(text.begin(), text.end()));
+  store.add("written", 1);
+  if (!first_failure(mine)) return mine;
+  const auto deadline = Deadline::in(options.wait);
+  comes(store, "written", options.nodes, deadline);
+  Situation whole = mine;
+  whole.first_rank = 0;
+  whole.stopped.clear();
+  whole.ranks.assign(mine.ranks.size() * static_cast<std::size_t>(options.nodes), std::nullopt);
+  for (int node = 0; node < options.nodes; ++node) {
+    const std::string key = "node" + std::to_string(node);
+    if (store.check({key})) add_text(store.get_to_str(key), whole);
+  }
+  store.add("read", 1);
+  // The store ends with node 0's launcher.
+  if (options.node == 0) comes(store, "read", options.nodes, deadline);
+  return whole;
+}
+
+}  // namespace
+
+std::string to_text(const Situation& situation) {
+  json ranks = json::array(), stopped = json::array();
+  for (const auto& end : situation.ranks) ranks.push_back(end ? to_json(*end) : json());
+  for (const int rank : situation.stopped) stopped.push_back(rank);
+  const json object = {
+      {"first_rank", situation.first_rank}, {"ranks", ranks}, {"stopped", stopped}};
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+void add_text(const std::string& text, Situation& whole) {
+  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  try {
+    const int first = object.at("first_rank").get<int>();
+    const auto place = [&](int rank) { return static_cast<std::size_t>(first + rank); };
+    int rank = 0;
+    for (const json& end : object.at("ranks")) {
+      if (!end.is_null()) whole.ranks.at(place(rank)) = end_of(end);
+      ++rank;
+    }
+    for (const json& one : object.at("stopped")) whole.stopped.insert(first + one.get<int>());
+  } catch (const std::exception&) {
+    // Not a report: ranks of unknown state.
+  }
+}
+
+Situation exchange_reports(const Situation& mine, const NodeReportsOptions& options) {
+  FLAGS_caffe2_log_level = 3;  // c10d logs failed connections with stack frames
+  c10d::TCPStoreOptions client;
+  client.port = static_cast<std::uint16_t>(options.store_port);
+  client.isServer = false;
+  client.waitWorkers = false;
+  client.timeout = kToConnect;
+  try {
+    const auto store = c10::make_intrusive<c10d::PrefixStore>(
+        options.prefix, c10::make_intrusive<c10d::TCPStore>(options.store_host, client));
+    return exchange_over(*store, mine, options);
+  } catch (const std::exception&) {
+    return mine;  // node 0 has ended, or cannot be reached
+  }
+}
+
+}  // namespace weft::launch::internal

@@ -1,0 +1,34 @@
+// After a failure, the launchers of all nodes exchange through the job's store how their ranks
+// ended, so that each names the same rank.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "weft/launch/supervision.h"
+
+namespace weft::launch::internal {
+
+struct NodeReportsOptions {
+  std::string store_host;
+  int store_port = 0;
+  std::string prefix;  // of the keys: one for each job and restart
+  int nodes = 1;
+  int node = 0;  // this node; node 0 hosts the store
+  // How long to wait for the other nodes. Their ranks may still run when this node's have ended.
+  std::chrono::milliseconds wait{};
+};
+
+// Publishes the situation of this node. If one of its ranks has failed, waits for the other nodes
+// and returns the situation of the whole job (first_rank 0). Ranks of a node that does not answer
+// are of unknown state (nullopt). Without a failure, or if the store cannot be reached, returns
+// `mine`.
+Situation exchange_reports(const Situation& mine, const NodeReportsOptions& options);
+
+// A situation as text: one JSON object. Times are those of the wall clock.
+std::string to_text(const Situation& situation);
+// Adds the ranks of such a text to `whole`. Does nothing for other text.
+void add_text(const std::string& text, Situation& whole);
+
+}  // namespace weft::launch::internal
