@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Trains a recipe at several numbers of ranks and prints the accuracy of each as a JSON line.
+"""Trains a recipe on several world sizes, and prints the accuracy of each as a JSON line.
 
     bench/accuracy.py --weft build/release/bin/weft [--ranks 1,2,4] [RECIPE]
 
-The recipe keeps its own settings."""
+The settings of the recipe are not changed."""
 
 import argparse
 import json

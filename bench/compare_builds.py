@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""compare_builds.py OLD NEW [--rounds N] [--json FILE] -- WHAT [OPTION…]: one bench by two builds
-of weft, in turn.
+"""compare_builds.py OLD NEW [--rounds N] [--json FILE] -- WHAT [OPTION…]
 
-OLD and NEW are build folders, each with bin/weft. A round runs `weft bench WHAT OPTION… --json` by
-both, and the next round begins with the other one. Printed for each case: the median over the
-rounds of both, and of new / old. --json appends one line a case to FILE.
+Runs a bench with two builds of weft in turn. OLD and NEW are build folders, each with bin/weft. A
+round runs `weft bench WHAT OPTION… --json` with both builds; the next round begins with the other
+build. Prints for each case the medians over the rounds: of both builds, and of the ratio new / old.
+--json appends one line for each case to FILE.
 
     bench/compare_builds.py ../old/build/release build/release --rounds 5 \\
         -- training --models mlp,cnn --impls weft
@@ -20,7 +20,7 @@ import sys
 
 
 def measure(build, what):
-    """case -> (value, unit), and the commit of the build"""
+    """Runs the bench. Returns {case: (value, unit)} and the commit of the build."""
     run = subprocess.run(
         [build / "bin/weft", "bench", *what, "--json"],
         stdout=subprocess.PIPE,

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures the published set: every figure that README.md and docs/ show (./dev bench publish).
+"""Measures all published figures, which README.md and docs/ show (./dev bench publish).
 
     bench/publish.py [--list] [PART ...]
 
-Writes bench/results/DATE-COMMIT/PART.jsonl. Its first line says how the part was measured: commit,
+Writes bench/results/DATE-COMMIT/PART.jsonl. Its first line describes the measurement: commit,
 commands, machine, versions, pinning. The other lines are the output of the commands. A part that
-has a file is not measured again, so the set can be interrupted and continued. The commit must be
-clean."""
+has a file is not measured again, so an interrupted command can be repeated. There must be no
+uncommitted changes."""
 
 import argparse
 import datetime
@@ -34,7 +34,7 @@ PINNED = "ranks of weft and of the MPIs are bound to a core each; Gloo's are not
 FREE = "no rank is bound; each has one thread"
 HOSTS = "each rank is bound to a core; a network namespace for each host"
 
-# Part: what it shows, pinning, commands. Each command prints JSON lines on stdout.
+# Part: its title, pinning, commands. Each command prints JSON lines on stdout.
 PARTS = {
     "all-reduce": (
         "all-reduce in shared memory, 2 ranks",
@@ -164,7 +164,7 @@ PARTS = {
 
 
 def output(*command):
-    """What the command prints, on either stream; empty if it is not there."""
+    """The output of the command on stdout and stderr; empty if it is missing or fails."""
     try:
         ran = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
@@ -231,7 +231,7 @@ def folder_of_commit():
 
 
 def measure(commands):
-    """The JSON lines of the commands, and their warnings; None where one fails."""
+    """The JSON lines of the commands (None if one fails), and their warnings."""
     lines, warnings = [], []
     for command in commands:
         ran = subprocess.run(
@@ -247,7 +247,7 @@ def measure(commands):
 
 
 def publish(part, folder, commit):
-    """False if the part could not be measured."""
+    """Measures the part and writes its file. Returns False if it could not be measured."""
     what, pinning, commands = PARTS[part]
     start = time.time()
     lines, warnings = measure(commands)

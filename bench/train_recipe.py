@@ -1,4 +1,4 @@
-"""Trains a recipe for a benchmark: `weft train --json` in a run folder that goes away."""
+"""Trains a recipe for a benchmark: `weft train --json` in a temporary run folder."""
 
 import contextlib
 import json
@@ -9,8 +9,8 @@ import tempfile
 
 @contextlib.contextmanager
 def trained(weft, recipe, ranks, settings=()):
-    """The result that the run prints, and the folder of runs. Ends the benchmark with the
-    last line of stderr where training fails."""
+    """Yields the result that the run prints, and the folder that contains the run folder. If
+    training fails, ends the benchmark with the last line of stderr."""
     with tempfile.TemporaryDirectory() as runs:
         words = [*settings, f'run.dir="{runs}"']
         command = [weft, "train", recipe, "-n", str(ranks), "--json"]

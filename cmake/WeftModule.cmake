@@ -4,16 +4,15 @@
 # Makes the library weft_NAME (alias weft::NAME) from the *.cc files of the calling folder and of
 # its internal/, the test binary weft_NAME_test from *_test.cc and weft_NAME_bench from *_bench.cc
 # (Google Benchmark). Files ending in _main.cc are left to the caller. EXCEPT leaves files out.
-# TEST_DEPS are modules that only the test binary links.
+# TEST_DEPS are modules that only the tests and benches link.
 #
-# TORCH links libtorch and says which of its headers are precompiled: "tensor" (ATen and c10d) or
-# "nn" (<torch/torch.h>).
-# TEST_TORCH: the same for the tests and benches, where they need more than the folder.
-# COLD: no loop of the folder is worth the optimizer's time (not with TORCH: "nn" says the same,
-# "tensor" the opposite).
-# INTERNAL: part of the commands, not of the library: not in weft::weft, not installed.
-# BATCH: number of files that are compiled together (WEFT_UNITY); all of the folder's unless it says
-# otherwise.
+# TORCH links libtorch and selects the headers to precompile: "tensor" (ATen and c10d) or "nn"
+# (<torch/torch.h>).
+# TEST_TORCH: the same for the tests and benches, if they need more than the library.
+# COLD: compile with less optimization, because the speed of the folder does not matter. Not with
+# TORCH: "nn" always does this, "tensor" never.
+# INTERNAL: part of the commands only. Not in weft::weft, and not installed.
+# BATCH: number of files that are compiled together (WEFT_UNITY). Default: all of the folder.
 function(weft_module name)
   cmake_parse_arguments(arg "COLD;INTERNAL" "TORCH;TEST_TORCH;BATCH"
     "DEPS;TEST_DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
@@ -88,24 +87,24 @@ function(weft_module name)
   endif()
 endfunction()
 
-# Compiles `batch` files of the target at once (0: all of them). What libtorch's and the standard
-# library's headers cost is then paid once for all. A file with compile options of its own stays
+# Compiles `batch` files of the target together (0: all of them), so that the headers of libtorch
+# and the standard library are compiled only once. A file with its own compile options is compiled
 # alone.
 function(weft_compile_together target batch)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${WEFT_UNITY}
     UNITY_BUILD_BATCH_SIZE ${batch})
 endfunction()
 
-# Less optimization for code whose own speed does not matter: a third less compile time. Only in the
-# build type Release.
+# Reduces the optimization of code whose own speed does not matter. This saves a third of the
+# compile time. Only in the build type Release.
 function(weft_compile_sooner target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O1)
   endif()
 endfunction()
 
-# A program of the tests. The libraries in it keep their optimization.
-# weft_test_program(TARGET [tensor|nn])
+# weft_test_program(TARGET [tensor|nn]): reduces the optimization of a test program, but not of the
+# libraries in it.
 function(weft_test_program target)
   if(ARGN)
     weft_precompiled(${target} ${ARGN})
@@ -114,9 +113,9 @@ function(weft_test_program target)
   endif()
 endfunction()
 
-# The precompiled header of weft_module's TORCH, and the job pool. The first target of a kind makes
-# it, the others reuse it. All who use one have the same optimization: g++ 12 crashes at -O2 with a
-# header that was precompiled at -O1.
+# Sets the precompiled header of weft_module's TORCH, and the job pool. The first target of a kind
+# makes the header; the others reuse it. All targets of a kind have the same optimization level,
+# because g++ 12 crashes at -O2 with a header that was precompiled at -O1.
 function(weft_precompiled target kind)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "INTERFACE_LIBRARY")
@@ -132,7 +131,7 @@ function(weft_precompiled target kind)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   endif()
   if(kind STREQUAL "nn")
-    weft_compile_sooner(${target})  # its time goes to the kernels of libtorch and weft
+    weft_compile_sooner(${target})  # it spends its time in the kernels of libtorch and weft
   endif()
   get_property(maker GLOBAL PROPERTY WEFT_PRECOMPILED_${kind})
   if(maker)
@@ -146,10 +145,10 @@ endfunction()
 
 set(WEFT_TEST_TIMEOUT 120 CACHE STRING "Seconds after which a test suite is ended")
 
-# One ctest entry a test suite (not a test: starting a libtorch process for each would cost more
-# than the tests). A suite whose name ends in "Slow" gets the label slow, in "Gpu" the label gpu.
-# One that ends in "Timing" asserts a time: it gets the label timing and runs while no other test
-# does.
+# Adds one ctest entry for each test suite. One for each test would cost more than the tests,
+# because every entry starts a libtorch process. The end of a suite's name sets its label: "Slow"
+# the label slow, "Gpu" the label gpu, "Timing" the label timing. A timing suite asserts a time, so
+# it runs while no other test runs.
 function(weft_discover_tests target)
   get_target_property(sources ${target} SOURCES)
   set(suites)

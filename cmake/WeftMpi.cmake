@@ -1,6 +1,6 @@
-# weft_mpi_plugin(openmpi|mpich): the plug-in libweft_mpi_<name>.so, where that MPI is installed.
-# weft itself links no MPI: the plug-in of the one that started the process is loaded at run time,
-# so that one program serves both. Gives WEFT_MPIRUN_<name> for the tests.
+# weft_mpi_plugin(openmpi|mpich): builds the plug-in libweft_mpi_<name>.so if that MPI is installed.
+# weft itself links no MPI. At run time it loads the plug-in of the MPI that started the process, so
+# one program supports both. Sets WEFT_MPIRUN_<name> for the tests.
 function(weft_mpi_plugin name)
   if(CMAKE_CROSSCOMPILING)
     message(STATUS "MPI: no ${name} for the machine that is compiled for")
@@ -22,7 +22,7 @@ function(weft_mpi_plugin name)
   foreach(question ${questions})
     execute_process(COMMAND ${WEFT_MPICXX_${name}} ${question} OUTPUT_VARIABLE line
       RESULT_VARIABLE status OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    if(NOT status EQUAL 0)  # a plain mpicxx is the other MPI's
+    if(NOT status EQUAL 0)  # the command mpicxx belongs to the other MPI
       message(STATUS "MPI: no ${name}, so that weft is built without its plug-in")
       return()
     endif()
@@ -34,7 +34,7 @@ function(weft_mpi_plugin name)
   set(libraries ${words})
   list(FILTER includes INCLUDE REGEX "^-I")
   list(FILTER folders INCLUDE REGEX "^-L")
-  # not the C++ bindings that MPI has given up
+  # Omits the C++ bindings, which were removed from MPI.
   list(FILTER libraries INCLUDE REGEX "^-l(mpi|mpich)$")
   list(TRANSFORM includes REPLACE "^-I" "")
   list(TRANSFORM folders REPLACE "^-L" "")
@@ -50,7 +50,7 @@ function(weft_mpi_plugin name)
     PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/weft CXX_VISIBILITY_PRESET hidden
                                                     INSTALL_RPATH_USE_LINK_PATH ON)
   if(WEFT_INSTALL)
-    foreach(component runtime devel)  # the command loads it, and so does a program that links weft
+    foreach(component runtime devel)  # loaded by the command and by programs that link weft
       install(TARGETS weft_mpi_${name} LIBRARY DESTINATION lib/weft COMPONENT ${component})
     endforeach()
   endif()

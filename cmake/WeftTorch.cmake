@@ -5,14 +5,14 @@
 #   cmake -DPYTHON=python3 -P WeftTorch.cmake     the same for the torch of a Python;
 #                                                 "problem none" if it has none
 #
-# find_package(Torch) is not used: with a CUDA wheel it demands the whole CUDA toolkit, and it
-# defines global targets (dummy, protobuf::libprotobuf) that break other libraries. weft links
-# libtorch_cpu and libc10 only. Of a CUDA wheel these two need libcudart and libcupti, which `pip
-# install torch` puts beside it.
+# find_package(Torch) is not used: with a CUDA wheel it requires the whole CUDA toolkit, and it
+# defines global targets (dummy, protobuf::libprotobuf) that break other libraries. weft links only
+# libtorch_cpu and libc10. In a CUDA wheel, these two need libcudart and libcupti, which `pip
+# install torch` installs beside it.
 set(WEFT_OLDEST_TORCH 2.13)
 
 # weft_torch_version(ROOT OUT): the version of the libtorch in the folder ROOT, such as 2.13.0;
-# empty when there is none.
+# empty if there is none.
 function(weft_torch_version root out)
   set(version)
   set(header ${root}/include/torch/headeronly/version.h)
@@ -28,8 +28,8 @@ function(weft_torch_version root out)
   set(${out} "${version}" PARENT_SCOPE)
 endfunction()
 
-# weft_torch_problem(ROOT OUT): one line that says why weft cannot link the libtorch in ROOT and
-# what to do; empty when it can.
+# weft_torch_problem(ROOT OUT): one line with the reason why weft cannot link the libtorch in ROOT,
+# and a remedy; empty if weft can link it.
 function(weft_torch_problem root out)
   set(problem)
   weft_torch_version(${root} version)
@@ -59,8 +59,8 @@ function(weft_torch_problem root out)
   set(${out} "${problem}" PARENT_SCOPE)
 endfunction()
 
-# weft_torch_of_python(PYTHON OUT): the torch folder of a Python environment, without importing it;
-# empty when there is none.
+# weft_torch_of_python(PYTHON OUT): the torch folder of a Python environment; empty if there is
+# none. Does not import torch.
 function(weft_torch_of_python python out)
   set(code "import importlib.util as u; s = u.find_spec('torch')"
            "print(s.submodule_search_locations[0] if s else '')")
@@ -70,8 +70,8 @@ function(weft_torch_of_python python out)
   set(${out} "${root}" PARENT_SCOPE)
 endfunction()
 
-# weft_torch_of_dir(DIR OUT): the libtorch folder above DIR, the folder of TorchConfig.cmake. A
-# libtorch folder is taken too.
+# weft_torch_of_dir(DIR OUT): the libtorch folder above DIR, the folder of TorchConfig.cmake. DIR
+# can also be a libtorch folder itself.
 function(weft_torch_of_dir dir out)
   if(EXISTS ${dir}/TorchConfig.cmake)
     get_filename_component(dir ${dir}/../../.. ABSOLUTE)
@@ -79,9 +79,9 @@ function(weft_torch_of_dir dir out)
   set(${out} "${dir}" PARENT_SCOPE)
 endfunction()
 
-# weft_find_torch(OUT [VERSION MAJOR.MINOR] [HINT FOLDER]): the first libtorch folder of: Torch_DIR
-# (variable, then environment), CMAKE_PREFIX_PATH, python3, HINT. Fails when none can be linked.
-# With VERSION, any other version is refused (Torch_DIR) or passed over (the rest).
+# weft_find_torch(OUT [VERSION MAJOR.MINOR] [HINT FOLDER]): finds a libtorch folder. If Torch_DIR is
+# set (variable, then environment), uses this one; otherwise the first that can be linked of
+# CMAKE_PREFIX_PATH, python3 and HINT. Fails if there is none. VERSION excludes all other versions.
 function(weft_find_torch out)
   cmake_parse_arguments(arg "" "VERSION;HINT" "" ${ARGN})
   set(asked "${Torch_DIR}")
@@ -122,8 +122,8 @@ function(weft_find_torch out)
 endfunction()
 
 # weft_find_cuda(ROOT INCLUDES CUDART): the CUDA headers and libcudart for the libtorch in ROOT.
-# First those that pip installed beside it, which are of its version but incomplete, then the CUDA
-# toolkit's.
+# Those that pip installed beside it come first; they have the right version but are incomplete.
+# Those of the CUDA toolkit follow.
 function(weft_find_cuda root includes cudart)
   file(GLOB libraries ${root}/../nvidia/cu*/lib/libcudart.so.*)
   file(GLOB folders ${root}/../nvidia/cu*/include)
@@ -146,8 +146,8 @@ function(weft_find_cuda root includes cudart)
   set(${cudart} ${library} PARENT_SCOPE)
 endfunction()
 
-# weft_import_torch(ROOT): makes weft::torch from the libtorch in ROOT. With WEFT_CUDA its CUDA
-# libraries are linked too.
+# weft_import_torch(ROOT): makes weft::torch from the libtorch in ROOT. With WEFT_CUDA, it also
+# links the CUDA libraries.
 function(weft_import_torch root)
   if(TARGET weft::torch)
     return()
@@ -165,7 +165,7 @@ function(weft_import_torch root)
   add_library(weft::torch INTERFACE IMPORTED GLOBAL)
   set_target_properties(weft::torch PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${root}/include;${root}/include/torch/csrc/api/include"
-    # as the wheel was built
+    # The definitions with which the wheel was built.
     INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO;USE_RPC;USE_TENSORPIPE"
     INTERFACE_COMPILE_FEATURES cxx_std_20)
   foreach(library IN LISTS libraries)
@@ -174,7 +174,7 @@ function(weft_import_torch root)
       PROPERTIES IMPORTED_LOCATION ${root}/lib/lib${library}.so)
   endforeach()
   if(WEFT_CUDA)
-    # No symbol of libtorch_cuda is named: loading it is what registers the kernels.
+    # weft uses no symbol of libtorch_cuda. Loading the library registers its kernels.
     target_link_libraries(weft::torch
       INTERFACE "-Wl,--push-state,--no-as-needed,${root}/lib/libtorch_cuda.so,--pop-state"
                                                 weft::torch_c10_cuda ${cudart})

@@ -1,8 +1,8 @@
-# Configures build/PRESET when that is new, and runs ninja with its progress on stderr: one changing
-# line on a terminal, a line every 10 s elsewhere. Sourced after setup.sh; the full output is in
-# build/PRESET/build.log.
+# Configures build/PRESET if it is new, and runs ninja. Shows the progress on stderr: one changing
+# line on a terminal, otherwise a line every 10 s. The full output is in build/PRESET/build.log.
+# Sourced after setup.sh.
 
-# Reads ninja's output; $1 is the log, $2 what is being built.
+# Reads ninja's output, writes it to the log $1 and shows the progress of the build of $2.
 weft_progress() {
   local line='' log=$1 what=$2 start=$SECONDS shown=$SECONDS last='' status
   while :; do
@@ -12,7 +12,7 @@ weft_progress() {
       printf '%s\n' "$line" >>"$log"
       [[ $line =~ ^\[([0-9]+/[0-9]+)\] ]] || continue
       last=${BASH_REMATCH[1]}
-    elif ((status <= 128)); then  # end of file; a time-out gives more than 128
+    elif ((status <= 128)); then  # end of file; a timeout has a status above 128
       break
     fi
     [[ -n $last ]] || continue
@@ -29,7 +29,8 @@ weft_progress() {
   fi
 }
 
-# What went wrong, from the log $1: one line where the cause is known, else the end of the log.
+# Ends with the cause of the failure in the log $1, in one line; or with the end of the log, if the
+# cause is unknown.
 weft_explain_build() {
   if grep -qE 'No space left on device' "$1"; then
     weft_die "the build failed: the disk is full; free some space in $root, then repeat the command"
@@ -41,17 +42,18 @@ weft_explain_build() {
   weft_die "the build failed; full output: $root/$1"
 }
 
-# The folder of a preset's build: one more for each torch that --torch asks for. "ci" is "release"
-# with warnings as errors.
+# The build folder of a preset. Each version of torch that --torch requests has its own folder. "ci"
+# uses the folder of "release", with warnings as errors.
 weft_build_folder() { echo "build/${1/#ci/release}${WEFT_TORCH:+-torch-$WEFT_TORCH}"; }
 
-# weft_parts BUILD PRESET TARGET: sets options to what the target needs of tests and benches that
-# the build does not have yet. The command alone takes neither, "tests" no benches, since these need
-# more packages and time. What a build has it keeps.
+# weft_parts BUILD PRESET TARGET: appends to `options` the CMake options that turn on the tests and
+# benches which the target needs and the build does not have yet. The target weft needs neither;
+# "tests" needs no benches. They stay off if possible, because they need more packages and time. A
+# build that has them keeps them.
 weft_parts() {
   local wanted=(WEFT_TESTS WEFT_BENCHMARKS) part
   case $3 in weft*) wanted=() ;; tests) wanted=(WEFT_TESTS) ;; esac
-  case $2 in release | dev | ci) ;; *) return 0 ;; esac  # the others choose for themselves
+  case $2 in release | dev | ci) ;; *) return 0 ;; esac  # the other presets set these options
   for part in WEFT_TESTS WEFT_BENCHMARKS; do
     if [[ " ${wanted[*]-} " == *" $part "* ]]; then
       grep -qsx "$part:BOOL=ON" "$1/CMakeCache.txt" || options+=("-D$part:BOOL=ON")
@@ -61,7 +63,7 @@ weft_parts() {
   done
 }
 
-# weft_build PRESET TARGET…: "tests" is all without the benches.
+# weft_build PRESET TARGET…: builds the targets. "tests" means everything except the benches.
 weft_build() {
   local preset=$1 build options=()
   build=$(weft_build_folder "$preset")

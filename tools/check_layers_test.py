@@ -1,4 +1,4 @@
-"""Each rule of check_layers finds its breach in a small tree, and a clean tree has none."""
+"""Tests that check_layers finds a breach of each of its rules, and none in a clean tree."""
 import pathlib
 import subprocess
 import sys
@@ -11,8 +11,8 @@ LAYERS = "# row folder torch mates\n0 base no\n1 schedule no\n1 plan no schedule
 
 class CheckLayers(unittest.TestCase):
     def breaches(self, files):
-        """What check_layers prints for a tree of these files, a list of lines; its exit status must
-        agree."""
+        """The lines that check_layers prints for a tree of these files. Asserts that the exit
+        status agrees with them."""
         with tempfile.TemporaryDirectory() as folder:
             for name, text in {"tools/layers.txt": LAYERS, **files}.items():
                 path = pathlib.Path(folder, name)

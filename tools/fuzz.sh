@@ -1,6 +1,6 @@
-# weft_fuzz [TARGET…]: runs the fuzz targets of tests/fuzz under libFuzzer, $1 inputs each, with
-# address and undefined behavior sanitizers. Sourced after setup.sh and build.sh. What they find
-# lies in build/fuzz/found; the corpora grow in build/fuzz/corpus.
+# weft_fuzz RUNS [TARGET…]: runs fuzz targets of tests/fuzz (default: all) under libFuzzer with RUNS
+# inputs each, and with the address and undefined behavior sanitizers. Failing inputs are in
+# build/fuzz/found; the corpora grow in build/fuzz/corpus. Sourced after setup.sh and build.sh.
 
 weft_setup_fuzz() {
   local needed
@@ -30,8 +30,8 @@ weft_fuzz() {
   for target in "$@"; do
     mkdir -p "build/fuzz/corpus/$target"
     printf '[weft] fuzzing %s, %s inputs\n' "$target" "$runs" >&2
-    # The resident limit is for the sanitizers' and libFuzzer's own memory; run.cc counts an
-    # input's.
+    # The resident limit covers the memory of the sanitizers and of libFuzzer itself. run.cc limits
+    # the memory of an input.
     log=build/fuzz/$target.log
     build/fuzz/tests/fuzz/"fuzz_$target" -runs="$runs" -max_len=4096 -timeout=10 \
       -malloc_limit_mb=64 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \

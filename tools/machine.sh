@@ -1,7 +1,7 @@
-# What this machine has: memory, disk. Sourced by setup.sh's callers.
+# Memory and disk space of this machine. Sourced by the callers of setup.sh.
 
-# MiB of memory and swap that this process may use: the machine's, or what its control groups
-# (version 2 or 1) allow.
+# MiB of memory and swap that this process may use: that of the machine, or the limit of its control
+# groups (version 2 or 1).
 weft_memory_mib() {
   local mib limit folder of=(/sys/fs/cgroup /sys/fs/cgroup/memory) at name
   mib=$(awk '/^(MemTotal|SwapTotal)/ { sum += $2 } END { print int(sum / 1024) }' /proc/meminfo)
@@ -20,7 +20,7 @@ weft_memory_mib() {
   echo "$mib"
 }
 
-# One compiler job takes up to 2 GB (the precompiled header of libtorch).
+# Checks the memory: one compiler job needs up to 2 GB (for the precompiled header of libtorch).
 weft_check_memory() {
   local mib
   mib=$(weft_memory_mib)
@@ -38,7 +38,7 @@ weft_check_disk() {
       "free some space, or clone to a larger disk"
 }
 
-# Compilers at once: 1.5 GB of memory for each.
+# Number of parallel compiler jobs, with 1.5 GB of memory for each.
 weft_jobs() {
   local jobs=$(($(weft_memory_mib) / 1536))
   if ((jobs > $(nproc))); then jobs=$(nproc); fi

@@ -1,24 +1,24 @@
-# Finds what weft needs and installs what is missing. Sourced by bin/weft and dev, which set $root
-# and stand in it.
+# Finds the packages and tools that weft needs, and installs missing ones. Sourced by bin/weft and
+# dev, which set $root and make it the current folder.
 #
-# weft_setup leaves its result in build/setup.env (CMake, libtorch, a Python environment); while
-# that file is newer than this one and still true, a call only reads it. Steps and their times go to
+# weft_setup stores its result in build/setup.env (CMake, libtorch, a Python environment). A call
+# only reads that file if it is newer than this one and still valid. Steps and their times go to
 # stderr, their full output to build/setup.log.
 
 weft_build_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev libpcre2-dev
   libssl-dev libutf8proc-dev)
 weft_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 
-# Fashion-MNIST for the recipes, a faster linker, and the live page (--http). For tests: a plug-in
-# is built for each MPI that is there.
+# Fashion-MNIST for the recipes, a faster linker, and the live page (--http). For tests: the MPIs; a
+# plug-in is built for each installed MPI.
 weft_optional_build_packages=(dataset-fashion-mnist mold libcpp-httplib-dev prometheus-cpp-dev)
 weft_optional_test_packages=(libopenmpi-dev libmpich-dev)
 
 weft_say() { printf '[weft] %s\n' "$*" >&2; }
 weft_die() { weft_say "$@"; exit 1; }
 
-# weft_step TEXT COMMAND…: runs the command with its output in the log; one line says what it is and
-# how long it took.
+# weft_step TEXT COMMAND…: runs the command with its output in the log. Prints one line with the
+# text and the time.
 weft_step() {
   local text=$1 start=$SECONDS clock='' from status=0
   shift
@@ -38,7 +38,8 @@ weft_step() {
   return $status
 }
 
-# The likely cause in the log from line $1, in one line; the end of the log where none is known.
+# Prints the likely cause of a failure, from the log since line $1; or the end of the log, if the
+# cause is unknown.
 weft_explain() {
   local log
   log=$(tail -n +"$1" build/setup.log)
@@ -61,7 +62,7 @@ weft_explain() {
   fi
 }
 
-# True when the version $1 is at least $2.
+# True if the version $1 is at least $2.
 weft_at_least() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]; }
 
 weft_cmake_is_new() {
@@ -70,7 +71,7 @@ weft_cmake_is_new() {
   [[ -n $version ]] && weft_at_least "$version" 3.25
 }
 
-# The Debian packages of the tools that PATH lacks, one a line.
+# Prints the Debian packages of the tools that are not in PATH, one per line.
 weft_missing_tools() {
   local tool
   for tool in g++:g++ ninja:ninja-build ccache:ccache git:git pkg-config:pkg-config \
@@ -81,7 +82,7 @@ weft_missing_tools() {
   python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
 }
 
-# Those of the given packages that are not installed.
+# Prints the given packages that are not installed, one per line.
 weft_missing_of() {
   local package
   for package in "$@"; do
@@ -90,7 +91,7 @@ weft_missing_of() {
   done
 }
 
-# Sets weft_as to what runs a command with root rights; fails where there are none.
+# Sets weft_as to the words that run a command as root. Fails if that is not possible.
 weft_rights() {
   weft_as=(env DEBIAN_FRONTEND=noninteractive)
   [[ $EUID != 0 ]] || return 0
@@ -103,8 +104,8 @@ weft_install() {
     "${weft_as[@]}" apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@"
 }
 
-# weft_setup_packages build|tests|packages: what the build needs and, but for "build", what the
-# tests need.
+# weft_setup_packages build|tests|packages: installs the packages of the build and, except with
+# "build", those of the tests.
 weft_setup_packages() {
   local needed optional all package packages=("${weft_build_packages[@]}") \
     optional_packages=("${weft_optional_build_packages[@]}")
@@ -122,9 +123,9 @@ weft_setup_packages() {
   all=("${needed[@]}" "${optional[@]}")
   ((${#all[@]})) || return 0
   if weft_rights; then
-    # the lists that are there may do
+    # If this fails, the existing lists may be sufficient.
     weft_step "reading the package lists" "${weft_as[@]}" apt-get update || true
-    # All at once; where that fails, the optional ones one by one.
+    # Installs all at once. If that fails, installs the optional ones one by one.
     if ! weft_install "${all[@]}"; then
       ((${#needed[@]} == 0)) || weft_install "${needed[@]}" ||
         weft_die "weft cannot be built without these packages: ${needed[*]}"
@@ -150,7 +151,7 @@ weft_setup_packages() {
   done
 }
 
-# The Python environment of this checkout, or the one of the torch that --torch asks for.
+# Makes the Python environment of this checkout, or of the version of torch that --torch requests.
 weft_venv() {
   WEFT_VENV=.venv${WEFT_TORCH:+-$WEFT_TORCH}
   [[ -x $WEFT_VENV/bin/pip ]] ||
@@ -168,8 +169,8 @@ weft_setup_cmake() {
   WEFT_CMAKE=$root/$WEFT_VENV/bin/cmake
 }
 
-# weft_setup [tests|packages]: what the command needs; with "tests" also what they need; with
-# "packages" both without libtorch.
+# weft_setup [tests|packages]: sets up what the command needs; with "tests", also what the tests
+# need; with "packages", both without libtorch.
 weft_setup() {
   local what=${1-build} state
   [[ $what != tests ]] || state=tests
@@ -205,8 +206,8 @@ weft_setup() {
   mv "$file.new" "$file"
 }
 
-# weft_setup_python WHAT FILE REQUIREMENT…: installs the Python packages into the environment unless
-# one of them has left FILE there.
+# weft_setup_python WHAT FILE REQUIREMENT…: installs the Python packages for WHAT into the
+# environment, unless it contains FILE, which one of them installs.
 weft_setup_python() {
   local what=$1 file=$2
   shift 2
@@ -215,14 +216,14 @@ weft_setup_python() {
     weft_die "the $what cannot do without"
 }
 
-# With these the tests read back what weft writes.
+# Python packages with which the tests read files that weft writes.
 weft_setup_tests() {
   weft_setup_python tests 'lib/python3*/site-packages/prometheus_client' numpy safetensors \
     tensorboard expecttest prometheus_client==0.26.0
   [[ -z $WEFT_TORCH_ROOT ]] || weft_setup_python_torch
 }
 
-# The compiler of the presets "clang" and "clang-torch", which has to find no warning either.
+# The compiler of the presets "clang" and "clang-torch". It must not find any warning, too.
 weft_setup_clang() {
   command -v clang++-16 >/dev/null && return
   weft_rights ||
@@ -230,16 +231,17 @@ weft_setup_clang() {
   weft_install clang-16 || weft_die "the presets clang and clang-torch need clang++-16"
 }
 
-# Pinned, since another version formats and complains differently.
+# Pinned, because other versions format differently and have other warnings.
 weft_setup_lint() { weft_setup_python lint bin/clang-tidy clang-format==14.0.6 clang-tidy==20.1.0; }
 
-# Pinned, so that pages look the same everywhere.
+# Pinned, so that the site looks the same everywhere.
 weft_setup_docs() {
   weft_setup_python "documentation site" bin/mkdocs mkdocs==1.6.1 mkdocs-material==9.8.1
 }
 
-# The peers of `weft bench` that Debian lacks. They have their own environment, since Open MPI 5
-# brings an mpirun: Open MPI 5, and DeepSpeed with its compiled Adam over the torch of the tests.
+# Installs the peers of `weft bench` that are not in Debian: Open MPI 5, and DeepSpeed with its
+# compiled Adam, which uses the torch of the tests. They have their own environment, because Open
+# MPI 5 contains an mpirun.
 weft_setup_bench() {
   local bench=.venv-bench torch
   local where='import torch, pathlib; print(pathlib.Path(torch.__path__[0]).parent)'
@@ -254,7 +256,7 @@ weft_setup_bench() {
       weft_die "the bench cannot do without"
     touch "$bench/ready"
   fi
-  # Compiled once for each user: here, and not while a bench waits for the participant.
+  # Compiled once for each user. This is done here, so that a bench does not wait for it.
   weft_step "compiling DeepSpeed's Adam, unless it is there" "$bench/bin/python" -c \
     'from deepspeed.ops.op_builder import CPUAdamBuilder; CPUAdamBuilder().load()'
 }

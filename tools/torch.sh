@@ -1,16 +1,16 @@
 # Finds or installs libtorch. Sourced after setup.sh. Sets WEFT_TORCH_ROOT, the folder with its lib
 # and include.
 #
-# The first that can be used: Torch_DIR; the torch of python3; the one in .venv; else pip installs
-# one into .venv. Any build of torch serves, with CUDA or without. WEFT_TORCH (dev --torch) names a
-# version, which pip installs into an environment of its own.
+# Torch_DIR, if it is set, must be usable. Otherwise uses the torch of python3, or the one in .venv,
+# or lets pip install one into .venv. Any build of torch is suitable, with or without CUDA.
+# WEFT_TORCH (dev --torch) names a version, which pip installs into its own environment.
 
-# Supported versions that are tested, newest first. The first is what pip installs where it has no
-# CPU build.
+# Supported and tested versions, newest first. pip installs the first one if there is no CPU build
+# of any of them.
 weft_torch_versions=(2.15.0 2.14.1 2.14.0 2.13.0)
 
-# weft_use_torch -DTorch_DIR=FOLDER|-DPYTHON=python: true when that libtorch can be linked; else
-# WEFT_TORCH_PROBLEM says why not.
+# weft_use_torch -DTorch_DIR=FOLDER|-DPYTHON=python: true if that libtorch can be linked. Otherwise
+# sets WEFT_TORCH_PROBLEM to the reason.
 weft_use_torch() {
   local answer
   answer=$("$WEFT_CMAKE" "$1" -P cmake/WeftTorch.cmake 2>&1 | tail -n 1)
@@ -23,8 +23,7 @@ weft_use_torch() {
   esac
 }
 
-# The version to install: the newest for which this pip has a CPU build, else the newest. Both from
-# one listing.
+# Prints the version to install: the newest for which this pip has a CPU build, else the newest.
 weft_choose_torch() {
   local listed version
   listed=$("$WEFT_VENV/bin/pip" index versions torch 2>>build/setup.log)
@@ -35,8 +34,8 @@ weft_choose_torch() {
   echo "${WEFT_TORCH:-${weft_torch_versions[0]}}"
 }
 
-# A CUDA build's libtorch_cpu needs libcudart and libcupti of all the CUDA packages; in the versions
-# that its metadata names.
+# Prints the CUDA packages that libtorch_cpu of a CUDA build needs, libcudart and libcupti, in the
+# versions that torch's metadata requires.
 weft_torch_needs() {
   "$WEFT_VENV/bin/python" - <<'PY'
 import importlib.metadata, re
@@ -68,7 +67,7 @@ weft_setup_torch() {
     pythons=()
   fi
   for python in "${pythons[@]}"; do
-    # Its path: CMake may be a script that changes PATH.
+    # Passes the full path, because cmake may be a script that changes PATH.
     if weft_use_torch "-DPYTHON=$(command -v "$python" || echo none)"; then break; fi
     [[ -z $WEFT_TORCH_PROBLEM ]] || weft_say "not used: $WEFT_TORCH_PROBLEM"
   done
@@ -83,7 +82,7 @@ weft_setup_torch() {
   weft_say "libtorch $WEFT_TORCH_FOUND: $WEFT_TORCH_ROOT"
 }
 
-# The Python beside libtorch: that of the environment it lies in.
+# Prints the Python of the environment that contains the libtorch.
 weft_torch_python() {
   local python code='import importlib.util as u'
   code+='; print(u.find_spec("torch").submodule_search_locations[0])'
@@ -93,8 +92,8 @@ weft_torch_python() {
   done
 }
 
-# The tests of the Python module import torch. A CPU build's Python packages are small and are
-# installed; those of a CUDA build are 3 GB, so that these tests are skipped where they are missing.
+# The tests of the Python module import torch. The Python packages of a CPU build are small, so they
+# are installed. Those of a CUDA build take 3 GB; if they are missing, these tests are skipped.
 weft_setup_python_torch() {
   local python
   python=$(weft_torch_python)

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Measures what checkpoints cost a training run: how long training stops for each, and how much
-slower steps are while one is written.
+"""Measures the cost of checkpoints in a training run: the time that training stops for each one,
+and the slowdown of steps while it is written.
 
     overhead.py --weft build/release/bin/weft [-n 2] [--minutes 1] [--run-minutes 5]
                 [--json FILE] [RECIPE [SETTING ...]]
 
-Trains RECIPE (recipes/licenses) with a checkpoint every --minutes, for about --run-minutes. The
-overhead is the stops, and the time that steps took during writes above the median step, as a share
-of the training time. A SETTING is key=value over the recipe."""
+Trains RECIPE (default: recipes/licenses) for about --run-minutes, with a checkpoint every
+--minutes. The overhead is a share of the training time: it consists of the stops, and of the time
+by which steps during a write exceed the median step. A SETTING is key=value and overrides the
+recipe."""
 
 import argparse
 import datetime
@@ -59,7 +60,7 @@ def train(args, runs, steps):
 
 
 def slower_steps(seconds, first, whole_s, median):
-    """Seconds above the median of the steps during a write."""
+    """Seconds by which the steps during a write exceed the median step."""
     lost = passed = 0.0
     for step in seconds[first:]:
         if passed >= whole_s:
@@ -90,7 +91,7 @@ def main():
     with tempfile.TemporaryDirectory() as runs:
         warm = statistics.median(train(args, f"{runs}/first", 20)[0])
         seconds, saves = train(args, runs, max(20, round(60 * args.run_minutes / warm)))
-    # The save at the end of the run delays no step, so it does not count.
+    # The checkpoint at the end of the run delays no step, so it does not count.
     saves = [save for save in saves if save[0] < len(seconds)]
     if not saves:
         sys.exit("the run ended before its first checkpoint: give more --run-minutes")

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that codec = "auto" costs at most 5 % against none: runs of both in turn, on one host,
-over TCP on loopback and over a veth pair shaped to a rate (needs root, ip and tc). One JSON line a
-link and recipe: the median over the rounds of the ratio of a round's median steps, and what auto
-decided. Ends with 1 where a ratio is above --most.
+"""Checks that a step with codec = "auto" takes at most 5 % longer than with "none".
+
+Runs both in turn over each link: in shared memory on one host, over TCP on loopback, and over a
+veth pair shaped to a rate (needs root, ip and tc). Prints one JSON line for each link and recipe:
+the ratio of the median steps of a round, as the median over the rounds, and the codec that auto
+chose. Exits with 1 if a ratio is above --most.
 
     bench/compression/auto_cost.py --rounds 5 > bench/results/auto-cost.jsonl
 """
@@ -20,7 +22,7 @@ import shaped_link
 
 
 def steps_on_host(args, codec, transport):
-    """Seconds of each step of two ranks on this host, and what auto said."""
+    """Seconds of each step of two ranks on this host, and the log, which has auto's decision."""
     with tempfile.TemporaryDirectory() as runs:
         command = [
             args.weft,
@@ -46,13 +48,13 @@ def steps_of(args, link, codec):
 
 
 def decision(log):
-    """The codec that auto ended with; none where ranks of one host have nothing to compress."""
+    """The last codec that auto chose; "none" if there is no decision, as for ranks of one host."""
     found = re.findall(r"codec = auto: ([^ ]+): ", log)
     return found[-1] if found else "none"
 
 
 def compare(args, link):
-    """Rounds of none and auto, the first of them changing."""
+    """Measures rounds of none and auto; each round begins with the other one."""
     ratios, decisions, medians = [], [], {"none": [], "auto": []}
     for number in range(args.rounds):
         times = {}

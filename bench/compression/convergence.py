@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Trains a recipe once a codec, two ranks over TCP, and prints how accurate it gets: JSON lines, or
-the table of docs/compression.md.
+"""Trains a recipe with each codec on two ranks over TCP, and compares the accuracy.
 
     bench/compression/convergence.py --weft build/release/bin/weft --seeds 1,2 > accuracy.jsonl
     bench/compression/convergence.py --table accuracy.jsonl
 
-The first command trains and prints JSON lines, the second one prints the table of these."""
+The first command trains and prints JSON lines. The second one prints the table of these lines."""
 
 import argparse
 import json

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Training steps of ResNet-18 (7x7 stem) on two ranks in two network namespaces, joined by a veth
-pair shaped to a rate: weft with each codec, and PyTorch's DistributedDataParallel over Gloo, in
-turn, one JSON line each. Needs root, ip and tc.
+"""Measures training steps of ResNet-18 (7x7 stem) on two ranks over a link of a given rate: weft
+with each codec, and PyTorch's DistributedDataParallel over Gloo, in turn.
+
+The ranks are in two network namespaces, joined by a veth pair shaped to the rate. Prints one JSON
+line for each measurement. Needs root, ip and tc.
 
     bench/compression/shaped_link.py --impls "none pytorch-ddp powersgd:4" --rounds 2 > link.jsonl
 """
@@ -50,7 +52,7 @@ def remove_namespaces():
 
 
 def start(commands, timeout):
-    """One command for each rank, in its namespace. Gives what rank 0 prints, and what it logs."""
+    """Runs one command for each rank, in its namespace. Returns rank 0's stdout and stderr."""
     ranks = []
     for rank, command in enumerate(commands):
         environment = dict(
@@ -89,7 +91,7 @@ def start(commands, timeout):
 
 
 def settings(args, impl, runs):
-    """The words of `weft train` that a timed run has; "none+wait": without overlap_forward."""
+    """Arguments of `weft train` for a timed run. "none+wait": without overlap_forward."""
     codec, overlap = impl.removesuffix("+wait"), not impl.endswith("+wait")
     words = [
         f"train.batch={2 * args.batch}",
@@ -118,7 +120,7 @@ def read_steps(args, runs):
 
 
 def weft_steps(args, impl):
-    """What read_steps gives, and what rank 0 logged."""
+    """The result of read_steps(), and rank 0's log."""
     with tempfile.TemporaryDirectory() as runs:
         _, log = start(
             [

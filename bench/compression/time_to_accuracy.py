@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""How long training takes to an accuracy over a link: the steps to it, which do not depend on the
-link, times the step on that link.
+"""Computes the training time to an accuracy over a link: the number of steps to the accuracy, which
+does not depend on the link, times the duration of a step over that link.
 
     C="powersgd:4 int8:64 topk:0.01"
-    # Trains, two ranks on this host.
+    # Count the steps: train with two ranks on this host.
     bench/compression/time_to_accuracy.py --codecs "none $C" > steps.jsonl
-    # Times steps at 1 Gbit/s.
+    # Time the steps at 1 Gbit/s.
     bench/compression/shaped_link.py --impls "none pytorch-ddp $C" > link.jsonl
     bench/compression/time_to_accuracy.py --table steps.jsonl link.jsonl
 
-Training is that of the recipe with SETTINGS below, the same for all; the test set is looked at
-every --eval-steps. PyTorch's DDP takes the gradients of "none", so it is given none's steps."""
+All codecs train the recipe with SETTINGS below. The test set is evaluated every --eval-steps.
+PyTorch's DDP computes the same gradients as "none", so the table uses the steps of "none" for
+it."""
 
 import argparse
 import json
@@ -25,7 +26,7 @@ SETTINGS = ["train.epochs=5"]
 
 
 def evaluations(path):
-    """Step and accuracy, in order."""
+    """(step, accuracy) of each evaluation, in order."""
     records = [json.loads(line) for line in open(path)]
     return [(record["step"], record["accuracy"]) for record in records if "accuracy" in record]
 
@@ -68,7 +69,7 @@ def steps_to(args, codec):
 
 
 def medians(lines, bench, key):
-    """By codec or participant; those without a value are left out."""
+    """{codec or participant: median of its values}, without those that have no value."""
     values = {}
     for line in lines:
         if line["bench"] == bench and line["value"] is not None:

@@ -1,9 +1,9 @@
-// A training step's forward and backward of a GPT on one rank and with its sequence over all ranks,
-// in turns: processes of one thread each. JSON lines: how many times faster, and the activations
-// that a rank holds for backward against one that has the whole sequence.
+// Measures forward and backward of a GPT on one rank and with its sequence split over all ranks, in
+// turn. The ranks are processes with one thread each. Prints JSON lines: the speedup, the
+// activations that a rank holds for backward, and the peak memory, both relative to one rank.
 //
 //   weft_bench_context [sequence=2048] [layers=4] [width=512] [heads=8] [kv_heads=8] [ranks=2]
-//   [rounds=7] [heads_method=0] [transport=shm]
+//                      [rounds=7] [heads_method=0] [transport=shm]
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
 
@@ -27,7 +27,7 @@ using parallel::ContextParallel;
 using parallel::TensorParallel;
 using Arguments = std::map<std::string, std::int64_t>;
 
-// Counts the bytes of tensors that are alive, whoever allocates them.
+// Counts the bytes of all live tensors.
 class Counting final : public c10::Allocator {
  public:
   explicit Counting(c10::Allocator* under) : under_(under) {}
@@ -63,7 +63,7 @@ class Counting final : public c10::Allocator {
 
 struct Step {
   double ms = 0, forward_ms = 0;
-  // Bytes beyond those before the step: kept for backward, and at most.
+  // Bytes in addition to those before the step: held for backward, and at the peak.
   std::int64_t held = 0, peak = 0;
   double loss = 0;
 };
@@ -73,7 +73,7 @@ double ms_since(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
-// Forward and backward, gradients averaged where there are several ranks.
+// Runs forward and backward. With several ranks, it averages the gradients.
 Step step(models::Gpt& model, const at::Tensor& tokens, Counting& memory) {
   Step out;
   model->zero_grad(/*set_to_none=*/false);
@@ -96,7 +96,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Loss and gradients of both are the same, to float32's sums.
+// True if both have the same loss and gradients, up to the rounding of float32 sums.
 bool verify(models::Gpt& one, models::Gpt& split, const at::Tensor& tokens, Counting& memory) {
   const double a = step(one, tokens, memory).loss, b = step(split, tokens, memory).loss;
   bool same = std::abs(a - b) <= 1e-5 * std::abs(a);
@@ -116,7 +116,8 @@ void print(const Arguments& arguments, const char* what, double value, const std
 }
 
 struct Rounds {
-  // Milliseconds of one rank's step, and of the slowest rank's.
+  // Milliseconds: a step on one rank, a step and its forward on the slowest of all ranks. `ratios`:
+  // one / split.
   std::vector<double> one, split, forward, ratios;
 };
 
@@ -131,7 +132,7 @@ Rounds measure(models::Gpt& one, models::Gpt& split, const at::Tensor& tokens, C
     const Step mine = step(split, tokens, memory);
     at::Tensor slowest = torch::tensor({mine.ms, mine.forward_ms}, at::kDouble);
     group.all_reduce(slowest, ReduceOp::kMax);
-    if (round < 0 || group.rank() != 0) continue;  // warming up
+    if (round < 0 || group.rank() != 0) continue;  // round -1 is the warm-up
     all.one.push_back(alone);
     all.split.push_back(slowest[0].item<double>());
     all.forward.push_back(slowest[1].item<double>());

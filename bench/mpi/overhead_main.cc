@@ -1,6 +1,6 @@
-// All-reduce through a Group over transport mpi, and MPI_Allreduce of the same library, in turns in
-// one process. One JSON line a size: the medians of the slowest rank's time a call, and what the
-// Group adds.
+// Measures an all-reduce of a Group with transport mpi, and MPI_Allreduce of the same library, in
+// turn in one process. Prints one JSON line for each size: the median times per call of the slowest
+// rank, and the difference.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Both sums of known tensors are right.
+// True if both sums of known tensors are correct.
 bool verify(const Group& group, std::int64_t count) {
   at::Tensor ours = at::arange(count, at::kFloat).remainder(97) + group.rank(),
              theirs = ours.clone();
@@ -51,7 +51,7 @@ void measure(const Group& group, std::int64_t bytes) {
     const double plain = us_a_call(
         calls, [&] { plain_all_reduce(tensor.data_ptr<float>(), static_cast<int>(count)); });
     const double weft = us_a_call(calls, [&] { group.all_reduce(tensor); });
-    if (round < 0) continue;  // warming up
+    if (round < 0) continue;  // warm-up
     theirs.push_back(plain);
     ours.push_back(weft);
   }

@@ -1,9 +1,10 @@
-// The MPI that the program is linked with, called as any program would.
+// Direct calls of the MPI that the program is linked with.
 #pragma once
 
 namespace weft::bench {
 
-// Every thread may call MPI. MPI ends with the process, after all that was begun later.
+// Initializes MPI so that every thread may call it. MPI is finalized when the process exits, after
+// everything that was created later.
 void start_mpi();
 void plain_all_reduce(float* data, int count);
 void plain_barrier();

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""One rank of torch.distributed over Gloo (rank.h says what it does).
+"""One rank of torch.distributed over Gloo. rank.h describes its commands.
 
     MASTER_ADDR=… MASTER_PORT=… RANK=… WORLD_SIZE=… GLOO_SOCKET_IFNAME=… gloo_rank.py
 
-It takes commands as the other ranks of bench/network do."""
+It reads commands on stdin, like the other ranks of bench/network."""
 
 import sys
 import time
@@ -19,7 +19,7 @@ def carry_out(data, samples, warmup, block):
     dist.all_reduce(data)
     if not torch.equal(data, (index * world + world * (world - 1) // 2).float()):
         return "wrong"
-    data.copy_(index + rank)  # from here on the sums grow, which costs an addition nothing
+    data.copy_(index + rank)  # later sums grow; the time of an addition does not depend on values
     times = []
     for _ in range(warmup + samples):
         dist.barrier()

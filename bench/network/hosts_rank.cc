@@ -1,7 +1,8 @@
-// One rank of a group over two hosts, over all of weft/comm: by two levels, or flat over the same
-// connections (rank.h says what it does).
+// One rank of a group over two hosts, with all of weft/comm: in two levels, or flat over the same
+// connections. rank.h describes its commands.
+//
 //   RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… weft_network_hosts
-//   two-levels|flat-ring|flat-sharded [INTERFACE]
+//       two-levels|flat-ring|flat-sharded [INTERFACE]
 #include <exception>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -55,7 +56,7 @@ void run(const std::string& way, const std::string& interface) {
     library.all_reduce = flat;
   }
   library.barrier = [&] { engine->run(schedule::Collective::kBarrier, {}); };
-  // Where the ranks of a host read each other, as tensors are.
+  // Memory that the other ranks of the host can read, like the memory of tensors.
   library.allocate = [](std::size_t bytes) {
     return static_cast<float*>(net::process_heap()->allocate(bytes));
   };

@@ -1,4 +1,4 @@
-// One rank of the MPI found at build time (rank.h says what it does).
+// One rank of the MPI found at build time. rank.h describes its commands.
 #include <mpi.h>
 
 #include "bench/network/rank.h"

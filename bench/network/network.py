@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""All-reduce over a network link that it makes: weft, Open MPI over TCP and Gloo, interleaved
-(bench/README.md).
+"""Creates a network link and measures all-reduces over it: weft, Open MPI over TCP and Gloo, in
+interleaved rounds (bench/README.md).
 
     sudo ./dev bench network
     sudo ./dev bench network --rate 1gbit --sizes 26214400
@@ -21,8 +21,8 @@ import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 IMPLS = ("weft", "openmpi", "gloo")
-CONGESTION = ("weft-reno", "weft-cubic", "weft-bbr")  # weft with another control than it would have
-LEVELS = ("two-levels", "flat-ring", "flat-sharded")  # weft too, all of it, several ranks a host
+CONGESTION = ("weft-reno", "weft-cubic", "weft-bbr")  # weft with this congestion control
+LEVELS = ("two-levels", "flat-ring", "flat-sharded")  # weft/comm with several ranks per host
 SIZES = "1024,16384,65536,262144,1048576,4194304,26214400"
 RESERVED_PORT = 29871
 
@@ -32,8 +32,8 @@ def sh(*command):
 
 
 class Hosts:
-    """Two network namespaces with a veth pair between them, shaped on both ends where a rate is
-    given. Gone at the end.
+    """Two network namespaces with a veth pair between them. If a rate is given, both ends are
+    shaped to it. The `with` block deletes them at its end.
     """
 
     def __init__(self, rate):
@@ -88,7 +88,7 @@ class Hosts:
         return self
 
     def __exit__(self, *_):
-        for name in self.names:  # the veth pair goes with its namespaces
+        for name in self.names:  # this also deletes the veth pair
             subprocess.run(("ip", "netns", "delete", name), stderr=subprocess.DEVNULL, check=False)
 
     def inside(self, host):
@@ -104,8 +104,8 @@ class Hosts:
 
 
 class Participant:
-    """The ranks of one library, placed as the options say, rank r bound to core r where there are
-    enough.
+    """The ranks of one library, placed as the options request. If there are enough cores, rank r is
+    bound to core r.
     """
 
     def __init__(self, impl, hosts, options):
@@ -184,8 +184,8 @@ class Participant:
             )
 
     def start_openmpi(self, hosts, options):
-        """mpirun on host 0; the agent that it starts in place of ssh enters host 1. Commands go
-        through named pipes.
+        """Starts mpirun on host 0. Instead of ssh, mpirun starts an agent that enters host 1.
+        Commands and answers use named pipes.
         """
         self.folder = tempfile.mkdtemp(prefix="weft-network-")
         agent = f"{self.folder}/agent"
@@ -238,7 +238,7 @@ class Participant:
             self.answers.append(open(f"{self.folder}/answers.{rank}"))
 
     def ask(self, command):
-        """The samples of the slowest rank; an error names who gave a wrong answer or none."""
+        """The samples of the slowest rank. An error names the rank without a correct answer."""
         for pipe in self.to:
             print(command, file=pipe, flush=True)
         samples = []
@@ -311,8 +311,8 @@ class Report:
 
 
 def limit_us(size, options):
-    """What the link's rate allows: the least that a host must send of an all-reduce is the vector,
-    1448 bytes a frame of 1514.
+    """The lowest time that the rate of the link allows: a host must send at least the size of the
+    vector, in frames of 1514 bytes with 1448 bytes of data each.
     """
     units = {"mbit": 1e6, "gbit": 1e9}
     rate = float(options.rate[:-4]) * units[options.rate[-4:].lower()]
@@ -324,7 +324,7 @@ def measure(size, participants, hosts, options, report):
     rounds = {p.impl: [] for p in participants}
     every = {p.impl: [] for p in participants}
     sent = {}
-    for participant in participants:  # until TCP's windows have the size that these messages take
+    for participant in participants:  # warm up until TCP's windows have grown for these messages
         participant.ask(
             f"all_reduce {size} 1 {min(max((64 << 20) // (size * block), 1), 100)} {block}"
         )

@@ -1,13 +1,13 @@
-// What every rank of this benchmark does, whatever library moves the bytes: reads a command a line
-// from stdin or the file that WEFT_NETWORK_COMMANDS names (rank 0 of an mpirun alone has a stdin),
-// carries it out with the others, answers one line to stdout or to the file WEFT_NETWORK_ANSWERS
-// names.
+// Every rank of this benchmark, with any library, reads one command per line, executes it together
+// with the other ranks, and answers one line. It uses stdin and stdout, or the files
+// $WEFT_NETWORK_COMMANDS.RANK and $WEFT_NETWORK_ANSWERS.RANK, since mpirun passes stdin only to
+// rank 0.
 //
-//   all_reduce BYTES SAMPLES WARMUP BLOCK   ->   "ok us us us …", the mean of the block's calls,
-//                                                one a sample; or "wrong INDEX"
+//   all_reduce BYTES SAMPLES WARMUP BLOCK   ->   "ok us us us …", or "wrong INDEX"
 //   quit
 //
-// The sums are verified on every rank before anything is timed; a sample begins after a barrier.
+// Each sample is the mean time of BLOCK calls, and begins after a barrier. Before the measurement,
+// every rank verifies a sum.
 #pragma once
 
 #include <chrono>
@@ -64,7 +64,7 @@ inline std::string carry_out(const Library& library, Vector& vector, std::istrea
   for (std::size_t i = 0; i < data.size(); ++i) {
     if (data[i] != element_sum(library.world, i)) return "wrong " + std::to_string(i);
   }
-  fill();  // from here on the sums grow, which costs an addition nothing
+  fill();  // later sums grow; the time of an addition does not depend on the values
   std::ostringstream answer;
   answer << "ok" << std::fixed << std::setprecision(2);
   for (int sample = -warmup; sample < samples; ++sample) {
@@ -77,7 +77,7 @@ inline std::string carry_out(const Library& library, Vector& vector, std::istrea
   return answer.str();
 }
 
-// Until "quit" or the end of the commands.
+// Executes commands until "quit" or the end of the input.
 inline void serve(const Library& library) {
   std::ifstream file;
   std::ofstream out;

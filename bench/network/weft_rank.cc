@@ -1,8 +1,9 @@
-// One rank of weft's side: the TCP endpoint and the executor, without torch (rank.h says what it
-// does).
-//   weft_network_rank RANK HOST:PORT HOST:PORT …        the addresses of all ranks, mine among them
-// WEFT_NETWORK_CONGESTION and WEFT_NETWORK_ZERO_COPY=never|always change what the endpoint does for
-// itself.
+// One rank of weft: the TCP endpoint and the executor, without torch. rank.h describes its
+// commands.
+//
+//   weft_network_rank RANK HOST:PORT HOST:PORT …        the addresses of all ranks, in rank order
+//
+// WEFT_NETWORK_CONGESTION and WEFT_NETWORK_ZERO_COPY=never|always override the endpoint's defaults.
 #include <exception>
 
 #include "bench/network/rank.h"

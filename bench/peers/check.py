@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Drives one peer with two ranks and tiny sizes, and checks its answers against bench/README.md.
-Exits with 77 when the peer can't run here (MPI not built, or this Python has no torch).
+Exits with 77 if the peer cannot run here (MPI is not built, or this Python has no torch).
 
     check.py ideal|mpi|torch_collectives|torch_training|torch_first_step --bin BUILT_PEERS
 """
@@ -69,7 +69,7 @@ class Peer:
         )
 
     def sleeps(self):
-        """A peer that waits for its turn must leave the cores to the one that is measured."""
+        """Checks that a waiting peer uses no processor time, which the measured one needs."""
         pids = descendants(self.process.pid)
         before = cpu_seconds(pids)
         time.sleep(0.5)
@@ -141,7 +141,7 @@ def check_collectives(command, impl, ops):
 
 
 def check_losses(peer):
-    """Sharded or not, training is that of one process on the batches of all ranks."""
+    """Checks that each mode has the losses of one process on the batches of all ranks."""
     command = {"model": "gpt-128", "optimizer": "adamw", "batch": 1, "steps": 3, "warmup": 0}
     expected = peer.ask({**command, "mode": "reference"})
     require(expected["parameters"] == 834304, f"parameters in {expected}")

@@ -34,7 +34,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// With three digits after the point.
+// Rounds to three digits after the point.
 double rounded(double value) { return std::round(value * 1000) / 1000; }
 
 std::string one_line(const ordered_json& object) {

@@ -1,10 +1,10 @@
-"""What the driven PyTorch peers share: starting the ranks, and one JSON command and answer a line
-(bench/README.md).
+"""Code shared by the driven PyTorch peers: it starts the ranks, and exchanges commands and answers,
+one JSON object per line (bench/README.md).
 
-A peer is started with `--ranks N` and is rank 0; start() starts the others with the environment
-that torchrun would give them. Between commands every rank sleeps in a read: rank 0 of stdin, the
-others of the pipe by which rank 0 passes the commands on. When stdin ends the pipes end too, so no
-rank outlives rank 0."""
+A peer is started with `--ranks N` and is rank 0. start() starts the other ranks with the same
+environment variables as torchrun. Between commands every rank sleeps in a read: rank 0 reads stdin,
+each other rank reads a pipe through which rank 0 forwards the commands. When stdin ends, the pipes
+end too, so no rank outlives rank 0."""
 
 import argparse
 import json
@@ -18,19 +18,19 @@ import time
 
 
 class BadCommand(Exception):
-    """The command can't be carried out; every rank finds the same reason by itself."""
+    """The command cannot be executed. Every rank detects this by itself."""
 
 
 class SpinBarrier:
-    """A barrier of a few microseconds between the processes of a host, for timing without a
+    """A barrier between the processes of a host that takes a few microseconds and needs no
     collective library.
 
     Each rank counts its arrivals in a slot of shared memory and waits for the others' slots. It
-    gives up its core while it waits, so that more ranks than cores don't block each other."""
+    yields its core while it waits, so that more ranks than cores do not block each other."""
 
     def __init__(self, descriptor, rank, ranks):
         self._slots = memoryview(mmap.mmap(descriptor, mmap.PAGESIZE)).cast("Q")
-        self._rank = rank * 8  # A cache line each.
+        self._rank = rank * 8  # Each rank has its own cache line.
         self._others = [other * 8 for other in range(ranks) if other != rank]
 
     def wait(self):
@@ -45,7 +45,7 @@ class SpinBarrier:
 class Ranks:
     def __init__(self, rank, size, pipes, store_socket, descriptor):
         self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # Libraries that print must not answer.
+        os.dup2(2, 1)  # Output of libraries must not be taken for an answer.
         self.rank = rank
         self.size = size
         self.barrier = SpinBarrier(descriptor, rank, size)
@@ -53,8 +53,8 @@ class Ranks:
         self._store_socket = store_socket
 
     def init_gloo(self):
-        """torch.distributed over Gloo. Rank 0 serves the store on the socket whose port the others
-        were told: no race for it.
+        """Initializes torch.distributed over Gloo. Rank 0 serves the store on a socket that was
+        bound before the other ranks started, so no other process can take the port.
         """
         import torch.distributed as dist
 
@@ -73,8 +73,8 @@ class Ranks:
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size)
 
     def serve(self, impl, carry_out):
-        """Calls carry_out(command) on every rank for every command and answers with what rank 0's
-        call returns.
+        """Calls carry_out(command) on every rank for every command. Answers with the result of
+        rank 0's call.
         """
         for line in sys.stdin:
             for pipe in self._pipes:
@@ -92,7 +92,7 @@ class Ranks:
 
 
 def start():
-    """Call before torch is imported, so that all ranks import it at once."""
+    """Starts the ranks. Call it before importing torch, so that all ranks import it in parallel."""
     os.environ["OMP_NUM_THREADS"] = "1"  # torchrun's default.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if "RANK" in os.environ:
@@ -132,8 +132,8 @@ def start():
 
 
 def take(command, defaults):
-    """The command's values over the defaults; an unknown key or a value of another type is a
-    BadCommand.
+    """The defaults, overridden by the values of the command. Raises BadCommand for an unknown key
+    or a value of another type.
     """
     unknown = sorted(set(command) - set(defaults))
     if unknown:

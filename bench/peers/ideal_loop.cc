@@ -1,7 +1,7 @@
-// The least time of a collective on two vectors that two cores can both reach: each of two threads
-// does half of the work, from one vector straight into the other. There is no protocol. Two ranks
-// on one host cannot be faster than this from 1 MiB up. For smaller vectors, ping_pong and barrier
-// the bound is the time in which a cache line moves from one core to the other, whatever the size.
+// Measures a lower bound for the time of a collective of two ranks on one host. From 1 MiB on, two
+// threads share the vectors of both ranks: each does half of the work, directly from one vector to
+// the other, without any protocol. For smaller vectors, ping_pong and barrier, the bound is the
+// time in which a cache line moves from one core to the other, for every size.
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -19,7 +19,7 @@ namespace weft::bench {
 namespace {
 
 constexpr const char* kImpl = "ideal";
-// Below it two cores that share the work wait for each other longer than they work.
+// Below this size, two cores that share the work wait for each other longer than they work.
 constexpr std::size_t kLeastBytes = 1 << 20;
 
 // The cores of the process when it started. A thread inherits the binding of its parent.
@@ -39,7 +39,7 @@ void bind_to_core(int thread) {
   if (CPU_COUNT(&one) == 1) ::sched_setaffinity(0, sizeof one, &one);
 }
 
-// Pages of 2 MiB where the kernel has them: the limit shouldn't be one of address translation.
+// Uses pages of 2 MiB if the kernel has them, so that address translation does not limit the speed.
 class Buffer {
  public:
   explicit Buffer(std::size_t bytes) : bytes_(bytes) {
@@ -57,8 +57,8 @@ class Buffer {
   std::size_t bytes_;
 };
 
-// Both threads must be running for the time to mean anything, so this spins; with one core it
-// yields.
+// Spins, since the time is only valid if both threads are running. Yields now and then, in case
+// there is only one core.
 class SpinBarrier {
  public:
   void arrive() {
@@ -90,12 +90,12 @@ void add(float* __restrict to, const float* __restrict from, std::size_t count) 
   for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
-// What the thread of half `half` does with that half of both vectors, the first of which is rank
-// 0's.
+// A collective. The thread of half `half` runs work() on that half of both vectors: `a` is rank
+// 0's, `b` is rank 1's.
 struct Operation {
   const char* name;
   void (*work)(float* a, float* b, std::size_t count, int half);
-  float (*result)(int rank, std::size_t i, int half);  // of element i, in this half, on `rank`
+  float (*result)(int rank, std::size_t i, int half);  // expected element i of `rank` in this half
 };
 
 constexpr std::array kOperations = {
@@ -109,7 +109,7 @@ constexpr std::array kOperations = {
               [](int rank, std::size_t i, int half) {
                 return rank == half ? element_sum(2, i) : element(rank, i);
               }},
-    Operation{"all_gather",  // thread 0 fetches rank 1's half for rank 0, and the other way round
+    Operation{"all_gather",  // thread 0 copies rank 0's half to rank 1, thread 1 the other way
               [](float* a, float* b, std::size_t count, int half) {
                 half == 0 ? std::copy_n(a, count, b) : std::copy_n(b, count, a);
               },
@@ -133,7 +133,8 @@ struct Case {
   }
 };
 
-// Half `half` of the work of every sample; thread 0's clock counts, from meeting to meeting.
+// Does half `half` of the work of every sample. Returns the times between barriers, of which the
+// caller uses those of thread 0.
 std::vector<double> work(Case& c, int half) {
   bind_to_core(half);
   std::vector<double> us;
@@ -157,7 +158,7 @@ std::vector<double> work(Case& c, int half) {
   return us;
 }
 
-// A cache line goes to and fro between two cores: half of the round trip.
+// Measures half of the round trip of a cache line between two cores.
 class Line {
  public:
   std::vector<double> ping(const Command& command) {

@@ -1,4 +1,6 @@
-// Collectives of the MPI that this was compiled with, driven over stdin (bench/README.md).
+// Measures the collectives of the MPI that it was compiled with; driven over stdin
+// (bench/README.md).
+//
 //   mpirun -n 2 --oversubscribe weft_peer_mpi
 #include <mpi.h>
 #include <sys/socket.h>
@@ -28,9 +30,9 @@ constexpr const char* kImpl = "mpich";
 constexpr const char* kImpl = "mpi";
 #endif
 
-// Hands rank 0's commands to the ranks of this host. MPI's own waiting spins, and would take a core
-// from the participant whose turn it is; here the others sleep in recv on a Unix datagram socket,
-// whose address the kernel picks.
+// Forwards rank 0's commands to the other ranks of this host. They sleep in recv() on a Unix
+// datagram socket, whose address the kernel picks. Waiting in MPI would spin, and take a core from
+// the participant that is measured.
 class Wakeup {
  public:
   Wakeup(int rank, int size)
@@ -49,7 +51,7 @@ class Wakeup {
   Wakeup(const Wakeup&) = delete;
   Wakeup& operator=(const Wakeup&) = delete;
 
-  // The next command on every rank; the end of rank 0's stdin is a quit.
+  // Returns the next command on every rank. The end of rank 0's stdin is a quit command.
   std::string next() {
     if (rank_ != 0) return receive();
     std::string line;
@@ -88,7 +90,7 @@ class Wakeup {
   std::vector<Address> addresses_;
 };
 
-// One operation on one vector; the vector lives until a command asks for another length.
+// One operation on one vector. The vector is kept until a command requests another length.
 class Collective {
  public:
   Collective(int rank, int size) : rank_(rank), size_(size) {}
@@ -97,13 +99,13 @@ class Collective {
     prepare(command);
     Answer answer{kImpl, size_, verify(), {}};
     if (!answer.verified) return answer;
-    fill();  // From here on the sums grow until they are infinite, which costs an addition nothing.
+    fill();  // Later sums grow to infinity; the time of an addition does not depend on the values.
     std::vector<double> mine;
     for (int sample = -command.warmup; sample < command.iterations; ++sample) {
       const double us = command.rewrite ? time_fresh(command.block) : time_block(command.block);
       if (sample >= 0) mine.push_back(us);
     }
-    answer.us.resize(mine.size());  // The slowest rank's time counts.
+    answer.us.resize(mine.size());  // the times of the slowest rank
     MPI_Reduce(mine.data(), answer.us.data(), static_cast<int>(mine.size()), MPI_DOUBLE, MPI_MAX, 0,
                MPI_COMM_WORLD);
     return answer;
@@ -158,7 +160,7 @@ class Collective {
     return element(0, i);
   }
 
-  // The same on all ranks.
+  // Runs and checks the operation. Returns the same on all ranks.
   bool verify() {
     fill();
     run();
@@ -181,7 +183,7 @@ class Collective {
     return op_ == "ping_pong" ? us / 2 : us;
   }
 
-  // As time_block(), where each call finds a vector that its rank has just written.
+  // Like time_block(), but each rank writes its vector before each call.
   double time_fresh(int calls) {
     double sum = 0;
     for (int call = 0; call < calls; ++call) {
@@ -240,7 +242,7 @@ class Collective {
   std::size_t bytes_ = 0;
   std::size_t count_ = 0;
   std::unique_ptr<float, Free> data_;
-  std::unique_ptr<float, Free> other_;  // all_to_all: where it goes
+  std::unique_ptr<float, Free> other_;  // all_to_all: the output
 };
 
 void serve(int rank, int size) {

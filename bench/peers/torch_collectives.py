@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch.distributed's collectives over Gloo, driven over stdin (bench/README.md).
+"""Measures torch.distributed's collectives over Gloo; driven over stdin (bench/README.md).
 
     torch_collectives.py --ranks 2
 
@@ -38,16 +38,16 @@ DEFAULTS = {
 
 
 def element(rank, index):
-    """What the rank starts with; the same as element() in command.h."""
+    """Initial values of the rank; the same as element() in command.h."""
     return (1 + index % 509 + rank).float()
 
 
 class Collective:
-    """One operation on one vector; the vector lives until a command asks for another length."""
+    """One operation on one vector. The vector is kept until a command requests another length."""
 
     def __init__(self):
         self.data = torch.empty(0)
-        self.other = torch.empty(0)  # all_to_all: where it goes
+        self.other = torch.empty(0)  # all_to_all: the output
 
     def carry_out(self, command):
         command = self.prepare(command)
@@ -59,7 +59,7 @@ class Collective:
         answer.update(block=command["block"], verified=self.verify())
         if not answer["verified"]:
             return {**answer, "error": "the operation left a wrong result"}
-        # From here on the sums grow until they are infinite, which costs an addition nothing.
+        # Later sums grow to infinity; the time of an addition does not depend on the values.
         self.fill()
         time_calls = self.time_fresh if command["rewrite"] else self.time_block
         samples = command["warmup"] + command["iterations"]
@@ -122,7 +122,7 @@ class Collective:
         return bystander or self.op == "barrier" or torch.equal(self.data, element(0, index))
 
     def verify(self):
-        """The same on all ranks."""
+        """Runs and checks the operation. Returns the same on all ranks."""
         self.fill()
         self.run()
         right = torch.tensor([int(self.is_right())])
@@ -138,7 +138,7 @@ class Collective:
         return us / 2 if self.op == "ping_pong" else us
 
     def time_fresh(self, calls):
-        """As time_block(), where each call finds a vector that its rank has just written."""
+        """Like time_block(), but each rank writes its vector before each call."""
         total = 0
         for _ in range(calls):
             self.rewrite()

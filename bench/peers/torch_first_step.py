@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""One step of the CNN under DistributedDataParallel, as a user would write it; it measures what
-comes before the first step.
+"""One training step of the CNN with DistributedDataParallel, written like a user's program. It
+serves to measure the time until the end of the first step.
 
     python3 -m torch.distributed.run --standalone --nproc-per-node 2 torch_first_step.py
 
-Not driven: the harness notes the time before that command and subtracts it from the
+It reads no commands. The harness subtracts the time at which it starts this command from the
 "first_step_unix_s" that rank 0 prints."""
 
 import json

@@ -1,4 +1,4 @@
-"""The models of the training benchmarks, layer by layer what weft's are."""
+"""The models of the training benchmarks, with the same layers as weft's models."""
 
 import torch
 from torch import nn
@@ -55,8 +55,8 @@ class BasicBlock(nn.Module):
 
 
 def resnet18():
-    """The layout for 224x224 images (stem 7x7/2, max-pool 3x3/2) on 1x28x28 and 10 classes;
-    11,175,370 parameters.
+    """The layout for 224x224 images (stem 7x7/2, max-pool 3x3/2), with inputs of 1x28x28 and 10
+    classes. It has 11,175,370 parameters.
     """
     stem = [
         nn.Conv2d(1, 64, 7, 2, 3, bias=False),
@@ -76,7 +76,7 @@ VOCABULARY, SEQUENCE = 96, 128
 
 
 class Attention(nn.Module):
-    """Causal, by heads."""
+    """Causal multi-head attention."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -96,7 +96,7 @@ class Attention(nn.Module):
 
 
 class GptBlock(nn.Module):
-    """GPT-2's: x + attention(norm(x)), then x + mlp(norm(x))."""
+    """A block of GPT-2: x + attention(norm(x)), then x + mlp(norm(x))."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -112,7 +112,7 @@ class GptBlock(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A decoder-only transformer with learned positions and a head of its own (Radford et al.
+    """A decoder-only transformer with learned positions and an untied head (Radford et al.
     2019).
     """
 
@@ -140,7 +140,7 @@ def gpt384():
     return Gpt(layers=6, width=384, heads=6)
 
 
-# With the batch of each rank.
+# Name: (model, batch size of each rank).
 MODELS = {
     "mlp": (mlp, 64),
     "cnn": (cnn, 64),
@@ -157,7 +157,8 @@ def optimizer(name, parameters, fused=None):
 
 
 def fixed_batch(size, rank, model="cnn"):
-    """Images or tokens and their labels from a seed, other ones for each rank."""
+    """Images or tokens, and their labels. They are generated with a seed that depends on the
+    rank."""
     generator = torch.Generator().manual_seed(1000 + rank)
     if model.startswith("gpt"):
         text = torch.randint(VOCABULARY, (size, SEQUENCE + 1), generator=generator)

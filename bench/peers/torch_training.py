@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Training steps of PyTorch over Gloo, driven over stdin (bench/README.md). The modes:
+"""Measures training steps of PyTorch over Gloo; driven over stdin (bench/README.md). The modes:
 
     ddp          DistributedDataParallel and the optimizer with their defaults
     ddp-tuned    gradient_as_bucket_view, fused optimizer
     fsdp2        fully_shard, fused optimizer
     zero1, zero3 DeepSpeed's ZeRO with DeepSpeedCPUAdam
     alone        without communication: each rank takes its own optimizer step, then a barrier
-    alone-tuned  the same with the fused optimizer
-    reference    every rank trains on the batches of all
+    alone-tuned  like alone, with the fused optimizer
+    reference    every rank trains on the batches of all ranks
 
 Rank 0 starts the other ranks: torch_training.py --ranks 2."""
 
@@ -26,7 +26,7 @@ from torch import nn  # noqa: E402
 
 import torch_models  # noqa: E402
 
-# What answers call them.
+# Mode: its name in answers.
 MODES = {
     "ddp": "pytorch-ddp",
     "ddp-tuned": "pytorch-ddp-tuned",
@@ -65,8 +65,8 @@ def megabytes(tensors):
 
 
 def fully_shard(module):
-    """Each transformer block is a unit, as PyTorch's own examples have it; what is left is the
-    root's.
+    """Shards each transformer block as a unit, as PyTorch's own examples do. The remaining
+    parameters belong to the root unit.
     """
     from torch.distributed.fsdp import fully_shard as shard
 
@@ -76,15 +76,14 @@ def fully_shard(module):
 
 
 class DeepSpeed:
-    """An engine and its optimizer under the names that PyTorch's have."""
+    """A DeepSpeed engine with the methods of a PyTorch module and of its optimizer."""
 
     def __init__(self, module, optimizer, stage, batch):
         import deepspeed
         from deepspeed.ops.adam import DeepSpeedCPUAdam  # Compiled at first use.
 
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = (
-            False  # Compiled at first use, for inference alone.
-        )
+        # This op would be compiled at first use, and serves inference only.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         config = {
             "train_micro_batch_size_per_gpu": batch,
             "gradient_accumulation_steps": 1,
@@ -94,7 +93,7 @@ class DeepSpeed:
             optimizer = DeepSpeedCPUAdam(module.parameters(), lr=1e-3, adamw_mode=True)
         else:
             optimizer = torch_models.optimizer(optimizer, module.parameters())
-        # It clips gradients to a norm of 1 unless told not to (0.19.8), which the others don't.
+        # By default, DeepSpeed 0.19.8 clips gradients to a norm of 1; the other systems do not.
         config.update(
             zero_optimization={"stage": stage},
             zero_allow_untested_optimizer=True,
@@ -108,20 +107,19 @@ class DeepSpeed:
         return self.engine(inputs)
 
     def zero_grad(self):
-        pass  # step() has done it.
+        pass  # step() zeroes the gradients.
 
     def step(self):
         self.engine.step()
 
 
 class Job:
-    """A model, its optimizer and its batch: what stays between two commands for the same case."""
+    """A model, its optimizer and its batch. It is kept between commands for the same case."""
 
     def __init__(self, model, optimizer, mode, batch):
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(
-            0
-        )  # What a job before this one left behind isn't this one's peak.
+        # The memory of previous jobs must not count in the peak of this one.
+        ctypes.CDLL(None).malloc_trim(0)
         reset_peak()
         self.rss_before = memory_mb("VmRSS")
         torch.manual_seed(1)
@@ -159,7 +157,7 @@ class Job:
             loss.backward()
         self.optimizer.step()
         if self.alone:
-            # DDP's ranks wait for each other in every step, so its rival must too.
+            # DDP's ranks wait for each other in every step, so these ranks must do so, too.
             RANKS.barrier.wait()
         return loss.detach()
 
@@ -175,7 +173,7 @@ class Job:
         return times[warmup:]
 
     def mean_losses(self):
-        """Over the ranks, but for "alone", whose ranks train different models."""
+        """Mean over the ranks; rank 0's for the modes without communication."""
         mean = torch.stack(self.losses).float()
         if not self.alone:
             dist.all_reduce(mean)
@@ -183,7 +181,7 @@ class Job:
         return mean.tolist()
 
     def parameters_agree(self):
-        """Whether every rank has rank 0's parameters, bit for bit. The same answer on all ranks."""
+        """True on all ranks if every rank has rank 0's parameters, bit for bit."""
         mine = torch.cat(
             [parameter.detach().flatten() for parameter in self.module.parameters()]
         ).view(torch.int32)
@@ -194,11 +192,11 @@ class Job:
         return bool(agree.item())
 
     def state_mb(self):
-        """Bytes that this rank holds for training, by what they are; DDP's buckets are a second
-        copy of the gradients.
+        """MiB that this rank holds for training, by kind. DDP's buckets are a second copy of the
+        gradients.
         """
         if not (self.alone or self.mode.startswith("ddp")):
-            return {}  # They do not say what they hold.
+            return {}  # FSDP2 and DeepSpeed do not report what they hold.
         parameters = list(self.module.parameters())
         state = {
             "weights": megabytes(parameters) + megabytes(self.module.buffers()),

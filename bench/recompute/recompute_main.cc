@@ -1,11 +1,12 @@
-// Forward and backward of a GPT's blocks that keep all, that recompute selectively, and that keep
-// their input alone, in turns, on one thread. JSON lines: a step's time as a multiple of that of
-// keeping all; bytes kept for backward and at most, and what plan/activations.h says.
+// Measures forward and backward of a GPT's blocks on one thread, in turn without recomputation,
+// with selective and with full recomputation. Prints JSON lines: the time of a step relative to
+// that without recomputation, the bytes held for backward, the peak, and the prediction of
+// plan/activations.h.
 //
 //   weft_bench_recompute [batch=4] [sequence=512] [layers=4] [width=512] [heads=8] [dropout=0]
 //                        [gated=0] [rounds=7]
 //
-// dropout is in per cent.
+// dropout is a percentage.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -56,7 +57,7 @@ struct Blocks {
 struct Step {
   double ms = 0;
   std::int64_t held = 0, peak = 0;
-  at::Tensor gradient;  // of the input: the same bits whatever is kept
+  at::Tensor gradient;  // gradient of the input: the same bits with and without recomputation
 };
 
 Step step(const Blocks& model, const at::Tensor& x) {

@@ -1,4 +1,4 @@
-"""The charts of the pages: SVG that follows the reader's light or dark theme."""
+"""The charts of the pages, as SVG with a light and a dark theme."""
 
 import html
 import math
@@ -57,8 +57,8 @@ class Picture:
 
 
 def bars(title, groups, unit_of, mark=None):
-    """Horizontal bars. groups: (name, [(label, value, class)]); mark: (value, text), a vertical
-    line.
+    """A chart of horizontal bars. groups: (name, [(label, value, class)]). mark: (value, text) of a
+    vertical line.
     """
     step, left, right, width = 20, 150, 70, 720
     rows = sum(len(of) for _, of in groups)
@@ -70,7 +70,7 @@ def bars(title, groups, unit_of, mark=None):
     line = left + mark[0] * scale if mark else 0
 
     def beside(x):
-        """Where a label of 36 pixels does not cross the line."""
+        """The position for a label of 36 pixels that does not cross the line."""
         return line + 5 if x <= line + 4 < x + 40 else x
 
     y = 46
@@ -118,7 +118,7 @@ def curves(title, series, x_text, y_text):
         picture.text(at, height - bottom + 20, x_text(x), "small dim mid")
     for _, kind, points in series:
         picture.path([place(x, y) for x, y in points], "l" + kind)
-    # Names from above, each at least a line below the one before.
+    # Names from top to bottom, each at least one line below the previous one.
     y = 0
     for name, kind, points in sorted(series, key=lambda one: -one[2][-1][1]):
         y = max(y + 15, place(*points[-1])[1] + 4)
@@ -187,7 +187,7 @@ def sharded(run):
 
 
 def front(run, title, alone_text):
-    """The chart of the front page: DDP at its best."""
+    """The chart of the front page. It shows DDP with its better settings."""
     groups = []
     for name, case in CASES:
         ddp = min(

@@ -3,11 +3,11 @@
 
     bench/report/report.py [--check] [FOLDER]
 
-FOLDER is one of bench/results/DATE-COMMIT; without it, the one that bench/results/published names.
-In a page, the text between <!-- figures: NAME --> and <!-- end of figures --> is replaced; NAME is
-a key of FIGURES (tables.py). The charts (charts.py) are written to docs/pictures. --check writes
-nothing and fails where a page or a chart differs, where a figure of a page is not generated from a
-run, or where the run's commit is not an ancestor of HEAD."""
+FOLDER is a folder bench/results/DATE-COMMIT (default: the one that bench/results/published names).
+In each page, the text between <!-- figures: NAME --> and <!-- end of figures --> is replaced; NAME
+is a key of FIGURES (tables.py). The charts (charts.py) are written to docs/pictures. --check writes
+nothing. It fails if a page or a chart differs from the run, or if a commit of the run is not an
+ancestor of HEAD."""
 
 import argparse
 import pathlib
@@ -51,7 +51,8 @@ def published():
 
 
 def ancestors(run):
-    """What is wrong with the commits of the run. A shallow clone cannot tell."""
+    """Yields an error for each commit of the run that is not an ancestor of HEAD. A shallow clone
+    has no history to check."""
     shallow = ["git", "-C", ROOT, "rev-parse", "--is-shallow-repository"]
     if subprocess.run(shallow, stdout=subprocess.PIPE, text=True).stdout.strip() == "true":
         return

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the tables and charts, on a made-up run."""
+"""Tests the tables and charts with an invented run."""
 
 import json
 import pathlib

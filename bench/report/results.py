@@ -1,10 +1,10 @@
-"""The lines of a published run, and how its figures are written."""
+"""Reads the lines of a published run, and formats its figures."""
 
 import json
 import pathlib
 
-# Keys of a line's params that make it another figure of the same case: asked for by name, or not
-# meant.
+# A line with one of these keys in its params is another figure of the same case. find() returns it
+# only if the key is requested.
 SPECIAL = ("against", "memory", "measured", "share", "time")
 
 
@@ -42,17 +42,17 @@ class Results:
         return found
 
     def value(self, part, unit=None, **params):
-        """The only such figure; None where it was not measured."""
+        """The value of the last such line; None if there is none."""
         found = self.find(part, unit, **params)
         return found[-1]["value"] if found else None
 
     def values(self, part, key):
-        """What `key` takes in the params of a part, in order."""
+        """The different values of `key` in the params of a part, in order."""
         return list(dict.fromkeys(line["params"].get(key) for line in self.part(part)))
 
 
 def against_alone(run, part, impl, **case):
-    """The step of impl divided by weft's compute alone: the median of the ratios of the rounds."""
+    """The step time of impl relative to weft's compute alone, as the median over the rounds."""
     own = run.value(part, "times faster", impl=impl, against="weft-alone", **case)
     if own:
         return 1 / own
@@ -60,7 +60,7 @@ def against_alone(run, part, impl, **case):
 
 
 def digits(value):
-    """Three significant digits at most."""
+    """The value with about three significant digits."""
     if value >= 99.5:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""The tables and lists of the pages, each a function of a published run: FIGURES names them."""
+"""The tables and lists of the pages. Each is a function of a published run; FIGURES names them."""
 
 from results import against_alone, digits, mib, ms, percent, size_of, table, time_of, times
 
@@ -22,7 +22,7 @@ MODELS = {
 
 
 def measured(run, *parts):
-    """Where the parts are stored."""
+    """Links to the files of the parts."""
     lines = []
     for part in parts:
         if part in run.heads:
@@ -112,7 +112,7 @@ def network(run):
 
 
 def link(run):
-    """Shares of a link's rate, as a row."""
+    """A row with the share of the link's rate that each system reaches."""
     impls = ["weft", "openmpi", "gloo"]
     shares = [percent(run.value("network", "of line rate", impl=i)) for i in impls]
     return table(["", *(NAMES[i] for i in impls)], [["share of 1 Gbit/s", *shares]])
@@ -165,7 +165,7 @@ def sharded(run):
 
 
 def halves(run):
-    """The same work on one rank and on two."""
+    """Compares the same work on one rank and on two."""
     rows = []
     one, two = (run.value("tensor", "ms", impl=i) for i in ("weft-one", "weft-tensor"))
     ratio = run.value("tensor", "times faster", impl="weft-tensor", against="weft-one")
@@ -285,7 +285,7 @@ def python_ddp(run):
 
 
 def choices(run):
-    """How much longer than the best the chosen algorithm took, at each point."""
+    """The time of the chosen algorithm relative to the best one, at each point."""
     return [line["value"] for line in run.part("choice") if line["unit"] == "times the best"]
 
 
@@ -370,7 +370,7 @@ def codecs_link(run):
 
 
 def codec_steps(run):
-    """Codec: the median over the rounds of a step's milliseconds."""
+    """{codec: milliseconds of a step, the median over the rounds}"""
     steps = {}
     for line in run.part("codecs-link"):
         steps.setdefault(line["params"]["impl"], []).append(line["value"])
@@ -482,7 +482,7 @@ FIGURES = {
     "readme": readme_en,
     "readme-zh": readme_zh,
 }
-# Where a part is stored; "halves" is a table of two.
+# The stored parts of a figure, if they are not the part of the same name.
 SOURCES = {"halves": ("tensor", "context")}
 for _name in (
     "all-reduce",

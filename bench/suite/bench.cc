@@ -45,7 +45,7 @@ constexpr std::array<std::string_view, 10> kBenches = {
 constexpr std::array<std::string_view, 8> kOps = {"all_reduce", "all_gather", "reduce_scatter",
                                                   "broadcast",  "reduce",     "all_to_all",
                                                   "barrier",    "ping_pong"};
-// Those that schedules do.
+// Operations that have schedules.
 constexpr std::array<std::string_view, 9> kPlanned = {"all_reduce", "all_gather", "reduce_scatter",
                                                       "broadcast",  "reduce",     "gather",
                                                       "scatter",    "all_to_all", "barrier"};
@@ -106,7 +106,7 @@ void check(const BenchOptions& options) {
     throw Error(Errc::kBadConfig, "rounds and batch can't be negative");
 }
 
-// One of the forms, or all.
+// Runs one of the benches of parallel training, or all.
 int bench_parallel(const BenchOptions& options, const Signals& signals) {
   struct Form {
     const char* name;

@@ -1,4 +1,4 @@
-// The program weft-bench, which `weft bench` starts: a subcommand for each bench.
+// The program weft-bench, which `weft bench` starts. It has a subcommand for each bench.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>

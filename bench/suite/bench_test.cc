@@ -34,7 +34,8 @@ Errc code_of(const std::function<void()>& call) {
   throw std::runtime_error("no error was thrown");
 }
 
-// A peer that answers every command by what the shell prints; "$command" is the command.
+// A peer that runs a shell script for every command, and answers with its output. "$command" is the
+// command.
 std::shared_ptr<Participant> shell_peer(const std::string& body, const Signals& signals) {
   const std::string script = "while read -r command; do " + body + "; done";
   return std::make_shared<Participant>("peer", std::vector<std::string>{"sh", "-c", script},
@@ -69,7 +70,7 @@ TEST(BenchRounds, MedianAndPercentileAreThoseOfTheTextbook) {
 }
 
 TEST(BenchRounds, TheSpeedupIsTheMedianOfRatiosWithinARound) {
-  // The machine was ten times slower in the second round, for both.
+  // In the second round, the machine was ten times slower for both.
   const Series ours{"weft", {1, 10, 1}, {}, {}, {}}, theirs{"peer", {2, 20, 4}, {}, {}, {}};
   EXPECT_EQ(speedup(ours, theirs), 2);
 }
@@ -103,7 +104,7 @@ TEST(Bench, RefusesUnknownNamesAndSaysWhatThereIs) {
   EXPECT_EQ(code_of([] { bench({.what = "speed"}); }), Errc::kBadConfig);
 }
 
-// A cache file of the test's own.
+// Uses a calibration file that belongs to the test.
 class BenchChoice : public testing::Test {
  protected:
   void SetUp() override { ::setenv("WEFT_CALIBRATION", (folder_ / "costs.txt").c_str(), 1); }
@@ -183,7 +184,7 @@ TEST(BenchSlow, CollectivesOfEveryVariantAreRightAndTimed) {
   }
 }
 
-// The lines that a bench prints, if it returns 0.
+// Runs a bench, expects that it returns 0, and returns its output.
 std::string lines_of(const BenchOptions& options) {
   testing::internal::CaptureStdout();
   const int code = bench(options);

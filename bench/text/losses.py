@@ -1,14 +1,14 @@
-"""Trains a text recipe with weft and the same GPT in plain PyTorch, and prints how far the two are
-apart: the loss of each step, and the loss of the held-out part at the end. Exit code 1 where they
-are further apart than the bounds below.
+"""Trains a text recipe with weft and the same GPT with plain PyTorch. Prints the differences of the
+losses: of the training steps, and of the held-out part at the end. Exits with 1 if a difference
+exceeds the bounds below.
 
     losses.py --weft build/release/bin/weft [--steps 60] [-n 2] [RECIPE [SETTING ...]]
 
-What PyTorch gets of weft's are the initial weights (`weft export` of a run of no steps) and the
-tokens; the net, the order of the windows, the learning rate and AdamW are written down here again,
-after the headers (base/random.h, data/text/windows.h, kernels/learning_rate.h). Needs torch and
-safetensors. RECIPE: a text recipe of family gpt2 with AdamW and no dropout (recipes/licenses unless
-named); a SETTING is key=value over it."""
+PyTorch uses weft's initial weights (`weft export` of a run without steps) and weft's tokens. The
+model, the order of the windows and the learning rate are implemented here again, as described in
+the headers (base/random.h, data/text/windows.h, optim/learning_rate.h). Needs torch and
+safetensors. RECIPE is a text recipe of family gpt2 with AdamW (default: recipes/licenses). A
+SETTING is key=value and overrides the recipe. Dropout is always off."""
 
 import argparse
 import json
@@ -24,16 +24,18 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-FIRST_STEPS, FIRST_BOUND = 10, 1e-4  # of the losses of the first steps, in nats
+FIRST_STEPS, FIRST_BOUND = 10, 1e-4  # bound for the losses of the first steps, in nats
+# Bounds for all steps and for the held-out part. float32 sums have another order, so the losses
+# drift apart.
 BOUND, HELD_OUT_BOUND = (
     1e-2,
     1e-3,
-)  # of all steps: float32 sums in other orders drift apart as training goes on
+)
 MASK = 0xFFFFFFFF
 
 
 class Philox:
-    """base/random.h: Philox 4x32-10 at (seed, stream, index)."""
+    """The generator of base/random.h: Philox 4x32-10 at (seed, stream, index)."""
 
     def __init__(self, seed, stream, index):
         self.key, self.counter, self.words = (
@@ -59,7 +61,7 @@ class Philox:
         return self.words.pop()
 
     def below(self, bound):
-        """Lemire, 2019."""
+        """A uniform number below the bound (Lemire, 2019)."""
         while True:
             low = self.u32()
             product = (low | self.u32() << 32) * bound
@@ -76,7 +78,7 @@ def permutation(count, seed, epoch):
 
 
 class Gpt(torch.nn.Module):
-    """GPT-2 by functions, over weights as transformers names them."""
+    """GPT-2 with functional operations, on weights with the names of the package transformers."""
 
     def __init__(self, folder):
         super().__init__()
@@ -123,7 +125,7 @@ class Gpt(torch.nn.Module):
 
 
 class Text:
-    """A run's tokens.bin (data/text/token_file.h), cut as data/text/windows.h says."""
+    """The tokens.bin of a run (data/text/token_file.h), in the windows of data/text/windows.h."""
 
     def __init__(self, path, config):
         header = path.read_bytes()[:64]
@@ -182,7 +184,7 @@ class Text:
 
 
 def rate_at(time, config):
-    """Linear warm-up to, then a half of a cosine over all epochs."""
+    """The learning rate: half of a cosine over all epochs, times a linear warm-up."""
     assert (
         config["schedule.name"] == "cosine"
         and config["schedule.period_epochs"] == 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""api.py ROOT OUT: writes the API reference, a Markdown page for each public header
-(cmake/public_headers.txt), made of its comments and declarations; and a page of all recipe keys."""
+"""api.py ROOT OUT: writes the API reference. It has a Markdown page for each public header
+(cmake/public_headers.txt), made of its comments and declarations, and a page of all recipe keys."""
 
 import pathlib
 import re
@@ -11,13 +11,13 @@ import headers
 
 LIST = "cmake/public_headers.txt"
 KEYS = "weft/train/keys.cc"
-# What a sentence names and a page shows as code: call(), a::b, kConstant, snake_case.
+# Names in a sentence that a page shows as code: call(), a::b, kConstant, snake_case.
 CODE = re.compile(
     r"(?<![\w`/.])(?:[A-Za-z_][\w:]*(?:<[\w:, ]*>)?\(\)|\w+(?:::\w+)+(?:\(\))?"
     r"|k[A-Z]\w+|[a-z]\w*_\w+(?![/.]\w))"
 )
 FILE = re.compile(r"(`[^`]*`|(?:weft|docs|examples|bench)/[\w./-]*\w|\b\w+\.(?:h|cc)\b)")
-FRAME = re.compile("[─│┌└├┐┘]")  # a picture of lines
+FRAME = re.compile("[─│┌└├┐┘]")  # characters of a diagram
 BULLET = re.compile(r"(- |\d+\. )")
 TYPES = ("class", "struct", "enum")
 FRONT = """# API reference
@@ -37,7 +37,7 @@ def code_block(items):
 
 
 def runs_of(items, splits):
-    """The items in runs; splits(run, item) says whether the item begins another run."""
+    """Divides the items into runs. splits(run, item): whether the item begins a new run."""
     run = []
     for item in items:
         if run and splits(run, item):
@@ -49,7 +49,7 @@ def runs_of(items, splits):
 
 
 class Writer:
-    """Comments as Markdown. `links` is header -> file of its page."""
+    """Converts comments to Markdown. `links`: {header: file of its page}."""
 
     def __init__(self, links):
         self.links = links
@@ -62,7 +62,7 @@ class Writer:
         return f"`{name}`"
 
     def sentence(self, text):
-        """A line of a comment: code in `…`, headers and pages as links."""
+        """Converts a line of a comment: names become code, headers and pages become links."""
         parts = FILE.split(text)
         for at, part in enumerate(parts):
             if at % 2:
@@ -76,7 +76,7 @@ class Writer:
         return "".join(parts)
 
     def prose(self, comment):
-        """Paragraphs and lists; lines that the comment indents stand as they are."""
+        """Converts a comment to paragraphs and lists. Indented lines of the comment are kept."""
         out, figure, listed, before = [], False, False, ""
         lines = comment.splitlines()
         for at, line in enumerate(lines):
@@ -119,7 +119,7 @@ class Page:
         self.items = headers.read(re.sub(r"^#include .*\n", "", rest, flags=re.MULTILINE))
 
     def commented(self, items):
-        """Declarations below one comment, then that comment."""
+        """Yields the declarations below one comment, then that comment."""
         for run in runs_of(items, lambda run, item: item.comment):
             yield code_block(run)
             if run[0].comment:
@@ -151,7 +151,7 @@ class Page:
             yield f'<div class="members" markdown>\n\n{members}\n\n</div>\n'
 
     def functions(self, run):
-        """Declarations that stand together, under one heading of their names."""
+        """Yields declarations that belong together, under one heading with their names."""
         names = list(dict.fromkeys(item.name for item in run))
         self.names += names
         yield "## " + ", ".join(escape(name) for name in names) + "\n"
@@ -222,7 +222,7 @@ def navigation(root):
 
 
 def recipe_keys(root):
-    """A table for each table of a recipe: key, default and help, as weft/train/keys.cc has them."""
+    """A table for each table of a recipe: key, default and help, read from weft/train/keys.cc."""
     strings = r'"(?:[^"\\]|\\.)*"'
     name = r'\{"([a-z_]+)\.([a-z0-9_]+)"'
     key = re.compile(rf"{name},\s*(.*?),\s*((?:{strings}\s*)+)[,}}]", re.DOTALL)
@@ -247,7 +247,7 @@ def recipe_keys(root):
 
 
 def pages(root):
-    """name of a page -> its text, for the folder of the reference; "index.md" is its front."""
+    """{name of a page: its text}, for the folder of the reference. "index.md" is its first page."""
     texts = runpy.run_path(str(root / "tools/make_public_headers"))["make"](root)
     writer = Writer({header: page_name(header) for header in texts})
     made, front = {"recipe-keys.md": "\n".join(recipe_keys(root))}, [FRONT]

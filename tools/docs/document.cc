@@ -76,7 +76,7 @@ std::vector<System> systems() {
 
 constexpr std::int64_t kSizes[] = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20};
 
-// Where each algorithm was the fastest, and the table that says so.
+// The table of the fastest algorithms, and for each algorithm the cases in which it is the fastest.
 struct Race {
   std::string table;
   std::map<Algorithm, std::string> won;
@@ -113,7 +113,7 @@ Race race() {
 
 // --- One algorithm ---
 
-// The world's hosts in the examples of the hierarchical algorithm.
+// The hosts of a world in the examples of the hierarchical algorithm.
 SharedTopology hosts_of(int world) {
   return share(Topology::hosts(world == 8    ? std::vector{4, 4}
                                : world == 13 ? std::vector{4, 4, 5}
@@ -140,8 +140,8 @@ std::string costs(const internal::Words& words) {
   return text;
 }
 
-// Over four hosts of eight: what leaves the busiest host, in arrays of 3200 elements or blocks of
-// 100.
+// A table of the traffic between and inside four hosts of eight ranks, for arrays of 3200 elements
+// or blocks of 100.
 std::string crossing(Algorithm algorithm) {
   if (algorithm == Algorithm::kDirect) return "";
   const SharedTopology topology = share(Topology::hosts({8, 8, 8, 8}));

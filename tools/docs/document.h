@@ -1,6 +1,5 @@
-// The pages on all collective algorithms, on pipeline schedules and on the forms of parallelism,
-// docs/algorithms.md, docs/pipelines.md and docs/parallelism.md, with their pictures, made from the
-// schedules and meshes themselves.
+// Generates docs/algorithms.md (collective algorithms), docs/pipelines.md (pipeline schedules) and
+// docs/parallelism.md (forms of parallelism), with their pictures, from the schedules and meshes.
 #pragma once
 
 #include <string>
@@ -14,14 +13,14 @@ struct File {
   std::string text;
 };
 
-// The collectives' page and pictures; the same on every machine. Takes some seconds: it simulates
-// every algorithm at several sizes.
+// The page and the pictures of collective algorithms; the same on every machine. Takes some
+// seconds, since it simulates every algorithm at several sizes.
 std::vector<File> algorithms();
 
-// The pipelines'.
+// The page and the pictures of pipeline schedules.
 std::vector<File> pipelines();
 
-// The forms': who holds and computes what.
+// The page and the pictures of the forms of parallelism.
 std::vector<File> forms();
 
 }  // namespace weft::docs

@@ -39,8 +39,8 @@ TEST(PipelinesDocument, HasASectionAndAPictureOfEverySchedule) {
 
 TEST(FormsDocument, IsCommittedAsTheCodeWritesItToday) { expect_committed(forms()); }
 
-// In the pictures all ranks together have everything, and of what is sharded or split nothing is
-// kept twice by ranks of one replica.
+// In the pictures, all ranks together hold everything. With ZeRO, each replica holds the optimizer
+// state once.
 TEST(FormsDocument, LeavesNothingOut) {
   for (const internal::Form& form : internal::forms()) {
     int world = 1;

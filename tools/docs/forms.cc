@@ -1,4 +1,4 @@
-// docs/parallelism.md: a section and a picture for each form of parallelism.
+// Generates docs/parallelism.md: a section and a picture for each form of parallelism.
 #include "tools/docs/document.h"
 #include "tools/docs/internal/form_picture.h"
 #include "tools/docs/internal/form_words.h"

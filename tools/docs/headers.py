@@ -1,7 +1,7 @@
 """Reads a public header of weft: its comments and declarations, in order.
 
-The headers have one form: clang-format's, with a comment of // above what it is about. So a small
-reader is enough. It drops bodies of functions, private members and forward declarations."""
+A small reader is sufficient, because all headers are formatted by clang-format, with // comments
+above declarations. It drops bodies of functions, private members and forward declarations."""
 
 import re
 
@@ -16,15 +16,15 @@ TRAILING_MORE = re.compile(r"\n[ \t]{12,}// ?([^\n]*)")
 SCOPE = re.compile(r"(?:template\s*<.*>\s*)?(?:class|struct|enum|namespace)\b", re.DOTALL)
 TYPE = re.compile(r"(?:template\s*<.*?>\s*)?(class|struct|enum(?: class)?) ([\w:]+)", re.DOTALL)
 INITIALIZERS = re.compile(r"\)\s*:\s(?!:).*", re.DOTALL)
-# What a reader of a page does not need.
+# Declarations that a page does not show.
 LEFT_OUT = re.compile(r"friend|~|.*=\s*delete;|.*operator(==|=)\(|(class|struct) \w+;")
 
 
 class Item:
     """A comment, the declaration below it (either may be empty), and for a class its members.
 
-    `kind` is "" for a comment alone, else namespace, class, struct, enum, alias, function, field
-    or macro. `spaced`: a blank line stands above the item."""
+    `kind`: "" for a comment without a declaration, else namespace, class, struct, enum, alias,
+    function, field or macro. `spaced`: there is a blank line above the item."""
 
     def __init__(self, comment, code="", kind="", name="", items=()):
         self.comment, self.code, self.kind, self.name = comment, code, kind, name
@@ -32,7 +32,7 @@ class Item:
 
 
 def end_of_braces(text, at):
-    """The place after the brace that closes the one at text[at]."""
+    """The position after the brace that closes the one at text[at]."""
     depth = 0
     for match in TOKENS.finditer(text, at):
         depth += {"{": 1, "}": -1}.get(match[0], 0)
@@ -42,7 +42,9 @@ def end_of_braces(text, at):
 
 
 def declaration(text, at):
-    """(The declaration at text[at] without a body, what is in its braces, the place after it)"""
+    """(The declaration at text[at] without its body, the text in its braces, the position after it)
+
+    The text in the braces is None for a declaration without braces, and empty for a function."""
     depth, code, called = 0, "", False
     while True:
         char = text[at]
@@ -70,7 +72,7 @@ def declaration(text, at):
 
 
 def dedent(code, column):
-    """The declaration as it would stand at the start of a line."""
+    """The declaration without the indentation of `column` blanks."""
     return re.sub(rf"(?m)^ {{1,{column}}}", "", code.strip()) if column else code.strip()
 
 
@@ -79,7 +81,7 @@ def plain(comment):
 
 
 def trailing_comment(text, at, comment):
-    """(The comment with the one that ends the line at text[at], the place after it)"""
+    """(The comment, preceded by the trailing comment at text[at] if any, the position after it)"""
     match = TRAILING.match(text, at)
     if not match:
         return comment, at
@@ -91,7 +93,7 @@ def trailing_comment(text, at, comment):
 
 
 def read(text, in_class=False, shown=True):
-    """The items of a header, or of what is in the braces of a namespace or class."""
+    """The items of a header, or of the text in the braces of a namespace or class."""
     at, found = 0, []
     while (at := BLANK.match(text, at).end()) < len(text):
         spaced = not found or found[-1].kind == "" or bool(re.search(r"\n[ \t]*\n\s*$", text[:at]))
@@ -121,7 +123,7 @@ def read(text, in_class=False, shown=True):
 
 
 def classify(item, inside, source, in_class):
-    """Sets the kind, name and members of an item. False: a page does not show it."""
+    """Sets the kind, name and members of an item. Returns False if a page does not show it."""
     code = item.code
     if match := re.match(r"namespace ([\w:]*)", code):
         item.kind, item.name, item.items = "namespace", match[1], read(inside)

@@ -1,4 +1,4 @@
-// docs/pipelines.md: formulas in words, figures and pictures from the schedules.
+// Generates docs/pipelines.md: texts and formulas, with figures and pictures from the schedules.
 #include <algorithm>
 #include <cstdio>
 
@@ -30,8 +30,8 @@ struct Case {
   int ranks, micro_batches;
 };
 
-// What is shown with several stages a rank: those that must have them, and GPipe's breadth-first
-// form.
+// The schedules to show. Schedules that need several stages per rank are shown with several, and so
+// is the breadth-first form of GPipe.
 std::vector<Request> shown(const Case& c, const Costs& costs) {
   std::vector<Request> requests;
   for (const Algorithm algorithm : schedule::pipeline::algorithms()) {
@@ -42,7 +42,7 @@ std::vector<Request> shown(const Case& c, const Costs& costs) {
       if (several ? v == 1 || (v == 4 && algorithm == Algorithm::kZeroBubbleV)
                   : v > (algorithm == Algorithm::kGPipe ? 2 : 1))
         continue;
-      const double d = v;  // a rank's work is the same whatever it is divided into
+      const double d = v;  // the total work of a rank does not depend on the number of its stages
       requests.push_back({algorithm,
                           c.ranks,
                           c.micro_batches,
@@ -66,7 +66,8 @@ double most_held_share(const Schedule& schedule) {
   return static_cast<double>(most) / schedule.request.virtual_stages;
 }
 
-// A row a schedule; of each case idle share, bubble, held, messages.
+// A table with a row for each schedule, and for each case the idle share, the bubble, the held
+// micro-batches and the messages.
 std::string side_by_side(const std::vector<Case>& cases, const Costs& costs) {
   std::string text = "| schedule |", rule = "| --- |";
   for (const Case& c : cases) {

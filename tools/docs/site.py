@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """site.py ROOT OUT: builds the documentation site of docs/*.md, with the API reference, into OUT.
 
-Pages link to files of the tree (../bench/README.md, ../examples/regroup.cc), so that they also work
-where the tree is shown. The site gets a copy of each linked file: Markdown as a page, a source as a
-page that shows it, a folder as a list. Links are rewritten in the copy. A broken link fails the
-build. Needs MkDocs Material, and no network."""
+Pages link to files of the tree (../bench/README.md, ../examples/regroup.cc), so that the links also
+work in a repository browser. The site gets a copy of each linked file: Markdown as a page, a source
+as a page that shows it, a folder as a list. Links are rewritten in the copy. A broken link fails
+the build. Needs MkDocs Material, but no network."""
 
 import os
 import pathlib
@@ -31,7 +31,7 @@ REFERENCE = "      - api/index.md\n"  # in mkdocs.yml
 
 
 def hidden(text):
-    """A page that search leaves out."""
+    """The text of a page, with a header that excludes it from the search."""
     return "---\nsearch:\n  exclude: true\n---\n" + text
 
 
@@ -42,7 +42,7 @@ class Site:
         self.root, self.stage, self.known, self.waiting = root, stage, set(), []
 
     def place(self, path):
-        """The page of a file of the tree. The file becomes part of the site."""
+        """The page of a file of the tree. Adds the file to the site."""
         if path.is_dir() and (path / "README.md").exists():
             path = path / "README.md"
         if path not in self.known:
@@ -57,7 +57,7 @@ class Site:
         return name.removeprefix("docs/") if kept else name + ".md"
 
     def rewrite(self, text, source, page):
-        """The text with each relative link as it is in the site."""
+        """The text, with each relative link rewritten for the site."""
 
         def moved(match):
             target = match[2]
@@ -119,7 +119,7 @@ def main():
     config = (root / "tools/docs/site/mkdocs.yml").read_text()
     config = config.replace(REFERENCE, REFERENCE + "\n".join(api.navigation(root)) + "\n")
     made.write_text(config.replace("STAGE", str(stage)).replace("OUT", str(out)))
-    # Not --quiet: MkDocs then does not count warnings, and --strict has no effect.
+    # Without --quiet, because MkDocs would not count warnings, so that --strict had no effect.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "-f", str(made)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(command, env=environment, capture_output=True, text=True)

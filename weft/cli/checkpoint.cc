@@ -22,7 +22,8 @@ bool is_folder(const std::string& path) {
   return fs::is_directory(path, ignored);
 }
 
-// The folder with the checkpoints. `name`: a run's folder, its name in runs/, or that folder.
+// The folder with the checkpoints of a run. `name`: that folder itself, the run's folder, or the
+// run's name in runs/.
 std::string checkpoint_folder(const std::string& name) {
   for (const std::string& run : {name, "runs/" + name}) {
     if (is_folder(run + "/ckpt")) return run + "/ckpt";
@@ -31,7 +32,8 @@ std::string checkpoint_folder(const std::string& name) {
   return name;
 }
 
-// The folder of a checkpoint. `name`: that folder, or a run, whose newest complete one is taken.
+// The folder of a checkpoint. `name`: that folder itself, or a run as in checkpoint_folder(). For a
+// run, it is the newest complete checkpoint.
 std::string checkpoint_of(const std::string& name) {
   const fs::path path = fs::path(name + "/").parent_path();
   if (is_folder(name) && path.filename().string().starts_with("step-")) return path.string();

@@ -1,5 +1,6 @@
-"""Runs the built `weft`: what it prints, its exit codes, and small trainings over processes.
-cli_test.py PATH/TO/weft [tests]"""
+"""Tests the output and the exit codes of the built `weft`, and small training runs.
+
+    cli_test.py PATH/TO/weft [tests]"""
 
 import contextlib
 import json
@@ -16,7 +17,7 @@ import unittest
 
 WEFT = ""
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# A training that takes a moment: drawn images, a small net, a few steps.
+# A short training: generated images, a small model, a few steps.
 TINY = [
     "--set",
     "model.name=mlp",
@@ -56,7 +57,7 @@ def weft(*arguments, cwd=ROOT, env=None, input=""):
 
 
 class Words(unittest.TestCase):
-    def test_new_makes_a_project_once_and_refuses_what_is_no_name(self):
+    def test_new_creates_a_project_once_and_refuses_an_invalid_name(self):
         with tempfile.TemporaryDirectory() as folder:
             made = weft("new", f"{folder}/rings")
             self.assertEqual(made.returncode, 0, made.stderr)
@@ -69,7 +70,7 @@ class Words(unittest.TestCase):
             self.fails(["exists already"], "new", f"{folder}/rings")
             self.fails(["no name for a program"], "new", f"{folder}/2 rings")
 
-    def test_help_of_every_command_has_examples(self):
+    def test_every_command_has_a_help_text(self):
         for words in (
             [],
             ["train"],
@@ -94,7 +95,7 @@ class Words(unittest.TestCase):
             self.assertIn("weft " + " ".join(words), shown.stdout)
             self.assertNotIn("\x1b", shown.stdout)
 
-    def test_completion_offers_the_commands_and_options_of_each_place(self):
+    def test_completion_offers_the_commands_and_options_that_can_follow(self):
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "weft.bash"
             script.write_text(weft("completion", "bash").stdout)
@@ -123,7 +124,7 @@ class Words(unittest.TestCase):
             self.assertTrue(weft("completion", "zsh").stdout.startswith("#compdef weft\n"))
             self.fails(["bash, zsh or fish"], "completion", "tcsh")
 
-    def test_the_manual_page_has_every_command(self):
+    def test_the_manual_page_describes_commands_and_options(self):
         page = weft("man").stdout
         for text in (".TH WEFT 1", ".SS weft train", ".SS weft schedule show", "\\-\\-resume"):
             self.assertIn(text, page)
@@ -137,7 +138,7 @@ class Words(unittest.TestCase):
         self.assertIn("--ops", collectives)
         self.assertIn("weft bench collectives", collectives)
 
-    def test_what_cannot_be_is_refused_with_its_flag_or_key_before_anything_starts(self):
+    def test_an_error_names_the_invalid_flag_or_key(self):
         for words, flag in (
             (["train", "shapes", "-n", "257"], "--ranks"),
             (["train", "shapes", "-n", "abc"], "--ranks"),
@@ -158,7 +159,7 @@ class Words(unittest.TestCase):
         for text in expected:
             self.assertIn(text, result.stderr)
 
-    def test_unknown_words_name_the_nearest(self):
+    def test_an_unknown_name_gets_a_suggestion(self):
         self.fails(['unknown command "trian"', 'did you mean "train"?'], "trian", "recipes/shapes")
         self.fails(
             ['unknown option "--resum"', 'did you mean "--resume"?'],
@@ -182,7 +183,7 @@ class Words(unittest.TestCase):
             f"run.dir={tempfile.gettempdir()}/weft-none",
         )
 
-    def test_plan_show_says_who_is_where_on_a_mesh(self):
+    def test_plan_show_shows_the_place_of_each_rank_on_a_mesh(self):
         shown = weft("plan", "show", "dp=2,tp=2", "--hosts", "2x2")
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("4 ranks: dp 2 x tp 2", shown.stdout)
@@ -197,12 +198,12 @@ class Words(unittest.TestCase):
         self.fails(["--ranks", "--hosts"], "plan", "show", "dp=0")
         self.fails(["disagree"], "plan", "show", "dp=0", "--ranks", "3", "--hosts", "2x2")
 
-    def test_missing_words_are_errors(self):
+    def test_missing_arguments_and_zero_ranks_are_errors(self):
         self.assertEqual(weft().returncode, 2)
         self.assertEqual(weft("train").returncode, 2)
         self.assertEqual(weft("train", "shapes", "-n", "0").returncode, 2)
 
-    def test_a_missing_data_folder_says_what_to_do(self):
+    def test_the_error_of_a_missing_data_folder_names_the_folder_and_its_key(self):
         with tempfile.TemporaryDirectory() as folder:
             self.fails(
                 ["/nowhere", "data.dir"],
@@ -221,12 +222,12 @@ class Words(unittest.TestCase):
         self.assertRegex(shown.stdout, r'data\.name = "shapes" +# .*recipe\.toml:\d+')
         self.assertRegex(shown.stdout, r"train\.seed = 1 +# default")
 
-    def test_run_takes_its_program_with_and_without_a_double_dash(self):
+    def test_run_accepts_a_program_with_and_without_a_double_dash(self):
         for words in (["echo", "a", "--", "b"], ["--", "echo", "a", "--", "b"]):
             result = weft("run", "-n", "1", *words)
             self.assertEqual((result.returncode, result.stdout), (0, "a -- b\n"), result.stderr)
 
-    def test_a_world_that_disagrees_names_both(self):
+    def test_the_error_of_two_different_world_sizes_names_both(self):
         env = environment(
             RANK="0",
             WORLD_SIZE="2",
@@ -241,7 +242,7 @@ class Words(unittest.TestCase):
         self.assertIn("-n 3", result.stderr)
         self.assertIn("2 ranks", result.stderr)
 
-    def test_schedules_are_shown(self):
+    def test_schedule_show_prints_text_json_and_a_picture(self):
         self.assertIn("ring", weft("schedule", "list").stdout)
         self.assertTrue(weft("schedule", "show", "ring", "--ranks", "4").stdout)
         steps = [
@@ -258,7 +259,7 @@ class Words(unittest.TestCase):
             self.assertEqual(weft("schedule", "show", "ring", "--svg", str(picture)).returncode, 0)
             self.assertIn("<svg", picture.read_text())
 
-    def test_schedules_follow_hosts_grids_files_chunks_and_radixes(self):
+    def test_schedule_show_supports_hosts_grids_topology_files_chunks_and_radixes(self):
         hosts = weft("schedule", "show", "hierarchical", "--hosts", "2x2,3")
         self.assertIn("7 ranks (3 hosts of 2, 2 and 3 ranks)", hosts.stdout, hosts.stderr)
         self.assertIn("between hosts", hosts.stdout)
@@ -299,7 +300,7 @@ class Words(unittest.TestCase):
                 str(cluster),
             )
 
-    def test_gossip_is_shown_with_its_mixing_rate(self):
+    def test_schedule_show_prints_the_mixing_rate_of_gossip(self):
         # Ying and others 2021: the gap of the exponential graph over 16 ranks is 2 / (1 + log2 16).
         self.assertIn(
             "mixing rate 0.6:",
@@ -314,9 +315,9 @@ class Words(unittest.TestCase):
         self.assertAlmostEqual(lines[0]["mixing_rate"], 1 / 3, places=5)
         self.assertEqual(lines[1]["sends_to"], [1, 3])
 
-    def test_pipelines_are_shown_with_their_idle_share(self):
+    def test_schedule_show_prints_the_idle_share_of_a_pipeline(self):
         show = ("schedule", "show")
-        # Narayanan and others 2021: (p - 1) / (m + p - 1) of the time.
+        # Narayanan and others 2021: a rank is idle for (p - 1) / (m + p - 1) of the time.
         self.assertIn(
             "27.3 % idle", weft(*show, "1f1b", "--stages", "4", "--micro-batches", "8").stdout
         )
@@ -371,7 +372,7 @@ class Words(unittest.TestCase):
         ):
             self.assertRegex(listed, rf"(?m)^{name} +pipeline")
 
-    def test_what_a_pipeline_cannot_be_is_one_line(self):
+    def test_an_invalid_pipeline_is_an_error_of_one_line(self):
         show = ("schedule", "show")
         self.fails(
             ["1f1b takes 1 virtual stage a rank, not 2", "interleaved"],
@@ -392,7 +393,7 @@ class Words(unittest.TestCase):
         self.fails(["did you mean 'interleaved'"], *show, "interlaeved", "--stages", "4")
         self.fails(["more than can be shown"], *show, "1f1b", "--stages", "65")
 
-    def test_what_a_schedule_cannot_be_is_one_line(self):
+    def test_an_invalid_schedule_is_an_error_of_one_line(self):
         show = ("schedule", "show")
         self.fails(["--hosts 2y4", "2x4,3"], *show, "ring", "--hosts", "2y4")
         self.fails(["--ranks 9", "8"], *show, "ring", "--hosts", "2x4", "--ranks", "9")
@@ -421,7 +422,7 @@ class Words(unittest.TestCase):
         self.fails(["did you mean 'ring'"], "plan", "simulate", "rign")
         self.fails(["direct", "no messages"], "plan", "simulate", "direct")
 
-    def test_collectives_are_simulated(self):
+    def test_plan_simulate_predicts_time_and_traffic(self):
         words = ("plan", "simulate", "ring,hierarchical", "--hosts", "4x8", "--size", "1MiB")
         ring, hierarchical = [
             json.loads(line) for line in weft(*words, "--json").stdout.splitlines()
@@ -431,11 +432,11 @@ class Words(unittest.TestCase):
             [level["link"] for level in ring["levels"]], ["between hosts", "inside a host"]
         )
         self.assertLess(hierarchical["seconds"], ring["seconds"])
-        # 2 n (H - 1) / H out of each host: BlueConnect, 2019.
+        # BlueConnect, 2019: each of H hosts sends 2 n (H - 1) / H bytes.
         self.assertAlmostEqual(hierarchical["levels"][0]["busiest_bytes"], 2 * 2**20 * 3 / 4)
         self.assertIn("simulated in", weft(*words).stdout)
 
-    def test_doctor_says_one_line_a_check(self):
+    def test_doctor_prints_one_line_for_each_check(self):
         shown = weft("doctor")
         self.assertIn(shown.returncode, (0, 1))
         for line in shown.stdout.splitlines():
@@ -463,14 +464,14 @@ class Words(unittest.TestCase):
             checks,
         )
 
-    def test_doctor_prints_a_jobs_topology(self):
+    def test_doctor_prints_the_topology_of_a_job(self):
         shown = weft("run", "-n", "2", "--no-prefix", WEFT, "doctor", "--topology")
         self.assertEqual(shown.returncode, 0, shown.stderr)
         found = tomllib.loads(shown.stdout)
         self.assertEqual(found["world"] if "world" in found else sum(found["host"]["sizes"]), 2)
         self.assertGreater(found["host"]["bandwidth"], 1e6)
 
-    def test_a_tokenizer_is_learned_and_turns_text_into_tokens_and_back(self):
+    def test_tokenizers_are_trained_and_encode_and_decode_text(self):
         with tempfile.TemporaryDirectory() as folder:
             text, learned = pathlib.Path(folder) / "text", pathlib.Path(folder) / "tokenizer.json"
             text.write_text("low lower lowest, slow slower slowest\n" * 4)
@@ -502,7 +503,7 @@ class Words(unittest.TestCase):
         self.assertEqual(weft("tokenizer", "encode", "bytes", input="ab").stdout, "97 98\n")
         self.assertEqual(weft("tokenizer", "decode", "bytes", "72,105", "33").stdout, "Hi!")
 
-    def test_what_a_tokenizer_cannot_do_is_one_line(self):
+    def test_an_invalid_tokenizer_command_is_an_error_of_one_line(self):
         self.fails(
             ["/nowhere"],
             "tokenizer",
@@ -521,7 +522,7 @@ class Words(unittest.TestCase):
         self.fails(["id 257 at position 1"], "tokenizer", "decode", "bytes", "65", "257")
         self.fails(['did you mean "decode"'], "tokenizer", "decod")
 
-    def test_what_is_no_checkpoint_is_one_line(self):
+    def test_an_invalid_checkpoint_is_an_error_of_one_line(self):
         self.fails(["/nowhere is no folder"], "checkpoint", "ls", "/nowhere")
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(weft("checkpoint", "ls", folder).stdout, f"{folder}: no checkpoint\n")
@@ -531,7 +532,7 @@ class Words(unittest.TestCase):
             self.fails(["manifest: missing"], "checkpoint", "show", str(step), code=65)
             self.assertEqual(weft("checkpoint", "ls", folder).returncode, 1)
 
-    def test_what_is_no_model_is_one_line(self):
+    def test_an_invalid_model_is_an_error_of_one_line(self):
         self.fails(["runs/nowhere holds no model", "config.json"], "generate", "nowhere")
         self.fails(["is no run folder"], "export", "nowhere", f"{tempfile.gettempdir()}/weft-none")
         with tempfile.TemporaryDirectory() as folder:
@@ -572,7 +573,7 @@ class Training(unittest.TestCase):
 
     @contextlib.contextmanager
     def training(self, *words):
-        """A run "run" of many epochs in a process, after its first epoch; and its command."""
+        """Starts a long run called "run". Yields its process, after one epoch, and its command."""
         command = [WEFT, "train", "recipes/shapes", "--set", f"run.dir={self.folder.name}"]
         command += ["--name", "run", "--set", "model.name=mlp", "--set", "train.epochs=500"]
         command += ["--set", "train.eval_every=0", *words, "--progress", "none"]
@@ -595,7 +596,7 @@ class Training(unittest.TestCase):
         return [(record["step"], record["loss"]) for record in records if "loss" in record]
 
     def weights(self, name):
-        """The bytes of a run's whole tensors, whatever ranks wrote them."""
+        """The bytes of a run's whole tensors, independent of the number of ranks."""
         whole = self.run_of(name + ".safetensors")
         result = weft("checkpoint", "convert", str(self.run_of(name)), str(whole))
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -603,7 +604,7 @@ class Training(unittest.TestCase):
         whole.unlink()
         return content
 
-    def test_json_ends_stdout_and_two_processes_are_two_ranks(self):
+    def test_train_on_two_ranks_prints_its_result_as_json_on_stdout(self):
         result = self.train("run", "-n", "2", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = result.stdout.splitlines()
@@ -618,7 +619,7 @@ class Training(unittest.TestCase):
         for name in ("config.toml", "log.jsonl", "metrics.jsonl", "ckpt"):
             self.assertTrue((self.run_of("run") / name).exists(), name)
 
-    def test_a_text_run_is_sampled_from_exported_and_sampled_from_again(self):
+    def test_a_run_and_its_export_generate_the_same_text(self):
         text = pathlib.Path(self.folder.name) / "verses.txt"
         text.write_text("warp weft " * 200)
         words = [
@@ -690,7 +691,7 @@ class Training(unittest.TestCase):
         self.assertEqual(again.returncode, 2)
         self.assertIn("holds a model already", again.stderr)
 
-    def test_reproducible_gives_the_same_bits_at_one_two_and_four_processes(self):
+    def test_reproducible_runs_are_bit_identical_on_one_two_and_four_ranks(self):
         for ranks in ("1", "2", "4"):
             result = self.train(
                 "at" + ranks,
@@ -708,7 +709,7 @@ class Training(unittest.TestCase):
             self.assertEqual(self.losses("at1"), self.losses("at" + ranks))
             self.assertEqual(self.weights("at1"), self.weights("at" + ranks))
 
-    def test_resume_repeats_the_uninterrupted_run(self):
+    def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(self):
         words = ["-n", "2", "--set", "train.reproducible=true"]
         self.assertEqual(self.train("whole", *words).returncode, 0)
         self.assertEqual(self.train("cut", *words, "--set", "train.max_steps=3").returncode, 0)
@@ -722,7 +723,7 @@ class Training(unittest.TestCase):
         for text in texts:
             self.assertIn(text, result.stderr.strip().splitlines()[-1])
 
-    def test_resume_goes_on_with_the_configuration_of_the_run_and_tells_what_changes(self):
+    def test_resume_uses_the_configuration_of_the_run_and_reports_changes(self):
         self.assertEqual(
             self.train(
                 "run", "--set", "optimizer.lr=0.0123", "--set", "train.max_steps=3"
@@ -794,7 +795,7 @@ class Training(unittest.TestCase):
         self.refused(self.train("none", "--resume"), 2, "there is no run to resume in")
         self.assertEqual((self.run_of("run") / "config.toml").read_text(), before)
 
-    def test_resume_auto_starts_a_run_or_goes_on_with_it(self):
+    def test_resume_auto_starts_a_run_or_resumes_it(self):
         first = self.train("run", "--resume=auto", "--set", "train.max_steps=3")
         self.assertEqual(first.returncode, 0, first.stderr)
         self.assertNotIn("resuming", first.stderr)
@@ -803,20 +804,20 @@ class Training(unittest.TestCase):
         self.assertIn("resuming step=3", second.stderr)
         self.refused(self.train("run", "--resume=perhaps"), 2, "--resume", "auto")
 
-    def test_resume_from_damaged_checkpoints_alone_is_an_error(self):
+    def test_resume_fails_if_all_checkpoints_are_damaged(self):
         self.assertEqual(self.train("run").returncode, 0)
         for file in (self.run_of("run") / "ckpt").glob("step-*/*.safetensors"):
             file.write_bytes(file.read_bytes()[:-1])
         self.refused(self.train("run", "--resume"), 65, "all checkpoints of the run are damaged")
 
-    def test_a_start_that_fails_leaves_no_run_folder(self):
+    def test_a_failed_start_leaves_no_run_folder(self):
         failed = self.train(
             "run", "-n", "2", "--set", "parallel.pp=2", "--set", "parallel.cuts=[50]"
         )
         self.assertEqual(failed.returncode, 2, failed.stderr)
         self.assertFalse(self.run_of("run").exists())
 
-    def test_a_loss_that_is_not_a_number_ends_the_run_and_keeps_good_checkpoints(self):
+    def test_a_nan_loss_ends_the_run_and_keeps_good_checkpoints(self):
         words = [
             "--set",
             "train.max_steps=40",
@@ -881,7 +882,7 @@ class Training(unittest.TestCase):
         self.assertEqual(again.returncode, 2)
         self.assertIn("not empty", again.stderr)
 
-    def test_a_recipe_that_promises_nothing_is_not_checked_against(self):
+    def test_check_compares_with_expected_toml_and_refuses_a_recipe_without_it(self):
         recipe = pathlib.Path(self.folder.name) / "mine"
         recipe.mkdir()
         (recipe / "recipe.toml").write_text(
@@ -912,14 +913,14 @@ class Training(unittest.TestCase):
             )
             self.assertIn(says, result.stderr)
 
-    def test_it_is_a_rank_under_weft_run(self):
+    def test_train_is_one_rank_of_the_job_under_weft_run(self):
         result = self.train("run", "--json", launcher=(WEFT, "run", "-n", "2"))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(
             json.loads(result.stdout.splitlines()[-1].removeprefix("[rank 0] "))["ranks"], 2
         )
 
-    def test_a_signal_ends_it_with_a_checkpoint(self):
+    def test_a_signal_ends_a_run_after_a_checkpoint(self):
         command = [
             WEFT,
             "train",
@@ -953,7 +954,7 @@ class Training(unittest.TestCase):
         newest = sorted((self.run_of("run") / "ckpt").iterdir())[-1]
         self.assertGreater(int(re.sub(r"\D", "", newest.name)), 0)
 
-    def test_a_killed_rank_is_named_by_the_survivor(self):
+    def test_the_surviving_rank_names_the_killed_rank(self):
         command = [
             WEFT,
             "train",
@@ -988,7 +989,7 @@ class Training(unittest.TestCase):
 
     @staticmethod
     def children(pid):
-        """In the order of their start."""
+        """The child processes of `pid`, in the order of their start."""
         listed = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return [int(child) for child in listed]
 

@@ -1,5 +1,5 @@
-// The subcommands of `weft`: what each was asked, and the function that does it. Each returns the
-// exit code; what it throws main() turns into one line on stderr and the error's exit code.
+// The subcommands of `weft`: the options of each and the function that runs it. Each function
+// returns the exit code. weft_main() turns an exception into one line on stderr and an exit code.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace weft::cli {
 
 struct TrainCommand {
   std::string recipe;
-  std::optional<int> ranks;              // none: 1, or what the launcher says
-  std::vector<std::string> assignments;  // a.b=c
-  std::string name;                      // of the run; empty: date and recipe
+  std::optional<int> ranks;              // none: 1, or the number of the launcher
+  std::vector<std::string> assignments;  // settings of recipe keys: "a.b=c"
+  std::string name;                      // name of the run; empty: date and recipe
   std::string progress = "auto";
-  std::string trace;   // steps=FIRST:LAST
-  std::string resume;  // "", "true", or "auto": where there is something to resume
+  std::string trace;   // "steps=FIRST:LAST"; empty: no trace
+  std::string resume;  // "": new run; "true": resume; "auto": resume if there is such a run
   bool dry_run = false;
   bool json = false;
-  bool check = false;  // against the recipe's expected.toml
+  bool check = false;  // compare the result with the recipe's expected.toml
   std::string http;    // address of the live page; empty: none
 };
 int train(const TrainCommand& command);
@@ -29,64 +29,65 @@ int train(const TrainCommand& command);
 int run(const launch::LaunchOptions& options);
 
 struct RunsCommand {
-  std::string folder = "runs";  // of run folders
+  std::string folder = "runs";  // folder that contains the run folders
   bool json = false;
 };
 int list_runs(const RunsCommand& command);
 
 struct TopCommand {
-  std::string run;    // folder, or name in runs/
+  std::string run;    // run folder, or name of a run in runs/
   bool once = false;  // print the view once
-  std::string http;   // as in TrainCommand
+  std::string http;   // address of the live page; empty: none
 };
 int top(const TopCommand& command);
 
 struct ReportCommand {
-  std::vector<std::string> runs;  // folders, or names in runs/
-  std::string output;             // empty: report.html in the folder of a single run, else here
+  std::vector<std::string> runs;  // run folders, or names of runs in runs/
+  std::string output;             // empty: report.html, in the run folder if there is one run
 };
 int report(const ReportCommand& command);
 
 struct NewCommand {
-  std::string folder;  // to make; its last part is the program's name
+  std::string folder;  // folder to create; its last part becomes the program's name
 };
 int new_project(const NewCommand& command);
 
 struct DoctorCommand {
   bool json = false;
-  bool topology = false;  // of the job that it is a rank of, instead of this machine's checks
+  bool topology = false;  // print the topology of the job of this rank; do not check the machine
 };
 int doctor(const DoctorCommand& command);
 
-// Which collective over which ranks: what `schedule show` and `plan simulate` both ask.
+// A collective and its ranks: options of both `schedule show` and `plan simulate`.
 struct ScheduleChoice {
   std::string collective = "all_reduce";
-  std::optional<int> ranks;       // none: those of the topology, else 8
+  std::optional<int> ranks;       // world size; none: that of the topology, else 8
   std::string hosts;              // "2x4,3": two hosts of four ranks, one of three
-  std::string grid;               // "4x8"
-  std::string topology;           // a TOML file (schedule/topology.h)
-  std::string across;             // hierarchical: what goes between the hosts
-  std::uint64_t chunk_bytes = 0;  // of f32; 0: the algorithm's own
-  std::optional<int> radix;       // of knomial
+  std::string grid;               // "4x8": rows x columns of a torus
+  std::string topology;           // TOML file (schedule/topology.h)
+  std::string across;             // hierarchical only: algorithm between the outermost groups
+  std::uint64_t chunk_bytes = 0;  // bytes of a chunk of f32 elements; 0: the algorithm's default
+  std::optional<int> radix;       // knomial only: children of a tree node plus one
   int root = 0;
 };
 
-// Of a pipeline schedule.
+// Options of a pipeline schedule.
 struct PipelineChoice {
-  std::optional<int> stages;          // ranks in a row; none: 4
+  std::optional<int> stages;          // pipeline stages, each a rank; none: 4
   std::optional<int> micro_batches;   // none: 8
-  std::optional<int> virtual_stages;  // of each rank; none: as few as the schedule can do
-  // forward, backward of the input, of the weights, and maybe a message; empty: 1,1,1,0
+  std::optional<int> virtual_stages;  // per rank; none: the fewest that the schedule supports
+  // times of forward, backward of inputs, backward of weights and, optionally, a message; empty:
+  // 1,1,1,0
   std::vector<double> costs;
-  std::optional<int> memory;  // of the automatic one
+  std::optional<int> memory;  // automatic schedule only: most micro-batches that a rank holds
 };
 
 struct ScheduleCommand {
-  std::string algorithm;  // of collectives or pipelines; or "gossip"
+  std::string algorithm;  // algorithm of a collective, pipeline schedule, or "gossip"
   ScheduleChoice choice;
-  std::int64_t count = 0;            // 0: a length that shows the algorithm well
-  std::optional<std::string> graph;  // of gossip
-  std::optional<std::uint64_t> seed;
+  std::int64_t count = 0;             // elements; 0: a number that shows the algorithm well
+  std::optional<std::string> graph;   // gossip only
+  std::optional<std::uint64_t> seed;  // gossip with --graph random_matching only
   PipelineChoice pipeline;
   std::string svg;  // file to write; empty: a table on stdout
   bool json = false;
@@ -113,20 +114,20 @@ struct GenerateCommand {
 int generate(const GenerateCommand& command);
 
 struct ExportCommand {
-  std::string run;  // a folder, or a name in runs/
+  std::string run;  // run folder, or name of a run in runs/
   std::string output;
 };
 int export_model(const ExportCommand& command);
 
 struct TokenizerCommand {
-  std::vector<std::string> files;  // to learn from, or one to encode
+  std::vector<std::string> files;  // training: the text files; encoding: one file
   std::string output = "tokenizer.json";
   std::int64_t vocabulary = 8192, min_count = 2;
   std::vector<std::string> specials;  // empty: <|endoftext|>
   std::string tokenizer;              // "bytes", a tokenizer.json, or the folder of one
   std::string text;
-  std::vector<std::string> ids;  // of decode; empty: from stdin
-  bool recognize = false;        // "<|endoftext|>" in the text is the token
+  std::vector<std::string> ids;  // token ids to decode; empty: read them from stdin
+  bool recognize = false;        // encode "<|endoftext|>" in the text as the special token
   bool json = false;
 };
 int tokenizer_train(const TokenizerCommand& command);
@@ -135,10 +136,10 @@ int tokenizer_decode(const TokenizerCommand& command);
 
 struct CheckpointCommand {
   std::string checkpoint;  // a checkpoint's folder, a run's folder, or its name in runs/
-  std::string part;        // empty: all of them to show, "model" to convert
-  std::string output;      // a file NAME.safetensors, or a folder
-  std::uint64_t max_shard_bytes = 5'000'000'000;  // of a file in the folder; 0: no limit
-  bool as_checkpoint = false;                     // the output is a folder of checkpoints
+  std::string part;        // "model" or "optimizer"; empty: show all parts, convert the model
+  std::string output;      // file NAME.safetensors, or a folder
+  std::uint64_t max_shard_bytes = 5'000'000'000;  // most bytes of a file in the folder; 0: no limit
+  bool as_checkpoint = false;                     // copy into `output`, a folder of checkpoints
   bool json = false;
 };
 int checkpoint_list(const CheckpointCommand& command);
@@ -148,14 +149,14 @@ int checkpoint_convert(const CheckpointCommand& command);
 
 struct MeshCommand {
   std::string axes;          // "dp=2,tp=2"
-  std::optional<int> ranks;  // none: those of the hosts, else the product of the sizes
-  std::string hosts;         // as ScheduleChoice
+  std::optional<int> ranks;  // world size; none: that of the hosts, else the product of the sizes
+  std::string hosts;         // as in ScheduleChoice
   std::string svg;           // file to write; empty: a table on stdout
   bool json = false;
 };
 int plan_show(const MeshCommand& command);
 
-// Reads the command line and does what it says. Prints usage errors itself.
+// Parses the command line, runs the subcommand and returns the exit code. Prints errors on stderr.
 int weft_main(int argc, char** argv);
 
 }  // namespace weft::cli

@@ -1,5 +1,5 @@
-"""The live page of real runs (--http): metrics that Prometheus's own parser reads, what strangers
-may send, and its end with the run.
+"""Tests the live page (--http) of real runs: metrics that Prometheus's own parser reads, hostile
+requests, and the end of the server with its run.
 
     live_test.py PATH/TO/weft PATH/TO/weft_live [tests]
 
@@ -37,7 +37,7 @@ LAUNCHERS = (
     "MASTER_PORT",
     "WEFT_LIVE_FD",
 )
-# A small net on drawn images that trains until it is stopped.
+# A small model on generated images, which trains until it is stopped.
 LONG = [
     "--set",
     "model.name=mlp",
@@ -76,7 +76,7 @@ def wait_until(true, seconds=20):
 
 
 class Run:
-    """A run with a live page, until the block ends."""
+    """A run with a live page. It ends with the `with` block."""
 
     def __init__(self, *words):
         self.process = subprocess.Popen(
@@ -88,7 +88,7 @@ class Run:
             text=True,
         )
         self.said, self.port = "", 0
-        self.reader = threading.Thread(target=self.read)  # else the run would wait for a reader
+        self.reader = threading.Thread(target=self.read)  # a full pipe would block the run
         self.reader.start()
         if not wait_until(lambda: self.port or not self.reader.is_alive()) or not self.port:
             self.__exit__()
@@ -224,7 +224,7 @@ class Live(unittest.TestCase):
             with self.assertRaises(ConnectionRefusedError):
                 run.ask("GET", "/healthz")
 
-    def test_the_page_is_one_file_and_nothing_can_be_written(self):
+    def test_the_page_is_self_contained_and_the_server_is_read_only(self):
         with self.train() as run:
             status, headers, page = run.ask("GET", "/")
             self.assertEqual((status, headers["Content-Type"]), (200, "text/html; charset=utf-8"))
@@ -235,11 +235,11 @@ class Live(unittest.TestCase):
             for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
                 status, headers, _ = run.ask(method, "/metrics")
                 self.assertEqual((status, headers["Allow"]), (405, "GET, HEAD"), method)
-            # A name that resolves to this machine is how a page of the web would ask.
+            # A web page could send requests through a name that resolves to this machine.
             self.assertEqual(run.ask("GET", "/metrics", Host="rebound.example:80")[0], 403)
             self.assertEqual(run.ask("GET", "/metrics", Host=f"localhost:{run.port}")[0], 200)
 
-    def test_garbage_ends_neither_the_server_nor_the_run(self):
+    def test_the_server_and_the_run_survive_malformed_and_slow_requests(self):
         with self.train() as run:
             for garbage in (
                 b"\x00\xff\xfe\r\n\r\n",
@@ -257,14 +257,14 @@ class Live(unittest.TestCase):
                         while stranger.recv(65536):
                             pass
                     except OSError:
-                        pass  # it was cut off
+                        pass  # the server closed the connection
                 self.assertEqual(run.ask("GET", "/healthz")[0], 200)
-            # Silent connections give their threads back.
+            # Silent connections free their threads.
             silent = [socket.create_connection(("127.0.0.1", run.port)) for _ in range(40)]
             self.assertEqual(run.ask("GET", "/healthz")[0], 200)
             for one in silent:
                 one.close()
-            # So do those that are slow on purpose, a byte at a time.
+            # Connections that send one byte at a time free their threads, too.
             slow = [socket.create_connection(("127.0.0.1", run.port)) for _ in range(20)]
             began = time.monotonic()
             for byte in itertools.cycle(b"GET /healthz?"):
@@ -281,14 +281,14 @@ class Live(unittest.TestCase):
             self.assertIsNone(run.process.poll())
             self.assertEqual(len(run.server_pids()), 1)
 
-    def test_no_process_stays_where_the_launcher_is_killed(self):
+    def test_the_server_ends_if_the_launcher_is_killed(self):
         with self.train() as run:
             pids = run.server_pids()
             self.assertEqual(len(pids), 1)
             run.end(signal.SIGKILL)
             self.assertTrue(wait_until(lambda: not is_alive(pids[0]), 5))
 
-    def test_ranks_of_weft_run_show_their_run(self):
+    def test_weft_run_serves_the_run_of_its_ranks(self):
         with self.start(
             "train",
             "shapes",
@@ -301,7 +301,7 @@ class Live(unittest.TestCase):
             self.assertTrue(wait_until(lambda: run.value("weft_rank_memory_bytes", rank="1") > 0))
             run.end(signal.SIGTERM)
 
-    def test_an_ended_run_can_be_looked_at(self):
+    def test_top_serves_a_run_that_has_ended(self):
         subprocess.run(
             [
                 WEFT,
@@ -326,14 +326,14 @@ class Live(unittest.TestCase):
             self.assertEqual(run.value("weft_run_running"), 0)
             self.assertEqual(run.end(signal.SIGINT), 0)
 
-    def test_a_bad_address_is_refused_before_there_is_a_run(self):
+    def test_an_invalid_address_is_refused_before_the_run_folder_is_created(self):
         self.refused("nowhere", "HOST:PORT")
         self.refused("127.0.0.1:70000", "0 to 65535")
         self.refused("203.0.113.1:0", "203.0.113.1")
         with socket.create_server(("127.0.0.1", 0)) as taken:
             self.refused(f"127.0.0.1:{taken.getsockname()[1]}", "taken")
 
-    def test_without_the_server_the_flag_says_what_to_install(self):
+    def test_without_the_server_program_the_error_names_the_package_to_install(self):
         with tempfile.TemporaryDirectory(dir=pathlib.Path(WEFT).parent) as lonely:
             os.link(WEFT, f"{lonely}/weft")
             result = subprocess.run(

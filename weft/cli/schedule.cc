@@ -90,7 +90,7 @@ void print_json(const schedule::Gossip& gossip) {
 }
 
 int show_gossip(const ScheduleCommand& command) {
-  constexpr int kMostRanks = 4096;  // the mixing rate takes a second
+  constexpr int kMostRanks = 4096;  // computing their mixing rate takes a second
   const ScheduleChoice& choice = command.choice;
   const bool placed = !choice.hosts.empty() || !choice.grid.empty() || !choice.topology.empty() ||
                       !choice.across.empty();

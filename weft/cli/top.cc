@@ -22,8 +22,8 @@ namespace {
 using observe::MetricsPoint;
 using observe::MetricsSeries;
 
-constexpr std::int64_t kTail = 1 << 20;  // bytes of metrics.jsonl that are read each time
-constexpr std::size_t kWindow = 50;      // steps that times are medians of
+constexpr std::int64_t kTail = 1 << 20;  // bytes read at the end of metrics.jsonl each time
+constexpr std::size_t kWindow = 50;      // times are medians over this many records
 constexpr std::array kParts = {"data", "forward", "backward", "communication", "optimizer"};
 
 volatile std::sig_atomic_t interrupted = 0;
@@ -34,7 +34,7 @@ std::string format(const char* pattern, double value) {
   return text;
 }
 
-// The last points of a series; empty where there is none.
+// The last points of a series; empty if the series does not exist.
 std::vector<MetricsPoint> tail_of(const MetricsSeries& series, const std::string& name,
                                   std::size_t count) {
   const auto found = series.find(name);
@@ -48,7 +48,7 @@ double median_of(const MetricsSeries& series, const std::string& name) {
   return points.empty() ? 0 : observe::median(points);
 }
 
-// "▇▆▄▃▂▁", as wide as `columns`.
+// A line chart such as "▇▆▄▃▂▁", at most `columns` wide.
 std::string curve_of(const std::vector<MetricsPoint>& points, std::size_t columns) {
   constexpr std::array<const char*, 8> kBlocks{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   if (points.empty()) return "";
@@ -76,7 +76,7 @@ std::string parts_of_step(const MetricsSeries& series) {
   return text;
 }
 
-// Bytes that a rank moves in a step, in the mean over the ranks.
+// Megabytes that a rank moves per step, averaged over the ranks.
 std::string traffic_of_step(const MetricsSeries& series) {
   const auto sent = tail_of(series, "sent_mb", 1), shared = tail_of(series, "shared_mb", 1);
   if (sent.empty() || shared.empty()) return "";
@@ -136,7 +136,7 @@ int top(const TopCommand& command) {
   for (int lines = 0;;) {
     const observe::RunInfo run = observe::read_run(folder);
     const std::string text = view(run, observe::read_metrics(folder + "/metrics.jsonl", kTail));
-    if (lines > 0 && live) std::cout << "\x1b[" << lines << "A\x1b[J";  // over the view before
+    if (lines > 0 && live) std::cout << "\x1b[" << lines << "A\x1b[J";  // erase the previous view
     if (lines == 0 || live) std::cout << text << std::flush;
     lines = static_cast<int>(std::count(text.begin(), text.end(), '\n'));
     if (interrupted != 0 || (!page && (!live || !run.running))) return 0;

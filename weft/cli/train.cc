@@ -41,8 +41,8 @@ void print_configuration(const Config& config) {
   }
 }
 
-// The least accuracy that a recipe promises, from expected.toml beside recipe.toml. Throws
-// Error(kBadConfig) if the file is missing or names no accuracy.
+// The lowest acceptable accuracy (accuracy minus tolerance) from the recipe's expected.toml. Throws
+// Error(kBadConfig) if the file is missing or names no accuracy above 0.
 double least_accuracy(const std::string& recipe_file) {
   const auto file = std::filesystem::path(recipe_file).parent_path() / "expected.toml";
   if (!std::filesystem::exists(file))

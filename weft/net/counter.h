@@ -12,7 +12,7 @@ class Counter {
   void add(std::uint64_t count) noexcept {
     value_.store(value_.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
   }
-  // For counters that several threads raise. They use no other method to raise it.
+  // For a counter that several threads increase. Do not mix with add().
   void add_from_any_thread(std::uint64_t count) noexcept {
     value_.fetch_add(count, std::memory_order_relaxed);
   }

@@ -65,7 +65,7 @@ class Flow {
   // Makes progress. If no transfer is complete, waits until one is. Appends the ids of completed
   // transfers to `done`.
   virtual void wait(std::vector<std::uint32_t>& done, Deadline deadline) = 0;
-  // As above, without waiting.
+  // Like wait(), but does not wait.
   virtual void poll(std::vector<std::uint32_t>& done) = 0;
 };
 
@@ -80,9 +80,9 @@ class Endpoint {
   // Epoch of the group. Messages of another epoch are never delivered.
   virtual std::uint32_t epoch() const = 0;
 
-  // Makes all transfers at once and returns when every send's bytes may be reused and every receive
-  // is complete. No order among the transfers is needed for progress: two ranks that exchange large
-  // messages in one call each do not deadlock. peer == rank() is allowed.
+  // Runs all transfers concurrently. Returns when every send's bytes may be reused and every
+  // receive is complete. Progress does not depend on the order of the transfers: two ranks that
+  // exchange large messages in one call each do not deadlock. peer == rank() is allowed.
   virtual void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
                         Deadline deadline) = 0;
 
@@ -91,16 +91,16 @@ class Endpoint {
   virtual std::unique_ptr<Flow> flow(Channel /*channel*/) { return nullptr; }
 
   // Declares that this rank is in call `number` of `channel` (counted by the caller from 0), and
-  // that the messages of this call have this label. Returns true if the endpoint detects different
-  // calls with the same number: then all ranks get mismatch(…) within a second, even if no message
-  // passes between them, and a rank that calls later gets it here. Returns false if the caller must
-  // check.
+  // that the messages of this call have this label. Returns true if the endpoint detects calls with
+  // the same number and different labels. All ranks then get mismatch(…) within a second, even if
+  // no message passes between them; a rank that calls later gets it here. Returns false if the
+  // caller must check.
   virtual bool begin_call(Channel /*channel*/, std::uint64_t /*number*/, const Label& /*label*/) {
     return false;
   }
 
-  // Waits until a message on `channel` from any peer can be received. Returns its sender and leaves
-  // the message.
+  // Waits until a message on `channel` from any peer can be received. Returns the sender; does not
+  // receive the message.
   virtual int await_any(Channel channel, Deadline deadline) = 0;
 
   // Ends all pending and later calls on this rank with kAborted, citing `why`. The first call wins.
@@ -109,7 +109,7 @@ class Endpoint {
   // The first error, if any.
   virtual std::optional<Error> failure() const = 0;
 
-  // Payload bytes of the messages to other ranks that this endpoint has taken over so far.
+  // Payload bytes of all messages to other ranks that this endpoint has accepted so far.
   std::uint64_t sent_bytes() const { return sent_.value(); }
 
   void send(int peer, Channel channel, std::span<const std::byte> bytes, Deadline deadline) {

@@ -1,11 +1,11 @@
-// Scalars as TensorBoard reads them: a file of TFRecords, each a protocol buffer `tensorflow.Event`
-// (tensorflow/core/util/event.proto).
+// Writes scalars to an event file of TensorBoard: a sequence of TFRecords, each of which holds one
+// protocol buffer `tensorflow.Event` (tensorflow/core/util/event.proto).
 //
-//   u64 length | u32 masked crc32c(length) | the event | u32 masked crc32c(the
-//   event)        little endian masked(c) = ((c >> 15) | (c << 17)) +
-//   0xa282ead8
+//   u64 length | u32 masked(length) | event | u32 masked(event)     (little endian)
 //
-// An event of three scalars is about 100 bytes. Not for several threads at once.
+//   masked(x) = ((c >> 15) | (c << 17)) + 0xa282ead8, where c = crc32c(x)
+//
+// An event with three scalars takes about 100 bytes. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -22,29 +22,29 @@ namespace weft::observe {
 // Named values in the order in which they are written.
 using Values = std::vector<std::pair<std::string, double>>;
 
-// One framed record and the events that go into it, for tests and other writers. `wall_time` is in
+// One TFRecord, and the events that it can hold; for tests and other writers. `wall_time` is in
 // seconds since 1970.
 std::string tf_record(std::string_view payload);
 std::string version_event(double wall_time);
 std::string scalar_event(double wall_time, std::int64_t step, const Values& values);
-// A run that goes on: TensorBoard drops what earlier files hold from `step` on (SessionLog.START).
+// Marks a resumed run (SessionLog.START): TensorBoard drops the values of `step` and later steps
+// from earlier files.
 std::string restart_event(double wall_time, std::int64_t step);
 
 class EventFile {
  public:
   // Creates events.out.tfevents.<seconds>.<host>.<pid>.<n> in the folder, where n counts the files
-  // of this process, and writes the version event; for a run that goes on at step `first`, also
-  // that what was written for it and later steps no longer counts. Throws Error naming the path
-  // when that fails.
+  // of this process, and writes the version event. If a run resumes at step `first` > 0, also
+  // writes restart_event(). Throws Error, naming the path, if that fails.
   explicit EventFile(const std::string& folder, std::int64_t first = 0);
-  // Flushes; what cannot be written then is lost.
+  // Flushes. If that fails, logs a warning, and the pending events are lost.
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  // Adds the values at this step; tags may have groups: "train/loss". TensorBoard keeps single
-  // precision; NaN and infinities are kept. Written when 64 KiB wait, or by the first add() that
-  // comes 2 s after the last write. Throws Error when the file cannot be written.
+  // Adds the values of a step. A tag may have a group: "train/loss". Values are stored in single
+  // precision, including NaN and infinities. Writes the pending events if they take at least 64 KiB
+  // or if the last write was at least 2 s ago. Throws Error if the file cannot be written.
   void add(std::int64_t step, const Values& values);
   void flush();
 

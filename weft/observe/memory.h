@@ -1,4 +1,4 @@
-// Memory of this machine, as this process may use it.
+// Memory of this machine that this process may use.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 namespace weft::observe {
 
 struct MachineMemory {
-  std::uint64_t total = 0;      // bytes
+  std::uint64_t total = 0;      // bytes of the machine
   std::uint64_t available = 0;  // bytes that can still be used without swapping, within the limit
-  std::optional<std::uint64_t> limit;  // bytes; the lowest of this process's control groups
+  std::optional<std::uint64_t> limit;  // bytes; the lowest limit of this process's control groups
 };
 
-// Reads below `root`: proc/meminfo, proc/self/cgroup and sys/fs/cgroup. What cannot be read counts
-// as 0, or as no limit.
+// Reads proc/meminfo, proc/self/cgroup and sys/fs/cgroup below `root`. A number that cannot be read
+// is 0; a limit that cannot be read is none.
 MachineMemory machine_memory(const std::string& root = "/");
 
-// Bytes of memory that this process holds, shared memory included. 0 where it cannot be read.
+// Bytes of memory that this process holds (RSS, including shared memory). 0 if it cannot be read.
 std::uint64_t process_memory(const std::string& root = "/");
 
 }  // namespace weft::observe

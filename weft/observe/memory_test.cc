@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A machine of 1 GiB, 512 MiB of it available.
+// A machine with 1 GiB of memory, of which 512 MiB are available.
 class Machine {
  public:
   explicit Machine(const std::string& groups) {

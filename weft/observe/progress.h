@@ -1,11 +1,11 @@
-// How far a run is, on stderr: a bar on a terminal, plain lines elsewhere.
+// Shows the progress of a run on stderr: a bar on a terminal, plain lines elsewhere.
 //
 //   epoch 1:  45%|████▌     | 45/100 [00:12<00:15, 3.6it/s, loss=0.32]
 //
-// The bar is redrawn at most ten times a second and keeps to the terminal's width; log lines appear
-// above it. Lines hold no control characters and come every 10 s and at the end of each task. Only
-// rank 0 shows anything. An update that draws nothing costs one clock reading. Not for several
-// threads at once.
+// The bar is redrawn at most ten times a second and fits the terminal's width. Log lines appear
+// above it. Plain lines are written every 10 s and at the end of each task, without control
+// characters. Only rank 0 shows progress. An update that draws nothing costs one clock reading. Not
+// thread-safe.
 #pragma once
 
 #include <chrono>
@@ -20,31 +20,31 @@
 
 namespace weft::observe {
 
-// "auto", "bar", "lines", "json", "none"; else throws kInvalidArgument naming them.
+// Parses "auto", "bar", "lines", "json" or "none". Throws Error(kInvalidArgument), naming these,
+// for any other text.
 ProgressMode parse_progress_mode(std::string_view name);
 
-// What the terminal and the environment allow.
+// The abilities of the terminal, as far as the environment variables allow them.
 struct TerminalTraits {
-  bool is_terminal = false;  // and TERM is neither empty nor "dumb"
-  bool color = false;        // a terminal without NO_COLOR, or FORCE_COLOR (not "0")
+  bool is_terminal = false;  // a terminal, and TERM is neither empty nor "dumb"
+  bool color = false;        // FORCE_COLOR is set and not "0", or a terminal without NO_COLOR
   bool unicode = false;      // the locale's encoding is UTF-8
-  int columns = 80;          // COLUMNS, else the terminal's
+  int columns = 80;          // COLUMNS, else the width of the terminal
 };
 TerminalTraits terminal_traits(int fd);
 
-// What is shown at one moment.
+// The state that is shown.
 struct ProgressView {
   std::string task;  // "epoch 1"
   std::int64_t done = 0;
-  std::int64_t total = 0;  // 0: not known
-  double seconds = 0;      // since the task began
-  std::int64_t first =
-      0;  // where it began: what a resumed run did before says nothing about its speed
+  std::int64_t total = 0;  // 0: unknown
+  double seconds = 0;      // time since the task began
+  std::int64_t first = 0;  // first step of the task; the speed does not count steps before it
   std::vector<std::pair<std::string, double>> values;
 };
 
-// The bar without color, at most `columns` wide; on narrow terminals values go first, then the
-// rate, the bar and the clock.
+// The bar without color, at most `columns` wide. If there is not enough room, it omits the values
+// first, then the rate, the bar and the clock.
 std::string render_bar(const ProgressView& view, int columns, bool unicode);
 // "epoch 1: 45/100 (45%) 00:12<00:15 3.6it/s loss=0.32".
 std::string render_line(const ProgressView& view);
@@ -67,20 +67,20 @@ class Progress {
   };
 
   explicit Progress(Options options);
-  // Ends the task that is open, as it stands.
+  // Calls finish().
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Begins a task of `total` steps (0: not known) at step `first`; one that is open is ended
-  // before.
+  // Begins a task of `total` steps (0: unknown) at step `first`. Finishes the previous task if it
+  // is still open.
   void start(const std::string& task, std::int64_t total, std::int64_t first = 0);
-  // `done` steps of the task are done; values, when there are any, replace the former ones.
+  // Reports that `done` steps of the task are done. Values, if given, replace the previous ones.
   void update(std::int64_t done, const Values& values = {});
-  // Shows the task's last state, whatever the time, and ends the line.
+  // Shows the final state of the open task at once, and ends the line.
   void finish();
 
-  // The mode that was chosen: never kAuto.
+  // The chosen mode, never kAuto.
   ProgressMode mode() const { return options_.mode; }
 
  private:

@@ -1,6 +1,6 @@
 // The folder of a run: runs/<name>/{config.toml, log.jsonl, metrics.jsonl, events.out.tfevents.*,
-// ckpt/, .lock}. Rank 0 alone makes one; the other ranks write nothing there except through their
-// checkpoints. One process at a time uses a run folder: it holds a lock on .lock.
+// ckpt/, .lock}. Only rank 0 creates one; other ranks write only checkpoints into it. One process
+// at a time uses a run folder: it holds a lock on .lock.
 #pragma once
 
 #include <chrono>
@@ -13,30 +13,32 @@ namespace weft::observe {
 
 struct RunFolderOptions {
   std::string parent = "runs";
-  // empty: the first default_run_name(recipe, now, 1, 2, …) that is not there yet
+  // Empty: default_run_name(recipe, now, nth) with the lowest nth whose folder does not exist.
   std::string name;
-  std::string recipe;   // for the default name
-  bool resume = false;  // go on in a folder that holds a run
+  std::string recipe;   // recipe in the default name
+  bool resume = false;  // use an existing run folder
 };
 
-// "2026-01-31-235959-fashion-mnist": the local time, sortable, and the recipe, or "run" without
-// one. Any other character of the recipe than letters, digits, dots, - and _ becomes -. `nth` above
-// 1: "2026-01-31-235959-2-fashion-mnist".
+// A name of the local time and the recipe, which sorts by time: "2026-01-31-235959-fashion-mnist".
+// Without a recipe it ends in "run". Characters of the recipe other than letters, digits, dots, -
+// and _ become -. With `nth` = 2: "2026-01-31-235959-2-fashion-mnist".
 std::string default_run_name(const std::string& recipe, std::chrono::system_clock::time_point now,
                              int nth = 1);
 
 class RunFolder {
  public:
-  // Makes the folder and ckpt/, locks it, writes config.toml and attaches log.jsonl to the log.
-  // Throws kInvalidArgument for a name that would leave `parent`, for a folder that is not empty
-  // unless resuming, and for one that is not there when resuming; kUnavailable for one that another
-  // process uses; and what the file system says, with its path.
+  // Creates the folder and ckpt/, locks it, writes config.toml and attaches log.jsonl to the log.
+  // Throws Error:
+  // - kInvalidArgument if the name is not that of a single folder, if a new run's folder is not
+  //   empty, or if there is no run to resume;
+  // - kUnavailable if another process uses the folder;
+  // - an error of the file system, with its path.
   RunFolder(const RunFolderOptions& options, const Config& config);
-  // Detaches the log. Without keep() a folder that the constructor made is removed: a start that
-  // failed leaves nothing behind.
+  // Detaches the log. Without keep(), also removes a folder that the constructor created, so that a
+  // failed start leaves nothing behind.
   ~RunFolder();
   void keep() { kept_ = true; }
-  // True when the folder was deleted or moved since.
+  // True if the folder has been deleted or moved.
   bool is_gone() const;
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;

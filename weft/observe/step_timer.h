@@ -1,5 +1,4 @@
-// How long the phases of a training step took. Each call costs two clock readings; not for several
-// threads at once.
+// Measures the phases of a training step. Each scope costs two clock readings. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -11,7 +10,8 @@
 
 namespace weft::observe {
 
-// kCommunication is what is exposed: time in which the step waited for peers and computed nothing.
+// kCommunication is exposed communication: time in which the step waits for peers and does not
+// compute.
 enum class Phase { kData, kForward, kBackward, kCommunication, kOptimizer };
 inline constexpr std::size_t kPhases = 5;
 
@@ -24,8 +24,8 @@ class StepTimer {
 
   explicit StepTimer(std::function<Clock::time_point()> now = Clock::now) : now_(std::move(now)) {}
 
-  // Adds the time from its making to its end to a phase. Phases may nest: the inner time counts for
-  // the inner phase only. A trace shows it as a span of category "phase".
+  // Adds its lifetime to a phase. Scopes may nest: the time of an inner scope counts for the inner
+  // phase only. A trace records each scope as a span of category "phase".
   class Scope {
    public:
     Scope(StepTimer& timer, Phase phase);
@@ -48,7 +48,7 @@ class StepTimer {
     spent_[static_cast<std::size_t>(phase)] += took;
   }
 
-  // Since the last reset(), in milliseconds.
+  // Milliseconds of the phase since the last reset().
   double ms(Phase phase) const;
   void reset() { spent_ = {}; }
 

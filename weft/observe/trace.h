@@ -1,14 +1,14 @@
-// A time line of what ran when, in Chrome's trace format (chrome://tracing, Perfetto): one process
-// a rank, one line a thread.
+// Records a timeline in Chrome's trace format (chrome://tracing, Perfetto). Each rank is shown as a
+// process, each thread as a line.
 //
-//   Trace trace;                                  // a rank's
+//   Trace trace;                                  // one for each rank
 //   const Trace::Use here(&trace, "main");        // this thread records into it
 //   trace.record(true);
 //   { const TraceScope scope("step", "forward"); … }
 //   write_file_atomic(path, chrome_trace({trace_events(trace.take(), {.rank = 0})}));
 //
-// While nothing is recorded a scope costs a thread-local load. Recording costs two clock readings,
-// a lock and a few dozen bytes.
+// A scope costs a thread-local load while recording is off. While it is on, a scope costs two clock
+// readings, a lock and a few dozen bytes.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ struct Span {
   int thread = 0;          // index of its thread's line
   std::int64_t begin = 0;  // nanoseconds of std::chrono::steady_clock
   std::int64_t end = 0;
-  std::int64_t bytes = -1;  // moved; -1: does not apply
+  std::int64_t bytes = -1;  // bytes moved; -1: does not apply
 };
 
 class Trace {
@@ -35,17 +35,17 @@ class Trace {
     std::vector<std::string> threads;  // names of the lines
   };
 
-  // Any thread.
+  // Any thread may call these.
   void record(bool on) noexcept { recording_.store(on, std::memory_order_relaxed); }
   bool recording() const noexcept { return recording_.load(std::memory_order_relaxed); }
   void add(Span span);
-  // What was recorded so far, and forgets it.
+  // Returns the recorded spans and removes them from the trace.
   Recorded take();
 
-  // The calling thread's; null where it has none.
+  // The trace of the calling thread; null if it has none.
   static Trace* current() noexcept;
-  // The calling thread records into `trace` (null: nowhere) on the line of that name, until this
-  // goes. `trace` outlives it.
+  // While this object lives, the calling thread records into `trace` (null: not at all), on the
+  // line named `thread`. `trace` must outlive it.
   class Use {
    public:
     Use(Trace* trace, const char* thread);
@@ -62,12 +62,12 @@ class Trace {
   int line(const char* thread);
 
   std::atomic<bool> recording_{false};
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards recorded_
   Recorded recorded_;
 };
 
-// Records the time from its making to its end. `category` and `name` are kept only while something
-// is recorded.
+// Records its lifetime as a span, if the trace is recording when it is created. `category` and
+// `name` are copied only in that case.
 class TraceScope {
  public:
   TraceScope(const char* category, const char* name, std::int64_t bytes = -1)
@@ -94,9 +94,10 @@ class TraceScope {
 
 std::int64_t trace_now();
 
-// How far a peer's clock is ahead, from messages there and back (Cristian 1989): the exchange that
-// took least time says it best, with an error of at most half that time. `asked` and `answered` are
-// of the own clock, `theirs` of the peer's in between; at least one.
+// Returns how far a peer's clock is ahead of this one (Cristian 1989). Uses the exchange of
+// messages with the shortest round trip; the error is at most half of that round trip. `asked` and
+// `answered` are times of the own clock at the start and the end of an exchange. `theirs` is the
+// time of the peer's clock in between. Needs at least one sample.
 struct ClockSample {
   std::int64_t asked = 0, theirs = 0, answered = 0;
 };
@@ -104,17 +105,18 @@ std::int64_t clock_offset(const std::vector<ClockSample>& samples);
 
 struct TraceTarget {
   int rank = 0;
-  std::string label;        // beside the rank's number; may be empty
+  std::string label;        // shown beside the rank's number; may be empty
   std::int64_t offset = 0;  // nanoseconds to add to this rank's clock to get rank 0's
-  std::int64_t origin = 0;  // of rank 0's clock: zero on the time line
+  std::int64_t origin = 0;  // time of rank 0's clock that is zero on the timeline
 };
-// The events of one rank as JSON objects, separated by commas: text that chrome_trace() puts
-// together.
+// The events of one rank as JSON objects, separated by commas. chrome_trace() joins the events of
+// all ranks into a file.
 std::string trace_events(const Trace::Recorded& recorded, const TraceTarget& target);
 std::string chrome_trace(const std::vector<std::string>& events_of_ranks);
 
-// Nanoseconds in which some thread was in a span of `category`; and in which, besides, some thread
-// was in one of `other`. What communication took, and what of it was waited for.
+// busy(): nanoseconds in which at least one thread was in a span of `category`. busy_in_both(): the
+// part of them in which at least one thread was also in a span of `other`. With communication and
+// waiting as the two categories, the second number is exposed communication.
 std::int64_t busy(const std::vector<Span>& spans, const std::string& category);
 std::int64_t busy_in_both(const std::vector<Span>& spans, const std::string& category,
                           const std::string& other);

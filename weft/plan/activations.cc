@@ -17,7 +17,7 @@ LayerShape complete(LayerShape layer) {
   return layer;
 }
 
-// Elements on one rank, and the terms.
+// Computes the terms of one layer on one rank.
 class Layer {
  public:
   Layer(const LayerShape& shape, const ActivationOptions& options)
@@ -80,7 +80,7 @@ class Layer {
     if (options_.dropout) add(what, keep_.mask * between_ * shape_.width);
   }
 
-  // Scores, softmax and its dropout.
+  // Terms of the core of attention: scores, softmax and its dropout.
   void core() {
     const std::int64_t heads = shape_.batch * shape_.heads / options_.tp;
     const bool over_ranks = options_.cp > 1;
@@ -99,7 +99,7 @@ class Layer {
   ActivationOptions options_;
   Keeping keep_;
   bool selective_ = false;
-  // Positions of a rank: of one sample, of all, between split layers.
+  // Positions on a rank: of one sample, of all samples, and between split layers.
   std::int64_t sequence_ = 0, positions_ = 0, between_ = 0;
   std::vector<ActivationTerm> terms_;
 };

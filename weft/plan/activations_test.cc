@@ -1,5 +1,5 @@
-// What a layer keeps, against the formulas of Korthikanti et al. 2022 (equations 1, 2 and 4, table
-// 2) and the figures of their section 5.
+// Compares what a layer keeps with the formulas of Korthikanti et al. 2022 (equations 1, 2 and 4,
+// table 2) and with the figures of their section 5.
 #include "weft/plan/activations.h"
 
 #include <gmock/gmock.h>
@@ -47,8 +47,9 @@ TEST(Activations, OfGpt3AndMtNlgShrinkByThePapersShares) {
   EXPECT_NEAR(saved({1, 2048, 20480, 128}), 0.65, 0.005);
 }
 
-// 34 - 2 of masks, twice for float32; nothing of the square, but four bytes of a sum a head; norms:
-// two numbers each a position.
+// Without dropout: 34 sbh - 2 sbh of masks, times two for float32. Attention keeps no square of the
+// sequence, but a sum of four bytes per head and position. Each norm keeps two numbers per
+// position.
 TEST(Activations, OfOurGptMatchThePapersUpToDocumentedDifferences) {
   const LayerShape layer{2, 128, 64, 4};
   const std::int64_t sb = 128 * 2, sbh = sb * 64, square = 4 * 128 * 128 * 2;
@@ -59,14 +60,14 @@ TEST(Activations, OfOurGptMatchThePapersUpToDocumentedDifferences) {
   EXPECT_EQ(activation_bytes(layer, {.dropout = true, .kept = Kept::kSelective}),
             48 * sbh + 16 * sb);
   EXPECT_EQ(activation_bytes(layer, {.kept = Kept::kInput}), 4 * sbh);
-  // SwiGLU keeps four tensors of 4 h in place of two, or two; an RMSNorm one of h more, and one
-  // number.
+  // SwiGLU keeps four tensors of width 4h instead of two (selective: two instead of one). An
+  // RMSNorm keeps one more tensor of width h, but only one number per position.
   const LayerShape gated{
       .batch = 2, .sequence = 128, .width = 64, .heads = 4, .gated = true, .rms = true};
   EXPECT_EQ(activation_bytes(gated, {}), (64 + 32 + 8) * sbh + 4 * 4 * sb + 8 * sb);
   EXPECT_EQ(activation_bytes(gated, {.kept = Kept::kSelective}),
             (40 + 16 + 8) * sbh + 4 * 4 * sb + 8 * sb);
-  // 2 gathered inputs of 4 bytes stay whole.
+  // The two gathered inputs stay whole, with 4 bytes per element.
   EXPECT_EQ(activation_bytes(layer, {.tp = 2, .split_sequence = true}),
             (64 - 8) * sbh / 2 + 8 * sbh + (4 * 4 * sb + 16 * sb) / 2);
   EXPECT_EQ(activation_bytes(layer, {.cp = 4, .dropout = true}),

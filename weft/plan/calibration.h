@@ -1,4 +1,4 @@
-// Where a system's cost table is kept, and that it is this system's.
+// Saves and loads the cost table of this machine, and rejects tables of other machines.
 #pragma once
 
 #include <string>
@@ -7,22 +7,24 @@
 
 namespace weft::plan {
 
-// This machine, for people and as a key: "AMD EPYC 9B14, 2 processors". Equal machines of a cluster
-// share it, and a home folder's cache.
+// Identity of this machine, for people and as a key: "AMD EPYC 9B14, 2 processors". Equal machines
+// of a cluster have the same identity, and so share a table in a common home folder.
 std::string machine_identity();
 
-// WEFT_CALIBRATION, else weft/calibration-<key of machine_identity()>.txt in XDG_CACHE_HOME or
-// ~/.cache. Empty where there is no such folder (neither variable nor HOME is set).
+// Path of the table: WEFT_CALIBRATION, else weft/calibration-<key of machine_identity()>.txt in
+// XDG_CACHE_HOME or ~/.cache. Empty if neither these variables nor HOME are set.
 std::string calibration_path();
 
-// The table that save_table() left for this machine; the defaults where there is none. A file that
-// is damaged, of another machine or of another version is not used: one warning says so, and what
-// to do. Never throws for what a file holds or lacks. Only rank 0 of a group calls it (choice.h
-// says how the others get it).
+// Returns the table that save_table() wrote for this machine. If there is no file, returns the
+// defaults, and warns only if WEFT_CALIBRATION is set. If the file is damaged, of another machine
+// or of another version, returns the defaults and logs one warning with the remedy. Never throws
+// because of what a file holds or lacks. Only rank 0 of a group calls it (choice.h says how the
+// others get the table).
 CostTable load_table();
 
-// Writes it to calibration_path(), whole or not at all, and returns the path. Throws
-// Error(kUnavailable) where there is no such folder, and what write_file_atomic() throws.
+// Writes the table to calibration_path() atomically and returns the path. Throws
+// Error(kUnavailable) if calibration_path() is empty, and what make_directories() and
+// write_file_atomic() throw.
 std::string save_table(const CostTable& table);
 
 }  // namespace weft::plan

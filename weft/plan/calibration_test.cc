@@ -14,7 +14,7 @@ namespace calibration_test {
 
 using testing::HasSubstr;
 
-// WEFT_CALIBRATION set for a test, and what was there before put back.
+// Sets WEFT_CALIBRATION for a test, and unsets it afterwards.
 class CalibrationFile : public testing::Test {
  protected:
   void SetUp() override { ::setenv("WEFT_CALIBRATION", path().c_str(), 1); }
@@ -29,7 +29,7 @@ class CalibrationFile : public testing::Test {
         .message = Curve::line(1e-6, 1e-9), .reduce = {}, .copy = {}, .measured = {}};
     return table;
   }
-  // What load_table() gives and warns.
+  // Result and warnings of load_table().
   std::pair<CostTable, std::string> load() const {
     testing::internal::CaptureStderr();
     CostTable table = load_table();

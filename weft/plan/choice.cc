@@ -11,15 +11,15 @@ namespace {
 
 using schedule::Algorithm;
 
-// More of them cost more to plan and to run than they can gain.
+// More blocks cost more to plan and to run than they can gain.
 constexpr std::int64_t kMostBlocks = 256;
 
-// Messages cannot carry the direct schedules, and shared memory runs no others.
+// Transport::kDirect runs only the direct schedules. Transports with messages run all others.
 bool runs_on(Transport transport, Algorithm algorithm) {
   return (transport == Transport::kDirect) == (algorithm == Algorithm::kDirect);
 }
 
-// The quarter of a power of two that a size lies in, and a size in its middle.
+// Class of a size (a quarter of a power of two), and a size in the middle of a class.
 int class_of(std::int64_t bytes) {
   if (bytes < 4) return static_cast<int>(bytes);
   const int exponent = std::bit_width(static_cast<std::uint64_t>(bytes)) - 1;
@@ -31,7 +31,8 @@ std::int64_t middle_of(int size_class) {
   return (std::int64_t{4 + size_class % 4} << shift) + (std::int64_t{1} << shift) / 2;
 }
 
-// A chunk, a power of two, takes the bits from 16 on.
+// Packs a candidate into 64 bits. A chunk is a power of two, so bits 16 to 23 hold only its bit
+// width.
 std::uint64_t pack(const Candidate& candidate) {
   const auto seconds = std::bit_cast<std::uint32_t>(static_cast<float>(candidate.seconds));
   const auto chunk =
@@ -60,8 +61,8 @@ const Curve* measured_curve(const TransportCost& cost, const schedule::Request& 
   return nullptr;
 }
 
-// What the model must be multiplied by, going by the measured world that is nearest, the smaller of
-// two.
+// Factor by which the model must be multiplied, taken from the nearest measured world. If two are
+// equally near, the one that the table lists first counts.
 double correction(const schedule::Request& request, std::size_t element,
                   const TransportCost& cost) {
   const Measured* nearest = nullptr;
@@ -73,7 +74,7 @@ double correction(const schedule::Request& request, std::size_t element,
   if (nearest == nullptr) return 1;
   schedule::Request there = request;
   there.world = nearest->world;
-  there.topology = nullptr;  // that of another world
+  there.topology = nullptr;  // it belongs to another world
   there.root = 0;
   const double modeled = model(there, element, cost);
   return modeled > 0 ? nearest->seconds.at(static_cast<double>(payload(there, element))) / modeled
@@ -143,7 +144,7 @@ Candidate Planner::choose(const Question& question) const {
                            static_cast<std::size_t>(size_class)];
   if (const std::uint64_t packed = cached.load(std::memory_order_relaxed); packed != 0)
     return unpack(packed);
-  // Elements of four bytes whatever is asked for, so that the answer depends on the class alone.
+  // Plans with elements of four bytes in all cases, so that the answer depends only on the class.
   constexpr int kElement = 4;
   const std::int64_t held = std::max<std::int64_t>(
       1, bytes / std::max<std::int64_t>(1, question.count * std::int64_t(question.element)));

@@ -17,8 +17,7 @@ using schedule::Collective;
 
 constexpr double kAlpha = 3e-6, kBeta = 2e-9, kGamma = 5e-10;
 
-// A full-duplex network of single messages, and reductions that cost by the byte: the machine of
-// the papers.
+// The network of the papers: full duplex, one message at a time, and a cost of reduction per byte.
 TransportCost paper_network() {
   return {.message = Curve::line(kAlpha, kBeta),
           .reduce = Curve::line(0, kGamma),
@@ -32,7 +31,7 @@ double model_of(Collective collective, Algorithm algorithm, int world, std::int6
 }
 
 // Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005.
-// There n is the whole vector in bytes, p the number of ranks, a power of two.
+// n is the length of the whole array in bytes, p the number of ranks, a power of two.
 struct Formula {
   const char* section;
   Collective collective;

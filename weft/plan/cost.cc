@@ -72,7 +72,7 @@ std::string checksum(std::string_view body) {
   return text;
 }
 
-// Reads text() line by line; every complaint names the line.
+// Parses text() line by line. Every error names the line.
 class Reader {
  public:
   explicit Reader(std::string_view text) : rest_(text) {}

@@ -1,9 +1,9 @@
-// What communication costs on a system: latency, bandwidth and reduction of each transport, and
-// whole collectives as they were measured.
+// Costs of communication on a system: latency, bandwidth and reduction of each transport, and whole
+// collectives as they were measured.
 //
-// Times are seconds, sizes bytes. All ranks of a group must plan with one table, else they choose
-// differently and wait for each other for ever: whoever makes a group takes rank 0's, as text(), to
-// the others.
+// Times are in seconds, sizes in bytes. All ranks of a group must plan with the same table.
+// Otherwise they choose different algorithms and wait for each other forever. The code that forms a
+// group sends rank 0's table to the other ranks, as text().
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,18 @@
 namespace weft::plan {
 
 enum class Transport : std::uint8_t {
-  kDirect,  // ranks of a host read each other's memory (net/direct.h)
-  kShm,     // messages between ranks of a host (net/shm.h)
-  kTcp,     // messages over TCP (net/tcp.h)
-  kMpi,     // messages over MPI
+  kDirect,  // Ranks of a host read each other's memory (net/memory/direct.h).
+  kShm,     // Messages between ranks of a host (net/shm/shm.h).
+  kTcp,     // Messages over TCP (net/tcp/tcp.h).
+  kMpi,     // Messages over MPI (net/mpi/mpi.h).
 };
 std::span<const Transport> transports();
 const char* to_string(Transport transport);
 
-// Seconds for so many bytes: straight lines between knots, level below the first, beyond the last
-// as steep as before it. One knot is a constant; none is zero everywhere. Real curves bend where
-// caches end and protocols change, a line between two knots is alpha + beta n.
+// Seconds as a function of bytes: straight lines between knots, never below 0. The curve is
+// constant below the first knot and keeps its last slope beyond the last one. With one knot it is
+// constant; without knots it is 0. Measured curves bend where caches end and protocols change; each
+// line between two knots is alpha + beta n.
 class Curve {
  public:
   struct Knot {
@@ -38,8 +39,8 @@ class Curve {
   };
 
   Curve() = default;
-  // Knots by rising bytes. Throws Error(kInvalidArgument) where they do not rise, or a value is
-  // negative or not finite.
+  // Knots come by rising bytes. Throws Error(kInvalidArgument) if they do not rise, or if a value
+  // is negative or not finite.
   explicit Curve(std::vector<Knot> knots);
   // alpha + beta n (Hockney: The communication challenge for MPP, 1994).
   static Curve line(double alpha, double beta);
@@ -53,54 +54,57 @@ class Curve {
   std::vector<Knot> knots_;
 };
 
-// A whole collective in a world in which it was measured: seconds by payload(), from which no model
-// is needed.
+// A whole collective, measured for one world size: seconds by payload(). It needs no model.
 struct Measured {
   schedule::Collective collective = schedule::Collective::kAllReduce;
   schedule::Algorithm algorithm = schedule::Algorithm::kRing;
   int world = 2;
   Curve seconds;
-  std::int64_t chunk = 0;  // bytes of a block of a pipelined algorithm; 0: the schedule's own
+  std::int64_t chunk = 0;  // Bytes of a block of a pipelined algorithm; 0: the schedule's default.
   bool operator==(const Measured&) const = default;
 };
 
-// A round of a rank that sends s bytes, receives r bytes in m messages and reduces g of them costs
+// Costs of a transport. A round in which a rank sends s bytes, receives r bytes and reduces g of
+// them, with at most m messages in each direction, costs
 //   message(max(s, r)) + duplex (message(min(s, r)) - message(0)) + overhead (m - 1) + reduce(g).
 struct TransportCost {
-  Curve message;  // one message to a peer that waits for it; kDirect: reading a peer's memory
-  // What the other direction adds: 0 on a full-duplex wire, about 1 where processors copy.
+  // One message to a peer that waits for it. kDirect: a read of a peer's memory.
+  Curve message;
+  // Share of the smaller direction's cost that is added: 0 on a full-duplex wire, about 1 if
+  // processors copy.
   double duplex = 0;
-  double overhead = 0;  // of each further message of a round
-  Curve reduce;         // combining so many received bytes with as many of one's own
-  Curve copy;           // from one's own memory to one's own
-  double meeting = 0;   // kDirect: until all ranks have come; per rank
+  double overhead = 0;  // Seconds for each further message of a round.
+  Curve reduce;         // Combining received bytes with as many local bytes.
+  Curve copy;           // Copying from local memory to local memory.
+  double meeting = 0;   // kDirect: seconds of a meeting for each rank of the world.
   std::vector<Measured> measured;
   bool operator==(const TransportCost&) const = default;
 };
 
 struct CostTable {
-  std::string machine;  // whose it is (calibration.h); "" for defaults
-  std::string date;     // of the measurement, "2026-11-21"; "" for defaults
+  std::string machine;  // Identity of the machine (calibration.h); "" for defaults.
+  std::string date;     // Date of the measurement, "2026-11-21"; "" for defaults.
   std::map<Transport, TransportCost> transports;
 
-  // The transport's costs; the built-in ones where the table has none.
+  // Costs of the transport; the built-in ones if the table has none.
   const TransportCost& of(Transport transport) const;
 
-  // One line a fact, numbers so that they read back the same, a checksum at the end. parse() throws
-  // Error(kCorrupt) naming the line for anything that text() does not write.
+  // One fact per line, with numbers that are read back exactly, and a checksum at the end. parse()
+  // throws Error(kCorrupt), naming the line or the checksum, for anything that text() does not
+  // write.
   std::string text() const;
   static CostTable parse(std::string_view text);
-  // Equal for equal tables; 64 bits of FNV-1a over text(), a cheap check that ranks agree.
+  // 64 bits of FNV-1a over text(): a cheap check that all ranks have equal tables.
   std::uint64_t hash() const;
   bool operator==(const CostTable&) const = default;
 };
 
-// What is assumed where nothing was measured: two recent cores that share a cache, and 10 Gbit/s
-// Ethernet.
+// Costs that are assumed if nothing was measured: two recent cores that share a cache, and
+// 10 Gbit/s Ethernet.
 const CostTable& default_table();
 
-// The bytes by which curves of collectives go: what the busiest rank holds, the longer of input and
-// output. 0 for a barrier.
+// Size by which curves of collectives are looked up: the longer of input and output on the rank
+// that holds most. 0 for a barrier.
 std::int64_t payload(const schedule::Request& request, std::size_t element);
 
 }  // namespace weft::plan

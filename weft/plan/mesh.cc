@@ -31,8 +31,8 @@ std::string text_of(const std::vector<Axis>& axes, const char* between, const ch
   return text;
 }
 
-// The sizes whose product is `world` with the smallest ratios to those wanted, of axes from `at`
-// on.
+// Finds the sizes whose product is the world and that are nearest to those wanted, by the ratios of
+// the sizes. search() tries all sizes of the axes from `at` on.
 struct Nearest {
   const std::vector<Axis>& wanted;
   std::vector<Axis> tried, best;

@@ -1,5 +1,5 @@
-// The bulk-synchronous model: a collective takes the sum over its rounds of the longest that any
-// rank needs for the round.
+// The bulk-synchronous model: the time of a collective is the sum over its rounds of the longest
+// time that any rank needs for the round.
 #include <algorithm>
 #include <vector>
 
@@ -33,7 +33,7 @@ void add(Work& work, const Step& step, double bytes) {
     case Action::kRead: work.read += bytes; break;
     case Action::kCopy:
       work.copied += step.round > 0 ? bytes : 0;
-      break;  // in round 0 it puts the input into place, mostly there already
+      break;  // round 0 copies the input into place; usually it is there already
     case Action::kMeet: ++work.meetings; break;
   }
 }
@@ -50,8 +50,8 @@ double seconds(const Work& work, int world, const TransportCost& cost) {
   return other > 0 ? time + cost.duplex * (cost.message.at(other) - cost.message.at(0)) : time;
 }
 
-// All ranks of a small world; of a large one the first (a tree's root and what hangs below it), the
-// last, and some between.
+// All ranks of a small world. In a large world the first ranks (the root of a tree and ranks near
+// it), the last rank, and some between.
 std::vector<int> ranks_to_look_at(int world) {
   constexpr int kAll = 64, kSome = 16;
   std::vector<int> ranks;

@@ -16,14 +16,14 @@ using internal::Parts;
 using schedule::Link;
 using schedule::Topology;
 
-constexpr int kMaxLevels = 6;  // scopes that there are
+constexpr int kMaxLevels = 6;  // number of scopes
 constexpr std::int64_t kMostHops = 100'000;
 
-// What made a rank as late as it is: its time is the sum of the four.
+// Critical path of one rank. Its time is the sum of the four.
 struct Chain {
   double latency = 0, wire = 0, waiting = 0, reduction = 0;
   std::array<std::int64_t, kMaxLevels> messages{};
-  int hop = -1;  // the last of it, in hops_
+  int hop = -1;  // last hop, as an index of hops_
 };
 
 struct Message {
@@ -34,7 +34,7 @@ struct Message {
   double begin = 0, end = 0;
 };
 
-// By number, as ranks, ports and levels are ints.
+// Indexes by int, since ranks, ports and levels are ints.
 template <class Values>
 decltype(auto) at(Values& values, int index) {
   return values[static_cast<std::size_t>(index)];
@@ -88,7 +88,8 @@ class Player {
   int blocks() const { return topology_.world() / static_cast<int>(parts_.parts.size()); }
   int rank_at(int place) const { return at(topology_.order(), place); }
 
-  // The round's messages: everybody's first, then everybody's second …, as all begin at once.
+  // Collects the round's messages: the first message of all ranks, then the second of all ranks,
+  // and so on, since all begin at once.
   void collect(int round) {
     messages_.clear();
     locals_.clear();
@@ -140,7 +141,7 @@ class Player {
     m.port_in = at(first_port_, m.level) + (innermost ? to : topology_.group_of(m.level + 1, to));
   }
 
-  // Gives every message its ports for as long as it takes.
+  // Sets when each message begins and ends, and occupies its ports for that time.
   void carry() {
     done_ = ready_;
     for (int i = 0; i < static_cast<int>(messages_.size()); ++i) {
@@ -165,7 +166,7 @@ class Player {
     for (const auto& [place, bytes] : locals_) at(added_, place) += bytes / inner.reduction;
   }
 
-  // Moves every rank on to the end of its round, with the chain that brought it there.
+  // Moves every rank to the end of its round, with the critical path that leads there.
   void settle(int round) {
     for (int place = 0; place < topology_.world(); ++place) {
       const int decided = std::exchange(at(decided_, place), -1);
@@ -234,15 +235,15 @@ class Player {
 
   const Topology& topology_;
   const Parts& parts_;
-  std::vector<std::pair<std::size_t, std::size_t>> cursor_;  // the round's events of each part
+  std::vector<std::pair<std::size_t, std::size_t>> cursor_;  // range of the round's events, by part
   std::vector<double> ready_, done_, added_;                 // by place
-  std::vector<int> decided_;  // by place: the message that ended last, -1: none
+  std::vector<int> decided_;  // by place: the message that ended last; -1: none
   std::vector<Chain> chain_, next_chain_;
   std::vector<int> first_port_;             // by level
   std::vector<double> out_free_, in_free_;  // by port
-  std::vector<int> used_;                   // by port: the last round plus one
+  std::vector<int> used_;                   // by port: last round that used it, plus one
   std::vector<double> sent_;
-  std::vector<Message> messages_;  // of the round
+  std::vector<Message> messages_;  // messages of the round
   std::vector<Local> locals_;
   std::vector<Linked> hops_;
   bool shared_ = false;  // some port has several messages to send in this round

@@ -50,8 +50,8 @@ double sum_of(const Simulation& simulation) {
   return path.latency + path.wire + path.waiting + path.reduction;
 }
 
-// n is the vector's bytes, p the ranks: Hockney's model, formulas of Thakur, Rabenseifner, Gropp
-// 2005, and Patarasuk, Yuan 2009.
+// Hockney's model, with the formulas of Thakur, Rabenseifner, Gropp 2005, and Patarasuk, Yuan 2009.
+// n is the length of the array in bytes, p the number of ranks.
 TEST(Simulation, OfAFlatNetworkMatchesTheClosedForm) {
   const auto lg = [](double p) { return std::log2(p); };
   struct Case {
@@ -88,18 +88,18 @@ TEST(Simulation, OfAFlatNetworkMatchesTheClosedForm) {
   }
 }
 
-// p + K - 2 steps of alpha + n / K beta: the pipelined chain, with blocks that divide.
+// The pipelined chain takes p + K - 2 steps of alpha + n / K beta, for K blocks of equal size.
 TEST(Simulation, OfAPipelineIncludesFillAndDrain) {
   auto broadcast = request(Collective::kBroadcast, Algorithm::kDoubleBinaryTree, 2, 1 << 20);
   broadcast.chunk = 1 << 16;
   const auto simulated = simulate(broadcast, 4);
-  const int blocks = (1 << 19) / (1 << 16);  // of each half; both halves go over the one link
+  const int blocks = (1 << 19) / (1 << 16);  // in each half; both halves go over the same link
   EXPECT_NEAR(simulated.seconds, blocks * kAlpha + 4.0 * (1 << 20) * kBeta, 1e-9);
 }
 
 TEST(Simulation, LetsRanksOfAHostShareItsPort) {
-  // Two hosts of four ranks: in an all-to-all each rank sends four blocks over the network, sixteen
-  // leave a host one after the other.
+  // Two hosts of four ranks. In an all-to-all, each rank sends four blocks over the network. So
+  // sixteen blocks leave a host one after the other.
   const Link network{1e-5, 1e8, 1e10};
   Request q = request(Collective::kAllToAll, Algorithm::kSharded, 8, 1000);
   q.topology = hosts(2, 4, network);
@@ -123,8 +123,7 @@ TEST(Simulation, NamesTheHopsOfTheLongestChain) {
   for (std::size_t i = 1; i < hops.size(); ++i) EXPECT_DOUBLE_EQ(hops[i].begin, hops[i - 1].end);
 }
 
-// Every algorithm sends what its own count says it sends (schedule::cost is proved against the
-// steps).
+// The simulation sends as many bytes as schedule::cost() says, which is proved against the steps.
 TEST(Simulation, CountsTheBytesOfTheBusiestRankLikeTheSchedule) {
   for (const auto algorithm : schedule::algorithms()) {
     if (algorithm == Algorithm::kDirect || !schedule::supports(algorithm, Collective::kAllReduce))
@@ -138,8 +137,8 @@ TEST(Simulation, CountsTheBytesOfTheBusiestRankLikeTheSchedule) {
   }
 }
 
-// What holds on some ranks of a large world is shown here on all ranks of small ones: moved round
-// the world, the ring's steps are the same.
+// In a large world, only some ranks are compared. This test compares all ranks of small worlds:
+// rotated around the world, the ring's steps are the same.
 TEST(SimulationBySymmetry, AllRanksOfARingDoTheSameAsTheFirst) {
   for (const Collective collective :
        {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
@@ -162,7 +161,7 @@ TEST(SimulationBySymmetry, AllRanksOfARingDoTheSameAsTheFirst) {
   }
 }
 
-// Of the processor: it is one thread that computes.
+// Measures processor time, since the simulation runs in one thread.
 TEST(SimulationSlowTiming, TenThousandRanksTakeLessThanTenSeconds) {
   expect_within(std::chrono::seconds(10), [](SlowestRank& slowest) {
     const std::clock_t start = std::clock();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// What a partition is judged by, in this order.
+// Score of a partition. Fields are compared in this order.
 struct Score {
   double slowest = kInfinity;
   std::int64_t bytes = 0;
@@ -39,12 +39,12 @@ class Model {
   bool fits(int first, int last) const {
     return !limits_.memory || memory(first, last) <= *limits_.memory;
   }
-  // That cross in front of block `cut`, in one direction.
+  // Bytes that cross the cut in front of block `cut`, in one direction.
   std::int64_t bytes(int cut) const {
     return cut > 0 && cut < size() ? blocks_[at(cut) - 1].boundary_bytes : 0;
   }
-  // Of the stage of blocks [first, last). Activations come in and gradients go out in front, and
-  // the other way round behind.
+  // Time of the stage of blocks [first, last). In front of it, activations come in and gradients go
+  // out; behind it, the other way round.
   double seconds(int first, int last) const {
     const double own = seconds_[at(last)] - seconds_[at(first)];
     if (!limits_.bandwidth) return own;
@@ -56,8 +56,8 @@ class Model {
 
   std::span<const Block> blocks_;
   const StageLimits& limits_;
-  std::vector<double> seconds_;       // of all blocks before
-  std::vector<std::int64_t> memory_;  // likewise
+  std::vector<double> seconds_;       // sum over all blocks before
+  std::vector<std::int64_t> memory_;  // sum over all blocks before
 };
 
 void check(std::span<const Block> blocks, const StageLimits& limits) {
@@ -83,7 +83,7 @@ void check(std::span<const Block> blocks, const StageLimits& limits) {
   }
 }
 
-// The fewest stages that keep to the memory: each as full as can be.
+// Fewest stages that respect the memory limit: fills each stage as far as possible.
 int fewest_stages(const Model& model) {
   int stages = 1;
   for (int first = 0, i = 1; i <= model.size(); ++i) {
@@ -94,8 +94,8 @@ int fewest_stages(const Model& model) {
   return stages;
 }
 
-// best[s][i]: of blocks [i, n) in s + 1 stages. From the back, so that the first cuts can be chosen
-// last.
+// best[s][i]: score of blocks [i, n) in s + 1 stages. The table is built from the back, so that the
+// first cuts can be chosen last.
 using Table = std::vector<std::vector<Score>>;
 
 Score beginning_with(const Model& model, const Table& best, int s, int i, int cut) {
@@ -106,9 +106,9 @@ Score beginning_with(const Model& model, const Table& best, int s, int i, int cu
   return {std::max(own, rest.slowest), rest.bytes + model.bytes(cut)};
 }
 
-// First without a ceiling, for the slowest stage's time. Then with that as the ceiling, for the
-// fewest bytes: these must be looked for among all partitions that keep to it, for a stage that is
-// not the slowest may well become slower.
+// Called first without a ceiling, to find the time of the slowest stage. Then called with this time
+// as the ceiling, to find the fewest bytes. The second search covers all partitions within the
+// ceiling, because a stage that is not the slowest may become slower.
 Table tabulate(const Model& model, int stages, double ceiling = kInfinity) {
   const int n = model.size();
   Table best(static_cast<std::size_t>(stages), std::vector<Score>(static_cast<std::size_t>(n) + 1));

@@ -34,7 +34,7 @@ std::string refusal(const std::vector<Block>& blocks, const StageLimits& limits)
   return "no error";
 }
 
-// What a partition takes, from the header's words alone.
+// Time, memory and bytes of a partition, computed from the definitions in stages.h.
 struct Outcome {
   double slowest = 0;
   std::int64_t fullest = 0, bytes = 0;
@@ -65,7 +65,7 @@ Outcome outcome_of(const std::vector<Block>& blocks, const std::vector<int>& cut
   return outcome;
 }
 
-// All ways to choose the cuts.
+// Calls visit(cuts) for every possible choice of cuts.
 void each_partition(int blocks, int stages,
                     const std::function<void(const std::vector<int>&)>& visit) {
   std::vector<int> cuts;
@@ -128,7 +128,8 @@ TEST(CutStages, AreAsGoodAsTheBestOfAllPartitions) {
   }
 }
 
-// Filling stages up to the average from the front gives 5 | 4 1 | 5 5 2, whose slowest takes 12.
+// Filling stages up to the average from the front gives 5 | 4 1 | 5 5 2. Its slowest stage takes
+// 12.
 TEST(CutStages, FindABetterPartitionThanAGreedyFill) {
   const StagePlan plan = cut_stages(of_seconds({5, 4, 1, 5, 5, 2}), {.stages = 3});
   EXPECT_EQ(plan.slowest, 9);

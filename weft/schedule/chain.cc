@@ -1,13 +1,13 @@
-// Chain: the array goes from rank to rank in blocks that follow each other, so that all links are
-// busy at once: the fewest bytes that there can be, once the chain is full. With a topology the
-// chain goes through all ranks of a group before it leaves for the next, so that each host's
-// network card carries the array in once and out once. For long arrays.
+// Chain: the array goes from rank to rank in blocks. The blocks follow each other, so all links are
+// busy at once. Once the chain is full, it moves the fewest bytes possible. With a topology, the
+// chain passes all ranks of a group before it goes on to the next group. So each host's network
+// card carries the array once in and once out. For long arrays.
 //
 // Source: the pipeline of Worringen: Pipelining and overlapping for MPI collective operations,
 // 2003, and Patarasuk, Yuan, Faraj: Techniques for pipelined broadcast on Ethernet switched
 // clusters, 2008. W ranks, n = count, K blocks (Request::chunk).
-//   broadcast  from root. W+K-2 rounds, n sent.          reduce  the same way back, towards root.
-//                                                                W+K-2 rounds, n sent.
+//   broadcast  From root to the end of the chain. W+K-2 rounds, n sent.
+//   reduce     From the end of the chain to root. W+K-2 rounds, n sent.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -18,14 +18,15 @@
 namespace weft::schedule::internal {
 namespace {
 
-// Where a rank stands: `hops` from root; the neighbors towards it and away from it, -1 at the ends.
+// Position of a rank in the chain: its distance from root, and its neighbors towards root and away
+// from root (-1 at the ends).
 struct Link {
   int hops = 0;
   int towards = -1;
   int away = -1;
 };
 
-// All ranks from root on: its group first on every level.
+// All ranks, beginning with root. On every level, root's group comes first.
 std::vector<int> order_from_root(const Request& q) {
   const Topology& t = *q.topology;
   std::vector<int> order = t.order();
@@ -67,8 +68,8 @@ void chain_broadcast(const Request& q, const Link& link, Writer& w) {
   }
 }
 
-// A rank receives the sum of all beyond it into one of two slots, adds its own and sends it on;
-// only root's output is touched.
+// A rank receives the sum of all ranks farther from root into one of two slots, adds its own input
+// and sends the sum on. Only root's output is written.
 void chain_reduce(const Request& q, const Link& link, Writer& w) {
   const int blocks = pipeline_blocks(q, q.count);
   const std::int64_t longest = part_count(q.count, blocks, 0);

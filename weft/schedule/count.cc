@@ -1,4 +1,4 @@
-// What schedules move, counted in the schedules themselves.
+// Counts what schedules move, from the schedules themselves.
 #include <algorithm>
 
 #include "weft/schedule/internal/algorithms.h"
@@ -7,7 +7,7 @@
 namespace weft::schedule {
 namespace {
 
-// sent(step), by every rank in turn.
+// Calls sent(rank, step) for every send and every read, rank by rank.
 template <typename Sent>
 void for_messages(const Request& request, Sent&& sent) {
   Request own = request;

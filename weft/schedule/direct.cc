@@ -1,15 +1,16 @@
-// Direct: the ranks share memory, so nothing is sent. A rank reads what it needs where the others
-// have it; meetings before and after keep readers off what is still being written.
+// Direct: the ranks share memory, so nothing is sent. A rank reads the data that it needs from the
+// memory of its peers. Meetings (barriers) before and after keep a rank from reading data that is
+// still being written.
 //
 // Source: the shared-memory collectives of Graham, Shipman: MPI Support for Multi-core
-// Architectures, 2008, without their copy into a common segment, since input and output lie in
-// shared memory already. W ranks, n = count, c = ceil(n/W); peers are read from the next rank on,
-// so that not all read the same one at once.
-//   all_reduce      a rank sums its part of all the inputs, then reads the others' sums.
-//                   3 meetings, n + (W-2)c read.
+// Architectures, 2008, without their copy into a common segment, since input and output are in
+// shared memory already. W ranks, n = count, c = ceil(n/W). Each rank reads its peers from the next
+// rank on, so that not all ranks read the same peer at once.
+//   all_reduce      Each rank sums its part of all inputs, then reads the peers' sums. 3 meetings,
+//                   n + (W-2)c read.
 //   reduce_scatter, all_gather, all_to_all  2 meetings, (W-1)n read.
 //   broadcast, scatter                      2 meetings, n read.
-//   reduce, gather  root reads everybody.   2 meetings, (W-1)n read.
+//   reduce, gather  Root reads from all.    2 meetings, (W-1)n read.
 //   barrier                                 1 meeting.
 #include "weft/schedule/internal/algorithms.h"
 #include "weft/schedule/internal/writer.h"

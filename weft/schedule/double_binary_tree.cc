@@ -1,16 +1,16 @@
-// Double binary tree: two trees carry half of the data each. A rank that is inside one tree is a
-// leaf of the other, so that every rank sends and receives about the same, as in a ring, over about
-// log2(W) hops, as in a tree.
+// Double binary tree: two trees carry half of the data each. An inner node of one tree is a leaf of
+// the other. So every rank sends and receives about as much as in a ring, over about log2(W) hops
+// as in a tree.
 //
 // Source: Sanders, Speck, Träff: Two-tree algorithms for full bandwidth broadcast, reduction and
-// scan, 2009. The source (root, or rank 0 of an all-reduce) stands before both trees; the other W-1
-// ranks are numbered 1…W-1, in order along the first tree: odd nodes are its leaves. The second
-// tree is the first one shifted by one. W ranks, n = count, H = ceil(log2 W) hops, K blocks of each
-// half that follow each other.
-//   all_reduce  blocks go up and are added, and come down again as soon as they are whole. 2H+K-1
-//               rounds; 2n sent (halves rounded up).
-//   broadcast   down only. H+K-1 rounds, n sent.
-//   reduce      up only. H+K-1 rounds, n sent.
+// scan, 2009. The source (root, or rank 0 of an all-reduce) stands above both trees. The other W-1
+// ranks are numbered 1…W-1, in order along the first tree, whose leaves are the odd nodes. The
+// second tree is the first one shifted by one. W ranks, n = count, H = ceil(log2 W) hops, K blocks
+// in each half. The halves are rounded up.
+//   all_reduce  Blocks are added on the way up, and go down as soon as they are complete. 2H+K-1
+//               rounds; 2n sent.
+//   broadcast   Down only. H+K-1 rounds, n sent.
+//   reduce      Up only. H+K-1 rounds, n sent.
 #include <algorithm>
 #include <bit>
 #include <vector>
@@ -28,7 +28,7 @@ struct Place {
   int depth = 0;
 };
 
-// Nodes are 1…nodes; the parent of the topmost is 0.
+// Nodes are numbered 1…nodes. The parent of the topmost node is 0, the source.
 int parent_of(int node, int nodes) {
   const int bit = node & -node;
   const int upper = (node ^ bit) | (bit << 1);
@@ -48,8 +48,8 @@ std::vector<int> children_of(int node, int nodes) {
   return children;
 }
 
-// Ranks are counted from the source. Tree 1 has on its node v the rank that tree 0 has on v-1 (and
-// the last one on node 1).
+// Ranks are counted from the source. Node v of tree 1 is the rank of node v-1 of tree 0, and node 1
+// of tree 1 is the rank of the last node of tree 0.
 Place place_in(int tree, const Request& q) {
   const int nodes = q.world - 1;
   const auto node_of = [&](int v) { return v == 0 || tree == 0 ? v : v % nodes + 1; };
@@ -65,8 +65,8 @@ Place place_in(int tree, const Request& q) {
   return place;
 }
 
-// Sums the blocks of `sum` upwards; ranks without children send their input as it is. Block b
-// leaves depth d in round H - d + 1 + b.
+// Sends the blocks of `sum` upwards and adds them. Ranks without children send their input
+// directly. Depth d sends block b in round H - d + 1 + b.
 void up(const Request& q, const Place& place, Range half, Buffer sum, Writer& w) {
   const int blocks = pipeline_blocks(q, part_count(q.count, 2, 0));
   const int height = log2_ceil(q.world);
@@ -84,7 +84,7 @@ void up(const Request& q, const Place& place, Range half, Buffer sum, Writer& w)
   }
 }
 
-// Hands the blocks of the output downwards. Block b leaves depth d in round `start` + d + 1 + b.
+// Sends the blocks of the output downwards. Depth d sends block b in round `start` + d + 1 + b.
 void down(const Request& q, const Place& place, Range half, int start, Writer& w) {
   const int blocks = pipeline_blocks(q, part_count(q.count, 2, 0));
   for (int b = 0; b < blocks; ++b) {
@@ -121,8 +121,8 @@ Schedule make_double_binary_tree(const Request& request) {
 Cost cost_of_double_binary_tree(const Request& q) {
   const std::int64_t larger = part_count(q.count, 2, 0);
   const int single = log2_ceil(q.world) + pipeline_blocks(q, larger) - 1;
-  // The most that one rank hands down: a node of the first tree has two children from four ranks
-  // on, and one with three.
+  // Most elements that one rank sends downwards. Some node of the first tree has two children in
+  // worlds of four or more ranks, and one child in a world of three.
   const std::int64_t handed = q.world >= 4 ? 2 * larger : q.world == 3 ? larger : 0;
   switch (q.collective) {
     case Collective::kAllReduce: return {single + log2_ceil(q.world), q.count + handed};

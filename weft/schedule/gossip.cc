@@ -21,8 +21,8 @@ constexpr std::array kGraphs = {Graph::kRing, Graph::kGrid, Graph::kExponential,
 constexpr const char* kNames[] = {"ring", "grid", "exponential", "one_peer_exponential",
                                   "random_matching"};
 
-// Equal weights for itself and all that it hears; each place once, itself never. `heard` and
-// `hearers` are equally many on every rank.
+// Gives equal weights to the rank itself and to all ranks that it hears. Removes duplicates and the
+// rank itself from the lists. On every rank, `heard` and `hearers` must have the same length.
 Mixing equal_weights(int rank, std::vector<int> heard, std::vector<int> hearers) {
   const auto tidy = [&](std::vector<int>& ranks) {
     std::sort(ranks.begin(), ranks.end());
@@ -49,8 +49,8 @@ std::vector<int> grid_neighbors(int world, int rank) {
   return result;
 }
 
-// Ranks in an order drawn for the round: the first two are a pair, the next two … The last of an
-// odd number rests.
+// Shuffles the ranks for the round and pairs the first two, the next two, and so on. In an odd
+// world, the last rank is its own partner.
 std::vector<int> matching(const Gossip& gossip, std::int64_t round) {
   const auto order = permutation(gossip.world, gossip.seed, static_cast<std::uint64_t>(round));
   std::vector<int> partner(order.size());
@@ -70,7 +70,7 @@ Mixing exponential(const Gossip& gossip, int rank, int first, int last) {
   return equal_weights(rank, std::move(heard), std::move(hearers));
 }
 
-// Of a graph whose rounds come again.
+// Number of rounds after which the graph repeats. Not for kRandomMatching.
 int period_of(const Gossip& gossip) {
   return gossip.graph == Graph::kOnePeerExponential ? log2_ceil(gossip.world) : 1;
 }
@@ -128,11 +128,11 @@ class Rounds {
   std::vector<std::vector<Mixing>> rounds_;
 };
 
-// By power iteration on M^T M, off the vector of ones. Begun from drawn numbers, which have a part
-// along every direction.
+// Power iteration on M^T M, orthogonal to the vector of ones. It starts from random numbers, which
+// have a component in every direction.
 double largest_singular_value(const Rounds& rounds, int world) {
   constexpr int kMostSteps = 20'000;
-  constexpr double kNothing = 1e-12;  // rounding, where the rounds average exactly
+  constexpr double kNothing = 1e-12;  // rounding error of rounds that average exactly
   Random random(/*seed=*/1);
   Vector x(static_cast<std::size_t>(world));
   for (double& value : x) value = random.uniform() - 0.5;
@@ -180,12 +180,13 @@ Mixing mixing(const Gossip& gossip, int rank, std::int64_t round) {
 }
 
 double mixing_rate(const Gossip& gossip) {
-  mixing(gossip, 0, 0);  // its checks
+  mixing(gossip, 0, 0);  // checks the arguments
   const double world = gossip.world;
   if (gossip.world == 1) return 0;
   if (gossip.graph == Graph::kRandomMatching) {
-    // A matrix of pairs is a projection, so E[W^T W] = E[W]: each pair is drawn with probability 1
-    // / (world - 1), or 1 / world where one rests, and every deviation from the mean shrinks alike.
+    // The matrix of a matching is a projection, so E[W^T W] = E[W]. Each pair is drawn with
+    // probability 1 / (world - 1), or 1 / world if one rank has no partner. So every deviation from
+    // the mean shrinks by the same factor.
     return std::sqrt(gossip.world % 2 == 0 ? (world - 2) / (2 * (world - 1)) : 0.5);
   }
   const int period = period_of(gossip);

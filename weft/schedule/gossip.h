@@ -1,12 +1,12 @@
-// Gossip: averaging with neighbors in place of all ranks. A round costs each rank a message or a
-// few, no matter how many ranks there are, and brings the ranks' values nearer to their average by
-// a factor that depends on who talks to whom.
+// Gossip: each rank averages its values with a few neighbors instead of with all ranks. A round
+// costs each rank at most four messages (kExponential: log2 of the world size). It brings the
+// ranks' values closer to their average, by a factor that depends on the graph.
 //
-// In round t rank i takes self x_i + the sum of weight_j x_j over those it hears. The weights of a
-// rank add up to one, and so do those that are given to it (the matrix W_t is doubly stochastic):
-// the average over all ranks stays what it is. Values are what the caller says: weights of a model,
-// or a step of decentralised SGD (Lian and others 2017). All functions are pure; any thread may
-// call them.
+// In round t, rank i computes self * x_i + the sum of weight_j * x_j over the neighbors that it
+// hears. The weights of a rank add up to one, and so do the weights that others give to it (the
+// matrix W_t is doubly stochastic). So the average over all ranks does not change. The caller
+// chooses the values: model weights, or an update of decentralized SGD (Lian and others 2017). All
+// functions are pure; any thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,24 @@
 namespace weft::schedule {
 
 enum class Graph : std::uint8_t {
-  kRing,  // both neighbors
-  kGrid,  // all neighbors in a grid nearest to a square that wraps round
-  // hears the ranks 1, 2, 4, 8 … places on: Assran and others: Stochastic Gradient Push, 2019
+  // Both neighbors in a ring.
+  kRing,
+  // All neighbors in a torus that is as close to a square as possible.
+  kGrid,
+  // The ranks 1, 2, 4, 8 … places ahead. Assran and others: Stochastic Gradient Push, 2019.
   kExponential,
-  // one of these in turn, in round t the one 2^(t mod log2 W) places on: Ying and others 2021
+  // One neighbor of kExponential per round: in round t the rank 2^(t mod ceil(log2 W)) places
+  // ahead. Ying and others 2021.
   kOnePeerExponential,
-  // pairs drawn anew in every round: Boyd, Ghosh, Prabhakar, Shah: Randomized gossip algorithms,
-  // 2006
+  // New random pairs in every round. Boyd, Ghosh, Prabhakar, Shah: Randomized gossip algorithms,
+  // 2006.
   kRandomMatching,
 };
 
 struct Gossip {
   Graph graph = Graph::kRing;
   int world = 2;
-  std::uint64_t seed = 0;  // kRandomMatching: the same on all ranks
+  std::uint64_t seed = 0;  // Seed of kRandomMatching; it must be equal on all ranks.
 };
 
 struct Neighbor {
@@ -40,38 +43,40 @@ struct Neighbor {
   bool operator==(const Neighbor&) const = default;
 };
 
-// What one rank does in one round: keeps `self` of its own, adds what it hears, and sends its value
-// to those who hear it.
+// One rank's part in one round. The rank multiplies its own value by `self`, adds the weighted
+// values that it hears, and sends its value to the ranks in `sends_to`.
 struct Mixing {
   double self = 1;
   std::vector<Neighbor> hears;
   std::vector<int> sends_to;
 };
 
-// O(neighbors); kRandomMatching O(world). Throws Error(kInvalidArgument) for a world below 1, a
-// rank outside of it, a negative round.
+// Returns a rank's part in a round, in O(neighbors) time (kRandomMatching: O(world)). Throws
+// Error(kInvalidArgument) for a world below 1, a rank outside the world, or a negative round.
 Mixing mixing(const Gossip& gossip, int rank, std::int64_t round);
 
-// The factor by which a round, in the long run, brings the ranks' values nearer to their average,
-// in the root of the summed squares, at worst: 0 where a number of rounds makes all equal, 1 where
-// they never meet. For a fixed graph the second largest singular value of W; for
-// kOnePeerExponential the geometric mean over its period; for kRandomMatching the root of the
-// second eigenvalue of E[W^T W], which is how the expected square shrinks. Found by iteration on
-// the rounds that mixing() gives, to about six digits: O(world) a step.
+// Factor by which one round shrinks the distance of the ranks' values from their average (the root
+// of the summed squares), in the long run and in the worst case. 0: a finite number of rounds makes
+// all values equal. 1: the values never converge.
+//
+// For a fixed graph it is the second largest singular value of W. For kOnePeerExponential it is the
+// geometric mean over one period. For kRandomMatching it is the square root of the second largest
+// eigenvalue of E[W^T W], which is the factor of the expected square, in closed form. The other
+// graphs use power iteration over the rounds that mixing() returns, to about six digits. A step
+// costs as many operations as one period has messages.
 double mixing_rate(const Gossip& gossip);
-// 1 - mixing_rate: the larger, the fewer rounds.
+// 1 - mixing_rate(). The larger it is, the fewer rounds are needed.
 double spectral_gap(const Gossip& gossip);
-// After how many rounds at that rate the values are a thousand times nearer to their average; where
-// rounds make all equal, how many.
+// Number of rounds at that rate after which the values are a thousand times closer to their
+// average. If a finite number of rounds makes all values equal, returns that number.
 int rounds_to_thousandth(const Gossip& gossip);
-// How many rounds there are to look at: those until they come again; of kRandomMatching, where they
-// never do, three.
+// Number of different rounds. 3 for kRandomMatching, whose rounds never repeat.
 int distinct_rounds(const Gossip& gossip);
 
 std::span<const Graph> graphs();
 // "ring", "grid", "exponential", "one_peer_exponential", "random_matching".
 const char* to_string(Graph graph);
-// Throws Error(kInvalidArgument) naming the nearest known name.
+// Parses what to_string() returns. Throws Error(kInvalidArgument), naming the nearest known name.
 Graph parse_graph(const std::string& name);
 
 }  // namespace weft::schedule

@@ -18,7 +18,7 @@ using std::numbers::pi;
 using ::testing::DoubleNear;
 using ::testing::HasSubstr;
 
-constexpr double kClose = 2e-5;  // of power iteration where eigenvalues lie close together
+constexpr double kClose = 2e-5;  // error of power iteration if eigenvalues are close together
 
 std::vector<double> next(const Gossip& gossip, std::int64_t round, const std::vector<double>& x) {
   std::vector<double> y(x.size());
@@ -99,7 +99,7 @@ TEST(MixingRate, OfAGridIsItsSecondEigenvalue) {
 }
 
 // Ying, Yuan, Chen, Hu, Pan, Yin: Exponential graph is provably efficient for decentralized deep
-// training, 2021: the gap is 2 / (1 + ceil(log2 W)) for even W, larger for odd ones.
+// training, 2021: the gap is 2 / (1 + ceil(log2 W)) for even W and larger for odd W.
 TEST(MixingRate, OfTheExponentialGraphMatchesYingAndOthers) {
   for (const int world : {4, 6, 8, 16, 32, 48, 64}) {
     const double gap = 2 / (1 + std::ceil(std::log2(world)));
@@ -109,8 +109,8 @@ TEST(MixingRate, OfTheExponentialGraphMatchesYingAndOthers) {
     EXPECT_GT(spectral_gap({Graph::kExponential, world}), 2 / (1 + std::ceil(std::log2(world))));
 }
 
-// The same paper: log2 W rounds of the one-peer graph average exactly where W is a power of two,
-// and never where it is not.
+// The same paper: log2 W rounds of the one-peer graph average exactly if W is a power of two, and
+// never if it is not.
 TEST(MixingRate, OfTheOnePeerExponentialGraphIsZeroIfTheWorldIsAPowerOfTwo) {
   for (const int world : {2, 4, 8, 32}) {
     const Gossip gossip{Graph::kOnePeerExponential, world};
@@ -124,7 +124,8 @@ TEST(MixingRate, OfTheOnePeerExponentialGraphIsZeroIfTheWorldIsAPowerOfTwo) {
 }
 
 // Boyd and others 2006: the expected square of the distance shrinks by the second eigenvalue of
-// E[W], (W-2) / (2(W-1)) for a uniform matching of all. Over many seeds the mean comes to it.
+// E[W], which is (W-2) / (2(W-1)) for a uniform matching of all ranks. The mean over many seeds
+// converges to it.
 TEST(MixingRate, OfRandomMatchingsIsTheMeanOverManyMatchings) {
   for (const int world : {2, 6, 9, 16}) {
     const std::vector<double> x = drawn(world);

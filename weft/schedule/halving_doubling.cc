@@ -1,19 +1,17 @@
-// Halving-doubling: partners split the work in two in every round, then put it together again: the
-// ring's bytes in 2 log2(W) rounds.
+// Halving-doubling: partners first halve their data in every round, and then put it together again.
+// It sends as many bytes as the ring, in 2 log2(W) rounds.
 //
 // Sources: Rabenseifner: Optimization of Collective Reduction Operations, 2004; broadcast: Barnett,
 // Gupta, Payne, Shuler, van de Geijn, Watts: Building a high-performance collective communication
-// library, 1994. W ranks, n = count, P = 2^k the largest power of two in W; the array is cut into P
-// chunks. Where W > P the surplus is folded in (internal/fold.h).
-//   all_reduce      halving: partners at distance P/2, P/4 … 1 send each other the half that they
-//                   do not keep, and add; then doubling: they
-//                   send each other what they have. 2k rounds, 2n(P-1)/P sent; folded 2k+2 rounds
-//                   and n more.
-//   reduce_scatter  the halving, over the W blocks (a host keeps its guest's block too). k rounds,
-//                   (W-1)n sent; folded k+2 rounds, Wn sent.
-//   broadcast       the halving hands out the chunks of root, the doubling collects them
-//                   everywhere. 2k rounds, 2n(P-1)/P sent; folded one
-//                   round and n more.
+// library, 1994. W ranks, n = count, P = 2^k the largest power of two up to W. The array is cut
+// into P chunks. If W > P, the surplus ranks are folded in (internal/fold.h).
+//   all_reduce      Halving: partners at distance P/2, P/4 … 1 send each other the half that they
+//                   do not keep, and add. Doubling: they send each other what they have. 2k rounds,
+//                   2n(P-1)/P sent; folded: 2k+2 rounds and n more.
+//   reduce_scatter  The halving, over the W blocks (a host also keeps its guest's block). k rounds,
+//                   (W-1)n sent; folded: k+2 rounds, Wn sent.
+//   broadcast       The halving distributes the chunks of root, the doubling collects them on all
+//                   ranks. 2k rounds, 2n(P-1)/P sent; folded: one more round and n more.
 #include <vector>
 
 #include "weft/schedule/internal/algorithms.h"
@@ -23,14 +21,14 @@
 namespace weft::schedule::internal {
 namespace {
 
-// One rank's part of the core's work. `ranks` gives the real rank of a place; chunk p of the core
-// is [edges[p], edges[p+1]) of `buffer`.
+// One rank's part of the core's work. rank_at() gives the rank of a place. Chunk p of the core is
+// [edges[p], edges[p+1]) of `buffer`.
 struct Core {
   Fold fold;
   int place = 0;
   Buffer buffer = Buffer::kOutput;
   std::vector<std::int64_t> edges;
-  int shift = 0;  // ranks are counted from here: the root of a broadcast
+  int shift = 0;  // rank of place 0: the root of a broadcast
   int world = 1;
 
   Range chunks(int first, int count) const {
@@ -46,7 +44,7 @@ std::vector<std::int64_t> even_edges(std::int64_t count, int parts) {
   return edges;
 }
 
-// Ends with this place's chunk summed. Returns the round after.
+// The halving. Leaves the sum in this place's chunk. Returns the round after the last one.
 int halve(const Core& core, Writer& w, int round) {
   for (int distance = core.fold.core / 2; distance >= 1; distance /= 2, ++round) {
     const int kept = core.place & ~(distance - 1);
@@ -152,8 +150,8 @@ Cost cost_of_halving_doubling(const Request& q) {
   if (q.collective == Collective::kReduceScatter) {
     return {fold.levels() + 2 * folded, (q.world - 1 + folded) * q.count};
   }
-  // Place 0 is the busiest: it gives up all but the first chunk, then hands on the first chunk, the
-  // first two, the first four …
+  // Place 0 sends the most. In the halving it sends all but the first chunk, in the doubling the
+  // first chunk, the first two, the first four …
   std::int64_t sent = q.count - part_count(q.count, fold.core, 0) + folded * q.count;
   for (int held = 1; held < fold.core; held *= 2) sent += part_begin(q.count, fold.core, held);
   const int folding = q.collective == Collective::kAllReduce ? 2 * folded : folded;

@@ -1,29 +1,27 @@
-// Hierarchical: within the groups of the topology first, then across, so that the slow links
-// between hosts carry each element once, and every rank of a host carries its share of it across,
-// not one leader.
+// Hierarchical: first within the groups of the topology, then across. The slow links between hosts
+// carry each element once. All ranks of a host share the traffic to other hosts; there is no
+// leader.
 //
 // Source: for two levels, "NCCL-like" hierarchical all-reduce: Cho, Finkler, Kung, Hunter:
-// BlueConnect: Decomposing all-reduce for deep learning on heterogeneous network hierarchy, 2019,
-// here for any number of levels and for groups of unequal size (internal/spread.h). Groups of m1,
-// m2 … ranks, groups, … from the innermost level outwards, H parts of the world on level 0 (hosts),
-// W ranks, n = count, L levels; X rounds and x(n) sent for the algorithm that goes across
-// (Request::across). Where sizes are equal and divide n:
-//   all_reduce      up: on each level inside, counterparts hand each other their parts and add, in
-//                   one round; across: each rank with its
-//                   counterparts in the other hosts; down: the same way back. 2(L-1) + X rounds. A
-//                   rank sends 2n(1 - H/W) + x(nH/W); out of
-//                   a host go 2n(H-1)/H if by ring.
-//   broadcast       root hands its host's ranks a part each, these go across, then down. L + X
-//                   rounds; n comes into each other host.
-//   reduce          up, across, and from the ranks of root's host to root. L + X rounds; n leaves
-//                   each other host.
-//   reduce_scatter  up: in a group, what belongs to ranks outside is summed and shared out; on each
-//                   level what has come to the group of its
-//                   owner goes straight to it. L rounds; (W - W/H)n out of a host, no matter how
-//                   many ranks are in it.
-//   all_gather      the same backwards. L rounds; (W - W/H)n into a host.
-// The whole-array ones can go in blocks of Request::chunk, one round behind each other, so that all
-// levels are busy at once.
+// BlueConnect: Decomposing all-reduce for deep learning on heterogeneous network hierarchy, 2019.
+// Here it is extended to any number of levels and to groups of unequal size (internal/spread.h).
+// W ranks, n = count, L levels, H parts of the world on level 0 (hosts). The algorithm between
+// these parts (Request::across) takes X rounds and sends x(n). If sizes are equal and divide n:
+//   all_reduce      Up: on each inner level, counterparts send each other their parts and add, in
+//                   one round. Across: each rank with its counterparts in the other hosts. Down:
+//                   the reverse of up. 2(L-1) + X rounds. A rank sends 2n(1 - H/W) + x(nH/W). With
+//                   a ring across, 2n(H-1)/H leave each host.
+//   broadcast       Root sends each rank of its host a part. The parts go across, then down. L + X
+//                   rounds (X if L = 1); n comes into each other host.
+//   reduce          Up, across, then from the ranks of root's host to root. L + X rounds (X if
+//                   L = 1); n leaves each other host.
+//   reduce_scatter  Up: in a group, the blocks of ranks outside the group are summed and divided
+//                   among its ranks. On each level, what has reached the group of its owner goes
+//                   directly to the owner. L rounds; (W - W/H)n leave a host, however many ranks it
+//                   has.
+//   all_gather      The reverse of reduce_scatter. L rounds; (W - W/H)n come into a host.
+// all_reduce, broadcast and reduce can work in blocks of Request::chunk. Each block begins one
+// round after the previous one, so all levels are busy at once.
 #include <algorithm>
 #include <vector>
 
@@ -36,11 +34,11 @@
 namespace weft::schedule::internal {
 namespace {
 
-// One block of the array on its way; all offsets of spread() count from its beginning.
+// One block of the array. The offsets of spread() count from its beginning.
 struct Block {
   const Request& q;
   const Topology& t;
-  Buffer work;  // where sums come together, or copies
+  Buffer work;  // where sums or copies are collected
   std::int64_t begin;
   std::int64_t count;
   int start;  // the round before its first one
@@ -52,8 +50,8 @@ struct Block {
   }
 };
 
-// share(peer, the part it gets of what we both carry, the part that is ours): for all counterparts
-// on a level.
+// Calls share(peer, the peer's part, this rank's part) for every counterpart on a level, this rank
+// included. The parts divide the elements that all of them carry.
 template <typename Share>
 void for_counterparts(const Block& b, int level, Share&& share) {
   for (const Stretch& s : stretches(b.t, level, b.group(level), b.count, b.q.rank)) {
@@ -65,8 +63,9 @@ void for_counterparts(const Block& b, int level, Share&& share) {
   }
 }
 
-// Ends with the sum over this rank's group on level 1 of what it carries there. Peers' parts leave
-// from input the first time, since only what is kept has been copied.
+// Ends with the sum, over this rank's group on level 1, of the part that this rank carries. On the
+// innermost level the peers' parts are sent from the input, since only the rank's own part was
+// copied.
 void go_up(const Block& b, Writer& w) {
   const int innermost = b.inner_levels();
   for (int level = innermost; level >= 1; --level) {
@@ -85,7 +84,7 @@ void go_up(const Block& b, Writer& w) {
   }
 }
 
-// Root of a broadcast has everything from the start.
+// In a broadcast, root has all data from the start.
 void go_down(const Block& b, int after, Writer& w) {
   const auto has_all = [&](int rank) {
     return b.q.collective == Collective::kBroadcast && rank == b.q.root;
@@ -100,8 +99,8 @@ void go_down(const Block& b, int after, Writer& w) {
   }
 }
 
-// Each stretch by itself over those who carry it. Returns the last round, the same for all ranks;
-// `scratch` is where free scratch begins.
+// Runs each stretch separately over the ranks that carry it. Returns the last round, which is the
+// same on all ranks. `scratch` is the begin of the free scratch, and is advanced.
 int go_across(const Block& b, int after, std::int64_t& scratch, Writer& w) {
   const bool rooted = b.q.collective != Collective::kAllReduce;
   Request phase{.collective = b.q.collective, .chunk = b.q.chunk, .radix = b.q.radix};
@@ -130,8 +129,8 @@ int go_across(const Block& b, int after, std::int64_t& scratch, Writer& w) {
   return last;
 }
 
-// Between root and those who carry the array in its group of level 1, in round `round`: move(who,
-// part of the array).
+// Calls move(rank, part of the array) for every other rank that carries a part in root's group of
+// level 1.
 template <typename Move>
 void for_carriers(const Block& b, Move&& move) {
   for (const Piece& piece : spread(b.t, 1, b.t.group_of(1, b.q.root), b.count)) {

@@ -1,19 +1,19 @@
-// K-nomial tree: in every round each rank that has the data gives it to k-1 that have not, k times
-// as far as the round before reached. The binomial tree is k = 2: the fewest bytes. A larger radix
-// takes fewer rounds, in which more messages leave one rank: for short arrays where starting a
-// message is cheap against its way.
+// K-nomial tree: in every round, each rank that has the data sends it to k-1 ranks that do not. The
+// binomial tree is k = 2 and sends the fewest bytes. A larger radix takes fewer rounds, but one
+// rank sends more messages in each. It is for short arrays, if starting a message is cheap compared
+// with its latency.
 //
-// Source: Johnsson, Ho: Optimum broadcasting and personalized communication in hypercubes, 1989 (k
-// = 2); any k: Wilkins, Guo, Thakur, Dinda, Hardavellas: Generalized collective algorithms for the
-// exascale era, 2023. Ranks are counted from root; rank v's parent is v with its lowest digit of
-// base k that is not 0 made 0, its subtree the ranks from v on whose higher digits are the same. W
-// ranks, n = count, k = radix, K = ceil(log_k W).
-//   broadcast  K rounds; root's children times n sent, (k-1)K*n where W is a power of k.
+// Source: Johnsson, Ho: Optimum broadcasting and personalized communication in hypercubes, 1989
+// (k = 2); any k: Wilkins, Guo, Thakur, Dinda, Hardavellas: Generalized collective algorithms for
+// the exascale era, 2023. Ranks are counted from root. The parent of rank v is v with its lowest
+// nonzero digit in base k set to 0. The subtree of v is the ranks from v on that have the same
+// higher digits. W ranks, n = count, k = radix, K = ceil(log_k W).
+//   broadcast  K rounds. Root sends n to each of its children: (k-1)K*n if W is a power of k.
 //   reduce     K rounds, n sent.
-//   gather     whole subtrees go up. K rounds; the largest subtree but root's sent, (W/k)n for a
-//              power of k.
-//   scatter    whole subtrees go down. K rounds, (W-1)n sent.
-//   barrier    up, then down, without data. 2K rounds.
+//   gather     Whole subtrees go up. K rounds. The busiest rank sends the largest subtree below
+//              root: (W/k)n if W is a power of k.
+//   scatter    Whole subtrees go down. K rounds, (W-1)n sent.
+//   barrier    Up, then down, without data. 2K rounds.
 #include <algorithm>
 
 #include "weft/schedule/internal/algorithms.h"
@@ -22,8 +22,8 @@
 namespace weft::schedule::internal {
 namespace {
 
-// One rank of the tree; places are ranks counted from root. A node of level j has children on
-// levels 0…j-1, k^level away and its multiples.
+// One rank of the tree. Places are ranks counted from root. A node of level j has children on each
+// level l < j, at distances k^l, 2k^l, …, (k-1)k^l.
 struct Node {
   explicit Node(const Request& q)
       : root(q.root), world(q.world), radix(q.radix), place(wrap(q.rank - q.root, q.world)) {
@@ -40,10 +40,10 @@ struct Node {
   bool below_root() const { return parent_place() == 0; }
   std::int64_t parent_place() const { return place - place / reach % radix * reach; }
   int parent() const { return rank_at(parent_place()); }
-  // Ranks of the whole subtree.
+  // Number of ranks in the subtree.
   std::int64_t size() const { return is_root() ? world : std::min(reach, world - place); }
 
-  // child(level, place, ranks of its subtree)
+  // Calls child(level, place, number of ranks in its subtree) for every child.
   template <typename Child>
   void for_children(Child&& child) const {
     std::int64_t distance = 1;
@@ -59,12 +59,12 @@ struct Node {
   std::int64_t world;
   std::int64_t radix;
   std::int64_t place;
-  int levels = 0;  // of the tree
+  int levels = 0;  // number of levels of the tree
   int level = 0;
   std::int64_t reach = 1;  // k^level
 };
 
-// Round 1 is the leaves'.
+// Nodes of level l send in round 1 + l.
 void knomial_reduce(const Request& q, Writer& w) {
   const Node node(q);
   const Range whole = input(0, q.count);
@@ -82,7 +82,7 @@ void knomial_reduce(const Request& q, Writer& w) {
   w.send(node.parent(), sum);
 }
 
-// Round 1 is root's, to its farthest children.
+// In round 1, root sends to its farthest children.
 void knomial_broadcast(const Request& q, Writer& w) {
   const Node node(q);
   const Range all = output(0, q.count);
@@ -98,8 +98,9 @@ void knomial_broadcast(const Request& q, Writer& w) {
   });
 }
 
-// The blocks of `blocks` ranks from `place` on lie side by side in scratch, but in the order of the
-// ranks on root, where they may wrap round the end: then they are two messages.
+// The blocks of `blocks` ranks from `place` on are adjacent in scratch. On root they are in the
+// order of ranks and may wrap around the end; then they take two messages. Calls move(begin on
+// root, begin in scratch, count) for each.
 template <typename Move>
 void for_root_runs(const Request& q, const Node& node, std::int64_t place, std::int64_t blocks,
                    Move&& move) {
@@ -198,8 +199,9 @@ Cost cost_of_knomial(const Request& request) {
   q.rank = q.root;
   const Node root(q);
   std::int64_t children = 0;
-  std::int64_t farthest = 0;  // the largest subtree on the level of root's farthest children
-  // And on the level below, where subtrees may be larger than an incomplete one.
+  std::int64_t farthest = 0;  // largest subtree on the level of root's farthest children
+  // Largest subtree one level below. It may be larger than an incomplete subtree of the farthest
+  // children.
   std::int64_t lower = 0;
   root.for_children([&](int level, std::int64_t, std::int64_t size) {
     ++children;

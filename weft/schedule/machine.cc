@@ -36,7 +36,7 @@ std::int64_t size_of(const fs::path& path) {
   return unit == 'K' ? value << 10 : unit == 'M' ? value << 20 : unit == 'G' ? value << 30 : value;
 }
 
-// The entries prefix0, prefix1, … of a folder: their numbers.
+// Numbers of the entries prefix0, prefix1, … of a folder.
 std::vector<int> numbered(const fs::path& folder, const std::string& prefix) {
   std::vector<int> found;
   std::error_code none;
@@ -117,8 +117,8 @@ bool has_all(const std::vector<int>& whole, const std::vector<int>& part) {
   });
 }
 
-// Numbers for the ranks' groups, in the order of their first ranks, within the groups of the level
-// outside.
+// Group of each rank: ranks with the same outer group and the same part. Groups are numbered in the
+// order of their first ranks.
 std::vector<int> groups_of(const std::vector<int>& outer, const std::vector<std::string>& parts) {
   std::map<std::pair<int, std::string>, int> numbers;
   std::vector<int> groups;

@@ -1,8 +1,8 @@
-// What a machine is made of, as Linux tells it: processors, NUMA nodes, caches, network interfaces;
-// and the topology of ranks on such machines.
+// Describes a machine as Linux reports it: processors, NUMA nodes, caches and network interfaces.
+// Also makes the topology of ranks on such machines.
 //
-// Everything comes from /sys (what hwloc reads too), so there is nothing to install; what a system
-// does not tell is left out, not guessed.
+// Everything is read from /sys, as hwloc does, so nothing has to be installed. A fact that the
+// system does not report is left out, not guessed.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace weft::schedule {
 
-// Processors (as the kernel numbers them) that have something in common.
+// A memory node or a cache, with the processors that share it (numbered as in the kernel).
 struct NumaNode {
   int id = 0;
-  std::int64_t bytes = 0;  // of memory
+  std::int64_t bytes = 0;  // Size of its memory.
   std::vector<int> processors;
 };
 struct Cache {
@@ -29,40 +29,43 @@ struct Cache {
 struct Interface {
   std::string name;
   bool up = false;
-  std::optional<double> bandwidth;  // bytes/s, where the driver knows it
+  std::optional<double> bandwidth;  // Bytes/s; nullopt if the driver does not report it.
 };
 
 struct Machine {
-  std::vector<int> processors;        // online
-  int cores = 0, sockets = 0;         // processors may be several a core
-  std::vector<NumaNode> numa_nodes;   // by id
-  std::vector<Cache> caches;          // data and unified ones, by level and first processor
-  std::vector<Interface> interfaces;  // without loopback, by name
+  std::vector<int> processors;        // Online processors.
+  int cores = 0, sockets = 0;         // A core may have several processors.
+  std::vector<NumaNode> numa_nodes;   // Sorted by id.
+  std::vector<Cache> caches;          // Data and unified caches, by level and first processor.
+  std::vector<Interface> interfaces;  // Sorted by name, without loopback.
 
-  // The one that has all of these processors; nullopt where none has, or where it is not told.
+  // The socket or NUMA node that has all of these processors. nullopt if none has all of them, or
+  // if the system does not report it.
   std::optional<int> socket_of(const std::vector<int>& processors) const;
   std::optional<int> numa_node_of(const std::vector<int>& processors) const;
-  // A number for the last-level cache, its first processor.
+  // The last-level cache that has all of these processors, identified by its first processor.
   std::optional<int> cache_of(const std::vector<int>& processors) const;
 
-  std::vector<int> socket_by_processor;  // -1: not told; by processor number
+  std::vector<int> socket_by_processor;  // By processor number; -1: not reported.
 };
 
-// This machine; `sys` stands for /sys. Missing files are missing facts, never errors.
+// Reads this machine. Tests replace /sys by `sys`. A missing file is a missing fact, never an
+// error.
 Machine find_machine(const std::string& sys = "/sys");
 
-// "0-3,8" -> 0 1 2 3 8; what is not such a list gives what could be read.
+// Parses a list of processors: "0-3,8" gives 0 1 2 3 8. An invalid list gives the numbers before
+// the error.
 std::vector<int> parse_processors(std::string_view list);
 
-// Where a rank is: its host (any name) and the parts of it that it is bound to, -1 where it may run
-// in several.
+// Where a rank runs: its host (any name) and the parts of the host to which it is bound. -1: the
+// rank may run in several parts.
 struct Place {
   std::string host;
   int socket = -1, numa = -1, cache = -1;
 };
-// Ranks by place, with default links. A level is there where it says something: where its groups
-// are neither those of the level outside it nor single ranks. Ranks that are not bound count as
-// bound to a part of their own.
+// Topology of ranks at these places, with default links. A level is included only if its groups
+// differ from those of the level outside it and are not all single ranks. The unbound ranks of a
+// group count as bound to one further part.
 Topology topology_of(const std::vector<Place>& places);
 
 }  // namespace weft::schedule

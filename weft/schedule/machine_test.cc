@@ -25,7 +25,7 @@ class FakeSys {
   std::filesystem::path root_;
 };
 
-// Two sockets of two cores of two threads, a NUMA node and a 32 MiB cache each.
+// Two sockets, each with two cores of two threads, one NUMA node and a 32 MiB cache.
 void put_two_sockets(const FakeSys& sys) {
   sys.put("devices/system/cpu/online", "0-7");
   for (int cpu = 0; cpu < 8; ++cpu) {
@@ -107,7 +107,7 @@ TEST(Machine, ReadsTheValidPartOfListsOfProcessors) {
 }
 
 TEST(FoundTopology, OmitsLevelsWithoutInformation) {
-  // 2 + 1 ranks: hosts are unequal, nobody is bound.
+  // Unequal hosts of 2 and 1 ranks, none of them bound.
   const Topology unequal = topology_of({{"a"}, {"a"}, {"b"}});
   EXPECT_EQ(unequal, Topology::hosts({2, 1}));
   // One host with four ranks on two NUMA nodes; the sockets are the same groups as the nodes.
@@ -117,13 +117,13 @@ TEST(FoundTopology, OmitsLevelsWithoutInformation) {
   EXPECT_EQ(nodes.level(0).scope, Scope::kHost);
   EXPECT_EQ(nodes.level(1).scope, Scope::kSocket);
   EXPECT_EQ(nodes.members(1, 0), (std::vector<int>{0, 2}));
-  // The same part's number on two hosts is two parts.
+  // Equal numbers on two hosts are two different parts.
   const Topology both =
       topology_of({{"a", 0, 0}, {"a", 0, 0}, {"a", 0, 1}, {"b", 0, 0}, {"b", 0, 0}});
   ASSERT_EQ(both.num_levels(), 3);
   EXPECT_EQ(both.level(2).scope, Scope::kNuma);
   EXPECT_EQ(both.num_groups(2), 3);
-  // Each rank on a host of its own, and a rank alone.
+  // Each rank on its own host, and a single rank.
   EXPECT_EQ(topology_of({{"a"}, {"b"}, {"c"}}), Topology::flat(3));
   EXPECT_EQ(topology_of({{"a"}}).world(), 1);
 }

@@ -15,8 +15,8 @@ using internal::Run;
 using internal::Runs;
 using internal::Symbolic;
 
-// Block `index` of a rank's result, or all of it: whose elements it must hold, from which place of
-// their input on.
+// Contents that block `index` of a rank's result (or the whole result) must have: the ranks whose
+// elements it holds, and the first element of their input.
 struct Expected {
   Ranks from;
   std::int64_t source = 0;

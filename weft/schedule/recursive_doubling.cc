@@ -1,19 +1,18 @@
-// Recursive doubling: what a rank knows doubles in every round, so that log2(W) rounds are enough.
-// For short arrays, where rounds cost more than bytes.
+// Recursive doubling: the data that a rank has collected doubles in every round, so log2(W) rounds
+// are enough. For short arrays, where rounds cost more than bytes.
 //
 // Sources: all_reduce: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication
 // Operations in MPICH, 2005; all_gather: Bruck and others: Efficient Algorithms for All-to-All
 // Communications in Multiport Message-Passing Systems, 1997; barrier: Hensgen, Finkel, Manber: Two
-// algorithms for barrier synchronization, 1988. W ranks, n = count, k = floor(log2 W), K =
-// ceil(log2 W).
-//   all_reduce  partners at distance 1, 2, 4… exchange the whole array and both add, the lower
-//               rank's on the left. k rounds, k*n sent;
-//   where
-//               W is not a power of two, a round before and after folds the surplus in
-//               (internal/fold.h): k+2 rounds, (k+1)n sent.
-//   all_gather  rank r gets from r + 2^j all that it has and gives to r - 2^j, for any W. K rounds,
-//               (W-1)n sent.
-//   barrier     the same pattern without data (dissemination). K rounds.
+// algorithms for barrier synchronization, 1988. W ranks, n = count, k = floor(log2 W),
+// K = ceil(log2 W).
+//   all_reduce  Partners at distance 1, 2, 4… exchange the whole array. Both add, with the lower
+//               rank's array on the left. k rounds, k*n sent. If W is not a power of two, one round
+//               before and one after fold the surplus ranks in (internal/fold.h): k+2 rounds,
+//               (k+1)n sent.
+//   all_gather  Rank r receives all that rank r + 2^j has, and sends all that it has to r - 2^j,
+//               for any W. K rounds, (W-1)n sent.
+//   barrier     The same pattern without data (dissemination). K rounds.
 #include <algorithm>
 
 #include "weft/schedule/internal/algorithms.h"
@@ -27,7 +26,7 @@ void doubling_all_reduce(const Request& q, Writer& w) {
   const Fold fold(q.world);
   const Range all = output(0, q.count);
   const int first = fold.surplus > 0 ? 2 : 1;
-  const int last = first + fold.levels();  // hands the result to the guests
+  const int last = first + fold.levels();  // round in which the guests get the result
   w.copy(input(0, q.count), all);
   if (fold.guest(q.rank)) {
     w.at(1);
@@ -49,7 +48,7 @@ void doubling_all_reduce(const Request& q, Writer& w) {
   if (fold.host(q.rank)) w.send(q.rank + 1, all);
 }
 
-// Rank r holds blocks r, r+1, … of the ring of ranks; a run that passes the last rank is two
+// Rank r holds blocks r, r+1, … modulo W. Blocks that wrap around after the last rank take two
 // messages.
 void doubling_all_gather(const Request& q, Writer& w) {
   const auto for_runs = [&](int first, int blocks, auto&& move) {

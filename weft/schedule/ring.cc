@@ -1,17 +1,18 @@
-// Ring: every rank sends to the next one only, so that no link carries more than its share, at the
-// price of as many rounds as ranks.
+// Ring: every rank sends only to the next rank, so no link carries more than its share. It takes
+// about as many rounds as there are ranks.
 //
 // Source: Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations,
-// 2009. W ranks, n = count; the array is cut into W chunks that differ by one element at most.
-// Ranks stand in the ring in the topology's order, those of a host next to each other, so that each
-// host's network card carries one stream in and one out.
-//   all_reduce      chunk c travels from rank c round the ring and gathers the sum, which rank c-1
-//                   completes in round W-1; a second turn
-//                   hands it out. 2(W-1) rounds; 2n less two chunks sent.
-//   reduce_scatter  the first turn, begun one rank later so that block c ends on rank c. W-1
+// 2009. W ranks, n = count. The array is cut into W chunks that differ by at most one element. The
+// ring follows the topology's order, in which the ranks of a host are adjacent. So each host's
+// network card carries one stream in and one stream out.
+//   all_reduce      Chunk c travels from rank c around the ring and collects the sum, which rank
+//                   c-1 completes in round W-1. A second turn distributes the sum. 2(W-1) rounds;
+//                   2n minus two chunks sent.
+//   reduce_scatter  The first turn, started one rank later so that block c ends on rank c. W-1
 //                   rounds, (W-1)n sent.
-//   all_gather      the second turn. W-1 rounds, (W-1)n sent.
-//   all_to_all      in round k everybody sends to the rank k places on. W-1 rounds, (W-1)n sent.
+//   all_gather      The second turn. W-1 rounds, (W-1)n sent.
+//   all_to_all      In round k, every rank sends to the rank k places ahead. W-1 rounds, (W-1)n
+//                   sent.
 #include <algorithm>
 
 #include "weft/schedule/internal/algorithms.h"
@@ -20,7 +21,7 @@
 namespace weft::schedule::internal {
 namespace {
 
-// Places in the ring; without a topology a rank's place is its number.
+// Places in the ring. Without a topology, a rank's place is its number.
 struct Ring {
   explicit Ring(const Request& q)
       : topology(q.topology.get()),
@@ -53,8 +54,8 @@ void ring_all_reduce(const Request& q, Writer& w) {
   }
 }
 
-// The sum so far is received into one of two slots, and goes on from there while the next one comes
-// into the other.
+// The partial sum is received into one of two slots and sent on from there, while the next one
+// arrives in the other slot.
 void ring_reduce_scatter(const Request& q, Writer& w) {
   const Ring ring(q);
   const auto block = [&](int at) { return input(ring.rank_at(at) * q.count, q.count); };
@@ -108,8 +109,8 @@ Schedule make_ring(const Request& request) {
 Cost cost_of_ring(const Request& q) {
   const std::int64_t n = q.count;
   switch (q.collective) {
-    case Collective::
-        kAllReduce:  // the busiest rank skips the two shortest chunks, one in each turn
+    // The busiest rank does not send the two shortest chunks, one in each turn.
+    case Collective::kAllReduce:
       return {2 * (q.world - 1),
               2 * n - part_count(n, q.world, q.world - 1) - part_count(n, q.world, q.world - 2)};
     default: return {q.world - 1, (q.world - 1) * n};

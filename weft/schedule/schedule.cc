@@ -43,7 +43,7 @@ struct Entry {
   Cost (*cost)(const Request&);
 };
 
-// The selector: in the order of enum Algorithm.
+// All algorithms, in the order of enum Algorithm.
 constexpr Entry kTable[] = {
     {"direct", (1u << kCollectives.size()) - 1, internal::make_direct, internal::cost_of_direct},
     {"ring", set_of({kAllReduce, kReduceScatter, kAllGather, kAllToAll}), internal::make_ring,
@@ -134,7 +134,7 @@ bool supports(Algorithm algorithm, Collective collective) {
 Schedule make(const Request& request) {
   check(request);
   if (!moves_nothing(request)) return entry(request.algorithm).make(request);
-  internal::Writer writer(request);  // alone, the result of every collective is the input
+  internal::Writer writer(request);  // with one rank, the output is the input
   writer.copy(internal::input(0, input_count(request)), internal::output(0, output_count(request)));
   return std::move(writer).done();
 }

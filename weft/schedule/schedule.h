@@ -47,8 +47,8 @@ enum class Algorithm : std::uint8_t {
   kHierarchical
 };
 
-// Array of the caller in which an offset counts. kScratch is the executor's, Schedule::scratch
-// elements long.
+// Array to which an offset refers. kInput and kOutput are the caller's. kScratch is the executor's,
+// Schedule::scratch elements long.
 enum class Buffer : std::uint8_t { kInput, kOutput, kScratch };
 
 enum class Action : std::uint8_t {

@@ -1,5 +1,5 @@
-// The property test: every algorithm is proved for every collective that it does, over worlds,
-// lengths and roots. And that the proof, the selector and the names can fail.
+// The property test: every algorithm is proved for every collective that it supports, over worlds,
+// lengths and roots. Other tests check that the proof, make() and the parsers reject faulty input.
 #include "weft/schedule/schedule.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,8 @@ std::string text(const Request& q) {
 std::vector<std::int64_t> counts(Collective collective, int world) {
   if (collective == Collective::kBarrier) return {0};
   if (world > 33) return {world / 2 + 1, 3 * world + 1};
-  // None, fewer than ranks, one each, with a remainder, enough to be pipelined in blocks.
+  // No elements, fewer than ranks, one per rank, with a remainder, enough for several pipelined
+  // blocks.
   return {0, 1, world - 1, world, 2 * world + 1, 100'003};
 }
 
@@ -96,8 +97,8 @@ TEST(Schedules, CopyTheInputIfThereIsOneRank) {
   EXPECT_EQ(alone.steps[0].count, 5);
 }
 
-// Patarasuk and Yuan's lower bound for all-reduce, 2n(W-1)/W elements, which ring, halving-doubling
-// and sharded reach where chunks are even.
+// Patarasuk and Yuan's lower bound for all-reduce, 2n(W-1)/W elements. Ring, halving-doubling and
+// sharded reach it if chunks have equal sizes.
 TEST(Schedules, OfBandwidthOptimalAlgorithmsSendTheLowerBound) {
   for (const Algorithm algorithm :
        {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kSharded}) {
@@ -115,7 +116,7 @@ TEST(Schedules, OfTreesAndDoublingTakeLogarithmicallyManyRounds) {
   EXPECT_EQ(cost({Collective::kBarrier, Algorithm::kRecursiveDoubling, 0, 100, 0, 0}).rounds, 7);
 }
 
-// The figures of Wilkins and others 2023: ceil(log_k W) rounds; k = 2 is the binomial tree.
+// The figures of Wilkins and others 2023: ceil(log_k W) rounds, where k = 2 is the binomial tree.
 TEST(Knomial, TakesFewerRoundsAndSendsMoreAsTheRadixGrows) {
   const auto tree = [](int world, int radix) {
     return cost({.collective = Collective::kBroadcast,
@@ -214,8 +215,8 @@ TEST(Names, SimilarToAnUnknownOneAreSuggested) {
               ::testing::ThrowsMessage<Error>(HasSubstr("did you mean 'all_reduce'")));
 }
 
-// Sanders, Speck, Träff 2009: no rank but the source is inside both trees, that is, no rank has
-// children in both.
+// Sanders, Speck, Träff 2009: no rank except the source is an inner node of both trees. So no such
+// rank has children in both.
 TEST(DoubleBinaryTree, HasNoRankInsideBothTrees) {
   for (int world = 2; world <= 70; ++world) {
     for (int rank = 1; rank < world; ++rank) {
@@ -230,8 +231,8 @@ TEST(DoubleBinaryTree, HasNoRankInsideBothTrees) {
   }
 }
 
-// A proof that accepts everything proves nothing: each of these breaks one promise of a correct set
-// of schedules.
+// Each of these tests breaks one property of a correct set of schedules, and the proof must find
+// it.
 class Proof : public ::testing::Test {
  protected:
   static std::vector<Schedule> all(const Request& request) {
@@ -371,8 +372,8 @@ TEST_F(Proof, FindsAReadDuringTheOwnersWrite) {
     }
   };
   EXPECT_NE(fault(direct_, no_second), "");
-  // One array for input and output: rank 0 reads all of its peer's input while the peer sums into
-  // its part of it.
+  // Input and output are one array. Rank 0 reads all of its peer's input while the peer adds to its
+  // own part of that array.
   const auto read_all = [](auto& s) {
     Step all{Action::kRead, 1, 1, Buffer::kInput, Buffer::kScratch, 0, 0, 12};
     s[0].scratch = 12;

@@ -1,21 +1,21 @@
-// Sharded: every rank owns one part of the array and deals with all the others directly. The fewest
-// rounds that move the fewest bytes; it asks for a network that carries all pairs at once, as
+// Sharded: every rank owns one part of the array and communicates directly with all other ranks. It
+// moves the fewest bytes in the fewest rounds. It needs a network that carries all pairs at once:
 // inside a host, behind a good switch, or between a server's shards and its clients.
 //
-// Source: the direct-exchange reduce-scatter of Thakur, Rabenseifner, Gropp (2005) for both halves;
-// with the shards on servers it is the parameter server of Li and others: Scaling Distributed
+// Source: the direct-exchange reduce-scatter of Thakur, Rabenseifner, Gropp (2005) for both halves.
+// With the shards on servers it is the parameter server of Li and others: Scaling Distributed
 // Machine Learning with the Parameter Server, 2014. W ranks, n = count, c = ceil(n/W). Operands are
-// added along the balanced binary tree over the ranks, ((0+1)+(2+3))+…, whoever owns the part and
-// whatever comes first: the order of kernels/reduce.h, and so the bits that ranks get who read each
-// other's memory.
-//   all_reduce      everybody sends each owner its part, owners add and send the sum to everybody.
+// added along the balanced binary tree over the ranks, ((0+1)+(2+3))+…, whichever rank owns the
+// part and whichever message arrives first. This is the order of kernels/reduce.h, so ranks that
+// read each other's memory get the same bits.
+//   all_reduce      Every rank sends each owner its part. Owners add and send the sum to all ranks.
 //                   2 rounds, n + (W-2)c sent.
-//   reduce_scatter  the first half. 1 round, (W-1)n sent.
+//   reduce_scatter  The first half of all_reduce. 1 round, (W-1)n sent.
 //   all_gather, all_to_all  1 round, (W-1)n sent.
-//   broadcast       root sends each rank a part, each rank sends its part to everybody.
-//                   2 rounds, n + (W-2)c sent.
-//   gather          everybody to root. 1 round, n sent.
-//   scatter         root to everybody. 1 round, (W-1)n sent.
+//   broadcast       Root sends each rank a part. Each rank sends its part to all ranks. 2 rounds,
+//                   n + (W-2)c sent.
+//   gather          All ranks send to root. 1 round, n sent.
+//   scatter         Root sends to all ranks. 1 round, (W-1)n sent.
 #include <bit>
 
 #include "weft/schedule/internal/algorithms.h"
@@ -24,13 +24,13 @@
 namespace weft::schedule::internal {
 namespace {
 
-// Where the contribution of `rank` to `own` waits.
+// Range that holds the contribution of `rank` to `own`.
 Range place_of(const Request& q, Range own, int rank) {
   return rank == q.rank ? own : scratch((wrap(rank - q.rank, q.world) - 1) * own.count, own.count);
 }
 
-// Adds the contributions of `count` ranks. The sum lies where that of the owner lay, else that of
-// the first.
+// Adds the contributions of `count` ranks from `first` on. Returns the range of the sum: that of
+// the owner if it is among these ranks, else that of the first.
 Range add(const Request& q, Range own, int first, int count, Writer& w) {
   if (count == 1) return place_of(q, own, first);
   const int left = static_cast<int>(std::bit_floor(static_cast<unsigned>(count - 1)));
@@ -40,7 +40,7 @@ Range add(const Request& q, Range own, int first, int count, Writer& w) {
   return right ? b : a;
 }
 
-// Receives the others' contributions to `own` side by side, then adds them.
+// Receives the peers' contributions to `own` side by side, then adds them.
 void sharded_collect(const Request& q, Range own, Writer& w) {
   w.need_scratch((q.world - 1) * own.count);
   for (int k = 1; k < q.world; ++k)
@@ -74,7 +74,7 @@ void sharded_reduce_scatter(const Request& q, Writer& w) {
   sharded_collect(q, own, w);
 }
 
-// all_gather sends the one block to everybody, all_to_all everybody's own.
+// all_gather sends one block to all ranks, all_to_all a different block to each.
 void sharded_exchange(const Request& q, Writer& w) {
   const auto block_for = [&](int peer) {
     return input(q.collective == Collective::kAllToAll ? peer * q.count : 0, q.count);

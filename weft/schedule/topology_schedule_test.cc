@@ -1,5 +1,5 @@
-// Schedules that follow a topology: the property test over many of them, and what crosses each
-// level against the theory.
+// Schedules that follow a topology: the property test over many topologies, and the traffic on each
+// level compared with theory.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -45,7 +45,7 @@ std::vector<Shared> topologies() {
       share(even(2, 2, 2, 2)),
       share(even(2, 3, 1, 2)),
       share(Topology(12, {{}, level(Scope::kHost, {0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 0, 2})})),
-      // Three levels inside the cluster, all groups unequal, ranks dealt out unevenly.
+      // Three levels inside the cluster, with unequal groups and scattered ranks.
       share(Topology(14, {{},
                           level(Scope::kRack, {0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0}),
                           level(Scope::kHost, {0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 0, 4}),
@@ -126,13 +126,13 @@ TEST(Torus, IsRightOnEveryGrid) {
   }
 }
 
-// Mikami and others 2018: rounds grow with the sides; Patarasuk and Yuan's lower bound for the
-// bytes.
+// Mikami and others 2018: the number of rounds grows with the sides. Patarasuk and Yuan: the lower
+// bound of the bytes.
 TEST(Torus, TakesRoundsByItsSidesAndSendsNoMoreThanTheLowerBound) {
   Request q{.algorithm = Algorithm::kTorus, .world = 32, .count = 3200};
   q.topology = share(Topology::grid({4, 8}));
   EXPECT_EQ(cost(q), (Cost{2 * (4 + 8 - 2), 2 * 3200 * 31 / 32}));
-  q.topology = nullptr;  // 4 x 8 is nearest to a square
+  q.topology = nullptr;  // the default grid of 32 ranks is 4 x 8
   EXPECT_EQ(cost(q), (Cost{20, 6200}));
 }
 
@@ -161,8 +161,8 @@ Request over(Shared topology, Collective collective, std::int64_t count,
           .topology = std::move(topology)};
 }
 
-// Cho and others 2019. H = 3 hosts of m = 4 ranks, n = 1200: 2n(H-1)/H go out of each host, and all
-// ranks share in it; inside, each rank hands on n/m to three peers twice.
+// Cho and others 2019. H = 3 hosts of m = 4 ranks, n = 1200. 2n(H-1)/H elements leave each host,
+// divided among all its ranks. Inside, each rank sends n/m elements to three peers, twice.
 TEST(Hierarchical, SendsOverEachLevelWhatTheTheorySays) {
   const Request q = over(share(Topology::hosts({4, 4, 4})), Collective::kAllReduce, 1200);
   EXPECT_EQ(traffic(q), (std::vector<Traffic>{{3 * 1600, 1600}, {12 * 1800, 1800}}));
@@ -171,7 +171,7 @@ TEST(Hierarchical, SendsOverEachLevelWhatTheTheorySays) {
   const auto across = [&](Collective collective, std::int64_t count) {
     return traffic(over(q.topology, collective, count))[0];
   };
-  // The blocks of the 8 ranks elsewhere, once each.
+  // The blocks of the 8 ranks on other hosts, once each.
   EXPECT_EQ(across(Collective::kReduceScatter, 100), (Traffic{3 * 800, 800}));
   // The host's own 4 blocks to two hosts.
   EXPECT_EQ(across(Collective::kAllGather, 100), (Traffic{3 * 800, 800}));
@@ -199,8 +199,8 @@ TEST(Hierarchical, SendsAsMuchOutOfEachHostWhereHostsAreUnequalAndEveryRankCarri
   }
 }
 
-// Levels multiply: of n elements half leaves a NUMA node, of the quarter that a rank then has half
-// leaves a host, and so on.
+// Each level halves what a rank carries. Of n elements, a rank sends half inside its NUMA node; of
+// the half that it keeps, it sends half to the other node of its host; and so on.
 TEST(Hierarchical, HalvesWhatGoesFurtherOnEachOfFourLevels) {
   const Request q = over(share(even(2, 2, 2, 2)), Collective::kAllReduce, 1600);
   const std::vector<Traffic> levels = traffic(q);
@@ -216,7 +216,7 @@ TEST(Chain, EntersAndLeavesEachHostOnceWhereverItsRanksWerePlaced) {
   Request q = over(scattered, Collective::kBroadcast, 90, Algorithm::kChain);
   q.root = 4;
   EXPECT_EQ(traffic(q)[0], (Traffic{2 * 90, 90}));
-  q.topology = nullptr;  // in the order of ranks every hop crosses
+  q.topology = nullptr;  // in the order of ranks, every hop crosses hosts
   const std::vector<Traffic> alike = traffic(q);
   EXPECT_EQ(alike, (std::vector<Traffic>{{8 * 90, 90}}));
 }

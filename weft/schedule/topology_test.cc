@@ -14,8 +14,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Two racks; the first has hosts of 4 and 2 ranks, the second one of 3; the host of 4 has two NUMA
-// nodes.
+// Two racks. The first has hosts of 4 and 2 ranks, the second has one host of 3 ranks. The host of
+// 4 ranks has two NUMA nodes.
 Topology three_levels() {
   return Topology(9, {{Scope::kCluster, default_link(Scope::kCluster), {}},
                       {Scope::kRack, default_link(Scope::kRack), {0, 0, 0, 0, 0, 0, 1, 1, 1}},

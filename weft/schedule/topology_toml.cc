@@ -1,4 +1,4 @@
-// Topologies as text: the schema is fixed, one table for each scope.
+// Reads and writes topologies as TOML. The schema is fixed: one table for each scope.
 #include <algorithm>
 #include <iomanip>
 #include <limits>
@@ -49,7 +49,7 @@ Schema schema() {
   throw Error(Errc::kBadConfig, where + ": " + what);
 }
 
-// Each rank's group as the level's table gives it; empty where it says nothing.
+// Group of each rank, as the level's table gives it. Empty if the table names no ranks.
 std::vector<int> groups(const Config& config, Scope scope) {
   const auto& sizes = config.get_ints(scope + kSizes);
   const auto& group_of = config.get_ints(scope + kGroupOf);
@@ -94,8 +94,8 @@ std::vector<Level> levels_of(const Config& config, const std::string& source) {
                  config.get_double(scope + kReduction)},
                 groups(config, scope)};
     const bool splits = !level.group_of.empty();
-    // The outermost level holds the world, and needs no list of its ranks. It is the cluster unless
-    // another scope alone is spoken of.
+    // The outermost level is the whole world and needs no list of its ranks. It is the cluster,
+    // unless the outermost level in the file has all ranks in one group.
     if (splits || mentioned(config, scope)) levels.push_back(std::move(level));
   }
   const auto whole = [](const Level& level) {

@@ -1,17 +1,17 @@
-// Torus: rings along the rows and columns of a grid, so that rounds grow with the sides of the grid
-// and not with its area, while no rank sends more than in one large ring. One half of the array
-// goes along the rows first, the other half along the columns, so that links of both directions are
-// busy at once.
+// Torus: rings along the rows and columns of a grid. The number of rounds grows with the sides of
+// the grid, not with its area. No rank sends more than in one large ring. One half of the array
+// goes along the rows first, the other half along the columns first, so the links of both
+// directions are busy at once.
 //
 // Sources: Mikami and others: Massively Distributed SGD: ImageNet/ResNet-50 Training in a Flash,
 // 2018 (rows, columns, rows); both halves at once: Jain, Sabharwal: Optimal bucket algorithms for
 // large MPI collectives on torus interconnects, 2010. The grid is the topology's, or the one
-// nearest to a square; on a mesh, whose rows and columns end, the ring goes out over every other
-// rank and back over those left out, two links a hop. R rows, C columns, n = count; where C and RC
-// divide n/2:
-//   all_reduce  each half is summed along the first direction as in a ring's first turn,
-//               all-reduced along the second, handed out along the
-//               first. 2(R+C-2) rounds, 2n(RC-1)/(RC) sent.
+// nearest to a square. The rows and columns of a mesh do not wrap. There the ring goes out over
+// every other rank and comes back over the rest, with hops of up to two links. R rows, C columns,
+// n = count. If C and RC divide n/2:
+//   all_reduce  Each half is reduce-scattered along its first direction as in a ring, all-reduced
+//               along the second, and all-gathered along the first. 2(R+C-2) rounds, 2n(RC-1)/(RC)
+//               sent.
 #include <vector>
 
 #include "weft/schedule/internal/algorithms.h"

@@ -9,7 +9,7 @@
 namespace weft::cli::bench_internal {
 namespace {
 
-// Adds a value and what it contains under this dotted name.
+// Adds a value, with all its members, under this dotted name.
 void add(const nlohmann::json& value, const std::string& key, Message& message) {
   if (value.is_object()) {
     for (const auto& [name, member] : value.items())

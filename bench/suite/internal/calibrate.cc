@@ -1,5 +1,5 @@
-// `weft bench calibrate`: what this machine's transports take, once, into the table that comm plans
-// with (weft/plan).
+// `weft bench calibrate`: measures the transports of this machine once, and writes the table that
+// comm plans with (weft/plan).
 #include <algorithm>
 #include <cmath>
 #include <ctime>
@@ -22,9 +22,10 @@ using schedule::Collective;
 
 constexpr std::int64_t kLinkBytes[] = {8,         1 << 10, 8 << 10,   64 << 10,
                                        512 << 10, 4 << 20, 25'000'000};
-// Between two knots the curve is a straight line, below the first it is level, and a way that goes
-// in blocks has its first knot above their size. Where protocols change and blocks come in, ways
-// bend within a power of two, so there each has two knots.
+// Sizes of the knots of a curve. Between two knots, a curve is a straight line; below the first
+// knot it is constant. The first knot of an algorithm in chunks is above the chunk size. Curves
+// bend within a power of two where protocols change and where chunks begin, so these powers have
+// two knots each.
 std::vector<std::int64_t> collective_bytes() {
   std::vector<std::int64_t> sizes{64, 256, 1 << 10, 2 << 10, 4 << 10};
   for (std::int64_t power = 4 << 10; power < (4 << 20); power *= 2)
@@ -33,7 +34,7 @@ std::vector<std::int64_t> collective_bytes() {
   return sizes;
 }
 constexpr double kRoundUs = 2000;
-// Ways that come so close to the best are measured again.
+// Routes that take at most this many times the time of the best one are measured again.
 constexpr double kClose = 1.4;
 
 std::string today() {
@@ -45,7 +46,7 @@ std::string today() {
   return text;
 }
 
-// Times of single commands to a pair of ranks.
+// Measures single commands on a pair of ranks.
 class Link {
  public:
   Link(Transport transport, const std::string& folder, const Signals& signals,
@@ -57,7 +58,7 @@ class Link {
     return options.rounds > 0 ? options.rounds : 9;
   }
 
-  // Seconds, the median of the blocks.
+  // The time in seconds, as the median of the blocks.
   double seconds(const std::string& what, std::int64_t bytes, int messages = 1) const {
     const auto command = [&](int iterations, int block) {
       return "{\"do\":" + json_quote(what) + ",\"bytes\":" + std::to_string(bytes) +
@@ -113,9 +114,9 @@ plan::TransportCost link_cost(Transport transport, const Link& link) {
   return cost;
 }
 
-// All ways of it, timed. Those that could be the best are timed once more against each other alone,
-// in three times the rounds: of many noisy medians the least owes some of its lead to luck, and the
-// choice would follow luck.
+// Measures all routes. Those that could be the best are measured once more, only with each other
+// and in three times the rounds: the lowest of many noisy medians is partly low by chance, and the
+// choice must not depend on that.
 std::vector<Route> timed_routes(const plan::Planner& planner, const plan::Question& question,
                                 const std::shared_ptr<Participant>& ranks, int rounds) {
   auto routes = routes_of(planner, question);
@@ -133,7 +134,7 @@ std::vector<Route> timed_routes(const plan::Planner& planner, const plan::Questi
   return routes;
 }
 
-// The curves of all ways of one collective in one world.
+// Adds the curves of all routes of one collective for one world size.
 void add_curves(plan::TransportCost& cost, const plan::Planner& planner, Collective collective,
                 const std::shared_ptr<Participant>& ranks, int rounds) {
   struct Points {

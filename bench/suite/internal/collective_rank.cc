@@ -16,8 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Rank `rank` starts with this: never zero, and sums over fewer than 10,000 ranks are exact in
-// float32.
+// Initial value of an element on this rank: never zero, and sums over fewer than 10,000 ranks are
+// exact in float32.
 float element(int rank, std::int64_t index) { return static_cast<float>(1 + index % 509 + rank); }
 
 float element_sum(int ranks, std::int64_t index) {
@@ -40,7 +40,7 @@ class Collectives {
   std::string carry_out(const Message& command) {
     prepare(command.text("op"), static_cast<std::int64_t>(command.number("bytes")));
     if (!verify()) return R"("verified":false,"error":"the operation left a wrong result")";
-    fill();  // From here on the sums grow until they are infinite, which costs an addition nothing.
+    fill();  // Later sums grow to infinity; the time of an addition does not depend on the values.
     const int warmup = static_cast<int>(command.number("warmup")),
               block = static_cast<int>(command.number("block", 1));
     const bool rewrite = command.number("rewrite") != 0;
@@ -100,7 +100,7 @@ class Collectives {
            value == element_sum(group_.size(), i);
   }
 
-  // The same on all ranks.
+  // Runs and checks the operation. Returns the same on all ranks.
   bool verify() {
     fill();
     run();
@@ -123,7 +123,7 @@ class Collectives {
     return op_ == "ping_pong" ? us / 2 : us;
   }
 
-  // As time_block(), where each call finds a vector that its rank has just written.
+  // Like time_block(), but each rank writes its vector before each call.
   double time_fresh(int calls) {
     std::chrono::steady_clock::duration sum{};
     for (int call = 0; call < calls; ++call) {
@@ -211,9 +211,9 @@ class Collectives {
   std::unique_ptr<net::Direct> direct_;   // kNet
   std::unique_ptr<net::Endpoint> rings_;  // kNet
   std::string op_;
-  at::Tensor data_;   // reused until a command asks for another length
-  at::Tensor share_;  // this rank's block of it
-  at::Tensor other_;  // all_to_all: where it goes
+  at::Tensor data_;   // reused until a command requests another length
+  at::Tensor share_;  // this rank's block of data_
+  at::Tensor other_;  // all_to_all: the output
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// weft's ranks of `weft bench collectives`: the rules of bench/peers/mpi_collectives.cc, so that
-// their times can stand side by side.
+// The ranks of weft in `weft bench collectives`. They follow the rules of
+// bench/peers/mpi_collectives.cc, so that the times can be compared.
 #pragma once
 
 #include <string>
@@ -14,10 +14,10 @@ enum class Way {
   kOrdinary,  // comm::Group on tensors over malloc'ed memory
 };
 
-// Carries out {"op":…,"bytes":…,"iterations":…,"warmup":…,"block":…,"rewrite":…} and answers
-// `"verified":…,"us":[…]`: the slowest rank's samples. First one call is verified exactly. With
-// "rewrite" each rank writes its vector before each timed call. Throws Error(kInvalidArgument) for
-// commands that cannot be carried out.
+// Executes {"op":…,"bytes":…,"iterations":…,"warmup":…,"block":…,"rewrite":…} and answers
+// `"verified":…,"us":[…]`: the samples of the slowest rank. It first verifies one call exactly.
+// With "rewrite", each rank writes its vector before each timed call. Throws
+// Error(kInvalidArgument) for commands that cannot be executed.
 CarryOut make_collectives(const comm::Group& group, Way way);
 
 }  // namespace weft::cli::bench_internal

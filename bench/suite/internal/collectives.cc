@@ -1,4 +1,4 @@
-// `weft bench collectives` and `p2p`: sizes by implementations, as times and as ratios.
+// `weft bench collectives` and `p2p`: a table of sizes and implementations, with times and ratios.
 #include <algorithm>
 #include <array>
 
@@ -21,7 +21,7 @@ constexpr CollectiveVariant kVariants[] = {{"weft-net", "auto", Way::kNet},
                                            {"weft-ordinary", "auto", Way::kOrdinary},
                                            {"weft-tcp", "tcp", Way::kGroup}};
 
-// Multiples of 4 x ranks.
+// The sizes to measure, rounded down to multiples of 4 x ranks.
 std::vector<std::size_t> sizes_of(const BenchOptions& options, const std::string& op) {
   if (op == "barrier") return {8};
   std::vector<std::size_t> sizes = options.sizes;
@@ -67,11 +67,11 @@ std::vector<Contender> start(const BenchOptions& options, const std::string& fol
   return contenders;
 }
 
-// A sample of small vectors is a block of calls, as the peers have it.
+// Samples of a round. For small vectors, a sample is a block of calls, as in the peers.
 int samples_for(std::size_t bytes) { return bytes >= 50'000'000 ? 2 : bytes >= 2'000'000 ? 5 : 10; }
 
-// How the vectors of a call came to be: as in training, where backward has just written the
-// gradients, or by the call before.
+// The state of the vectors before a call: rewritten by the rank, like gradients after backward in
+// training; or left in place by the previous call.
 constexpr std::array<const char*, 2> kVectors = {"rewritten", "in place"};
 
 std::string command_for(const std::string& op, std::size_t bytes, int iterations,

@@ -1,5 +1,5 @@
-// `weft bench collectives --explain` and `--verify`: which schedule a collective over TCP takes,
-// what all others would have cost, and whether that is so.
+// `weft bench collectives --explain` and `--verify`: the schedule that is chosen for a collective
+// over TCP, the predicted cost of all others, and a measurement of whether the choice is good.
 #include <algorithm>
 
 #include "bench/suite/internal/benches.h"
@@ -26,7 +26,7 @@ std::vector<Collective> collectives_of(const BenchOptions& options) {
   return wanted;
 }
 
-// Off the sizes that were calibrated.
+// The default sizes are not those of the calibration.
 std::vector<std::int64_t> sizes_of(const BenchOptions& options, Collective collective) {
   if (collective == Collective::kBarrier) return {0};
   if (options.sizes.empty()) return {200, 5'000, 50'000, 500'000, 2'500'000, 10'000'000};
@@ -66,14 +66,14 @@ void each_point(const BenchOptions& options, int world, Use use) {
   }
 }
 
-// Whether the choice, made for a class of sizes, is this candidate at this size: in blocks longer
-// than the array it goes whole.
+// Whether the choice runs as this candidate at this size. A choice is made for a class of sizes, so
+// its chunks can be longer than the array, which is then not divided.
 bool runs_as(const plan::Candidate& choice, const plan::Candidate& one, std::int64_t bytes) {
   return one.algorithm == choice.algorithm &&
          (one.chunk == choice.chunk || (one.chunk == 0 && choice.chunk >= bytes));
 }
 
-// What verification counts.
+// Number of measured points, of good choices among them, and the worst ratio to the best.
 struct Share {
   int points = 0, good = 0;
   double worst = 1;
@@ -84,7 +84,7 @@ struct Share {
   }
 };
 
-// How much longer the chosen way takes than the best, as the median over the rounds.
+// The time of the chosen route relative to the best one, as the median over the rounds.
 double regret(const Route& chosen, const Route& best) {
   std::vector<double> ratios;
   for (std::size_t round = 0; round < chosen.rounds.size(); ++round)
@@ -123,8 +123,8 @@ class Verification {
 
   int rounds() const { return options_.rounds > 0 ? options_.rounds : 7; }
 
-  // The chosen way and the best one, measured once more against each other alone: the fastest of
-  // many noisy medians owes some of its lead to luck.
+  // Measures the chosen route and the best one once more, only with each other: the lowest of many
+  // noisy medians is partly low by chance.
   Pair run_off(const plan::Candidate& choice, const std::vector<Route>& routes,
                const plan::Question& question, std::int64_t bytes,
                const std::shared_ptr<Participant>& ranks) const {

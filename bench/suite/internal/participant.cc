@@ -39,7 +39,7 @@ Signals::Signals() {
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   fd_.reset(::signalfd(-1, &set, SFD_CLOEXEC));
   if (!fd_) fail_io("cannot make", "a signalfd");
-  std::signal(SIGPIPE, SIG_IGN);  // a participant that has ended is an error of its own
+  std::signal(SIGPIPE, SIG_IGN);  // ask() throws if a participant has ended
 }
 
 Signals::~Signals() {

@@ -1,10 +1,10 @@
-// A participant of a bench: a peer program, or ranks of weft forked from this process. It is told
+// A participant of a bench: a peer program, or ranks of weft forked from this process. It reads
 // commands and answers each with one line.
 //
 //   harness ── command line ──> stdin of the program, or of every rank
 //           <── answer line ─── stdout of the program, or of rank 0
 //
-// Whoever has no turn sleeps in that read.
+// A participant sleeps in the read while others are measured.
 #pragma once
 
 #include <chrono>
@@ -19,13 +19,13 @@
 
 namespace weft::cli::bench_internal {
 
-// A signal came: what is thrown out of every wait.
+// Thrown by every wait when a signal has arrived.
 struct Interrupted {
   int signal;
 };
 
-// Blocks SIGINT and SIGTERM while it lives, so that a wait can end by them and everything that was
-// started be ended in order.
+// Blocks SIGINT and SIGTERM while it lives. A wait then ends by Interrupted, so that all started
+// processes can be ended in order.
 class Signals {
  public:
   Signals();
@@ -33,9 +33,9 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  // Waits so long, or until a signal has come: then throws Interrupted.
+  // Waits for this time. Throws Interrupted when a signal arrives.
   void pause(std::chrono::milliseconds time) const;
-  // Readable when a signal has come.
+  // Readable when a signal has arrived.
   int fd() const { return fd_.get(); }
 
  private:
@@ -44,24 +44,25 @@ class Signals {
 
 class Participant {
  public:
-  // argv[0] is looked up in PATH; `environment` (NAME=value) comes on top of ours.
+  // argv[0] is looked up in PATH. `environment` (NAME=value) is added to that of this process.
   Participant(std::string name, const std::vector<std::string>& argv,
               const std::vector<std::string>& environment, const Signals& signals);
-  // `ranks` forks of this process, each running serve(rank) with stdin and, for rank 0, stdout as
+  // Forks `ranks` processes. Each runs serve(rank) with the stdin above; rank 0 also has the stdout
   // above.
   Participant(std::string name, int ranks, const std::function<int(int rank)>& serve,
               const Signals& signals);
-  // Asks it to end and kills it two seconds later; after a failed or interrupted ask() at once.
+  // Closes its stdin, and kills it after two seconds; after a failed or interrupted ask(), kills it
+  // at once.
   ~Participant();
   Participant(const Participant&) = delete;
   Participant& operator=(const Participant&) = delete;
 
   const std::string& name() const { return name_; }
-  // Throws Error: kInvalidArgument with the participant's own words where it answers an error;
-  // kTimeout; kPeerLost where it has ended; kCorrupt. After any but the first it can't be used any
-  // more. Throws Interrupted.
+  // Sends a command and returns the answer. Throws Error: kInvalidArgument, with the participant's
+  // message, if it answers an error; kTimeout; kPeerLost if it has ended; kCorrupt. After any error
+  // but the first, the participant cannot be used any more. Throws Interrupted.
   Message ask(const std::string& command, std::chrono::milliseconds limit);
-  // The next line, without asking for it.
+  // Returns the next line without sending a command.
   Message listen(std::chrono::milliseconds limit);
 
  private:
@@ -73,8 +74,8 @@ class Participant {
   UniqueFd answer_in_, answer_out_;
   std::vector<UniqueFd> commands_;
   std::vector<launch::Process> processes_;
-  std::string pending_;  // read beyond the last line
-  bool usable_ = true;   // every answer has come
+  std::string pending_;  // bytes read after the last line
+  bool usable_ = true;   // every answer has arrived
 };
 
 }  // namespace weft::cli::bench_internal

@@ -48,7 +48,8 @@ std::optional<std::string> python_with(const std::string& module) {
   return std::nullopt;
 }
 
-// A script of bench/peers run by the Python that has `module`; what is missing goes to `peers`.
+// The command of a script of bench/peers, with a Python that has `module`. If something is missing,
+// adds it to `peers` and returns an empty command.
 std::vector<std::string> script(Peers& peers, const std::string& impl, const std::string& name,
                                 const std::string& module = "torch") {
   const auto path = find_above("bench/peers/" + name);
@@ -74,7 +75,7 @@ void add_built(Peers& peers, PeerProgram program, const std::string& name) {
   }
 }
 
-// Open MPI 5 is not in Debian 12: it lies in the environment of the benches (`./dev bench setup`).
+// Open MPI 5 is not in Debian 12. `./dev bench setup` installs it into .venv-bench.
 void add_openmpi5(Peers& peers, const std::string& ranks) {
   const auto start = find_above(".venv-bench/bin/mpirun");
   if (!start) {
@@ -102,7 +103,7 @@ std::optional<std::string> find_above(const std::string& name) {
 
 Peers collective_peers(int ranks, bool tcp) {
   Peers peers;
-  // By environment, because other MPIs don't know Open MPI's flags.
+  // Set by environment variables, because other MPIs do not know Open MPI's flags.
   std::vector<std::string> mpi = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
                                   "OMPI_MCA_rmaps_base_oversubscribe=1"};
   if (tcp) mpi.insert(mpi.end(), {"OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp"});
@@ -111,7 +112,7 @@ Peers collective_peers(int ranks, bool tcp) {
   add_built(peers, {tcp ? "openmpi-tcp" : "openmpi", {start, "-n", number}, mpi}, "weft_peer_mpi");
   if (!tcp) {
     add_openmpi5(peers, number);
-    // Open MPI binds ranks to cores unasked, and MPICH does not.
+    // Open MPI binds ranks to cores by default; MPICH does not.
     std::vector<std::string> mpich = {"mpirun.mpich", "-n", number};
     if (static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency())
       mpich.insert(mpich.end(), {"-bind-to", "core"});
@@ -147,8 +148,8 @@ Peers first_step_peers(int ranks) {
                                        "--nproc-per-node",
                                        std::to_string(ranks)};
   torchrun.push_back(argv[1]);
-  peers.found.push_back(
-      {"pytorch-ddp", torchrun, {"OMP_NUM_THREADS=1"}});  // torchrun would set it too, and say so
+  // torchrun would set OMP_NUM_THREADS=1 too, with a warning.
+  peers.found.push_back({"pytorch-ddp", torchrun, {"OMP_NUM_THREADS=1"}});
   return peers;
 }
 

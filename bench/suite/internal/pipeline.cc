@@ -1,8 +1,9 @@
-// `weft bench pipeline`: how much of a schedule's own bound its steps reach, and how long ranks
-// wait in them.
+// `weft bench pipeline`: compares the steps of each schedule with the schedule's own bound, and
+// measures how long ranks wait in them.
 //
-// The bound is the schedule's makespan (schedule/pipeline/play.h) for what forwards and backwards
-// cost where each rank computes its own blocks alone, at the same time as the others.
+// The bound is the makespan of the schedule (schedule/pipeline/play.h). Its costs of forward and
+// backward are measured while each rank computes its own blocks without communication, at the same
+// time as the other ranks.
 #include <algorithm>
 #include <array>
 
@@ -30,7 +31,7 @@ struct BlocksCase {
 };
 const BlocksCase kCases[] = {{"gpt-384", {"gpt-384"}, 1}, {"gpt-128", {"gpt-128"}, 5}};
 
-// Of one round.
+// Results of one round.
 struct Reached {
   double stage_ms = 0, bound_ms = 0, bound = 0, idle = 0;
 };
@@ -106,7 +107,7 @@ class PipelineBench {
             .micro_batches = one.what.micro_batches};
   }
 
-  // By round; empty where a part is missing.
+  // The results by round; empty if a measurement is missing.
   std::vector<Reached> reached(const std::string& schedule, const BlocksCase& one,
                                const std::vector<Series>& all) const {
     const auto *steps = find(all, "weft-" + schedule), *stage = find(all, "stage " + schedule);
@@ -116,7 +117,7 @@ class PipelineBench {
       return result;
     const auto list = lists::make(request(schedule, one));
     for (std::size_t round = 0; round < steps->rounds.size(); ++round) {
-      const double least = 1e-3 * stage->rounds[round];  // noise makes no cost negative
+      const double least = 1e-3 * stage->rounds[round];  // noise must not make a cost negative
       lists::Costs costs;
       costs.forward = forward->rounds[round];
       costs.backward_input = std::max(least, frozen->rounds[round] - costs.forward);
@@ -159,7 +160,7 @@ class PipelineBench {
                    digits(100 * idle) + " %", digits(100 * planned) + " %"});
       lines(one, steps, bound, idle);
       targets.push_back({impl, impl + ", bound / step", bound, kBound, false});
-      if (schedule.rfind("zb", 0) == 0 && idle_of_1f1b > 0)  // not where noise hides it
+      if (schedule.rfind("zb", 0) == 0 && idle_of_1f1b > 0)  // noise can make it negative
         targets.push_back(
             {impl, "idle of " + impl + " / of weft-1f1b", idle / idle_of_1f1b, kIdle, true});
     }

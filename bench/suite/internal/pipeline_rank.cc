@@ -24,7 +24,7 @@ double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-// The same values whoever makes it.
+// Makes a block with the same values on every rank.
 std::shared_ptr<models::GptBlock> make_block(const models::GptOptions& options, int number) {
   torch::manual_seed(static_cast<std::uint64_t>(100 + number));
   return std::make_shared<models::GptBlock>(options, parallel::TensorParallel());
@@ -100,8 +100,8 @@ class PipelineJob {
       for (const at::Tensor& parameter : pipeline->parameters()) parameter.requires_grad_(false);
     }
     model.optimizer = adamw(pipeline->parameters());
-    // A later stage's input needs a gradient; so does the first one's where a stage stands for
-    // both.
+    // The input of a later stage needs a gradient. If a stage is measured alone, the first one
+    // computes this gradient, too.
     const at::Tensor input = input_.clone().requires_grad_(!whole);
     if (task == "forward") {
       model.step = [pipeline, input, this] { return pipeline->evaluate({input}, {target_}); };
@@ -168,7 +168,7 @@ class StagesJob {
                      return Tensors{forward(x[0])};
                    }};
     };
-    // All stages on this rank: the same cuts as over as many ranks.
+    // Puts all stages on this rank. The cuts are the same as over as many ranks.
     parallel::PipelineOptions options{.algorithm = lists::Algorithm::kInterleaved,
                                       .virtual_stages = stages};
     options.sample = {sample_of(model).inputs};
@@ -176,7 +176,7 @@ class StagesJob {
     return {pipeline.cuts().begin(), pipeline.cuts().end()};
   }
 
-  // What each part gets.
+  // The input of each part.
   static std::vector<at::Tensor> inputs_of(const Subject& subject, const at::Tensor& sample) {
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> inputs{sample};
@@ -188,7 +188,7 @@ class StagesJob {
     const auto inputs = inputs_of(subject, sample);
     const std::size_t parts = subject.parts.size();
     std::vector<std::vector<double>> samples(parts * (parts + 1) / 2);
-    for (int round = 0; round < rounds + 1; ++round) {  // the first warms up
+    for (int round = 0; round < rounds + 1; ++round) {  // round 0 is the warm-up
       std::size_t run = 0;
       for (std::size_t begin = 0; begin < parts; ++begin) {
         for (std::size_t end = begin + 1; end <= parts; ++end, ++run) {

@@ -30,7 +30,7 @@ comm::Group join(int rank, int ranks, const RankOptions& options) {
   auto backend = comm::make_backend(
       store, rank, ranks, {.transport = comm::parse_transport(options.transport), .timeout = 60s});
   if (options.bind_to_cores)
-    // Not before: a backend that saw one core would yield instead of spinning.
+    // Not earlier: a backend that saw only one core would yield instead of spinning.
     bind_to_core(rank, ranks);
   return {std::move(backend), options.impl};
 }

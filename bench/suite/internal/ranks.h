@@ -1,5 +1,4 @@
-// What all ranks that the harness forks have in common: where they run, and how they find each
-// other.
+// Code shared by all ranks that the harness forks: their cores and their rendezvous.
 #pragma once
 
 #include <string>
@@ -8,11 +7,10 @@
 
 namespace weft::cli::bench_internal {
 
-// Binds to the rank-th of the cores that this process may use, where there is one for each of the
-// ranks.
+// Binds this process to the rank-th of the cores that it may use, if there are at least `ranks`.
 void bind_to_core(int rank, int ranks);
 
-// An exchange by files in `folder`, which all ranks of one group use and nobody else.
+// An exchange through files in `folder`, which only the ranks of this group use.
 net::Exchange exchange_by_files(const std::string& folder, int rank, int ranks);
 
 }  // namespace weft::cli::bench_internal

@@ -21,7 +21,7 @@ std::string format(const char* pattern, double value) {
   return text;
 }
 
-// Of the sources that the program lies in.
+// The commit of the source tree that contains the program.
 std::string commit() {
   const auto readme = find_above("bench/README.md");
   if (!readme) return "unknown";

@@ -9,7 +9,7 @@
 namespace weft::cli::bench_internal {
 namespace {
 
-// False where it failed; nothing more is asked of that contender then.
+// Returns false if the contender failed. It is not asked again in this case.
 bool ask(Contender& contender, const std::string& command, std::chrono::milliseconds limit,
          Message& answer) {
   try {
@@ -45,7 +45,7 @@ std::vector<Series> interleave(std::vector<Contender>& contenders, const RoundOp
     good[i] = contenders[i].participant &&
               ask(contenders[i], contenders[i].check, options.limit, series[i].checked);
   }
-  // Nobody always follows the same one.
+  // Each round begins with another contender.
   for (int round = 0; round < options.rounds; ++round) {
     for (std::size_t turn = 0; turn < contenders.size(); ++turn) {
       const std::size_t i = (turn + static_cast<std::size_t>(round)) % contenders.size();

@@ -1,5 +1,5 @@
-// Interleaved rounds: every participant in turn, one block of samples each, so that all of them see
-// the same machine.
+// Interleaved rounds: in each round, every participant runs one block of samples in turn, so that
+// all of them see the same state of the machine.
 #pragma once
 
 #include <chrono>
@@ -13,21 +13,21 @@
 
 namespace weft::cli::bench_internal {
 
-// One way of doing a case: which participant is asked, and what.
+// One implementation of a case: a participant and the commands for it.
 struct Contender {
   std::string impl;
   std::shared_ptr<Participant> participant;
-  // The command that verifies and warms up, before the rounds; its answer is kept.
+  // Command before the rounds, which verifies and warms up. Its answer is kept.
   std::string check;
-  std::string command;  // the command of each round
-  std::string samples;  // the field of its answers that holds the samples
+  std::string command;  // command of each round
+  std::string samples;  // field of its answers that holds the samples
 };
 
 struct Series {
   std::string impl;
-  std::vector<double> rounds;   // the median of each round's samples
-  std::vector<double> samples;  // of all rounds
-  Message checked, last;        // the answers to `check` and to the last command
+  std::vector<double> rounds;   // median of each round's samples
+  std::vector<double> samples;  // samples of all rounds
+  Message checked, last;        // answers to `check` and to the last command
 };
 
 struct RoundOptions {
@@ -35,23 +35,23 @@ struct RoundOptions {
   std::chrono::milliseconds limit{120'000};
 };
 
-// Contenders that fail are named on stderr and left out of what is returned (every series has all
-// rounds). Participants that can't be used any more are ended: their pointers in `contenders`
-// become null. Contenders without a participant are passed over.
+// Runs the rounds. Contenders that fail are named on stderr and left out of the result, so every
+// series has all rounds. Participants that cannot be used any more are ended, and their pointers in
+// `contenders` become null. Contenders without a participant are skipped.
 std::vector<Series> interleave(std::vector<Contender>& contenders, const RoundOptions& options);
 
 struct LossCheck {
-  double tolerance;   // relative
-  std::string model;  // for the line
+  double tolerance;   // relative tolerance
+  std::string model;  // name in the error message
 };
-// Whether the "losses" of the series' check are these; where not, a line on stderr says which
-// series is wrong on which model.
+// Whether the "losses" in the answer to the series' check are near the expected ones. If not,
+// prints the series and the model on stderr.
 bool losses_near(const Series& series, const std::vector<double>& expected, const LossCheck& check);
 
 double median(std::vector<double> values);
-// The 95th percentile, by the nearest rank.
+// The 95th percentile, by the nearest-rank method.
 double p95(std::vector<double> values);
-// The median over rounds of theirs / ours: how many times faster ours is.
+// How many times faster ours is: the median over the rounds of theirs / ours.
 double speedup(const Series& ours, const Series& theirs);
 
 }  // namespace weft::cli::bench_internal

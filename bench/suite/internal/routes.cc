@@ -83,7 +83,7 @@ void measure(std::vector<Route>& routes, const plan::Question& question,
   std::vector<Contender> contenders;
   for (const Route& route : routes) {
     const std::string once = command_for(route.candidate, question, 1);
-    ranks->ask(once, timing.limit);  // its memory is there from now on
+    ranks->ask(once, timing.limit);  // the first call allocates the memory
     const double us = ranks->ask(once, timing.limit).number("us", 1);
     const int block = static_cast<int>(std::clamp(timing.round_us / std::max(us, 0.1), 1.0, 200.0));
     contenders.push_back({name_of(route.candidate.algorithm, route.candidate.chunk), ranks, once,

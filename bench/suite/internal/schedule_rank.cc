@@ -32,7 +32,7 @@ struct Place {
   Transport transport;
   int rank, ranks;
   std::string folder;
-  std::span<std::byte> region;  // shm: zeroed, of all ranks
+  std::span<std::byte> region;  // shm only: the zeroed memory shared by all ranks
 };
 
 std::unique_ptr<net::Endpoint> make_endpoint(const Place& place) {
@@ -43,12 +43,12 @@ std::unique_ptr<net::Endpoint> make_endpoint(const Place& place) {
   options.world = place.ranks;
   options.job = "weft bench";
   options.exchange = exchange_by_files(place.folder, place.rank, place.ranks);
-  // As comm does.
+  // comm does the same.
   if (place.ranks > static_cast<int>(std::thread::hardware_concurrency())) options.spin = 0us;
   return net::connect_tcp(options);
 }
 
-// One way of doing collectives: by messages, or in shared memory.
+// Runs collectives over messages, or in shared memory (direct).
 class Runner {
  public:
   explicit Runner(const Place& place) : rank_(place.rank), ranks_(place.ranks) {
@@ -133,8 +133,8 @@ class Runner {
     if (!host_) ::operator delete[](memory.data, std::align_val_t(4096));
     memory = {};
   }
-  // At least so much, of ones (sums of zeros, or of numbers that are none, can cost less or more
-  // than others).
+  // Grows the memory to at least `bytes`, filled with ones. Sums of zeros or NaNs can take less or
+  // more time than others.
   void hold(Memory& memory, std::size_t bytes) {
     if (bytes <= memory.bytes) return;
     release(memory);
@@ -143,7 +143,7 @@ class Runner {
               bytes};
     std::fill_n(reinterpret_cast<float*>(memory.data), bytes / 4, 1.0F);
   }
-  // Direct: where everybody's input lies.
+  // Direct only: finds the input of the next rank.
   void show() {
     std::vector<std::uint64_t> tokens(static_cast<std::size_t>(ranks_));
     const std::uint64_t mine = host_->token(input_.data);
@@ -214,9 +214,9 @@ class Runner {
   }
 
   const int rank_, ranks_;
-  std::unique_ptr<net::Host> host_;  // direct
+  std::unique_ptr<net::Host> host_;  // direct only
   std::unique_ptr<net::Direct> direct_;
-  std::unique_ptr<net::Endpoint> endpoint_;  // messages
+  std::unique_ptr<net::Endpoint> endpoint_;  // messages only
   net::Executor executor_;
   Memory input_, output_;
   const std::byte* theirs_ = nullptr;
@@ -270,7 +270,7 @@ std::shared_ptr<Participant> start_schedule_ranks(Transport transport, int ranks
   };
   auto participant =
       std::make_shared<Participant>(plan::to_string(transport), ranks, serve_as, signals);
-  // The ranks have theirs.
+  // The ranks keep their own mappings.
   if (!place.region.empty()) ::munmap(place.region.data(), place.region.size());
   return participant;
 }

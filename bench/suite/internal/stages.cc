@@ -1,5 +1,5 @@
-// `weft bench stages`: how good the stages are that a pipeline cuts by itself, beside the best of
-// all cuts by times measured apart.
+// `weft bench stages`: compares the automatic stage cuts of a pipeline with the best of all cuts,
+// by separately measured times of the parts.
 #include <algorithm>
 #include <limits>
 
@@ -15,12 +15,12 @@ constexpr int kMostStages = 4;
 constexpr double kSlowest = 1.05;  // target
 constexpr const char* kCutModels[] = {"resnet18", "gpt-384", "gpt-128"};
 
-// The time that each run of neighboring parts takes as one stage.
+// The time of each run of adjacent parts as one stage.
 class Times {
  public:
   Times(int parts, std::vector<double> ms) : parts_(parts), ms_(std::move(ms)) {}
 
-  // [begin, end).
+  // The time of the parts [begin, end).
   double of(int begin, int end) const {
     const int before = begin * parts_ - begin * (begin - 1) / 2;  // runs that begin earlier
     return ms_.at(static_cast<std::size_t>(before + end - begin - 1));
@@ -34,7 +34,7 @@ class Times {
     }
     return std::max(ms, of(begin, parts_));
   }
-  // The cuts into so many stages whose slowest is fastest: all of them are tried.
+  // The cuts into this many stages with the fastest slowest stage. Tries all cuts.
   std::vector<int> best(int stages) const {
     std::vector<int> cuts, found;
     double least = std::numeric_limits<double>::infinity();
@@ -82,7 +82,7 @@ int bench_stages(const BenchOptions& options, const Signals& signals) {
         std::find(options.models.begin(), options.models.end(), model) == options.models.end())
       continue;
     const std::string head = "\"model\":" + json_quote(model);
-    std::vector<std::vector<int>> automatic;  // before the times: nothing is warm for them
+    std::vector<std::vector<int>> automatic;  // before the times, which would warm up the caches
     for (int stages = 2; stages <= kMostStages; ++stages) {
       const auto cuts =
           rank.ask("{\"do\":\"cuts\"," + head + ",\"stages\":" + std::to_string(stages) + "}",

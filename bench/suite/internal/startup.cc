@@ -1,5 +1,5 @@
-// `weft bench startup`: from the command to the first finished step of the CNN, and the memory that
-// a rank has then.
+// `weft bench startup`: the time from the command to the end of the CNN's first training step, and
+// the memory that a rank then uses.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -20,14 +20,14 @@ using namespace std::chrono_literals;
 
 struct Start {
   double seconds = 0;
-  double rss_mb = 0;  // the mean of the ranks
+  double rss_mb = 0;  // mean over the ranks
 };
 
 double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Resident megabytes of a process and of all below it.
+// Adds the resident megabytes of a process and of each of its descendants.
 void add_resident(long pid, std::vector<double>& found) {
   const std::string folder = "/proc/" + std::to_string(pid);
   std::ifstream status(folder + "/status");
@@ -43,8 +43,8 @@ class StartupBench {
   StartupBench(const BenchOptions& options, const Signals& signals)
       : options_(options), signals_(signals) {}
 
-  // `weft train` as a user calls it; the first line of metrics.jsonl is written when the first step
-  // is done.
+  // Runs `weft train` as a user does. The first line of metrics.jsonl is written at the end of the
+  // first step.
   Start weft(const std::string& program, const std::string& recipe) const {
     const TempDir folder;
     launch::ProcessOptions process;
@@ -68,7 +68,7 @@ class StartupBench {
     }
     Start start{now() - begin, 0};
     start.rss_mb = rank_mean(train.pid());
-    // It evaluates and writes its checkpoint.
+    // Waits until it has evaluated and written its checkpoint.
     while (!train.poll() && !deadline.passed()) signals_.pause(10ms);
     return start;
   }
@@ -84,7 +84,7 @@ class StartupBench {
   }
 
  private:
-  // The ranks are the largest processes: the launcher and its store process have made no tensor.
+  // The ranks are the largest processes: the launcher and its store process have no tensors.
   double rank_mean(long pid) const {
     std::vector<double> found;
     add_resident(pid, found);

@@ -1,5 +1,5 @@
-// `weft bench training`, `sharded` and `tensor`: the time of a step, and the memory that it needs,
-// beside compute alone and the peers.
+// `weft bench training`, `sharded` and `tensor`: compares the time and memory of a training step
+// with compute alone and with the peers.
 #include <algorithm>
 
 #include "bench/suite/internal/benches.h"
@@ -12,10 +12,11 @@ namespace weft::cli::bench_internal {
 namespace {
 
 constexpr int kCheckedSteps = 4;
-// The sum over ranks has another order than the reference's, and AdamW divides by gradients' roots.
+// Sums over ranks have another order than in the reference, and AdamW amplifies the difference: it
+// divides by the root of the mean squared gradient.
 constexpr double kLossTolerance = 2e-3;
 
-// A row of the models, with steps that make a block of about a third of a second.
+// A model and its settings. The number of steps makes a block of about a third of a second.
 struct Case {
   const char* name;
   TrainingCase what;
@@ -29,14 +30,14 @@ struct Way {
   bool one_rank = false;
 };
 
-// Of bench/peers/torch_training.py.
+// A mode of bench/peers/torch_training.py.
 struct PeerMode {
   const char* impl;
   const char* mode;
 };
 
-// What a step of `impl` should take: at most so many times what `against` takes, or (`faster`) that
-// at least so many times as long.
+// A target for a step of `impl`: it takes at most `limit` times the time of `against`; or, with
+// `faster`, it is at least `limit` times faster than `against`.
 struct Aim {
   const char* impl;
   const char* against;
@@ -49,8 +50,8 @@ struct Plan {
   std::vector<Case> cases;
   std::vector<Way> ways;
   std::vector<PeerMode> peers;
-  std::vector<const char*> below;  // columns: this / …
-  std::vector<const char*> above;  // … / this
+  std::vector<const char*> below;  // columns with the ratio: this row / that implementation
+  std::vector<const char*> above;  // columns with the ratio: that implementation / this row
   std::vector<Aim> aims = {};
 };
 
@@ -120,7 +121,7 @@ const Plan kTensor = {
 bool is_deepspeed(const std::string& impl) { return impl.rfind("deepspeed", 0) == 0; }
 bool is_alone(const std::string& impl) { return impl.find("alone") != std::string::npos; }
 
-// Everything is started anew for each case: what one leaves behind isn't another's memory.
+// Starts new processes for each case, so that the memory of one case does not count in another.
 class TrainingBench {
  public:
   TrainingBench(const Plan& plan, const BenchOptions& options, const Signals& signals)
@@ -130,7 +131,7 @@ class TrainingBench {
         report_(options.json),
         rounds_(rounds_of(options)) {}
 
-  // False where one of weft's variants failed or was wrong.
+  // Returns false if a variant of weft failed or was wrong.
   bool run(Case one) {
     if (options_.batch > 0) one.what.batch = options_.batch;
     one.what.batches = options_.ranks;
@@ -200,8 +201,8 @@ class TrainingBench {
                           steps(begin, one.steps, one.warmup), "step_ms"});
   }
 
-  // Everybody's losses against those of one process on all ranks' batches, and weights that ranks
-  // hold several times against each other.
+  // Drops series with wrong losses: they are compared with those of one process on the batches of
+  // all ranks. Also drops series whose ranks hold copies of the weights that differ.
   void drop_wrong(std::vector<Series>& all, const Case& one, const std::string& folder) {
     const auto plain = ranks({"reference", {Variant::kReference}, false, true}, one.what, folder);
     const auto expected = [&](const std::string& impl) {
@@ -284,7 +285,8 @@ class TrainingBench {
   struct Memory {
     double state, grown, rss;
   };
-  // Of the host, in MiB; the peers' by their own count of what each rank holds, if they have one.
+  // Memory in MiB. `state` and `grown`: of all ranks; for a peer, `state` is computed from its own
+  // report, NaN if it has none. `rss`: mean over the ranks.
   Memory memory_of(const Series& series) const {
     const auto& numbers = series.last.numbers;
     const auto sum = [&](const std::string& key) {
@@ -302,7 +304,7 @@ class TrainingBench {
     return {state * ranks, rss - sum("rss_before_mb"), rss / ranks};
   }
 
-  // Median over rounds of the time of `above` / the time of `below`.
+  // The ratio of the times above / below, as the median over the rounds.
   static double ratio(const std::vector<Series>& all, const std::string& below,
                       const std::string& above) {
     const auto find = [&](const std::string& impl) {

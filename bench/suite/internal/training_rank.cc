@@ -46,7 +46,7 @@ double proc_bytes(const char* file, const std::string& field) {
   return 0;
 }
 
-// Of this process, user and system.
+// User and system time of this process.
 double cpu_ms() {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
@@ -70,10 +70,10 @@ std::vector<double> values(const at::Tensor& tensor) {
   return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
 }
 
-// One training step: takes this rank's batch, gives its loss.
+// step() runs one training step on this rank's batch and returns its loss.
 struct Trainer {
   std::function<at::Tensor(const Batch&)> step;
-  std::function<parallel::Sharded::Memory()> count = nullptr;  // of those that count
+  std::function<parallel::Sharded::Memory()> count = nullptr;  // kSharded only
 };
 
 // The usual step: zero_grad, forward, backward, step. `model` and `optimizer` are shared pointers,
@@ -169,7 +169,7 @@ Trainer make_trainer(const Subject& subject, const comm::Group& group, const Tra
   }
 }
 
-// Weights, gradients and optimizer state.
+// MiB of weights, gradients and optimizer state.
 double megabytes(const torch::nn::Module& module, const std::string& optimizer) {
   double elements = 0;
   for (const auto& parameter : module.parameters())
@@ -196,7 +196,7 @@ class Job {
               steps = static_cast<int>(command.number("steps"));
     std::vector<double> step_ms;
     std::vector<at::Tensor> losses;
-    if (trainer_.count) trainer_.count();  // the peak from here on
+    if (trainer_.count) trainer_.count();  // resets the peak
     double cpu = 0;
     meet(group_);
     for (int i = 0; i < warmup + steps; ++i) {
@@ -229,12 +229,12 @@ class Job {
 
   at::Tensor step() {
     const at::Tensor loss = trainer_.step(batch_);
-    // Ranks that reduce wait for each other in every step, so these must too.
+    // Ranks that reduce gradients wait for each other in every step, so these must do so, too.
     if (way_.variant == Variant::kAlone) meet(group_);
     return loss;
   }
 
-  // The same on all ranks.
+  // Returns the same on all ranks.
   bool weights_agree() {
     const at::NoGradGuard no_grad;
     bool agree = true;
@@ -281,8 +281,8 @@ class Job {
   Trainer trainer_;
 };
 
-// Each batch has a forward of its own, since batch normalization looks at a rank's samples only;
-// the loss is the mean.
+// Runs a separate forward for each batch, since batch normalization uses the samples of one rank
+// only. The loss is the mean.
 std::string reference(const TrainingCase& what, const Message& command) {
   const Subject subject = make_subject(what.model);
   const auto optimizer = torch_optimizer(what.optimizer, subject);

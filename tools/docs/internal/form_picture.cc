@@ -41,7 +41,7 @@ constexpr const char* kStyle =
     "e8ecf1}.dim{fill:#97a3b2}"
     ".none{fill:#12161c;stroke:#2c353f}}</style>\n";
 
-// The grid's squares, and its title below.
+// Draws the squares of the grid, and its title below.
 std::string draw(const Grid& grid, double x, double y) {
   std::string text;
   for (int row = 0; row < grid.rows; ++row) {

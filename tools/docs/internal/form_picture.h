@@ -1,4 +1,5 @@
-// A form of parallelism as a picture: a card a rank, a square for its part of each thing.
+// Draws a form of parallelism: a card for each rank, with a grid for its part of the batch, of
+// weights, gradients and optimizer state.
 #pragma once
 
 #include <string>

@@ -6,8 +6,8 @@
 namespace weft::docs::internal {
 namespace {
 
-constexpr int kSide = 4;     // samples, positions, layers, features
-constexpr int kExperts = 4;  // columns of their own, behind what all ranks have
+constexpr int kSide = 4;     // numbers of samples, positions, layers and features in the pictures
+constexpr int kExperts = 4;  // columns of the experts, after those that all ranks have
 
 const Form kAll[] = {
     {"data",
@@ -157,7 +157,8 @@ const Form kAll[] = {
 
 int share_of(int index, int parts) { return index * parts / kSide; }
 
-// One matrix of a layer's parameters, as `stage` of ZeRO and the layers' split leave it.
+// One column of a layer, with ZeRO and the splits of the form. `sharded_from`: the ZeRO stage from
+// which on this kind of data is sharded.
 Cell cell(const Form& form, const plan::MeshLayout& mesh, int rank, int layer, int column,
           int sharded_from) {
   if (share_of(layer, mesh.size("pp")) != mesh.coordinate(rank, "pp")) return Cell::kNone;
@@ -222,7 +223,7 @@ std::vector<Grid> grids_of(const Form& form, const plan::MeshLayout& mesh, int r
       mesh.coordinate(rank, "ep");
   for (int sample = 0; sample < kSide; ++sample) {
     for (int position = 0; position < kSide * 2; ++position) {
-      // An early chunk and a late one of the sequence.
+      // With context parallelism, a rank holds an early and a late chunk of the sequence.
       const int chunk = position * mesh.size("cp") / kSide, last = 2 * mesh.size("cp") - 1;
       const bool here = std::min(chunk, last - chunk) == mesh.coordinate(rank, "cp");
       batch.cells.push_back(share_of(sample, replicas) == replica && here ? Cell::kKept

@@ -1,4 +1,4 @@
-// The forms of parallelism: a mesh each that shows it, and what no program can say.
+// The forms of parallelism: an example mesh of each, and its description.
 #pragma once
 
 #include <span>
@@ -16,18 +16,18 @@ struct Form {
   const char* name;  // "zero-2"; its picture is pictures/parallel-NAME.svg
   const char* title;
   std::vector<plan::Axis> mesh;
-  int zero;  // over fsdp: the ZeRO stage
+  int zero;  // ZeRO stage over fsdp
   const char* what;
   const char* source;
-  const char* holds;    // of weights, gradients, optimizer state and activations, by rank
+  const char* holds;    // part of weights, gradients, state and activations that a rank holds
   const char* travels;  // elements that a rank sends in a step
-  const char* when;     // to take it
-  const char* header;   // below weft/parallel
+  const char* when;     // when to use it
+  const char* header;   // header, below weft/
 };
 
 std::span<const Form> forms();
 
-// Who has what: four layers (two with the experts' columns), as a grid with rows of one layer each.
+// The data that a rank has, as a grid with one layer in each row.
 enum class Cell { kNone, kFetched, kKept };
 struct Grid {
   std::string title;
@@ -35,8 +35,8 @@ struct Grid {
   std::vector<Cell> cells;  // row by row
 };
 
-// Of the rank: its share of the batch (samples by positions), then of weights, gradients and
-// optimizer state (layers by features).
+// The grids of a rank: its share of the batch (samples by positions), then of weights, gradients
+// and optimizer state (layers by features).
 std::vector<Grid> grids_of(const Form& form, const plan::MeshLayout& mesh, int rank);
 
 }  // namespace weft::docs::internal

@@ -15,7 +15,7 @@ using schedule::Algorithm;
 using schedule::Collective;
 using schedule::Request;
 
-constexpr std::int64_t kElement = 4;  // bytes; f32
+constexpr std::int64_t kElement = 4;  // bytes of an f32
 
 bool has_blocks(Collective c) {
   return c != Collective::kAllReduce && c != Collective::kBroadcast && c != Collective::kReduce;
@@ -27,7 +27,8 @@ struct Entrant {
   std::string name;
 };
 
-// Where ranks are all alike the hierarchical one is what goes across, and does not run by itself.
+// The algorithms to compare. On a flat topology, the hierarchical algorithm equals its algorithm
+// between groups, so it is left out.
 std::vector<Entrant> entrants(Collective collective, const schedule::Topology& topology) {
   std::vector<Entrant> result;
   for (const Algorithm algorithm : schedule::algorithms()) {
@@ -44,7 +45,7 @@ std::vector<Entrant> entrants(Collective collective, const schedule::Topology& t
   return result;
 }
 
-// Ranks that are all alike talk over TCP; the links of a topology are those that it names.
+// Predicts the time over TCP on a flat topology; otherwise simulates the links of the topology.
 double seconds_of(const Request& q) {
   if (q.topology->num_levels() > 1) return plan::simulate(q, kElement).seconds;
   return plan::predict(q, kElement, plan::default_table(), plan::Transport::kTcp);

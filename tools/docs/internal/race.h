@@ -1,5 +1,5 @@
-// Which algorithm ends first: by the planner's model over TCP where ranks are all alike, by
-// simulation on hosts.
+// Finds the fastest algorithm: by the planner's model over TCP on a flat topology, by simulation on
+// a topology with hosts.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ using SharedTopology = std::shared_ptr<const schedule::Topology>;
 
 struct Winner {
   schedule::Algorithm algorithm = schedule::Algorithm::kRing;
-  std::string name;  // "ring"; of the hierarchical one also what goes across
+  std::string name;  // "ring"; for the hierarchical one also the algorithm between the hosts
   double seconds = 0;
 };
 
-// `bytes` of f32, of the longer of input and output: the fastest of all algorithms that send
-// messages; the hierarchical one by two ways across. No barrier.
+// The fastest of all algorithms that send messages, including two variants of the hierarchical one.
+// `bytes`: size of the longer of input and output, in f32. Not for the barrier.
 Winner winner(schedule::Collective collective, const SharedTopology& topology, std::int64_t bytes);
 
 std::string duration(double seconds);       // "130 µs"
-std::string byte_size(std::int64_t bytes);  // "64 KiB", of powers of two
+std::string byte_size(std::int64_t bytes);  // "64 KiB"; for powers of two
 
 }  // namespace weft::docs::internal

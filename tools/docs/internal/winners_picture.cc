@@ -31,8 +31,7 @@ std::string rect(const std::string& classes, double x, double y, double width, d
          "\" width=\"" + number(width) + "\" height=\"" + number(height) + "\" rx=\"3\"/>";
 }
 
-// Evenly round the circle in steps that keep the neighbors of the enum apart; an algorithm has one
-// color in all maps.
+// The color of an algorithm, the same in all maps. The hues of adjacent enumerators are far apart.
 std::string color(Algorithm algorithm, bool dark) {
   const int hue = (212 + 131 * static_cast<int>(algorithm)) % 360;
   return "hsl(" + std::to_string(hue) + ", " + (dark ? "42%, 34%" : "62%, 82%") + ")";
@@ -87,7 +86,7 @@ void draw(const Panel& panel, schedule::Collective collective, double y, Drawing
   drawing.text += "\n";
 }
 
-// In lines as long as the picture is wide; moves y below them.
+// The legend, in lines that fit the width of the picture. Moves y below it.
 std::string legend(const std::set<Algorithm>& used, double& y) {
   std::string text;
   double x = 16;

@@ -1,4 +1,5 @@
-// A map of winners: sizes to the right, worlds downwards, a color for each algorithm.
+// Draws maps of the fastest algorithms: one column for each size, one row for each topology, one
+// color for each algorithm.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace weft::docs::internal {
 
-// One map: a row for each world.
+// One map, with a row for each topology.
 struct Panel {
   struct Row {
     std::string name;  // "16 ranks"
@@ -18,8 +19,8 @@ struct Panel {
   std::vector<Row> rows;
 };
 
-// Panels of one collective below each other, with one legend. A self-contained SVG, for light and
-// dark backgrounds.
+// Draws the panels of one collective below each other, with one legend. The result is a
+// self-contained SVG, for light and dark backgrounds.
 std::string winners_svg(schedule::Collective collective, const std::vector<Panel>& panels);
 
 }  // namespace weft::docs::internal

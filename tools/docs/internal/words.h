@@ -1,5 +1,4 @@
-// What no program can say of an algorithm: what it is, where it comes from, and the formulas of its
-// cost.
+// Descriptions of the collective algorithms: the idea, the source, and the formulas of the cost.
 #pragma once
 
 #include <span>
@@ -9,32 +8,32 @@
 
 namespace weft::docs::internal {
 
-extern const char* const kIntroduction;  // of the page, up to the maps
-extern const char* const kTable;         // before the table of winners
-extern const char* const kGossip;        // before the table of graphs
+extern const char* const kIntroduction;  // beginning of the page, up to the maps
+extern const char* const kTable;         // text before the table of the fastest algorithms
+extern const char* const kGossip;        // text before the table of graphs
 
 struct Formula {
   schedule::Collective collective;
   const char* rounds;
-  const char* sent;  // elements, by the busiest rank
+  const char* sent;  // elements that the busiest rank sends
 };
 
 struct Words {
   schedule::Algorithm algorithm;
   const char* what;
   const char* source;
-  const char* otherwise;  // what it is for where it wins nowhere in the table
+  const char* otherwise;  // when to use it, if it is nowhere the fastest in the table
   std::span<const Formula> formulas;
 };
 
-// Throws Error(kInternal) for an algorithm without words.
+// Throws Error(kInternal) for an algorithm without a description.
 const Words& words_of(schedule::Algorithm algorithm);
 
 struct GossipWords {
   schedule::Graph graph;
   const char* what;
   const char* messages;
-  const char* rate;  // the formula
+  const char* rate;  // formula of the mixing rate
 };
 
 std::span<const GossipWords> gossip_words();

@@ -115,7 +115,7 @@ struct Executor::Run {
   }
   std::size_t bytes(const Step& step) const { return step.count * element; }
 
-  // to = op(to, from), or op(from, to).
+  // into = op(into, from); with `flipped`, into = op(from, into).
   void combine(std::byte* into, const std::byte* from, std::int64_t count, bool flipped) const {
     void* to = into;
     const void* operands[] = {flipped ? from : into, flipped ? into : from};
@@ -270,7 +270,7 @@ void Executor::act(const Run& run, std::span<const Step> round) {
     if (step.action != Action::kCopy) continue;
     const std::byte* from = run.source(step.from, step.src);
     std::byte* to = run.target(step.to, step.dst);
-    // The same where input and output are one array.
+    // They can be equal if input and output are one array.
     if (from != to) std::memcpy(to, from, run.bytes(step));
   }
 }

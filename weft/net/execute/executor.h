@@ -5,9 +5,9 @@
 // independent of the schedule's rounds. Otherwise the schedule runs round by round. Both give the
 // same bits.
 //
-// All ranks of the endpoint call it with their own schedule of the same request. Results have the
-// same bits on all ranks and in every run: operands are combined in the schedule's order, two at a
-// time.
+// All ranks of the endpoint call run() with their own schedule of the same request. Results have
+// the same bits on all ranks and in every run, because operands are combined in the schedule's
+// order, two at a time.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,10 @@
 namespace weft::net {
 
 struct ExecutorArgs {
-  // schedule.input elements, and schedule.output elements. The input is written only where it
-  // overlaps the output. Null is allowed for zero elements. They may be the same array or overlap.
-  // A gather or scatter block at its own position costs nothing; otherwise the shorter array is
-  // copied aside.
+  // Arrays of schedule.input and schedule.output elements. Null is allowed for zero elements. The
+  // arrays may be the same or overlap; the input is written only where it overlaps the output. An
+  // overlap costs a copy of the shorter array, unless the schedule supports it in place or one
+  // array is this rank's block of the other (all-gather, gather, scatter).
   const void* input = nullptr;
   void* output = nullptr;
   DType dtype = DType::kF32;
@@ -82,7 +82,7 @@ class Executor {
   std::unique_ptr<Pieces> pieces_;
 };
 
-// As above, with an executor that belongs to the calling thread.
+// Calls Executor::run() of an executor that belongs to the calling thread.
 void run(const schedule::Schedule& schedule, Endpoint& endpoint, const ExecutorArgs& args);
 
 }  // namespace weft::net

@@ -1,5 +1,5 @@
-// Flows in pieces give the same bits as round by round. Also tests labels, and aborted or abandoned
-// flows.
+// Tests that flows in pieces give the same bits as execution round by round; also labels, and
+// aborted or abandoned flows.
 #include "weft/net/execute/internal/pipeline.h"
 
 #include <gmock/gmock.h>

@@ -142,15 +142,13 @@ class InprocEndpoint final : public Endpoint {
       if (deadline.passed()) throw_timeout(channel, send.peer, "the send to");
       box_.changed.wait_until(lock, deadline.when());
     }
-    // It accepts no more messages, and reports the cause on request.
+    // A receiver that has failed accepts no more messages. It reports the cause on request.
     if (to.failure.latched()) return;
     std::byte* place = nullptr;
     try {
       place = to.mailbox.begin(piece);
-    } catch (const Error&
-                 // the receiver's error: it ends the receiver's call and, through the group, this
-                 // one
-                 error) {
+    } catch (const Error& error) {
+      // The error of the receiver. It ends the receiver's call and, through the group, this one.
       hub_->fail_all(error, send.peer);
       box_.failure.end_pending("exchange");
     }

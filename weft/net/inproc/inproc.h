@@ -1,4 +1,4 @@
-// Ranks as threads of one process: tests, in-process replicas.
+// Endpoints for ranks that are threads of one process: for tests and in-process replicas.
 #pragma once
 
 #include <vector>

@@ -1,8 +1,8 @@
-// Exchanges the labels of long-running calls beside the messages. Ranks in different calls may have
-// no message that reveals the mismatch, and would wait for each other. So the label of a call that
-// lasts is sent to all ranks, and ranks in the same call compare it.
+// Exchanges the labels of long-running calls, separately from the messages. Ranks in different
+// calls may have no message that reveals the mismatch, and would wait for each other. So a rank
+// sends the label of a long-running call to all ranks, and ranks in the same call compare it.
 //
-// No locks and no clock: the owner guards it, and advances it by due().
+// Has no locks and no clock: the owner guards it, and advances it by due().
 #pragma once
 
 #include <array>
@@ -25,12 +25,12 @@ class Calls {
 
   Calls(int rank, int world) : rank_(rank), world_(world) {}
 
-  // This rank begins call `number` of `channel`, counted consecutively from 0. Throws MismatchError
-  // if a peer has sent another label.
+  // Registers that this rank begins call `number` of `channel`, counted consecutively from 0.
+  // Throws MismatchError if a peer has sent another label.
   void begin(Channel channel, std::uint64_t number, const Label& label);
-  // A peer is in this call. Throws MismatchError if this rank's call with this number has another
-  // label. If this rank has not begun the call, it is stored (the last one of each peer). Calls
-  // older than the last kKept count as equal.
+  // Registers that a peer is in this call. Throws MismatchError if this rank's call with this
+  // number has another label. If this rank has not begun the call, the peer's call is stored (only
+  // the last one of each peer). Calls older than the last kKept count as equal.
   void shown(int peer, const Shown& call);
   // Returns the last call of each channel that was also the last in the two previous calls of
   // due(). Each call is returned once.
@@ -40,9 +40,9 @@ class Calls {
 
  private:
   struct ChannelQueue {
-    std::array<Label, kKept> labels;  // of call n at n % kKept
+    std::array<Label, kKept> labels;  // label of call n at index n % kKept
     std::uint64_t begun = 0;          // number of calls so far
-    int turns = 0;                    // number of due() since the last call began
+    int turns = 0;                    // number of calls of due() since the last call began
     std::vector<std::optional<Shown>> early;
   };
   void compare(const Label& mine, int peer, const Label::Bytes& theirs) const;

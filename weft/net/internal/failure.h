@@ -14,7 +14,7 @@ class MismatchError : public Error {
   explicit MismatchError(const Error& error) : Error(error) {}
 };
 
-// Not locked: the owner guards it.
+// Has no lock: the owner guards it.
 class Failure {
  public:
   explicit Failure(int rank) : rank_(rank) {}
@@ -31,8 +31,8 @@ class Failure {
   // Throws for a new call: kPeerLost if a peer is lost, else kAborted. Does nothing if there is no
   // error.
   void refuse(const char* operation) const;
-  // The same for a collective call: a mismatch that no call of this rank has seen most likely
-  // concerns this call.
+  // Like refuse(), for a collective call. If no call of this rank has thrown the latched mismatch
+  // yet, throws it, since it most likely concerns this call.
   void refuse_call(const char* operation) const;
 
  private:

@@ -1,7 +1,7 @@
 // Matches arriving messages with posted receives by (peer, channel), in the order sent.
 //
 // An expected message is stored in the receiver's buffer. An unexpected message waits here, in
-// memory that grows with the received bytes. No locks and no waiting inside; the owner guards it.
+// memory that grows with the received bytes. Has no locks and never waits; the owner guards it.
 #pragma once
 
 #include <map>
@@ -112,7 +112,7 @@ class Mailbox {
   struct PeerQueues {
     std::unordered_map<Channel, ChannelQueue> all;
     Channel last = 0;
-    ChannelQueue* queue = nullptr;  // of `last`
+    ChannelQueue* queue = nullptr;  // queue of channel `last`
   };
   ChannelQueue& queue_of(int peer, Channel channel) {
     PeerQueues& queues = queues_[peer];

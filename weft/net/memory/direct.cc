@@ -49,7 +49,7 @@ void Direct::meet() {
   arrive();
 }
 
-// First meeting of an operation: publishes the signature of the call and the location of the data.
+// First barrier of an operation: publishes the signature of the call and the location of the data.
 // Small data is copied into the slot.
 void Direct::open(const DirectArgs& args, Collective operation, std::int64_t inline_bytes) {
   name_ = schedule::to_string(operation);
@@ -89,7 +89,7 @@ bool Direct::readable(bool inputs, bool outputs) const {
   return true;
 }
 
-// Locations of the inputs. Read from the slots once, since the closing meeting switches to the
+// Locations of the inputs. Read from the slots once, since the closing barrier switches to the
 // other slot.
 std::vector<const std::byte*> Direct::inputs() const {
   std::vector<const std::byte*> places;

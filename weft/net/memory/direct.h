@@ -1,15 +1,15 @@
 // Collectives in shared memory (algorithm "direct" of weft/schedule): every rank reads its peers'
 // data in place.
 //
-// Up to kInline bytes, an all-reduce is one meeting: each rank writes to its slot, reads the
+// Up to kInline bytes, an all-reduce needs one barrier: each rank writes to its slot, reads the
 // others' slots and reduces all of them. If peers can read the arrays, larger all-reduces work by
-// shards: each rank sums its shard of all inputs and writes it into all outputs (two meetings, no
-// copy). Otherwise they use pieces of staging memory that stay in the cache.
+// shards: each rank reduces its shard of all inputs and writes it into all outputs (two barriers,
+// no copy). Otherwise they use pieces of staging memory that stay in the cache.
 //
 // Each operation has a signature: if ranks call different operations, all throw kInvalidArgument
 // with both signatures, and the group ends. Results have the same bits on every rank. The caller
 // serializes operations. Input and output may be the same array. `timeout` limits each wait for a
-// peer, not the whole of a large operation.
+// peer, not the whole operation.
 #pragma once
 
 #include <chrono>
@@ -42,8 +42,8 @@ struct Signature {
 struct DirectArgs {
   const void* input = nullptr;
   void* output = nullptr;
-  // schedule::Request's meaning of count: the smaller side for all-gather, reduce-scatter, gather,
-  // scatter; a block for all-to-all.
+  // Number of elements, as in schedule::Request: of the smaller array for all-gather,
+  // reduce-scatter, gather and scatter; of a block for all-to-all.
   std::int64_t count = 0;
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
@@ -110,7 +110,7 @@ class Direct {
   Host& host_;
   std::byte* slots_ = nullptr;
   std::byte* staging_ = nullptr;  // allocated at first use
-  std::uint32_t sequence_ = 0;    // number of meetings so far
+  std::uint32_t sequence_ = 0;    // number of barriers so far
   const char* name_ = "direct";   // name of the current operation
   std::chrono::nanoseconds timeout_{};
   Counter moved_;

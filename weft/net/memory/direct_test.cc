@@ -245,7 +245,7 @@ TEST(Direct, MoreRanksThanProcessorsWaitWithoutUsingCpuTime) {
   const auto statuses = run_processes(world, [](Host& host) {
     Direct direct(host, 20s);
     direct.barrier({.timeout = 20s});
-    if (host.rank() == 0) std::this_thread::sleep_for(300ms);  // the work that the others wait for
+    if (host.rank() == 0) std::this_thread::sleep_for(300ms);  // the other ranks wait meanwhile
     rusage before, after;
     getrusage(RUSAGE_SELF, &before);
     direct.barrier({.timeout = 20s});

@@ -24,10 +24,10 @@ constexpr std::size_t kPage = 4096;
 // Blocks up to this size are cut from spans and cached per thread.
 constexpr std::size_t kSmallMax = 32 << 10;
 constexpr std::size_t kSpan = 256 << 10;
-// The footprint grows in steps of this, on huge pages where there are any.
+// The footprint grows in steps of this size, on huge pages if the system has them.
 constexpr std::size_t kGrow = 8 << 20;
 constexpr int kClasses = 232;
-constexpr std::size_t kThreadCacheBytes = 256 << 10;  // a class
+constexpr std::size_t kThreadCacheBytes = 256 << 10;  // most bytes per thread and size class
 
 // Class 0..15: 64-byte steps to 1 KiB. Then eight classes per doubling.
 int class_of(std::size_t bytes) {

@@ -78,7 +78,7 @@ TEST(Heap, RenewKeepsItsContentsAndDetachesOldMappings) {
   EXPECT_EQ(block[0], 9);
   EXPECT_EQ(block[(3 << 20) - 1], 7);
   EXPECT_EQ(small[99], 8);
-  std::memset(peer + heap.offset(block), 1, 3 << 20);  // late
+  std::memset(peer + heap.offset(block), 1, 3 << 20);  // a late write of the peer
   EXPECT_EQ(block[0], 9);
   block[1] = 2;
   EXPECT_EQ(peer[heap.offset(block) + 1], 1);

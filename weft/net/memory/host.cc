@@ -60,7 +60,7 @@ struct Host::Control {
   std::int32_t failure_code, failure_rank, failure_peer;
   char failure_text[464];
   std::atomic<std::uint64_t> shared_token;
-  alignas(128) std::atomic<std::uint32_t> asleep[kMaxRanks];  // 1: sleeps on this word
+  alignas(128) std::atomic<std::uint32_t> asleep[kMaxRanks];  // 1: the rank sleeps on this word
   Seat seats[kMaxRanks];
 };
 

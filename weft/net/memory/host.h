@@ -1,5 +1,5 @@
-// The ranks of a group on one host: they read each other's heaps in place, meet, and wait for each
-// other.
+// Shared memory of the ranks of a group on one host: they read each other's heaps in place, and
+// wait for each other at barriers or for single conditions.
 //
 // All ranks map the heap (heap.h) of every rank. A token names a location in a heap; at() resolves
 // it. A wait is a bounded spin, then a futex in short slices. Each slice checks for lost peers, the
@@ -106,8 +106,8 @@ class Host {
   bool has_ended(int peer) const;
   std::optional<Error> failure() const;
 
-  // Other ranks' memory that this rank has read or written, in bytes, as its users have counted it:
-  // for code that moves data outside of Direct. Any thread may call both.
+  // Counts bytes of other ranks' memory that this rank has read or written. Code that moves data
+  // outside of Direct calls count_moved(). Any thread may call both.
   void count_moved(std::uint64_t bytes) noexcept { moved_.add_from_any_thread(bytes); }
   std::uint64_t moved_bytes() const noexcept { return moved_.value(); }
 

@@ -225,7 +225,7 @@ void Communicator::native(const Call& call, std::size_t bytes, Deadline deadline
   messages_->run({name, std::ref(step), std::ref(in_flight), bytes}, deadline);
 }
 
-// Counts beyond MPI's int range inside MPI.
+// Used if the counts of all ranks together could exceed MPI's range of int.
 void Communicator::by_messages(Collective collective, const DirectArgs& args, Deadline deadline) {
   const schedule::Request request{.collective = collective,
                                   .algorithm = schedule::Algorithm::kSharded,

@@ -34,10 +34,10 @@ namespace weft::net::mpi {
 class MpiEndpoint : public Endpoint {
  public:
   // Runs a collective by MPI's own algorithm, with the same arguments as in Direct. args.timeout
-  // limits the whole call. All ranks call in the same order, one call at a time. A call needs a
-  // second reduction of 16 bytes. It detects ranks that call different operations; all then throw
-  // kInvalidArgument with both signatures. MPI decides the order of additions, which is the same in
-  // every run and on every rank for the MPIs named above.
+  // limits the whole call. All ranks call in the same order, one call at a time. Each call begins
+  // with an all-reduce of 16 bytes, which detects ranks that call different operations; all ranks
+  // then throw kInvalidArgument with both signatures. MPI decides the order of additions. It is the
+  // same in every run and on every rank for the MPIs named above.
   virtual void run(schedule::Collective collective, const DirectArgs& args) = 0;
   // "openmpi" or "mpich".
   virtual const char* implementation() const = 0;
@@ -48,18 +48,18 @@ struct MpiOptions {
   std::vector<int> ranks;
   std::uint32_t epoch = 0;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // for the group to form
-  std::size_t native_bytes = std::size_t{1}
-                             << 30;  // larger collectives use several calls, or messages
+  // Larger collectives use several MPI calls, or messages.
+  std::size_t native_bytes = std::size_t{1} << 30;
 };
 
 // Collective over options.ranks, which include this process. Throws kUnavailable (no MPI started
 // this process, no plug-in for that MPI, thread level too low), kInvalidArgument (ranks), kTimeout.
 std::unique_ptr<MpiEndpoint> connect_mpi(const MpiOptions& options = {});
 
-// This process's rank in the launcher's world. Starts MPI; throws kUnavailable as above.
+// This process's rank in the launcher's world. Starts MPI; throws kUnavailable like connect_mpi().
 int world_rank();
 
-// Every rank's text, in rank order, on every rank.
+// Gathers the texts of all ranks, in rank order, on every rank.
 std::vector<std::string> exchange(MpiEndpoint& endpoint, const std::string& mine,
                                   Deadline deadline);
 

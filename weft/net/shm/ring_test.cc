@@ -1,4 +1,4 @@
-// Handling of a ring that a peer has corrupted, and counting of processors.
+// Tests rings that a peer has corrupted, and the counting of processors.
 #include "weft/net/shm/internal/ring.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
-// Shared-memory messages between two processes, each bound to a processor as mpirun binds them:
-// half a round trip of all sizes, the rate of small messages, bandwidth of large ones one way and
-// both ways. Machines are noisy: --benchmark_repetitions=20, and read the smallest.
+// Measures shared-memory messages between two processes, each bound to a processor as mpirun binds
+// them: half of a round trip for all sizes, the rate of small messages, and the bandwidth of large
+// ones in one and in both directions. On a noisy machine, use --benchmark_repetitions=20 and take
+// the smallest time.
 #include <benchmark/benchmark.h>
 #include <sched.h>
 

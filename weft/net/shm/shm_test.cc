@@ -149,7 +149,7 @@ TEST(Shm, WrapsAroundTheRingManyTimes) {
   run_shm_threads(
       2,
       [](Endpoint& endpoint) {
-        for (std::uint64_t number = 0; number < 20'000; ++number) {  // 8 slots
+        for (std::uint64_t number = 0; number < 20'000; ++number) {  // the ring has 8 slots
           std::uint64_t value = number * number;
           if (endpoint.rank() == 0)
             endpoint.send(1, number % 3, std::as_bytes(std::span(&value, 1)), soon());
@@ -216,7 +216,7 @@ TEST(Shm, ContinuesWithASmallMessageWhenAFullRingIsRead) {
 
 TEST(Shm, KeepsUnexpectedMessages) {
   run_shm_threads(2, [](Endpoint& endpoint) {
-    const std::size_t size = 3'000'000;  // more than the ring holds
+    const std::size_t size = 3'000'000;  // larger than the ring
     if (endpoint.rank() == 0) {
       endpoint.send(1, 1, pattern(0, 1, size), soon());
       endpoint.send(1, 2, pattern(0, 2, 5), soon());

@@ -1,4 +1,4 @@
-// Draws a job and its faults from one seed, and checks how it ends; for many seeds.
+// For many seeds: draws a job and its faults from the seed, runs the job, and checks how it ends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,12 +20,12 @@ using schedule::Request;
 
 struct Scenario {
   Options options;
-  std::vector<schedule::Request> calls;  // in this order; each rank fills in its number
+  std::vector<schedule::Request> calls;  // in this order; each rank fills in its rank
   std::vector<Time> starts;              // by rank: start time
-  Time timeout{};                        // of each call
+  Time timeout{};                        // time limit of each call
   Time stay{};                           // time that a rank stays in the group after its last call
 
-  // Some collectives of 2 to 6 ranks over a bad network with up to two faults.
+  // Draws some collectives of 2 to 6 ranks over an unreliable network with up to two faults.
   static Scenario draw(std::uint64_t seed);
   // Description in one line.
   std::string describe() const;
@@ -107,7 +107,7 @@ void draw_fault(Random& random, Options& options) {
   options.faults.push_back(fault);
 }
 
-// Small whole numbers, of which sums are exact.
+// Small whole numbers, so that sums are exact.
 float element(int rank, std::int64_t i) { return static_cast<float>(1 + (7 * rank + 5 * i) % 11); }
 
 // Reference: element i of `rank`'s output, by a plain loop.
@@ -129,7 +129,7 @@ float expected(const Request& q, int rank, std::int64_t i) {
   return sum;
 }
 
-// Returns false for a wrong value.
+// Runs the collective. Returns false if a value is wrong.
 bool call_and_compare(Request q, Endpoint& endpoint, Channel channel, Deadline deadline) {
   q.rank = endpoint.rank();
   const schedule::Schedule steps = make(q);

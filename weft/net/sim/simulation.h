@@ -1,15 +1,17 @@
 // Simulates ranks and their network: the real executor and the real TCP framing on a virtual clock,
-// with faults of networks and machines, all decided by one seed. Seconds of simulated time take a
-// millisecond, and a run can be repeated exactly.
+// with faults of networks and machines, all decided by one seed. A few seconds of simulated time
+// take about a millisecond, and a run can be repeated exactly.
 //
-//   Simulation simulation({.world = 4, .seed = 7, .link = {.loss = 0.05}, .faults = {{Fault::kKill,
-//   20ms, 2}}});
-//   auto outcomes = simulation.run([&](Endpoint& endpoint) { … endpoint.exchange(…,
-//   simulation.in(5s)) … });
+//   Simulation simulation({.world = 4,
+//                          .seed = 7,
+//                          .link = {.loss = 0.05},
+//                          .faults = {{Fault::kKill, 20ms, 2}}});
+//   auto outcomes = simulation.run(
+//       [&](Endpoint& endpoint) { … endpoint.exchange(…, simulation.in(5s)) … });
 //
-// Ranks are threads, and one runs at a time. Computing takes no virtual time; waiting does. If
-// bodies use deadlines from in() and nothing that depends on the machine (real clocks, addresses,
-// other threads), equal options give equal runs.
+// Ranks are threads, and one runs at a time. Computing takes no virtual time; waiting does. Equal
+// options give equal runs if the bodies use deadlines from in() and nothing that depends on the
+// machine (real clocks, addresses, other threads).
 #pragma once
 
 #include <chrono>
@@ -32,8 +34,8 @@ struct Link {
   // other.
   Time jitter{0};
   double bytes_per_second = 1.25e9;
-  double loss = 0;  // share of packets, as is the next field
-  double duplicate = 0;
+  double loss = 0;       // share of packets that are lost
+  double duplicate = 0;  // share of packets that arrive twice
 };
 
 struct Fault {
@@ -69,8 +71,8 @@ struct Options {
 
 // Outcome of a rank.
 struct Outcome {
-  bool died = false;           // by kKill or kPowerOff: its body was ended where it waited
-  bool hung = false;           // it was waiting when the limit was reached or no event was left
+  bool died = false;           // ended by kKill or kPowerOff, while its body waited
+  bool hung = false;           // still waiting at the time limit, or when no event was left
   std::optional<Error> error;  // error of its body
   Time ended{0};
 };

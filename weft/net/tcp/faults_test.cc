@@ -239,7 +239,7 @@ TEST(DamagedStreamsTiming, ACutConnectionIsALostPeerOnBothSidesWithinTwoSeconds)
         std::array<std::byte, 8> in;
         const Error error = error_of([&] { group[rank]->recv(1 - rank, 1, in, soon()); });
         slowest.report_since(begin);
-        // One of the two may first learn that the other has aborted because of it.
+        // A rank may first learn that the other one has aborted because of the cut.
         const bool named = error.code() == Errc::kPeerLost ||
                            std::string(error.what()).find("gave this rank up") != std::string::npos;
         EXPECT_TRUE(named) << error.what();

@@ -1,14 +1,15 @@
 // The frames of the TCP transport: 104 bytes of header, then at most kMaxPayload bytes. Pure
 // functions over bytes, no sockets.
 //
-//   magic 4 | type 1 | 0 1 | stream 2 | epoch 4 | header CRC32C 4 | channel 8 | sequence 8 |
-//   message 8 | total 8 | offset 8 | length 4 |
-//   payload CRC32C 4 | label 40
+// Header, little-endian; the number is the size of the field in bytes:
 //
-// Little-endian. A large message travels as several data frames (offset, length of total) over
-// several streams; `sequence` counts the frames of one stream, `message` the messages of one
-// channel between two ranks. Other frames are heartbeats, goodbyes, aborts, and calls (calls.h): a
-// channel, a number (in `message`) and a label, without a payload.
+//   magic 4 | type 1 | zero 1 | stream 2 | epoch 4 | header CRC32C 4 | channel 8 | sequence 8 |
+//   message 8 | total 8 | offset 8 | length 4 | payload CRC32C 4 | label 40
+//
+// A large message is sent as several data frames (offset, length of total) over several streams.
+// `sequence` counts the frames of one stream, `message` the messages of one channel between two
+// ranks. Other frames are heartbeats, goodbyes, aborts and calls. The frame of a call (calls.h) has
+// a channel, a number (in `message`) and a label, and no payload.
 #pragma once
 
 #include <array>

@@ -1,9 +1,8 @@
 // Writer and reader of the frames of one stream, as pure state machines without sockets, clock or
 // locks. The owner moves the bytes: over TCP, through a simulation or from a fuzzer.
 //
-//   push() ──► FrameWriter ── next() ──► bytes on the way ──► space(), filled() ──► FrameReader ──
-//   take() ──► headers and frames
-//              advance(n)                                                           place(at)
+//   push() ──► FrameWriter ── next(), advance() ──► bytes in transfer
+//   bytes in transfer ── space(), filled() ──► FrameReader ── take(), place() ──► frames
 //
 // Payloads are not copied: next() returns the caller's memory, and space() the destination set by
 // place().

@@ -1,5 +1,5 @@
-// Frames of a stream without a socket: the written frames are read, for any sizes of transferred
-// pieces.
+// Tests the frames of a stream without a socket: the reader gets the written frames, however the
+// bytes are divided in transfer.
 #include "weft/net/tcp/framing.h"
 
 #include <gmock/gmock.h>

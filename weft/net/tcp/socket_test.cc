@@ -1,4 +1,4 @@
-// The listening address of a rank, and the options of its connections.
+// Tests the listening address of a rank and the options of its connections.
 #include "weft/net/tcp/internal/socket.h"
 
 #include <gmock/gmock.h>

@@ -106,14 +106,14 @@ class TcpEndpoint final : public Endpoint {
     Lock lock(mutex_);
     failure_.refuse("exchange");
     count_sent(sends);
-    const Lease lease(spare_);  // returned under the lock, which is taken before
+    const Lease lease(spare_);  // destroyed before `lock`, so it is returned under the lock
     Transfers& transfers = *lease;
     guarded([&] {
       for (const Recv& recv : recvs) engine_.post(channel, transfers.add(recv, 0));
       for (const Send& send : sends) engine_.send(transfers.add(channel, send, 0));
     });
     if (failure_.latched()) failure_.end_pending("exchange");
-    if (polling_) engine_.wake();  // the polling thread may wait for the result of this
+    if (polling_) engine_.wake();  // the polling thread may wait for an effect of these transfers
     while (transfers.operation.pending > 0) wait_on(lock, channel, transfers, deadline);
   }
 

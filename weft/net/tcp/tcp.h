@@ -1,5 +1,5 @@
-// Endpoint over TCP, between any hosts: authenticated by the job's secret, checked by CRC32C, with
-// several streams per pair of ranks.
+// Endpoint over TCP, between any hosts. Connections are authenticated by the job's secret, data is
+// checked by CRC32C, and each pair of ranks has several streams.
 #pragma once
 
 #include <array>
@@ -16,12 +16,12 @@ namespace weft::net {
 // Documentation/networking/msg_zerocopy.rst of Linux). Such a message is complete when the peer's
 // kernel has acknowledged it.
 enum class ZeroCopy {
-  // for frames of at least 64 KiB with other frames behind them; stops on a connection once the
-  // kernel has copied one
+  // For frames of at least 64 KiB that are followed by other frames. Stops on a connection once the
+  // kernel has copied such a frame.
   kWhereItHelps,
   kNever,
-  // for such frames even if the kernel copies: for tests and measurements. Error(kUnavailable) if
-  // the kernel does not support it
+  // For these frames even if the kernel copies them: for tests and measurements. connect_tcp()
+  // throws Error(kUnavailable) if the kernel does not support it.
   kAlways,
 };
 
@@ -32,27 +32,24 @@ struct TcpOptions {
   std::string job;  // any text; ranks of different jobs reject each other
   // Without a secret, stray connections are kept out, but attackers are not.
   std::optional<std::array<std::byte, 32>> secret;
-  std::string interface =
-      // an address, a network (10.0.0.0/8) or an interface's name; a wildcard needs `secret` and
-      // `advertise`
-      "127.0.0.1";
-  std::string advertise;  // the host that peers connect to; empty: the address that is bound
-  int port = 0;           // 0: any that is free
-  // congestion control, by name; empty: the system's, but reno instead of bbr between hosts less
-  // than 1 ms apart
+  // Where to listen: an address, a network (10.0.0.0/8) or the name of an interface. A wildcard
+  // needs `secret` and `advertise`.
+  std::string interface = "127.0.0.1";
+  std::string advertise;  // host that peers connect to; empty: the bound address
+  int port = 0;           // 0: a free port
+  // Name of the congestion control. Empty: that of the system, but reno instead of bbr for round
+  // trips below 1 ms.
   std::string congestion;
   ZeroCopy zero_copy = ZeroCopy::kWhereItHelps;
   int streams = 2;  // data connections per pair, 1 to 16; one more is for control frames
-  std::size_t room =
-      std::size_t{64}
-      << 20;  // bytes of a peer that may wait for a receive before its data is no longer read
+  // Most bytes of a peer that wait for a receive. Beyond it, the peer's data is no longer read.
+  std::size_t room = std::size_t{64} << 20;
   std::chrono::milliseconds connect_timeout{30'000};   // for the whole group to be connected
   std::chrono::milliseconds handshake_timeout{5'000};  // for the handshake of one connection
-  std::chrono::milliseconds peer_timeout{
-      // a peer that is silent for this long is lost (a closed connection is noticed at once)
-      10'000};
-  std::chrono::microseconds spin{
-      200};  // a waiting thread polls, yielding, before it sleeps; 0 with more ranks than cores
+  // A peer that is silent for this long is lost. A closed connection is noticed at once.
+  std::chrono::milliseconds peer_timeout{10'000};
+  // Time that a waiting thread polls, yielding, before it sleeps. Use 0 with more ranks than cores.
+  std::chrono::microseconds spin{200};
   // Sends this rank's "host:port" and returns those of all ranks, by rank. Called once, after the
   // port is bound.
   std::function<std::vector<std::string>(const std::string& mine)> exchange;
@@ -64,10 +61,10 @@ struct TcpOptions {
   std::function<void(const std::string& line)> on_refused;
 };
 
-// Connects all ranks of the group; every rank calls it. Until it returns, strangers on the port
-// cost at most 4 KiB and handshake_timeout each; then the port is closed. Throws kInvalidArgument
-// (options), kUnavailable (address taken, another epoch), kBadConfig (a peer of another job, secret
-// or version), kTimeout naming the ranks that did not come.
+// Connects all ranks of the group; every rank calls it. Until it returns, a foreign connection to
+// the port costs at most 4 KiB and handshake_timeout; then the port is closed. Throws
+// kInvalidArgument (options), kUnavailable (address taken, another epoch), kBadConfig (a peer of
+// another job, secret or version), kTimeout naming the ranks that did not connect.
 //
 // Waiting threads make progress themselves. A background thread with 10 wake-ups per second sends
 // heartbeats and notices dead peers. A dead peer is kPeerLost on every rank, with the same rank

@@ -1,5 +1,6 @@
-// Messages that the kernel sends from the caller's memory. Both ends are on one host, where the
-// kernel finally copies and reports it, so the tests cover everything except the saving.
+// Tests messages that the kernel sends directly from the caller's memory. Both ends are on one
+// host, where the kernel copies in the end and reports that. So the tests cover everything except
+// the saved copy.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,7 +65,7 @@ TEST(ZeroCopySends, StopAfterConsecutiveRefusalsOnly) {
   EXPECT_FALSE(sends.on());
 }
 
-// One stream between two connections. If it is narrow, the receiver's kernel buffers about 10 KB.
+// One stream between two connections. If `narrow`, the receiver's kernel buffers about 10 KB.
 struct Wire {
   explicit Wire(ZeroCopy mode, bool narrow = false)
       : listener(listen_on("127.0.0.1", 0)),

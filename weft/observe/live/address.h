@@ -1,4 +1,4 @@
-// Where the live page is served: "127.0.0.1:8080", "[::1]:0", "localhost:0". Port 0: a free one.
+// Address of the live page: "127.0.0.1:8080", "[::1]:0", "localhost:0". Port 0: a free port.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ struct HttpAddress {
   std::string host;  // without brackets
   int port = 0;
 
-  // True where only this machine can connect.
+  // True if only this machine can connect.
   bool is_loopback() const;
   // "http://127.0.0.1:8080/"
   std::string url() const;

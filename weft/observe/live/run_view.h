@@ -1,4 +1,4 @@
-// What a live page and Prometheus are told of a run: read from its folder, at most once a second.
+// The content of the live page and of /metrics, read from a run folder at most once a second.
 #pragma once
 
 #include <chrono>
@@ -13,14 +13,15 @@
 
 namespace weft::observe {
 
-// Prometheus's text format 0.0.4. `series` and `ranks_json` (the run's ranks.json; may be empty) as
-// the run folder has them.
+// A run's metrics in Prometheus's text format 0.0.4. `series`: the content of metrics.jsonl.
+// `ranks_json`: the content of ranks.json; may be empty.
 std::string prometheus_text(const RunInfo& run, const MetricsSeries& series,
                             const std::string& ranks_json);
-// The same before there is a run.
+// The metrics in the same format before there is a run.
 std::string prometheus_text_without_run();
 
-// Any thread may call any method. Clients share what was read, so more of them cost no more reads.
+// Any thread may call any method. All clients share one copy of the data, so more clients cause no
+// more reads.
 class RunView {
  public:
   using Clock = std::chrono::steady_clock;
@@ -29,7 +30,7 @@ class RunView {
 
   // Follows this run from now on. The folder may appear later.
   void follow(const std::string& run_folder);
-  // As live_json() (report/report.h); none before there is a run.
+  // The result of live_json() (report/report.h); none before there is a run.
   std::optional<std::string> json();
   std::string metrics();
 

@@ -37,7 +37,7 @@ class HttpServer::Impl {
  public:
   Impl(const HttpAddress& address, RunView& view) : address_(address), view_(view) {
     server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-    // Replaces the library's default, SO_REUSEPORT, with which two runs could share a port.
+    // Replaces the library's default, SO_REUSEPORT, which lets two runs share a port.
     server_.set_socket_options([](socket_t socket) {
       const int on = 1;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

@@ -9,23 +9,24 @@
 
 namespace weft::observe {
 
-// Other methods than GET and HEAD get 405, other paths 404. On a loopback address a Host header
-// that names another machine gets 403, so that no page of the web reads a run through a name that
-// resolves to this machine. The line of a request and each header have at most 8 KiB. A connection
-// that sends nothing is closed after 1 s, in the middle of a request after 2 s, and every one after
-// 20 s. 16 threads answer.
+// Methods other than GET and HEAD get 405, other paths get 404. On a loopback address, a Host
+// header that names another machine gets 403. Otherwise a web page could read a run through a name
+// that resolves to this machine (DNS rebinding).
+//
+// Limits: 8 KiB for the request line and for each header, 16 threads. An idle connection is closed
+// after 1 s, a stalled request after 2 s, and every connection after 20 s.
 class HttpServer {
  public:
-  // Listens. Throws Error(kUnavailable), naming --http, where the address cannot be had. `view`
-  // outlives the server.
+  // Listens on the address. Throws Error(kUnavailable), naming --http, if that fails. `view` must
+  // outlive the server.
   HttpServer(const HttpAddress& address, RunView& view);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // With the port that was chosen.
+  // The address, with the actual port.
   const HttpAddress& address() const;
-  // Answers until stop(). Call it once.
+  // Answers requests until stop(). Call it once.
   void serve();
   // Any thread may call it.
   void stop();

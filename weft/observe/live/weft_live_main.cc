@@ -1,7 +1,8 @@
 // weft_live ADDRESS: serves the live page of a run. `weft --http` starts it (launch/live_page.h).
 //
 // Prints "listening http://127.0.0.1:41234/" or "error TEXT" on stdout. A line "run FOLDER" on
-// stdin selects the run to follow. Exits when stdin is closed, at the latest when its parent ends.
+// stdin selects the run to follow. Exits when stdin is closed, which also happens when the parent
+// process ends.
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// The machine of a run, for its report.
+// Describes the machine of a run, for its report.
 #pragma once
 
 #include <chrono>
@@ -8,14 +8,14 @@
 
 namespace weft::observe {
 
-// Model of this machine's processor; "unknown" where the system does not say.
+// Model of this machine's processor; "unknown" if the system does not tell.
 std::string processor_name();
 
 // "2026-01-31 23:59:59", the local time.
 std::string local_time(std::chrono::system_clock::time_point when);
 
-// One JSON object: time, host, processor, cores and memory of this machine, then `more` as it is
-// given.
+// One JSON object: time, host, processor, cores and memory of this machine, then the entries of
+// `more`.
 std::string environment_json(const std::vector<std::pair<std::string, std::string>>& more);
 
 }  // namespace weft::observe

@@ -1,4 +1,5 @@
-// Reads what Metrics (metrics.h) wrote: for reports, lists of runs and live views.
+// Reads the metrics.jsonl that Metrics (metrics.h) writes: for reports, lists of runs and live
+// views.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +15,28 @@ struct MetricsPoint {
 };
 using MetricsSeries = std::map<std::string, std::vector<MetricsPoint>>;
 
-// The values of each name in a metrics.jsonl, in the file's order; "epoch" is one of them. Reads at
-// most the last `max_bytes`. Leaves out what is not a number and lines that are cut or damaged.
-// Empty where there is no file.
+// The values of each name in a metrics.jsonl, in the order of the file. "epoch" is one of the
+// names. Reads at most the last `max_bytes`. Skips values that are not numbers and lines that are
+// cut or damaged. Empty if there is no file.
 MetricsSeries read_metrics(const std::string& file, std::int64_t max_bytes = std::int64_t{1} << 40);
 
-// Reads a metrics.jsonl that grows. Each call costs what was added since the last one. A long
-// series loses every second of its points whenever it reaches `most_points`.
+// Reads a metrics.jsonl that grows. Each call reads only the lines added since the last one.
+// Whenever a series reaches `most_points`, it drops every second point.
 class MetricsFollower {
  public:
   explicit MetricsFollower(std::string file, std::size_t most_points = 1 << 16)
       : file_(std::move(file)), most_points_(most_points) {}
-  // Reads the whole lines that are new. A file that became shorter is read from its start.
+  // Reads the new complete lines. If the file became shorter, reads it again from the start.
   const MetricsSeries& update();
 
  private:
   std::string file_;
   std::size_t most_points_;
-  std::int64_t read_ = 0;  // bytes
+  std::int64_t read_ = 0;  // bytes read so far
   MetricsSeries series_;
 };
 
-// The median of the values, of at least one point.
+// The median of the values. There must be at least one point.
 double median(std::vector<MetricsPoint> points);
 
 }  // namespace weft::observe

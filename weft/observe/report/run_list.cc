@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kTail =
-    256 << 10;  // bytes read at the end of metrics.jsonl: enough to hold the last evaluation
+// Bytes read at the end of metrics.jsonl: enough to contain the last evaluation.
+constexpr std::int64_t kTail = 256 << 10;
 
 bool is_run(const fs::path& folder) {
   std::error_code ignored;

@@ -43,8 +43,8 @@ bool alike(const std::vector<Event>& a, const std::vector<Event>& b) {
   });
 }
 
-// The parts of the first block of `length` places, if the world is such blocks, as far as the
-// second, a middle and the last one tell.
+// Returns the parts of the first block of `length` places, if the world consists of such blocks.
+// Checks only the second, a middle and the last block.
 std::optional<Parts> block_of(const Request& request, int length, std::size_t element) {
   if (length < 1 || request.world % length != 0 || length == request.world) return std::nullopt;
   Parts result;
@@ -82,7 +82,7 @@ Parts all_ranks(const Request& request, std::size_t element) {
 }
 
 Parts find(const Request& request, std::size_t element) {
-  std::int64_t steps = 0;  // of all ranks, going by some of them
+  std::int64_t steps = 0;  // of all ranks, estimated from some of them
   for (const int place : {0, 1, request.world / 2, request.world - 1}) {
     const auto events = static_cast<std::int64_t>(
         events_of(request, std::min(place, request.world - 1), 0, element).size());

@@ -9,7 +9,7 @@
 namespace weft::plan {
 namespace {
 
-// By rank.
+// Host of each rank.
 std::vector<int> hosts_of(const MeshLayout& mesh, const std::vector<int>& sizes) {
   std::vector<int> host;
   for (std::size_t h = 0; h < sizes.size(); ++h)
@@ -121,7 +121,7 @@ std::string show_svg(const MeshLayout& mesh, const std::vector<int>& hosts) {
   if (mesh.world() > 512)
     throw Error(Errc::kBadConfig, "a picture of more than 512 ranks cannot be read; show fewer");
   const auto host = hosts_of(mesh, hosts);
-  // Colors that remain different for those who see red and green alike (Okabe and Ito, lightened).
+  // Colors that color-blind readers can tell apart (Okabe and Ito, lightened).
   constexpr const char* kFills[] = {"#cfe8f7", "#fbe3b5", "#c8ebdd", "#f6d2c2",
                                     "#eedcec", "#fbf6c3", "#cfdcec", "#e6e6e6"};
   const int columns = std::clamp(mesh.axes().empty() ? 1 : mesh.axes().back().size, 1, 8);

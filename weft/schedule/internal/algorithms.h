@@ -1,6 +1,6 @@
-// The algorithms, one file each. They are asked for worlds of two and more, with something to move
-// (or a barrier), for the collectives that the table in schedule.cc lists; everything else is
-// settled there.
+// The algorithms, one file each. schedule.cc calls them only for worlds of two or more ranks, for
+// requests that move elements (or a barrier), and for the collectives in its table. It handles all
+// other requests itself.
 #pragma once
 
 #include "weft/schedule/schedule.h"
@@ -37,7 +37,7 @@ Cost cost_of_chain(const Request& request);
 Schedule make_torus(const Request& request);
 Schedule make_hierarchical(const Request& request);
 
-// What cost() promises where no short formula gives it, by making the schedules of all ranks.
+// cost() of the algorithms without a short formula. Makes the schedules of all ranks and counts.
 Cost counted_cost(const Request& request);
 
 }  // namespace weft::schedule::internal

@@ -8,7 +8,7 @@
 namespace weft::schedule::internal {
 namespace {
 
-// Not symmetric, so that a + b and b + a differ (splitmix64's finalizer).
+// Hash of two operands (splitmix64's finalizer). It is not symmetric, so a + b and b + a differ.
 std::uint64_t mix(std::uint64_t left, std::uint64_t right) {
   std::uint64_t x = left * 0x9e3779b97f4a7c15u + (right ^ (right >> 29)) * 0xd1342543de82ef95u + 1;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -97,7 +97,7 @@ void Cells::write(std::int64_t begin, const Runs& runs) {
                                           [&](const Run& run) { return run.end < begin; });
   const auto last =
       std::partition_point(first, runs_.end(), [&](const Run& run) { return run.begin <= end; });
-  Runs fresh;  // replaces [first, last): the new runs, and what stays of the old ones at both ends
+  Runs fresh;  // replaces [first, last): the new runs, and the rest of the old ones at both ends
   if (first != last && first->begin < begin) append(fresh, cut(*first, first->begin, begin, 0));
   for (const Run& run : runs) append(fresh, cut(run, run.begin, run.end, begin));
   if (first != last && std::prev(last)->end > end)

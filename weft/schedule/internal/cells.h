@@ -1,4 +1,4 @@
-// One buffer of a symbolic run: which ranks' elements are combined in each of its elements.
+// One buffer of a symbolic run. Records for each element which ranks' elements are combined in it.
 #pragma once
 
 #include <bitset>
@@ -21,21 +21,22 @@ struct Run {
   std::uint64_t order = 0;
   Ranks from;
 };
-// Sorted, without overlap, neighbors that continue each other joined.
+// Sorted and without overlap. Neighbors that continue each other are joined.
 using Runs = std::vector<Run>;
 
-// The runs of a rank's untouched input.
+// Runs of a rank's unmodified input.
 Runs input_runs(int rank, std::int64_t count);
 
-// left + right, element by element; both begin at 0 and have the same length. Throws
-// Error(kInternal) where a rank would count twice or different places of the inputs would be added.
+// Returns left + right, element by element. Both begin at 0 and have the same length. Throws
+// Error(kInternal) if a rank would count twice, or if elements from different places of the inputs
+// would be added.
 Runs combine(const Runs& left, const Runs& right);
 
 class Cells {
  public:
   explicit Cells(Runs runs = {}) : runs_(std::move(runs)) {}
-  // What [begin, begin + count) holds, counted from 0. Throws Error(kInternal) where something in
-  // it was never written.
+  // Returns the contents of [begin, begin + count), with offsets from 0. Throws Error(kInternal) if
+  // a part of it was never written.
   Runs read(std::int64_t begin, std::int64_t count) const;
   void write(std::int64_t begin, const Runs& runs);
 

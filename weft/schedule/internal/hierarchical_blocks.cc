@@ -9,9 +9,9 @@
 namespace weft::schedule::internal {
 namespace {
 
-// Elements that one rank hands to another in a reduce_scatter, counted through the blocks of all
-// ranks; in an all_gather they go the other way. On its level it is the only message with any of
-// them.
+// Elements that one rank sends to another in a reduce_scatter; in an all_gather they go the other
+// way. Offsets count through the blocks of all ranks. A rank sends each element at most once per
+// level.
 struct LevelTransfer {
   int level = 0;
   int from = 0;
@@ -20,8 +20,8 @@ struct LevelTransfer {
   std::int64_t count = 0;
 };
 
-// One rank's part. The blocks of the ranks of a group follow each other in the group's own array,
-// in which spread() counts; `whose` are these ranks.
+// All transfers of one rank. The blocks of a group's ranks follow each other in the group's own
+// array, to which the offsets of spread() refer. `whose` are these ranks.
 class Blocks {
  public:
   Blocks(const Request& q, const Topology& t) : q_(q), t_(t) {
@@ -36,14 +36,14 @@ class Blocks {
               });
   }
 
-  // Innermost level first; on each, by place in the array, so that both ends of several messages
-  // list them in one order.
+  // Innermost level first, then by offset in the array. So both ends of several messages list them
+  // in the same order.
   const std::vector<LevelTransfer>& transfers() const { return transfers_; }
-  // What this rank sums for others on the innermost level: parts of the array.
+  // Ranges of the array that this rank sums for ranks of other groups on the innermost level.
   const std::vector<Range>& carried() const { return carried_; }
 
  private:
-  // Level num_levels() has ranks for groups.
+  // On level num_levels(), each group is a single rank.
   int group(int level) const {
     return level == t_.num_levels() ? q_.rank : t_.group_of(level, q_.rank);
   }
@@ -57,8 +57,8 @@ class Blocks {
     return static_cast<std::int64_t>(whose.size()) * q_.count;
   }
 
-  // [begin, end) of the blocks of `whose`, as pieces of one rank's block each: piece(rank, begin in
-  // the whole array, count).
+  // Cuts [begin, end) of the array of `whose` into pieces of one rank's block each. Calls
+  // move(rank, begin in the whole array, count) for each piece.
   template <typename Move>
   void for_blocks(const std::vector<int>& whose, std::int64_t begin, std::int64_t end,
                   Move&& move) const {
@@ -70,7 +70,7 @@ class Blocks {
       begin = stop;
     }
   }
-  // The same, blocks that lie next to each other as one.
+  // The same pieces as ranges. Adjacent pieces are joined.
   std::vector<Range> ranges(const std::vector<int>& whose, std::int64_t begin,
                             std::int64_t end) const {
     std::vector<Range> result;
@@ -82,7 +82,7 @@ class Blocks {
     return result;
   }
 
-  // What this rank carries for the ranks of the level's other groups goes to them.
+  // Sends what this rank carries for the ranks of the level's other child groups to these ranks.
   void hand_over(int level) {
     for (const int sibling : siblings(level + 1)) {
       if (sibling == group(level + 1)) continue;
@@ -97,7 +97,7 @@ class Blocks {
     }
   }
 
-  // And what they carry for it comes.
+  // Receives what the ranks of the other child groups carry for this rank.
   void take(int level) {
     const std::vector<int> whose = members(level + 1, group(level + 1));
     const std::int64_t own =
@@ -114,7 +114,7 @@ class Blocks {
     }
   }
 
-  // What belongs to ranks outside of the level's group is shared out among counterparts in it.
+  // Divides the blocks of ranks outside the level's group among the counterparts in the group.
   void share_out(int level) {
     for (int outer = level; outer >= 1; --outer) {
       for (const int sibling : siblings(outer)) {

@@ -1,5 +1,5 @@
-// The hierarchical algorithms over blocks: reduce_scatter, and all_gather, which is the same
-// backwards (see hierarchical.cc).
+// The hierarchical algorithms with one block per rank: reduce_scatter, and all_gather, which is its
+// reverse (see hierarchical.cc).
 #pragma once
 
 #include "weft/schedule/schedule.h"

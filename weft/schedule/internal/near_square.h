@@ -1,4 +1,4 @@
-// The grid of a world that nobody has given one.
+// Default grid of a world.
 #pragma once
 
 #include <cmath>
@@ -7,8 +7,8 @@
 
 namespace weft::schedule::internal {
 
-// Of all grids with a place for each rank the one nearest to a square, with no more rows than
-// columns; a torus.
+// Returns the torus with one place per rank that is nearest to a square, with no more rows than
+// columns.
 inline Grid near_square(int world) {
   int rows = static_cast<int>(std::sqrt(static_cast<double>(world)));
   while (world % rows != 0) --rows;

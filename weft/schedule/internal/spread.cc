@@ -9,8 +9,8 @@ namespace {
 
 using Spread = std::vector<Piece>;
 
-// Where any of them cuts; groups of the same shape cut at the same places, which the last one seen
-// tells at little cost.
+// All places where any of the spreads cuts, sorted. Groups of the same shape cut at the same
+// places, so a spread like the one before it is skipped.
 std::vector<std::int64_t> cuts_of(const std::vector<Spread>& spreads) {
   std::vector<std::int64_t> cuts;
   const Spread* last = nullptr;

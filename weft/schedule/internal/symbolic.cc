@@ -22,7 +22,7 @@ std::int64_t length(const Schedule& schedule, Buffer buffer) {
                                      : schedule.scratch;
 }
 
-// Says where; the checks below say what.
+// Adds the rank and the round to the message of an Error that body() throws.
 template <typename Body>
 void located(int rank, int round, Body&& body) {
   try {
@@ -193,7 +193,7 @@ void Symbolic::complete_receives(int rank, int round) {
   }
 }
 
-// A kReduce may take part in it on either side.
+// True for a kRecvReduce, and if a kReduce of the round uses the received range as either operand.
 bool Symbolic::is_combined(int rank, std::span<const Step> steps, const Step& receive) const {
   const Access received{-1, buffer(rank, receive.to), receive.dst, receive.dst + receive.count};
   const auto takes = [&](const Step& step) {
@@ -204,8 +204,9 @@ bool Symbolic::is_combined(int rank, std::span<const Step> steps, const Step& re
   return receive.action == Action::kRecvReduce || std::any_of(steps.begin(), steps.end(), takes);
 }
 
-// While messages are on their way, what they come from and go to belongs to them. What is to be
-// combined is, after the sends have left.
+// Messages of a round are in flight together, so a kRecv must not overlap any other message's
+// range. A kRecvReduce is combined after the sends have left, so it must not overlap a kRecv, but
+// may overlap the rest.
 void Symbolic::check_receives(int rank, std::span<const Step> steps) const {
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (!is_receive(steps[i].action)) continue;
@@ -233,7 +234,7 @@ void Symbolic::do_actions(int rank, int round) {
     if (step.action != Action::kCopy && step.action != Action::kReduce) continue;
     const int from = buffer(rank, step.from);
     const int to = buffer(rank, step.to);
-    // Input and output are one array.
+    // A copy onto itself, since input and output are one array.
     if (step.action == Action::kCopy && from == to && step.src == step.dst) continue;
     const Access source{-1, from, step.src, step.src + step.count};
     WEFT_CHECK(!overlap(source, {-1, to, step.dst, step.dst + step.count}),
@@ -253,7 +254,7 @@ void Symbolic::read_peer(int rank, const Step& step, int reaches) {
   put(rank, step, runs);
 }
 
-// Writes, or combines with what is there.
+// Writes the runs, or combines them with the contents of the range.
 void Symbolic::put(int rank, const Step& step, const Runs& runs) {
   State& state = states_[rank];
   const int to = buffer(rank, step.to);

@@ -1,6 +1,5 @@
-// Runs the schedules of all ranks at once, round by round, on Cells. What proof.h promises about
-// the way is checked here; what the ranks end with is for the caller to check. The pictures are
-// drawn from the same run.
+// Runs the schedules of all ranks at once, round by round, on Cells. Checks what proof.h promises
+// about the steps; the caller checks the results. The pictures are drawn from the same run.
 #pragma once
 
 #include <functional>
@@ -15,46 +14,47 @@
 
 namespace weft::schedule::internal {
 
-// A message, or what a rank reads from a peer's memory.
+// A message, or a read from a peer's memory.
 struct Transfer {
   int round = 0;
   int source = 0;
   int target = 0;
-  bool reduces = false;  // it is combined with something in its round
-  // Its place among the messages of the round that leave source, and that reach target.
+  bool reduces = false;  // True if the data is combined with other data in its round.
+  // Index among the round's messages that leave `source`, and among those that reach `target`.
   int leaves = 0;
   int reaches = 0;
-  Runs runs;  // what moves; none for a message without elements
+  Runs runs;  // Data that moves; empty for a message without elements.
 };
 
 class Symbolic {
  public:
-  // `schedules` outlive the run.
+  // `schedules` must outlive this object.
   Symbolic(std::span<const Schedule> schedules, bool same_array);
 
-  // Called for every transfer, in the order of rounds.
+  // Sets a function that is called for every transfer, in the order of rounds.
   void observe(std::function<void(const Transfer&)> observer) { observer_ = std::move(observer); }
-  // Throws Error(kInternal) for the first violation, with rank and round.
+  // Throws Error(kInternal) for the first violation, naming its rank and round.
   void run();
 
-  // After run(): a rank's output, whom it has heard of (itself included), and the cost as measured.
+  // Valid after run(): a rank's output, the ranks that it has heard of (itself included), and the
+  // measured cost.
   Runs output(int rank) const;
   const Ranks& heard(int rank) const { return states_[rank].heard; }
   Cost cost() const { return cost_; }
 
  private:
   struct Access {
-    int peer = -1;  // who reads, for reads of another rank
+    int peer = -1;  // Rank that reads, for a read by another rank; else -1.
     int buffer = 0;
     std::int64_t begin = 0;
     std::int64_t end = 0;
   };
   struct State {
-    std::span<const Step> steps;         // what is left
-    Cells buffers[3];                    // by Buffer
-    Cells at_meeting[3];                 // as the peers see them: complete at the last meeting
-    std::vector<Access> written;         // since then
-    std::vector<Access> read_by_others;  // since then
+    std::span<const Step> steps;         // Steps that are left.
+    Cells buffers[3];                    // By Buffer.
+    Cells at_meeting[3];                 // Contents at the last meeting, which peers read.
+    std::vector<Access> written;         // Writes since the last meeting.
+    std::vector<Access> read_by_others;  // Reads by peers since the last meeting.
     Ranks heard;
     bool same_array = false;
     std::int64_t sent = 0;
@@ -83,9 +83,9 @@ class Symbolic {
 
   std::span<const Schedule> schedules_;
   std::vector<State> states_;
-  // By source and target, of this round.
+  // Messages of this round, by source and target.
   std::map<std::pair<int, int>, std::vector<Message>> in_flight_;
-  // By rank: what its kRecvReduces of this round received.
+  // Data that the kRecvReduce steps of this round received, by rank.
   std::vector<std::vector<Runs>> to_combine_;
   std::function<void(const Transfer&)> observer_;
   Cost cost_;

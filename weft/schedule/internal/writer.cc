@@ -21,7 +21,8 @@ Writer::Writer(const Request& request) {
   schedule_.collective = request.collective;
   schedule_.input = input_count(request);
   schedule_.output = output_count(request);
-  // Blocks go both ways at once, so that one array would lose blocks that are still to be sent.
+  // Blocks are sent and received at the same time. In one array, a received block would overwrite a
+  // block that is still to be sent.
   schedule_.in_place = request.collective != Collective::kAllToAll;
 }
 

@@ -1,4 +1,4 @@
-// What the algorithms are written with: ranges of elements, and a writer of steps.
+// Tools to write algorithms: ranges of elements, and a writer of steps.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ inline Range scratch(std::int64_t begin, std::int64_t count) {
   return {Buffer::kScratch, begin, count};
 }
 
-// [0, count) split into `parts` that differ by one element at most, the longer ones first: where
-// part `index` begins, how long it is.
+// Splits [0, count) into `parts` parts that differ by at most one element, the longer ones first.
+// Returns the begin or the length of part `index`.
 inline std::int64_t part_begin(std::int64_t count, std::int64_t parts, std::int64_t index) {
   const std::int64_t longer = count % parts;
   return index * (count / parts) + (index < longer ? index : longer);
@@ -32,25 +32,24 @@ inline std::int64_t part_begin(std::int64_t count, std::int64_t parts, std::int6
 inline std::int64_t part_count(std::int64_t count, std::int64_t parts, std::int64_t index) {
   return count / parts + (index < count % parts ? 1 : 0);
 }
-// That part of a range.
+// Part `index` of a range that is split in the same way.
 inline Range part(Range whole, std::int64_t parts, std::int64_t index) {
   return {whole.buffer, whole.begin + part_begin(whole.count, parts, index),
           part_count(whole.count, parts, index)};
 }
 
-// rank modulo world, for a rank that may be negative or too large by a few worlds.
+// rank modulo world. The rank may be negative, or larger than the world.
 inline int wrap(int rank, int world) { return ((rank % world) + world) % world; }
 // ceil(log2(world)).
 int log2_ceil(int world);
 
-// Into how many blocks a pipelined algorithm cuts `count` elements: as the request says, or enough
-// to overlap the hops, none shorter than this.
+// Number of blocks into which a pipelined algorithm cuts `count` elements: blocks of Request::chunk
+// elements, or by default up to 16 blocks of at least kShortestBlock elements.
 inline constexpr std::int64_t kShortestBlock = 16 * 1024;
 int pipeline_blocks(const Request& request, std::int64_t count);
 
-// Where another collective's schedule takes place as a phase of this one: its rank r is ranks[r],
-// its input and output are both `where`, its scratch begins at `scratch`, its first round is the
-// one after `after`.
+// Place of another collective's schedule as a phase of this one. Its rank r is ranks[r], its input
+// and output are both `where`, its scratch begins at `scratch`, and its round r is round after + r.
 struct Embedding {
   std::span<const int> ranks;
   Range where;
@@ -58,14 +57,14 @@ struct Embedding {
   int after = 0;
 };
 
-// Collects one rank's steps. Steps may be added in any order of rounds; done() sorts them, and
-// keeps the order within a round. Ranges without elements add nothing, since both ends of a message
-// see the same length; signal() and await() are messages that have none.
+// Collects one rank's steps, which may be added in any order of rounds. done() sorts them by round
+// and keeps the order within a round. Empty ranges add no step, since both ends of a message see
+// the same length. signal() and await() add messages without elements.
 class Writer {
  public:
   explicit Writer(const Request& request);
 
-  // The round of the steps that follow.
+  // Sets the round of the steps that follow.
   void at(int round) { round_ = round; }
   void need_scratch(std::int64_t elements) { schedule_.scratch = elements; }
 
@@ -75,12 +74,13 @@ class Writer {
   void signal(int peer) { add({.action = Action::kSend, .peer = peer}); }
   void await(int peer) { add({.action = Action::kRecv, .peer = peer}); }
 
-  // `to` begins where it says; its length is that of `from`.
+  // These take the length from `from`, and only the begin from `to`.
   void copy(Range from, Range to);
   void reduce(Range from, Range to, bool flipped = false);
   void read(int peer, Range from, Range to);
   void read_reduce(int peer, Range from, Range to);
-  // All steps of another schedule, but copies from input to output, which are one array here.
+  // Adds all steps of another schedule, except copies of a range onto itself: input and output are
+  // one array here.
   void embed(const Schedule& phase, const Embedding& place);
   void meet() { add({.action = Action::kMeet}); }
 

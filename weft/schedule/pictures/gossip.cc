@@ -1,5 +1,5 @@
-// Gossip graphs made visible. Ranks stand on a circle, those of a grid in its rows; a panel for
-// each round that differs.
+// Draws gossip graphs. Ranks stand on a circle, or in the rows of a grid. There is one panel for
+// each distinct round.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -13,7 +13,7 @@ namespace weft::schedule {
 namespace {
 
 constexpr int kMostDrawn = 64;
-constexpr int kFirst = 8;  // of the ranks of a world that is too large for a list
+constexpr int kFirst = 8;  // ranks that are listed if the world is too large
 
 std::string format_number(double value, const char* format = "%.4g") {
   char text[32];
@@ -66,7 +66,7 @@ struct Point {
 
 constexpr double kPanel = 264, kTop = 84, kNode = 13, kRadius = 102;
 
-// Where ranks stand within a panel.
+// Positions of the ranks within a panel.
 std::vector<Point> places(const Gossip& gossip) {
   std::vector<Point> result;
   const auto [rows, columns, wraps] = internal::near_square(gossip.world);
@@ -95,7 +95,7 @@ std::string segment(Point a, Point b, const char* kind) {
          "\"/>";
 }
 
-// From the edge of one node to that of the other; with a head where only `to` hears.
+// A line from the edge of one node to the edge of the other, with an arrowhead if only `to` hears.
 std::string edge(Point from, Point to, double node, bool both) {
   const double length = std::hypot(to.x - from.x, to.y - from.y), dx = (to.x - from.x) / length,
                dy = (to.y - from.y) / length;
@@ -110,7 +110,7 @@ std::string edge(Point from, Point to, double node, bool both) {
          format_number(base.y - dx * half) + "\"/>\n";
 }
 
-// The link that leaves a grid on one side and comes in on the other: a dashed end at each.
+// A link that wraps around the grid, drawn as a dashed end on each side.
 std::string wrapping(Point from, Point to, double node) {
   const bool level = from.y == to.y;
   const auto stub = [&](Point at, Point other) {
@@ -131,7 +131,7 @@ std::string panel(const Gossip& gossip, int round) {
     const Mixing m = mixing(gossip, rank, round);
     for (const Neighbor& n : m.hears) {
       const bool both = std::find(m.sends_to.begin(), m.sends_to.end(), n.rank) != m.sends_to.end();
-      if (both && n.rank > rank) continue;  // drawn by the other one
+      if (both && n.rank > rank) continue;  // drawn for the other rank
       const Point from = at[static_cast<std::size_t>(n.rank)],
                   to = at[static_cast<std::size_t>(rank)];
       const int apart = std::abs(rank - n.rank);

@@ -1,9 +1,9 @@
-// Schedules made visible: a table for the terminal, and a space-time picture.
+// Draws schedules: as a table for the terminal, and as a space-time diagram.
 //
-// Both come from a symbolic run of all ranks (proof.h), so that what they name is what moves: parts
-// of the array, numbered where the algorithm cuts it, or the ranks whose blocks they are.
-// request.rank is not looked at. A count of 0 stands for a length that shows the algorithm well.
-// Both throw what make() throws, and Error(kInvalidArgument) for a world above kMaxProvedWorld.
+// Both come from a symbolic run of all ranks (proof.h), so they show exactly what moves. Labels are
+// the numbers of the parts into which the algorithm cuts the array, or the ranks whose blocks move.
+// request.rank is ignored. A count of 0 stands for a length that shows the algorithm well. Both
+// throw what make() throws, and Error(kInvalidArgument) for a world above kMaxProvedWorld.
 #pragma once
 
 #include <string>
@@ -13,24 +13,24 @@
 
 namespace weft::schedule {
 
-// UTF-8, a line a round and a column a rank; columns that do not fit 120 characters go into a
-// further table below.
+// Table in UTF-8, with one row per round and one column per rank. Columns that do not fit in 120
+// characters go into another table below.
 std::string render_text(const Request& request);
 
-// A self-contained SVG, for light and dark backgrounds: ranks are rows, time goes to the right, an
-// arrow is a message (dashed: read from the peer's memory) that carries its label at its beginning;
-// it ends in a plus where it is added, in a head where it replaces.
+// Self-contained SVG, for light and dark backgrounds. Ranks are rows, and time goes to the right.
+// An arrow is a message (dashed: a read from the peer's memory), with its label at its beginning.
+// It ends in a plus if the data is added, and in a head if the data replaces what is there.
 std::string render_svg(const Request& request);
 
-// "between hosts", "inside a host": the links of a topology's level, for a sentence.
+// Name of the links of a topology's level, for a sentence: "between hosts", "inside a host".
 std::string link_name(const Topology& topology, int level);
 
-// Gossip: its mixing rate, and who hears whom with which weight. Of large worlds the first ranks
-// only; of graphs that change, the rounds until they come again, or three.
+// Gossip graph as text: its mixing rate, and which ranks each rank hears with which weight. Lists
+// only the first 8 ranks of a world above 64. Shows distinct_rounds() rounds.
 std::string render_text(const Gossip& gossip);
 
-// The graph, as SVG: an arrow leads to the rank that hears, a line without heads is heard both
-// ways. Throws Error(kInvalidArgument) for more than 64 ranks.
+// Gossip graph as SVG. An arrow points to the rank that hears; a line without heads goes both ways.
+// Throws Error(kInvalidArgument) for more than 64 ranks.
 std::string render_svg(const Gossip& gossip);
 
 }  // namespace weft::schedule

@@ -26,7 +26,7 @@ Request request(Algorithm algorithm, Collective collective, int world, int root 
   return {collective, algorithm, 0, world, root, 0};
 }
 
-// Patarasuk and Yuan's ring over three ranks, by hand: two rounds that add, two that hand out.
+// Patarasuk and Yuan's ring over three ranks, by hand: two rounds that add, two that distribute.
 TEST(RenderText, ShowsTheMessagesOfEachRound) {
   EXPECT_THAT(render_text(request(Algorithm::kRing, Collective::kAllReduce, 3)),
               EndsWith("round    rank 0      rank 1      rank 2\n"
@@ -104,7 +104,7 @@ TEST(RenderSvg, RefusesWorldsThatAreTooLargeToShow) {
               ::testing::ThrowsMessage<Error>(HasSubstr("more than can be shown")));
 }
 
-// Lian and others 2017: a third of itself and of both neighbors.
+// Lian and others 2017: weight 1/3 for the rank itself and for both neighbors.
 TEST(RenderGossip, ShowsNeighborsAndTheMixingRate) {
   EXPECT_EQ(render_text(Gossip{Graph::kRing, 4}),
             "Gossip, ring graph\n"
@@ -123,7 +123,7 @@ TEST(RenderGossip, DrawsEveryLinkOnceWithAnArrowIfItIsOneWay) {
   const std::string ring = render_svg(Gossip{Graph::kRing, 8});
   EXPECT_EQ(occurrences(ring, "<line class=\"edge\""), 8);
   EXPECT_EQ(occurrences(ring, "<polygon"), 0);
-  // Those 1 and 2 places on are heard one way; the one 4 places on hears back.
+  // The ranks 1 and 2 places ahead are heard one way; the rank 4 places ahead also hears back.
   const std::string exponential = render_svg(Gossip{Graph::kExponential, 8});
   EXPECT_EQ(occurrences(exponential, "<line class=\"edge\""), 8 + 8 + 4);
   EXPECT_EQ(occurrences(exponential, "<polygon"), 8 + 8);

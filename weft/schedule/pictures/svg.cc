@@ -23,7 +23,7 @@ std::string attribute(const char* name, double value) {
   return std::string(" ") + name + "=\"" + number(value) + "\"";
 }
 
-// Sizes in pixels; many ranks or many messages a round are drawn smaller.
+// Sizes in pixels. Many ranks or many messages per round are drawn smaller.
 struct Layout {
   explicit Layout(const Picture& picture) {
     const Topology* topology = picture.request.topology.get();
@@ -42,7 +42,7 @@ struct Layout {
     slot = dense ? 30 : most > 2 ? 48 : 66;
     slot += longest > 2 ? 2.2 * bead : 0;  // beads of "0–3" are longer
     clear = longest > 2 ? 2.9 * bead : 1.9 * bead;
-    // A short schedule fills the width that its heading takes anyway.
+    // A short schedule fills the width that its heading needs anyway.
     const double total = std::accumulate(slots.begin() + 1, slots.end(), 0);
     const double room = kNarrowest - kRight - left - 16 - picture.cost.rounds * kGap;
     if (total > 0) slot = std::max(slot, std::min(110.0, room / total));
@@ -61,7 +61,8 @@ struct Layout {
   double x(const Arrow& arrow) const { return columns[arrow.round - 1] + kGap + arrow.slot * slot; }
   double y(int rank) const { return rows[static_cast<std::size_t>(rank)]; }
 
-  // Ranks of a group next to each other, groups a little apart. Returns where the last row is.
+  // Places the ranks of a group next to each other, with a gap between groups. Returns the position
+  // of the last row.
   double place_rows(const Request& q) {
     rows.resize(static_cast<std::size_t>(q.world));
     double at = top;
@@ -78,20 +79,20 @@ struct Layout {
   }
 
   static constexpr double kLeft = 66;
-  static constexpr double kBracket = 26;  // a level's brackets, left of the ranks
+  static constexpr double kBracket = 26;  // width of a level's brackets, left of the ranks
   static constexpr double kTop = 112;
   static constexpr double kRight = 24;
   static constexpr double kNarrowest = 660;
-  static constexpr double kLetter = 6.8;  // of small text, at most
-  static constexpr double kGap = 22;      // between rounds
+  static constexpr double kLetter = 6.8;  // largest width of a letter in small text
+  static constexpr double kGap = 22;      // gap between rounds
   double bead, font, row, slot, left, top, clear;
   std::vector<double> rows;     // by rank
   std::vector<double> columns;  // where round r + 1 begins
   double bottom, width, height;
 };
 
-// A color for each part, darker on light ground; the eye sees yellow and green lighter than they
-// are.
+// Color of a part, darker on a light background. Yellow and green look lighter than other hues, so
+// they are drawn darker.
 std::string color(int part, int parts, bool dark) {
   const double hue = std::fmod(212 + 360.0 * part / parts, 360);
   const bool bright = hue > 45 && hue < 195;
@@ -113,7 +114,7 @@ std::string part_rules(const std::set<int>& used, int parts, bool dark) {
 std::string style(const Picture& picture, const Layout& layout) {
   std::set<int> used = {0};
   for (const Arrow& arrow : picture.arrows) used.insert(arrow.part);
-  // Links further out are thicker; where there is one level they are as everything else.
+  // Links of outer levels are thicker. With only one level, links have the default width.
   std::string widths;
   const int levels = static_cast<int>(picture.traffic.size());
   for (int l = 0; l < levels; ++l)
@@ -147,8 +148,8 @@ std::string line(const char* classes, double x1, double y1, double x2, double y2
          attribute("y1", y1) + attribute("x2", x2) + attribute("y2", y2) + "/>";
 }
 
-// The end of an arrow that comes along (dx, dy), of length one: a plus in a circle, or a head whose
-// tip is at (x, y).
+// The ends of an arrow: a plus in a circle at (x, y), or a head with its tip at (x, y). (dx, dy) is
+// the direction of the arrow, of length one.
 std::string plus_at(double x, double y, double radius) {
   const double arm = radius * 0.55;
   return "<circle class=\"w hole\"" + attribute("cx", x) + attribute("cy", y) +
@@ -182,7 +183,7 @@ std::string bead_at(double x, double y, const std::string& label, const Layout& 
 std::string wire(const Arrow& arrow, const Layout& layout) {
   const double x1 = layout.x(arrow);
   const double y1 = layout.y(arrow.source);
-  const double x2 = x1 + layout.slot - layout.clear;  // clear of the next slot's bead
+  const double x2 = x1 + layout.slot - layout.clear;  // ends before the next slot's bead
   const double y2 = layout.y(arrow.target);
   const double length = std::hypot(x2 - x1, y2 - y1);
   const double dx = (x2 - x1) / length;
@@ -196,7 +197,7 @@ std::string wire(const Arrow& arrow, const Layout& layout) {
          "</g>\n";
 }
 
-// What the ranks of a group share: a bar along their rows, with its name across where there is
+// A bar along the rows of each group, with the group's name, or only its number if there is no
 // room.
 std::string brackets(const Topology& topology, const Layout& layout) {
   std::string text;
@@ -245,7 +246,7 @@ std::string grid(const Picture& picture, const Layout& layout) {
          "\n";
 }
 
-// The sample of each mark that occurs, with its meaning.
+// A sample of each mark that occurs, with its meaning.
 std::string legend(const Picture& picture, const Layout& layout) {
   double x = 16;
   const double y = layout.height - 26;

@@ -13,10 +13,10 @@ using internal::Picture;
 
 constexpr int kColumns = 120;
 
-// What one rank does in one round: a line for its i-th send and its i-th receive.
+// What one rank does in one round. Line i shows its i-th send and its i-th receive.
 using Cell = std::vector<std::string>;
 
-// Characters, not bytes.
+// Counts characters, not bytes.
 int width(const std::string& text) {
   return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;

@@ -1,12 +1,14 @@
-// An order found for given costs: a greedy scheduler with several habits, and the handmade
-// schedules beside it; the shortest iteration wins.
+// Searches an order for given costs. It tries a greedy scheduler with several settings (Habit), and
+// the fixed schedules. The shortest iteration wins.
 //
 // Source: the heuristic of Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023, section
-// 3.1. A free rank takes the backward-input that is ready, else the forward that is ready and that
-// it has memory for, else a backward-weight where it would wait longer than `patience` of one, else
-// it waits. Ranks hold at most `memory` micro-batches; a rank that is full of ended ones does a
-// backward-weight. Habits differ in how much memory they use (more is not always better) and in
-// their patience.
+// 3.1. A free rank takes the first of these that is possible, or else waits:
+//   - a backward-input that is ready;
+//   - if the rank is full, a backward-weight, which frees memory for a forward that is ready;
+//   - a forward that is ready and for which it has memory;
+//   - a backward-weight, if it would otherwise wait for at least `patience` times the cost of one.
+// A rank is full when it holds `memory` micro-batches. Habits differ in the memory that they use
+// (more is not always better) and in their patience.
 #include <algorithm>
 #include <limits>
 
@@ -22,7 +24,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct Habit {
   int memory = 1;
-  double patience = 0;  // in backward-weights
+  double patience = 0;  // in units of a backward-weight's cost
 };
 
 class Greedy {
@@ -34,8 +36,8 @@ class Greedy {
         ranks_(static_cast<std::size_t>(q.ranks)),
         actions_(ranks_.size()) {}
 
-  // Always the rank that begins first: what others will make comes later than that, so no choice is
-  // made in ignorance of the past.
+  // Always advances the rank that can begin first. Results of other ranks come later than that, so
+  // no choice misses one.
   std::vector<Actions> run() {
     for (int left = 3 * q_.ranks * q_.micro_batches; left > 0; --left) {
       Choice best;
@@ -55,14 +57,14 @@ class Greedy {
  private:
   struct Rank {
     double free = 0;
-    int done[4] = {};  // micro-batches, by enum Work
+    int done[4] = {};  // number of micro-batches, by enum Work
   };
   struct Choice {
     double begin = kNever;
     Work work = Work::kForward;
   };
 
-  // When the rank's next micro-batch of this work can begin.
+  // Time at which the rank can begin its next micro-batch of this work.
   double next(int rank, Work work) const {
     const Rank& r = ranks_[static_cast<std::size_t>(rank)];
     const int i = r.done[static_cast<int>(work)];
@@ -104,7 +106,7 @@ class Greedy {
   std::vector<Actions> actions_;
 };
 
-// All up to 2p-1, then by powers of two.
+// Memory limits to try: up to 2p in steps of max(1, p/8), then doubled until the limit.
 std::vector<int> memories(const Request& q) {
   const int most = memory_of(q);
   std::vector<int> result;

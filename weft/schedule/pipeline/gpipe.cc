@@ -1,11 +1,11 @@
-// GPipe: all forwards, then all backwards, so that the only idle time is until the first
-// micro-batch has come and while the last one leaves.
+// GPipe: all forwards, then all backwards. A rank is idle only until the first micro-batch arrives
+// and while the last one leaves.
 //
 // Source: Huang and others: GPipe: Efficient training of giant neural networks using pipeline
-// parallelism, 2019. With several stages a rank, Lamy-Poirier: Breadth-first pipeline parallelism,
-// 2023: all micro-batches go through the rank's first stage, then all through its second. Backwards
-// come by rising micro-batch and not the other way round: all schedules sum gradients in the same
-// order.
+// parallelism, 2019. With several stages per rank, Lamy-Poirier: Breadth-first pipeline
+// parallelism, 2023: all micro-batches go through the rank's first stage, then all go through its
+// second. Backwards come by rising micro-batch, not in reverse, because all schedules sum gradients
+// in the same order.
 #include "weft/schedule/pipeline/internal/algorithms.h"
 
 namespace weft::schedule::pipeline::internal {

@@ -1,13 +1,13 @@
-// Interleaved 1F1B: each rank has several stages, so that a micro-batch comes by several times and
-// the pipeline fills in a v-th of the time.
+// Interleaved 1F1B: each rank has v stages, so a micro-batch passes each rank v times, and the
+// pipeline fills in 1/v of the time.
 //
 // Source: Narayanan and others: Efficient large-scale language model training on GPU clusters using
-// Megatron-LM, 2021, section 2.2. Micro-batches go in groups: a group passes all stages of the rank
-// before the next one begins. The paper has groups of p, and so m must be a multiple; a group of
-// more is as good, for a micro-batch comes back to its first rank after p stages, which must not be
-// sooner than the rank has sent out the group. So m is cut into m/p groups that differ by one at
-// most. With fewer than p micro-batches the group of p is made, and those that do not exist are
-// left out: what is left of a right order is a right order.
+// Megatron-LM, 2021, section 2.2. Micro-batches go in groups. A group passes all stages of the rank
+// before the next group begins. The paper uses groups of p, so m must be a multiple of p. Larger
+// groups work as well: a micro-batch returns to its first rank after p stages, and a group of at
+// least p keeps the rank busy until then. So m is cut into m/p groups that differ by at most one.
+// With fewer than p micro-batches, the order for p is made and the missing ones are left out. A
+// correct order stays correct without them.
 #include <algorithm>
 
 #include "weft/schedule/pipeline/internal/algorithms.h"
@@ -15,7 +15,8 @@
 namespace weft::schedule::pipeline::internal {
 namespace {
 
-// Group after group, each through the rank's stages, up for forwards and down for backwards.
+// All groups in turn. Each passes the rank's stages, upwards for forwards and downwards for
+// backwards.
 Actions in_groups(const Request& q, int rank, Work work) {
   const int made = std::max(q.micro_batches, q.ranks);
   const int groups = made / q.ranks;

@@ -9,12 +9,12 @@
 namespace weft::schedule::pipeline {
 namespace {
 
-// A place in the order of everything. At the same time messages come before actions: who needs one
-// begins when it is there.
+// One event of the global order. At the same time messages come before actions, so an action that
+// needs a message begins when the message arrives.
 struct Event {
   double at = 0;
   bool computes = false;
-  int rank = 0;  // that computes or sends
+  int rank = 0;  // rank that computes or sends
   int peer = -1;
   Action action;
 

@@ -1,5 +1,5 @@
-// 1F1B: a rank begins as many micro-batches as there are ranks from it to the last, then takes one
-// backward for each forward, so that it never holds more than these.
+// 1F1B: a rank starts as many micro-batches as there are ranks from it to the last one. Then it
+// runs one backward for each forward, so it never holds more micro-batches than that.
 //
 // Source: Narayanan, Phanishayee, Shi, Chen, Zaharia: Memory-efficient pipeline-parallel DNN
 // training, 2021 (PipeDream-flush).

@@ -20,16 +20,16 @@ constexpr std::array kAlgorithms = {Algorithm::kGPipe,        Algorithm::kOneFor
 constexpr int kAny = 1 << 20;
 constexpr int kMostRanks = 4096;
 constexpr double kMostActions = 1e8;
-constexpr double kFarthest = 1e6;  // beyond, times of short actions are lost in sums
+constexpr double kFarthest = 1e6;  // beyond this ratio, sums lose the times of short actions
 
 struct Entry {
   const char* name;
-  int fewest, most;  // virtual stages
+  int fewest, most;  // number of virtual stages
   bool splits;
   Actions (*make)(const Request&, int rank);  // null: automatic()
 };
 
-// The selector: in the order of enum Algorithm.
+// All algorithms, in the order of enum Algorithm.
 constexpr Entry kTable[] = {
     {"gpipe", 1, kAny, false, internal::gpipe},
     {"1f1b", 1, 1, false, internal::one_forward_one_backward},
@@ -44,7 +44,7 @@ static_assert(std::size(kTable) == kAlgorithms.size());
 
 const Entry& entry(Algorithm algorithm) { return kTable[static_cast<int>(algorithm)]; }
 
-// "1f1b, zb_h1": those that can do so many virtual stages.
+// Names of the algorithms that support this number of virtual stages: "1f1b, zb_h1".
 std::string able(int virtual_stages) {
   std::string names;
   for (const Entry& e : kTable) {

@@ -3,7 +3,7 @@
 //
 // A model is cut into ranks * virtual_stages stages, numbered as a sample passes them. A schedule
 // is a pure function of the request. It determines the messages between ranks (messages.h), its
-// time and idle share (play.h), its proof (proof.h) and its picture (show.h).
+// time and idle share (play.h), its proof (proof.h) and its picture (pictures/pictures.h).
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ struct Action {
 };
 
 // Time of an action, in any unit, for one micro-batch in one of the stages. Two virtual stages thus
-// cost half of one each. A backward takes the time of both parts. A message takes its time beside
-// the computation of both its ranks.
+// cost half of one each. A backward takes the time of both parts. A message overlaps with the
+// computation of both its ranks.
 struct Costs {
   double forward = 1;
   double backward_input = 1;
@@ -78,18 +78,19 @@ struct Schedule {
 // from its forward to the end of its backward (of its backward-weight where that is separate). Idle
 // shares are play()'s, with no time for messages.
 //
-//   kGPipe         All forwards, then all backwards; v > 1: stage by stage of the rank. Holds vm.
-//                  Idle (p-1)/(vm+p-1), where m >= p or v = 1. Huang and others: GPipe, 2019;
-//                  v > 1: Lamy-Poirier: Breadth-first pipeline parallelism, 2023.
+//   kGPipe         All forwards, then all backwards. v > 1: one stage of the rank after the other.
+//                  Holds vm. Idle (p-1)/(vm+p-1) if m >= p or v = 1. Huang and others: GPipe,
+//                  2019; v > 1: Lamy-Poirier: Breadth-first pipeline parallelism, 2023.
 //   kOneForwardOneBackward
-//                  v = 1. A backward as soon as there is one: as idle as GPipe, holds min(m, p-r).
+//                  v = 1. Runs backwards as soon as possible. As idle as GPipe, holds min(m, p-r).
 //                  Narayanan and others: Memory-efficient pipeline-parallel DNN training
 //                  (PipeDream-flush), 2021.
 //   kInterleaved   v >= 2, any m. Groups of g >= p micro-batches go through all stages of the
 //                  rank. m is cut into max(1, m/p) groups that differ by at most one, G the
-//                  largest. m < p: as m = p, without the missing ones. Idle (p-1)/(vm+p-1) where
-//                  m >= p; holds min(vm, (v-1)G + 2(p-r-1) + 1). Narayanan and others: Efficient
-//                  large-scale language model training on GPU clusters using Megatron-LM, 2021.
+//                  largest. m < p: the order for m = p, without the missing micro-batches. Idle
+//                  (p-1)/(vm+p-1) if m >= p; holds min(vm, (v-1)G + 2(p-r-1) + 1). Narayanan and
+//                  others: Efficient large-scale language model training on GPU clusters using
+//                  Megatron-LM, 2021.
 //   kZeroBubbleH1  v = 1. 1F1B, with the backward-weights of the first r micro-batches at the end.
 //                  Bubble (p-1)(f+b-w), holds min(m, p).
 //   kZeroBubbleH2  v = 1. More forwards before the first backward. Bubble (p-1)(f+b-2w), holds
@@ -109,7 +110,7 @@ struct Schedule {
 // not positive or more than a million times apart.
 Schedule make(const Request& request);
 
-// Number of stages, ranks * virtual_stages; and the rank of a stage.
+// Number of stages, which is ranks * virtual_stages, and the rank of a stage.
 int num_stages(const Request& request);
 int rank_of(const Request& request, int stage);
 

@@ -1,8 +1,8 @@
-"""Writes pipeline_reference.inc: what PyTorch's pipeline schedules do on each rank, as stage, kind
-(F, B, I, W) and micro-batch.
+"""Writes pipeline_reference.inc: the actions of PyTorch's pipeline schedules on each rank, each as
+stage, kind (F, B, I, W) and micro-batch.
 
-Not 1F1B: its list of PyTorch 2.13 is for pictures only, and has a micro-batch that does not exist.
-Run with a Python that has torch: python pipeline_reference.py > pipeline_reference.inc
+1F1B is left out: PyTorch 2.13 makes its list for pictures only, with a micro-batch that does not
+exist. Run with a Python that has torch: python pipeline_reference.py > pipeline_reference.inc
 """
 
 from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops

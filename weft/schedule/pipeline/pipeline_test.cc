@@ -1,5 +1,5 @@
-// The property test: every algorithm is proved over ranks, micro-batches and virtual stages. And
-// that the proof, the selector and the names can fail.
+// The property test: every algorithm is proved over ranks, micro-batches and virtual stages. Other
+// tests check that the proof, make() and the parser reject faulty input.
 #include "weft/schedule/pipeline/pipeline.h"
 
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ TEST_P(EveryPipeline, DoesEveryActionOnceWithoutDeadlockOrBuffersWithinItsMemory
 }
 TEST_P(EveryPipeline, IsCorrectOver16Ranks) { prove_over(GetParam(), {16}); }
 
-// Messages stand elsewhere where they take time, and the automatic schedule is another one.
+// Slow messages change the order of the steps, and uneven costs change the automatic schedule.
 TEST_P(EveryPipeline, IsCorrectWithUnevenCostsAndSlowMessages) {
   for (const Costs& costs :
        {Costs{1, 2.5, 0.5, 0.7}, Costs{1, 0.9, 1.7, 3}, Costs{0.3, 1, 0.1, 0}}) {
@@ -71,7 +71,7 @@ TEST_P(EveryPipeline, IsCorrectWithUnevenCostsAndSlowMessages) {
   }
 }
 
-// The formulas are met, not only kept, where there are micro-batches enough.
+// With enough micro-batches, the formulas are exact, not only upper bounds.
 TEST_P(EveryPipeline, HoldsAsManyMicroBatchesAsDocumented) {
   for (const int v : virtual_stages_of(GetParam())) {
     for (const int p : {1, 2, 4, 8}) {
@@ -79,7 +79,7 @@ TEST_P(EveryPipeline, HoldsAsManyMicroBatchesAsDocumented) {
       const Schedule schedule = make(q);
       for (int rank = 0; rank < p; ++rank) {
         const int held = count_held(schedule, rank), most = most_held(q, rank);
-        // The automatic one may do with less than it is given.
+        // The automatic schedule may hold less than its limit.
         EXPECT_TRUE(GetParam() == Algorithm::kAutomatic ? held <= most : held == most)
             << text(q) << ", rank " << rank << ": " << held;
       }
@@ -117,7 +117,7 @@ TEST(Pipelines, HavePyTorchsOrderOfActions) {
   }
 }
 
-// Narayanan and others 2021, figure 4, for the last of four ranks and the first.
+// Narayanan and others 2021, figure 4, for the last and the first of four ranks.
 TEST(OneForwardOneBackward, AlternatesFromTheFirstMicroBatchOnTheLastRank) {
   const Schedule schedule = make({Algorithm::kOneForwardOneBackward, 4, 5});
   const auto shown = [&](int rank) {
@@ -148,7 +148,7 @@ TEST(Messages, WaitOnlyForTheirTurnInOneForwardOneBackward) {
   for (const auto& own : steps(make(q))) EXPECT_LE(waiting(own, q), 2);
 }
 
-// --- That the proof can fail ---
+// --- Faulty schedules, which the proof must reject ---
 
 struct Proof {
   Request request{Algorithm::kZeroBubbleH1, 3, 4};
@@ -194,7 +194,7 @@ TEST(Proof, FindsBackwardsThatSumGradientsInAnotherOrder) {
 }
 
 TEST(Proof, FindsRanksThatWaitForEachOther) {
-  Proof p;  // rank 0 wants a gradient before it has sent what rank 1 needs for it
+  Proof p;  // rank 0 waits for a gradient before it sends the activations for it
   auto& list = p.lists[0];
   const auto receive = std::find_if(list.begin(), list.end(),
                                     [](const Step& s) { return s.kind == Kind::kReceive; });
@@ -222,7 +222,7 @@ TEST(Proof, FindsAScheduleThatHoldsMoreThanItPromises) {
   EXPECT_THAT(p.verdict(), HasSubstr("rank 0: holds 4 micro-batches, more than 3"));
 }
 
-// --- The selector ---
+// --- Requests and names ---
 
 TEST(Pipelines, RefuseUnsupportedOptionsAndNameThePipelinesThatSupportThem) {
   const auto refusal = [](const Request& q) { return message_of([&] { make(q); }); };

@@ -9,7 +9,7 @@
 namespace weft::schedule::pipeline {
 namespace {
 
-// Each rank in turn goes as far as it can, until all are through.
+// Advances each rank in turn as far as possible, until no rank can go on.
 std::vector<std::vector<Span>> spans_of(const Schedule& schedule, const Costs& costs) {
   const std::size_t ranks = schedule.actions.size();
   internal::Results results(schedule.request, costs);

@@ -1,8 +1,8 @@
-// How long a pipeline schedule takes, and how long its ranks wait in it.
+// Computes how long a pipeline schedule takes, and how long its ranks are idle.
 //
-// Each rank does its actions in order, each as soon as what it needs is there: the stage before's
-// forward or the stage after's backward, later by Costs::message where that is another rank's.
-// Messages take no time of the ranks that compute.
+// Each rank runs its actions in order, each as soon as its input is available: the forward of the
+// previous stage or the backward of the next one. If that stage is on another rank, the input
+// arrives Costs::message later. Messages take no computing time of their ranks.
 #pragma once
 
 #include <vector>
@@ -17,19 +17,19 @@ struct Span {
 };
 
 struct Timing {
-  std::vector<std::vector<Span>> spans;  // of Schedule::actions
-  std::vector<double> idle;              // by rank: the share of makespan in which it does nothing
-  double makespan = 0;                   // from the first action of all to the last
-  double idle_share = 0;                 // of all ranks together
-  // The longest that any rank takes from its first action to its last: what an iteration costs
-  // where ranks go on to the next one without waiting for all others. The bubble is the part of it
-  // in which that rank does nothing (Qi and others, 2023).
+  std::vector<std::vector<Span>> spans;  // By rank and action, as in Schedule::actions.
+  std::vector<double> idle;              // Idle share of the makespan, by rank.
+  double makespan = 0;                   // Time from the first action to the end of the last.
+  double idle_share = 0;                 // Idle share of all ranks together.
+  // Longest time of any rank from its first action to the end of its last. It is the time of an
+  // iteration if ranks begin the next one without waiting for all others. The bubble is the part of
+  // it in which that rank is idle (Qi and others, 2023).
   double iteration = 0;
   double bubble = 0;
 };
 
-// Throws Error(kInternal) where ranks would wait for each other for ever, naming one of them;
-// Error(kInvalidArgument) for costs as make().
+// Throws Error(kInternal) if ranks would wait for each other forever, naming one of them;
+// Error(kInvalidArgument) for costs that are not positive or a negative cost of messages.
 Timing play(const Schedule& schedule, const Costs& costs);
 
 }  // namespace weft::schedule::pipeline

@@ -41,8 +41,8 @@ TEST(Play, LeavesGPipeAnd1F1BIdleForTheirShare) {
   }
 }
 
-// Narayanan and others 2021 (Megatron-LM), section 2.2.2, and Lamy-Poirier 2023: the bubble is a
-// v-th, also where p does not divide m.
+// Narayanan and others 2021 (Megatron-LM), section 2.2.2, and Lamy-Poirier 2023: the bubble is 1/v
+// as long, even if p does not divide m.
 TEST(Play, LeavesInterleavedAndBreadthFirstIdleForAVthOfThatShare) {
   for (const Algorithm algorithm : {Algorithm::kInterleaved, Algorithm::kGPipe}) {
     for (const Costs& costs : kUneven) {
@@ -84,7 +84,8 @@ TEST(Play, LeavesZeroBubbleAtMostHalfOfWhat1F1BIsIdle) {
   }
 }
 
-// Each micro-batch passes p-1 borders down and up; nothing else waits for messages in GPipe.
+// Each micro-batch crosses p-1 stage boundaries forward and p-1 backward. In GPipe, nothing else
+// waits for messages.
 TEST(Play, AddsTheTimeOfMessagesThatNothingHides) {
   EXPECT_NEAR(played({Algorithm::kGPipe, 4, 8}, {1, 1, 1, 0.25}).makespan, 33 + 6 * 0.25, kTiny);
   EXPECT_NEAR(played({Algorithm::kForwardOnly, 4, 8}, {1, 1, 1, 0.25}).makespan, 11 + 3 * 0.25,
@@ -113,8 +114,8 @@ TEST(Automatic, UsesMemoryThatTheFixedSchedulesCannotUse) {
   const double h1 = played({Algorithm::kZeroBubbleH1, 4, 12}, costs).iteration;
   EXPECT_LT(played({Algorithm::kAutomatic, 4, 12, 1, costs, 5}, costs).iteration, h1 - 1)
       << "H2 needs 7";
-  // Backwards take longer than forwards, which H2 does not provide for: with room for 10
-  // micro-batches no time is lost at all.
+  // Backwards take longer than forwards, for which H2 is not made. With memory for 10
+  // micro-batches, the automatic schedule has no bubble.
   const Costs slow{1, 2, 2, 0};
   EXPECT_GT(played({Algorithm::kZeroBubbleH2, 4, 12}, slow).bubble, 2);
   EXPECT_NEAR(played({Algorithm::kAutomatic, 4, 12, 1, slow, 10}, slow).bubble, 0, kTiny);

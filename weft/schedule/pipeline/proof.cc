@@ -20,7 +20,7 @@ using Done = std::array<bool, 4>;
 
 void check_order(const Schedule& schedule, int rank, std::vector<Done>& done) {
   const Request& q = schedule.request;
-  std::map<std::pair<int, Work>, int> last;  // micro-batch, by stage
+  std::map<std::pair<int, Work>, int> last;  // last micro-batch, by stage and work
   for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
     const std::string name = on(rank) + describe(action);
     const bool exists = action.stage >= 0 && action.stage < num_stages(q) &&
@@ -55,8 +55,8 @@ void check_all_done(const Request& q, const std::vector<Done>& done) {
   }
 }
 
-// All ranks at once, each step strictly after the one before; a message is done when both its ranks
-// have come to it.
+// Runs all ranks at once, each strictly in the order of its steps. A message completes when both
+// its ranks have reached it.
 class Rendezvous {
  public:
   Rendezvous(const Schedule& schedule, const std::vector<std::vector<Step>>& steps)
@@ -87,7 +87,8 @@ class Rendezvous {
   }
 
  private:
-  // Activations and gradients, of each stage and micro-batch; each goes to one rank at most.
+  // Index of the activations or the gradient of a stage and micro-batch. Each goes to at most one
+  // rank.
   std::size_t content_of(const Action& a) const {
     return 2 * place_of(schedule_.request, a) + (is_backward(a.work) ? 1 : 0);
   }
@@ -101,7 +102,7 @@ class Rendezvous {
       ++at_[r];
       return true;
     }
-    if (step.kind == Kind::kReceive) return false;  // done from the sender's side
+    if (step.kind == Kind::kReceive) return false;  // completed by the sender
     return send(rank, step);
   }
 
@@ -143,7 +144,7 @@ class Rendezvous {
   const Schedule& schedule_;
   const std::vector<std::vector<Step>>& steps_;
   std::vector<std::size_t> at_, computed_;
-  std::vector<int> unused_;  // received, by rank
+  std::vector<int> unused_;  // messages received and not yet used, by rank
   std::vector<bool> made_, received_;
 };
 

@@ -1,12 +1,12 @@
-// Zero bubble, H1 and H2: the gradient of the weights, for which nobody waits, fills what would be
-// idle at the end.
+// Zero bubble, H1 and H2: no rank waits for the gradient of the weights, so computing it later
+// fills the idle time at the end.
 //
 // Source: Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023, section 2. Both are 1F1B
-// with backwards in two parts. Rank r begins `ahead` micro-batches before its first backward, and
+// with backwards in two parts. Rank r starts `ahead` micro-batches before its first backward, and
 // keeps `behind` backward-weights for the end:
-//   H1   ahead p-r, behind r: p micro-batches begun and not ended on every rank, as many as on
-//        1F1B's first one;
-//   H2   ahead 2(p-r)-1, behind 2r: the forwards last until the first gradient comes, and ranks end
+//   H1   ahead p-r, behind r. Every rank holds p unfinished micro-batches, as many as the first
+//        rank of 1F1B.
+//   H2   ahead 2(p-r)-1, behind 2r. The forwards last until the first gradient comes, and ranks end
 //        one after the other as they began.
 #include <algorithm>
 

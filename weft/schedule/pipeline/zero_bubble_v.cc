@@ -1,9 +1,9 @@
-// ZB-V: two stages a rank, placed in a V, so that the rank that begins a micro-batch also ends it
-// and no rank waits for its first gradient.
+// ZB-V: two stages per rank, placed in a V. The rank that begins a micro-batch also ends it, so no
+// rank waits for its first gradient.
 //
 // Source: Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023, section 6. Rank r has stage
-// r on the way down and stage 2p-1-r on the way up. It is laid out for 2p-1 micro-batches or more;
-// of fewer those that do not exist are left out.
+// r on the way down and stage 2p-1-r on the way up. The order is made for at least 2p-1
+// micro-batches. If there are fewer, the missing ones are left out.
 #include <algorithm>
 #include <array>
 
@@ -14,8 +14,8 @@ namespace {
 
 enum Side { kDown, kUp };
 
-// Counts what each stage of the rank has done of each work, so that each comes by rising
-// micro-batch.
+// Collects the actions of one rank. Counts them by stage and kind of work, so that each kind comes
+// by rising micro-batch.
 class Writer {
  public:
   Writer(const Request& q, int rank) : stage_{rank, 2 * q.ranks - 1 - rank} {}
@@ -33,7 +33,8 @@ class Writer {
   Actions actions_;
 };
 
-// Until the first micro-batch has come back, which then goes on at once.
+// Runs forwards until the first micro-batch comes back up. From then on, each forward on the way up
+// is followed at once by its backward.
 void warm_up(Writer& w, int ranks, int rank) {
   for (int i = 0; i < 2 * (ranks - rank) - 1; ++i) w.add(Work::kForward, kDown);
   for (int i = 0; i < rank; ++i) {
@@ -46,7 +47,8 @@ void warm_up(Writer& w, int ranks, int rank) {
   }
 }
 
-// The last gradients go on first, weights fill up.
+// Runs the last backward-inputs first, since other ranks wait for them. Backward-weights fill the
+// gaps and the end.
 void drain(Writer& w, int ranks, int rank) {
   for (int i = 0; i < rank; ++i) {
     w.add(Work::kBackwardInput, kDown);

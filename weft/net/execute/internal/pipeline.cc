@@ -9,7 +9,8 @@ namespace {
 using schedule::Action;
 
 constexpr std::size_t kLeast = std::size_t{64} << 10, kMost = std::size_t{256} << 10;
-// Target number of pieces of a message, within the bounds. Never more than kMostPieces.
+// Target number of pieces of a message, within the bounds of their length. A message has at most
+// kMostPieces.
 constexpr std::size_t kPieces = 16, kMostPieces = 256;
 // Staging memory of all queues together, but at least two pieces per queue.
 constexpr std::size_t kStaging = std::size_t{2} << 20;

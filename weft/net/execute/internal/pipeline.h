@@ -6,8 +6,8 @@
 //   Flow ◄── sends and receives whose turn it is
 //     └────► complete: combine, release the tasks that wait
 //
-// - A task waits for the earlier tasks that write the bytes that it reads or writes, or that read
-//   the bytes that it writes. Only pieces that overlap count, in whichever rounds they are.
+// - A task waits for the earlier tasks that write bytes that it reads or writes, or that read bytes
+//   that it writes. Only overlapping pieces matter; rounds do not.
 // - Messages to and from each peer begin in the schedule's order.
 // - Pieces that are combined into one place are combined in the schedule's order.
 #pragma once
@@ -58,7 +58,7 @@ class Pipeline {
     const BoundStep* step;
     std::size_t at;  // offset in the step's bytes
     std::size_t bytes;
-    int waits = 0;  // number of other tasks, and of its own message, that it waits for
+    int waits = 0;  // number of tasks that it waits for, plus 1 if it waits for its message
     int first_edge = -1;
   };
   struct Edge {

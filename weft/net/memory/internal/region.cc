@@ -141,7 +141,7 @@ Region::~Region() {
 
 bool Region::collapse(std::size_t offset, std::size_t bytes) const noexcept {
   // The kernel rejects a range without any page, so this touches one small page of each huge page.
-  // Then all are made at once, several times faster than by one fault per page.
+  // madvise() then makes all huge pages at once, several times faster than one fault per page.
   for (std::size_t at = offset; at < offset + bytes; at += kHugePage)
     *reinterpret_cast<volatile char*>(data_ + at) = 0;
   return madvise(data_ + offset, bytes, MADV_COLLAPSE) == 0;

@@ -226,8 +226,8 @@ void Messages::run(const Native& native, Deadline deadline) {
       if (++polls % 32 != 0) return false;
       progress();
       if (failure_.latched()) failure_.end_pending(native.name);
-      for (int peer = 0; gone_count_ > 0 && peer < world_;
-           ++peer) {  // a peer that has ended the collective may have left already
+      // A peer that has ended the collective may have left already.
+      for (int peer = 0; gone_count_ > 0 && peer < world_; ++peer) {
         if (gone_[static_cast<std::size_t>(peer)].value_or(~std::uint64_t{0}) <= collectives_)
           throw_lost(peer, native.name);
       }

@@ -2,9 +2,9 @@
 //
 // Each message begins with a header (tag 0, at most 4 KiB including data), which is received from
 // any source. The data of a longer message follows under its own tag, directly into the buffer of
-// its receive once that is posted. MPI keeps the headers of a peer in order, so its goodbye arrives
-// after everything that it sent. This protocol is needed since MPI cannot match 64-bit channels or
-// tell a receiver a length in advance.
+// the receive, once the receive is posted. MPI keeps the headers of a peer in order, so its goodbye
+// arrives after everything that it sent. This protocol is needed because MPI cannot match 64-bit
+// channels and cannot tell a receiver the length in advance.
 #pragma once
 
 #include <functional>
@@ -41,7 +41,8 @@ class Messages final : public Background {
     std::size_t bytes;
   };
   void run(const Native& native, Deadline deadline);
-  // Ends the group with `error` on all ranks. If it had ended already, the first error stays.
+  // Ends the group with `error` on all ranks. If the group has ended already, the first error
+  // stays.
   void fail_all(const Error& error);
 
   // Sends a goodbye and waits at most half a second for it to be sent. The communicator is freed

@@ -171,7 +171,8 @@ void Runtime::block(const std::function<void()>& call, const char* operation, De
   if (state->error) std::rethrow_exception(state->error);
 }
 
-// Groups that were left still receive the goodbyes of their peers.
+// Serves the groups that this process has left until the goodbyes of all their peers have arrived,
+// for at most kGoodbyes. Then finalizes MPI.
 void Runtime::take_leave(std::unique_lock<std::mutex>& lock) {
   for (const auto end = Deadline::in(kGoodbyes);
        !background_.empty() && !stopped() && !end.passed();) {

@@ -1,5 +1,5 @@
-// The MPI of this process: loaded and initialized once. Any thread calls it, or its own thread if
-// it supports only one.
+// Loads and initializes the MPI of this process once. If MPI does not support calls from every
+// thread, one dedicated thread makes all calls.
 #pragma once
 
 #include <atomic>

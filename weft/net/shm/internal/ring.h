@@ -1,5 +1,5 @@
-// A ring of messages in shared memory: one process writes, another reads. Neither trusts the
-// other's index or header.
+// A ring of messages in shared memory: one process writes, another reads. Each process checks the
+// indices and headers that the other one writes.
 //
 //   slots    │ stamp, header, ≤ 96 bytes │ stamp, header │ …
 //   stream   │ pieces of longer messages, in the slots' order │
@@ -8,10 +8,12 @@
 // message costs one cache line, and no index is read while there is room.
 //
 // A stamp combines the slot's number since the start and the epoch. It differs in each lap, so data
-// of an earlier lap is never taken for a message. Each side keeps its own counts in private memory,
-// and the reader publishes its progress. A writer without room sets `starved` and checks once more.
-// The reader checks `starved` each time it has published an eighth of the stream or a quarter of
-// the slots. So one of the two sees the other, since a stuck writer leaves more than that to read.
+// of an earlier lap is never taken for a message.
+//
+// Each side keeps its own counts in private memory, and the reader publishes its progress. A writer
+// without room sets `starved` and checks for room once more. The reader checks `starved` each time
+// it has published an eighth of the stream or a quarter of the slots. A stuck writer leaves more
+// than that to read, so the reader always notices `starved`, or the writer notices the room.
 #pragma once
 
 #include <atomic>
@@ -23,9 +25,10 @@
 
 namespace weft::net::internal {
 
-struct RingIndices {                                    // zero is the valid initial state
+// Zeroed memory is the valid initial state.
+struct RingIndices {
   alignas(128) std::atomic<std::uint64_t> slots_taken;  // written by the reader
-  std::atomic<std::uint64_t> bytes_taken;               // of the stream
+  std::atomic<std::uint64_t> bytes_taken;               // bytes taken from the stream
   alignas(128) std::atomic<std::uint32_t> starved;      // set by the writer
 };
 
@@ -84,7 +87,7 @@ class RingWriter {
   void look();
   void copy_to_stream(const std::byte* bytes, std::size_t length);
   RingView ring_;
-  std::uint64_t slots_ = 0;        // written
+  std::uint64_t slots_ = 0;        // slots written
   std::uint64_t bytes_ = 0;        // bytes written to the stream
   std::uint64_t slots_taken_ = 0;  // last value read
   std::uint64_t bytes_taken_ = 0;
@@ -113,7 +116,7 @@ class RingReader {
   const Piece* read(std::uint64_t stamp);
   void copy_from_stream(std::byte* place) const;
   RingView ring_;
-  std::uint64_t slots_ = 0;  // taken
+  std::uint64_t slots_ = 0;  // slots taken
   std::uint64_t bytes_ = 0;  // bytes taken from the stream
   bool have_front_ = false;
   bool streams_ = false;  // true if the payload of the front piece is in the stream

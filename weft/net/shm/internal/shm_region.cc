@@ -54,7 +54,7 @@ ShmRegion::ShmRegion(std::span<std::byte> memory, int world, std::size_t wanted)
                "the shared region has " + std::to_string(memory.size()) + " bytes; " +
                    std::to_string(world) + " ranks need " + std::to_string(bytes(world, wanted)));
   const auto ranks = static_cast<std::size_t>(world);
-  // The same in all mappings.
+  // All mappings have the same remainder modulo 128, so the offset of Control is the same in all.
   const auto misaligned = reinterpret_cast<std::uintptr_t>(memory.data()) % alignof(Control);
   control_ = reinterpret_cast<Control*>(memory.data() +
                                         (misaligned == 0 ? 0 : alignof(Control) - misaligned));

@@ -26,18 +26,18 @@ class ShmRegion {
 
   // Publishes the processors on which the calling rank may run.
   void sit_down(int rank) noexcept;
-  // True if there are more ranks than processors, counted over ranks that have published theirs. If
-  // each rank is bound to one processor, there are enough.
+  // Whether there are more ranks than processors, counted over the ranks that have published their
+  // processors. If each rank is bound to its own processor, there are enough.
   struct Crowd {
     bool oversubscribed = true;
     bool everybody = false;  // all ranks have published their processors
   };
   Crowd crowd() const noexcept;
 
-  // Wakes sleeping threads of `rank`: those that began to sleep before they could see the caller's
-  // writes.
+  // Wakes the threads of `rank` that began to sleep before they could see the caller's writes.
   void wake(int rank) noexcept;
-  // To sleep: begin; check the condition once more; sleep unless it holds; end.
+  // To sleep: call begin_sleep(), check the condition once more, call sleep() if it does not hold,
+  // and call end_sleep().
   std::uint32_t begin_sleep(int rank) noexcept;
   void sleep(int rank, std::uint32_t ticket, std::chrono::nanoseconds limit) noexcept;
   void end_sleep(int rank) noexcept;

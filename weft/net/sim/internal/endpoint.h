@@ -1,8 +1,8 @@
-// An endpoint like that of TCP, with the same frames, message matching and errors, over simulated
-// sockets.
+// An endpoint over simulated sockets, with the same frames, message matching and errors as that of
+// TCP.
 //
-// Belongs to one rank. Events call its network side while no rank runs, and the rank's thread makes
-// its calls, so never both at once.
+// Belongs to one rank. The rank's thread makes its calls. Events call its network side only while
+// no rank runs, so there are never two calls at once.
 #pragma once
 
 #include <deque>

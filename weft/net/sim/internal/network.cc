@@ -26,9 +26,8 @@ void Network::after(Time delay, Action action) {
 bool Network::step() {
   if (events_.empty()) return false;
   const Time at = events_.top().at;
-  const Action action =
-      std::move(const_cast<Event&>(events_.top())
-                    .action);  // pop() follows, and the order is not used in between
+  // The move is safe: pop() follows, and the queue does not compare actions.
+  const Action action = std::move(const_cast<Event&>(events_.top()).action);
   events_.pop();
   now_ = at;
   action();

@@ -1,8 +1,8 @@
-// A network on a virtual clock: a packet arrives later, reordered, twice, or never, as one seed
-// decides.
+// A simulated network on a virtual clock. Packets are delayed, reordered, duplicated or lost, as
+// decided by one seed.
 //
-// A single-threaded discrete-event simulation: events run in the order of their times, and for
-// equal times in the order of creation.
+// It is a single-threaded discrete-event simulation: events run in the order of their times; events
+// with equal times run in the order of creation.
 #pragma once
 
 #include <cstddef>
@@ -97,7 +97,7 @@ class Network {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::function<void(Packet&)> deliver_;
   std::vector<Time> free_at_;                    // time at which a rank's outgoing link is free
-  std::set<std::pair<int, int>> cut_, damaged_;  // pairs; (from, to)
+  std::set<std::pair<int, int>> cut_, damaged_;  // ordered pairs (from, to)
   std::set<int> silent_;
   std::vector<Time> last_arrival_;  // by from * world + to, to count reordered packets
   Trace trace_;

@@ -34,7 +34,7 @@ struct EngineOptions {
   std::uint32_t epoch = 0;
   std::size_t room = 0;
   std::chrono::milliseconds peer_timeout{0};
-  std::string congestion{};  // as TcpOptions
+  std::string congestion{};  // as in TcpOptions
   ZeroCopy zero_copy = ZeroCopy::kWhereItHelps;
 };
 
@@ -55,7 +55,7 @@ class Engine {
   // kInvalidArgument, kAborted (another rank's error).
   void post(Channel channel, Receipt& receipt);
   void send(Outgoing& message);
-  // As Endpoint::begin_call.
+  // See Endpoint::begin_call().
   void begin_call(Channel channel, std::uint64_t number, const Label& label) {
     calls_.begin(channel, number, label);
   }

@@ -1,5 +1,5 @@
-// Sockets: a descriptor that closes itself, addresses as "host:port" text, and the options of every
-// connection of weft.
+// Sockets: an owned descriptor, addresses as "host:port" text, and the options of every connection
+// of weft.
 #pragma once
 
 #include <chrono>
@@ -38,16 +38,17 @@ std::string errno_text(int error);
 std::string resolve_interface(const std::string& where);
 bool is_wildcard(const std::string& host);
 
-// Non-blocking sockets. listen_on throws Error(kUnavailable) naming the address; `port` 0 takes a
-// free one.
+// Creates a non-blocking listening socket. `port` 0 takes a free port. If the system's congestion
+// control is bbr, uses reno until fit_to_distance(). Throws Error(kUnavailable), naming the
+// address.
 Fd listen_on(const std::string& host, int port);
-// "host:port", or "[host]:port" where the host has a colon.
+// "host:port", or "[host]:port" if the host contains a colon.
 std::string join_address(const std::string& host, int port);
 int bound_port(const Fd& listener);
 // Returns the next connection and its source address. No descriptor if there is none; `error` then
 // gets errno.
 Fd accept_on(const Fd& listener, std::string& from, int& error);
-// Starts to connect, without bbr until fit_to_distance(), as listen_on(). Throws
+// Starts to connect, with the same congestion control as listen_on(). Throws
 // Error(kInvalidArgument) for an invalid address and Error(kUnavailable) if the connection is
 // refused at once.
 Fd begin_connect(const std::string& address);
@@ -57,12 +58,15 @@ void set_options(const Fd& fd, std::chrono::milliseconds silence);
 // it.
 void set_congestion(const Fd& fd, const std::string& name);
 std::string congestion_of(const Fd& fd);
-// Tunes an established connection by the distance of the peer. For round trips below 1 ms: limits
-// the data in flight to what 100 Gbit/s carry in a round trip, at least 256 KiB, so that the
-// kernel's copies stay in the caches. It also replaces bbr by reno, which every system has: bbr's
-// timers between packets cost more than such a link, and reno recovers from a loss in few round
-// trips (bench/network: both together halve the time of 25 MB, and fill a shaped link equally
-// well). For larger distances: the system's control.
+// Tunes an established connection by the round-trip time to the peer.
+//
+// Below 1 ms, it limits the data in flight, so that the kernel's copies stay in the caches. The
+// limit is the amount that 100 Gbit/s carry in a round trip, at least 256 KiB. The connection also
+// keeps reno instead of bbr. Every system has reno, and it recovers from a loss in a few round
+// trips, while bbr's timers between packets cost more than such a link. Both together halve the
+// time of 25 MB, and fill a shaped link equally well (bench/network).
+//
+// From 1 ms on, it sets the system's congestion control.
 void fit_to_distance(const Fd& fd);
 
 }  // namespace weft::net::internal

@@ -19,7 +19,8 @@ bool has_blocks(Collective c) {
          c == Collective::kReduceScatter;
 }
 
-// Equal shares for groups of all sizes, where that is not too many to be seen.
+// Count that gives equal shares to groups of all sizes. If it is too large to be drawn, one element
+// per rank.
 std::int64_t divisible_count(const Topology& topology) {
   constexpr std::int64_t kMost = 120;
   std::int64_t shares = 1;
@@ -33,7 +34,8 @@ std::int64_t divisible_count(const Topology& topology) {
   return shares;
 }
 
-// One element a chunk; a chain gets a few blocks, so that one sees them follow each other.
+// Count to draw: one element per chunk. A pipelined array has a few blocks, to show that they
+// follow each other.
 std::int64_t telling_count(const Request& q) {
   if (q.count > 0 || q.collective == Collective::kBarrier) return q.count;
   if (has_blocks(q.collective)) return 1;
@@ -44,8 +46,7 @@ std::int64_t telling_count(const Request& q) {
                                                                : q.world;
 }
 
-// The parts are what lies between two neighboring places where a block, or some message, begins or
-// ends.
+// A part lies between two neighboring places where a block or a message begins or ends.
 class Parts {
  public:
   Parts(const std::vector<Transfer>& transfers, const Request& q)
@@ -96,8 +97,8 @@ std::string label_of(const std::vector<int>& parts, int all) {
   return label;
 }
 
-// The first slot from its place among the sender's and the receiver's messages on that neither has
-// given to another one.
+// Gives each arrow the first free slot, starting from its index among the sender's and the
+// receiver's messages.
 void set_slots(std::vector<Arrow>& arrows) {
   std::set<std::tuple<int, int, int>> leaving;  // round, rank, slot
   std::set<std::tuple<int, int, int>> arriving;

@@ -1,5 +1,5 @@
-// The algorithms, one file each. They are asked only for what pipeline.cc lets through: v is 1 or 2
-// where an algorithm has no choice.
+// The algorithms, one file each. pipeline.cc checks the request first. If an algorithm fixes
+// virtual_stages, its value is 1 or 2 as required.
 #pragma once
 
 #include <vector>
@@ -17,12 +17,12 @@ Actions interleaved(const Request& request, int rank);
 Actions zero_bubble_h1(const Request& request, int rank);
 Actions zero_bubble_h2(const Request& request, int rank);
 Actions zero_bubble_v(const Request& request, int rank);
-// The greedy scheduler decides for all ranks at once.
+// Returns the actions of all ranks, since the greedy scheduler decides for all ranks at once.
 std::vector<Actions> automatic(const Request& request);
 
-// Micro-batches of the largest group of the interleaved schedule.
+// Number of micro-batches in the largest group of the interleaved schedule.
 int largest_group(const Request& request);
-// Micro-batches that a rank of the automatic schedule may hold.
+// Number of micro-batches that a rank of the automatic schedule may hold.
 int memory_of(const Request& request);
 
 }  // namespace weft::schedule::pipeline::internal

@@ -1,4 +1,4 @@
-// Which action waits for which.
+// Dependencies between the actions of a pipeline.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace weft::schedule::pipeline::internal {
 
-// A number for each stage and micro-batch: where results are kept.
+// Index of a stage and micro-batch in a table of results.
 inline std::size_t place_of(const Request& q, const Action& action) {
   return static_cast<std::size_t>(action.stage) * static_cast<std::size_t>(q.micro_batches) +
          static_cast<std::size_t>(action.micro_batch);
@@ -23,16 +23,16 @@ inline bool is_backward(Work work) {
   return work == Work::kBackward || work == Work::kBackwardInput;
 }
 
-// The stage whose result of the same kind the action needs: activations of the one before, the
-// gradient of the one after. None for the first forward, the last backward (which follows its own
-// forward) and backward-weights.
+// Stage whose result of the same kind the action needs: the activations of the previous stage or
+// the gradient of the next one. None for the first stage's forward, the last stage's backward
+// (which needs its own forward) and backward-weights.
 inline std::optional<int> needs_stage(const Request& q, const Action& action) {
   if (action.work == Work::kForward && action.stage > 0) return action.stage - 1;
   if (is_backward(action.work) && action.stage + 1 < num_stages(q)) return action.stage + 1;
   return std::nullopt;
 }
 
-// The stage that needs the action's result.
+// Stage that needs the action's result, if there is one.
 inline std::optional<int> needed_by(const Request& q, const Action& action) {
   if (action.work == Work::kForward && action.stage + 1 < num_stages(q)) return action.stage + 1;
   if (is_backward(action.work) && action.stage > 0) return action.stage - 1;
@@ -49,7 +49,8 @@ inline double cost_of(const Costs& c, Work work) {
   return 0;
 }
 
-// When results are there: at the end of the action that makes them. Negative: not yet.
+// Times at which results are available: the end of the action that makes them. Negative: not made
+// yet.
 class Results {
  public:
   explicit Results(const Request& q)
@@ -61,8 +62,8 @@ class Results {
     if (is_backward(action.work)) gradient_[place_of(*request_, action)] = end;
   }
 
-  // From when on the action's needs are met, seen from its rank; none where something is not made
-  // yet.
+  // Time from which the inputs of the action are available on its rank. nullopt if one of them is
+  // not made yet.
   std::optional<double> ready(const Action& action) const {
     double at = 0;
     if (action.work != Work::kForward) {

@@ -24,7 +24,7 @@ std::string text_at(double x, double y, const std::string& classes, const std::s
          "</text>";
 }
 
-// Sizes in pixels. A unit of time is as wide as the shortest action's label needs.
+// Sizes in pixels. A unit of time is at least as wide as the label of the shortest action.
 struct Layout {
   explicit Layout(const Picture& picture) {
     const Request& q = picture.schedule.request;
@@ -44,15 +44,15 @@ struct Layout {
 
   static constexpr double kLeft = 66;
   static constexpr double kTop = 84;
-  static constexpr double kRight = 150;  // idle share, and what is held
+  static constexpr double kRight = 150;  // room for the idle share and the micro-batches held
   static constexpr double kNarrowest = 660;
   static constexpr double kLetter = 6.4;
-  bool small;  // a second, smaller line in each box: the stage
+  bool small;  // each box names its stage in a second, smaller line
   double unit, row, chart, width, height;
 };
 
-// Okabe and Ito's colors: blue, vermilion, orange and bluish green, lighter or darker with the
-// rank's stage. The label on them is black, on dark blue white, which has more contrast there.
+// Okabe and Ito's colors: blue, vermilion, orange and bluish green. They are lighter for a rank's
+// earlier stages. Labels are black, but white on dark blue, where white has more contrast.
 struct Color {
   int hue, saturation, lightness;
 };
@@ -75,7 +75,7 @@ std::string class_of(const Request& q, const Action& action) {
 std::string rule(const Request& q, const Action& action) {
   const Color c = color_of(action.work);
   const std::string name = class_of(q, action);
-  // The first stage is the lightest of several, the last the color itself.
+  // The first of several stages is the lightest. The last one has the color itself.
   const int local = std::stoi(name.substr(1));
   const int lighter =
       (q.virtual_stages - 1 - local) * std::min(18, 36 / std::max(1, q.virtual_stages - 1));
@@ -143,7 +143,7 @@ std::string lines(const Picture& picture, const Layout& layout) {
   return text;
 }
 
-// A tick for the time at some five places.
+// Labels the time at about eight places.
 std::string axis(const Picture& picture, const Layout& layout) {
   const double y = layout.y(picture.held.size()) + 10;
   std::string text = text_at(16, y, "dim small", "time");

@@ -18,7 +18,8 @@ std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
-// A rank's line: a cell for each unit of time. An action fills its cells with dashes.
+// A rank's line, with one cell for each unit of time. An action fills its cells with its label and
+// dashes.
 using Cells = std::vector<std::string>;
 
 Cells cells_of(const Picture& picture, std::size_t rank, std::size_t columns, std::size_t width) {

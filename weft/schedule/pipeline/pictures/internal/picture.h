@@ -1,4 +1,4 @@
-// What both renderings show: a schedule, its timing and its words.
+// What both renderings show: a schedule, its timing and the micro-batches held.
 #pragma once
 
 #include <algorithm>
@@ -12,17 +12,17 @@ namespace weft::schedule::pipeline::internal {
 struct Picture {
   Schedule schedule;
   Timing timing;
-  double unit = 1;        // the time of the shortest action
-  std::vector<int> held;  // by rank
+  double unit = 1;        // Time of the shortest action.
+  std::vector<int> held;  // Most micro-batches held, by rank.
 };
 
-// Throws for what is too large to look at.
+// Throws Error(kInvalidArgument) for what is too large to draw.
 Picture picture_of(const Request& request);
 
-// "3", or "3.1" with the stage where a rank has several.
+// "3", or "3.1" with the stage if a rank has several.
 std::string label_of(const Request& request, const Action& action);
 char letter_of(Work work);
-// "4 %", "27.3 %".
+// "4.0 %", "27.3 %".
 std::string percent(double share);
 std::string decimal(double value);
 
