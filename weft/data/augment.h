@@ -1,4 +1,5 @@
-// From bytes to a float batch in one pass: crop, flip, normalize. No tensor operation a sample.
+// Augment: makes a float batch from image bytes in one pass: crop, flip, normalize. No tensor
+// operation per sample.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +11,18 @@
 namespace weft::data {
 
 struct AugmentOptions {
-  // > 0: pad with black by so many pixels, then crop at random back to the size (0 to 127).
+  // Pixels of black padding on each side before a random crop back to the image's size, 0 to 127.
+  // 0: no crop.
   int crop_padding = 0;
-  bool flip = false;                 // mirror left-right with probability 1/2
-  std::vector<float> mean = {0.0f};  // one a channel, or one for all
-  std::vector<float> std = {1.0f};
+  bool flip = false;                 // Mirror left-right with probability 1/2.
+  std::vector<float> mean = {0.0f};  // Mean of each channel, or one for all channels.
+  std::vector<float> std = {1.0f};   // Standard deviation, as many as there are means.
   std::uint64_t seed = 0;
 };
 
-// out = (pixel / 255 - mean) / std, of the shifted and mirrored pixel; padding counts as pixel 0,
-// as in torchvision's RandomCrop before ToTensor and Normalize. The draw of a sample depends on
-// (seed, epoch, its index) only: not on rank, world, batch or call order.
+// out = (pixel / 255 - mean) / std of the shifted and mirrored pixel. Padding counts as pixel 0, as
+// in torchvision's RandomCrop before ToTensor and Normalize. The random draw of a sample depends
+// only on (seed, epoch, its index), and not on rank, world, batch or order of calls.
 class Augment {
  public:
   // Throws Error(kInvalidArgument) for a std that is not positive, unequal lengths, or padding out
@@ -28,12 +30,12 @@ class Augment {
   explicit Augment(AugmentOptions options = {});
 
   // Writes images `indices` of `set` to out, float32 [indices.size(), channels, height, width].
-  // Thread-safe. Throws Error(kInvalidArgument) for an index outside the set or a set with another
-  // number of channels.
+  // Thread-safe. Throws Error(kInvalidArgument) for an index outside the set, and if the number of
+  // means fits neither one nor the set's channels.
   void apply(const ImageSet& set, std::span<const std::int64_t> indices, std::int64_t epoch,
              float* out) const;
 
-  // What is done to a sample: the crop's offset against the image, and whether it is mirrored.
+  // Random draw of a sample: offset of the crop from the image, and whether to mirror it.
   struct Draw {
     int dy = 0;
     int dx = 0;

@@ -1,10 +1,10 @@
-// Shares for ranks of unequal speed (CPUs beside GPUs, old machines beside new ones), so that all
-// end a step at the same time.
+// Balance: divides batches over ranks of unequal speed (CPUs beside GPUs, old machines beside new
+// ones), so that all ranks end a step at the same time.
 //
-// Each rank's speed is what it was measured to do, samples / seconds, smoothed; its share of the
-// next batch is proportional to it (as in LB-BSP, Chen et al. 2020, whose memoryless form this is
-// with smoothing 1). A pure function of what was measured: ranks that give the same measurements,
-// gathered, get the same weights.
+// A rank's speed is its smoothed samples / seconds. Its share of the next batch is proportional to
+// its speed, as in LB-BSP (Chen et al. 2020); smoothing 1 is LB-BSP's memoryless form. The weights
+// are a pure function of the measurements: ranks with the same gathered measurements compute the
+// same weights.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 namespace weft::data {
 
 struct BalanceOptions {
-  double smoothing = 0.5;  // of a new measurement against what was known, in (0, 1]
-  double smallest_share =
-      // no rank gets less than this part of an even share, so that its speed goes on being measured
-      0.02;
+  double smoothing = 0.5;  // Weight of a new measurement, in (0, 1].
+  // Smallest share of a rank, as a fraction of an even share. A slow rank then still gets samples
+  // and its speed is measured again.
+  double smallest_share = 0.02;
 };
 
 class Balance {
@@ -24,17 +24,18 @@ class Balance {
   // Throws Error(kInvalidArgument) for a world below 1 or options out of their range.
   explicit Balance(int world, BalanceOptions options = {});
 
-  // What each rank did in a step: samples, and the seconds that it computed (waiting for peers not
-  // counted). A rank with no samples, or no time, keeps its speed. Throws Error(kInvalidArgument)
-  // where the lengths are not the world.
+  // Updates the speeds with the samples of each rank in a step and the seconds that the rank
+  // computed, without waiting for peers. A rank with no samples or no time keeps its speed. Throws
+  // Error(kInvalidArgument) if a vector does not have one element per rank.
   void measure(const std::vector<std::int64_t>& samples, const std::vector<double>& seconds);
 
-  // For Sampler::set_weights(): sums to 1; even before anything has been measured of every rank.
+  // Returns the weights for Sampler::set_weights(), with sum 1. They are even until every rank has
+  // been measured.
   std::vector<double> weights() const;
 
  private:
   BalanceOptions options_;
-  std::vector<double> speeds_;  // samples a second; 0: not known
+  std::vector<double> speeds_;  // Samples per second. 0: not measured yet.
 };
 
 }  // namespace weft::data

@@ -16,7 +16,7 @@ namespace weft::data {
 namespace {
 
 constexpr const char* kDebianFolder = "/usr/share/datasets/fashion-mnist";
-// deflate cannot expand its input by more than 1032 (https://zlib.net/zlib_tech.html).
+// Inflating expands deflate's data at most 1032 times (https://zlib.net/zlib_tech.html).
 constexpr std::int64_t kMaxDeflateRatio = 1032;
 constexpr int kMaxDims = 4;
 
@@ -61,7 +61,7 @@ class IdxFile {
       fail(consumed_, "has bytes after the end of the gzip stream");
   }
 
-  // offset: in the content, after inflating.
+  // `offset` counts bytes of the inflated content.
   [[noreturn]] void fail(std::int64_t offset, const std::string& what) const {
     throw Error(Errc::kCorrupt, path_ + ": offset " + std::to_string(offset) + ": " + what);
   }
@@ -110,7 +110,7 @@ class IdxFile {
   std::string path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   std::int64_t file_bytes_ = 0;
-  std::int64_t consumed_ = 0;  // bytes of content read
+  std::int64_t consumed_ = 0;  // Bytes of content read so far.
   bool gzip_ = false;
   bool ended_ = false;
   z_stream zip_{};
@@ -123,7 +123,7 @@ std::int64_t read_u32(IdxFile& source) {
   return std::int64_t{b[0]} << 24 | b[1] << 16 | b[2] << 8 | b[3];
 }
 
-// Returns the path with or without .gz. The error tells how to get the data.
+// Returns the path of the file, with or without .gz. The error says how to get the data.
 std::string find_file(const std::string& dir, const std::string& name) {
   for (const std::string& path : {dir + "/" + name + ".gz", dir + "/" + name}) {
     if (std::filesystem::exists(path)) return path;

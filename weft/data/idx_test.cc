@@ -113,7 +113,7 @@ TEST_F(Idx, RefusesADecompressionBomb) {
   const std::string bomb = gzip(idx({1 << 22}, std::string(1 << 22, '\0')));
   ASSERT_LT(bomb.size(), 8192u);
   EXPECT_THAT(refusal(write("bomb.gz", bomb), {.max_bytes = 1 << 20}), HasSubstr("limit"));
-  // The header gives a small size, but the stream is large: no more than this size is inflated.
+  // The header gives a small size, but the stream is large. No more than this size is inflated.
   EXPECT_THAT(refusal(write("more.gz", gzip(idx({16}, std::string(1 << 22, '\0'))))),
               HasSubstr("has bytes after the data"));
 }
@@ -131,7 +131,7 @@ TEST_F(Idx, DetectsEveryFlippedBitThatChangesTheContentOfAGzipFile) {
     try {
       const IdxArray array = read_idx(path);
       EXPECT_EQ(std::string(array.values.begin(), array.values.end()), values)
-          << "bit " << bit;  // gzip's name or time field
+          << "bit " << bit;  // The bit is in gzip's name or time field.
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kCorrupt);
     }
@@ -161,9 +161,9 @@ TEST_F(Idx, RefusesImagesAndLabelsThatDoNotMatch) {
   EXPECT_THROW(load(idx({2, 1}, std::string(2, '\x01'))), Error);
 }
 
-// Values of the published files: https://github.com/zalandoresearch/fashion-mnist (6,000 and 1,000
-// images a class; the mean and standard deviation that PyTorch users normalize with, 0.2860 and
-// 0.3530).
+// Values of the published files (https://github.com/zalandoresearch/fashion-mnist): 6,000 and 1,000
+// images per class, and the mean 0.2860 and standard deviation 0.3530 that PyTorch users normalize
+// with.
 TEST_F(Idx, LoadsFashionMnistAsPublished) {
   if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist"))
     GTEST_SKIP() << "dataset-fashion-mnist is not installed";

@@ -1,5 +1,5 @@
-// Labeled images in memory: bytes until a batch is made of them, so that 60,000 Fashion-MNIST
-// images take 47 MB, not 188.
+// ImageSet: labeled images in memory, as bytes. The 60,000 images of Fashion-MNIST take 47 MB
+// instead of the 188 MB of float32.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,17 @@ struct ImageSet {
 enum class Part { kTrain, kTest };
 
 struct SetOptions {
-  std::string name = "fashion-mnist";  // or "shapes"
-  std::string dir;         // of fashion-mnist; empty: where Debian's dataset-fashion-mnist puts it
-  std::uint64_t seed = 1;  // of shapes
+  std::string name = "fashion-mnist";  // "fashion-mnist" or "shapes".
+  // Folder of fashion-mnist. Empty: the folder of Debian's package dataset-fashion-mnist.
+  std::string dir;
+  std::uint64_t seed = 1;  // Seed of shapes.
 };
 
-// One part of the named data set. Throws Error(kBadConfig) for an unknown name or a missing folder
-// (saying what to install or set), Error(kCorrupt) for a file that is not what its name says.
+// Loads one part of the named data set. Throws Error(kBadConfig) for an unknown name or a missing
+// folder (the message says what to install or set), and Error(kCorrupt) for a damaged file.
 ImageSet load_images(const SetOptions& options, Part part);
 
-// Mean and standard deviation of each channel's pixels, in [0, 1]: what normalization wants.
+// Mean and standard deviation of each channel's pixels, scaled to [0, 1], for AugmentOptions.
 struct ChannelStats {
   std::vector<float> mean;
   std::vector<float> std;

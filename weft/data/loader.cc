@@ -37,7 +37,7 @@ class Pool {
 };
 
 struct Item {
-  std::optional<Batch> batch;  // none: the epoch ends here
+  std::optional<Batch> batch;  // None at the end of an epoch.
   SamplerState after;
 };
 
@@ -170,15 +170,15 @@ class Loader::Worker {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Used by the thread that makes batches, which is the caller's if prefetch_ is 0.
+  // Used by the thread that makes batches. If prefetch_ is 0, this is the caller's thread.
   Source source_;
   Sampler sampler_;
 
   const int prefetch_;
-  SamplerState state_;  // used by the caller
+  SamplerState state_;  // Used by the caller's thread only.
   std::thread thread_;
 
-  std::mutex mutex_;  // guards the members below
+  std::mutex mutex_;  // Guards the members below.
   std::condition_variable changed_;
   std::deque<Item> queue_;
   std::exception_ptr error_;

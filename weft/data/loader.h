@@ -1,4 +1,4 @@
-// Batches, made ahead by a thread.
+// Loader: makes the batches of a rank, ahead of their use, in a thread of its own.
 //
 //   Sampler ──share──> Source::make ──> queue, at most `prefetch` ──> next()
 //
@@ -21,34 +21,35 @@
 
 namespace weft::data {
 
-// Images as float32 [n, channels, height, width], their labels as int64 [n]. Memory of batches that
-// nobody holds any more is used again.
+// Returns a source of images as float32 [n, channels, height, width] and labels as int64 [n]. The
+// memory of a batch is reused after its tensors are released.
 Source image_source(std::shared_ptr<const ImageSet> set, Augment augment);
 
-// The calls of one object come from one thread. Destruction stops and joins the thread; it waits
-// for the sample being filled.
+// Call one object from one thread only. The destructor joins the thread after the batch that it is
+// making.
 class Loader {
  public:
-  // prefetch: batches made ahead; 0 makes each in next(), without a thread. The thread starts with
-  // the first next().
+  // prefetch: number of batches to make ahead. 0: next() makes each batch, without a thread. The
+  // thread starts with the first next().
   Loader(Source source, Sampler sampler, int prefetch = 2);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next batch; nullopt at the end of the epoch, from where the next call starts the next
-  // epoch. The tensors are the caller's. Throws Error(kTimeout) when the deadline passes first
-  // (call again: nothing is lost), and what the source threw, from then on always.
+  // Returns the next batch, or nullopt at the end of the epoch; the call after that starts the next
+  // epoch. The caller owns the tensors. Throws Error(kTimeout) if the deadline passes first; no
+  // batch is lost, and the caller can try again. Rethrows an error of the source, also in later
+  // calls until restore() or set_weights().
   std::optional<Batch> next(Deadline deadline);
 
-  // What follows the batch that next() gave last, not what was prefetched: restoring it goes on
-  // with exactly the batches not yet seen.
+  // Returns the state after the batch that next() returned last. Prefetched batches do not count,
+  // so that a restored loader continues with the first batch not yet returned.
   SamplerState state() const;
-  // Also clears an error. Throws as Sampler::set_state.
+  // Continues from `state` and clears an error of the source. Throws as Sampler::set_state.
   void restore(SamplerState state);
 
-  // How the batches that next() has not given yet are split over the ranks; what was prefetched is
-  // made again. As Sampler::set_weights.
+  // As Sampler::set_weights, for the batches that next() has not returned yet. Prefetched batches
+  // are made again.
   void set_weights(std::vector<double> weights);
 
   std::int64_t batches() const;

@@ -70,7 +70,7 @@ TEST(Loader, ResumesExactlyDespitePrefetchedBatches) {
   const SamplerState saved = first.state();
   EXPECT_EQ(saved, (SamplerState{0, 48}));
   Loader second(plain(), sampler(), 4);
-  ASSERT_TRUE(second.next(soon()));  // a loader that has begun can be moved too
+  ASSERT_TRUE(second.next(soon()));  // restore() also works after next().
   second.restore(saved);
   EXPECT_EQ(second.state(), saved);
   while (auto want = first.next(soon())) {

@@ -12,7 +12,7 @@
 namespace weft::data {
 namespace {
 
-// The global batches of an epoch, put together from the shares of all ranks.
+// The global batches of an epoch, each joined from the shares of all ranks.
 std::vector<std::vector<std::int64_t>> epoch_of(SamplerOptions options, SamplerState from = {}) {
   std::vector<std::vector<std::int64_t>> batches;
   for (options.rank = 0; options.rank < options.world; ++options.rank) {

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint32_t kTrainStream = 0x73687030, kTestStream = 0x73687031;
 constexpr std::int64_t kSide = 28;
 constexpr std::int64_t kClasses = 10;
-constexpr double kStroke = 1.2;  // half the width of a line, in pixels
+constexpr double kStroke = 1.2;  // Half the width of a line, in pixels.
 
 // Distance to the border of a centered square with half side r; negative inside.
 double square(double x, double y, double r) { return std::max(std::abs(x), std::abs(y)) - r; }

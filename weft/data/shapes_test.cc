@@ -40,14 +40,14 @@ TEST(Shapes, AreNotSolvedByTheNearestClassMean) {
     }
     right += best.second == test.labels[i];
   }
-  EXPECT_LT(right, 300);  // 60 %; chance is 10 %
+  EXPECT_LT(right, 300);  // 60 %. Chance is 10 %.
   EXPECT_GT(right, 75);
 }
 
 TEST(ShapesSlow, ASmallConvolutionalNetLearnsThemToNinetyPercent) {
   namespace nn = torch::nn;
   torch::manual_seed(1);
-  torch::set_num_threads(1);  // more threads only slow down so small a net
+  torch::set_num_threads(1);  // For so small a net, more threads are slower.
   nn::Sequential net(nn::Conv2d(nn::Conv2dOptions(1, 8, 3).padding(1)), nn::ReLU(),
                      nn::MaxPool2d(2), nn::Conv2d(nn::Conv2dOptions(8, 16, 3).padding(1)),
                      nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(16 * 49, 64),

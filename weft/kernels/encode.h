@@ -1,33 +1,36 @@
-// Loops of gradient compression over flat memory: block-scaled integers and signs, and products
-// with thin matrices.
+// Kernels of gradient compression over flat memory: quantization to block-scaled integers or signs,
+// and products with low-rank matrices.
 //
-// As in reduce.h: chosen for the processor at run time, the same bits at every instruction set,
-// pure, any thread, no alignment needed.
+// As in reduce.h, the code is chosen for the processor at run time and gives the same bits with
+// every instruction set. Pure functions: any thread may call them. No alignment is needed.
 #pragma once
 
 #include <cstdint>
 
 namespace weft::kernels {
 
-// Numbers are cut into blocks; each block has one scale and, for each number, a code of `bits`
-// bits.
-//   8, 4   code in [-127, 127], [-7, 7]; scale: the largest magnitude of the block over 127, 7
-//   1      the sign; scale: the mean magnitude of the block
-// A block that holds an infinity or NaN gets the scale NaN, so that the damage shows where it is
-// decoded.
+// Numbers are divided into blocks. Each block has one scale, and each number has a code of `bits`
+// bits:
+//   bits   code                  scale
+//   8      from -127 to 127      largest magnitude of the block / 127
+//   4      from -7 to 7          largest magnitude of the block / 7
+//   1      sign                  mean magnitude of the block
+// A block with an infinity or NaN gets the scale NaN, so that it is decoded as NaN. If the scale is
+// below 1e-36, it becomes 0.
 struct QuantizeArgs {
   const float* values = nullptr;
   std::int64_t count = 0;
-  std::int64_t block = 64;  // numbers, a multiple of 8
-  int bits = 8;             // 8, 4 or 1
-  float* scales = nullptr;  // scales_of(count, block) of them
-  // codes_of(count, block, bits) bytes; the layout is quantize's own.
+  std::int64_t block = 64;  // Numbers per block, a multiple of 8.
+  int bits = 8;             // 8, 4 or 1.
+  float* scales = nullptr;  // Output of scales_of(count, block) elements.
+  // Output of codes_of(count, block, bits) bytes. The layout is private to quantize() and
+  // dequantize_add().
   std::uint8_t* codes = nullptr;
-  // Optional: values minus what their codes stand for (0 in a block that is not finite). May be
+  // Optional output: values minus decoded values, or 0 in a block that is not finite. May be
   // `values` itself.
   float* residual = nullptr;
-  // 8 and 4 bits: round up or down at random, so that the expectation is the value (QSGD), instead
-  // of to the nearest. `key` picks the random numbers.
+  // Round up or down at random, so that the expectation is the value (QSGD), instead of to the
+  // nearest. For 8 and 4 bits only. `key` is the seed.
   bool stochastic = false;
   std::uint32_t key = 0;
 };
@@ -40,7 +43,7 @@ struct DequantizeArgs {
   std::int64_t block = 64;
   int bits = 8;
 };
-// values[i] += what code i stands for.
+// values[i] += decoded value of code i.
 void dequantize_add(const DequantizeArgs& args, float* values);
 
 constexpr std::int64_t scales_of(std::int64_t count, std::int64_t block) {
@@ -50,8 +53,8 @@ constexpr std::int64_t codes_of(std::int64_t count, std::int64_t block, int bits
   return count / block * (block * bits / 8) + (count % block * bits + 7) / 8;
 }
 
-// A matrix of rows x columns, row-major, beside `rank` vectors of length rows (left) and as many of
-// length columns (right), each vector contiguous.
+// Sizes of a row-major matrix [rows, columns] and of its low-rank factors: `rank` vectors of length
+// rows (left) and `rank` vectors of length columns (right). Each vector is contiguous.
 struct LowRankArgs {
   std::int64_t rows = 0, columns = 0;
   int rank = 1;

@@ -1,11 +1,12 @@
-// Sums of few numbers in the order of reduce.h.
+// tree_sum(): a sum of few numbers in a fixed order.
 #pragma once
 
 #include <cstddef>
 
 namespace weft::kernels {
 
-// The sum of the values along the balanced binary tree: ((0+1)+(2+3))+…
+// Returns the sum along a balanced binary tree, whose left subtree has half of the values, rounded
+// down. For a power of two this is the order of reduce.h: (0+1)+(2+3).
 inline double tree_sum(const double* values, std::size_t count) {
   if (count == 0) return 0;
   if (count == 1) return values[0];

@@ -12,7 +12,7 @@
 namespace weft::kernels {
 
 // L1 and L2 penalties: gradient += l2 * weight + l1 * sign(weight), before anything else. AdamW's
-// decoupled decay is a field of its own.
+// decoupled weight decay is Adam::decoupled_decay.
 struct Regularizer {
   double l1 = 0.0;
   double l2 = 0.0;
@@ -38,8 +38,8 @@ struct RmsProp {
   bool centered = false;
   Regularizer regularizer;
 };
-// momentum is unused if options.momentum == 0, gradient_average unless options.centered. State
-// starts as zeros.
+// momentum is unused if options.momentum == 0. gradient_average is unused unless options.centered.
+// State starts as zeros.
 void rmsprop(float* weight, const float* gradient, float* square_average, float* momentum,
              float* gradient_average, std::int64_t count, const RmsProp& options);
 

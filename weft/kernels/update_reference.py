@@ -3,8 +3,8 @@ one tensor at a time).
 
 Run with a Python that has torch: python update_reference.py > update_reference.inc
 
-Initial weights and gradients are formulas on the index and the step, all exact in float32;
-update_test.cc has the same ones."""
+Initial weights and gradients are formulas of the index and the step, whose values are exact in
+float32. update_test.cc has the same formulas."""
 
 import torch
 

@@ -22,7 +22,7 @@ constexpr Reference kReferences[] = {
 #include "weft/kernels/update_reference.inc"
 };
 
-// The formulas of update_reference.py.
+// Initial weights and gradients are those of update_reference.py.
 float initial_weight(std::int64_t i) {
   return (0.5f + 0.25f * static_cast<float>(i)) * (i % 2 ? -1.0f : 1.0f);
 }

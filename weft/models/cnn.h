@@ -1,4 +1,4 @@
-// The small convolutional net of the tutorials:
+// Cnn: the small convolutional net of the tutorials:
 //
 //   conv 3x3 (32) - relu - pool 2 - conv 3x3 (64) - relu - pool 2 - fc 128 - relu - fc classes
 #pragma once
@@ -16,7 +16,7 @@ namespace weft::models {
 
 struct CnnOptions {
   std::int64_t in_channels = 1;
-  std::int64_t image_size = 28;  // height and width, at least 4
+  std::int64_t image_size = 28;  // Height and width, at least 4.
   std::int64_t num_classes = 10;
 };
 
@@ -33,7 +33,7 @@ struct CnnImpl : torch::nn::Cloneable<CnnImpl> {
 };
 TORCH_MODULE(Cnn);
 
-// The same net as blocks, a layer each, for parallelize(): without a loss.
+// The same net as blocks for parallelize(), one layer per block, without a loss.
 parallel::BlockModel cnn_blocks(const CnnOptions& options);
 
 }  // namespace weft::models

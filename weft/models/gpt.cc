@@ -35,12 +35,13 @@ GptOptions complete(GptOptions options) {
   return options;
 }
 
-// Of weights whose output is added to a block's input: the sum of 2 layers of them keeps its size.
+// Standard deviation of weights whose output is added to a block's input. It keeps the size of the
+// sum of 2 · layers such outputs.
 double std_of_added(const GptOptions& o) {
   return o.initial_std / std::sqrt(2.0 * static_cast<double>(o.layers));
 }
 
-// How far each position is from the start of its document.
+// Distance of each position from the start of its document.
 at::Tensor places(const at::Tensor& documents) {
   const std::int64_t t = documents.size(1);
   const at::Tensor at = torch::arange(t, documents.options());
@@ -122,7 +123,7 @@ GptEmbedding::GptEmbedding(const GptOptions& options, const TensorParallel& tp,
       torch::empty({options.sequence_length, options.width}).normal_(0, std, tp.generator()));
 }
 
-// Of this rank's positions: where each stands, in the sequence or in its document.
+// Returns the position, in the sequence or in its document, of each token of this rank.
 at::Tensor GptEmbedding::places_of(std::int64_t sequence, const at::Tensor& documents) const {
   return documents.defined() ? cp_.part(places(documents), 1)
                              : cp_.layout(sequence).positions(cp_.rank());
@@ -166,7 +167,7 @@ GptNorm::GptNorm(const GptOptions& options, const TensorParallel& tp) {
                                    .eps = options.norm_eps,
                                    .bias = options.bias,
                                    .sequence = options.sequence};
-  // Their parameters are registered here, under one name whichever norm it is.
+  // The parameters are registered here, so that their names are the same for both norms.
   if (options.norm == Norm::kLayerNorm) {
     layer_ = parallel::LayerNorm(norm, tp);
     weight = register_parameter("weight", layer_->weight);

@@ -10,7 +10,7 @@
 //
 // Traffic of a rank in a step without split sequence: 1 + 2 layers all-reduces of an activation
 // [batch, sequence, width] in forward, as many in backward, and the cross-entropy's three numbers
-// per token (parallel/tensor/vocabulary.h). Blocks of experts add what parallel/experts says.
+// per token (parallel/tensor/vocabulary.h). parallel/experts states what blocks of experts add.
 //
 // With a ContextParallel of several ranks, each rank has its part of the positions from embedding
 // to logits. Only attention (parallel/context/attention.h) and the loss communicate over it.
@@ -74,7 +74,7 @@ struct GptOptions {
   // recomputes scores, softmax and masks of attention with dropout, results of norms, and the MLP's
   // activation. It recomputes no product of a weight and sends nothing more; the bits are the same.
   // In float32 without dropout, a GPT-2 block keeps 10 instead of 16 times batch · sequence ·
-  // width. Not for results of norms where the sequence is split, nor for experts.
+  // width. Not supported for norms where the sequence is split, nor for experts and their norm.
   bool selective = false;
   // Above 0: number of experts that replace each block's MLP, without biases; each token goes to
   // experts_top_k of them (parallel/experts). Weights are over the chosen experts, as in Mixtral;
@@ -91,17 +91,17 @@ struct GptOptions {
 // head.
 GptOptions like_llama(GptOptions options);
 
-// One part of the way from tokens to logits. `documents`, if given, has the document of each
-// position (int64 [batch, sequence]); positions of a document are neighbors. A position then sees
-// its own document only, and learned positions count from the document's start.
+// One part of the model: embedding, block or head. `documents`, if given, has the document of each
+// position (int64 [batch, sequence]); the positions of a document are contiguous. A position then
+// sees its own document only, and learned positions count from the document's start.
 class GptPart : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {}) = 0;
   // Auxiliary loss of the last forward, with gradient (parallel::MixtureOfExperts::auxiliary);
-  // undefined without one. If forward is wrapped in recompute(), return it as a second result and
-  // pass it to set_auxiliary(). Otherwise Gpt::loss() takes the first run's, from which no gradient
-  // reaches earlier parts. In a pipeline it goes from stage to stage and is added to the last
-  // stage's loss.
+  // undefined without one. If forward is wrapped in recompute(), return this loss as a second
+  // result and pass it to set_auxiliary(). Otherwise Gpt::loss() uses that of the first run, from
+  // which no gradient reaches earlier parts. In a pipeline, stages pass it on to the last stage,
+  // which adds it to its loss.
   const at::Tensor& auxiliary() const { return auxiliary_; }
   void set_auxiliary(const at::Tensor& auxiliary) { auxiliary_ = auxiliary; }
 
@@ -194,9 +194,9 @@ class GptHead : public GptPart {
   parallel::Embedding tied_;  // Not a child, so that its parameter counts once.
 };
 
-// Keys and values of the tokens that a model has seen, on each rank for its heads: 2 · layers ·
-// batch · length · kv_heads · head_width / ranks numbers (and up to twice the room). Use one cache
-// with one model. It is empty at first.
+// Keys and values of the tokens that a model has seen. Each rank has those of its heads: 2 · layers
+// · batch · length · kv_heads · head_width / ranks numbers, and allocates at most twice as many.
+// Use one cache with one model. It is empty at first.
 struct GptCache {
   std::vector<parallel::AttentionCache> blocks;
 
@@ -225,9 +225,9 @@ class GptImpl : public torch::nn::Module {
   at::Tensor extend(const at::Tensor& tokens, GptCache& cache, Wanted wanted = Wanted::kAll);
   // Mean cross-entropy of `targets` (int64 [batch, sequence], whole; -100 does not count) under
   // forward's logits. A scalar, the same on all ranks of tp and cp. While training it includes the
-  // auxiliary losses of the last forward (GptPart::auxiliary), over cp their mean by positions.
-  // With experts, a rank without rows also runs forward and backward, of [0, sequence]; its loss is
-  // 0.
+  // auxiliary losses of the last forward (GptPart::auxiliary); over cp, their mean weighted by
+  // positions. With experts, a rank without rows also runs forward and backward, on tokens of shape
+  // [0, sequence]; its loss is 0.
   at::Tensor loss(const at::Tensor& logits, const at::Tensor& targets) const;
   // Embedding, blocks, head, in order.
   const std::vector<std::shared_ptr<GptPart>>& parts() const { return parts_; }

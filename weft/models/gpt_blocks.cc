@@ -14,11 +14,12 @@ using parallel::Tensors;
 
 constexpr const char* kTied = "embedding.tokens.weight";
 
-// Activations, documents [batch, sequence] where there are any, and while training what the experts
-// so far add to the loss, [1].
+// A block's tensors are the activations, then the documents [batch, sequence] if given, then while
+// training the sum of the auxiliary losses of all experts so far, [1].
 bool has_auxiliary(const Tensors& x) { return x.size() > 1 && x.back().dim() == 1; }
 
-// The first tensor goes on; documents pass by.
+// The block transforms the first tensor, passes the documents on unchanged and adds its auxiliary
+// loss.
 Block block_of(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<GptPart> part) {
   return {.module = std::move(module), .forward = [part = std::move(part)](Tensors x) {
             x[0] = part->forward(x[0], x.size() > 1 && x[1].dim() > 1 ? x[1] : at::Tensor());
@@ -38,8 +39,8 @@ Block make_embedding(const GptOptions& options, const Contexts& with) {
   return block;
 }
 
-// GptHead does not own the weight that it is tied to. This does: the embedding's where that is
-// here, else a copy of it.
+// GptHead does not own the weight that it is tied to, but this module does. `tokens` is the
+// embedding itself if it is on the same stage, otherwise a copy of it.
 struct TiedHead : torch::nn::Module {
   TiedHead(const GptOptions& options, const parallel::Embedding& tokens,
            const parallel::TensorParallel& tp)

@@ -12,8 +12,9 @@ namespace weft::models {
 
 // Blocks take tokens and, if given, documents, which go from stage to stage, as does the auxiliary
 // loss of experts. The head returns this rank's logits; the loss is GptImpl::loss(). Inputs are
-// whole sequences, also over cp, where predict() returns the logits of all positions. A tied head
-// on another stage than the embedding has a copy of its weight. This call makes no block yet.
+// whole sequences, also over cp, where predict() returns the logits of all positions. If a tied
+// head and the embedding are on different stages, the head has a copy of the weight. This call
+// makes no block yet.
 // Throws Error(kInvalidArgument) for invalid sizes.
 parallel::BlockModel gpt_blocks(GptOptions options);
 

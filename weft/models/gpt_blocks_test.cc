@@ -1,4 +1,4 @@
-// The blocks of a GPT, composed, are the GPT.
+// A GPT composed of its blocks equals the GPT.
 #include "weft/models/gpt_blocks.h"
 
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ Outcome train(const std::vector<Axis>& axes, const Plan& plan, bool tied, double
   return run;
 }
 
-// The same by torch, from the weights that the composed model had at first.
+// The same training with torch, from the initial weights of the composed model.
 Outcome by_torch(const Named& first, bool tied) {
   Gpt gpt(tiny(tied), parallel::TensorParallel());
   {
@@ -126,7 +126,7 @@ TEST(GptBlocks, TrainLikeTheGptOverEveryAxis) {
   }
 }
 
-// In float64, from first weights that one rank has made.
+// The blocks of a GPT in float64.
 parallel::BlockModel doubled(const GptOptions& options) {
   parallel::BlockModel model = gpt_blocks(options);
   for (auto& block : model.blocks) {
@@ -144,7 +144,8 @@ struct Axes {
   Plan plan = {};
 };
 
-// Losses of all steps, and the weights after them, of Gpt in one process.
+// Losses of all steps and the final weights of Gpt in one process. The initial weights are those
+// that parallelize() makes on one rank.
 Outcome by_gpt(const GptOptions& options, bool packed) {
   Outcome run;
   comm::replicate(1, [&](const Group& group) {
@@ -218,7 +219,7 @@ TEST(GptBlocks, TrainLikeTheGptWithExpertsOverRanks) {
   options.experts = 4;
   options.experts_balance = 0.1;
   options.experts_z = 0.02;
-  options.experts_capacity = 1;  // some tokens are dropped
+  options.experts_capacity = 1;  // Some tokens are dropped.
   compare(options, /*packed=*/true,
           {{{{"ep", 2}}, {.recompute = parallel::Recompute::kFull}},
            {{{"dp", 2}, {"ep", 2}}},
@@ -240,8 +241,8 @@ TEST(GptBlocks, DropTheSameElementsWithSequencesOverRanksAsOneProcess) {
   }
 }
 
-// Losses and weights of each plan without and with selective recomputation are the same bits,
-// dropout included.
+// For each plan, losses and weights with and without selective recomputation are bitwise equal,
+// also with dropout.
 TEST(GptBlocks, GiveTheSameBitsWithSelectiveRecomputation) {
   const std::vector<std::pair<std::vector<Axis>, Plan>> plans = {
       {{{"pp", 2}, {"tp", 2}},

@@ -1,5 +1,5 @@
-// extend() with a cache against forward() of all tokens at once: the logits of every position, over
-// 1, 2 and 4 ranks (1e-10 in float64, 1e-5 in float32, relative and absolute).
+// extend() with a cache is compared to forward() of all tokens at once: the logits of every
+// position, over 1, 2 and 4 ranks (1e-10 in float64, 1e-5 in float32, relative and absolute).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -32,7 +32,7 @@ GptOptions gpt2() {
 
 GptOptions llama() {
   GptOptions o = like_llama(gpt2());
-  o.kv_heads = 2;  // over 4 ranks each has a part of what two of them share
+  o.kv_heads = 2;  // Over 4 ranks, two ranks share each head of keys and values.
   return o;
 }
 
@@ -55,7 +55,7 @@ at::Tensor some_tokens(std::int64_t batch) {
   return (torch::arange(batch * kLength).view({batch, kLength}) * 7) % 13;
 }
 
-// Piece by piece.
+// Logits of extend() on consecutive pieces of the tokens.
 at::Tensor extended(GptImpl& model, const at::Tensor& tokens,
                     const std::vector<std::int64_t>& pieces) {
   GptCache cache;

@@ -1,6 +1,6 @@
-// A small GPT with its sequence over 1 to 4 ranks, and over 2 x 2 with split layers, against one
-// process without a group: losses, gradients and weights to 1e-10 relative and absolute in float64,
-// 1e-5 in float32.
+// A small GPT with its sequence over 1 to 4 ranks, and over 2 x 2 ranks with split layers, is
+// compared to one process without a group. Tolerance of losses, gradients and weights, relative and
+// absolute: 1e-10 in float64, 1e-5 in float32.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -34,14 +34,15 @@ struct Case {
 
 struct Trained {
   std::vector<double> losses;
-  std::map<std::string, at::Tensor> first_gradients, weights;  // whole
+  std::map<std::string, at::Tensor> first_gradients, weights;  // Whole, not this rank's slices.
 };
 
 at::Tensor tokens_of(const Case& c, int step) {
   return (torch::arange(2 * c.length).view({2, -1}) * 7 + step * 3) % c.options.vocabulary;
 }
 
-// Some do not count, more of them in one rank's part than in another's.
+// The first three targets of each row do not count, so that ranks have different numbers of
+// targets.
 at::Tensor targets_of(const Case& c, int step) {
   return tokens_of(c, step + 1).masked_fill(torch::arange(c.length).lt(3), -100);
 }
@@ -59,7 +60,7 @@ at::Tensor whole(const GptImpl& model, const std::string& name, const at::Tensor
 }
 
 Trained train(const Case& c, const TensorParallel& tp, const ContextParallel& cp) {
-  // All experts are here, and balanced over all positions.
+  // Every rank has all experts. The balance loss is over the positions of all ranks.
   const bool shares = c.options.experts > 0 && cp.size() > 1;
   const auto ep = shares ? ExpertParallel(cp.group().subgroup({cp.rank()}, "ep"), cp.group())
                          : ExpertParallel();
@@ -110,7 +111,7 @@ void expect_same(const Trained& got, const Trained& want, at::ScalarType type,
   compare(got.weights, want.weights);
 }
 
-// Ranks of one tp group are neighbors.
+// Ranks of a tp group are consecutive.
 void compare(const Case& c, int context, int tensor = 1) {
   const Trained one = alone(c);
   EXPECT_NE(one.losses.front(), one.losses.back());
@@ -164,7 +165,7 @@ TEST(GptContext, TrainsWithSplitLayersToo) {
   GptOptions split = llama(2);
   split.sequence = Sequence::kSplit;
   compare({.options = split, .length = 16}, 2, 2);
-  GptOptions cut = llama(2);  // four heads a rank, which share keys by threes
+  GptOptions cut = llama(2);  // Four heads per rank; three heads share a head of keys.
   cut.width = 24;
   cut.heads = 12;
   cut.kv_heads = 4;

@@ -1,7 +1,7 @@
-"""Writes testdata/mixtral.safetensors, a known answer of gpt_experts_test.cc: a small random
-Mixtral under the names of its published checkpoints, with the logits, the loss and the balance loss
-that Hugging Face's transformers computes from it in float32. Needs torch, transformers,
-safetensors.
+"""Writes testdata/mixtral.safetensors, the known answers of gpt_experts_test.cc: a small random
+Mixtral with the parameter names of the published checkpoints, and the logits, the loss and the
+balance loss that Hugging Face's transformers computes from it in float32. Needs torch,
+transformers, safetensors.
 
 Usage: gpt_experts_reference.py
 """
@@ -27,13 +27,13 @@ def main():
     )
     model.eval()
     with torch.no_grad():
-        for key, p in model.named_parameters():  # norms too, so that none of them is trivial
+        for key, p in model.named_parameters():  # Also the norms, whose initial values are all 1.
             p.copy_(
                 torch.randn(p.shape) * 0.2 + (1 if p.dim() == 1 and key.endswith("weight") else 0)
             )
         tokens = torch.randint(0, model.config.vocab_size, (2, 12))
         out = model(tokens, labels=tokens)
-    # save_pretrained() gives the names of the published files, whatever the classes' own are.
+    # save_pretrained() writes the names of the published files, which may differ from the module's.
     folder = HERE / "mixtral"
     model.save_pretrained(folder)
     tensors = {k: v.contiguous() for k, v in load_file(folder / "model.safetensors").items()}

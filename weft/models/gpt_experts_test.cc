@@ -1,5 +1,5 @@
-// A small GPT with experts over ranks against one process on the joined batch (1e-10 relative and
-// absolute in float64, 1e-5 in float32).
+// A small GPT with experts divided over ranks is compared to one process on the joined batch (1e-10
+// relative and absolute in float64, 1e-5 in float32).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -48,17 +48,17 @@ struct Case {
 
 struct Trained {
   std::vector<double> losses;
-  std::map<std::string, at::Tensor> weights;  // whole
+  std::map<std::string, at::Tensor> weights;  // Whole, not this rank's slices.
 };
 
-// Ranks that share a batch: all of them, those that divide experts, and those that divide the
-// sequences.
+// Groups of this rank: the ranks that share its batch, those that divide the experts (ep), and
+// those that divide the sequences (cp).
 struct Sharers {
   Group batch, ep;
   ContextParallel cp = {};
 };
 
-// Rows first … first + count of the batches.
+// Trains on some rows of each batch. `rows` has the first row and the number of rows.
 Trained train(const Case& c, const TensorParallel& tp, const Sharers* sharers,
               std::pair<std::int64_t, std::int64_t> rows) {
   const ContextParallel cp = sharers != nullptr ? sharers->cp : ContextParallel();
@@ -147,7 +147,7 @@ TEST(GptExperts, TrainsWithExpertsAndLayersOverRanksAsInOneProcess) {
   });
 }
 
-// Two replicas, of which the second has one row or none, of two ranks each.
+// Two replicas of two ranks each. The second replica has one row or none.
 TEST(GptExperts, TrainsWithExpertsAndSequencesOverRanksAsInOneProcess) {
   for (const auto& [type, less] : {std::pair<at::ScalarType, std::int64_t>{at::kDouble, 1},
                                    {at::kDouble, 0},
@@ -213,8 +213,9 @@ TEST(GptExperts, KeepsTheAuxiliaryLossesGradientUnderRecomputation) {
   EXPECT_TRUE(torch::equal(gradients[0], gradients[1]));
 }
 
-// The balance loss of transformers sums over both choices: top_k times ours (of one layer; of
-// several it mixes the means of all).
+// The balance loss of transformers sums over both choices, so it is top_k times ours. This holds
+// for one layer; with several, transformers averages shares and probabilities over the
+// layers before it multiplies them.
 TEST(GptExperts, MatchesMixtralsLogitsAndLossesAndExportsItsWeights) {
   auto weights = checkpoint::load_safetensors(
                      (std::filesystem::path(WEFT_TESTDATA) / "mixtral.safetensors").string())
@@ -238,7 +239,7 @@ TEST(GptExperts, MatchesMixtralsLogitsAndLossesAndExportsItsWeights) {
       Gpt model(o, TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed),
                 parallel::ContextParallel(), ExpertParallel(group));
       set_huggingface(*model, weights);
-      // Every rank has the same rows, so that shares and means are those of one.
+      // Every rank has the same rows, so shares and means equal those of one rank.
       EXPECT_TRUE(torch::allclose(model->forward(tokens), logits, 2e-5, 2e-5));
       EXPECT_NEAR(2 * model->blocks[0]->auxiliary().item<double>(), balance.item<double>(), 2e-5);
       const at::Tensor targets = torch::full_like(tokens, -100);

@@ -1,6 +1,7 @@
-// What a block keeps for its backward, counted as libtorch's CPU allocator gives and takes memory
-// on the rank's thread, against plan/activations.h (which is held to Korthikanti et al. 2022 by its
-// own test): within 10 %. And selective recomputation gives the bits of none.
+// The memory that a block keeps for its backward is within 10 % of the formulas of
+// plan/activations.h, whose own test compares them to Korthikanti et al. 2022. The measurement
+// counts allocations of libtorch's CPU allocator on the rank's thread. Selective recomputation
+// gives bitwise the results of no recomputation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -67,7 +68,8 @@ std::int64_t expected(const Case& c) {
                                         .kept = c.kept});
 }
 
-// What forward leaves. Its output is counted in place of its input, which is as large.
+// Bytes that are still allocated after forward. They include the output but not the input, which
+// has the same size.
 std::int64_t kept_by(GptBlock& block, const at::Tensor& x, const TensorParallel& tp, Kept kept) {
   const TensorMeter meter;
   const auto forward = [&block](const at::Tensor& in) { return block.forward(in); };
@@ -79,7 +81,7 @@ std::int64_t kept_by(GptBlock& block, const at::Tensor& x, const TensorParallel&
   return meter.live();
 }
 
-// Ranks of one tp group are neighbors.
+// Ranks of a tp group are consecutive.
 void compare(Case c) {
   c.options.selective = c.kept == Kept::kSelective;
   if (c.options.hidden == 0) c.options.hidden = 4 * c.options.width;
@@ -94,11 +96,11 @@ void compare(Case c) {
     GptBlock block(c.options, tp, cp);
     const std::int64_t rows = c.length / c.cp / (c.options.sequence == Sequence::kSplit ? c.tp : 1);
     const at::Tensor x = torch::ones({c.batch, rows, c.options.width}).requires_grad_();
-    block.forward(x);  // rotary angles are computed once
+    block.forward(x);  // The first forward also allocates the rotary angles.
     const auto kept = static_cast<double>(kept_by(block, x, tp, c.kept)),
                known = static_cast<double>(expected(c));
-    // Keys and values that were sent may be given back by another thread, which this one's meter
-    // does not see.
+    // Another thread may free the keys and values that were sent. The meter of this thread does not
+    // count that.
     const auto sent = static_cast<double>(c.cp > 1 ? 8 * c.batch * rows * c.options.width : 0);
     EXPECT_GE(kept, 0.9 * known) << c.name() << ": " << kept / known;
     EXPECT_LE(kept, 1.1 * known + sent) << c.name() << ": " << kept / known;
@@ -127,8 +129,9 @@ TEST(GptMemory, OfABlockMatchesTheFormulasOverRanks) {
   }
 }
 
-// The highest that a step reaches, above what it finds: all blocks' activations, and little else
-// where positions are many and weights few. Gradients of parameters are there before.
+// The peak of a step, above the memory in use before it, is close to the activations of all blocks
+// if there are many positions and few weights. The second step is measured, so that the gradients
+// of parameters are already allocated.
 TEST(GptMemory, PeakOfAStepMatchesTheFormulasOfAllBlocks) {
   for (const Kept kept : {Kept::kAll, Kept::kSelective}) {
     Case c{.options = gpt2(0), .kept = kept, .batch = 4};

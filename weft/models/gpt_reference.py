@@ -1,7 +1,8 @@
 """Writes the known answers of gpt_test.cc into testdata/: small random GPT-2 and Llama checkpoints
-as Hugging Face's transformers name them, with the logits and loss that transformers computes from
-them in float32, and its config.json as the file's metadata. llama3 has what Llama 3.1 and its kin
-add: stretched rotary positions, a tied head, heads wider than width / heads, biases of attention.
+with the parameter names of Hugging Face's transformers, and the logits and loss that transformers
+computes from them in float32. config.json is the file's metadata. llama3 has the options that
+Llama 3.1 and related models add: scaled rotary positions, a tied head, heads wider than
+width / heads, biases of attention.
 Needs torch, transformers, safetensors.
 
 Usage: gpt_reference.py
@@ -20,14 +21,14 @@ def write(name, model):
     torch.manual_seed(5)
     model.eval()
     with torch.no_grad():
-        # norms and biases too, so that none of them is trivial
+        # Also norms and biases, whose initial values are all 1 or 0.
         for key, p in model.named_parameters():
             p.copy_(
                 torch.randn(p.shape) * 0.2 + (1 if p.dim() == 1 and key.endswith("weight") else 0)
             )
         tokens = torch.randint(0, model.config.vocab_size, (2, 12))
         out = model(tokens, labels=tokens)
-    # A tied head is the embedding: one tensor, one name, as save_pretrained() has it.
+    # save_pretrained() stores a tied head and the embedding once, under the embedding's name.
     tied = model.config.tie_word_embeddings
     tensors = {
         k: v.contiguous()

@@ -1,7 +1,7 @@
-// A small GPT over 1, 2 and 4 ranks against one process without a group (losses, gradients and
-// weights: 1e-10 relative and absolute in float64, 1e-5 in float32), and against the logits that
-// Hugging Face's transformers gives (testdata/, written by gpt_reference.py; 2e-5: both compute in
-// float32).
+// A small GPT over 1, 2 and 4 ranks is compared to one process without a group. Tolerance of
+// losses, gradients and weights, relative and absolute: 1e-10 in float64, 1e-5 in float32. It is
+// also compared to the logits of Hugging Face's transformers (testdata/, written by
+// gpt_reference.py) with a tolerance of 2e-5, as both compute in float32.
 #include "weft/models/gpt.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,8 @@ void expect_close(const at::Tensor& got, const at::Tensor& want, const std::stri
       << what << ": differs by " << (got - want).abs().max().item<double>();
 }
 
-// A parameter, or what else lies as it does, over all ranks.
+// Returns the whole tensor of which `mine` is this rank's slice: the parameter, or a tensor that is
+// divided like it.
 at::Tensor whole(const GptImpl& model, const std::string& name, const at::Tensor& mine) {
   const auto slices = parallel::slices(model);
   const auto slice = slices.find(name);
@@ -48,7 +49,7 @@ at::Tensor whole_logits(GptImpl& model, const at::Tensor& tokens,
 
 struct Trained {
   std::vector<double> losses;
-  std::map<std::string, at::Tensor> first_gradients, weights;  // whole
+  std::map<std::string, at::Tensor> first_gradients, weights;  // Whole, not this rank's slices.
 };
 
 struct Case {
@@ -62,14 +63,14 @@ at::Tensor tokens_of(const GptOptions& o, int step) {
   return (torch::arange(2 * 8).view({2, 8}) * 7 + step * 3) % o.vocabulary;
 }
 
-// Five steps, each on another batch; gradients of the first.
+// Trains for five steps, each on another batch. Gradients are those of the first step.
 Trained train(const Case& c, const TensorParallel& tp) {
   Gpt model(c.options, tp);
   model->to(c.type);
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   if (c.adamw) {
-    // Adam divides by the root of the squared gradient: eps keeps what is nearly 0 from being
-    // scaled up to 1.
+    // Adam divides by the root of the squared gradient. A large eps keeps gradients that are nearly
+    // 0 from being scaled up to 1.
     optimizer = std::make_unique<torch::optim::AdamW>(
         model->parameters(), torch::optim::AdamWOptions(1e-2).weight_decay(0.1).eps(1e-4));
   } else {
@@ -216,8 +217,8 @@ TEST(Gpt, IsAListOfPartsThatTiesItsHeadToTheEmbedding) {
   EXPECT_TRUE(torch::equal(x, model->forward(tokens)));
   EXPECT_FALSE(model->named_parameters().contains("head.output.weight"));
   EXPECT_TRUE(Gpt(llama(), TensorParallel())->named_parameters().contains("head.output.weight"));
-  // GPT-2's smallest has 124,439,808 parameters (its model card): of one layer, and of the rest, by
-  // the same formula at these sizes.
+  // The same formula at the sizes of the smallest GPT-2 gives the 124,439,808 parameters of its
+  // model card.
   std::int64_t count = 0;
   for (const at::Tensor& p : model->parameters()) count += p.numel();
   const std::int64_t w = 8, h = 16;
@@ -309,7 +310,7 @@ TEST(GptHuggingFace, ReadsEachRanksSlicesFromFiles) {
       std::filesystem::temp_directory_path() / ("weft_gpt_test_" + std::to_string(::getpid()));
   std::filesystem::create_directory(folder);
   const Reference known = reference("llama");
-  checkpoint::TensorFile first, second;  // as a large model is cut
+  checkpoint::TensorFile first, second;  // Two files, as of a large model.
   for (const auto& [key, tensor] : known.weights)
     (key.starts_with("model.layers.1") ? second : first).tensors[key] = tensor;
   const std::vector<std::string> paths{folder / "1.safetensors", folder / "2.safetensors"};
@@ -333,7 +334,7 @@ TEST(GptHuggingFace, ReadsNamesWithoutTheOutermostModuleAndRefusesTensorsThatDoN
   checkpoint::TensorMap shorter;
   for (const auto& [key, tensor] : known.weights) shorter[key.substr(key.find('.') + 1)] = tensor;
   shorter["h.0.attn.bias"] =
-      torch::ones({1, 1, 16, 16});  // the causal mask, as OpenAI's files hold it
+      torch::ones({1, 1, 16, 16});  // The causal mask, which OpenAI's files contain.
   Gpt model(options_of("gpt2"), TensorParallel());
   set_huggingface(*model, shorter);
   EXPECT_TRUE(torch::allclose(model->forward(known.tokens), known.logits, 2e-5, 2e-5));

@@ -24,12 +24,12 @@ std::string shape(at::IntArrayRef sizes) {
   return "[" + text + "]";
 }
 
-// A parameter of this rank.
+// A parameter, or one expert of a stacked parameter, on this rank.
 struct Mine {
   at::Tensor tensor;
   std::optional<parallel::Slice> slice;
   int rank = 0;
-  bool here = true;  // else another rank has this expert, and `tensor` is one of its shape
+  bool here = true;  // False: another rank has this expert. `tensor` then only gives the shape.
 };
 
 Mine mine_of(const GptImpl& model, const Place& place, const at::Tensor& parameter,
@@ -41,7 +41,7 @@ Mine mine_of(const GptImpl& model, const Place& place, const at::Tensor& paramet
   return {parameter.select(0, here ? at : 0), slice, model.tp.rank(), here};
 }
 
-// The sizes of a parameter over all ranks.
+// Returns the shape of the whole parameter over all ranks.
 std::vector<std::int64_t> whole_sizes(const at::Tensor& mine,
                                       const std::optional<parallel::Slice>& slice) {
   std::vector<std::int64_t> sizes = mine.sizes().vec();
@@ -55,8 +55,8 @@ std::optional<parallel::Slice> slice_at(const std::map<std::string, parallel::Sl
   return found == slices.end() ? std::nullopt : std::optional(found->second);
 }
 
-// Where their tensors are: in memory or in files. Parts are read, so that a rank reads its slices
-// only.
+// Hugging Face's tensors in memory or in files. `read` reads a part of a tensor, so that a rank
+// reads its slices only.
 struct Source {
   std::map<std::string, std::vector<std::int64_t>> sizes;
   std::function<at::Tensor(const std::string& name, std::int64_t dim, std::int64_t begin,
@@ -64,13 +64,15 @@ struct Source {
       read;
 };
 
-// This rank's part of a parameter. Beyond `count` entries along `dim` it is padding.
+// Values `from` for this rank's part `to` of a parameter. `to` is padding after the first `count`
+// entries along `dim`.
 struct ReadPart {
   at::Tensor to, from;
   std::int64_t dim = 0, count = 0;
 };
 
-// Reads what belongs into `mine`, which lies as `slice` says.
+// Reads the values of this rank's part of a parameter. Returns an empty ReadPart if another rank
+// has the expert.
 ReadPart read_part(const Source& source, const std::string& name, const Place& place,
                    const Mine& mine) {
   const std::vector<std::int64_t> whole = whole_sizes(mine.tensor, mine.slice);
@@ -95,7 +97,7 @@ void set_from(GptImpl& model, const Source& source) {
   const at::NoGradGuard no_grad;
   const auto parameters = model.named_parameters();
   const auto slices = parallel::slices(model);
-  std::vector<ReadPart> parts;  // given to the model once all are found to fit
+  std::vector<ReadPart> parts;  // Copied into the model after all checks have passed.
   std::set<std::string> used;
   for (const Place& place : internal::places_of(model.options)) {
     const std::string name = internal::find(source.sizes, place.theirs);

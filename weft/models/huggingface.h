@@ -1,6 +1,6 @@
 // Reads and writes models of Hugging Face's transformers (GPT2LMHeadModel, LlamaForCausalLM,
-// MixtralForCausalLM): a folder with config.json and safetensors files. Their weights go into a GPT
-// of any split and out of it.
+// MixtralForCausalLM): a folder with config.json and safetensors files. The GPT may be divided over
+// ranks in any way.
 //
 // GPT-2 keeps the weights of its linear layers transposed ([in, out], "Conv1D"), and q, k, v in one
 // tensor (c_attn). Llama's layout is weft's. Rotary positions rotate halves in both Llama and weft.
@@ -20,9 +20,9 @@ namespace weft::models {
 
 enum class HuggingFace { kGpt2, kLlama, kMixtral };
 
-// Returns the family whose names the model's options fit. GPT-2: learned positions, LayerNorm,
-// biases, no gate. Llama and, with experts, Mixtral: rotary positions, RMSNorm, SwiGLU, no biases.
-// Throws Error(kInvalidArgument) for mixtures of both.
+// Returns the family that the model's options fit. GPT-2: learned positions, LayerNorm, biases, no
+// gate. Llama and, with experts, Mixtral: rotary positions, RMSNorm, SwiGLU, no biases. Throws
+// Error(kInvalidArgument) for mixtures of both.
 HuggingFace huggingface_family(const GptOptions& options);
 
 // Contents of a config.json.
@@ -34,8 +34,8 @@ struct HuggingFaceConfig {
 
 // Reads a folder's config.json: model_type "gpt2", "llama" or "mixtral" (with rope_scaling of type
 // llama3, tied embeddings, head_dim, attention_bias).
-// Throws Error(kBadConfig), naming file and key, for another model_type; a value of the wrong kind;
-// an option that would change the results and that weft does not support. Throws Error(kCorrupt)
+// Throws Error(kBadConfig), naming file and key, for another model_type, for a value of the wrong
+// kind, and for an unsupported option that would change the results. Throws Error(kCorrupt)
 // for text that is not JSON, and Error(kInvalidArgument) if there is no such file.
 HuggingFaceConfig read_huggingface_config(const std::string& folder);
 // Returns the text of a config.json from which transformers makes this model. Throws as
@@ -43,27 +43,27 @@ HuggingFaceConfig read_huggingface_config(const std::string& folder);
 std::string huggingface_config(const HuggingFaceConfig& config);
 // Returns the weight files of a folder: model.safetensors, or the files that
 // model.safetensors.index.json names. Throws Error(kInvalidArgument) if there is neither, and
-// Error(kCorrupt) for an index that names none or leaves the folder.
+// Error(kCorrupt) for an index that names no file or a file outside the folder.
 std::vector<std::string> huggingface_files(const std::string& folder);
 
 // Sets the model's weights; each rank keeps its slices and its experts. Names may lack the
 // outermost "transformer." or "model.". Masks and rotary tables of older files are skipped, and so
 // is a head's weight if the model's head is tied. Not collective. Throws Error(kInvalidArgument),
-// naming a tensor that is missing, has another shape, or has no place in the model; nothing has
-// changed then.
+// naming a tensor that is missing, has another shape, or has no place in the model; the model is
+// then unchanged.
 void set_huggingface(GptImpl& model, const checkpoint::TensorMap& tensors);
 // As set_huggingface(), from safetensors files (a model may have several). Each rank reads only its
 // slices and its experts.
 void load_huggingface(GptImpl& model, const std::vector<std::string>& paths);
 
-// As load_huggingface(), for a model that is divided over ranks (ParallelModel::load_weights):
-// slices by the names of one process's GPT. Each rank reads only the data of its slices. Throws as
-// load_huggingface() for files that are not weights of such a model.
+// As load_huggingface(), for a model that is divided over ranks (ParallelModel::load_weights).
+// Slices have the parameter names of a GPT on one rank. Each rank reads only the data of its
+// slices. Throws as load_huggingface() for files that are not weights of such a model.
 std::unique_ptr<checkpoint::SliceSource> huggingface_source(const GptOptions& options,
                                                             const std::vector<std::string>& paths);
 
 // Returns the model's whole weights, by Hugging Face's names, on every rank, for
-// checkpoint::save_safetensors() on one of them. Some may share the model's memory. Collective.
+// checkpoint::save_safetensors() on one rank. Some may share the model's memory. Collective.
 checkpoint::TensorMap get_huggingface(const GptImpl& model);
 
 }  // namespace weft::models

@@ -1,4 +1,4 @@
-// config.json and the index of a Hugging Face folder.
+// Reads and writes config.json and reads the index of a Hugging Face folder.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -16,8 +16,8 @@ using nlohmann::json;
 
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
-// An object of a JSON file, by key. Absent and null are the same: transformers writes null for what
-// is not set.
+// An object of a JSON file, by key. Absent and null are the same, as transformers writes null for a
+// value that is not set.
 class Keys {
  public:
   Keys(json object, std::string where) : object_(std::move(object)), where_(std::move(where)) {
@@ -50,7 +50,7 @@ class Keys {
     if (!at(key).is_string()) refuse(key, "must be a string");
     return at(key).get<std::string>();
   }
-  // What weft has no other value of.
+  // Refuses a flag for which weft supports only the value `only`.
   void expect(const char* key, bool only) const {
     if (flag(key, only) != only)
       refuse(key, std::string("is not supported; weft has ") + (only ? "true" : "false") + " only");
@@ -93,7 +93,8 @@ GptOptions gpt2_options(const Keys& keys) {
   return o;
 }
 
-// Since transformers 5 "rope_parameters" holds what "rope_scaling" and "rope_theta" did.
+// Since version 5, transformers writes "rope_parameters" instead of "rope_scaling" and
+// "rope_theta".
 void read_rope(const Keys& keys, GptOptions& o) {
   o.rope_theta = keys.number("rope_theta", 10000);
   const char* name = keys.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
@@ -136,7 +137,7 @@ GptOptions mixtral_options(const Keys& keys) {
   o.experts = keys.size("num_local_experts");
   o.experts_top_k = keys.size("num_experts_per_tok", 2);
   o.experts_balance = keys.number("router_aux_loss_coef", 0.001) *
-                      static_cast<double>(o.experts_top_k);  // mixture.h says why
+                      static_cast<double>(o.experts_top_k);  // See MixtureOptions.
   o.experts_jitter = keys.number("router_jitter_noise", 0);
   if (keys.has("sliding_window"))
     keys.refuse("sliding_window", "is not supported; weft attends to the whole sequence");

@@ -1,5 +1,6 @@
-"""Loads what `weft export` wrote with Hugging Face's transformers and continues a prompt by it,
-token by token the likeliest, then asks weft for the same. Exit code 1 where they differ.
+"""Loads a model that `weft export` wrote with Hugging Face's transformers, continues a prompt by
+greedy decoding, and compares the text with weft's. Exit code 1 if the texts differ or if
+transformers reports missing or unexpected weights.
 
     huggingface_peer.py FOLDER [--weft build/release/bin/weft] [--prompt TEXT] [--tokens 40]
 

@@ -1,4 +1,4 @@
-// Hugging Face's weights as slices of a GPT that is divided over ranks.
+// Reads Hugging Face's weights as slices of a GPT that is divided over ranks.
 #include <ATen/ATen.h>
 
 #include <map>
@@ -53,8 +53,9 @@ class HuggingFaceSource : public checkpoint::SliceSource {
     return all;
   }
 
-  // What of our slice lies in that place, as theirs; none where it has another expert. A check has
-  // no tensor.
+  // Returns the part of our slice that `place` holds, as a slice of the Hugging Face tensor; none
+  // if the slice does not contain the expert of `place`. A slice that is only checked has no
+  // tensor.
   static std::optional<Slice> translated(Slice slice, const Place& place) {
     const bool checks = !slice.tensor.defined();
     if (place.expert >= 0) {
@@ -66,7 +67,7 @@ class HuggingFaceSource : public checkpoint::SliceSource {
       }
       slice.shape.erase(slice.shape.begin());
     }
-    // q, k and v follow each other along the outputs, our first dimension.
+    // q, k and v are concatenated along the outputs, our first dimension.
     if (place.third >= 0) {
       if (!checks) slice.offset[0] += place.third * slice.shape[0];
       slice.shape[0] *= 3;
@@ -83,7 +84,7 @@ class HuggingFaceSource : public checkpoint::SliceSource {
   }
 
   checkpoint::Reader reader_;
-  std::map<std::string, std::vector<Place>> places_;  // by our name: one, or one an expert
+  std::map<std::string, std::vector<Place>> places_;  // By our name: one, or one per expert.
   std::set<std::string> used_;
 };
 

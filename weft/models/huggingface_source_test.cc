@@ -1,4 +1,4 @@
-// Hugging Face's sharded safetensors into models that are divided over ranks.
+// Loads Hugging Face's sharded safetensors into models that are divided over ranks.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -31,7 +31,7 @@ GptOptions small(const std::string& family) {
   return o;
 }
 
-// As the hub has large models: files of 1 KiB, and an index.
+// Writes files of 1 KiB and an index, the format of large models on the Hugging Face Hub.
 std::vector<std::string> write_sharded(const std::string& folder,
                                        const checkpoint::TensorMap& weights) {
   checkpoint::save_safetensors(folder + "/whole.safetensors", {weights, {}});

@@ -36,7 +36,7 @@ Known known(const std::string& name) {
   return k;
 }
 
-// Its weights in two files beside an index.
+// Writes the weights as two files and an index.
 void write_folder(const Known& k, const std::string& folder) {
   checkpoint::TensorFile first, second;
   json map = json::object();
@@ -70,7 +70,7 @@ TEST(HuggingFaceConfigText, OfExpertsIsMixtralsAndReadAsItWasWritten) {
   EXPECT_EQ(text["model_type"], "mixtral");
   EXPECT_EQ(text["num_local_experts"], 4);
   EXPECT_DOUBLE_EQ(text["router_aux_loss_coef"],
-                   0.02);  // transformers counts each of the top_k choices whole
+                   0.02);  // The balance loss of transformers is top_k times ours.
   const GptOptions read = read_huggingface_config(folder.path()).options;
   EXPECT_EQ(huggingface_family(read), HuggingFace::kMixtral);
   EXPECT_EQ(read.experts, 4);
@@ -136,7 +136,7 @@ TEST(HuggingFaceFolder, ItsConfigIsReadBackAsWritten) {
   }
 }
 
-// What reading the folder says after one change of llama3's config.json.
+// Returns the error of reading the folder after one change of llama3's config.json.
 std::string refusal(const std::string& pointer, const json& value) {
   const TempDir folder;
   json config = json::parse(known("llama3").file.metadata.at("config"));

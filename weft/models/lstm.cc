@@ -32,8 +32,8 @@ LstmOptions checked(const LstmOptions& o) {
   return o;
 }
 
-// [batch, sequence, …] through one layer of these weights (ih, hh, and their biases), from hidden
-// and cell [1, batch, hidden].
+// Runs one layer with these weights (ih, hh and their biases) on x [batch, sequence, …]. `before`
+// is the initial state: hidden and cell, [1, batch, hidden] each.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer(const at::Tensor& x, at::TensorList weights,
                                                      at::TensorList before, bool training) {
   return at::lstm(x, before, weights, /*has_biases=*/true, /*num_layers=*/1, /*dropout=*/0,
@@ -41,7 +41,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer(const at::Tensor& x, at::Te
                   /*batch_first=*/true);
 }
 
-// --- The same as blocks: parameters are drawn by the context's generator ---
+// --- The LSTM as blocks. Parameters are drawn from the context's generator. ---
 
 at::Tensor drawn(at::IntArrayRef sizes, double bound, const parallel::TensorParallel& tp) {
   const at::NoGradGuard no_grad;
@@ -88,7 +88,7 @@ struct LayerBlock : LstmPart {
   std::vector<at::Tensor> weights;
 };
 
-// Tied it has the encoder's weight where that is here, else one of its own that is like it.
+// If tied, it uses the encoder's weight if the encoder is on the same stage, otherwise a copy.
 struct DecoderBlock : LstmPart {
   DecoderBlock(const LstmOptions& o, const Contexts& with) : LstmPart(o, with) {
     const auto found = with.before.find("encoder");

@@ -80,9 +80,9 @@ TORCH_MODULE(Lstm);
 // Makes an LSTM as the list of blocks that parallel/compose takes: "encoder", "rnn.0" …, "decoder",
 // with LstmImpl's parameter names and, in distribution, its initial values. Input: int64 [batch,
 // sequence]; output: logits; loss: the mean over all tokens. Every row starts with a state of
-// zeros. A tied decoder on another stage than the encoder has a copy of its weight. Layers are
-// whole on every rank of tp. float32, float64, bfloat16. This call makes no block yet. Throws
-// Error(kInvalidArgument) for invalid sizes.
+// zeros. If a tied decoder and the encoder are on different stages, the decoder has a copy of the
+// weight. Layers are whole on every rank of tp. float32, float64, bfloat16. This call makes no
+// block yet. Throws Error(kInvalidArgument) for invalid sizes.
 parallel::BlockModel lstm_blocks(LstmOptions options);
 
 }  // namespace weft::models

@@ -1,5 +1,5 @@
-"""The known answers of lstm_test.cc: PyTorch's word_language_model in plain modules, filled by the
-formula of reference.py. Prints C++ lines; needs torch only."""
+"""Prints the known answers of lstm_test.cc as C++ lines: the results of PyTorch's
+word_language_model in plain modules, filled by a formula. Needs torch only."""
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,7 @@ class Model(nn.Module):
         if tied:
             self.decoder.weight = self.encoder.weight
 
-    def forward(self, tokens, state):  # [sequence, batch], as there
+    def forward(self, tokens, state):  # tokens: [sequence, batch], as in word_language_model.
         y, state = self.rnn(self.encoder(tokens), state)
         return self.decoder(y), state
 
@@ -39,7 +39,7 @@ for tied in (False, True):
     with torch.no_grad():
         for i, (name, p) in enumerate(sorted(model.named_parameters())):
             p.copy_(chirp(p.shape, i))
-    # two rows of nine: two stretches of four, each with the token that follows
+    # Two rows of nine tokens: two stretches of four, each followed by one more token as target.
     tokens = torch.arange(2 * 9).reshape(2, 9) * 7 % 11
     state = None
     for at in (0, 4):

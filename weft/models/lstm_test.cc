@@ -1,5 +1,5 @@
-// Known answers are PyTorch's, printed by lstm_reference.py, which builds the same net of plain
-// modules and fills it by the same formula; both compute in float64.
+// lstm_reference.py prints the known answers: PyTorch's results for the same net of plain modules,
+// filled by the same formula. Both compute in float64.
 #include "weft/models/lstm.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace lstm_test {
 
 using testing::HasSubstr;
 
-constexpr double kTolerance = 1e-7;  // the values are printed with nine digits
+constexpr double kTolerance = 1e-7;  // The known values have nine digits.
 
 void fill(torch::nn::Module& module) {
   const torch::NoGradGuard no_grad;
@@ -34,7 +34,7 @@ void fill(torch::nn::Module& module) {
 }
 
 struct Stretch {
-  std::vector<double> last_logits;  // of the first row
+  std::vector<double> last_logits;  // Logits of the first row's last token.
   double loss;
 };
 
@@ -80,8 +80,6 @@ TEST(Lstm, SharesTheEncodersWeightIfTied) {
                0.602618736);
 }
 
-// 19,780,400: the "20 million" of Zaremba's medium net, here with PyTorch's two biases a layer,
-// counted without drawing them.
 TEST(Lstm, HasPyTorchsNamesAndTheNumberOfParametersOfItsSizes) {
   const auto count = [](const LstmOptions& options) {
     std::int64_t elements = 0;
@@ -101,6 +99,8 @@ TEST(Lstm, HasPyTorchsNamesAndTheNumberOfParametersOfItsSizes) {
   }
 }
 
+// Zaremba's paper states 20 million for its medium net. Ours also has PyTorch's two biases per
+// layer.
 TEST(LstmSlow, HasTheNumberOfParametersOfZarembasMediumNet) {
   std::int64_t elements = 0;
   for (const at::Tensor& p : Lstm(LstmOptions{.width = 650, .hidden = 650})->parameters())
@@ -136,7 +136,7 @@ TEST(Lstm, AppliesDropoutInTrainingOnlyAndCanBeCloned) {
   EXPECT_NE(copy->encoder->weight.data_ptr(), net->encoder->weight.data_ptr());
 }
 
-// The weights that blocks drew, in an LSTM of one piece.
+// The LSTM gets the weights that the blocks drew.
 TEST(Lstm, EqualsItsBlocksOverEveryPlan) {
   constexpr int kSteps = 3;
   const at::Tensor tokens = (torch::arange(28).view({4, 7}) * 5).remainder(11);

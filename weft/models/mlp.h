@@ -1,4 +1,4 @@
-// The multilayer perceptron: flattened input, linear layers with ReLU between.
+// Mlp: a multilayer perceptron of linear layers with ReLU between them, on a flattened input.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -22,7 +22,7 @@ struct MlpOptions {
 struct MlpImpl : torch::nn::Cloneable<MlpImpl> {
   explicit MlpImpl(MlpOptions options = {});
   void reset() override;
-  // [n, …] with `inputs` values a sample -> logits [n, num_classes].
+  // [n, …] with `inputs` values per sample -> logits [n, num_classes].
   at::Tensor forward(const at::Tensor& x);
 
   MlpOptions options;
@@ -30,7 +30,7 @@ struct MlpImpl : torch::nn::Cloneable<MlpImpl> {
 };
 TORCH_MODULE(Mlp);
 
-// The same net as blocks, a layer each, for parallelize(): without a loss.
+// The same net as blocks for parallelize(), one layer per block, without a loss.
 parallel::BlockModel mlp_blocks(const MlpOptions& options);
 
 }  // namespace weft::models

@@ -1,5 +1,5 @@
-// Known answers are PyTorch's, printed by reference.py, which builds the same nets and fills them
-// by the same formula; both compute in float64.
+// reference.py prints the known answers: PyTorch's results for the same nets, filled by the same
+// formula. Both compute in float64.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -19,7 +19,7 @@ namespace models_test {
 
 using ::testing::HasSubstr;
 
-constexpr double kTolerance = 1e-7;  // relative; the values are printed with nine digits
+constexpr double kTolerance = 1e-7;  // Relative. The known values have nine digits.
 
 at::Tensor wave(at::IntArrayRef shape, double phase) {
   return torch::sin(torch::arange(c10::multiply_integers(shape), torch::kDouble) * 0.7 + phase)
@@ -42,7 +42,7 @@ void fill(torch::nn::Module& module) {
 
 struct Known {
   std::int64_t parameters;
-  std::vector<double> logits;  // of the first sample
+  std::vector<double> logits;  // Logits of the first sample.
   double loss, gradient_norm, first_gradient;
 };
 
@@ -118,8 +118,8 @@ TEST(ModelsSlow, ResNet18WithThe3x3StemComputesAndDifferentiatesAsInPyTorch) {
                 6.61170412});
 }
 
-// Names from torchvision's resnet18().state_dict(), the count from its documentation (11,689,512
-// for 3 channels and 1000 classes).
+// The names are those of torchvision's resnet18().state_dict(). The count is from its documentation
+// (11,689,512 for 3 channels and 1000 classes).
 TEST(ModelsSlow, ResNet18HasTorchvisionsNamesSizesAndInitialization) {
   torch::manual_seed(3);
   ResNet net;
@@ -178,7 +178,7 @@ TEST(Models, HaveBlocksInOrder) {
   EXPECT_EQ(count({.name = "mixer", .layers = 30}), 32u);
 }
 
-// Blocks that are given the whole net's values, by its names, compute what it computes.
+// Blocks with the whole net's parameter values give the whole net's output.
 TEST(Models, ComputeTheSameAsBlocks) {
   const torch::NoGradGuard no_grad;
   for (const char* name : {"mlp", "cnn", "resnet18", "vit", "mixer"}) {

@@ -1,5 +1,5 @@
-"""The known answers of models_test.cc: the same nets in PyTorch, filled by the same formula. Prints
-C++ lines; needs torch only."""
+"""Prints the known answers of models_test.cc as C++ lines: the results of the same nets in PyTorch,
+filled by the same formula. Needs torch only."""
 
 import torch
 from torch import nn
@@ -14,8 +14,8 @@ def wave(shape, phase):
 
 
 def fill(model):
-    """Parameters in their order: vectors 1 + wave/10 for batch norms' weights, wave/10 for biases;
-    others wave / sqrt(fan in)."""
+    """Fills the parameters in their order: weights of batch norms with 1 + wave/10, biases with
+    wave/10, others with wave / sqrt(fan in)."""
     with torch.no_grad():
         for i, (name, p) in enumerate(model.named_parameters()):
             if p.dim() > 1:

@@ -1,5 +1,5 @@
-// Models by name, for recipes. A model written elsewhere needs no entry: everything in weft takes
-// any torch::nn::Module.
+// Models by name, for recipes. A model of your own needs no entry here: weft works with any
+// torch::nn::Module.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,15 +17,15 @@ namespace weft::models {
 struct ModelOptions {
   std::string name = "cnn";
   std::int64_t in_channels = 1;
-  std::int64_t image_size = 28;  // height and width
+  std::int64_t image_size = 28;  // Height and width.
   std::int64_t num_classes = 10;
-  std::vector<std::int64_t> hidden = {256, 128};  // mlp: widths between input and output
-  std::string stem = "7x7";                       // resnets: "7x7" or "3x3"
-  std::int64_t patch = 4;                // vit, mixer: side of a patch, which divides image_size
-  std::int64_t layers = 4, width = 128;  // vit, mixer
-  std::int64_t heads = 4;                // vit
-  std::string pool = "token";            // vit: "token" or "mean"
-  double dropout = 0;                    // vit
+  std::vector<std::int64_t> hidden = {256, 128};  // Widths of the hidden layers (mlp).
+  std::string stem = "7x7";                       // "7x7" or "3x3" (resnets).
+  std::int64_t patch = 4;                // Side of a patch, a divisor of image_size (vit, mixer).
+  std::int64_t layers = 4, width = 128;  // Number of blocks and their width (vit, mixer).
+  std::int64_t heads = 4;                // Attention heads of a block (vit).
+  std::string pool = "token";            // Input of the classifier: "token" or "mean" (vit).
+  double dropout = 0;                    // Dropout probability (vit).
 };
 
 struct Model {
@@ -35,14 +35,14 @@ struct Model {
 };
 
 // Makes the named model, initialized from libtorch's default generator. Throws Error(kBadConfig)
-// for an unknown name or stem, naming the nearest, and for sizes that make no model.
+// for an unknown name or stem, naming the nearest, and for invalid sizes.
 Model make_model(const ModelOptions& options);
 
-// The same net as blocks, for parallelize(): without a loss, and with initial values of their own.
-// Makes nothing yet. Throws as make_model().
+// The same net as blocks for parallelize(), without a loss. The initial values differ from those of
+// make_model(). This call makes no block yet. Throws as make_model().
 parallel::BlockModel image_blocks(const ModelOptions& options);
 
-// The names, each with a line on what it is.
+// Name of a model and a one-line summary.
 struct ModelEntry {
   const char* name;
   const char* summary;

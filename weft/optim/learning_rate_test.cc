@@ -61,7 +61,7 @@ TEST(LearningRate, RefusesNegativeTimeAndEmptyPeriods) {
 
 TEST(LinearScaling, KeepsTheRateAtTheReferenceBatch) {
   EXPECT_DOUBLE_EQ(linear_scaling(0.1, 1, 256, 256), 0.1);
-  EXPECT_DOUBLE_EQ(linear_scaling(0.1, 8, 256, 256), 0.8);  // Goyal et al.: 0.1 a 256 samples.
+  EXPECT_DOUBLE_EQ(linear_scaling(0.1, 8, 256, 256), 0.8);  // Goyal et al.: 0.1 for 256 samples.
   EXPECT_THROW(linear_scaling(0.1, 0, 1, 1), Error);
 }
 

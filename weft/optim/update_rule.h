@@ -1,8 +1,7 @@
-// Update rules of optimizers: SGD, RMSprop, Adagrad, Adam and AdamW. Says which parameters follow
-// which rule, and does one step over flat memory.
+// Update rules of optimizers: SGD, RMSprop, Adagrad, Adam and AdamW. Assigns a rule to each
+// parameter and does one step over flat memory.
 //
-// float32 uses the kernels (weft/kernels/update.h). float64 follows the same equations, torch's, in
-// plain loops.
+// The equations are torch's. float32 uses the kernels (weft/kernels/update.h), float64 plain loops.
 #pragma once
 
 #include <algorithm>
@@ -20,16 +19,16 @@ namespace weft::optim {
 
 using UpdateRule = std::variant<kernels::Sgd, kernels::RmsProp, kernels::Adagrad, kernels::Adam>;
 
-// A parameter group, as in torch: parameters, by their qualified names, that are updated in another
-// way than the rest.
+// A parameter group, as in torch: parameters with options of their own, selected by their qualified
+// names.
 struct ParamGroup {
   std::function<bool(const std::string& name)> which;
   // Factor of the rule's learning rate, also after set_lr(). 0: the parameters do not change.
   double lr_scale = 1;
   double decay_scale = 1;  // Factor of the rule's weight decay and L1 penalty.
   // Rule that replaces the spec's, for other hyper-parameters (betas, momentum, decay …);
-  // optimizer_spec(…).rule makes one. It has the same kind and keeps the same state. Its learning
-  // rate is ignored; lr_scale applies to the spec's.
+  // optimizer_spec(…).rule makes one. It must have the same kind and the same state arrays. Its
+  // learning rate is ignored; lr_scale applies to that of the spec's rule.
   std::optional<UpdateRule> rule = std::nullopt;
 };
 
@@ -56,7 +55,8 @@ UpdateRule with_decay(const UpdateRule& rule, double scale);
 double lr_of(const UpdateRule& rule);
 void set_lr(UpdateRule& rule, double lr);
 
-// The rule of each parameter under a spec: that of its group, without decay where the spec says so.
+// The rule of each parameter under a spec: the rule of its group, without decay if no_decay selects
+// the parameter.
 class ParamRules {
  public:
   // `names` are those of all parameters. Throws Error(kInvalidArgument) for a scale that is

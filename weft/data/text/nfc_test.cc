@@ -17,13 +17,14 @@ TEST(Nfc, GivesWhatCPythonGives) {
 }
 
 TEST(Nfc, LeavesBytesThatAreNotUtf8AsTheyAre) {
-  EXPECT_EQ(nfc("e\xff\xcc\x81"), "e\xff\xcc\x81");  // nothing composes over them
+  // "e" and the acute do not compose, because an invalid byte separates them.
+  EXPECT_EQ(nfc("e\xff\xcc\x81"), "e\xff\xcc\x81");
   EXPECT_EQ(nfc("\xcc"), "\xcc");
   EXPECT_EQ(nfc("e\xcc\x81\xed\xa0\x80"), "\xc3\xa9\xed\xa0\x80");
 }
 
-// The Unicode Standard, 3.12: U+11A7 is no trailing consonant. utf8proc 2.8 takes it for one and
-// drops it.
+// U+11A7 is not a trailing consonant (The Unicode Standard, 3.12). utf8proc 2.8 treats it as one
+// and drops it.
 TEST(Nfc, KeepsTheVowelBeforeTheTrailingConsonants) {
   EXPECT_EQ(nfc("\uac00\u11a7"), "\uac00\u11a7");
   EXPECT_EQ(nfc("\u1100\u1161\u11a7\u1100\u1161\u11a8"), "\uac00\u11a7\uac01");

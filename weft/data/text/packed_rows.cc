@@ -26,7 +26,7 @@ PackedRows::PackedRows(TokenFile file, PackOptions options)
   pack(pieces);
 }
 
-// Documents have no other order here than the file's; a document of L tokens has L-1 inputs.
+// Cuts the documents, in the file's order, into pieces. A document of L tokens has L-1 inputs.
 std::vector<PackedRows::Piece> PackedRows::cut() const {
   std::vector<Piece> pieces;
   for (std::int64_t begin = options_.range.begin; begin < options_.range.end;) {
@@ -46,7 +46,7 @@ void PackedRows::pack(const std::vector<Piece>& pieces) {
     return pieces[a].length > pieces[b].length;
   });
   std::vector<std::vector<std::size_t>> rows;
-  std::map<std::int64_t, std::vector<std::size_t>> open;  // free positions -> rows
+  std::map<std::int64_t, std::vector<std::size_t>> open;  // Rows by their free positions.
   for (const std::size_t piece : order) {
     const std::int64_t length = pieces[piece].length;
     const auto best = open.lower_bound(length);

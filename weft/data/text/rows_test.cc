@@ -20,7 +20,7 @@ namespace weft::data::text {
 namespace {
 
 using ::testing::HasSubstr;
-using Pairs = std::map<std::pair<std::int64_t, std::int64_t>, int>;  // (input, target) -> how often
+using Pairs = std::map<std::pair<std::int64_t, std::int64_t>, int>;  // (input, target) -> count
 
 constexpr TokenId kEnd = 0;
 
@@ -29,7 +29,7 @@ struct TokenBatch {
   std::vector<std::int64_t> inputs, targets, positions, documents;
 };
 
-// A rank's batches of rows, in the order of a Sampler.
+// The batches of a rank, in the order of a Sampler.
 class Batches {
  public:
   Batches(std::shared_ptr<const Rows> rows, SamplerOptions options)
@@ -67,14 +67,15 @@ class Batches {
 
 class TokenRows : public ::testing::Test {
  protected:
-  // Tokens 1, 2, 3 …, so that each names its place.
+  // A file of tokens 1, 2, 3 …. Each token shows its position.
   TokenFile counted(std::int64_t count) {
     std::vector<TokenId> ids(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i)
       ids[static_cast<std::size_t>(i)] = static_cast<TokenId>(i + 1);
     return write(ids, std::nullopt);
   }
-  // Documents of these lengths, their end token counted; other tokens name their place.
+  // A file of documents of these lengths, including the end token. Each other token shows its
+  // position.
   TokenFile documents(const std::vector<int>& lengths) {
     std::vector<TokenId> ids;
     for (const int length : lengths) {
@@ -96,7 +97,7 @@ class TokenRows : public ::testing::Test {
   int files_ = 0;
 };
 
-// All batches of an epoch from `from` on: the inputs of each global batch, put together from the
+// All global batches of an epoch from `from` on. Each has the sorted inputs and targets of all
 // ranks.
 std::vector<std::vector<std::int64_t>> epoch_of(const std::shared_ptr<const Rows>& rows,
                                                 SamplerOptions options, SamplerState from = {}) {
@@ -111,12 +112,12 @@ std::vector<std::vector<std::int64_t>> epoch_of(const std::shared_ptr<const Rows
       all[b].insert(all[b].end(), batch->targets.begin(), batch->targets.end());
     }
   }
-  // By ranks the parts come in another order.
+  // The order of rows within a global batch depends on the world.
   for (auto& batch : all) std::sort(batch.begin(), batch.end());
   return all;
 }
 
-// How often each (input, target) pair of an epoch is seen over all ranks; padding left out.
+// Counts each (input, target) pair of an epoch over all ranks, without padding.
 Pairs pairs_of(const std::shared_ptr<const Rows>& rows, SamplerOptions options) {
   Pairs pairs;
   for (options.rank = 0; options.rank < options.world; ++options.rank) {
@@ -188,7 +189,7 @@ TEST_F(TokenRows, OfShiftedWindowsMoveFromEpochToEpochAndStayWhole) {
         seen.insert(seen.end(), batch->inputs.begin(), batch->inputs.end());
       std::sort(seen.begin(), seen.end());
       EXPECT_GE(static_cast<std::int64_t>(seen.size()), count - 15);
-      // Each once, none left out between.
+      // Each token occurs once, and none is missing between the first and the last.
       for (std::size_t i = 1; i < seen.size(); ++i) EXPECT_EQ(seen[i], seen[i - 1] + 1);
       EXPECT_LT(seen.back(), count);
       ++starts[seen.front()];
@@ -228,7 +229,7 @@ TEST_F(TokenRows, OfPackedDocumentsSayWhereEachBegins) {
             (std::vector<std::int64_t>{2, 3, 4, 5, 0, kNoTarget, 11, 12, 0, 8, 0, kNoTarget}));
   EXPECT_EQ(batch->positions, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 0, 0, 1, 2, 0, 1, 0}));
   EXPECT_EQ(batch->documents, (std::vector<std::int64_t>{0, 0, 0, 0, 0, -1, 0, 0, 0, 1, 1, -1}));
-  EXPECT_EQ(rows->stats().documents, 3);  // the one of an end token alone has nothing to predict
+  EXPECT_EQ(rows->stats().documents, 3);  // A document of only an end token does not count.
   EXPECT_EQ(rows->stats().pieces, 3);
   EXPECT_EQ(rows->stats().used, 10);
   EXPECT_DOUBLE_EQ(rows->stats().waste(6), 2.0 / 12);
@@ -241,7 +242,7 @@ TEST_F(TokenRows, OfPackedDocumentsWasteLittle) {
   const PackedRows rows(documents(lengths), {.length = 256});
   EXPECT_EQ(rows.stats().documents, 2000);
   EXPECT_LT(rows.stats().waste(256), 0.005);
-  // No packing needs fewer rows than the tokens fill.
+  // The rows have at least as many positions as there are targets.
   EXPECT_GE(rows.stats().rows * 256, rows.stats().used);
 }
 

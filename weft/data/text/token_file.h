@@ -1,11 +1,19 @@
-// Files of token ids, mapped into memory: what a text is tokenized into once and then read by every
-// rank.
+// TokenFile: a file of token ids that is mapped into memory. A text is tokenized once, and then
+// every rank reads the file.
 //
-//   bytes 0-7 "WEFTTOK1" | 8 version u32 | 12 bytes a token u32 | 16 count u64 | 24 vocabulary u32
-//   | 28 tokenizer's fingerprint u32
-//   | 32 end token i32 or -1 | 36 CRC32C of the tokens u32 | 40-59 zero | 60 CRC32C of bytes 0-59
-//   u32 | 64 tokens, u16 or u32,
-//   little-endian
+//   offset 0   "WEFTTOK1"
+//          8   version, u32
+//          12  bytes per token, u32: 2 or 4
+//          16  number of tokens, u64
+//          24  vocabulary size, u32
+//          28  fingerprint of the tokenizer, u32
+//          32  end token, i32; -1: none
+//          36  CRC32C of the tokens, u32
+//          40  zeros
+//          60  CRC32C of bytes 0 to 59, u32
+//          64  tokens, u16 or u32
+//
+// Numbers are little-endian.
 #pragma once
 
 #include <cstdint>
@@ -21,27 +29,27 @@
 namespace weft::data::text {
 
 struct TokenFileInfo {
-  std::int64_t vocab_size = 0;       // ids are below it
-  std::uint32_t fingerprint = 0;     // Tokenizer::fingerprint(); 0: not known
-  std::optional<TokenId> end_token;  // follows each document
+  std::int64_t vocab_size = 0;       // All ids are smaller.
+  std::uint32_t fingerprint = 0;     // Tokenizer::fingerprint(). 0: not known.
+  std::optional<TokenId> end_token;  // Token after each document.
 };
 
-// Two bytes a token if the vocabulary allows, else four. Written aside and renamed by finish(), so
-// that the file is complete or absent.
+// Writes a token file, with two bytes per token if the vocabulary allows, otherwise four. It writes
+// to a temporary file that finish() renames, so that `path` is never incomplete.
 class TokenWriter {
  public:
-  // Throws Error(kInvalidArgument) for a vocabulary that is empty or beyond 2^31, an end token
-  // outside it, and as base/file.h says.
+  // Throws Error(kInvalidArgument) for a vocabulary that is empty or has 2^31 or more ids, and for
+  // an end token outside it. All functions throw as base/file.h says if the file cannot be written.
   TokenWriter(std::string path, TokenFileInfo info);
-  // Without finish() nothing is left behind.
+  // Removes the temporary file if finish() was not called.
   ~TokenWriter();
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
 
-  // Throws Error(kInvalidArgument) for an id outside the vocabulary; nothing of these is written
-  // then.
+  // Throws Error(kInvalidArgument) for an id outside the vocabulary; then none of `ids` is
+  // appended.
   void append(std::span<const TokenId> ids);
-  // Flushes, writes the header, renames, flushes the folder. Once.
+  // Writes the header, flushes the file, renames it and flushes the folder. Call it once.
   void finish();
   std::int64_t size() const { return count_; }
 
@@ -56,13 +64,13 @@ class TokenWriter {
   std::uint32_t sum_ = 0;
 };
 
-// Immutable, for any thread; copies share the mapping. A file that another process shortens while
-// it is mapped ends this one by SIGBUS: token files are replaced, never rewritten.
+// Immutable and thread-safe. Copies share the mapping. If another process truncates a mapped file,
+// SIGBUS ends this process: replace token files, do not rewrite them in place.
 class TokenFile {
  public:
-  // Opens what TokenWriter wrote. Throws Error(kInvalidArgument) if it can't be opened,
-  // Error(kCorrupt) naming the file for another magic or version, a header that is damaged or
-  // impossible, or a length that is not what the header says.
+  // Opens a file of TokenWriter. Throws Error(kInvalidArgument) if it cannot be opened. Throws
+  // Error(kCorrupt), naming the file, for another magic or version, for a damaged or invalid
+  // header, and for a length that differs from the header's.
   static TokenFile open(const std::string& path);
 
   std::int64_t size() const { return count_; }
@@ -70,14 +78,14 @@ class TokenFile {
   const std::string& path() const { return path_; }
 
   // Copies tokens [begin, begin + out.size()). Throws Error(kInvalidArgument) for a range outside
-  // the file, Error(kCorrupt) naming the position of a token that is not below the vocabulary.
+  // the file, and Error(kCorrupt), naming the position, for a token outside the vocabulary.
   void read(std::int64_t begin, std::span<std::int64_t> out) const;
-  // The first end token at or after `from` and before `end`; `end` if there is none.
+  // Returns the position of the first end token in [from, end), or `end` if there is none.
   std::int64_t find_end(std::int64_t from, std::int64_t end) const;
-  // Reads all: Error(kCorrupt) where a token or the checksum is wrong. A raw file has no checksum.
+  // Reads all tokens. Throws Error(kCorrupt) if a token or the checksum is wrong.
   void verify() const;
-  // Throws Error(kBadConfig) unless the file was made by this tokenizer; a file that doesn't say
-  // passes if its vocabulary is no larger.
+  // Throws Error(kBadConfig) unless the file was made by this tokenizer. A file without a
+  // fingerprint passes if its vocabulary is not larger than the tokenizer's.
   void expect(const Tokenizer& tokenizer) const;
 
  private:
@@ -90,7 +98,7 @@ class TokenFile {
   std::shared_ptr<const Mapping> mapping_;
   const unsigned char* tokens_ = nullptr;
   std::int64_t count_ = 0;
-  std::int64_t width_ = 2;  // bytes a token
+  std::int64_t width_ = 2;  // Bytes per token.
   std::uint32_t sum_ = 0;
   TokenFileInfo info_;
 };
@@ -99,9 +107,9 @@ struct TokenSplit {
   Range train;
   Range validation;
 };
-// The last `validation` part of the file (0 to below 1) beside the rest. With an end token the cut
-// is moved on to behind the next one, so that no document is in both. Throws
-// Error(kInvalidArgument) for a part out of range or one that leaves nothing to train on.
+// Splits off the last fraction `validation` (0 to below 1) of the file. In a file with an end
+// token, the cut is moved to the end of a document, so that no document is in both parts. Throws
+// Error(kInvalidArgument) for a fraction out of range, and if no tokens are left to train on.
 TokenSplit split_tokens(const TokenFile& file, double validation);
 
 }  // namespace weft::data::text

@@ -29,7 +29,7 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-// Not flushed to the disk, which takes milliseconds.
+// Writes without a flush to disk, which would take milliseconds.
 void put(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
@@ -43,7 +43,8 @@ class TokenFiles : public ::testing::Test {
     writer.finish();
     return path_;
   }
-  // Opening the file with its header changed at a place; the checksum made right again if `sealed`.
+  // Expects an error from opening a file with one byte of its header changed. `sealed`: the header
+  // has a correct checksum again.
   void expect_header_refused(std::size_t at, char value, bool sealed, const std::string& what) {
     if (good_.empty()) good_ = read_file(write(300, {1, 2, 3}), 1 << 20);
     std::string bytes = good_;
@@ -142,7 +143,7 @@ TEST_F(TokenFiles, NameATokenThatIsNotInTheVocabulary) {
   expect_refused([&] { file.read(1, out); }, Errc::kCorrupt,
                  path_ + ": token 1 is 514, not below the vocabulary of 300");
   bytes[64 + 3] = 0;
-  bytes[64 + 2] = 9;  // in the vocabulary, but not what was written
+  bytes[64 + 2] = 9;  // In the vocabulary, but not the token that was written.
   put(path_, bytes);
   expect_refused([&] { TokenFile::open(path_).verify(); }, Errc::kCorrupt,
                  "checksum of its tokens is wrong");
@@ -163,7 +164,7 @@ TEST_F(TokenFiles, AreSplitBehindADocumentsEnd) {
   EXPECT_EQ(split.train.end, 7);
   EXPECT_EQ(split.validation.begin, 7);
   EXPECT_EQ(split.validation.end, 10);
-  EXPECT_EQ(split_tokens(file, 0.3).train.end, 7);  // at a document's end already
+  EXPECT_EQ(split_tokens(file, 0.3).train.end, 7);  // The cut is already at the end of a document.
   EXPECT_EQ(split_tokens(file, 0).validation.size(), 0);
   EXPECT_EQ(split_tokens(TokenFile::open(write(10, {1, 2, 3, 4})), 0.25).train.end, 3);
   expect_refused([&] { split_tokens(file, 1.0); }, Errc::kInvalidArgument,
@@ -181,7 +182,7 @@ class TokenizeFiles : public TokenFiles {
     file.verify();
     return all_of(file);
   }
-  // What the ids spell, "|" for the end token.
+  // The text of the file's ids, with "|" for the end token.
   std::string spelled(const std::string& text, Documents documents) {
     return byte_tokenizer({"|"})->decode([&] {
       const auto ids = tokens(text, {.documents = documents, .end_token = "|"});

@@ -10,7 +10,7 @@
 namespace weft::data::text {
 namespace {
 
-// A file's documents, one after the other.
+// Reads the documents of a file in order.
 class DocumentReader {
  public:
   DocumentReader(const std::string& path, const TokenizeOptions& options)
@@ -18,7 +18,7 @@ class DocumentReader {
     if (!file_) fail_io("cannot open", path);
   }
 
-  // False at the end of the file.
+  // Reads the next document. Returns false at the end of the file.
   bool next(std::string& document) {
     document.clear();
     if (options_.documents == Documents::kFile) {
@@ -59,7 +59,7 @@ class DocumentReader {
     limit(out);
   }
 
-  // Without its line feed; false at the end of the file.
+  // Reads the next line without its line feed. Returns false at the end of the file.
   bool next_line(std::string& line) {
     line.clear();
     bool any = false;

@@ -1,4 +1,4 @@
-// From text files to a token file, once, document by document: memory is that of the longest
+// Tokenizes text files into a token file, one document at a time. Memory use is that of the longest
 // document.
 #pragma once
 
@@ -11,28 +11,28 @@
 namespace weft::data::text {
 
 enum class Documents {
-  kFile,   // each file is one
-  kLine,   // each line is one, without its line feed; empty lines are none
-  kBlank,  // blank lines part them; the line feeds within a document are its own
+  kFile,   // Each file is a document.
+  kLine,   // Each line that is not blank is a document, without its line feed.
+  kBlank,  // Blank lines separate documents. A document keeps the line feeds within it.
 };
 
 struct TokenizeOptions {
   Documents documents = Documents::kFile;
-  std::string end_token = "<|endoftext|>";  // put behind each document, by id_of(); empty: none
+  std::string end_token = "<|endoftext|>";  // Token appended to each document. Empty: none.
   Specials specials = Specials::kAsText;
   std::size_t max_document_bytes = std::size_t{64} << 20;
 };
 
 struct TokenizeReport {
   std::int64_t documents = 0;
-  std::int64_t bytes = 0;   // of the documents
-  std::int64_t tokens = 0;  // end tokens counted
+  std::int64_t bytes = 0;   // Bytes of all documents.
+  std::int64_t tokens = 0;  // Number of tokens, including end tokens.
 };
 
-// Reads the files in order and writes `output`, complete or not at all. The same input gives the
-// same file. Throws Error(kInvalidArgument) for an end token that the tokenizer lacks, a file that
-// can't be read, or as Tokenizer::encode(), and Error(kCorrupt) naming file and offset of a
-// document that is longer than allowed.
+// Reads the files in order and writes `output`, completely or not at all. The same input gives the
+// same file. Throws Error(kInvalidArgument) for an end token that the tokenizer does not have, for
+// a file that cannot be read, and as Tokenizer::encode(). Throws Error(kCorrupt), naming file and
+// offset, for a document that is too long.
 TokenizeReport tokenize_files(const std::vector<std::string>& inputs, const std::string& output,
                               Tokenizer& tokenizer, const TokenizeOptions& options = {});
 

@@ -1,5 +1,5 @@
-// Tokens a second over a text: WEFT_BENCH_TEXT and WEFT_BENCH_TOKENIZER name the files, else the
-// small ones of the tests, whose words are nearly all in the cache.
+// Measures tokens per second of encode(). WEFT_BENCH_TEXT and WEFT_BENCH_TOKENIZER name the files.
+// The defaults are the small files of the tests, whose words are nearly all in the cache.
 #include "weft/data/text/tokenizer.h"
 
 #include <benchmark/benchmark.h>
@@ -24,7 +24,7 @@ void encode_text(benchmark::State& state) {
   std::vector<TokenId> ids;
   for (auto _ : state) {
     ids.clear();
-    const auto fresh = tokenizer->clone();  // without the words of the run before
+    const auto fresh = tokenizer->clone();  // Its cache is empty.
     fresh->encode(text, ids);
     benchmark::DoNotOptimize(ids.data());
   }

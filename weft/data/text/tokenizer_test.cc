@@ -32,7 +32,7 @@ std::string bytes_of_all_kinds(std::uint64_t seed, std::size_t size) {
   return text;
 }
 
-// {text, ids, ids where special tokens are text, decoded} of reference.py.
+// Cases of reference.py: {text, ids, ids if special tokens are text, decoded text}.
 class TokenizerReference : public ::testing::TestWithParam<const char*> {
  protected:
   const json cases_ = json::parse(read_file(reference("cases.json"), 1 << 20))[GetParam()];
@@ -48,7 +48,7 @@ TEST_P(TokenizerReference, GivesTheIdsThatHuggingFaceGives) {
         << row[0];
     EXPECT_EQ(tokenizer_->encode(text, Specials::kAsText), row[2].get<std::vector<TokenId>>())
         << row[0];
-    // Again, now that the words are known.
+    // Encodes again, with all words in the cache.
     EXPECT_EQ(tokenizer_->encode(text, Specials::kRecognize), row[1].get<std::vector<TokenId>>())
         << row[0];
   }
@@ -94,7 +94,7 @@ TEST(Tokenizer, RoundTripsAnyBytes) {
 
 TEST(Tokenizer, RoundTripsInvalidUtf8ByByteFallback) {
   const auto tokenizer = load_tokenizer(reference("llama2.json"));
-  EXPECT_FALSE(tokenizer->round_trips());  // U+2581 becomes a space
+  EXPECT_FALSE(tokenizer->round_trips());  // U+2581 becomes a space.
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const std::string text = bytes_of_all_kinds(seed, 100);
     EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, Specials::kAsText)), text);

@@ -32,8 +32,8 @@ struct Word {
   std::int64_t count = 0;
 };
 
-// A pair with the words that had it when it came to be. The count may have sunk since, which pop
-// time finds out.
+// A pair with its count and its words at the time when it was queued. The count may have decreased
+// since then; learn() checks it when it takes the pair from the queue.
 struct Candidate {
   Pair pair;
   std::int64_t count = 0;
@@ -94,7 +94,7 @@ class Learner {
     found_.clear();
   }
 
-  // Every occurrence of the pair in the word, from the left.
+  // Merges every occurrence of the pair in the word, from the left.
   void join(std::size_t word, Pair pair, TokenId id) {
     std::vector<TokenId>& ids = words_[word].ids;
     for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
@@ -113,15 +113,15 @@ class Learner {
   }
 
   std::vector<Word> words_;
-  std::vector<std::string> tokens_;  // as tokenizer.json writes them
+  std::vector<std::string> tokens_;  // As tokenizer.json writes them.
   std::unordered_map<std::string, TokenId> id_of_;
   std::unordered_map<Pair, std::int64_t, PairHash> counts_;
-  std::map<Pair, std::vector<std::size_t>> found_;  // since the last queue_found()
+  std::map<Pair, std::vector<std::size_t>> found_;  // New since the last queue_found().
   std::priority_queue<Candidate> queue_;
   std::vector<Pair> merges_;
 };
 
-// Special tokens, then the bytes in the order of their characters.
+// Returns the special tokens, then the bytes in the order of their characters.
 std::vector<std::string> first_tokens(const BpeTrainOptions& options,
                                       std::array<TokenId, 256>& byte_ids) {
   std::vector<std::string> tokens = options.specials;
@@ -179,7 +179,7 @@ std::vector<Word> count_words(const std::vector<std::string>& files, const BpeTr
   return words;
 }
 
-// A byte-level tokenizer.json. Special tokens have the ids from `first_special` on.
+// Returns a byte-level tokenizer.json. Special tokens have the ids from `first_special` on.
 nlohmann::json render(const nlohmann::json& vocab, const nlohmann::json& merges,
                       const std::vector<std::string>& specials, std::size_t first_special) {
   nlohmann::json added = nlohmann::json::array();
@@ -229,7 +229,7 @@ std::string train_bpe(const std::vector<std::string>& files, const BpeTrainOptio
 }
 
 std::string byte_tokenizer_json(const std::vector<std::string>& specials) {
-  byte_tokenizer(specials);  // refuses what makes none
+  byte_tokenizer(specials);  // Throws for invalid special tokens.
   nlohmann::json vocab = nlohmann::json::object();
   for (unsigned byte = 0; byte < 256; ++byte) {
     const char one = static_cast<char>(byte);

@@ -47,7 +47,7 @@ TEST(TrainBpe, StopsWhenNoPairIsFrequentEnough) {
   write_file_atomic(dir / "a", "abab abab abab");
   const auto tokenizer = parse_tokenizer(
       train_bpe({dir / "a"}, {.vocab_size = 1000, .min_count = 3, .specials = {}}), "ours");
-  EXPECT_EQ(tokenizer->vocab_size(), 256 + 2);  // ab, abab; " abab" occurs twice
+  EXPECT_EQ(tokenizer->vocab_size(), 256 + 2);  // Merges: ab, abab. " abab" occurs only twice.
   EXPECT_EQ(parse_tokenizer(train_bpe({dir / "a"}, {.vocab_size = 257, .specials = {}}), "ours")
                 ->vocab_size(),
             257);

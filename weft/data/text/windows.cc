@@ -10,7 +10,7 @@
 namespace weft::data::text {
 namespace {
 
-constexpr std::uint32_t kShiftStream = 0x7465;  // apart from the streams of other draws
+constexpr std::uint32_t kShiftStream = 0x7465;  // Random stream (base/random.h) of the shifts.
 
 }  // namespace
 
@@ -30,7 +30,8 @@ Windows::Windows(TokenFile file, WindowOptions options)
                                           " tokens are too few for windows of " +
                                           std::to_string(length) + "; " + std::to_string(least) +
                                           " are needed");
-  // Each row has a target behind it; of shifted ones every row is whole wherever the epoch begins.
+  // The last input of a row needs one more token as its target. Shifted rows are never padded, for
+  // any shift.
   size_ = shifted ? (range.size() - length) / length : (range.size() - 2) / length + 1;
 }
 

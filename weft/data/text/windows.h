@@ -1,9 +1,9 @@
-// Windows of T tokens cut out of a stream, whatever documents begin and end in them: what most
-// language models are trained on.
+// Windows: cuts the token stream into windows of T tokens, without regard to documents. Most
+// language models are trained on such rows.
 //
 //   tokens   0 1 2 3 4 5 6 7 8 9        T = 4, kAligned
 //   row 0    0 1 2 3 -> 1 2 3 4         every token but the last is an input once,
-//   row 1    4 5 6 7 -> 5 6 7 8         every token but the first a target once
+//   row 1    4 5 6 7 -> 5 6 7 8         every token but the first is a target once
 //   row 2    8 . . . -> 9               the last row is padded
 #pragma once
 
@@ -13,22 +13,22 @@
 namespace weft::data::text {
 
 struct WindowOptions {
-  std::int64_t length = 1024;  // T
-  Range range;                 // of the file's tokens; empty: all
+  std::int64_t length = 1024;  // T, the positions of a row.
+  Range range;                 // Range of the file's tokens. Empty: all.
   enum class Start {
-    kAligned,  // the same windows in each epoch: evaluation, exact counts
-    // moved by 0 to T-1 tokens, drawn for each epoch: training. Up to 2T-1 tokens at the ends are
-    // left out of an epoch.
+    kAligned,  // The same windows in each epoch, for evaluation and exact counts.
+    // For training: the windows of an epoch are shifted by a random number of tokens, 0 to T-1. An
+    // epoch leaves out up to 2T-1 tokens at the ends of the range.
     kShifted,
   };
   Start start = Start::kAligned;
-  std::uint64_t seed = 0;  // of kShifted
+  std::uint64_t seed = 0;  // Seed of kShifted.
 };
 
 class Windows : public Rows {
  public:
-  // Throws Error(kInvalidArgument) for a length below 1, a range outside the file, or one too short
-  // for a row (kAligned: two tokens, kShifted: 2T).
+  // Throws Error(kInvalidArgument) for a length below 1, a range outside the file, and a range that
+  // is too short: kAligned needs two tokens, kShifted 2T.
   Windows(TokenFile file, WindowOptions options);
 
   std::int64_t size() const override { return size_; }

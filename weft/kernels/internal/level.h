@@ -18,8 +18,8 @@ struct ReduceJob {
   int num_destinations;
   const void* const* sources;
   int num_sources;
-  const ReduceArgs* args;  // already checked; kBool is replaced by kU8
-  bool stream;             // write around the caches; no destination is a source
+  const ReduceArgs* args;  // Already checked, with kBool replaced by kU8.
+  bool stream;             // Use non-temporal stores. No destination is a source.
 };
 
 struct AdamState {

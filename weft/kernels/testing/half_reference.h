@@ -1,4 +1,4 @@
-// For tests: the 16-bit formats by their definitions, and the levels that this processor runs.
+// For tests: the 16-bit formats by their definitions, and the levels that this processor supports.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@ inline std::vector<const Level*> levels() {
   return all;
 }
 
-// The definitions of the 16-bit formats, in double: sign, exponent bits, mantissa bits.
+// Decodes a 16-bit format by its definition, in double: sign, exponent bits, mantissa bits.
 inline double decode(std::uint16_t bits, int exponent_bits) {
   const int mantissa_bits = 15 - exponent_bits;
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -33,8 +33,8 @@ inline double decode(std::uint16_t bits, int exponent_bits) {
   return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
 }
 
-// The format's value next to `value`, ties to the even mantissa, by search over the finite values
-// (which are in the order of their bits).
+// Returns the format's value that is nearest to `value`, with ties to the even mantissa. It
+// searches the finite values, which have the order of their bits.
 inline std::uint16_t encode(double value, int exponent_bits) {
   const int infinity = ((1 << exponent_bits) - 1) << (15 - exponent_bits);
   int low = 0;

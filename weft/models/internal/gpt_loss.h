@@ -1,13 +1,14 @@
-// The loss of a GPT's tokens, whether one module or blocks hold the model.
+// The loss of a GPT, shared by the module (GptImpl) and the blocks (gpt_blocks).
 #pragma once
 
 #include "weft/models/gpt.h"
 
 namespace weft::models::internal {
 
-// The mean over the targets of the whole sequence, of which `logits` are this rank's; the same on
-// all ranks of tp and cp. Without what experts add. Without rows, in a model of experts: 0, through
-// the graph, whose backward the others' tokens need.
+// Returns the mean cross-entropy over the targets of the whole sequence, the same on all ranks of
+// tp and cp. `logits` are this rank's part. Auxiliary losses of experts are not included. With
+// experts and no rows, the result is 0 but still depends on the graph: the rank must run backward,
+// which is collective, for the tokens of other ranks.
 inline at::Tensor token_loss(const GptOptions& options, const at::Tensor& logits,
                              const at::Tensor& targets, const parallel::TensorParallel& tp,
                              const parallel::ContextParallel& cp) {
@@ -22,8 +23,8 @@ inline at::Tensor token_loss(const GptOptions& options, const at::Tensor& logits
   return parallel::cross_entropy(logits, targets, of, tp);
 }
 
-// That loss with what the experts of this rank's positions add to it: over cp their mean by
-// positions, the same on all its ranks.
+// Returns `loss` plus the auxiliary loss of this rank's positions. Over cp, it adds the mean of all
+// ranks' auxiliary losses, weighted by positions, so that the result is the same on all ranks.
 inline at::Tensor with_auxiliary(const at::Tensor& loss, const at::Tensor& auxiliary,
                                  const at::Tensor& targets, const parallel::ContextParallel& cp) {
   if (cp.size() == 1 || targets.numel() == 0) return loss + auxiliary;

@@ -30,7 +30,7 @@ std::vector<Place> gpt2_block(const std::string& i) {
   return all;
 }
 
-// Llama's, with experts in Mixtral's.
+// Places of a Llama block. Experts have Mixtral's names.
 std::vector<Place> llama_block(const std::string& i, const GptOptions& o) {
   const std::string ours = "blocks." + i + ".", theirs = "model.layers." + i + ".";
   std::vector<Place> all{{ours + "norm1.weight", theirs + "input_layernorm.weight"},

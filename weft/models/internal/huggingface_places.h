@@ -1,4 +1,4 @@
-// Where a GPT's parameters are among Hugging Face's tensors.
+// Maps the parameters of a GPT to the tensors of Hugging Face's checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,21 @@
 
 namespace weft::models::internal {
 
-// One of our parameters, and where it is among theirs.
+// A parameter of weft ("ours") and the Hugging Face tensor that holds it ("theirs").
 struct Place {
   std::string ours, theirs;
   bool transposed = false;
-  int third = -1;            // of c_attn's outputs: q, k, v; -1: the whole tensor
-  std::int64_t expert = -1;  // ours is this one of the stack of all experts; -1: no stack
+  int third = -1;            // Third of c_attn's outputs: 0 q, 1 k, 2 v. -1: the whole tensor.
+  std::int64_t expert = -1;  // Index of the expert in our stacked parameter. -1: not stacked.
 };
 
-// Of the whole model, ours by the names of one process's GPT. Throws as huggingface_family().
+// Returns the places of all parameters, named as in a GPT on one rank. Throws as
+// huggingface_family().
 std::vector<Place> places_of(const GptOptions& options);
-// Tensors of theirs that hold nothing of the model.
+// True for a Hugging Face tensor that holds no parameter of the model, such as a causal mask.
 bool passed_over(const std::string& name, const GptOptions& options);
-// The name that is there: the full one or the one without the outermost module's. Throws
-// Error(kInvalidArgument) where neither is.
+// Returns `name`, or the name without its first component ("transformer.", "model."), whichever
+// `sizes` contains. Throws Error(kInvalidArgument) if it contains neither.
 std::string find(const std::map<std::string, std::vector<std::int64_t>>& sizes,
                  const std::string& name);
 

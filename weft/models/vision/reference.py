@@ -1,5 +1,5 @@
-"""The known answers of this folder's tests: the same nets in plain PyTorch modules, filled by the
-same formula. Prints C++ lines; needs torch only.
+"""Prints the known answers of this folder's tests as C++ lines: the results of the same nets in
+plain PyTorch modules, filled by the same formula. Needs torch only.
 
 A net's attention is torch.nn.functional.multi_head_attention_forward, its other layers torch.nn's.
 Parameters are filled in the order of their names, so that it does not matter in which order modules
@@ -11,7 +11,7 @@ from torch import nn
 
 
 def chirp(shape, phase):
-    """In [-1, 1], of full rank where a sine would have two."""
+    """Values in [-1, 1]. As a matrix they have full rank; those of a plain sine have rank two."""
     n = 1
     for size in shape:
         n *= size
@@ -20,8 +20,8 @@ def chirp(shape, phase):
 
 
 def fill(model):
-    """Vectors: 1 + chirp/10 for weights of norms, chirp/10 for biases; others chirp / sqrt(fan
-    in)."""
+    """Fills weights of norms with 1 + chirp/10, other vectors with chirp/10, and the rest with
+    chirp / sqrt(fan in)."""
     with torch.no_grad():
         for i, (name, p) in enumerate(sorted(model.named_parameters())):
             if p.dim() > 1:
@@ -38,7 +38,7 @@ def children(**modules):
 
 
 class Block(nn.Module):
-    """A ResNet's, basic or bottleneck."""
+    """A block of a ResNet, basic or bottleneck."""
 
     def __init__(self, i, width, stride, expansion):
         super().__init__()
@@ -185,8 +185,8 @@ def numbers(values):
 
 
 def report(name, model, size=28):
-    """Count, logits of the first image, loss, norm of the gradient, and the gradient's sum of
-    magnitudes for the first parameter by name."""
+    """Prints the number of parameters, the logits of the first image, the loss, the norm of the
+    gradient, and the sum of magnitudes of the gradient of the first parameter by name."""
     model.double()
     fill(model)
     out = model(chirp((4, 1, size, size), 0.5))

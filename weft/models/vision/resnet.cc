@@ -15,7 +15,7 @@ namespace nn = torch::nn;
 
 struct Depth {
   std::int64_t depth;
-  std::array<int, 4> blocks;  // of layer1 to layer4
+  std::array<int, 4> blocks;  // Number of blocks in layer1 to layer4.
   bool bottleneck;
 };
 
@@ -56,7 +56,7 @@ nn::Conv2d stem_conv(const ResNetOptions& options) {
               options.stem == Stem::k7x7 ? Kernel{7, 2, 3} : Kernel{3, 1, 1});
 }
 
-// Block i of layer `layer` (from 0).
+// Returns block `i` of layer `layer`, both counted from 0.
 ResNetBlock block_of(const Depth& depth, int layer, int i) {
   ResNetBlockOptions block{
       .in = 64, .width = std::int64_t{64} << layer, .stride = 1, .bottleneck = depth.bottleneck};

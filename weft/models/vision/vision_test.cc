@@ -1,6 +1,6 @@
-// Known answers are PyTorch's, printed by reference.py, which builds the same nets of plain modules
-// and fills them by the same formula; both compute in float64. Counts are torchvision's and timm's.
-// Over ranks and in pipelines: 1e-10 relative and absolute in float64.
+// reference.py prints the known answers: PyTorch's results for the same nets of plain modules,
+// filled by the same formula. Both compute in float64. Counts are torchvision's and timm's.
+// Tolerance over ranks and in pipelines: 1e-10 relative and absolute in float64.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -57,9 +57,9 @@ std::int64_t count_of(const torch::nn::Module& module) {
 
 struct Known {
   std::int64_t parameters;
-  std::vector<double> logits;  // of the first image
+  std::vector<double> logits;  // Logits of the first image.
   double loss, gradient_norm, first_gradient;
-  double tolerance = 1e-7;  // relative; the values are printed with nine digits
+  double tolerance = 1e-7;  // Relative. The known values have nine digits.
 };
 
 template <class Net>
@@ -154,14 +154,14 @@ TEST(Vision, AMixerComputesAndDifferentiatesAsInPyTorch) {
                 0.872177414});
 }
 
-// The first block and the last are made, and one between, times the layers.
+// Makes only the first, the second and the last block, and counts the second once for each layer.
 std::int64_t count_of(const parallel::BlockModel& model) {
   const auto count = [&](std::size_t i) { return count_of(*model.blocks[i].make({}).module); };
   return count(0) + count(1) * static_cast<std::int64_t>(model.blocks.size() - 2) +
          count(model.blocks.size() - 1);
 }
 
-// Of a block's parameters in the whole net.
+// Returns the name in the whole net of a block's parameter.
 std::string whole_name(const parallel::Block& block, const std::string& name) {
   const std::string prefix = block.prefix.value_or(block.name);
   return prefix.empty() ? name : prefix + "." + name;
@@ -179,7 +179,8 @@ TEST(Vision, TransformersAndMixersHaveThePublishedNumbersOfParameters) {
   EXPECT_EQ(count_of(mixer_blocks({})), 59'880'472);
 }
 
-// Counts of parameters and of their names from torchvision's resnet34() … resnet152().
+// The numbers of parameters and of their names are those of torchvision's resnet34() …
+// resnet152().
 TEST(VisionSlow, DeeperResNetsHaveTorchvisionsNamesAndNumbersOfParameters) {
   const std::tuple<std::int64_t, std::int64_t, std::size_t, const char*> known[] = {
       {34, 21'797'672, 110, "layer3.5.conv2.weight"},
@@ -201,15 +202,14 @@ TEST(VisionSlow, DeeperResNetsHaveTorchvisionsNamesAndNumbersOfParameters) {
   }
 }
 
-// The values of the whole net for a block of it.
+// Copies the whole net's values into one of its blocks.
 void copy_into(const parallel::Block& block, const std::map<std::string, at::Tensor>& values) {
   const torch::NoGradGuard no_grad;
   block.module->to(torch::kDouble);
   for (auto& [name, p] : by_name(*block.module)) p.copy_(values.at(whole_name(block, name)));
 }
 
-// The parts of a net, and parts made one by one that are given its values, compute what it
-// computes.
+// The net's own parts give its output. So do the blocks of `model` with the net's values.
 template <class Net>
 void expect_parts(Net net, const parallel::BlockModel& model) {
   fill(*net);
@@ -262,7 +262,8 @@ TEST(Vision, ClonesAndTheirPartsAreIndependent) {
   }
 }
 
-// Starts with the whole net's bits; then logits and gradients as the whole net's.
+// The split net starts with bitwise the whole net's values. Its logits and gradients equal the
+// whole net's.
 template <class Net>
 void expect_split_parity(const std::function<Net(const TensorParallel&)>& make) {
   torch::manual_seed(3);

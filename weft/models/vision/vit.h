@@ -1,8 +1,8 @@
 // Vit: Vision Transformer (Dosovitskiy et al., "An Image is Worth 16x16 Words", 2020), with the
 // parameter names of Hugging Face's transformers (ViTForImageClassification).
 //
-// Those checkpoints have separate queries, keys and values. The layers are those of
-// parallel/tensor: heads and MLP are split over a group's ranks, or plain in a group of one.
+// Queries, keys and values are separate parameters, as in those checkpoints. The layers are those
+// of parallel/tensor: heads and MLP are split over a group's ranks, or plain in a group of one.
 //
 //   patches ─ projection ─ class token, + positions ─ block 0 ─ … ─ block n-1 ─ layernorm
 //           ─ class token (or mean) ─ classifier

@@ -1,4 +1,5 @@
-// Tests' helpers: small runs on drawn images. It needs GoogleTest and is not installed.
+// ImageRuns: helpers of tests for small training runs on generated images. Needs GoogleTest and is
+// not installed.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -29,14 +30,14 @@ inline std::shared_ptr<const data::ImageSet> shapes(data::Part part) {
       data::make_shapes({.train = 100, .test = 70, .seed = 1}, part));
 }
 
-// What a run leaves.
+// Results of a run.
 struct Outcome {
   TrainResult result;
-  std::map<std::string, at::Tensor> tensors;  // parameters and buffers
-  std::vector<std::string> losses;            // of each step, as text that is exact
+  std::map<std::string, at::Tensor> tensors;  // Parameters and buffers.
+  std::vector<std::string> losses;            // Logged losses, as exact text.
 };
 
-// The value after "loss": of every training record.
+// Returns the text `"loss":value` of every record in a metrics file.
 inline std::vector<std::string> losses_of(const std::string& file) {
   std::vector<std::string> losses;
   std::ifstream in(file);
@@ -51,7 +52,7 @@ class ImageRuns {
  public:
   ImageRuns() { set_log_level(LogLevel::kError); }
 
-  // Trains on so many threads as the assignments say; a name twice goes on with the run.
+  // Trains with `world` ranks, each a thread. A second call with the same name resumes the run.
   Outcome train(int world, const std::string& name, std::vector<std::string> assignments,
                 std::function<bool()> should_stop = nullptr, const std::string& trace = "") {
     Config config(recipe_schema());
@@ -86,7 +87,7 @@ class ImageRuns {
   std::string path(const std::string& name) const { return folder_ / name; }
 
   enum class Sums { kOrdered, kAsTheyCome };
-  std::optional<Sums> tcp;  // ranks speak TCP, as those of several hosts
+  std::optional<Sums> tcp;  // If set, ranks communicate over TCP, as on several hosts.
 
  private:
   TempDir folder_;
@@ -110,7 +111,7 @@ inline std::vector<std::string> with(std::vector<std::string> base,
   return base;
 }
 
-// Weights and statistics, not the optimizer's numbers.
+// Compares parameters and buffers, but not the optimizer state.
 inline void expect_close(const Outcome& a, const Outcome& b, double most) {
   ASSERT_EQ(a.tensors.size(), b.tensors.size());
   for (const auto& [name, tensor] : a.tensors) {

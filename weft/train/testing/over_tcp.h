@@ -1,4 +1,4 @@
-// For the tests of training: ranks that are threads and speak TCP, as those of several hosts would.
+// For the tests of training: ranks that are threads and communicate over TCP, as on several hosts.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace weft::train::internal {
 
-// The group of these threads' ranks, which meet at `store`, over TCP. Collective.
+// Returns a group of the same ranks over TCP. Their rendezvous is `store`. Collective.
 inline Group over_tcp(const Group& threads, const c10::intrusive_ptr<c10d::HashStore>& store,
                       bool ordered_sums) {
   const comm::BackendOptions options{.transport = comm::Transport::kTcp,

@@ -1,4 +1,4 @@
-// For the tests of training on text: small runs on a text that is learned in seconds. It needs
+// TextRuns: helpers of tests for small training runs on a text that is learned in seconds. Needs
 // GoogleTest and is not installed.
 #pragma once
 
@@ -29,12 +29,12 @@ inline Assignments joined(Assignments first, const Assignments& more) {
   return first;
 }
 
-// Run folders by name, of a GPT unless assigned otherwise.
+// Runs, each in a run folder of its name. The model is a GPT unless an assignment changes it.
 class TextRuns {
  public:
   TextRuns() {
     set_log_level(LogLevel::kError);
-    // Two words in turn: a model that has learned anything knows what follows.
+    // Two alternating words, so that a trained model predicts the next word.
     std::string verses;
     for (int i = 0; i < 400; ++i) verses += i % 2 == 0 ? "warp " : "weft ";
     write_file_atomic(folder_ / "verses.txt", verses);
@@ -53,14 +53,14 @@ class TextRuns {
     return config;
   }
 
-  // On this rank. A name twice goes on with the run.
+  // Trains as this rank of `group`. `resume` continues the run of that name.
   TrainResult train(const Group& group, const std::string& name, const Assignments& assignments,
                     bool resume) const {
     TrainerOptions options;
     options.resume = resume;
     return Trainer(config(joined(assignments, {"run.name=" + name})), group, options).run();
   }
-  // On so many threads.
+  // Trains with `world` ranks, each a thread. A second call with the same name resumes the run.
   TrainResult train(int world, const std::string& name, const Assignments& assignments) const {
     const bool resume = std::filesystem::exists(path(name));
     TrainResult result;
@@ -71,7 +71,7 @@ class TextRuns {
     return result;
   }
 
-  // The same over TCP, as ranks of several hosts would.
+  // The same over TCP, as on several hosts.
   TrainResult train_over_tcp(int world, bool ordered_sums, const std::string& name,
                              const Assignments& assignments) const {
     const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -84,7 +84,7 @@ class TextRuns {
     return result;
   }
 
-  // What is said of a recipe that is refused and leaves no run folder.
+  // Returns the error of a refused recipe, which must leave no run folder.
   std::string refused(int world, const Assignments& assignments) const {
     const std::string what =
         refusal([&] { train(world, "refused", assignments); }, Errc::kBadConfig);
@@ -92,7 +92,7 @@ class TextRuns {
     return what;
   }
 
-  // A folder of 40 documents of 1 to 40 words, for data.file.
+  // Makes a folder of 40 documents of 1 to 40 words and returns its path, for data.file.
   std::string documents() const {
     const std::string folder = path("documents");
     std::filesystem::create_directories(folder);
@@ -130,8 +130,8 @@ struct Split {
   Assignments assignments;
 };
 
-// Trains the run "one" at one rank and each split by its name: they learn the same. Gives the first
-// one's result.
+// Trains the run "one" on one rank, and each split as a run of the split's name. Expects about the
+// same loss, accuracy and weights. Returns the result of "one".
 inline TrainResult expect_learned_alike(const TextRuns& runs, const Assignments& words,
                                         const std::vector<Split>& splits) {
   const auto one = runs.train(1, "one", words);

@@ -1,5 +1,5 @@
-// Tokens that are found in the text before anything else is done to it ("</s>"): a trie, of which
-// the longest match at the first place counts.
+// AddedTokens: a trie that finds added tokens ("</s>") in a text before it is split into words. The
+// first position with a match counts, and there the longest match.
 #pragma once
 
 #include <array>
@@ -21,9 +21,9 @@ class AddedTokens {
     TokenId id = 0;
   };
 
-  // content is not empty. One that is there already gets the new id.
+  // Adds a token with non-empty content. If the content exists already, it gets the new id.
   void add(std::string_view content, TokenId id, bool special);
-  // The first match at or after `from`. kAsText: those that are special are not looked for.
+  // Returns the first match at or after `from`. kAsText: special tokens are not found.
   std::optional<Match> next(std::string_view text, std::size_t from, Specials specials) const;
   bool empty() const { return nodes_.size() == 1; }
 

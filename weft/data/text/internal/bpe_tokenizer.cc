@@ -19,7 +19,8 @@ std::string hex_of(std::string_view bytes) {
   return out;
 }
 
-// Calls found(id) for each added token and between(text, at_start) for the text around them.
+// Appends the id of each added token to `ids` and calls between(text, at_start) for the text
+// between them.
 template <typename Between>
 void cut(const AddedTokens& tokens, std::string_view text, std::vector<TokenId>& ids,
          Specials specials, const Between& between) {

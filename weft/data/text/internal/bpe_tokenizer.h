@@ -1,4 +1,4 @@
-// The tokenizer of a Model.
+// BpeTokenizer: the Tokenizer of a tokenizer.json (Model).
 #pragma once
 
 #include <memory>

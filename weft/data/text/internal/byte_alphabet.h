@@ -1,5 +1,5 @@
-// The characters by which tokenizer.json writes bytes (GPT-2, Radford et al. 2019): printable
-// Latin-1 stands for itself, the other 68 bytes are U+0100 and on, in their order.
+// The characters with which tokenizer.json writes bytes (GPT-2, Radford et al. 2019). Printable
+// Latin-1 stands for itself. The other 68 bytes are U+0100 and following, in their order.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ constexpr std::array<std::uint16_t, 256> make_byte_characters() {
 }
 inline constexpr std::array<std::uint16_t, 256> kByteCharacters = make_byte_characters();
 
-// The bytes that this text stands for; nullopt if one of its characters stands for none.
+// Returns the bytes that this text stands for, or nullopt if a character stands for no byte.
 inline std::optional<std::string> bytes_of(std::string_view written) {
   static constexpr auto kBytes = [] {
     std::array<std::int16_t, 0x144> bytes{};

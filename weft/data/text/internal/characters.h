@@ -1,4 +1,4 @@
-// UTF-8 one character at a time, and text from a file as part of a one-line message.
+// Reads and writes UTF-8 one character at a time, and quotes text in one-line messages.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace weft::data::text::internal {
 
 struct Character {
   std::uint32_t code = 0;
-  std::size_t length = 1;  // bytes; 1 for a byte that is not part of valid UTF-8 (RFC 3629)
+  std::size_t length = 1;  // Bytes. 1 for a byte that is not part of valid UTF-8 (RFC 3629).
   bool valid = false;
 };
 
@@ -44,7 +44,7 @@ inline void append_utf8(std::string& out, std::uint32_t code) {
   for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | (code >> (6 * i) & 0x3F));
 }
 
-// In quotes, without control characters, at most 40 bytes of it.
+// Returns the text for a message: at most 40 bytes, in quotes, with "?" for control characters.
 inline std::string shown(std::string_view text) {
   std::string out = "'";
   for (const char c : text.substr(0, 40))

@@ -8,11 +8,12 @@ namespace weft::data::text::internal {
 namespace {
 
 constexpr std::size_t kMaxParts = 16;
-// Of GPT-2's encoder.py; Hugging Face's ByteLevel has it built in.
+// The word pattern of GPT-2's encoder.py, which is built into Hugging Face's ByteLevel.
 constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// The components of a Sequence, of Sequences within it too, in order. `member` is its list.
+// Appends the components of a Sequence, also of nested ones, in order. `member` is the key of its
+// list.
 void flatten(const Node& node, const char* member, std::vector<Node>& parts) {
   if (node.at("type").text() != "Sequence") {
     parts.push_back(node);
@@ -34,7 +35,8 @@ std::vector<Node> parts_of(const Node& root, const char* key, const char* member
   node.refuse("weft does not support the type " + shown(node.at("type").text()));
 }
 
-// {"String": …}; where `regex` is given, {"Regex": …} is put there instead.
+// Returns the text of {"String": …}. If `regex` is not null, {"Regex": …} is also allowed and is
+// stored there.
 std::string parse_pattern(const Node& pattern, std::optional<Regex>* regex) {
   pattern.allow({"String", "Regex"});
   const auto expression = pattern.find("Regex");
@@ -53,8 +55,8 @@ SplitStage parse_split(const Node& node) {
   const std::string behavior = node.at("behavior").text();
   if (behavior != "Isolated")
     node.refuse("behavior " + shown(behavior) + " is not supported; Isolated is");
-  node.boolean_or("invert",
-                  false);  // of no meaning to Isolated, which keeps what matches and what does not
+  // "invert" has no effect on Isolated, which keeps both the matches and the text between them.
+  node.boolean_or("invert", false);
   SplitStage stage;
   stage.text = parse_pattern(node.at("pattern"), &stage.regex);
   if (!stage.regex) stage.kind = SplitStage::Kind::kLiteral;
@@ -99,7 +101,7 @@ void parse_byte_level(const Node& node, PreTokenizer& out) {
   out.byte_level = true;
 }
 
-// Metaspace's decoder takes what its pre-tokenizer put in front.
+// Metaspace's decoder removes the space that its pre-tokenizer has prepended.
 void parse_metaspace_decoder(const Node& node, Decoding& out) {
   const SplitStage stage = parse_metaspace(node);
   out.space = stage.text;
@@ -176,7 +178,7 @@ Decoding parse_decoder(const Node& root) {
       out.byte_fallback = true;
     } else if (type == "Strip") {
       parse_strip(node, out);
-    } else if (type != "Fuse") {  // which joins what is joined here anyway
+    } else if (type != "Fuse") {  // Fuse has no effect, as decode() returns one string.
       unknown(node);
     }
   }

@@ -1,4 +1,4 @@
-// The parts of tokenizer.json around its model.
+// Parses the parts of tokenizer.json other than its model.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@ struct PreTokenizer {
   bool byte_level = false;
 };
 
-// Each takes the whole document and throws Error(kBadConfig) naming a component that it does not
-// understand.
+// Each takes the whole document. Throws Error(kBadConfig), naming the component, for a component
+// that is not supported.
 std::vector<Normalizer> parse_normalizer(const Node& root);
 PreTokenizer parse_pre_tokenizer(const Node& root);
 Decoding parse_decoder(const Node& root);

@@ -45,7 +45,7 @@ void Merger::merge(const MergeTable& table, std::vector<TokenId>& ids, std::size
     if (left.id < 0 || left.after < 0) continue;
     Symbol& right = symbols_[static_cast<std::size_t>(left.after)];
     const Merge now = table.find(left.id, right.id);
-    // One of the two has been joined elsewhere meanwhile.
+    // The candidate is out of date: one of the two symbols has been merged with another since.
     if (now.rank != best.rank || now.id != best.id) continue;
     left.id = best.id;
     left.after = right.after;

@@ -1,6 +1,7 @@
-// Byte-pair encoding proper (Sennrich, Haddow, Birch, "Neural machine translation of rare words
-// with subword units", 2016): of all neighbors that have a merge, the pair learned first is joined,
-// the leftmost of equals, until none is left. O(n log n) in the length.
+// The merges of byte-pair encoding (Sennrich, Haddow, Birch, "Neural machine translation of rare
+// words with subword units", 2016). Of all adjacent pairs that have a merge, the pair that was
+// learned first is merged, the leftmost if it occurs several times. This repeats until no pair is
+// left. O(n log n) in the length.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +12,21 @@
 namespace weft::data::text::internal {
 
 struct Merge {
-  std::int32_t rank = -1;  // the lower, the earlier
-  TokenId id = -1;         // of the joined token
+  std::int32_t rank = -1;  // Order of learning, from 0. -1: no merge.
+  TokenId id = -1;         // Id of the merged token.
 };
 
-// (left, right) -> Merge: open addressing in one array of a power of two, at most half full.
+// A map from (left, right) to Merge. It uses open addressing in one array, whose size is a power of
+// two and which is at most half full.
 class MergeTable {
  public:
   MergeTable() : MergeTable(0) {}
   explicit MergeTable(std::size_t merges);
 
-  // A pair that is there already gets the new merge. No more than the constructor was told.
+  // Adds a merge. A pair that exists already gets the new merge. Call it at most as often as the
+  // constructor was told.
   void add(TokenId left, TokenId right, Merge merge);
-  // rank -1: there is none.
+  // Returns the merge of the pair, or one of rank -1 if there is none.
   Merge find(TokenId left, TokenId right) const {
     for (std::size_t at = slot(key(left, right));; at = (at + 1) & mask_) {
       if (slots_[at].key == key(left, right)) return slots_[at].merge;
@@ -49,15 +52,15 @@ class MergeTable {
   std::size_t mask_;
 };
 
-// Applies a table; keeps its memory between words. One thread at a time.
+// Applies a MergeTable. It keeps its memory between words. Not thread-safe.
 class Merger {
  public:
-  // Joins what lies in ids from `from` on, in place.
+  // Merges the ids from index `from` on, in place.
   void merge(const MergeTable& table, std::vector<TokenId>& ids, std::size_t from);
 
  private:
   struct Symbol {
-    TokenId id;  // -1: has been joined to its left neighbor
+    TokenId id;  // -1: merged into its left neighbor.
     std::int32_t before;
     std::int32_t after;
   };

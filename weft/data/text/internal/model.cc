@@ -68,7 +68,7 @@ void parse_merges(const Node& node, Model& out) {
 }
 
 void parse_bpe(const Node& node, const TokenizerLimits& limits, Model& out) {
-  // Old files have no type here.
+  // Old files have no "type" in the model.
   const std::string type = node.text_or("type", "BPE");
   if (type != "BPE")
     node.refuse("weft does not support the type " + shown(type) + "; it supports BPE");

@@ -1,4 +1,4 @@
-// All that a tokenizer.json says, checked and laid out for use.
+// Model: the contents of a tokenizer.json, checked and in tables for encoding and decoding.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace weft::data::text::internal {
 
-// Text to id, with string_view look-ups.
+// Hash of a map from text to id that can be searched by string_view.
 struct TextHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const {
@@ -31,7 +31,7 @@ using IdOfText = std::unordered_map<std::string, TokenId, TextHash, std::equal_t
 class TextOfId {
  public:
   void set(TokenId id, std::string_view text);
-  // nullopt: there is no such id.
+  // Returns the text of the id, or nullopt if there is no such id.
   std::optional<std::string_view> find(TokenId id) const;
   std::int64_t size() const { return static_cast<std::int64_t>(spans_.size()); }
 
@@ -47,42 +47,42 @@ class TextOfId {
 struct Normalizer {
   enum class Kind { kNfc, kPrepend, kReplace };
   Kind kind = Kind::kNfc;
-  std::string old;   // of kReplace
-  std::string text;  // what is prepended, or comes instead
+  std::string old;   // Text that kReplace replaces.
+  std::string text;  // Text that is prepended, or the replacement.
 };
 std::string normalized(const std::vector<Normalizer>& steps, std::string_view text);
 
 struct Decoding {
   bool byte_level = false;
-  bool byte_fallback = false;  // <0x41> is the byte 0x41
-  std::string space;           // becomes ' '; empty: nothing does
-  std::int64_t strip = 0;      // spaces to take from the beginning
+  bool byte_fallback = false;  // The token <0x41> is the byte 0x41.
+  std::string space;           // Text that becomes ' '. Empty: none.
+  std::int64_t strip = 0;      // Number of spaces to remove from the beginning.
 };
 
 struct Model {
-  std::string name;  // for messages
+  std::string name;  // Name of the file in error messages.
   std::uint32_t fingerprint = 0;
 
-  IdOfText vocab;  // as tokenizer.json writes them
-  IdOfText added;  // added tokens
-  IdOfText whole;  // ignore_merges: words that are a token, in their bytes or characters
-  TextOfId texts;  // what decode() puts for an id
+  IdOfText vocab;  // Tokens of the vocabulary, as tokenizer.json writes them.
+  IdOfText added;  // Added tokens.
+  IdOfText whole;  // With ignore_merges, words that are a token, as bytes or characters.
+  TextOfId texts;  // Text that decode() returns for an id.
   MergeTable merges;
-  // byte_level: of each byte; byte_fallback: of <0x00> and on; -1: none.
+  // Id of each byte: with byte_level its token, with byte_fallback <0x00> and so on. -1: none.
   std::array<TokenId, 256> bytes;
   TokenId unknown = -1;
   bool byte_level = false;
   bool byte_fallback = false;
   bool fuse_unknown = false;
 
-  AddedTokens raw_tokens;         // found before the text is normalized
-  AddedTokens normalized_tokens;  // found after
+  AddedTokens raw_tokens;         // Added tokens to find before normalization.
+  AddedTokens normalized_tokens;  // Added tokens to find after normalization.
   std::vector<Normalizer> normalizers;
   std::vector<SplitStage> stages;
   Decoding decoding;
 };
 
-// As parse_tokenizer() promises.
+// Parses and checks a tokenizer.json. Throws as parse_tokenizer().
 Model parse_model(std::string_view json, const std::string& name, const TokenizerLimits& limits);
 
 }  // namespace weft::data::text::internal

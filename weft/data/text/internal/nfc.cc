@@ -13,8 +13,8 @@
 namespace weft::data::text::internal {
 namespace {
 
-// U+11A7 composes with nothing. utf8proc 2.8 drops it after a Hangul syllable, which it takes for
-// one without trailing consonant.
+// U+11A7 does not compose with any character. utf8proc 2.8 drops it after a Hangul syllable,
+// because it treats it as an empty trailing consonant.
 constexpr std::uint32_t kNoTrailingConsonant = 0x11A7;
 
 void append_nfc(std::string& out, std::string_view valid) {
@@ -32,7 +32,7 @@ void append_nfc(std::string& out, std::string_view valid) {
 }  // namespace
 
 std::string nfc(std::string_view text) {
-  // U+0300, the first character that composes with the one before it, begins with 0xCC.
+  // The first character that composes with the one before it is U+0300, whose first byte is 0xCC.
   if (std::none_of(text.begin(), text.end(),
                    [](char c) { return static_cast<unsigned char>(c) >= 0xCC; }))
     return std::string(text);

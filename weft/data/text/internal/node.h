@@ -1,5 +1,5 @@
-// A value of a JSON file together with its place in it, so that whatever is wrong is said in one
-// line: "x.json: model.vocab: …".
+// Node: a value of a JSON file and its place in the file, for error messages such as
+// "x.json: model.vocab: …".
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@
 
 namespace weft::data::text::internal {
 
-// Refers to the document, which outlives it. What is not as asked for throws Error(kCorrupt).
+// A Node refers to the document, which must outlive it. A value of another type than asked for
+// throws Error(kCorrupt), and so does a missing member in at().
 class Node {
  public:
   Node(const nlohmann::json& value, std::string place) : value_(&value), place_(std::move(place)) {}
 
-  // A member; nullopt if there is none or it is null.
+  // Returns a member, or nullopt if it is missing or null.
   std::optional<Node> find(const char* key) const;
   Node at(const char* key) const;
   Node at(std::size_t index) const;
@@ -32,12 +33,13 @@ class Node {
 
   std::string text_or(const char* key, const char* otherwise) const;
   bool boolean_or(const char* key, bool otherwise) const;
-  // Throws Error(kBadConfig) for a member of another name: it may change what the others mean.
+  // Throws Error(kBadConfig) for a member with another name, which could change the meaning of the
+  // others.
   void allow(std::initializer_list<std::string_view> keys) const;
 
   const std::string& place() const { return place_; }
   [[noreturn]] void corrupt(const std::string& what) const;
-  // Throws Error(kBadConfig): the file may be right, but weft does not understand this.
+  // Throws Error(kBadConfig), for a value that may be valid but that weft does not support.
   [[noreturn]] void refuse(const std::string& what) const;
 
  private:

@@ -23,7 +23,8 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
-// The same in PCRE2's words; refuses what the two libraries read differently.
+// Translates a pattern of Oniguruma to PCRE2. Refuses syntax that the two libraries interpret
+// differently.
 std::string translate(std::string_view pattern, const std::string& where) {
   std::string out;
   bool in_class = false;
@@ -74,10 +75,8 @@ Regex::Regex(std::string_view pattern, const std::string& where) {
                       &error, &offset, nullptr);
   if (code->code == nullptr)
     refuse(where, shown(pattern) + " cannot be used: " + message_of(error));
-  ::pcre2_jit_compile(
-      code->code,
-      // where it fails, as without permission for code pages, matching is the same but slower
-      PCRE2_JIT_COMPLETE);
+  // This may fail, for example without permission for executable pages. Matching is then slower.
+  ::pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE);
   code_ = std::move(code);
 }
 
@@ -115,10 +114,8 @@ std::optional<std::pair<std::size_t, std::size_t>> Regex::Matcher::next(std::str
     refuse(state_->code->where,
            "fails on a text of " + std::to_string(text.size()) + " bytes: " + message_of(found));
   const std::size_t* const ends = ::pcre2_get_ovector_pointer(state_->data);
-  return std::pair{
-      ends[0],
-      std::max(ends[0],
-               ends[1])};  // \K and lookbehind can make an end that lies before the beginning
+  // With \K and lookbehind, the end can be before the beginning.
+  return std::pair{ends[0], std::max(ends[0], ends[1])};
 }
 
 }  // namespace weft::data::text::internal

@@ -1,5 +1,5 @@
-// A regular expression of a tokenizer over UTF-8, by PCRE2. It comes from a file that nobody
-// vouches for: its length, and the steps of a match, are bounded.
+// Regex: a regular expression of a tokenizer on UTF-8, by PCRE2. It may come from an untrusted
+// file, so its length and the steps of a match are limited.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,21 @@
 
 namespace weft::data::text::internal {
 
-// Immutable; copies share. Classes are Unicode's, \s is White_Space, as in Oniguruma, which Hugging
-// Face's tokenizers use.
+// Immutable. Copies share the compiled expression. Classes are those of Unicode and \s is
+// White_Space, as in Oniguruma, which Hugging Face's tokenizers use.
 class Regex {
  public:
-  // Throws Error(kBadConfig), whose message begins with `where`, for an expression that PCRE2 does
-  // not take or that means something else to Oniguruma (\w, \b, nested classes, &&), or of more
+  // Throws Error(kBadConfig), whose message begins with `where`, for an expression that PCRE2
+  // rejects, that Oniguruma interprets differently (\w, \b, nested classes, &&), or that has more
   // than 4096 bytes.
   Regex(std::string_view pattern, const std::string& where);
 
-  // What one thread needs to match.
+  // The memory that one thread needs for matching.
   class Matcher {
    public:
     explicit Matcher(const Regex& regex);
-    // The first match at or after `from`, as [begin, end). A byte that is not UTF-8 is in no match.
-    // Throws Error(kBadConfig) when a match takes more than ten million steps.
+    // Returns the first match at or after `from`, as [begin, end). Bytes that are not UTF-8 are in
+    // no match. Throws Error(kBadConfig) if a match takes more than ten million steps.
     std::optional<std::pair<std::size_t, std::size_t>> next(std::string_view text,
                                                             std::size_t from);
 

@@ -1,5 +1,5 @@
-// The pre-tokenizer: cuts text into the words within which merges happen, as a list of stages that
-// each cut the pieces of the one before.
+// Splitter: the pre-tokenizer. It splits text into words; merges happen only within a word. Each
+// stage splits the pieces of the stage before it.
 #pragma once
 
 #include <functional>
@@ -14,11 +14,12 @@ namespace weft::data::text::internal {
 
 struct SplitStage {
   enum class Kind {
-    kRegex,    // every match, and what lies between matches, is a piece
-    kLiteral,  // the same with a string
-    kPrefix,   // puts `text` in front of a piece that does not begin with it
-    // spaces become `text`, which is also put in front (as `first` and `always` say); then, if
-    // `cut`, a piece begins at each
+    kRegex,    // Every match of `regex` is a piece, and so is the text between matches.
+    kLiteral,  // The same with matches of the string `text`.
+    kPrefix,   // Prepends `text` to a piece that does not begin with it.
+    // Replaces spaces by `text`. Prepends `text` to a piece that does not begin with it, if
+    // `always`, or if `first` and the piece begins the user's text. If `cut`, a piece begins at
+    // each `text`.
     kMetaspace,
   };
   Kind kind = Kind::kRegex;
@@ -29,17 +30,17 @@ struct SplitStage {
   bool cut = false;
 };
 
-// One thread at a time; copies may be used by others.
+// Not thread-safe. Other threads can use a clone().
 class Splitter {
  public:
   using Sink = std::function<void(std::string_view)>;
 
   explicit Splitter(std::vector<SplitStage> stages);
 
-  // Calls the sink with each piece, none of them empty; a piece is valid during the call. at_start:
-  // the text begins the user's text. Throws as Regex::Matcher::next().
+  // Calls the sink with each piece. A piece is not empty and is valid during the call. at_start:
+  // `text` is the beginning of the user's text. Throws as Regex::Matcher::next().
   void split(std::string_view text, bool at_start, const Sink& sink);
-  // A splitter of the same stages for another thread.
+  // Returns a splitter with the same stages for another thread.
   Splitter clone() const { return Splitter(stages_); }
 
  private:
@@ -52,10 +53,10 @@ class Splitter {
 
   std::vector<SplitStage> stages_;
   std::vector<std::optional<Regex::Matcher>> matchers_;
-  std::vector<std::string> scratch_;  // one a stage
+  std::vector<std::string> scratch_;  // One per stage.
 };
 
-// What `from` becomes with each `old` in it replaced.
+// Returns `text` with each `old` replaced by `by`.
 std::string replaced(std::string_view text, std::string_view old, std::string_view by);
 
 }  // namespace weft::data::text::internal

@@ -50,7 +50,7 @@ TokenHeader parse_token_header(std::string_view bytes, std::int64_t file_bytes,
     throw Error(Errc::kCorrupt, path + ": " + what);
   };
   Wire wire{};
-  // And not memcpy(): an empty file may have no memory at all.
+  // This is not memcpy(), because the data() of an empty file may be null.
   bytes.copy(reinterpret_cast<char*>(&wire), sizeof wire);
   if (bytes.size() < kMagic.size() || std::string_view(wire.magic, sizeof wire.magic) != kMagic) {
     refuse("not a token file: it does not begin with " + std::string(kMagic));

@@ -21,8 +21,8 @@ struct TokenHeader {
 inline std::int64_t token_width(std::int64_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
 
 std::string render_token_header(const TokenHeader& header);
-// `bytes` begins with the header; file_bytes is how long the whole file is. Throws Error(kCorrupt),
-// as TokenFile::open() says.
+// `bytes` begins with the header. `file_bytes` is the length of the whole file. Throws
+// Error(kCorrupt) as TokenFile::open().
 TokenHeader parse_token_header(std::string_view bytes, std::int64_t file_bytes,
                                const std::string& path);
 

@@ -1,5 +1,6 @@
-// Words that were encoded before, with their ids: a fixed table in which a word displaces the one
-// that had its place. Text repeats its words, so that nine of ten are found here. 4 MiB.
+// WordCache: a hash table of fixed size with the ids of words that were encoded before. A new word
+// replaces the word in its slot. As text repeats its words, about nine of ten are found here. The
+// table takes 4 MiB.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace weft::data::text::internal {
 
 class WordCache {
  public:
-  // Appends the ids of the word and returns true, if it is known.
+  // If the word is known, appends its ids and returns true.
   bool find(std::string_view word, std::vector<TokenId>& ids) const {
     if (word.size() > kMaxBytes || slots_.empty()) return false;
     const Slot& slot = slots_[place_of(word)];
@@ -24,7 +25,7 @@ class WordCache {
     ids.insert(ids.end(), slot.ids, slot.ids + slot.count);
     return true;
   }
-  // Keeps the word, unless it or its ids are too many for a slot.
+  // Stores the word, unless the word or its ids do not fit into a slot.
   void keep(std::string_view word, const TokenId* ids, std::size_t count) {
     if (word.empty() || word.size() > kMaxBytes || count > kMaxIds) return;
     if (slots_.empty()) slots_.resize(kSlots);
@@ -38,7 +39,7 @@ class WordCache {
  private:
   static constexpr std::size_t kSlots = 1 << 16, kMaxBytes = 30, kMaxIds = 8;
   struct Slot {
-    std::uint8_t bytes = 0;  // 0: empty
+    std::uint8_t bytes = 0;  // Length of the word. 0: the slot is empty.
     std::uint8_t count = 0;
     char word[kMaxBytes];
     TokenId ids[kMaxIds];
@@ -48,7 +49,7 @@ class WordCache {
     return std::hash<std::string_view>()(word) & (kSlots - 1);
   }
 
-  std::vector<Slot> slots_;  // none before the first word
+  std::vector<Slot> slots_;  // Empty before the first word.
 };
 
 }  // namespace weft::data::text::internal

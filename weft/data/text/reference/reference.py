@@ -1,5 +1,5 @@
-"""The known answers of tokenizer_test.cc: tokenizers of several kinds trained by Hugging Face's
-`tokenizers`, and what it makes of awkward text.
+"""Writes the known answers of tokenizer_test.cc: tokenizers of several kinds, trained by Hugging
+Face's `tokenizers`, and its results for difficult text.
 
 usage: reference.py   (pip install tokenizers==0.23.3). Writes the *.json beside it from text.txt.
 """
@@ -76,7 +76,7 @@ def split(pattern, ignore_merges, normalizer=None):
 def llama2():
     t = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     t.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")  # for the training only
+    t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")  # Only for training.
     t.decoder = decoders.Sequence(
         [
             decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
@@ -94,8 +94,8 @@ def llama2():
     spec["added_tokens"] = [
         token for token in spec["added_tokens"] if not token["content"].startswith("<0x")
     ]
-    # Some characters must be missing from the vocabulary, so that the fallback is seen; no merge
-    # may name them.
+    # Removes some characters from the vocabulary, and merges that contain them, so that the byte
+    # fallback is used.
     return Tokenizer.from_str(json.dumps(drop_alphabet(spec, "éñ织糸ж🧵")))
 
 

@@ -1,4 +1,4 @@
-// Modules as the children of one, for blocks of several.
+// Makes a block that consists of several modules.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,8 @@ namespace weft::models::internal {
 
 using Children = std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>>;
 
-// A block of these modules, which bear their names in the whole net; `forward` keeps them alive.
+// Returns a block whose parameters have the names of the whole net. `children` are its modules and
+// their names in the whole net. `forward` keeps the modules alive.
 parallel::Block block_of(std::string name, const Children& children,
                          std::function<at::Tensor(const at::Tensor&)> forward);
 

@@ -1,5 +1,5 @@
-// An image as a sequence of patches, each projected to a vector: a convolution whose stride is its
-// kernel.
+// Splits an image into patches and projects each to a vector, by a convolution whose stride equals
+// its kernel size.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ struct PatchOptions {
   std::int64_t image_size = 0, patch = 0, in_channels = 0, width = 0;
 };
 
-// Throws Error(kInvalidArgument) where patches do not fill the image, naming those that do.
+// Throws Error(kInvalidArgument) if patches do not fill the image, naming sizes that do.
 void require_patches(const std::string& net, const PatchOptions& options);
 
-// Whole on every rank, libtorch's own initial values.
+// Returns a projection that is whole on every rank, with libtorch's own initial values.
 parallel::Conv2d patch_projection(const PatchOptions& options, const parallel::TensorParallel& tp);
 
 // [n, channels, image_size, image_size] -> [n, patches, width].

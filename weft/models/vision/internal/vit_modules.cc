@@ -75,7 +75,7 @@ void VitSelfAttentionImpl::reset() {
 }
 
 at::Tensor VitSelfAttentionImpl::forward(const at::Tensor& given) {
-  // Once for the three.
+  // One call for query, key and value, so that backward needs one all-reduce.
   const at::Tensor x = parallel::enter_split(given, parallel::Sequence::kWhole, tp);
   const auto by_head = [&](const parallel::Linear& layer) {
     return layer->multiply(x)

@@ -9,7 +9,7 @@
 
 namespace weft::models::internal {
 
-// What all of them are: made from the options, in a group.
+// Base of the modules below, which keep the options and their group.
 template <class Derived>
 struct VitModule : torch::nn::Cloneable<Derived> {
   VitModule(VitOptions given, parallel::TensorParallel tp_) : options(given), tp(std::move(tp_)) {}
@@ -33,14 +33,15 @@ struct VitEmbeddingsImpl : VitModule<VitEmbeddingsImpl> {
   void reset() override;
   at::Tensor forward(const at::Tensor& x);
 
-  // [1, 1, width], undefined where the mean is taken; [1, tokens, width].
+  // cls_token: [1, 1, width], undefined with VitPool::kMean. position_embeddings: [1, tokens,
+  // width].
   at::Tensor cls_token, position_embeddings;
   VitPatches patch_embeddings{nullptr};
   parallel::Dropout dropout{nullptr};
 };
 TORCH_MODULE(VitEmbeddings);
 
-// Every token sees all: softmax(q k^T / sqrt(d)) v of this rank's heads.
+// softmax(q k^T / sqrt(d)) v of this rank's heads. Every token attends to all tokens.
 struct VitSelfAttentionImpl : VitModule<VitSelfAttentionImpl> {
   VitSelfAttentionImpl(VitOptions given, parallel::TensorParallel tp_);
   void reset() override;
@@ -97,7 +98,8 @@ TORCH_MODULE(VitEncoder);
 struct VitModelImpl : VitModule<VitModelImpl> {
   VitModelImpl(VitOptions given, parallel::TensorParallel tp_);
   void reset() override;
-  // [n, in_channels, image_size, image_size] -> what the last block gives.
+  // [n, in_channels, image_size, image_size] -> the last block's output [n, tokens, width], without
+  // `layernorm`.
   at::Tensor forward(const at::Tensor& x);
 
   VitEmbeddings embeddings{nullptr};
