@@ -33,8 +33,10 @@ std::string one_line(std::string text) {
 std::string exhausted(const std::exception& error) {
   const auto* const system = dynamic_cast<const std::system_error*>(&error);
   if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again)
-    return "cannot start a thread: the limit of processes is reached; raise it (ulimit -u, or the "
-           "cgroup's pids.max)";
+    return "cannot start a thread: there are too many, or too little memory; raise the limit "
+           "(ulimit -u, the cgroup's pids.max, or the limit of memory)";
+  constexpr std::string_view kPrimitive = "could not create a primitive";  // of oneDNN
+  if (error.what() == kPrimitive) return "out of memory? oneDNN " + std::string(kPrimitive);
   constexpr std::string_view kAsked = "you tried to allocate ";  // libtorch's CPU allocator
   const std::string_view text = error.what();
   const auto at = text.find(kAsked);

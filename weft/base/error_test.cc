@@ -70,6 +70,8 @@ TEST(Describe, SaysWhatHasRunOut) {
   EXPECT_EQ(code_of(memory), Errc::kUnavailable);
   EXPECT_EQ(describe(std::bad_alloc()).find("Unavailable: out of memory; use a smaller"), 0u);
   EXPECT_EQ(code_of(std::bad_alloc()), Errc::kUnavailable);
+  const std::runtime_error primitive("could not create a primitive");
+  EXPECT_EQ(describe(primitive), "Unavailable: out of memory? oneDNN could not create a primitive");
   const std::system_error thread(EAGAIN, std::generic_category());
   EXPECT_EQ(describe(thread).find("Unavailable: cannot start a thread: "), 0u);
   EXPECT_EQ(code_of(thread), Errc::kUnavailable);

@@ -146,7 +146,7 @@ void replicate(int replicas, const std::function<void(Group)>& fn,
         failure.note();
       }
       const Error why(Errc::kAborted,
-                      "replica " + std::to_string(rank) + " ended with: " + error.what());
+                      "replica " + std::to_string(rank) + " ended with: " + describe(error));
       parts->fail(why);
       if (!groups[at]) host->fail(why);
     }

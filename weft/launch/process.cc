@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <map>
 
@@ -86,10 +88,10 @@ void settle_in(const ProcessOptions& options, pid_t parent) {
   try {
     code = options.call();
   } catch (const Error& error) {
-    std::cerr << error.what() << '\n';
+    std::cerr << "weft: " << error.what() << '\n';
     code = exit_code(error.code());
   } catch (const std::exception& error) {
-    std::cerr << describe(error) << '\n';
+    std::cerr << "weft: " << describe(error) << '\n';
     code = exit_code(code_of(error));
   }
   std::cout.flush();
@@ -132,6 +134,20 @@ std::string signal_name(int number) {
 std::string ExitStatus::describe() const {
   return signaled ? signal_name(value) + " (signal " + std::to_string(value) + ")"
                   : "exit code " + std::to_string(value);
+}
+
+void require_descriptors(int count) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  int open = 0;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator at("/proc/self/fd", ignored), end; at != end; ++at)
+    ++open;
+  const auto needed = static_cast<rlim_t>(open + count);
+  if (needed <= limit.rlim_cur) return;
+  throw Error(Errc::kUnavailable, "the launcher needs " + std::to_string(needed) +
+                                      " open files and may have " + std::to_string(limit.rlim_cur) +
+                                      "; raise the limit (ulimit -n) or start fewer " + "ranks");
 }
 
 Process::Process(const ProcessOptions& options) {

@@ -35,6 +35,10 @@ class Fd {
   int fd_;
 };
 
+// Throws Error(kUnavailable), with the limit to set, if this process may not open so many more
+// descriptors.
+void require_descriptors(int count);
+
 struct ExitStatus {
   bool signaled = false;
   int value = 0;  // exit code or signal number

@@ -95,7 +95,7 @@ TEST(Process, ConvertsAFunctionsExceptionToAnExitCode) {
   options.call = []() -> int { throw Error(Errc::kPeerLost, "gone"); };
   Process process(options);
   EXPECT_EQ(process.wait(soon())->code(), exit_code(Errc::kPeerLost));
-  EXPECT_EQ(pipe.read_all(), "PeerLost: gone\n");
+  EXPECT_EQ(pipe.read_all(), "weft: PeerLost: gone\n");
 }
 
 // Descriptor 9 exists in the child only if it was requested.

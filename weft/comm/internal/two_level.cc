@@ -2,8 +2,10 @@
 
 #include <cstring>
 #include <exception>
+#include <system_error>
 #include <thread>
 
+#include "weft/base/log.h"
 #include "weft/comm/internal/two_level_parts.h"
 #include "weft/kernels/reduce.h"
 
@@ -146,13 +148,20 @@ void TwoLevel::in_chunks(std::int64_t count, std::int64_t per_chunk,
   };
   if (count <= per_chunk) return every_second(0);
   std::exception_ptr other;
-  std::thread second([&] {
-    try {
-      every_second(1);
-    } catch (...) {
-      other = std::current_exception();
-    }
-  });
+  std::thread second;
+  try {
+    second = std::thread([&] {
+      try {
+        every_second(1);
+      } catch (...) {
+        other = std::current_exception();
+      }
+    });
+  } catch (const std::system_error& error) {  // the two halves do not wait for each other
+    log_warn("collectives over hosts are slower: " + describe(error));
+    every_second(0);
+    return every_second(1);
+  }
   std::exception_ptr own;
   try {
     every_second(0);

@@ -26,7 +26,7 @@ namespace {
 void prepare_for_strangers() {
   // The store logs malformed requests with a stack trace, with which anyone could flood the
   // terminal. So only errors are logged.
-  FLAGS_caffe2_log_level = 2;
+  FLAGS_caffe2_log_level = 3;
   // The store keeps idle connections. Raising the limit of open files from the shell's 1024 to the
   // system's maximum makes it harder to keep ranks out.
   rlimit files{};
@@ -35,18 +35,24 @@ void prepare_for_strangers() {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
+c10::intrusive_ptr<c10d::Store> make_store(const StoreProcess::Options& options) {
+  c10d::TCPStoreOptions store_options;
+  store_options.port = static_cast<std::uint16_t>(options.port);
+  store_options.isServer = true;
+  store_options.waitWorkers = false;
+  store_options.masterListenFd = options.listener;
+  store_options.timeout = std::chrono::seconds(30);
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(options.host, store_options);
+  } catch (const std::exception& error) {
+    throw Error(code_of(error), "the store of the job cannot run: " + describe(error));
+  }
+}
+
 int keep(const StoreProcess::Options& options, int lifeline) {
   prepare_for_strangers();
   c10::intrusive_ptr<c10d::Store> store;
-  if (options.listener >= 0) {
-    c10d::TCPStoreOptions store_options;
-    store_options.port = static_cast<std::uint16_t>(options.port);
-    store_options.isServer = true;
-    store_options.waitWorkers = false;
-    store_options.masterListenFd = options.listener;
-    store_options.timeout = std::chrono::seconds(30);
-    store = c10::make_intrusive<c10d::TCPStore>(options.host, store_options);
-  }
+  if (options.listener >= 0) store = make_store(options);
   std::set<pid_t> groups;
   StoreProcess::Message message{};
   bool told = false;

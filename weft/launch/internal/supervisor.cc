@@ -25,6 +25,8 @@ namespace weft::launch::internal {
 namespace {
 
 constexpr std::size_t kSecretBytes = 32;
+// A rank has a pidfd and two pipes. The store process, a start and a report need some for a while.
+constexpr int kDescriptors = 24, kDescriptorsPerRank = 3;
 
 [[noreturn]] void unavailable(const std::string& what) {
   throw Error(Errc::kUnavailable, what + ": " + std::strerror(errno), {"launch", -1, -1});
@@ -79,6 +81,7 @@ Fd open_log(const std::filesystem::path& file) {
 
 Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run)
     : options_(options), run_(std::move(run)), job_(read_options(options)) {
+  require_descriptors(kDescriptors + kDescriptorsPerRank * job_.local_world);
   policy_.max_restarts = options.max_restarts;
   policy_.survivor_grace = options.survivor_grace;
   policy_.shutdown_timeout = options.shutdown_timeout;
@@ -155,11 +158,10 @@ int Supervisor::run() {
     const bool again = watch() == Act::kRestart;
     const Situation whole = situation_of_job();
     const auto failed = first_failure(whole);
-    if (failed) write_all(STDERR_FILENO, report(whole));
-    if (!again && situation_.store_lost) {
-      note("the process that holds the store ended unexpectedly; its own message is above");
-      return exit_code(Errc::kInternal);
-    }
+    const bool by_store =
+        situation_.store_lost && (!failed || whole.ranks[static_cast<std::size_t>(*failed)]->told);
+    if (failed && !by_store) write_all(STDERR_FILENO, report(whole));
+    if (!again && by_store) return end_of_store();
     if (!again) return failed ? whole.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
     const int restarts = situation_.restarts + 1;
     note("restarting all ranks (restart " + std::to_string(restarts) + " of " +
@@ -168,6 +170,13 @@ int Supervisor::run() {
     situation_.first_rank = job_.rank(0);
     situation_.restarts = restarts;
   }
+}
+
+// The store process has ended first. It prints its own error.
+int Supervisor::end_of_store() {
+  const auto status = store_process_->poll();
+  note("the process that holds the store ended first: " + status->describe());
+  return status->signaled || status->ok() ? exit_code(Errc::kInternal) : status->code();
 }
 
 void Supervisor::start_attempt() {

@@ -32,6 +32,7 @@ class Supervisor {
   };
 
   void make_folder();
+  int end_of_store();
   void start_attempt();
   Rank start_rank(int local);
   LineRelay relay(int local, int stream, Fd pipe);

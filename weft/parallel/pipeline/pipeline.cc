@@ -172,10 +172,10 @@ auto Pipeline::State::guarded(const Fn& fn) const -> decltype(fn()) {
 }
 
 void Pipeline::State::end(const std::exception& error) const {
-  group.abort(
-      Error(Errc::kAborted,
-            "rank " + std::to_string(group.rank()) + " of the pipeline ended with: " + error.what(),
-            {"pipeline", group.rank()}));
+  group.abort(Error(
+      Errc::kAborted,
+      "rank " + std::to_string(group.rank()) + " of the pipeline ended with: " + describe(error),
+      {"pipeline", group.rank()}));
 }
 
 internal::Outcome Pipeline::State::run(const std::vector<lists::Step>& steps,

@@ -196,7 +196,7 @@ auto Composed::guarded(const Fn& fn) -> decltype(fn()) {
     throw;
   } catch (const std::exception& error) {
     abort(Error(Errc::kAborted,
-                "rank " + std::to_string(mesh.world().rank()) + " ended with: " + error.what()));
+                "rank " + std::to_string(mesh.world().rank()) + " ended with: " + describe(error)));
     throw;
   }
 }
@@ -212,9 +212,11 @@ auto in_one_line(const std::string& what, const Tensors& inputs, const Fn& fn) -
   } catch (const c10::DistBackendError&) {
     throw;
   } catch (const c10::Error& error) {
+    const std::string where = what + " of " + shapes_of(inputs) + ": ";
+    if (code_of(error) == Errc::kUnavailable)
+      throw Error(Errc::kUnavailable, where + describe(error));
     const std::string text = error.what_without_backtrace();
-    throw Error(Errc::kInvalidArgument,
-                what + " of " + shapes_of(inputs) + ": " + text.substr(0, text.find('\n')));
+    throw Error(Errc::kInvalidArgument, where + text.substr(0, text.find('\n')));
   }
 }
 

@@ -1,0 +1,64 @@
+"""A job that may have too few open files, threads or too little memory ends with one line that says
+so, or works. No rank hangs, and nothing is left behind."""
+
+import os
+import resource
+import unittest
+
+import harness
+
+UNAVAILABLE = 203
+NOBODY = 61234  # a user without other processes, since the limit of processes is per user
+
+
+class Exhaustion(harness.FaultTest):
+    def tries(self, limit, values, says):
+        """Trains under each limit. The first is too small, the last large enough."""
+        codes = []
+        for value in values:
+            job = self.train(
+                2, "train.max_steps=3", f"run.name=run{value}", preexec_fn=lambda: limit(value)
+            )
+            result = job.finish(30)
+            codes.append(result.code)
+            with self.subTest(limit=value):
+                self.assertIn(result.code, (0, UNAVAILABLE), result.err)
+                if result.code != 0:
+                    self.assertRegex(result.last_line, says, result.err)
+                for noise in harness.NOISE:
+                    self.assertNotIn(noise, result.err)
+                self.nothing_left(job)
+        self.assertEqual(codes[0], UNAVAILABLE)
+        self.assertEqual(codes[-1], 0)
+
+    def test_open_files(self):
+        def limit(value):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (value, value))
+
+        self.tries(limit, [16, 24, 32, 34, 36, 40, 64], "open files")
+
+    def test_threads(self):
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("only root can change the user of a process")
+        for path in (self.folder, self.folder / "tmp"):
+            path.mkdir(exist_ok=True)
+            os.chmod(path, 0o777)
+
+        def limit(value):
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            resource.setrlimit(resource.RLIMIT_NPROC, (value, value))
+
+        self.tries(limit, [*range(2, 13), 40], "cannot (start a thread|create a process)")
+
+    def test_memory(self):
+        def limit(value):
+            resource.setrlimit(resource.RLIMIT_DATA, (value << 20, value << 20))
+
+        self.tries(
+            limit, [80, 90, 100, 110, 400], "out of memory|cannot start a thread|memory"
+        )
+
+
+if __name__ == "__main__":
+    harness.main()
