@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 
 #include "weft/base/crc32c.h"
@@ -104,6 +106,24 @@ TEST(Checkpoint, ReplacesACheckpointOfTheSameStep) {
   other.state["epoch"] = "4";
   expect_equal(load(save(dir.path(), other)), other);
   EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000007"));
+}
+
+TEST(Checkpoint, ReplacesWhateverHasItsName) {
+  const TempDir dir;
+  fs::create_directories(dir / "ckpt");
+  const std::string target = dir / "ckpt/step-00000042";
+  const std::function<void()> obstacles[] = {
+      [&] { std::ofstream(target) << "a file"; },
+      [&] { ASSERT_EQ(::mkfifo(target.c_str(), 0600), 0); },
+      [&] { fs::create_symlink("/nowhere/at/all", target); },
+      [&] { fs::create_directories(target + "/folder"); },
+  };
+  for (const auto& put : obstacles) {
+    fs::remove_all(target);
+    put();
+    expect_equal(load(save(dir / "ckpt", sample(42))), sample(42));
+    EXPECT_THAT(names_in(dir / "ckpt"), ElementsAre("step-00000042"));
+  }
 }
 
 TEST(Checkpoint, NamesTheDamagedFile) {

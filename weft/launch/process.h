@@ -43,6 +43,7 @@ struct ExitStatus {
   bool signaled = false;
   int value = 0;  // exit code or signal number
 
+  bool operator==(const ExitStatus&) const = default;
   bool ok() const { return !signaled && value == 0; }
   // As a shell reports it: 128 + n for signal n.
   int code() const { return signaled ? 128 + value : value; }

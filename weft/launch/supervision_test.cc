@@ -219,6 +219,15 @@ TEST(FailureReport, ReportsTheSameErrorOfSeveralRanksOnce) {
             "weft: ranks 0, 1 and 5 failed: exit code 2: no data on rank 0\n");
 }
 
+TEST(FailureReport, ReportsAnErrorThatNamesARankOnce) {
+  internal::Failure failure;
+  auto end = exited(2, seconds(1));
+  end.cause = {"not saved: rank 0: disk full"};
+  failure.situation = situation({end, end});
+  EXPECT_EQ(internal::failure_report(failure),
+            "weft: ranks 0 and 1 failed: exit code 2: not saved: rank 0: disk full\n");
+}
+
 TEST(FailureReport, PrintsManyRanksAsARange) {
   internal::Failure failure;
   auto end = exited(2, seconds(1));

@@ -65,7 +65,8 @@ std::map<std::int64_t, std::string, std::greater<>> list_folders(const std::stri
 
 void put_in_place(const std::string& aside, const std::string& target) {
   std::error_code ignored;
-  if (!fs::exists(target, ignored)) return rename_path(aside, target);
+  // A link that leads nowhere is exchanged, too.
+  if (!fs::exists(fs::symlink_status(target, ignored))) return rename_path(aside, target);
   if (::renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS) fail_io("cannot replace", target);
   // On other file systems there is a moment at which this one step has no checkpoint.

@@ -78,6 +78,15 @@ std::string likeness(const Failure& failure, int local) {
   return failed_end(failure, local)->status.describe() + "\n" + cause;
 }
 
+// True if both ranks failed with the same error.
+bool are_alike(const Failure& failure, int one, int other) {
+  const std::string cause = cause_of(failure, one);
+  if (cause.empty()) return false;
+  const bool is_same = cause == cause_of(failure, other) &&
+                       failed_end(failure, one)->status == failed_end(failure, other)->status;
+  return is_same || likeness(failure, one) == likeness(failure, other);
+}
+
 std::string with_cause(const std::string& cause) { return cause.empty() ? "" : ": " + cause; }
 
 // Other failed ranks, grouped by equal ends.
@@ -142,9 +151,7 @@ std::string failure_report(const Failure& failure) {
   const bool failed = blamed->how == Blame::How::kFailed;
   std::vector<int> alike;
   for (int local = 0; failed && local < static_cast<int>(failure.situation.ranks.size()); ++local) {
-    const bool has_cause = !cause_of(failure, local).empty();
-    const bool same = has_cause && likeness(failure, local) == likeness(failure, blamed->rank);
-    if (local == blamed->rank || same) alike.push_back(local);
+    if (local == blamed->rank || are_alike(failure, local, blamed->rank)) alike.push_back(local);
   }
   const std::string last =
       failed ? about_the_failed(failure, blamed->rank, alike) : about_the_awaited(failure, *blamed);
