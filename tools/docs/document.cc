@@ -47,7 +47,7 @@ std::string image(const std::string& text, const std::string& path) {
   return "![" + text + "](" + path + ")\n";
 }
 
-// --- Which one ends first ---
+// --- The fastest algorithm ---
 
 std::string fastest_svg(Collective collective) {
   internal::Panel flat{"One rank a host, 10 Gbit/s Ethernet between them", {}};
@@ -120,20 +120,23 @@ SharedTopology hosts_of(int world) {
                                              : std::vector<int>(8, 8)));
 }
 
+constexpr int kWorlds[] = {8, 13, 64};
+
 std::string costs(const internal::Words& words) {
-  std::string text =
-      std::string("| collective | rounds | ") +
-      (words.algorithm == Algorithm::kDirect ? "read" : "sent") +
-      " by the busiest rank | W = 8 | W = 13 | W = 64 |\n| --- | --- | --- | --- | --- | --- |\n";
+  std::string text = std::string("| collective | rounds | ") +
+                     (words.algorithm == Algorithm::kDirect ? "read" : "sent") +
+                     " by the busiest rank |";
+  for (const int world : kWorlds) text += " W = " + std::to_string(world) + ": rounds | elements |";
+  text += "\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
   for (const internal::Formula& formula : words.formulas) {
     text += std::string("| ") + to_string(formula.collective) + " | " + formula.rounds + " | " +
             formula.sent + " |";
-    for (const int world : {8, 13, 64}) {
+    for (const int world : kWorlds) {
       Request q{.collective = formula.collective, .algorithm = words.algorithm, .world = world};
       q.count = formula.collective == Collective::kBarrier ? 0 : 840;
       if (words.algorithm == Algorithm::kHierarchical) q.topology = hosts_of(world);
       const Cost counted = cost(q);
-      text += " " + std::to_string(counted.rounds) + ", " + std::to_string(counted.sent) + " |";
+      text += " " + std::to_string(counted.rounds) + " | " + std::to_string(counted.sent) + " |";
     }
     text += "\n";
   }
@@ -155,7 +158,8 @@ std::string crossing(Algorithm algorithm) {
             " | " + std::to_string(levels[0].busiest) + " | " + std::to_string(levels[1].total) +
             " |\n";
   }
-  return "Over 4 hosts of 8 ranks, 3200 elements in all:\n\n| collective | between hosts | out of "
+  return "Elements sent over 4 hosts of 8 ranks, for 3200 elements in all:\n\n| collective | "
+         "between hosts | out of "
          "the busiest host | inside hosts |\n"
          "| --- | --- | --- | --- |\n" +
          rows + "\n";
@@ -186,11 +190,11 @@ std::string section(Algorithm algorithm, const Race& results) {
       "\n" + costs(words) + "\n";
   text += crossing(algorithm);
   if (algorithm == Algorithm::kDirect)
-    return text + "Ranks that share memory take it in place of all the others.\n";
+    return text + "Ranks that share memory use it instead of all other algorithms.\n";
   const auto won = results.won.find(algorithm);
   if (won == results.won.end())
-    return text + "Nowhere the fastest in the table above. " + words.otherwise + "\n";
-  return text + "The fastest in the table above for\n\n" + won->second;
+    return text + "It is nowhere the fastest in the table above. " + words.otherwise + "\n";
+  return text + "It is the fastest in the table above for:\n\n" + won->second;
 }
 
 // --- Gossip ---
@@ -203,14 +207,15 @@ std::string decimal(double value) {
 
 std::string gossip_table() {
   std::string text =
-      "| graph | messages a round | mixing rate | W = 8 | W = 16 | W = 64 | W = 256 |\n| --- | --- "
-      "| --- | --- | --- | --- | --- |\n";
+      "| graph | messages a round | mixing rate | W = 8: rate | rounds | W = 16: rate | rounds | "
+      "W = 64: rate | rounds | W = 256: rate | rounds |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
   for (const internal::GossipWords& words : internal::gossip_words()) {
     text += std::string("| ") + to_string(words.graph) + " | " + words.messages + " | " +
             words.rate + " |";
     for (const int world : {8, 16, 64, 256}) {
       const Gossip gossip{words.graph, world};
-      text += " " + decimal(mixing_rate(gossip)) + ", " +
+      text += " " + decimal(mixing_rate(gossip)) + " | " +
               std::to_string(rounds_to_thousandth(gossip)) + " |";
     }
     text += "\n";
@@ -221,9 +226,9 @@ std::string gossip_table() {
 std::string gossip_section() {
   std::string text = std::string(internal::kGossip) + gossip_table();
   for (const internal::GossipWords& words : internal::gossip_words()) {
-    text +=
-        std::string("\n### ") + to_string(words.graph) + "\n\n" + words.what + "\n\n" +
-        image(std::string("Who hears whom: ") + to_string(words.graph), picture_of(words.graph));
+    text += std::string("\n### ") + to_string(words.graph) + "\n\n" + words.what + "\n\n" +
+            image(std::string("Neighbors of each rank: ") + to_string(words.graph),
+                  picture_of(words.graph));
   }
   return text;
 }

@@ -11,7 +11,7 @@ std::string picture_of(const internal::Form& form) {
 }
 
 std::string table() {
-  std::string text = "\n| form | a rank holds | and sends in a step |\n| --- | --- | --- |\n";
+  std::string text = "\n| form | a rank holds | a rank sends in a step |\n| --- | --- | --- |\n";
   for (const internal::Form& form : internal::forms()) {
     text += std::string("| ") + form.title + " | " + form.holds + " | " + form.travels + " |\n";
   }
@@ -20,7 +20,7 @@ std::string table() {
 
 std::string section(const internal::Form& form) {
   return std::string("\n## ") + form.title + "\n\n" + form.what +
-         "\n\n![Who has what: " + form.title + "](" + picture_of(form) + ")\n\n" + form.when +
+         "\n\n![Parts of each rank: " + form.title + "](" + picture_of(form) + ")\n\n" + form.when +
          " Header: [" + form.header + "](../weft/" + form.header + "). Source: " + form.source +
          ".\n";
 }

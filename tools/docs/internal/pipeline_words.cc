@@ -15,59 +15,54 @@ constexpr const char* kZeroBubblePaper =
 
 constexpr PipelineWords kWords[] = {
     {Algorithm::kGPipe,
-     "All forwards, then all backwards. With several stages a rank it is breadth-first: all "
-     "micro-batches go through the rank's first "
-     "stage, "
-     "then all through its second.",
+     "All forwards, then all backwards. With several stages on a rank it is breadth-first: "
+     "all micro-batches go through the first stage of the rank, then all through the second "
+     "one.",
      "Huang and others: GPipe: Efficient training of giant neural networks using pipeline "
      "parallelism, 2019; several stages: Lamy-Poirier: "
      "Breadth-first pipeline parallelism, 2023",
      "idle (p-1)/(vm+p-1), where m ≥ p or v = 1", "vm", "2m(vp-1)",
-     "It is for few micro-batches, or where activations are computed again in the backward."},
+     "It is for few micro-batches, or with activation checkpointing."},
     {Algorithm::kOneForwardOneBackward,
-     "A backward as soon as there is one, so that a rank never holds more micro-batches than there "
-     "are ranks from it to the last.",
+     "A rank starts a backward as soon as one is possible. So it never holds more "
+     "micro-batches than there are ranks from it to the last one.",
      "Narayanan, Phanishayee, Shi, Chen, Zaharia: Memory-efficient pipeline-parallel DNN training, "
      "2021 (PipeDream-flush)",
      "idle (p-1)/(m+p-1)", "min(m, p-r)", "2m(p-1)",
-     "It is the one to begin with: least memory, fewest messages, whole backwards."},
+     "Begin with it: least memory, fewest messages, whole backwards."},
     {Algorithm::kInterleaved,
-     "1F1B with v stages a rank, which micro-batches pass in groups of p or more: the pipeline "
-     "fills in a v-th of the time. Any number of "
-     "micro-batches will do.",
+     "1F1B with v stages on each rank. Micro-batches pass through them in groups of p or "
+     "more, so the pipeline fills in 1/v of the time. Any number of micro-batches is possible.",
      "Narayanan and others: Efficient large-scale language model training on GPU clusters using "
      "Megatron-LM, 2021",
      "idle (p-1)/(vm+p-1), where m ≥ p", "min(vm, (v-1)G + 2(p-r-1) + 1), G the largest group",
-     "2m(vp-1)", "It is for fast links and few micro-batches a rank."},
+     "2m(vp-1)", "It is for fast links and few micro-batches."},
     {Algorithm::kZeroBubbleH1,
-     "1F1B with backwards in two parts: only the gradient of the input is waited for, and the "
-     "first r gradients of the weights fill the "
-     "end.",
+     "1F1B with backwards in two parts. Other ranks wait only for the gradient of the input. "
+     "Rank r keeps r gradients of weights for the end, where they fill its idle time.",
      kZeroBubblePaper, "bubble (p-1)(f+b-w) where f = b = w", "min(m, p)", "2m(p-1)",
-     "It is for models whose backward can be split, in the memory of 1F1B's first rank."},
+     "It is for models whose backward can be split. Each rank needs the memory of 1F1B's "
+     "first rank."},
     {Algorithm::kZeroBubbleH2,
-     "So many forwards before the first backward that no rank waits for it. Ranks begin and end "
-     "one after the other; they must go on to "
-     "the "
-     "next iteration without waiting for each other to have no idle time.",
+     "Each rank starts enough forwards so that it does not wait for its first backward. Ranks "
+     "begin and end one after the other. They have no idle time only if they go on to the "
+     "next iteration without waiting for each other.",
      kZeroBubblePaper, "bubble (p-1)(f+b-2w) where f = b = w and m ≥ 2p-1", "min(m, 2p-1)",
      "2m(p-1)",
-     "It is for those who have twice the memory, and no gradient clipping by the norm over all "
-     "stages, which makes ranks wait."},
+     "It is for ranks with twice the memory. Gradient clipping by the norm over all stages "
+     "makes ranks wait, so the idle time returns."},
     {Algorithm::kZeroBubbleV,
-     "Two stages a rank in a V: the rank that begins a micro-batch also ends it, so that its first "
-     "gradient is its own.",
+     "Two stages on each rank, in a V. The rank that begins a micro-batch also ends it, so no "
+     "rank waits for its first gradient.",
      kZeroBubblePaper, "bubble 0 where f = b = w and m ≥ 2p-1", "min(2m, 2p) of half the size",
-     "4m(p-1)", "It is as good as H2 in half of the memory, for twice the messages."},
+     "4m(p-1)", "It has the bubble of H2 with half of the memory and twice the messages."},
     {Algorithm::kAutomatic,
-     "Found for given costs and memory: the shortest iteration of what a greedy scheduler with "
-     "several habits finds, and of 1F1B, H1 and "
-     "H2 "
-     "where they fit.",
+     "A search for given costs and memory. It runs a greedy scheduler with several settings, "
+     "and takes the shortest iteration among its results and 1F1B, H1 and H2, if these fit.",
      "the heuristic of section 3.1 of Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023",
-     "never more than 1F1B, H1 and H2 that fit", "as given; 2p-1", "2m(p-1)",
-     "It is for measured costs, which are never equal."},
-    {Algorithm::kForwardOnly, "Evaluation: forwards alone.", "GPipe's first half",
+     "at most that of 1F1B, H1 and H2, if they fit", "the given limit; 2p-1 by default", "2m(p-1)",
+     "It is for measured costs, which are rarely equal."},
+    {Algorithm::kForwardOnly, "Forwards only.", "the first half of GPipe",
      "idle (p-1)/(vm+p-1), where m ≥ p or v = 1", "0", "m(vp-1)",
      "It is for evaluation and inference."},
 };

@@ -61,115 +61,110 @@ constexpr Formula kHierarchical[] = {{kAllReduce, "2(L-1) + X", "2n(1-H/W) + x(n
 
 constexpr Words kWords[] = {
     {Algorithm::kDirect,
-     "The ranks share memory, so nothing is sent: a rank reads what it needs where the others have "
-     "it, and meetings keep readers off what "
-     "is "
-     "still being written.",
+     "The ranks share memory, so nothing is sent: a rank reads the data of the others in "
+     "place. Meetings (barriers) ensure that no rank reads data that is still being written.",
      "Graham, Shipman: MPI support for multi-core architectures, 2008, without their copy into a "
      "common segment",
      "", kDirect},
     {Algorithm::kRing,
-     "Every rank sends to the next one only, in the topology's order, so that no link carries more "
-     "than its share, at the price of as many "
-     "rounds as ranks.",
+     "Every rank sends only to the next one, in the order of the topology. So no link carries "
+     "more than its share. The number of rounds grows with the number of ranks.",
      "Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009",
-     "It is for links that suffer from several streams at once, which the model does not know.",
+     "It is for links that slow down with several streams at once. The cost model does not "
+     "include this.",
      kRing},
     {Algorithm::kRecursiveDoubling,
-     "What a rank knows doubles in every round, so that a logarithm of rounds is enough.",
+     "The data that a rank has doubles in every round, so about log2 W rounds are enough.",
      "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, "
      "2005; all_gather: Bruck and others, 1997; "
      "barrier: Hensgen, Finkel, Manber, 1988",
      "It is for short arrays.", kRecursiveDoubling},
     {Algorithm::kHalvingDoubling,
-     "Partners split the work in two in every round, then put it together again: the ring's bytes "
-     "in a logarithm of rounds.",
+     "Partners halve their data in every round, and then put it together again. It sends as "
+     "many bytes as the ring, in about 2 log2 W rounds.",
      "Rabenseifner: Optimization of collective reduction operations, 2004; broadcast: Barnett and "
      "others, 1994",
-     "It is for middling arrays over ranks that are all alike.", kHalvingDoubling},
+     "It is for arrays of medium size over equal ranks.", kHalvingDoubling},
     {Algorithm::kDoubleBinaryTree,
-     "Two trees carry half of the data each; a rank that is inside one is a leaf of the other, so "
-     "that all send about the same over few "
-     "hops.",
+     "Two trees each carry half of the data. A rank that is an inner node of one tree is a "
+     "leaf of the other. So all ranks send about the same amount, over few hops.",
      "Sanders, Speck, Träff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, "
      "2009",
-     "It is for long arrays over so many ranks that a ring's rounds cost more than its bytes, and "
-     "no power of two.",
+     "It is for long arrays over many ranks, if their number is not a power of two.",
      kDoubleBinaryTree},
     {Algorithm::kSharded,
-     "Everybody owns a part and exchanges with all others at once: the fewest rounds, on a network "
-     "that carries all pairs.",
+     "Each rank owns a part of the array and exchanges it with all others at once. It has the "
+     "fewest rounds, but the network must carry the messages of all pairs at once.",
      "the direct exchange of Thakur, Rabenseifner, Gropp, 2005; with shards on servers Li and "
      "others: Scaling distributed machine learning "
      "with the parameter server, 2014",
      "It is for few ranks.", kSharded},
     {Algorithm::kBinomial,
-     "In every round each rank that has the data gives it to one that has not.",
+     "In every round, each rank that has the data sends it to one rank that does not.",
      "Johnsson, Ho: Optimum broadcasting and personalized communication in hypercubes, 1989",
      "It is for short arrays.", kBinomial},
     {Algorithm::kKnomial,
-     "In every round each rank that has the data gives it to radix-1 that have not: fewer rounds "
-     "than the binomial tree, more messages in "
-     "each. The radix here is 4.",
+     "In every round, each rank that has the data sends it to radix - 1 ranks that do not. It "
+     "has fewer rounds than the binomial tree, and more messages in each. The radix here is 4.",
      "Wilkins, Guo, Thakur, Dinda, Hardavellas: Generalized collective algorithms for the exascale "
      "era, 2023",
      "It is for short arrays over links on which several messages at once cost hardly more than "
      "one.",
      kKnomial},
     {Algorithm::kChain,
-     "The array goes from rank to rank in blocks that follow each other, through all ranks of a "
-     "host before it leaves for the next.",
+     "The array goes from rank to rank in consecutive blocks. It passes all ranks of a host "
+     "before it goes to the next host.",
      "Worringen: Pipelining and overlapping for MPI collective operations, 2003; Patarasuk, Yuan, "
      "Faraj: Techniques for pipelined "
      "broadcast "
      "on Ethernet switched clusters, 2008",
      "It is for very long arrays.", kChain},
     {Algorithm::kTorus,
-     "Rings along the rows and columns of a grid: rounds grow with its sides. Each half of the "
-     "array begins in one direction.",
+     "Rings along the rows and columns of a grid. The number of rounds grows with the sides "
+     "of the grid. One half of the array begins along the rows, the other half along the "
+     "columns.",
      "Mikami and others: Massively distributed SGD: ImageNet/ResNet-50 training in a flash, 2018; "
      "Jain, Sabharwal: Optimal bucket "
      "algorithms "
      "for large MPI collectives on torus interconnects, 2010",
-     "It is for networks that are a torus or a mesh, where others send over links that do not "
-     "exist.",
+     "It is for networks that are a torus or a mesh. Other algorithms send over links that "
+     "these networks do not have.",
      kTorus},
     {Algorithm::kHierarchical,
-     "Inside the groups of the topology first, then across: the links between hosts carry each "
-     "element once, and every rank of a host "
-     "takes "
-     "its share across, also where hosts are unequal.",
+     "It works first inside the groups of the topology, then across them. So the links "
+     "between hosts carry each element once. Every rank of a host exchanges its share with "
+     "other hosts, also if the hosts have different numbers of ranks.",
      "Cho, Finkler, Kung, Hunter: BlueConnect: Decomposing all-reduce for deep learning on "
      "heterogeneous network hierarchy, 2019",
-     "It is for ranks that are nearer to some than to others.", kHierarchical},
+     "It is for topologies in which some ranks are nearer to each other than others.",
+     kHierarchical},
 };
 
 constexpr GossipWords kGossipWords[] = {
     {Graph::kRing,
-     "Both neighbors. Matrices of this kind are circulant, so that the rate is known: it comes "
-     "near to 1 with the square of "
-     "the world.",
+     "Each rank averages with both neighbors. The matrix is circulant, so the mixing rate is "
+     "known exactly. Its distance to 1 falls with the square of the number of ranks.",
      "2", "1/3 + 2/3 cos(2π/W), where W ≥ 3"},
     {Graph::kGrid,
-     "Up, down, left and right in the grid that is nearest to a square and wraps round (dashed "
-     "ends). R rows, C ≥ R columns.",
+     "Each rank averages with the ranks above, below, left and right in a grid of R rows and "
+     "C ≥ R columns. The grid is as near to a square as possible, and wraps around (dashed "
+     "ends).",
      "4, or 3 with two rows", "3/5 + 2/5 cos(2π/C), where R ≥ 3"},
     {Graph::kExponential,
-     "The ranks 1, 2, 4, 8 … places on. Assran, Loizou, Ballas, Rabbat: Stochastic gradient push, "
-     "2019; the rate: Ying, Yuan, Chen, Hu, "
-     "Pan, "
-     "Yin: Exponential graph is provably efficient for decentralized deep training, 2021.",
+     "The neighbors of a rank are the ranks 1, 2, 4, 8 … places further. Sources: Assran, "
+     "Loizou, Ballas, Rabbat: Stochastic gradient push, 2019; for the rate, Ying, Yuan, Chen, "
+     "Hu, Pan, Yin: Exponential graph is provably efficient for decentralized deep training, "
+     "2021.",
      "⌈log2 W⌉", "(K-1)/(K+1), K = ⌈log2 W⌉, where W is even"},
     {Graph::kOnePeerExponential,
-     "One of these in turn: a message a round, and after log2 W rounds all have the average "
-     "exactly where W is a power of two; never where "
-     "it is not (the same paper).",
+     "Each rank takes the neighbors of the exponential graph in turn, one in each round. If W "
+     "is a power of two, all ranks have the exact average after log2 W rounds. Otherwise they "
+     "never have it exactly (the same paper).",
      "1", "0 where W is a power of two"},
     {Graph::kRandomMatching,
-     "Pairs drawn anew in every round, the same on all ranks that know the seed; of an odd number "
-     "of ranks one rests. Boyd, Ghosh, "
-     "Prabhakar, "
-     "Shah: Randomized gossip algorithms, 2006; the rate is that of the expected square.",
+     "New random pairs in every round, the same on all ranks, which have the same seed. If "
+     "the number of ranks is odd, one rank has no partner. The rate is that of the expected "
+     "square. Source: Boyd, Ghosh, Prabhakar, Shah: Randomized gossip algorithms, 2006.",
      "1", "√((W-2) / (2(W-1))) where W is even"},
 };
 
@@ -185,18 +180,19 @@ that the executor runs. To see an algorithm for your world and topology, run
 
 - W ranks; n = count: the elements of the array, or of one block if each rank has a block
   (`weft/schedule/schedule.h`)
-- k = ⌊log2 W⌋, K = ⌈log2 W⌉, P = 2^k; "folded": where W is not a power of two
+- k = ⌊log2 W⌋, K = ⌈log2 W⌉, P = 2^k; "folded": if W is not a power of two
 - B blocks of a pipeline, r the radix; R rows, C columns; L levels, H hosts; X rounds and x(n)
   elements between the hosts
 
-The last columns of an algorithm's table are rounds and elements, counted for that world with
-n = 840 (hierarchical: hosts of 4, 4; of 4, 4, 5; 8 of 8).
+The last columns of an algorithm's table are counted for W ranks and n = 840. For hierarchical, the
+8 ranks are on hosts of 4 and 4, the 13 ranks on hosts of 4, 4 and 5, and the 64 ranks on 8 hosts of
+8.
 
-## Which one ends first
+## The fastest algorithm
 
 These predictions use a cost model of messages with default values. A measured cost table
-(`weft/plan/calibration.h`) may give other results. Arrays are f32. Ranks that share memory use
-`direct` instead of all of these.
+(`weft/plan/calibration.h`) may give other results. Arrays are float32. Ranks that share memory use
+`direct` instead of these algorithms.
 
 - Equal ranks: the planner's model (`weft/plan/choice.h`) over TCP on 10 Gbit/s Ethernet.
 - Hosts: a simulation of each step over the links of the topology (`weft/plan/simulate.h`). Between
@@ -206,7 +202,7 @@ These predictions use a cost model of messages with default values. A measured c
 )";
 
 const char* const kTable =
-    R"(All collectives on three systems. Sizes are those of the longer of input and output.
+    R"(All collectives on three systems. The size is that of the longer one of input and output.
 
 )";
 
@@ -216,8 +212,8 @@ const char* const kGossip = R"(
 Gossip averages with neighbors instead of all ranks (`weft/schedule/gossip.h`, called by
 `weft/comm/gossip.h`). A round costs each rank one message or a few, for any number of ranks. The
 mixing rate is the factor by which, in the long run, one round brings the ranks' values nearer to
-their average. The columns give that rate, and the rounds until values are a thousand times nearer,
-or equal.
+their average. The last columns give that rate for W ranks, and the rounds until the values are
+equal or a thousand times nearer to their average.
 
 )";
 
