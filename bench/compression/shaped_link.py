@@ -85,7 +85,7 @@ def start(commands, timeout):
         if rank.returncode != 0:
             sys.exit(f"{rank.args[3:6]}: {output[1].strip()[-2000:]}")
     for line in outputs[0][1].splitlines():
-        if "codec = auto" in line or "gradients travel in" in line:
+        if "codec = auto" in line or "gradients are sent in" in line:
             print(line.strip(), file=sys.stderr)
     return outputs[0]
 

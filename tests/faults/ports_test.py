@@ -75,7 +75,7 @@ class PortsDocument(unittest.TestCase):
             if not re.search(r"(_test\.\w+|test_\w+\.py)$", path.name)
             and re.search(
                 r"(?<!\w)::listen\(|[^.\w]listen\(\w*fd_?,|create_server\(|isServer = "
-                r"[^f]|TCPStore\(.*True|master_listen_fd",
+                r"[^f]|TCPStore\(.*True|master_listen_fd|listen_after_bind",
                 path.read_text(),
             )
         }

@@ -1,4 +1,4 @@
-// Averaging with neighbors in place of all ranks: decentralised SGD over any group.
+// Averaging with neighbors in place of all ranks: decentralized SGD over any group.
 //
 //   for (std::int64_t round = 0;; ++round) {                 // Lian and others: Can decentralized
 //                                                            // algorithms outperform …, 2017

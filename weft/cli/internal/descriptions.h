@@ -64,7 +64,7 @@ inline constexpr About kNew{
   weft new rings && cd rings && cmake -B build && cmake --build build
   ./build/rings train.toml)"};
 
-// The program weft-bench defines its options and help (bench/bench_main.cc).
+// The program weft-bench defines its options and help (bench/suite/bench_main.cc).
 inline constexpr About kBench{
     "bench", "Measure weft and its peers in one run; weft bench --help shows more.", ""};
 
