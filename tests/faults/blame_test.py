@@ -67,7 +67,7 @@ class Blame(harness.FaultTest):
     def test_an_uncaught_exception(self):
         self.blames("throw", "shm")
 
-    def test_an_uncaught_exception_over_tcp(self):
+    def test_an_uncaught_exception_over_tcp_slow(self):
         self.blames("throw", "tcp")
 
     def test_a_crash(self):
@@ -76,7 +76,7 @@ class Blame(harness.FaultTest):
     def test_SIGTERM_to_one_rank(self):
         self.blames("terminate", "shm")
 
-    def test_SIGTERM_to_one_rank_over_tcp(self):
+    def test_SIGTERM_to_one_rank_over_tcp_slow(self):
         self.blames("terminate", "tcp")
 
     def test_an_early_end(self):
@@ -88,7 +88,7 @@ class Blame(harness.FaultTest):
     def test_a_stopped_rank(self):
         self.blames("stop", "shm")
 
-    def test_a_stopped_rank_over_tcp(self):
+    def test_a_stopped_rank_over_tcp_slow(self):
         self.blames("stop", "tcp")
 
     def test_a_hanging_rank(self):
@@ -103,7 +103,7 @@ class Blame(harness.FaultTest):
     def test_a_wrong_exit_code_on_one_of_two_nodes(self):
         self.blames_on_two_nodes("return")
 
-    def test_a_stopped_rank_on_one_of_two_nodes(self):
+    def test_a_stopped_rank_on_one_of_two_nodes_slow(self):
         self.blames_on_two_nodes("stop")
 
     def test_a_hanging_rank_on_one_of_two_nodes(self):

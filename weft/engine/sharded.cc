@@ -86,6 +86,8 @@ Sharded::NamedTensors Sharded::gradients() { return model_->gradients(); }
 Sharded::NamedTensors Sharded::state() { return model_->state(); }
 void Sharded::load_state(const NamedTensors& state) { model_->load_state(state); }
 checkpoint::Slices Sharded::shards(const Placing& placing) { return model_->shards(placing); }
+checkpoint::Slices Sharded::held(const Placing& placing) { return model_->held(placing); }
+void Sharded::take_changes() { model_->take_changes(); }
 void Sharded::load_shards(const checkpoint::SliceSource& source, const Placing& placing) {
   model_->load_shards(source, placing, false);
 }

@@ -202,25 +202,26 @@ class Sharded {
   // Parameters, "<parameter>.exp_avg" and the like, "<parameter>.step", "steps". Any number of
   // ranks, placement and stage can load it. Rank 0 of the group gets all; others get nothing.
   NamedTensors state();
-  // Loads rank 0's `state`; the other ranks may pass nothing (with replicas, rank 0 of each group
-  // passes the same). Throws kInvalidArgument on all ranks if names or shapes do not fit; nothing
-  // is changed then.
+  // Loads rank 0's `state`; with replicas, rank 0 of each group passes the same. Throws
+  // kInvalidArgument on all ranks if names or shapes do not fit; nothing is changed then.
   void load_state(const NamedTensors& state);
 
   // Position of a parameter in the whole model, if it is a part itself (tensor parallelism). An
   // empty name leaves it out.
   using Placing = std::function<checkpoint::Rectangle(const std::string& parameter)>;
   // This rank's part of state(), by the same names: views of the model's memory, valid until the
-  // next step() or load. No rank holds more than its part at stages 1 to 3; at stage 0 the ranks
-  // share out the whole. All ranks' slices together are the whole state, once. Not collective.
+  // next step() or load. All ranks' slices together are the whole state, once. Not collective.
   checkpoint::Slices shards(const Placing& placing = nullptr);
+  // As shards(), but all that this rank holds: values of several ranks are in each one's slices.
+  checkpoint::Slices held(const Placing& placing = nullptr);
+  // Call it after a change of held() values. Collective.
+  void take_changes();
   // Loads what any number of ranks, placement and stage returned from shards() or state(). Each
   // rank reads its own part only. Throws kInvalidArgument on all ranks if a slice is missing or has
   // another shape; nothing is changed then. Errors of reading leave a mixture of values.
   void load_shards(const checkpoint::SliceSource& source, const Placing& placing = nullptr);
   // As load_shards(), for the parameters alone; the optimizer state stays.
   void load_weights(const checkpoint::SliceSource& source, const Placing& placing = nullptr);
-
   // Stage 0: as in DataParallelBase. load_codec() returns false if nothing was loaded.
   checkpoint::Slices codec_slices();
   bool load_codec(const checkpoint::Reader& saved);
@@ -229,7 +230,6 @@ class Sharded {
   std::vector<std::span<float>> codec_memory();
   std::int64_t codec_steps() const;
   void set_codec_steps(std::int64_t steps);
-
   // Bytes on this rank with padding. Shared parameters count as this rank's share of the host's.
   struct Memory {
     std::int64_t parameters = 0, gradients = 0, state = 0;

@@ -135,6 +135,11 @@ Schema train_keys() {
       {"train.max_not_finite", whole(3),
        "End the run after this many steps in a row with a NaN or infinite loss. 0: continue.",
        at_least(0)},
+      {"train.compare_steps", whole(100),
+       "Steps between comparisons of the weights and optimizer state of replicas, which find "
+       "flipped "
+       "bits and wrong computations. 0: none.",
+       at_least(0)},
       {"train.log_every", whole(10),
        "Steps between reductions of the loss over the ranks; signals are checked then, too.",
        at_least(1)},

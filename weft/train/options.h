@@ -55,6 +55,9 @@ struct Options {
   bool checkpoint_async = true;
   // End with an error after this many steps in a row with a NaN or infinite loss. 0: continue.
   std::int64_t max_not_finite = 3;
+  // Steps between comparisons of the weights and optimizer state of replicas. Ranks that differ
+  // get the values of the majority; without one, training ends with kCorrupt. 0: none.
+  std::int64_t compare_steps = 100;
   // Steps between reductions of the loss over the ranks. should_stop is checked then, too.
   std::int64_t log_every = 10;
 

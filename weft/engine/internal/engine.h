@@ -68,6 +68,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   NamedTensors state();
   void load_state(const NamedTensors& state);
   checkpoint::Slices shards(const Sharded::Placing& placing);
+  checkpoint::Slices held(const Sharded::Placing& placing);
+  void take_changes();
   void load_shards(const checkpoint::SliceSource& source, const Sharded::Placing& placing,
                    bool weights_only);
   virtual std::vector<std::span<float>> codec_memory() { return {}; }

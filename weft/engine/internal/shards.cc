@@ -96,6 +96,20 @@ checkpoint::Slices Engine::shards(const Sharded::Placing& placing) {
   return all;
 }
 
+checkpoint::Slices Engine::held(const Sharded::Placing& placing) {
+  const at::NoGradGuard guard;
+  settle();
+  return slices(placing, Wanted::kToLoad);
+}
+
+void Engine::take_changes() {
+  const at::NoGradGuard guard;
+  guarded([&] {
+    begin_load();
+    end_load();
+  });
+}
+
 void Engine::load_shards(const checkpoint::SliceSource& source, const Sharded::Placing& placing,
                          bool weights_only) {
   const at::NoGradGuard guard;

@@ -58,6 +58,9 @@ void ParallelModel::load_shards(const checkpoint::SliceSource& source) {
 void ParallelModel::load_weights(const checkpoint::SliceSource& source) {
   composed_->load_weights(source);
 }
+std::vector<ParallelModel::Difference> ParallelModel::compare_replicas() {
+  return composed_->compare_replicas();
+}
 ParallelModel::NamedTensors ParallelModel::gradients() { return composed_->gradients(); }
 
 std::int64_t ParallelModel::num_parameters() {

@@ -151,6 +151,7 @@ void Loop::run_epoch() {
     step();
     tracing_.after(step_);
     if (step_ % every == 0 || in_epoch_ == steps || at_end() || steps_due()) look();
+    compare_replicas();
     progress_->update(in_epoch_, shown_);
     if (in_epoch_ == steps || at_end()) continue;
     evaluate_within();
@@ -240,6 +241,30 @@ void Loop::watch_loss(const StepLog::Seen::NotFinite& now) {
                   " steps in a row: the run ends; lower the learning rate, clip gradients "
                   "(optimizer.max_grad_norm), or "
                   "raise train.max_not_finite, and resume from the last checkpoint");
+}
+
+// Before a checkpoint of this step is saved.
+void Loop::compare_replicas() {
+  if (options_.compare_steps == 0 || step_ % options_.compare_steps != 0) return;
+  const auto found = learner_->model().compare_replicas();
+  if (found.empty()) return;
+  const auto lost = std::find_if(found.begin(), found.end(),
+                                 [](const auto& difference) { return !difference.is_healed; });
+  const auto& named = lost != found.end() ? *lost : found.front();
+  std::string ranks;
+  for (const int rank : named.ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  const std::string more =
+      found.size() > 1 ? " and " + std::to_string(found.size() - 1) + " more tensors" : "";
+  const std::string what = "replicas differ after step " + std::to_string(step_) + ": " +
+                           named.tensor + more +
+                           (named.ranks.size() > 1 ? ", on ranks " : ", on rank ") + ranks +
+                           ": a bit has flipped in memory, or a processor has computed wrongly";
+  if (lost == found.end()) {
+    if (world_.rank() == 0) log_warn(what + "; it has got the values of the majority");
+    return;
+  }
+  throw Error(Errc::kCorrupt, what + "; there is no majority, so resume from a checkpoint before " +
+                                  "step " + std::to_string(step_ - options_.compare_steps + 1));
 }
 
 void Loop::end_of_epoch() {

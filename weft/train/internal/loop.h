@@ -61,6 +61,7 @@ class Loop {
   void look();
   void show(const StepLog::Seen& seen);
   void watch_loss(const StepLog::Seen::NotFinite& now);
+  void compare_replicas();
   void end_of_epoch();
   void evaluate_within();
   void evaluate();

@@ -72,6 +72,7 @@ class Composed {
   checkpoint::Parts shards();
   void load_shards(const checkpoint::SliceSource& source);
   void load_weights(const checkpoint::SliceSource& source);
+  std::vector<ParallelModel::Difference> compare_replicas();
 
   // Of Pipeline's options.
   at::Tensor loss_of(const Tensors& outputs, const Tensors& targets);

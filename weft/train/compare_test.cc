@@ -1,0 +1,81 @@
+// The trainer compares replicas, and finds a bit that flips in the weights of one rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "weft/base/file.h"
+#include "weft/base/testing/refusal.h"
+#include "weft/comm/replicate.h"
+#include "weft/parallel/compose/modules.h"
+#include "weft/train/dataset.h"
+#include "weft/train/trainer.h"
+
+namespace weft::train {
+namespace compare_test {
+
+namespace nn = torch::nn;
+using testing::HasSubstr;
+
+struct Numbers : torch::data::Dataset<Numbers> {
+  torch::data::Example<> get(std::size_t i) override {
+    return {torch::full({4}, static_cast<double>(i % 7)), torch::tensor(static_cast<int>(i % 2))};
+  }
+  std::optional<std::size_t> size() const override { return 48; }
+};
+
+// Trains 8 steps. The sign of a weight of the last rank flips in the loss of step `flip`.
+TrainResult train(const std::string& dir, int world, int flip, std::int64_t compare_steps) {
+  TrainResult result;
+  replicate(world, [&](const Group& group) {
+    torch::manual_seed(1);
+    const nn::Sequential net(nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 2));
+    const at::Tensor weight = net->named_parameters()["0.weight"].detach();
+    int calls = 0;
+    const bool here = group.rank() == world - 1;
+    Task task(parallel::blocks_of(net), [=](const at::Tensor& y, const at::Tensor& target) mutable {
+      if (here && ++calls == flip) weight.view(-1)[5].neg_();
+      return nn::functional::cross_entropy(y, target.to(torch::kLong));
+    });
+    task.train = dataset(Numbers());
+    Options options;
+    options.batch = 6;
+    options.dir = dir;
+    options.name = "run";
+    options.mesh = "dp=0";
+    options.prefetch = 0;
+    options.compare_steps = compare_steps;
+    options.plan.weights = parallel::Weights::kPrivate;
+    options.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.1), {});
+    Trainer trainer(std::move(task), options, group);
+    const TrainResult one = trainer.run();
+    if (group.rank() == 0) result = one;
+  });
+  return result;
+}
+
+TEST(CompareWhileTraining, HealsARankOfThree) {
+  const TempDir dir;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(train(dir.path(), 3, 3, 1).steps, 8);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("replicas differ after step 3: 0.weight, on rank 2: a bit has "));
+  EXPECT_THAT(log, HasSubstr("it has got the values of the majority"));
+  EXPECT_EQ(log.find("replicas differ"), log.rfind("replicas differ"));
+}
+
+TEST(CompareWhileTraining, EndsWithoutAMajority) {
+  const TempDir dir;
+  expect_refused(
+      [&] { train(dir.path(), 2, 3, 4); }, Errc::kCorrupt,
+      "replicas differ after step 4: 0.weight, on ranks 0, 1: a bit has flipped in memory, or a "
+      "processor has computed wrongly; there is no majority, so resume from a checkpoint before "
+      "step 1");
+}
+
+TEST(CompareWhileTraining, CanBeOff) {
+  const TempDir dir;
+  EXPECT_EQ(train(dir.path(), 2, 3, 0).steps, 8);
+}
+
+}  // namespace compare_test
+}  // namespace weft::train
