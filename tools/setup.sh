@@ -201,7 +201,7 @@ weft_setup() {
   exec {weft_setup_lock}>&-
   [[ $what != packages ]] || return 0
   printf '%s=%q\n' WEFT_CMAKE "$WEFT_CMAKE" WEFT_TORCH_ROOT "$WEFT_TORCH_ROOT" \
-    WEFT_ASKED_TORCH_DIR "${Torch_DIR-}" \
+    WEFT_TORCH_FOUND "${WEFT_TORCH_FOUND-}" WEFT_ASKED_TORCH_DIR "${Torch_DIR-}" \
     WEFT_TESTS_READY "${state-}" >"$file.new"
   mv "$file.new" "$file"
 }
