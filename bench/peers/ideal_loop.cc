@@ -133,8 +133,8 @@ struct Case {
   }
 };
 
-// Does half `half` of the work of every sample. Returns the times between barriers, of which the
-// caller uses those of thread 0.
+// Does half `half` of the work of every sample. Returns the times between barriers. The caller uses
+// those of thread 0.
 std::vector<double> work(Case& c, int half) {
   bind_to_core(half);
   std::vector<double> us;

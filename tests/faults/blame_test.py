@@ -2,9 +2,9 @@
 catches nothing, in a subgroup, whichever rank ends first, and on each node."""
 
 import os
-import socket
 
 import harness
+import meeting_test
 
 PROGRAM = os.path.abspath(os.environ["WEFT_BLAME_PROGRAM"])
 VICTIM = 3
@@ -19,12 +19,6 @@ MODES = {
     "stop": (134, f"weft: rank {VICTIM} was stopped by a signal, such as SIGSTOP; rank "),
     "hang": (134, f"weft: rank {VICTIM} did not answer; rank "),
 }
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 class Blame(harness.FaultTest):
@@ -44,7 +38,9 @@ class Blame(harness.FaultTest):
     def blames_on_two_nodes(self, mode):
         (self.folder / "secret").write_bytes(os.urandom(32))
         os.chmod(self.folder / "secret", 0o600)
-        port, jobs = free_port(), []
+        holder, port = meeting_test.taken_port()
+        holder.close()
+        jobs = []
         for node in (0, 1):
             folder = self.folder / f"node{node}"
             folder.mkdir()

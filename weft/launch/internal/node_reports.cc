@@ -14,7 +14,8 @@ namespace {
 using nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr auto kToConnect = std::chrono::seconds(3);
+// Without a failure, node 0's launcher may have ended already, and nobody may need the report.
+constexpr auto kToConnect = milliseconds(3000), kToConnectIfAllIsWell = milliseconds(500);
 constexpr auto kLookAgain = milliseconds(20);
 
 // Milliseconds from a time of the steady clock to one of the wall clock.
@@ -115,7 +116,7 @@ Situation exchange_reports(const Situation& mine, const NodeReportsOptions& opti
   client.port = static_cast<std::uint16_t>(options.store_port);
   client.isServer = false;
   client.waitWorkers = false;
-  client.timeout = kToConnect;
+  client.timeout = first_failure(mine) ? kToConnect : kToConnectIfAllIsWell;
   try {
     const auto store = c10::make_intrusive<c10d::PrefixStore>(
         options.prefix, c10::make_intrusive<c10d::TCPStore>(options.store_host, client));

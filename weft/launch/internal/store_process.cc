@@ -25,7 +25,7 @@ namespace {
 // handles the rest.
 void prepare_for_strangers() {
   // The store logs malformed requests with a stack trace, with which anyone could flood the
-  // terminal. So only errors are logged.
+  // terminal. So only fatal errors are logged.
   FLAGS_caffe2_log_level = 3;
   // The store keeps idle connections. Raising the limit of open files from the shell's 1024 to the
   // system's maximum makes it harder to keep ranks out.

@@ -71,8 +71,9 @@ void heal(const Group& world, const Mine& mine, const std::string& key, int sour
 
 std::vector<Difference> Composed::compare_replicas() {
   const at::NoGradGuard no_grad;
+  const Group& world = mesh.world();
+  if (world.size() == 1) return {};  // nothing to compare with
   return guarded([&] {
-    const Group& world = mesh.world();
     Mine mine;
     for (Stage& stage : stages) {
       if (!stage.sharded) continue;
