@@ -115,8 +115,8 @@ plan::TransportCost link_cost(Transport transport, const Link& link) {
 }
 
 // Measures all routes. The lowest of many noisy medians is partly low by chance, and the choice
-// must not depend on that. So the routes that could be the best are measured once more, only with each
-// other and in three times the rounds.
+// must not depend on that. So the routes that could be the best are measured once more, only with
+// each other and in three times the rounds.
 std::vector<Route> timed_routes(const plan::Planner& planner, const plan::Question& question,
                                 const std::shared_ptr<Participant>& ranks, int rounds) {
   auto routes = routes_of(planner, question);
