@@ -12,6 +12,7 @@
 #include "weft/checkpoint/internal/dtypes.h"
 #include "weft/checkpoint/internal/folder.h"
 #include "weft/checkpoint/internal/index.h"
+#include "weft/checkpoint/internal/packed_block.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -30,6 +31,7 @@ std::int64_t volume(const Sizes& sizes) {
 struct Piece {
   std::string file, key;  // the file, and the name in this file
   Sizes offset, sizes;
+  at::Tensor memory = {};  // the values, if they are not in a file
 };
 
 // A rectangle, [offset, offset + sizes).
@@ -184,18 +186,21 @@ struct Reader::State {
       }
       to.stored[slice.tensor].push_back({in, key, std::move(slice.offset), std::move(slice.sizes)});
     }
-    for (const auto& [tensor, shape] : index.shapes) {
-      const auto found = to.stored.find(tensor);
-      if (internal::bytes_of(DType::kU8, shape) < 0)
-        fail("\"" + tensor + "\" has a shape beyond 2^63 entries");
-      std::int64_t left = volume(shape);
-      for (const Piece& piece : found == to.stored.end() ? std::vector<Piece>() : found->second) {
-        if (volume(piece.sizes) > left) fail("the slices of \"" + tensor + "\" overlap");
-        left -= volume(piece.sizes);
-      }
-      if (left != 0) fail("the slices of \"" + tensor + "\" do not make up the whole");
-      to.shapes.emplace(tensor, shape);
+    for (const auto& [tensor, shape] : index.shapes) add_shape(to, tensor, shape);
+  }
+
+  // The tensor's pieces must be there.
+  void add_shape(Part& to, const std::string& tensor, const Sizes& shape) {
+    const auto found = to.stored.find(tensor);
+    if (internal::bytes_of(DType::kU8, shape) < 0)
+      fail("\"" + tensor + "\" has a shape beyond 2^63 entries");
+    std::int64_t left = volume(shape);
+    for (const Piece& piece : found == to.stored.end() ? std::vector<Piece>() : found->second) {
+      if (volume(piece.sizes) > left) fail("the slices of \"" + tensor + "\" overlap");
+      left -= volume(piece.sizes);
     }
+    if (left != 0) fail("the slices of \"" + tensor + "\" do not make up the whole");
+    to.shapes.emplace(tensor, shape);
   }
 
   // Returns the first part that has a tensor of this name; null if there is none.
@@ -246,6 +251,10 @@ struct Reader::State {
   }
 
   void read(const Piece& piece, const Box& box, const at::Tensor& into) const {
+    if (piece.memory.defined()) {
+      at::Tensor(into).copy_(view_of(piece.memory, box));
+      return;
+    }
     const Entry& from = entry(piece);
     const BoxReader reader(*file(piece.file).map, from);
     const at::ScalarType type = internal::torch_type_of(from.dtype);
@@ -301,6 +310,31 @@ Reader Reader::of_files(const std::vector<std::string>& paths) {
   return Reader(std::move(state));
 }
 
+Reader Reader::of_packed(const std::vector<at::Tensor>& blocks) {
+  auto state = std::make_unique<State>();
+  state->folder = "the copy of the state in memory";
+  std::map<std::string, Shapes> shapes;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const internal::PackedBlock block(blocks[i], state->folder);
+    if (i == 0) {
+      state->step = block.step();
+      state->strings = block.state();
+    } else if (block.step() != state->step) {
+      state->fail("the blocks are of steps " + std::to_string(state->step) + " and " +
+                  std::to_string(block.step()));
+    }
+    for (const internal::PackedSlice& slice : block.slices()) {
+      state->parts[slice.part].stored[slice.name].push_back(
+          {"", "", slice.offset, slice.values.sizes().vec(), slice.values});
+      shapes[slice.part].emplace(slice.name, slice.shape);
+    }
+  }
+  for (const auto& [part, all] : shapes) {
+    for (const auto& [name, shape] : all) state->add_shape(state->parts[part], name, shape);
+  }
+  return Reader(std::move(state));
+}
+
 std::int64_t Reader::step() const { return state_->step; }
 const StringMap& Reader::state() const { return state_->strings; }
 
@@ -315,7 +349,9 @@ const Reader::Shapes& Reader::shapes(const std::string& part) const {
 }
 
 at::ScalarType Reader::dtype(const std::string& part, const std::string& name) const {
-  return internal::torch_type_of(state_->entry(state_->pieces(part, name).front()).dtype);
+  const Piece& first = state_->pieces(part, name).front();
+  return first.memory.defined() ? first.memory.scalar_type()
+                                : internal::torch_type_of(state_->entry(first).dtype);
 }
 
 bool Reader::has(const std::string& name) const { return state_->part_of(name) != nullptr; }

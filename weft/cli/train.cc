@@ -168,6 +168,7 @@ int train(const TrainCommand& command) {
   launching.nproc_per_node = std::to_string(ranks);
   launching.rank0_keeps_terminal = true;
   launching.http = command.http;
+  launching.max_replacements = command.max_replacements;
   return launch::launch_forked(launching, [&](int) {
     return train_rank(command, config, file, resumed.has_value(), least);
   });

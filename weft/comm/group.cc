@@ -95,6 +95,13 @@ net::Host* Group::host() const { return state_->weft != nullptr ? state_->weft->
 const HostSplit* Group::split() const {
   return state_->weft != nullptr ? state_->weft->split() : nullptr;
 }
+Group::HostRanks Group::host_ranks() const {
+  if (const HostSplit* const two = split(); two != nullptr)
+    return {two->local.host(), two->hosts[static_cast<std::size_t>(two->host)]};
+  HostRanks all{host(), {}};
+  for (int rank = 0; all.host != nullptr && rank < size(); ++rank) all.ranks.push_back(rank);
+  return all;
+}
 bool Group::has_ordered_sums() const {
   return state_->weft != nullptr ? state_->weft->has_ordered_sums() : size() <= 2;
 }

@@ -51,6 +51,9 @@ struct RegroupOptions {
   // not known to be dead has come. Further newcomers are left out. 0: no limit, and no wait for
   // newcomers.
   int size = 0;
+  // True: if `size` ranks come, each survivor keeps its rank, and newcomers take the ranks of the
+  // lost ones. False: survivors keep their order and newcomers follow them.
+  bool keep_ranks = false;
   // Minimum number of ranks; fewer are an error. Set it above half of the ranks to require a
   // majority.
   int at_least = 1;
@@ -125,6 +128,13 @@ class Group {
   c10d::Backend& backend() const;
   // Access to the other ranks' memory where all ranks share the memory of one host. Null otherwise.
   net::Host* host() const;
+  // The ranks of this group that share this rank's memory, this rank among them, by their rank in
+  // `host`. No ranks where host is null.
+  struct HostRanks {
+    net::Host* host = nullptr;
+    std::vector<int> ranks;
+  };
+  HostRanks host_ranks() const;
   // The two levels of a group whose ranks are on several hosts. Null where all ranks are on one
   // host, where each rank has a host of its own, and for a backend that is not weft's.
   const HostSplit* split() const;
@@ -154,7 +164,7 @@ class Group {
 
   // Forms the group of the surviving ranks and of newcomers (init.h), under the next epoch. All
   // surviving ranks call it, with equal options. It aborts this group; do not use this group, or
-  // groups made from it, afterwards. Survivors keep their order and newcomers follow them.
+  // groups made from it, afterwards. Survivors keep their order, or their ranks (keep_ranks).
   // A rank of this host may be left behind alive. Then no other thread of this process may be
   // inside a system call that writes to a tensor.
   // Throws:

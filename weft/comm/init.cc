@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -178,7 +179,11 @@ Group init(const InitOptions& options) {
   return init(discover(Environment::process(), options.identity), options);
 }
 
-Group init(const Identity& identity, const InitOptions& options) {
+Group init(const Identity& identity, const InitOptions& asked) {
+  InitOptions options = asked;
+  const char* const note = std::getenv("WEFT_NEWCOMER");
+  const bool replaces = note != nullptr && *note != '\0';
+  options.newcomer = options.newcomer || replaces;
   set_rank(identity.rank, identity.world);
   if (options.shared_allocator) install_allocator();
   if (options.set_threads && std::getenv("OMP_NUM_THREADS") == nullptr) {
@@ -212,9 +217,13 @@ Group init(const Identity& identity, const InitOptions& options) {
     const auto store = store_of(identity, hosts_store, options.timeout);
     const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
         store_prefix(identity.run_id, identity.restart_count), store);
-    if (options.newcomer) return join_group(prefixed, backend, options.timeout);
+    if (options.newcomer) return join_group(prefixed, backend, options.timeout, identity.rank);
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();
+  if (replaces) {
+    std::ofstream joined(note);  // tells the launcher
+    ::unsetenv("WEFT_NEWCOMER");
+  }
   const auto* const weft = dynamic_cast<const internal::WeftBackend*>(&group.backend());
   if (identity.mpi && weft != nullptr)
     log_info("ranks of " + identity.source,

@@ -40,7 +40,8 @@ struct InitOptions {
   // Allocate tensors in memory that the ranks of this host can read.
   bool shared_allocator = true;
   // True: the job runs already, and this process joins when its ranks call regroup() (join_group()
-  // below). `rank` is then ignored.
+  // below). `rank` is then the rank that it asks for. Also true if WEFT_NEWCOMER is set: the
+  // launcher started this process in place of a lost rank.
   bool newcomer = false;
   // Set the number of intra-op threads to processors / ranks of this host, unless OMP_NUM_THREADS
   // is set.
@@ -62,9 +63,10 @@ Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
 
 // Waits until a group that form_group() made over `store` with the same options forms again, and
 // becomes a rank of it. The group's ranks must call regroup() to admit newcomers; this call does
-// not make them. Throws kTimeout if none does within `wait`.
+// not make them. `rank`: the lost rank that it replaces, with RegroupOptions::keep_ranks; -1: any.
+// Throws kTimeout if none does within `wait`.
 Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options = {},
-                 std::chrono::milliseconds wait = std::chrono::minutes(5));
+                 std::chrono::milliseconds wait = std::chrono::minutes(5), int rank = -1);
 
 // Key in the launcher's store for the number of a rank that has ended. Ranks that still wait for
 // that rank to join then throw kPeerLost at once.

@@ -1,6 +1,7 @@
 #include "weft/comm/init.h"
 
 #include <algorithm>
+#include <set>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -35,30 +36,21 @@ c10::intrusive_ptr<c10d::Backend> make_any(c10::intrusive_ptr<c10d::Store> store
              : make_backend(std::move(store), rank, size, options);
 }
 
-// The ranks that share memory with this rank, and their meeting in it.
-struct Neighbors {
-  net::Host* host = nullptr;
-  std::vector<int> ranks;  // group ranks, by rank within the host
-};
-
-Neighbors neighbors_of(const Group& group) {
-  if (const HostSplit* split = group.split(); split != nullptr)
-    return {split->local.host(), split->hosts[static_cast<std::size_t>(split->host)]};
-  Neighbors all{group.host(), {}};
-  for (int rank = 0; all.host != nullptr && rank < group.size(); ++rank) all.ranks.push_back(rank);
-  return all;
-}
-
 // Aborts pending operations and waits until they have ended, so that this rank no longer touches
 // tensors of other ranks. Returns the rank that is known to be lost, or -1.
-int end_all(const Group& group) {
+int end_all(const Group& group, const std::vector<int>& job_ranks) {
   group.abort();
   int lost = -1;
+  const auto rank_of = [&](int job) {  // errors name ranks of the job
+    const auto found = std::find(job_ranks.begin(), job_ranks.end(), job);
+    return found == job_ranks.end() ? job : static_cast<int>(found - job_ranks.begin());
+  };
   const auto drain = [&](const Group& part) {
     try {
       part.barrier();
     } catch (const Error& error) {
-      if (&part == &group && error.code() == Errc::kPeerLost) lost = error.context().peer;
+      if (&part == &group && error.code() == Errc::kPeerLost)
+        lost = rank_of(error.context().peer);
     } catch (const std::exception&) {
       // The message by which another backend reports an abort.
     }
@@ -113,10 +105,18 @@ class Passage {
     next->options.connect_timeout = wait;
     next->names.clear();
     next->former.clear();
+    next->options.job_ranks.clear();
     for (const auto& member : members) {
       next->names.push_back(member.name);
       next->former.push_back(member.was);
+      next->options.job_ranks.push_back(member.job);
     }
+    auto& jobs = next->options.job_ranks;
+    const std::set<int> different(jobs.begin(), jobs.end());
+    bool same = true;  // the ranks of the job are those of the group
+    for (std::size_t rank = 0; rank < jobs.size(); ++rank)
+      same = same && jobs[rank] == static_cast<int>(rank);
+    if (same || different.size() < jobs.size() || *different.begin() < 0) jobs.clear();
     awaited_.names = {next->names.begin(), next->names.end()};
     c10::intrusive_ptr<c10d::Backend> backend;
     try {
@@ -156,7 +156,7 @@ class Passage {
 
 // A rank of this host that is left out of the group may still be alive, stopped while it writes
 // into this rank's tensors.
-void leave_behind(const Neighbors& neighbors, const Lineage& lineage,
+void leave_behind(const Group::HostRanks& neighbors, const Lineage& lineage,
                   const std::vector<Arrival>& members) {
   if (neighbors.host == nullptr || net::process_heap() == nullptr) return;
   for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {
@@ -191,15 +191,17 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
                "regroup: at_least must be at least 1, and size must be 0 or at least at_least");
   try {
     const auto deadline = Deadline::in(options.timeout);
-    const int lost = end_all(group);
-    const Neighbors neighbors = neighbors_of(group);
-    Awaited awaited{{lineage.names.begin(), lineage.names.end()}, options.size, options.at_least};
-    if (lost >= 0) awaited.names.erase(lineage.names[static_cast<std::size_t>(lost)]);
+    const int lost = end_all(group, lineage.options.job_ranks);
+    const Group::HostRanks neighbors = group.host_ranks();
+    Awaited awaited{{lineage.names.begin(), lineage.names.end()}, options.size, options.at_least,
+                    options.keep_ranks};
+    if (lost >= 0 && lost < group.size())
+      awaited.names.erase(lineage.names[static_cast<std::size_t>(lost)]);
     for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {
       if (neighbors.host->has_ended(static_cast<int>(local)))
         awaited.names.erase(lineage.names[static_cast<std::size_t>(neighbors.ranks[local])]);
     }
-    Passage passage(lineage, {lineage.names[static_cast<std::size_t>(group.rank())], group.rank()},
+    Passage passage(lineage, {lineage.names[static_cast<std::size_t>(group.rank())], group.rank(), lineage.job_rank},
                     awaited);
     for (std::uint32_t epoch = lineage.options.epoch + 1; !deadline.passed(); ++epoch) {
       const auto members = passage.agree(epoch, options.wait);
@@ -221,19 +223,19 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
 
 Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  const BackendOptions& options) {
-  auto lineage = std::make_shared<Lineage>(Lineage{store, options, {}, {}});
+  auto lineage = std::make_shared<Lineage>(Lineage{store, options, {}, {}, false, rank});
   for (int peer = 0; peer < size; ++peer) lineage->names.push_back(std::to_string(peer));
   return Group(make_any(std::move(store), rank, size, options), "world", std::move(lineage));
 }
 
 Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options,
-                 std::chrono::milliseconds wait) {
+                 std::chrono::milliseconds wait, int rank) {
   const auto deadline = Deadline::in(wait);
   // A name that sorts by the time of joining.
   std::string number = std::to_string(store->add("regroup/newcomers", 1));
   const Arrival me{"new" + std::string(8 - std::min<std::size_t>(8, number.size()), '0') + number,
-                   -1};
-  Passage passage({store, options, {}, {}}, me, {});
+                   -1, rank};
+  Passage passage({store, options, {}, {}, false, rank}, me, {});
   std::uint32_t epoch = options.epoch + 1;
   bool arrived = false;
   while (!deadline.passed()) {

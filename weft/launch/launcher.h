@@ -36,6 +36,10 @@ struct LaunchOptions {
   std::string secret_file;
 
   int max_restarts = 0;  // restarts of the whole group, counted over the job
+  // Lost ranks to replace while the others go on, counted over the job. The program must regroup
+  // (Group::regroup with keep_ranks), as train::Trainer does. A rank that a signal has stopped
+  // (SIGSTOP) for 1.5 s counts as lost and is killed.
+  int max_replacements = 0;
   std::chrono::milliseconds survivor_grace = std::chrono::seconds(5);
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
   // Signals forwarded to the ranks. USR1 and USR2 are only forwarded. Any other signal also starts

@@ -194,6 +194,13 @@ Process::Process(Process&& other) noexcept
       pidfd_(std::move(other.pidfd_)),
       status_(std::exchange(other.status_, std::nullopt)) {}
 
+Process& Process::operator=(Process&& other) noexcept {
+  std::swap(pid_, other.pid_);
+  std::swap(pidfd_, other.pidfd_);
+  std::swap(status_, other.status_);
+  return *this;
+}
+
 Process::~Process() {
   if (pid_ < 0 || status_) return;
   signal(SIGKILL);

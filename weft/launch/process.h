@@ -78,7 +78,7 @@ class Process {
   // it cannot be executed.
   explicit Process(const ProcessOptions& options);
   Process(Process&& other) noexcept;
-  Process& operator=(Process&&) = delete;
+  Process& operator=(Process&& other) noexcept;
   // Kills the group at once and reaps the child if it still runs.
   ~Process();
 

@@ -7,6 +7,41 @@
 
 namespace weft::launch {
 
+namespace {
+
+// A lost rank that a new process can replace: it failed by itself, and not because of a wrong
+// configuration, which would fail again.
+bool can_be_replaced(const RankEnd& end) {
+  const auto is = [&](Errc code) {
+    return (end.cause && end.cause->code == code) ||
+           (!end.status.signaled && end.status.value == exit_code(code));
+  };
+  return !end.status.ok() && !is_consequence(end) && !is(Errc::kBadConfig) &&
+         !is(Errc::kInvalidArgument);
+}
+
+// True if a rank that has the job's state still runs.
+bool state_remains(const Situation& situation) {
+  for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
+    if (!situation.ranks[i] && !situation.joining.contains(static_cast<int>(i))) return true;
+  }
+  return situation.other_nodes;
+}
+
+// The next lost rank to replace; nullopt if none is lost or it must not be replaced.
+std::optional<int> to_replace(const Situation& situation, const Policy& policy) {
+  if (situation.stop_sent || situation.store_lost || !state_remains(situation) ||
+      situation.replacements >= policy.max_replacements ||
+      situation.never_joined >= kMostNeverJoined)
+    return std::nullopt;
+  for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
+    if (situation.ranks[i] && can_be_replaced(*situation.ranks[i])) return static_cast<int>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   const auto failed = first_failure(now_seen);
   const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(),
@@ -24,6 +59,9 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
                ? Decision{Act::kWait, limit}
                : Decision{Act::kKill, {}, "still running at the end of the shutdown timeout"};
   }
+  if (const auto lost = to_replace(now_seen, policy)) return {Act::kReplace, {}, {}, *lost};
+  if (!now_seen.joining.empty() && !state_remains(now_seen))
+    return {Act::kTerminate, {}, "no rank is left that has the state of the job"};
   if (now_seen.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};
   if (failed) {
     const auto limit =

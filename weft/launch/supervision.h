@@ -32,10 +32,15 @@ struct Situation {
   bool store_lost = false;             // the process that hosts the store has ended
   std::optional<Time> stop_sent = {};  // time at which the ranks were first told to stop
   bool kill_sent = false;
+  int replacements = 0;     // lost ranks that were replaced so far
+  std::set<int> joining;    // local ranks whose replacement has not joined the others yet
+  int never_joined = 0;     // replacements in a row that ended before they had joined
+  bool other_nodes = false;  // ranks of other nodes, in an unknown state, may hold the job's state
 };
 
 struct Policy {
   int max_restarts = 0;
+  int max_replacements = 0;  // lost ranks to replace, counted over the job
   // Time from a rank's failure to SIGTERM for the others, in which they can notice and report it
   // themselves (they need at most 2 s).
   std::chrono::milliseconds survivor_grace = std::chrono::seconds(5);
@@ -43,13 +48,18 @@ struct Policy {
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
 };
 
-enum class Act { kWait, kTerminate, kKill, kRestart, kFinish };
+// kReplace: start a new process in place of a lost rank, while the others run.
+enum class Act { kWait, kReplace, kTerminate, kKill, kRestart, kFinish };
 
 struct Decision {
   Act act = Act::kWait;
   std::optional<Time> until = {};  // kWait: latest time of the next decision
   std::string reason = {};
+  int rank = -1;  // kReplace: the lost rank, by local number
 };
+
+// A crash loop ends after this many replacements that end before they have joined.
+constexpr int kMostNeverJoined = 3;
 
 Decision decide(const Situation& situation, const Policy& policy, Time now);
 

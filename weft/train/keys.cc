@@ -135,6 +135,10 @@ Schema train_keys() {
       {"train.max_not_finite", whole(3),
        "End the run after this many steps in a row with a NaN or infinite loss. 0: continue.",
        at_least(0)},
+      {"train.copy_steps", whole(0),
+       "Steps between copies of the state to memory, from which training goes on when a rank is "
+       "lost (--max-replacements). 0: as many that copies take 2 % of the time.",
+       at_least(0)},
       {"train.compare_steps", whole(100),
        "Steps between comparisons of the weights and optimizer state of replicas, which find "
        "flipped "

@@ -206,6 +206,7 @@ Options options_of(const Config& config) {
   options.keep = config.get_int("train.keep");
   options.checkpoint_async = config.get_bool("train.checkpoint_async");
   options.max_not_finite = config.get_int("train.max_not_finite");
+  options.copy_steps = config.get_int("train.copy_steps");
   options.compare_steps = config.get_int("train.compare_steps");
   options.log_every = config.get_int("train.log_every");
   options.peak_tflops = config.get_double("train.peak_tflops");
@@ -238,6 +239,7 @@ Config config_of(const Options& options) {
   to.set("train.keep", options.keep);
   to.set("train.checkpoint_async", options.checkpoint_async);
   to.set("train.max_not_finite", options.max_not_finite);
+  to.set("train.copy_steps", options.copy_steps);
   to.set("train.compare_steps", options.compare_steps);
   to.set("train.log_every", options.log_every);
   to.set("train.peak_tflops", options.peak_tflops);

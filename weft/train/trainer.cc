@@ -2,12 +2,17 @@
 
 #include <ATen/Parallel.h>
 
+#include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <sstream>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/comm/texts.h"
+#include "weft/elastic/state_copies.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/loop.h"
 #include "weft/train/internal/recipe_task.h"
@@ -15,6 +20,10 @@
 
 namespace weft::train {
 namespace {
+
+// Limits of the wait for a replacement, and of a recovery with all its attempts.
+constexpr auto kJoinLimit = std::chrono::seconds(30);
+constexpr auto kRecoveryLimit = std::chrono::minutes(5);
 
 void check_task(const Task& task) {
   WEFT_REQUIRE(!task.model.blocks.empty(),
@@ -40,11 +49,40 @@ Options of_recipe(const Config& config, const TrainerOptions& with) {
 }
 
 std::unique_ptr<internal::RecipeTask> checked_recipe(const Config& config, const Group& world,
-                                                     const TrainerOptions& options) {
+                                                     const TrainerOptions& options,
+                                                     internal::Begin begin) {
   check_recipe(config);
-  return is_text(config) ? internal::text_task(config, world, options.resume)
+  return is_text(config) ? internal::text_task(config, world, begin)
                          : internal::image_task(config, options);
 }
+
+// True if the launcher replaces lost ranks.
+bool ranks_are_replaced() {
+  const char* const most = std::getenv("WEFT_MAX_REPLACEMENTS");
+  return most != nullptr && std::atoi(most) > 0;
+}
+
+// True if the rank ended with this error because another rank is lost.
+bool is_loss(const Error& error) {
+  return error.code() == Errc::kPeerLost || error.code() == Errc::kAborted ||
+         (error.code() == Errc::kTimeout && error.context().peer >= 0);
+}
+
+// True if this process has come into the group in place of a lost rank.
+bool is_newcomer(const Group& world) {
+  const auto& former = world.former_ranks();
+  return !former.empty() && former[static_cast<std::size_t>(world.rank())] < 0;
+}
+
+// All that belongs to one incarnation of the group.
+struct Session {
+  Session(const Options& options, const Config& config, const Group& world, bool copies)
+      : mesh(world, plan::parse_axes(options.mesh)), loop(options, config, world, copies) {}
+
+  const Mesh mesh;
+  internal::Loop loop;  // before the learner: its trace must outlive the learner's thread
+  std::optional<internal::Learner> learner;
+};
 
 }  // namespace
 
@@ -52,65 +90,161 @@ class Trainer::Impl {
  public:
   Impl(Task task, const Options& options, Group world)
       : options_(options),
-        mesh_(world, plan::parse_axes(options.mesh)),
-        loop_(options, config_of(options), std::move(world)) {
-    check_task(task);
-    internal::check_learner(task.model, options_, mesh_, task.train.size);
-    loop_.open();
-    start(std::move(task), {}, [](const Evaluation&, double samples_per_s) {
-      return std::vector<LogField>{{"samples_per_s", std::round(samples_per_s)}};
-    });
+        config_(config_of(options)),
+        task_(std::move(task)),
+        world_(std::move(world)) {
+    check_task(*task_);
+    begin();
   }
 
   Impl(const Config& config, Group world, const TrainerOptions& options)
       : options_(of_recipe(config, options)),
-        mesh_(world, plan::parse_axes(options_.mesh)),
-        recipe_(checked_recipe(config, world, options)),
-        loop_(options_, config, std::move(world)) {
-    internal::check_learner(recipe_->outline(), options_, mesh_, 1);
-    loop_.open();
-    Task task = recipe_->make(loop_.run_folder());
-    start(
-        std::move(task), recipe_->about(),
-        [this](const Evaluation& evaluation, double samples_per_s) {
-          return recipe_->epoch_fields(evaluation, samples_per_s);
-        },
-        recipe_->throughput());
+        config_(config),
+        recipe_options_(options),
+        world_(std::move(world)) {
+    begin();
   }
 
-  TrainResult run() { return loop_.run(); }
-  parallel::ParallelModel& model() { return learner_->model(); }
-  std::string run_folder() const { return loop_.run_folder(); }
+  TrainResult run() {
+    for (;;) {
+      try {
+        return session_->loop.run();
+      } catch (const Error& error) {
+        if (!recovers_ || !is_loss(error)) throw;
+        recover(error);
+      }
+    }
+  }
+  parallel::ParallelModel& model() { return session_->learner->model(); }
+  std::string run_folder() const { return session_->loop.run_folder(); }
 
  private:
-  void start(Task task, std::vector<LogField> about, internal::EpochFields fields,
-             internal::Throughput throughput = {});
+  using Clock = std::chrono::steady_clock;
+
+  void begin();
+  void make_session(const Options& options, internal::Begin begin,
+                    std::optional<internal::Saved> state);
+  void make_again(const elastic::StateCopies* held);
+  void recover(const Error& why);
+  void say_what_is_trained() const;
 
   const Options options_;
-  const Mesh mesh_;
-  std::unique_ptr<internal::RecipeTask> recipe_;  // null: the program gave its own task
-  internal::Loop loop_;  // before learner_: its trace must outlive the learner's thread
-  std::optional<internal::Learner> learner_;
+  const Config config_;
+  const std::optional<Task> task_;  // the program's own, unless there is a recipe
+  const TrainerOptions recipe_options_;
+  Group world_;
+  const bool recovers_ = ranks_are_replaced() && world_.size() > 1;
+  std::unique_ptr<internal::RecipeTask> recipe_;
+  std::string run_name_;  // on all ranks, where recovers_
+  std::unique_ptr<Session> session_;
 };
 
-void Trainer::Impl::start(Task task, std::vector<LogField> about, internal::EpochFields fields,
-                          internal::Throughput throughput) {
-  const auto& resumed = loop_.resumed();
-  learner_.emplace(std::move(task), options_, mesh_, resumed ? &*resumed : nullptr, loop_.trace());
-  std::vector<LogField> line{{"ranks", mesh_.world().size()},
-                             {"mesh", mesh_.layout().describe()},
-                             {"batch", learner_->batches().global},
-                             {"steps_per_epoch", learner_->batches().per_epoch},
+void Trainer::Impl::begin() {
+  if (is_newcomer(world_)) {
+    recover(Error(Errc::kPeerLost, "this process replaces a lost rank"));
+    return;
+  }
+  make_session(options_, options_.resume ? internal::Begin::kResumed : internal::Begin::kNew, {});
+  if (recovers_) {
+    run_name_ = comm::broadcast_text(
+        world_, std::filesystem::path(run_folder()).filename().string());
+  }
+}
+
+void Trainer::Impl::make_session(const Options& options, internal::Begin begin,
+                                 std::optional<internal::Saved> state) {
+  const bool again = begin == internal::Begin::kAgain;
+  auto session = std::make_unique<Session>(options, config_, world_, recovers_);
+  // Images do not depend on the group, so they are kept.
+  const bool keeps = recipe_ != nullptr && !is_text(config_);
+  if (!task_ && !keeps) recipe_ = checked_recipe(config_, world_, recipe_options_, begin);
+  internal::check_learner(task_ ? task_->model : recipe_->outline(), options, session->mesh,
+                          task_ ? task_->train.size : 1);
+  internal::Loop& loop = session->loop;
+  loop.open(std::move(state));
+  Task task = task_ ? *task_ : recipe_->make(loop.run_folder());
+  session->learner.emplace(std::move(task), options, session->mesh,
+                           loop.resumed() ? &*loop.resumed() : nullptr, loop.trace());
+  session_ = std::move(session);
+  if (!again) say_what_is_trained();
+  const auto fields = [this](const Evaluation& evaluation, double samples_per_s) {
+    return recipe_ ? recipe_->epoch_fields(evaluation, samples_per_s)
+                   : std::vector<LogField>{{"samples_per_s", std::round(samples_per_s)}};
+  };
+  loop.start(*session_->learner, fields, recipe_ ? recipe_->throughput() : internal::Throughput{});
+}
+
+void Trainer::Impl::say_what_is_trained() const {
+  const auto& learner = *session_->learner;
+  std::vector<LogField> line{{"ranks", world_.size()},
+                             {"mesh", session_->mesh.layout().describe()},
+                             {"batch", learner.batches().global},
+                             {"steps_per_epoch", learner.batches().per_epoch},
                              {"threads", at::get_num_threads()}};
-  line.emplace_back("parameters", learner_->model().num_parameters());
+  line.emplace_back("parameters", session_->learner->model().num_parameters());
+  const auto about = recipe_ ? recipe_->about() : std::vector<LogField>{};
   line.insert(line.end(), about.begin(), about.end());
   line.emplace_back("run", run_folder());
   log_info("training " + options_.program, line);
-  std::istringstream passes(learner_->model().describe());
+  std::istringstream passes(session_->learner->model().describe());
   for (std::string pass; std::getline(passes, pass);) {
     if (pass.find(": nothing to do") == std::string::npos) log_info(pass);
   }
-  loop_.start(*learner_, std::move(fields), throughput);
+}
+
+// Makes the session in the new group, from the newest state that its ranks hold.
+void Trainer::Impl::make_again(const elastic::StateCopies* held) {
+  for (const std::string& name : comm::all_gather_texts(world_, run_name_)) {
+    if (run_name_.empty()) run_name_ = name;
+  }
+  if (run_name_.empty())
+    throw Error(Errc::kUnavailable, "no rank is left that knows the run; resume it by its name");
+  Options options = options_;
+  options.resume = true;
+  options.name = run_name_;
+  std::string missing;
+  auto state = elastic::newest_state(world_, held, &missing);
+  if (!state && world_.rank() == 0) {
+    log_warn("no whole copy of the state is left in memory" +
+             (missing.empty() ? "" : ": " + missing + " are lost") +
+             "; training goes on from the newest checkpoint");
+  }
+  std::optional<internal::Saved> saved;
+  if (state) saved.emplace(std::move(state->reader));
+  make_session(options, internal::Begin::kAgain, std::move(saved));
+  // Another rank may still read this rank's copies.
+  world_.barrier();
+}
+
+// Forms the group again and goes on. A rank that is lost meanwhile starts another attempt.
+void Trainer::Impl::recover(const Error& why) {
+  const auto start = Clock::now();
+  const bool joins = session_ == nullptr;
+  const auto held = joins ? nullptr : session_->loop.copies();
+  if (!joins) log_warn("a rank is lost: " + why.message() + "; the others wait for its replacement");
+  bool formed = joins;  // the newcomer's group is formed
+  for (;;) {
+    if (!formed) {
+      world_.abort();
+      session_.reset();
+      world_ = world_.regroup({.size = world_.size(),
+                               .keep_ranks = true,
+                               .at_least = world_.size(),
+                               .wait = kJoinLimit,
+                               .timeout = kRecoveryLimit});
+    }
+    try {
+      make_again(held.get());
+      break;
+    } catch (const Error& error) {
+      if (!is_loss(error) || Clock::now() - start > kRecoveryLimit) throw;
+      formed = false;
+    }
+  }
+  const std::chrono::duration<double> took = Clock::now() - start;
+  log_info("training goes on", {{"step", session_->learner->model().steps()},
+                                {"ranks", world_.size()},
+                                {"recovery_s", std::round(took.count() * 1e3) / 1e3}});
 }
 
 std::string to_json(const TrainResult& result) {

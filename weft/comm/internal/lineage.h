@@ -21,6 +21,7 @@ struct Lineage {
   // By rank: its rank in the previous group, -1 for a newcomer. Empty in the first group.
   std::vector<int> former;
   bool through_mpi = false;  // the ranks met without a store
+  int job_rank = -1;         // this process's rank by the launcher; -1: any
 };
 
 // Group::regroup().

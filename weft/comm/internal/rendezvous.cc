@@ -18,15 +18,41 @@ std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin
 
 std::string text_of(const std::vector<Arrival>& members) {
   std::ostringstream text;
-  for (const auto& member : members) text << member.name << ' ' << member.was << '\n';
+  for (const auto& member : members)
+    text << member.name << ' ' << member.was << ' ' << member.job << '\n';
   return text.str();
 }
 
 std::vector<Arrival> members_of(const std::string& text) {
   std::istringstream in(text);
   std::vector<Arrival> members;
-  for (Arrival member; in >> member.name >> member.was;) members.push_back(member);
+  for (Arrival member; in >> member.name >> member.was >> member.job;) members.push_back(member);
   return members;
+}
+
+// Survivors at their previous ranks, newcomers at the free rank that they ask for, else at the first
+// free one. Returns `members` as they are if a survivor's rank is not below their number.
+std::vector<Arrival> at_their_ranks(const std::vector<Arrival>& members) {
+  std::vector<std::optional<Arrival>> places(members.size());
+  const auto take = [&](const Arrival& who, int place) {
+    const auto at = static_cast<std::size_t>(place);
+    if (place < 0 || at >= places.size() || places[at]) return false;
+    places[at] = who;
+    return true;
+  };
+  std::vector<Arrival> rest;
+  for (const auto& who : members) {
+    if (who.was >= 0 && !take(who, who.was)) return members;
+  }
+  for (const auto& who : members) {
+    if (who.was < 0 && !take(who, who.job)) rest.push_back(who);
+  }
+  for (const auto& who : rest) {
+    for (int place = 0; !take(who, place);) ++place;
+  }
+  std::vector<Arrival> ordered;
+  for (auto& who : places) ordered.push_back(std::move(*who));
+  return ordered;
 }
 
 }  // namespace
@@ -54,6 +80,8 @@ std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Aw
   });
   if (awaited.size > 0 && count > awaited.size)
     arrived.resize(static_cast<std::size_t>(awaited.size));
+  if (awaited.keep_ranks && static_cast<int>(arrived.size()) == awaited.size)
+    return at_their_ranks(arrived);
   return arrived;
 }
 

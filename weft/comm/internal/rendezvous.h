@@ -30,6 +30,7 @@ namespace weft::comm::internal {
 struct Arrival {
   std::string name;  // one word
   int was = -1;      // its rank in the previous group; -1: a newcomer
+  int job = -1;      // its rank by the launcher, which a newcomer asks for; -1: any
   bool operator==(const Arrival&) const = default;
 };
 
@@ -37,11 +38,13 @@ struct Arrival {
 struct Awaited {
   std::set<std::string> names;  // members of the last attempt that may still be alive
   int size = 0, at_least = 1;   // as RegroupOptions
+  bool keep_ranks = false;      // as RegroupOptions
 };
 
 // Returns the members in the order of their new ranks: survivors in their previous order, then
-// newcomers in the order of their names. Returns nullopt while the wait for more members goes on. A
-// pure function. `late`: the wait is over. Throws kTimeout if fewer members joined than required.
+// newcomers in the order of their names; or with keep_ranks, if `size` members are there, each
+// survivor at its previous rank. Returns nullopt while the wait for more members goes on. A pure
+// function. `late`: the wait is over. Throws kTimeout if fewer members joined than required.
 std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited,
                                           bool late);
 

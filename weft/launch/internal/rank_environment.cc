@@ -157,6 +157,8 @@ Job read_options(const LaunchOptions& options) {
   }
   if (options.max_restarts < 0)
     bad("max-restarts", std::to_string(options.max_restarts), "0 or more");
+  if (options.max_replacements < 0)
+    bad("max-replacements", std::to_string(options.max_replacements), "0 or more");
   if (options.max_restarts > 0 && job.nodes > 1)
     bad("max-restarts", std::to_string(options.max_restarts), "supported on one node only");
   job.run_id = !options.run_id.empty() ? options.run_id : options.standalone ? random_id() : "none";
@@ -193,6 +195,9 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
       "TORCHELASTIC_SIGNALS_TO_HANDLE=" + options.signals_to_handle,
       "TORCHELASTIC_ERROR_FILE=" + attempt.error_file,
   };
+  // Always set: a launcher that a rank starts has its own values.
+  result.push_back("WEFT_MAX_REPLACEMENTS=" + text(options.max_replacements));
+  result.push_back("WEFT_NEWCOMER=" + attempt.joined_file);
   if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)
     result.push_back("TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
   const int threads = threads_per_rank(job.local_world);

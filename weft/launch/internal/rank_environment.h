@@ -35,7 +35,8 @@ struct Attempt {
   std::string error_file;
   int secret_fd = -1;   // -1: none
   int live_fd = -1;     // -1: none
-  bool reports = true;  // whether the launcher's report prints the rank's error
+  std::string joined_file = {};  // for a replacement: it makes this file once it has joined
+  bool reports = true;           // whether the launcher's report prints the rank's error
 };
 std::vector<std::string> rank_environment(const LaunchOptions& options, const Job& job, int local,
                                           const Attempt& attempt);

@@ -32,6 +32,10 @@ constexpr int kDescriptors = 24, kDescriptorsPerRank = 3;
   throw Error(Errc::kUnavailable, what + ": " + std::strerror(errno), {"launch", -1, -1});
 }
 
+// A rank that stays stopped (SIGSTOP) for so long counts as lost, if lost ranks are replaced.
+constexpr auto kLongestStop = std::chrono::milliseconds(1500);
+constexpr auto kLookForStopped = std::chrono::milliseconds(250);
+
 Time now() { return std::chrono::steady_clock::now(); }
 
 std::string read_secret(const std::string& file) {
@@ -71,8 +75,9 @@ Fd reopen(const Fd& fd) {
             : Fd();
 }
 
-Fd open_log(const std::filesystem::path& file) {
-  Fd log(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+Fd open_log(const std::filesystem::path& file, bool append) {
+  Fd log(::open(file.c_str(), O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | O_CLOEXEC,
+                0644));
   if (!log) unavailable("cannot write " + file.string());
   return log;
 }
@@ -83,6 +88,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
     : options_(options), run_(std::move(run)), job_(read_options(options)) {
   require_descriptors(kDescriptors + kDescriptorsPerRank * job_.local_world);
   policy_.max_restarts = options.max_restarts;
+  policy_.max_replacements = options.max_replacements;
   policy_.survivor_grace = options.survivor_grace;
   policy_.shutdown_timeout = options.shutdown_timeout;
   if (job_.node_rank == 0)
@@ -102,6 +108,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   if (!options.http.empty() && job_.node_rank == 0)
     page_ = std::make_unique<LivePage>(options.http);
   situation_.first_rank = job_.rank(0);
+  situation_.other_nodes = job_.nodes > 1;
   make_folder();
   sigset_t handled;
   ::sigemptyset(&handled);
@@ -166,8 +173,10 @@ int Supervisor::run() {
     const int restarts = situation_.restarts + 1;
     note("restarting all ranks (restart " + std::to_string(restarts) + " of " +
          std::to_string(policy_.max_restarts) + ")");
+    const int replacements = situation_.replacements;
     situation_ = Situation{};
     situation_.first_rank = job_.rank(0);
+    situation_.replacements = replacements;
     situation_.restarts = restarts;
   }
 }
@@ -198,6 +207,10 @@ std::filesystem::path Supervisor::error_file_of(int local) const {
   return folder_of(local) / "error.json";
 }
 
+std::filesystem::path Supervisor::joined_file_of(int local) const {
+  return folder_of(local) / "joined";
+}
+
 // The rank's stderr goes to a file, which then also contains its error.
 bool Supervisor::logs_errors(int local) const {
   const auto at = static_cast<std::size_t>(local);
@@ -211,14 +224,16 @@ bool Supervisor::goes_past(int local) const {
   return !logged && job_.shown[at] && (alone || (local == 0 && options_.rank0_keeps_terminal));
 }
 
-Supervisor::Rank Supervisor::start_rank(int local) {
+Supervisor::Rank Supervisor::start_rank(int local, bool replaces) {
   std::filesystem::create_directories(folder_of(local));
   const Fd secret = reopen(secret_), nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ProcessOptions process;
   const int live = page_ && job_.rank(local) == 0 ? page_->fd() : -1;
   process.environment = rank_environment(options_, job_, local,
                                          {situation_.restarts, error_file_of(local).string(),
-                                          secret.get(), live, !logs_errors(local)});
+                                          secret.get(), live,
+                                          replaces ? joined_file_of(local).string() : "",
+                                          !logs_errors(local)});
   if (secret) process.inherit.push_back(secret.get());
   if (live >= 0) process.inherit.push_back(live);
   // At most one rank reads stdin, and never a terminal: reading it would stop a background process
@@ -246,11 +261,27 @@ Supervisor::Rank Supervisor::start_rank(int local) {
   process.stdout_fd = out[1].get();
   process.stderr_fd = err[1].get();
   Process started(process);
-  return {std::move(started), relay(local, STDOUT_FILENO, std::move(out[0])),
-          relay(local, STDERR_FILENO, std::move(err[0]))};
+  return {std::move(started), relay(local, STDOUT_FILENO, std::move(out[0]), replaces),
+          relay(local, STDERR_FILENO, std::move(err[0]), replaces)};
 }
 
-LineRelay Supervisor::relay(int local, int stream, Fd pipe) {
+void Supervisor::replace(int local) {
+  const auto at = static_cast<std::size_t>(local);
+  const RankEnd& end = *situation_.ranks[at];
+  ++situation_.replacements;
+  note("rank " + std::to_string(job_.rank(local)) + " is lost: " + end.status.describe() +
+       (end.cause ? ": " + end.cause->message : "") + "; a new process replaces it (" +
+       std::to_string(situation_.replacements) + " of " +
+       std::to_string(policy_.max_replacements) + ")");
+  std::error_code ignored;
+  std::filesystem::remove(error_file_of(local), ignored);
+  std::filesystem::remove(joined_file_of(local), ignored);
+  ranks_[at] = start_rank(local, true);
+  situation_.ranks[at].reset();
+  situation_.joining.insert(local);
+}
+
+LineRelay Supervisor::relay(int local, int stream, Fd pipe, bool append) {
   const auto at = static_cast<std::size_t>(local);
   const bool redirected = (job_.redirects[at] & stream) != 0, teed = (job_.tee[at] & stream) != 0;
   LineRelay::Options options;
@@ -259,7 +290,8 @@ LineRelay Supervisor::relay(int local, int stream, Fd pipe) {
     options.prefix = "[rank " + std::to_string(job_.rank(local)) + "] ";
   if (redirected || teed)
     options.log =
-        open_log(folder_of(local) / (stream == STDOUT_FILENO ? "stdout.log" : "stderr.log"));
+        open_log(folder_of(local) / (stream == STDOUT_FILENO ? "stdout.log" : "stderr.log"),
+                 append);
   options.keep_tail = stream == STDERR_FILENO;
   return LineRelay(std::move(pipe), std::move(options));
 }
@@ -269,6 +301,7 @@ Act Supervisor::watch() {
     const Decision decision = decide(situation_, policy_, now());
     switch (decision.act) {
       case Act::kWait: wait_for_events(decision.until); break;
+      case Act::kReplace: replace(decision.rank); break;
       case Act::kTerminate:
         situation_.stop_sent = now();
         note_stopped_ranks();
@@ -296,6 +329,11 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
       if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
     }
   }
+  if (policy_.max_replacements > 0 && !situation_.stop_sent) {
+    const Time look = now() + kLookForStopped;
+    until = until ? std::min(*until, look) : look;
+    kill_ranks_that_stay_stopped();
+  }
   ::poll(watched.data(), watched.size(), until ? Deadline::at(*until).left_ms() : -1);
   on_signal();
   for (Rank& rank : ranks_) {
@@ -319,6 +357,10 @@ void Supervisor::on_signal() {
 
 void Supervisor::collect_ends() {
   const Time seen = now();
+  const auto has_joined = [&](int local) {
+    return std::filesystem::exists(joined_file_of(local));
+  };
+  if (std::erase_if(situation_.joining, has_joined) > 0) situation_.never_joined = 0;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (situation_.ranks[i]) continue;
     const pid_t group = ranks_[i].process.pid();
@@ -326,6 +368,8 @@ void Supervisor::collect_ends() {
     if (!status) continue;
     store_process_->forget(group);
     if (!status->ok()) store_process_->tell_lost(job_.rank(static_cast<int>(i)));
+    stopped_since_.erase(static_cast<int>(i));
+    if (situation_.joining.erase(static_cast<int>(i)) > 0) ++situation_.never_joined;
     ranks_[i].out.finish();
     ranks_[i].err.finish();
     situation_.ranks[i] =
@@ -340,6 +384,22 @@ void Supervisor::note_stopped_ranks() {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (!situation_.ranks[i] && ranks_[i].process.is_stopped())
       situation_.stopped.insert(static_cast<int>(i));
+  }
+}
+
+void Supervisor::kill_ranks_that_stay_stopped() {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const int local = static_cast<int>(i);
+    if (situation_.ranks[i] || !ranks_[i].process.is_stopped()) {
+      stopped_since_.erase(local);
+      continue;
+    }
+    const Time since = stopped_since_.emplace(local, now()).first->second;
+    if (now() - since < kLongestStop) continue;
+    note("rank " + std::to_string(job_.rank(local)) + " (process " +
+         std::to_string(ranks_[i].process.pid()) +
+         ") is stopped by a signal, such as SIGSTOP: killing it");
+    ranks_[i].process.signal(SIGKILL);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -34,11 +35,13 @@ class Supervisor {
   void make_folder();
   int end_of_store();
   void start_attempt();
-  Rank start_rank(int local);
-  LineRelay relay(int local, int stream, Fd pipe);
+  Rank start_rank(int local, bool replaces = false);
+  void replace(int local);
+  LineRelay relay(int local, int stream, Fd pipe, bool append);
   bool goes_past(int local) const;  // true if the rank writes to the launcher's own descriptors
   std::filesystem::path folder_of(int local) const;
   std::filesystem::path error_file_of(int local) const;
+  std::filesystem::path joined_file_of(int local) const;
   bool logs_errors(int local) const;
 
   Act watch();
@@ -48,6 +51,7 @@ class Supervisor {
   void send(int signal);
   void note(const std::string& text) const;
   void note_stopped_ranks();
+  void kill_ranks_that_stay_stopped();
   Situation situation_of_job() const;  // of all nodes; see exchange_reports()
   std::string report(const Situation& whole) const;
 
@@ -61,6 +65,7 @@ class Supervisor {
   Situation situation_;
   int stop_signal_ = 0;
   long out_of_memory_before_ = 0;
+  std::map<int, Time> stopped_since_;  // by local rank
   std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;
   // by local rank; destroyed before the store process, so that it never guards an ended group

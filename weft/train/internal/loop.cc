@@ -39,14 +39,15 @@ double rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
 }  // namespace
 
-Loop::Loop(Options options, const Config& config, Group world)
+Loop::Loop(Options options, const Config& config, Group world, bool copies)
     : options_(std::move(options)),
       config_(config),
       world_(std::move(world)),
+      copies_(copies),
       started_(Clock::now()),
       tracing_(world_, options_.trace.empty() ? TraceSteps{} : parse_trace(options_.trace)) {}
 
-void Loop::open() {
+void Loop::open(std::optional<Saved> state) {
   progress_.emplace(observe::Progress::Options{.mode = options_.progress, .rank = world_.rank()});
   if (world_.rank() == 0) {
     observe::RunFolderOptions run{options_.dir, options_.name, options_.program, options_.resume};
@@ -69,7 +70,9 @@ void Loop::open() {
     tracing_.write_to(folder_->path() + "/trace.json");
   }
   if (!options_.resume) return;
-  resumed_ = load_latest(world_, folder_ ? folder_->checkpoint_path() : "");
+  recovers_ = state.has_value();
+  resumed_ = std::move(state);
+  if (!resumed_) resumed_ = load_latest(world_, folder_ ? folder_->checkpoint_path() : "");
   if (!resumed_) log_warn("the run has no checkpoint yet: starting from the beginning");
 }
 
@@ -86,13 +89,14 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
     const Progressed progressed = resumed_->progress(options_.plan.seed, batches.global);
     resumed_->restore(learner.model(), world_);
     learner.set_position(progressed.sampler);
-    step_ = saved_step_ = progressed.step;
+    step_ = progressed.step;
+    if (!recovers_) saved_step_ = step_;
     epoch_ = progressed.sampler.epoch;
     in_epoch_ = (progressed.sampler.position + batches.global - 1) / batches.global;
     epoch_loss_ = progressed.epoch_loss;
     resumed_.reset();
-    log_info("resuming", {{"step", step_}, {"epoch", epoch_}});
-    if (epoch_ >= options_.epochs || at_end()) {
+    if (!recovers_) log_info("resuming", {{"step", step_}, {"epoch", epoch_}});
+    if (!recovers_ && (epoch_ >= options_.epochs || at_end())) {
       log_info("nothing is left to train: raise train.epochs or train.max_steps to go on",
                {{"epochs", options_.epochs}, {"max_steps", options_.max_steps}});
     }
@@ -104,6 +108,9 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
                StepLog::Flops{learner.flops_per_sample(),
                               options_.peak_tflops * 1e12 * static_cast<double>(world_.size())});
   saved_at_ = Clock::now();
+  looked_step_ = step_;
+  if (copies_) copying_.emplace(world_, options_.copy_steps);
+  copy_state();
   if (!saves_checkpoints(options_)) return;
   // The loss of the newest checkpoint's weights may not have been checked yet, so the previous
   // checkpoint is kept too.
@@ -156,10 +163,12 @@ void Loop::run_epoch() {
     if (in_epoch_ == steps || at_end()) continue;
     evaluate_within();
     if (steps_due() || save_due_) save();
+    copy_state();
   }
   training_s_ += seconds_since(start);
   progress_->finish();
   if (in_epoch_ == steps) end_of_epoch();
+  if (!at_end()) copy_state();
 }
 
 void Loop::step() {
@@ -179,6 +188,7 @@ void Loop::step() {
   record.sent_bytes = static_cast<double>(after.sent_bytes - before.sent_bytes);
   record.shared_bytes = static_cast<double>(after.shared_bytes - before.shared_bytes);
   log_->add(std::move(record));
+  if (copying_) copying_->add_step(seconds_since(start));
   trained_samples_ += done.samples;
   window_samples_ += done.samples;
   grad_norm_ = done.grad_norm;
@@ -188,6 +198,7 @@ void Loop::step() {
 
 // Reduces the losses of the last steps over the ranks and agrees on whether to stop.
 void Loop::look() {
+  looked_step_ = step_;
   const bool last = at_end() || in_epoch_ == learner_->batches().per_epoch;
   const bool show_ranks = last || seconds_since(ranks_shown_) >= 1;
   if (show_ranks) ranks_shown_ = Clock::now();
@@ -328,8 +339,16 @@ void Loop::save() {
   saved_step_ = step_;
   saved_at_ = Clock::now();
   save_due_ = false;
-  saver_->save(
-      {step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->batches().global});
+  saver_->save(progressed());
+}
+
+// Does nothing where no copy is due. Without look(), the state would lack the losses of the steps
+// since the last one.
+void Loop::copy_state() {
+  if (!copying_ || !copying_->is_due(step_)) return;
+  if (looked_step_ != step_) look();
+  learner_->model().wait_for_weights();
+  copying_->take(shards_of(learner_->model(), progressed()));
 }
 
 }  // namespace weft::train::internal

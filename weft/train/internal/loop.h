@@ -16,6 +16,7 @@
 #include "weft/observe/progress.h"
 #include "weft/observe/run_folder.h"
 #include "weft/optim/learning_rate.h"
+#include "weft/train/internal/copying.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/step_log.h"
@@ -36,17 +37,21 @@ struct Throughput {
 
 class Loop {
  public:
-  // `config` is written to the run folder.
-  Loop(Options options, const Config& config, Group world);
+  // `config` is written to the run folder. `copies`: copy the state to memory (copying.h).
+  Loop(Options options, const Config& config, Group world, bool copies);
 
-  // Creates the run folder on rank 0. If the run is resumed, loads its newest checkpoint.
-  // Collective.
-  void open();
+  // Creates the run folder on rank 0. If the run is resumed, takes `state`, or loads its newest
+  // checkpoint. Collective.
+  void open(std::optional<Saved> state = std::nullopt);
   const std::optional<Saved>& resumed() const { return resumed_; }
   // Continues from the checkpoint, if any. The learner must outlive run(). Collective.
   void start(Learner& learner, EpochFields fields, Throughput throughput = {});
   // Trains to the end, or until should_stop returns true. Collective.
   TrainResult run();
+  // Copies of the state in memory; null if there are none. They outlive the loop.
+  std::shared_ptr<const elastic::StateCopies> copies() const {
+    return copying_ ? copying_->copies() : nullptr;
+  }
 
   std::string run_folder() const {
     return folder_ ? folder_->path() : "";
@@ -66,6 +71,11 @@ class Loop {
   void evaluate_within();
   void evaluate();
   void save();
+  void copy_state();
+  Progressed progressed() const {
+    return {step_, learner_->position(), epoch_loss_, options_.plan.seed,
+            learner_->batches().global};
+  }
   void write_report() const;
   bool steps_due() const {
     return options_.checkpoint_steps > 0 && step_ % options_.checkpoint_steps == 0;
@@ -76,6 +86,7 @@ class Loop {
   const Options options_;
   const Config config_;
   const Group world_;
+  const bool copies_;
   const Clock::time_point started_;
   Tracing tracing_;
   Learner* learner_ = nullptr;
@@ -85,8 +96,11 @@ class Loop {
   std::unique_ptr<observe::RunFolder> folder_;  // on rank 0 only, like metrics_
   std::unique_ptr<observe::Metrics> metrics_;
   std::optional<Saved> resumed_;  // until the learner is restored
+  std::int64_t looked_step_ = 0;  // of the last look()
+  bool recovers_ = false;         // resumed_ is of copies in memory
   std::optional<StepLog> log_;
   std::optional<RunSaver> saver_;
+  std::optional<Copying> copying_;
   std::optional<observe::Progress> progress_;
   observe::StepTimer timer_;
 

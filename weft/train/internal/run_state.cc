@@ -118,17 +118,21 @@ RunSaver::RunSaver(const Group& world, parallel::ParallelModel& model, const Opt
   saver_.reserve(now);
 }
 
-void RunSaver::save(const Progressed& progressed) {
+checkpoint::Shards shards_of(parallel::ParallelModel& model, const Progressed& progressed) {
   checkpoint::Shards shards;
   shards.step = progressed.step;
-  shards.parts = model_.shards();
+  shards.parts = model.shards();
   shards.state = {{"step", std::to_string(progressed.step)},
                   {"epoch", std::to_string(progressed.sampler.epoch)},
                   {"position", std::to_string(progressed.sampler.position)},
                   {"epoch_loss", to_text(progressed.epoch_loss)},
                   {"seed", std::to_string(progressed.seed)},
                   {"batch", std::to_string(progressed.batch)}};
-  report(saver_.save(folder_, shards, {keep_}));
+  return shards;
+}
+
+void RunSaver::save(const Progressed& progressed) {
+  report(saver_.save(folder_, shards_of(model_, progressed), {keep_}));
 }
 
 void RunSaver::poll() { report(saver_.poll()); }

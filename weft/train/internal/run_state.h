@@ -28,6 +28,9 @@ struct Progressed {
   std::int64_t batch = 0;  // global batch size
 };
 
+// This rank's part of the state of a run.
+checkpoint::Shards shards_of(parallel::ParallelModel& model, const Progressed& progressed);
+
 // Saves the checkpoints of a run. Each rank writes its own slices, in the background if async is
 // set and there is enough memory.
 class RunSaver {

@@ -86,12 +86,12 @@ std::vector<Metric> metrics_of(std::int64_t vocabulary) {
 
 class TextTask final : public RecipeTask {
  public:
-  TextTask(const Config& config, const Group& world, bool resume)
-      : config_(config), world_(world), resume_(resume) {
+  TextTask(const Config& config, const Group& world, Begin begin)
+      : config_(config), world_(world), begin_(begin) {
     model_ = text_blocks(config_, kAnyVocabulary);
     if (world_.rank() != 0) return;
     files_ = text_files(config_);
-    if (resume_) return;
+    if (begin_ != Begin::kNew) return;
     json_ = tokenizer_text(config_, files_);
     if (!config_.get_bool("data.pack_documents") || !end_token(*make_tokenizer(json_)).empty())
       return;
@@ -127,7 +127,7 @@ class TextTask final : public RecipeTask {
 
   const Config config_;
   const Group world_;
-  const bool resume_;
+  const Begin begin_;
   parallel::BlockModel model_;
   // The text files and the contents of the recipe's tokenizer.json. Rank 0 only.
   std::vector<std::string> files_;
@@ -138,7 +138,10 @@ class TextTask final : public RecipeTask {
 std::string TextTask::write_tokens(const std::string& folder) {
   const std::string tokens = std::filesystem::absolute(folder + "/tokens.bin").string(),
                     kept = folder + "/tokenizer.json";
-  if (resume_ && std::filesystem::exists(kept)) json_ = read_file(kept, std::size_t{128} << 20);
+  const bool is_kept = begin_ != Begin::kNew && std::filesystem::exists(kept);
+  if (is_kept) json_ = read_file(kept, std::size_t{128} << 20);
+  // The other ranks still have the file of tokens mapped, so it stays as it is.
+  if (begin_ == Begin::kAgain && is_kept && std::filesystem::exists(tokens)) return tokens;
   if (!json_.empty()) write_file_atomic(kept, json_);
   const auto tokenizer = make_tokenizer(json_);
   const auto report =
@@ -194,8 +197,8 @@ Task TextTask::make(const std::string& folder) {
 
 }  // namespace
 
-std::unique_ptr<RecipeTask> text_task(const Config& config, const Group& world, bool resume) {
-  return std::make_unique<TextTask>(config, world, resume);
+std::unique_ptr<RecipeTask> text_task(const Config& config, const Group& world, Begin begin) {
+  return std::make_unique<TextTask>(config, world, begin);
 }
 
 }  // namespace weft::train::internal

@@ -1,0 +1,49 @@
+#include "weft/checkpoint/packed.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+
+#include "weft/base/error.h"
+#include "weft/checkpoint/internal/dtypes.h"
+#include "weft/checkpoint/internal/header.h"
+#include "weft/checkpoint/internal/image.h"
+#include "weft/checkpoint/internal/index.h"
+#include "weft/checkpoint/internal/packed_block.h"
+
+namespace weft::checkpoint {
+
+PackedLayout::PackedLayout(const Shards& shards) {
+  internal::Header header;
+  header.metadata[internal::kPackedStep] = std::to_string(shards.step);
+  for (const auto& [key, value] : shards.state)
+    header.metadata[internal::kPackedState + key] = value;
+  std::map<std::string, const Slice*> by_name;
+  std::int64_t begin = 0;
+  for (const auto& [part, slices] : shards.parts) {
+    for (const Slice& slice : slices) {
+      const std::string name = part + "/" + slice.name;
+      const auto sizes = slice.tensor.sizes().vec();
+      const std::string key =
+          slice.is_whole() ? name : internal::render_slice_name({name, slice.offset, sizes});
+      header.metadata[internal::kPackedShape + name] = internal::shape_text(slice.shape);
+      header.entries.push_back({key, internal::dtype_of(slice.name, slice.tensor), sizes});
+      by_name.emplace(key, &slice);
+    }
+  }
+  begin = internal::lay_out(header.entries);
+  for (const internal::Entry& entry : header.entries) slices_.push_back(*by_name.at(entry.name));
+  header_ = internal::render_header(header);
+  bytes_ = static_cast<std::int64_t>(header_.size()) + begin;
+}
+
+void PackedLayout::copy_to(const at::Tensor& block) const {
+  WEFT_REQUIRE(
+      block.scalar_type() == at::kByte && block.is_contiguous() && block.numel() >= bytes_,
+      "a packed state needs " + std::to_string(bytes_) + " contiguous bytes");
+  internal::ImageWriter writer;
+  writer.add(static_cast<std::byte*>(block.data_ptr()), header_, slices_);
+  writer.write();
+}
+
+}  // namespace weft::checkpoint

@@ -1,0 +1,95 @@
+#include "weft/checkpoint/packed.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "weft/base/testing/refusal.h"
+#include "weft/checkpoint/reader.h"
+#include "weft/checkpoint/testing/dealt.h"
+
+namespace weft::checkpoint {
+namespace {
+
+at::Tensor packed(const Shards& shards) {
+  const PackedLayout layout(shards);
+  at::Tensor block = at::empty({layout.bytes()}, at::kByte);
+  layout.copy_to(block);
+  return block;
+}
+
+std::vector<at::Tensor> packed_over(int ranks, const std::vector<Named>& tensors, Shard shard) {
+  std::vector<at::Tensor> blocks;
+  for (int rank = 0; rank < ranks; ++rank)
+    blocks.push_back(packed(shards_of(7, tensors, shard, rank, ranks)));
+  return blocks;
+}
+
+TEST(Packed, GivesEachRankItsSlicesUnderAnotherDivision) {
+  const auto tensors = some_tensors(3);
+  for (const Shard written : {flat_shards, column_shards, whole_shards}) {
+    const Reader reader = Reader::of_packed(packed_over(3, tensors, written));
+    EXPECT_EQ(reader.step(), 7);
+    for (const Shard read : {flat_shards, column_shards, whole_shards}) {
+      for (int rank = 0; rank < 2; ++rank) {
+        std::vector<Named> empty;
+        for (const Named& one : tensors) empty.push_back({one.name, at::zeros_like(one.tensor)});
+        const Slices wanted = read(tensors, rank, 2), mine = read(empty, rank, 2);
+        reader.fill(mine);
+        for (std::size_t i = 0; i < mine.size(); ++i)
+          EXPECT_TRUE(at::equal(mine[i].tensor, wanted[i].tensor)) << mine[i].name;
+      }
+    }
+    for (const Named& one : tensors) {
+      EXPECT_EQ(reader.dtype("model", one.name), one.tensor.scalar_type());
+      EXPECT_TRUE(at::equal(reader.read("model", one.name), one.tensor)) << one.name;
+    }
+  }
+}
+
+TEST(Packed, KeepsTheStateOfTheFirstBlockAndTheTensorsOfAllParts) {
+  Shards shards{.step = 12, .parts = {}, .state = {{"epoch", "3"}, {"loss", "0x1.8p+0"}}};
+  shards.parts["model"] = {whole_slice("weight", at::ones({2, 3}))};
+  shards.parts["optimizer"] = {whole_slice("weight", at::full({2, 3}, 5.0)),
+                               whole_slice("steps", at::scalar_tensor(4, at::kLong))};
+  const Reader reader = Reader::of_packed({packed(shards)});
+  EXPECT_EQ(reader.state(), shards.state);
+  EXPECT_EQ(reader.parts(), (std::vector<std::string>{"model", "optimizer"}));
+  EXPECT_TRUE(at::equal(reader.read("model", "weight"), at::ones({2, 3})));
+  EXPECT_TRUE(at::equal(reader.read("optimizer", "weight"), at::full({2, 3}, 5.0)));
+  EXPECT_EQ(reader.read("optimizer", "steps").item<int>(), 4);
+}
+
+TEST(Packed, RejectsBlocksThatDoNotBelongTogether) {
+  const auto tensors = some_tensors(3);
+  auto blocks = packed_over(3, tensors, flat_shards);
+  blocks.pop_back();
+  expect_refused([&] { Reader::of_packed(blocks); }, Errc::kCorrupt, "do not make up the whole");
+  blocks.push_back(packed(shards_of(8, tensors, flat_shards, 2, 3)));
+  expect_refused([&] { Reader::of_packed(blocks); }, Errc::kCorrupt, "of steps 7 and 8");
+}
+
+TEST(Packed, RejectsDamagedBlocks) {
+  const auto block = packed_over(1, some_tensors(3), whole_shards)[0];
+  expect_refused([&] { Reader::of_packed({at::zeros({4}, at::kByte)}); }, Errc::kCorrupt,
+                 "has no header");
+  expect_refused([&] { Reader::of_packed({block.narrow(0, 0, block.numel() - 8)}); },
+                 Errc::kCorrupt, "");
+  std::uint64_t length = 0;
+  std::memcpy(&length, block.data_ptr(), sizeof length);
+  for (std::uint64_t at = 0; at < length; ++at) {  // each byte of the header
+    at::Tensor damaged = block.clone();
+    damaged[static_cast<std::int64_t>(8 + at)] = 255;
+    expect_refused([&] { Reader::of_packed({damaged}); }, Errc::kCorrupt, "");
+  }
+}
+
+TEST(Packed, RejectsABlockWithoutRoom) {
+  const auto shards = shards_of(1, some_tensors(3), whole_shards, 0, 1);
+  const PackedLayout layout(shards);
+  expect_refused([&] { layout.copy_to(at::empty({layout.bytes() - 1}, at::kByte)); },
+                 Errc::kInvalidArgument, "contiguous bytes");
+}
+
+}  // namespace
+}  // namespace weft::checkpoint

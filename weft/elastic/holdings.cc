@@ -1,0 +1,94 @@
+#include "weft/elastic/holdings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include "weft/base/error.h"
+
+namespace weft::elastic {
+
+std::string to_text(const std::vector<Holding>& holdings) {
+  std::ostringstream text;
+  for (const Holding& one : holdings) {
+    text << one.epoch << ' ' << one.world << ' ' << one.owner << ' ' << one.step << ' ' << one.bytes
+         << '\n';
+  }
+  return text.str();
+}
+
+std::vector<Holding> holdings_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<Holding> holdings;
+  for (Holding one; in >> one.epoch;) {
+    const bool good = static_cast<bool>(in >> one.world >> one.owner >> one.step >> one.bytes) &&
+                      one.world > 0 && one.owner >= 0 && one.owner < one.world && one.step >= 0 &&
+                      one.bytes >= 0;
+    if (!good) throw Error(Errc::kCorrupt, "another rank sent an unreadable list of copies");
+    holdings.push_back(one);
+  }
+  if (!in.eof()) throw Error(Errc::kCorrupt, "another rank sent an unreadable list of copies");
+  return holdings;
+}
+
+std::optional<Choice> choose(const std::vector<std::vector<Holding>>& by_rank,
+                             std::string* missing) {
+  std::map<std::pair<std::int64_t, std::uint32_t>, Choice> states;  // by step and epoch
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    for (const Holding& one : by_rank[rank]) {
+      Choice& state = states[{one.step, one.epoch}];
+      state.epoch = one.epoch;
+      state.step = one.step;
+      state.holders.resize(static_cast<std::size_t>(one.world), -1);
+      state.bytes.resize(static_cast<std::size_t>(one.world), 0);
+      const auto owner = static_cast<std::size_t>(one.owner);
+      if (owner >= state.holders.size() || state.holders[owner] >= 0) continue;
+      state.holders[owner] = static_cast<int>(rank);
+      state.bytes[owner] = one.bytes;
+    }
+  }
+  for (auto newest = states.rbegin(); newest != states.rend(); ++newest) {
+    const auto& holders = newest->second.holders;
+    if (std::find(holders.begin(), holders.end(), -1) == holders.end()) return newest->second;
+  }
+  if (missing != nullptr && !states.empty()) {
+    const Choice& newest = states.rbegin()->second;
+    std::string ranks;
+    for (std::size_t owner = 0; owner < newest.holders.size(); ++owner) {
+      if (newest.holders[owner] < 0) ranks += (ranks.empty() ? "" : ", ") + std::to_string(owner);
+    }
+    *missing = "the parts of ranks " + ranks + " of step " + std::to_string(newest.step);
+  }
+  return std::nullopt;
+}
+
+std::vector<int> copy_places(const std::vector<std::vector<int>>& hosts) {
+  if (hosts.size() < 2) return {};
+  std::size_t world = 0;
+  for (const auto& ranks : hosts) world += ranks.size();
+  std::vector<int> places(world, -1);
+  for (std::size_t host = 0; host < hosts.size(); ++host) {
+    const auto& next = hosts[(host + 1) % hosts.size()];
+    for (std::size_t local = 0; local < hosts[host].size(); ++local)
+      places[static_cast<std::size_t>(hosts[host][local])] = next[local % next.size()];
+  }
+  return places;
+}
+
+void CopyInterval::taken(std::int64_t step, double copy_s, double step_s) {
+  if (fixed_ > 0) {
+    next_ = step + fixed_;
+    return;
+  }
+  // The first copy allocates its memory and is not measured; the next step is.
+  if (step_s <= 0) {
+    next_ = step + 1;
+    return;
+  }
+  next_ = step + static_cast<std::int64_t>(
+                     std::clamp(std::ceil(copy_s / (kShare * step_s)), 1.0, 1e6));
+}
+
+}  // namespace weft::elastic

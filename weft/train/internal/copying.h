@@ -1,0 +1,33 @@
+// Copies the state of training to memory every few steps, for recovery from a lost rank.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "weft/checkpoint/sharded.h"
+#include "weft/comm/group.h"
+#include "weft/elastic/state_copies.h"
+
+namespace weft::train::internal {
+
+class Copying {
+ public:
+  // `every`: steps between copies. 0: from the measured cost. Collective.
+  Copying(const Group& world, std::int64_t every);
+
+  // Records the time that a step took on this rank.
+  void add_step(double seconds);
+  bool is_due(std::int64_t step) const { return interval_.is_due(step); }
+  // Copies this rank's part of the state after `shards.step` steps. Collective.
+  void take(const checkpoint::Shards& shards);
+  std::shared_ptr<const elastic::StateCopies> copies() const { return copies_; }
+
+ private:
+  const Group world_;
+  const std::shared_ptr<elastic::StateCopies> copies_;
+  elastic::CopyInterval interval_;
+  double seconds_ = 0;  // of the steps since the last copy
+  int steps_ = 0, taken_ = 0;
+};
+
+}  // namespace weft::train::internal
