@@ -117,7 +117,8 @@ class Passage {
     for (std::size_t rank = 0; rank < jobs.size(); ++rank)
       same = same && jobs[rank] == static_cast<int>(rank);
     if (same || different.size() < jobs.size() || *different.begin() < 0) jobs.clear();
-    awaited_.names = {next->names.begin(), next->names.end()};
+    awaited_.names.clear();
+    for (const auto& member : members) awaited_.names.emplace(member.name, member.job);
     c10::intrusive_ptr<c10d::Backend> backend;
     try {
       backend = make_any(at.meeting_place(), rank, size, next->options);
@@ -193,8 +194,10 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
     const auto deadline = Deadline::in(options.timeout);
     const int lost = end_all(group, lineage.options.job_ranks);
     const Group::HostRanks neighbors = group.host_ranks();
-    Awaited awaited{{lineage.names.begin(), lineage.names.end()}, options.size, options.at_least,
-                    options.keep_ranks};
+    Awaited awaited{{}, options.size, options.at_least, options.keep_ranks};
+    const auto& jobs = lineage.options.job_ranks;
+    for (std::size_t rank = 0; rank < lineage.names.size(); ++rank)
+      awaited.names.emplace(lineage.names[rank], jobs.empty() ? static_cast<int>(rank) : jobs[rank]);
     if (lost >= 0 && lost < group.size())
       awaited.names.erase(lineage.names[static_cast<std::size_t>(lost)]);
     for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {

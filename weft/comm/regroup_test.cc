@@ -335,13 +335,28 @@ using internal::Arrival;
 
 TEST(Agree, WaitsForSurvivorsAndForTheSizeAndPutsNewcomersLast) {
   const std::vector<Arrival> some{{"new2", -1}, {"3", 3}, {"new1", -1}, {"0", 0}};
-  EXPECT_FALSE(agree(some, {{"0", "2", "3"}, 0, 1}, false));
-  EXPECT_EQ(agree(some, {{"0", "2", "3"}, 0, 1}, true),
+  EXPECT_FALSE(agree(some, {{{"0", 0}, {"2", 2}, {"3", 3}}, 0, 1}, false));
+  EXPECT_EQ(agree(some, {{{"0", 0}, {"2", 2}, {"3", 3}}, 0, 1}, true),
             (std::vector<Arrival>{{"0", 0}, {"3", 3}, {"new1", -1}, {"new2", -1}}));
-  EXPECT_EQ(agree(some, {{"0", "3"}, 3, 1}, false),
+  EXPECT_EQ(agree(some, {{{"0", 0}, {"3", 3}}, 3, 1}, false),
             (std::vector<Arrival>{{"0", 0}, {"3", 3}, {"new1", -1}}));
-  EXPECT_FALSE(agree(some, {{"0", "3"}, 5, 1}, false));
-  EXPECT_THROW(agree(some, {{"0", "3"}, 5, 5}, true), Error);
+  EXPECT_FALSE(agree(some, {{{"0", 0}, {"3", 3}}, 5, 1}, false));
+  EXPECT_THROW(agree(some, {{{"0", 0}, {"3", 3}}, 5, 5}, true), Error);
+}
+
+TEST(Agree, PutsNewcomersAtTheLostRanksThatTheyAskFor) {
+  const internal::Awaited awaited{{{"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}}, 4, 1, true};
+  const Arrival zero{"0", 0, 0}, three{"3", 3, 3}, for_two{"new1", -1, 2}, for_one{"new2", -1, 1},
+      for_any{"new3", -1, -1};
+  EXPECT_FALSE(agree({zero, three, for_two}, awaited, false));
+  EXPECT_EQ(agree({for_two, three, for_one, zero}, awaited, false),
+            (std::vector<Arrival>{zero, for_one, for_two, three}));
+  // A spare takes the place that is left, but rank 1 may still come.
+  EXPECT_FALSE(agree({for_two, three, for_any, zero}, awaited, false));
+  EXPECT_EQ(agree({for_two, three, for_any, zero}, awaited, true),
+            (std::vector<Arrival>{zero, for_any, for_two, three}));
+  // With too few, the ranks move up.
+  EXPECT_EQ(agree({three, for_two}, awaited, true), (std::vector<Arrival>{three, for_two}));
 }
 
 }  // namespace

@@ -60,9 +60,12 @@ std::vector<Arrival> at_their_ranks(const std::vector<Arrival>& members) {
 std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited,
                                           bool late) {
   const int count = static_cast<int>(arrived.size());
-  const bool all = std::all_of(awaited.names.begin(), awaited.names.end(), [&](const auto& name) {
-    return std::any_of(arrived.begin(), arrived.end(),
-                       [&](const auto& who) { return who.name == name; });
+  const bool all = std::all_of(awaited.names.begin(), awaited.names.end(), [&](const auto& member) {
+    const auto& [name, job] = member;
+    return std::any_of(arrived.begin(), arrived.end(), [&](const auto& who) {
+      const bool replaces = awaited.keep_ranks && who.was < 0 && who.job >= 0 && who.job == job;
+      return who.name == name || replaces;
+    });
   });
   if (!late && (!all || count < awaited.size)) return std::nullopt;
   if (count < awaited.at_least) {

@@ -26,6 +26,16 @@ void add_range(const checkpoint::Rectangle& place, const std::string& suffix, st
     into.push_back(std::move(slice));
 }
 
+// The last slice of a divided dimension may reach beyond the whole tensor.
+void remove_padding(checkpoint::Slice& slice) {
+  for (std::size_t d = 0; d < slice.shape.size(); ++d) {
+    const auto dim = static_cast<std::int64_t>(d);
+    const std::int64_t there =
+        std::clamp<std::int64_t>(slice.shape[d] - slice.offset[d], 0, slice.tensor.size(dim));
+    slice.tensor = slice.tensor.narrow(dim, 0, there);
+  }
+}
+
 }  // namespace
 
 checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted wanted) {
@@ -61,14 +71,8 @@ checkpoint::Slices Replica::slices(const Sharded::Placing& placing, Wanted wante
     checkpoint::Slices& into =
         wanted == Wanted::kToSave || (shared_weights_ && i < trained_) ? together : own;
     const auto add = [&](const at::Tensor& whole, const std::string& suffix) {
-      checkpoint::Slice slice{rectangle.name + suffix, rectangle.shape, rectangle.offset,
-                              whole.detach()};
-      for (std::size_t d = 0; d < slice.shape.size(); ++d) {  // without padding
-        const std::int64_t there =
-            std::clamp<std::int64_t>(slice.shape[d] - slice.offset[d], 0, rectangle.sizes[d]);
-        slice.tensor = slice.tensor.narrow(static_cast<std::int64_t>(d), 0, there);
-      }
-      if (slice.tensor.numel() > 0) into.push_back(std::move(slice));
+      into.push_back(
+          {rectangle.name + suffix, rectangle.shape, rectangle.offset, whole.detach()});
     };
     add(params_[i].tensor, "");
     for (std::size_t array = 0;
@@ -76,8 +80,12 @@ checkpoint::Slices Replica::slices(const Sharded::Placing& placing, Wanted wante
       add(state_of(static_cast<int>(i), array), "." + updates_->arrays()[array]);
     }
   }
+  // Dealt with their padding, since slices of several ranks of tp then have the same sizes and are
+  // dealt alike.
   for (auto& slice : checkpoint::deal(std::move(together), group_.rank(), group_.size()))
     own.push_back(std::move(slice));
+  for (checkpoint::Slice& slice : own) remove_padding(slice);
+  std::erase_if(own, [](const checkpoint::Slice& slice) { return slice.tensor.numel() == 0; });
   return own;
 }
 
