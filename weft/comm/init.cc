@@ -181,8 +181,9 @@ Group init(const InitOptions& options) {
 
 Group init(const Identity& identity, const InitOptions& asked) {
   InitOptions options = asked;
+  static bool has_joined = false;  // the replacement of a lost rank joins once
   const char* const note = std::getenv("WEFT_NEWCOMER");
-  const bool replaces = note != nullptr && *note != '\0';
+  const bool replaces = note != nullptr && *note != '\0' && !has_joined;
   options.newcomer = options.newcomer || replaces;
   set_rank(identity.rank, identity.world);
   if (options.shared_allocator) install_allocator();
@@ -221,8 +222,8 @@ Group init(const Identity& identity, const InitOptions& asked) {
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();
   if (replaces) {
-    std::ofstream joined(note);  // tells the launcher
-    ::unsetenv("WEFT_NEWCOMER");
+    std::ofstream(note).flush();  // tells the launcher
+    has_joined = true;
   }
   const auto* const weft = dynamic_cast<const internal::WeftBackend*>(&group.backend());
   if (identity.mpi && weft != nullptr)

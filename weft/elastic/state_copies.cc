@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/failpoint.h"
 #include "weft/base/log.h"
 #include "weft/checkpoint/packed.h"
 #include "weft/comm/texts.h"
@@ -55,6 +56,7 @@ class Slots {
       memory = at::empty({bytes + bytes / 16}, at::kByte);
     }
     fill(memory.narrow(0, 0, bytes));
+    failpoint("copy.middle");
     slot.bytes = bytes;
     slot.memory = host != nullptr ? host->token(memory.data_ptr()) : Host::kNoToken;
     slot.step.store(step, std::memory_order_release);

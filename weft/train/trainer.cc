@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "weft/base/error.h"
+#include "weft/base/failpoint.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
 #include "weft/elastic/state_copies.h"
@@ -233,8 +234,10 @@ void Trainer::Impl::recover(const Error& why) {
                                .wait = kJoinLimit,
                                .timeout = kRecoveryLimit});
     }
+    failpoint("recovery.regrouped");
     try {
       make_again(held.get());
+      failpoint("recovery.restored");
       break;
     } catch (const Error& error) {
       if (!is_loss(error) || Clock::now() - start > kRecoveryLimit) throw;

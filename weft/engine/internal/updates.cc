@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "weft/base/failpoint.h"
+
 namespace weft::parallel::internal {
 
 Updates::Updates(OptimizerSpec spec, std::vector<std::string> names,
@@ -17,9 +19,13 @@ Updates::Updates(OptimizerSpec spec, std::vector<std::string> names,
 
 void Updates::update(int param, std::int64_t begin, std::int64_t end, const void* gradient) const {
   const UpdateRule rule = rules_.of(index(param), held_ ? *held_ : spec_.rule);
-  if (types_[index(param)] == at::kDouble)
-    return update_as<double>(rule, param, begin, end, gradient);
-  update_as<float>(rule, param, begin, end, gradient);
+  if (is_failpoint("update.middle")) end = begin + (end - begin + 1) / 2;  // fails below
+  if (types_[index(param)] == at::kDouble) {
+    update_as<double>(rule, param, begin, end, gradient);
+  } else {
+    update_as<float>(rule, param, begin, end, gradient);
+  }
+  failpoint("update.middle");
 }
 
 template <class Number>

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "weft/base/error.h"
+#include "weft/base/failpoint.h"
 #include "weft/base/random.h"
 
 namespace weft::train {
@@ -146,6 +147,7 @@ Learner::Step Learner::step(double lr, observe::StepTimer& timer) {
   std::optional<double> grad_norm;
   {
     const observe::TraceScope scope("phase", "optimizer");
+    failpoint("update.begin");
     if (model_.step() && plan_.optimizer.max_grad_norm > 0) grad_norm = model_.grad_norm();
     model_.zero_grad();
   }

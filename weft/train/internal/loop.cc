@@ -8,6 +8,7 @@
 #include <torch/version.h>
 
 #include "weft/base/error.h"
+#include "weft/base/failpoint.h"
 #include "weft/base/file.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/report/environment.h"
@@ -174,6 +175,8 @@ void Loop::run_epoch() {
 void Loop::step() {
   const auto start = Clock::now();
   const observe::TraceScope whole("step", "step");
+  set_failpoint_step(step_ + 1);
+  failpoint("step.begin");
   timer_.reset();
   const comm::Traffic before = world_.traffic();
   const double lr =

@@ -1,0 +1,218 @@
+"""A lost rank is replaced and training goes on: no step is lost, and the checkpoint at the end has
+the bytes of a run without a fault. WEFT_FAIL chooses the instant (docs/fault-tolerance.md)."""
+
+import hashlib
+import re
+import shutil
+import time
+
+import harness
+
+STEPS = 60
+LENGTH = [f"train.max_steps={STEPS}", "train.eval_every=0", "train.log_every=20"]
+TEXT = [
+    "model.name=gpt", "model.layers=2", "model.width=32", "model.heads=2", "model.sequence=32",
+    "data.name=text", "data.tokenizer=bytes", "optimizer.name=adamw", "train.batch=8"
+]
+
+
+class RecoveryRuns(harness.FaultTest):
+    def run_of(self, ranks, *settings, fail="", replacements=3, transport="", during=None):
+        """Trains and gives the result and the digest of the last checkpoint."""
+        shutil.rmtree(self.folder / "runs", ignore_errors=True)
+        env = {"WEFT_FAIL": fail, "WEFT_TRANSPORT": transport}
+        options = [word for one in (*LENGTH, *settings) for word in ("--set", one)]
+        job = self.weft(
+            "train", self.folder, "-n", ranks, "--max-replacements", replacements, *options,
+            env={name: value for name, value in env.items() if value}
+        )
+        if during:
+            during(job)
+        result = job.finish(60)
+        for noise in harness.NOISE:
+            self.assertNotIn(noise, result.err)
+        self.nothing_left(job)
+        return result, self.digest()
+
+    def digest(self):
+        """The last checkpoint's step, and a digest of its files."""
+        saved = sorted((self.folder / "runs/run/ckpt").glob("step-*"))
+        if not saved:
+            return None
+        files = sorted(f for f in saved[-1].iterdir() if f.suffix in (".safetensors", ".json"))
+        whole = hashlib.sha256(b"".join(f.name.encode() + f.read_bytes() for f in files))
+        return saved[-1].name, whole.hexdigest()
+
+    def recovers(self, ranks, *settings, fail, times=1, transport=""):
+        if "model.name=gpt" in settings:
+            text = self.folder / "text"
+            text.write_bytes(b"The weft crosses the warp. " * 400)
+            settings = (*settings, f"data.file={text}")
+            recipe = "".join(
+                line for line in harness.RECIPE.splitlines(True) if not line.startswith("hidden")
+            )
+            (self.folder / "recipe.toml").write_text(recipe)
+        undisturbed, wanted = self.run_of(ranks, *settings, transport=transport)
+        self.assertEqual(undisturbed.code, 0, undisturbed.err)
+        self.assertNotIn("training goes on", undisturbed.err)
+        result, got = self.run_of(ranks, *settings, fail=fail, transport=transport)
+        self.assertEqual(result.code, 0, result.err)
+        for point in fail.split(";"):  # the fault has happened
+            self.assertIn(f"failpoint {point.partition(':')[0]}", result.err)
+        self.assertEqual(result.err.count("a new process replaces it"), times, result.err)
+        self.assertEqual(got, wanted, result.err)
+        steps = (self.folder / "runs/run/metrics.jsonl").read_text().count('"loss":')
+        self.assertEqual(steps, STEPS)
+        return result
+
+
+class Recovery(RecoveryRuns):
+    def test_a_rank_that_is_killed_between_steps(self):
+        self.recovers(2, fail="step.begin:rank=1:step=31")
+
+    def test_rank_0_is_killed(self):
+        self.recovers(2, fail="step.begin:rank=0:step=31")
+
+    def test_a_rank_is_killed_in_the_middle_of_the_update(self):
+        self.recovers(2, "parallel.weights=shared", fail="update.middle:rank=1:step=17")
+
+    def test_a_rank_is_killed_in_the_middle_of_the_update_of_private_weights(self):
+        self.recovers(2, "parallel.weights=private", fail="update.middle:rank=0:step=17")
+
+    def test_a_rank_is_killed_while_it_copies_its_state(self):
+        self.recovers(2, "train.copy_steps=5", fail="copy.middle:rank=1:step=25")
+
+    def test_a_rank_that_exits(self):
+        self.recovers(2, fail="step.begin:rank=1:step=31:action=exit")
+
+    def test_two_of_four_ranks_at_once(self):
+        self.recovers(
+            4, fail="step.begin:rank=1:step=9;update.middle:rank=2:step=9", times=2
+        )
+
+    def test_one_rank_after_another(self):
+        self.recovers(
+            2, fail="step.begin:rank=0:step=9;update.begin:rank=1:step=40", times=2
+        )
+
+    def test_a_second_rank_is_lost_while_the_group_recovers(self):
+        self.recovers(
+            4, fail="step.begin:rank=1:step=9;recovery.regrouped:rank=2", times=2
+        )
+
+    def test_the_replacement_is_lost_after_it_has_joined(self):
+        # All replacements of rank 1 fail so; the limit of replacements ends it.
+        result, _ = self.run_of(
+            2, fail="step.begin:rank=1:step=9;recovery.regrouped:rank=1:newcomer=1"
+        )
+        self.assertEqual(result.code, 137, result.err)
+        self.assertEqual(result.err.count("a new process replaces it"), 3, result.err)
+        self.assertIn("weft: rank 1 failed first: SIGKILL", result.last_line)
+
+    def test_sharded_parameters(self):
+        self.recovers(
+            4, "parallel.dp=1", "parallel.fsdp=4", "parallel.zero_stage=3",
+            fail="update.middle:rank=2:step=30"
+        )
+
+    def test_sharded_parameters_over_tcp(self):
+        self.recovers(
+            4, "parallel.dp=1", "parallel.fsdp=4", "parallel.zero_stage=3",
+            fail="update.middle:rank=2:step=30", transport="tcp"
+        )
+
+    def test_over_tcp(self):
+        self.recovers(2, fail="step.begin:rank=0:step=31", transport="tcp")
+
+    def test_reproducible_sums_slow(self):
+        self.recovers(4, "train.reproducible=true", fail="update.middle:rank=3:step=30")
+
+    def test_a_codec_slow(self):
+        self.recovers(2, "parallel.codec=topk:0.1", fail="update.middle:rank=0:step=30")
+
+    def test_tensor_parallelism(self):
+        self.recovers(
+            4, *TEXT, "parallel.tp=2", "parallel.dp=2", fail="update.middle:rank=2:step=30"
+        )
+
+    def test_pipeline_stages(self):
+        self.recovers(
+            4, *TEXT, "parallel.pp=2", "parallel.tp=2", "parallel.dp=1", "parallel.cuts=[2]",
+            fail="update.middle:rank=1:step=30"
+        )
+
+    def test_context_parallelism_slow(self):
+        self.recovers(
+            4, *TEXT, "parallel.cp=2", "parallel.dp=1", "parallel.fsdp=2",
+            fail="update.middle:rank=3:step=30"
+        )
+
+    def test_expert_parallelism_slow(self):
+        self.recovers(
+            4, *TEXT, "model.experts=4", "parallel.ep=2", "parallel.dp=2",
+            fail="update.middle:rank=0:step=30"
+        )
+
+    def test_the_comparison_sees_a_lost_step(self):
+        _, wanted = self.run_of(2)
+        _, shorter = self.run_of(2, f"train.max_steps={STEPS - 1}")
+        _, other = self.run_of(2, "train.seed=2")
+        self.assertEqual(len({wanted, shorter, other}), 3)
+
+    def test_an_error_of_the_configuration_is_not_repeated(self):
+        result, _ = self.run_of(2, "parallel.tp=2", "parallel.dp=1")
+        self.assertNotIn("replaces", result.err)
+        self.assertEqual(result.code, 2, result.err)
+
+    def test_all_ranks_lost_at_once_end_the_job(self):
+        result, _ = self.run_of(2, fail="step.begin:step=9")
+        self.assertEqual(result.code, 137, result.err)
+        self.assertIn("failed first: SIGKILL", result.last_line)
+
+    def test_a_limit_of_replacements_is_kept(self):
+        result, _ = self.run_of(
+            2, fail="step.begin:rank=1:step=9;step.begin:rank=1:step=20:newcomer=1", replacements=1
+        )
+        self.assertEqual(result.code, 137, result.err)
+        self.assertEqual(result.err.count("a new process replaces it (1 of 1)"), 1, result.err)
+        self.assertIn("weft: rank 1 failed first: SIGKILL", result.last_line)
+
+    def test_an_unknown_failpoint_is_named(self):
+        result, _ = self.run_of(2, fail="update.midle")
+        self.assertEqual(result.code, 2, result.err)
+        self.assertIn('WEFT_FAIL: "update.midle": unknown place', result.last_line)
+
+
+class RecoveryTiming(RecoveryRuns):
+    def seconds_of(self, result):
+        return float(re.search(r"recovery_s=([\d.]+)", result.err).group(1))
+
+    def test_a_killed_rank_costs_less_than_a_second(self):
+        def attempt():
+            return self.seconds_of(self.recovers(2, fail="update.middle:rank=1:step=31"))
+
+        self.takes_less_than(1, attempt)
+
+    def test_a_stopped_rank_is_named_and_replaced_within_two_seconds(self):
+        def attempt():
+            _, wanted = self.run_of(2)
+            began = []
+
+            def watch(job):
+                job.wait_for(lambda: "failpoint step.begin" in job.err(), "the stop")
+                stopped = time.monotonic()
+                job.wait_for(lambda: "is stopped by a signal" in job.err(), "the name")
+                began.append(time.monotonic() - stopped)
+
+            result, got = self.run_of(
+                2, fail="step.begin:rank=1:step=31:action=stop", during=watch
+            )
+            self.assertEqual((result.code, got), (0, wanted), result.err)
+            self.assertRegex(result.err, r"weft: rank 1 \(process \d+\) is stopped by a signal")
+            return began[0]
+
+        self.takes_less_than(2, attempt)
+
+
+if __name__ == "__main__":
+    harness.main()

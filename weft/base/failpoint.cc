@@ -1,0 +1,131 @@
+#include "weft/base/failpoint.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+
+#include "weft/base/error.h"
+
+namespace weft {
+namespace {
+
+constexpr const char* kPoints[] = {"step.begin",  "update.begin",      "update.middle",
+                                   "copy.middle", "recovery.regrouped", "recovery.restored"};
+
+std::atomic<std::int64_t> step_now{0};
+
+[[noreturn]] void reject(const std::string& part, const std::string& why) {
+  throw Error(Errc::kBadConfig, "WEFT_FAIL: \"" + part + "\": " + why);
+}
+
+std::int64_t read_number(const std::string& part, const std::string& digits) {
+  std::int64_t value = 0;
+  const char *begin = digits.data(), *const end = begin + digits.size();
+  const auto [at, error] = std::from_chars(begin, end, value);
+  if (error != std::errc() || at != end || value < 0) reject(part, "expected a whole number");
+  return value;
+}
+
+std::vector<std::string> words_of(const std::string& text, char separator) {
+  std::vector<std::string> words;
+  for (std::size_t from = 0; from <= text.size();) {
+    const auto end = std::min(text.find(separator, from), text.size());
+    if (end > from) words.push_back(text.substr(from, end - from));
+    from = end + 1;
+  }
+  return words;
+}
+
+Failpoint parse_one(const std::string& text) {
+  const auto words = words_of(text, ':');
+  Failpoint failpoint;
+  if (!words.empty()) failpoint.point = words[0];
+  if (std::find(std::begin(kPoints), std::end(kPoints), failpoint.point) == std::end(kPoints)) {
+    std::string known;
+    for (const char* point : kPoints) known += (known.empty() ? "" : ", ") + std::string(point);
+    reject(failpoint.point, "unknown place; known are " + known);
+  }
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const auto equals = std::min(words[i].find('='), words[i].size() - 1);
+    const std::string key = words[i].substr(0, equals), value = words[i].substr(equals + 1);
+    using Action = Failpoint::Action;
+    if (key == "rank") {
+      failpoint.rank = static_cast<int>(read_number(words[i], value));
+    } else if (key == "step") {
+      failpoint.step = read_number(words[i], value);
+    } else if (key == "newcomer") {
+      failpoint.newcomer = read_number(words[i], value) != 0;
+    } else if (key == "action" && (value == "kill" || value == "stop" || value == "exit")) {
+      failpoint.action = value == "kill"   ? Action::kKill
+                         : value == "stop" ? Action::kStop
+                                           : Action::kExit;
+    } else {
+      reject(words[i], "expected rank=N, step=N, newcomer=1, or action=kill, stop or exit");
+    }
+  }
+  return failpoint;
+}
+
+struct Armed {
+  std::vector<Failpoint> failpoints;
+  int rank = -1;
+  bool newcomer = false;
+};
+
+const Armed& armed() {
+  static const Armed plan = [] {
+    const auto value = [](const char* name) {
+      const char* const text = std::getenv(name);
+      return std::string(text != nullptr ? text : "");
+    };
+    Armed read;
+    read.failpoints = parse_failpoints(value("WEFT_FAIL"));
+    const std::string rank = value("RANK");
+    read.rank = rank.empty() ? 0 : std::atoi(rank.c_str());
+    read.newcomer = !value("WEFT_NEWCOMER").empty();
+    return read;
+  }();
+  return plan;
+}
+
+const Failpoint* find(const char* point) {
+  const Armed& plan = armed();
+  for (const Failpoint& one : plan.failpoints) {
+    const bool here = one.point == point && (one.rank < 0 || one.rank == plan.rank) &&
+                      one.step <= step_now.load(std::memory_order_relaxed);
+    if (here && one.newcomer == plan.newcomer) return &one;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<Failpoint> parse_failpoints(const std::string& text) {
+  std::vector<Failpoint> all;
+  for (const std::string& part : words_of(text, ';')) all.push_back(parse_one(part));
+  return all;
+}
+
+void set_failpoint_step(std::int64_t step) noexcept { step_now.store(step); }
+
+bool is_failpoint(const char* point) { return find(point) != nullptr; }
+
+void failpoint(const char* point) {
+  const Failpoint* const one = find(point);
+  if (one == nullptr) return;
+  const std::string line = "weft: failpoint " + one->point + ": process " +
+                           std::to_string(::getpid()) + ", rank " + std::to_string(armed().rank) +
+                           ", step " + std::to_string(step_now.load()) + "\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  switch (one->action) {
+    case Failpoint::Action::kKill: ::raise(SIGKILL); break;
+    case Failpoint::Action::kStop: ::raise(SIGSTOP); break;
+    case Failpoint::Action::kExit: ::_exit(3);
+  }
+}
+
+}  // namespace weft

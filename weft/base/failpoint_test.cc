@@ -1,0 +1,42 @@
+#include "weft/base/failpoint.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/base/testing/refusal.h"
+
+namespace weft {
+namespace {
+
+TEST(Failpoints, AreReadFromTheirText) {
+  EXPECT_TRUE(parse_failpoints("").empty());
+  EXPECT_EQ(parse_failpoints("update.middle:rank=1:step=7;copy.middle:action=stop:newcomer=1"),
+            (std::vector<Failpoint>{
+                {"update.middle", 1, 7},
+                {"copy.middle", -1, -1, Failpoint::Action::kStop, true},
+            }));
+}
+
+TEST(Failpoints, RejectUnknownPlacesKeysAndValues) {
+  expect_refused([] { parse_failpoints("update.midle"); }, Errc::kBadConfig,
+                 "\"update.midle\": unknown place; known are step.begin");
+  for (const char* bad : {"step.begin:rank=x", "step.begin:rank", "step.begin:rank=-1",
+                          "step.begin:level=3", "step.begin:action=explode", "step.begin:=", ":"})
+    expect_refused([&] { parse_failpoints(bad); }, Errc::kBadConfig, "WEFT_FAIL");
+}
+
+TEST(FailpointsDeathTest, KillTheProcessAtTheirStepAlone) {
+  const auto run = [](std::int64_t last) {
+    ::setenv("WEFT_FAIL", "step.begin:step=3", 1);
+    for (std::int64_t step = 1; step <= last; ++step) {
+      set_failpoint_step(step);
+      failpoint("update.begin");
+      failpoint("step.begin");
+    }
+    ::_exit(0);
+  };
+  EXPECT_EXIT(run(2), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(run(5), ::testing::KilledBySignal(SIGKILL), "failpoint step.begin: .* step 3");
+}
+
+}  // namespace
+}  // namespace weft
