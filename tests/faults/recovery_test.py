@@ -17,13 +17,14 @@ TEXT = [
 
 
 class RecoveryRuns(harness.FaultTest):
-    def run_of(self, ranks, *settings, fail="", replacements=3, transport="", during=None):
+    def run_of(self, ranks, *settings, fail="", replacements=3, least=0, transport="", during=None):
         """Trains and gives the result and the digest of the last checkpoint."""
         shutil.rmtree(self.folder / "runs", ignore_errors=True)
         env = {"WEFT_FAIL": fail, "WEFT_TRANSPORT": transport}
         options = [word for one in (*LENGTH, *settings) for word in ("--set", one)]
         job = self.weft(
-            "train", self.folder, "-n", ranks, "--max-replacements", replacements, *options,
+            "train", self.folder, "-n", ranks, "--max-replacements", replacements,
+            "--min-ranks", least, *options,
             env={name: value for name, value in env.items() if value}
         )
         if during:
@@ -42,6 +43,14 @@ class RecoveryRuns(harness.FaultTest):
         files = sorted(f for f in saved[-1].iterdir() if f.suffix in (".safetensors", ".json"))
         whole = hashlib.sha256(b"".join(f.name.encode() + f.read_bytes() for f in files))
         return saved[-1].name, whole.hexdigest()
+
+    def weights(self):
+        """The bytes of the last checkpoint's weights, whole, however many ranks wrote them."""
+        whole = self.folder / "whole.safetensors"
+        whole.unlink(missing_ok=True)
+        run = self.folder / "runs/run"
+        self.assertEqual(self.weft("checkpoint", "convert", run, whole).finish(20).code, 0)
+        return whole.read_bytes()
 
     def recovers(self, ranks, *settings, fail, times=1, transport=""):
         if "model.name=gpt" in settings:
@@ -152,6 +161,41 @@ class Recovery(RecoveryRuns):
             4, *TEXT, "model.experts=4", "parallel.ep=2", "parallel.dp=2",
             fail="update.middle:rank=0:step=30"
         )
+
+    def test_goes_on_with_fewer_ranks(self):
+        result, got = self.run_of(
+            4, fail="step.begin:rank=1:step=9;update.begin:rank=3:step=30", replacements=0, least=2
+        )
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual(result.err.count("the others go on without it"), 2, result.err)
+        self.assertRegex(result.err, r"training goes on step=\d+ ranks=3")
+        self.assertRegex(result.err, r"training goes on step=\d+ ranks=2")
+        self.assertEqual(got[0], f"step-{STEPS:08}")
+
+    def test_replaces_first_and_then_goes_on_with_fewer_ranks(self):
+        result, got = self.run_of(
+            2, fail="step.begin:rank=0:step=9;update.begin:rank=1:step=30", replacements=1, least=1
+        )
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("rank 0 is lost: SIGKILL (signal 9); a new process replaces it", result.err)
+        self.assertIn("rank 1 is lost: SIGKILL (signal 9); the others go on", result.err)
+        self.assertEqual(got[0], f"step-{STEPS:08}")
+
+    def test_reproducible_sums_are_the_same_with_fewer_ranks(self):
+        self.run_of(4, "train.reproducible=true")
+        wanted = self.weights()
+        result, _ = self.run_of(
+            4, "train.reproducible=true", fail="step.begin:rank=1:step=9;step.begin:rank=2:step=9",
+            replacements=0, least=2
+        )
+        self.assertEqual(result.code, 0, result.err)
+        self.assertRegex(result.err, r"training goes on step=\d+ ranks=2")
+        self.assertEqual(self.weights(), wanted, result.err)
+
+    def test_fewer_ranks_than_allowed_end_the_job(self):
+        result, _ = self.run_of(2, fail="step.begin:rank=1:step=9", replacements=0, least=2)
+        self.assertEqual(result.code, 137, result.err)
+        self.assertIn("weft: rank 1 failed first: SIGKILL", result.last_line)
 
     def test_the_comparison_sees_a_lost_step(self):
         _, wanted = self.run_of(2)

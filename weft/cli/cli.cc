@@ -25,7 +25,10 @@ void add_http(CLI::App& sub, std::string& address) {
                  "free one (default: none)");
 }
 
-void add_max_replacements(CLI::App& sub, int& most) {
+void add_recovery(CLI::App& sub, int& most, int& least) {
+  sub.add_option("--min-ranks", least,
+                 "Go on without lost ranks that are not replaced, with at least N ranks. 0: never")
+      ->type_name("N");
   sub.add_option("--max-replacements", most,
                  "Lost ranks to replace by new processes while the others go on")
       ->type_name("N");
@@ -59,7 +62,7 @@ void add_train(CLI::App& app, TrainCommand& command, int& result) {
                 "Compare the result with the recipe's expected.toml; exit with 1 if it is worse");
   sub->add_option("--progress", command.progress,
                   "How progress is shown: auto, bar, lines, json or none");
-  add_max_replacements(*sub, command.max_replacements);
+  add_recovery(*sub, command.max_replacements, command.min_ranks);
   add_http(*sub, command.http);
   sub->callback([&] { result = train(command); });
 }
@@ -86,7 +89,7 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
   text("--secret-file,--secret_file", options.secret_file,
        "File of at least 32 random bytes, the same on every node: ranks prove to each other that "
        "they know it");
-  add_max_replacements(*sub, options.max_replacements);
+  add_recovery(*sub, options.max_replacements, options.min_ranks);
   sub->add_option("--max-restarts,--max_restarts", options.max_restarts,
                   "Times that all ranks are restarted after a failure");
   text("--log-dir,--log_dir", options.log_dir, "Folder for files with the ranks' output");

@@ -23,7 +23,7 @@ struct TrainCommand {
   bool json = false;
   bool check = false;  // compare the result with the recipe's expected.toml
   std::string http;    // address of the live page; empty: none
-  int max_replacements = 0;  // lost ranks to replace; only with -n
+  int max_replacements = 0, min_ranks = 0;  // as in LaunchOptions; only with -n
 };
 int train(const TrainCommand& command);
 

@@ -169,6 +169,7 @@ int train(const TrainCommand& command) {
   launching.rank0_keeps_terminal = true;
   launching.http = command.http;
   launching.max_replacements = command.max_replacements;
+  launching.min_ranks = command.min_ranks;
   return launch::launch_forked(launching, [&](int) {
     return train_rank(command, config, file, resumed.has_value(), least);
   });

@@ -22,6 +22,7 @@
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/over_mpi.h"
+#include "weft/comm/internal/rendezvous.h"
 #include "weft/comm/internal/transport.h"
 #include "weft/comm/internal/weft_backend.h"
 
@@ -173,6 +174,10 @@ std::optional<Group> join_through_mpi(const Identity& identity, const BackendOpt
 std::string lost_rank_key(const std::string& run_id, int restart_count) {
   return store_prefix(run_id, restart_count) + "/" +
          internal::kLostKey;  // with the separator of PrefixStore
+}
+
+std::string gone_ranks_key(const std::string& run_id, int restart_count) {
+  return store_prefix(run_id, restart_count) + "/" + internal::kGoneKey;
 }
 
 Group init(const InitOptions& options) {

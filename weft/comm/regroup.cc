@@ -85,7 +85,8 @@ class Passage {
       auto members = at.decided();
       if (!members) {
         const bool late = deadline.passed();
-        const auto list = internal::agree(at.arrived(), awaited_, late);
+        const auto left = internal::without(awaited_, internal::gone_ranks(*lineage_.store));
+        const auto list = internal::agree(at.arrived(), left, late);
         if (list) members = at.decide(*list);
       }
       if (members && place_of(*members, me_.name) < 0) left_out(epoch, *members);
@@ -118,7 +119,11 @@ class Passage {
       same = same && jobs[rank] == static_cast<int>(rank);
     if (same || different.size() < jobs.size() || *different.begin() < 0) jobs.clear();
     awaited_.names.clear();
-    for (const auto& member : members) awaited_.names.emplace(member.name, member.job);
+    awaited_.jobs.clear();
+    for (const auto& member : members) {
+      awaited_.names.emplace(member.name, member.job);
+      awaited_.jobs.insert(member.job);
+    }
     c10::intrusive_ptr<c10d::Backend> backend;
     try {
       backend = make_any(at.meeting_place(), rank, size, next->options);
@@ -196,8 +201,11 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
     const Group::HostRanks neighbors = group.host_ranks();
     Awaited awaited{{}, options.size, options.at_least, options.keep_ranks};
     const auto& jobs = lineage.options.job_ranks;
-    for (std::size_t rank = 0; rank < lineage.names.size(); ++rank)
-      awaited.names.emplace(lineage.names[rank], jobs.empty() ? static_cast<int>(rank) : jobs[rank]);
+    for (std::size_t rank = 0; rank < lineage.names.size(); ++rank) {
+      const int job = jobs.empty() ? static_cast<int>(rank) : jobs[rank];
+      awaited.names.emplace(lineage.names[rank], job);
+      awaited.jobs.insert(job);
+    }
     if (lost >= 0 && lost < group.size())
       awaited.names.erase(lineage.names[static_cast<std::size_t>(lost)]);
     for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {

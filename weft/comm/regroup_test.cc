@@ -344,6 +344,19 @@ TEST(Agree, WaitsForSurvivorsAndForTheSizeAndPutsNewcomersLast) {
   EXPECT_THROW(agree(some, {{{"0", 0}, {"3", 3}}, 5, 5}, true), Error);
 }
 
+TEST(Agree, DoesNotWaitForRanksThatWillNotBeReplaced) {
+  const internal::Awaited awaited{{{"0", 0}, {"3", 3}}, 4, 1, true, {0, 1, 2, 3}};
+  const Arrival zero{"0", 0, 0}, three{"3", 3, 3}, for_two{"new1", -1, 2};
+  EXPECT_FALSE(agree({zero, three, for_two}, awaited, false));
+  EXPECT_EQ(agree({zero, three, for_two}, internal::without(awaited, {1}), false),
+            (std::vector<Arrival>{zero, three, for_two}));
+  EXPECT_EQ(agree({zero, three}, internal::without(awaited, {1, 2}), false),
+            (std::vector<Arrival>{zero, three}));
+  internal::Awaited three_at_least = awaited;
+  three_at_least.at_least = 3;
+  EXPECT_THROW(agree({zero, three}, internal::without(three_at_least, {1, 2}), false), Error);
+}
+
 TEST(Agree, PutsNewcomersAtTheLostRanksThatTheyAskFor) {
   const internal::Awaited awaited{{{"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}}, 4, 1, true};
   const Arrival zero{"0", 0, 0}, three{"3", 3, 3}, for_two{"new1", -1, 2}, for_one{"new2", -1, 1},

@@ -40,6 +40,9 @@ struct LaunchOptions {
   // (Group::regroup with keep_ranks), as train::Trainer does. A rank that a signal has stopped
   // (SIGSTOP) for 1.5 s counts as lost and is killed.
   int max_replacements = 0;
+  // With at least this many ranks left, the others go on without a lost rank that is not replaced.
+  // 0: never. The program must regroup, as above.
+  int min_ranks = 0;
   std::chrono::milliseconds survivor_grace = std::chrono::seconds(5);
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
   // Signals forwarded to the ranks. USR1 and USR2 are only forwarded. Any other signal also starts

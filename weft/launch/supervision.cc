@@ -9,33 +9,40 @@ namespace weft::launch {
 
 namespace {
 
-// A lost rank that a new process can replace: it failed by itself, and not because of a wrong
-// configuration, which would fail again.
-bool can_be_replaced(const RankEnd& end) {
+// True if the others can do without the rank's process: it failed by itself, and not because of a
+// wrong configuration, which would fail again.
+bool is_lost(const RankEnd& end) {
   const auto is = [&](Errc code) {
     return (end.cause && end.cause->code == code) ||
            (!end.status.signaled && end.status.value == exit_code(code));
   };
-  return !end.status.ok() && !is_consequence(end) && !is(Errc::kBadConfig) &&
+  return !end.status.ok() && !end.let_go && !is_consequence(end) && !is(Errc::kBadConfig) &&
          !is(Errc::kInvalidArgument);
 }
 
-// True if a rank that has the job's state still runs.
-bool state_remains(const Situation& situation) {
-  for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
-    if (!situation.ranks[i] && !situation.joining.contains(static_cast<int>(i))) return true;
-  }
-  return situation.other_nodes;
+// Number of running ranks that have the job's state.
+int ranks_with_state(const Situation& situation) {
+  int count = 0;
+  for (std::size_t i = 0; i < situation.ranks.size(); ++i)
+    count += !situation.ranks[i] && !situation.joining.contains(static_cast<int>(i));
+  return count;
 }
 
-// The next lost rank to replace; nullopt if none is lost or it must not be replaced.
-std::optional<int> to_replace(const Situation& situation, const Policy& policy) {
-  if (situation.stop_sent || situation.store_lost || !state_remains(situation) ||
-      situation.replacements >= policy.max_replacements ||
-      situation.never_joined >= kMostNeverJoined)
-    return std::nullopt;
+bool state_remains(const Situation& situation) {
+  return ranks_with_state(situation) > 0 || situation.other_nodes;
+}
+
+// What becomes of a lost rank, if the job goes on; nullopt if none is lost or the job must end.
+std::optional<Decision> go_on(const Situation& situation, const Policy& policy) {
+  if (situation.stop_sent || situation.store_lost || !state_remains(situation)) return std::nullopt;
+  const bool replaces = situation.replacements < policy.max_replacements &&
+                        situation.never_joined < kMostNeverJoined;
+  const bool shrinks = policy.min_ranks > 0 &&
+                       (situation.other_nodes || ranks_with_state(situation) >= policy.min_ranks);
+  if (!replaces && !shrinks) return std::nullopt;
   for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
-    if (situation.ranks[i] && can_be_replaced(*situation.ranks[i])) return static_cast<int>(i);
+    if (situation.ranks[i] && is_lost(*situation.ranks[i]))
+      return Decision{replaces ? Act::kReplace : Act::kLetGo, {}, {}, static_cast<int>(i)};
   }
   return std::nullopt;
 }
@@ -59,7 +66,7 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
                ? Decision{Act::kWait, limit}
                : Decision{Act::kKill, {}, "still running at the end of the shutdown timeout"};
   }
-  if (const auto lost = to_replace(now_seen, policy)) return {Act::kReplace, {}, {}, *lost};
+  if (const auto without = go_on(now_seen, policy)) return *without;
   if (!now_seen.joining.empty() && !state_remains(now_seen))
     return {Act::kTerminate, {}, "no rank is left that has the state of the job"};
   if (now_seen.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};
@@ -83,9 +90,20 @@ bool is_consequence(const RankEnd& end) {
 
 std::optional<int> first_failure(const Situation& situation) {
   std::optional<int> first;
+  const bool others_failed =
+      std::any_of(situation.ranks.begin(), situation.ranks.end(), [](const auto& end) {
+        return end && !end->status.ok() && !end->let_go;
+      });
+  const bool others_run =
+      std::any_of(situation.ranks.begin(), situation.ranks.end(), [](const auto& end) {
+        return !end || !end->let_go;
+      });
+  if (!others_failed && others_run) return std::nullopt;
   const auto order = [&](int rank) {
     const RankEnd& end = *situation.ranks[static_cast<std::size_t>(rank)];
-    return std::make_tuple(is_consequence(end), end.told, end.when, !end.status.signaled);
+    // The loss of a rank that was let go explains no later failure but those that it caused.
+    const int how = is_consequence(end) ? 2 : end.let_go ? 1 : 0;
+    return std::make_tuple(how, end.told, end.when, !end.status.signaled);
   };
   for (int rank = 0; rank < static_cast<int>(situation.ranks.size()); ++rank) {
     const auto& end = situation.ranks[static_cast<std::size_t>(rank)];

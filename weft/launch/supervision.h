@@ -20,6 +20,7 @@ struct RankEnd {
   Time when;
   std::optional<Cause> cause = {};  // from its error file
   bool told = false;                // it ended after the launcher told it to stop
+  bool let_go = false;              // the others went on without it
 };
 
 // State of one attempt.
@@ -41,6 +42,7 @@ struct Situation {
 struct Policy {
   int max_restarts = 0;
   int max_replacements = 0;  // lost ranks to replace, counted over the job
+  int min_ranks = 0;         // go on without lost ranks down to this number; 0: never
   // Time from a rank's failure to SIGTERM for the others, in which they can notice and report it
   // themselves (they need at most 2 s).
   std::chrono::milliseconds survivor_grace = std::chrono::seconds(5);
@@ -48,14 +50,15 @@ struct Policy {
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
 };
 
-// kReplace: start a new process in place of a lost rank, while the others run.
-enum class Act { kWait, kReplace, kTerminate, kKill, kRestart, kFinish };
+// kReplace: start a new process in place of a lost rank, while the others run. kLetGo: the others go
+// on without it.
+enum class Act { kWait, kReplace, kLetGo, kTerminate, kKill, kRestart, kFinish };
 
 struct Decision {
   Act act = Act::kWait;
   std::optional<Time> until = {};  // kWait: latest time of the next decision
   std::string reason = {};
-  int rank = -1;  // kReplace: the lost rank, by local number
+  int rank = -1;  // kReplace, kLetGo: the lost rank, by local number
 };
 
 // A crash loop ends after this many replacements that end before they have joined.
@@ -68,7 +71,8 @@ Decision decide(const Situation& situation, const Policy& policy, Time now);
 bool is_consequence(const RankEnd& end);
 
 // Returns the local rank that failed first: the earliest failure that is not a consequence, else
-// the earliest failure; among simultaneous ones, a killed rank. nullopt: none failed.
+// the earliest failure; among simultaneous ones, a killed rank. nullopt: none failed, except ranks
+// without which the others went on and succeeded.
 std::optional<int> first_failure(const Situation& situation);
 
 // The rank at fault.

@@ -169,4 +169,37 @@ std::vector<Axis> parse_axes(std::string_view text) {
   return axes;
 }
 
+std::string to_text(const std::vector<Axis>& axes) {
+  std::string text;
+  for (const Axis& axis : axes)
+    text += (text.empty() ? "" : ",") + axis.name + "=" + std::to_string(axis.size);
+  return text;
+}
+
+std::vector<Axis> refit(std::vector<Axis> axes, int world) {
+  const auto find = [&](std::string_view name) {
+    return std::find_if(axes.begin(), axes.end(),
+                        [&](const Axis& axis) { return axis.name == name; });
+  };
+  int others = 1;
+  for (const Axis& axis : axes) {
+    if (axis.size == 0) return axes;  // it takes what is left
+    if (axis.name != "dp" && axis.name != "fsdp") others *= axis.size;
+  }
+  if (world % others != 0) {
+    throw Error(Errc::kBadConfig, "the mesh \"" + to_text(axes) + "\" does not fit " +
+                                      std::to_string(world) +
+                                      " ranks: the axes other than dp and fsdp take " +
+                                      std::to_string(others) + " ranks together");
+  }
+  const int replicas = world / others;
+  const auto sharded = find("fsdp");
+  int shards = sharded == axes.end() ? 1 : std::min(sharded->size, replicas);
+  while (replicas % shards != 0) --shards;
+  if (sharded != axes.end()) sharded->size = shards;
+  if (find("dp") == axes.end()) axes.push_back({"dp", 1});
+  find("dp")->size = replicas / shards;
+  return axes;
+}
+
 }  // namespace weft::plan

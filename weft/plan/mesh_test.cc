@@ -22,6 +22,20 @@ std::string refused(int world, const std::string& axes) {
   return "accepted";
 }
 
+TEST(Refit, ChangesDpThenFsdpAndKeepsTheAxesThatCutTheModel) {
+  const auto refitted = [](const char* axes, int world) {
+    return to_text(refit(parse_axes(axes), world));
+  };
+  EXPECT_EQ(refitted("dp=4", 3), "dp=3");
+  EXPECT_EQ(refitted("dp=0", 3), "dp=0");
+  EXPECT_EQ(refitted("pp=2,dp=4,tp=2", 12), "pp=2,dp=3,tp=2");
+  EXPECT_EQ(refitted("dp=2,fsdp=4", 4), "dp=1,fsdp=4");
+  EXPECT_EQ(refitted("dp=2,fsdp=4", 6), "dp=2,fsdp=3");
+  EXPECT_EQ(refitted("fsdp=4", 3), "fsdp=3,dp=1");
+  EXPECT_EQ(refitted("tp=2", 4), "tp=2,dp=2");
+  EXPECT_THROW(refit(parse_axes("dp=2,tp=2"), 3), Error);
+}
+
 TEST(MeshLayout, PutsTheLastAxisOnNeighborsLikePyTorchsDeviceMesh) {
   const MeshLayout mesh(8, {{"pp", 2}, {"dp", 2}, {"tp", 2}});
   EXPECT_EQ(mesh.coordinate(6, "pp"), 1);

@@ -57,10 +57,10 @@ std::unique_ptr<internal::RecipeTask> checked_recipe(const Config& config, const
                          : internal::image_task(config, options);
 }
 
-// True if the launcher replaces lost ranks.
-bool ranks_are_replaced() {
-  const char* const most = std::getenv("WEFT_MAX_REPLACEMENTS");
-  return most != nullptr && std::atoi(most) > 0;
+// A number that the launcher has set; 0 without one.
+int from_launcher(const char* name) {
+  const char* const text = std::getenv(name);
+  return text != nullptr ? std::atoi(text) : 0;
 }
 
 // True if the rank ended with this error because another rank is lost.
@@ -134,7 +134,10 @@ class Trainer::Impl {
   const std::optional<Task> task_;  // the program's own, unless there is a recipe
   const TrainerOptions recipe_options_;
   Group world_;
-  const bool recovers_ = ranks_are_replaced() && world_.size() > 1;
+  // Without replacements left, training goes on with fewer ranks, at least so many. 0: it ends.
+  const int min_ranks_ = from_launcher("WEFT_MIN_RANKS");
+  const bool recovers_ =
+      world_.size() > 1 && (min_ranks_ > 0 || from_launcher("WEFT_MAX_REPLACEMENTS") > 0);
   std::unique_ptr<internal::RecipeTask> recipe_;
   std::string run_name_;  // on all ranks, where recovers_
   std::unique_ptr<Session> session_;
@@ -203,6 +206,7 @@ void Trainer::Impl::make_again(const elastic::StateCopies* held) {
   Options options = options_;
   options.resume = true;
   options.name = run_name_;
+  options.mesh = plan::to_text(plan::refit(plan::parse_axes(options_.mesh), world_.size()));
   std::string missing;
   auto state = elastic::newest_state(world_, held, &missing);
   if (!state && world_.rank() == 0) {
@@ -211,7 +215,11 @@ void Trainer::Impl::make_again(const elastic::StateCopies* held) {
              "; training goes on from the newest checkpoint");
   }
   std::optional<internal::Saved> saved;
-  if (state) saved.emplace(std::move(state->reader));
+  if (state) {
+    saved.emplace(std::move(state->reader));
+    options.batch = saved->global_batch();  // it stays when the number of ranks changes
+    options.batch_per_rank = 0;
+  }
   make_session(options, internal::Begin::kAgain, std::move(saved));
   // Another rank may still read this rank's copies.
   world_.barrier();
@@ -230,7 +238,7 @@ void Trainer::Impl::recover(const Error& why) {
       session_.reset();
       world_ = world_.regroup({.size = world_.size(),
                                .keep_ranks = true,
-                               .at_least = world_.size(),
+                               .at_least = min_ranks_ > 0 ? min_ranks_ : world_.size(),
                                .wait = kJoinLimit,
                                .timeout = kRecoveryLimit});
     }

@@ -1,6 +1,7 @@
 #include "weft/comm/internal/rendezvous.h"
 
 #include <algorithm>
+#include <iterator>
 #include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -60,6 +61,7 @@ std::vector<Arrival> at_their_ranks(const std::vector<Arrival>& members) {
 std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited,
                                           bool late) {
   const int count = static_cast<int>(arrived.size());
+  late = late || awaited.too_few;
   const bool all = std::all_of(awaited.names.begin(), awaited.names.end(), [&](const auto& member) {
     const auto& [name, job] = member;
     return std::any_of(arrived.begin(), arrived.end(), [&](const auto& who) {
@@ -86,6 +88,23 @@ std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Aw
   if (awaited.keep_ranks && static_cast<int>(arrived.size()) == awaited.size)
     return at_their_ranks(arrived);
   return arrived;
+}
+
+Awaited without(Awaited awaited, const std::set<int>& gone) {
+  std::erase_if(awaited.names, [&](const auto& member) { return gone.contains(member.second); });
+  const auto lost = std::count_if(awaited.jobs.begin(), awaited.jobs.end(),
+                                  [&](int job) { return gone.contains(job); });
+  awaited.size = std::max(0, awaited.size - static_cast<int>(lost));
+  awaited.too_few = static_cast<int>(awaited.jobs.size() - static_cast<std::size_t>(lost)) <
+                    awaited.at_least;
+  return awaited;
+}
+
+std::set<int> gone_ranks(c10d::Store& store) {
+  if (!store.check({kGoneKey})) return {};
+  const auto bytes = store.get(kGoneKey);
+  std::istringstream in(std::string(bytes.begin(), bytes.end()));
+  return {std::istream_iterator<int>(in), std::istream_iterator<int>()};
 }
 
 Rendezvous::Rendezvous(c10::intrusive_ptr<c10d::Store> store, std::uint32_t epoch)

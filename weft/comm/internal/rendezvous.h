@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,6 +27,12 @@ class Store;
 }
 
 namespace weft::comm::internal {
+
+// Key, in the store of the job, for the ranks that the launcher will not replace.
+constexpr const char* kGoneKey = "regroup/gone";
+
+// The ranks by the launcher that `store` lists there.
+std::set<int> gone_ranks(c10d::Store& store);
 
 struct Arrival {
   std::string name;  // one word
@@ -41,6 +48,8 @@ struct Awaited {
   std::map<std::string, int> names;
   int size = 0, at_least = 1;   // as RegroupOptions
   bool keep_ranks = false;      // as RegroupOptions
+  std::set<int> jobs = {};      // ranks by the launcher of all members, also of dead ones
+  bool too_few = false;         // so many are gone that at_least cannot come
 };
 
 // Returns the members in the order of their new ranks: survivors in their previous order, then
@@ -51,6 +60,8 @@ struct Awaited {
 // than required.
 std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited,
                                           bool late);
+// What remains to be awaited if the ranks `gone` will not come and not be replaced.
+Awaited without(Awaited awaited, const std::set<int>& gone);
 
 // One attempt. Used by one thread.
 class Rendezvous {

@@ -159,6 +159,9 @@ Job read_options(const LaunchOptions& options) {
     bad("max-restarts", std::to_string(options.max_restarts), "0 or more");
   if (options.max_replacements < 0)
     bad("max-replacements", std::to_string(options.max_replacements), "0 or more");
+  if (options.min_ranks < 0 || options.min_ranks > job.world())
+    bad("min-ranks", std::to_string(options.min_ranks),
+        "from 0 to " + std::to_string(job.world()) + ", the number of ranks");
   if (options.max_restarts > 0 && job.nodes > 1)
     bad("max-restarts", std::to_string(options.max_restarts), "supported on one node only");
   job.run_id = !options.run_id.empty() ? options.run_id : options.standalone ? random_id() : "none";
@@ -197,6 +200,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   };
   // Always set: a launcher that a rank starts has its own values.
   result.push_back("WEFT_MAX_REPLACEMENTS=" + text(options.max_replacements));
+  result.push_back("WEFT_MIN_RANKS=" + text(options.min_ranks));
   result.push_back("WEFT_NEWCOMER=" + attempt.joined_file);
   if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)
     result.push_back("TORCH_NCCL_ASYNC_ERROR_HANDLING=1");

@@ -66,6 +66,10 @@ int keep(const StoreProcess::Options& options, int lifeline) {
       store->set(options.lost_key, std::to_string(message.lost));
       told = true;
     }
+    if (message.gone >= 0 && store) {
+      const std::string text = std::to_string(message.gone) + " ";
+      store->append(options.gone_key, {text.begin(), text.end()});
+    }
   }
   for (const pid_t group : groups) ::kill(-group, SIGKILL);
   std::error_code ignored;

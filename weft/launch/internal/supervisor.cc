@@ -89,6 +89,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   require_descriptors(kDescriptors + kDescriptorsPerRank * job_.local_world);
   policy_.max_restarts = options.max_restarts;
   policy_.max_replacements = options.max_replacements;
+  policy_.min_ranks = options.min_ranks;
   policy_.survivor_grace = options.survivor_grace;
   policy_.shutdown_timeout = options.shutdown_timeout;
   if (job_.node_rank == 0)
@@ -198,6 +199,8 @@ void Supervisor::start_attempt() {
   keeping.host = job_.master_addr;
   keeping.port = job_.master_port;
   keeping.lost_key = comm::lost_rank_key(job_.run_id, situation_.restarts);
+  keeping.gone_key = comm::gone_ranks_key(job_.run_id, situation_.restarts);
+  gone_.clear();
   if (!keep_folder_) keeping.folder = folder_;
   store_process_ = std::make_unique<StoreProcess>(keeping);
   for (int local = 0; local < job_.local_world; ++local) ranks_.push_back(start_rank(local));
@@ -281,6 +284,22 @@ void Supervisor::replace(int local) {
   situation_.joining.insert(local);
 }
 
+void Supervisor::let_go(int local) {
+  RankEnd& end = *situation_.ranks[static_cast<std::size_t>(local)];
+  end.let_go = true;
+  note("rank " + std::to_string(job_.rank(local)) + " is lost: " + end.status.describe() +
+       (end.cause ? ": " + end.cause->message : "") + "; the others go on without it");
+}
+
+// Tells the others which lost ranks they need not wait for.
+void Supervisor::tell_gone() {
+  for (std::size_t i = 0; i < situation_.ranks.size(); ++i) {
+    if (situation_.ranks[i] && !situation_.ranks[i]->status.ok() &&
+        gone_.insert(static_cast<int>(i)).second)
+      store_process_->tell_gone(job_.rank(static_cast<int>(i)));
+  }
+}
+
 LineRelay Supervisor::relay(int local, int stream, Fd pipe, bool append) {
   const auto at = static_cast<std::size_t>(local);
   const bool redirected = (job_.redirects[at] & stream) != 0, teed = (job_.tee[at] & stream) != 0;
@@ -299,9 +318,11 @@ LineRelay Supervisor::relay(int local, int stream, Fd pipe, bool append) {
 Act Supervisor::watch() {
   for (;;) {
     const Decision decision = decide(situation_, policy_, now());
+    if (decision.act != Act::kReplace) tell_gone();
     switch (decision.act) {
       case Act::kWait: wait_for_events(decision.until); break;
       case Act::kReplace: replace(decision.rank); break;
+      case Act::kLetGo: let_go(decision.rank); break;
       case Act::kTerminate:
         situation_.stop_sent = now();
         note_stopped_ranks();

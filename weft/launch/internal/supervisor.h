@@ -37,6 +37,8 @@ class Supervisor {
   void start_attempt();
   Rank start_rank(int local, bool replaces = false);
   void replace(int local);
+  void let_go(int local);
+  void tell_gone();
   LineRelay relay(int local, int stream, Fd pipe, bool append);
   bool goes_past(int local) const;  // true if the rank writes to the launcher's own descriptors
   std::filesystem::path folder_of(int local) const;
@@ -65,6 +67,7 @@ class Supervisor {
   Situation situation_;
   int stop_signal_ = 0;
   long out_of_memory_before_ = 0;
+  std::set<int> gone_;                 // local ranks of which tell_gone() was called
   std::map<int, Time> stopped_since_;  // by local rank
   std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;

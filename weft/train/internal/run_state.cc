@@ -157,6 +157,8 @@ void RunSaver::report(const std::optional<checkpoint::AsyncSaver::Result>& resul
                            {"whole_ms", ms(result->whole)}});
 }
 
+std::int64_t Saved::global_batch() const { return number<std::int64_t>(reader_, "batch"); }
+
 Progressed Saved::progress(std::uint64_t seed, std::int64_t batch) const {
   Progressed progressed;
   progressed.step = number<std::int64_t>(reader_, "step");

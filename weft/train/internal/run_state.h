@@ -69,6 +69,8 @@ class Saved {
   explicit Saved(checkpoint::Reader reader) : reader_(std::move(reader)) {}
 
   const checkpoint::Reader& reader() const { return reader_; }
+  // Throws Error(kCorrupt) if the number is missing.
+  std::int64_t global_batch() const;
   // Throws Error(kCorrupt) if a number is missing, Error(kInvalidArgument) if the run had another
   // seed or global batch size.
   Progressed progress(std::uint64_t seed, std::int64_t batch) const;
