@@ -2,14 +2,17 @@
 the bytes of a run without a fault. WEFT_FAIL chooses the instant (docs/fault-tolerance.md)."""
 
 import hashlib
+import os
 import re
 import shutil
 import time
 
 import harness
 
+OWN_MODEL = os.path.abspath(os.environ["WEFT_OWN_MODEL"])
 STEPS = 60
 LENGTH = [f"train.max_steps={STEPS}", "train.eval_every=0", "train.log_every=20"]
+IMAGES = ["model.hidden=[512,256]"]  # large enough that each rank updates a part
 TEXT = [
     "model.name=gpt", "model.layers=2", "model.width=32", "model.heads=2", "model.sequence=32",
     "data.name=text", "data.tokenizer=bytes", "optimizer.name=adamw", "train.batch=8"
@@ -21,7 +24,8 @@ class RecoveryRuns(harness.FaultTest):
         """Trains and gives the result and the digest of the last checkpoint."""
         shutil.rmtree(self.folder / "runs", ignore_errors=True)
         env = {"WEFT_FAIL": fail, "WEFT_TRANSPORT": transport}
-        options = [word for one in (*LENGTH, *settings) for word in ("--set", one)]
+        kind = [] if "model.name=gpt" in settings else IMAGES
+        options = [word for one in (*LENGTH, *kind, *settings) for word in ("--set", one)]
         job = self.weft(
             "train", self.folder, "-n", ranks, "--max-replacements", replacements,
             "--min-ranks", least, *options,
@@ -44,11 +48,11 @@ class RecoveryRuns(harness.FaultTest):
         whole = hashlib.sha256(b"".join(f.name.encode() + f.read_bytes() for f in files))
         return saved[-1].name, whole.hexdigest()
 
-    def weights(self):
+    def weights(self, run=None):
         """The bytes of the last checkpoint's weights, whole, however many ranks wrote them."""
         whole = self.folder / "whole.safetensors"
         whole.unlink(missing_ok=True)
-        run = self.folder / "runs/run"
+        run = run or self.folder / "runs/run"
         self.assertEqual(self.weft("checkpoint", "convert", run, whole).finish(20).code, 0)
         return whole.read_bytes()
 
@@ -161,6 +165,34 @@ class Recovery(RecoveryRuns):
             4, *TEXT, "model.experts=4", "parallel.ep=2", "parallel.dp=2",
             fail="update.middle:rank=0:step=30"
         )
+
+    def own_model(self, mesh):
+        """The program's own model, whose blocks exist already, in a new process and in the others'."""
+
+        def train(fail):
+            shutil.rmtree(self.folder / "runs", ignore_errors=True)
+            job = self.weft(
+                "run", "-n", 2, "--max-replacements", 1, OWN_MODEL, mesh,
+                env={"WEFT_FAIL": fail} if fail else {}
+            )
+            result = job.finish(60)
+            self.assertEqual(result.code, 0, result.err)
+            (run,) = (self.folder / "runs").iterdir()
+            return result, self.weights(run)  # stages are cut by measured times
+
+        _, wanted = train("")
+        result, got = train("update.begin:rank=0:step=40")
+        self.assertIn("training goes on", result.err)
+        self.assertTrue(got == wanted, result.err)
+
+    def test_a_model_of_the_program(self):
+        self.own_model("dp=2")
+
+    def test_a_model_of_the_program_in_shards(self):
+        self.own_model("fsdp=2")
+
+    def test_a_model_of_the_program_in_stages_slow(self):
+        self.own_model("pp=2")
 
     def test_goes_on_with_fewer_ranks(self):
         result, got = self.run_of(

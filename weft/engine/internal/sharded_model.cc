@@ -227,6 +227,12 @@ std::vector<std::span<float>> ShardedModel::codec_memory() {
   return all;
 }
 
+ShardedModel::~ShardedModel() {
+  if (!passes_) return;
+  passes_.reset();
+  for (internal::Unit& unit : units_) put_below(unit, {});
+}
+
 void ShardedModel::abandon() noexcept {
   Engine::abandon();
   try {

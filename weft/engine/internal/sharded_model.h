@@ -28,6 +28,8 @@ class ShardedModel final : public Engine {
  public:
   // Collective.
   ShardedModel(Subject subject, OptimizerSpec optimizer);
+  // Leaves parameters that are gathered for each pass without memory.
+  ~ShardedModel() override;
   void abandon() noexcept override;
 
   Tensors run(std::size_t block, const Tensors& inputs) override;
