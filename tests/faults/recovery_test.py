@@ -167,7 +167,7 @@ class Recovery(RecoveryRuns):
         )
 
     def own_model(self, mesh):
-        """The program's own model, whose blocks exist already, in a new process and in the others'."""
+        """Blocks that exist already, in the new process and in the others."""
 
         def train(fail):
             shutil.rmtree(self.folder / "runs", ignore_errors=True)

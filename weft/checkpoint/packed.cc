@@ -38,9 +38,8 @@ PackedLayout::PackedLayout(const Shards& shards) {
 }
 
 void PackedLayout::copy_to(const at::Tensor& block) const {
-  WEFT_REQUIRE(
-      block.scalar_type() == at::kByte && block.is_contiguous() && block.numel() >= bytes_,
-      "a packed state needs " + std::to_string(bytes_) + " contiguous bytes");
+  WEFT_REQUIRE(block.scalar_type() == at::kByte && block.is_contiguous() && block.numel() >= bytes_,
+               "a packed state needs " + std::to_string(bytes_) + " contiguous bytes");
   internal::ImageWriter writer;
   writer.add(static_cast<std::byte*>(block.data_ptr()), header_, slices_);
   writer.write();

@@ -24,9 +24,9 @@ class Reader : public SliceSource {
   // Opens safetensors files as one part "model", such as Hugging Face's sharded files. Throws
   // Error(kInvalidArgument) for a name in two files.
   static Reader of_files(const std::vector<std::string>& paths);
-  // Opens packed states (packed.h), the blocks of all ranks in any order. Keeps the blocks and reads
-  // them in place. Throws Error(kCorrupt) for a damaged header, and if the blocks are of different
-  // steps or do not make up the whole.
+  // Opens packed states (packed.h), the blocks of all ranks in any order. Keeps the blocks and
+  // reads them in place. Throws Error(kCorrupt) for a damaged header, and if the blocks are of
+  // different steps or do not make up the whole.
   static Reader of_packed(const std::vector<at::Tensor>& blocks);
   Reader(Reader&&) noexcept;
   Reader& operator=(Reader&&) noexcept;

@@ -21,8 +21,8 @@ struct TrainCommand {
   std::string resume;  // "": new run; "true": resume; "auto": resume if there is such a run
   bool dry_run = false;
   bool json = false;
-  bool check = false;  // compare the result with the recipe's expected.toml
-  std::string http;    // address of the live page; empty: none
+  bool check = false;                       // compare the result with the recipe's expected.toml
+  std::string http;                         // address of the live page; empty: none
   int max_replacements = 0, min_ranks = 0;  // as in LaunchOptions; only with -n
 };
 int train(const TrainCommand& command);

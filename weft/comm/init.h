@@ -71,8 +71,8 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
 // Key in the launcher's store for the number of a rank that has ended. Ranks that still wait for
 // that rank to join then throw kPeerLost at once.
 std::string lost_rank_key(const std::string& run_id, int restart_count);
-// Key for the numbers, each followed by a blank, of lost ranks that will not be replaced. Ranks that
-// form the group again do not wait for them.
+// Key for the numbers, each followed by a blank, of lost ranks that will not be replaced. Ranks
+// that form the group again do not wait for them.
 std::string gone_ranks_key(const std::string& run_id, int restart_count);
 
 }  // namespace weft::comm

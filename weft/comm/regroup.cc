@@ -49,8 +49,7 @@ int end_all(const Group& group, const std::vector<int>& job_ranks) {
     try {
       part.barrier();
     } catch (const Error& error) {
-      if (&part == &group && error.code() == Errc::kPeerLost)
-        lost = rank_of(error.context().peer);
+      if (&part == &group && error.code() == Errc::kPeerLost) lost = rank_of(error.context().peer);
     } catch (const std::exception&) {
       // The message by which another backend reports an abort.
     }
@@ -212,8 +211,10 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
       if (neighbors.host->has_ended(static_cast<int>(local)))
         awaited.names.erase(lineage.names[static_cast<std::size_t>(neighbors.ranks[local])]);
     }
-    Passage passage(lineage, {lineage.names[static_cast<std::size_t>(group.rank())], group.rank(), lineage.job_rank},
-                    awaited);
+    Passage passage(
+        lineage,
+        {lineage.names[static_cast<std::size_t>(group.rank())], group.rank(), lineage.job_rank},
+        awaited);
     for (std::uint32_t epoch = lineage.options.epoch + 1; !deadline.passed(); ++epoch) {
       const auto members = passage.agree(epoch, options.wait);
       if (epoch == lineage.options.epoch + 1) leave_behind(neighbors, lineage, members);

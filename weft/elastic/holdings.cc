@@ -87,8 +87,8 @@ void CopyInterval::taken(std::int64_t step, double copy_s, double step_s) {
     next_ = step + 1;
     return;
   }
-  next_ = step + static_cast<std::int64_t>(
-                     std::clamp(std::ceil(copy_s / (kShare * step_s)), 1.0, 1e6));
+  next_ =
+      step + static_cast<std::int64_t>(std::clamp(std::ceil(copy_s / (kShare * step_s)), 1.0, 1e6));
 }
 
 }  // namespace weft::elastic

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
-#include "weft/base/failpoint.h"
+#include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
 #include "weft/checkpoint/packed.h"
 #include "weft/comm/texts.h"
@@ -145,8 +145,8 @@ class StateCopies::Impl {
     for (std::size_t local = 0; local < here_.ranks.size(); ++local) {
       const int rank = here_.ranks[local], peer = static_cast<int>(local);
       const auto at = [&](Host::Token token) { return here_.host->at(peer, token); };
-      auto* const table = reinterpret_cast<Slot*>(
-          at(std::stoull(tables_[static_cast<std::size_t>(rank)])));
+      auto* const table =
+          reinterpret_cast<Slot*>(at(std::stoull(tables_[static_cast<std::size_t>(rank)])));
       const auto owners = owners_at(places_, rank);
       for (std::size_t i = 0; i < owners.size(); ++i) {
         add(copies, owners[i], table + 2 * i, [&](const Slot& slot, int number) -> std::byte* {
@@ -184,9 +184,8 @@ class StateCopies::Impl {
     for (std::size_t i = 1; i < owners_.size(); ++i) {
       at::Tensor bytes = at::scalar_tensor(0, at::kLong);
       away_->recv(bytes, owners_[i], kSizeTag);
-      slots_[i].write(here_.host, step, bytes.item<std::int64_t>(), [&](at::Tensor block) {
-        away_->recv(block, owners_[i], kPartTag);
-      });
+      slots_[i].write(here_.host, step, bytes.item<std::int64_t>(),
+                      [&](at::Tensor block) { away_->recv(block, owners_[i], kPartTag); });
     }
     away_->wait(sent_size, "copy of the state");
     away_->wait(sent_part, "copy of the state");

@@ -65,9 +65,8 @@ struct Recovered {
 // The newest whole state of which the ranks of `group` have copies. A rank gets the parts that it
 // cannot read from one that can. nullopt on all ranks if there is no whole state; `*missing` then
 // says what the newest lacks, and is empty if there are no copies. `held`: null on a newcomer.
-// Collective. Throws as Group's operations do.
-// Limit: a newcomer receives the parts of all ranks, so it needs memory for the whole state while it
-// loads.
+// Collective. Throws as Group's operations do. Limit: a newcomer receives the parts of all ranks,
+// so it needs memory for the whole state while it loads.
 std::optional<Recovered> newest_state(const Group& group, const StateCopies* held,
                                       std::string* missing = nullptr);
 

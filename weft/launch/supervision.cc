@@ -35,8 +35,8 @@ bool state_remains(const Situation& situation) {
 // What becomes of a lost rank, if the job goes on; nullopt if none is lost or the job must end.
 std::optional<Decision> go_on(const Situation& situation, const Policy& policy) {
   if (situation.stop_sent || situation.store_lost || !state_remains(situation)) return std::nullopt;
-  const bool replaces = situation.replacements < policy.max_replacements &&
-                        situation.never_joined < kMostNeverJoined;
+  const bool replaces =
+      situation.replacements < policy.max_replacements && situation.never_joined < kMostNeverJoined;
   const bool shrinks = policy.min_ranks > 0 &&
                        (situation.other_nodes || ranks_with_state(situation) >= policy.min_ranks);
   if (!replaces && !shrinks) return std::nullopt;
@@ -91,13 +91,10 @@ bool is_consequence(const RankEnd& end) {
 std::optional<int> first_failure(const Situation& situation) {
   std::optional<int> first;
   const bool others_failed =
-      std::any_of(situation.ranks.begin(), situation.ranks.end(), [](const auto& end) {
-        return end && !end->status.ok() && !end->let_go;
-      });
-  const bool others_run =
-      std::any_of(situation.ranks.begin(), situation.ranks.end(), [](const auto& end) {
-        return !end || !end->let_go;
-      });
+      std::any_of(situation.ranks.begin(), situation.ranks.end(),
+                  [](const auto& end) { return end && !end->status.ok() && !end->let_go; });
+  const bool others_run = std::any_of(situation.ranks.begin(), situation.ranks.end(),
+                                      [](const auto& end) { return !end || !end->let_go; });
   if (!others_failed && others_run) return std::nullopt;
   const auto order = [&](int rank) {
     const RankEnd& end = *situation.ranks[static_cast<std::size_t>(rank)];

@@ -33,9 +33,9 @@ struct Situation {
   bool store_lost = false;             // the process that hosts the store has ended
   std::optional<Time> stop_sent = {};  // time at which the ranks were first told to stop
   bool kill_sent = false;
-  int replacements = 0;     // lost ranks that were replaced so far
-  std::set<int> joining;    // local ranks whose replacement has not joined the others yet
-  int never_joined = 0;     // replacements in a row that ended before they had joined
+  int replacements = 0;      // lost ranks that were replaced so far
+  std::set<int> joining;     // local ranks whose replacement has not joined the others yet
+  int never_joined = 0;      // replacements in a row that ended before they had joined
   bool other_nodes = false;  // ranks of other nodes, in an unknown state, may hold the job's state
 };
 
@@ -50,8 +50,8 @@ struct Policy {
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
 };
 
-// kReplace: start a new process in place of a lost rank, while the others run. kLetGo: the others go
-// on without it.
+// kReplace: start a new process in place of a lost rank, while the others run. kLetGo: the others
+// go on without it.
 enum class Act { kWait, kReplace, kLetGo, kTerminate, kKill, kRestart, kFinish };
 
 struct Decision {

@@ -58,9 +58,9 @@ struct Options {
   // Steps between comparisons of the weights and optimizer state of replicas. Ranks that differ
   // get the values of the majority; without one, training ends with kCorrupt. 0: none.
   std::int64_t compare_steps = 100;
-  // Steps between copies of the state to memory, from which training goes on when a rank is lost. 0:
-  // as many that copies take 2 % of the time. Copies are made where the launcher replaces lost ranks
-  // (weft run --max-replacements).
+  // Steps between copies of the state to memory, from which training goes on when a rank is lost.
+  // 0: as many that copies take 2 % of the time. Copies are made where the launcher replaces lost
+  // ranks (weft run --max-replacements).
   std::int64_t copy_steps = 0;
   // Steps between reductions of the loss over the ranks. should_stop is checked then, too.
   std::int64_t log_every = 10;

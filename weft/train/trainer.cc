@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "weft/base/error.h"
-#include "weft/base/failpoint.h"
+#include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
 #include "weft/elastic/state_copies.h"
@@ -136,8 +136,8 @@ class Trainer::Impl {
   Group world_;
   // Without replacements left, training goes on with fewer ranks, at least so many. 0: it ends.
   const int min_ranks_ = from_launcher("WEFT_MIN_RANKS");
-  const bool recovers_ =
-      world_.size() > 1 && (min_ranks_ > 0 || from_launcher("WEFT_MAX_REPLACEMENTS") > 0);
+  const bool recovers_ = world_.size() > 1 &&
+                         (min_ranks_ > 0 || from_launcher("WEFT_MAX_REPLACEMENTS") > 0);
   std::unique_ptr<internal::RecipeTask> recipe_;
   std::string run_name_;  // on all ranks, where recovers_
   std::unique_ptr<Session> session_;
@@ -150,8 +150,8 @@ void Trainer::Impl::begin() {
   }
   make_session(options_, options_.resume ? internal::Begin::kResumed : internal::Begin::kNew, {});
   if (recovers_) {
-    run_name_ = comm::broadcast_text(
-        world_, std::filesystem::path(run_folder()).filename().string());
+    run_name_ =
+        comm::broadcast_text(world_, std::filesystem::path(run_folder()).filename().string());
   }
 }
 
@@ -230,7 +230,8 @@ void Trainer::Impl::recover(const Error& why) {
   const auto start = Clock::now();
   const bool joins = session_ == nullptr;
   const auto held = joins ? nullptr : session_->loop.copies();
-  if (!joins) log_warn("a rank is lost: " + why.message() + "; the others wait for its replacement");
+  if (!joins)
+    log_warn("a rank is lost: " + why.message() + "; the others wait for its replacement");
   bool formed = joins;  // the newcomer's group is formed
   for (;;) {
     if (!formed) {

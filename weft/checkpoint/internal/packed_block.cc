@@ -52,9 +52,9 @@ PackedBlock::PackedBlock(const at::Tensor& block, const std::string& where) {
       length > size - kLengthBytes)
     throw Error(Errc::kCorrupt, where + ": a block has no header");
   const auto data = static_cast<std::int64_t>(length) + kLengthBytes;
-  const Header header = parse_header(
-      std::string_view(reinterpret_cast<const char*>(bytes) + kLengthBytes, length),
-      block.numel() - data, where);
+  const Header header =
+      parse_header(std::string_view(reinterpret_cast<const char*>(bytes) + kLengthBytes, length),
+                   block.numel() - data, where);
   const auto step = numbers_in(metadata_of(header, kPackedStep, where), where);
   if (step.size() != 1) throw Error(Errc::kCorrupt, where + ": lacks the number of its step");
   step_ = step[0];

@@ -31,8 +31,8 @@ std::vector<Arrival> members_of(const std::string& text) {
   return members;
 }
 
-// Survivors at their previous ranks, newcomers at the free rank that they ask for, else at the first
-// free one. Returns `members` as they are if a survivor's rank is not below their number.
+// Survivors at their previous ranks, newcomers at the free rank that they ask for, else at the
+// first free one. Returns `members` as they are if a survivor's rank is not below their number.
 std::vector<Arrival> at_their_ranks(const std::vector<Arrival>& members) {
   std::vector<std::optional<Arrival>> places(members.size());
   const auto take = [&](const Arrival& who, int place) {
@@ -95,8 +95,8 @@ Awaited without(Awaited awaited, const std::set<int>& gone) {
   const auto lost = std::count_if(awaited.jobs.begin(), awaited.jobs.end(),
                                   [&](int job) { return gone.contains(job); });
   awaited.size = std::max(0, awaited.size - static_cast<int>(lost));
-  awaited.too_few = static_cast<int>(awaited.jobs.size() - static_cast<std::size_t>(lost)) <
-                    awaited.at_least;
+  awaited.too_few =
+      static_cast<int>(awaited.jobs.size() - static_cast<std::size_t>(lost)) < awaited.at_least;
   return awaited;
 }
 

@@ -14,9 +14,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -46,18 +46,18 @@ struct Awaited {
   // Members of the last attempt that may still be alive, each with its rank by the launcher (-1:
   // unknown).
   std::map<std::string, int> names;
-  int size = 0, at_least = 1;   // as RegroupOptions
-  bool keep_ranks = false;      // as RegroupOptions
-  std::set<int> jobs = {};      // ranks by the launcher of all members, also of dead ones
-  bool too_few = false;         // so many are gone that at_least cannot come
+  int size = 0, at_least = 1;  // as RegroupOptions
+  bool keep_ranks = false;     // as RegroupOptions
+  std::set<int> jobs = {};     // ranks by the launcher of all members, also of dead ones
+  bool too_few = false;        // so many are gone that at_least cannot come
 };
 
 // Returns the members in the order of their new ranks: survivors in their previous order, then
 // newcomers in the order of their names; or with keep_ranks, if `size` members are there, each
 // survivor at its previous rank. Returns nullopt while the wait for more members goes on. With
-// keep_ranks, a member is not awaited if a newcomer asks for its rank, since its launcher knows that
-// it is lost. A pure function. `late`: the wait is over. Throws kTimeout if fewer members joined
-// than required.
+// keep_ranks, a member is not awaited if a newcomer asks for its rank, since its launcher knows
+// that it is lost. A pure function. `late`: the wait is over. Throws kTimeout if fewer members
+// joined than required.
 std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited,
                                           bool late);
 // What remains to be awaited if the ranks `gone` will not come and not be replaced.

@@ -71,8 +71,7 @@ checkpoint::Slices Replica::slices(const Sharded::Placing& placing, Wanted wante
     checkpoint::Slices& into =
         wanted == Wanted::kToSave || (shared_weights_ && i < trained_) ? together : own;
     const auto add = [&](const at::Tensor& whole, const std::string& suffix) {
-      into.push_back(
-          {rectangle.name + suffix, rectangle.shape, rectangle.offset, whole.detach()});
+      into.push_back({rectangle.name + suffix, rectangle.shape, rectangle.offset, whole.detach()});
     };
     add(params_[i].tensor, "");
     for (std::size_t array = 0;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "weft/base/failpoint.h"
+#include "weft/base/fault/failpoint.h"
 
 namespace weft::parallel::internal {
 

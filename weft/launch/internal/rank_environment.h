@@ -33,8 +33,8 @@ int count_processes(const std::string& text);
 struct Attempt {
   int restarts = 0;
   std::string error_file;
-  int secret_fd = -1;   // -1: none
-  int live_fd = -1;     // -1: none
+  int secret_fd = -1;            // -1: none
+  int live_fd = -1;              // -1: none
   std::string joined_file = {};  // for a replacement: it makes this file once it has joined
   bool reports = true;           // whether the launcher's report prints the rank's error
 };

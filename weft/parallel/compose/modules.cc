@@ -7,9 +7,9 @@
 namespace weft::parallel {
 namespace {
 
-// A model that shards its parameters leaves them in one block of memory together, or without memory.
-// A second model of the same blocks cuts each parameter by itself. Its values come from a checkpoint
-// or from another rank.
+// A model that shards its parameters leaves them in one block of memory together, or without
+// memory. A second model of the same blocks cuts each parameter by itself. Its values come from a
+// checkpoint or from another rank.
 void give_memory_to_parameters(torch::nn::Module& module) {
   const torch::NoGradGuard no_grad;
   for (torch::Tensor& parameter : module.parameters()) {
@@ -27,11 +27,10 @@ BlockModel blocks_of(std::vector<Block> blocks) {
   for (Block& one : blocks) {
     WEFT_REQUIRE(one.module && one.forward, "blocks_of: a block has no module or no forward");
     std::string name = one.name.empty() ? std::to_string(model.blocks.size()) : one.name;
-    model.blocks.push_back(
-        {std::move(name), [block = std::move(one)](const Contexts&) {
-           give_memory_to_parameters(*block.module);
-           return block;
-         }});
+    model.blocks.push_back({std::move(name), [block = std::move(one)](const Contexts&) {
+                              give_memory_to_parameters(*block.module);
+                              return block;
+                            }});
   }
   WEFT_REQUIRE(!model.blocks.empty(), "blocks_of: there are no blocks");
   return model;

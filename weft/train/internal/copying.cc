@@ -9,9 +9,7 @@
 namespace weft::train::internal {
 
 Copying::Copying(const Group& world, std::int64_t every)
-    : world_(world),
-      copies_(std::make_shared<elastic::StateCopies>(world)),
-      interval_(every) {}
+    : world_(world), copies_(std::make_shared<elastic::StateCopies>(world)), interval_(every) {}
 
 void Copying::add_step(double seconds) {
   seconds_ += seconds;

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "weft/base/error.h"
-#include "weft/base/failpoint.h"
+#include "weft/base/fault/failpoint.h"
 #include "weft/base/random.h"
 
 namespace weft::train {

@@ -8,7 +8,7 @@
 #include <torch/version.h>
 
 #include "weft/base/error.h"
-#include "weft/base/failpoint.h"
+#include "weft/base/fault/failpoint.h"
 #include "weft/base/file.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/report/environment.h"

@@ -29,8 +29,8 @@ class RecipeTask {
                                              double samples_per_s) const = 0;
 };
 
-// How a run begins: as a new one, from its checkpoint, or again after a rank was lost. The last finds
-// in the run folder what the lost rank has left there.
+// How a run begins: as a new one, from its checkpoint, or again after a rank was lost. The last
+// finds in the run folder what the lost rank has left there.
 enum class Begin { kNew, kResumed, kAgain };
 
 // Checks all that can be checked before the run folder is created, so that an invalid recipe leaves

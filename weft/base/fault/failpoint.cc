@@ -1,4 +1,4 @@
-#include "weft/base/failpoint.h"
+#include "weft/base/fault/failpoint.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-constexpr const char* kPoints[] = {"step.begin",  "update.begin",      "update.middle",
+constexpr const char* kPoints[] = {"step.begin",  "update.begin",       "update.middle",
                                    "copy.middle", "recovery.regrouped", "recovery.restored"};
 
 std::atomic<std::int64_t> step_now{0};

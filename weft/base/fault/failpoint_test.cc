@@ -1,4 +1,4 @@
-#include "weft/base/failpoint.h"
+#include "weft/base/fault/failpoint.h"
 
 #include <gtest/gtest.h>
 

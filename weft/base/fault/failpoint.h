@@ -1,7 +1,7 @@
 // Failpoints: named places at which a test makes this process fail.
 //
-//   WEFT_FAIL=update.middle:rank=1:step=7            kills rank 1 in its first update from step 7 on
-//   WEFT_FAIL=copy.middle:rank=0:action=stop         stops rank 0 in its first copy (SIGSTOP)
+//   WEFT_FAIL=update.middle:rank=1:step=7   kills rank 1 in its first update from step 7 on
+//   WEFT_FAIL=copy.middle:rank=0:action=stop   stops rank 0 in its first copy (SIGSTOP)
 //
 // Without WEFT_FAIL a failpoint costs one comparison. docs/fault-tolerance.md lists the places.
 #pragma once
@@ -18,7 +18,8 @@ struct Failpoint {
   int rank = -1;           // Rank by the launcher (RANK). -1: any.
   std::int64_t step = -1;  // First step of training, from 1, in which it may fail. -1: any.
   Action action = Action::kKill;
-  bool newcomer = false;  // True: only in a process that replaces a lost rank. False: only in others.
+  // True: only in a process that replaces a lost rank. False: only in others.
+  bool newcomer = false;
   bool operator==(const Failpoint&) const = default;
 };
 
@@ -28,10 +29,9 @@ std::vector<Failpoint> parse_failpoints(const std::string& text);
 
 // Tells failpoints the step of training that runs, from 1.
 void set_failpoint_step(std::int64_t step) noexcept;
-// True if this process shall fail at `point` now. Throws Error(kBadConfig) for an invalid WEFT_FAIL.
+// True if this process shall fail at `point` now. Throws Error(kBadConfig) if WEFT_FAIL is invalid.
 bool is_failpoint(const char* point);
-// Fails at `point` if it shall: prints one line, and ends or stops this process. Any thread may call
-// it.
+// Fails at `point` if it shall: prints one line, and ends or stops this process. Thread-safe.
 void failpoint(const char* point);
 
 }  // namespace weft

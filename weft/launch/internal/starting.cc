@@ -1,0 +1,137 @@
+// How the supervisor starts a rank: its folder, environment and output.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "weft/base/error.h"
+#include "weft/base/json/error_file.h"
+#include "weft/launch/internal/pipe.h"
+#include "weft/launch/internal/supervisor.h"
+
+namespace weft::launch::internal {
+namespace {
+
+// A descriptor with its own position, so that each rank can read it from the start.
+Fd reopen(const Fd& fd) {
+  return fd ? Fd(::open(("/proc/self/fd/" + std::to_string(fd.get())).c_str(),
+                        O_RDONLY | O_CLOEXEC))
+            : Fd();
+}
+
+Fd open_log(const std::filesystem::path& file, bool append) {
+  Fd log(
+      ::open(file.c_str(), O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0644));
+  if (!log)
+    throw Error(Errc::kUnavailable, "cannot write " + file.string() + ": " + std::strerror(errno),
+                {"launch", -1, -1});
+  return log;
+}
+
+}  // namespace
+
+// <log dir>/<run id>_XXXXXX, as in torchrun. Without logs: a folder for the error files that is
+// removed at the end.
+void Supervisor::make_folder() {
+  const auto any = [](const std::vector<int>& streams) {
+    return std::any_of(streams.begin(), streams.end(), [](int s) { return s != 0; });
+  };
+  keep_folder_ = !options_.log_dir.empty() || any(job_.redirects) || any(job_.tee);
+  const std::filesystem::path parent = options_.log_dir.empty()
+                                           ? std::filesystem::temp_directory_path()
+                                           : std::filesystem::path(options_.log_dir);
+  std::error_code failed;
+  std::filesystem::create_directories(parent, failed);
+  std::string pattern =
+      (parent / ((options_.log_dir.empty() ? "weft_" : "") + job_.run_id + "_XXXXXX")).string();
+  if (::mkdtemp(pattern.data()) == nullptr) {
+    throw Error(Errc::kBadConfig,
+                "cannot make a folder in " + parent.string() + ": " + std::strerror(errno),
+                {"launch", -1, -1});
+  }
+  folder_ = pattern;
+  if (keep_folder_) note("logs in " + folder_.string());
+}
+
+std::filesystem::path Supervisor::folder_of(int local) const {
+  return folder_ / ("attempt_" + std::to_string(situation_.restarts)) / std::to_string(local);
+}
+
+std::filesystem::path Supervisor::error_file_of(int local) const {
+  return folder_of(local) / "error.json";
+}
+
+std::filesystem::path Supervisor::joined_file_of(int local) const {
+  return folder_of(local) / "joined";
+}
+
+// The rank's stderr goes to a file, which then also contains its error.
+bool Supervisor::logs_errors(int local) const {
+  const auto at = static_cast<std::size_t>(local);
+  return ((job_.redirects[at] | job_.tee[at]) & STDERR_FILENO) != 0;
+}
+
+bool Supervisor::goes_past(int local) const {
+  const auto at = static_cast<std::size_t>(local);
+  const bool logged = job_.redirects[at] != 0 || job_.tee[at] != 0;
+  const bool alone = job_.local_world == 1 && !options_.prefix.value_or(false);
+  return !logged && job_.shown[at] && (alone || (local == 0 && options_.rank0_keeps_terminal));
+}
+
+Supervisor::Rank Supervisor::start_rank(int local, bool replaces) {
+  std::filesystem::create_directories(folder_of(local));
+  const Fd secret = reopen(secret_), nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ProcessOptions process;
+  const int live = page_ && job_.rank(local) == 0 ? page_->fd() : -1;
+  process.environment =
+      rank_environment(options_, job_, local,
+                       {situation_.restarts, error_file_of(local).string(), secret.get(), live,
+                        replaces ? joined_file_of(local).string() : "", !logs_errors(local)});
+  if (secret) process.inherit.push_back(secret.get());
+  if (live >= 0) process.inherit.push_back(live);
+  // At most one rank reads stdin, and never a terminal: reading it would stop a background process
+  // group.
+  if (job_.rank(local) != 0 || ::isatty(STDIN_FILENO)) process.stdin_fd = nothing.get();
+  const int rank = job_.rank(local);
+  if (run_) {
+    process.call = [this, rank] {
+      try {
+        return run_(rank);
+      } catch (const Error& error) {
+        if (!write_error_file(error)) throw;
+        return exit_code(error.code());
+      } catch (const std::exception& error) {
+        if (!write_error_file(describe(error))) throw;
+        return exit_code(code_of(error));
+      }
+    };
+  } else {
+    process.argv = command_line(options_.program);
+  }
+  process.before = [this] { store_process_->guard(::getpid()); };
+  if (goes_past(local)) return {Process(process), LineRelay(), LineRelay()};
+  auto out = make_pipe("a rank's output"), err = make_pipe("a rank's output");
+  process.stdout_fd = out[1].get();
+  process.stderr_fd = err[1].get();
+  Process started(process);
+  return {std::move(started), relay(local, STDOUT_FILENO, std::move(out[0]), replaces),
+          relay(local, STDERR_FILENO, std::move(err[0]), replaces)};
+}
+
+LineRelay Supervisor::relay(int local, int stream, Fd pipe, bool append) {
+  const auto at = static_cast<std::size_t>(local);
+  const bool redirected = (job_.redirects[at] & stream) != 0, teed = (job_.tee[at] & stream) != 0;
+  LineRelay::Options options;
+  if (!redirected && job_.shown[at]) options.console = stream;
+  if (options_.prefix.value_or(job_.local_world > 1))
+    options.prefix = "[rank " + std::to_string(job_.rank(local)) + "] ";
+  if (redirected || teed)
+    options.log = open_log(
+        folder_of(local) / (stream == STDOUT_FILENO ? "stdout.log" : "stderr.log"), append);
+  options.keep_tail = stream == STDERR_FILENO;
+  return LineRelay(std::move(pipe), std::move(options));
+}
+
+}  // namespace weft::launch::internal
