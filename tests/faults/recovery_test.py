@@ -204,6 +204,15 @@ class Recovery(RecoveryRuns):
         self.assertRegex(result.err, r"training goes on step=\d+ ranks=2")
         self.assertEqual(got[0], f"step-{STEPS:08}")
 
+    def test_another_rank_becomes_rank_0(self):
+        result, got = self.run_of(
+            2, fail="step.begin:rank=0:step=9", replacements=0, least=1
+        )
+        self.assertEqual(result.code, 0, result.err)
+        self.assertRegex(result.err, r"training goes on step=\d+ ranks=1")
+        self.assertIn("[rank 1] done accuracy=", result.err)
+        self.assertEqual(got[0], f"step-{STEPS:08}")
+
     def test_replaces_first_and_then_goes_on_with_fewer_ranks(self):
         result, got = self.run_of(
             2, fail="step.begin:rank=0:step=9;update.begin:rank=1:step=30", replacements=1, least=1
@@ -252,6 +261,21 @@ class Recovery(RecoveryRuns):
         self.assertEqual(result.code, 137, result.err)
         self.assertEqual(result.err.count("a new process replaces it (1 of 1)"), 1, result.err)
         self.assertIn("weft: rank 1 failed first: SIGKILL", result.last_line)
+
+    def test_one_rank_cannot_be_replaced(self):
+        job = self.weft("train", self.folder, "--max-replacements", 1)
+        self.ends(job, 2, ["need at least two ranks"])
+
+    def test_ranks_of_another_launcher_are_not_replaced_by_this_command(self):
+        job = self.weft(
+            "run", "-n", 2, harness.WEFT, "train", self.folder, "--max-replacements", 1
+        )
+        self.ends(job, 2, ["weft run takes these flags"])
+
+    def test_wrong_numbers_are_refused(self):
+        for flag, value in (("--max-replacements", -1), ("--min-ranks", 3), ("--min-ranks", -1)):
+            job = self.weft("train", self.folder, "-n", 2, flag, value)
+            self.ends(job, 2, [f"{flag[2:]}"])
 
     def test_an_unknown_failpoint_is_named(self):
         result, _ = self.run_of(2, fail="update.midle")

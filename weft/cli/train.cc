@@ -85,13 +85,13 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   train::Trainer trainer(config, world, options);
   const auto result = trainer.run();
   if (result.stopped) {
-    if (world.rank() == 0)
+    if (trainer.world().rank() == 0)
       log_warn("stopped by a signal; go on with --resume --name " +
                    std::filesystem::path(trainer.run_folder()).filename().string(),
                {{"step", result.steps}});
     return 128 + (stop_signal != 0 ? stop_signal : SIGTERM);
   }
-  if (world.rank() != 0) return 0;
+  if (trainer.world().rank() != 0) return 0;
   log_info("done", {{"accuracy", result.accuracy},
                     {"loss", std::round(result.loss * 1e4) / 1e4},
                     {"epochs", result.epochs},
@@ -115,6 +115,17 @@ std::optional<launch::LivePage> live_page(const std::string& address) {
   std::optional<launch::LivePage> page(std::in_place, address);
   page->use_here();
   return page;
+}
+
+// The flags need a launcher of this command, and a rank that is left when one is lost.
+void check_recovery(const TrainCommand& command, const std::string& launcher) {
+  if (launcher != "alone") {
+    throw Error(Errc::kBadConfig, "--max-replacements and --min-ranks: the ranks were started by " +
+                                      launcher + "; weft run takes these flags");
+  }
+  if (command.ranks.value_or(1) < 2)
+    throw Error(Errc::kBadConfig,
+                "--max-replacements and --min-ranks need at least two ranks; set -n");
 }
 
 Config configuration_of_new_run(const TrainCommand& command, const std::string& file) {
@@ -149,6 +160,8 @@ int train(const TrainCommand& command) {
     return 0;
   }
   const auto identity = comm::discover(comm::Environment::process());
+  if (command.max_replacements > 0 || command.min_ranks > 0)
+    check_recovery(command, identity.source);
   if (identity.source != "alone") {
     if (command.ranks && *command.ranks != identity.world) {
       throw Error(Errc::kBadConfig, "-n " + std::to_string(*command.ranks) + " disagrees with " +

@@ -70,6 +70,78 @@ TEST(Decide, TerminatesWhenTheStoreProcessHasEnded) {
   EXPECT_EQ(decide(seen, Policy{}, kStart).act, Act::kTerminate);
 }
 
+TEST(Decide, ReplacesALostRankUpToTheLimit) {
+  Policy policy;
+  policy.max_replacements = 2;
+  auto seen = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt});
+  const auto decision = decide(seen, policy, kStart + seconds(1));
+  EXPECT_EQ(decision.act, Act::kReplace);
+  EXPECT_EQ(decision.rank, 1);
+  seen.replacements = 2;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(6)).act, Act::kTerminate);
+}
+
+TEST(Decide, DoesNotReplaceARankThatFollowedAnotherOrHasAWrongConfiguration) {
+  Policy policy;
+  policy.max_replacements = 9;
+  for (const RankEnd& end :
+       {waited(Errc::kPeerLost, 0, seconds(1), {false, 201}), exited(2, seconds(1)),
+        waited(Errc::kBadConfig, -1, seconds(1), {true, SIGABRT}), exited(0, seconds(1))}) {
+    EXPECT_EQ(decide(situation({std::nullopt, end}), policy, kStart + seconds(1)).act, Act::kWait);
+  }
+  auto stopping = situation({std::nullopt, killed(SIGTERM, seconds(1))});
+  stopping.stop_sent = kStart;
+  EXPECT_EQ(decide(stopping, policy, kStart + seconds(1)).act, Act::kWait);
+}
+
+TEST(Decide, EndsWhenNoRankIsLeftThatHasTheState) {
+  Policy policy;
+  policy.max_replacements = 9;
+  auto seen = situation({std::nullopt, killed(SIGKILL, seconds(2))});
+  seen.joining = {0};  // rank 0 was lost before, and its replacement waits for rank 1
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kTerminate);
+  seen.other_nodes = true;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kReplace);
+}
+
+TEST(Decide, EndsACrashLoopOfReplacements) {
+  Policy policy;
+  policy.max_replacements = 99;
+  auto seen = situation({std::nullopt, exited(1, seconds(2))});
+  seen.never_joined = kMostNeverJoined - 1;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kReplace);
+  seen.never_joined = kMostNeverJoined;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(9)).act, Act::kTerminate);
+}
+
+TEST(Decide, GoesOnWithoutALostRankWhileEnoughAreLeft) {
+  Policy policy;
+  policy.min_ranks = 2;
+  auto seen = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt});
+  const auto decision = decide(seen, policy, kStart + seconds(1));
+  EXPECT_EQ(decision.act, Act::kLetGo);
+  EXPECT_EQ(decision.rank, 1);
+  seen.ranks[1]->let_go = true;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(99)).act, Act::kWait);
+  seen.ranks[0] = exited(0, seconds(100));
+  seen.ranks[2] = exited(0, seconds(100));
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(100)).act, Act::kFinish);
+  EXPECT_FALSE(first_failure(seen));
+  // One more is too many.
+  auto two = situation({std::nullopt, seen.ranks[1], killed(SIGKILL, seconds(5))});
+  EXPECT_EQ(decide(two, policy, kStart + seconds(5)).act, Act::kWait);
+  EXPECT_EQ(first_failure(two), 2);
+}
+
+TEST(FirstFailure, IsARankThatWasLetGoOnlyIfTheOthersFailedBecauseOfIt) {
+  auto lost = killed(SIGKILL, seconds(1));
+  lost.let_go = true;
+  EXPECT_EQ(first_failure(situation({lost, exited(3, seconds(50))})), 1);
+  EXPECT_EQ(first_failure(situation({lost, waited(Errc::kPeerLost, 0, seconds(50), {false, 201})})),
+            0);
+}
+
 TEST(Decide, RestartsOnlyAfterAllHaveEndedAndUpToTheLimit) {
   Policy policy;
   policy.max_restarts = 2;

@@ -118,6 +118,7 @@ class Trainer::Impl {
   }
   parallel::ParallelModel& model() { return session_->learner->model(); }
   std::string run_folder() const { return session_->loop.run_folder(); }
+  const Group& world() const { return world_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -230,8 +231,7 @@ void Trainer::Impl::recover(const Error& why) {
   const auto start = Clock::now();
   const bool joins = session_ == nullptr;
   const auto held = joins ? nullptr : session_->loop.copies();
-  if (!joins)
-    log_warn("a rank is lost: " + why.message() + "; the others wait for its replacement");
+  if (!joins) log_warn("a rank is lost: " + why.message() + "; the others form the group again");
   bool formed = joins;  // the newcomer's group is formed
   for (;;) {
     if (!formed) {
@@ -242,6 +242,7 @@ void Trainer::Impl::recover(const Error& why) {
                                .at_least = min_ranks_ > 0 ? min_ranks_ : world_.size(),
                                .wait = kJoinLimit,
                                .timeout = kRecoveryLimit});
+      set_rank(world_.rank(), world_.size());  // rank 0 may be another process now
     }
     failpoint("recovery.regrouped");
     try {
@@ -277,5 +278,6 @@ Trainer::~Trainer() = default;
 TrainResult Trainer::run() { return impl_->run(); }
 parallel::ParallelModel& Trainer::model() const { return impl_->model(); }
 std::string Trainer::run_folder() const { return impl_->run_folder(); }
+const Group& Trainer::world() const { return impl_->world(); }
 
 }  // namespace weft::train

@@ -75,9 +75,13 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   // Trains to the end. Call it once. Collective. Throws what blocks, loss, metrics and data throw;
-  // the other ranks then get kAborted.
+  // the other ranks then get kAborted. If the launcher replaces lost ranks or lets them go
+  // (weft run --max-replacements, --min-ranks), training goes on after the loss of a rank
+  // (docs/fault-tolerance.md). model(), world() and run_folder() then give new objects.
   TrainResult run();
 
+  // The ranks that train. After a rank was lost, another group than the constructor's.
+  const Group& world() const;
   parallel::ParallelModel& model() const;
   // Folder of this run; empty on ranks other than 0.
   std::string run_folder() const;
