@@ -1,3 +1,5 @@
+import gc
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -12,5 +14,7 @@ def Net():
 
 
 # BLOCK
-del model, optimizer  # a group that DDP still holds may abort when the process ends
+# A group that DDP still holds, also in a cycle of references, may abort when the process ends.
+del model, optimizer
+gc.collect()
 dist.destroy_process_group()
