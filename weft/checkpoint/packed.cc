@@ -19,7 +19,6 @@ PackedLayout::PackedLayout(const Shards& shards) {
   for (const auto& [key, value] : shards.state)
     header.metadata[internal::kPackedState + key] = value;
   std::map<std::string, const Slice*> by_name;
-  std::int64_t begin = 0;
   for (const auto& [part, slices] : shards.parts) {
     for (const Slice& slice : slices) {
       const std::string name = part + "/" + slice.name;
@@ -31,10 +30,10 @@ PackedLayout::PackedLayout(const Shards& shards) {
       by_name.emplace(key, &slice);
     }
   }
-  begin = internal::lay_out(header.entries);
+  const std::int64_t data_bytes = internal::lay_out(header.entries);
   for (const internal::Entry& entry : header.entries) slices_.push_back(*by_name.at(entry.name));
   header_ = internal::render_header(header);
-  bytes_ = static_cast<std::int64_t>(header_.size()) + begin;
+  bytes_ = static_cast<std::int64_t>(header_.size()) + data_bytes;
 }
 
 void PackedLayout::copy_to(const at::Tensor& block) const {

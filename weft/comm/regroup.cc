@@ -113,9 +113,7 @@ class Passage {
     }
     auto& jobs = next->options.job_ranks;
     const std::set<int> different(jobs.begin(), jobs.end());
-    bool same = true;  // the ranks of the job are those of the group
-    for (std::size_t rank = 0; rank < jobs.size(); ++rank)
-      same = same && jobs[rank] == static_cast<int>(rank);
+    const bool same = jobs == internal::all_ranks(size);  // of the job and of the group
     if (same || different.size() < jobs.size() || *different.begin() < 0) jobs.clear();
     awaited_.names.clear();
     awaited_.jobs.clear();

@@ -22,14 +22,17 @@ std::string to_text(const std::vector<Holding>& holdings) {
 std::vector<Holding> holdings_of(const std::string& text) {
   std::istringstream in(text);
   std::vector<Holding> holdings;
+  const auto require = [](bool good) {
+    if (!good) throw Error(Errc::kCorrupt, "another rank sent an unreadable list of copies");
+  };
   for (Holding one; in >> one.epoch;) {
     const bool good = static_cast<bool>(in >> one.world >> one.owner >> one.step >> one.bytes) &&
                       one.world > 0 && one.owner >= 0 && one.owner < one.world && one.step >= 0 &&
                       one.bytes >= 0;
-    if (!good) throw Error(Errc::kCorrupt, "another rank sent an unreadable list of copies");
+    require(good);
     holdings.push_back(one);
   }
-  if (!in.eof()) throw Error(Errc::kCorrupt, "another rank sent an unreadable list of copies");
+  require(in.eof());
   return holdings;
 }
 
@@ -82,7 +85,7 @@ void CopyInterval::taken(std::int64_t step, double copy_s, double step_s) {
     next_ = step + fixed_;
     return;
   }
-  // The first copy allocates its memory and is not measured; the next step is.
+  // Unknown times: the next step is measured.
   if (step_s <= 0) {
     next_ = step + 1;
     return;

@@ -31,7 +31,7 @@ struct Choice {
 };
 // The newest whole state among the holdings of all ranks, by rank; of two of the same step, the one
 // of the later epoch. nullopt: there is none, and `*missing`, where given, says what the newest
-// lacks ("ranks 1 and 3 of step 40").
+// lacks ("the parts of ranks 1, 3 of step 40").
 std::optional<Choice> choose(const std::vector<std::vector<Holding>>& by_rank,
                              std::string* missing = nullptr);
 

@@ -59,14 +59,19 @@ TEST(StateCopies, FallBackToTheLastStepThatAllRanksHaveCopied) {
   });
 }
 
+// The same ranks without shared memory.
+Group over_tcp(const Group& threads, const c10::intrusive_ptr<c10d::HashStore>& store) {
+  const comm::BackendOptions options{.transport = comm::Transport::kTcp,
+                                     .timeout = std::chrono::seconds(60)};
+  return Group(comm::make_backend(store, threads.rank(), threads.size(), options), "tcp");
+}
+
 // Ranks without shared memory keep each other's copies.
 TEST(StateCopies, OfRanksOverTcpSurviveTheLossOfAnyOne) {
   for (int lost = 0; lost < 3; ++lost) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
     replicate(3, [&](const Group& threads) {
-      const comm::BackendOptions options{.transport = comm::Transport::kTcp,
-                                         .timeout = std::chrono::seconds(60)};
-      const Group group(comm::make_backend(store, threads.rank(), 3, options), "tcp");
+      const Group group = over_tcp(threads, store);
       StateCopies copies(group);
       for (const std::int64_t step : {1, 2, 3}) {
         copies.take(shards_at(step, group.rank(), 3));
@@ -82,9 +87,7 @@ TEST(StateCopies, OfRanksOverTcpSurviveTheLossOfAnyOne) {
 TEST(StateCopies, SayWhichPartsAreLost) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   replicate(4, [&](const Group& threads) {
-    const comm::BackendOptions options{.transport = comm::Transport::kTcp,
-                                       .timeout = std::chrono::seconds(60)};
-    const Group group(comm::make_backend(store, threads.rank(), 4, options), "tcp");
+    const Group group = over_tcp(threads, store);
     StateCopies copies(group);
     copies.take(shards_at(7, group.rank(), 4));
     group.barrier();

@@ -167,12 +167,9 @@ void Supervisor::start_attempt() {
 
 void Supervisor::replace(int local) {
   const auto at = static_cast<std::size_t>(local);
-  const RankEnd& end = *situation_.ranks[at];
   ++situation_.replacements;
-  note("rank " + std::to_string(job_.rank(local)) + " is lost: " + end.status.describe() +
-       (end.cause ? ": " + end.cause->message : "") + "; a new process replaces it (" +
-       std::to_string(situation_.replacements) + " of " + std::to_string(policy_.max_replacements) +
-       ")");
+  note_lost(local, "a new process replaces it (" + std::to_string(situation_.replacements) +
+                       " of " + std::to_string(policy_.max_replacements) + ")");
   std::error_code ignored;
   std::filesystem::remove(error_file_of(local), ignored);
   std::filesystem::remove(joined_file_of(local), ignored);
@@ -182,10 +179,14 @@ void Supervisor::replace(int local) {
 }
 
 void Supervisor::let_go(int local) {
-  RankEnd& end = *situation_.ranks[static_cast<std::size_t>(local)];
-  end.let_go = true;
+  situation_.ranks[static_cast<std::size_t>(local)]->let_go = true;
+  note_lost(local, "the others go on without it");
+}
+
+void Supervisor::note_lost(int local, const std::string& consequence) const {
+  const RankEnd& end = *situation_.ranks[static_cast<std::size_t>(local)];
   note("rank " + std::to_string(job_.rank(local)) + " is lost: " + end.status.describe() +
-       (end.cause ? ": " + end.cause->message : "") + "; the others go on without it");
+       (end.cause ? ": " + end.cause->message : "") + "; " + consequence);
 }
 
 // Tells the others which lost ranks they need not wait for.

@@ -38,6 +38,7 @@ class Supervisor {
   Rank start_rank(int local, bool replaces = false);
   void replace(int local);
   void let_go(int local);
+  void note_lost(int local, const std::string& consequence) const;
   void tell_gone();
   LineRelay relay(int local, int stream, Fd pipe, bool append);
   bool goes_past(int local) const;  // true if the rank writes to the launcher's own descriptors
