@@ -10,13 +10,13 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "weft/agent/link.h"
 #include "weft/base/log.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
@@ -187,8 +187,8 @@ Group init(const InitOptions& options) {
 Group init(const Identity& identity, const InitOptions& asked) {
   InitOptions options = asked;
   static bool has_joined = false;  // the replacement of a lost rank joins once
-  const char* const note = std::getenv("WEFT_NEWCOMER");
-  const bool replaces = note != nullptr && *note != '\0' && !has_joined;
+  const char* const newcomer = std::getenv("WEFT_NEWCOMER");
+  const bool replaces = newcomer != nullptr && *newcomer != '\0' && !has_joined;
   options.newcomer = options.newcomer || replaces;
   set_rank(identity.rank, identity.world);
   if (options.shared_allocator) install_allocator();
@@ -227,7 +227,7 @@ Group init(const Identity& identity, const InitOptions& asked) {
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();
   if (replaces) {
-    std::ofstream(note).flush();  // tells the launcher
+    agent::tell_launcher("joined");
     has_joined = true;
   }
   const auto* const weft = dynamic_cast<const internal::WeftBackend*>(&group.backend());

@@ -201,7 +201,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   // Always set: a launcher that a rank starts has its own values.
   result.push_back("WEFT_MAX_REPLACEMENTS=" + text(options.max_replacements));
   result.push_back("WEFT_MIN_RANKS=" + text(options.min_ranks));
-  result.push_back("WEFT_NEWCOMER=" + attempt.joined_file);
+  result.push_back(std::string("WEFT_NEWCOMER=") + (attempt.newcomer ? "1" : ""));
   if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)
     result.push_back("TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
   const int threads = threads_per_rank(job.local_world);
@@ -210,6 +210,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   // Never that of another job: a launcher started by a rank has its own secret, or none.
   result.push_back("WEFT_SECRET_FD=" + (attempt.secret_fd < 0 ? "" : text(attempt.secret_fd)));
   result.push_back("WEFT_LIVE_FD=" + (attempt.live_fd < 0 ? "" : text(attempt.live_fd)));
+  result.push_back("WEFT_LINK_FD=" + (attempt.link_fd < 0 ? "" : text(attempt.link_fd)));
   result.push_back(std::string("WEFT_LAUNCHER_REPORTS=") + (attempt.reports ? "1" : "0"));
   return result;
 }

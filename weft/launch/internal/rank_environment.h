@@ -33,10 +33,11 @@ int count_processes(const std::string& text);
 struct Attempt {
   int restarts = 0;
   std::string error_file;
-  int secret_fd = -1;            // -1: none
-  int live_fd = -1;              // -1: none
-  std::string joined_file = {};  // for a replacement: it makes this file once it has joined
-  bool reports = true;           // whether the launcher's report prints the rank's error
+  int secret_fd = -1;     // -1: none
+  int live_fd = -1;       // -1: none
+  int link_fd = -1;       // end of the rank's agent::Link; -1: none
+  bool newcomer = false;  // the job runs already: the rank joins it
+  bool reports = true;    // whether the launcher's report prints the rank's error
 };
 std::vector<std::string> rank_environment(const LaunchOptions& options, const Job& job, int local,
                                           const Attempt& attempt);

@@ -25,8 +25,8 @@ namespace weft::launch::internal {
 namespace {
 
 constexpr std::size_t kSecretBytes = 32;
-// A rank has a pidfd and two pipes. The store process, a start and a report need some for a while.
-constexpr int kDescriptors = 24, kDescriptorsPerRank = 3;
+// A rank has a pidfd, a link and two pipes. The store process, a start and a report need some for a while.
+constexpr int kDescriptors = 24, kDescriptorsPerRank = 4;
 
 [[noreturn]] void unavailable(const std::string& what) {
   throw Error(Errc::kUnavailable, what + ": " + std::strerror(errno), {"launch", -1, -1});
@@ -172,7 +172,6 @@ void Supervisor::replace(int local) {
                        " of " + std::to_string(policy_.max_replacements) + ")");
   std::error_code ignored;
   std::filesystem::remove(error_file_of(local), ignored);
-  std::filesystem::remove(joined_file_of(local), ignored);
   ranks_[at] = start_rank(local, true);
   situation_.ranks[at].reset();
   situation_.joining.insert(local);
@@ -229,6 +228,7 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (situation_.ranks[i]) continue;
     watched.push_back({ranks_[i].process.pidfd(), POLLIN, 0});
+    if (!ranks_[i].link.ended()) watched.push_back({ranks_[i].link.fd(), POLLIN, 0});
     for (const LineRelay* stream : {&ranks_[i].out, &ranks_[i].err}) {
       if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
     }
@@ -261,10 +261,9 @@ void Supervisor::on_signal() {
 
 void Supervisor::collect_ends() {
   const Time seen = now();
-  const auto has_joined = [&](int local) { return std::filesystem::exists(joined_file_of(local)); };
-  if (std::erase_if(situation_.joining, has_joined) > 0) situation_.never_joined = 0;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (situation_.ranks[i]) continue;
+    hear(static_cast<int>(i));
     const pid_t group = ranks_[i].process.pid();
     const auto status = ranks_[i].process.poll();
     if (!status) continue;
@@ -279,6 +278,14 @@ void Supervisor::collect_ends() {
                 situation_.stop_sent.has_value()};
   }
   if (!situation_.store_lost && store_process_->poll()) situation_.store_lost = true;
+}
+
+// What a rank has told since the last call.
+void Supervisor::hear(int local) {
+  while (const auto message = ranks_[static_cast<std::size_t>(local)].link.next()) {
+    if (message->verb == "joined" && situation_.joining.erase(local) > 0)
+      situation_.never_joined = 0;
+  }
 }
 
 // Before they are continued, so that a rank that SIGSTOP had stopped can be named.

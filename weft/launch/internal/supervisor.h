@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "weft/agent/link.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/internal/store_process.h"
@@ -29,6 +30,7 @@ class Supervisor {
  private:
   struct Rank {
     Process process;
+    agent::Link link;
     LineRelay out, err;
   };
 
@@ -44,12 +46,12 @@ class Supervisor {
   bool goes_past(int local) const;  // true if the rank writes to the launcher's own descriptors
   std::filesystem::path folder_of(int local) const;
   std::filesystem::path error_file_of(int local) const;
-  std::filesystem::path joined_file_of(int local) const;
   bool logs_errors(int local) const;
 
   Act watch();
   void wait_for_events(std::optional<Time> until);
   void on_signal();
+  void hear(int local);
   void collect_ends();
   void send(int signal);
   void note(const std::string& text) const;
