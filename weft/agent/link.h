@@ -1,7 +1,8 @@
 // Link: a socket between a rank and the launcher of its node, for short texts in both directions.
 //
 //   rank to launcher                        launcher to rank
-//     joining      waits for a group          ranks N      the job shall have N ranks
+//     joining      waits for a group          ranks N …    the job shall have N ranks; the ranks
+//                                             that join
 //     joined       is in a group              become …     take this environment (a spare)
 //     run FOLDER   the job's run folder
 //     size N       the group has N ranks

@@ -25,12 +25,14 @@ void add_http(CLI::App& sub, std::string& address) {
                  "free one (default: none)");
 }
 
-void add_recovery(CLI::App& sub, int& most, int& least) {
+void add_recovery(CLI::App& sub, std::optional<int>& most, int& least) {
   sub.add_option("--min-ranks", least,
-                 "Go on without lost ranks that are not replaced, with at least N ranks. 0: never")
+                 "Go on without lost ranks that are not replaced, with at least N ranks, and grow "
+                 "again when they can be replaced. 0: never")
       ->type_name("N");
   sub.add_option("--max-replacements", most,
-                 "Lost ranks to replace by new processes while the others go on")
+                 "Lost ranks to replace by new processes while the others go on (default: 0, or no "
+                 "limit with -n MIN:MAX)")
       ->type_name("N");
 }
 
@@ -40,9 +42,9 @@ void add_train(CLI::App& app, TrainCommand& command, int& result) {
                   "Folder with a recipe.toml, the file itself, or the name of a recipe")
       ->required();
   sub->add_option("-n,--ranks", command.ranks,
-                  "Ranks (processes) to start on this machine. Under a launcher it must equal the "
-                  "launcher's number")
-      ->check(CLI::Range(1, 256));
+                  "Ranks (processes) to start on this machine, from 1 to 256. MIN:MAX: start MAX, "
+                  "replace lost ranks, and go on with MIN. Under a launcher it must equal the "
+                  "launcher's number");
   sub->add_option("--set", command.assignments,
                   "Set a key of the recipe: key=value. May be repeated")
       ->allow_extra_args(false);
@@ -76,7 +78,8 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
     sub->add_option(names, value, help);
   };
   text("-n,--nproc-per-node,--nproc_per_node", options.nproc_per_node,
-       "Ranks on this node: a number, cpu, gpu or auto");
+       "Ranks on this node: a number, cpu, gpu or auto. MIN:MAX: start MAX, replace lost ranks, "
+       "and go on with MIN");
   text("--nnodes", options.nnodes, "Number of nodes of the job");
   sub->add_option("--node-rank,--node_rank", options.node_rank, "Number of this node, from 0");
   text("--master-addr,--master_addr", options.master_addr, "Host name or address of node 0");

@@ -13,7 +13,7 @@ namespace weft::cli {
 
 struct TrainCommand {
   std::string recipe;
-  std::optional<int> ranks;              // none: 1, or the number of the launcher
+  std::string ranks;                     // "4" or "2:4"; empty: 1, or the number of the launcher
   std::vector<std::string> assignments;  // settings of recipe keys: "a.b=c"
   std::string name;                      // name of the run; empty: date and recipe
   std::string progress = "auto";
@@ -23,7 +23,8 @@ struct TrainCommand {
   bool json = false;
   bool check = false;                       // compare the result with the recipe's expected.toml
   std::string http;                         // address of the live page; empty: none
-  int max_replacements = 0, min_ranks = 0;  // as in LaunchOptions; only with -n
+  std::optional<int> max_replacements;      // as in LaunchOptions; only with -n
+  int min_ranks = 0;                        // as in LaunchOptions; only with -n
 };
 int train(const TrainCommand& command);
 

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -211,7 +212,10 @@ Group init(const Identity& identity, const InitOptions& asked) {
   backend.timeout = options.timeout;
   // Each restart of the job has its own range of epochs, so that earlier regroups do not matter.
   backend.epoch = static_cast<std::uint32_t>(identity.restart_count) << 16;
-  if (identity.world == 1 && !options.newcomer)
+  // The launcher may add ranks to one rank.
+  const char* const elastic = std::getenv("WEFT_ELASTIC");
+  const bool may_grow = elastic != nullptr && std::string_view(elastic) == "1";
+  if (identity.world == 1 && !options.newcomer && !may_grow)
     return Group(make_backend(nullptr, 0, 1, backend), "world");
   backend.secret = job_secret();
   auto group = [&]() -> Group {
@@ -223,6 +227,7 @@ Group init(const Identity& identity, const InitOptions& asked) {
     const auto store = store_of(identity, hosts_store, options.timeout);
     const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
         store_prefix(identity.run_id, identity.restart_count), store);
+    if (options.newcomer) agent::tell_launcher("joining");
     if (options.newcomer) return join_group(prefixed, backend, options.timeout, identity.rank);
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();

@@ -72,7 +72,7 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
 // that rank to join then throw kPeerLost at once.
 std::string lost_rank_key(const std::string& run_id, int restart_count);
 // Key for the numbers, each followed by a blank, of lost ranks that will not be replaced. Ranks
-// that form the group again do not wait for them.
+// that form the group again do not wait for them. A "+" before a number: it was started again.
 std::string gone_ranks_key(const std::string& run_id, int restart_count);
 
 }  // namespace weft::comm

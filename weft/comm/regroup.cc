@@ -117,6 +117,7 @@ class Passage {
     if (same || different.size() < jobs.size() || *different.begin() < 0) jobs.clear();
     awaited_.names.clear();
     awaited_.jobs.clear();
+    awaited_.newcomers.clear();
     for (const auto& member : members) {
       awaited_.names.emplace(member.name, member.job);
       awaited_.jobs.insert(member.job);
@@ -199,10 +200,12 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
     Awaited awaited{{}, options.size, options.at_least, options.keep_ranks};
     const auto& jobs = lineage.options.job_ranks;
     for (std::size_t rank = 0; rank < lineage.names.size(); ++rank) {
+      if (options.leaving_from >= 0 && static_cast<int>(rank) >= options.leaving_from) break;
       const int job = jobs.empty() ? static_cast<int>(rank) : jobs[rank];
       awaited.names.emplace(lineage.names[rank], job);
       awaited.jobs.insert(job);
     }
+    awaited.newcomers.insert(options.newcomers.begin(), options.newcomers.end());
     if (lost >= 0 && lost < group.size())
       awaited.names.erase(lineage.names[static_cast<std::size_t>(lost)]);
     for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {

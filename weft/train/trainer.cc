@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <sstream>
 
+#include "weft/agent/link.h"
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
@@ -109,7 +111,10 @@ class Trainer::Impl {
   TrainResult run() {
     for (;;) {
       try {
-        return session_->loop.run();
+        if (auto result = session_->loop.run()) return *result;
+        const int ranks = session_->loop.resize();
+        if (world_.rank() >= ranks) return leave(ranks);
+        resize(ranks);
       } catch (const Error& error) {
         if (!recovers_ || !is_loss(error)) throw;
         recover(error);
@@ -128,6 +133,9 @@ class Trainer::Impl {
                     std::optional<internal::Saved> state);
   void make_again(const elastic::StateCopies* held);
   void recover(const Error& why);
+  void resize(int ranks);
+  TrainResult leave(int ranks);
+  void go_on(const comm::RegroupOptions& regroup);
   void say_what_is_trained() const;
 
   const Options options_;
@@ -137,8 +145,7 @@ class Trainer::Impl {
   Group world_;
   // Without replacements left, training goes on with fewer ranks, at least so many. 0: it ends.
   const int min_ranks_ = from_launcher("WEFT_MIN_RANKS");
-  const bool recovers_ = world_.size() > 1 &&
-                         (min_ranks_ > 0 || from_launcher("WEFT_MAX_REPLACEMENTS") > 0);
+  const bool recovers_ = from_launcher("WEFT_ELASTIC") > 0;
   std::unique_ptr<internal::RecipeTask> recipe_;
   std::string run_name_;  // on all ranks, where recovers_
   std::unique_ptr<Session> session_;
@@ -149,7 +156,15 @@ void Trainer::Impl::begin() {
     recover(Error(Errc::kPeerLost, "this process replaces a lost rank"));
     return;
   }
-  make_session(options_, options_.resume ? internal::Begin::kResumed : internal::Begin::kNew, {});
+  Options options = options_;
+  // All ranks were lost, and the launcher has started them again.
+  if (const char* const run = std::getenv("WEFT_RESUME_RUN"); run != nullptr && *run != '\0') {
+    const std::filesystem::path folder(run);
+    options.dir = folder.parent_path().string();
+    options.name = folder.filename().string();
+    options.resume = true;
+  }
+  make_session(options, options.resume ? internal::Begin::kResumed : internal::Begin::kNew, {});
   if (recovers_) {
     run_name_ =
         comm::broadcast_text(world_, std::filesystem::path(run_folder()).filename().string());
@@ -226,22 +241,54 @@ void Trainer::Impl::make_again(const elastic::StateCopies* held) {
   world_.barrier();
 }
 
-// Forms the group again and goes on. A rank that is lost meanwhile starts another attempt.
+// Forms the group again without the lost ranks, or with their replacements.
 void Trainer::Impl::recover(const Error& why) {
+  if (session_ != nullptr)
+    log_warn("a rank is lost: " + why.message() + "; the others form the group again");
+  go_on({.size = world_.size(),
+         .keep_ranks = true,
+         .at_least = min_ranks_ > 0 ? min_ranks_ : world_.size(),
+         .wait = kJoinLimit,
+         .timeout = kRecoveryLimit});
+}
+
+// Forms the group again with another number of ranks, which the launcher asked for. The additional
+// ranks wait already. If they are lost, the others go on without them.
+void Trainer::Impl::resize(int ranks) {
+  log_info("the number of ranks changes", {{"from", world_.size()}, {"to", ranks}});
+  go_on({.size = ranks,
+         .keep_ranks = true,
+         .leaving_from = std::min(ranks, world_.size()),
+         .newcomers = session_->loop.newcomers(),
+         .at_least = min_ranks_ > 0 ? min_ranks_ : std::min(ranks, world_.size()),
+         .wait = kJoinLimit,
+         .timeout = kRecoveryLimit});
+}
+
+// The others may still read this rank's copy of the state, so its memory is not freed before the
+// process ends.
+TrainResult Trainer::Impl::leave(int ranks) {
+  agent::tell_launcher("leaving");
+  log_info("this rank leaves the job", {{"ranks", ranks}});
+  TrainResult result;
+  result.ranks = ranks;
+  result.steps = session_->learner->model().steps();
+  result.left = true;
+  [[maybe_unused]] const Session* const kept = session_.release();
+  return result;
+}
+
+// Forms the group and goes on. A rank that is lost meanwhile starts another attempt.
+void Trainer::Impl::go_on(const comm::RegroupOptions& regroup) {
   const auto start = Clock::now();
-  const bool joins = session_ == nullptr;
-  const auto held = joins ? nullptr : session_->loop.copies();
-  if (!joins) log_warn("a rank is lost: " + why.message() + "; the others form the group again");
-  bool formed = joins;  // the newcomer's group is formed
+  const auto held = session_ != nullptr ? session_->loop.copies() : nullptr;
+  bool formed = session_ == nullptr;  // the newcomer's group is formed
+  comm::RegroupOptions next = regroup;
   for (;;) {
     if (!formed) {
       world_.abort();
       session_.reset();
-      world_ = world_.regroup({.size = world_.size(),
-                               .keep_ranks = true,
-                               .at_least = min_ranks_ > 0 ? min_ranks_ : world_.size(),
-                               .wait = kJoinLimit,
-                               .timeout = kRecoveryLimit});
+      world_ = world_.regroup(next);
       set_rank(world_.rank(), world_.size());  // rank 0 may be another process now
     }
     failpoint("recovery.regrouped");
@@ -252,6 +299,11 @@ void Trainer::Impl::recover(const Error& why) {
     } catch (const Error& error) {
       if (!is_loss(error) || Clock::now() - start > kRecoveryLimit) throw;
       formed = false;
+      next.size = world_.size();
+      next.leaving_from = -1;
+      next.newcomers.clear();
+      next.at_least = min_ranks_ > 0 ? min_ranks_ : world_.size();
+      next.wait = kJoinLimit;
     }
   }
   const std::chrono::duration<double> took = Clock::now() - start;

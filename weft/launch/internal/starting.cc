@@ -85,7 +85,7 @@ Supervisor::Rank Supervisor::start_rank(int local, bool replaces) {
   process.environment =
       rank_environment(options_, job_, local,
                        {situation_.restarts, error_file_of(local).string(), secret.get(), live,
-                        its_link.fd(), replaces, !logs_errors(local)});
+                        its_link.fd(), replaces, resume_run_, !logs_errors(local)});
   process.inherit.push_back(its_link.fd());
   if (secret) process.inherit.push_back(secret.get());
   if (live >= 0) process.inherit.push_back(live);

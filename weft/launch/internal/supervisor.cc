@@ -74,8 +74,9 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
     : options_(options), run_(std::move(run)), job_(read_options(options)) {
   require_descriptors(kDescriptors + kDescriptorsPerRank * job_.local_world);
   policy_.max_restarts = options.max_restarts;
-  policy_.max_replacements = options.max_replacements;
-  policy_.min_ranks = options.min_ranks;
+  policy_.max_replacements = job_.max_replacements;
+  policy_.min_ranks = job_.min_ranks;
+  policy_.max_ranks = job_.max_ranks;
   policy_.survivor_grace = options.survivor_grace;
   policy_.shutdown_timeout = options.shutdown_timeout;
   if (job_.node_rank == 0)
@@ -96,6 +97,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
     page_ = std::make_unique<LivePage>(options.http);
   situation_.first_rank = job_.rank(0);
   situation_.other_nodes = job_.nodes > 1;
+  if (policy_.max_ranks > 0) situation_.wanted = job_.local_world;
   make_folder();
   sigset_t handled;
   ::sigemptyset(&handled);
@@ -122,7 +124,8 @@ Supervisor::~Supervisor() {
 int Supervisor::run() {
   for (;;) {
     start_attempt();
-    const bool again = watch() == Act::kRestart;
+    const Act last = watch();
+    const bool again = last != Act::kFinish;
     const Situation whole = situation_of_job();
     const auto failed = first_failure(whole);
     const bool by_store =
@@ -130,15 +133,26 @@ int Supervisor::run() {
     if (failed && !by_store) write_all(STDERR_FILENO, report(whole));
     if (!again && by_store) return end_of_store();
     if (!again) return failed ? whole.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
-    const int restarts = situation_.restarts + 1;
-    note("restarting all ranks (restart " + std::to_string(restarts) + " of " +
-         std::to_string(policy_.max_restarts) + ")");
-    const int replacements = situation_.replacements;
-    situation_ = Situation{};
-    situation_.first_rank = job_.rank(0);
-    situation_.replacements = replacements;
-    situation_.restarts = restarts;
+    begin_again(last);
   }
+}
+
+void Supervisor::begin_again(Act how) {
+  Situation next;
+  next.first_rank = situation_.first_rank;
+  next.restarts = situation_.restarts + 1;
+  next.replacements = situation_.replacements + (how == Act::kRestore ? 1 : 0);
+  next.wanted = situation_.wanted;
+  resume_run_ = how == Act::kRestore ? run_folder_ : "";
+  if (how == Act::kRestore) {
+    situation_.replacements = next.replacements;
+    note("all ranks are lost: starting them again, from the newest checkpoint" +
+         count_of_replacements());
+  } else {
+    note("restarting all ranks (restart " + std::to_string(next.restarts) + " of " +
+         std::to_string(policy_.max_restarts) + ")");
+  }
+  situation_ = next;
 }
 
 // The store process has ended first. It prints its own error.
@@ -152,7 +166,6 @@ void Supervisor::start_attempt() {
   ranks_.clear();
   store_process_.reset();
   out_of_memory_before_ = out_of_memory_kills();
-  situation_.ranks.assign(static_cast<std::size_t>(job_.local_world), std::nullopt);
   StoreProcess::Options keeping;
   keeping.listener = listener_.get();
   keeping.host = job_.master_addr;
@@ -162,19 +175,53 @@ void Supervisor::start_attempt() {
   gone_.clear();
   if (!keep_folder_) keeping.folder = folder_;
   store_process_ = std::make_unique<StoreProcess>(keeping);
-  for (int local = 0; local < job_.local_world; ++local) ranks_.push_back(start_rank(local));
+  const int count = situation_.wanted > 0 ? situation_.wanted : job_.local_world;
+  set_places(job_, options_, count);
+  situation_.ranks.assign(static_cast<std::size_t>(count), std::nullopt);
+  for (int local = 0; local < count; ++local) ranks_.push_back(start_rank(local));
+}
+
+std::string Supervisor::count_of_replacements() const {
+  if (policy_.max_replacements == kNoLimit) return "";
+  return " (" + std::to_string(situation_.replacements) + " of " +
+         std::to_string(policy_.max_replacements) + ")";
 }
 
 void Supervisor::replace(int local) {
   const auto at = static_cast<std::size_t>(local);
   ++situation_.replacements;
-  note_lost(local, "a new process replaces it (" + std::to_string(situation_.replacements) +
-                       " of " + std::to_string(policy_.max_replacements) + ")");
+  note_lost(local, "a new process replaces it" + count_of_replacements());
   std::error_code ignored;
   std::filesystem::remove(error_file_of(local), ignored);
   ranks_[at] = start_rank(local, true);
   situation_.ranks[at].reset();
   situation_.joining.insert(local);
+}
+
+// Starts an additional rank in a free place.
+void Supervisor::grow(int local) {
+  const auto at = static_cast<std::size_t>(local);
+  std::error_code ignored;
+  std::filesystem::remove(error_file_of(local), ignored);
+  if (at == ranks_.size()) {
+    set_places(job_, options_, local + 1);
+    situation_.ranks.emplace_back(RankEnd{});
+    ranks_.push_back(start_rank(local, true));
+  } else {
+    if (situation_.ranks[at]->let_go) ++situation_.replacements;
+    ranks_[at] = start_rank(local, true);
+  }
+  situation_.ranks[at].reset();
+  situation_.growing.insert(local);
+  situation_.announced = 0;
+  if (gone_.erase(local) > 0) store_process_->tell_back(job_.rank(local));
+}
+
+void Supervisor::announce(int ranks) {
+  situation_.announced = ranks;
+  std::string text = std::to_string(ranks);
+  for (const int local : situation_.waiting) text += " " + std::to_string(job_.rank(local));
+  for (Rank& rank : ranks_) rank.link.tell("ranks", text);
 }
 
 void Supervisor::let_go(int local) {
@@ -205,6 +252,8 @@ Act Supervisor::watch() {
       case Act::kWait: wait_for_events(decision.until); break;
       case Act::kReplace: replace(decision.rank); break;
       case Act::kLetGo: let_go(decision.rank); break;
+      case Act::kGrow: grow(decision.rank); break;
+      case Act::kAnnounce: announce(decision.ranks); break;
       case Act::kTerminate:
         situation_.stop_sent = now();
         note_stopped_ranks();
@@ -217,6 +266,7 @@ Act Supervisor::watch() {
         send(SIGKILL);
         break;
       case Act::kRestart:
+      case Act::kRestore:
       case Act::kFinish: return decision.act;
     }
   }
@@ -270,12 +320,12 @@ void Supervisor::collect_ends() {
     store_process_->forget(group);
     if (!status->ok()) store_process_->tell_lost(job_.rank(static_cast<int>(i)));
     stopped_since_.erase(static_cast<int>(i));
-    if (situation_.joining.erase(static_cast<int>(i)) > 0) ++situation_.never_joined;
     ranks_[i].out.finish();
     ranks_[i].err.finish();
     situation_.ranks[i] =
         RankEnd{*status, seen, read_error_file(error_file_of(static_cast<int>(i))),
                 situation_.stop_sent.has_value()};
+    note_end_of_newcomer(static_cast<int>(i));
   }
   if (!situation_.store_lost && store_process_->poll()) situation_.store_lost = true;
 }
@@ -283,9 +333,29 @@ void Supervisor::collect_ends() {
 // What a rank has told since the last call.
 void Supervisor::hear(int local) {
   while (const auto message = ranks_[static_cast<std::size_t>(local)].link.next()) {
-    if (message->verb == "joined" && situation_.joining.erase(local) > 0)
+    const std::string& verb = message->verb;
+    if (verb == "joining" && situation_.growing.erase(local) > 0) situation_.waiting.insert(local);
+    if (verb == "joined" &&
+        situation_.joining.erase(local) + situation_.growing.erase(local) +
+                situation_.waiting.erase(local) > 0)
       situation_.never_joined = 0;
+    if (verb == "leaving") leaving_.insert(local);
+    if (verb == "run") run_folder_ = message->value;
+    if (verb == "run") situation_.trained = true;
   }
+}
+
+// The end of a rank that had not joined the others yet, or that leaves them.
+void Supervisor::note_end_of_newcomer(int local) {
+  RankEnd& end = *situation_.ranks[static_cast<std::size_t>(local)];
+  if (leaving_.erase(local) > 0 && end.status.ok()) end.left = true;
+  const bool added = situation_.growing.erase(local) + situation_.waiting.erase(local) > 0;
+  if (!added && situation_.joining.erase(local) == 0) return;
+  ++situation_.never_joined;
+  situation_.last_end = end.when;
+  if (!added || end.told) return;
+  end.let_go = true;
+  note_lost(local, "it had not joined the others, which go on without it");
 }
 
 // Before they are continued, so that a rank that SIGSTOP had stopped can be named.

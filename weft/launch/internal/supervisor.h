@@ -36,9 +36,13 @@ class Supervisor {
 
   void make_folder();
   int end_of_store();
+  void begin_again(Act how);
   void start_attempt();
   Rank start_rank(int local, bool replaces = false);
+  std::string count_of_replacements() const;
   void replace(int local);
+  void grow(int local);
+  void announce(int ranks);
   void let_go(int local);
   void note_lost(int local, const std::string& consequence) const;
   void tell_gone();
@@ -52,6 +56,7 @@ class Supervisor {
   void wait_for_events(std::optional<Time> until);
   void on_signal();
   void hear(int local);
+  void note_end_of_newcomer(int local);
   void collect_ends();
   void send(int signal);
   void note(const std::string& text) const;
@@ -72,6 +77,8 @@ class Supervisor {
   long out_of_memory_before_ = 0;
   std::set<int> gone_;                 // local ranks of which tell_gone() was called
   std::map<int, Time> stopped_since_;  // by local rank
+  std::set<int> leaving_;              // local ranks that have said so
+  std::string run_folder_, resume_run_;  // of the job's run, and to go on with; empty: none
   std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;
   // by local rank; destroyed before the store process, so that it never guards an ended group

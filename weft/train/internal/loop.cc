@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include <torch/version.h>
 
+#include "weft/agent/link.h"
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/file.h"
@@ -34,6 +37,13 @@ std::vector<LogField> changes_of(const std::string& file, const Config& now) {
     changes.emplace_back(rows[i].key, rows[i].value + ", was " + before[i].value);
   }
   return changes;
+}
+
+// Every `every` steps, and about once a second where steps are long, so that requests to stop, save
+// or resize do not wait.
+std::int64_t next_look(std::int64_t step, std::int64_t every, double step_s) {
+  const std::int64_t regular = step - step % every + every;
+  return step_s > 0 ? std::min(regular, step + 1 + static_cast<std::int64_t>(1 / step_s)) : regular;
 }
 
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }
@@ -104,12 +114,15 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   }
   if (folder_) folder_->keep();
   if (folder_) launch::show_run(folder_->path());
+  if (folder_)
+    agent::tell_launcher("run", std::filesystem::absolute(folder_->path()).string());
   if (folder_) metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1);
   log_.emplace(world_, metrics_.get(),
                StepLog::Flops{learner.flops_per_sample(),
                               options_.peak_tflops * 1e12 * static_cast<double>(world_.size())});
   saved_at_ = Clock::now();
   looked_step_ = step_;
+  next_look_ = next_look(step_, options_.log_every, 0);
   if (copies_) copying_.emplace(world_, options_.copy_steps);
   copy_state();
   if (!saves_checkpoints(options_)) return;
@@ -121,9 +134,13 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
                                    options_.checkpoint_async});
 }
 
-TrainResult Loop::run() {
+std::optional<TrainResult> Loop::run() {
   const observe::Trace::Use here(tracing_.trace(), "main");
-  while (epoch_ < options_.epochs && !at_end()) run_epoch();
+  while (epoch_ < options_.epochs && !at_end() && resize_ == 0) run_epoch();
+  if (resize_ != 0 && epoch_ < options_.epochs && !at_end()) {
+    copy_state(/*now=*/true);
+    return std::nullopt;
+  }
   if (!stop_ && evaluated_step_ != step_) evaluate();
   if (saved_step_ != step_ && saver_) save();
   learner_->model().wait_for_weights();
@@ -151,14 +168,14 @@ TrainResult Loop::run() {
 }
 
 void Loop::run_epoch() {
-  const std::int64_t steps = learner_->batches().per_epoch, every = options_.log_every;
+  const std::int64_t steps = learner_->batches().per_epoch;
   progress_->start("epoch " + std::to_string(epoch_ + 1), steps, in_epoch_);
   const auto start = window_began_ = Clock::now();
-  while (in_epoch_ < steps && !at_end()) {
+  while (in_epoch_ < steps && !at_end() && resize_ == 0) {
     tracing_.before(step_ + 1);
     step();
     tracing_.after(step_);
-    if (step_ % every == 0 || in_epoch_ == steps || at_end() || steps_due()) look();
+    if (look_due()) look();
     compare_replicas();
     progress_->update(in_epoch_, shown_);
     if (in_epoch_ == steps || at_end()) continue;
@@ -205,14 +222,17 @@ void Loop::look() {
   const bool last = at_end() || in_epoch_ == learner_->batches().per_epoch;
   const bool show_ranks = last || seconds_since(ranks_shown_) >= 1;
   if (show_ranks) ranks_shown_ = Clock::now();
-  const auto seen = log_->reduce(
-      epoch_loss_,
-      {options_.should_stop && options_.should_stop(), world_.rank() == 0 && minutes_due()},
-      show_ranks);
+  hear_launcher();
+  const auto seen = log_->reduce(epoch_loss_,
+                                 {options_.should_stop && options_.should_stop(),
+                                  world_.rank() == 0 && minutes_due(), wanted_ranks_},
+                                 show_ranks);
   epoch_loss_ = seen.sum;
   show(seen);
   stop_ = seen.stop;
   save_due_ = seen.save;
+  resize_ = copies_ && seen.ranks != world_.size() ? seen.ranks : 0;
+  next_look_ = next_look(step_, options_.log_every, seen.step_s);
   if (folder_ && !folder_gone_ && folder_->is_gone()) {
     folder_gone_ = true;
     log_error("the run folder " + folder_->path() +
@@ -345,10 +365,21 @@ void Loop::save() {
   saver_->save(progressed());
 }
 
+// Texts that have come from the launcher.
+void Loop::hear_launcher() {
+  agent::Link* const link = agent::launcher();
+  while (const auto message = link != nullptr ? link->next() : std::nullopt) {
+    if (message->verb != "ranks") continue;
+    std::istringstream numbers(message->value);
+    numbers >> wanted_ranks_;
+    newcomers_.assign(std::istream_iterator<int>(numbers), std::istream_iterator<int>());
+  }
+}
+
 // Does nothing where no copy is due. Without look(), the state would lack the losses of the steps
 // since the last one.
-void Loop::copy_state() {
-  if (!copying_ || !copying_->is_due(step_)) return;
+void Loop::copy_state(bool now) {
+  if (!copying_ || (!now && !copying_->is_due(step_))) return;
   if (looked_step_ != step_) look();
   learner_->model().wait_for_weights();
   copying_->take(shards_of(learner_->model(), progressed()));

@@ -46,8 +46,12 @@ class Loop {
   const std::optional<Saved>& resumed() const { return resumed_; }
   // Continues from the checkpoint, if any. The learner must outlive run(). Collective.
   void start(Learner& learner, EpochFields fields, Throughput throughput = {});
-  // Trains to the end, or until should_stop returns true. Collective.
-  TrainResult run();
+  // Trains to the end, or until should_stop returns true. nullopt: the job shall have resize()
+  // ranks, and copies() has the state. Collective.
+  std::optional<TrainResult> run();
+  int resize() const { return resize_; }
+  // Ranks by the launcher that wait to join. This rank may not know them yet.
+  const std::vector<int>& newcomers() const { return newcomers_; }
   // Copies of the state in memory; null if there are none. They outlive the loop.
   std::shared_ptr<const elastic::StateCopies> copies() const {
     return copying_ ? copying_->copies() : nullptr;
@@ -71,7 +75,7 @@ class Loop {
   void evaluate_within();
   void evaluate();
   void save();
-  void copy_state();
+  void copy_state(bool now = false);
   Progressed progressed() const {
     return {step_, learner_->position(), epoch_loss_, options_.plan.seed,
             learner_->batches().global};
@@ -81,6 +85,11 @@ class Loop {
     return options_.checkpoint_steps > 0 && step_ % options_.checkpoint_steps == 0;
   }
   bool minutes_due() const;
+  void hear_launcher();
+  bool look_due() const {
+    return step_ >= next_look_ || in_epoch_ == learner_->batches().per_epoch || at_end() ||
+           steps_due();
+  }
   bool at_end() const { return stop_ || (options_.max_steps > 0 && step_ >= options_.max_steps); }
 
   const Options options_;
@@ -97,6 +106,10 @@ class Loop {
   std::unique_ptr<observe::Metrics> metrics_;
   std::optional<Saved> resumed_;  // until the learner is restored
   std::int64_t looked_step_ = 0;  // of the last look()
+  std::int64_t next_look_ = 0;    // step after which the next look() is due at the latest
+  int wanted_ranks_ = 0;          // what the launcher told this rank; 0: nothing
+  std::vector<int> newcomers_;
+  int resize_ = 0;                // number of ranks that all ranks agreed to change to; 0: none
   bool recovers_ = false;         // resumed_ is of copies in memory
   std::optional<StepLog> log_;
   std::optional<RunSaver> saver_;
