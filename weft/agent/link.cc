@@ -48,8 +48,7 @@ std::optional<Message> Link::next() noexcept {
   }
   text.resize(static_cast<std::size_t>(got));
   const auto blank = text.find(' ');
-  return Message{text.substr(0, blank),
-                 blank == std::string::npos ? "" : text.substr(blank + 1)};
+  return Message{text.substr(0, blank), blank == std::string::npos ? "" : text.substr(blank + 1)};
 }
 
 std::optional<Message> Link::wait(Deadline deadline) noexcept {
@@ -69,8 +68,8 @@ Link* launcher() noexcept {
       return nullptr;
     int kind = 0;
     socklen_t size = sizeof kind;
-    const bool is_link = ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &size) == 0 &&
-                         kind == SOCK_SEQPACKET;
+    const bool is_link =
+        ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &size) == 0 && kind == SOCK_SEQPACKET;
     return is_link ? new Link(UniqueFd(fd)) : nullptr;  // lives as long as the process
   }();
   return link;

@@ -6,6 +6,7 @@
 //     joined       is in a group              become …     take this environment (a spare)
 //     run FOLDER   the job's run folder
 //     size N       the group has N ranks
+//     step N       optimizer steps done, about once a second
 //     leaving      ends, since the job shrinks
 //     ready        a spare can take a rank
 //     rate X       samples per second of the whole job

@@ -142,6 +142,19 @@ void add_top(CLI::App& app, TopCommand& command, int& result) {
   sub->callback([&] { result = top(command); });
 }
 
+void add_scale(CLI::App& app, ScaleCommand& command, int& result) {
+  auto* sub = add(app, kScale);
+  sub->add_option("job", command.job,
+                  "Run folder, name of a run in runs/, or process number of the launcher")
+      ->required();
+  sub->add_option("ranks", command.ranks, "Number of ranks that the job shall have")
+      ->required()
+      ->check(CLI::Range(1, 256));
+  sub->add_option("--timeout", command.timeout_s, "Seconds to wait until the job has these ranks")
+      ->check(CLI::Range(1, 86400));
+  sub->callback([&] { result = scale(command); });
+}
+
 void add_report(CLI::App& app, ReportCommand& command, int& result) {
   auto* sub = add(app, kReport);
   sub->add_option("runs", command.runs, "Run folders, or names of runs in runs/")->required();
@@ -263,6 +276,7 @@ int weft_main(int argc, char** argv) {
   launch::LaunchOptions launching;
   RunsCommand listing;
   TopCommand watching;
+  ScaleCommand scaling;
   ReportCommand reporting;
   NewCommand creating;
   ScheduleCommand schedule;
@@ -283,6 +297,7 @@ int weft_main(int argc, char** argv) {
   add_run(app, launching, beyond, result);
   add_runs(app, listing, result);
   add_top(app, watching, result);
+  add_scale(app, scaling, result);
   add_report(app, reporting, result);
   add_new(app, creating, result);
   add_schedule(app, schedule, result);

@@ -133,9 +133,7 @@ int most_ranks(const TrainCommand& command) {
   return ranks;
 }
 
-bool is_range(const TrainCommand& command) {
-  return command.ranks.find(':') != std::string::npos;
-}
+bool is_range(const TrainCommand& command) { return command.ranks.find(':') != std::string::npos; }
 
 // The flags need a launcher of this command, and a rank that is left when one is lost.
 void check_recovery(const TrainCommand& command, const std::string& launcher) {
@@ -187,9 +185,9 @@ int train(const TrainCommand& command) {
   const int ranks = most_ranks(command);
   if (identity.source != "alone") {
     if (!command.ranks.empty() && ranks != identity.world) {
-      throw Error(Errc::kBadConfig, "-n " + command.ranks + " disagrees with " +
-                                        identity.source + ", which started " +
-                                        std::to_string(identity.world) + " ranks; leave out -n");
+      throw Error(Errc::kBadConfig, "-n " + command.ranks + " disagrees with " + identity.source +
+                                        ", which started " + std::to_string(identity.world) +
+                                        " ranks; leave out -n");
     }
     const auto page = identity.rank == 0 ? live_page(command.http) : std::nullopt;
     return train_rank(command, config, file, resumed.has_value(), least);

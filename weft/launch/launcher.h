@@ -26,7 +26,7 @@ struct LaunchOptions {
   // A number, cpu, gpu or auto. MIN:MAX: begin with MAX ranks, go on with MIN (min_ranks), and
   // replace all lost ranks.
   std::string nproc_per_node = "1";
-  std::string nnodes = "1";          // N or N:N; MIN:MAX is rejected
+  std::string nnodes = "1";  // N or N:N; MIN:MAX is rejected
   int node_rank = 0;
   std::string master_addr;  // several nodes: rank 0's host
   int master_port = 0;      // 0: a free port on one node, 29500 on several

@@ -26,7 +26,7 @@ int members(const Situation& situation) {
   for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
     const int local = static_cast<int>(i);
     count += !situation.ranks[i] && !situation.growing.contains(local) &&
-             !situation.waiting.contains(local);
+             !situation.waiting.contains(local) && !situation.leaving.contains(local);
   }
   return count;
 }
@@ -77,19 +77,24 @@ int free_place(const Situation& situation) {
   return static_cast<int>(situation.ranks.size());
 }
 
+// True once a rank has ended its program: the others will, too.
+bool is_finishing(const Situation& situation) {
+  return std::any_of(situation.ranks.begin(), situation.ranks.end(),
+                     [](const auto& end) { return end && end->status.ok() && !end->left; });
+}
+
 // The next action on the way to the wanted number of ranks; nullopt if there is none.
 std::optional<Decision> resize(const Situation& situation, const Policy& policy, Time now) {
-  if (policy.max_ranks == 0 || situation.wanted == 0 || !situation.joining.empty())
-    return std::nullopt;
+  const bool is_fixed = policy.max_ranks == 0 || situation.wanted == 0;
+  if (is_fixed || !situation.joining.empty() || is_finishing(situation)) return std::nullopt;
   const int here = members(situation);
   const int coming = static_cast<int>(situation.growing.size() + situation.waiting.size());
   if (here + coming < std::min(situation.wanted, policy.max_ranks)) {
     const int place = free_place(situation);
-    const bool replaces =
-        static_cast<std::size_t>(place) < situation.ranks.size() &&
-        situation.ranks[static_cast<std::size_t>(place)]->let_go;
+    const bool is_new = place == static_cast<int>(situation.ranks.size()) ||
+                        situation.ranks[static_cast<std::size_t>(place)]->left;
     if (situation.never_joined < kMostNeverJoined &&
-        (!replaces || may_replace(situation, policy))) {
+        (is_new || situation.requested || may_replace(situation, policy))) {
       if (now < next_start(situation)) return Decision{Act::kWait, next_start(situation)};
       return Decision{Act::kGrow, {}, {}, place};
     }
@@ -105,9 +110,11 @@ Act after_the_end(const Situation& situation, const Policy& policy) {
   const auto failed = first_failure(situation);
   if (!failed || situation.stop_signals > 0 || situation.store_lost) return Act::kFinish;
   if (situation.restarts < policy.max_restarts) return Act::kRestart;
-  // All ranks that held the state in memory are gone.
+  // All ranks that held the state in memory are gone. A program that ended with a code below 128
+  // would fail again.
   const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*failed)];
   const bool restores = may_replace(situation, policy) && is_lost(end) && situation.trained &&
+                        end.status.code() >= 128 && situation.restores < kMostRestores &&
                         !situation.other_nodes;
   return restores ? Act::kRestore : Act::kFinish;
 }
@@ -138,6 +145,19 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   }
   if (const auto next = resize(now_seen, policy, now)) return *next;
   return {};
+}
+
+Situation next_attempt(const Situation& situation, Act how) {
+  const bool restores = how == Act::kRestore;
+  Situation next;
+  next.first_rank = situation.first_rank;
+  next.other_nodes = situation.other_nodes;
+  next.restarts = situation.restarts + 1;
+  next.replacements = situation.replacements + (restores ? 1 : 0);
+  next.wanted = situation.wanted;
+  next.last_step = std::max(situation.last_step, situation.step);
+  if (restores) next.restores = situation.step > situation.last_step ? 1 : situation.restores + 1;
+  return next;
 }
 
 bool is_consequence(const RankEnd& end) {

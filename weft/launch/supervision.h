@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -40,11 +41,16 @@ struct Situation {
   Time last_end{};           // of a replacement that never joined
   bool other_nodes = false;  // ranks of other nodes, in an unknown state, may hold the job's state
   bool trained = false;      // the ranks of this attempt have begun to train
+  std::int64_t step = 0;     // latest known step of training
+  std::int64_t last_step = 0;  // of earlier attempts
+  int restores = 0;            // restores in a row without a step beyond those of earlier attempts
   // Resizing. `ranks` then also has the places of ranks that are not part of the job.
-  int wanted = 0;           // ranks that the job shall have; 0: as many as it has
-  std::set<int> growing;    // local ranks that were started in addition, and load
-  std::set<int> waiting;    // local ranks that were started in addition, and wait for the others
-  int announced = 0;        // number of ranks that the ranks were told; 0: none
+  int wanted = 0;          // ranks that the job shall have; 0: as many as it has
+  bool requested = false;  // somebody asked for `wanted`: it needs no replacements
+  std::set<int> leaving;   // local ranks that end, since the job shrinks
+  std::set<int> growing;   // local ranks that were started in addition, and load
+  std::set<int> waiting;   // local ranks that were started in addition, and wait for the others
+  int announced = 0;       // number of ranks that the ranks were told; 0: none
 };
 
 struct Policy {
@@ -86,9 +92,14 @@ struct Decision {
 // A crash loop ends after this many replacements that end before they have joined. The second and
 // later ones wait for kFirstBackOff, twice that, four times that and so on.
 constexpr int kMostNeverJoined = 3;
+// All ranks are not started again after this many restores in a row without progress.
+constexpr int kMostRestores = 3;
 constexpr auto kFirstBackOff = std::chrono::milliseconds(500);
 
 Decision decide(const Situation& situation, const Policy& policy, Time now);
+
+// The situation at the start of the next attempt, after kRestart or kRestore.
+Situation next_attempt(const Situation& situation, Act how);
 
 // True if another rank is the cause: the rank failed with weft's PeerLost or Aborted, or with a
 // timeout of a wait for a peer, or it was told to stop.

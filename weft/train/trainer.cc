@@ -233,8 +233,8 @@ void Trainer::Impl::make_again(const elastic::StateCopies* held) {
   std::optional<internal::Saved> saved;
   if (state) {
     saved.emplace(std::move(state->reader));
-    options.batch = saved->global_batch();  // it stays when the number of ranks changes
-    options.batch_per_rank = 0;
+    const plan::MeshLayout layout(world_.size(), plan::parse_axes(options.mesh));
+    options = internal::resized(std::move(options), saved->batch(), internal::replicas(layout));
   }
   make_session(options, internal::Begin::kAgain, std::move(saved));
   // Another rank may still read this rank's copies.

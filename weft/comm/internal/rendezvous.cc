@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <sstream>
 #include <thread>
-#include <tuple>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <tuple>
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"

@@ -47,11 +47,11 @@ struct Awaited {
   // Members of the last attempt that may still be alive, each with its rank by the launcher (-1:
   // unknown).
   std::map<std::string, int> names;
-  int size = 0, at_least = 1;  // as RegroupOptions
-  bool keep_ranks = false;     // as RegroupOptions
-  std::set<int> jobs = {};     // ranks by the launcher of all members, also of dead ones
+  int size = 0, at_least = 1;    // as RegroupOptions
+  bool keep_ranks = false;       // as RegroupOptions
+  std::set<int> jobs = {};       // ranks by the launcher of all members, also of dead ones
   std::set<int> newcomers = {};  // as RegroupOptions
-  bool too_few = false;        // so many are gone that at_least cannot come
+  bool too_few = false;          // so many are gone that at_least cannot come
 };
 
 // Returns the members in the order of their new ranks: survivors in their previous order, then

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "weft/compress/spec.h"
+#include "weft/engine/internal/shared_block.h"
 #include "weft/engine/internal/weights_trial.h"
 #include "weft/net/memory/host.h"
 
@@ -21,6 +22,8 @@ Replica::Replica(Subject what) : Engine(std::move(what)) {
       !options_.replicas && !options_.apart && !options_.compute && !options_.reduce &&
           options_.offload.empty(),
       "sharded: replicas, apart, compute, reduce and offload are not supported at stage 0");
+  // A model of an earlier group may have left the parameters in memory that ranks share.
+  for (auto& param : params_) internal::take_out_of_shared_block(param.tensor);
   for (std::size_t i = 0; i < trained_; ++i) trained_params_.push_back(params_[i].tensor);
   buffers_ = buffers();
   ready_.assign(trained_, false);
@@ -122,12 +125,12 @@ void Replica::share_weights(std::vector<std::byte*>& weights) {
   if (private_weights_) return;
   shared_weights_ = true;
   weights = shared;
+  const auto memory = std::make_shared<internal::SharedBlock>(group_, block, bytes_);
   for (std::size_t i = 0; i < trained_; ++i) {
-    // The memory lives as long as a tensor in it: the deleter keeps the group alive.
+    // The memory lives as long as a tensor in it.
     at::Tensor& param = trained_params_[i];
     param.set_data(at::from_blob(
-        shared[i], param.sizes(), [group = group_](void*) {},
-        param.options().requires_grad(false)));
+        shared[i], param.sizes(), [memory](void*) {}, param.options().requires_grad(false)));
   }
   group_.barrier();
 }

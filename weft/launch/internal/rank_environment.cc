@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -236,6 +237,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   // Always set: a launcher that a rank starts has its own values.
   const bool elastic = job.max_replacements > 0 || job.min_ranks > 0;
   result.push_back(std::string("WEFT_ELASTIC=") + (elastic ? "1" : "0"));
+  result.push_back("WEFT_LAUNCHER_PID=" + text(::getpid()));
   result.push_back("WEFT_MIN_RANKS=" + text(job.min_ranks));
   result.push_back("WEFT_RESUME_RUN=" + attempt.resume_run);
   result.push_back(std::string("WEFT_NEWCOMER=") + (attempt.newcomer ? "1" : ""));

@@ -114,7 +114,8 @@ Supervisor::Rank Supervisor::start_rank(int local, bool replaces) {
   process.stdout_fd = out[1].get();
   process.stderr_fd = err[1].get();
   Process started(process);
-  return {std::move(started), std::move(link), relay(local, STDOUT_FILENO, std::move(out[0]), replaces),
+  return {std::move(started), std::move(link),
+          relay(local, STDOUT_FILENO, std::move(out[0]), replaces),
           relay(local, STDERR_FILENO, std::move(err[0]), replaces)};
 }
 

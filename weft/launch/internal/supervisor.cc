@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t kSecretBytes = 32;
 // A rank has a pidfd, a link and two pipes. The store process, a start and a report need some for a while.
-constexpr int kDescriptors = 24, kDescriptorsPerRank = 4;
+constexpr int kDescriptors = 32, kDescriptorsPerRank = 4;
 
 [[noreturn]] void unavailable(const std::string& what) {
   throw Error(Errc::kUnavailable, what + ": " + std::strerror(errno), {"launch", -1, -1});
@@ -99,6 +99,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   situation_.other_nodes = job_.nodes > 1;
   if (policy_.max_ranks > 0) situation_.wanted = job_.local_world;
   make_folder();
+  control_.emplace();
   sigset_t handled;
   ::sigemptyset(&handled);
   for (const int number : job_.signals) ::sigaddset(&handled, number);
@@ -138,21 +139,15 @@ int Supervisor::run() {
 }
 
 void Supervisor::begin_again(Act how) {
-  Situation next;
-  next.first_rank = situation_.first_rank;
-  next.restarts = situation_.restarts + 1;
-  next.replacements = situation_.replacements + (how == Act::kRestore ? 1 : 0);
-  next.wanted = situation_.wanted;
   resume_run_ = how == Act::kRestore ? run_folder_ : "";
+  situation_ = next_attempt(situation_, how);
   if (how == Act::kRestore) {
-    situation_.replacements = next.replacements;
     note("all ranks are lost: starting them again, from the newest checkpoint" +
          count_of_replacements());
   } else {
-    note("restarting all ranks (restart " + std::to_string(next.restarts) + " of " +
+    note("restarting all ranks (restart " + std::to_string(situation_.restarts) + " of " +
          std::to_string(policy_.max_restarts) + ")");
   }
-  situation_ = next;
 }
 
 // The store process has ended first. It prints its own error.
@@ -179,69 +174,6 @@ void Supervisor::start_attempt() {
   set_places(job_, options_, count);
   situation_.ranks.assign(static_cast<std::size_t>(count), std::nullopt);
   for (int local = 0; local < count; ++local) ranks_.push_back(start_rank(local));
-}
-
-std::string Supervisor::count_of_replacements() const {
-  if (policy_.max_replacements == kNoLimit) return "";
-  return " (" + std::to_string(situation_.replacements) + " of " +
-         std::to_string(policy_.max_replacements) + ")";
-}
-
-void Supervisor::replace(int local) {
-  const auto at = static_cast<std::size_t>(local);
-  ++situation_.replacements;
-  note_lost(local, "a new process replaces it" + count_of_replacements());
-  std::error_code ignored;
-  std::filesystem::remove(error_file_of(local), ignored);
-  ranks_[at] = start_rank(local, true);
-  situation_.ranks[at].reset();
-  situation_.joining.insert(local);
-}
-
-// Starts an additional rank in a free place.
-void Supervisor::grow(int local) {
-  const auto at = static_cast<std::size_t>(local);
-  std::error_code ignored;
-  std::filesystem::remove(error_file_of(local), ignored);
-  if (at == ranks_.size()) {
-    set_places(job_, options_, local + 1);
-    situation_.ranks.emplace_back(RankEnd{});
-    ranks_.push_back(start_rank(local, true));
-  } else {
-    if (situation_.ranks[at]->let_go) ++situation_.replacements;
-    ranks_[at] = start_rank(local, true);
-  }
-  situation_.ranks[at].reset();
-  situation_.growing.insert(local);
-  situation_.announced = 0;
-  if (gone_.erase(local) > 0) store_process_->tell_back(job_.rank(local));
-}
-
-void Supervisor::announce(int ranks) {
-  situation_.announced = ranks;
-  std::string text = std::to_string(ranks);
-  for (const int local : situation_.waiting) text += " " + std::to_string(job_.rank(local));
-  for (Rank& rank : ranks_) rank.link.tell("ranks", text);
-}
-
-void Supervisor::let_go(int local) {
-  situation_.ranks[static_cast<std::size_t>(local)]->let_go = true;
-  note_lost(local, "the others go on without it");
-}
-
-void Supervisor::note_lost(int local, const std::string& consequence) const {
-  const RankEnd& end = *situation_.ranks[static_cast<std::size_t>(local)];
-  note("rank " + std::to_string(job_.rank(local)) + " is lost: " + end.status.describe() +
-       (end.cause ? ": " + end.cause->message : "") + "; " + consequence);
-}
-
-// Tells the others which lost ranks they need not wait for.
-void Supervisor::tell_gone() {
-  for (std::size_t i = 0; i < situation_.ranks.size(); ++i) {
-    if (situation_.ranks[i] && !situation_.ranks[i]->status.ok() &&
-        gone_.insert(static_cast<int>(i)).second)
-      store_process_->tell_gone(job_.rank(static_cast<int>(i)));
-  }
 }
 
 Act Supervisor::watch() {
@@ -274,6 +206,7 @@ Act Supervisor::watch() {
 
 void Supervisor::wait_for_events(std::optional<Time> until) {
   std::vector<pollfd> watched = {{signals_.get(), POLLIN, 0}};
+  control_->watch(watched);
   if (!situation_.store_lost) watched.push_back({store_process_->pidfd(), POLLIN, 0});
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (situation_.ranks[i]) continue;
@@ -295,6 +228,7 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
     rank.err.pump();
   }
   collect_ends();
+  control_->serve([this](const std::string& request) { return answer(request); });
 }
 
 void Supervisor::on_signal() {
@@ -328,34 +262,6 @@ void Supervisor::collect_ends() {
     note_end_of_newcomer(static_cast<int>(i));
   }
   if (!situation_.store_lost && store_process_->poll()) situation_.store_lost = true;
-}
-
-// What a rank has told since the last call.
-void Supervisor::hear(int local) {
-  while (const auto message = ranks_[static_cast<std::size_t>(local)].link.next()) {
-    const std::string& verb = message->verb;
-    if (verb == "joining" && situation_.growing.erase(local) > 0) situation_.waiting.insert(local);
-    if (verb == "joined" &&
-        situation_.joining.erase(local) + situation_.growing.erase(local) +
-                situation_.waiting.erase(local) > 0)
-      situation_.never_joined = 0;
-    if (verb == "leaving") leaving_.insert(local);
-    if (verb == "run") run_folder_ = message->value;
-    if (verb == "run") situation_.trained = true;
-  }
-}
-
-// The end of a rank that had not joined the others yet, or that leaves them.
-void Supervisor::note_end_of_newcomer(int local) {
-  RankEnd& end = *situation_.ranks[static_cast<std::size_t>(local)];
-  if (leaving_.erase(local) > 0 && end.status.ok()) end.left = true;
-  const bool added = situation_.growing.erase(local) + situation_.waiting.erase(local) > 0;
-  if (!added && situation_.joining.erase(local) == 0) return;
-  ++situation_.never_joined;
-  situation_.last_end = end.when;
-  if (!added || end.told) return;
-  end.let_go = true;
-  note_lost(local, "it had not joined the others, which go on without it");
 }
 
 // Before they are continued, so that a rank that SIGSTOP had stopped can be named.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/agent/link.h"
+#include "weft/launch/control.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/internal/store_process.h"
@@ -57,6 +58,7 @@ class Supervisor {
   void on_signal();
   void hear(int local);
   void note_end_of_newcomer(int local);
+  std::optional<std::string> answer(const std::string& request);
   void collect_ends();
   void send(int signal);
   void note(const std::string& text) const;
@@ -77,7 +79,8 @@ class Supervisor {
   long out_of_memory_before_ = 0;
   std::set<int> gone_;                 // local ranks of which tell_gone() was called
   std::map<int, Time> stopped_since_;  // by local rank
-  std::set<int> leaving_;              // local ranks that have said so
+  int size_ = 0;                       // of the ranks' group; 0: unknown
+  std::optional<ControlSocket> control_;
   std::string run_folder_, resume_run_;  // of the job's run, and to go on with; empty: none
   std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;

@@ -7,16 +7,11 @@
 #include <sstream>
 #include <utility>
 
-#include <torch/version.h>
-
 #include "weft/agent/link.h"
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/file.h"
-#include "weft/launch/live_page.h"
-#include "weft/observe/report/environment.h"
 #include "weft/observe/report/report.h"
-#include "weft/train/internal/newest_run.h"
 
 namespace weft::train::internal {
 namespace {
@@ -25,18 +20,6 @@ using observe::Phase;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Keys whose values differ from those in the run's config.toml: "0.1, was 0.2".
-std::vector<LogField> changes_of(const std::string& file, const Config& now) {
-  std::vector<LogField> changes;
-  if (!std::filesystem::exists(file)) return changes;
-  const auto rows = now.describe(), before = Config::load(file, now.schema()).describe();
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].value == before[i].value || rows[i].key.rfind("run.", 0) == 0) continue;
-    changes.emplace_back(rows[i].key, rows[i].value + ", was " + before[i].value);
-  }
-  return changes;
 }
 
 // Every `every` steps, and about once a second where steps are long, so that requests to stop, save
@@ -58,86 +41,11 @@ Loop::Loop(Options options, const Config& config, Group world, bool copies)
       started_(Clock::now()),
       tracing_(world_, options_.trace.empty() ? TraceSteps{} : parse_trace(options_.trace)) {}
 
-void Loop::open(std::optional<Saved> state) {
-  progress_.emplace(observe::Progress::Options{.mode = options_.progress, .rank = world_.rank()});
-  if (world_.rank() == 0) {
-    observe::RunFolderOptions run{options_.dir, options_.name, options_.program, options_.resume};
-    if (run.resume && run.name.empty()) {
-      const auto newest = newest_run(run.parent, options_.program);
-      WEFT_REQUIRE(newest.has_value(), "there is no run of " + options_.program + " to resume in " +
-                                           run.parent + "; give the run's name");
-      run.name = *newest;
-    }
-    const auto changes = run.resume
-                             ? changes_of(run.parent + "/" + run.name + "/config.toml", config_)
-                             : std::vector<LogField>{};
-    folder_ = std::make_unique<observe::RunFolder>(run, config_);
-    if (!changes.empty()) log_info("the run resumes with changed values", changes);
-    const auto weft = std::string(WEFT_VERSION), torch = std::string(TORCH_VERSION);
-    write_file_atomic(
-        folder_->path() + "/environment.json",
-        observe::environment_json(
-            {{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}}));
-    tracing_.write_to(folder_->path() + "/trace.json");
-  }
-  if (!options_.resume) return;
-  recovers_ = state.has_value();
-  resumed_ = std::move(state);
-  if (!resumed_) resumed_ = load_latest(world_, folder_ ? folder_->checkpoint_path() : "");
-  if (!resumed_) log_warn("the run has no checkpoint yet: starting from the beginning");
-}
-
-void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
-  learner_ = &learner;
-  throughput_ = throughput;
-  fields_ = std::move(fields);
-  const Batches& batches = learner.batches();
-  rate_ = options_.schedule;
-  rate_.base = batches.base_rate;
-  if (rate_.period <= 0)
-    rate_.period = static_cast<double>(std::max<std::int64_t>(1, options_.epochs));
-  if (resumed_) {
-    const Progressed progressed = resumed_->progress(options_.plan.seed, batches.global);
-    resumed_->restore(learner.model(), world_);
-    learner.set_position(progressed.sampler);
-    step_ = progressed.step;
-    if (!recovers_) saved_step_ = step_;
-    epoch_ = progressed.sampler.epoch;
-    in_epoch_ = (progressed.sampler.position + batches.global - 1) / batches.global;
-    epoch_loss_ = progressed.epoch_loss;
-    resumed_.reset();
-    if (!recovers_) log_info("resuming", {{"step", step_}, {"epoch", epoch_}});
-    if (!recovers_ && (epoch_ >= options_.epochs || at_end())) {
-      log_info("nothing is left to train: raise train.epochs or train.max_steps to go on",
-               {{"epochs", options_.epochs}, {"max_steps", options_.max_steps}});
-    }
-  }
-  if (folder_) folder_->keep();
-  if (folder_) launch::show_run(folder_->path());
-  if (folder_)
-    agent::tell_launcher("run", std::filesystem::absolute(folder_->path()).string());
-  if (folder_) metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1);
-  log_.emplace(world_, metrics_.get(),
-               StepLog::Flops{learner.flops_per_sample(),
-                              options_.peak_tflops * 1e12 * static_cast<double>(world_.size())});
-  saved_at_ = Clock::now();
-  looked_step_ = step_;
-  next_look_ = next_look(step_, options_.log_every, 0);
-  if (copies_) copying_.emplace(world_, options_.copy_steps);
-  copy_state();
-  if (!saves_checkpoints(options_)) return;
-  // The loss of the newest checkpoint's weights may not have been checked yet, so the previous
-  // checkpoint is kept too.
-  const int keep = options_.keep == 1 ? 2 : static_cast<int>(options_.keep);
-  saver_.emplace(world_, learner.model(),
-                 RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", keep,
-                                   options_.checkpoint_async});
-}
-
 std::optional<TrainResult> Loop::run() {
   const observe::Trace::Use here(tracing_.trace(), "main");
   while (epoch_ < options_.epochs && !at_end() && resize_ == 0) run_epoch();
   if (resize_ != 0 && epoch_ < options_.epochs && !at_end()) {
+    if (saver_) saver_->settle();
     copy_state(/*now=*/true);
     return std::nullopt;
   }
@@ -168,7 +76,7 @@ std::optional<TrainResult> Loop::run() {
 }
 
 void Loop::run_epoch() {
-  const std::int64_t steps = learner_->batches().per_epoch;
+  const std::int64_t steps = epoch_steps_;
   progress_->start("epoch " + std::to_string(epoch_ + 1), steps, in_epoch_);
   const auto start = window_began_ = Clock::now();
   while (in_epoch_ < steps && !at_end() && resize_ == 0) {
@@ -196,8 +104,8 @@ void Loop::step() {
   failpoint("step.begin");
   timer_.reset();
   const comm::Traffic before = world_.traffic();
-  const double lr =
-      rate_.at(static_cast<double>(step_) / static_cast<double>(learner_->batches().per_epoch));
+  const double lr = rate_.at(static_cast<double>(epoch_) +
+                             static_cast<double>(in_epoch_) / static_cast<double>(epoch_steps_));
   Learner::Step done = learner_->step(lr, timer_);
   StepLog::Step record{
       step_ + 1,     epoch_, lr, done.samples, seconds_since(start), {}, std::move(done.losses),
@@ -219,7 +127,7 @@ void Loop::step() {
 // Reduces the losses of the last steps over the ranks and agrees on whether to stop.
 void Loop::look() {
   looked_step_ = step_;
-  const bool last = at_end() || in_epoch_ == learner_->batches().per_epoch;
+  const bool last = at_end() || in_epoch_ == epoch_steps_;
   const bool show_ranks = last || seconds_since(ranks_shown_) >= 1;
   if (show_ranks) ranks_shown_ = Clock::now();
   hear_launcher();
@@ -238,6 +146,7 @@ void Loop::look() {
     log_error("the run folder " + folder_->path() +
               " was deleted or moved: its metrics and log are lost; training goes on");
   }
+  if (world_.rank() == 0 && show_ranks) agent::tell_launcher("step", std::to_string(step_));
   watch_loss(seen.not_finite);
   if (saver_) saver_->poll();
   learner_->rebalance();
@@ -306,6 +215,7 @@ void Loop::end_of_epoch() {
   const double loss = epoch_loss_ / static_cast<double>(learner_->samples());
   ++epoch_;
   in_epoch_ = 0;
+  epoch_steps_ = learner_->batches().per_epoch;
   epoch_loss_ = 0;
   const bool last = epoch_ == options_.epochs;
   const auto due = [&](std::int64_t every) { return every > 0 && (last || epoch_ % every == 0); };

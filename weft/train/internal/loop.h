@@ -65,6 +65,7 @@ class Loop {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void restore();
   void run_epoch();
   void step();
   void look();
@@ -77,8 +78,7 @@ class Loop {
   void save();
   void copy_state(bool now = false);
   Progressed progressed() const {
-    return {step_, learner_->position(), epoch_loss_, options_.plan.seed,
-            learner_->batches().global};
+    return {step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->division()};
   }
   void write_report() const;
   bool steps_due() const {
@@ -86,9 +86,9 @@ class Loop {
   }
   bool minutes_due() const;
   void hear_launcher();
+  void tell_launcher() const;
   bool look_due() const {
-    return step_ >= next_look_ || in_epoch_ == learner_->batches().per_epoch || at_end() ||
-           steps_due();
+    return step_ >= next_look_ || in_epoch_ == epoch_steps_ || at_end() || steps_due();
   }
   bool at_end() const { return stop_ || (options_.max_steps > 0 && step_ >= options_.max_steps); }
 
@@ -109,8 +109,8 @@ class Loop {
   std::int64_t next_look_ = 0;    // step after which the next look() is due at the latest
   int wanted_ranks_ = 0;          // what the launcher told this rank; 0: nothing
   std::vector<int> newcomers_;
-  int resize_ = 0;                // number of ranks that all ranks agreed to change to; 0: none
-  bool recovers_ = false;         // resumed_ is of copies in memory
+  int resize_ = 0;         // number of ranks that all ranks agreed to change to; 0: none
+  bool recovers_ = false;  // resumed_ is of copies in memory
   std::optional<StepLog> log_;
   std::optional<RunSaver> saver_;
   std::optional<Copying> copying_;
@@ -118,6 +118,7 @@ class Loop {
   observe::StepTimer timer_;
 
   std::int64_t step_ = 0, epoch_ = 0, in_epoch_ = 0;
+  std::int64_t epoch_steps_ = 0;  // of this epoch; the batch may have changed within it
   std::int64_t saved_step_ = -1, evaluated_step_ = -1;
   double epoch_loss_ = 0;
   double training_s_ = 0, trained_samples_ = 0;  // of this process
