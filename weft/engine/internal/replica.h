@@ -46,6 +46,8 @@ class Replica final : public Engine {
   Sharded::Memory memory() override;
   std::string describe() const override;
 
+  // True if the parameters lie in memory that the ranks of the host share.
+  bool shares_weights() const { return shared_weights_; }
   // Gradient norm before clipping, of the last step that computed it.
   double norm() const { return norm_; }
   // Optimizer::state(), load_state().

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "weft/base/log.h"
+#include "weft/elastic/copying.h"
 #include "weft/observe/progress.h"
 #include "weft/observe/run_folder.h"
 #include "weft/optim/learning_rate.h"
-#include "weft/train/internal/copying.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/step_log.h"
@@ -100,7 +100,7 @@ class Loop {
   bool recovers_ = false;         // resumed_ is of copies in memory
   std::optional<StepLog> log_;
   std::optional<RunSaver> saver_;
-  std::optional<Copying> copying_;
+  std::optional<elastic::Copying> copying_;
   std::optional<observe::Progress> progress_;
   observe::StepTimer timer_;
 

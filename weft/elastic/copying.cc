@@ -1,4 +1,4 @@
-#include "weft/train/internal/copying.h"
+#include "weft/elastic/copying.h"
 
 #include <ATen/ATen.h>
 
@@ -6,10 +6,10 @@
 
 #include "weft/base/log.h"
 
-namespace weft::train::internal {
+namespace weft::elastic {
 
 Copying::Copying(const Group& world, std::int64_t every)
-    : world_(world), copies_(std::make_shared<elastic::StateCopies>(world)), interval_(every) {}
+    : world_(world), copies_(std::make_shared<StateCopies>(world)), interval_(every) {}
 
 void Copying::add_step(double seconds) {
   seconds_ += seconds;
@@ -33,4 +33,4 @@ void Copying::take(const checkpoint::Shards& shards) {
   steps_ = 0;
 }
 
-}  // namespace weft::train::internal
+}  // namespace weft::elastic

@@ -1,0 +1,76 @@
+#include "weft/elastic/recovery.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+#include "weft/base/fault/failpoint.h"
+#include "weft/base/log.h"
+
+namespace weft::elastic {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Limits of the wait for a replacement, and of a recovery with all its attempts.
+constexpr auto kJoinLimit = std::chrono::seconds(30);
+constexpr auto kRecoveryLimit = std::chrono::minutes(5);
+
+// A number that the launcher has set; 0 without one.
+int from_launcher(const char* name) {
+  const char* const text = std::getenv(name);
+  return text != nullptr ? std::atoi(text) : 0;
+}
+
+}  // namespace
+
+bool is_loss(const Error& error) {
+  return error.code() == Errc::kPeerLost || error.code() == Errc::kAborted ||
+         (error.code() == Errc::kTimeout && error.context().peer >= 0);
+}
+
+Recovery::Recovery(Group world)
+    : world_(std::move(world)),
+      min_ranks_(from_launcher("WEFT_MIN_RANKS")),
+      is_on_((world_.size() > 1 || is_newcomer()) &&
+             (min_ranks_ > 0 || from_launcher("WEFT_MAX_REPLACEMENTS") > 0)) {}
+
+bool Recovery::is_newcomer() const {
+  const auto& former = world_.former_ranks();
+  return !former.empty() && former[static_cast<std::size_t>(world_.rank())] < 0;
+}
+
+void Recovery::recover(const Steps& steps, const Error* why) {
+  const auto start = Clock::now();
+  bool formed = why == nullptr;
+  if (!formed) log_warn("a rank is lost: " + why->message() + "; the others form the group again");
+  std::int64_t step = 0;
+  for (;;) {
+    if (!formed) {
+      world_.abort();
+      steps.leave();
+      world_ = world_.regroup({.size = world_.size(),
+                               .keep_ranks = true,
+                               .at_least = min_ranks_ > 0 ? min_ranks_ : world_.size(),
+                               .wait = kJoinLimit,
+                               .timeout = kRecoveryLimit});
+      set_rank(world_.rank(), world_.size());  // rank 0 may be another process now
+    }
+    failpoint("recovery.regrouped");
+    try {
+      step = steps.enter();
+      failpoint("recovery.restored");
+      break;
+    } catch (const Error& error) {
+      if (!is_loss(error) || Clock::now() - start > kRecoveryLimit) throw;
+      formed = false;
+    }
+  }
+  const std::chrono::duration<double> took = Clock::now() - start;
+  log_info("training goes on", {{"step", step},
+                                {"ranks", world_.size()},
+                                {"recovery_s", std::round(took.count() * 1e3) / 1e3}});
+}
+
+}  // namespace weft::elastic
