@@ -11,8 +11,8 @@
 #include "weft/base/log.h"
 #include "weft/elastic/copying.h"
 #include "weft/elastic/internal/random_state.h"
+#include "weft/elastic/newest_state.h"
 #include "weft/elastic/recovery.h"
-#include "weft/elastic/state_copies.h"
 
 namespace weft::elastic {
 namespace {
@@ -93,16 +93,17 @@ class Run {
   void load(const StateCopies* held) {
     steps_ = 0;
     ended_ = false;
-    std::string missing;
-    if (const auto found = newest_state(world(), held, &missing)) {
-      state_.load(world(), found->reader);
-      steps_ = found->step;
-      const auto& texts = found->reader.state();
-      ended_ = texts.contains(kEnded) && texts.at(kEnded) == "1";
-    } else if (!missing.empty()) {
-      reload(missing);
-    }  // else no rank has done a step: the first copies were not complete
-    world().barrier();  // another rank may still read this rank's copies
+    use_newest_state(world(), held, [this](std::optional<Recovered> found,
+                                           const std::string& missing) {
+      if (found) {
+        state_.load(world(), found->reader);
+        steps_ = found->step;
+        const auto& texts = found->reader.state();
+        ended_ = texts.contains(kEnded) && texts.at(kEnded) == "1";
+      } else if (!missing.empty()) {
+        reload(missing);
+      }  // else no rank has done a step: the first copies were not complete
+    });
   }
 
   void reload(const std::string& missing) {

@@ -10,8 +10,8 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
+#include "weft/elastic/newest_state.h"
 #include "weft/elastic/recovery.h"
-#include "weft/elastic/state_copies.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/loop.h"
 #include "weft/train/internal/recipe_task.h"
@@ -175,22 +175,21 @@ void Trainer::Impl::make_again(const elastic::StateCopies* held) {
   options.resume = true;
   options.name = run_name_;
   options.mesh = plan::to_text(plan::refit(plan::parse_axes(options_.mesh), world().size()));
-  std::string missing;
-  auto state = elastic::newest_state(world(), held, &missing);
-  if (!state && world().rank() == 0) {
-    log_warn("no whole copy of the state is left in memory" +
-             (missing.empty() ? "" : ": " + missing + " are lost") +
-             "; training goes on from the newest checkpoint");
-  }
-  std::optional<internal::Saved> saved;
-  if (state) {
-    saved.emplace(std::move(state->reader));
-    options.batch = saved->global_batch();  // it stays when the number of ranks changes
-    options.batch_per_rank = 0;
-  }
-  make_session(options, internal::Begin::kAgain, std::move(saved));
-  // Another rank may still read this rank's copies.
-  world().barrier();
+  elastic::use_newest_state(
+      world(), held, [&](std::optional<elastic::Recovered> state, const std::string& missing) {
+        if (!state && world().rank() == 0) {
+          log_warn("no whole copy of the state is left in memory" +
+                   (missing.empty() ? "" : ": " + missing + " are lost") +
+                   "; training goes on from the newest checkpoint");
+        }
+        std::optional<internal::Saved> saved;
+        if (state) {
+          saved.emplace(std::move(state->reader));
+          options.batch = saved->global_batch();  // it stays when the number of ranks changes
+          options.batch_per_rank = 0;
+        }
+        make_session(options, internal::Begin::kAgain, std::move(saved));
+      });
 }
 
 void Trainer::Impl::recover(const Error* why) {
