@@ -1,5 +1,6 @@
 #include "weft/elastic/recovery.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -23,6 +24,12 @@ int from_launcher(const char* name) {
   return text != nullptr ? std::atoi(text) : 0;
 }
 
+// True if ranks have found that they are different programs.
+bool is_difference(const Error& error) {
+  return (error.code() == Errc::kInvalidArgument || error.code() == Errc::kBadConfig) &&
+         error.context().peer >= 0;
+}
+
 }  // namespace
 
 bool is_loss(const Error& error) {
@@ -35,6 +42,11 @@ Recovery::Recovery(Group world)
       min_ranks_(from_launcher("WEFT_MIN_RANKS")),
       is_on_((world_.size() > 1 || is_newcomer()) &&
              (min_ranks_ > 0 || from_launcher("WEFT_MAX_REPLACEMENTS") > 0)) {}
+
+bool Recovery::has_newcomers() const {
+  const auto& former = world_.former_ranks();
+  return std::find(former.begin(), former.end(), -1) != former.end();
+}
 
 bool Recovery::is_newcomer() const {
   const auto& former = world_.former_ranks();
@@ -63,7 +75,13 @@ void Recovery::recover(const Steps& steps, const Error* why) {
       failpoint("recovery.restored");
       break;
     } catch (const Error& error) {
-      if (!is_loss(error) || Clock::now() - start > kRecoveryLimit) throw;
+      const bool differs = is_difference(error) && has_newcomers();
+      if (differs && is_newcomer()) {
+        throw Error(Errc::kBadConfig,
+                    "this process does not fit the running job: " + error.message(),
+                    error.context());
+      }
+      if ((!differs && !is_loss(error)) || Clock::now() - start > kRecoveryLimit) throw;
       formed = false;
     }
   }

@@ -54,10 +54,14 @@ class Recovery {
 
   // Forms the group again and enters it. If a rank is lost meanwhile, repeats both. `why`: the
   // error that ended training. A newcomer has none, since its group is formed. Throws what enter()
-  // throws, and as Group::regroup(): kAborted if the others have gone on without this rank.
+  // throws, and as Group::regroup(): kAborted if the others have gone on without this rank. If
+  // enter() finds that ranks differ (their models, say), a newcomer throws kBadConfig with the
+  // difference, and the others form the group again without it.
   void recover(const Steps& steps, const Error* why = nullptr);
 
  private:
+  bool has_newcomers() const;
+
   Group world_;
   const int min_ranks_;  // 0: all ranks
   const bool is_on_;

@@ -20,6 +20,14 @@ namespace {
 // Text of the saved state: whether a step has ended training.
 constexpr const char* kEnded = "run:ended";
 
+// The first group, of ranks whose states have the same names, types and shapes.
+Group first_group(const State& state, const RunOptions& options) {
+  if (options.world) return *options.world;
+  comm::InitOptions init = options.init;
+  init.alike.emplace("state", state.outline());
+  return comm::init(init);
+}
+
 class Run {
  public:
   Run(State& state, const Step& step, const RunOptions& options)
@@ -27,7 +35,7 @@ class Run {
         step_(step),
         options_(options),
         random_(internal::random_now()),
-        recovery_(options.world ? *options.world : comm::init(options.init)) {}
+        recovery_(first_group(state, options)) {}
 
   RunResult result() {
     try {

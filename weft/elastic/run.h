@@ -25,6 +25,8 @@
 // - A new process calls the same functions as the others. Until its first step it has no state:
 //   run() then loads the others'. Call no collective operation between the start of the program and
 //   run(): the other ranks would not take part in it.
+// - A new process whose version, secret or registered things differ from those of the running job is
+//   refused with the difference, and the others do not notice it.
 // - Without a launcher, or without its flags, run() trains and a lost rank is an error as usual.
 #pragma once
 

@@ -129,8 +129,8 @@ class DataParallelBase {
   // anew. Copies of this object and optimizers made from it have the new group too. Throws
   // kInvalidArgument, naming the first parameter that differs. Collective over `group`.
   void bind(Group group);
-  // Takes the group away. The module keeps the weights, in memory of this process alone. Not
-  // collective, also where the group has failed.
+  // Takes the group away and drops the gradients. The module keeps the weights; those that the ranks
+  // of a host share stay shared until the next bind(). Not collective, also if the group has failed.
   void unbind();
   bool is_bound() const;
   // The functions below throw kInvalidArgument if the model has no group.

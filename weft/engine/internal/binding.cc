@@ -21,17 +21,9 @@ void Binding::bind(Group group) {
   replica_ = std::move(replica);
 }
 
-// Weights that the ranks of a host share move to memory of this process. Another rank may have died
-// while it wrote them, or may still write them.
 void Binding::unbind() {
-  if (!replica_) return;
-  const at::NoGradGuard no_grad;
-  const bool shared = replica_->shares_weights();
   replica_.reset();
-  for (at::Tensor& param : module_->parameters(true)) {
-    param.mutable_grad().reset();
-    if (shared) param.set_data(param.detach().clone());
-  }
+  for (at::Tensor& param : module_->parameters(true)) param.mutable_grad().reset();
 }
 
 const std::shared_ptr<Replica>& Binding::replica() const {

@@ -68,9 +68,10 @@ void Engine::check_same() const {
     if (at::equal(all[peer], all[0])) continue;
     const std::string first = comm::broadcast_text(group_, mine),
                       other = comm::broadcast_text(group_, mine, peer);
+    const auto [here, there] = comm::first_difference(first, other);
     throw Error(Errc::kInvalidArgument,
-                "the ranks' modules differ: rank 0 has " + comm::first_difference(first, other) +
-                    " on rank " + std::to_string(peer),
+                "the ranks' modules differ: rank 0 has " + here + ", and " + there + " on rank " +
+                    std::to_string(peer),
                 {"data_parallel", group_.rank(), peer});
   }
 }

@@ -15,6 +15,14 @@ namespace weft::parallel {
 
 using internal::index;
 
+namespace {
+
+// The deleter of weights in shared memory: the memory lives as long as a tensor in it, since the
+// tensor keeps the group. It also marks such tensors.
+void release_shared(void* group) { delete static_cast<Group*>(group); }
+
+}  // namespace
+
 Replica::Replica(Subject what) : Engine(std::move(what)) {
   compress::parse(options_.data_parallel.codec);  // throws if invalid
   WEFT_REQUIRE(
@@ -85,6 +93,7 @@ void Replica::use_optimizer(OptimizerSpec spec) {
     private_weights_ = options_.weights == Weights::kPrivate;
     if (!private_weights_) share_weights(weights);
   }
+  if (!shared_weights_) leave_shared_weights(weights);
   std::vector<internal::Updates::Place> places(trained_);
   for (std::size_t array = 0; array < updates_->arrays().size(); ++array) {
     std::byte* block = nullptr;
@@ -123,13 +132,25 @@ void Replica::share_weights(std::vector<std::byte*>& weights) {
   shared_weights_ = true;
   weights = shared;
   for (std::size_t i = 0; i < trained_; ++i) {
-    // The memory lives as long as a tensor in it: the deleter keeps the group alive.
     at::Tensor& param = trained_params_[i];
-    param.set_data(at::from_blob(
-        shared[i], param.sizes(), [group = group_](void*) {},
-        param.options().requires_grad(false)));
+    param.set_data(at::for_blob(shared[i], param.sizes())
+                       .context(new Group(group_), release_shared)
+                       .options(param.options().requires_grad(false))
+                       .make_tensor());
   }
   group_.barrier();
+}
+
+// Parameters that an earlier engine has left in shared memory. A rank that is no longer in the
+// group may still write there.
+void Replica::leave_shared_weights(std::vector<std::byte*>& weights) {
+  const at::NoGradGuard guard;
+  for (std::size_t i = 0; i < trained_; ++i) {
+    at::Tensor& param = trained_params_[i];
+    if (param.storage().data_ptr().get_deleter() != release_shared) continue;
+    param.set_data(param.detach().clone());
+    weights[i] = static_cast<std::byte*>(param.data_ptr());
+  }
 }
 
 at::Tensor Replica::state_of(int param, std::size_t array) const {

@@ -46,8 +46,6 @@ class Replica final : public Engine {
   Sharded::Memory memory() override;
   std::string describe() const override;
 
-  // True if the parameters lie in memory that the ranks of the host share.
-  bool shares_weights() const { return shared_weights_; }
   // Gradient norm before clipping, of the last step that computed it.
   double norm() const { return norm_; }
   // Optimizer::state(), load_state().
@@ -71,6 +69,7 @@ class Replica final : public Engine {
   // Makes the transport that suits the group and the optimizer.
   void make_transport();
   void share_weights(std::vector<std::byte*>& weights);
+  void leave_shared_weights(std::vector<std::byte*>& weights);
   internal::Subject subject(internal::Updates* updates);
 
   std::vector<at::Tensor> trained_params_, buffers_;
