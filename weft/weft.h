@@ -7,6 +7,7 @@
 //   ZeRO                        weft::Sharded
 //   every form of parallelism   weft::parallelize(blocks, plan, mesh)
 //   training runs               weft::Trainer of a weft::Task: any model, any data
+//   a loop that survives        weft::elastic::run(state, step)
 //   files                       weft::checkpoint
 //   compressed gradients        weft::CodecSpec, by name in the options: "powersgd:4"
 //   errors                      weft::Error, weft::Errc
@@ -20,6 +21,8 @@
 #include "weft/comm/init.h"
 #include "weft/comm/replicate.h"
 #include "weft/compress/spec.h"
+#include "weft/data/sampler.h"
+#include "weft/elastic/run.h"
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/sharded.h"
 #include "weft/parallel/compose/modules.h"

@@ -8,6 +8,7 @@
 
 #include "codec_hook.h"
 #include "fork.h"
+#include "regroup.h"
 #include "weft/base/error.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
@@ -67,6 +68,8 @@ struct WithoutPython {
 PYBIND11_MODULE(_C, m) {
   using weft::comm::BackendOptions;
   using Backend = c10::intrusive_ptr<c10d::Backend>;
+  using StorePtr = c10::intrusive_ptr<c10d::Store>;
+  using Released = py::call_guard<py::gil_scoped_release>;
   py::module_::import("torch.distributed");  // registers the types used below
   weft::comm::set_around_wait([](const std::function<void()>& wait) {
     if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) return wait();
@@ -111,17 +114,23 @@ PYBIND11_MODULE(_C, m) {
           "secret", [](const BackendOptions& options) { return py::bytes(options.secret); },
           [](BackendOptions& options, const py::bytes& secret) { options.secret = secret; })
       .def_readwrite("timeout", &BackendOptions::timeout)
+      .def_readwrite("alike", &BackendOptions::alike)
       .def_readwrite("epoch", &BackendOptions::epoch);
   m.def(
       "make_backend",
-      [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-         const BackendOptions& options) -> Backend {
+      [](const StorePtr& store, int rank, int size, const BackendOptions& options) -> Backend {
         return weft::comm::make_backend(store, rank, size, options);
       },
-      py::call_guard<py::gil_scoped_release>());
+      Released());
+  m.def(
+      "make_reconfigurable_backend",
+      [](const StorePtr& store, int rank, int size, const BackendOptions& options) -> Backend {
+        return weft::comm::make_reconfigurable_backend(store, rank, size, options);
+      },
+      Released());
+  weft::python::bind_regroup(m);
 
   using weft::python::CodecHook;
-  using Released = py::call_guard<py::gil_scoped_release>;
   py::class_<CodecHook::Saved>(m, "SavedBucket")
       .def(py::init([](std::int64_t step, std::int64_t count, std::vector<at::Tensor> memory) {
         return CodecHook::Saved{step, count, std::move(memory)};

@@ -71,6 +71,9 @@ class Options:
     # False: torch's CPU allocator is not replaced, and tensors are copied into shared memory and
     # back.
     shared_allocator: bool = True
+    # Texts that must be equal on all ranks, by what they describe, such as {"model": repr(model)}.
+    # A rank with other texts is refused with the difference.
+    alike: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def _job_secret() -> bytes:
@@ -80,8 +83,8 @@ def _job_secret() -> bytes:
     return os.pread(int(fd), 32, 0) if fd else b""
 
 
-def _create(where: Any, options: Any) -> Any:
-    options = options if isinstance(options, Options) else Options()
+def make_options(options: Options, timeout: timedelta) -> Any:
+    """The options of the compiled part."""
     if options.shared_allocator:
         _C.share_memory()
     how = _C.BackendOptions()
@@ -89,8 +92,25 @@ def _create(where: Any, options: Any) -> Any:
     how.interface = options.interface or os.environ.get("WEFT_INTERFACE", "")
     how.store_host = os.environ.get("MASTER_ADDR", "127.0.0.1")
     how.secret = _job_secret()
-    how.timeout = where.timeout
-    return _C.make_backend(where.store, where.group_rank, where.group_size, how)
+    how.timeout = timeout
+    how.alike = options.alike
+    return how
+
+
+def _create(where: Any, options: Any) -> Any:
+    """Makes the backend of a group: the default group, which can form again, or another one."""
+    formed = regrouping.take_formed()
+    if formed is not None:
+        return formed.backend
+    how = make_options(options if isinstance(options, Options) else Options(), where.timeout)
+    if getattr(where, "enable_reconfigure", False):  # from torch 2.14 on
+        return _C.make_reconfigurable_backend(
+            where.store, where.group_rank, where.group_size, how
+        )
+    backend = _C.make_backend(where.store, where.group_rank, where.group_size, how)
+    if not where.global_ranks_in_group:
+        regrouping.remember(backend, where, how, options)
+    return backend
 
 
 dist.Backend.register_backend("weft", _create, extended_api=True, devices=["cpu"])
@@ -129,8 +149,29 @@ def heap_stats() -> dict[str, int]:
     return _C.heap_stats()
 
 
+from . import regrouping  # noqa: E402
 from .hooks import Codec, codec_hook  # noqa: E402
+from .regrouping import (  # noqa: E402
+    Regrouped,
+    init_process_group,
+    is_loss,
+    is_newcomer,
+    regroup,
+)
+from .state import copy_state  # noqa: E402
 
 __all__ = [
-    "Codec", "Error", "Options", "codec_hook", "heap_stats", "is_shared", "monitored_barrier"
+    "Codec",
+    "Error",
+    "Options",
+    "Regrouped",
+    "codec_hook",
+    "copy_state",
+    "heap_stats",
+    "init_process_group",
+    "is_loss",
+    "is_newcomer",
+    "is_shared",
+    "monitored_barrier",
+    "regroup",
 ]

@@ -44,4 +44,10 @@ void PackedLayout::copy_to(const at::Tensor& block) const {
   writer.write();
 }
 
+at::Tensor packed_header(const at::Tensor& block) {
+  const std::int64_t bytes = internal::header_bytes(block, block.numel());
+  if (bytes == 0) throw Error(Errc::kCorrupt, "a packed state has no header");
+  return block.narrow(0, 0, bytes);
+}
+
 }  // namespace weft::checkpoint

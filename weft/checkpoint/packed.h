@@ -3,7 +3,7 @@
 //
 //   at::Tensor block = at::empty({layout.bytes()}, at::kByte);
 //   layout.copy_to(block);                                  // on each rank
-//   Reader state = Reader::of_packed({block0, block1, …});  // anywhere, from all ranks' blocks
+//   Reader state = Reader::of_packed({{block0}, {block1}, …});  // anywhere, from all ranks' blocks
 //
 // A block is the image of a safetensors file. Entries are named "<part>/<slice>", with the slice's
 // name as in a checkpoint's index. The metadata holds the step, the strings of Shards::state and
@@ -36,5 +36,9 @@ class PackedLayout {
   Slices slices_;  // in the order of the entries
   std::int64_t bytes_ = 0;
 };
+
+// The header of a block, as a view: all that a Reader needs to find values in a block that is
+// elsewhere. Throws Error(kCorrupt) if the block has none.
+at::Tensor packed_header(const at::Tensor& block);
 
 }  // namespace weft::checkpoint

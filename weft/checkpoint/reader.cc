@@ -7,8 +7,10 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "weft/base/error.h"
+#include "weft/checkpoint/internal/box.h"
 #include "weft/checkpoint/internal/dtypes.h"
 #include "weft/checkpoint/internal/folder.h"
 #include "weft/checkpoint/internal/index.h"
@@ -17,90 +19,57 @@
 namespace weft::checkpoint {
 namespace {
 
+using internal::Box;
 using internal::Entry;
+using internal::Sizes;
 using internal::TensorFileMap;
-using Sizes = std::vector<std::int64_t>;
-
-std::int64_t volume(const Sizes& sizes) {
-  std::int64_t all = 1;
-  for (const std::int64_t size : sizes) all *= size;
-  return all;
-}
+using internal::view_of;
+using internal::volume;
 
 // A stored rectangle of a tensor.
 struct Piece {
   std::string file, key;  // the file, and the name in this file
   Sizes offset, sizes;
-  at::Tensor memory = {};  // the values, if they are not in a file
+  std::optional<internal::PackedSlice> packed = {};  // if it is in no file
 };
 
-// A rectangle, [offset, offset + sizes).
-struct Box {
-  Sizes offset, sizes;
-};
-
-std::optional<Box> intersection(const Box& a, const Box& b) {
-  Box both = a;
-  for (std::size_t d = 0; d < a.offset.size(); ++d) {
-    both.offset[d] = std::max(a.offset[d], b.offset[d]);
-    both.sizes[d] = std::min(a.offset[d] + a.sizes[d], b.offset[d] + b.sizes[d]) - both.offset[d];
-    if (both.sizes[d] <= 0) return std::nullopt;
-  }
-  return both;
+// Reads a part of a stored tensor into the memory at `out`, which has the sizes of `box`.
+void read_box(const TensorFileMap& file, const Entry& entry, const Box& box, std::byte* out) {
+  const auto check_booleans = [&](const std::byte* data, std::int64_t bytes) {
+    if (entry.dtype != DType::kBool) return;
+    if (std::any_of(data, data + bytes, [](std::byte value) { return value > std::byte{1}; }))
+      file.in->fail("tensor \"" + entry.name + "\" has a boolean that is neither 0 nor 1");
+  };
+  internal::each_run(entry.shape, box, static_cast<std::int64_t>(size_of(entry.dtype)),
+                     [&](std::int64_t begin, std::int64_t bytes) {
+                       file.in->read(out, bytes, file.data_begin + entry.begin + begin);
+                       check_booleans(out, bytes);
+                       out += bytes;
+                     });
 }
 
-Sizes minus(Sizes a, const Sizes& b) {
-  for (std::size_t d = 0; d < a.size(); ++d) a[d] -= b[d];
-  return a;
-}
-
-// Reads the entries `box` of a stored tensor into the memory at `out`, which has the sizes of
-// `box`, one contiguous run at a time.
-class BoxReader {
- public:
-  BoxReader(const TensorFileMap& file, const Entry& entry) : file_(file), entry_(entry) {}
-
-  void read(const Box& box, std::byte* out) const {
-    // The dimensions from here on are read whole, so one run covers them.
-    std::size_t whole = box.sizes.size();
-    while (whole > 0 && box.sizes[whole - 1] == entry_.shape[whole - 1]) --whole;
-    const std::size_t runs = whole == 0 ? 0 : whole - 1;
-    Sizes index(runs, 0);
-    std::int64_t run_bytes = static_cast<std::int64_t>(size_of(entry_.dtype));
-    for (std::size_t d = runs; d < box.sizes.size(); ++d) run_bytes *= box.sizes[d];
-    if (run_bytes == 0) return;
-    for (;;) {
-      std::int64_t at = 0;
-      for (std::size_t d = 0; d < box.offset.size(); ++d)
-        at = at * entry_.shape[d] + box.offset[d] + (d < runs ? index[d] : 0);
-      file_.in->read(
-          out, run_bytes,
-          file_.data_begin + entry_.begin + at * static_cast<std::int64_t>(size_of(entry_.dtype)));
-      check_booleans(out, run_bytes);
-      out += run_bytes;
-      std::size_t d = runs;
-      while (d > 0 && ++index[d - 1] == box.sizes[d - 1]) index[--d] = 0;
-      if (d == 0) return;
-    }
-  }
-
- private:
-  void check_booleans(const std::byte* data, std::int64_t bytes) const {
-    if (entry_.dtype != DType::kBool) return;
-    if (std::any_of(data, data + bytes, [](std::byte value) { return value > std::byte{1}; })) {
-      file_.in->fail("tensor \"" + entry_.name + "\" has a boolean that is neither 0 nor 1");
-    }
-  }
-
-  const TensorFileMap& file_;
-  const Entry& entry_;
-};
-
-at::Tensor view_of(const at::Tensor& tensor, const Box& box) {
-  at::Tensor part = tensor;
-  for (std::size_t d = 0; d < box.offset.size(); ++d)
-    part = part.narrow(static_cast<std::int64_t>(d), box.offset[d], box.sizes[d]);
-  return part;
+// The same of a packed block that is elsewhere, by a few requests.
+void fetch_box(const internal::PackedSlice& slice, const Box& box, std::byte* out) {
+  std::vector<Reader::Range> ranges;
+  std::int64_t waiting = 0;
+  const auto send = [&] {
+    if (waiting > 0) slice.fetch(ranges, out);
+    out += waiting;
+    waiting = 0;
+    ranges.clear();
+  };
+  internal::each_run(slice.sizes, box, static_cast<std::int64_t>(size_of(slice.dtype)),
+                     [&](std::int64_t begin, std::int64_t bytes) {
+                       for (std::int64_t done = 0; done < bytes;) {
+                         const auto some = std::min(bytes - done, Reader::kFetchBytes - waiting);
+                         ranges.push_back({slice.begin + begin + done, some});
+                         waiting += some;
+                         done += some;
+                         if (waiting == Reader::kFetchBytes) send();
+                       }
+                       if (ranges.size() >= Reader::kFetchRanges) send();
+                     });
+  send();
 }
 
 }  // namespace
@@ -237,34 +206,38 @@ struct Reader::State {
     std::vector<Box> filled;
     std::int64_t left = slice.tensor.numel();
     for (const Piece& piece : part.stored.at(slice.name)) {
-      const auto both = intersection(wanted, {piece.offset, piece.sizes});
+      const auto both = internal::intersection(wanted, {piece.offset, piece.sizes});
       if (!both) continue;
       for (const Box& other : filled) {
-        if (intersection(*both, other)) fail("slices of \"" + slice.name + "\" overlap");
+        if (internal::intersection(*both, other)) fail("slices of \"" + slice.name + "\" overlap");
       }
       filled.push_back(*both);
       left -= volume(both->sizes);
-      read(piece, {minus(both->offset, piece.offset), both->sizes},
-           view_of(slice.tensor, {minus(both->offset, slice.offset), both->sizes}));
+      read(piece, internal::within(*both, piece.offset),
+           view_of(slice.tensor, internal::within(*both, slice.offset)));
     }
     if (left != 0) fail("the slices of \"" + slice.name + "\" leave a hole");
   }
 
   void read(const Piece& piece, const Box& box, const at::Tensor& into) const {
-    if (piece.memory.defined()) {
-      at::Tensor(into).copy_(view_of(piece.memory, box));
+    if (piece.packed && piece.packed->values.defined()) {
+      at::Tensor(into).copy_(view_of(piece.packed->values, box));
       return;
     }
-    const Entry& from = entry(piece);
-    const BoxReader reader(*file(piece.file).map, from);
-    const at::ScalarType type = internal::torch_type_of(from.dtype);
-    if (into.is_contiguous() && into.scalar_type() == type && into.is_cpu()) {
-      reader.read(box, static_cast<std::byte*>(into.data_ptr()));
-      return;
-    }
+    const auto read_to = [&](std::byte* out) {
+      if (piece.packed) return fetch_box(*piece.packed, box, out);
+      read_box(*file(piece.file).map, entry(piece), box, out);
+    };
+    const at::ScalarType type = type_of(piece);
+    if (into.is_contiguous() && into.scalar_type() == type && into.is_cpu())
+      return read_to(static_cast<std::byte*>(into.data_ptr()));
     const at::Tensor read = at::empty(box.sizes, at::TensorOptions().dtype(type));
-    reader.read(box, static_cast<std::byte*>(read.data_ptr()));
+    read_to(static_cast<std::byte*>(read.data_ptr()));
     at::Tensor(into).copy_(read);
+  }
+
+  at::ScalarType type_of(const Piece& piece) const {
+    return internal::torch_type_of(piece.packed ? piece.packed->dtype : entry(piece).dtype);
   }
 };
 
@@ -310,12 +283,12 @@ Reader Reader::of_files(const std::vector<std::string>& paths) {
   return Reader(std::move(state));
 }
 
-Reader Reader::of_packed(const std::vector<at::Tensor>& blocks) {
+Reader Reader::of_packed(const std::vector<Packed>& blocks) {
   auto state = std::make_unique<State>();
   state->folder = "the copy of the state in memory";
   std::map<std::string, Shapes> shapes;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const internal::PackedBlock block(blocks[i], state->folder);
+    internal::PackedBlock block(blocks[i], state->folder);
     if (i == 0) {
       state->step = block.step();
       state->strings = block.state();
@@ -323,10 +296,11 @@ Reader Reader::of_packed(const std::vector<at::Tensor>& blocks) {
       state->fail("the blocks are of steps " + std::to_string(state->step) + " and " +
                   std::to_string(block.step()));
     }
-    for (const internal::PackedSlice& slice : block.slices()) {
-      state->parts[slice.part].stored[slice.name].push_back(
-          {"", "", slice.offset, slice.values.sizes().vec(), slice.values});
+    for (internal::PackedSlice& slice : block.take_slices()) {
       shapes[slice.part].emplace(slice.name, slice.shape);
+      auto& stored = state->parts[slice.part].stored[slice.name];
+      Sizes offset = slice.offset, sizes = slice.sizes;
+      stored.push_back({"", "", std::move(offset), std::move(sizes), std::move(slice)});
     }
   }
   for (const auto& [part, all] : shapes) {
@@ -349,9 +323,7 @@ const Reader::Shapes& Reader::shapes(const std::string& part) const {
 }
 
 at::ScalarType Reader::dtype(const std::string& part, const std::string& name) const {
-  const Piece& first = state_->pieces(part, name).front();
-  return first.memory.defined() ? first.memory.scalar_type()
-                                : internal::torch_type_of(state_->entry(first).dtype);
+  return state_->type_of(state_->pieces(part, name).front());
 }
 
 bool Reader::has(const std::string& name) const { return state_->part_of(name) != nullptr; }

@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,10 +26,26 @@ class Reader : public SliceSource {
   // Opens safetensors files as one part "model", such as Hugging Face's sharded files. Throws
   // Error(kInvalidArgument) for a name in two files.
   static Reader of_files(const std::vector<std::string>& paths);
-  // Opens packed states (packed.h), the blocks of all ranks in any order. Keeps the blocks and
-  // reads them in place. Throws Error(kCorrupt) for a damaged header, and if the blocks are of
-  // different steps or do not make up the whole.
-  static Reader of_packed(const std::vector<at::Tensor>& blocks);
+
+  // Bytes of a block.
+  struct Range {
+    std::int64_t begin = 0, bytes = 0;
+  };
+  // Reads ranges of a block that is elsewhere, one after the other, into the memory at `out`. At
+  // most kFetchBytes and kFetchRanges at once.
+  using Fetch = std::function<void(const std::vector<Range>& ranges, std::byte* out)>;
+  static constexpr std::int64_t kFetchBytes = std::int64_t{4} << 20;
+  static constexpr std::size_t kFetchRanges = 4096;
+  // A packed state of one rank (packed.h).
+  struct Packed {
+    at::Tensor block;        // The block. With `fetch`: its header alone, packed_header().
+    std::int64_t bytes = 0;  // With `fetch`: size of the whole block.
+    Fetch fetch = nullptr;
+  };
+  // Opens packed states, the blocks of all ranks in any order. Keeps the blocks and reads them in
+  // place, or fetches the wanted bytes. Throws Error(kCorrupt) for a damaged header, and if the
+  // blocks are of different steps or do not make up the whole.
+  static Reader of_packed(const std::vector<Packed>& blocks);
   Reader(Reader&&) noexcept;
   Reader& operator=(Reader&&) noexcept;
   ~Reader() override;

@@ -81,6 +81,17 @@ Slice whole_slice(std::string name, at::Tensor tensor) {
   return {std::move(name), std::move(shape), std::move(offset), std::move(tensor)};
 }
 
+std::string outline(const Slices& slices) {
+  std::string text;
+  for (const Slice& slice : slices) {
+    text += slice.name + " " + c10::toString(slice.tensor.scalar_type()) + "[";
+    for (std::size_t d = 0; d < slice.shape.size(); ++d)
+      text += (d > 0 ? ", " : "") + std::to_string(slice.shape[d]);
+    text += "]; ";
+  }
+  return text;
+}
+
 Slices slices_of_range(const Rectangle& rectangle, std::int64_t begin, const at::Tensor& flat) {
   std::int64_t all = 1;
   for (const std::int64_t size : rectangle.sizes) all *= size;

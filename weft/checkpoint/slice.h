@@ -26,6 +26,9 @@ using Parts = std::map<std::string, Slices>;  // "model", "optimizer", …
 // Makes the slice of a tensor that is not divided.
 Slice whole_slice(std::string name, at::Tensor tensor);
 
+// Names, types and shapes of the whole tensors, for comparison: "fc1.weight Float[128, 784]; …".
+std::string outline(const Slices& slices);
+
 // The rectangle [offset, offset + sizes) of a tensor of this shape.
 struct Rectangle {
   std::string name;

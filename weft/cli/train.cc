@@ -75,6 +75,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   joining.interface = config.get_string("comm.interface");
   joining.timeout =
       std::chrono::milliseconds(std::llround(config.get_double("comm.timeout_s") * 1e3));
+  joining.alike = {{"recipe", train::outline_of(config)}};
   const auto world = comm::init(joining);
   watch_signals();  // until here, a signal ends the process as usual
   train::TrainerOptions options;

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "weft/base/error.h"
+#include "weft/comm/internal/reconfigurable.h"
 #include "weft/comm/internal/transport.h"
 #include "weft/comm/internal/weft_backend.h"
 
@@ -63,6 +64,22 @@ c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host,
   return c10::make_intrusive<WeftBackend>(
       internal::make_direct_engine(std::move(host), std::move(endpoint), timeout), rank, size,
       timeout);
+}
+
+c10::intrusive_ptr<c10d::Backend> make_reconfigurable_backend(c10::intrusive_ptr<c10d::Store> store,
+                                                              int rank, int size,
+                                                              const BackendOptions& options) {
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  return c10::make_intrusive<internal::ReconfigurableBackend>(std::move(store), rank, size,
+                                                              options);
+#else
+  static_cast<void>(store);
+  static_cast<void>(size);
+  static_cast<void>(options);
+  throw Error(Errc::kUnavailable,
+              "this libtorch has no interface to reconfigure groups; use torch 2.14 or newer",
+              {"init", rank});
+#endif
 }
 
 net::Host* host_of(c10d::Backend& backend) {

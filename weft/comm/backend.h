@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -65,6 +66,9 @@ struct BackendOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   // Time for the group to form. 0: as `timeout`.
   std::chrono::milliseconds connect_timeout{0};
+  // Texts that must be equal on all ranks of a job, by what they describe: {"recipe", "…"}. Entries
+  // end with "; ". form_group() and join_group() compare them, and the versions of weft and libtorch.
+  std::map<std::string, std::string> alike;
   std::uint32_t epoch = 0;
   // By rank of the group: its rank in the job, by which errors name it. Empty: the same number.
   // Subgroups fill it in.
@@ -84,6 +88,12 @@ c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> s
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host,
                                                std::unique_ptr<net::Endpoint> endpoint,
                                                std::chrono::milliseconds timeout);
+
+// Makes a backend without a group, for c10d's reconfigure() (internal/reconfigurable.h). `rank` and
+// `size` are those until then. Not collective. Throws kUnavailable if libtorch is older than 2.14.
+c10::intrusive_ptr<c10d::Backend> make_reconfigurable_backend(c10::intrusive_ptr<c10d::Store> store,
+                                                              int rank, int size,
+                                                              const BackendOptions& options = {});
 
 // The destructor of each backend calls `around` with its wait for the posted operations. `around`
 // must call `wait`. Python's module sets one that releases the GIL meanwhile: the threads of the

@@ -156,6 +156,7 @@ Group Group::regroup(const RegroupOptions& options) const {
   return internal::regroup(*this, *state_->lineage, options);
 }
 std::uint32_t Group::epoch() const { return state_->lineage->options.epoch; }
+const std::shared_ptr<const internal::Lineage>& Group::lineage() const { return state_->lineage; }
 const std::vector<int>& Group::former_ranks() const { return state_->lineage->former; }
 
 namespace {

@@ -182,6 +182,8 @@ class Group {
   Group regroup() const { return regroup(RegroupOptions{}); }
   // Number of this incarnation of the group; it grows with every regroup().
   std::uint32_t epoch() const;
+  // What regroup() needs besides the backend. Whoever keeps both can make this group again.
+  const std::shared_ptr<const internal::Lineage>& lineage() const;
   // Former rank of each rank in the previous group, -1 for a newcomer. Empty for a first group.
   const std::vector<int>& former_ranks() const;
 

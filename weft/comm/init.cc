@@ -210,6 +210,7 @@ Group init(const Identity& identity, const InitOptions& asked) {
   backend.ordered_sums = options.ordered_sums;
   backend.store_host = identity.master_addr;
   backend.timeout = options.timeout;
+  backend.alike = options.alike;
   // Each restart of the job has its own range of epochs, so that earlier regroups do not matter.
   backend.epoch = static_cast<std::uint32_t>(identity.restart_count) << 16;
   // The launcher may add ranks to one rank.

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <string>
 
 #include "weft/comm/backend.h"
@@ -43,6 +44,8 @@ struct InitOptions {
   // below). `rank` is then the rank that it asks for. Also true if WEFT_NEWCOMER is set: the
   // launcher started this process in place of a lost rank.
   bool newcomer = false;
+  // Texts that must be equal on all ranks, as BackendOptions::alike: such as the configuration.
+  std::map<std::string, std::string> alike;
   // Set the number of intra-op threads to processors / ranks of this host, unless OMP_NUM_THREADS
   // is set.
   bool set_threads = true;
@@ -50,21 +53,29 @@ struct InitOptions {
 
 // Returns the group of all ranks. It finds them from the environment (environment.h): weft run,
 // torchrun, mpirun, srun, Kubernetes, or a process alone. Collective.
-// Throws kBadConfig if sources disagree, and kTimeout, naming the ranks, if ranks do not come.
+// Throws kBadConfig if sources disagree, and kTimeout, naming the ranks, if ranks do not come. Throws
+// kBadConfig with the difference on a rank whose version of weft or libtorch, secret or `alike` is
+// not that of rank 0, or of the running job.
 Group init(const InitOptions& options = {});
 
 // Like init() above, for an identity that is known.
 Group init(const Identity& identity, const InitOptions& options);
 
 // Makes the first group of the `size` ranks that share `store`, under options.epoch. Collective.
-// Throws as make_backend() does.
+// Throws as make_backend() does, and kBadConfig as init().
 Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  const BackendOptions& options = {});
+
+// The same for a backend that exists already, such as one that torch.distributed has made: its
+// ranks meet over `store` again when they call regroup(). Collective. Throws kBadConfig as init().
+Group regroupable(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
+                  const BackendOptions& options = {});
 
 // Waits until a group that form_group() made over `store` with the same options forms again, and
 // becomes a rank of it. The group's ranks must call regroup() to admit newcomers; this call does
 // not make them. `rank`: the lost rank that it replaces, with RegroupOptions::keep_ranks; -1: any.
-// Throws kTimeout if none does within `wait`.
+// Throws kTimeout if none does within `wait`, and kBadConfig as init(), before the group's ranks
+// notice this process.
 Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options = {},
                  std::chrono::milliseconds wait = std::chrono::minutes(5), int rank = -1);
 

@@ -10,6 +10,7 @@
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
 #include "weft/comm/internal/cuda/nccl.h"
+#include "weft/comm/internal/job_texts.h"
 #include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/meeting.h"
 #include "weft/comm/internal/rendezvous.h"
@@ -237,16 +238,35 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
 
 }  // namespace internal
 
+namespace {
+
+std::shared_ptr<Lineage> first_lineage(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                       const BackendOptions& options) {
+  auto lineage = std::make_shared<Lineage>(Lineage{std::move(store), options, {}, {}, false, rank});
+  for (int peer = 0; peer < size; ++peer) lineage->names.push_back(std::to_string(peer));
+  return lineage;
+}
+
+}  // namespace
+
 Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  const BackendOptions& options) {
-  auto lineage = std::make_shared<Lineage>(Lineage{store, options, {}, {}, false, rank});
-  for (int peer = 0; peer < size; ++peer) lineage->names.push_back(std::to_string(peer));
-  return Group(make_any(std::move(store), rank, size, options), "world", std::move(lineage));
+  internal::compare_at_start(store, rank, size, options);
+  auto backend = make_any(store, rank, size, options);
+  return Group(std::move(backend), "world", first_lineage(std::move(store), rank, size, options));
+}
+
+Group regroupable(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
+                  const BackendOptions& options) {
+  const int rank = backend->getRank(), size = backend->getSize();
+  internal::compare_at_start(store, rank, size, options);
+  return Group(std::move(backend), "world", first_lineage(std::move(store), rank, size, options));
 }
 
 Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options,
                  std::chrono::milliseconds wait, int rank) {
   const auto deadline = Deadline::in(wait);
+  internal::compare_with_job(*store, options, deadline);
   // A name that sorts by the time of joining.
   std::string number = std::to_string(store->add("regroup/newcomers", 1));
   const Arrival me{"new" + std::string(8 - std::min<std::size_t>(8, number.size()), '0') + number,

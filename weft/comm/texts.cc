@@ -62,4 +62,17 @@ std::vector<std::string> gather_texts(const Group& group, const std::string& min
   return texts;
 }
 
+std::pair<std::string, std::string> first_difference(const std::string& mine,
+                                                     const std::string& other) {
+  std::size_t at = 0;
+  while (at < mine.size() && at < other.size() && mine[at] == other[at]) ++at;
+  const std::size_t before = at == 0 ? std::string::npos : mine.rfind("; ", at - 1);
+  const std::size_t begin = before == std::string::npos ? 0 : before + 2;
+  const auto entry = [&](const std::string& list) {
+    return begin >= list.size() ? std::string("nothing")
+                                : "'" + list.substr(begin, list.find("; ", begin) - begin) + "'";
+  };
+  return {entry(mine), entry(other)};
+}
+
 }  // namespace weft::comm

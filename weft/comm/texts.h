@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/comm/group.h"
@@ -15,5 +16,10 @@ std::string broadcast_text(const Group& group, const std::string& text, int root
 std::vector<std::string> all_gather_texts(const Group& group, const std::string& mine);
 // The same on rank 0; the others get nothing.
 std::vector<std::string> gather_texts(const Group& group, const std::string& mine);
+
+// The first entry in which two lists differ, of each list: "'fc1.weight Float[128, 784]'", or
+// "nothing" if a list ends before it. Entries end with "; ". Not collective.
+std::pair<std::string, std::string> first_difference(const std::string& mine,
+                                                     const std::string& other);
 
 }  // namespace weft::comm

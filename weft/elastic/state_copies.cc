@@ -207,41 +207,4 @@ StateCopies::~StateCopies() = default;
 void StateCopies::take(const checkpoint::Shards& shards) { impl_->take(shards); }
 std::vector<StateCopies::Copy> StateCopies::readable() const { return impl_->readable(); }
 
-std::optional<Recovered> newest_state(const Group& group, const StateCopies* held,
-                                      std::string* missing) {
-  std::vector<StateCopies::Copy> mine;
-  if (held != nullptr) mine = held->readable();
-  std::vector<Holding> holdings;
-  for (const auto& copy : mine) holdings.push_back(copy.what);
-  std::vector<std::vector<Holding>> by_rank;
-  for (const std::string& text : comm::all_gather_texts(group, to_text(holdings)))
-    by_rank.push_back(holdings_of(text));
-  const auto choice = choose(by_rank, missing);
-  if (!choice) return std::nullopt;
-  const auto has = [&](int rank, int owner) {
-    const auto& theirs = by_rank[static_cast<std::size_t>(rank)];
-    return std::any_of(theirs.begin(), theirs.end(), [&](const Holding& one) {
-      return one.epoch == choice->epoch && one.step == choice->step && one.owner == owner;
-    });
-  };
-  std::vector<at::Tensor> blocks;
-  for (int owner = 0; owner < static_cast<int>(choice->holders.size()); ++owner) {
-    const auto at = static_cast<std::size_t>(owner);
-    at::Tensor block;
-    for (const auto& copy : mine) {
-      if (copy.what.epoch == choice->epoch && copy.what.step == choice->step &&
-          copy.what.owner == owner)
-        block = copy.block;
-    }
-    if (!block.defined()) block = at::empty({choice->bytes[at]}, at::kByte);
-    for (int rank = 0; rank < group.size(); ++rank) {  // those that lack it, in order
-      if (has(rank, owner)) continue;
-      if (group.rank() == choice->holders[at]) group.send(block, rank, owner);
-      if (group.rank() == rank) group.recv(block, choice->holders[at], owner);
-    }
-    blocks.push_back(std::move(block));
-  }
-  return Recovered{choice->step, checkpoint::Reader::of_packed(blocks)};
-}
-
 }  // namespace weft::elastic

@@ -2,10 +2,8 @@
 //
 //   elastic::StateCopies copies(world);
 //   copies.take({step, model.shards(), state});      // between two steps, when it is due
-//   … a rank is lost: the others throw kPeerLost …
-//   next = world.regroup({.size = world.size(), .keep_ranks = true});
-//   auto state = elastic::newest_state(next, &copies);   // a newcomer passes nullptr
-//   model.load_shards(state->reader);
+//   … a rank is lost: the others throw kPeerLost, and form the group again …
+//   elastic::use_newest_state(next, &copies, …);          // newest_state.h
 //
 // Each rank has two slots and writes them in turn, so one whole state remains while the next is
 // written. The slots lie in memory that all ranks of the host can read: when a rank dies, the
@@ -18,11 +16,8 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "weft/checkpoint/reader.h"
 #include "weft/checkpoint/sharded.h"
 #include "weft/comm/group.h"
 #include "weft/elastic/holdings.h"
@@ -56,18 +51,5 @@ class StateCopies {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// A state that a group goes on from.
-struct Recovered {
-  std::int64_t step = 0;
-  checkpoint::Reader reader;  // Of the whole state. It keeps the copies' memory.
-};
-// The newest whole state of which the ranks of `group` have copies. A rank gets the parts that it
-// cannot read from one that can. nullopt on all ranks if there is no whole state; `*missing` then
-// says what the newest lacks, and is empty if there are no copies. `held`: null on a newcomer.
-// Collective. Throws as Group's operations do. Limit: a newcomer receives the parts of all ranks,
-// so it needs memory for the whole state while it loads.
-std::optional<Recovered> newest_state(const Group& group, const StateCopies* held,
-                                      std::string* missing = nullptr);
 
 }  // namespace weft::elastic

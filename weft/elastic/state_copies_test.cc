@@ -7,6 +7,7 @@
 
 #include "weft/comm/backend.h"
 #include "weft/comm/replicate.h"
+#include "weft/elastic/newest_state.h"
 
 namespace weft::elastic {
 namespace {
@@ -21,12 +22,29 @@ checkpoint::Shards shards_at(std::int64_t step, int rank, int ranks) {
   return shards;
 }
 
-void expect_state(const Recovered& state, std::int64_t step, int ranks) {
-  EXPECT_EQ(state.step, step);
-  EXPECT_EQ(state.reader.state().at("step"), std::to_string(step));
-  const at::Tensor weight = state.reader.read("model", "weight");
-  for (int rank = 0; rank < ranks; ++rank)
-    EXPECT_EQ(weight[2 * rank][4].item<double>(), static_cast<double>(10 * step + rank));
+// Reads the whole newest state of the group.
+void expect_state(const Group& group, const StateCopies* held, std::int64_t step) {
+  int used = 0;
+  use_newest_state(group, held, [&](const std::optional<Recovered>& state, const std::string&) {
+    ASSERT_TRUE(state);
+    EXPECT_EQ(state->step, step);
+    EXPECT_EQ(state->reader.state().at("step"), std::to_string(step));
+    const at::Tensor weight = state->reader.read("model", "weight");
+    for (int rank = 0; rank < group.size(); ++rank)
+      EXPECT_EQ(weight[2 * rank][4].item<double>(), static_cast<double>(10 * step + rank));
+    ++used;
+  });
+  EXPECT_EQ(used, 1);
+}
+
+// What the newest state lacks.
+std::string missing_in(const Group& group, const StateCopies* held) {
+  std::string what = "the state is whole";
+  use_newest_state(group, held,
+                   [&](const std::optional<Recovered>& state, const std::string& missing) {
+                     if (!state) what = missing;
+                   });
+  return what;
 }
 
 TEST(StateCopies, GiveTheNewestStateToARankThatHasNone) {
@@ -36,10 +54,7 @@ TEST(StateCopies, GiveTheNewestStateToARankThatHasNone) {
       copies.take(shards_at(step, group.rank(), 3));
       group.barrier();
     }
-    const auto state = newest_state(group, group.rank() == 1 ? nullptr : &copies);
-    ASSERT_TRUE(state);
-    expect_state(*state, 6, 3);
-    group.barrier();  // until all have read this rank's copies
+    expect_state(group, group.rank() == 1 ? nullptr : &copies, 6);
   });
 }
 
@@ -52,10 +67,7 @@ TEST(StateCopies, FallBackToTheLastStepThatAllRanksHaveCopied) {
     }
     if (group.rank() != 2) copies.take(shards_at(6, group.rank(), 3));
     group.barrier();
-    const auto state = newest_state(group, &copies);
-    ASSERT_TRUE(state);
-    expect_state(*state, 5, 3);
-    group.barrier();
+    expect_state(group, &copies, 5);
   });
 }
 
@@ -77,9 +89,7 @@ TEST(StateCopies, OfRanksOverTcpSurviveTheLossOfAnyOne) {
         copies.take(shards_at(step, group.rank(), 3));
         group.barrier();
       }
-      const auto state = newest_state(group, group.rank() == lost ? nullptr : &copies);
-      ASSERT_TRUE(state);
-      expect_state(*state, 3, 3);
+      expect_state(group, group.rank() == lost ? nullptr : &copies, 3);
     });
   }
 }
@@ -93,17 +103,64 @@ TEST(StateCopies, SayWhichPartsAreLost) {
     group.barrier();
     // Rank 2 keeps the copy of rank 1, so both places of rank 1's part are lost.
     const bool has_none = group.rank() == 1 || group.rank() == 2;
-    std::string missing;
-    EXPECT_FALSE(newest_state(group, has_none ? nullptr : &copies, &missing));
-    EXPECT_EQ(missing, "the parts of ranks 1 of step 7");
+    EXPECT_EQ(missing_in(group, has_none ? nullptr : &copies), "the parts of ranks 1 of step 7");
   });
 }
 
 TEST(StateCopies, OfNobodyAreNoState) {
-  replicate(2, [](const Group& group) {
-    std::string missing;
-    EXPECT_FALSE(newest_state(group, nullptr, &missing));
-    EXPECT_EQ(missing, "");
+  replicate(2, [](const Group& group) { EXPECT_EQ(missing_in(group, nullptr), ""); });
+}
+
+// The newcomer's rows are a quarter of the state. Nobody sends it more than these rows and the
+// headers.
+TEST(NewestState, SendsANewcomerOnlyTheRowsThatItReads) {
+  constexpr std::int64_t kRows = 3000, kBytes = kRows * 100 * 8;
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  replicate(4, [&](const Group& threads) {
+    const Group group = over_tcp(threads, store);
+    StateCopies copies(group);
+    const at::Tensor rows = at::full({kRows, 100}, 1.0 + group.rank(), at::kDouble);
+    copies.take(
+        {.step = 9,
+         .parts = {{"model", {{"weight", {4 * kRows, 100}, {kRows * group.rank(), 0}, rows}}}},
+         .state = {}});
+    group.barrier();
+    const auto sent_before = group.traffic().sent_bytes;
+    const bool is_new = group.rank() == 1;
+    use_newest_state(
+        group, is_new ? nullptr : &copies,
+        [&](const std::optional<Recovered>& state, const std::string&) {
+          ASSERT_TRUE(state);
+          const at::Tensor mine = at::zeros({kRows, 100}, at::kDouble);
+          state->reader.fill({{"weight", {4 * kRows, 100}, {kRows * group.rank(), 0}, mine}});
+          EXPECT_TRUE(at::equal(mine, rows));
+        });
+    at::Tensor sent = at::scalar_tensor(
+        static_cast<std::int64_t>(group.traffic().sent_bytes - sent_before), at::kLong);
+    group.all_reduce(sent);
+    EXPECT_GT(sent.item<std::int64_t>(), kBytes);
+    EXPECT_LT(sent.item<std::int64_t>(), kBytes + kBytes / 100);
+  });
+}
+
+// A rank that fails while others read its copies ends their reads.
+TEST(NewestState, EndsOnAllRanksIfOneFails) {
+  replicate(3, [](const Group& group) {
+    StateCopies copies(group);
+    copies.take(shards_at(4, group.rank(), 3));
+    group.barrier();
+    const auto use = [&](const std::optional<Recovered>& state, const std::string&) {
+      if (group.rank() == 0) throw Error(Errc::kPeerLost, "a rank is lost");
+      while (true) state->reader.read("model", "weight");
+    };
+    if (group.rank() == 2) {  // it reads its own memory, and waits for the others
+      EXPECT_THROW(
+          use_newest_state(group, &copies, [&](const auto&, const auto&) { group.barrier(); }),
+          Error);
+    } else {
+      EXPECT_THROW(use_newest_state(group, group.rank() == 1 ? nullptr : &copies, use), Error);
+      group.abort();
+    }
   });
 }
 

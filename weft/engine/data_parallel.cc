@@ -1,15 +1,30 @@
 #include "weft/engine/data_parallel.h"
 
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
 #include <array>
 #include <string>
 
 #include "weft/base/error.h"
-#include "weft/engine/internal/replica.h"
+#include "weft/engine/internal/binding.h"
 
 namespace weft::parallel {
 namespace {
 
 constexpr std::array kNames = {"auto", "shared", "private"};
+
+// Buffers by name. Without synchronization, each rank has its own.
+checkpoint::Slices buffers_of(const Binding& binding, const std::string& suffix) {
+  checkpoint::Slices buffers;
+  for (const auto& item : binding.module().named_buffers()) {
+    if (item.value().defined())
+      buffers.push_back(checkpoint::whole_slice(item.key() + suffix, item.value().detach()));
+  }
+  return buffers;
+}
+
+std::string suffix_of(int rank) { return ".of_rank_" + std::to_string(rank); }
 
 }  // namespace
 
@@ -26,35 +41,75 @@ Weights parse_weights(const std::string& name) {
 NoSync::NoSync(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) { engine_->pause(); }
 NoSync::~NoSync() { engine_->resume(); }
 
-DataParallelBase::DataParallelBase(std::shared_ptr<torch::nn::Module> module, Group group,
-                                   DataParallelOptions options) {
-  Engine::Subject subject{
-      .blocks = {{.module = std::move(module)}}, .group = std::move(group), .options = {}};
-  subject.options.stage = 0;
-  subject.options.average = options.average;
-  subject.options.weights = options.weights;
-  subject.options.data_parallel = std::move(options);
-  replica_ = std::make_shared<Replica>(std::move(subject));
-  replica_->start();
-}
+DataParallelBase::DataParallelBase(std::shared_ptr<torch::nn::Module> module,
+                                   DataParallelOptions options)
+    : binding_(std::make_shared<Binding>(std::move(module), std::move(options))) {}
 
-const Group& DataParallelBase::group() const { return replica_->group(); }
-NoSync DataParallelBase::no_sync() { return NoSync(replica_); }
-void DataParallelBase::set_samples(double samples) { replica_->set_samples(samples); }
-DataParallelBase::Times DataParallelBase::take_times() { return replica_->take_times(); }
-checkpoint::Slices DataParallelBase::codec_slices() { return replica_->codec_slices(); }
-void DataParallelBase::load_codec(const checkpoint::Reader& saved) { replica_->load_codec(saved); }
-void DataParallelBase::wait_for_weights() { replica_->settle(); }
-std::string DataParallelBase::describe() const { return replica_->describe(); }
+void DataParallelBase::bind(Group group) { binding_->bind(std::move(group)); }
+void DataParallelBase::unbind() { binding_->unbind(); }
+bool DataParallelBase::is_bound() const { return binding_->is_bound(); }
+const Group& DataParallelBase::group() const { return binding_->replica()->group(); }
+NoSync DataParallelBase::no_sync() { return NoSync(binding_->replica()); }
+void DataParallelBase::set_samples(double samples) { binding_->replica()->set_samples(samples); }
+DataParallelBase::Times DataParallelBase::take_times() { return binding_->replica()->take_times(); }
+checkpoint::Slices DataParallelBase::codec_slices() { return binding_->replica()->codec_slices(); }
+void DataParallelBase::load_codec(const checkpoint::Reader& saved) {
+  binding_->replica()->load_codec(saved);
+}
+void DataParallelBase::wait_for_weights() { binding_->replica()->settle(); }
+std::string DataParallelBase::describe() const { return binding_->replica()->describe(); }
 
 void DataParallelBase::count_samples(const at::Tensor& first) const {
   if (at::GradMode::is_enabled() && first.dim() > 0)
-    replica_->add_samples(static_cast<double>(first.size(0)));
+    binding_->replica()->add_samples(static_cast<double>(first.size(0)));
+}
+
+checkpoint::Slices DataParallelBase::shards() {
+  Replica& replica = *binding_->replica();
+  checkpoint::Slices all = replica.shards({});
+  const Group& group = replica.group();
+  const bool alike = binding_->options().sync_buffers;
+  checkpoint::Slices buffers = buffers_of(*binding_, alike ? "" : suffix_of(group.rank()));
+  if (alike) buffers = checkpoint::deal(std::move(buffers), group.rank(), group.size());
+  all.insert(all.end(), buffers.begin(), buffers.end());
+  return all;
+}
+
+void DataParallelBase::load_shards(const checkpoint::SliceSource& source) {
+  Replica& replica = *binding_->replica();
+  replica.load_shards(source, {}, false);
+  checkpoint::Slices buffers = buffers_of(*binding_, "");
+  if (!binding_->options().sync_buffers) {
+    // A rank that the saved group did not have takes the buffers of rank 0.
+    const std::string own = suffix_of(replica.group().rank());
+    for (checkpoint::Slice& buffer : buffers)
+      buffer.name += source.has(buffer.name + own) ? own : suffix_of(0);
+  }
+  const at::NoGradGuard no_grad;
+  source.fill(buffers);
+  if (replica.group().size() > 1) replica.group().barrier();
+}
+
+double DataParallelBase::lr() const { return binding_->lr(); }
+void DataParallelBase::set_lr(double lr) { binding_->set_lr(lr); }
+
+std::string DataParallelBase::outline() const {
+  checkpoint::Slices tensors;
+  for (const auto& item : binding_->module().named_parameters())
+    tensors.push_back(checkpoint::whole_slice(item.key(), item.value().detach()));
+  for (checkpoint::Slice& buffer : buffers_of(*binding_, "")) tensors.push_back(std::move(buffer));
+  std::string text = checkpoint::outline(tensors);
+  if (const auto& optimizer = binding_->optimizer()) {
+    text += "optimizer with";
+    for (const std::string& name : optim::state_names(optimizer->rule)) text += " " + name;
+    text += "; ";
+  }
+  return text;
 }
 
 Optimizer DataParallelBase::make_optimizer(OptimizerSpec spec) const {
-  replica_->use_optimizer(std::move(spec));
-  return Optimizer(replica_);
+  binding_->use_optimizer(std::move(spec));
+  return Optimizer(binding_);
 }
 
 }  // namespace weft::parallel

@@ -16,6 +16,9 @@
 // With a torch::optim optimizer: backward() ends with the averaged gradient in every rank's grad().
 // Across hosts: gradients travel in buckets while backward goes on.
 //
+// A model may also be made without a group. bind() then gives it one, and later another one, with the
+// weights that it has and a new optimizer state. elastic::run() calls it (weft/elastic/run.h).
+//
 // Rules
 // - Every rank calls forward, backward and step the same number of times.
 // - Call backward() once outside no_sync() before each step(). A second one is an error, since
@@ -102,7 +105,8 @@ struct DataParallelOptions {
 // State of one rank's model in the engine. The handles, the parameters' hooks and the optimizer
 // share it.
 class Engine;
-class Replica;
+// A model with its options, its optimizer's options and, where it has a group, its engine.
+class Binding;
 
 // Gradient accumulation: while it lives, gradients stay on their ranks and add up. The first
 // backward() after it, or step(), combines them.
@@ -120,6 +124,16 @@ class NoSync {
 // The part of DataParallel that does not depend on the module's type.
 class DataParallelBase {
  public:
+  // Gives the model a group, in place of any earlier one: checks that all ranks have the same
+  // parameters, copies rank 0's values to all ranks, and makes the state of the optimizer, if any,
+  // anew. Copies of this object and optimizers made from it have the new group too. Throws
+  // kInvalidArgument, naming the first parameter that differs. Collective over `group`.
+  void bind(Group group);
+  // Takes the group away and drops the gradients. The module keeps the weights; those that the ranks
+  // of a host share stay shared until the next bind(). Not collective, also if the group has failed.
+  void unbind();
+  bool is_bound() const;
+  // The functions below throw kInvalidArgument if the model has no group.
   const Group& group() const;
   using NoSync = parallel::NoSync;
   [[nodiscard]] NoSync no_sync();
@@ -142,19 +156,32 @@ class DataParallelBase {
   // Loads the codec's memory. It warns and loads nothing if the memory is of another codec, model
   // or number of ranks. Collective.
   void load_codec(const checkpoint::Reader& saved);
+  // This rank's part of the state, as a part of a checkpoint: parameters and buffers by their names,
+  // and the optimizer's "<parameter>.exp_avg" and the like, "<parameter>.step" and "steps". Views of
+  // the model's memory, valid until the next step or load. All ranks' slices together are the whole
+  // state, once. Not collective.
+  checkpoint::Slices shards();
+  // Loads what any number of ranks returned from shards(). Throws kInvalidArgument on all ranks if a
+  // slice is missing or has another shape; nothing is changed then. Collective.
+  void load_shards(const checkpoint::SliceSource& source);
+  // Learning rate of the optimizer; 0 without one. It needs no group and outlives it.
+  double lr() const;
+  void set_lr(double lr);
+  // The module's parameters and buffers, and the optimizer's rule: "fc1.weight Float[128, 784]; …".
+  // Equal on all ranks. Needs no group.
+  std::string outline() const;
   // One line on how gradients travel: "weights shared by 2 ranks of this host, 62 parameters in 18
   // buckets".
   std::string describe() const;
 
  protected:
-  DataParallelBase(std::shared_ptr<torch::nn::Module> module, Group group,
-                   DataParallelOptions options);
+  DataParallelBase(std::shared_ptr<torch::nn::Module> module, DataParallelOptions options);
   void count_samples(const at::Tensor& first) const;
   template <class T>
   void count_samples(const T&) const {}
   Optimizer make_optimizer(OptimizerSpec spec) const;
 
-  std::shared_ptr<Replica> replica_;
+  std::shared_ptr<Binding> binding_;
 };
 
 // A module whose gradients are averaged over `group`. It behaves like the module's own holder:
@@ -162,9 +189,8 @@ class DataParallelBase {
 template <class ModuleT>
 class DataParallel : public DataParallelBase {
  public:
-  DataParallel(std::shared_ptr<ModuleT> module, Group group, DataParallelOptions options)
-      : DataParallelBase(module, std::move(group), std::move(options)),
-        module_(std::move(module)) {}
+  DataParallel(std::shared_ptr<ModuleT> module, DataParallelOptions options)
+      : DataParallelBase(module, std::move(options)), module_(std::move(module)) {}
 
   ModuleT* operator->() const { return module_.get(); }
   ModuleT& operator*() const { return *module_; }
@@ -178,7 +204,7 @@ class DataParallel : public DataParallelBase {
   }
 
   // Makes the optimizer of the module's parameters from the options of torch::optim::SGD, RMSprop,
-  // Adagrad, Adam or AdamW. Collective; call it once.
+  // Adagrad, Adam or AdamW. Call it once. Collective, unless the model has no group yet.
   template <class TorchOptimizer, class TorchOptions>
   Optimizer optimizer(const TorchOptions& options, const OptimizerExtras& extras = {}) const {
     return make_optimizer(optimizer_spec(options, extras));
@@ -195,13 +221,25 @@ class DataParallel : public DataParallelBase {
 template <class ModuleT>
 DataParallel<ModuleT> data_parallel(std::shared_ptr<ModuleT> module, Group group,
                                     DataParallelOptions options = {}) {
-  return DataParallel<ModuleT>(std::move(module), std::move(group), std::move(options));
+  DataParallel<ModuleT> model(std::move(module), std::move(options));
+  model.bind(std::move(group));
+  return model;
 }
 template <class Holder>
 auto data_parallel(Holder holder, Group group, DataParallelOptions options = {})
     -> DataParallel<typename Holder::ContainedType> {
-  return DataParallel<typename Holder::ContainedType>(holder.ptr(), std::move(group),
-                                                      std::move(options));
+  return data_parallel(holder.ptr(), std::move(group), std::move(options));
+}
+// The same without a group, until bind().
+template <class ModuleT>
+DataParallel<ModuleT> data_parallel(std::shared_ptr<ModuleT> module,
+                                    DataParallelOptions options = {}) {
+  return DataParallel<ModuleT>(std::move(module), std::move(options));
+}
+template <class Holder>
+auto data_parallel(Holder holder, DataParallelOptions options = {})
+    -> DataParallel<typename Holder::ContainedType> {
+  return data_parallel(holder.ptr(), std::move(options));
 }
 
 }  // namespace weft::parallel

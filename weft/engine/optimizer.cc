@@ -7,7 +7,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-#include "weft/engine/internal/replica.h"
+#include "weft/engine/internal/binding.h"
 
 namespace weft::parallel {
 namespace {
@@ -78,18 +78,18 @@ OptimizerSpec optimizer_spec(const torch::optim::AdamWOptions& o, const Optimize
                  extras);
 }
 
-Optimizer::Optimizer(std::shared_ptr<Replica> replica) : replica_(std::move(replica)) {}
-void Optimizer::step() { replica_->step(1); }
-void Optimizer::zero_grad() { replica_->drop_own_gradients(); }
-double Optimizer::lr() const { return lr_of(replica_->updates().spec().rule); }
-void Optimizer::set_lr(double lr) { optim::set_lr(replica_->updates().spec().rule, lr); }
-std::int64_t Optimizer::steps() const { return replica_->steps(); }
-double Optimizer::grad_norm() const { return replica_->norm(); }
+Optimizer::Optimizer(std::shared_ptr<Binding> binding) : binding_(std::move(binding)) {}
+void Optimizer::step() { binding_->replica()->step(1); }
+void Optimizer::zero_grad() { binding_->replica()->drop_own_gradients(); }
+double Optimizer::lr() const { return binding_->lr(); }
+void Optimizer::set_lr(double lr) { binding_->set_lr(lr); }
+std::int64_t Optimizer::steps() const { return binding_->replica()->steps(); }
+double Optimizer::grad_norm() const { return binding_->replica()->norm(); }
 std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() const {
-  return replica_->optimizer_state();
+  return binding_->replica()->optimizer_state();
 }
 void Optimizer::load_state(const std::vector<std::pair<std::string, at::Tensor>>& state) {
-  replica_->load_optimizer_state(state);
+  binding_->replica()->load_optimizer_state(state);
 }
 
 }  // namespace weft::parallel

@@ -27,7 +27,7 @@ struct AdamWOptions;
 
 namespace weft::parallel {
 
-class Replica;
+class Binding;
 
 using optim::lr_of;
 using optim::OptimizerSpec;
@@ -59,7 +59,7 @@ OptimizerSpec optimizer_spec(const torch::optim::AdamWOptions& options,
 
 class Optimizer {
  public:
-  explicit Optimizer(std::shared_ptr<Replica> replica);
+  explicit Optimizer(std::shared_ptr<Binding> binding);
 
   // Averages the gradients over the ranks and updates the weights. Returns when every rank may read
   // the new ones. Collective: every rank calls it for every step, also a rank without a batch.
@@ -69,6 +69,7 @@ class Optimizer {
   // them.
   void zero_grad();
 
+  // Learning rate. It outlives the model's group.
   double lr() const;
   void set_lr(double lr);
   // Number of optimizer steps done.
@@ -85,7 +86,7 @@ class Optimizer {
   void load_state(const std::vector<std::pair<std::string, at::Tensor>>& state);
 
  private:
-  std::shared_ptr<Replica> replica_;
+  std::shared_ptr<Binding> binding_;
 };
 
 }  // namespace weft::parallel

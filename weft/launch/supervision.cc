@@ -9,16 +9,24 @@ namespace weft::launch {
 
 namespace {
 
-// True if the others can do without the rank's process: it failed by itself, and not because of a
-// wrong configuration, which would fail again.
-bool is_lost(const RankEnd& end) {
+// True if the rank ended because of a wrong configuration or call.
+bool is_wrong(const RankEnd& end) {
   const auto is = [&](Errc code) {
     return (end.cause && end.cause->code == code) ||
            (!end.status.signaled && end.status.value == exit_code(code));
   };
-  return !end.status.ok() && !end.let_go && !is_consequence(end) && !is(Errc::kBadConfig) &&
-         !is(Errc::kInvalidArgument);
+  return is(Errc::kBadConfig) || is(Errc::kInvalidArgument);
 }
+
+// True if the others can do without the rank's process: it failed by itself, and not because of a
+// wrong configuration, which would fail again.
+bool is_lost(const RankEnd& end) {
+  return !end.status.ok() && !end.let_go && !is_consequence(end) && !is_wrong(end);
+}
+
+// True if the process was to replace a lost rank and is another program than the running job's.
+// Another try would be the same, but the others can do without it.
+bool is_refused(const RankEnd& end) { return end.joining && !end.let_go && is_wrong(end); }
 
 // Number of running ranks that are part of the job.
 int members(const Situation& situation) {
@@ -60,7 +68,10 @@ std::optional<Decision> go_on(const Situation& situation, const Policy& policy, 
                        (situation.other_nodes || ranks_with_state(situation) >= policy.min_ranks);
   if (!replaces && !shrinks) return std::nullopt;
   for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
-    if (!situation.ranks[i] || !is_lost(*situation.ranks[i])) continue;
+    if (!situation.ranks[i]) continue;
+    const RankEnd& end = *situation.ranks[i];
+    if (shrinks && is_refused(end)) return Decision{Act::kLetGo, {}, {}, static_cast<int>(i)};
+    if (!is_lost(end)) continue;
     const bool waits = replaces && now < next_start(situation);
     if (waits && !shrinks) return Decision{Act::kWait, next_start(situation)};
     return Decision{replaces && !waits ? Act::kReplace : Act::kLetGo, {}, {}, static_cast<int>(i)};

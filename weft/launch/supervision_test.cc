@@ -263,6 +263,25 @@ TEST(NextAttempt, CountsRestoresInARowWithoutProgress) {
   EXPECT_EQ(seen.replacements, kMostRestores + 1);
 }
 
+// The others can do without a replacement that is another program, if they may become fewer.
+TEST(Decide, LetsAReplacementGoThatTheJobHasRefused) {
+  Policy policy;
+  policy.max_replacements = 9;
+  policy.min_ranks = 2;
+  auto refused = exited(2, seconds(1));
+  refused.joining = true;
+  auto seen = situation({std::nullopt, refused, std::nullopt});
+  const auto decision = decide(seen, policy, kStart + seconds(1));
+  EXPECT_EQ(decision.act, Act::kLetGo);
+  EXPECT_EQ(decision.rank, 1);
+  policy.min_ranks = 0;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(9)).act, Act::kTerminate);
+  EXPECT_EQ(first_failure(seen), 1);
+  policy.min_ranks = 2;
+  seen.ranks[1]->joining = false;  // a rank of the job with a wrong configuration
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(9)).act, Act::kTerminate);
+}
+
 TEST(FirstFailure, IsARankThatWasLetGoOnlyIfTheOthersFailedBecauseOfIt) {
   auto lost = killed(SIGKILL, seconds(1));
   lost.let_go = true;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "weft/base/error.h"
 #include "weft/compress/spec.h"
@@ -250,6 +251,18 @@ std::optional<Config> load_recipe_of_run(const std::string& recipe,
   config.set("run.name=\"" + run + "\"", "--resume");
   check_recipe(config);
   return config;
+}
+
+std::string outline_of(const Config& config) {
+  // Places and addresses may differ from host to host.
+  static const std::set<std::string> kOfHost{"data.dir", "data.file", "data.prefetch"};
+  std::string text;
+  for (const auto& row : config.describe()) {
+    const bool own =
+        row.key.starts_with("run.") || row.key.starts_with("comm.") || kOfHost.contains(row.key);
+    if (!own) text += row.key + " = " + row.value + "; ";
+  }
+  return text;
 }
 
 bool is_text(const Config& config) { return config.get_string("data.name") == "text"; }

@@ -37,6 +37,9 @@ std::optional<Config> load_recipe_of_run(const std::string& recipe,
                                          const std::vector<std::string>& assignments,
                                          const std::string& name);
 
+// The keys and values that must be equal on all ranks: "optimizer.lr = 0.1; …".
+std::string outline_of(const Config& config);
+
 // Whether its data is a text.
 bool is_text(const Config& config);
 

@@ -2,20 +2,17 @@
 
 #include <ATen/Parallel.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <sstream>
 
-#include "weft/agent/link.h"
 #include "weft/base/error.h"
-#include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
-#include "weft/elastic/state_copies.h"
+#include "weft/elastic/newest_state.h"
+#include "weft/elastic/recovery.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/loop.h"
 #include "weft/train/internal/recipe_task.h"
@@ -23,10 +20,6 @@
 
 namespace weft::train {
 namespace {
-
-// Limits of the wait for a replacement, and of a recovery with all its attempts.
-constexpr auto kJoinLimit = std::chrono::seconds(30);
-constexpr auto kRecoveryLimit = std::chrono::minutes(5);
 
 void check_task(const Task& task) {
   WEFT_REQUIRE(!task.model.blocks.empty(),
@@ -59,24 +52,6 @@ std::unique_ptr<internal::RecipeTask> checked_recipe(const Config& config, const
                          : internal::image_task(config, options);
 }
 
-// A number that the launcher has set; 0 without one.
-int from_launcher(const char* name) {
-  const char* const text = std::getenv(name);
-  return text != nullptr ? std::atoi(text) : 0;
-}
-
-// True if the rank ended with this error because another rank is lost.
-bool is_loss(const Error& error) {
-  return error.code() == Errc::kPeerLost || error.code() == Errc::kAborted ||
-         (error.code() == Errc::kTimeout && error.context().peer >= 0);
-}
-
-// True if this process has come into the group in place of a lost rank.
-bool is_newcomer(const Group& world) {
-  const auto& former = world.former_ranks();
-  return !former.empty() && former[static_cast<std::size_t>(world.rank())] < 0;
-}
-
 // All that belongs to one incarnation of the group.
 struct Session {
   Session(const Options& options, const Config& config, const Group& world, bool copies)
@@ -95,7 +70,7 @@ class Trainer::Impl {
       : options_(options),
         config_(config_of(options)),
         task_(std::move(task)),
-        world_(std::move(world)) {
+        recovery_(std::move(world)) {
     check_task(*task_);
     begin();
   }
@@ -104,7 +79,7 @@ class Trainer::Impl {
       : options_(of_recipe(config, options)),
         config_(config),
         recipe_options_(options),
-        world_(std::move(world)) {
+        recovery_(std::move(world)) {
     begin();
   }
 
@@ -113,49 +88,41 @@ class Trainer::Impl {
       try {
         if (auto result = session_->loop.run()) return *result;
         const int ranks = session_->loop.resize();
-        if (world_.rank() >= ranks) return leave(ranks);
+        if (world().rank() >= ranks) return leave(ranks);
         resize(ranks);
       } catch (const Error& error) {
-        if (!recovers_ || !is_loss(error)) throw;
-        recover(error);
+        if (!recovery_.answers(error)) throw;
+        recover(&error);
       }
     }
   }
   parallel::ParallelModel& model() { return session_->learner->model(); }
   std::string run_folder() const { return session_->loop.run_folder(); }
-  const Group& world() const { return world_; }
+  const Group& world() const { return recovery_.world(); }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void begin();
   void make_session(const Options& options, internal::Begin begin,
                     std::optional<internal::Saved> state);
   void make_again(const elastic::StateCopies* held);
-  void recover(const Error& why);
+  void recover(const Error* why);
   void resize(int ranks);
   TrainResult leave(int ranks);
-  void go_on(const comm::RegroupOptions& regroup);
+  elastic::Recovery::Steps steps();
   void say_what_is_trained() const;
 
   const Options options_;
   const Config config_;
   const std::optional<Task> task_;  // the program's own, unless there is a recipe
   const TrainerOptions recipe_options_;
-  Group world_;
-  // Without replacements left, training goes on with fewer ranks, at least so many. 0: it ends.
-  const int min_ranks_ = from_launcher("WEFT_MIN_RANKS");
-  const bool recovers_ = from_launcher("WEFT_ELASTIC") > 0;
+  elastic::Recovery recovery_;
   std::unique_ptr<internal::RecipeTask> recipe_;
-  std::string run_name_;  // on all ranks, where recovers_
+  std::string run_name_;  // on all ranks, where recovery is on
   std::unique_ptr<Session> session_;
 };
 
 void Trainer::Impl::begin() {
-  if (is_newcomer(world_)) {
-    recover(Error(Errc::kPeerLost, "this process replaces a lost rank"));
-    return;
-  }
+  if (recovery_.is_newcomer()) return recover(nullptr);
   Options options = options_;
   // All ranks were lost, and the launcher has started them again.
   if (const char* const run = std::getenv("WEFT_RESUME_RUN"); run != nullptr && *run != '\0') {
@@ -165,19 +132,19 @@ void Trainer::Impl::begin() {
     options.resume = true;
   }
   make_session(options, options.resume ? internal::Begin::kResumed : internal::Begin::kNew, {});
-  if (recovers_) {
+  if (recovery_.is_on()) {
     run_name_ =
-        comm::broadcast_text(world_, std::filesystem::path(run_folder()).filename().string());
+        comm::broadcast_text(world(), std::filesystem::path(run_folder()).filename().string());
   }
 }
 
 void Trainer::Impl::make_session(const Options& options, internal::Begin begin,
                                  std::optional<internal::Saved> state) {
   const bool again = begin == internal::Begin::kAgain;
-  auto session = std::make_unique<Session>(options, config_, world_, recovers_);
+  auto session = std::make_unique<Session>(options, config_, world(), recovery_.is_on());
   // Images do not depend on the group, so they are kept.
   const bool keeps = recipe_ != nullptr && !is_text(config_);
-  if (!task_ && !keeps) recipe_ = checked_recipe(config_, world_, recipe_options_, begin);
+  if (!task_ && !keeps) recipe_ = checked_recipe(config_, world(), recipe_options_, begin);
   internal::check_learner(task_ ? task_->model : recipe_->outline(), options, session->mesh,
                           task_ ? task_->train.size : 1);
   internal::Loop& loop = session->loop;
@@ -196,7 +163,7 @@ void Trainer::Impl::make_session(const Options& options, internal::Begin begin,
 
 void Trainer::Impl::say_what_is_trained() const {
   const auto& learner = *session_->learner;
-  std::vector<LogField> line{{"ranks", world_.size()},
+  std::vector<LogField> line{{"ranks", world().size()},
                              {"mesh", session_->mesh.layout().describe()},
                              {"batch", learner.batches().global},
                              {"steps_per_epoch", learner.batches().per_epoch},
@@ -214,7 +181,7 @@ void Trainer::Impl::say_what_is_trained() const {
 
 // Makes the session in the new group, from the newest state that its ranks hold.
 void Trainer::Impl::make_again(const elastic::StateCopies* held) {
-  for (const std::string& name : comm::all_gather_texts(world_, run_name_)) {
+  for (const std::string& name : comm::all_gather_texts(world(), run_name_)) {
     if (run_name_.empty()) run_name_ = name;
   }
   if (run_name_.empty())
@@ -222,94 +189,50 @@ void Trainer::Impl::make_again(const elastic::StateCopies* held) {
   Options options = options_;
   options.resume = true;
   options.name = run_name_;
-  options.mesh = plan::to_text(plan::refit(plan::parse_axes(options_.mesh), world_.size()));
-  std::string missing;
-  auto state = elastic::newest_state(world_, held, &missing);
-  if (!state && world_.rank() == 0) {
-    log_warn("no whole copy of the state is left in memory" +
-             (missing.empty() ? "" : ": " + missing + " are lost") +
-             "; training goes on from the newest checkpoint");
-  }
-  std::optional<internal::Saved> saved;
-  if (state) {
-    saved.emplace(std::move(state->reader));
-    const plan::MeshLayout layout(world_.size(), plan::parse_axes(options.mesh));
-    options = internal::resized(std::move(options), saved->batch(), internal::replicas(layout));
-  }
-  make_session(options, internal::Begin::kAgain, std::move(saved));
-  // Another rank may still read this rank's copies.
-  world_.barrier();
+  options.mesh = plan::to_text(plan::refit(plan::parse_axes(options_.mesh), world().size()));
+  elastic::use_newest_state(
+      world(), held, [&](std::optional<elastic::Recovered> state, const std::string& missing) {
+        if (!state && world().rank() == 0) {
+          log_warn("no whole copy of the state is left in memory" +
+                   (missing.empty() ? "" : ": " + missing + " are lost") +
+                   "; training goes on from the newest checkpoint");
+        }
+        std::optional<internal::Saved> saved;
+        if (state) {
+          saved.emplace(std::move(state->reader));
+          const plan::MeshLayout mesh(world().size(), plan::parse_axes(options.mesh));
+          options = internal::resized(std::move(options), saved->batch(), internal::replicas(mesh));
+        }
+        make_session(options, internal::Begin::kAgain, std::move(saved));
+      });
 }
 
-// Forms the group again without the lost ranks, or with their replacements.
-void Trainer::Impl::recover(const Error& why) {
-  if (session_ != nullptr)
-    log_warn("a rank is lost: " + why.message() + "; the others form the group again");
-  go_on({.size = world_.size(),
-         .keep_ranks = true,
-         .at_least = min_ranks_ > 0 ? min_ranks_ : world_.size(),
-         .wait = kJoinLimit,
-         .timeout = kRecoveryLimit});
+// What the recovery does around a new group.
+elastic::Recovery::Steps Trainer::Impl::steps() {
+  const auto held = session_ != nullptr ? session_->loop.copies() : nullptr;
+  return {.leave = [this] { session_.reset(); },
+          .enter =
+              [this, held] {
+                make_again(held.get());
+                return session_->learner->model().steps();
+              }};
 }
 
-// Forms the group again with another number of ranks, which the launcher asked for. The additional
-// ranks wait already. If they are lost, the others go on without them.
+void Trainer::Impl::recover(const Error* why) { recovery_.recover(steps(), why); }
+
 void Trainer::Impl::resize(int ranks) {
-  log_info("the number of ranks changes", {{"from", world_.size()}, {"to", ranks}});
-  go_on({.size = ranks,
-         .keep_ranks = true,
-         .leaving_from = std::min(ranks, world_.size()),
-         .newcomers = session_->loop.newcomers(),
-         .at_least = min_ranks_ > 0 ? min_ranks_ : std::min(ranks, world_.size()),
-         .wait = kJoinLimit,
-         .timeout = kRecoveryLimit});
+  recovery_.resize(steps(), ranks, session_->loop.newcomers());
 }
 
-// The others may still read this rank's copy of the state, so its memory is not freed before the
-// process ends.
+// The session's copies of the state stay until the process ends.
 TrainResult Trainer::Impl::leave(int ranks) {
-  agent::tell_launcher("leaving");
-  log_info("this rank leaves the job", {{"ranks", ranks}});
+  recovery_.leave_job();
   TrainResult result;
   result.ranks = ranks;
   result.steps = session_->learner->model().steps();
   result.left = true;
   [[maybe_unused]] const Session* const kept = session_.release();
   return result;
-}
-
-// Forms the group and goes on. A rank that is lost meanwhile starts another attempt.
-void Trainer::Impl::go_on(const comm::RegroupOptions& regroup) {
-  const auto start = Clock::now();
-  const auto held = session_ != nullptr ? session_->loop.copies() : nullptr;
-  bool formed = session_ == nullptr;  // the newcomer's group is formed
-  comm::RegroupOptions next = regroup;
-  for (;;) {
-    if (!formed) {
-      world_.abort();
-      session_.reset();
-      world_ = world_.regroup(next);
-      set_rank(world_.rank(), world_.size());  // rank 0 may be another process now
-    }
-    failpoint("recovery.regrouped");
-    try {
-      make_again(held.get());
-      failpoint("recovery.restored");
-      break;
-    } catch (const Error& error) {
-      if (!is_loss(error) || Clock::now() - start > kRecoveryLimit) throw;
-      formed = false;
-      next.size = world_.size();
-      next.leaving_from = -1;
-      next.newcomers.clear();
-      next.at_least = min_ranks_ > 0 ? min_ranks_ : world_.size();
-      next.wait = kJoinLimit;
-    }
-  }
-  const std::chrono::duration<double> took = Clock::now() - start;
-  log_info("training goes on", {{"step", session_->learner->model().steps()},
-                                {"ranks", world_.size()},
-                                {"recovery_s", std::round(took.count() * 1e3) / 1e3}});
 }
 
 std::string to_json(const TrainResult& result) {

@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/checkpoint/internal/dtypes.h"
@@ -35,6 +37,27 @@ std::string metadata_of(const Header& header, const std::string& key, const std:
   return found->second;
 }
 
+// A slice without its values.
+PackedSlice slice_of(const Header& header, const Entry& entry, const std::string& where) {
+  SliceName name = parse_slice_name(entry.name, where);
+  if (name.offset.empty()) name.offset.assign(entry.shape.size(), 0);
+  const auto slash = name.tensor.find('/');
+  if (slash == std::string::npos)
+    throw Error(Errc::kCorrupt, where + ": \"" + entry.name + "\" has no part");
+  PackedSlice slice{
+      .part = name.tensor.substr(0, slash),
+      .name = name.tensor.substr(slash + 1),
+      .shape = numbers_in(metadata_of(header, kPackedShape + name.tensor, where), where),
+      .offset = name.offset,
+      .sizes = entry.shape,
+      .dtype = entry.dtype};
+  bool fits = slice.shape.size() == slice.offset.size();
+  for (std::size_t d = 0; fits && d < slice.shape.size(); ++d)
+    fits = slice.offset[d] >= 0 && slice.sizes[d] <= slice.shape[d] - slice.offset[d];
+  if (!fits) throw Error(Errc::kCorrupt, where + ": \"" + entry.name + "\" leaves its tensor");
+  return slice;
+}
+
 }  // namespace
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -43,18 +66,24 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text;
 }
 
-PackedBlock::PackedBlock(const at::Tensor& block, const std::string& where) {
-  const auto* const bytes = static_cast<const std::byte*>(block.const_data_ptr());
+std::int64_t header_bytes(const at::Tensor& block, std::int64_t bytes) {
   std::uint64_t length = 0;
-  const auto size = static_cast<std::uint64_t>(block.numel());
-  if (size >= kLengthBytes) std::memcpy(&length, bytes, kLengthBytes);
+  if (block.numel() >= kLengthBytes) std::memcpy(&length, block.const_data_ptr(), kLengthBytes);
+  const auto most = std::min(block.numel(), bytes) - kLengthBytes;
   if (length == 0 || length > static_cast<std::uint64_t>(kMaxHeaderBytes) ||
-      length > size - kLengthBytes)
-    throw Error(Errc::kCorrupt, where + ": a block has no header");
-  const auto data = static_cast<std::int64_t>(length) + kLengthBytes;
+      static_cast<std::int64_t>(length) > most)
+    return 0;
+  return static_cast<std::int64_t>(length) + kLengthBytes;
+}
+
+PackedBlock::PackedBlock(const Reader::Packed& packed, const std::string& where) {
+  const at::Tensor& block = packed.block;
+  const std::int64_t bytes = packed.fetch ? packed.bytes : block.numel();
+  const std::int64_t data = header_bytes(block, bytes);
+  if (data == 0) throw Error(Errc::kCorrupt, where + ": a block has no header");
+  const auto* const text = static_cast<const char*>(block.const_data_ptr()) + kLengthBytes;
   const Header header =
-      parse_header(std::string_view(reinterpret_cast<const char*>(bytes) + kLengthBytes, length),
-                   block.numel() - data, where);
+      parse_header({text, static_cast<std::size_t>(data - kLengthBytes)}, bytes - data, where);
   const auto step = numbers_in(metadata_of(header, kPackedStep, where), where);
   if (step.size() != 1) throw Error(Errc::kCorrupt, where + ": lacks the number of its step");
   step_ = step[0];
@@ -63,25 +92,15 @@ PackedBlock::PackedBlock(const at::Tensor& block, const std::string& where) {
     if (key.starts_with(prefix)) state_.emplace(key.substr(prefix.size()), value);
   }
   for (const Entry& entry : header.entries) {
-    SliceName slice = parse_slice_name(entry.name, where);
-    if (slice.offset.empty()) slice.offset.assign(entry.shape.size(), 0);
-    const auto slash = slice.tensor.find('/');
-    if (slash == std::string::npos)
-      throw Error(Errc::kCorrupt, where + ": \"" + entry.name + "\" has no part");
-    PackedSlice one{slice.tensor.substr(0, slash), slice.tensor.substr(slash + 1),
-                    numbers_in(metadata_of(header, kPackedShape + slice.tensor, where), where),
-                    slice.offset,
-                    block.narrow(0, data + entry.begin, entry.end - entry.begin)
-                        .view(torch_type_of(entry.dtype))
-                        .view(entry.shape)};
-    const bool fits = one.shape.size() == one.offset.size() && [&] {
-      for (std::size_t d = 0; d < one.shape.size(); ++d) {
-        if (one.offset[d] < 0 || entry.shape[d] > one.shape[d] - one.offset[d]) return false;
-      }
-      return true;
-    }();
-    if (!fits) throw Error(Errc::kCorrupt, where + ": \"" + entry.name + "\" leaves its tensor");
-    slices_.push_back(std::move(one));
+    PackedSlice slice = slice_of(header, entry, where);
+    slice.begin = data + entry.begin;
+    slice.fetch = packed.fetch;
+    if (!packed.fetch) {
+      slice.values = block.narrow(0, slice.begin, entry.end - entry.begin)
+                         .view(torch_type_of(entry.dtype))
+                         .view(entry.shape);
+    }
+    slices_.push_back(std::move(slice));
   }
 }
 

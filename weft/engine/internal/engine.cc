@@ -18,25 +18,10 @@ namespace {
 std::string list_of(const std::vector<internal::Param>& params) {
   std::string list;
   for (const auto& param : params) {
-    list += param.name + " " + c10::toString(param.tensor.scalar_type()) + "[";
-    for (std::int64_t d = 0; d < param.tensor.dim(); ++d)
-      list += (d > 0 ? ", " : "") + std::to_string(param.tensor.size(d));
-    list += std::string("]") + (param.tensor.requires_grad() ? "" : " frozen") + "; ";
+    list += checkpoint::outline({checkpoint::whole_slice(param.name, param.tensor)});
+    if (!param.tensor.requires_grad()) list.insert(list.size() - 2, " frozen");
   }
   return list;
-}
-
-std::string first_difference(const std::string& mine, const std::string& other) {
-  std::size_t at = 0;
-  while (at < mine.size() && at < other.size() && mine[at] == other[at]) ++at;
-  const std::size_t begin = at == 0                                     ? 0
-                            : mine.rfind("; ", at) == std::string::npos ? 0
-                                                                        : mine.rfind("; ", at) + 2;
-  const auto entry = [&](const std::string& list) {
-    return begin >= list.size() ? std::string("nothing")
-                                : "'" + list.substr(begin, list.find("; ", begin) - begin) + "'";
-  };
-  return entry(mine) + ", and " + entry(other);
 }
 
 }  // namespace
@@ -83,9 +68,10 @@ void Engine::check_same() const {
     if (at::equal(all[peer], all[0])) continue;
     const std::string first = comm::broadcast_text(group_, mine),
                       other = comm::broadcast_text(group_, mine, peer);
+    const auto [here, there] = comm::first_difference(first, other);
     throw Error(Errc::kInvalidArgument,
-                "the ranks' modules differ: rank 0 has " + first_difference(first, other) +
-                    " on rank " + std::to_string(peer),
+                "the ranks' modules differ: rank 0 has " + here + ", and " + there + " on rank " +
+                    std::to_string(peer),
                 {"data_parallel", group_.rank(), peer});
   }
 }

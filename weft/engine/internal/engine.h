@@ -67,6 +67,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual NamedTensors gradients() = 0;
   NamedTensors state();
   void load_state(const NamedTensors& state);
+  // Without an optimizer, these are of the weights alone.
   checkpoint::Slices shards(const Sharded::Placing& placing);
   checkpoint::Slices held(const Sharded::Placing& placing);
   void take_changes();

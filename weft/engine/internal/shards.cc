@@ -74,8 +74,9 @@ checkpoint::Slices Replica::slices(const Sharded::Placing& placing, Wanted wante
       into.push_back({rectangle.name + suffix, rectangle.shape, rectangle.offset, whole.detach()});
     };
     add(params_[i].tensor, "");
-    for (std::size_t array = 0;
-         wanted != Wanted::kWeights && i < trained_ && array < updates_->arrays().size(); ++array) {
+    for (std::size_t array = 0; wanted != Wanted::kWeights && updates_ && i < trained_ &&
+                                array < updates_->arrays().size();
+         ++array) {
       add(state_of(static_cast<int>(i), array), "." + updates_->arrays()[array]);
     }
   }
@@ -92,6 +93,7 @@ checkpoint::Slices Engine::shards(const Sharded::Placing& placing) {
   const at::NoGradGuard guard;
   settle();
   checkpoint::Slices all = slices(placing, Wanted::kToSave);
+  if (!updates_) return all;
   for (std::size_t i = 0; i < trained_; ++i) {
     const std::string name = rectangle_of(params_[i], placing).name;
     if (name.empty() || static_cast<int>(i) % group_.size() != group_.rank()) continue;
@@ -121,6 +123,7 @@ void Engine::load_shards(const checkpoint::SliceSource& source, const Sharded::P
                          bool weights_only) {
   const at::NoGradGuard guard;
   settle();
+  weights_only = weights_only || !updates_;
   checkpoint::Slices wanted = slices(placing, weights_only ? Wanted::kWeights : Wanted::kToLoad);
   std::map<int, at::Tensor> steps;
   const at::Tensor done = at::scalar_tensor(steps_, at::kLong);

@@ -254,11 +254,14 @@ void Supervisor::collect_ends() {
     store_process_->forget(group);
     if (!status->ok()) store_process_->tell_lost(job_.rank(static_cast<int>(i)));
     stopped_since_.erase(static_cast<int>(i));
+    const bool joining = situation_.joining.contains(static_cast<int>(i));
     ranks_[i].out.finish();
     ranks_[i].err.finish();
-    situation_.ranks[i] =
-        RankEnd{*status, seen, read_error_file(error_file_of(static_cast<int>(i))),
-                situation_.stop_sent.has_value()};
+    situation_.ranks[i] = RankEnd{.status = *status,
+                                  .when = seen,
+                                  .cause = read_error_file(error_file_of(static_cast<int>(i))),
+                                  .told = situation_.stop_sent.has_value(),
+                                  .joining = joining};
     note_end_of_newcomer(static_cast<int>(i));
   }
   if (!situation_.store_lost && store_process_->poll()) situation_.store_lost = true;

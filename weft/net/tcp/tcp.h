@@ -74,4 +74,8 @@ struct TcpOptions {
 // kAborted naming this rank.
 std::unique_ptr<Endpoint> connect_tcp(const TcpOptions& options);
 
+// One-way digest of a secret of 32 bytes, for a comparison that does not reveal it: 32 hexadecimal
+// digits.
+std::string secret_digest(const std::string& secret);
+
 }  // namespace weft::net

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <iterator>
-#include <sstream>
 #include <utility>
 
 #include "weft/agent/link.h"
@@ -130,10 +128,9 @@ void Loop::look() {
   const bool last = at_end() || in_epoch_ == epoch_steps_;
   const bool show_ranks = last || seconds_since(ranks_shown_) >= 1;
   if (show_ranks) ranks_shown_ = Clock::now();
-  hear_launcher();
   const auto seen = log_->reduce(epoch_loss_,
                                  {options_.should_stop && options_.should_stop(),
-                                  world_.rank() == 0 && minutes_due(), wanted_ranks_},
+                                  world_.rank() == 0 && minutes_due(), requests_.ranks()},
                                  show_ranks);
   epoch_loss_ = seen.sum;
   show(seen);
@@ -273,17 +270,6 @@ void Loop::save() {
   saved_at_ = Clock::now();
   save_due_ = false;
   saver_->save(progressed());
-}
-
-// Texts that have come from the launcher.
-void Loop::hear_launcher() {
-  agent::Link* const link = agent::launcher();
-  while (const auto message = link != nullptr ? link->next() : std::nullopt) {
-    if (message->verb != "ranks") continue;
-    std::istringstream numbers(message->value);
-    numbers >> wanted_ranks_;
-    newcomers_.assign(std::istream_iterator<int>(numbers), std::istream_iterator<int>());
-  }
 }
 
 // Does nothing where no copy is due. Without look(), the state would lack the losses of the steps

@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "weft/base/log.h"
+#include "weft/elastic/copying.h"
+#include "weft/elastic/size_requests.h"
 #include "weft/observe/progress.h"
 #include "weft/observe/run_folder.h"
 #include "weft/optim/learning_rate.h"
-#include "weft/train/internal/copying.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/step_log.h"
@@ -51,7 +52,7 @@ class Loop {
   std::optional<TrainResult> run();
   int resize() const { return resize_; }
   // Ranks by the launcher that wait to join. This rank may not know them yet.
-  const std::vector<int>& newcomers() const { return newcomers_; }
+  const std::vector<int>& newcomers() const { return requests_.newcomers(); }
   // Copies of the state in memory; null if there are none. They outlive the loop.
   std::shared_ptr<const elastic::StateCopies> copies() const {
     return copying_ ? copying_->copies() : nullptr;
@@ -85,7 +86,6 @@ class Loop {
     return options_.checkpoint_steps > 0 && step_ % options_.checkpoint_steps == 0;
   }
   bool minutes_due() const;
-  void hear_launcher();
   void tell_launcher() const;
   bool look_due() const {
     return step_ >= next_look_ || in_epoch_ == epoch_steps_ || at_end() || steps_due();
@@ -107,13 +107,12 @@ class Loop {
   std::optional<Saved> resumed_;  // until the learner is restored
   std::int64_t looked_step_ = 0;  // of the last look()
   std::int64_t next_look_ = 0;    // step after which the next look() is due at the latest
-  int wanted_ranks_ = 0;          // what the launcher told this rank; 0: nothing
-  std::vector<int> newcomers_;
+  elastic::SizeRequests requests_;
   int resize_ = 0;         // number of ranks that all ranks agreed to change to; 0: none
   bool recovers_ = false;  // resumed_ is of copies in memory
   std::optional<StepLog> log_;
   std::optional<RunSaver> saver_;
-  std::optional<Copying> copying_;
+  std::optional<elastic::Copying> copying_;
   std::optional<observe::Progress> progress_;
   observe::StepTimer timer_;
 

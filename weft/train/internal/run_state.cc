@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -11,37 +10,21 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
+#include "weft/elastic/entry.h"
 #include "weft/observe/memory.h"
 
 namespace weft::train::internal {
 namespace {
 
-// Exact (hexadecimal) and independent of the locale.
-std::string to_text(double value) {
-  char text[64];
-  const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::hex).ptr;
-  return std::string(text, end);
-}
-
 template <class T>
 T number(const checkpoint::Reader& saved, const std::string& name) {
   const auto found = saved.state().find(name);
-  T value{};
-  bool good = found != saved.state().end();
-  if (good) {
-    const char *begin = found->second.data(), *end = begin + found->second.size();
-    std::from_chars_result result{};
-    if constexpr (std::is_floating_point_v<T>) {
-      result = std::from_chars(begin, end, value, std::chars_format::hex);
-    } else {
-      result = std::from_chars(begin, end, value);
-    }
-    good = result.ec == std::errc() && result.ptr == end;
-  }
-  if (!good)
+  const auto value =
+      found == saved.state().end() ? std::nullopt : elastic::value_of<T>(found->second);
+  if (!value)
     throw Error(Errc::kCorrupt, "the checkpoint of step " + std::to_string(saved.step()) +
                                     " has no number \"" + name + "\"");
-  return value;
+  return *value;
 }
 
 void require_same(const std::string& what, std::int64_t then, std::int64_t now) {
@@ -125,7 +108,7 @@ checkpoint::Shards shards_of(parallel::ParallelModel& model, const Progressed& p
   shards.state = {{"step", std::to_string(progressed.step)},
                   {"epoch", std::to_string(progressed.sampler.epoch)},
                   {"position", std::to_string(progressed.sampler.position)},
-                  {"epoch_loss", to_text(progressed.epoch_loss)},
+                  {"epoch_loss", elastic::text_of(progressed.epoch_loss)},
                   {"seed", std::to_string(progressed.seed)},
                   {"batch", std::to_string(progressed.batch.global)},
                   {"replicas", std::to_string(progressed.batch.replicas)},

@@ -7,11 +7,13 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
 #include "weft/base/error.h"
 #include "weft/net/tcp/internal/wire.h"
+#include "weft/net/tcp/tcp.h"
 
 namespace weft::net::internal {
 namespace {
@@ -177,3 +179,19 @@ Verdict check_done(std::span<const std::byte, kDoneBytes> done) {
 }
 
 }  // namespace weft::net::internal
+
+std::string weft::net::secret_digest(const std::string& secret) {
+  internal::Identity holder;
+  holder.secret.emplace();
+  WEFT_REQUIRE(secret.size() == holder.secret->size(), "the job's secret must have 32 bytes");
+  std::memcpy(holder.secret->data(), secret.data(), secret.size());
+  const internal::Proof digest = internal::mac(holder, "weft same job 1", {}, {});
+  std::string text;
+  for (std::size_t i = 0; i < 16; ++i) {
+    static constexpr char kDigits[] = "0123456789abcdef";
+    const auto byte = std::to_integer<unsigned>(digest[i]);
+    text += kDigits[byte / 16];
+    text += kDigits[byte % 16];
+  }
+  return text;
+}

@@ -1,0 +1,42 @@
+// A training loop of your own that survives the loss of ranks: any of them can die at any time.
+//   weft run -n 3 --max-replacements 3 elastic    a new process takes the place of a lost rank
+//   weft run -n 3 --min-ranks 1 elastic           the others go on without it
+// The result has the same bits as without a fault, if lost ranks are replaced.
+#include <torch/torch.h>
+
+#include <iostream>
+
+#include "weft/weft.h"
+
+namespace nn = torch::nn;
+
+int main() try {
+  constexpr std::int64_t kSteps = 200, kBatch = 48;
+  torch::manual_seed(1);
+  nn::Sequential net(nn::Linear(16, 64), nn::Tanh(), nn::Dropout(0.1), nn::Linear(64, 1));
+  auto model = weft::data_parallel(net);  // elastic::run() gives it a group
+  auto optimizer = model.optimizer<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2));
+  std::int64_t step = 0;
+
+  weft::elastic::State state;  // all that a lost rank must not lose, each under its name
+  state.add("model", model);
+  state.add("step", step);
+
+  const auto done = weft::elastic::run(state, [&](const weft::Group& world) {
+    torch::manual_seed(static_cast<std::uint64_t>(step));  // every rank draws the whole batch
+    const auto input = torch::randn({kBatch, 16}), target = input.sum(1, true).sin();
+    const auto mine = [&](const torch::Tensor& all) {
+      return all.tensor_split(world.size())[static_cast<std::size_t>(world.rank())];
+    };
+    torch::mse_loss(model->forward(mine(input)), mine(target)).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    return ++step < kSteps;  // false: this was the last step
+  });
+
+  const auto sum = net->parameters()[0].sum().item<float>();
+  if (done.world.rank() == 0) std::cout << step << " steps, sum of weights " << sum << '\n';
+} catch (const weft::Error& error) {
+  std::cerr << "elastic: " << error.what() << '\n';
+  return weft::exit_code(error.code());
+}

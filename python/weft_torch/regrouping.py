@@ -1,0 +1,208 @@
+"""Training that goes on after the loss of a rank: the default group forms again, with a new process
+in place of the lost one, or with fewer ranks.
+
+    group = weft_torch.init_process_group()
+    while True:
+        try:
+            if group.source is not None:      # others have a state, this process may have none
+                load(weft_torch.copy_state(state(), group.source))
+            model = DistributedDataParallel(module)
+            ...                               # train to the end
+            break
+        except RuntimeError as error:
+            if not weft_torch.is_loss(error):
+                raise
+            del model                         # it belongs to the old group
+            group = weft_torch.regroup()
+
+python/examples/elastic_ddp.py is a whole program."""
+
+import dataclasses
+import os
+import re
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from . import _C
+
+# Errors of a rank that ended because of another one, as weft_torch.Error and in the text of the
+# RuntimeError that backward() makes of it.
+_LOSSES = ("PeerLost", "Aborted")
+_LOSS_TEXT = re.compile(r"^(\[weft\] )?(PeerLost|Aborted)\b")
+
+_JOIN_LIMIT = timedelta(seconds=30)  # as weft/elastic/recovery.cc
+
+
+@dataclasses.dataclass
+class Regrouped:
+    """A default group that has formed."""
+
+    rank: int
+    world_size: int
+    # Ranks of the processes that have joined and have no state.
+    newcomers: list[int]
+    # The lowest rank that has the state of the job. None: the job has just started.
+    source: int | None
+
+
+@dataclasses.dataclass
+class _World:
+    """What outlives the default group, for the next one."""
+
+    lineage: Any
+    store: dist.Store
+    options: Any  # of init_process_group()
+    timeout: timedelta
+    backend: str = "weft"  # the name that init_process_group() got
+
+
+_world: _World | None = None
+_formed: Any = None  # a backend that init_process_group() shall use
+
+
+def _base(store: dist.Store) -> dist.Store:
+    """The store without prefixes."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return store
+
+
+def _wait_for(store: dist.Store, key: str, limit: timedelta) -> str:
+    end = time.monotonic() + limit.total_seconds()
+    while not store.check([key]):
+        if time.monotonic() > end:
+            raise TimeoutError(
+                f"the ranks of the job have not met within {limit}: there is nothing to join"
+            )
+        time.sleep(0.01)
+    return store.get(key).decode()
+
+
+def take_formed() -> Any:
+    """The backend that regroup() has made for the default group, once."""
+    global _formed
+    formed, _formed = _formed, None
+    return formed
+
+
+def remember(backend: Any, where: Any, how: Any, options: Any) -> None:
+    """Keeps what the first default group needs to form again. Worlds that one job makes one after
+    another have different keys in its store."""
+    global _world
+    _world = None
+    if where.group_size == 1:
+        return
+    base = _base(where.store)
+    if where.group_rank == 0:
+        number = str(base.add("weft_torch/worlds", 1))
+        base.set("weft_torch/world", number)
+        where.store.set("weft_torch_world", number)
+    number = where.store.get("weft_torch_world").decode()
+    store = dist.PrefixStore(f"weft_torch/{number}", base)
+    _world = _World(_C.regroupable(backend, store, how), store, options, how.timeout)
+
+
+def is_newcomer() -> bool:
+    """Whether the launcher has started this process in place of a lost rank, and it has not joined
+    the others yet."""
+    return bool(os.environ.get("WEFT_NEWCOMER"))
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether this rank ended with the error because another rank is lost. backward() turns weft's
+    errors into a RuntimeError with the same text, which is recognized too."""
+    code = getattr(error, "code", None)
+    if isinstance(code, str):
+        return code in _LOSSES or (code == "Timeout" and getattr(error, "peer", -1) >= 0)
+    return isinstance(error, RuntimeError) and bool(_LOSS_TEXT.match(str(error)))
+
+
+def _number(name: str) -> int:
+    return int(os.environ.get(name) or 0)
+
+
+def _enter(formed: Any) -> Regrouped:
+    """Makes the formed group the default group of torch.distributed."""
+    global _formed
+    assert _world is not None
+    _world.lineage, _formed = formed.lineage, formed
+    try:
+        dist.init_process_group(
+            _world.backend, store=dist.PrefixStore(f"epoch/{formed.epoch}", _world.store),
+            rank=formed.rank, world_size=formed.size, timeout=_world.timeout,
+            pg_options=_world.options
+        )
+    finally:
+        _formed = None
+    newcomers = [rank for rank, former in enumerate(formed.former) if former < 0]
+    source = next((rank for rank in range(formed.size) if rank not in newcomers), None)
+    return Regrouped(formed.rank, formed.size, newcomers, source)
+
+
+def init_process_group(
+    backend: str = "weft", timeout: timedelta | None = None, pg_options: Any = None, **more: Any
+) -> Regrouped:
+    """As dist.init_process_group(). In a process that replaces a lost rank (`weft run
+    --max-replacements`), joins the running job instead: the other ranks must call regroup().
+
+    Raises weft_torch.Error BadConfig with the difference if this process runs another version of
+    weft or torch, or differs in Options.alike."""
+    global _world
+    from . import Options, make_options
+
+    if not is_newcomer():
+        limit = {"timeout": timeout} if timeout else {}
+        dist.init_process_group(backend, pg_options=pg_options, **limit, **more)
+        return Regrouped(dist.get_rank(), dist.get_world_size(), [], None)
+    options = pg_options if isinstance(pg_options, Options) else Options()
+    wait = timeout or timedelta(minutes=5)
+    rank = int(os.environ["RANK"])
+    found, _, _ = next(dist.rendezvous("env://", rank, int(os.environ["WORLD_SIZE"]), timeout=wait))
+    base = _base(found)
+    number = _wait_for(base, "weft_torch/world", wait)
+    store = dist.PrefixStore(f"weft_torch/{number}", base)
+    formed = _C.join(store, make_options(options, timeout or dist.default_pg_timeout), wait, rank)
+    with open(os.environ.pop("WEFT_NEWCOMER"), "w"):
+        pass  # tells the launcher
+    _world = _World(formed.lineage, store, pg_options, timeout or dist.default_pg_timeout, backend)
+    return _enter(formed)
+
+
+def regroup(
+    min_ranks: int | None = None, wait: timedelta = _JOIN_LIMIT,
+    timeout: timedelta = timedelta(minutes=5)
+) -> Regrouped:
+    """Forms the default group again after the loss of a rank, on all ranks that are left. Destroys
+    the old group and all groups made from it; drop what uses them (DistributedDataParallel) first.
+
+    Under `weft run --max-replacements`, waits for the process that replaces the lost rank, which
+    calls init_process_group(); each rank keeps its number. With `--min-ranks`, or without weft's
+    launcher, goes on with the ranks that are left; they keep their order. `min_ranks`: fewer are an
+    error. `wait`: how long to wait for ranks that are not known to be dead.
+
+    Raises weft_torch.Error: Timeout if too few ranks come, Aborted if the others went on without
+    this rank, PeerLost if the store is gone (with torchrun and weft run, the launcher has it).
+    Raises ValueError if there is no default group of the weft backend."""
+    if _world is None or not dist.is_initialized():
+        raise ValueError(
+            "there is no group to form again: call weft_torch.init_process_group() with at least "
+            "two ranks first"
+        )
+    size = dist.get_world_size()
+    least = _number("WEFT_MIN_RANKS")
+    launched = least > 0 or _number("WEFT_MAX_REPLACEMENTS") > 0
+    options = _C.RegroupOptions()
+    options.size = size if launched else 0
+    options.keep_ranks = launched
+    options.at_least = min_ranks or least or (size if launched else 1)
+    options.wait, options.timeout = wait, timeout
+    _world.backend = dist.get_backend()
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    formed = _C.regroup(backend, _world.lineage, options)
+    del backend
+    dist.destroy_process_group()
+    return _enter(formed)

@@ -1,0 +1,58 @@
+"""copy_state(): the state_dict of one rank, on all ranks."""
+
+import json
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The value for JSON. Tensors are appended to the list."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value.detach())
+        return {"tensor": [str(value.dtype).partition(".")[2], *value.shape]}
+    if isinstance(value, dict):
+        pairs = [[_outline(k, tensors), _outline(v, tensors)] for k, v in value.items()]
+        return {"dict": pairs}
+    if isinstance(value, (list, tuple)):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [_outline(one, tensors) for one in value]}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"copy_state: a {type(value).__name__} cannot be copied")
+
+
+def _build(outline: Any, tensors: list[torch.Tensor]) -> Any:
+    """Inverse of _outline(), with new tensors, which are appended to the list."""
+    if not isinstance(outline, dict):
+        return outline
+    ((kind, content),) = outline.items()
+    if kind == "tensor":
+        dtype, *shape = content
+        tensors.append(torch.empty(shape, dtype=getattr(torch, dtype)))
+        return tensors[-1]
+    if kind == "dict":
+        return {_build(k, tensors): _build(v, tensors) for k, v in content}
+    items = [_build(one, tensors) for one in content]
+    return tuple(items) if kind == "tuple" else items
+
+
+def copy_state(state: Any, source: int, group: dist.ProcessGroup | None = None) -> Any:
+    """The state of rank `source`, on every rank: dicts, lists and tuples of tensors, numbers, texts
+    and None, such as state_dict() of a module or an optimizer. What other ranks pass is not used.
+    Other ranks get their tensors on the CPU. No pickle is involved. Collective."""
+    mine = dist.get_rank(group) == source
+    tensors: list[torch.Tensor] = []
+    text = json.dumps(_outline(state, tensors)).encode() if mine else b""
+    size = torch.tensor([len(text)])
+    dist.broadcast(size, group=group, group_src=source)
+    raw = torch.frombuffer(bytearray(text), dtype=torch.uint8) if mine else None
+    raw = torch.empty(int(size), dtype=torch.uint8) if raw is None else raw
+    dist.broadcast(raw, group=group, group_src=source)
+    if not mine:
+        state = _build(json.loads(bytes(raw.tolist())), tensors)
+    for tensor in tensors:
+        if tensor.numel() > 0:
+            dist.broadcast(tensor.cpu().contiguous(), group=group, group_src=source)
+    return state

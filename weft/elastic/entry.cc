@@ -1,0 +1,48 @@
+#include "weft/elastic/entry.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+namespace weft::elastic {
+namespace {
+
+using checkpoint::Slices;
+using checkpoint::whole_slice;
+
+Slices tensors_of(const torch::nn::Module& module) {
+  Slices tensors;
+  for (const auto& item : module.named_parameters())
+    tensors.push_back(whole_slice(item.key(), item.value().detach()));
+  for (const auto& item : module.named_buffers()) {
+    if (item.value().defined()) tensors.push_back(whole_slice(item.key(), item.value().detach()));
+  }
+  return tensors;
+}
+
+}  // namespace
+
+Entry entry_of(torch::nn::Module& module) {
+  return {.object = &module,
+          .save = [&module] { return Values{.equal = tensors_of(module)}; },
+          .load = [&module](const Loading& from) { from.tensors.fill(tensors_of(module)); },
+          .outline = [&module] { return checkpoint::outline(tensors_of(module)); }};
+}
+
+Entry entry_of(at::Tensor& tensor) {
+  const auto whole = [&tensor] { return Slices{whole_slice("tensor", tensor.detach())}; };
+  return {.object = &tensor,
+          .save = [whole] { return Values{.equal = whole()}; },
+          .load = [whole](const Loading& from) { from.tensors.fill(whole()); },
+          .outline = [whole] { return checkpoint::outline(whole()); }};
+}
+
+Entry entry_of(std::string& text) {
+  return {.object = &text,
+          .save =
+              [&text] {
+                return Values{.texts = {{"", text}}};
+              },
+          .load = [&text](const Loading& from) { text = from.texts.at(""); }};
+}
+
+}  // namespace weft::elastic

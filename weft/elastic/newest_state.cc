@@ -1,0 +1,161 @@
+#include "weft/elastic/newest_state.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/checkpoint/packed.h"
+#include "weft/comm/texts.h"
+#include "weft/elastic/holdings.h"
+#include "weft/elastic/internal/part_exchange.h"
+
+namespace weft::elastic {
+namespace {
+
+using checkpoint::Reader;
+
+// The parts of the chosen state, by owner.
+class Parts {
+ public:
+  Parts(const Group& group, Choice choice, const std::vector<StateCopies::Copy>& mine,
+        const std::vector<std::vector<Holding>>& by_rank)
+      : group_(group), choice_(std::move(choice)), lacked_(choice_.holders.size()) {
+    for (const auto& copy : mine) {
+      if (is_chosen(copy.what)) blocks_.emplace(copy.what.owner, copy.block);
+    }
+    for (int rank = 0; rank < group.size(); ++rank) {
+      std::set<int> has;
+      for (const Holding& one : by_rank[static_cast<std::size_t>(rank)]) {
+        if (is_chosen(one)) has.insert(one.owner);
+      }
+      for (int owner = 0; owner < owners(); ++owner) {
+        if (!has.contains(owner)) lacked_[static_cast<std::size_t>(owner)].insert(rank);
+      }
+    }
+  }
+
+  bool all_have_all() const {
+    return std::all_of(lacked_.begin(), lacked_.end(),
+                       [](const auto& ranks) { return ranks.empty(); });
+  }
+  // Ranks that will ask this rank, or that this rank will ask.
+  std::set<int> clients() const {
+    std::set<int> all;
+    for (int owner = 0; owner < owners(); ++owner) {
+      if (holder(owner) == group_.rank())
+        all.insert(lacked_[static_cast<std::size_t>(owner)].begin(),
+                   lacked_[static_cast<std::size_t>(owner)].end());
+    }
+    return all;
+  }
+  std::set<int> servers() const {
+    std::set<int> all;
+    for (int owner = 0; owner < owners(); ++owner) {
+      if (!blocks_.contains(owner)) all.insert(holder(owner));
+    }
+    return all;
+  }
+  const std::map<int, at::Tensor>& blocks() const { return blocks_; }
+
+  // Tells all ranks the headers of the parts that some rank lacks. Collective.
+  void share_headers() {
+    std::map<int, std::string> said;  // by holder
+    for (int owner = 0; owner < owners(); ++owner) {
+      if (lacked_[static_cast<std::size_t>(owner)].empty()) continue;
+      std::string& text = said[holder(owner)];
+      if (holder(owner) != group_.rank()) continue;
+      const at::Tensor header = checkpoint::packed_header(blocks_.at(owner));
+      text += std::to_string(owner) + " " + std::to_string(header.numel()) + " ";
+      text.append(static_cast<const char*>(header.const_data_ptr()),
+                  static_cast<std::size_t>(header.numel()));
+    }
+    for (const auto& [rank, text] : said) take_headers(comm::broadcast_text(group_, text, rank));
+  }
+
+  Recovered open(const Group* channel) const {
+    std::vector<Reader::Packed> all;
+    for (int owner = 0; owner < owners(); ++owner) {
+      if (const auto found = blocks_.find(owner); found != blocks_.end()) {
+        all.push_back({found->second});
+        continue;
+      }
+      const auto fetch = [channel = *channel, server = holder(owner), owner](
+                             const std::vector<Reader::Range>& ranges, std::byte* out) {
+        internal::fetch(channel, server, owner, ranges, out);
+      };
+      all.push_back({headers_.at(owner), choice_.bytes[static_cast<std::size_t>(owner)], fetch});
+    }
+    return {choice_.step, Reader::of_packed(all)};
+  }
+
+ private:
+  int owners() const { return static_cast<int>(choice_.holders.size()); }
+  int holder(int owner) const { return choice_.holders[static_cast<std::size_t>(owner)]; }
+  bool is_chosen(const Holding& one) const {
+    return one.epoch == choice_.epoch && one.step == choice_.step;
+  }
+
+  void take_headers(const std::string& text) {
+    const auto damaged = [](bool is) {
+      if (is) throw Error(Errc::kCorrupt, "another rank sent unreadable headers of its copies");
+    };
+    for (std::size_t at = 0; at < text.size();) {
+      int owner = 0, used = 0;
+      long long bytes = 0;
+      damaged(std::sscanf(text.c_str() + at, "%d %lld%n", &owner, &bytes, &used) != 2);
+      at += static_cast<std::size_t>(used) + 1;
+      damaged(bytes < 0 || at > text.size() || static_cast<std::size_t>(bytes) > text.size() - at);
+      at::Tensor header = at::empty({bytes}, at::kByte);
+      std::memcpy(header.data_ptr(), text.data() + at, static_cast<std::size_t>(bytes));
+      headers_[owner] = std::move(header);
+      at += static_cast<std::size_t>(bytes);
+    }
+  }
+
+  const Group& group_;
+  const Choice choice_;
+  std::vector<std::set<int>> lacked_;  // by owner: the ranks that cannot read its part
+  std::map<int, at::Tensor> blocks_, headers_;
+};
+
+}  // namespace
+
+void use_newest_state(const Group& group, const StateCopies* held, const UseState& use) {
+  std::vector<StateCopies::Copy> mine;
+  if (held != nullptr) mine = held->readable();
+  std::vector<Holding> holdings;
+  for (const auto& copy : mine) holdings.push_back(copy.what);
+  std::vector<std::vector<Holding>> by_rank;
+  for (const std::string& text : comm::all_gather_texts(group, to_text(holdings)))
+    by_rank.push_back(holdings_of(text));
+  std::string missing;
+  auto choice = choose(by_rank, &missing);
+  if (!choice) return use(std::nullopt, missing);
+  Parts parts(group, std::move(*choice), mine, by_rank);
+  if (parts.all_have_all()) {
+    use(parts.open(nullptr), "");
+    return group.barrier();
+  }
+  parts.share_headers();
+  const Group channel = group.duplicate("state");
+  std::optional<internal::PartServer> server;
+  if (const auto clients = parts.clients(); !clients.empty())
+    server.emplace(channel, parts.blocks(), static_cast<int>(clients.size()));
+  try {
+    use(parts.open(&channel), "");
+  } catch (...) {
+    channel.abort();  // so that no rank waits for this one
+    throw;
+  }
+  for (const int rank : parts.servers()) internal::end_fetches(channel, rank);
+  if (server) server->finish();
+  group.barrier();
+}
+
+}  // namespace weft::elastic

@@ -1,0 +1,125 @@
+#include "weft/elastic/recovery.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+#include "weft/agent/link.h"
+#include "weft/base/fault/failpoint.h"
+#include "weft/base/log.h"
+
+namespace weft::elastic {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Limits of the wait for a replacement, and of a recovery with all its attempts.
+constexpr auto kJoinLimit = std::chrono::seconds(30);
+constexpr auto kRecoveryLimit = std::chrono::minutes(5);
+
+// A number that the launcher has set; 0 without one.
+int from_launcher(const char* name) {
+  const char* const text = std::getenv(name);
+  return text != nullptr ? std::atoi(text) : 0;
+}
+
+// True if ranks have found that they are different programs.
+bool is_difference(const Error& error) {
+  return (error.code() == Errc::kInvalidArgument || error.code() == Errc::kBadConfig) &&
+         error.context().peer >= 0;
+}
+
+}  // namespace
+
+bool is_loss(const Error& error) {
+  return error.code() == Errc::kPeerLost || error.code() == Errc::kAborted ||
+         (error.code() == Errc::kTimeout && error.context().peer >= 0);
+}
+
+Recovery::Recovery(Group world)
+    : world_(std::move(world)),
+      min_ranks_(from_launcher("WEFT_MIN_RANKS")),
+      is_on_(from_launcher("WEFT_ELASTIC") > 0) {}
+
+bool Recovery::has_newcomers() const {
+  const auto& former = world_.former_ranks();
+  return std::find(former.begin(), former.end(), -1) != former.end();
+}
+
+bool Recovery::is_newcomer() const {
+  const auto& former = world_.former_ranks();
+  return !former.empty() && former[static_cast<std::size_t>(world_.rank())] < 0;
+}
+
+// The group with the replacements of lost ranks, or without the lost ranks.
+comm::RegroupOptions Recovery::same_size() const {
+  return {.size = world_.size(),
+          .keep_ranks = true,
+          .at_least = min_ranks_ > 0 ? min_ranks_ : world_.size(),
+          .wait = kJoinLimit,
+          .timeout = kRecoveryLimit};
+}
+
+void Recovery::recover(const Steps& steps, const Error* why) {
+  if (why == nullptr) return go_on(steps, nullptr);
+  log_warn("a rank is lost: " + why->message() + "; the others form the group again");
+  const comm::RegroupOptions regroup = same_size();
+  go_on(steps, &regroup);
+}
+
+void Recovery::resize(const Steps& steps, int ranks, const std::vector<int>& newcomers) {
+  log_info("the number of ranks changes", {{"from", world_.size()}, {"to", ranks}});
+  const int stay = std::min(ranks, world_.size());
+  const comm::RegroupOptions regroup{.size = ranks,
+                                     .keep_ranks = true,
+                                     .leaving_from = stay,
+                                     .newcomers = newcomers,
+                                     .at_least = min_ranks_ > 0 ? min_ranks_ : stay,
+                                     .wait = kJoinLimit,
+                                     .timeout = kRecoveryLimit};
+  go_on(steps, &regroup);
+}
+
+void Recovery::leave_job() const {
+  agent::tell_launcher("leaving");
+  log_info("this rank leaves the job", {{"rank", world_.rank()}});
+}
+
+// `regroup`: null for a newcomer, whose group is formed.
+void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
+  const auto start = Clock::now();
+  std::optional<comm::RegroupOptions> next;
+  if (regroup != nullptr) next = *regroup;
+  std::int64_t step = 0;
+  for (;;) {
+    if (next) {
+      world_.abort();
+      steps.leave();
+      world_ = world_.regroup(*next);
+      set_rank(world_.rank(), world_.size());  // rank 0 may be another process now
+    }
+    failpoint("recovery.regrouped");
+    try {
+      step = steps.enter();
+      failpoint("recovery.restored");
+      break;
+    } catch (const Error& error) {
+      const bool differs = is_difference(error) && has_newcomers();
+      if (differs && is_newcomer()) {
+        throw Error(Errc::kBadConfig,
+                    "this process does not fit the running job: " + error.message(),
+                    error.context());
+      }
+      if ((!differs && !is_loss(error)) || Clock::now() - start > kRecoveryLimit) throw;
+      next = same_size();
+    }
+  }
+  const std::chrono::duration<double> took = Clock::now() - start;
+  log_info("training goes on", {{"step", step},
+                                {"ranks", world_.size()},
+                                {"recovery_s", std::round(took.count() * 1e3) / 1e3}});
+}
+
+}  // namespace weft::elastic

@@ -1,0 +1,50 @@
+#include "weft/engine/internal/binding.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include "weft/base/error.h"
+
+namespace weft::parallel {
+
+void Binding::bind(Group group) {
+  unbind();
+  Engine::Subject subject{
+      .blocks = {{.module = module_}}, .group = std::move(group), .options = {}};
+  subject.options.stage = 0;
+  subject.options.average = options_.average;
+  subject.options.weights = options_.weights;
+  subject.options.data_parallel = options_;
+  auto replica = std::make_shared<Replica>(std::move(subject));
+  replica->start();
+  if (optimizer_) replica->use_optimizer(*optimizer_);
+  replica_ = std::move(replica);
+}
+
+void Binding::unbind() {
+  replica_.reset();
+  for (at::Tensor& param : module_->parameters(true)) param.mutable_grad().reset();
+}
+
+const std::shared_ptr<Replica>& Binding::replica() const {
+  WEFT_REQUIRE(replica_ != nullptr,
+               "the data-parallel model has no group yet: call bind(group), or train it with "
+               "elastic::run(), which binds the models of its state");
+  return replica_;
+}
+
+void Binding::use_optimizer(OptimizerSpec spec) {
+  WEFT_REQUIRE(!optimizer_, "optimizer(): the module has an optimizer already");
+  if (replica_) replica_->use_optimizer(spec);
+  optimizer_ = std::move(spec);
+}
+
+double Binding::lr() const { return optimizer_ ? optim::lr_of(optimizer_->rule) : 0; }
+
+void Binding::set_lr(double lr) {
+  if (!optimizer_) return;
+  optim::set_lr(optimizer_->rule, lr);
+  if (replica_) optim::set_lr(replica_->updates().spec().rule, lr);
+}
+
+}  // namespace weft::parallel
