@@ -14,6 +14,7 @@
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
 #include "weft/elastic/state_copies.h"
+#include "weft/observe/position/position.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/loop.h"
 #include "weft/train/internal/recipe_task.h"
@@ -145,6 +146,7 @@ class Trainer::Impl {
 };
 
 void Trainer::Impl::begin() {
+  observe::set_activity(observe::Activity::kInit);
   if (is_newcomer(world_)) {
     recover(Error(Errc::kPeerLost, "this process replaces a lost rank"));
     return;
@@ -228,6 +230,7 @@ void Trainer::Impl::make_again(const elastic::StateCopies* held) {
 
 // Forms the group again and goes on. A rank that is lost meanwhile starts another attempt.
 void Trainer::Impl::recover(const Error& why) {
+  const observe::ActivityScope activity(observe::Activity::kRecovery);
   const auto start = Clock::now();
   const bool joins = session_ == nullptr;
   const auto held = joins ? nullptr : session_->loop.copies();

@@ -210,6 +210,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   // Never that of another job: a launcher started by a rank has its own secret, or none.
   result.push_back("WEFT_SECRET_FD=" + (attempt.secret_fd < 0 ? "" : text(attempt.secret_fd)));
   result.push_back("WEFT_LIVE_FD=" + (attempt.live_fd < 0 ? "" : text(attempt.live_fd)));
+  result.push_back("WEFT_PAGE_FD=" + (attempt.page_fd < 0 ? "" : text(attempt.page_fd)));
   result.push_back(std::string("WEFT_LAUNCHER_REPORTS=") + (attempt.reports ? "1" : "0"));
   return result;
 }

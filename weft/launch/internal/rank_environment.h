@@ -37,6 +37,7 @@ struct Attempt {
   int live_fd = -1;              // -1: none
   std::string joined_file = {};  // for a replacement: it makes this file once it has joined
   bool reports = true;           // whether the launcher's report prints the rank's error
+  int page_fd = -1;              // of the positions (observe/position); -1: none
 };
 std::vector<std::string> rank_environment(const LaunchOptions& options, const Job& job, int local,
                                           const Attempt& attempt);

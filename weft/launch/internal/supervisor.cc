@@ -71,7 +71,11 @@ Fd hold_secret(const std::string& bytes) {
 }  // namespace
 
 Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run)
-    : options_(options), run_(std::move(run)), job_(read_options(options)) {
+    : options_(options),
+      run_(std::move(run)),
+      job_(read_options(options)),
+      positions_(observe::RankPage::make(job_.local_world, job_.rank(0), job_.world())) {
+  positions_.header().launcher = ::getpid();
   require_descriptors(kDescriptors + kDescriptorsPerRank * job_.local_world);
   policy_.max_restarts = options.max_restarts;
   policy_.max_replacements = options.max_replacements;

@@ -12,6 +12,7 @@
 #include "weft/launch/internal/store_process.h"
 #include "weft/launch/live_page.h"
 #include "weft/launch/supervision.h"
+#include "weft/observe/position/rank_page.h"
 
 namespace weft::launch::internal {
 
@@ -63,6 +64,7 @@ class Supervisor {
   Job job_;
   Policy policy_;
   Fd listener_, secret_, signals_;
+  observe::RankPage positions_;  // shared with the ranks
   std::filesystem::path folder_;
   bool keep_folder_ = false;
   Situation situation_;

@@ -11,6 +11,7 @@
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/file.h"
 #include "weft/launch/live_page.h"
+#include "weft/observe/position/position.h"
 #include "weft/observe/report/environment.h"
 #include "weft/observe/report/report.h"
 #include "weft/train/internal/newest_run.h"
@@ -104,6 +105,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   }
   if (folder_) folder_->keep();
   if (folder_) launch::show_run(folder_->path());
+  if (folder_) observe::tell_run_folder(std::filesystem::absolute(folder_->path()));
   if (folder_) metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1);
   log_.emplace(world_, metrics_.get(),
                StepLog::Flops{learner.flops_per_sample(),
@@ -126,6 +128,7 @@ TrainResult Loop::run() {
   while (epoch_ < options_.epochs && !at_end()) run_epoch();
   if (!stop_ && evaluated_step_ != step_) evaluate();
   if (saved_step_ != step_ && saver_) save();
+  observe::set_activity(observe::Activity::kEnd);
   learner_->model().wait_for_weights();
   if (saver_) saver_->finish();
   tracing_.finish();
@@ -176,6 +179,7 @@ void Loop::step() {
   const auto start = Clock::now();
   const observe::TraceScope whole("step", "step");
   set_failpoint_step(step_ + 1);
+  observe::set_step(step_ + 1);
   failpoint("step.begin");
   timer_.reset();
   const comm::Traffic before = world_.traffic();
@@ -315,6 +319,7 @@ void Loop::evaluate_within() {
 }
 
 void Loop::evaluate() {
+  const observe::ActivityScope activity(observe::Activity::kEvaluation);
   learner_->model().wait_for_weights();
   evaluation_ = learner_->evaluate();
   evaluated_step_ = step_;
@@ -339,6 +344,7 @@ bool Loop::minutes_due() const {
 
 void Loop::save() {
   if (!loss_is_finite_) return;
+  const observe::ActivityScope activity(observe::Activity::kCheckpoint);
   saved_step_ = step_;
   saved_at_ = Clock::now();
   save_due_ = false;
@@ -349,6 +355,7 @@ void Loop::save() {
 // since the last one.
 void Loop::copy_state() {
   if (!copying_ || !copying_->is_due(step_)) return;
+  const observe::ActivityScope activity(observe::Activity::kCheckpoint);
   if (looked_step_ != step_) look();
   learner_->model().wait_for_weights();
   copying_->take(shards_of(learner_->model(), progressed()));
