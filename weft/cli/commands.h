@@ -24,6 +24,7 @@ struct TrainCommand {
   bool check = false;                       // compare the result with the recipe's expected.toml
   std::string http;                         // address of the live page; empty: none
   int max_replacements = 0, min_ranks = 0;  // as in LaunchOptions; only with -n
+  std::string on_hang = "warn";             // as in LaunchOptions; only with -n
 };
 int train(const TrainCommand& command);
 
@@ -41,6 +42,12 @@ struct TopCommand {
   std::string http;   // address of the live page; empty: none
 };
 int top(const TopCommand& command);
+
+struct StatusCommand {
+  std::string run;  // run folder, name of a run in runs/, or a process id
+  bool json = false;
+};
+int status(const StatusCommand& command);
 
 struct ReportCommand {
   std::vector<std::string> runs;  // run folders, or names of runs in runs/

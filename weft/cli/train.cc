@@ -109,6 +109,15 @@ void share_cores(int ranks) {
   ::setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores / ranks)).c_str(), 0);
 }
 
+void check_on_hang(const TrainCommand& command, const std::string& launcher) {
+  if (command.on_hang == "warn") return;
+  if (launcher != "alone")
+    throw Error(Errc::kBadConfig,
+                "--on-hang: the ranks were started by " + launcher + "; weft run takes this flag");
+  if (command.ranks.value_or(1) < 2)
+    throw Error(Errc::kBadConfig, "--on-hang needs at least two ranks; set -n");
+}
+
 // The live page of a run whose rank 0 is this process.
 std::optional<launch::LivePage> live_page(const std::string& address) {
   if (address.empty()) return std::nullopt;
@@ -162,6 +171,7 @@ int train(const TrainCommand& command) {
   const auto identity = comm::discover(comm::Environment::process());
   if (command.max_replacements > 0 || command.min_ranks > 0)
     check_recovery(command, identity.source);
+  check_on_hang(command, identity.source);
   if (identity.source != "alone") {
     if (command.ranks && *command.ranks != identity.world) {
       throw Error(Errc::kBadConfig, "-n " + std::to_string(*command.ranks) + " disagrees with " +
@@ -183,6 +193,7 @@ int train(const TrainCommand& command) {
   launching.http = command.http;
   launching.max_replacements = command.max_replacements;
   launching.min_ranks = command.min_ranks;
+  launching.on_hang = command.on_hang;
   return launch::launch_forked(launching, [&](int) {
     return train_rank(command, config, file, resumed.has_value(), least);
   });

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/base/json/error_file.h"
+#include "weft/launch/hang_watch.h"
 #include "weft/launch/process.h"
 
 namespace weft::launch {
@@ -37,9 +38,19 @@ struct Situation {
   std::set<int> joining;     // local ranks whose replacement has not joined the others yet
   int never_joined = 0;      // replacements in a row that ended before they had joined
   bool other_nodes = false;  // ranks of other nodes, in an unknown state, may hold the job's state
+  // The rank that was killed because it hung, where a hang ends the job.
+  struct Killed {
+    int rank;  // local
+    std::string why;
+  };
+  std::optional<Killed> hang = {};
 };
 
+// What to do about a rank that hangs. kWarn: say so. kReplace: kill it, so that it is lost.
+enum class OnHang { kWarn, kReplace, kEnd };
+
 struct Policy {
+  OnHang on_hang = OnHang::kWarn;
   int max_restarts = 0;
   int max_replacements = 0;  // lost ranks to replace, counted over the job
   int min_ranks = 0;         // go on without lost ranks down to this number; 0: never
@@ -61,6 +72,11 @@ struct Decision {
   int rank = -1;  // kReplace, kLetGo: the lost rank, by local number
 };
 
+// What the launcher does about a hang now. kKill: the rank, which is then lost. kEnd: the job.
+enum class HangAct { kWarn, kKill, kEnd };
+// A rank that is held counts as lost as soon as that is certain, where lost ranks are replaced.
+HangAct act_on(const Hang& hang, const Policy& policy);
+
 // A crash loop ends after this many replacements that end before they have joined.
 constexpr int kMostNeverJoined = 3;
 
@@ -79,6 +95,7 @@ std::optional<int> first_failure(const Situation& situation);
 struct Blame {
   enum class How {
     kFailed,   // It failed by itself.
+    kHung,     // It hung, and was killed because of it (Situation::hang).
     kStopped,  // A signal had stopped its process while others waited for it.
     kSilent,   // It did not fail, and did not answer the ranks that waited for it.
     kLeft,     // It ended with exit code 0 while others waited for it.

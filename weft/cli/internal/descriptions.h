@@ -31,6 +31,14 @@ inline constexpr About kTop{
   weft top runs/licenses-1 --once
   weft top licenses-1 --http 127.0.0.1:0     serve the run's page, also after its end)"};
 
+inline constexpr About kStatus{
+    "status",
+    "Show where each rank of a live run is: step, phase, operation, and the rank it waits for.",
+    R"(Examples:
+  weft status licenses-1
+  weft status runs/licenses-1 --json
+  weft status 4242                           a job without a run folder, by its launcher's process)"};
+
 inline constexpr About kReport{
     "report", "Write an HTML report of a run, or of several runs for comparison. It opens offline.",
     R"(Examples:

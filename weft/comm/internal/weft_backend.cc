@@ -134,6 +134,11 @@ WeftBackend::~WeftBackend() {
   }
 }
 
+void WeftBackend::name_group(const std::string& name) {
+  group_name_ = observe::ShortName(name);
+  if (net::Host* const shared = host()) shared->name_group(name);
+}
+
 c10::intrusive_ptr<c10d::Backend::Options> WeftBackend::getBackendOptions() {
   return c10::make_intrusive<Options>("weft", timeout());
 }

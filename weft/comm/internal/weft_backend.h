@@ -54,7 +54,7 @@ class WeftBackend final : public c10d::Backend {
   Traffic traffic() const { return member_ ? member_->traffic() : engine_->traffic(); }
   bool has_ordered_sums() const { return engine_->has_ordered_sums(); }
   // The name of the group in the positions of its ranks. Call it before the first operation.
-  void name_group(const std::string& name) { group_name_ = observe::ShortName(name); }
+  void name_group(const std::string& name);
   void abort_with(const Error& why) noexcept { engine_->fail(why); }
   void abort() override { abort_with(Error(Errc::kAborted, "the group was aborted by its owner")); }
   const StorePtr& store() const { return origin_.store; }

@@ -115,6 +115,15 @@ int node_count(const std::string& text) {
   return nodes >= 1 ? nodes : (bad("nnodes", text, "at least 1"), 0);
 }
 
+OnHang parse_on_hang(const LaunchOptions& options) {
+  if (options.on_hang == "warn") return OnHang::kWarn;
+  if (options.on_hang == "end") return OnHang::kEnd;
+  if (options.on_hang != "replace") bad("on-hang", options.on_hang, "expected warn, replace or end");
+  if (options.max_replacements <= 0 && options.min_ranks <= 0)
+    bad("on-hang", options.on_hang, "set --max-replacements or --min-ranks, too");
+  return OnHang::kReplace;
+}
+
 std::string random_id() {
   std::random_device random;
   char text[17];
@@ -162,6 +171,7 @@ Job read_options(const LaunchOptions& options) {
   if (options.min_ranks < 0 || options.min_ranks > job.world())
     bad("min-ranks", std::to_string(options.min_ranks),
         "from 0 to " + std::to_string(job.world()) + ", the number of ranks");
+  job.on_hang = parse_on_hang(options);
   if (options.max_restarts > 0 && job.nodes > 1)
     bad("max-restarts", std::to_string(options.max_restarts), "supported on one node only");
   job.run_id = !options.run_id.empty() ? options.run_id : options.standalone ? random_id() : "none";

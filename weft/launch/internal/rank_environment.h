@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/launch/launcher.h"
+#include "weft/launch/supervision.h"
 
 namespace weft::launch::internal {
 
@@ -18,6 +19,7 @@ struct Job {
   int master_port = 0;
   std::string run_id;
   std::vector<int> signals;         // signals to forward
+  OnHang on_hang = OnHang::kWarn;
   std::vector<int> redirects, tee;  // by local rank: bit 0 stdout, bit 1 stderr
   std::vector<bool> shown;          // by local rank: whether its output is shown
 

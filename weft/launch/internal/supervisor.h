@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "weft/launch/hang_watch.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/internal/store_process.h"
@@ -55,7 +56,8 @@ class Supervisor {
   void send(int signal);
   void note(const std::string& text) const;
   void note_stopped_ranks();
-  void kill_ranks_that_stay_stopped();
+  void watch_for_hangs();
+  void report_hangs(std::vector<Hang> hangs, std::vector<observe::RankView>& views, Nanos clock);
   Situation situation_of_job() const;  // of all nodes; see exchange_reports()
   std::string report(const Situation& whole) const;
 
@@ -70,8 +72,11 @@ class Supervisor {
   Situation situation_;
   int stop_signal_ = 0;
   long out_of_memory_before_ = 0;
-  std::set<int> gone_;                 // local ranks of which tell_gone() was called
-  std::map<int, Time> stopped_since_;  // by local rank
+  std::set<int> gone_;  // local ranks of which tell_gone() was called
+  HangWatch watch_;
+  Time looked_{};                       // when it looked last
+  std::set<pid_t> killed_;              // ranks that it has killed because they hung
+  std::optional<Process> hang_writer_;  // writes the files of the last hang
   std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;
   // by local rank; destroyed before the store process, so that it never guards an ended group

@@ -28,7 +28,7 @@ constexpr int kMaxRanks = 256;  // on one host
 // futex wake-up costs at least 50 us.
 constexpr int kSpinsAlone = 4000;
 // A wait that takes more spins, some microseconds, is shown in the position of the rank.
-constexpr int kQuickSpins = 64;
+constexpr int kQuickSpins = 256;
 constexpr int kSpinsOversubscribed = 20;
 constexpr int kYieldsOversubscribed = 16;
 constexpr auto kSlice = 10ms;
@@ -307,7 +307,7 @@ bool Host::spin(const std::function<bool()>& ready) const {
 
 void Host::wait_longer(const std::function<bool()>& ready, const std::function<int()>& suspect,
                        const char* operation, std::chrono::nanoseconds timeout) {
-  observe::WaitScope shown(operation, names_.of(suspect()));
+  observe::WaitScope shown({.name = operation, .group = group_name_}, names_.of(suspect()));
   if (spin(ready)) return;
   const auto deadline = Deadline::in(timeout);
   auto& word = control_->asleep[rank_];

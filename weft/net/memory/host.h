@@ -21,6 +21,7 @@
 #include "weft/base/error.h"
 #include "weft/net/counter.h"
 #include "weft/net/rank_names.h"
+#include "weft/observe/position/rank_page.h"
 
 namespace weft::net {
 
@@ -78,6 +79,9 @@ class Host {
   // Names of the ranks in the position of a rank that waits. Call it before the first wait.
   void name_ranks(RankNames names) { names_ = std::move(names); }
   const RankNames& rank_names() const { return names_; }
+  // Name of the group in these positions.
+  void name_group(const std::string& name) { group_name_ = observe::ShortName(name); }
+  const observe::ShortName& group_name() const { return group_name_; }
 
   // Returns when ready() is true. ready() reads shared memory that peers write before they call
   // notify(). Throws the group's failure, kPeerLost or kTimeout. suspect() returns the rank that is
@@ -150,6 +154,7 @@ class Host {
   std::uint32_t meetings_ = 0;
   std::vector<std::byte*> bases_;  // by rank; null bases for threads
   RankNames names_;
+  observe::ShortName group_name_;
   Control* control_ = nullptr;
   std::unique_ptr<Links> links_;
   Counter moved_;

@@ -174,11 +174,11 @@ void claim_slot() noexcept {
 
 }  // namespace internal
 
-WaitScope::WaitScope(const char* operation, int peer) noexcept
+WaitScope::WaitScope(const Operation& alone, int peer) noexcept
     : outermost_(internal::own_writer().waits++ == 0), alone_(!internal::writer.in_operation) {
   internal::Writer& mine = internal::writer;
   if (alone_) {
-    shown_.name = ShortName(operation);
+    shown_ = alone;
     mine.in_operation = true;
   } else {
     shown_ = mine.slot->operation.read();

@@ -91,12 +91,12 @@ class OperationScope {
 };
 
 // A wait of the calling thread for a peer, until the scope ends. Costs two clock readings. Outside
-// of an operation, the wait is shown as one with the name `operation`. Within another wait it only
-// names the peer.
+// of an operation, the wait is shown as `alone`. Within another wait it only names the peer.
 class WaitScope {
  public:
   // `peer`: a rank of the job; -1: unknown.
-  WaitScope(const char* operation, int peer) noexcept;
+  WaitScope(const Operation& alone, int peer) noexcept;
+  WaitScope(const char* name, int peer) noexcept : WaitScope(Operation{.name = name}, peer) {}
   ~WaitScope();
   WaitScope(const WaitScope&) = delete;
   WaitScope& operator=(const WaitScope&) = delete;

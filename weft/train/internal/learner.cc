@@ -145,6 +145,8 @@ Learner::Step Learner::step(double lr, observe::StepTimer& timer) {
   WEFT_CHECK(batch.has_value(), "the data ended before the epoch");
   model_.set_lr(lr);
   seed_generator();
+  observe::set_activity(observe::Activity::kForward);
+  failpoint("forward.begin");
   std::vector<double> losses = model_.forward_backward(batch->inputs, batch->targets);
   std::optional<double> grad_norm;
   {
