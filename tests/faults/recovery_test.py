@@ -308,7 +308,9 @@ class RecoveryTiming(RecoveryRuns):
                 2, fail="step.begin:rank=1:step=31:action=stop", during=watch
             )
             self.assertEqual((result.code, got), (0, wanted), result.err)
-            self.assertRegex(result.err, r"weft: rank 1 \(process \d+\) is stopped by a signal")
+            self.assertRegex(
+                result.err, r"weft: rank 1 hangs: it is stopped by a signal \(process \d+\)"
+            )
             return began[0]
 
         self.takes_less_than(2, attempt)

@@ -25,6 +25,13 @@ void add_http(CLI::App& sub, std::string& address) {
                  "free one (default: none)");
 }
 
+void add_on_hang(CLI::App& sub, std::string& policy) {
+  sub.add_option("--on-hang", policy,
+                 "What to do about a rank that hangs: warn, replace (kill it, so that it is lost), "
+                 "or end (the job)")
+      ->check(CLI::IsMember({"warn", "replace", "end"}));
+}
+
 void add_recovery(CLI::App& sub, std::optional<int>& most, int& least) {
   sub.add_option("--min-ranks", least,
                  "Go on without lost ranks that are not replaced, with at least N ranks, and grow "
@@ -65,6 +72,7 @@ void add_train(CLI::App& app, TrainCommand& command, int& result) {
   sub->add_option("--progress", command.progress,
                   "How progress is shown: auto, bar, lines, json or none");
   add_recovery(*sub, command.max_replacements, command.min_ranks);
+  add_on_hang(*sub, command.on_hang);
   add_http(*sub, command.http);
   sub->callback([&] { result = train(command); });
 }
@@ -93,6 +101,7 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
        "File of at least 32 random bytes, the same on every node: ranks prove to each other that "
        "they know it");
   add_recovery(*sub, options.max_replacements, options.min_ranks);
+  add_on_hang(*sub, options.on_hang);
   sub->add_option("--max-restarts,--max_restarts", options.max_restarts,
                   "Times that all ranks are restarted after a failure");
   text("--log-dir,--log_dir", options.log_dir, "Folder for files with the ranks' output");
@@ -153,6 +162,15 @@ void add_scale(CLI::App& app, ScaleCommand& command, int& result) {
   sub->add_option("--timeout", command.timeout_s, "Seconds to wait until the job has these ranks")
       ->check(CLI::Range(1, 86400));
   sub->callback([&] { result = scale(command); });
+}
+
+void add_status(CLI::App& app, StatusCommand& command, int& result) {
+  auto* sub = add(app, kStatus);
+  sub->add_option("run", command.run,
+                  "Run folder, name of a run in runs/, or the process id of a launcher or a rank")
+      ->required();
+  sub->add_flag("--json", command.json, "Print one JSON object on stdout");
+  sub->callback([&] { result = status(command); });
 }
 
 void add_report(CLI::App& app, ReportCommand& command, int& result) {
@@ -277,6 +295,7 @@ int weft_main(int argc, char** argv) {
   RunsCommand listing;
   TopCommand watching;
   ScaleCommand scaling;
+  StatusCommand asking;
   ReportCommand reporting;
   NewCommand creating;
   ScheduleCommand schedule;
@@ -298,6 +317,7 @@ int weft_main(int argc, char** argv) {
   add_runs(app, listing, result);
   add_top(app, watching, result);
   add_scale(app, scaling, result);
+  add_status(app, asking, result);
   add_report(app, reporting, result);
   add_new(app, creating, result);
   add_schedule(app, schedule, result);

@@ -25,6 +25,7 @@ struct TrainCommand {
   std::string http;                     // address of the live page; empty: none
   std::optional<int> max_replacements;  // as in LaunchOptions; only with -n
   int min_ranks = 0;                    // as in LaunchOptions; only with -n
+  std::string on_hang = "warn";         // as in LaunchOptions; only with -n
 };
 int train(const TrainCommand& command);
 
@@ -49,6 +50,12 @@ struct ScaleCommand {
   int timeout_s = 120;  // longest wait until it has them
 };
 int scale(const ScaleCommand& command);
+
+struct StatusCommand {
+  std::string run;  // run folder, name of a run in runs/, or a process id
+  bool json = false;
+};
+int status(const StatusCommand& command);
 
 struct ReportCommand {
   std::vector<std::string> runs;  // run folders, or names of runs in runs/

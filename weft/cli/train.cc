@@ -134,6 +134,15 @@ int most_ranks(const TrainCommand& command) {
   return ranks;
 }
 
+void check_on_hang(const TrainCommand& command, const std::string& launcher) {
+  if (command.on_hang == "warn") return;
+  if (launcher != "alone")
+    throw Error(Errc::kBadConfig,
+                "--on-hang: the ranks were started by " + launcher + "; weft run takes this flag");
+  if (most_ranks(command) < 2)
+    throw Error(Errc::kBadConfig, "--on-hang needs at least two ranks; set -n");
+}
+
 bool is_range(const TrainCommand& command) { return command.ranks.find(':') != std::string::npos; }
 
 // The flags need a launcher of this command, and a rank that is left when one is lost.
@@ -183,6 +192,7 @@ int train(const TrainCommand& command) {
   }
   const auto identity = comm::discover(comm::Environment::process());
   check_recovery(command, identity.source);
+  check_on_hang(command, identity.source);
   const int ranks = most_ranks(command);
   if (identity.source != "alone") {
     if (!command.ranks.empty() && ranks != identity.world) {
@@ -204,6 +214,7 @@ int train(const TrainCommand& command) {
   launching.http = command.http;
   launching.max_replacements = command.max_replacements;
   launching.min_ranks = command.min_ranks;
+  launching.on_hang = command.on_hang;
   return launch::launch_forked(launching, [&](int) {
     return train_rank(command, config, file, resumed.has_value(), least);
   });

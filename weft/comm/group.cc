@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <span>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -15,6 +16,7 @@
 #include "weft/comm/internal/vector_math.h"
 #include "weft/comm/internal/weft_backend.h"
 #include "weft/net/memory/host.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::comm {
 namespace {
@@ -79,6 +81,7 @@ Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name)
   state_->backend = std::move(backend);
   state_->name = std::move(name);
   state_->weft = dynamic_cast<internal::WeftBackend*>(state_->backend.get());
+  if (state_->weft != nullptr) state_->weft->name_group(state_->name);
 }
 
 Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name,
@@ -289,6 +292,8 @@ void Group::recv(at::Tensor& tensor, int peer, int tag) const {
 void Group::wait(const Work& work, const char* operation) const {
   if (!work) return;
   constexpr std::chrono::milliseconds kPatience(50);
+  std::optional<observe::WaitScope> shown;
+  if (!work->isCompleted()) shown.emplace(operation, -1);
   net::Host* const here = host();
   while (here != nullptr && !work->isCompleted()) {
     try {

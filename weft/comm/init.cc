@@ -26,6 +26,7 @@
 #include "weft/comm/internal/rendezvous.h"
 #include "weft/comm/internal/transport.h"
 #include "weft/comm/internal/weft_backend.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::comm {
 namespace {
@@ -192,6 +193,8 @@ Group init(const Identity& identity, const InitOptions& asked) {
   const bool replaces = newcomer != nullptr && *newcomer != '\0' && !has_joined;
   options.newcomer = options.newcomer || replaces;
   set_rank(identity.rank, identity.world);
+  observe::set_position_rank(identity.rank);
+  const observe::ActivityScope activity(observe::Activity::kInit);
   if (options.shared_allocator) install_allocator();
   if (options.set_threads && std::getenv("OMP_NUM_THREADS") == nullptr) {
     const int processors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

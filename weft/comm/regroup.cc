@@ -16,6 +16,7 @@
 #include "weft/comm/internal/rendezvous.h"
 #include "weft/net/memory/heap.h"
 #include "weft/net/memory/host.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::comm {
 namespace {
@@ -196,6 +197,7 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
                "form_group()");
   WEFT_REQUIRE(options.at_least >= 1 && (options.size == 0 || options.size >= options.at_least),
                "regroup: at_least must be at least 1, and size must be 0 or at least at_least");
+  const observe::ActivityScope activity(observe::Activity::kRecovery);
   try {
     const auto deadline = Deadline::in(options.timeout);
     const int lost = end_all(group, lineage.options.job_ranks);

@@ -47,6 +47,10 @@ struct LaunchOptions {
   // With at least this many ranks left, the others go on without a lost rank that is not replaced.
   // They grow again when it can be replaced. 0: never. The program must regroup, as above.
   int min_ranks = 0;
+  // What to do about a rank that hangs: "warn" names it and prints a table of all ranks' positions.
+  // "replace" also kills it after twice that time, so that it is replaced or left out. "end" ends
+  // the job then, with exit code 200.
+  std::string on_hang = "warn";
   std::chrono::milliseconds survivor_grace = std::chrono::seconds(5);
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
   // Signals forwarded to the ranks. USR1 and USR2 are only forwarded. Any other signal also starts

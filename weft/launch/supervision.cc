@@ -62,7 +62,9 @@ bool may_replace(const Situation& situation, const Policy& policy) {
 
 // What becomes of a lost rank, if the job goes on; nullopt if none is lost or the job must end.
 std::optional<Decision> go_on(const Situation& situation, const Policy& policy, Time now) {
-  if (situation.stop_sent || situation.store_lost || !state_remains(situation)) return std::nullopt;
+  if (situation.stop_sent || situation.store_lost || situation.hang ||
+      !state_remains(situation))
+    return std::nullopt;
   const bool replaces = may_replace(situation, policy);
   const bool shrinks = policy.min_ranks > 0 &&
                        (situation.other_nodes || ranks_with_state(situation) >= policy.min_ranks);
@@ -171,6 +173,14 @@ Situation next_attempt(const Situation& situation, Act how) {
   return next;
 }
 
+HangAct act_on(const Hang& hang, const Policy& policy) {
+  if (!hang.is_certain()) return HangAct::kWarn;
+  if (policy.on_hang == OnHang::kEnd) return HangAct::kEnd;
+  const bool replaces = policy.on_hang == OnHang::kReplace ||
+                        (hang.how == Hang::How::kHeld && policy.max_replacements > 0);
+  return replaces ? HangAct::kKill : HangAct::kWarn;
+}
+
 bool is_consequence(const RankEnd& end) {
   const auto is_one = [&](Errc code) {
     return (!end.status.signaled && end.status.value == exit_code(code)) ||
@@ -217,6 +227,8 @@ std::optional<Blame> blame(const Situation& situation) {
   using How = Blame::How;
   const auto first = first_failure(situation);
   if (!first) return std::nullopt;
+  if (situation.hang && situation.ranks[static_cast<std::size_t>(situation.hang->rank)])
+    return Blame{How::kHung, situation.hang->rank, -1};
   const Blame itself{How::kFailed, *first, -1};
   const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*first)];
   if (!is_consequence(end) || end.told) return itself;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/base/json/error_file.h"
+#include "weft/launch/hang_watch.h"
 #include "weft/launch/process.h"
 
 namespace weft::launch {
@@ -52,9 +53,19 @@ struct Situation {
   std::set<int> growing;   // local ranks that were started in addition, and load
   std::set<int> waiting;   // local ranks that were started in addition, and wait for the others
   int announced = 0;       // number of ranks that the ranks were told; 0: none
+  // The rank that was killed because it hung, where a hang ends the job.
+  struct Killed {
+    int rank;  // local
+    std::string why;
+  };
+  std::optional<Killed> hang = {};
 };
 
+// What to do about a rank that hangs. kWarn: say so. kReplace: kill it, so that it is lost.
+enum class OnHang { kWarn, kReplace, kEnd };
+
 struct Policy {
+  OnHang on_hang = OnHang::kWarn;
   int max_restarts = 0;
   int max_replacements = 0;  // lost ranks to replace, counted over the job
   int min_ranks = 0;         // go on without lost ranks down to this number; 0: never
@@ -90,6 +101,11 @@ struct Decision {
   int ranks = 0;  // kAnnounce: the number to tell
 };
 
+// What the launcher does about a hang now. kKill: the rank, which is then lost. kEnd: the job.
+enum class HangAct { kWarn, kKill, kEnd };
+// A rank that is held counts as lost as soon as that is certain, where lost ranks are replaced.
+HangAct act_on(const Hang& hang, const Policy& policy);
+
 // A crash loop ends after this many replacements that end before they have joined. The second and
 // later ones wait for kFirstBackOff, twice that, four times that and so on.
 constexpr int kMostNeverJoined = 3;
@@ -115,6 +131,7 @@ std::optional<int> first_failure(const Situation& situation);
 struct Blame {
   enum class How {
     kFailed,   // It failed by itself.
+    kHung,     // It hung, and was killed because of it (Situation::hang).
     kStopped,  // A signal had stopped its process while others waited for it.
     kSilent,   // It did not fail, and did not answer the ranks that waited for it.
     kLeft,     // It ended with exit code 0 while others waited for it.

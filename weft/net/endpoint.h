@@ -15,11 +15,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/net/counter.h"
+#include "weft/net/rank_names.h"
 
 namespace weft::net {
 
@@ -109,6 +111,9 @@ class Endpoint {
   // The first error, if any.
   virtual std::optional<Error> failure() const = 0;
 
+  // Names of the ranks in the position of a rank that waits. Call it before the first transfer.
+  void name_ranks(RankNames names) { names_ = std::move(names); }
+
   // Payload bytes of all messages to other ranks that this endpoint has accepted so far.
   std::uint64_t sent_bytes() const { return sent_.value(); }
 
@@ -128,8 +133,11 @@ class Endpoint {
       if (send.peer != rank()) sent_.add(send.bytes.size());
   }
 
+  int job_rank(int rank) const { return names_.of(rank); }
+
  private:
   Counter sent_;
+  RankNames names_;
 };
 
 }  // namespace weft::net

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
+#include <sstream>
 #include <system_error>
 
 #include "weft/base/error.h"
@@ -31,7 +32,7 @@ bool holds_something(const std::string& path) {
                      [](const auto& entry) { return entry.path().filename() != kLock; });
 }
 
-// "process 123 on host", for the error message of a second process.
+// "process 123 on host", for the error message of a second process and for owner_of_run().
 std::string owner() {
   char host[256] = "?";
   ::gethostname(host, sizeof host - 1);
@@ -64,6 +65,21 @@ std::string default_run_name(const std::string& recipe, std::chrono::system_cloc
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-' && c != '_') c = '-';
   }
   return date + (nth > 1 ? std::to_string(nth) + "-" : "") + name;
+}
+
+bool is_in_use(const std::string& path) {
+  const UniqueFd lock(::open((path + "/" + kLock).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!lock || ::flock(lock.get(), LOCK_SH | LOCK_NB) == 0) return false;
+  return errno == EWOULDBLOCK;
+}
+
+RunOwner owner_of_run(const std::string& path) {
+  if (!is_in_use(path)) return {};
+  std::istringstream text(read_file(path + "/" + kLock, 1000));
+  std::string process, on;
+  RunOwner owner;
+  text >> process >> owner.pid >> on >> owner.host;
+  return text && process == "process" && on == "on" && owner.pid > 0 ? owner : RunOwner{};
 }
 
 RunFolder::RunFolder(const RunFolderOptions& options, const Config& config) {

@@ -25,6 +25,16 @@ struct RunFolderOptions {
 std::string default_run_name(const std::string& recipe, std::chrono::system_clock::time_point now,
                              int nth = 1);
 
+// True if a process holds the lock of the run folder.
+bool is_in_use(const std::string& path);
+
+// The process that trains a run: rank 0's. No host: none does.
+struct RunOwner {
+  int pid = 0;
+  std::string host = {};
+};
+RunOwner owner_of_run(const std::string& path);
+
 class RunFolder {
  public:
   // Creates the folder and ckpt/, locks it, writes config.toml and attaches log.jsonl to the log.

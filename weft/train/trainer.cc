@@ -13,6 +13,7 @@
 #include "weft/comm/texts.h"
 #include "weft/elastic/newest_state.h"
 #include "weft/elastic/recovery.h"
+#include "weft/observe/position/position.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/loop.h"
 #include "weft/train/internal/recipe_task.h"
@@ -122,6 +123,7 @@ class Trainer::Impl {
 };
 
 void Trainer::Impl::begin() {
+  observe::set_activity(observe::Activity::kInit);
   if (recovery_.is_newcomer()) return recover(nullptr);
   Options options = options_;
   // All ranks were lost, and the launcher has started them again.
@@ -218,9 +220,13 @@ elastic::Recovery::Steps Trainer::Impl::steps() {
               }};
 }
 
-void Trainer::Impl::recover(const Error* why) { recovery_.recover(steps(), why); }
+void Trainer::Impl::recover(const Error* why) {
+  const observe::ActivityScope activity(observe::Activity::kRecovery);
+  recovery_.recover(steps(), why);
+}
 
 void Trainer::Impl::resize(int ranks) {
+  const observe::ActivityScope activity(observe::Activity::kRecovery);
   recovery_.resize(steps(), ranks, session_->loop.newcomers());
 }
 

@@ -7,14 +7,24 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <optional>
+#include <utility>
 
 #include "weft/base/error.h"
 
 namespace weft {
 namespace {
 
-constexpr const char* kPoints[] = {"step.begin",  "update.begin",       "update.middle",
-                                   "copy.middle", "recovery.regrouped", "recovery.restored"};
+constexpr const char* kPoints[] = {"step.begin",         "forward.begin", "update.begin",
+                                   "update.middle",      "copy.middle",   "recovery.regrouped",
+                                   "recovery.restored"};
+
+using Action = Failpoint::Action;
+constexpr std::pair<const char*, Action> kActions[] = {{"kill", Action::kKill},
+                                                       {"stop", Action::kStop},
+                                                       {"exit", Action::kExit},
+                                                       {"spin", Action::kSpin},
+                                                       {"sleep", Action::kSleep}};
 
 std::atomic<std::int64_t> step_now{0};
 
@@ -40,6 +50,12 @@ std::vector<std::string> words_of(const std::string& text, char separator) {
   return words;
 }
 
+std::optional<Action> action_of(const std::string& name) {
+  for (const auto& [known, action] : kActions)
+    if (name == known) return action;
+  return std::nullopt;
+}
+
 Failpoint parse_one(const std::string& text) {
   const auto words = words_of(text, ':');
   Failpoint failpoint;
@@ -52,19 +68,17 @@ Failpoint parse_one(const std::string& text) {
   for (std::size_t i = 1; i < words.size(); ++i) {
     const auto equals = std::min(words[i].find('='), words[i].size() - 1);
     const std::string key = words[i].substr(0, equals), value = words[i].substr(equals + 1);
-    using Action = Failpoint::Action;
     if (key == "rank") {
       failpoint.rank = static_cast<int>(read_number(words[i], value));
     } else if (key == "step") {
       failpoint.step = read_number(words[i], value);
     } else if (key == "newcomer") {
       failpoint.newcomer = read_number(words[i], value) != 0;
-    } else if (key == "action" && (value == "kill" || value == "stop" || value == "exit")) {
-      failpoint.action = value == "kill"   ? Action::kKill
-                         : value == "stop" ? Action::kStop
-                                           : Action::kExit;
+    } else if (key == "action" && action_of(value)) {
+      failpoint.action = *action_of(value);
     } else {
-      reject(words[i], "expected rank=N, step=N, newcomer=1, or action=kill, stop or exit");
+      reject(words[i],
+             "expected rank=N, step=N, newcomer=1, or action=kill, stop, exit, spin or sleep");
     }
   }
   return failpoint;
@@ -122,9 +136,13 @@ void failpoint(const char* point) {
                            ", step " + std::to_string(step_now.load()) + "\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
   switch (one->action) {
-    case Failpoint::Action::kKill: ::raise(SIGKILL); break;
-    case Failpoint::Action::kStop: ::raise(SIGSTOP); break;
-    case Failpoint::Action::kExit: ::_exit(3);
+    case Action::kKill: ::raise(SIGKILL); break;
+    case Action::kStop: ::raise(SIGSTOP); break;
+    case Action::kExit: ::_exit(3);
+    case Action::kSpin:
+      for (std::atomic<int> turns = 0;;) turns.fetch_add(1, std::memory_order_relaxed);
+    case Action::kSleep:
+      for (;;) ::pause();
   }
 }
 

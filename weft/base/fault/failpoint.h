@@ -13,7 +13,8 @@
 namespace weft {
 
 struct Failpoint {
-  enum class Action { kKill, kStop, kExit };
+  // kSpin: computes for ever. kSleep: sleeps for ever.
+  enum class Action { kKill, kStop, kExit, kSpin, kSleep };
   std::string point;
   int rank = -1;           // Rank by the launcher (RANK). -1: any.
   std::int64_t step = -1;  // First step of training, from 1, in which it may fail. -1: any.
@@ -31,7 +32,7 @@ std::vector<Failpoint> parse_failpoints(const std::string& text);
 void set_failpoint_step(std::int64_t step) noexcept;
 // True if this process shall fail at `point` now. Throws Error(kBadConfig) if WEFT_FAIL is invalid.
 bool is_failpoint(const char* point);
-// Fails at `point` if it shall: prints one line, and ends or stops this process. Thread-safe.
+// Fails at `point` if it shall: prints one line, and ends, stops or hangs this process. Thread-safe.
 void failpoint(const char* point);
 
 }  // namespace weft

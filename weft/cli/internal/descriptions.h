@@ -39,6 +39,14 @@ inline constexpr About kScale{
   weft scale licenses-1 6                    a run, by its folder or its name in runs/
   weft scale 4711 2                          a job, by the process number of weft run)"};
 
+inline constexpr About kStatus{
+    "status",
+    "Show where each rank of a live run is: step, phase, operation, and the rank it waits for.",
+    R"(Examples:
+  weft status licenses-1
+  weft status runs/licenses-1 --json
+  weft status 4242                           a job without a run folder, by its launcher's process)"};
+
 inline constexpr About kReport{
     "report", "Write an HTML report of a run, or of several runs for comparison. It opens offline.",
     R"(Examples:

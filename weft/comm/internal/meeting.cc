@@ -9,6 +9,7 @@
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::comm::internal {
 namespace {
@@ -44,6 +45,7 @@ std::optional<int> named_as_lost(c10d::Store& store) {
 // Polls: the store's own wait() would use up its timeout without a look at kLostKey.
 void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline deadline) {
   auto pause = std::chrono::microseconds(200);
+  const observe::WaitScope shown("rendezvous", -1);
   while (!meeting.store->check({key})) {
     if (const auto lost =
             meeting.party.lost ? meeting.party.lost() : named_as_lost(*meeting.store)) {

@@ -15,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "weft/base/log.h"
+#include "weft/comm/internal/job_ranks.h"
 #include "weft/comm/internal/over_mpi.h"
 #include "weft/comm/internal/split.h"
 #include "weft/net/inproc/inproc.h"
@@ -159,7 +160,10 @@ std::unique_ptr<net::Host> over_host(const HostMap& map, const BackendOptions& o
   const auto all = forming.exchange(failed);
   const auto bad =
       std::find_if(all.begin(), all.end(), [](const auto& why) { return !why.empty(); });
-  if (bad == all.end()) return host;
+  if (bad == all.end()) {
+    host->name_ranks(net::RankNames(ranks_in_job(members, options.job_ranks)));
+    return host;
+  }
   if (options.transport == Transport::kShm)
     throw Error(Errc::kUnavailable, "transport shm: " + *bad, {"init", map.rank});
   if (map.rank == 0)
@@ -177,12 +181,14 @@ std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch,
       std::bit_floor(kRingTotal / static_cast<std::size_t>(size * size)), 8 << 10, 256 << 10);
   const std::size_t bytes = net::shm_region_bytes(size, ring);
   std::byte* const region = host.share(bytes, timeout);
-  return net::make_shm({.rank = host.rank(),
-                        .world = size,
-                        .epoch = epoch,
-                        .region = {region, bytes},
-                        .lost_peer = [&host] { return host.lost_peer(); },
-                        .ring_bytes = ring});
+  auto rings = net::make_shm({.rank = host.rank(),
+                              .world = size,
+                              .epoch = epoch,
+                              .region = {region, bytes},
+                              .lost_peer = [&host] { return host.lost_peer(); },
+                              .ring_bytes = ring});
+  rings->name_ranks(host.rank_names());
+  return rings;
 }
 
 std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions& options) {
@@ -213,6 +219,7 @@ std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions
   } else {
     endpoint = over_tcp(options, forming, one_machine);
   }
+  endpoint->name_ranks(net::RankNames(options.job_ranks));
   const Plans plans = agree_on_plans(options, one_machine, forming.exchange, forming.rank);
   if (!host) return make_message_engine(std::move(endpoint), plans);
   return make_split_engine(std::move(host), std::move(endpoint), map,

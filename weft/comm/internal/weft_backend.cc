@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <optional>
 #include <string_view>
@@ -33,6 +34,15 @@ std::uint64_t queue_of(std::uint64_t direction, int peer, int tag) {
 }
 
 net::Channel channel_of(int tag) { return kUserChannel | static_cast<std::uint32_t>(tag); }
+
+// Made once, because a name costs more than the rest of a position.
+const auto collective_names = [] {
+  std::array<observe::ShortName, static_cast<std::size_t>(schedule::Collective::kBarrier) + 1> all;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    all[i] = observe::ShortName(schedule::to_string(static_cast<schedule::Collective>(i)));
+  return all;
+}();
+constexpr observe::ShortName kSendName = "send", kRecvName = "recv";
 
 // Records an operation on its caller's timeline, whichever thread runs it.
 class Traced {
@@ -124,6 +134,11 @@ WeftBackend::~WeftBackend() {
   }
 }
 
+void WeftBackend::name_group(const std::string& name) {
+  group_name_ = observe::ShortName(name);
+  if (net::Host* const shared = host()) shared->name_group(name);
+}
+
 c10::intrusive_ptr<c10d::Backend::Options> WeftBackend::getBackendOptions() {
   return c10::make_intrusive<Options>("weft", timeout());
 }
@@ -191,11 +206,23 @@ Error WeftBackend::cause_of(const Error& error) {
 
 WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how,
                                              std::function<void()> body) {
-  sequence_.fetch_add(1, std::memory_order_relaxed);
-  return submit(kCollectiveQueue, shown, how.async, [body = std::move(body)] {
-    body();
-    return -1;
-  });
+  const std::uint64_t number = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
+  return submit(kCollectiveQueue, shown, how.async,
+                [body = std::move(body), position = shown_as(shown, number)] {
+                  const observe::OperationScope here(position);
+                  body();
+                  return -1;
+                });
+}
+
+observe::Operation WeftBackend::shown_as(const Shown& shown, std::uint64_t number) const {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : shown.inputs) bytes += tensor.nbytes();
+  // A group of torch.distributed has only c10d's name.
+  return {.name = observe::ShortName(shown.name()),
+          .group = group_name_.empty() ? observe::ShortName(getGroupUid()) : group_name_,
+          .number = number,
+          .bytes = bytes};
 }
 
 bool WeftBackend::is_quiet() const {
@@ -220,7 +247,11 @@ void WeftBackend::run_here(std::uint64_t queue, const Body& body) {
 
 bool WeftBackend::run_now(schedule::Collective collective, net::DirectArgs args) {
   if (!is_quiet()) return false;
-  sequence_.fetch_add(1, std::memory_order_relaxed);
+  const observe::OperationScope here(
+      {.name = collective_names[static_cast<std::size_t>(collective)],
+       .group = group_name_,
+       .number = sequence_.fetch_add(1, std::memory_order_relaxed) + 1,
+       .bytes = static_cast<std::uint64_t>(args.count) * size_of(args.dtype)});
   args.timeout = timeout();
   run_here(kCollectiveQueue, [&] { engine_->run(collective, args); });
   return true;
@@ -232,6 +263,8 @@ bool WeftBackend::message_now(std::uint64_t direction, int peer, int tag,
   if (peer < 0 || peer >= size_ || between_threads_ || !is_quiet()) return false;
   messages_.fetch_add(1);
   const CountedUntilHere under_way(messages_);
+  const observe::OperationScope here(
+      {.name = direction == kSendQueue ? kSendName : kRecvName, .group = group_name_});
   run_here(queue_of(direction, peer, tag),
            [&] { transfer(engine_->endpoint(), channel_of(tag), Deadline::in(timeout())); });
   return true;
@@ -253,10 +286,12 @@ WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& show
                                           std::function<int(Deadline deadline)> body) {
   messages_.fetch_add(1);
   try {
-    return submit(queue, shown, true, [this, body = std::move(body), timeout = timeout()] {
-      const CountedUntilHere under_way(messages_);
-      return body(Deadline::in(timeout));
-    });
+    return submit(queue, shown, true,
+                  [this, body = std::move(body), timeout = timeout(), position = shown_as(shown, 0)] {
+                    const CountedUntilHere under_way(messages_);
+                    const observe::OperationScope here(position);
+                    return body(Deadline::in(timeout));
+                  });
   } catch (...) {  // it was not posted
     messages_.fetch_sub(1);
     throw;

@@ -10,6 +10,7 @@
 #include "weft/comm/internal/family.h"
 #include "weft/comm/internal/task_queues.h"
 #include "weft/comm/internal/work.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::comm::internal {
 
@@ -52,6 +53,8 @@ class WeftBackend final : public c10d::Backend {
   std::string describe() const { return engine_->describe(); }
   Traffic traffic() const { return member_ ? member_->traffic() : engine_->traffic(); }
   bool has_ordered_sums() const { return engine_->has_ordered_sums(); }
+  // The name of the group in the positions of its ranks. Call it before the first operation.
+  void name_group(const std::string& name);
   void abort_with(const Error& why) noexcept { engine_->fail(why); }
   void abort() override { abort_with(Error(Errc::kAborted, "the group was aborted by its owner")); }
   const StorePtr& store() const { return origin_.store; }
@@ -139,6 +142,8 @@ class WeftBackend final : public c10d::Backend {
   template <class Transfer>
   bool message_now(std::uint64_t direction, int peer, int tag, const Transfer& transfer);
   WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);
+  // The position of a rank in this operation.
+  observe::Operation shown_as(const Shown& shown, std::uint64_t number) const;
   WorkPtr message(std::uint64_t queue, const Shown& shown,
                   std::function<int(Deadline deadline)> body);
   WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs,
@@ -164,6 +169,7 @@ class WeftBackend final : public c10d::Backend {
   const Origin origin_;
   const int process_;  // a child forked from it cannot use the group
   const bool between_threads_;
+  observe::ShortName group_name_;
   std::uint64_t monitored_ = 0;
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<int> messages_{0};        // sends and receives under way

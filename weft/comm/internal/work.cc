@@ -2,10 +2,20 @@
 
 #include <ATen/core/ivalue.h>
 
+#include "weft/observe/position/position.h"
+
 namespace weft::comm::internal {
 
 WeftWork::WeftWork(int rank, const Shown& shown)
-    : Work(rank, shown.type, shown.title, shown.inputs), results_(shown.results) {}
+    : Work(rank, shown.type, shown.title, shown.inputs),
+      name_(shown.name().data()),
+      results_(shown.results) {}
+
+bool WeftWork::wait(std::chrono::milliseconds timeout) {
+  if (isCompleted()) return Work::wait(timeout);
+  const observe::WaitScope shown(name_, -1);
+  return Work::wait(timeout);
+}
 
 std::function<void()> WeftWork::end(std::exception_ptr why, int source) {
   source_ = source;

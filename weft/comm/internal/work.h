@@ -2,6 +2,7 @@
 // caller gets it.
 #pragma once
 
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace weft::comm::internal {
@@ -13,6 +14,12 @@ struct Shown {
   const char* title = nullptr;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> results;
+
+  // The title without its prefix: "all_reduce".
+  std::string_view name() const {
+    const std::string_view whole = title;
+    return whole.substr(whole.find(':') + 1);
+  }
 };
 
 class WeftWork final : public c10d::Work {
@@ -24,6 +31,8 @@ class WeftWork final : public c10d::Work {
   // wait for other operations.
   std::function<void()> end(std::exception_ptr why, int source);
 
+  // Shows the wait in the position of the rank.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   std::vector<at::Tensor> result() override { return results_; }
   int sourceRank() const override { return source_; }
   // A single operation cannot be canceled; the whole group is aborted.
@@ -35,6 +44,7 @@ class WeftWork final : public c10d::Work {
  private:
   void complete();
 
+  const char* const name_;
   std::vector<at::Tensor> results_;
   int source_ = -1;
   std::mutex future_mutex_;  // guards the two below

@@ -217,7 +217,7 @@ void Engine::load_state(const NamedTensors& given) {
 }
 
 std::shared_ptr<Engine> make_engine(Engine::Subject subject, OptimizerSpec optimizer) {
-  subject.group = subject.group.duplicate("gradients");
+  subject.group = subject.group.duplicate(part_name(subject.group, "gradients"));
   std::shared_ptr<Engine> engine;
   if (subject.options.stage == 0) {
     const auto replica = std::make_shared<Replica>(std::move(subject));

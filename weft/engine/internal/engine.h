@@ -142,6 +142,12 @@ auto Engine::guarded(const Body& body) -> decltype(body()) {
   }
 }
 
+// Name of a duplicate of `group` for a purpose: "dp/gradients".
+inline std::string part_name(const Group& group, const char* purpose) {
+  const std::string& name = group.name();
+  return name.substr(0, name.find('/')) + "/" + purpose;
+}
+
 // Makes the engine for the subject's stage, with its own groups. Collective.
 std::shared_ptr<Engine> make_engine(Engine::Subject subject, OptimizerSpec optimizer);
 

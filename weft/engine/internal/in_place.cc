@@ -91,8 +91,7 @@ void ShownBuffers::take(int unit, double& waited) {
   net::Host& host = ledger_.host();
   {
     const Stopwatch watch(waited, "wait", "peers");
-    host.wait([&] { return ledger_.missing(unit) != 0; }, [] { return 0; }, "step",
-              ledger_.timeout());
+    ledger_.wait([&] { return ledger_.missing(unit) != 0; }, [] { return 0; });
   }
   const at::NoGradGuard guard;
   for (std::size_t i = 0; i < buffers_.size(); ++i) {

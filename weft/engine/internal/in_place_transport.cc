@@ -263,7 +263,7 @@ class InPlaceTransport final : public Transport {
       int open = first_open(phase, 0);
       if (open < 0) return;
       const Stopwatch watch(subject_.times->wait, "wait", "peers");
-      host_.wait(
+      ledger_->wait(
           [&] {
             open = first_open(phase, open);
             for (int unit = open; unit >= 0; unit = first_open(phase, unit + 1)) {
@@ -271,7 +271,7 @@ class InPlaceTransport final : public Transport {
             }
             return open < 0;
           },
-          [&] { return open < 0 ? -1 : ledger_->missing(open); }, "step", ledger_->timeout());
+          [&] { return open < 0 ? -1 : ledger_->missing(open); });
       if (open < 0) return;
     }
   }

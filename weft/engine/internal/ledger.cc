@@ -53,10 +53,14 @@ int Ledger::behind(Kind kind, int unit) const {
   return -1;
 }
 
+observe::Operation Ledger::position() const {
+  constexpr observe::ShortName kName = "step";
+  return {.name = kName, .group = host_.group_name(), .number = step_};
+}
+
 void Ledger::await(Kind kind, int unit) const {
   int rank = -1;
-  host_.wait([&] { return (rank = behind(kind, unit)) < 0; }, [&] { return rank; }, "step",
-             timeout_);
+  wait([&] { return (rank = behind(kind, unit)) < 0; }, [&] { return rank; });
 }
 
 bool Ledger::claim(int chunk, int phase) {
@@ -76,7 +80,7 @@ void Ledger::meet(std::int64_t chunks, int phase) {
   seat(rank_).met.store(mine, std::memory_order_release);
   host_.notify();
   int rank = 0;
-  host_.wait(
+  wait(
       [&] {
         while (rank < world_ && seat(rank).met.load(std::memory_order_acquire) >= mine) ++rank;
         if (rank < world_) return false;
@@ -85,7 +89,7 @@ void Ledger::meet(std::int64_t chunks, int phase) {
           completed += seat(peer).completed.load(std::memory_order_acquire);
         return completed >= due_;
       },
-      [&] { return rank < world_ ? rank : -1; }, "step", timeout_);
+      [&] { return rank < world_ ? rank : -1; });
 }
 
 }  // namespace weft::parallel::internal

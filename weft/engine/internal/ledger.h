@@ -15,6 +15,7 @@
 
 #include "weft/engine/internal/index.h"
 #include "weft/net/memory/host.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::parallel::internal {
 
@@ -61,9 +62,14 @@ class Ledger {
   // it.
   void meet(std::int64_t chunks, int phase);
 
-  net::Host& host() const { return host_; }
-  std::chrono::nanoseconds timeout() const { return timeout_; }
+  // Host::wait() as a part of this step, which this rank's position names.
+  template <class Ready, class Suspect>
+  void wait(Ready&& ready, Suspect&& suspect) const {
+    const observe::OperationScope here(position());
+    host_.wait(ready, suspect, "step", timeout_);
+  }
 
+  net::Host& host() const { return host_; }
   // One double per chunk, written by the rank that claims it and read by all after the meeting.
   double* chunk_squares() const { return squares_; }
 
@@ -75,6 +81,7 @@ class Ledger {
   std::atomic<std::uint32_t>& at(Kind kind, int rank, int unit) const;
   void stamp(Kind kind, int unit);
   int behind(Kind kind, int unit) const;
+  observe::Operation position() const;
   void await(Kind kind, int unit) const;
   std::uint32_t stamp_of(int phase) const { return 2 * step_ + static_cast<std::uint32_t>(phase); }
   // The unit stamps of each rank have their own cache lines.

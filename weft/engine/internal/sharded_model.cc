@@ -25,7 +25,7 @@ bool share_memory(const Group& group, Weights weights) {
 
 ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
     : Engine(std::move(subject)),
-      weights_(group_.duplicate("weights")),
+      weights_(group_.duplicate(part_name(group_, "weights"))),
       shared_(share_memory(group_, options_.weights)),
       buffers_(options_.sync_buffers ? buffers() : Tensors{}) {
   check_options(optimizer);

@@ -31,6 +31,7 @@ void Supervisor::grow(int local) {
   std::filesystem::remove(error_file_of(local), ignored);
   if (at == ranks_.size()) {
     set_places(job_, options_, local + 1);
+    positions_.set_ranks(local + 1);
     situation_.ranks.emplace_back(RankEnd{});
     ranks_.push_back(start_rank(local, true));
   } else {

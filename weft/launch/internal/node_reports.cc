@@ -72,6 +72,7 @@ Situation exchange_over(c10d::Store& store, const Situation& mine,
   Situation whole = mine;
   whole.first_rank = 0;
   whole.stopped.clear();
+  whole.hang.reset();
   whole.ranks.assign(mine.ranks.size() * static_cast<std::size_t>(options.nodes), std::nullopt);
   for (int node = 0; node < options.nodes; ++node) {
     const std::string key = "node" + std::to_string(node);
@@ -89,8 +90,9 @@ std::string to_text(const Situation& situation) {
   json ranks = json::array(), stopped = json::array();
   for (const auto& end : situation.ranks) ranks.push_back(end ? to_json(*end) : json());
   for (const int rank : situation.stopped) stopped.push_back(rank);
-  const json object = {
-      {"first_rank", situation.first_rank}, {"ranks", ranks}, {"stopped", stopped}};
+  json object = {{"first_rank", situation.first_rank}, {"ranks", ranks}, {"stopped", stopped}};
+  if (situation.hang)
+    object["hang"] = {{"rank", situation.hang->rank}, {"why", situation.hang->why}};
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -105,6 +107,12 @@ void add_text(const std::string& text, Situation& whole) {
       ++rank;
     }
     for (const json& one : object.at("stopped")) whole.stopped.insert(first + one.get<int>());
+    if (object.contains("hang")) {
+      const json& hang = object.at("hang");
+      const int hung = first + hang.at("rank").get<int>();
+      if (hung >= 0 && hung < static_cast<int>(whole.ranks.size()))
+        whole.hang = {hung, hang.at("why").get<std::string>()};
+    }
   } catch (const std::exception&) {
     // Not a report: ranks of unknown state.
   }

@@ -116,6 +116,15 @@ int node_count(const std::string& text) {
   return nodes >= 1 ? nodes : (bad("nnodes", text, "at least 1"), 0);
 }
 
+OnHang parse_on_hang(const LaunchOptions& options) {
+  if (options.on_hang == "warn") return OnHang::kWarn;
+  if (options.on_hang == "end") return OnHang::kEnd;
+  if (options.on_hang != "replace") bad("on-hang", options.on_hang, "expected warn, replace or end");
+  if (options.max_replacements <= 0 && options.min_ranks <= 0)
+    bad("on-hang", options.on_hang, "set --max-replacements or --min-ranks, too");
+  return OnHang::kReplace;
+}
+
 std::string random_id() {
   std::random_device random;
   char text[17];
@@ -200,6 +209,7 @@ Job read_options(const LaunchOptions& options) {
   if (options.max_restarts < 0)
     bad("max-restarts", std::to_string(options.max_restarts), "0 or more");
   read_elasticity(options, job);
+  job.on_hang = parse_on_hang(options);
   if (options.max_restarts > 0 && job.nodes > 1)
     bad("max-restarts", std::to_string(options.max_restarts), "supported on one node only");
   job.run_id = !options.run_id.empty() ? options.run_id : options.standalone ? random_id() : "none";
@@ -250,6 +260,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   result.push_back("WEFT_SECRET_FD=" + (attempt.secret_fd < 0 ? "" : text(attempt.secret_fd)));
   result.push_back("WEFT_LIVE_FD=" + (attempt.live_fd < 0 ? "" : text(attempt.live_fd)));
   result.push_back("WEFT_LINK_FD=" + (attempt.link_fd < 0 ? "" : text(attempt.link_fd)));
+  result.push_back("WEFT_PAGE_FD=" + (attempt.page_fd < 0 ? "" : text(attempt.page_fd)));
   result.push_back(std::string("WEFT_LAUNCHER_REPORTS=") + (attempt.reports ? "1" : "0"));
   return result;
 }

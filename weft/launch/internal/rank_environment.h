@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/launch/launcher.h"
+#include "weft/launch/supervision.h"
 
 namespace weft::launch::internal {
 
@@ -22,6 +23,7 @@ struct Job {
   int min_ranks = 0;         // as LaunchOptions; of the whole job
   int max_ranks = 0;         // most ranks to grow to; 0: the number of ranks is fixed
   int max_replacements = 0;
+  OnHang on_hang = OnHang::kWarn;
   std::vector<int> redirects, tee;  // by local rank: bit 0 stdout, bit 1 stderr
   std::vector<bool> shown;          // by local rank: whether its output is shown
 
@@ -47,6 +49,7 @@ struct Attempt {
   bool newcomer = false;        // the job runs already: the rank joins it
   std::string resume_run = {};  // run folder to go on with; empty: none
   bool reports = true;          // whether the launcher's report prints the rank's error
+  int page_fd = -1;             // of the positions (observe/position); -1: none
 };
 std::vector<std::string> rank_environment(const LaunchOptions& options, const Job& job, int local,
                                           const Attempt& attempt);

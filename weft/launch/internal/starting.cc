@@ -85,8 +85,12 @@ Supervisor::Rank Supervisor::start_rank(int local, bool replaces) {
   process.environment =
       rank_environment(options_, job_, local,
                        {situation_.restarts, error_file_of(local).string(), secret.get(), live,
-                        its_link.fd(), replaces, resume_run_, !logs_errors(local)});
+                        its_link.fd(), replaces, resume_run_, !logs_errors(local),
+                        positions_.fd()});
   process.inherit.push_back(its_link.fd());
+  process.inherit.push_back(positions_.fd());
+  positions_.clear(local);
+  positions_.header().generation.fetch_add(1);
   if (secret) process.inherit.push_back(secret.get());
   if (live >= 0) process.inherit.push_back(live);
   // At most one rank reads stdin, and never a terminal: reading it would stop a background process

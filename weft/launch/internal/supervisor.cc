@@ -32,10 +32,6 @@ constexpr int kDescriptors = 32, kDescriptorsPerRank = 4;
   throw Error(Errc::kUnavailable, what + ": " + std::strerror(errno), {"launch", -1, -1});
 }
 
-// A rank that stays stopped (SIGSTOP) for so long counts as lost, if lost ranks are replaced.
-constexpr auto kLongestStop = std::chrono::milliseconds(1500);
-constexpr auto kLookForStopped = std::chrono::milliseconds(250);
-
 Time now() { return std::chrono::steady_clock::now(); }
 
 std::string read_secret(const std::string& file) {
@@ -71,12 +67,18 @@ Fd hold_secret(const std::string& bytes) {
 }  // namespace
 
 Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run)
-    : options_(options), run_(std::move(run)), job_(read_options(options)) {
+    : options_(options),
+      run_(std::move(run)),
+      job_(read_options(options)),
+      positions_(observe::RankPage::make(job_.local_world, job_.rank(0), job_.world(),
+                                           job_.max_ranks)) {
+  positions_.header().launcher = ::getpid();
   require_descriptors(kDescriptors + kDescriptorsPerRank * job_.local_world);
   policy_.max_restarts = options.max_restarts;
   policy_.max_replacements = job_.max_replacements;
   policy_.min_ranks = job_.min_ranks;
   policy_.max_ranks = job_.max_ranks;
+  policy_.on_hang = job_.on_hang;
   policy_.survivor_grace = options.survivor_grace;
   policy_.shutdown_timeout = options.shutdown_timeout;
   if (job_.node_rank == 0)
@@ -133,6 +135,7 @@ int Supervisor::run() {
         situation_.store_lost && (!failed || whole.ranks[static_cast<std::size_t>(*failed)]->told);
     if (failed && !by_store) write_all(STDERR_FILENO, report(whole));
     if (!again && by_store) return end_of_store();
+    if (!again && whole.hang) return exit_code(Errc::kTimeout);
     if (!again) return failed ? whole.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
     begin_again(last);
   }
@@ -172,6 +175,7 @@ void Supervisor::start_attempt() {
   store_process_ = std::make_unique<StoreProcess>(keeping);
   const int count = situation_.wanted > 0 ? situation_.wanted : job_.local_world;
   set_places(job_, options_, count);
+  positions_.set_ranks(count);
   situation_.ranks.assign(static_cast<std::size_t>(count), std::nullopt);
   for (int local = 0; local < count; ++local) ranks_.push_back(start_rank(local));
 }
@@ -216,11 +220,9 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
       if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
     }
   }
-  if (policy_.max_replacements > 0 && !situation_.stop_sent) {
-    const Time look = now() + kLookForStopped;
-    until = until ? std::min(*until, look) : look;
-    kill_ranks_that_stay_stopped();
-  }
+  watch_for_hangs();
+  const Time look = now() + HangWatch::kPeriod;
+  until = until ? std::min(*until, look) : look;
   ::poll(watched.data(), watched.size(), until ? Deadline::at(*until).left_ms() : -1);
   on_signal();
   for (Rank& rank : ranks_) {
@@ -253,7 +255,6 @@ void Supervisor::collect_ends() {
     if (!status) continue;
     store_process_->forget(group);
     if (!status->ok()) store_process_->tell_lost(job_.rank(static_cast<int>(i)));
-    stopped_since_.erase(static_cast<int>(i));
     const bool joining = situation_.joining.contains(static_cast<int>(i));
     ranks_[i].out.finish();
     ranks_[i].err.finish();
@@ -272,22 +273,6 @@ void Supervisor::note_stopped_ranks() {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (!situation_.ranks[i] && ranks_[i].process.is_stopped())
       situation_.stopped.insert(static_cast<int>(i));
-  }
-}
-
-void Supervisor::kill_ranks_that_stay_stopped() {
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    const int local = static_cast<int>(i);
-    if (situation_.ranks[i] || !ranks_[i].process.is_stopped()) {
-      stopped_since_.erase(local);
-      continue;
-    }
-    const Time since = stopped_since_.emplace(local, now()).first->second;
-    if (now() - since < kLongestStop) continue;
-    note("rank " + std::to_string(job_.rank(local)) + " (process " +
-         std::to_string(ranks_[i].process.pid()) +
-         ") is stopped by a signal, such as SIGSTOP: killing it");
-    ranks_[i].process.signal(SIGKILL);
   }
 }
 

@@ -9,11 +9,13 @@
 
 #include "weft/agent/link.h"
 #include "weft/launch/control.h"
+#include "weft/launch/hang_watch.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/internal/store_process.h"
 #include "weft/launch/live_page.h"
 #include "weft/launch/supervision.h"
+#include "weft/observe/position/rank_page.h"
 
 namespace weft::launch::internal {
 
@@ -63,7 +65,8 @@ class Supervisor {
   void send(int signal);
   void note(const std::string& text) const;
   void note_stopped_ranks();
-  void kill_ranks_that_stay_stopped();
+  void watch_for_hangs();
+  void report_hangs(std::vector<Hang> hangs, std::vector<observe::RankView>& views, Nanos clock);
   Situation situation_of_job() const;  // of all nodes; see exchange_reports()
   std::string report(const Situation& whole) const;
 
@@ -72,16 +75,20 @@ class Supervisor {
   Job job_;
   Policy policy_;
   Fd listener_, secret_, signals_;
+  observe::RankPage positions_;  // shared with the ranks
   std::filesystem::path folder_;
   bool keep_folder_ = false;
   Situation situation_;
   int stop_signal_ = 0;
   long out_of_memory_before_ = 0;
-  std::set<int> gone_;                 // local ranks of which tell_gone() was called
-  std::map<int, Time> stopped_since_;  // by local rank
-  int size_ = 0;                       // of the ranks' group; 0: unknown
+  std::set<int> gone_;  // local ranks of which tell_gone() was called
+  int size_ = 0;        // of the ranks' group; 0: unknown
   std::optional<ControlSocket> control_;
   std::string run_folder_, resume_run_;  // of the job's run, and to go on with; empty: none
+  HangWatch watch_;
+  Time looked_{};                       // when it looked last
+  std::set<pid_t> killed_;              // ranks that it has killed because they hung
+  std::optional<Process> hang_writer_;  // writes the files of the last hang
   std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;
   // by local rank; destroyed before the store process, so that it never guards an ended group

@@ -16,6 +16,7 @@
 #include "weft/base/deadline.h"
 #include "weft/net/memory/heap.h"
 #include "weft/net/memory/internal/links.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::net {
 namespace {
@@ -26,6 +27,8 @@ constexpr int kMaxRanks = 256;  // on one host
 // If each rank has its own processor, a waiter spins about this long before it sleeps, since a
 // futex wake-up costs at least 50 us.
 constexpr int kSpinsAlone = 4000;
+// A wait that takes more spins, some microseconds, is shown in the position of the rank.
+constexpr int kQuickSpins = 256;
 constexpr int kSpinsOversubscribed = 20;
 constexpr int kYieldsOversubscribed = 16;
 constexpr auto kSlice = 10ms;
@@ -119,7 +122,7 @@ Host::Host(int rank, int world)
       links_(std::make_unique<Links>()) {
   WEFT_REQUIRE(world <= kMaxRanks,
                "at most 256 ranks can share one host's memory; got " + std::to_string(world));
-  spins_ = kSpinsOversubscribed;
+  quick_spins_ = spins_ = kSpinsOversubscribed;
 }
 
 std::unique_ptr<Host> Host::connect(const HostOptions& options) {
@@ -202,9 +205,8 @@ void Host::place() {
   for (int peer = 0; peer < world_; ++peer) CPU_OR(&all, &all, &control_->seats[peer].processors);
   oversubscribed_ = world_ > CPU_COUNT(&all);
   spins_ = oversubscribed_ ? kSpinsOversubscribed : kSpinsAlone;
+  quick_spins_ = std::min(spins_, kQuickSpins);
 }
-
-void Host::yield() noexcept { sched_yield(); }
 
 Host::~Host() {
   if (control_ != nullptr) {
@@ -290,14 +292,23 @@ void Host::meet(const char* operation, std::chrono::nanoseconds timeout) {
       [&] { return peer; }, operation, timeout);
 }
 
-void Host::wait_asleep(const std::function<bool()>& ready, const std::function<int()>& suspect,
-                       const char* operation, std::chrono::nanoseconds timeout) {
-  if (oversubscribed_) {
-    for (int i = 0; i < kYieldsOversubscribed; ++i) {
-      sched_yield();
-      if (ready()) return;
-    }
+bool Host::spin(const std::function<bool()>& ready) const {
+  for (int i = quick_spins_; i < spins_; ++i) {
+    if (ready()) return true;
+    pause();
+    if (i % 256 == 255) sched_yield();  // the awaited peer may share this rank's processor
   }
+  for (int i = 0; oversubscribed_ && i < kYieldsOversubscribed; ++i) {
+    sched_yield();
+    if (ready()) return true;
+  }
+  return false;
+}
+
+void Host::wait_longer(const std::function<bool()>& ready, const std::function<int()>& suspect,
+                       const char* operation, std::chrono::nanoseconds timeout) {
+  observe::WaitScope shown({.name = operation, .group = group_name_}, names_.of(suspect()));
+  if (spin(ready)) return;
   const auto deadline = Deadline::in(timeout);
   auto& word = control_->asleep[rank_];
   for (;;) {
@@ -306,6 +317,7 @@ void Host::wait_asleep(const std::function<bool()>& ready, const std::function<i
     if (ready()) return;
     futex_wait(word, 1, std::min<std::chrono::nanoseconds>(kSlice, deadline.left() + 1us));
     if (ready()) return;
+    shown.set_peer(names_.of(suspect()));
     look_for_lost_peers(operation, suspect());
     if (!failed() && deadline.passed()) {
       const int peer = suspect();

@@ -15,10 +15,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/base/error.h"
 #include "weft/net/counter.h"
+#include "weft/net/rank_names.h"
+#include "weft/observe/position/rank_page.h"
 
 namespace weft::net {
 
@@ -73,18 +76,24 @@ class Host {
   // as long as the Host.
   std::byte* share(std::size_t bytes, std::chrono::nanoseconds timeout);
 
+  // Names of the ranks in the position of a rank that waits. Call it before the first wait.
+  void name_ranks(RankNames names) { names_ = std::move(names); }
+  const RankNames& rank_names() const { return names_; }
+  // Name of the group in these positions.
+  void name_group(const std::string& name) { group_name_ = observe::ShortName(name); }
+  const observe::ShortName& group_name() const { return group_name_; }
+
   // Returns when ready() is true. ready() reads shared memory that peers write before they call
   // notify(). Throws the group's failure, kPeerLost or kTimeout. suspect() returns the rank that is
   // awaited (-1: unknown). Other threads may wait at the same time.
   template <class Ready, class Suspect>
   void wait(Ready&& ready, Suspect&& suspect, const char* operation,
             std::chrono::nanoseconds timeout) {
-    for (int i = 0; i < spins_; ++i) {
+    for (int i = 0; i < quick_spins_; ++i) {
       if (ready()) return;
       pause();
-      if (i % 256 == 255) yield();
     }
-    wait_asleep(ready, suspect, operation, timeout);
+    wait_longer(std::ref(ready), std::ref(suspect), operation, timeout);
   }
   // Wakes the peers that sleep in wait().
   void notify() noexcept;
@@ -122,8 +131,6 @@ class Host {
   friend std::vector<std::unique_ptr<Host>> make_thread_hosts(int world);
 
   Host(int rank, int world);
-  // Yields, in case the awaited peer shares this rank's processor.
-  static void yield() noexcept;
   // Decides how to wait, once all ranks have published their processors.
   void place();
   void sit_down();
@@ -132,18 +139,22 @@ class Host {
     __builtin_ia32_pause();
 #endif
   }
-  void wait_asleep(const std::function<bool()>& ready, const std::function<int()>& suspect,
+  // The rest of wait(), after a few microseconds: this rank's position shows it.
+  void wait_longer(const std::function<bool()>& ready, const std::function<int()>& suspect,
                    const char* operation, std::chrono::nanoseconds timeout);
+  bool spin(const std::function<bool()>& ready) const;
   [[noreturn]] void throw_failure(const char* operation, bool late) const;
   void look_for_lost_peers(const char* operation, int suspect);
 
   int rank_;
   int world_;
-  int spins_ = 0;
+  int quick_spins_ = 0, spins_ = 0;
   bool oversubscribed_ = true;
   bool placed_ = false;
   std::uint32_t meetings_ = 0;
   std::vector<std::byte*> bases_;  // by rank; null bases for threads
+  RankNames names_;
+  observe::ShortName group_name_;
   Control* control_ = nullptr;
   std::unique_ptr<Links> links_;
   Counter moved_;

@@ -6,11 +6,13 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "weft/net/internal/failure.h"
 #include "weft/net/shm/internal/shm_call.h"
 #include "weft/net/shm/internal/shm_region.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::net {
 namespace {
@@ -184,12 +186,15 @@ class ShmEndpoint final : public Endpoint {
   void wait(Lock& lock, const Call& call, Done done) {
     int idle = 0;
     int busy = 0;
+    std::optional<observe::WaitScope> shown;
     while (!done()) {
       if (failure_.latched()) failure_.end_pending(call.name);
       if (progress()) {
         idle = 0;
         if (++busy % kBusyPasses == 0 && !done()) look_around(call);
       } else if (!spin(++idle)) {
+        if (!shown) shown.emplace(call.name, -1);
+        shown->set_peer(job_rank(call.awaited()));
         look_around(call);
         if (!failure_.latched()) sleep(lock, call.deadline);
       }

@@ -4,68 +4,28 @@
 #include <sys/epoll.h>
 
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <thread>
 
 #include "weft/net/internal/failure.h"
 #include "weft/net/tcp/internal/engine.h"
 #include "weft/net/tcp/internal/formation.h"
+#include "weft/net/tcp/internal/transfers.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::net {
 namespace {
 
 using namespace std::chrono_literals;
 using internal::Engine;
-using internal::Operation;
+using internal::Lease;
 using internal::Outgoing;
 using internal::Receipt;
+using internal::Transfers;
 
 constexpr auto kTick = 100ms;
 constexpr auto kLinger = 500ms;
 constexpr int kEvents = 64;
-
-// Transfers of one call or flow. They do not move while they are pending.
-struct Transfers {
-  Operation operation;
-  std::deque<Receipt> receipts;
-  std::deque<Outgoing> outgoing;
-
-  Receipt& add(const Recv& recv, std::uint32_t id) {
-    return receipts.emplace_back(Receipt{recv, &operation, 0, false, id});
-  }
-  Outgoing& add(Channel channel, const Send& send, std::uint32_t id) {
-    return outgoing.emplace_back(Outgoing{send, channel, &operation, id});
-  }
-  void forget_complete() {
-    while (!receipts.empty() && receipts.front().done) receipts.pop_front();
-    while (!outgoing.empty() && outgoing.front().complete()) outgoing.pop_front();
-  }
-};
-
-// A cached Transfers object of an earlier call, so that small calls do not allocate.
-class Lease {
- public:
-  using Spare = std::vector<std::unique_ptr<Transfers>>;
-  explicit Lease(Spare& spare) : spare_(spare) {
-    if (spare.empty()) spare.push_back(std::make_unique<Transfers>());
-    transfers_ = std::move(spare.back());
-    spare.pop_back();
-  }
-  ~Lease() {
-    transfers_->receipts.clear();
-    transfers_->outgoing.clear();
-    transfers_->operation = {};
-    spare_.push_back(std::move(transfers_));
-  }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-  Transfers& operator*() const { return *transfers_; }
-
- private:
-  Spare& spare_;
-  std::unique_ptr<Transfers> transfers_;
-};
 
 class TcpEndpoint final : public Endpoint {
  public:
@@ -114,7 +74,9 @@ class TcpEndpoint final : public Endpoint {
     });
     if (failure_.latched()) failure_.end_pending("exchange");
     if (polling_) engine_.wake();  // the polling thread may wait for an effect of these transfers
-    while (transfers.operation.pending > 0) wait_on(lock, channel, transfers, deadline);
+    if (transfers.operation.pending == 0) return;
+    observe::WaitScope shown("exchange", -1);
+    while (transfers.operation.pending > 0) wait_on(lock, channel, transfers, deadline, shown);
   }
 
   std::unique_ptr<Flow> flow(Channel of) override { return std::make_unique<TcpFlow>(*this, of); }
@@ -130,6 +92,7 @@ class TcpEndpoint final : public Endpoint {
   int await_any(Channel channel, Deadline deadline) override {
     Lock lock(mutex_);
     failure_.refuse("await_any");
+    const observe::WaitScope shown("await_any", -1);
     while (true) {
       const int peer = engine_.any(channel);
       if (peer >= 0) return peer;
@@ -182,8 +145,12 @@ class TcpEndpoint final : public Endpoint {
     }
     void wait(std::vector<std::uint32_t>& done, Deadline deadline) override {
       Lock lock(endpoint_.mutex_);
-      while (transfers_.operation.done.empty() && transfers_.operation.pending > 0) {
-        endpoint_.wait_on(lock, channel_, transfers_, deadline);
+      const auto must_wait = [&] {
+        return transfers_.operation.done.empty() && transfers_.operation.pending > 0;
+      };
+      if (must_wait()) {
+        observe::WaitScope shown("exchange", -1);
+        while (must_wait()) endpoint_.wait_on(lock, channel_, transfers_, deadline, shown);
       }
       hand_over(done);
     }
@@ -247,10 +214,12 @@ class TcpEndpoint final : public Endpoint {
 
   // One step of waiting for `transfers`. Throws if the group has ended; then no buffer is touched
   // any more.
-  void wait_on(Lock& lock, Channel channel, const Transfers& transfers, Deadline deadline) {
+  void wait_on(Lock& lock, Channel channel, const Transfers& transfers, Deadline deadline,
+               observe::WaitScope& shown) {
     guarded([&] { check_left(transfers); });
     if (failure_.latched()) failure_.end_pending("exchange");
     if (deadline.passed()) time_out(channel, transfers);
+    shown.set_peer(job_rank(transfers.awaited()));
     progress(lock, deadline);
   }
 

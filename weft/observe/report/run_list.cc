@@ -1,7 +1,5 @@
 #include "weft/observe/report/run_list.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/observe/report/metrics_file.h"
+#include "weft/observe/run_folder.h"
 
 namespace weft::observe {
 namespace {
@@ -23,13 +22,6 @@ constexpr std::int64_t kTail = 256 << 10;
 bool is_run(const fs::path& folder) {
   std::error_code ignored;
   return fs::is_regular_file(folder / "config.toml", ignored);
-}
-
-bool is_locked(const fs::path& folder) {
-  const UniqueFd lock(::open((folder / ".lock").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!lock) return false;
-  if (::flock(lock.get(), LOCK_SH | LOCK_NB) == 0) return false;
-  return errno == EWOULDBLOCK;
 }
 
 // Reads the last value of each name. Training losses and evaluation results are on separate lines,
@@ -84,7 +76,7 @@ RunInfo read_run(const std::string& path) {
   WEFT_REQUIRE(is_run(folder), path + " is no run folder: it has no config.toml");
   RunInfo info;
   info.name = folder.filename();
-  info.running = is_locked(folder);
+  info.running = is_in_use(path);
   read_last(folder / "metrics.jsonl", info);
   info.checkpoint = newest_checkpoint(folder / "ckpt");
   info.changed = changed_at(folder);

@@ -27,8 +27,11 @@ const Group& Mesh::along(const std::vector<std::string>& axes) const {
   const auto members = layout().members(world().rank(), axes);
   const auto known = state_->groups.find(members);
   if (known != state_->groups.end()) return known->second;
-  std::string name;
-  for (const std::string& axis : axes) name += (name.empty() ? "" : "+") + axis;
+  std::string name;  // of the axes that have several ranks
+  for (const std::string& axis : axes) {
+    if (size(axis) > 1) name += (name.empty() ? "" : "+") + axis;
+  }
+  if (name.empty()) name = "self";
   return state_->groups.emplace(members, world().subgroup(members, name)).first->second;
 }
 

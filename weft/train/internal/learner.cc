@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/random.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::train {
 namespace internal {
@@ -150,15 +151,19 @@ Learner::Step Learner::step(double lr, observe::StepTimer& timer) {
   std::optional<data::Batch> batch;
   {
     const auto scope = timer.time(Phase::kData);
+    const observe::ActivityScope activity(observe::Activity::kData);
     batch = loader_.next(Deadline::in(mesh_.world().timeout()));
   }
   WEFT_CHECK(batch.has_value(), "the data ended before the epoch");
   model_.set_lr(lr);
   seed_generator();
+  observe::set_activity(observe::Activity::kForward);
+  failpoint("forward.begin");
   std::vector<double> losses = model_.forward_backward(batch->inputs, batch->targets);
   std::optional<double> grad_norm;
   {
     const observe::TraceScope scope("phase", "optimizer");
+    const observe::ActivityScope activity(observe::Activity::kOptimizer);
     failpoint("update.begin");
     if (model_.step() && plan_.optimizer.max_grad_norm > 0) grad_norm = model_.grad_norm();
     model_.zero_grad();

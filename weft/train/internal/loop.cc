@@ -9,6 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/file.h"
+#include "weft/observe/position/position.h"
 #include "weft/observe/report/report.h"
 
 namespace weft::train::internal {
@@ -49,6 +50,7 @@ std::optional<TrainResult> Loop::run() {
   }
   if (!stop_ && evaluated_step_ != step_) evaluate();
   if (saved_step_ != step_ && saver_) save();
+  observe::set_activity(observe::Activity::kEnd);
   learner_->model().wait_for_weights();
   if (saver_) saver_->finish();
   tracing_.finish();
@@ -99,6 +101,7 @@ void Loop::step() {
   const auto start = Clock::now();
   const observe::TraceScope whole("step", "step");
   set_failpoint_step(step_ + 1);
+  observe::set_step(step_ + 1);
   failpoint("step.begin");
   timer_.reset();
   const comm::Traffic before = world_.traffic();
@@ -242,6 +245,7 @@ void Loop::evaluate_within() {
 }
 
 void Loop::evaluate() {
+  const observe::ActivityScope activity(observe::Activity::kEvaluation);
   learner_->model().wait_for_weights();
   evaluation_ = learner_->evaluate();
   evaluated_step_ = step_;
@@ -266,6 +270,7 @@ bool Loop::minutes_due() const {
 
 void Loop::save() {
   if (!loss_is_finite_) return;
+  const observe::ActivityScope activity(observe::Activity::kCheckpoint);
   saved_step_ = step_;
   saved_at_ = Clock::now();
   save_due_ = false;
@@ -276,6 +281,7 @@ void Loop::save() {
 // since the last one.
 void Loop::copy_state(bool now) {
   if (!copying_ || (!now && !copying_->is_due(step_))) return;
+  const observe::ActivityScope activity(observe::Activity::kCheckpoint);
   if (looked_step_ != step_) look();
   learner_->model().wait_for_weights();
   copying_->take(shards_of(learner_->model(), progressed()));

@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/launch/live_page.h"
+#include "weft/observe/position/position.h"
 #include "weft/observe/report/environment.h"
 #include "weft/train/internal/loop.h"
 #include "weft/train/internal/newest_run.h"
@@ -118,6 +119,7 @@ void Loop::restore() {
 void Loop::tell_launcher() const {
   if (world_.rank() != 0) return;
   launch::show_run(folder_->path());
+  observe::tell_run_folder(std::filesystem::absolute(folder_->path()));
   agent::tell_launcher("size", std::to_string(world_.size()));
   agent::tell_launcher("run", std::filesystem::absolute(folder_->path()).string());
   const std::string file = folder_->path() + "/launcher";

@@ -2,6 +2,16 @@
 
 namespace weft::net::internal {
 
+int ShmCall::awaited() const {
+  for (const Receipt& receipt : receipts) {
+    if (!receipt.done) return receipt.recv.peer;
+  }
+  for (const ShmOutgoing& outgoing : sends) {
+    if (!outgoing.done) return outgoing.send.peer;
+  }
+  return -1;
+}
+
 void ShmCall::throw_timeout(int rank) const {
   const std::string tail =
       " on channel " + std::to_string(channel) + " was not complete before the deadline";

@@ -30,6 +30,8 @@ struct ShmCall {
   std::span<const Receipt> receipts;
   std::span<const ShmOutgoing> sends;
 
+  // The peer of the first transfer that is not complete, receives first. -1: there is none.
+  int awaited() const;
   // The kTimeout error, naming the first missing peer.
   [[noreturn]] void throw_timeout(int rank) const;
 };

@@ -8,6 +8,7 @@
 
 #include "weft/engine/squares.h"
 #include "weft/kernels/tree_sum.h"
+#include "weft/observe/position/position.h"
 
 // A training step. whole.cc has the saved state.
 namespace weft::parallel::internal {
@@ -80,6 +81,8 @@ double Composed::samples_of_batch() {
 // Gradients are sent during the last backward of a stage, unless an option forbids it.
 void Composed::before(const schedule::pipeline::Action& action) {
   began_ = Clock::now();
+  observe::set_activity(action.work == Work::kForward ? observe::Activity::kForward
+                                                      : observe::Activity::kBackward);
   span_.emplace("stage", schedule::pipeline::describe(action).c_str());
   micro_batch_ = action.micro_batch;
   for (Stage& stage : stages) {
@@ -211,6 +214,7 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
       if (by_shards) stage.statistics.begin(plan.micro_batches);
     }
     const double loss = pipeline->train_step(parts.inputs, parts.targets) / factor;
+    observe::set_activity(observe::Activity::kCommunication);
     count_tied_once();
     for (Stage& stage : stages) {
       if (stage.sharded) stage.sharded->let_go();

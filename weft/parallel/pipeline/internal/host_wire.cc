@@ -10,6 +10,7 @@
 
 #include "weft/comm/allocator.h"
 #include "weft/net/memory/host.h"
+#include "weft/observe/position/position.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/pipeline/internal/wire.h"
 
@@ -17,6 +18,7 @@ namespace weft::parallel::internal {
 namespace {
 
 constexpr const char* kOperation = "pipeline";
+constexpr observe::ShortName kName = kOperation;
 constexpr std::size_t kMostTensors = (kHeaderWords - 1) / 3;
 
 enum class Kind { kActivations, kGradients };
@@ -62,7 +64,7 @@ class HostWire final : public Wire {
     Slot& slot = this->slot(message.peer, host_.rank(), message.kind, message.number);
     host_.check(kOperation);
     await([&] { return slot.sent.load(std::memory_order_acquire) == message.number; },
-          message.peer);
+          message.peer, message.number);
     Tensors tensors =
         message.kind == Kind::kActivations ? tensors_of(slot.header) : gradients_of(message.like);
     copy(slot, message.peer, tensors);
@@ -76,7 +78,8 @@ class HostWire final : public Wire {
   }
 
   void finish() override {
-    for (const Unread& unread : unread_) await([&] { return unread.is_taken(); }, unread.peer);
+    for (const Unread& unread : unread_)
+      await([&] { return unread.is_taken(); }, unread.peer, unread.number);
     unread_.clear();
   }
 
@@ -122,7 +125,9 @@ class HostWire final : public Wire {
   }
 
   template <class Ready>
-  void await(const Ready& ready, int peer) {
+  void await(const Ready& ready, int peer, std::uint64_t number) {
+    const observe::OperationScope here(
+        {.name = kName, .group = host_.group_name(), .number = number});
     host_.wait(
         ready, [peer] { return peer; }, kOperation, timeout_);
   }
@@ -133,7 +138,8 @@ class HostWire final : public Wire {
     const std::uint64_t number = ++sent_[{peer, kind}];
     Slot& slot = this->slot(host_.rank(), peer, kind, number);
     if (number > capacity_)
-      await([&] { return slot.taken.load(std::memory_order_acquire) == number - capacity_; }, peer);
+      await([&] { return slot.taken.load(std::memory_order_acquire) == number - capacity_; }, peer,
+            number);
     slot.header = header_of(tensors);
     Unread unread{&slot, number, peer, {}};
     for (const at::Tensor& tensor : tensors) {

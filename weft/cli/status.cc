@@ -1,0 +1,75 @@
+// `weft status`: where each rank of a live run is. It reads the page that the run's processes
+// share, so it also works while ranks are stopped or hang.
+#include <unistd.h>
+
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/cli/commands.h"
+#include "weft/cli/internal/run_name.h"
+#include "weft/observe/position/position.h"
+#include "weft/observe/position/table.h"
+#include "weft/observe/run_folder.h"
+
+namespace weft::cli {
+namespace {
+
+// The process id in `text`, if it is one.
+std::optional<pid_t> process_in(const std::string& text) {
+  pid_t pid = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
+  const bool whole = error == std::errc() && end == text.data() + text.size() && pid > 0;
+  return whole ? std::optional(pid) : std::nullopt;
+}
+
+pid_t process_of_run(const std::string& folder) {
+  const auto owner = observe::owner_of_run(folder);
+  if (owner.host.empty()) {
+    throw Error(Errc::kInvalidArgument,
+                folder + " is not a run that runs now: it has ended, or there is no such run");
+  }
+  char host[256] = "?";
+  ::gethostname(host, sizeof host - 1);
+  if (owner.host != host)
+    throw Error(Errc::kInvalidArgument, folder + " is used by process " +
+                                            std::to_string(owner.pid) + " on " + owner.host +
+                                            "; run weft status there");
+  return owner.pid;
+}
+
+}  // namespace
+
+int status(const StatusCommand& command) {
+  const std::string folder = run_folder_of(command.run);
+  const bool is_folder = std::filesystem::is_directory(folder);
+  const auto given = is_folder ? std::nullopt : process_in(command.run);
+  const pid_t pid = given ? *given : process_of_run(folder);
+  const auto page = observe::RankPage::of_process(pid);
+  if (!page) {
+    throw Error(Errc::kInvalidArgument,
+                "process " + std::to_string(pid) +
+                    " is no launcher or rank of weft that runs now, or it belongs to another user");
+  }
+  auto views = observe::views_of(*page);
+  for (observe::RankView& view : views) {
+    observe::read_thread(view);
+    if (view.thread && view.thread->kind == observe::ThreadState::Kind::kGone) view = {view.rank};
+  }
+  const std::int64_t now = observe::monotonic_ns();
+  if (command.json) {
+    std::cout << observe::json_of(views, now) << std::endl;
+    return 0;
+  }
+  std::cout << observe::table_of(views, now);
+  const int others = page->header().world - page->ranks();
+  if (others > 0)
+    std::cout << others << (others == 1 ? " more rank is" : " more ranks are")
+              << " on other nodes; run weft status there" << std::endl;
+  return 0;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,82 @@
+// How the supervisor watches its ranks for hangs, and what it does about them.
+#include <unistd.h>
+
+#include <ctime>
+
+#include "weft/base/file.h"
+#include "weft/launch/internal/hang_report.h"
+#include "weft/launch/internal/supervisor.h"
+#include "weft/observe/position/position.h"
+
+namespace weft::launch::internal {
+namespace {
+
+// "hang-2026-01-31-235959".
+std::string file_name_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  char text[64];
+  std::strftime(text, sizeof text, "hang-%Y-%m-%d-%H%M%S", &parts);
+  return text;
+}
+
+}  // namespace
+
+void Supervisor::watch_for_hangs() {
+  const Time look_at = now();
+  if (look_at - looked_ < HangWatch::kPeriod) return;
+  looked_ = look_at;
+  auto views = observe::views_of(positions_);
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (situation_.ranks[i]) {
+      views[i] = {.rank = views[i].rank};
+    } else if (views[i].pid == 0) {  // it has not started weft, but may be stopped
+      views[i].pid = views[i].standing.thread = ranks_[i].process.pid();
+    }
+  }
+  const Nanos clock(observe::monotonic_ns());
+  const auto seen = watch_.look(clock, views, observe::read_thread);
+  if (situation_.stop_sent) return;
+  for (const Hang& hang : seen.resumed) note(resumed_line_of(hang));
+  report_hangs(seen.hangs, views, clock);
+  for (const Hang& hang : seen.hangs) {
+    const HangAct act = act_on(hang, policy_);
+    if (act == HangAct::kWarn) continue;
+    const pid_t group = ranks_[static_cast<std::size_t>(hang.local)].process.pid();
+    if (!killed_.insert(group).second) continue;
+    const std::string text = line_of(hang, views[static_cast<std::size_t>(hang.local)]);
+    note(text + ": killing it");
+    if (act == HangAct::kEnd) situation_.hang = {hang.local, text};
+    ranks_[static_cast<std::size_t>(hang.local)].process.signal(SIGKILL);
+  }
+}
+
+void Supervisor::report_hangs(std::vector<Hang> hangs, std::vector<observe::RankView>& views,
+                              Nanos clock) {
+  std::erase_if(hangs, [](const Hang& hang) { return !hang.is_new; });
+  static const observe::RankView elsewhere;
+  bool with_table = false;
+  for (const Hang& hang : hangs) {
+    note(line_of(hang, hang.local >= 0 ? views[static_cast<std::size_t>(hang.local)] : elsewhere));
+    with_table = with_table || needs_table(hang);
+  }
+  if (!with_table) return;
+  for (observe::RankView& view : views) observe::read_thread(view);
+  const HangFiles files = files_of(hangs, views, clock);
+  write_all(STDERR_FILENO, files.text.substr(files.text.find("\n\n") + 2));
+  const std::string folder = positions_.run_folder();
+  if (folder.empty()) return;
+  const std::string file = folder + "/" + file_name_now();
+  note("the positions of the ranks are in " + file + ".txt and .json");
+  // In a process of its own: the file system may be what hangs.
+  ProcessOptions writing;
+  writing.call = [&] {
+    write_file_atomic(file + ".txt", files.text);
+    write_file_atomic(file + ".json", files.json);
+    return 0;
+  };
+  hang_writer_.emplace(writing);
+}
+
+}  // namespace weft::launch::internal

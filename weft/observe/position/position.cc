@@ -1,0 +1,208 @@
+#include "weft/observe/position/position.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "weft/base/error.h"
+
+namespace weft::observe {
+namespace {
+
+// For a process without memory for a page, and for a fork of a rank, which is not a rank.
+struct Spare {
+  PageHeader header;
+  RankRecord record;
+};
+constinit Spare spare{};
+// Of threads that find all slots of the record taken.
+thread_local OperationSlot spare_slot;
+
+// A number in the environment; -1 if there is none.
+int number_of(const char* name) {
+  const char* const text = std::getenv(name);
+  int value = -1;
+  if (text == nullptr) return -1;
+  const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
+  return error == std::errc() && *end == '\0' ? value : -1;
+}
+
+std::int32_t this_thread() { return static_cast<std::int32_t>(::syscall(SYS_gettid)); }
+
+// The page of the launcher, through the descriptor that this process inherited.
+std::optional<RankPage> inherited_page(int local) {
+  const int fd = number_of("WEFT_PAGE_FD");
+  if (fd < 0 || local < 0) return std::nullopt;
+  // The number may name another file in a program that a rank has started.
+  auto page = RankPage::map(UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 3)), true);
+  if (!page || local >= page->ranks()) return std::nullopt;
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return page;
+}
+
+class Attached {
+ public:
+  static Attached& here() {
+    static Attached* const one = new Attached();  // threads may outlive static objects
+    return *one;
+  }
+  RankRecord& record() const { return *record_; }
+  const PageHeader& header() const { return *header_; }
+  const std::optional<RankPage>& page() const { return page_; }
+
+  static void leave_in_fork();
+
+ private:
+  Attached() {
+    int local = number_of("LOCAL_RANK");
+    page_ = inherited_page(local);
+    if (page_) {
+      page_->clear(local);
+    } else {
+      local = 0;
+      try {
+        page_ = RankPage::make(1, std::max(0, number_of("RANK")), 1);
+      } catch (const Error&) {
+        return;
+      }
+    }
+    header_ = &page_->header();
+    record_ = &page_->record(local);
+    Standing standing;
+    standing.rank = header_->first_rank + local;
+    standing.pid = ::getpid();
+    standing.thread = this_thread();
+    standing.since = monotonic_ns();
+    record_->standing.write(standing);
+    // A fork of a rank must not write the rank's record.
+    ::pthread_atfork(nullptr, nullptr, leave_in_fork);
+  }
+
+  std::optional<RankPage> page_;
+  PageHeader* header_ = &spare.header;
+  RankRecord* record_ = &spare.record;
+};
+
+// Returns the thread's slot when the thread ends.
+struct Release {
+  OperationSlot* slot = nullptr;
+  ~Release() {
+    if (slot == nullptr) return;
+    slot->operation.write({});
+    slot->thread.store(0, std::memory_order_release);
+    internal::writer.slot = &spare_slot;
+  }
+};
+thread_local Release release;
+
+void Attached::leave_in_fork() {
+  here().header_ = &spare.header;
+  here().record_ = &spare.record;
+  release.slot = nullptr;
+  internal::writer = {};
+}
+
+template <class Change>
+void change_standing(const Change& change) noexcept {
+  auto& published = Attached::here().record().standing;
+  Standing standing = published.read();
+  change(standing);
+  published.write(standing);
+}
+
+}  // namespace
+
+std::int64_t monotonic_ns() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
+}
+
+const PageHeader& page_header() { return Attached::here().header(); }
+
+void tell_run_folder(const std::string& path) {
+  if (const auto& page = Attached::here().page()) page->set_run_folder(path);
+}
+
+void set_position_rank(int rank) {
+  change_standing([&](Standing& standing) { standing.rank = rank; });
+}
+
+void set_step(std::int64_t step) noexcept {
+  change_standing([&](Standing& standing) {
+    standing.step = step;
+    standing.thread = this_thread();
+  });
+}
+
+void set_activity(Activity activity) noexcept {
+  change_standing([&](Standing& standing) {
+    standing.activity = activity;
+    standing.since = monotonic_ns();
+  });
+}
+
+ActivityScope::ActivityScope(Activity activity) noexcept
+    : before_(Attached::here().record().standing.read().activity) {
+  set_activity(activity);
+}
+ActivityScope::~ActivityScope() { set_activity(before_); }
+
+std::int64_t waited_ns() noexcept { return internal::writer.waited; }
+
+namespace internal {
+
+constinit thread_local Writer writer;
+
+void claim_slot() noexcept {
+  writer.slot = &spare_slot;
+  const std::int32_t self = this_thread();
+  for (OperationSlot& slot : Attached::here().record().slots) {
+    std::int32_t none = 0;
+    if (!slot.thread.compare_exchange_strong(none, self, std::memory_order_acq_rel)) continue;
+    writer.slot = release.slot = &slot;
+    return;
+  }
+}
+
+}  // namespace internal
+
+WaitScope::WaitScope(const Operation& alone, int peer) noexcept
+    : outermost_(internal::own_writer().waits++ == 0), alone_(!internal::writer.in_operation) {
+  internal::Writer& mine = internal::writer;
+  if (alone_) {
+    shown_ = alone;
+    mine.in_operation = true;
+  } else {
+    shown_ = mine.slot->operation.read();
+  }
+  if (outermost_) shown_.waits_since = monotonic_ns();
+  shown_.peer = peer;
+  mine.slot->operation.write(shown_);
+}
+
+void WaitScope::set_peer(int peer) noexcept {
+  if (peer == shown_.peer) return;
+  shown_.peer = peer;
+  internal::writer.slot->operation.write(shown_);
+}
+
+WaitScope::~WaitScope() {
+  internal::Writer& mine = internal::writer;
+  --mine.waits;
+  if (!outermost_) return;
+  mine.waited += monotonic_ns() - shown_.waits_since;
+  shown_.waits_since = alone_ ? Operation::kOver : 0;
+  shown_.peer = -1;
+  if (alone_) mine.in_operation = false;
+  mine.slot->operation.write(shown_);
+}
+
+}  // namespace weft::observe

@@ -1,0 +1,112 @@
+// Where this process is: it writes its record of the page that it shares with its launcher
+// (rank_page.h), so that others see what it does and for whom it waits.
+//
+//   set_step(12), ActivityScope in(Activity::kForward)      the loop: a clock reading each
+//   OperationScope scope({.name = "all_reduce", …})         an operation: about 10 ns in all
+//   WaitScope wait("step", peer)                            a wait that takes longer than a few us
+//
+// Without a launcher the page is private to the process. Positions never fail: a process that
+// cannot write its record goes on without one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "weft/observe/position/rank_page.h"
+
+namespace weft::observe {
+
+// CLOCK_MONOTONIC in nanoseconds, the clock of all times of a page.
+std::int64_t monotonic_ns() noexcept;
+
+// What the launcher asks of its ranks. Valid as long as the process. Reading a field costs one load.
+const PageHeader& page_header();
+// Tells the launcher the run folder. Called on rank 0.
+void tell_run_folder(const std::string& path);
+
+// The rank of the job that this process is; the launcher's number until it is set.
+void set_position_rank(int rank);
+// The step that the calling thread begins, from 1. This thread drives the steps from now on.
+void set_step(std::int64_t step) noexcept;
+void set_activity(Activity activity) noexcept;
+// The activity of the driving thread until the scope ends; then it is the previous one again.
+class ActivityScope {
+ public:
+  explicit ActivityScope(Activity activity) noexcept;
+  ~ActivityScope();
+  ActivityScope(const ActivityScope&) = delete;
+  ActivityScope& operator=(const ActivityScope&) = delete;
+
+ private:
+  const Activity before_;
+};
+
+// Nanoseconds that the calling thread has waited for peers so far.
+std::int64_t waited_ns() noexcept;
+
+namespace internal {
+
+// The calling thread's part of the record.
+struct Writer {
+  OperationSlot* slot = nullptr;
+  bool in_operation = false;
+  int waits = 0;  // nested wait scopes
+  std::int64_t waited = 0;
+};
+extern constinit thread_local Writer writer;
+// Gives the calling thread a slot.
+void claim_slot() noexcept;
+
+inline Writer& own_writer() noexcept {
+  if (writer.slot == nullptr) [[unlikely]]
+    claim_slot();
+  return writer;
+}
+
+}  // namespace internal
+
+// The operation that the calling thread is in until the scope ends. Within another one it changes
+// nothing: the outermost operation is shown.
+class OperationScope {
+ public:
+  explicit OperationScope(const Operation& operation) noexcept {
+    internal::Writer& mine = internal::own_writer();
+    if (mine.in_operation) return;
+    mine.in_operation = shows_ = true;
+    mine.slot->operation.write(operation);
+  }
+  ~OperationScope() {
+    if (!shows_) return;
+    internal::Writer& mine = internal::own_writer();
+    mine.in_operation = false;
+    mine.slot->operation.amend(offsetof(Operation, waits_since),
+                               static_cast<std::uint64_t>(Operation::kOver));
+  }
+  OperationScope(const OperationScope&) = delete;
+  OperationScope& operator=(const OperationScope&) = delete;
+
+ private:
+  bool shows_ = false;
+};
+
+// A wait of the calling thread for a peer, until the scope ends. Costs two clock readings. Outside
+// of an operation, the wait is shown as `alone`. Within another wait it only names the peer.
+class WaitScope {
+ public:
+  // `peer`: a rank of the job; -1: unknown.
+  WaitScope(const Operation& alone, int peer) noexcept;
+  WaitScope(const char* name, int peer) noexcept : WaitScope(Operation{.name = name}, peer) {}
+  ~WaitScope();
+  WaitScope(const WaitScope&) = delete;
+  WaitScope& operator=(const WaitScope&) = delete;
+
+  // The wait is for this peer from now on.
+  void set_peer(int peer) noexcept;
+
+ private:
+  Operation shown_;
+  const bool outermost_, alone_;
+};
+
+}  // namespace weft::observe

@@ -1,0 +1,143 @@
+#include "weft/observe/position/table.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <tuple>
+
+#include "weft/base/log.h"
+
+namespace weft::observe {
+namespace {
+
+// Smaller is shown first.
+auto order_of(const Operation& operation) {
+  const int kind = operation.waits() && operation.peer >= 0 ? 0
+                   : operation.waits()                      ? 1
+                   : operation.runs()                       ? 2
+                                                            : 3;
+  return std::make_tuple(kind, operation.waits() ? operation.waits_since : 0);
+}
+
+double seconds_between(std::int64_t since, std::int64_t now) {
+  return since > 0 ? std::max(0.0, static_cast<double>(now - since) * 1e-9) : 0;
+}
+
+// Since when the rank is where it is: in its wait, else in its activity.
+double seconds_in(const RankView& view, std::int64_t now) {
+  return seconds_between(
+      view.operation.waits() ? view.operation.waits_since : view.standing.since, now);
+}
+
+std::string in_seconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", seconds);
+  return text;
+}
+
+std::vector<std::string> row_of(const RankView& view, std::int64_t now) {
+  std::vector<std::string> row{std::to_string(view.rank)};
+  if (view.pid == 0) {
+    row.insert(row.end(), {"-", "-", "has not started weft", "-", "-", "-"});
+    return row;
+  }
+  const bool runs = view.operation.runs(), waits = view.operation.waits();
+  row.push_back(view.standing.step > 0 ? std::to_string(view.standing.step) : "-");
+  row.emplace_back(to_string(view.standing.activity));
+  row.push_back(view.thread ? to_string(*view.thread) : "-");
+  row.push_back(view.operation.name.empty()
+                    ? "-"
+                    : (runs ? "" : "after ") + to_string(view.operation));
+  row.push_back(!waits                     ? "-"
+                : view.operation.peer >= 0 ? "rank " + std::to_string(view.operation.peer)
+                                           : "unknown");
+  row.push_back(in_seconds(seconds_in(view, now)));
+  return row;
+}
+
+}  // namespace
+
+std::vector<RankView> views_of(const RankPage& page) {
+  std::vector<RankView> views;
+  for (int local = 0; local < page.ranks(); ++local) {
+    const RankRecord& record = page.record(local);
+    RankView view;
+    view.rank = page.header().first_rank + local;
+    view.heartbeat = record.heartbeat();
+    view.standing = record.standing.read();
+    view.pid = view.standing.pid;
+    for (const OperationSlot& slot : record.slots) {
+      const Operation operation = slot.operation.read();
+      if (operation.name.empty()) continue;
+      if (view.operation.name.empty() || order_of(operation) < order_of(view.operation))
+        view.operation = operation;
+    }
+    views.push_back(view);
+  }
+  return views;
+}
+
+void read_thread(RankView& view) {
+  if (view.pid > 0) view.thread = read_thread_state(view.pid, view.standing.thread);
+}
+
+std::string to_string(const Operation& operation) {
+  if (operation.name.empty()) return "-";
+  std::string text = operation.name.str();
+  if (operation.number > 0) text += " " + std::to_string(operation.number);
+  if (!operation.group.empty()) text += " of " + operation.group.str();
+  if (operation.bytes > 0) text += " (" + format_bytes(operation.bytes) + ")";
+  return text;
+}
+
+std::string table_of(std::span<const RankView> views, std::int64_t now) {
+  std::vector<std::vector<std::string>> rows{
+      {"rank", "step", "phase", "process", "operation", "waits for", "since"}};
+  for (const RankView& view : views) rows.push_back(row_of(view, now));
+  std::vector<std::size_t> widths(rows[0].size());
+  for (const auto& row : rows) {
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const bool is_last = c + 1 == row.size();
+      text += row[c] + (is_last ? "\n" : std::string(widths[c] + 2 - row[c].size(), ' '));
+    }
+  }
+  return text;
+}
+
+std::string json_of(std::span<const RankView> views, std::int64_t now) {
+  std::string text;
+  for (const RankView& view : views) {
+    const Operation& operation = view.operation;
+    text += text.empty() ? "" : ", ";
+    text += "{\"rank\": " + std::to_string(view.rank) + ", \"pid\": " + std::to_string(view.pid);
+    if (view.pid > 0) {
+      text += ", \"step\": " + std::to_string(view.standing.step) +
+              ", \"phase\": " + json_quote(to_string(view.standing.activity)) +
+              ", \"phase_s\": " + json_number(seconds_between(view.standing.since, now));
+    }
+    if (view.thread) {
+      text += ", \"process\": " + json_quote(to_string(*view.thread)) + ", \"cpu_s\": " +
+              json_number(static_cast<double>(view.thread->cpu.count()) * 1e-9);
+    }
+    if (!operation.name.empty()) {
+      text += ", \"operation\": {\"name\": " + json_quote(operation.name.str()) +
+              ", \"group\": " + json_quote(operation.group.str()) +
+              ", \"number\": " + std::to_string(operation.number) +
+              ", \"bytes\": " + std::to_string(operation.bytes) +
+              ", \"runs\": " + (operation.runs() ? "true" : "false");
+      if (operation.waits()) {
+        text += ", \"waits_for\": " +
+                (operation.peer >= 0 ? std::to_string(operation.peer) : std::string("null")) +
+                ", \"waits_s\": " + json_number(seconds_between(operation.waits_since, now));
+      }
+      text += "}";
+    }
+    text += "}";
+  }
+  return "{\"ranks\": [" + text + "]}";
+}
+
+}  // namespace weft::observe
