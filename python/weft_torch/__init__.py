@@ -103,13 +103,15 @@ def _create(where: Any, options: Any) -> Any:
     if formed is not None:
         return formed.backend
     how = make_options(options if isinstance(options, Options) else Options(), where.timeout)
+    # torchrun keeps its store when it starts the ranks again.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
+    store = dist.PrefixStore(f"attempt/{attempt}", where.store)
+    place = (store, where.group_rank, where.group_size)
     if getattr(where, "enable_reconfigure", False):  # from torch 2.14 on
-        return _C.make_reconfigurable_backend(
-            where.store, where.group_rank, where.group_size, how
-        )
-    backend = _C.make_backend(where.store, where.group_rank, where.group_size, how)
+        return _C.make_reconfigurable_backend(*place, how)
+    backend = _C.make_backend(*place, how)
     if not where.global_ranks_in_group:
-        regrouping.remember(backend, where, how, options)
+        regrouping.remember(backend, store, how, options)
     return backend
 
 

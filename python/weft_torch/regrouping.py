@@ -71,6 +71,15 @@ def _base(store: dist.Store) -> dist.Store:
     return store
 
 
+def _store_and_epoch(base: dist.Store, number: str) -> tuple[dist.Store, int]:
+    """Where the ranks of a world form their group again, and the first epoch. The launcher writes
+    there which ranks are gone (comm::gone_ranks_key). Worlds that one job makes one after another
+    have different epochs."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID") or "none"
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
+    return dist.PrefixStore(f"weft/{run}/{attempt}", base), int(number) << 16
+
+
 def _wait_for(store: dist.Store, key: str, limit: timedelta) -> str:
     end = time.monotonic() + limit.total_seconds()
     while not store.check([key]):
@@ -89,21 +98,19 @@ def take_formed() -> Any:
     return formed
 
 
-def remember(backend: Any, where: Any, how: Any, options: Any) -> None:
-    """Keeps what the first default group needs to form again. Worlds that one job makes one after
-    another have different keys in its store."""
+def remember(backend: Any, store: dist.Store, how: Any, options: Any) -> None:
+    """Keeps what the first default group needs to form again. `store`: where its ranks have met."""
     global _world
     _world = None
-    if where.group_size == 1:
+    if backend.size() == 1:
         return
-    base = _base(where.store)
-    if where.group_rank == 0:
+    base = _base(store)
+    if backend.rank() == 0:
         number = str(base.add("weft_torch/worlds", 1))
         base.set("weft_torch/world", number)
-        where.store.set("weft_torch_world", number)
-    number = where.store.get("weft_torch_world").decode()
-    store = dist.PrefixStore(f"weft_torch/{number}", base)
-    _world = _World(_C.regroupable(backend, store, how), store, options, how.timeout)
+        store.set("world", number)
+    own, how.epoch = _store_and_epoch(base, store.get("world").decode())
+    _world = _World(_C.regroupable(backend, own, how), own, options, how.timeout)
 
 
 def is_newcomer() -> bool:
@@ -163,9 +170,9 @@ def init_process_group(
     rank = int(os.environ["RANK"])
     found, _, _ = next(dist.rendezvous("env://", rank, int(os.environ["WORLD_SIZE"]), timeout=wait))
     base = _base(found)
-    number = _wait_for(base, "weft_torch/world", wait)
-    store = dist.PrefixStore(f"weft_torch/{number}", base)
-    formed = _C.join(store, make_options(options, timeout or dist.default_pg_timeout), wait, rank)
+    how = make_options(options, timeout or dist.default_pg_timeout)
+    store, how.epoch = _store_and_epoch(base, _wait_for(base, "weft_torch/world", wait))
+    formed = _C.join(store, how, wait, rank)
     with open(os.environ.pop("WEFT_NEWCOMER"), "w"):
         pass  # tells the launcher
     _world = _World(formed.lineage, store, pg_options, timeout or dist.default_pg_timeout, backend)

@@ -55,7 +55,7 @@ class Elastic(harness.FaultTest):
         )
 
     def test_a_model_in_shards_over_tcp(self):
-        self.recovers(3, "sharded", fail="update.begin:rank=1:step=31", transport="tcp")
+        self.recovers(3, "sharded", fail="update.middle:rank=1:step=31", transport="tcp")
 
     def test_a_model_in_shards_slow(self):
         self.recovers(4, "sharded", fail="step.begin:rank=3:step=31")
@@ -70,7 +70,7 @@ class Elastic(harness.FaultTest):
 
     def test_goes_on_with_fewer_ranks_and_uses_each_sample_once_an_epoch(self):
         result, got = self.run_of(
-            4, "dp", "copy_steps=3", fail="step.begin:rank=0:step=9;update.begin:rank=3:step=30",
+            4, "dp", "copy_steps=3", fail="step.begin:rank=0:step=9;step.begin:rank=3:step=30",
             flags=("--min-ranks", 2)
         )
         self.assertEqual(result.code, 0, result.err)

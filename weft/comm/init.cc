@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <thread>
@@ -41,6 +42,12 @@ std::string job_secret() {
                 "unset it");
   }
   return secret;
+}
+
+// The file that a process makes when it has joined in place of a lost rank. Null in other processes.
+const char* newcomers_note() {
+  const char* const note = std::getenv("WEFT_NEWCOMER");
+  return note != nullptr && *note != '\0' ? note : nullptr;
 }
 
 // A restarted job uses its own keys in the store, so that it does not read entries of an earlier
@@ -171,6 +178,11 @@ std::optional<Group> join_through_mpi(const Identity& identity, const BackendOpt
 
 }  // namespace
 
+void withdraw_from_job() {
+  std::error_code ignored;
+  if (const char* const note = newcomers_note()) std::filesystem::remove(note, ignored);
+}
+
 std::string lost_rank_key(const std::string& run_id, int restart_count) {
   return store_prefix(run_id, restart_count) + "/" +
          internal::kLostKey;  // with the separator of PrefixStore
@@ -187,8 +199,8 @@ Group init(const InitOptions& options) {
 Group init(const Identity& identity, const InitOptions& asked) {
   InitOptions options = asked;
   static bool has_joined = false;  // the replacement of a lost rank joins once
-  const char* const note = std::getenv("WEFT_NEWCOMER");
-  const bool replaces = note != nullptr && *note != '\0' && !has_joined;
+  const char* const note = newcomers_note();
+  const bool replaces = note != nullptr && !has_joined;
   options.newcomer = options.newcomer || replaces;
   set_rank(identity.rank, identity.world);
   if (options.shared_allocator) install_allocator();

@@ -8,6 +8,7 @@
 
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
+#include "weft/comm/init.h"
 
 namespace weft::elastic {
 namespace {
@@ -77,6 +78,7 @@ void Recovery::recover(const Steps& steps, const Error* why) {
     } catch (const Error& error) {
       const bool differs = is_difference(error) && has_newcomers();
       if (differs && is_newcomer()) {
+        comm::withdraw_from_job();
         throw Error(Errc::kBadConfig,
                     "this process does not fit the running job: " + error.message(),
                     error.context());

@@ -160,6 +160,7 @@ void Supervisor::start_attempt() {
   keeping.lost_key = comm::lost_rank_key(job_.run_id, situation_.restarts);
   keeping.gone_key = comm::gone_ranks_key(job_.run_id, situation_.restarts);
   gone_.clear();
+  replaced_.clear();
   if (!keep_folder_) keeping.folder = folder_;
   store_process_ = std::make_unique<StoreProcess>(keeping);
   for (int local = 0; local < job_.local_world; ++local) ranks_.push_back(start_rank(local));
@@ -176,6 +177,7 @@ void Supervisor::replace(int local) {
   ranks_[at] = start_rank(local, true);
   situation_.ranks[at].reset();
   situation_.joining.insert(local);
+  replaced_.insert(local);
 }
 
 void Supervisor::let_go(int local) {
@@ -271,7 +273,9 @@ void Supervisor::collect_ends() {
     store_process_->forget(group);
     if (!status->ok()) store_process_->tell_lost(job_.rank(static_cast<int>(i)));
     stopped_since_.erase(static_cast<int>(i));
-    const bool joining = situation_.joining.erase(static_cast<int>(i)) > 0;
+    const int local = static_cast<int>(i);
+    const bool joining = replaced_.contains(local) && !has_joined(local);
+    situation_.joining.erase(local);
     if (joining) ++situation_.never_joined;
     ranks_[i].out.finish();
     ranks_[i].err.finish();

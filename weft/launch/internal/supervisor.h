@@ -69,6 +69,7 @@ class Supervisor {
   int stop_signal_ = 0;
   long out_of_memory_before_ = 0;
   std::set<int> gone_;                 // local ranks of which tell_gone() was called
+  std::set<int> replaced_;  // local ranks whose process replaces a lost rank
   std::map<int, Time> stopped_since_;  // by local rank
   std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;
