@@ -62,6 +62,7 @@ class _World:
 
 _world: _World | None = None
 _formed: Any = None  # a backend that init_process_group() shall use
+_number = 0  # of the default group, the same on all ranks
 
 
 def _base(store: dist.Store) -> dist.Store:
@@ -91,10 +92,21 @@ def _wait_for(store: dist.Store, key: str, limit: timedelta) -> str:
     return store.get(key).decode()
 
 
+def own_store(store: dist.Store, is_default: bool) -> dist.Store:
+    """The part of a group's store that no earlier group of the same name has used: the default
+    group may be made several times, and torchrun keeps its store when it starts the ranks again."""
+    global _number
+    _number += is_default
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
+    return dist.PrefixStore(f"weft/{attempt}/{_number}", store)
+
+
 def take_formed() -> Any:
-    """The backend that regroup() has made for the default group, once."""
-    global _formed
+    """What regroup() has made for the default group, once."""
+    global _formed, _number
     formed, _formed = _formed, None
+    if formed is not None:
+        _number = formed.epoch
     return formed
 
 
@@ -128,7 +140,7 @@ def is_loss(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and bool(_LOSS_TEXT.match(str(error)))
 
 
-def _number(name: str) -> int:
+def _from_launcher(name: str) -> int:
     return int(os.environ.get(name) or 0)
 
 
@@ -200,8 +212,8 @@ def regroup(
             "two ranks first"
         )
     size = dist.get_world_size()
-    least = _number("WEFT_MIN_RANKS")
-    launched = least > 0 or _number("WEFT_MAX_REPLACEMENTS") > 0
+    least = _from_launcher("WEFT_MIN_RANKS")
+    launched = least > 0 or _from_launcher("WEFT_MAX_REPLACEMENTS") > 0
     options = _C.RegroupOptions()
     options.size = size if launched else 0
     options.keep_ranks = launched
