@@ -116,14 +116,18 @@ PYBIND11_MODULE(_C, m) {
       .def_readwrite("timeout", &BackendOptions::timeout)
       .def_readwrite("alike", &BackendOptions::alike)
       .def_readwrite("epoch", &BackendOptions::epoch);
-  m.def("make_backend", [](const StorePtr& store, int rank, int size,
-                           const BackendOptions& options) -> Backend {
-    return weft::comm::make_backend(store, rank, size, options);
-  }, Released());
-  m.def("make_reconfigurable_backend", [](const StorePtr& store, int rank, int size,
-                                          const BackendOptions& options) -> Backend {
-    return weft::comm::make_reconfigurable_backend(store, rank, size, options);
-  }, Released());
+  m.def(
+      "make_backend",
+      [](const StorePtr& store, int rank, int size, const BackendOptions& options) -> Backend {
+        return weft::comm::make_backend(store, rank, size, options);
+      },
+      Released());
+  m.def(
+      "make_reconfigurable_backend",
+      [](const StorePtr& store, int rank, int size, const BackendOptions& options) -> Backend {
+        return weft::comm::make_reconfigurable_backend(store, rank, size, options);
+      },
+      Released());
   weft::python::bind_regroup(m);
 
   using weft::python::CodecHook;

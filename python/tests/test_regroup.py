@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -177,9 +178,16 @@ class Launched:
         return process
 
     def replace(self, body, rank):
-        """Starts a process in place of a rank that has ended."""
-        self.start(body, rank, WEFT_NEWCOMER=f"{self.folder}/joined{rank}")
-        return lambda: os.path.exists(f"{self.folder}/joined{rank}")
+        """Starts a process in place of a rank that has ended. Gives what it tells its launcher."""
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.start(body, rank, WEFT_NEWCOMER="1", WEFT_LINK_FD=str(there.fileno()))
+        there.close()
+
+        def told():
+            with here:
+                return [text for text in iter(lambda: here.recv(1000).decode(), "")]
+
+        return told
 
     def answers(self):
         answers = []
@@ -211,14 +219,14 @@ class Regroup(unittest.TestCase):
     def test_a_killed_rank_is_replaced_and_the_weights_are_those_of_a_run_without_a_fault(self):
         wanted = self.weights(3)
         for lost, transport in ((1, "auto"), (0, "tcp")):
-            job = self.launched(3, WEFT_MAX_REPLACEMENTS="3", WEFT_TRANSPORT=transport)
+            job = self.launched(3, WEFT_ELASTIC="1", WEFT_TRANSPORT=transport)
             bodies = [trains_and_dies if rank == lost else trains for rank in range(3)]
             ranks = [job.start(body, rank) for rank, body in enumerate(bodies)]
             ranks[lost].join(60)
-            joined = job.replace(trains, lost)
+            told = job.replace(trains, lost)
             answers = job.answers()
             self.assertEqual(answers[lost], -signal.SIGKILL)
-            self.assertTrue(joined())
+            self.assertEqual(told(), ["joining", "joined"])
             del answers[lost]
             for rank, size, newcomers, weights in answers:
                 self.assertEqual((size, newcomers), (3, [lost]))
@@ -234,16 +242,15 @@ class Regroup(unittest.TestCase):
         self.assertTrue(torch.equal(one[3], two[3]))
 
     def test_a_newcomer_of_another_model_is_refused_with_the_difference(self):
-        job = self.launched(2, WEFT_MAX_REPLACEMENTS="3")
+        job = self.launched(2, WEFT_ELASTIC="1")
         ranks = [job.start(body, rank) for rank, body in enumerate((trains, trains_and_dies))]
         ranks[1].join(60)
         job.replace(is_another_model, 1)
         job.processes[-1].join(60)
-        joined = job.replace(trains, 1)  # the right one; the other rank has waited
+        job.replace(trains, 1)  # the right one; the other rank has waited
         one, _, (code, text), right = job.answers()
         self.assertEqual(code, "BadConfig")
         self.assertIn("the model of this process has 'Linear(8, 17)'", text)
-        self.assertTrue(joined())
         self.assertTrue(torch.equal(one[3], right[3]))
 
     def test_a_group_with_operations_under_way_may_form_again(self):

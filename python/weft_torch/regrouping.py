@@ -184,9 +184,10 @@ def init_process_group(
     base = _base(found)
     how = make_options(options, timeout or dist.default_pg_timeout)
     store, how.epoch = _store_and_epoch(base, _wait_for(base, "weft_torch/world", wait))
+    _C.tell_launcher("joining")
     formed = _C.join(store, how, wait, rank)
-    with open(os.environ.pop("WEFT_NEWCOMER"), "w"):
-        pass  # tells the launcher
+    _C.tell_launcher("joined")
+    del os.environ["WEFT_NEWCOMER"]
     _world = _World(formed.lineage, store, pg_options, timeout or dist.default_pg_timeout, backend)
     return _enter(formed)
 
@@ -213,7 +214,7 @@ def regroup(
         )
     size = dist.get_world_size()
     least = _from_launcher("WEFT_MIN_RANKS")
-    launched = least > 0 or _from_launcher("WEFT_MAX_REPLACEMENTS") > 0
+    launched = _from_launcher("WEFT_ELASTIC") > 0
     options = _C.RegroupOptions()
     options.size = size if launched else 0
     options.keep_ranks = launched

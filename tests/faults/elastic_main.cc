@@ -91,7 +91,8 @@ std::string digest(const State& state, const weft::Group& world, std::int64_t st
   at::Tensor all = at::scalar_tensor(static_cast<std::int64_t>(sum), at::kLong);
   world.all_reduce(all);
   char text[32];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(all.item<std::int64_t>()));
+  std::snprintf(text, sizeof text, "%016llx",
+                static_cast<unsigned long long>(all.item<std::int64_t>()));
   return text;
 }
 

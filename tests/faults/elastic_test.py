@@ -182,7 +182,7 @@ class Woken(Elastic):
         environment |= {
             "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.RANKS,
             "LOCAL_WORLD_SIZE": self.RANKS, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port,
-            "WEFT_MAX_REPLACEMENTS": 1, "OMP_NUM_THREADS": 1
+            "WEFT_ELASTIC": 1, "OMP_NUM_THREADS": 1
         }
         own = {name: value for name, value in os.environ.items()
                if not name.startswith(harness.FOREIGN)}
@@ -207,7 +207,7 @@ class Woken(Elastic):
         harness.wait_until(
             lambda: harness.stat_of(stopped.pid)[0] == "T", 20, lambda: "rank 1 does not stop"
         )
-        new = self.start(1, *arguments, **how, WEFT_NEWCOMER=self.folder / "joined")
+        new = self.start(1, *arguments, **how, WEFT_NEWCOMER=1)
         line = ranks[0].stderr.readline()
         while line and "training goes on" not in line:
             line = ranks[0].stderr.readline()

@@ -247,6 +247,16 @@ class FaultTest(unittest.TestCase):
         options = [word for setting in settings for word in ("--set", setting)]
         return self.weft("train", self.folder, "-n", ranks, *options, **how)
 
+    def beside(self, job, *arguments):
+        """Another command of weft beside the job, to its end."""
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)
+        }
+        return subprocess.run(
+            [WEFT, *map(str, arguments)], cwd=job.folder, env=environment, timeout=60,
+            capture_output=True, text=True
+        )
+
     def ends(self, job, code, says=(), within=10, last=None):
         """The job ends in time with this code, says what it should (`last`: in its last line), and
         leaves nothing."""

@@ -25,12 +25,14 @@ void add_http(CLI::App& sub, std::string& address) {
                  "free one (default: none)");
 }
 
-void add_recovery(CLI::App& sub, int& most, int& least) {
+void add_recovery(CLI::App& sub, std::optional<int>& most, int& least) {
   sub.add_option("--min-ranks", least,
-                 "Go on without lost ranks that are not replaced, with at least N ranks. 0: never")
+                 "Go on without lost ranks that are not replaced, with at least N ranks, and grow "
+                 "again when they can be replaced. 0: never")
       ->type_name("N");
   sub.add_option("--max-replacements", most,
-                 "Lost ranks to replace by new processes while the others go on")
+                 "Lost ranks to replace by new processes while the others go on (default: 0, or no "
+                 "limit with -n MIN:MAX)")
       ->type_name("N");
 }
 
@@ -40,9 +42,9 @@ void add_train(CLI::App& app, TrainCommand& command, int& result) {
                   "Folder with a recipe.toml, the file itself, or the name of a recipe")
       ->required();
   sub->add_option("-n,--ranks", command.ranks,
-                  "Ranks (processes) to start on this machine. Under a launcher it must equal the "
-                  "launcher's number")
-      ->check(CLI::Range(1, 256));
+                  "Ranks (processes) to start on this machine, from 1 to 256. MIN:MAX: start MAX, "
+                  "replace lost ranks, and go on with MIN. Under a launcher it must equal the "
+                  "launcher's number");
   sub->add_option("--set", command.assignments,
                   "Set a key of the recipe: key=value. May be repeated")
       ->allow_extra_args(false);
@@ -76,7 +78,8 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
     sub->add_option(names, value, help);
   };
   text("-n,--nproc-per-node,--nproc_per_node", options.nproc_per_node,
-       "Ranks on this node: a number, cpu, gpu or auto");
+       "Ranks on this node: a number, cpu, gpu or auto. MIN:MAX: start MAX, replace lost ranks, "
+       "and go on with MIN");
   text("--nnodes", options.nnodes, "Number of nodes of the job");
   sub->add_option("--node-rank,--node_rank", options.node_rank, "Number of this node, from 0");
   text("--master-addr,--master_addr", options.master_addr, "Host name or address of node 0");
@@ -137,6 +140,19 @@ void add_top(CLI::App& app, TopCommand& command, int& result) {
   sub->add_flag("--once", command.once, "Print the view once, and stop");
   add_http(*sub, command.http);
   sub->callback([&] { result = top(command); });
+}
+
+void add_scale(CLI::App& app, ScaleCommand& command, int& result) {
+  auto* sub = add(app, kScale);
+  sub->add_option("job", command.job,
+                  "Run folder, name of a run in runs/, or process number of the launcher")
+      ->required();
+  sub->add_option("ranks", command.ranks, "Number of ranks that the job shall have")
+      ->required()
+      ->check(CLI::Range(1, 256));
+  sub->add_option("--timeout", command.timeout_s, "Seconds to wait until the job has these ranks")
+      ->check(CLI::Range(1, 86400));
+  sub->callback([&] { result = scale(command); });
 }
 
 void add_report(CLI::App& app, ReportCommand& command, int& result) {
@@ -260,6 +276,7 @@ int weft_main(int argc, char** argv) {
   launch::LaunchOptions launching;
   RunsCommand listing;
   TopCommand watching;
+  ScaleCommand scaling;
   ReportCommand reporting;
   NewCommand creating;
   ScheduleCommand schedule;
@@ -280,6 +297,7 @@ int weft_main(int argc, char** argv) {
   add_run(app, launching, beyond, result);
   add_runs(app, listing, result);
   add_top(app, watching, result);
+  add_scale(app, scaling, result);
   add_report(app, reporting, result);
   add_new(app, creating, result);
   add_schedule(app, schedule, result);

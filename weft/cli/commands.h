@@ -13,7 +13,7 @@ namespace weft::cli {
 
 struct TrainCommand {
   std::string recipe;
-  std::optional<int> ranks;              // none: 1, or the number of the launcher
+  std::string ranks;                     // "4" or "2:4"; empty: 1, or the number of the launcher
   std::vector<std::string> assignments;  // settings of recipe keys: "a.b=c"
   std::string name;                      // name of the run; empty: date and recipe
   std::string progress = "auto";
@@ -21,9 +21,10 @@ struct TrainCommand {
   std::string resume;  // "": new run; "true": resume; "auto": resume if there is such a run
   bool dry_run = false;
   bool json = false;
-  bool check = false;                       // compare the result with the recipe's expected.toml
-  std::string http;                         // address of the live page; empty: none
-  int max_replacements = 0, min_ranks = 0;  // as in LaunchOptions; only with -n
+  bool check = false;                   // compare the result with the recipe's expected.toml
+  std::string http;                     // address of the live page; empty: none
+  std::optional<int> max_replacements;  // as in LaunchOptions; only with -n
+  int min_ranks = 0;                    // as in LaunchOptions; only with -n
 };
 int train(const TrainCommand& command);
 
@@ -41,6 +42,13 @@ struct TopCommand {
   std::string http;   // address of the live page; empty: none
 };
 int top(const TopCommand& command);
+
+struct ScaleCommand {
+  std::string job;      // run folder, name of a run in runs/, or process number of the launcher
+  int ranks = 0;        // number of ranks that the job shall have
+  int timeout_s = 120;  // longest wait until it has them
+};
+int scale(const ScaleCommand& command);
 
 struct ReportCommand {
   std::vector<std::string> runs;  // run folders, or names of runs in runs/

@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -85,6 +86,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   options.should_stop = [] { return stop_signal != 0; };
   train::Trainer trainer(config, world, options);
   const auto result = trainer.run();
+  if (result.left) return 0;
   if (result.stopped) {
     if (trainer.world().rank() == 0)
       log_warn("stopped by a signal; go on with --resume --name " +
@@ -118,13 +120,32 @@ std::optional<launch::LivePage> live_page(const std::string& address) {
   return page;
 }
 
+// The largest number of ranks that -n gives: 4 of "4" and of "2:4". The launcher checks the rest.
+int most_ranks(const TrainCommand& command) {
+  if (command.ranks.empty()) return 1;
+  const std::string text = command.ranks.substr(command.ranks.find(':') + 1);
+  int ranks = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  if (error != std::errc() || end != text.data() + text.size() || ranks < 1 || ranks > 256) {
+    throw Error(Errc::kInvalidArgument, "-n " + command.ranks +
+                                            ": expected a number from 1 to 256, or MIN:MAX, such "
+                                            "as 2:4");
+  }
+  return ranks;
+}
+
+bool is_range(const TrainCommand& command) { return command.ranks.find(':') != std::string::npos; }
+
 // The flags need a launcher of this command, and a rank that is left when one is lost.
 void check_recovery(const TrainCommand& command, const std::string& launcher) {
+  const bool recovers = command.max_replacements.value_or(0) > 0 || command.min_ranks > 0;
+  if (!recovers && !is_range(command)) return;
   if (launcher != "alone") {
-    throw Error(Errc::kBadConfig, "--max-replacements and --min-ranks: the ranks were started by " +
-                                      launcher + "; weft run takes these flags");
+    throw Error(Errc::kBadConfig,
+                "--max-replacements, --min-ranks and -n MIN:MAX: the ranks were started by " +
+                    launcher + "; weft run takes these flags");
   }
-  if (command.ranks.value_or(1) < 2)
+  if (recovers && most_ranks(command) < 2)
     throw Error(Errc::kBadConfig,
                 "--max-replacements and --min-ranks need at least two ranks; set -n");
 }
@@ -161,25 +182,24 @@ int train(const TrainCommand& command) {
     return 0;
   }
   const auto identity = comm::discover(comm::Environment::process());
-  if (command.max_replacements > 0 || command.min_ranks > 0)
-    check_recovery(command, identity.source);
+  check_recovery(command, identity.source);
+  const int ranks = most_ranks(command);
   if (identity.source != "alone") {
-    if (command.ranks && *command.ranks != identity.world) {
-      throw Error(Errc::kBadConfig, "-n " + std::to_string(*command.ranks) + " disagrees with " +
-                                        identity.source + ", which started " +
-                                        std::to_string(identity.world) + " ranks; leave out -n");
+    if (!command.ranks.empty() && ranks != identity.world) {
+      throw Error(Errc::kBadConfig, "-n " + command.ranks + " disagrees with " + identity.source +
+                                        ", which started " + std::to_string(identity.world) +
+                                        " ranks; leave out -n");
     }
     const auto page = identity.rank == 0 ? live_page(command.http) : std::nullopt;
     return train_rank(command, config, file, resumed.has_value(), least);
   }
-  const int ranks = command.ranks.value_or(1);
-  if (ranks == 1) {
+  if (ranks == 1 && !is_range(command)) {
     const auto page = live_page(command.http);
     return train_rank(command, config, file, resumed.has_value(), least);
   }
   share_cores(ranks);
   launch::LaunchOptions launching;
-  launching.nproc_per_node = std::to_string(ranks);
+  launching.nproc_per_node = command.ranks;
   launching.rank0_keeps_terminal = true;
   launching.http = command.http;
   launching.max_replacements = command.max_replacements;

@@ -66,8 +66,9 @@ c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host,
       timeout);
 }
 
-c10::intrusive_ptr<c10d::Backend> make_reconfigurable_backend(
-    c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
+c10::intrusive_ptr<c10d::Backend> make_reconfigurable_backend(c10::intrusive_ptr<c10d::Store> store,
+                                                              int rank, int size,
+                                                              const BackendOptions& options) {
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
   return c10::make_intrusive<internal::ReconfigurableBackend>(std::move(store), rank, size,
                                                               options);

@@ -91,8 +91,9 @@ c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host,
 
 // Makes a backend without a group, for c10d's reconfigure() (internal/reconfigurable.h). `rank` and
 // `size` are those until then. Not collective. Throws kUnavailable if libtorch is older than 2.14.
-c10::intrusive_ptr<c10d::Backend> make_reconfigurable_backend(
-    c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options = {});
+c10::intrusive_ptr<c10d::Backend> make_reconfigurable_backend(c10::intrusive_ptr<c10d::Store> store,
+                                                              int rank, int size,
+                                                              const BackendOptions& options = {});
 
 // The destructor of each backend calls `around` with its wait for the posted operations. `around`
 // must call `wait`. Python's module sets one that releases the GIL meanwhile: the threads of the

@@ -54,6 +54,11 @@ struct RegroupOptions {
   // True: if `size` ranks come, each survivor keeps its rank, and newcomers take the ranks of the
   // lost ones. False: survivors keep their order and newcomers follow them.
   bool keep_ranks = false;
+  // Members from this rank on leave the job and are not awaited. -1: none leaves.
+  int leaving_from = -1;
+  // Ranks by the launcher of expected newcomers that replace no member. The wait for one ends when
+  // the launcher reports it as lost.
+  std::vector<int> newcomers = {};
   // Minimum number of ranks; fewer are an error. Set it above half of the ranks to require a
   // majority.
   int at_least = 1;

@@ -10,14 +10,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "weft/agent/link.h"
 #include "weft/base/log.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
@@ -42,12 +42,6 @@ std::string job_secret() {
                 "unset it");
   }
   return secret;
-}
-
-// The file that a process makes when it has joined in place of a lost rank. Null in other processes.
-const char* newcomers_note() {
-  const char* const note = std::getenv("WEFT_NEWCOMER");
-  return note != nullptr && *note != '\0' ? note : nullptr;
 }
 
 // A restarted job uses its own keys in the store, so that it does not read entries of an earlier
@@ -178,11 +172,6 @@ std::optional<Group> join_through_mpi(const Identity& identity, const BackendOpt
 
 }  // namespace
 
-void withdraw_from_job() {
-  std::error_code ignored;
-  if (const char* const note = newcomers_note()) std::filesystem::remove(note, ignored);
-}
-
 std::string lost_rank_key(const std::string& run_id, int restart_count) {
   return store_prefix(run_id, restart_count) + "/" +
          internal::kLostKey;  // with the separator of PrefixStore
@@ -199,8 +188,8 @@ Group init(const InitOptions& options) {
 Group init(const Identity& identity, const InitOptions& asked) {
   InitOptions options = asked;
   static bool has_joined = false;  // the replacement of a lost rank joins once
-  const char* const note = newcomers_note();
-  const bool replaces = note != nullptr && !has_joined;
+  const char* const newcomer = std::getenv("WEFT_NEWCOMER");
+  const bool replaces = newcomer != nullptr && *newcomer != '\0' && !has_joined;
   options.newcomer = options.newcomer || replaces;
   set_rank(identity.rank, identity.world);
   if (options.shared_allocator) install_allocator();
@@ -224,7 +213,10 @@ Group init(const Identity& identity, const InitOptions& asked) {
   backend.alike = options.alike;
   // Each restart of the job has its own range of epochs, so that earlier regroups do not matter.
   backend.epoch = static_cast<std::uint32_t>(identity.restart_count) << 16;
-  if (identity.world == 1 && !options.newcomer)
+  // The launcher may add ranks to one rank.
+  const char* const elastic = std::getenv("WEFT_ELASTIC");
+  const bool may_grow = elastic != nullptr && std::string_view(elastic) == "1";
+  if (identity.world == 1 && !options.newcomer && !may_grow)
     return Group(make_backend(nullptr, 0, 1, backend), "world");
   backend.secret = job_secret();
   auto group = [&]() -> Group {
@@ -236,11 +228,12 @@ Group init(const Identity& identity, const InitOptions& asked) {
     const auto store = store_of(identity, hosts_store, options.timeout);
     const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
         store_prefix(identity.run_id, identity.restart_count), store);
+    if (options.newcomer) agent::tell_launcher("joining");
     if (options.newcomer) return join_group(prefixed, backend, options.timeout, identity.rank);
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();
   if (replaces) {
-    std::ofstream(note).flush();  // tells the launcher
+    agent::tell_launcher("joined");
     has_joined = true;
   }
   const auto* const weft = dynamic_cast<const internal::WeftBackend*>(&group.backend());

@@ -79,15 +79,11 @@ Group regroupable(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<
 Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options = {},
                  std::chrono::milliseconds wait = std::chrono::minutes(5), int rank = -1);
 
-// Tells the launcher that this process, which has joined in place of a lost rank, cannot be part of
-// the job after all. Does nothing in another process.
-void withdraw_from_job();
-
 // Key in the launcher's store for the number of a rank that has ended. Ranks that still wait for
 // that rank to join then throw kPeerLost at once.
 std::string lost_rank_key(const std::string& run_id, int restart_count);
 // Key for the numbers, each followed by a blank, of lost ranks that will not be replaced. Ranks
-// that form the group again do not wait for them.
+// that form the group again do not wait for them. A "+" before a number: it was started again.
 std::string gone_ranks_key(const std::string& run_id, int restart_count);
 
 }  // namespace weft::comm

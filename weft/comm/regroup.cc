@@ -128,6 +128,7 @@ class Passage {
     if (same || different.size() < jobs.size() || *different.begin() < 0) jobs.clear();
     awaited_.names.clear();
     awaited_.jobs.clear();
+    awaited_.newcomers.clear();
     for (const auto& member : members) {
       awaited_.names.emplace(member.name, member.job);
       awaited_.jobs.insert(member.job);
@@ -171,12 +172,14 @@ class Passage {
 
 // A rank of this host that is left out of the group may still be alive, stopped while it writes
 // into this rank's tensors.
+// `leaving_from`: ranks from this one on leave the job on purpose and write no more.
 void leave_behind(const Group::HostRanks& neighbors, const Lineage& lineage,
-                  const std::vector<Arrival>& members) {
+                  const std::vector<Arrival>& members, int leaving_from) {
   if (neighbors.host == nullptr || net::process_heap() == nullptr) return;
   for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {
     const int rank = neighbors.ranks[local];
     if (place_of(members, lineage.names[static_cast<std::size_t>(rank)]) >= 0 ||
+        (leaving_from >= 0 && rank >= leaving_from) ||
         neighbors.host->has_ended(static_cast<int>(local)))
       continue;
     log_warn("rank " + std::to_string(rank) +
@@ -211,10 +214,12 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
     Awaited awaited{{}, options.size, options.at_least, options.keep_ranks};
     const auto& jobs = lineage.options.job_ranks;
     for (std::size_t rank = 0; rank < lineage.names.size(); ++rank) {
+      if (options.leaving_from >= 0 && static_cast<int>(rank) >= options.leaving_from) break;
       const int job = jobs.empty() ? static_cast<int>(rank) : jobs[rank];
       awaited.names.emplace(lineage.names[rank], job);
       awaited.jobs.insert(job);
     }
+    awaited.newcomers.insert(options.newcomers.begin(), options.newcomers.end());
     if (lost >= 0 && lost < group.size())
       awaited.names.erase(lineage.names[static_cast<std::size_t>(lost)]);
     const auto has_ended = [&](const std::string& name) {
@@ -230,7 +235,8 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
         awaited, has_ended);
     for (std::uint32_t epoch = lineage.options.epoch + 1; !deadline.passed(); ++epoch) {
       const auto members = passage.agree(epoch, options.wait);
-      if (epoch == lineage.options.epoch + 1) leave_behind(neighbors, lineage, members);
+      if (epoch == lineage.options.epoch + 1)
+        leave_behind(neighbors, lineage, members, options.leaving_from);
       if (auto formed = passage.form(epoch, members, options.wait)) return *formed;
     }
   } catch (const Error&) {

@@ -389,6 +389,30 @@ TEST(Agree, DoesNotWaitForRanksThatWillNotBeReplaced) {
   EXPECT_THROW(agree({zero, three}, internal::without(three_at_least, {1, 2}), false), Error);
 }
 
+TEST(Agree, DoesNotWaitForANewcomerThatIsLost) {
+  internal::Awaited awaited{{{"0", 0}, {"1", 1}}, 4, 1, true, {0, 1}};
+  awaited.newcomers = {2, 3};
+  const Arrival zero{"0", 0, 0}, one{"1", 1, 1}, two{"new1", -1, 2};
+  EXPECT_FALSE(agree({zero, one, two}, awaited, false));
+  EXPECT_EQ(agree({zero, one, two}, internal::without(awaited, {3}), false),
+            (std::vector<Arrival>{zero, one, two}));
+}
+
+TEST(Agree, PrefersTheReplacementOfALostRankToAnAdditionalRank) {
+  const internal::Awaited awaited{{{"0", 0}, {"1", 1}}, 2, 1, true, {0, 1}};
+  const Arrival one{"1", 1, 1}, additional{"new1", -1, 2}, for_zero{"new2", -1, 0};
+  EXPECT_EQ(agree({additional, one, for_zero}, awaited, false),
+            (std::vector<Arrival>{for_zero, one}));
+}
+
+TEST(GoneRanks, AreThoseThatWereNotStartedAgain) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  EXPECT_TRUE(internal::gone_ranks(*store).empty());
+  const std::string text = "1 3 +1 12 ";
+  store->append(internal::kGoneKey, {text.begin(), text.end()});
+  EXPECT_EQ(internal::gone_ranks(*store), (std::set<int>{3, 12}));
+}
+
 TEST(Agree, PutsNewcomersAtTheLostRanksThatTheyAskFor) {
   const internal::Awaited awaited{{{"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}}, 4, 1, true};
   const Arrival zero{"0", 0, 0}, three{"3", 3, 3}, for_two{"new1", -1, 2}, for_one{"new2", -1, 1},

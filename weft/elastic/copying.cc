@@ -17,11 +17,13 @@ void Copying::add_step(double seconds) {
 }
 
 // The all-reduce also ends the call on all ranks before one of them begins the next.
-void Copying::take(const checkpoint::Shards& shards) {
+int Copying::take(const checkpoint::Shards& shards, int wish) {
   const auto start = std::chrono::steady_clock::now();
   copies_->take(shards);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  at::Tensor times = at::tensor({took.count(), steps_ > 0 ? seconds_ / steps_ : 0.0}, at::kDouble);
+  at::Tensor times = at::tensor({took.count(), steps_ > 0 ? seconds_ / steps_ : 0.0,
+                                 world_.rank() == 0 ? static_cast<double>(wish) : 0.0},
+                                at::kDouble);
   world_.all_reduce(times, ReduceOp::kMax);
   const double copy_s = times[0].item<double>(), step_s = times[1].item<double>();
   // The first copy to each of the two slots allocates its memory, so its time is not typical.
@@ -31,6 +33,7 @@ void Copying::take(const checkpoint::Shards& shards) {
   ++taken_;
   seconds_ = 0;
   steps_ = 0;
+  return static_cast<int>(times[2].item<double>());
 }
 
 }  // namespace weft::elastic

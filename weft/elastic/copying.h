@@ -18,8 +18,9 @@ class Copying {
   // Records the time that a step took on this rank.
   void add_step(double seconds);
   bool is_due(std::int64_t step) const { return interval_.is_due(step); }
-  // Copies this rank's part of the state after `shards.step` steps. Collective.
-  void take(const checkpoint::Shards& shards);
+  // Copies this rank's part of the state after `shards.step` steps. Returns rank 0's `wish`, a
+  // number that is not negative, on all ranks. Collective.
+  int take(const checkpoint::Shards& shards, int wish = 0);
   std::shared_ptr<const StateCopies> copies() const { return copies_; }
 
  private:

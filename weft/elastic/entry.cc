@@ -38,7 +38,10 @@ Entry entry_of(at::Tensor& tensor) {
 
 Entry entry_of(std::string& text) {
   return {.object = &text,
-          .save = [&text] { return Values{.texts = {{"", text}}}; },
+          .save =
+              [&text] {
+                return Values{.texts = {{"", text}}};
+              },
           .load = [&text](const Loading& from) { text = from.texts.at(""); }};
 }
 

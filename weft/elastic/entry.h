@@ -136,7 +136,10 @@ T number_at(const Texts& texts, const std::string& key) {
 template <Scalar T>
 Entry entry_of(T& number) {
   return {.object = &number,
-          .save = [&number] { return Values{.texts = {{"", text_of(number)}}}; },
+          .save =
+              [&number] {
+                return Values{.texts = {{"", text_of(number)}}};
+              },
           .load = [&number](const Loading& from) { number = number_at<T>(from.texts, ""); }};
 }
 
@@ -152,8 +155,8 @@ Entry entry_of(T& sampler) {
           .save =
               [&sampler] {
                 const auto at = sampler.state();
-                return Values{.texts = {{"epoch", text_of(at.epoch)},
-                                        {"position", text_of(at.position)}}};
+                return Values{
+                    .texts = {{"epoch", text_of(at.epoch)}, {"position", text_of(at.position)}}};
               },
           .load =
               [&sampler](const Loading& from) {
@@ -194,7 +197,8 @@ template <HasShards T>
 Entry entry_of(T& model) {
   Entry entry{.object = &model, .save = [&model] { return values_of(model); }};
   entry.load = [&model](const Loading& from) {
-    if constexpr (requires { model.set_lr(0.0); }) model.set_lr(number_at<double>(from.texts, "lr"));
+    if constexpr (requires { model.set_lr(0.0); })
+      model.set_lr(number_at<double>(from.texts, "lr"));
     model.load_shards(from.tensors);
     if constexpr (requires { model.load_codec(from.reader); }) model.load_codec(from.reader);
   };
@@ -215,7 +219,10 @@ concept HasText = requires(T& thing, const std::string& text) {
 template <HasText T>
 Entry entry_of(T& thing) {
   return {.object = &thing,
-          .save = [&thing] { return Values{.texts = {{"", thing.save()}}}; },
+          .save =
+              [&thing] {
+                return Values{.texts = {{"", thing.save()}}};
+              },
           .load = [&thing](const Loading& from) { thing.load(from.texts.at("")); }};
 }
 

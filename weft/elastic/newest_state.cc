@@ -41,7 +41,8 @@ class Parts {
   }
 
   bool all_have_all() const {
-    return std::all_of(lacked_.begin(), lacked_.end(), [](const auto& ranks) { return ranks.empty(); });
+    return std::all_of(lacked_.begin(), lacked_.end(),
+                       [](const auto& ranks) { return ranks.empty(); });
   }
   // Ranks that will ask this rank, or that this rank will ask.
   std::set<int> clients() const {

@@ -69,14 +69,16 @@ Kind kind_of(const Optimizer& optimizer) {
   if (is(static_cast<AdamW*>(nullptr))) return kind<AdamWParamState>();
   if (is(static_cast<RMSprop*>(nullptr))) return kind<RMSpropParamState>();
   if (is(static_cast<Adagrad*>(nullptr))) return kind<AdagradParamState>();
-  throw Error(Errc::kInvalidArgument,
-              "elastic: the state of this optimizer cannot be copied; SGD, Adam, AdamW, RMSprop and "
-              "Adagrad can, or register functions with State::add_entry()");
+  throw Error(
+      Errc::kInvalidArgument,
+      "elastic: the state of this optimizer cannot be copied; SGD, Adam, AdamW, RMSprop and "
+      "Adagrad can, or register functions with State::add_entry()");
 }
 
 class OptimizerEntry {
  public:
-  explicit OptimizerEntry(Optimizer& optimizer) : optimizer_(optimizer), kind_(kind_of(optimizer)) {}
+  explicit OptimizerEntry(Optimizer& optimizer)
+      : optimizer_(optimizer), kind_(kind_of(optimizer)) {}
 
   Values save() const {
     Values values;

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <utility>
 
+#include "weft/agent/link.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
-#include "weft/comm/init.h"
 
 namespace weft::elastic {
 namespace {
@@ -41,8 +41,7 @@ bool is_loss(const Error& error) {
 Recovery::Recovery(Group world)
     : world_(std::move(world)),
       min_ranks_(from_launcher("WEFT_MIN_RANKS")),
-      is_on_((world_.size() > 1 || is_newcomer()) &&
-             (min_ranks_ > 0 || from_launcher("WEFT_MAX_REPLACEMENTS") > 0)) {}
+      is_on_(from_launcher("WEFT_ELASTIC") > 0) {}
 
 bool Recovery::has_newcomers() const {
   const auto& former = world_.former_ranks();
@@ -54,20 +53,51 @@ bool Recovery::is_newcomer() const {
   return !former.empty() && former[static_cast<std::size_t>(world_.rank())] < 0;
 }
 
+// The group with the replacements of lost ranks, or without the lost ranks.
+comm::RegroupOptions Recovery::same_size() const {
+  return {.size = world_.size(),
+          .keep_ranks = true,
+          .at_least = min_ranks_ > 0 ? min_ranks_ : world_.size(),
+          .wait = kJoinLimit,
+          .timeout = kRecoveryLimit};
+}
+
 void Recovery::recover(const Steps& steps, const Error* why) {
+  if (why == nullptr) return go_on(steps, nullptr);
+  log_warn("a rank is lost: " + why->message() + "; the others form the group again");
+  const comm::RegroupOptions regroup = same_size();
+  go_on(steps, &regroup);
+}
+
+void Recovery::resize(const Steps& steps, int ranks, const std::vector<int>& newcomers) {
+  log_info("the number of ranks changes", {{"from", world_.size()}, {"to", ranks}});
+  const int stay = std::min(ranks, world_.size());
+  const comm::RegroupOptions regroup{.size = ranks,
+                                     .keep_ranks = true,
+                                     .leaving_from = stay,
+                                     .newcomers = newcomers,
+                                     .at_least = min_ranks_ > 0 ? min_ranks_ : stay,
+                                     .wait = kJoinLimit,
+                                     .timeout = kRecoveryLimit};
+  go_on(steps, &regroup);
+}
+
+void Recovery::leave_job() const {
+  agent::tell_launcher("leaving");
+  log_info("this rank leaves the job", {{"rank", world_.rank()}});
+}
+
+// `regroup`: null for a newcomer, whose group is formed.
+void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
   const auto start = Clock::now();
-  bool formed = why == nullptr;
-  if (!formed) log_warn("a rank is lost: " + why->message() + "; the others form the group again");
+  std::optional<comm::RegroupOptions> next;
+  if (regroup != nullptr) next = *regroup;
   std::int64_t step = 0;
   for (;;) {
-    if (!formed) {
+    if (next) {
       world_.abort();
       steps.leave();
-      world_ = world_.regroup({.size = world_.size(),
-                               .keep_ranks = true,
-                               .at_least = min_ranks_ > 0 ? min_ranks_ : world_.size(),
-                               .wait = kJoinLimit,
-                               .timeout = kRecoveryLimit});
+      world_ = world_.regroup(*next);
       set_rank(world_.rank(), world_.size());  // rank 0 may be another process now
     }
     failpoint("recovery.regrouped");
@@ -78,13 +108,13 @@ void Recovery::recover(const Steps& steps, const Error* why) {
     } catch (const Error& error) {
       const bool differs = is_difference(error) && has_newcomers();
       if (differs && is_newcomer()) {
-        comm::withdraw_from_job();
+        agent::tell_launcher("refused");
         throw Error(Errc::kBadConfig,
                     "this process does not fit the running job: " + error.message(),
                     error.context());
       }
       if ((!differs && !is_loss(error)) || Clock::now() - start > kRecoveryLimit) throw;
-      formed = false;
+      next = same_size();
     }
   }
   const std::chrono::duration<double> took = Clock::now() - start;

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "weft/base/error.h"
 #include "weft/comm/group.h"
@@ -59,8 +60,19 @@ class Recovery {
   // difference, and the others form the group again without it.
   void recover(const Steps& steps, const Error* why = nullptr);
 
+  // Forms the group again with `ranks` ranks, which the launcher asked for. All ranks that stay
+  // call it after the same step, with copies of the state of that step; the ranks from `ranks` on
+  // call leave_job(). `newcomers`: ranks by the launcher that wait to be added; not all ranks need
+  // to know them. If they are lost, the others go on without them. Else as recover().
+  void resize(const Steps& steps, int ranks, const std::vector<int>& newcomers);
+  // Tells the launcher that this rank ends, since the job shrinks. The others may still read this
+  // rank's copies of the state: do not free them before the process ends.
+  void leave_job() const;
+
  private:
   bool has_newcomers() const;
+  comm::RegroupOptions same_size() const;
+  void go_on(const Steps& steps, const comm::RegroupOptions* regroup);
 
   Group world_;
   const int min_ranks_;  // 0: all ranks

@@ -13,6 +13,7 @@
 #include "weft/elastic/internal/random_state.h"
 #include "weft/elastic/newest_state.h"
 #include "weft/elastic/recovery.h"
+#include "weft/elastic/size_requests.h"
 
 namespace weft::elastic {
 namespace {
@@ -44,7 +45,7 @@ class Run {
       world().abort(Error(code_of(error), describe(error)));
       throw;
     }
-    return {world(), steps_, recoveries_};
+    return {world(), steps_, recoveries_, left_};
   }
 
  private:
@@ -59,7 +60,11 @@ class Run {
       try {
         if (!entered) enter({});
         entered = true;
-        while (!ended_) do_step();
+        while (!ended_ && !left_) {
+          do_step();
+          if (resize_ != 0 && !ended_) resize();
+        }
+        if (left_) return;
         return world().barrier();  // no rank leaves while others still need it
       } catch (const Error& error) {
         if (!recovery_.answers(error)) throw;
@@ -69,16 +74,30 @@ class Run {
     }
   }
 
-  void recover(const Error* why) {
+  Recovery::Steps steps() {
     const Held held{.rejoins = true, .copies = copying_ ? copying_->copies() : nullptr};
-    recovery_.recover({.leave =
-                           [this] {
-                             copying_.reset();
-                             state_.unbind();
-                           },
-                       .enter = [&] { return enter(held); }},
-                      why);
+    return {.leave =
+                [this] {
+                  copying_.reset();
+                  state_.unbind();
+                },
+            .enter = [this, held] { return enter(held); }};
+  }
+
+  void recover(const Error* why) {
+    resize_ = 0;
+    recovery_.recover(steps(), why);
     recoveries_ += why != nullptr ? 1 : 0;
+  }
+
+  // After a copy of the state, in which the ranks have agreed on their number.
+  void resize() {
+    const int ranks = std::exchange(resize_, 0);
+    left_ = world().rank() >= ranks;
+    if (!left_) return recovery_.resize(steps(), ranks, requests_.newcomers());
+    recovery_.leave_job();
+    // The others may still read these copies: they stay until the process ends.
+    [[maybe_unused]] const auto* const kept = new auto(copying_->copies());
   }
 
   // What this rank brings along from an earlier group.
@@ -125,8 +144,9 @@ class Run {
                              (missing.empty() ? "" : ": " + missing + " are lost");
     if (!options_.reload) {
       throw Error(Errc::kUnavailable,
-                  lost + "; start the program again, from a checkpoint if it has one "
-                         "(RunOptions::reload continues from it without a restart)");
+                  lost +
+                      "; start the program again, from a checkpoint if it has one "
+                      "(RunOptions::reload continues from it without a restart)");
     }
     if (world().rank() == 0) log_warn(lost + "; training goes on from the program's checkpoint");
     steps_ = options_.reload(world());
@@ -146,7 +166,8 @@ class Run {
   void copy() {
     checkpoint::Shards shards = state_.shards(world(), steps_);
     shards.state[kEnded] = text_of(ended_);
-    copying_->take(shards);
+    const int ranks = copying_->take(shards, requests_.ranks());
+    if (ranks > 0 && ranks != world().size()) resize_ = ranks;
   }
 
   State& state_;
@@ -155,8 +176,10 @@ class Run {
   const at::Tensor random_;  // state of the random numbers before the first group
   Recovery recovery_;
   std::optional<Copying> copying_;
+  SizeRequests requests_;
   std::int64_t steps_ = 0;
-  bool ended_ = false;
+  int resize_ = 0;  // number of ranks to change to; 0: none
+  bool ended_ = false, left_ = false;
   int recoveries_ = 0;
 };
 

@@ -21,7 +21,7 @@
 //   may run more than once: its output, if any, appears again.
 // - With the same number of ranks, the result has the bits of a run without a fault, if a step
 //   depends on the state, the rank and the number of ranks alone.
-// - With fewer ranks, the step sees a smaller world. Divide a batch of fixed size by world.size().
+// - With fewer or more ranks (weft scale), the step sees another world. Divide a batch of fixed size by world.size().
 // - A new process calls the same functions as the others. Until its first step it has no state:
 //   run() then loads the others'. Call no collective operation between the start of the program and
 //   run(): the other ranks would not take part in it.
@@ -58,6 +58,8 @@ struct RunResult {
   Group world;             // The ranks at the end.
   std::int64_t steps = 0;  // Steps done, counted once each.
   int recoveries = 0;      // Losses that this process has survived.
+  // True: the job has shrunk (weft scale), and this rank is no longer part of it. End the program.
+  bool left = false;
 };
 
 // Does one step of training. Returns false if it was the last one; all ranks return the same.

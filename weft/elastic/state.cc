@@ -39,8 +39,9 @@ Texts texts_of(const checkpoint::StringMap& all, const std::string& thing) {
 
 void State::add_entry(const std::string& name, Entry entry) {
   WEFT_REQUIRE(is_name(name) && name != kRandom && name != kCodec,
-               "elastic: \"" + name + "\" cannot be the name of a registered thing: use letters, "
-               "digits, '_' and '-', and neither \"random\" nor \"codec\"");
+               "elastic: \"" + name +
+                   "\" cannot be the name of a registered thing: use letters, "
+                   "digits, '_' and '-', and neither \"random\" nor \"codec\"");
   for (const auto& [known, other] : entries_) {
     WEFT_REQUIRE(known != name, "elastic: \"" + name + "\" is registered twice");
     WEFT_REQUIRE(entry.object == nullptr || other.object != entry.object,

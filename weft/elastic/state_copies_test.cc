@@ -110,9 +110,7 @@ TEST(StateCopies, SayWhichPartsAreLost) {
 }
 
 TEST(StateCopies, OfNobodyAreNoState) {
-  replicate(2, [](const Group& group) {
-    EXPECT_EQ(missing_in(group, nullptr), "");
-  });
+  replicate(2, [](const Group& group) { EXPECT_EQ(missing_in(group, nullptr), ""); });
 }
 
 // Four ranks of which rank 1 is new: its rows are a quarter of the state. It needs memory for these
@@ -162,9 +160,9 @@ TEST(NewestState, EndsOnAllRanksIfOneFails) {
       while (true) state->reader.read("model", "weight");
     };
     if (group.rank() == 2) {  // it reads its own memory, and waits for the others
-      EXPECT_THROW(use_newest_state(group, &copies,
-                                    [&](const auto&, const auto&) { group.barrier(); }),
-                   Error);
+      EXPECT_THROW(
+          use_newest_state(group, &copies, [&](const auto&, const auto&) { group.barrier(); }),
+          Error);
     } else {
       EXPECT_THROW(use_newest_state(group, group.rank() == 1 ? nullptr : &copies, use), Error);
       group.abort();

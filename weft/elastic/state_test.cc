@@ -85,8 +85,9 @@ TEST(State, GivesBackAModuleAndSimpleValues) {
 }
 
 // Two more steps after a load give the same weights as without it: the optimizer's state is whole.
-void expect_continues(const std::function<std::unique_ptr<torch::optim::Optimizer>(
-                          const std::vector<at::Tensor>&)>& make) {
+void expect_continues(
+    const std::function<std::unique_ptr<torch::optim::Optimizer>(const std::vector<at::Tensor>&)>&
+        make) {
   torch::manual_seed(4);
   auto net = network();
   const auto optimizer = make(net->parameters());
@@ -164,8 +165,8 @@ TEST(State, BindsADataParallelModelToOneGroupAfterAnother) {
         for (int rank = 0; rank < 2; ++rank) {
           at::Tensor size = at::scalar_tensor(block.numel(), at::kLong);
           first.broadcast(size, rank);
-          at::Tensor theirs = rank == first.rank() ? block
-                                                   : at::empty({size.item<std::int64_t>()}, at::kByte);
+          at::Tensor theirs =
+              rank == first.rank() ? block : at::empty({size.item<std::int64_t>()}, at::kByte);
           first.broadcast(theirs, rank);
           blocks.push_back({theirs});
         }

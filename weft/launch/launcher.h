@@ -23,8 +23,10 @@ namespace weft::launch {
 struct LaunchOptions {
   std::vector<std::string> program;  // program and arguments; only for launch()
 
-  std::string nproc_per_node = "1";  // a number, cpu, gpu or auto
-  std::string nnodes = "1";          // N or N:N; MIN:MAX is rejected
+  // A number, cpu, gpu or auto. MIN:MAX: begin with MAX ranks, go on with MIN (min_ranks), and
+  // replace all lost ranks.
+  std::string nproc_per_node = "1";
+  std::string nnodes = "1";  // N or N:N; MIN:MAX is rejected
   int node_rank = 0;
   std::string master_addr;  // several nodes: rank 0's host
   int master_port = 0;      // 0: a free port on one node, 29500 on several
@@ -38,10 +40,12 @@ struct LaunchOptions {
   int max_restarts = 0;  // restarts of the whole group, counted over the job
   // Lost ranks to replace while the others go on, counted over the job. The program must regroup
   // (Group::regroup with keep_ranks), as train::Trainer does. A rank that a signal has stopped
-  // (SIGSTOP) for 1.5 s counts as lost and is killed.
-  int max_replacements = 0;
+  // (SIGSTOP) for 1.5 s counts as lost and is killed. If all ranks are lost, they start again from
+  // the newest checkpoint, which counts as one. nullopt: 0, or no limit if nproc_per_node is a
+  // range.
+  std::optional<int> max_replacements = {};
   // With at least this many ranks left, the others go on without a lost rank that is not replaced.
-  // 0: never. The program must regroup, as above.
+  // They grow again when it can be replaced. 0: never. The program must regroup, as above.
   int min_ranks = 0;
   std::chrono::milliseconds survivor_grace = std::chrono::seconds(5);
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);

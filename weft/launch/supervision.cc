@@ -28,47 +28,114 @@ bool is_lost(const RankEnd& end) {
 // Another try would be the same, but the others can do without it.
 bool is_refused(const RankEnd& end) { return end.joining && !end.let_go && is_wrong(end); }
 
+// Number of running ranks that are part of the job.
+int members(const Situation& situation) {
+  int count = 0;
+  for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
+    const int local = static_cast<int>(i);
+    count += !situation.ranks[i] && !situation.growing.contains(local) &&
+             !situation.waiting.contains(local) && !situation.leaving.contains(local);
+  }
+  return count;
+}
+
 // Number of running ranks that have the job's state.
 int ranks_with_state(const Situation& situation) {
-  int count = 0;
-  for (std::size_t i = 0; i < situation.ranks.size(); ++i)
-    count += !situation.ranks[i] && !situation.joining.contains(static_cast<int>(i));
-  return count;
+  return members(situation) - static_cast<int>(situation.joining.size());
 }
 
 bool state_remains(const Situation& situation) {
   return ranks_with_state(situation) > 0 || situation.other_nodes;
 }
 
+// The earliest time of the next replacement.
+Time next_start(const Situation& situation) {
+  return situation.never_joined == 0
+             ? situation.last_end
+             : situation.last_end + kFirstBackOff * (1 << (situation.never_joined - 1));
+}
+
+bool may_replace(const Situation& situation, const Policy& policy) {
+  return situation.replacements < policy.max_replacements &&
+         situation.never_joined < kMostNeverJoined;
+}
+
 // What becomes of a lost rank, if the job goes on; nullopt if none is lost or the job must end.
-std::optional<Decision> go_on(const Situation& situation, const Policy& policy) {
+std::optional<Decision> go_on(const Situation& situation, const Policy& policy, Time now) {
   if (situation.stop_sent || situation.store_lost || !state_remains(situation)) return std::nullopt;
-  const bool replaces =
-      situation.replacements < policy.max_replacements && situation.never_joined < kMostNeverJoined;
+  const bool replaces = may_replace(situation, policy);
   const bool shrinks = policy.min_ranks > 0 &&
                        (situation.other_nodes || ranks_with_state(situation) >= policy.min_ranks);
   if (!replaces && !shrinks) return std::nullopt;
   for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
     if (!situation.ranks[i]) continue;
-    if (is_lost(*situation.ranks[i]))
-      return Decision{replaces ? Act::kReplace : Act::kLetGo, {}, {}, static_cast<int>(i)};
-    if (shrinks && is_refused(*situation.ranks[i]))
-      return Decision{Act::kLetGo, {}, {}, static_cast<int>(i)};
+    const RankEnd& end = *situation.ranks[i];
+    if (shrinks && is_refused(end)) return Decision{Act::kLetGo, {}, {}, static_cast<int>(i)};
+    if (!is_lost(end)) continue;
+    const bool waits = replaces && now < next_start(situation);
+    if (waits && !shrinks) return Decision{Act::kWait, next_start(situation)};
+    return Decision{replaces && !waits ? Act::kReplace : Act::kLetGo, {}, {}, static_cast<int>(i)};
   }
   return std::nullopt;
+}
+
+// The lowest place for an additional rank: one whose rank was let go or has left, or a new one.
+int free_place(const Situation& situation) {
+  for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
+    const auto& end = situation.ranks[i];
+    if (end && (end->let_go || end->left)) return static_cast<int>(i);
+  }
+  return static_cast<int>(situation.ranks.size());
+}
+
+// True once a rank has ended its program: the others will, too.
+bool is_finishing(const Situation& situation) {
+  return std::any_of(situation.ranks.begin(), situation.ranks.end(),
+                     [](const auto& end) { return end && end->status.ok() && !end->left; });
+}
+
+// The next action on the way to the wanted number of ranks; nullopt if there is none.
+std::optional<Decision> resize(const Situation& situation, const Policy& policy, Time now) {
+  const bool is_fixed = policy.max_ranks == 0 || situation.wanted == 0;
+  if (is_fixed || !situation.joining.empty() || is_finishing(situation)) return std::nullopt;
+  const int here = members(situation);
+  const int coming = static_cast<int>(situation.growing.size() + situation.waiting.size());
+  if (here + coming < std::min(situation.wanted, policy.max_ranks)) {
+    const int place = free_place(situation);
+    const bool is_new = place == static_cast<int>(situation.ranks.size()) ||
+                        situation.ranks[static_cast<std::size_t>(place)]->left;
+    if (situation.never_joined < kMostNeverJoined &&
+        (is_new || situation.requested || may_replace(situation, policy))) {
+      if (now < next_start(situation)) return Decision{Act::kWait, next_start(situation)};
+      return Decision{Act::kGrow, {}, {}, place};
+    }
+  }
+  if (!situation.growing.empty()) return std::nullopt;
+  const int next = coming > 0 ? here + coming : std::min(here, situation.wanted);
+  if (next == here || next == situation.announced) return std::nullopt;
+  return Decision{Act::kAnnounce, {}, {}, -1, next};
+}
+
+// What follows when all ranks have ended.
+Act after_the_end(const Situation& situation, const Policy& policy) {
+  const auto failed = first_failure(situation);
+  if (!failed || situation.stop_signals > 0 || situation.store_lost) return Act::kFinish;
+  if (situation.restarts < policy.max_restarts) return Act::kRestart;
+  // All ranks that held the state in memory are gone. A program that ended with a code below 128
+  // would fail again.
+  const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*failed)];
+  const bool restores = may_replace(situation, policy) && is_lost(end) && situation.trained &&
+                        end.status.code() >= 128 && situation.restores < kMostRestores &&
+                        !situation.other_nodes;
+  return restores ? Act::kRestore : Act::kFinish;
 }
 
 }  // namespace
 
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
-  const auto failed = first_failure(now_seen);
   const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(),
                                      [](const auto& end) { return end.has_value(); });
-  if (all_ended) {
-    const bool again = failed && now_seen.stop_signals == 0 && !now_seen.store_lost &&
-                       now_seen.restarts < policy.max_restarts;
-    return {again ? Act::kRestart : Act::kFinish};
-  }
+  if (all_ended) return {after_the_end(now_seen, policy)};
   if (now_seen.kill_sent) return {};
   if (now_seen.stop_signals >= 2) return {Act::kKill, {}, "a second signal"};
   if (now_seen.stop_sent) {
@@ -77,17 +144,31 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
                ? Decision{Act::kWait, limit}
                : Decision{Act::kKill, {}, "still running at the end of the shutdown timeout"};
   }
-  if (const auto without = go_on(now_seen, policy)) return *without;
+  if (const auto without = go_on(now_seen, policy, now)) return *without;
   if (!now_seen.joining.empty() && !state_remains(now_seen))
     return {Act::kTerminate, {}, "no rank is left that has the state of the job"};
   if (now_seen.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};
-  if (failed) {
+  if (const auto failed = first_failure(now_seen)) {
     const auto limit =
         now_seen.ranks[static_cast<std::size_t>(*failed)]->when + policy.survivor_grace;
     return now < limit ? Decision{Act::kWait, limit}
                        : Decision{Act::kTerminate, {}, "another rank has failed"};
   }
+  if (const auto next = resize(now_seen, policy, now)) return *next;
   return {};
+}
+
+Situation next_attempt(const Situation& situation, Act how) {
+  const bool restores = how == Act::kRestore;
+  Situation next;
+  next.first_rank = situation.first_rank;
+  next.other_nodes = situation.other_nodes;
+  next.restarts = situation.restarts + 1;
+  next.replacements = situation.replacements + (restores ? 1 : 0);
+  next.wanted = situation.wanted;
+  next.last_step = std::max(situation.last_step, situation.step);
+  if (restores) next.restores = situation.step > situation.last_step ? 1 : situation.restores + 1;
+  return next;
 }
 
 bool is_consequence(const RankEnd& end) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,6 +22,7 @@ struct RankEnd {
   std::optional<Cause> cause = {};  // from its error file
   bool told = false;                // it ended after the launcher told it to stop
   bool let_go = false;              // the others went on without it
+  bool left = false;                // it left, since the job shrinks
   bool joining = false;             // it replaced a lost rank, and did not become one of the others
 };
 
@@ -37,13 +39,26 @@ struct Situation {
   int replacements = 0;      // lost ranks that were replaced so far
   std::set<int> joining;     // local ranks whose replacement has not joined the others yet
   int never_joined = 0;      // replacements in a row that ended before they had joined
+  Time last_end{};           // of a replacement that never joined
   bool other_nodes = false;  // ranks of other nodes, in an unknown state, may hold the job's state
+  bool trained = false;      // the ranks of this attempt have begun to train
+  std::int64_t step = 0;     // latest known step of training
+  std::int64_t last_step = 0;  // of earlier attempts
+  int restores = 0;            // restores in a row without a step beyond those of earlier attempts
+  // Resizing. `ranks` then also has the places of ranks that are not part of the job.
+  int wanted = 0;          // ranks that the job shall have; 0: as many as it has
+  bool requested = false;  // somebody asked for `wanted`: it needs no replacements
+  std::set<int> leaving;   // local ranks that end, since the job shrinks
+  std::set<int> growing;   // local ranks that were started in addition, and load
+  std::set<int> waiting;   // local ranks that were started in addition, and wait for the others
+  int announced = 0;       // number of ranks that the ranks were told; 0: none
 };
 
 struct Policy {
   int max_restarts = 0;
   int max_replacements = 0;  // lost ranks to replace, counted over the job
   int min_ranks = 0;         // go on without lost ranks down to this number; 0: never
+  int max_ranks = 0;         // most ranks to grow to; 0: the job does not grow
   // Time from a rank's failure to SIGTERM for the others, in which they can notice and report it
   // themselves (they need at most 2 s).
   std::chrono::milliseconds survivor_grace = std::chrono::seconds(5);
@@ -52,20 +67,40 @@ struct Policy {
 };
 
 // kReplace: start a new process in place of a lost rank, while the others run. kLetGo: the others
-// go on without it.
-enum class Act { kWait, kReplace, kLetGo, kTerminate, kKill, kRestart, kFinish };
+// go on without it. kGrow: start an additional rank. kAnnounce: tell the ranks how many ranks the
+// job shall have. kRestart: start all ranks again. kRestore: the same, from the newest checkpoint.
+enum class Act {
+  kWait,
+  kReplace,
+  kLetGo,
+  kGrow,
+  kAnnounce,
+  kTerminate,
+  kKill,
+  kRestart,
+  kRestore,
+  kFinish
+};
 
 struct Decision {
   Act act = Act::kWait;
   std::optional<Time> until = {};  // kWait: latest time of the next decision
   std::string reason = {};
-  int rank = -1;  // kReplace, kLetGo: the lost rank, by local number
+  int rank = -1;  // kReplace, kLetGo: the lost rank; kGrow: the place; by local number
+  int ranks = 0;  // kAnnounce: the number to tell
 };
 
-// A crash loop ends after this many replacements that end before they have joined.
+// A crash loop ends after this many replacements that end before they have joined. The second and
+// later ones wait for kFirstBackOff, twice that, four times that and so on.
 constexpr int kMostNeverJoined = 3;
+// All ranks are not started again after this many restores in a row without progress.
+constexpr int kMostRestores = 3;
+constexpr auto kFirstBackOff = std::chrono::milliseconds(500);
 
 Decision decide(const Situation& situation, const Policy& policy, Time now);
+
+// The situation at the start of the next attempt, after kRestart or kRestore.
+Situation next_attempt(const Situation& situation, Act how);
 
 // True if another rank is the cause: the rank failed with weft's PeerLost or Aborted, or with a
 // timeout of a wait for a peer, or it was told to stop.

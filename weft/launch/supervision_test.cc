@@ -134,6 +134,135 @@ TEST(Decide, GoesOnWithoutALostRankWhileEnoughAreLeft) {
   EXPECT_EQ(first_failure(two), 2);
 }
 
+TEST(Decide, WaitsLongerAfterEachReplacementThatNeverJoined) {
+  Policy policy;
+  policy.max_replacements = 99;
+  auto seen = situation({std::nullopt, exited(1, seconds(10))});
+  seen.last_end = kStart + seconds(10);
+  seen.never_joined = 2;
+  const auto waits = decide(seen, policy, kStart + milliseconds(10'999));
+  EXPECT_EQ(waits.act, Act::kWait);
+  EXPECT_EQ(waits.until, kStart + seconds(11));
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(11)).act, Act::kReplace);
+  // With fewer ranks allowed, the others do not wait.
+  policy.min_ranks = 1;
+  EXPECT_EQ(decide(seen, policy, kStart + milliseconds(10'999)).act, Act::kLetGo);
+}
+
+TEST(Decide, GrowsToTheWantedNumberAndTellsTheRanksWhenTheNewOnesWait) {
+  Policy policy;
+  policy.max_ranks = 8;
+  auto seen = situation({std::nullopt, std::nullopt});
+  seen.wanted = 3;
+  const auto grow = decide(seen, policy, kStart);
+  EXPECT_EQ(grow.act, Act::kGrow);
+  EXPECT_EQ(grow.rank, 2);
+  seen.ranks.emplace_back();
+  seen.growing = {2};
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+  seen.growing.clear();
+  seen.waiting = {2};
+  const auto tell = decide(seen, policy, kStart);
+  EXPECT_EQ(tell.act, Act::kAnnounce);
+  EXPECT_EQ(tell.ranks, 3);
+  seen.announced = 3;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+  seen.waiting.clear();  // it has joined
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+}
+
+TEST(Decide, ShrinksToTheWantedNumberAndUsesThePlacesAgain) {
+  Policy policy;
+  policy.max_ranks = 8;
+  auto seen = situation({std::nullopt, std::nullopt, std::nullopt});
+  seen.wanted = 2;
+  const auto tell = decide(seen, policy, kStart);
+  EXPECT_EQ(tell.act, Act::kAnnounce);
+  EXPECT_EQ(tell.ranks, 2);
+  seen.announced = 2;
+  seen.ranks[1] = exited(0, seconds(1));
+  seen.ranks[1]->left = true;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+  seen.wanted = 3;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kGrow);
+  EXPECT_EQ(decide(seen, policy, kStart).rank, 1);
+}
+
+TEST(Decide, GrowsAgainAfterALossOnlyWhileReplacementsAreLeft) {
+  Policy policy;
+  policy.max_ranks = 8;
+  policy.min_ranks = 1;
+  auto seen = situation({std::nullopt, killed(SIGKILL, seconds(1))});
+  seen.ranks[1]->let_go = true;
+  seen.wanted = 2;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
+  policy.max_replacements = 1;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGrow);
+  seen.replacements = 1;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
+  seen.requested = true;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGrow);
+}
+
+TEST(Decide, DoesNotGrowWhenTheProgramEnds) {
+  Policy policy;
+  policy.max_ranks = 8;
+  auto seen = situation({exited(0, seconds(1)), std::nullopt});
+  seen.wanted = 2;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
+}
+
+TEST(Decide, DoesNotResizeDuringARecoveryOrWithAFixedNumber) {
+  Policy policy;
+  policy.max_ranks = 8;
+  auto seen = situation({std::nullopt, std::nullopt});
+  seen.wanted = 4;
+  seen.joining = {1};
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+  seen.joining.clear();
+  policy.max_ranks = 0;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+}
+
+TEST(Decide, RestoresFromACheckpointWhenAllRanksWereLost) {
+  Policy policy;
+  policy.max_replacements = 1;
+  auto seen = situation({killed(SIGKILL, seconds(1)), killed(SIGKILL, seconds(1))});
+  seen.trained = true;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kRestore);
+  // Not a job that never trained, one whose configuration is wrong, or one without a replacement.
+  seen.trained = false;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kFinish);
+  seen.trained = true;
+  seen.replacements = 1;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kFinish);
+  for (const int code : {1, 2, 65}) {
+    auto wrong = situation({exited(code, seconds(1)), exited(code, seconds(1))});
+    wrong.trained = true;
+    EXPECT_EQ(decide(wrong, policy, kStart + seconds(1)).act, Act::kFinish);
+  }
+}
+
+TEST(NextAttempt, CountsRestoresInARowWithoutProgress) {
+  Policy policy;
+  policy.max_replacements = 99;
+  auto seen = situation({killed(SIGKILL, seconds(1))});
+  for (int i = 0; i < kMostRestores; ++i) {
+    seen.trained = true;
+    seen.step = 40;
+    ASSERT_EQ(decide(seen, policy, kStart).act, Act::kRestore);
+    seen = next_attempt(seen, Act::kRestore);
+    EXPECT_FALSE(seen.trained);
+    seen.ranks = {killed(SIGKILL, seconds(1))};
+  }
+  seen.trained = true;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kFinish);
+  seen.step = 41;
+  seen = next_attempt(seen, Act::kRestore);
+  EXPECT_EQ(seen.restores, 1);
+  EXPECT_EQ(seen.replacements, kMostRestores + 1);
+}
+
 // The others can do without a replacement that is another program, if they may become fewer.
 TEST(Decide, LetsAReplacementGoThatTheJobHasRefused) {
   Policy policy;

@@ -139,10 +139,15 @@ Schema train_keys() {
        "Steps between copies of the state to memory, from which training goes on when a rank is "
        "lost (--max-replacements). 0: as many that copies take 2 % of the time.",
        at_least(0)},
+      {"train.on_resize", "keep_global_batch",
+       "What happens to the batch when the number of ranks changes: \"keep_global_batch\" (each "
+       "rank "
+       "takes a larger share, in more passes) or \"scale\" (the share of a rank stays, and the "
+       "learning rate is scaled).",
+       one_of({"keep_global_batch", "scale"})},
       {"train.compare_steps", whole(100),
        "Steps between comparisons of the weights and optimizer state of replicas, which find "
-       "flipped "
-       "bits and wrong computations. 0: none.",
+       "flipped bits and wrong computations. 0: none.",
        at_least(0)},
       {"train.log_every", whole(10),
        "Steps between reductions of the loss over the ranks; signals are checked then, too.",

@@ -208,6 +208,7 @@ Options options_of(const Config& config) {
   options.max_not_finite = config.get_int("train.max_not_finite");
   options.copy_steps = config.get_int("train.copy_steps");
   options.compare_steps = config.get_int("train.compare_steps");
+  options.on_resize = config.get_string("train.on_resize");
   options.log_every = config.get_int("train.log_every");
   options.peak_tflops = config.get_double("train.peak_tflops");
   options.dir = config.get_string("run.dir");
@@ -241,6 +242,7 @@ Config config_of(const Options& options) {
   to.set("train.max_not_finite", options.max_not_finite);
   to.set("train.copy_steps", options.copy_steps);
   to.set("train.compare_steps", options.compare_steps);
+  to.set("train.on_resize", options.on_resize);
   to.set("train.log_every", options.log_every);
   to.set("train.peak_tflops", options.peak_tflops);
   for (const auto& [name, size] : plan::parse_axes(options.mesh)) to.set("parallel." + name, size);
@@ -288,6 +290,11 @@ Batches plan_batches(const Options& options, int replicas, std::int64_t samples)
     refuse(
         "train.balance = \"speed\" splits batches by times, which no two runs have alike; leave it "
         "\"even\"");
+  }
+  if (options.on_resize == "scale") {
+    refuse(
+        "train.on_resize = \"scale\" changes the batch with the number of ranks; leave it at "
+        "\"keep_global_batch\"");
   }
   if (options.plan.sync_batch_norm) {
     refuse(

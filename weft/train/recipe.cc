@@ -258,8 +258,8 @@ std::string outline_of(const Config& config) {
   static const std::set<std::string> kOfHost{"data.dir", "data.file", "data.prefetch"};
   std::string text;
   for (const auto& row : config.describe()) {
-    const bool own = row.key.starts_with("run.") || row.key.starts_with("comm.") ||
-                     kOfHost.contains(row.key);
+    const bool own =
+        row.key.starts_with("run.") || row.key.starts_with("comm.") || kOfHost.contains(row.key);
     if (!own) text += row.key + " = " + row.value + "; ";
   }
   return text;

@@ -26,7 +26,7 @@ parallel::ParallelModel model_over(const Group& group) {
 }
 
 Progressed at_step(std::int64_t step) {
-  return {.step = step, .sampler = {0, step}, .epoch_loss = 0.5, .seed = 3, .batch = 8};
+  return {.step = step, .sampler = {0, step}, .epoch_loss = 0.5, .seed = 3, .batch = {.global = 8}};
 }
 
 void put_in_the_way(const Group& group, const std::string& folder) {

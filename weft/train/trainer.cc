@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <sstream>
@@ -85,7 +86,10 @@ class Trainer::Impl {
   TrainResult run() {
     for (;;) {
       try {
-        return session_->loop.run();
+        if (auto result = session_->loop.run()) return *result;
+        const int ranks = session_->loop.resize();
+        if (world().rank() >= ranks) return leave(ranks);
+        resize(ranks);
       } catch (const Error& error) {
         if (!recovery_.answers(error)) throw;
         recover(&error);
@@ -102,6 +106,9 @@ class Trainer::Impl {
                     std::optional<internal::Saved> state);
   void make_again(const elastic::StateCopies* held);
   void recover(const Error* why);
+  void resize(int ranks);
+  TrainResult leave(int ranks);
+  elastic::Recovery::Steps steps();
   void say_what_is_trained() const;
 
   const Options options_;
@@ -116,7 +123,15 @@ class Trainer::Impl {
 
 void Trainer::Impl::begin() {
   if (recovery_.is_newcomer()) return recover(nullptr);
-  make_session(options_, options_.resume ? internal::Begin::kResumed : internal::Begin::kNew, {});
+  Options options = options_;
+  // All ranks were lost, and the launcher has started them again.
+  if (const char* const run = std::getenv("WEFT_RESUME_RUN"); run != nullptr && *run != '\0') {
+    const std::filesystem::path folder(run);
+    options.dir = folder.parent_path().string();
+    options.name = folder.filename().string();
+    options.resume = true;
+  }
+  make_session(options, options.resume ? internal::Begin::kResumed : internal::Begin::kNew, {});
   if (recovery_.is_on()) {
     run_name_ =
         comm::broadcast_text(world(), std::filesystem::path(run_folder()).filename().string());
@@ -185,22 +200,39 @@ void Trainer::Impl::make_again(const elastic::StateCopies* held) {
         std::optional<internal::Saved> saved;
         if (state) {
           saved.emplace(std::move(state->reader));
-          options.batch = saved->global_batch();  // it stays when the number of ranks changes
-          options.batch_per_rank = 0;
+          const plan::MeshLayout mesh(world().size(), plan::parse_axes(options.mesh));
+          options = internal::resized(std::move(options), saved->batch(), internal::replicas(mesh));
         }
         make_session(options, internal::Begin::kAgain, std::move(saved));
       });
 }
 
-void Trainer::Impl::recover(const Error* why) {
+// What the recovery does around a new group.
+elastic::Recovery::Steps Trainer::Impl::steps() {
   const auto held = session_ != nullptr ? session_->loop.copies() : nullptr;
-  recovery_.recover({.leave = [&] { session_.reset(); },
-                     .enter =
-                         [&] {
-                           make_again(held.get());
-                           return session_->learner->model().steps();
-                         }},
-                    why);
+  return {.leave = [this] { session_.reset(); },
+          .enter =
+              [this, held] {
+                make_again(held.get());
+                return session_->learner->model().steps();
+              }};
+}
+
+void Trainer::Impl::recover(const Error* why) { recovery_.recover(steps(), why); }
+
+void Trainer::Impl::resize(int ranks) {
+  recovery_.resize(steps(), ranks, session_->loop.newcomers());
+}
+
+// The session's copies of the state stay until the process ends.
+TrainResult Trainer::Impl::leave(int ranks) {
+  recovery_.leave_job();
+  TrainResult result;
+  result.ranks = ranks;
+  result.steps = session_->learner->model().steps();
+  result.left = true;
+  [[maybe_unused]] const Session* const kept = session_.release();
+  return result;
 }
 
 std::string to_json(const TrainResult& result) {

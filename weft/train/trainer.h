@@ -56,6 +56,7 @@ struct TrainResult {
   double samples_per_s = 0;  // Samples per second over all ranks, in training alone.
   double seconds = 0;        // Seconds of this run, with evaluation and checkpoints.
   bool stopped = false;      // True: should_stop ended the run.
+  bool left = false;         // True: the job has shrunk, and this rank is no longer part of it.
 };
 
 // One line of JSON: {"ranks": 2, "epochs": 5, "accuracy": 0.92, …}

@@ -44,12 +44,13 @@ PackedSlice slice_of(const Header& header, const Entry& entry, const std::string
   const auto slash = name.tensor.find('/');
   if (slash == std::string::npos)
     throw Error(Errc::kCorrupt, where + ": \"" + entry.name + "\" has no part");
-  PackedSlice slice{.part = name.tensor.substr(0, slash),
-                    .name = name.tensor.substr(slash + 1),
-                    .shape = numbers_in(metadata_of(header, kPackedShape + name.tensor, where), where),
-                    .offset = name.offset,
-                    .sizes = entry.shape,
-                    .dtype = entry.dtype};
+  PackedSlice slice{
+      .part = name.tensor.substr(0, slash),
+      .name = name.tensor.substr(slash + 1),
+      .shape = numbers_in(metadata_of(header, kPackedShape + name.tensor, where), where),
+      .offset = name.offset,
+      .sizes = entry.shape,
+      .dtype = entry.dtype};
   bool fits = slice.shape.size() == slice.offset.size();
   for (std::size_t d = 0; fits && d < slice.shape.size(); ++d)
     fits = slice.offset[d] >= 0 && slice.sizes[d] <= slice.shape[d] - slice.offset[d];
@@ -81,8 +82,8 @@ PackedBlock::PackedBlock(const Reader::Packed& packed, const std::string& where)
   const std::int64_t data = header_bytes(block, bytes);
   if (data == 0) throw Error(Errc::kCorrupt, where + ": a block has no header");
   const auto* const text = static_cast<const char*>(block.const_data_ptr()) + kLengthBytes;
-  const Header header = parse_header({text, static_cast<std::size_t>(data - kLengthBytes)},
-                                     bytes - data, where);
+  const Header header =
+      parse_header({text, static_cast<std::size_t>(data - kLengthBytes)}, bytes - data, where);
   const auto step = numbers_in(metadata_of(header, kPackedStep, where), where);
   if (step.size() != 1) throw Error(Errc::kCorrupt, where + ": lacks the number of its step");
   step_ = step[0];

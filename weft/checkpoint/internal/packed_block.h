@@ -24,8 +24,8 @@ struct PackedSlice {
   std::vector<std::int64_t> shape, offset;  // of the whole tensor; in the whole tensor
   std::vector<std::int64_t> sizes;
   DType dtype = DType::kF32;
-  std::int64_t begin = 0;       // of its values in the block
-  at::Tensor values = {};       // view of the block; undefined if it is elsewhere
+  std::int64_t begin = 0;         // of its values in the block
+  at::Tensor values = {};         // view of the block; undefined if it is elsewhere
   Reader::Fetch fetch = nullptr;  // for a block that is elsewhere
 };
 

@@ -31,6 +31,14 @@ inline constexpr About kTop{
   weft top runs/licenses-1 --once
   weft top licenses-1 --http 127.0.0.1:0     serve the run's page, also after its end)"};
 
+inline constexpr About kScale{
+    "scale",
+    "Change the number of ranks of a live job that was started with -n MIN:MAX, "
+    "--max-replacements or --min-ranks.",
+    R"(Examples:
+  weft scale licenses-1 6                    a run, by its folder or its name in runs/
+  weft scale 4711 2                          a job, by the process number of weft run)"};
+
 inline constexpr About kReport{
     "report", "Write an HTML report of a run, or of several runs for comparison. It opens offline.",
     R"(Examples:

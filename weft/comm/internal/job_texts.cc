@@ -39,8 +39,9 @@ JobTexts unpacked(const std::string& all) {
                           all.data() + line &&
                       bytes <= all.size() - line - 1;
     if (!good)
-      throw Error(Errc::kCorrupt, "the store of the job has an unreadable description of it; does "
-                                  "another program use the same store?");
+      throw Error(Errc::kCorrupt,
+                  "the store of the job has an unreadable description of it; does "
+                  "another program use the same store?");
     texts[all.substr(at, blank - at)] = all.substr(line + 1, bytes);
     at = line + 1 + bytes;
   }
@@ -56,9 +57,10 @@ std::string on_secrets(const std::string& mine, const std::string& theirs, const
   const auto with = [](const std::string& digest) {
     return digest.empty() ? " without a secret" : " with the job's secret";
   };
-  const std::string what = mine.empty() || theirs.empty()
-                               ? names.me + " joined" + with(mine) + " and " + names.other + with(theirs)
-                               : names.me + " and " + names.other + " have different secrets";
+  const std::string what =
+      mine.empty() || theirs.empty()
+          ? names.me + " joined" + with(mine) + " and " + names.other + with(theirs)
+          : names.me + " and " + names.other + " have different secrets";
   return what + "; start all ranks with the same launcher, and do not set WEFT_SECRET_FD by hand";
 }
 
@@ -99,8 +101,8 @@ std::string difference(const JobTexts& mine, const JobTexts& theirs, const Names
     const std::string here = in(mine, name), there = in(theirs, name);
     if (here == there) continue;
     const auto [first, second] = first_difference(here, there);
-    return "the " + name + " of " + names.me + " has " + first + " and that of " + names.other + " " +
-           second + "; start all ranks with the same program and configuration";
+    return "the " + name + " of " + names.me + " has " + first + " and that of " + names.other +
+           " " + second + "; start all ranks with the same program and configuration";
   }
   return "";
 }
@@ -114,17 +116,16 @@ void compare_at_start(const c10::intrusive_ptr<c10d::Store>& store, int rank, in
   const Party party{rank, size,  options.to_connect(),
                     {0},  "job" + std::to_string(options.epoch) + "/", {}};
   if (exchange_over(store, party)(sum)[0] == sum) return;
-  const std::string why =
-      difference(unpacked(mine), unpacked(stored_text(*store, kTexts)),
-                 {"rank " + std::to_string(rank), "rank 0"});
+  const std::string why = difference(unpacked(mine), unpacked(stored_text(*store, kTexts)),
+                                     {"rank " + std::to_string(rank), "rank 0"});
   if (!why.empty()) refuse(why, {"init", rank, 0});
 }
 
 void compare_with_job(c10d::Store& store, const BackendOptions& options, Deadline deadline) {
   while (!store.check({kTexts})) {
     if (deadline.passed())
-      throw Error(Errc::kTimeout,
-                  "the ranks of the job have not met yet: there is nothing to join", {"join"});
+      throw Error(Errc::kTimeout, "the ranks of the job have not met yet: there is nothing to join",
+                  {"join"});
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   const std::string why = difference(job_texts(options), unpacked(stored_text(store, kTexts)),

@@ -71,15 +71,15 @@ ReconfigurableBackend::WorkPtr ReconfigurableBackend::reconfigure(
   before.reset();
   how.epoch = static_cast<std::uint32_t>(options.uuid);
   if (options.timeout) how.connect_timeout = *options.timeout;
-  auto store = c10::make_intrusive<c10d::PrefixStore>(
-      "reconfigure/" + std::to_string(options.uuid), store_);
+  auto store =
+      c10::make_intrusive<c10d::PrefixStore>("reconfigure/" + std::to_string(options.uuid), store_);
   auto made = make_backend(std::move(store), rank, size, how);
   const std::lock_guard lock(mutex_);
   group_ = std::move(made);
   rank_ = rank;
   size_ = size;
-  auto work = c10::make_intrusive<WeftWork>(
-      rank, Shown{c10d::OpType::UNKNOWN, "weft:reconfigure", {}, {}});
+  auto work =
+      c10::make_intrusive<WeftWork>(rank, Shown{c10d::OpType::UNKNOWN, "weft:reconfigure", {}, {}});
   work->end(nullptr, -1);
   return work;
 }

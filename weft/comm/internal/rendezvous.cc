@@ -1,10 +1,11 @@
 #include "weft/comm/internal/rendezvous.h"
 
 #include <algorithm>
-#include <iterator>
+#include <cstdlib>
 #include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <tuple>
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
@@ -79,10 +80,13 @@ std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Aw
                     "from the last checkpoint",
                 {"regroup"});
   }
-  std::sort(arrived.begin(), arrived.end(), [](const Arrival& a, const Arrival& b) {
-    const bool new_a = a.was < 0, new_b = b.was < 0;
-    return new_a != new_b ? new_b : new_a ? a.name < b.name : a.was < b.was;
-  });
+  // Survivors, then newcomers that replace a lost member, then others.
+  const auto order = [&](const Arrival& who) {
+    const bool replaces = awaited.keep_ranks && awaited.jobs.contains(who.job);
+    return std::make_tuple(who.was >= 0 ? 0 : replaces ? 1 : 2, who.was, who.name);
+  };
+  std::sort(arrived.begin(), arrived.end(),
+            [&](const Arrival& a, const Arrival& b) { return order(a) < order(b); });
   if (awaited.size > 0 && count > awaited.size)
     arrived.resize(static_cast<std::size_t>(awaited.size));
   if (awaited.keep_ranks && static_cast<int>(arrived.size()) == awaited.size)
@@ -92,9 +96,10 @@ std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Aw
 
 Awaited without(Awaited awaited, const std::set<int>& gone) {
   std::erase_if(awaited.names, [&](const auto& member) { return gone.contains(member.second); });
-  const auto lost = std::count_if(awaited.jobs.begin(), awaited.jobs.end(),
-                                  [&](int job) { return gone.contains(job); });
-  awaited.size = std::max(0, awaited.size - static_cast<int>(lost));
+  const auto is_gone = [&](int job) { return gone.contains(job); };
+  const auto lost = std::count_if(awaited.jobs.begin(), awaited.jobs.end(), is_gone);
+  const auto never = std::count_if(awaited.newcomers.begin(), awaited.newcomers.end(), is_gone);
+  awaited.size = std::max(0, awaited.size - static_cast<int>(lost + never));
   awaited.too_few =
       static_cast<int>(awaited.jobs.size() - static_cast<std::size_t>(lost)) < awaited.at_least;
   return awaited;
@@ -104,7 +109,17 @@ std::set<int> gone_ranks(c10d::Store& store) {
   if (!store.check({kGoneKey})) return {};
   const auto bytes = store.get(kGoneKey);
   std::istringstream in(std::string(bytes.begin(), bytes.end()));
-  return {std::istream_iterator<int>(in), std::istream_iterator<int>()};
+  std::set<int> gone;
+  for (std::string word; in >> word;) {
+    const bool is_back = word[0] == '+';
+    const int rank = std::atoi(word.c_str() + (is_back ? 1 : 0));
+    if (is_back) {
+      gone.erase(rank);
+    } else {
+      gone.insert(rank);
+    }
+  }
+  return gone;
 }
 
 Rendezvous::Rendezvous(c10::intrusive_ptr<c10d::Store> store, std::uint32_t epoch)

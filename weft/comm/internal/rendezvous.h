@@ -28,10 +28,11 @@ class Store;
 
 namespace weft::comm::internal {
 
-// Key, in the store of the job, for the ranks that the launcher will not replace.
+// Key, in the store of the job, for the ranks that the launcher will not replace ("3 "), and for
+// those of them that it started again later ("+3 ").
 constexpr const char* kGoneKey = "regroup/gone";
 
-// The ranks by the launcher that `store` lists there.
+// The ranks by the launcher that are gone according to `store`.
 std::set<int> gone_ranks(c10d::Store& store);
 
 struct Arrival {
@@ -46,14 +47,15 @@ struct Awaited {
   // Members of the last attempt that may still be alive, each with its rank by the launcher (-1:
   // unknown).
   std::map<std::string, int> names;
-  int size = 0, at_least = 1;  // as RegroupOptions
-  bool keep_ranks = false;     // as RegroupOptions
-  std::set<int> jobs = {};     // ranks by the launcher of all members, also of dead ones
-  bool too_few = false;        // so many are gone that at_least cannot come
+  int size = 0, at_least = 1;    // as RegroupOptions
+  bool keep_ranks = false;       // as RegroupOptions
+  std::set<int> jobs = {};       // ranks by the launcher of all members, also of dead ones
+  std::set<int> newcomers = {};  // as RegroupOptions
+  bool too_few = false;          // so many are gone that at_least cannot come
 };
 
 // Returns the members in the order of their new ranks: survivors in their previous order, then
-// newcomers in the order of their names; or with keep_ranks, if `size` members are there, each
+// newcomers in the order of their names, with keep_ranks those that replace a member first; or with keep_ranks, if `size` members are there, each
 // survivor at its previous rank. Returns nullopt while the wait for more members goes on. With
 // keep_ranks, a member is not awaited if a newcomer asks for its rank, since its launcher knows
 // that it is lost. A pure function. `late`: the wait is over. Throws kTimeout if fewer members

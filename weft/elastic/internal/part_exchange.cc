@@ -87,7 +87,8 @@ void PartServer::serve(int clients) {
 void PartServer::answer(int client, int block, std::int64_t ranges) {
   const auto found = blocks_.find(block);
   const auto refuse = [](bool wrong) {
-    if (wrong) throw Error(Errc::kCorrupt, "another rank asks for a part of the state that is not there");
+    if (wrong)
+      throw Error(Errc::kCorrupt, "another rank asks for a part of the state that is not there");
   };
   // One range may be beyond the limit, since it ends the request.
   refuse(found == blocks_.end() || ranges < 1 ||
@@ -99,7 +100,8 @@ void PartServer::answer(int client, int block, std::int64_t ranges) {
   std::int64_t bytes = 0;
   for (std::int64_t i = 0; i < ranges; ++i) {
     const std::int64_t begin = pairs[2 * i], length = pairs[2 * i + 1];
-    refuse(length < 1 || length > Reader::kFetchBytes - bytes || begin < 0 || begin > size - length);
+    refuse(length < 1 || length > Reader::kFetchBytes - bytes || begin < 0 ||
+           begin > size - length);
     bytes += length;
   }
   if (ranges == 1) return channel_.send(found->second.narrow(0, pairs[0], bytes), client, kBytes);

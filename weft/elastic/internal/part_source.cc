@@ -13,10 +13,10 @@ PartSource::PartSource(const checkpoint::Reader& reader, std::string part)
 void PartSource::check(const checkpoint::Slices& slices) const {
   for (const checkpoint::Slice& slice : slices) {
     const auto found = shapes_.find(slice.name);
-    WEFT_REQUIRE(found != shapes_.end(), "the saved state of \"" + part_ + "\" has no tensor \"" +
-                                             slice.name + "\"");
-    WEFT_REQUIRE(found->second == slice.shape, "the saved \"" + slice.name + "\" of \"" + part_ +
-                                                   "\" has another shape");
+    WEFT_REQUIRE(found != shapes_.end(),
+                 "the saved state of \"" + part_ + "\" has no tensor \"" + slice.name + "\"");
+    WEFT_REQUIRE(found->second == slice.shape,
+                 "the saved \"" + slice.name + "\" of \"" + part_ + "\" has another shape");
   }
 }
 

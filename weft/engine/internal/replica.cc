@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "weft/compress/spec.h"
+#include "weft/engine/internal/shared_block.h"
 #include "weft/engine/internal/weights_trial.h"
 #include "weft/net/memory/host.h"
 
@@ -15,20 +16,14 @@ namespace weft::parallel {
 
 using internal::index;
 
-namespace {
-
-// The deleter of weights in shared memory: the memory lives as long as a tensor in it, since the
-// tensor keeps the group. It also marks such tensors.
-void release_shared(void* group) { delete static_cast<Group*>(group); }
-
-}  // namespace
-
 Replica::Replica(Subject what) : Engine(std::move(what)) {
   compress::parse(options_.data_parallel.codec);  // throws if invalid
   WEFT_REQUIRE(
       !options_.replicas && !options_.apart && !options_.compute && !options_.reduce &&
           options_.offload.empty(),
       "sharded: replicas, apart, compute, reduce and offload are not supported at stage 0");
+  // A model of an earlier group may have left the parameters in memory that ranks share.
+  for (auto& param : params_) internal::take_out_of_shared_block(param.tensor);
   for (std::size_t i = 0; i < trained_; ++i) trained_params_.push_back(params_[i].tensor);
   buffers_ = buffers();
   ready_.assign(trained_, false);
@@ -93,7 +88,6 @@ void Replica::use_optimizer(OptimizerSpec spec) {
     private_weights_ = options_.weights == Weights::kPrivate;
     if (!private_weights_) share_weights(weights);
   }
-  if (!shared_weights_) leave_shared_weights(weights);
   std::vector<internal::Updates::Place> places(trained_);
   for (std::size_t array = 0; array < updates_->arrays().size(); ++array) {
     std::byte* block = nullptr;
@@ -131,26 +125,14 @@ void Replica::share_weights(std::vector<std::byte*>& weights) {
   if (private_weights_) return;
   shared_weights_ = true;
   weights = shared;
+  const auto memory = std::make_shared<internal::SharedBlock>(group_, block, bytes_);
   for (std::size_t i = 0; i < trained_; ++i) {
+    // The memory lives as long as a tensor in it.
     at::Tensor& param = trained_params_[i];
-    param.set_data(at::for_blob(shared[i], param.sizes())
-                       .context(new Group(group_), release_shared)
-                       .options(param.options().requires_grad(false))
-                       .make_tensor());
+    param.set_data(at::from_blob(
+        shared[i], param.sizes(), [memory](void*) {}, param.options().requires_grad(false)));
   }
   group_.barrier();
-}
-
-// Parameters that an earlier engine has left in shared memory. A rank that is no longer in the
-// group may still write there.
-void Replica::leave_shared_weights(std::vector<std::byte*>& weights) {
-  const at::NoGradGuard guard;
-  for (std::size_t i = 0; i < trained_; ++i) {
-    at::Tensor& param = trained_params_[i];
-    if (param.storage().data_ptr().get_deleter() != release_shared) continue;
-    param.set_data(param.detach().clone());
-    weights[i] = static_cast<std::byte*>(param.data_ptr());
-  }
 }
 
 at::Tensor Replica::state_of(int param, std::size_t array) const {

@@ -69,7 +69,6 @@ class Replica final : public Engine {
   // Makes the transport that suits the group and the optimizer.
   void make_transport();
   void share_weights(std::vector<std::byte*>& weights);
-  void leave_shared_weights(std::vector<std::byte*>& weights);
   internal::Subject subject(internal::Updates* updates);
 
   std::vector<at::Tensor> trained_params_, buffers_;

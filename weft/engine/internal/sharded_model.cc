@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "weft/engine/internal/shared_block.h"
 #include "weft/engine/parameter_cuts.h"
 #include "weft/net/memory/host.h"
 
@@ -119,9 +120,10 @@ void ShardedModel::place(internal::Unit& unit) {
   if (shared_) {
     std::byte* const block =
         weights_.host()->share(static_cast<std::size_t>(unit.bytes()), weights_.timeout());
-    // The memory lives as long as a tensor in it: the deleter keeps the group alive.
+    // The memory lives as long as a tensor in it.
+    const auto memory = std::make_shared<internal::SharedBlock>(weights_, block, unit.bytes());
     unit.flat = at::from_blob(
-        block, {unit.elements}, [group = weights_](void*) {}, at::TensorOptions(unit.type));
+        block, {unit.elements}, [memory](void*) {}, at::TensorOptions(unit.type));
     mine(unit.flat).copy_(mine(whole));
     group_.barrier();
   } else {

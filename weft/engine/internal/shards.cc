@@ -74,9 +74,8 @@ checkpoint::Slices Replica::slices(const Sharded::Placing& placing, Wanted wante
       into.push_back({rectangle.name + suffix, rectangle.shape, rectangle.offset, whole.detach()});
     };
     add(params_[i].tensor, "");
-    for (std::size_t array = 0;
-         wanted != Wanted::kWeights && updates_ && i < trained_ &&
-         array < updates_->arrays().size();
+    for (std::size_t array = 0; wanted != Wanted::kWeights && updates_ && i < trained_ &&
+                                array < updates_->arrays().size();
          ++array) {
       add(state_of(static_cast<int>(i), array), "." + updates_->arrays()[array]);
     }

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -134,12 +135,53 @@ int count_processes(const std::string& text) {
   return count >= 1 ? count : (bad("nproc-per-node", text, "at least 1"), 0);
 }
 
+void set_places(Job& job, const LaunchOptions& options, int count) {
+  job.local_world = count;
+  job.redirects = by_rank("redirects", options.redirects, count);
+  job.tee = by_rank("tee", options.tee, count);
+  job.shown = shown_ranks(options.local_ranks_filter, count);
+}
+
+namespace {
+
+// "MIN:MAX": begins with MAX ranks, and goes on with MIN.
+void read_number_of_ranks(const LaunchOptions& options, Job& job) {
+  const std::string& text = options.nproc_per_node;
+  const auto colon = text.find(':');
+  job.local_world = count_processes(text.substr(colon == std::string::npos ? 0 : colon + 1));
+  if (job.local_world > kMostRanks)
+    bad("nproc-per-node", text, "at most " + std::to_string(kMostRanks) + " on a node");
+  if (colon == std::string::npos) return;
+  job.min_ranks = number("nproc-per-node", text, text.substr(0, colon));
+  job.max_ranks = job.local_world;
+  if (job.min_ranks < 1 || job.min_ranks > job.max_ranks)
+    bad("nproc-per-node", text, "expected MIN:MAX, from 1 and in ascending order");
+}
+
+// Replacements, and the limits of the number of ranks.
+void read_elasticity(const LaunchOptions& options, Job& job) {
+  const bool range = job.max_ranks > 0;
+  if (options.min_ranks < 0 || options.min_ranks > job.world())
+    bad("min-ranks", std::to_string(options.min_ranks),
+        "from 0 to " + std::to_string(job.world()) + ", the number of ranks");
+  if (range && job.nodes > 1)
+    bad("nproc-per-node", options.nproc_per_node, "a range is supported on one node only");
+  if (range && options.min_ranks > 0)
+    bad("min-ranks", std::to_string(options.min_ranks),
+        "--nproc-per-node " + options.nproc_per_node + " gives it already");
+  if (!range) job.min_ranks = options.min_ranks;
+  job.max_replacements = options.max_replacements.value_or(range ? kNoLimit : 0);
+  if (job.max_replacements < 0)
+    bad("max-replacements", std::to_string(job.max_replacements), "0 or more");
+  const bool elastic = job.max_replacements > 0 || job.min_ranks > 0;
+  if (elastic && !range && job.nodes == 1) job.max_ranks = kMostRanks;
+}
+
+}  // namespace
+
 Job read_options(const LaunchOptions& options) {
   Job job;
-  job.local_world = count_processes(options.nproc_per_node);
-  if (job.local_world > kMostRanks)
-    bad("nproc-per-node", options.nproc_per_node,
-        "at most " + std::to_string(kMostRanks) + " on a node");
+  read_number_of_ranks(options, job);
   job.nodes = options.standalone ? 1 : node_count(options.nnodes);
   job.node_rank = options.standalone ? 0 : options.node_rank;
   if (job.node_rank < 0 || job.node_rank >= job.nodes) {
@@ -157,18 +199,12 @@ Job read_options(const LaunchOptions& options) {
   }
   if (options.max_restarts < 0)
     bad("max-restarts", std::to_string(options.max_restarts), "0 or more");
-  if (options.max_replacements < 0)
-    bad("max-replacements", std::to_string(options.max_replacements), "0 or more");
-  if (options.min_ranks < 0 || options.min_ranks > job.world())
-    bad("min-ranks", std::to_string(options.min_ranks),
-        "from 0 to " + std::to_string(job.world()) + ", the number of ranks");
+  read_elasticity(options, job);
   if (options.max_restarts > 0 && job.nodes > 1)
     bad("max-restarts", std::to_string(options.max_restarts), "supported on one node only");
   job.run_id = !options.run_id.empty() ? options.run_id : options.standalone ? random_id() : "none";
   job.signals = signal_numbers(options.signals_to_handle);
-  job.redirects = by_rank("redirects", options.redirects, job.local_world);
-  job.tee = by_rank("tee", options.tee, job.local_world);
-  job.shown = shown_ranks(options.local_ranks_filter, job.local_world);
+  set_places(job, options, job.local_world);
   return job;
 }
 
@@ -199,9 +235,12 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
       "TORCHELASTIC_ERROR_FILE=" + attempt.error_file,
   };
   // Always set: a launcher that a rank starts has its own values.
-  result.push_back("WEFT_MAX_REPLACEMENTS=" + text(options.max_replacements));
-  result.push_back("WEFT_MIN_RANKS=" + text(options.min_ranks));
-  result.push_back("WEFT_NEWCOMER=" + attempt.joined_file);
+  const bool elastic = job.max_replacements > 0 || job.min_ranks > 0;
+  result.push_back(std::string("WEFT_ELASTIC=") + (elastic ? "1" : "0"));
+  result.push_back("WEFT_LAUNCHER_PID=" + text(::getpid()));
+  result.push_back("WEFT_MIN_RANKS=" + text(job.min_ranks));
+  result.push_back("WEFT_RESUME_RUN=" + attempt.resume_run);
+  result.push_back(std::string("WEFT_NEWCOMER=") + (attempt.newcomer ? "1" : ""));
   if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)
     result.push_back("TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
   const int threads = threads_per_rank(job.local_world);
@@ -210,6 +249,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   // Never that of another job: a launcher started by a rank has its own secret, or none.
   result.push_back("WEFT_SECRET_FD=" + (attempt.secret_fd < 0 ? "" : text(attempt.secret_fd)));
   result.push_back("WEFT_LIVE_FD=" + (attempt.live_fd < 0 ? "" : text(attempt.live_fd)));
+  result.push_back("WEFT_LINK_FD=" + (attempt.link_fd < 0 ? "" : text(attempt.link_fd)));
   result.push_back(std::string("WEFT_LAUNCHER_REPORTS=") + (attempt.reports ? "1" : "0"));
   return result;
 }

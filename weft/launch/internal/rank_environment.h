@@ -2,6 +2,7 @@
 // Pure functions, except for counting cores and GPUs.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,10 @@ struct Job {
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
   std::string run_id;
-  std::vector<int> signals;         // signals to forward
+  std::vector<int> signals;  // signals to forward
+  int min_ranks = 0;         // as LaunchOptions; of the whole job
+  int max_ranks = 0;         // most ranks to grow to; 0: the number of ranks is fixed
+  int max_replacements = 0;
   std::vector<int> redirects, tee;  // by local rank: bit 0 stdout, bit 1 stderr
   std::vector<bool> shown;          // by local rank: whether its output is shown
 
@@ -25,18 +29,24 @@ struct Job {
   int rank(int local) const { return node_rank * local_world + local; }
 };
 Job read_options(const LaunchOptions& options);
+// Changes the number of local ranks.
+void set_places(Job& job, const LaunchOptions& options, int count);
 
 // "4", "cpu" (cores this process may use), "gpu", "auto" (GPUs, else cores).
 int count_processes(const std::string& text);
+// A replacement limit that is never reached.
+constexpr int kNoLimit = std::numeric_limits<int>::max();
 
 // NAME=value of one rank: torchrun's table (torch 2.13, `torchrun --no-python env`).
 struct Attempt {
   int restarts = 0;
   std::string error_file;
-  int secret_fd = -1;            // -1: none
-  int live_fd = -1;              // -1: none
-  std::string joined_file = {};  // for a replacement: it makes this file once it has joined
-  bool reports = true;           // whether the launcher's report prints the rank's error
+  int secret_fd = -1;           // -1: none
+  int live_fd = -1;             // -1: none
+  int link_fd = -1;             // end of the rank's agent::Link; -1: none
+  bool newcomer = false;        // the job runs already: the rank joins it
+  std::string resume_run = {};  // run folder to go on with; empty: none
+  bool reports = true;          // whether the launcher's report prints the rank's error
 };
 std::vector<std::string> rank_environment(const LaunchOptions& options, const Job& job, int local,
                                           const Attempt& attempt);

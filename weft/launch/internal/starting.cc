@@ -63,10 +63,6 @@ std::filesystem::path Supervisor::error_file_of(int local) const {
   return folder_of(local) / "error.json";
 }
 
-std::filesystem::path Supervisor::joined_file_of(int local) const {
-  return folder_of(local) / "joined";
-}
-
 // The rank's stderr goes to a file, which then also contains its error.
 bool Supervisor::logs_errors(int local) const {
   const auto at = static_cast<std::size_t>(local);
@@ -85,10 +81,12 @@ Supervisor::Rank Supervisor::start_rank(int local, bool replaces) {
   const Fd secret = reopen(secret_), nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ProcessOptions process;
   const int live = page_ && job_.rank(local) == 0 ? page_->fd() : -1;
+  auto [link, its_link] = agent::Link::make();
   process.environment =
       rank_environment(options_, job_, local,
                        {situation_.restarts, error_file_of(local).string(), secret.get(), live,
-                        replaces ? joined_file_of(local).string() : "", !logs_errors(local)});
+                        its_link.fd(), replaces, resume_run_, !logs_errors(local)});
+  process.inherit.push_back(its_link.fd());
   if (secret) process.inherit.push_back(secret.get());
   if (live >= 0) process.inherit.push_back(live);
   // At most one rank reads stdin, and never a terminal: reading it would stop a background process
@@ -111,12 +109,13 @@ Supervisor::Rank Supervisor::start_rank(int local, bool replaces) {
     process.argv = command_line(options_.program);
   }
   process.before = [this] { store_process_->guard(::getpid()); };
-  if (goes_past(local)) return {Process(process), LineRelay(), LineRelay()};
+  if (goes_past(local)) return {Process(process), std::move(link), LineRelay(), LineRelay()};
   auto out = make_pipe("a rank's output"), err = make_pipe("a rank's output");
   process.stdout_fd = out[1].get();
   process.stderr_fd = err[1].get();
   Process started(process);
-  return {std::move(started), relay(local, STDOUT_FILENO, std::move(out[0]), replaces),
+  return {std::move(started), std::move(link),
+          relay(local, STDOUT_FILENO, std::move(out[0]), replaces),
           relay(local, STDERR_FILENO, std::move(err[0]), replaces)};
 }
 

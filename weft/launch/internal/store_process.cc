@@ -67,7 +67,7 @@ int keep(const StoreProcess::Options& options, int lifeline) {
       told = true;
     }
     if (message.gone >= 0 && store) {
-      const std::string text = std::to_string(message.gone) + " ";
+      const std::string text = (message.back ? "+" : "") + std::to_string(message.gone) + " ";
       store->append(options.gone_key, {text.begin(), text.end()});
     }
   }

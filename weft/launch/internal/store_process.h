@@ -32,18 +32,21 @@ class StoreProcess {
   // If the launcher ends without notice, the store process kills the guarded process groups. A rank
   // calls guard() itself before its program starts; otherwise, if the launcher were killed at that
   // moment, processes started by the program would remain. forget() removes a group.
-  void guard(pid_t group) { tell({group, -1, -1}); }
-  void forget(pid_t group) { tell({-group, -1, -1}); }
+  void guard(pid_t group) { tell({group, -1, -1, false}); }
+  void forget(pid_t group) { tell({-group, -1, -1, false}); }
   // Stores the number of a failed rank, for ranks that wait for it. The first one stays.
-  void tell_lost(int rank) { tell({0, rank, -1}); }
+  void tell_lost(int rank) { tell({0, rank, -1, false}); }
   // Adds the number of a lost rank that will not be replaced, for ranks that form the group again.
-  void tell_gone(int rank) { tell({0, -1, rank}); }
+  void tell_gone(int rank) { tell({0, -1, rank, false}); }
+  // The rank was started again.
+  void tell_back(int rank) { tell({0, -1, rank, true}); }
 
   // A message of the launcher, small enough for the socket to take it whole.
   struct Message {
     pid_t group;  // to guard; negative: to forget; 0: none
     int lost;     // rank; -1: none
     int gone;     // rank; -1: none
+    bool back;    // `gone` was started again
   };
 
  private:

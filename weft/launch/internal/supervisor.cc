@@ -25,8 +25,8 @@ namespace weft::launch::internal {
 namespace {
 
 constexpr std::size_t kSecretBytes = 32;
-// A rank has a pidfd and two pipes. The store process, a start and a report need some for a while.
-constexpr int kDescriptors = 24, kDescriptorsPerRank = 3;
+// A rank has a pidfd, a link and two pipes. The store process, a start and a report need some for a while.
+constexpr int kDescriptors = 32, kDescriptorsPerRank = 4;
 
 [[noreturn]] void unavailable(const std::string& what) {
   throw Error(Errc::kUnavailable, what + ": " + std::strerror(errno), {"launch", -1, -1});
@@ -74,8 +74,9 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
     : options_(options), run_(std::move(run)), job_(read_options(options)) {
   require_descriptors(kDescriptors + kDescriptorsPerRank * job_.local_world);
   policy_.max_restarts = options.max_restarts;
-  policy_.max_replacements = options.max_replacements;
-  policy_.min_ranks = options.min_ranks;
+  policy_.max_replacements = job_.max_replacements;
+  policy_.min_ranks = job_.min_ranks;
+  policy_.max_ranks = job_.max_ranks;
   policy_.survivor_grace = options.survivor_grace;
   policy_.shutdown_timeout = options.shutdown_timeout;
   if (job_.node_rank == 0)
@@ -96,7 +97,9 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
     page_ = std::make_unique<LivePage>(options.http);
   situation_.first_rank = job_.rank(0);
   situation_.other_nodes = job_.nodes > 1;
+  if (policy_.max_ranks > 0) situation_.wanted = job_.local_world;
   make_folder();
+  control_.emplace();
   sigset_t handled;
   ::sigemptyset(&handled);
   for (const int number : job_.signals) ::sigaddset(&handled, number);
@@ -122,7 +125,8 @@ Supervisor::~Supervisor() {
 int Supervisor::run() {
   for (;;) {
     start_attempt();
-    const bool again = watch() == Act::kRestart;
+    const Act last = watch();
+    const bool again = last != Act::kFinish;
     const Situation whole = situation_of_job();
     const auto failed = first_failure(whole);
     const bool by_store =
@@ -130,14 +134,19 @@ int Supervisor::run() {
     if (failed && !by_store) write_all(STDERR_FILENO, report(whole));
     if (!again && by_store) return end_of_store();
     if (!again) return failed ? whole.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
-    const int restarts = situation_.restarts + 1;
-    note("restarting all ranks (restart " + std::to_string(restarts) + " of " +
+    begin_again(last);
+  }
+}
+
+void Supervisor::begin_again(Act how) {
+  resume_run_ = how == Act::kRestore ? run_folder_ : "";
+  situation_ = next_attempt(situation_, how);
+  if (how == Act::kRestore) {
+    note("all ranks are lost: starting them again, from the newest checkpoint" +
+         count_of_replacements());
+  } else {
+    note("restarting all ranks (restart " + std::to_string(situation_.restarts) + " of " +
          std::to_string(policy_.max_restarts) + ")");
-    const int replacements = situation_.replacements;
-    situation_ = Situation{};
-    situation_.first_rank = job_.rank(0);
-    situation_.replacements = replacements;
-    situation_.restarts = restarts;
   }
 }
 
@@ -152,7 +161,6 @@ void Supervisor::start_attempt() {
   ranks_.clear();
   store_process_.reset();
   out_of_memory_before_ = out_of_memory_kills();
-  situation_.ranks.assign(static_cast<std::size_t>(job_.local_world), std::nullopt);
   StoreProcess::Options keeping;
   keeping.listener = listener_.get();
   keeping.host = job_.master_addr;
@@ -160,44 +168,12 @@ void Supervisor::start_attempt() {
   keeping.lost_key = comm::lost_rank_key(job_.run_id, situation_.restarts);
   keeping.gone_key = comm::gone_ranks_key(job_.run_id, situation_.restarts);
   gone_.clear();
-  replaced_.clear();
   if (!keep_folder_) keeping.folder = folder_;
   store_process_ = std::make_unique<StoreProcess>(keeping);
-  for (int local = 0; local < job_.local_world; ++local) ranks_.push_back(start_rank(local));
-}
-
-void Supervisor::replace(int local) {
-  const auto at = static_cast<std::size_t>(local);
-  ++situation_.replacements;
-  note_lost(local, "a new process replaces it (" + std::to_string(situation_.replacements) +
-                       " of " + std::to_string(policy_.max_replacements) + ")");
-  std::error_code ignored;
-  std::filesystem::remove(error_file_of(local), ignored);
-  std::filesystem::remove(joined_file_of(local), ignored);
-  ranks_[at] = start_rank(local, true);
-  situation_.ranks[at].reset();
-  situation_.joining.insert(local);
-  replaced_.insert(local);
-}
-
-void Supervisor::let_go(int local) {
-  situation_.ranks[static_cast<std::size_t>(local)]->let_go = true;
-  note_lost(local, "the others go on without it");
-}
-
-void Supervisor::note_lost(int local, const std::string& consequence) const {
-  const RankEnd& end = *situation_.ranks[static_cast<std::size_t>(local)];
-  note("rank " + std::to_string(job_.rank(local)) + " is lost: " + end.status.describe() +
-       (end.cause ? ": " + end.cause->message : "") + "; " + consequence);
-}
-
-// Tells the others which lost ranks they need not wait for.
-void Supervisor::tell_gone() {
-  for (std::size_t i = 0; i < situation_.ranks.size(); ++i) {
-    if (situation_.ranks[i] && !situation_.ranks[i]->status.ok() &&
-        gone_.insert(static_cast<int>(i)).second)
-      store_process_->tell_gone(job_.rank(static_cast<int>(i)));
-  }
+  const int count = situation_.wanted > 0 ? situation_.wanted : job_.local_world;
+  set_places(job_, options_, count);
+  situation_.ranks.assign(static_cast<std::size_t>(count), std::nullopt);
+  for (int local = 0; local < count; ++local) ranks_.push_back(start_rank(local));
 }
 
 Act Supervisor::watch() {
@@ -208,6 +184,8 @@ Act Supervisor::watch() {
       case Act::kWait: wait_for_events(decision.until); break;
       case Act::kReplace: replace(decision.rank); break;
       case Act::kLetGo: let_go(decision.rank); break;
+      case Act::kGrow: grow(decision.rank); break;
+      case Act::kAnnounce: announce(decision.ranks); break;
       case Act::kTerminate:
         situation_.stop_sent = now();
         note_stopped_ranks();
@@ -220,6 +198,7 @@ Act Supervisor::watch() {
         send(SIGKILL);
         break;
       case Act::kRestart:
+      case Act::kRestore:
       case Act::kFinish: return decision.act;
     }
   }
@@ -227,10 +206,12 @@ Act Supervisor::watch() {
 
 void Supervisor::wait_for_events(std::optional<Time> until) {
   std::vector<pollfd> watched = {{signals_.get(), POLLIN, 0}};
+  control_->watch(watched);
   if (!situation_.store_lost) watched.push_back({store_process_->pidfd(), POLLIN, 0});
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (situation_.ranks[i]) continue;
     watched.push_back({ranks_[i].process.pidfd(), POLLIN, 0});
+    if (!ranks_[i].link.ended()) watched.push_back({ranks_[i].link.fd(), POLLIN, 0});
     for (const LineRelay* stream : {&ranks_[i].out, &ranks_[i].err}) {
       if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
     }
@@ -247,6 +228,7 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
     rank.err.pump();
   }
   collect_ends();
+  control_->serve([this](const std::string& request) { return answer(request); });
 }
 
 void Supervisor::on_signal() {
@@ -263,28 +245,25 @@ void Supervisor::on_signal() {
 
 void Supervisor::collect_ends() {
   const Time seen = now();
-  const auto has_joined = [&](int local) { return std::filesystem::exists(joined_file_of(local)); };
-  if (std::erase_if(situation_.joining, has_joined) > 0) situation_.never_joined = 0;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (situation_.ranks[i]) continue;
+    hear(static_cast<int>(i));
     const pid_t group = ranks_[i].process.pid();
     const auto status = ranks_[i].process.poll();
     if (!status) continue;
+    hear(static_cast<int>(i));  // what it told before its end
     store_process_->forget(group);
     if (!status->ok()) store_process_->tell_lost(job_.rank(static_cast<int>(i)));
     stopped_since_.erase(static_cast<int>(i));
-    const int local = static_cast<int>(i);
-    const bool joining = replaced_.contains(local) && !has_joined(local);
-    situation_.joining.erase(local);
-    if (joining) ++situation_.never_joined;
+    const bool joining = situation_.joining.contains(static_cast<int>(i));
     ranks_[i].out.finish();
     ranks_[i].err.finish();
-    situation_.ranks[i] =
-        RankEnd{.status = *status,
-                .when = seen,
-                .cause = read_error_file(error_file_of(static_cast<int>(i))),
-                .told = situation_.stop_sent.has_value(),
-                .joining = joining};
+    situation_.ranks[i] = RankEnd{.status = *status,
+                                  .when = seen,
+                                  .cause = read_error_file(error_file_of(static_cast<int>(i))),
+                                  .told = situation_.stop_sent.has_value(),
+                                  .joining = joining};
+    note_end_of_newcomer(static_cast<int>(i));
   }
   if (!situation_.store_lost && store_process_->poll()) situation_.store_lost = true;
 }

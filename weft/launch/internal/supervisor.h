@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "weft/agent/link.h"
+#include "weft/launch/control.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/internal/store_process.h"
@@ -29,14 +31,19 @@ class Supervisor {
  private:
   struct Rank {
     Process process;
+    agent::Link link;
     LineRelay out, err;
   };
 
   void make_folder();
   int end_of_store();
+  void begin_again(Act how);
   void start_attempt();
   Rank start_rank(int local, bool replaces = false);
+  std::string count_of_replacements() const;
   void replace(int local);
+  void grow(int local);
+  void announce(int ranks);
   void let_go(int local);
   void note_lost(int local, const std::string& consequence) const;
   void tell_gone();
@@ -44,12 +51,14 @@ class Supervisor {
   bool goes_past(int local) const;  // true if the rank writes to the launcher's own descriptors
   std::filesystem::path folder_of(int local) const;
   std::filesystem::path error_file_of(int local) const;
-  std::filesystem::path joined_file_of(int local) const;
   bool logs_errors(int local) const;
 
   Act watch();
   void wait_for_events(std::optional<Time> until);
   void on_signal();
+  void hear(int local);
+  void note_end_of_newcomer(int local);
+  std::optional<std::string> answer(const std::string& request);
   void collect_ends();
   void send(int signal);
   void note(const std::string& text) const;
@@ -69,8 +78,10 @@ class Supervisor {
   int stop_signal_ = 0;
   long out_of_memory_before_ = 0;
   std::set<int> gone_;                 // local ranks of which tell_gone() was called
-  std::set<int> replaced_;  // local ranks whose process replaces a lost rank
   std::map<int, Time> stopped_since_;  // by local rank
+  int size_ = 0;                       // of the ranks' group; 0: unknown
+  std::optional<ControlSocket> control_;
+  std::string run_folder_, resume_run_;  // of the job's run, and to go on with; empty: none
   std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;
   // by local rank; destroyed before the store process, so that it never guards an ended group

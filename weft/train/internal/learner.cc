@@ -29,16 +29,13 @@ parallel::Plan complete(const Options& options, const Mesh& mesh, std::int64_t b
   return plan;
 }
 
-// Number of replicas that divide a batch, each with its own samples.
-int replicas(const Mesh& mesh) { return mesh.size("dp") * mesh.size("fsdp") * mesh.size("ep"); }
-
 // The inputs of one micro-batch, for measured stage cuts: the first samples of the data.
 std::vector<at::Tensor> sample_of(const data::Source& source, const parallel::Plan& plan,
                                   const Mesh& mesh) {
   const int passes = std::max(1, parallel::micro_batches(plan, mesh.layout()));
   data::Share share;
   share.indices.resize(static_cast<std::size_t>(
-      std::clamp<std::int64_t>(plan.batch / replicas(mesh) / passes, 1, source.size)));
+      std::clamp<std::int64_t>(plan.batch / replicas(mesh.layout()) / passes, 1, source.size)));
   std::iota(share.indices.begin(), share.indices.end(), 0);
   share.global_size = static_cast<std::int64_t>(share.indices.size());
   return source.make(share).inputs;
@@ -52,6 +49,18 @@ parallel::Plan plan_for(const Task& task, const Options& options, const Mesh& me
   if (plan.cuts.empty() && plan.sample.empty() && mesh.size("pp") > 1)
     plan.sample = sample_of(task.train, plan, mesh);
   return plan;
+}
+
+// A pass may be as large as it was before the job was resized.
+BatchDivision division_of(const Options& options, const parallel::Plan& plan, int replicas,
+                          const Saved* resumed) {
+  BatchDivision division{plan.batch, replicas, 0,
+                         options.reference_batch > 0 ? options.reference_batch : plan.batch};
+  if (plan.micro_shards > 0) return division;
+  const std::int64_t share = (plan.batch + replicas - 1) / replicas;
+  division.pass = (share + plan.micro_batches - 1) / plan.micro_batches;
+  if (resumed != nullptr) division.pass = std::max(division.pass, resumed->batch().pass);
+  return division;
 }
 
 // Wraps the source so that the trace records each batch that it prepares.
@@ -88,9 +97,9 @@ std::vector<Metric> with_loss(const Task& task) {
 void check_learner(const parallel::BlockModel& model, const Options& options, const Mesh& mesh,
                    std::int64_t samples) {
   const std::int64_t batch =
-      options.batch_per_rank > 0 ? options.batch_per_rank * replicas(mesh) : options.batch;
+      options.batch_per_rank > 0 ? options.batch_per_rank * replicas(mesh.layout()) : options.batch;
   parallel::check_plan(complete(options, mesh, batch), parallel::shape_of(model), mesh.layout());
-  plan_batches(options, replicas(mesh), samples);
+  plan_batches(options, replicas(mesh.layout()), samples);
   if (options.plan.micro_shards > 0 && !mesh.world().has_ordered_sums()) {
     throw Error(Errc::kBadConfig,
                 "train.reproducible needs gradients summed in a fixed order, but the transport of "
@@ -105,14 +114,17 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
       options_(options),
       mesh_(mesh),
       metrics_(with_loss(task_)),
-      batches_(plan_batches(options, replicas(mesh), task_.train.size)),
+      batches_(plan_batches(options, replicas(mesh.layout()), task_.train.size)),
       trace_(trace),
       plan_(plan_for(task_, options, mesh, batches_.global, resumed)),
+      division_(division_of(options, plan_, replicas(mesh.layout()), resumed)),
       model_(parallel::parallelize(task_.model, plan_, mesh)),
       loader_(make_loader(task_.train, {.batch = batches_.global, .seed = plan_.seed},
                           options.prefetch)) {
+  // A step that a lost rank has interrupted leaves gradients in the blocks.
+  model_.zero_grad();
   if (plan_.micro_shards > 0) at::set_num_threads(1);  // fixes the order of sums
-  if (options.balance_by_speed && replicas(mesh) > 1) speeds_.emplace(mesh);
+  if (options.balance_by_speed && replicas(mesh.layout()) > 1) speeds_.emplace(mesh);
 }
 
 data::Loader Learner::make_loader(const data::Source& source, const data::SamplerOptions& sampling,
@@ -222,7 +234,7 @@ Evaluation Learner::evaluate() {
   Evaluation result;
   result.samples = task_.test.size;
   if (result.samples == 0) return result;
-  const int world = replicas(mesh_);
+  const int world = replicas(mesh_.layout());
   const std::int64_t parts = plan_.micro_shards > 0 ? plan_.micro_shards : world;
   const std::int64_t block = options_.eval_batch > 0
                                  ? options_.eval_batch

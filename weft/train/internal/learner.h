@@ -12,6 +12,7 @@
 #include "weft/observe/step_timer.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/compose/parallelize.h"
+#include "weft/train/internal/resizing.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/speeds.h"
 #include "weft/train/options.h"
@@ -58,6 +59,7 @@ class Learner {
           observe::Trace* trace);
 
   const Batches& batches() const { return batches_; }
+  const BatchDivision& division() const { return division_; }
   std::int64_t samples() const { return task_.train.size; }  // per epoch
   double flops_per_sample() const { return task_.flops_per_sample; }
   // Takes the next batch and does one optimizer step.
@@ -90,6 +92,7 @@ class Learner {
   const Batches batches_;
   observe::Trace* const trace_;
   parallel::Plan plan_;
+  const BatchDivision division_;
   parallel::ParallelModel model_;
   data::Loader loader_;
   std::optional<Speeds> speeds_;  // only with options.balance_by_speed

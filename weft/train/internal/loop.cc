@@ -5,15 +5,11 @@
 #include <filesystem>
 #include <utility>
 
-#include <torch/version.h>
-
+#include "weft/agent/link.h"
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/file.h"
-#include "weft/launch/live_page.h"
-#include "weft/observe/report/environment.h"
 #include "weft/observe/report/report.h"
-#include "weft/train/internal/newest_run.h"
 
 namespace weft::train::internal {
 namespace {
@@ -24,16 +20,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Keys whose values differ from those in the run's config.toml: "0.1, was 0.2".
-std::vector<LogField> changes_of(const std::string& file, const Config& now) {
-  std::vector<LogField> changes;
-  if (!std::filesystem::exists(file)) return changes;
-  const auto rows = now.describe(), before = Config::load(file, now.schema()).describe();
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].value == before[i].value || rows[i].key.rfind("run.", 0) == 0) continue;
-    changes.emplace_back(rows[i].key, rows[i].value + ", was " + before[i].value);
-  }
-  return changes;
+// Every `every` steps, and about once a second where steps are long, so that requests to stop, save
+// or resize do not wait.
+std::int64_t next_look(std::int64_t step, std::int64_t every, double step_s) {
+  const std::int64_t regular = step - step % every + every;
+  return step_s > 0 ? std::min(regular, step + 1 + static_cast<std::int64_t>(1 / step_s)) : regular;
 }
 
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }
@@ -48,82 +39,14 @@ Loop::Loop(Options options, const Config& config, Group world, bool copies)
       started_(Clock::now()),
       tracing_(world_, options_.trace.empty() ? TraceSteps{} : parse_trace(options_.trace)) {}
 
-void Loop::open(std::optional<Saved> state) {
-  progress_.emplace(observe::Progress::Options{.mode = options_.progress, .rank = world_.rank()});
-  if (world_.rank() == 0) {
-    observe::RunFolderOptions run{options_.dir, options_.name, options_.program, options_.resume};
-    if (run.resume && run.name.empty()) {
-      const auto newest = newest_run(run.parent, options_.program);
-      WEFT_REQUIRE(newest.has_value(), "there is no run of " + options_.program + " to resume in " +
-                                           run.parent + "; give the run's name");
-      run.name = *newest;
-    }
-    const auto changes = run.resume
-                             ? changes_of(run.parent + "/" + run.name + "/config.toml", config_)
-                             : std::vector<LogField>{};
-    folder_ = std::make_unique<observe::RunFolder>(run, config_);
-    if (!changes.empty()) log_info("the run resumes with changed values", changes);
-    const auto weft = std::string(WEFT_VERSION), torch = std::string(TORCH_VERSION);
-    write_file_atomic(
-        folder_->path() + "/environment.json",
-        observe::environment_json(
-            {{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}}));
-    tracing_.write_to(folder_->path() + "/trace.json");
-  }
-  if (!options_.resume) return;
-  recovers_ = state.has_value();
-  resumed_ = std::move(state);
-  if (!resumed_) resumed_ = load_latest(world_, folder_ ? folder_->checkpoint_path() : "");
-  if (!resumed_) log_warn("the run has no checkpoint yet: starting from the beginning");
-}
-
-void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
-  learner_ = &learner;
-  throughput_ = throughput;
-  fields_ = std::move(fields);
-  const Batches& batches = learner.batches();
-  rate_ = options_.schedule;
-  rate_.base = batches.base_rate;
-  if (rate_.period <= 0)
-    rate_.period = static_cast<double>(std::max<std::int64_t>(1, options_.epochs));
-  if (resumed_) {
-    const Progressed progressed = resumed_->progress(options_.plan.seed, batches.global);
-    resumed_->restore(learner.model(), world_);
-    learner.set_position(progressed.sampler);
-    step_ = progressed.step;
-    if (!recovers_) saved_step_ = step_;
-    epoch_ = progressed.sampler.epoch;
-    in_epoch_ = (progressed.sampler.position + batches.global - 1) / batches.global;
-    epoch_loss_ = progressed.epoch_loss;
-    resumed_.reset();
-    if (!recovers_) log_info("resuming", {{"step", step_}, {"epoch", epoch_}});
-    if (!recovers_ && (epoch_ >= options_.epochs || at_end())) {
-      log_info("nothing is left to train: raise train.epochs or train.max_steps to go on",
-               {{"epochs", options_.epochs}, {"max_steps", options_.max_steps}});
-    }
-  }
-  if (folder_) folder_->keep();
-  if (folder_) launch::show_run(folder_->path());
-  if (folder_) metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1);
-  log_.emplace(world_, metrics_.get(),
-               StepLog::Flops{learner.flops_per_sample(),
-                              options_.peak_tflops * 1e12 * static_cast<double>(world_.size())});
-  saved_at_ = Clock::now();
-  looked_step_ = step_;
-  if (copies_) copying_.emplace(world_, options_.copy_steps);
-  copy_state();
-  if (!saves_checkpoints(options_)) return;
-  // The loss of the newest checkpoint's weights may not have been checked yet, so the previous
-  // checkpoint is kept too.
-  const int keep = options_.keep == 1 ? 2 : static_cast<int>(options_.keep);
-  saver_.emplace(world_, learner.model(),
-                 RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", keep,
-                                   options_.checkpoint_async});
-}
-
-TrainResult Loop::run() {
+std::optional<TrainResult> Loop::run() {
   const observe::Trace::Use here(tracing_.trace(), "main");
-  while (epoch_ < options_.epochs && !at_end()) run_epoch();
+  while (epoch_ < options_.epochs && !at_end() && resize_ == 0) run_epoch();
+  if (resize_ != 0 && epoch_ < options_.epochs && !at_end()) {
+    if (saver_) saver_->settle();
+    copy_state(/*now=*/true);
+    return std::nullopt;
+  }
   if (!stop_ && evaluated_step_ != step_) evaluate();
   if (saved_step_ != step_ && saver_) save();
   learner_->model().wait_for_weights();
@@ -151,14 +74,14 @@ TrainResult Loop::run() {
 }
 
 void Loop::run_epoch() {
-  const std::int64_t steps = learner_->batches().per_epoch, every = options_.log_every;
+  const std::int64_t steps = epoch_steps_;
   progress_->start("epoch " + std::to_string(epoch_ + 1), steps, in_epoch_);
   const auto start = window_began_ = Clock::now();
-  while (in_epoch_ < steps && !at_end()) {
+  while (in_epoch_ < steps && !at_end() && resize_ == 0) {
     tracing_.before(step_ + 1);
     step();
     tracing_.after(step_);
-    if (step_ % every == 0 || in_epoch_ == steps || at_end() || steps_due()) look();
+    if (look_due()) look();
     compare_replicas();
     progress_->update(in_epoch_, shown_);
     if (in_epoch_ == steps || at_end()) continue;
@@ -179,8 +102,8 @@ void Loop::step() {
   failpoint("step.begin");
   timer_.reset();
   const comm::Traffic before = world_.traffic();
-  const double lr =
-      rate_.at(static_cast<double>(step_) / static_cast<double>(learner_->batches().per_epoch));
+  const double lr = rate_.at(static_cast<double>(epoch_) +
+                             static_cast<double>(in_epoch_) / static_cast<double>(epoch_steps_));
   Learner::Step done = learner_->step(lr, timer_);
   StepLog::Step record{
       step_ + 1,     epoch_, lr, done.samples, seconds_since(start), {}, std::move(done.losses),
@@ -202,22 +125,25 @@ void Loop::step() {
 // Reduces the losses of the last steps over the ranks and agrees on whether to stop.
 void Loop::look() {
   looked_step_ = step_;
-  const bool last = at_end() || in_epoch_ == learner_->batches().per_epoch;
+  const bool last = at_end() || in_epoch_ == epoch_steps_;
   const bool show_ranks = last || seconds_since(ranks_shown_) >= 1;
   if (show_ranks) ranks_shown_ = Clock::now();
-  const auto seen = log_->reduce(
-      epoch_loss_,
-      {options_.should_stop && options_.should_stop(), world_.rank() == 0 && minutes_due()},
-      show_ranks);
+  const auto seen = log_->reduce(epoch_loss_,
+                                 {options_.should_stop && options_.should_stop(),
+                                  world_.rank() == 0 && minutes_due(), requests_.ranks()},
+                                 show_ranks);
   epoch_loss_ = seen.sum;
   show(seen);
   stop_ = seen.stop;
   save_due_ = seen.save;
+  resize_ = copies_ && seen.ranks != world_.size() ? seen.ranks : 0;
+  next_look_ = next_look(step_, options_.log_every, seen.step_s);
   if (folder_ && !folder_gone_ && folder_->is_gone()) {
     folder_gone_ = true;
     log_error("the run folder " + folder_->path() +
               " was deleted or moved: its metrics and log are lost; training goes on");
   }
+  if (world_.rank() == 0 && show_ranks) agent::tell_launcher("step", std::to_string(step_));
   watch_loss(seen.not_finite);
   if (saver_) saver_->poll();
   learner_->rebalance();
@@ -286,6 +212,7 @@ void Loop::end_of_epoch() {
   const double loss = epoch_loss_ / static_cast<double>(learner_->samples());
   ++epoch_;
   in_epoch_ = 0;
+  epoch_steps_ = learner_->batches().per_epoch;
   epoch_loss_ = 0;
   const bool last = epoch_ == options_.epochs;
   const auto due = [&](std::int64_t every) { return every > 0 && (last || epoch_ % every == 0); };
@@ -347,8 +274,8 @@ void Loop::save() {
 
 // Does nothing where no copy is due. Without look(), the state would lack the losses of the steps
 // since the last one.
-void Loop::copy_state() {
-  if (!copying_ || !copying_->is_due(step_)) return;
+void Loop::copy_state(bool now) {
+  if (!copying_ || (!now && !copying_->is_due(step_))) return;
   if (looked_step_ != step_) look();
   learner_->model().wait_for_weights();
   copying_->take(shards_of(learner_->model(), progressed()));

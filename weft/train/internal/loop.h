@@ -14,6 +14,7 @@
 
 #include "weft/base/log.h"
 #include "weft/elastic/copying.h"
+#include "weft/elastic/size_requests.h"
 #include "weft/observe/progress.h"
 #include "weft/observe/run_folder.h"
 #include "weft/optim/learning_rate.h"
@@ -46,8 +47,12 @@ class Loop {
   const std::optional<Saved>& resumed() const { return resumed_; }
   // Continues from the checkpoint, if any. The learner must outlive run(). Collective.
   void start(Learner& learner, EpochFields fields, Throughput throughput = {});
-  // Trains to the end, or until should_stop returns true. Collective.
-  TrainResult run();
+  // Trains to the end, or until should_stop returns true. nullopt: the job shall have resize()
+  // ranks, and copies() has the state. Collective.
+  std::optional<TrainResult> run();
+  int resize() const { return resize_; }
+  // Ranks by the launcher that wait to join. This rank may not know them yet.
+  const std::vector<int>& newcomers() const { return requests_.newcomers(); }
   // Copies of the state in memory; null if there are none. They outlive the loop.
   std::shared_ptr<const elastic::StateCopies> copies() const {
     return copying_ ? copying_->copies() : nullptr;
@@ -61,6 +66,7 @@ class Loop {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void restore();
   void run_epoch();
   void step();
   void look();
@@ -71,16 +77,19 @@ class Loop {
   void evaluate_within();
   void evaluate();
   void save();
-  void copy_state();
+  void copy_state(bool now = false);
   Progressed progressed() const {
-    return {step_, learner_->position(), epoch_loss_, options_.plan.seed,
-            learner_->batches().global};
+    return {step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->division()};
   }
   void write_report() const;
   bool steps_due() const {
     return options_.checkpoint_steps > 0 && step_ % options_.checkpoint_steps == 0;
   }
   bool minutes_due() const;
+  void tell_launcher() const;
+  bool look_due() const {
+    return step_ >= next_look_ || in_epoch_ == epoch_steps_ || at_end() || steps_due();
+  }
   bool at_end() const { return stop_ || (options_.max_steps > 0 && step_ >= options_.max_steps); }
 
   const Options options_;
@@ -97,7 +106,10 @@ class Loop {
   std::unique_ptr<observe::Metrics> metrics_;
   std::optional<Saved> resumed_;  // until the learner is restored
   std::int64_t looked_step_ = 0;  // of the last look()
-  bool recovers_ = false;         // resumed_ is of copies in memory
+  std::int64_t next_look_ = 0;    // step after which the next look() is due at the latest
+  elastic::SizeRequests requests_;
+  int resize_ = 0;         // number of ranks that all ranks agreed to change to; 0: none
+  bool recovers_ = false;  // resumed_ is of copies in memory
   std::optional<StepLog> log_;
   std::optional<RunSaver> saver_;
   std::optional<elastic::Copying> copying_;
@@ -105,6 +117,7 @@ class Loop {
   observe::StepTimer timer_;
 
   std::int64_t step_ = 0, epoch_ = 0, in_epoch_ = 0;
+  std::int64_t epoch_steps_ = 0;  // of this epoch; the batch may have changed within it
   std::int64_t saved_step_ = -1, evaluated_step_ = -1;
   double epoch_loss_ = 0;
   double training_s_ = 0, trained_samples_ = 0;  // of this process

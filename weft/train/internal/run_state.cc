@@ -110,7 +110,10 @@ checkpoint::Shards shards_of(parallel::ParallelModel& model, const Progressed& p
                   {"position", std::to_string(progressed.sampler.position)},
                   {"epoch_loss", elastic::text_of(progressed.epoch_loss)},
                   {"seed", std::to_string(progressed.seed)},
-                  {"batch", std::to_string(progressed.batch)}};
+                  {"batch", std::to_string(progressed.batch.global)},
+                  {"replicas", std::to_string(progressed.batch.replicas)},
+                  {"pass", std::to_string(progressed.batch.pass)},
+                  {"reference", std::to_string(progressed.batch.reference)}};
   return shards;
 }
 
@@ -119,6 +122,8 @@ void RunSaver::save(const Progressed& progressed) {
 }
 
 void RunSaver::poll() { report(saver_.poll()); }
+
+void RunSaver::settle() { report(saver_.wait()); }
 
 void RunSaver::finish() {
   const auto result = saver_.wait();
@@ -140,7 +145,15 @@ void RunSaver::report(const std::optional<checkpoint::AsyncSaver::Result>& resul
                            {"whole_ms", ms(result->whole)}});
 }
 
-std::int64_t Saved::global_batch() const { return number<std::int64_t>(reader_, "batch"); }
+BatchDivision Saved::batch() const {
+  BatchDivision batch;
+  batch.global = number<std::int64_t>(reader_, "batch");
+  if (!reader_.state().contains("replicas")) return batch;
+  batch.replicas = number<std::int64_t>(reader_, "replicas");
+  batch.pass = number<std::int64_t>(reader_, "pass");
+  batch.reference = number<std::int64_t>(reader_, "reference");
+  return batch;
+}
 
 Progressed Saved::progress(std::uint64_t seed, std::int64_t batch) const {
   Progressed progressed;
@@ -149,10 +162,10 @@ Progressed Saved::progress(std::uint64_t seed, std::int64_t batch) const {
                         number<std::int64_t>(reader_, "position")};
   progressed.epoch_loss = number<double>(reader_, "epoch_loss");
   progressed.seed = number<std::uint64_t>(reader_, "seed");
-  progressed.batch = number<std::int64_t>(reader_, "batch");
+  progressed.batch = this->batch();
   require_same("train.seed", static_cast<std::int64_t>(progressed.seed),
                static_cast<std::int64_t>(seed));
-  require_same("the global batch", progressed.batch, batch);
+  require_same("the global batch", progressed.batch.global, batch);
   return progressed;
 }
 

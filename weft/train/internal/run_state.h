@@ -2,7 +2,7 @@
 //
 //   parts  model (parameters and buffers), optimizer, scaling (of the loss), codec (if gradients
 //          are compressed)
-//   state  step, epoch, position, running sum of the epoch's loss, seed, global batch
+//   state  step, epoch, position, running sum of the epoch's loss, seed, division of the batch
 //
 // Random numbers need no state: each is a function of seed, epoch, sample, step and rank position.
 #pragma once
@@ -17,6 +17,7 @@
 #include "weft/comm/group.h"
 #include "weft/data/sampler.h"
 #include "weft/parallel/compose/parallelize.h"
+#include "weft/train/internal/resizing.h"
 
 namespace weft::train::internal {
 
@@ -25,7 +26,7 @@ struct Progressed {
   data::SamplerState sampler;  // where the next batch starts
   double epoch_loss = 0;       // summed over the samples of this epoch so far
   std::uint64_t seed = 0;
-  std::int64_t batch = 0;  // global batch size
+  BatchDivision batch;
 };
 
 // This rank's part of the state of a run.
@@ -48,6 +49,8 @@ class RunSaver {
   void save(const Progressed& progressed);
   // Logs the result of a save that has ended since. Not collective.
   void poll();
+  // Waits for the last save. If it failed, rank 0 logs an error. Collective.
+  void settle();
   // Waits for the last save. Collective. Throws its error on all ranks.
   void finish();
 
@@ -69,8 +72,9 @@ class Saved {
   explicit Saved(checkpoint::Reader reader) : reader_(std::move(reader)) {}
 
   const checkpoint::Reader& reader() const { return reader_; }
-  // Throws Error(kCorrupt) if the number is missing.
-  std::int64_t global_batch() const;
+  // Throws Error(kCorrupt) if a number is missing. Only the global batch is in checkpoints of older
+  // versions; the rest is then 0.
+  BatchDivision batch() const;
   // Throws Error(kCorrupt) if a number is missing, Error(kInvalidArgument) if the run had another
   // seed or global batch size.
   Progressed progress(std::uint64_t seed, std::int64_t batch) const;

@@ -15,7 +15,7 @@ using observe::Phase;
 
 namespace {
 
-constexpr std::size_t kWishes = 2, kMoved = 2,
+constexpr std::size_t kWishes = 4, kMoved = 2,
                       kOfRank = sizeof(observe::RankState) / sizeof(double);
 
 }  // namespace
@@ -34,9 +34,11 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
     std::copy(steps_[i].losses.begin(), steps_[i].losses.end(), values + i * slots);
     moved[0] += steps_[i].sent_bytes;
     moved[1] += steps_[i].shared_bytes;
+    wanted[3] += steps_[i].seconds / static_cast<double>(steps_.size() * ranks);
   }
   wanted[0] = wishes.stop;
   wanted[1] = wishes.save;
+  wanted[2] = world_.rank() == 0 ? wishes.ranks : 0;
   const observe::RankState mine = state();
   std::memcpy(of_ranks + static_cast<std::size_t>(world_.rank()) * kOfRank, &mine, sizeof mine);
   if (world_.size() > 1) world_.all_reduce(shared);
@@ -47,6 +49,8 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
   seen.memory_gb = mine.memory_bytes / 1e9;
   seen.stop = wanted[0] > 0;
   seen.save = wanted[1] > 0;
+  seen.ranks = static_cast<int>(wanted[2]);
+  seen.step_s = wanted[3];
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const double total = kernels::tree_sum(values + i * slots, slots);
     if (std::isfinite(total)) {

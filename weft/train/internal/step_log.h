@@ -38,6 +38,8 @@ class StepLog {
     double sum = 0;   // the `sum` argument plus the loss of every step, added in order
     bool stop = false;
     bool save = false;
+    int ranks = 0;         // rank 0's wish
+    double step_s = 0;     // mean over the added steps and the ranks
     double memory_gb = 0;  // of this rank's process
     // The latest consecutive steps with a NaN or infinite loss: their number, the first of them,
     // and the first rank whose part was not finite then (-1: only the sum is not finite).
@@ -51,6 +53,7 @@ class StepLog {
   struct Wishes {
     bool stop = false;
     bool save = false;
+    int ranks = 0;  // number of ranks that the job shall have, on rank 0; 0: no wish
   };
 
   // `metrics` may be null; then nothing is written.

@@ -1,0 +1,83 @@
+// Counts in its weights how often each sample was used: for resize_test.py.
+//
+// Sample i is the i-th unit vector, the model is one weight for each sample, and the loss is its
+// sum. SGD without momentum at rate 1 then subtracts 1/batch from weight i each time that sample i
+// is used. The numbers are powers of two, so the sums are exact.
+//   counting EPOCHS STEP_MS [MICRO_BATCHES]
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <thread>
+
+#include "weft/weft.h"
+
+namespace {
+
+constexpr std::int64_t kSamples = 512, kBatch = 16;
+
+struct UnitVectors : torch::data::Dataset<UnitVectors> {
+  torch::data::Example<> get(std::size_t i) override {
+    auto vector = torch::zeros({kSamples});
+    vector[static_cast<std::int64_t>(i)] = 1;
+    return {vector, torch::zeros({1})};
+  }
+  std::optional<std::size_t> size() const override { return kSamples; }
+};
+
+struct CountImpl : torch::nn::Module {
+  CountImpl() { weight = register_parameter("weight", torch::zeros({kSamples})); }
+  torch::Tensor forward(const torch::Tensor& vectors) { return vectors.mv(weight); }
+  torch::Tensor weight;
+};
+TORCH_MODULE(Count);
+
+// The number of samples that were not used `epochs` times.
+int miscounted(const torch::Tensor& weight, std::int64_t epochs) {
+  const auto used = -weight.detach().to(torch::kDouble) * kBatch;
+  int wrong = 0;
+  for (std::int64_t i = 0; i < kSamples; ++i) {
+    const double times = used[i].item<double>();
+    if (times == static_cast<double>(epochs)) continue;
+    if (++wrong <= 3) std::cerr << "sample " << i << " was used " << times << " times\n";
+  }
+  return wrong;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  try {
+    const auto world = weft::init();
+    Count model;
+    const auto step_time = std::chrono::milliseconds(std::atoi(argv[2]));
+    weft::Task task(weft::blocks_of(model),
+                    [step_time](const torch::Tensor& output, const torch::Tensor&) {
+                      std::this_thread::sleep_for(step_time);
+                      return output.mean();
+                    });
+    task.train = weft::train::dataset(UnitVectors());
+    weft::train::Options options;
+    options.epochs = std::atoi(argv[1]);
+    options.batch = kBatch;
+    options.checkpoint_steps = 64;
+    options.plan.optimizer = weft::optimizer_spec(torch::optim::SGDOptions(1.0), {});
+    if (argc > 3) options.plan.micro_batches = std::atoi(argv[3]);
+    if (argc > 4) options.plan.weights = weft::parallel::Weights::kPrivate;
+    options.name = "run";
+    options.program = "counting";
+    weft::Trainer trainer(task, options, world);
+    const auto result = trainer.run();
+    if (result.left) return 0;
+    const int wrong = miscounted(model->weight, options.epochs);
+    if (trainer.world().rank() == 0)
+      std::cout << (wrong == 0 ? "every sample was used once in each epoch, " : "miscounted, ")
+                << result.steps << " steps\n";
+    return wrong == 0 ? 0 : 1;
+  } catch (const weft::Error& error) {
+    std::cerr << "counting: " << error.what() << '\n';
+    return weft::exit_code(error.code());
+  }
+}

@@ -1,0 +1,93 @@
+"""The number of ranks changes while a job trains: `weft scale`, lost ranks that are not replaced, and
+the loss of all ranks. Every sample is used exactly once in each epoch (counting_main.cc)."""
+
+import os
+import random
+import re
+import signal
+
+import harness
+
+COUNTING = os.path.abspath(os.environ["WEFT_COUNTING_PROGRAM"])
+
+
+class Resize(harness.FaultTest):
+    def count(self, ranks, *flags, epochs=12, step_ms=2):
+        return self.weft("run", "-n", ranks, *flags, COUNTING, epochs, step_ms)
+
+    def scale(self, job, ranks, code=0, says=""):
+        result = self.beside(job, "scale", job.process.pid, ranks)
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertIn(says, result.stderr)
+
+    def sizes(self, job):
+        """The numbers of ranks of each incarnation of the group."""
+        return [int(n) for n in re.findall(r"training goes on .*ranks=(\d+)", job.err())]
+
+    def counts(self, job, sizes=None):
+        result = self.ends(job, 0, within=90)
+        self.assertIn("every sample was used once in each epoch, ", result.out)
+        if sizes is not None:
+            self.assertEqual(self.sizes(job), sizes, result.err)
+        return result
+
+    def test_a_job_grows_and_shrinks_on_request(self):
+        job = self.count("1:3", epochs=40)
+        job.wait_for_steps(2)
+        for ranks in (1, 2, 3):
+            self.scale(job, ranks)
+        self.counts(job, [1, 2, 3])
+
+    def test_a_request_that_cannot_be_met_is_refused(self):
+        job = self.count("2:3", epochs=30)
+        job.wait_for_steps(2)
+        self.scale(job, 4, 2, "4 ranks: this job may have 2 to 3")
+        self.scale(job, 1, 2, "1 ranks: this job may have 2 to 3")
+        self.scale(job, 3)
+        self.counts(job, [])
+        self.scale(job, 2, 203, "does not run")
+
+    def test_a_job_of_a_fixed_size_is_not_resized(self):
+        job = self.count(2)
+        job.wait_for_steps(2)
+        self.scale(job, 1, 2, "is fixed; start it with -n MIN:MAX")
+        self.counts(job, [])
+
+    def test_a_lost_rank_that_is_not_replaced_can_be_added_again(self):
+        job = self.count(2, "--min-ranks", 1, epochs=60)
+        job.wait_for_steps(2)
+        os.kill(job.ranks()[1], signal.SIGKILL)
+        job.wait_for(lambda: self.sizes(job) == [1], "one rank")
+        self.scale(job, 2)
+        self.counts(job, [1, 2])
+
+    def test_all_ranks_are_lost_at_once(self):
+        job = self.count("2:2", epochs=40)
+        saved = self.folder / "runs/run/ckpt"
+        job.wait_for(lambda: saved.exists() and list(saved.glob("step-*")), "a checkpoint")
+        for pid in job.ranks():
+            os.kill(pid, signal.SIGKILL)
+        result = self.counts(job)
+        self.assertIn("all ranks are lost: starting them again, from the newest", result.err)
+        self.assertIn("resuming step=", result.err)
+
+    def test_all_ranks_are_lost_again_and_again(self):
+        job = self.weft("run", "-n", 2, "--max-replacements", 9, "sh", "-c", "exit 7")
+        self.ends(job, 7, within=20, last="failed first: exit code 7")
+
+    def test_ranks_are_killed_and_the_job_is_resized_at_random_slow(self):
+        numbers = random.Random(7)
+        job = self.count("1:4", epochs=400, step_ms=5)
+        job.wait_for_steps(2)
+        for _ in range(30):
+            if numbers.random() < 0.5:
+                self.scale(job, numbers.randint(1, 4))
+            else:
+                os.kill(numbers.choice(job.ranks()), signal.SIGKILL)
+                steps = job.steps()
+                job.wait_for_steps(steps + 5)
+        self.counts(job)
+
+
+if __name__ == "__main__":
+    harness.main()

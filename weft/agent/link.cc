@@ -1,0 +1,82 @@
+#include "weft/agent/link.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "weft/base/error.h"
+
+namespace weft::agent {
+namespace {
+
+// A text of an environment (become) is the longest one.
+constexpr std::size_t kLongest = 64 << 10;
+
+}  // namespace
+
+std::pair<Link, Link> Link::make() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+    throw Error(Errc::kUnavailable, std::string("no socket for a rank: ") + std::strerror(errno));
+  return {Link(UniqueFd(ends[0])), Link(UniqueFd(ends[1]))};
+}
+
+bool Link::tell(const std::string& verb, const std::string& value) noexcept {
+  const std::string text = value.empty() ? verb : verb + " " + value;
+  ssize_t sent;
+  do {
+    sent = ::send(end_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(text.size());
+}
+
+std::optional<Message> Link::next() noexcept {
+  if (ended_) return std::nullopt;
+  std::string text(kLongest, '\0');
+  ssize_t got;
+  do {
+    got = ::recv(end_.get(), text.data(), text.size(), MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  if (got <= 0) {
+    ended_ = got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+    return std::nullopt;
+  }
+  text.resize(static_cast<std::size_t>(got));
+  const auto blank = text.find(' ');
+  return Message{text.substr(0, blank), blank == std::string::npos ? "" : text.substr(blank + 1)};
+}
+
+std::optional<Message> Link::wait(Deadline deadline) noexcept {
+  for (;;) {
+    if (auto message = next()) return message;
+    if (ended_ || deadline.passed()) return std::nullopt;
+    pollfd readable{end_.get(), POLLIN, 0};
+    ::poll(&readable, 1, deadline.left_ms());
+  }
+}
+
+Link* launcher() noexcept {
+  static Link* const link = []() -> Link* {
+    const char* const text = std::getenv(kLinkVariable);
+    int fd = -1;
+    if (text == nullptr || std::from_chars(text, text + std::strlen(text), fd).ec != std::errc())
+      return nullptr;
+    int kind = 0;
+    socklen_t size = sizeof kind;
+    const bool is_link =
+        ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &size) == 0 && kind == SOCK_SEQPACKET;
+    return is_link ? new Link(UniqueFd(fd)) : nullptr;  // lives as long as the process
+  }();
+  return link;
+}
+
+void tell_launcher(const std::string& verb, const std::string& value) noexcept {
+  if (Link* const link = launcher()) link->tell(verb, value);
+}
+
+}  // namespace weft::agent

@@ -1,0 +1,133 @@
+// How the loop opens the run folder and continues from a checkpoint or from copies in memory.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include <torch/version.h>
+
+#include "weft/agent/link.h"
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/launch/live_page.h"
+#include "weft/observe/report/environment.h"
+#include "weft/train/internal/loop.h"
+#include "weft/train/internal/newest_run.h"
+
+namespace weft::train::internal {
+namespace {
+
+// Keys whose values differ from those in the run's config.toml: "0.1, was 0.2".
+std::vector<LogField> changes_of(const std::string& file, const Config& now) {
+  std::vector<LogField> changes;
+  if (!std::filesystem::exists(file)) return changes;
+  const auto rows = now.describe(), before = Config::load(file, now.schema()).describe();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].value == before[i].value || rows[i].key.rfind("run.", 0) == 0) continue;
+    changes.emplace_back(rows[i].key, rows[i].value + ", was " + before[i].value);
+  }
+  return changes;
+}
+
+}  // namespace
+
+void Loop::open(std::optional<Saved> state) {
+  progress_.emplace(observe::Progress::Options{.mode = options_.progress, .rank = world_.rank()});
+  if (world_.rank() == 0) {
+    observe::RunFolderOptions run{options_.dir, options_.name, options_.program, options_.resume};
+    if (run.resume && run.name.empty()) {
+      const auto newest = newest_run(run.parent, options_.program);
+      WEFT_REQUIRE(newest.has_value(), "there is no run of " + options_.program + " to resume in " +
+                                           run.parent + "; give the run's name");
+      run.name = *newest;
+    }
+    const auto changes = run.resume
+                             ? changes_of(run.parent + "/" + run.name + "/config.toml", config_)
+                             : std::vector<LogField>{};
+    folder_ = std::make_unique<observe::RunFolder>(run, config_);
+    if (!changes.empty()) log_info("the run resumes with changed values", changes);
+    const auto weft = std::string(WEFT_VERSION), torch = std::string(TORCH_VERSION);
+    write_file_atomic(
+        folder_->path() + "/environment.json",
+        observe::environment_json(
+            {{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}}));
+    tracing_.write_to(folder_->path() + "/trace.json");
+  }
+  if (!options_.resume) return;
+  recovers_ = state.has_value();
+  resumed_ = std::move(state);
+  if (!resumed_) resumed_ = load_latest(world_, folder_ ? folder_->checkpoint_path() : "");
+  if (!resumed_) log_warn("the run has no checkpoint yet: starting from the beginning");
+}
+
+void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
+  learner_ = &learner;
+  throughput_ = throughput;
+  fields_ = std::move(fields);
+  const Batches& batches = learner.batches();
+  rate_ = options_.schedule;
+  epoch_steps_ = batches.per_epoch;
+  rate_.base = batches.base_rate;
+  if (rate_.period <= 0)
+    rate_.period = static_cast<double>(std::max<std::int64_t>(1, options_.epochs));
+  if (resumed_) restore();
+  if (folder_) folder_->keep();
+  tell_launcher();
+  if (folder_) metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1);
+  log_.emplace(world_, metrics_.get(),
+               StepLog::Flops{learner.flops_per_sample(),
+                              options_.peak_tflops * 1e12 * static_cast<double>(world_.size())});
+  saved_at_ = Clock::now();
+  looked_step_ = step_;
+  next_look_ = step_ - step_ % options_.log_every + options_.log_every;
+  if (copies_) copying_.emplace(world_, options_.copy_steps);
+  copy_state();
+  if (!saves_checkpoints(options_)) return;
+  // The loss of the newest checkpoint's weights may not have been checked yet, so the previous
+  // checkpoint is kept too.
+  const int keep = options_.keep == 1 ? 2 : static_cast<int>(options_.keep);
+  saver_.emplace(world_, learner.model(),
+                 RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", keep,
+                                   options_.checkpoint_async});
+}
+
+// Continues from the checkpoint, or from copies in memory.
+void Loop::restore() {
+  const std::int64_t batch = learner_->batches().global;
+  const Progressed progressed =
+      resumed_->progress(options_.plan.seed, recovers_ ? resumed_->batch().global : batch);
+  resumed_->restore(learner_->model(), world_);
+  learner_->set_position(progressed.sampler);
+  step_ = progressed.step;
+  if (!recovers_) saved_step_ = step_;
+  epoch_ = progressed.sampler.epoch;
+  in_epoch_ = (progressed.sampler.position + batch - 1) / batch;
+  const std::int64_t left = learner_->samples() - progressed.sampler.position;
+  epoch_steps_ = in_epoch_ + (left + batch - 1) / batch;
+  epoch_loss_ = progressed.epoch_loss;
+  resumed_.reset();
+  if (!recovers_) log_info("resuming", {{"step", step_}, {"epoch", epoch_}});
+  if (!recovers_ && (epoch_ >= options_.epochs || at_end())) {
+    log_info("nothing is left to train: raise train.epochs or train.max_steps to go on",
+             {{"epochs", options_.epochs}, {"max_steps", options_.max_steps}});
+  }
+}
+
+// Tells the launcher the size of the job and the run folder, and the run folder the launcher, for
+// `weft scale`.
+void Loop::tell_launcher() const {
+  if (world_.rank() != 0) return;
+  launch::show_run(folder_->path());
+  agent::tell_launcher("size", std::to_string(world_.size()));
+  agent::tell_launcher("run", std::filesystem::absolute(folder_->path()).string());
+  const std::string file = folder_->path() + "/launcher";
+  const char* const pid = std::getenv("WEFT_LAUNCHER_PID");
+  std::error_code ignored;
+  if (pid != nullptr) {
+    write_file_atomic(file, pid);
+  } else {
+    std::filesystem::remove(file, ignored);
+  }
+}
+
+}  // namespace weft::train::internal

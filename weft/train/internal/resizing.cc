@@ -1,0 +1,31 @@
+#include "weft/train/internal/resizing.h"
+
+#include <algorithm>
+
+namespace weft::train::internal {
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+int replicas(const plan::MeshLayout& mesh) {
+  return mesh.size("dp") * mesh.size("fsdp") * mesh.size("ep");
+}
+
+Options resized(Options options, const BatchDivision& before, int replicas) {
+  options.batch_per_rank = 0;
+  options.batch = before.global;
+  if (options.on_resize == "scale" && before.replicas > 0) {
+    options.batch = std::max<std::int64_t>(replicas, before.global * replicas / before.replicas);
+    options.reference_batch = before.reference;
+  }
+  // Micro-shards fix the passes already.
+  if (options.plan.micro_shards > 0 || before.pass <= 0) return options;
+  const std::int64_t passes = ceil_div(ceil_div(options.batch, replicas), before.pass);
+  if (passes > std::max(1, options.plan.micro_batches))
+    options.plan.micro_batches = static_cast<int>(passes);
+  return options;
+}
+
+}  // namespace weft::train::internal

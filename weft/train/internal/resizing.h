@@ -1,0 +1,29 @@
+// The batch of a job whose number of replicas changes while it trains (train.on_resize).
+#pragma once
+
+#include <cstdint>
+
+#include "weft/plan/mesh.h"
+#include "weft/train/options.h"
+
+namespace weft::train::internal {
+
+// Number of replicas that divide a batch, each with its own samples.
+int replicas(const plan::MeshLayout& mesh);
+
+// How a job divides its batch. A copy of the state and a checkpoint contain it.
+struct BatchDivision {
+  std::int64_t global = 0;     // Samples of an optimizer step, over all replicas.
+  std::int64_t replicas = 0;   // Number of replicas that share it.
+  std::int64_t pass = 0;       // Most samples of one forward pass of a replica.
+  std::int64_t reference = 0;  // Global batch that the learning rate is meant for.
+  bool operator==(const BatchDivision&) const = default;
+};
+
+// Options with which `replicas` replicas go on after `before`.
+//   keep_global_batch   The global batch stays. A replica takes its larger share in more passes, so
+//                       that a pass needs no more memory.
+//   scale               The share of a replica stays. The learning rate is scaled linearly.
+Options resized(Options options, const BatchDivision& before, int replicas);
+
+}  // namespace weft::train::internal

@@ -1,0 +1,37 @@
+#include "weft/train/internal/resizing.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::train::internal {
+namespace {
+
+TEST(Resizing, KeepsTheGlobalBatchAndTakesMorePassesOfTheSameSize) {
+  const BatchDivision before{.global = 64, .replicas = 4, .pass = 16, .reference = 64};
+  const Options half = resized(Options{}, before, 2);
+  EXPECT_EQ(half.batch, 64);
+  EXPECT_EQ(half.plan.micro_batches, 2);
+  EXPECT_EQ(resized(Options{}, before, 3).plan.micro_batches, 2);  // 22 samples in passes of 11
+  EXPECT_EQ(resized(Options{}, before, 8).plan.micro_batches, 0);  // one pass suffices
+}
+
+TEST(Resizing, ScalesTheBatchWithTheReplicasAndTheRateWithTheBatch) {
+  Options options;
+  options.on_resize = "scale";
+  const BatchDivision before{.global = 64, .replicas = 4, .pass = 16, .reference = 64};
+  const Options three = resized(options, before, 3);
+  EXPECT_EQ(three.batch, 48);
+  EXPECT_EQ(three.reference_batch, 64);
+  EXPECT_EQ(three.plan.micro_batches, 0);
+  EXPECT_DOUBLE_EQ(plan_batches(three, 3, 480).base_rate,
+                   plan_batches(options, 4, 480).base_rate * 48 / 64);
+}
+
+TEST(Resizing, LeavesMicroShardsAlone) {
+  Options options;
+  options.plan.micro_shards = 8;
+  const BatchDivision before{.global = 64, .replicas = 4, .pass = 8, .reference = 64};
+  EXPECT_EQ(resized(options, before, 1).plan.micro_batches, 0);
+}
+
+}  // namespace
+}  // namespace weft::train::internal
