@@ -44,7 +44,7 @@ class Training:
             self.load(weft_torch.copy_state(self.state(), group.source))
         model = DistributedDataParallel(self.module)
         while self.step < STEPS:
-            if os.environ.get("KILL") == f"{group.rank}:{self.step}" and not NEW:
+            if os.environ.get("KILL") == f"{os.environ['RANK']}:{self.step}" and not NEW:
                 os.kill(os.getpid(), signal.SIGKILL)
             torch.manual_seed(self.step)  # every rank draws the whole batch
             inputs = torch.randn(BATCH, 16).tensor_split(group.world_size)[group.rank]
@@ -70,6 +70,6 @@ while True:
     group = weft_torch.regroup()
     print(f"rank {group.rank} of {group.world_size} goes on", flush=True)
 if group.rank == 0:
-    weights = sum(float(p.double().sum()) for p in training.module.parameters())
+    weights = sum(float(p.detach().sum()) for p in training.module.parameters())
     print(f"{training.step} steps on {group.world_size} ranks, sum of weights {weights!r}")
 dist.destroy_process_group()

@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "weft/base/error.h"
+#include "weft/agent/link.h"
 #include "weft/comm/init.h"
 
 namespace py = pybind11;
@@ -80,6 +80,7 @@ void bind_regroup(py::module_& m) {
       .def_readwrite("at_least", &RegroupOptions::at_least)
       .def_readwrite("wait", &RegroupOptions::wait)
       .def_readwrite("timeout", &RegroupOptions::timeout);
+  m.def("tell_launcher", [](const std::string& verb) { agent::tell_launcher(verb); });
   m.def("regroupable", &regroupable, Released());
   m.def("regroup", &regroup, Released());
   m.def("join", &join, Released());

@@ -99,17 +99,16 @@ def make_options(options: Options, timeout: timedelta) -> Any:
 
 def _create(where: Any, options: Any) -> Any:
     """Makes the backend of a group: the default group, which can form again, or another one."""
-    formed = regrouping.take_formed()
-    if formed is not None:
+    is_default = not where.global_ranks_in_group
+    if is_default and (formed := regrouping.take_formed()) is not None:
         return formed.backend
     how = make_options(options if isinstance(options, Options) else Options(), where.timeout)
+    place = (regrouping.own_store(where.store, is_default), where.group_rank, where.group_size)
     if getattr(where, "enable_reconfigure", False):  # from torch 2.14 on
-        return _C.make_reconfigurable_backend(
-            where.store, where.group_rank, where.group_size, how
-        )
-    backend = _C.make_backend(where.store, where.group_rank, where.group_size, how)
-    if not where.global_ranks_in_group:
-        regrouping.remember(backend, where, how, options)
+        return _C.make_reconfigurable_backend(*place, how)
+    backend = _C.make_backend(*place, how)
+    if is_default:
+        regrouping.remember(backend, place[0], how, options)
     return backend
 
 

@@ -62,6 +62,7 @@ class _World:
 
 _world: _World | None = None
 _formed: Any = None  # a backend that init_process_group() shall use
+_number = 0  # of the default group, the same on all ranks
 
 
 def _base(store: dist.Store) -> dist.Store:
@@ -69,6 +70,15 @@ def _base(store: dist.Store) -> dist.Store:
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     return store
+
+
+def _store_and_epoch(base: dist.Store, number: str) -> tuple[dist.Store, int]:
+    """Where the ranks of a world form their group again, and the first epoch. The launcher writes
+    there which ranks are gone (comm::gone_ranks_key). Worlds that one job makes one after another
+    have different epochs."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID") or "none"
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
+    return dist.PrefixStore(f"weft/{run}/{attempt}", base), int(number) << 16
 
 
 def _wait_for(store: dist.Store, key: str, limit: timedelta) -> str:
@@ -82,28 +92,37 @@ def _wait_for(store: dist.Store, key: str, limit: timedelta) -> str:
     return store.get(key).decode()
 
 
+def own_store(store: dist.Store, is_default: bool) -> dist.Store:
+    """The part of a group's store that no earlier group of the same name has used: the default
+    group may be made several times, and torchrun keeps its store when it starts the ranks again."""
+    global _number
+    _number += is_default
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
+    return dist.PrefixStore(f"weft/{attempt}/{_number}", store)
+
+
 def take_formed() -> Any:
-    """The backend that regroup() has made for the default group, once."""
-    global _formed
+    """What regroup() has made for the default group, once."""
+    global _formed, _number
     formed, _formed = _formed, None
+    if formed is not None:
+        _number = formed.epoch
     return formed
 
 
-def remember(backend: Any, where: Any, how: Any, options: Any) -> None:
-    """Keeps what the first default group needs to form again. Worlds that one job makes one after
-    another have different keys in its store."""
+def remember(backend: Any, store: dist.Store, how: Any, options: Any) -> None:
+    """Keeps what the first default group needs to form again. `store`: where its ranks have met."""
     global _world
     _world = None
-    if where.group_size == 1:
+    if backend.size() == 1:
         return
-    base = _base(where.store)
-    if where.group_rank == 0:
+    base = _base(store)
+    if backend.rank() == 0:
         number = str(base.add("weft_torch/worlds", 1))
         base.set("weft_torch/world", number)
-        where.store.set("weft_torch_world", number)
-    number = where.store.get("weft_torch_world").decode()
-    store = dist.PrefixStore(f"weft_torch/{number}", base)
-    _world = _World(_C.regroupable(backend, store, how), store, options, how.timeout)
+        store.set("world", number)
+    own, how.epoch = _store_and_epoch(base, store.get("world").decode())
+    _world = _World(_C.regroupable(backend, own, how), own, options, how.timeout)
 
 
 def is_newcomer() -> bool:
@@ -121,7 +140,7 @@ def is_loss(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and bool(_LOSS_TEXT.match(str(error)))
 
 
-def _number(name: str) -> int:
+def _from_launcher(name: str) -> int:
     return int(os.environ.get(name) or 0)
 
 
@@ -163,11 +182,12 @@ def init_process_group(
     rank = int(os.environ["RANK"])
     found, _, _ = next(dist.rendezvous("env://", rank, int(os.environ["WORLD_SIZE"]), timeout=wait))
     base = _base(found)
-    number = _wait_for(base, "weft_torch/world", wait)
-    store = dist.PrefixStore(f"weft_torch/{number}", base)
-    formed = _C.join(store, make_options(options, timeout or dist.default_pg_timeout), wait, rank)
-    with open(os.environ.pop("WEFT_NEWCOMER"), "w"):
-        pass  # tells the launcher
+    how = make_options(options, timeout or dist.default_pg_timeout)
+    store, how.epoch = _store_and_epoch(base, _wait_for(base, "weft_torch/world", wait))
+    _C.tell_launcher("joining")
+    formed = _C.join(store, how, wait, rank)
+    _C.tell_launcher("joined")
+    del os.environ["WEFT_NEWCOMER"]
     _world = _World(formed.lineage, store, pg_options, timeout or dist.default_pg_timeout, backend)
     return _enter(formed)
 
@@ -193,8 +213,8 @@ def regroup(
             "two ranks first"
         )
     size = dist.get_world_size()
-    least = _number("WEFT_MIN_RANKS")
-    launched = least > 0 or _number("WEFT_MAX_REPLACEMENTS") > 0
+    least = _from_launcher("WEFT_MIN_RANKS")
+    launched = _from_launcher("WEFT_ELASTIC") > 0
     options = _C.RegroupOptions()
     options.size = size if launched else 0
     options.keep_ranks = launched

@@ -4,12 +4,14 @@
 //   torch      data_parallel with an optimizer of torch
 //   sharded    ZeRO-3, made for each group
 //   steps=60   copy_steps=3   width=64   throw=20 (rank 1 throws in that step)
+//   timeout_ms=300000   pause_ms=0 (pause in each step)
 #include <torch/torch.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <thread>
 
 #include "weft/weft.h"
 
@@ -46,12 +48,13 @@ nn::Sequential network(std::int64_t width, bool with_buffers) {
 struct Training {
   std::function<at::Tensor(const at::Tensor& input)> forward;
   std::function<void()> update;
-  std::int64_t step = 0, last = 60, throw_at = 0;
+  std::int64_t step = 0, last = 60, throw_at = 0, pause_ms = 0;
   std::optional<weft::data::Sampler> sampler;
   at::Tensor seen = at::zeros({480}, at::kLong);  // how often each sample was used, on all ranks
 
   // Each global batch has 24 of 480 samples. Its inputs follow from their numbers.
   bool do_step(const weft::Group& world) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
     auto share = sampler->next();
     if (!share) share = sampler->next();  // the next epoch
     at::Tensor used = at::zeros_like(seen);
@@ -59,8 +62,9 @@ struct Training {
     const auto rows = at::tensor(share->indices, at::kFloat).unsqueeze(1);
     const auto input = (rows * at::arange(1, 17)).sin();
     torch::mse_loss(forward(input), input.sum(1, true).cos()).backward();
-    const bool is_newcomer = std::getenv("WEFT_NEWCOMER") != nullptr;
-    if (step + 1 == throw_at && world.rank() == 1 && !is_newcomer)
+    const char* const note = std::getenv("WEFT_NEWCOMER");
+    const bool is_new = note != nullptr && *note != '\0';
+    if (step + 1 == throw_at && world.rank() == 1 && !is_new)
       throw std::runtime_error("the program's own error");
     update();
     world.all_reduce(used);
@@ -101,6 +105,7 @@ int train(int argc, char** argv) {
   Training training;
   training.last = number("steps", "60");
   training.throw_at = number("throw", "0");
+  training.pause_ms = number("pause_ms", "0");
   State state;
   auto net = network(number("width", "64"), true);
   weft::DataParallelOptions how;
@@ -149,9 +154,10 @@ int train(int argc, char** argv) {
   state.add("sampler", training.sampler);
   state.add("step", training.step);
   state.add("seen", training.seen);
-  const auto done =
-      weft::elastic::run(state, [&](const weft::Group& world) { return training.do_step(world); },
-                         {.copy_steps = number("copy_steps", "0")});
+  const auto done = weft::elastic::run(
+      state, [&](const weft::Group& world) { return training.do_step(world); },
+      {.init = {.timeout = std::chrono::milliseconds(number("timeout_ms", "300000"))},
+       .copy_steps = number("copy_steps", "0")});
   const std::string sum = digest(state, done.world, training.step);
   at::Tensor peak = at::zeros({done.world.size()}, at::kLong);
   peak[done.world.rank()] = peak_mib();

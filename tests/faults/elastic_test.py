@@ -4,7 +4,10 @@ state at the end is that of a run without a fault, and wrong newcomers are refus
 import os
 import re
 import shutil
+import signal
+import socket
 import stat
+import subprocess
 
 import harness
 
@@ -55,7 +58,7 @@ class Elastic(harness.FaultTest):
         )
 
     def test_a_model_in_shards_over_tcp(self):
-        self.recovers(3, "sharded", fail="update.begin:rank=1:step=31", transport="tcp")
+        self.recovers(3, "sharded", fail="update.middle:rank=1:step=31", transport="tcp")
 
     def test_a_model_in_shards_slow(self):
         self.recovers(4, "sharded", fail="step.begin:rank=3:step=31")
@@ -70,7 +73,7 @@ class Elastic(harness.FaultTest):
 
     def test_goes_on_with_fewer_ranks_and_uses_each_sample_once_an_epoch(self):
         result, got = self.run_of(
-            4, "dp", "copy_steps=3", fail="step.begin:rank=0:step=9;update.begin:rank=3:step=30",
+            4, "dp", "copy_steps=3", fail="step.begin:rank=0:step=9;step.begin:rank=3:step=30",
             flags=("--min-ranks", 2)
         )
         self.assertEqual(result.code, 0, result.err)
@@ -164,6 +167,77 @@ class Refusals(Elastic):
             result.last_line, r"rank 1 failed first: .*the recipe of rank 1 has 'optimizer\.lr = "
             r"0\.2' and that of rank 0 'optimizer\.lr = [0-9.]+'"
         )
+
+
+class Woken(Elastic):
+    """A rank that is stopped in the middle of an update, and wakes after it was replaced. weft's
+    launcher would have killed it, so these ranks have none."""
+
+    ABORTED = 202
+    RANKS = 3
+
+    def start(self, rank, *arguments, **environment):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = getattr(self, "port", None) or free.getsockname()[1]
+        environment |= {
+            "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.RANKS,
+            "LOCAL_WORLD_SIZE": self.RANKS, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port,
+            "WEFT_ELASTIC": 1, "OMP_NUM_THREADS": 1
+        }
+        own = {name: value for name, value in os.environ.items()
+               if not name.startswith(harness.FOREIGN)}
+        process = subprocess.Popen(
+            [PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=own | {name: str(value) for name, value in environment.items()}
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def wakes_after_its_replacement(self, kind, transport, *arguments):
+        _, wanted = self.run_of(self.RANKS, kind, *arguments, transport=transport)
+        arguments = (kind, *arguments, "timeout_ms=2000", "pause_ms=15", "copy_steps=2")
+        how = {"WEFT_TRANSPORT": transport or "auto"}
+        fail = {"WEFT_FAIL": "update.middle:rank=1:step=12:action=stop"}
+        ranks = [
+            self.start(rank, *arguments, **how, **(fail if rank == 1 else {}))
+            for rank in range(self.RANKS)
+        ]
+        stopped = ranks[1]
+        harness.wait_until(
+            lambda: harness.stat_of(stopped.pid)[0] == "T", 20, lambda: "rank 1 does not stop"
+        )
+        new = self.start(1, *arguments, **how, WEFT_NEWCOMER=1)
+        line = ranks[0].stderr.readline()
+        while line and "training goes on" not in line:
+            line = ranks[0].stderr.readline()
+        self.assertIn("ranks=3", line)
+        self.assertIsNone(ranks[0].poll())
+
+        def has_ended():  # it stops in each part of the update, and wakes each time
+            stopped.send_signal(signal.SIGCONT)
+            return stopped.poll() is not None
+
+        harness.wait_until(has_ended, 20, lambda: "the woken rank does not end")
+        said = stopped.communicate()[1]
+        self.assertIsNone(ranks[0].poll(), "the others have not trained on meanwhile")
+        self.assertEqual(stopped.returncode, self.ABORTED, said)
+        self.assertIn("the group continued without this rank", said)
+        out, said = ranks[0].communicate(timeout=40)
+        self.assertEqual(ranks[0].returncode, 0, said)
+        got = dict(re.findall(r"(\w+)=(\S+)", out))
+        self.assertEqual((got["steps"], got["state"]), (wanted["steps"], wanted["state"]))
+        for other in (ranks[2], new):
+            self.assertEqual(other.wait(20), 0, other.stderr.read())
+
+    def test_changes_no_weight_that_it_shared_with_the_others(self):
+        self.wakes_after_its_replacement("dp", "", "weights=shared")
+
+    def test_changes_no_weight_over_tcp(self):
+        self.wakes_after_its_replacement("dp", "tcp")
+
+    def test_changes_no_shard_slow(self):
+        self.wakes_after_its_replacement("sharded", "")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@
 //     joining      waits for a group          ranks N …    the job shall have N ranks; the ranks
 //                                             that join
 //     joined       is in a group              become …     take this environment (a spare)
+//     refused      is in a group, which it
+//                  does not fit
 //     run FOLDER   the job's run folder
 //     size N       the group has N ranks
 //     step N       optimizer steps done, about once a second

@@ -1,6 +1,7 @@
 #include "weft/comm/init.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -73,8 +74,14 @@ int place_of(const std::vector<Arrival>& members, const std::string& name) {
 // State of a process between one group and the next.
 class Passage {
  public:
-  Passage(const Lineage& lineage, Arrival me, Awaited awaited)
-      : lineage_(lineage), me_(std::move(me)), awaited_(std::move(awaited)) {}
+  // `has_ended`: true for a rank of the former group whose process is known to have ended. Null:
+  // for none.
+  using HasEnded = std::function<bool(const std::string& name)>;
+  Passage(const Lineage& lineage, Arrival me, Awaited awaited, HasEnded has_ended = nullptr)
+      : lineage_(lineage),
+        me_(std::move(me)),
+        awaited_(std::move(awaited)),
+        has_ended_(std::move(has_ended)) {}
 
   // Returns the members of the next epoch. Throws kAborted if they have continued without this
   // rank.
@@ -86,6 +93,9 @@ class Passage {
       auto members = at.decided();
       if (!members) {
         const bool late = deadline.passed();
+        if (has_ended_) {
+          std::erase_if(awaited_.names, [&](const auto& one) { return has_ended_(one.first); });
+        }
         const auto left = internal::without(awaited_, internal::gone_ranks(*lineage_.store));
         const auto list = internal::agree(at.arrived(), left, late);
         if (list) members = at.decide(*list);
@@ -158,6 +168,7 @@ class Passage {
   const Lineage lineage_;
   const Arrival me_;
   Awaited awaited_;
+  const HasEnded has_ended_;
 };
 
 // A rank of this host that is left out of the group may still be alive, stopped while it writes
@@ -213,14 +224,17 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
     awaited.newcomers.insert(options.newcomers.begin(), options.newcomers.end());
     if (lost >= 0 && lost < group.size())
       awaited.names.erase(lineage.names[static_cast<std::size_t>(lost)]);
-    for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {
-      if (neighbors.host->has_ended(static_cast<int>(local)))
-        awaited.names.erase(lineage.names[static_cast<std::size_t>(neighbors.ranks[local])]);
-    }
+    const auto has_ended = [&](const std::string& name) {
+      for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {
+        if (lineage.names[static_cast<std::size_t>(neighbors.ranks[local])] == name)
+          return neighbors.host->has_ended(static_cast<int>(local));
+      }
+      return false;
+    };
     Passage passage(
         lineage,
         {lineage.names[static_cast<std::size_t>(group.rank())], group.rank(), lineage.job_rank},
-        awaited);
+        awaited, has_ended);
     for (std::uint32_t epoch = lineage.options.epoch + 1; !deadline.passed(); ++epoch) {
       const auto members = passage.agree(epoch, options.wait);
       if (epoch == lineage.options.epoch + 1)

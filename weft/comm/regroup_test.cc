@@ -243,6 +243,38 @@ TEST(Regroup, ANewcomerReplacesAKilledRankAndGetsTheState) {
   }
 }
 
+// A wrong process asks first to join, then a right one. The group waits for the right one.
+int refuse_and_admit(const Me& me, const char* transport) {
+  BackendOptions options{.transport = parse_transport(transport), .timeout = 20s};
+  options.alike = {{"model", "weight Float[3, 2]; "}};
+  if (me.id == 3) {
+    await(*me.store, "started");
+    options.alike = {{"model", "weight Float[4, 2]; "}};
+    const auto [code, what] = error_of([&] { join_group(me.store, options, 20s); });
+    expect(code == Errc::kBadConfig, what.c_str());
+    expect(what.find("has 'weight Float[4, 2]' and that of the running job 'weight Float[3, 2]'") !=
+               std::string::npos,
+           what.c_str());
+    options.alike = {{"model", "weight Float[3, 2]; "}};
+    expect_works(join_group(me.store, options, 20s));
+    return 0;
+  }
+  Group group = form_group(me.store, me.id, 3, options);
+  if (me.id == 0) say(*me.store, "started");
+  expect_works(group);
+  group = group.regroup({.size = 4});
+  expect(group.size() == 4 && group.epoch() == 1, "the new group");
+  expect_works(group);
+  return 0;
+}
+
+TEST(Regroup, RefusesANewcomerThatDiffersAndWaitsForAnother) {
+  for (const char* transport : {"auto", "tcp"}) {
+    Processes processes(4, [&](const Me& me) { return refuse_and_admit(me, transport); });
+    EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0, 0, 0})) << transport;
+  }
+}
+
 TEST(Regroup, SurvivesTwoFailuresInSuccessionIncludingRankZero) {
   for (const char* transport : {"auto", "tcp"}) {
     Processes processes(4, [&](const Me& me) {

@@ -108,6 +108,7 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
     } catch (const Error& error) {
       const bool differs = is_difference(error) && has_newcomers();
       if (differs && is_newcomer()) {
+        agent::tell_launcher("refused");
         throw Error(Errc::kBadConfig,
                     "this process does not fit the running job: " + error.message(),
                     error.context());

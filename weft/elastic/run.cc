@@ -1,6 +1,6 @@
 #include "weft/elastic/run.h"
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 
 #include <chrono>
 #include <memory>
@@ -118,24 +118,30 @@ class Run {
   }
 
   void load(const StateCopies* held) {
-    steps_ = 0;
+    const std::int64_t done = std::exchange(steps_, 0);
     ended_ = false;
-    use_newest_state(world(), held,
-                     [this](std::optional<Recovered> found, const std::string& missing) {
-                       if (found) {
-                         state_.load(world(), found->reader);
-                         steps_ = found->step;
-                         const auto& texts = found->reader.state();
-                         ended_ = texts.contains(kEnded) && texts.at(kEnded) == "1";
-                       } else if (!missing.empty()) {
-                         reload(missing);
-                       }  // else no rank has done a step: the first copies were not complete
-                     });
+    use_newest_state(world(), held, [&](std::optional<Recovered> found,
+                                        const std::string& missing) {
+      if (found) {
+        state_.load(world(), found->reader);
+        steps_ = found->step;
+        const auto& texts = found->reader.state();
+        ended_ = texts.contains(kEnded) && texts.at(kEnded) == "1";
+      } else if (some_rank_has_done(done)) {
+        reload(missing);
+      }  // else the first copies were not complete, and training begins again
+    });
+  }
+
+  bool some_rank_has_done(std::int64_t steps) const {
+    at::Tensor most = at::scalar_tensor(steps, at::kLong);
+    world().all_reduce(most, ReduceOp::kMax);
+    return most.item<std::int64_t>() > 0;
   }
 
   void reload(const std::string& missing) {
-    const std::string lost =
-        "no whole copy of the state is left in memory: " + missing + " are lost";
+    const std::string lost = "no whole copy of the state is left in memory" +
+                             (missing.empty() ? "" : ": " + missing + " are lost");
     if (!options_.reload) {
       throw Error(Errc::kUnavailable,
                   lost +

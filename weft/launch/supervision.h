@@ -24,7 +24,7 @@ struct RankEnd {
   bool told = false;                // it ended after the launcher told it to stop
   bool let_go = false;              // the others went on without it
   bool left = false;                // it left, since the job shrinks
-  bool joining = false;             // it replaced a lost rank and had not joined the others
+  bool joining = false;             // it replaced a lost rank, and did not become one of the others
 };
 
 // State of one attempt.

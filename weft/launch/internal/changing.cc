@@ -110,6 +110,7 @@ void Supervisor::hear(int local) {
                                     situation_.waiting.erase(local) >
                                 0)
       situation_.never_joined = 0;
+    if (verb == "refused") situation_.joining.insert(local);
     if (verb == "leaving") situation_.leaving.insert(local);
     if (verb == "size") size_ = std::atoi(message->value.c_str());
     if (verb == "step") situation_.step = std::atoll(message->value.c_str());

@@ -253,6 +253,7 @@ void Supervisor::collect_ends() {
     const pid_t group = ranks_[i].process.pid();
     const auto status = ranks_[i].process.poll();
     if (!status) continue;
+    hear(static_cast<int>(i));  // what it told before its end
     store_process_->forget(group);
     if (!status->ok()) store_process_->tell_lost(job_.rank(static_cast<int>(i)));
     const bool joining = situation_.joining.contains(static_cast<int>(i));
