@@ -1,5 +1,7 @@
 #include "weft/launch/supervision.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <tuple>
 
@@ -9,6 +11,12 @@ namespace weft::launch {
 
 namespace {
 
+// True if the rank stopped because it was asked to: by a signal to it or to another rank.
+bool was_asked_to_stop(const RankEnd& end) {
+  return !end.status.signaled &&
+         (end.status.value == 128 + SIGTERM || end.status.value == 128 + SIGINT);
+}
+
 // True if the others can do without the rank's process: it failed by itself, and not because of a
 // wrong configuration, which would fail again.
 bool is_lost(const RankEnd& end) {
@@ -16,8 +24,8 @@ bool is_lost(const RankEnd& end) {
     return (end.cause && end.cause->code == code) ||
            (!end.status.signaled && end.status.value == exit_code(code));
   };
-  return !end.status.ok() && !end.let_go && !is_consequence(end) && !is(Errc::kBadConfig) &&
-         !is(Errc::kInvalidArgument);
+  return !end.status.ok() && !end.let_go && !is_consequence(end) && !was_asked_to_stop(end) &&
+         !is(Errc::kBadConfig) && !is(Errc::kInvalidArgument);
 }
 
 // Number of running ranks that are part of the job.

@@ -82,12 +82,13 @@ TEST(Decide, ReplacesALostRankUpToTheLimit) {
   EXPECT_EQ(decide(seen, policy, kStart + seconds(6)).act, Act::kTerminate);
 }
 
-TEST(Decide, DoesNotReplaceARankThatFollowedAnotherOrHasAWrongConfiguration) {
+TEST(Decide, DoesNotReplaceARankThatFollowedAnotherStoppedOnRequestOrHasAWrongConfiguration) {
   Policy policy;
   policy.max_replacements = 9;
   for (const RankEnd& end :
        {waited(Errc::kPeerLost, 0, seconds(1), {false, 201}), exited(2, seconds(1)),
-        waited(Errc::kBadConfig, -1, seconds(1), {true, SIGABRT}), exited(0, seconds(1))}) {
+        waited(Errc::kBadConfig, -1, seconds(1), {true, SIGABRT}), exited(0, seconds(1)),
+        exited(128 + SIGTERM, seconds(1)), exited(128 + SIGINT, seconds(1))}) {
     EXPECT_EQ(decide(situation({std::nullopt, end}), policy, kStart + seconds(1)).act, Act::kWait);
   }
   auto stopping = situation({std::nullopt, killed(SIGTERM, seconds(1))});
