@@ -15,6 +15,7 @@
 #include "weft/base/log.h"
 #include "weft/observe/progress.h"
 #include "weft/observe/run_folder.h"
+#include "weft/observe/step_times.h"
 #include "weft/optim/learning_rate.h"
 #include "weft/train/internal/copying.h"
 #include "weft/train/internal/learner.h"
@@ -68,6 +69,7 @@ class Loop {
   void restore();
   void run_epoch();
   void step();
+  void note_time(bool ready);
   void look();
   void show(const StepLog::Seen& seen);
   void watch_loss(const StepLog::Seen::NotFinite& now);
@@ -80,6 +82,7 @@ class Loop {
   Progressed progressed() const {
     return {step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->division()};
   }
+  void write_environment() const;
   void write_report() const;
   bool steps_due() const {
     return options_.checkpoint_steps > 0 && step_ % options_.checkpoint_steps == 0;
@@ -116,6 +119,7 @@ class Loop {
   std::optional<Copying> copying_;
   std::optional<observe::Progress> progress_;
   observe::StepTimer timer_;
+  observe::StepTimes times_;
 
   std::int64_t step_ = 0, epoch_ = 0, in_epoch_ = 0;
   std::int64_t epoch_steps_ = 0;  // of this epoch; the batch may have changed within it
