@@ -70,7 +70,7 @@ TEST(Victim, IsNotAnotherProcessOfTheSameNumber) {
   ASSERT_TRUE(victim);
   EXPECT_TRUE(victim->send(SIGSTOP));
   while (victim->state() != 'T') ::usleep(100);
-  EXPECT_NE(describe_threads(id->pid).find(" T, in "), std::string::npos);
+  EXPECT_NE(describe_process(id->pid).find(" T, in "), std::string::npos);
   EXPECT_FALSE(victim->has_ended());
   EXPECT_TRUE(victim->send(SIGKILL));
   process.wait(Deadline::in(std::chrono::seconds(5)));

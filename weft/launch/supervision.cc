@@ -169,6 +169,9 @@ Situation next_attempt(const Situation& situation, Act how) {
 }
 
 bool is_consequence(const RankEnd& end) {
+  // A rank that fails because of another one exits or aborts. Any other signal is a fault of its
+  // own, also in a recovery, in which the recorded cause is still the loss of the other one.
+  if (end.status.signaled && end.status.value != SIGABRT) return end.told;
   const auto is_one = [&](Errc code) {
     return (!end.status.signaled && end.status.value == exit_code(code)) ||
            (end.cause && end.cause->code == code);

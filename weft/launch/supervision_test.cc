@@ -96,6 +96,16 @@ TEST(Decide, DoesNotReplaceARankThatFollowedAnotherStoppedOnRequestOrHasAWrongCo
   EXPECT_EQ(decide(stopping, policy, kStart + seconds(1)).act, Act::kWait);
 }
 
+// Its error file still names the rank that was lost before it.
+TEST(Decide, ReplacesARankThatIsKilledWhileItRecovers) {
+  Policy policy;
+  policy.max_replacements = 9;
+  const auto recovering = waited(Errc::kPeerLost, 0, seconds(1), {true, SIGKILL});
+  EXPECT_EQ(decide(situation({std::nullopt, recovering}), policy, kStart + seconds(1)).act,
+            Act::kReplace);
+  EXPECT_TRUE(is_consequence(waited(Errc::kPeerLost, 0, seconds(1), {true, SIGABRT})));
+}
+
 TEST(Decide, EndsWhenNoRankIsLeftThatHasTheState) {
   Policy policy;
   policy.max_replacements = 9;

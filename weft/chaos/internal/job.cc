@@ -141,10 +141,13 @@ void Job::signal(int number) {
 std::vector<std::string> Job::positions() const {
   std::vector<std::string> all;
   for (const auto& [rank, known] : ranks_) {
-    all.push_back("rank " + std::to_string(rank) + " (process " +
-                  std::to_string(known.process.pid) + "), last step " +
+    all.push_back("rank " + std::to_string(rank) + ": last step " +
                   std::to_string(known.last.step) + " in group " +
-                  std::to_string(known.last.group) + "\n" + describe_threads(known.process.pid));
+                  std::to_string(known.last.group) + ", by process " +
+                  std::to_string(known.process.pid) + "\n");
+  }
+  for (const pid_t pid : all_processes()) {
+    if (is_ours(pid)) all.push_back(describe_process(pid));
   }
   return all;
 }

@@ -101,9 +101,10 @@ char Victim::state() const {
   return fields.empty() ? '\0' : fields[0][0];
 }
 
-std::string describe_threads(pid_t pid) {
+std::string describe_process(pid_t pid) {
   namespace fs = std::filesystem;
-  std::string text;
+  std::string text = "process " + std::to_string(pid) + " (" +
+                     first_line("/proc/" + std::to_string(pid) + "/comm") + ")\n";
   std::error_code gone;
   for (fs::directory_iterator at("/proc/" + std::to_string(pid) + "/task", gone), end;
        !gone && at != end; at.increment(gone)) {

@@ -45,7 +45,7 @@ class Victim {
   UniqueFd pidfd_;
 };
 
-// State and waits of each thread of a process, one line a thread: for a job that hangs.
-std::string describe_threads(pid_t pid);
+// A process and the state and wait of each of its threads, a line each: for a job that hangs.
+std::string describe_process(pid_t pid);
 
 }  // namespace weft::chaos::internal
