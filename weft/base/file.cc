@@ -1,6 +1,7 @@
 #include "weft/base/file.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,11 +35,17 @@ Errc code_of(int error_number) {
 
 std::atomic<FileFault> file_fault{nullptr};
 
-void ask_fault(FileCall call, const std::string& path, const char* what) {
+const std::string kNone;
+
+// The error number that a test wants for this call; 0: none.
+int fault_of(const FileEvent& event) {
   const FileFault fault = file_fault.load(std::memory_order_acquire);
-  if (fault == nullptr) return;
-  if (const int error_number = fault(call, path); error_number != 0)
-    fail_io(what, path, error_number);
+  return fault == nullptr ? 0 : fault(event);
+}
+
+void ask_fault(const FileEvent& event, const char* what) {
+  if (const int error_number = fault_of(event); error_number != 0)
+    fail_io(what, event.path, error_number);
 }
 
 }  // namespace
@@ -48,31 +55,50 @@ FileFault set_file_fault(FileFault fault) {
 }
 
 UniqueFd create_file(const std::string& path) {
-  ask_fault(FileCall::kCreate, path, "cannot create");
+  ask_fault({FileCall::kCreate, path, kNone}, "cannot create");
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) fail_io("cannot create", path);
   return fd;
 }
 
 void flush_file(int fd, const std::string& path) {
-  ask_fault(FileCall::kFlush, path, "cannot flush");
+  ask_fault({FileCall::kFlush, path, kNone}, "cannot flush");
   if (::fsync(fd) != 0) fail_io("cannot flush", path);
 }
 
 void flush_directory(const std::string& path) {
-  ask_fault(FileCall::kFlush, path, "cannot flush the folder");
+  ask_fault({FileCall::kFlush, path, kNone}, "cannot flush the folder");
   const UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory || ::fsync(directory.get()) != 0) fail_io("cannot flush the folder", path);
 }
 
 void make_directory(const std::string& path) {
-  ask_fault(FileCall::kMakeFolder, path, "cannot make the folder");
+  ask_fault({FileCall::kMakeFolder, path, kNone}, "cannot make the folder");
   if (::mkdir(path.c_str(), 0755) != 0) fail_io("cannot make the folder", path);
 }
 
 void rename_path(const std::string& from, const std::string& to) {
-  ask_fault(FileCall::kRename, to, "cannot rename to");
+  ask_fault({FileCall::kRename, to, from}, "cannot rename to");
   if (::rename(from.c_str(), to.c_str()) != 0) fail_io("cannot rename to", to);
+}
+
+bool exchange_paths(const std::string& path, const std::string& other) {
+  ask_fault({FileCall::kExchange, path, other}, "cannot replace");
+  if (::renameat2(AT_FDCWD, other.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0)
+    return true;
+  if (errno != EINVAL && errno != ENOSYS) fail_io("cannot replace", path);
+  return false;
+}
+
+void remove_tree(const std::string& path) noexcept try {
+  std::error_code ignored;
+  if (std::filesystem::symlink_status(path, ignored).type() ==
+      std::filesystem::file_type::directory) {
+    for (const auto& entry : std::filesystem::directory_iterator(path, ignored))
+      remove_tree(entry.path().string());
+  }
+  if (fault_of({FileCall::kRemove, path, kNone}) == 0) std::filesystem::remove(path, ignored);
+} catch (const std::exception&) {  // no memory for a path
 }
 
 std::string parent_of(const std::string& path) {
@@ -93,7 +119,7 @@ void fail_io(const std::string& what, const std::string& path, int error_number)
 }
 
 void write_all(int fd, std::string_view bytes, const std::string& path) {
-  ask_fault(FileCall::kWrite, path, "cannot write");
+  ask_fault({FileCall::kWrite, path, kNone, bytes}, "cannot write");
   while (!bytes.empty()) {
     const ssize_t wrote = ::write(fd, bytes.data(), bytes.size());
     if (wrote < 0 && errno == EINTR) continue;
@@ -142,15 +168,23 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
 }
 
 void make_directories(const std::string& path) {
-  ask_fault(FileCall::kMakeFolder, path, "cannot make the folder");
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) fail_io("cannot make the folder", path, error.value());
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) {
+    if (!S_ISDIR(status.st_mode)) fail_io("cannot make the folder", path, ENOTDIR);
+    return;
+  }
+  if (errno != ENOENT) fail_io("cannot make the folder", path);
+  const std::string plain = path.substr(0, path.find_last_not_of('/') + 1), above = parent_of(plain);
+  make_directories(above);
+  ask_fault({FileCall::kMakeFolder, path, kNone}, "cannot make the folder");
+  if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) fail_io("cannot make the folder", path);
+  flush_directory(above);
 }
 
-TempDir::TempDir() {
+TempDir::TempDir(const std::string& parent) {
   const char* base = std::getenv("TMPDIR");
-  path_ = std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/weft.XXXXXX";
+  const std::string usual = base != nullptr && *base != '\0' ? base : "/tmp";
+  path_ = (parent.empty() ? usual : parent) + "/weft.XXXXXX";
   if (::mkdtemp(path_.data()) == nullptr) fail_io("cannot make a temporary folder", path_);
 }
 

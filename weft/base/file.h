@@ -34,11 +34,17 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// A call that changes files. Tests make one of them fail, or end the process there
+// A call that changes files. Tests record the calls, make one of them fail, or end the process there
 // (set_file_fault).
-enum class FileCall { kCreate, kWrite, kFlush, kRename, kMakeFolder };
+enum class FileCall { kCreate, kWrite, kFlush, kRename, kExchange, kRemove, kMakeFolder };
+struct FileEvent {
+  FileCall call;
+  const std::string& path;     // Of a rename: the new name.
+  const std::string& from;     // The old name, or the name to exchange with; empty otherwise.
+  std::string_view bytes = {}; // Bytes to write.
+};
 // Gives the error number that the call fails with, 0: the call is made. Called by any thread.
-using FileFault = int (*)(FileCall call, const std::string& path);
+using FileFault = int (*)(const FileEvent& event);
 // For tests: every later call asks `fault` first. Null: none is asked. Returns the one before.
 FileFault set_file_fault(FileFault fault);
 
@@ -65,6 +71,12 @@ void make_directory(const std::string& path);
 // must be empty.
 void rename_path(const std::string& from, const std::string& to);
 
+// Exchanges two names at one instant. False: the file system cannot, and nothing has changed.
+bool exchange_paths(const std::string& path, const std::string& other);
+
+// Removes a file or a folder with all that is in it. Ignores what cannot be removed.
+void remove_tree(const std::string& path) noexcept;
+
 // The folder that a path is in; "." for a bare name.
 std::string parent_of(const std::string& path);
 
@@ -76,13 +88,15 @@ std::string read_file(const std::string& path, std::size_t max_bytes);
 // folder flushed. On failure the old file stays and nothing is left behind.
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
-// Makes the folder and those above it; one that exists is fine.
+// Makes the folder and those above it; one that exists is fine. The names of new ones survive a power
+// cut.
 void make_directories(const std::string& path);
 
-// A fresh folder below TMPDIR (or /tmp), removed with all that is in it when this goes.
+// A fresh folder below `parent`, removed with all that is in it when this goes. Without a parent:
+// below TMPDIR, or /tmp.
 class TempDir {
  public:
-  TempDir();
+  explicit TempDir(const std::string& parent = "");
   ~TempDir();
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;

@@ -19,7 +19,7 @@ int calls_left = 0;
 
 void kill_at_call(int number) {
   calls_left = number;
-  set_file_fault([](FileCall, const std::string&) {
+  set_file_fault([](const FileEvent&) {
     if (--calls_left == 0) ::raise(SIGKILL);
     return 0;
   });

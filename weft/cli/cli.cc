@@ -19,61 +19,9 @@
 namespace weft::cli {
 namespace {
 
-void add_http(CLI::App& sub, std::string& address) {
-  sub.add_option("--http", address,
-                 "Serve a live page and /metrics for Prometheus here: HOST:PORT, port 0 takes a "
-                 "free one (default: none)");
-}
-
-void add_on_hang(CLI::App& sub, std::string& policy) {
-  sub.add_option("--on-hang", policy,
-                 "What to do about a rank that hangs: warn, replace (kill it, so that it is lost), "
-                 "or end (the job)")
-      ->check(CLI::IsMember({"warn", "replace", "end"}));
-}
-
-void add_recovery(CLI::App& sub, std::optional<int>& most, int& least) {
-  sub.add_option("--min-ranks", least,
-                 "Go on without lost ranks that are not replaced, with at least N ranks, and grow "
-                 "again when they can be replaced. 0: never")
-      ->type_name("N");
-  sub.add_option("--max-replacements", most,
-                 "Lost ranks to replace by new processes while the others go on (default: 0, or no "
-                 "limit with -n MIN:MAX)")
-      ->type_name("N");
-}
-
 void add_train(CLI::App& app, TrainCommand& command, int& result) {
   auto* sub = add(app, kTrain);
-  sub->add_option("recipe", command.recipe,
-                  "Folder with a recipe.toml, the file itself, or the name of a recipe")
-      ->required();
-  sub->add_option("-n,--ranks", command.ranks,
-                  "Ranks (processes) to start on this machine, from 1 to 256. MIN:MAX: start MAX, "
-                  "replace lost ranks, and go on with MIN. Under a launcher it must equal the "
-                  "launcher's number");
-  sub->add_option("--set", command.assignments,
-                  "Set a key of the recipe: key=value. May be repeated")
-      ->allow_extra_args(false);
-  sub->add_option("--name", command.name, "Name of the run folder (default: date and recipe)");
-  sub->add_option("--trace", command.trace,
-                  "Record a timeline of steps of all ranks, such as steps=10:15, for "
-                  "chrome://tracing (trace.json in the run folder)");
-  sub->add_flag("--resume{true}", command.resume,
-                "Continue the run --name, or the newest run of the recipe, from its last "
-                "checkpoint and with its configuration. "
-                "--resume=auto: start a new run if there is none to continue")
-      ->check(CLI::IsMember({"true", "auto"}));
-  sub->add_flag("--dry-run", command.dry_run,
-                "Print every key with its value and origin, and stop");
-  sub->add_flag("--json", command.json, "Print the result as one JSON object on stdout");
-  sub->add_flag("--check", command.check,
-                "Compare the result with the recipe's expected.toml; exit with 1 if it is worse");
-  sub->add_option("--progress", command.progress,
-                  "How progress is shown: auto, bar, lines, json or none");
-  add_recovery(*sub, command.max_replacements, command.min_ranks);
-  add_on_hang(*sub, command.on_hang);
-  add_http(*sub, command.http);
+  add_train_options(*sub, command);
   sub->callback([&] { result = train(command); });
 }
 
@@ -292,6 +240,7 @@ int weft_main(int argc, char** argv) {
   int result = 0;
   TrainCommand training;
   launch::LaunchOptions launching;
+  ChaosCommand wrecking;
   RunsCommand listing;
   TopCommand watching;
   ScaleCommand scaling;
@@ -308,12 +257,14 @@ int weft_main(int argc, char** argv) {
   DoctorCommand doctoring;
   add_train(app, training, result);
   std::vector<std::string> beyond;
-  if (argc > 1 && std::string_view(argv[1]) == "run") {
+  const std::string_view verb = argc > 1 ? argv[1] : "";
+  if (verb == "run" || verb == "chaos") {
     const int seen = static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
     beyond.assign(argv + seen, argv + argc);
     argc = seen;
   }
   add_run(app, launching, beyond, result);
+  add_chaos(app, wrecking, beyond, result);
   add_runs(app, listing, result);
   add_top(app, watching, result);
   add_scale(app, scaling, result);

@@ -31,6 +31,25 @@ int train(const TrainCommand& command);
 
 int run(const launch::LaunchOptions& options);
 
+struct ChaosCommand {
+  std::vector<std::string> job;  // words after "--": train, and its options
+  std::string faults = "kill";
+  int count = 10;  // faults, over all plans
+  std::uint64_t seed = 1;
+  double mean_s = 0, minutes = 30;  // faults at random times; mean 0: at random steps
+  std::string plans;                // names, or all; empty: the recipe as it is
+  std::string fail;                 // failpoints
+  std::string weights = "equal";    // or "any"
+  std::string output = "chaos";     // folder of the report and the runs
+  int hosts = 1;
+  bool overlap = false;
+  double limit_s = 0;  // 0: from the undisturbed job
+  bool json = false;
+};
+int chaos(const ChaosCommand& command);
+// The options of `weft train` in the words after "--".
+TrainCommand parse_train(const std::vector<std::string>& words);
+
 struct RunsCommand {
   std::string folder = "runs";  // folder that contains the run folders
   bool json = false;

@@ -54,7 +54,7 @@ Transport parse_transport(const std::string& name) {
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank,
                                                int size, const BackendOptions& options) {
   return over_store({std::move(store), internal::all_ranks(size), rank, options.timeout}, options,
-                    {}, std::make_shared<internal::Family>());
+                    options.lost_rank, std::make_shared<internal::Family>());
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host,

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace c10d {
@@ -73,6 +74,9 @@ struct BackendOptions {
   // By rank of the group: its rank in the job, by which errors name it. Empty: the same number.
   // Subgroups fill it in.
   std::vector<int> job_ranks;
+  // Returns a rank of the group that is known to have ended, for waits of the others. Empty: the
+  // launcher's entry in the store tells it.
+  std::function<std::optional<int>()> lost_rank = {};
   std::chrono::milliseconds to_connect() const {
     return connect_timeout.count() > 0 ? connect_timeout : timeout;
   }

@@ -1,6 +1,7 @@
 #include "weft/comm/init.h"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <set>
 #include <thread>
@@ -115,6 +116,9 @@ class Passage {
     auto next = std::make_shared<Lineage>(lineage_);
     next->options.epoch = epoch;
     next->options.connect_timeout = wait;
+    const auto formed = std::make_shared<std::atomic<bool>>(false);
+    const auto lost_rank = watch(at, members, formed);
+    next->options.lost_rank = lost_rank;
     next->names.clear();
     next->former.clear();
     next->options.job_ranks.clear();
@@ -138,7 +142,8 @@ class Passage {
     try {
       backend = make_any(at.meeting_place(), rank, size, next->options);
       at.ready(rank);
-      if (at.settle(at.all_ready(size, wait))) {
+      if (at.settle(at.all_ready(size, wait, lost_rank))) {
+        formed->store(true);
         forget_failure();
         return Group(std::move(backend), "world", std::move(next));
       }
@@ -157,6 +162,31 @@ class Passage {
   }
 
  private:
+  // A function that names a member which is lost: reported by another one, replaced by its launcher,
+  // or never to be replaced. Once `formed` is true, only a report counts: the members then notice
+  // the end of a peer themselves.
+  std::function<std::optional<int>()> watch(
+      const Rendezvous& at, const std::vector<Arrival>& members,
+      const std::shared_ptr<const std::atomic<bool>>& formed) const {
+    const auto known = std::make_shared<std::vector<int>>();  // ranks that newcomers asked for
+    return [at, members, formed, known, store = lineage_.store]() -> std::optional<int> {
+      try {
+        if (formed->load()) return internal::lost_rank(*at.meeting_place());
+        if (const auto lost = at.lost(static_cast<int>(members.size()))) return lost;
+        for (const int job : internal::newcomers_since(*store, known->size()))
+          known->push_back(job);
+        if (const auto lost = internal::replaced_member(members, *known)) return lost;
+        const auto gone = internal::gone_ranks(*store);
+        for (std::size_t rank = 0; rank < members.size(); ++rank) {
+          if (members[rank].job >= 0 && gone.contains(members[rank].job))
+            return static_cast<int>(rank);
+        }
+      } catch (const std::exception&) {  // the store is gone: the next exchange reports it
+      }
+      return std::nullopt;
+    };
+  }
+
   [[noreturn]] void left_out(std::uint32_t epoch, const std::vector<Arrival>& members) const {
     throw Error(Errc::kAborted,
                 "the group continued without this rank, which did not join in time: epoch " +
@@ -283,10 +313,7 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
                  std::chrono::milliseconds wait, int rank) {
   const auto deadline = Deadline::in(wait);
   internal::compare_with_job(*store, options, deadline);
-  // A name that sorts by the time of joining.
-  std::string number = std::to_string(store->add("regroup/newcomers", 1));
-  const Arrival me{"new" + std::string(8 - std::min<std::size_t>(8, number.size()), '0') + number,
-                   -1, rank};
+  const Arrival me{internal::name_of_newcomer(*store, rank), -1, rank};
   Passage passage({store, options, {}, {}, false, rank}, me, {});
   std::uint32_t epoch = options.epoch + 1;
   bool arrived = false;

@@ -315,6 +315,44 @@ TEST(Regroup, FormsUnderTheNextEpochIfAMemberDiesDuringTheRendezvous) {
   }
 }
 
+// Rank 2 is lost, and its replacement is lost while the group forms with it. The next replacement
+// tells the others so: they do not wait until their limit.
+TEST(Regroup, DoesNotWaitForAMemberThatWasReplacedWhileTheGroupForms) {
+  constexpr auto kLimit = 60s;
+  const auto start = Deadline::Clock::now();
+  Processes processes(5, [&](const Me& me) {
+    const BackendOptions options{.transport = Transport::kAuto, .timeout = kLimit};
+    if (me.id == 3) {  // joins, and ends before it is connected
+      await(*me.store, "lost");
+      internal::Rendezvous at(me.store, 1);
+      at.arrive({internal::name_of_newcomer(*me.store, 2), -1, 2});
+      while (!at.decided()) usleep(1000);
+      say(*me.store, "lost again");
+      raise(SIGKILL);
+    }
+    if (me.id == 4) {
+      await(*me.store, "lost again");
+      const Group group = join_group(me.store, options, kLimit, 2);
+      expect(group.size() == 3 && group.rank() == 2 && group.epoch() == 2, "the newcomer's group");
+      expect_works(group);
+      return 0;
+    }
+    const Group group = form_group(me.store, me.id, 3, options);
+    expect_works(group);
+    if (me.id == 2) {
+      say(*me.store, "lost");
+      raise(SIGKILL);
+    }
+    const Group next = group.regroup(
+        {.size = 3, .keep_ranks = true, .at_least = 3, .wait = kLimit, .timeout = kLimit});
+    expect(next.size() == 3 && next.rank() == me.id && next.epoch() == 2, "the new group");
+    expect_works(next);
+    return 0;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0, -SIGKILL, -SIGKILL, 0}));
+  EXPECT_LT(Deadline::Clock::now() - start, kLimit / 3);
+}
+
 int regroup_with_pending_work(const Me& me, const char* transport, SlowestRank& slowest) {
   Group group =
       form_group(me.store, me.id, 2, {.transport = parse_transport(transport), .timeout = 60s});
@@ -396,6 +434,25 @@ TEST(Agree, DoesNotWaitForANewcomerThatIsLost) {
   EXPECT_FALSE(agree({zero, one, two}, awaited, false));
   EXPECT_EQ(agree({zero, one, two}, internal::without(awaited, {3}), false),
             (std::vector<Arrival>{zero, one, two}));
+}
+
+TEST(Agree, LeavesOutARankThatWasLostAfterItArrived) {
+  const internal::Awaited awaited{{{"0", 0}, {"1", 1}, {"2", 2}}, 3, 1, true, {0, 1, 2}};
+  const Arrival zero{"0", 0, 0}, one{"1", 1, 1}, old_two{"new1", -1, 2}, two{"new2", -1, 2},
+      new_one{"new3", -1, 1};
+  EXPECT_EQ(agree({zero, one, old_two, two}, awaited, false),
+            (std::vector<Arrival>{zero, one, two}));
+  EXPECT_EQ(agree({zero, one, old_two, two, new_one}, awaited, false),
+            (std::vector<Arrival>{zero, new_one, two}));
+}
+
+TEST(ReplacedMember, IsOneWhoseRankALaterNewcomerAskedFor) {
+  using internal::replaced_member;
+  const std::vector<Arrival> members{{"0", 0, 0}, {"new00000002", -1, 1}, {"2", 2, -1}};
+  EXPECT_FALSE(replaced_member(members, {}));
+  EXPECT_FALSE(replaced_member(members, {1, 1, 7, -1}));  // 2 is the member itself
+  EXPECT_EQ(replaced_member(members, {1, 1, 7, 1}), 1);
+  EXPECT_EQ(replaced_member(members, {0, 1}), 0);
 }
 
 TEST(Agree, PrefersTheReplacementOfALostRankToAnAdditionalRank) {

@@ -31,6 +31,11 @@ struct Slot {
   Host::Token memory;  // kNoToken: other ranks cannot read it
 };
 
+// Damages a copy, so that tests of recovery must find it.
+void flip_a_bit(const at::Tensor& block) {
+  block.data_ptr<std::uint8_t>()[block.numel() - block.numel() / 4] ^= 0x10;
+}
+
 // The two copies of one part.
 class Slots {
  public:
@@ -57,6 +62,7 @@ class Slots {
     }
     fill(memory.narrow(0, 0, bytes));
     failpoint("copy.middle");
+    if (is_broken("copy.middle")) flip_a_bit(memory.narrow(0, 0, bytes));
     slot.bytes = bytes;
     slot.memory = host != nullptr ? host->token(memory.data_ptr()) : Host::kNoToken;
     slot.step.store(step, std::memory_order_release);

@@ -1,5 +1,7 @@
 #include "weft/launch/supervision.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <tuple>
 
@@ -18,10 +20,17 @@ bool is_wrong(const RankEnd& end) {
   return is(Errc::kBadConfig) || is(Errc::kInvalidArgument);
 }
 
+// True if the rank stopped because it was asked to: by a signal to it or to another rank.
+bool was_asked_to_stop(const RankEnd& end) {
+  return !end.status.signaled &&
+         (end.status.value == 128 + SIGTERM || end.status.value == 128 + SIGINT);
+}
+
 // True if the others can do without the rank's process: it failed by itself, and not because of a
 // wrong configuration, which would fail again.
 bool is_lost(const RankEnd& end) {
-  return !end.status.ok() && !end.let_go && !is_consequence(end) && !is_wrong(end);
+  return !end.status.ok() && !end.let_go && !is_consequence(end) && !was_asked_to_stop(end) &&
+         !is_wrong(end);
 }
 
 // True if the process was to replace a lost rank and is another program than the running job's.
@@ -182,6 +191,9 @@ HangAct act_on(const Hang& hang, const Policy& policy) {
 }
 
 bool is_consequence(const RankEnd& end) {
+  // A rank that fails because of another one exits or aborts. Any other signal is a fault of its
+  // own, also in a recovery, in which the recorded cause is still the loss of the other one.
+  if (end.status.signaled && end.status.value != SIGABRT) return end.told;
   const auto is_one = [&](Errc code) {
     return (!end.status.signaled && end.status.value == exit_code(code)) ||
            (end.cause && end.cause->code == code);

@@ -82,17 +82,28 @@ TEST(Decide, ReplacesALostRankUpToTheLimit) {
   EXPECT_EQ(decide(seen, policy, kStart + seconds(6)).act, Act::kTerminate);
 }
 
-TEST(Decide, DoesNotReplaceARankThatFollowedAnotherOrHasAWrongConfiguration) {
+TEST(Decide, DoesNotReplaceARankThatFollowedAnotherStoppedOnRequestOrHasAWrongConfiguration) {
   Policy policy;
   policy.max_replacements = 9;
   for (const RankEnd& end :
        {waited(Errc::kPeerLost, 0, seconds(1), {false, 201}), exited(2, seconds(1)),
-        waited(Errc::kBadConfig, -1, seconds(1), {true, SIGABRT}), exited(0, seconds(1))}) {
+        waited(Errc::kBadConfig, -1, seconds(1), {true, SIGABRT}), exited(0, seconds(1)),
+        exited(128 + SIGTERM, seconds(1)), exited(128 + SIGINT, seconds(1))}) {
     EXPECT_EQ(decide(situation({std::nullopt, end}), policy, kStart + seconds(1)).act, Act::kWait);
   }
   auto stopping = situation({std::nullopt, killed(SIGTERM, seconds(1))});
   stopping.stop_sent = kStart;
   EXPECT_EQ(decide(stopping, policy, kStart + seconds(1)).act, Act::kWait);
+}
+
+// Its error file still names the rank that was lost before it.
+TEST(Decide, ReplacesARankThatIsKilledWhileItRecovers) {
+  Policy policy;
+  policy.max_replacements = 9;
+  const auto recovering = waited(Errc::kPeerLost, 0, seconds(1), {true, SIGKILL});
+  EXPECT_EQ(decide(situation({std::nullopt, recovering}), policy, kStart + seconds(1)).act,
+            Act::kReplace);
+  EXPECT_TRUE(is_consequence(waited(Errc::kPeerLost, 0, seconds(1), {true, SIGABRT})));
 }
 
 TEST(Decide, EndsWhenNoRankIsLeftThatHasTheState) {

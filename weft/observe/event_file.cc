@@ -71,6 +71,12 @@ std::string file_name() {
          host.data() + "." + std::to_string(::getpid()) + "." + std::to_string(files++);
 }
 
+internal::RecordFile create_event_file(const std::string& path) {
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644));
+  if (!file) fail_io("cannot create the event file", path);
+  return {std::move(file), path};
+}
+
 }  // namespace
 
 std::string tf_record(std::string_view payload) {
@@ -116,21 +122,13 @@ std::string restart_event(double wall_time, std::int64_t step) {
 }
 
 EventFile::EventFile(const std::string& folder, std::int64_t first)
-    : path_(folder + "/" + file_name()),
-      file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644)) {
-  if (!file_) fail_io("cannot create the event file", path_);
+    : file_(create_event_file(folder + "/" + file_name())) {
   pending_ = tf_record(version_event(seconds_now()));
   if (first > 0) pending_ += tf_record(restart_event(seconds_now(), first));
   flush();
 }
 
-EventFile::~EventFile() {
-  try {
-    flush();
-  } catch (const Error& error) {
-    log_warn(error.message());
-  }
-}
+EventFile::~EventFile() { flush(); }
 
 void EventFile::add(std::int64_t step, const Values& values) {
   pending_ += tf_record(scalar_event(seconds_now(), step, values));
@@ -140,9 +138,7 @@ void EventFile::add(std::int64_t step, const Values& values) {
 
 void EventFile::flush() {
   flushed_ = std::chrono::steady_clock::now();
-  // Clears `pending_` before the write, so that a write cut short by a full disk is not repeated.
-  const std::string bytes = std::exchange(pending_, {});
-  write_all(file_.get(), bytes, path_);
+  file_.append(std::exchange(pending_, {}));
 }
 
 }  // namespace weft::observe

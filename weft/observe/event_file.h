@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/file.h"
+#include "weft/observe/internal/record_file.h"
 
 namespace weft::observe {
 
@@ -35,24 +35,22 @@ class EventFile {
  public:
   // Creates events.out.tfevents.<seconds>.<host>.<pid>.<n> in the folder, where n counts the files
   // of this process, and writes the version event. If a run resumes at step `first` > 0, also
-  // writes restart_event(). Throws Error, naming the path, if that fails.
+  // writes restart_event(). Throws Error, naming the path, if the file cannot be created.
   explicit EventFile(const std::string& folder, std::int64_t first = 0);
-  // Flushes. If that fails, logs a warning, and the pending events are lost.
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
   // Adds the values of a step. A tag may have a group: "train/loss". Values are stored in single
   // precision, including NaN and infinities. Writes the pending events if they take at least 64 KiB
-  // or if the last write was at least 2 s ago. Throws Error if the file cannot be written.
+  // or if the last write was at least 2 s ago. Events that cannot be written are lost.
   void add(std::int64_t step, const Values& values);
   void flush();
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
  private:
-  std::string path_;
-  UniqueFd file_;
+  internal::RecordFile file_;
   std::string pending_;
   std::chrono::steady_clock::time_point flushed_;
 };

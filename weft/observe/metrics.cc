@@ -1,6 +1,7 @@
 #include "weft/observe/metrics.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -24,7 +25,18 @@ void drop_from(const std::string& path, std::int64_t first) {
     if (std::sscanf(all.c_str() + at, "{\"step\":%lld,", &step) == 1 && step < first)
       kept.append(all, at, end + 1 - at);
   }
-  if (kept.size() != all.size()) write_file_atomic(path, kept);
+  if (kept.size() == all.size()) return;
+  // As a rule the end is dropped, which needs no space on the disk.
+  if (!all.starts_with(kept)) return write_file_atomic(path, kept);
+  if (::truncate(path.c_str(), static_cast<off_t>(kept.size())) != 0)
+    fail_io("cannot truncate", path);
+}
+
+UniqueFd open_metrics(const std::string& path, std::int64_t first) {
+  drop_from(path, first);
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!file) fail_io("cannot open", path);
+  return file;
 }
 
 }  // namespace
@@ -50,14 +62,12 @@ std::string ranks_json(std::int64_t step, std::span<const RankState> ranks) {
 }
 
 Metrics::Metrics(const std::string& folder, std::int64_t first)
-    : path_(folder + "/metrics.jsonl"),
-      file_((drop_from(path_, first),
-             ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644))),
-      events_((file_ ? void(0) : fail_io("cannot open", path_), folder), first) {}
+    : file_(open_metrics(folder + "/metrics.jsonl", first), folder + "/metrics.jsonl"),
+      events_(folder, first) {}
 
 void Metrics::add(const std::string& group, std::int64_t step, std::int64_t epoch,
                   const Values& values) {
-  write_all(file_.get(), metrics_line(step, epoch, values), path_);
+  file_.append(metrics_line(step, epoch, values));
   Values tagged;
   tagged.reserve(values.size());
   for (const auto& [name, value] : values) tagged.emplace_back(group + "/" + name, value);
@@ -65,7 +75,7 @@ void Metrics::add(const std::string& group, std::int64_t step, std::int64_t epoc
 }
 
 void Metrics::write_ranks(std::int64_t step, std::span<const RankState> ranks) const {
-  const std::string path = parent_of(path_) + "/ranks.json", aside = path + ".new";
+  const std::string path = parent_of(file_.path()) + "/ranks.json", aside = path + ".new";
   {
     const UniqueFd file(::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (!file) return;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "weft/observe/event_file.h"
+#include "weft/observe/internal/record_file.h"
 
 namespace weft::observe {
 
@@ -38,19 +39,19 @@ class Metrics {
   explicit Metrics(const std::string& folder, std::int64_t first = 0);
 
   // Adds one record. In the event file, each name gets the prefix "<group>/": "train/loss". The
-  // line of metrics.jsonl is written before this returns. Throws Error if a file cannot be written.
+  // line of metrics.jsonl is written before this returns. A record that cannot be written, such as
+  // on a full disk, is lost. The first one is logged as an error.
   void add(const std::string& group, std::int64_t step, std::int64_t epoch, const Values& values);
   void flush() { events_.flush(); }
   // Replaces <folder>/ranks.json atomically: a viewer reads either the old file or the new one.
   // Costs about 0.1 ms; the file is not synced to the disk. A write error is ignored.
   void write_ranks(std::int64_t step, std::span<const RankState> ranks) const;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   const std::string& event_path() const { return events_.path(); }
 
  private:
-  std::string path_;
-  UniqueFd file_;
+  internal::RecordFile file_;
   EventFile events_;
 };
 

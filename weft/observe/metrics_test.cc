@@ -2,11 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 
 #include "weft/base/error.h"
@@ -69,6 +70,35 @@ TEST(Metrics, WriteTheStateOfEachRankAndIgnoreAMissingFolder) {
   std::filesystem::remove_all(run);
   metrics.write_ranks(8, ranks);
   EXPECT_FALSE(std::filesystem::exists(run));
+}
+
+// The disk is full after half of a record, and has space again later.
+TEST(Metrics, LoseWholeRecordsWhileTheDiskIsFull) {
+  const TempDir folder;
+  std::string events;
+  {
+    Metrics metrics(folder.path());
+    metrics.add("train", 1, 0, {{"loss", 1}});
+    metrics.flush();
+    events = read_file(metrics.event_path(), 10000);
+    rlimit usual{};
+    ::getrlimit(RLIMIT_FSIZE, &usual);
+    rlimit full = usual;
+    full.rlim_cur = std::filesystem::file_size(metrics.path()) + 9;
+    const auto before = std::signal(SIGXFSZ, SIG_IGN);
+    ::setrlimit(RLIMIT_FSIZE, &full);
+    metrics.add("train", 2, 0, {{"loss", 2}});
+    metrics.flush();
+    ::setrlimit(RLIMIT_FSIZE, &usual);
+    std::signal(SIGXFSZ, before);
+    metrics.add("train", 3, 0, {{"loss", 3}});
+    EXPECT_EQ(read_file(metrics.path(), 1000),
+              "{\"step\":1,\"epoch\":0,\"loss\":1}\n{\"step\":3,\"epoch\":0,\"loss\":3}\n");
+    metrics.flush();
+    const std::string now = read_file(metrics.event_path(), 10000);
+    EXPECT_TRUE(now.starts_with(events));
+    EXPECT_EQ(now.size() - events.size(), tf_record(scalar_event(0, 3, {{"train/loss", 3}})).size());
+  }
 }
 
 TEST(Metrics, AMissingFolderIsAnErrorThatNamesThePath) {

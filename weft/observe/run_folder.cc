@@ -46,9 +46,21 @@ std::string claim_folder(const std::string& parent, const std::string& recipe) {
   for (int nth = 1;; ++nth) {
     const std::string path = parent + "/" + default_run_name(recipe, now, nth);
     std::error_code error;
-    if (std::filesystem::create_directory(path, error)) return path;
+    if (std::filesystem::create_directory(path, error)) {
+      flush_directory(parent);
+      return path;
+    }
     if (error) fail_io("cannot make the run folder", path, error.value());
   }
+}
+
+// A run that goes on writes its configuration again, unless it is the same: the disk may be full.
+void write_if_different(const std::string& path, const std::string& text) {
+  std::error_code error;
+  if (std::filesystem::file_size(path, error) == text.size() && !error &&
+      read_file(path, text.size()) == text)
+    return;
+  write_file_atomic(path, text);
 }
 
 }  // namespace
@@ -94,7 +106,7 @@ RunFolder::RunFolder(const RunFolderOptions& options, const Config& config) {
   made_ = !options.resume;
   try {
     make_directories(checkpoint_path());
-    write_file_atomic(config_path(), config.to_toml());
+    write_if_different(config_path(), config.to_toml());
     attach_log_file(log_path());
   } catch (...) {
     std::error_code ignored;
@@ -126,7 +138,9 @@ void RunFolder::lock(bool resume) {
   }
   refuse_used();
   const std::string text = owner();
-  if (::ftruncate(lock_.get(), 0) == 0) write_all(lock_.get(), text, file);
+  // Only a message shows the owner, so a full disk does not matter.
+  if (::ftruncate(lock_.get(), 0) == 0 && ::write(lock_.get(), text.data(), text.size()) < 0)
+    log_debug("cannot write the owner into " + file);
 }
 
 bool RunFolder::is_gone() const {

@@ -15,16 +15,16 @@
 namespace weft {
 namespace {
 
+// Places that action=break can break.
+constexpr const char* kBreakable[] = {"copy.middle", "recovery.restored"};
 constexpr const char* kPoints[] = {"step.begin",         "forward.begin", "update.begin",
                                    "update.middle",      "copy.middle",   "recovery.regrouped",
                                    "recovery.restored"};
 
 using Action = Failpoint::Action;
-constexpr std::pair<const char*, Action> kActions[] = {{"kill", Action::kKill},
-                                                       {"stop", Action::kStop},
-                                                       {"exit", Action::kExit},
-                                                       {"spin", Action::kSpin},
-                                                       {"sleep", Action::kSleep}};
+constexpr std::pair<const char*, Action> kActions[] = {
+    {"kill", Action::kKill}, {"stop", Action::kStop},   {"exit", Action::kExit},
+    {"spin", Action::kSpin}, {"sleep", Action::kSleep}, {"break", Action::kBreak}};
 
 std::atomic<std::int64_t> step_now{0};
 
@@ -56,15 +56,18 @@ std::optional<Action> action_of(const std::string& name) {
   return std::nullopt;
 }
 
+void require_known(const std::string& point) {
+  if (std::find(std::begin(kPoints), std::end(kPoints), point) != std::end(kPoints)) return;
+  std::string known;
+  for (const char* one : kPoints) known += (known.empty() ? "" : ", ") + std::string(one);
+  reject(point, "unknown place; known are " + known);
+}
+
 Failpoint parse_one(const std::string& text) {
   const auto words = words_of(text, ':');
   Failpoint failpoint;
   if (!words.empty()) failpoint.point = words[0];
-  if (std::find(std::begin(kPoints), std::end(kPoints), failpoint.point) == std::end(kPoints)) {
-    std::string known;
-    for (const char* point : kPoints) known += (known.empty() ? "" : ", ") + std::string(point);
-    reject(failpoint.point, "unknown place; known are " + known);
-  }
+  require_known(failpoint.point);
   for (std::size_t i = 1; i < words.size(); ++i) {
     const auto equals = std::min(words[i].find('='), words[i].size() - 1);
     const std::string key = words[i].substr(0, equals), value = words[i].substr(equals + 1);
@@ -74,13 +77,17 @@ Failpoint parse_one(const std::string& text) {
       failpoint.step = read_number(words[i], value);
     } else if (key == "newcomer") {
       failpoint.newcomer = read_number(words[i], value) != 0;
-    } else if (key == "action" && action_of(value)) {
-      failpoint.action = *action_of(value);
+    } else if (const auto action = action_of(value); key == "action" && action) {
+      failpoint.action = *action;
     } else {
       reject(words[i],
-             "expected rank=N, step=N, newcomer=1, or action=kill, stop, exit, spin or sleep");
+             "expected rank=N, step=N, newcomer=1, or action=kill, stop, exit, spin, sleep or break");
     }
   }
+  const bool can_break = std::find(std::begin(kBreakable), std::end(kBreakable),
+                                   failpoint.point) != std::end(kBreakable);
+  if (failpoint.action == Failpoint::Action::kBreak && !can_break)
+    reject(text, "action=break is for copy.middle and recovery.restored");
   return failpoint;
 }
 
@@ -106,14 +113,24 @@ const Armed& armed() {
   return plan;
 }
 
-const Failpoint* find(const char* point) {
+// The failpoint that this process has reached: one that breaks, or another one.
+const Failpoint* find(const char* point, bool breaks) {
   const Armed& plan = armed();
   for (const Failpoint& one : plan.failpoints) {
+    if ((one.action == Failpoint::Action::kBreak) != breaks) continue;
     const bool here = one.point == point && (one.rank < 0 || one.rank == plan.rank) &&
                       one.step <= step_now.load(std::memory_order_relaxed);
-    if (here && one.newcomer == plan.newcomer) return &one;
+    if (here && (breaks || one.newcomer == plan.newcomer)) return &one;
   }
   return nullptr;
+}
+
+// One line on stderr.
+void print(const Failpoint& one) {
+  const std::string line = "weft: failpoint " + one.point + ": process " +
+                           std::to_string(::getpid()) + ", rank " + std::to_string(armed().rank) +
+                           ", step " + std::to_string(step_now.load()) + "\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
 }  // namespace
@@ -126,15 +143,19 @@ std::vector<Failpoint> parse_failpoints(const std::string& text) {
 
 void set_failpoint_step(std::int64_t step) noexcept { step_now.store(step); }
 
-bool is_failpoint(const char* point) { return find(point) != nullptr; }
+bool is_failpoint(const char* point) { return find(point, false) != nullptr; }
+
+bool is_broken(const char* point) {
+  static std::atomic<bool> is_printed{false};
+  const Failpoint* const one = find(point, true);
+  if (one != nullptr && !is_printed.exchange(true)) print(*one);
+  return one != nullptr;
+}
 
 void failpoint(const char* point) {
-  const Failpoint* const one = find(point);
+  const Failpoint* const one = find(point, false);
   if (one == nullptr) return;
-  const std::string line = "weft: failpoint " + one->point + ": process " +
-                           std::to_string(::getpid()) + ", rank " + std::to_string(armed().rank) +
-                           ", step " + std::to_string(step_now.load()) + "\n";
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  print(*one);
   switch (one->action) {
     case Action::kKill: ::raise(SIGKILL); break;
     case Action::kStop: ::raise(SIGSTOP); break;
@@ -143,6 +164,7 @@ void failpoint(const char* point) {
       for (std::atomic<int> turns = 0;;) turns.fetch_add(1, std::memory_order_relaxed);
     case Action::kSleep:
       for (;;) ::pause();
+    case Action::kBreak: break;
   }
 }
 

@@ -13,13 +13,15 @@
 namespace weft {
 
 struct Failpoint {
-  // kSpin: computes for ever. kSleep: sleeps for ever.
-  enum class Action { kKill, kStop, kExit, kSpin, kSleep };
+  // kSpin: computes for ever. kSleep: sleeps for ever. kBreak: the process goes on, and recovery is
+  // wrong on purpose (is_broken()).
+  enum class Action { kKill, kStop, kExit, kSpin, kSleep, kBreak };
   std::string point;
   int rank = -1;           // Rank by the launcher (RANK). -1: any.
   std::int64_t step = -1;  // First step of training, from 1, in which it may fail. -1: any.
   Action action = Action::kKill;
-  // True: only in a process that replaces a lost rank. False: only in others.
+  // True: only in a process that replaces a lost rank. False: only in others. Without effect on
+  // kBreak.
   bool newcomer = false;
   bool operator==(const Failpoint&) const = default;
 };
@@ -30,8 +32,11 @@ std::vector<Failpoint> parse_failpoints(const std::string& text);
 
 // Tells failpoints the step of training that runs, from 1.
 void set_failpoint_step(std::int64_t step) noexcept;
-// True if this process shall fail at `point` now. Throws Error(kBadConfig) if WEFT_FAIL is invalid.
+// True if this process shall end or stop at `point` now. Throws Error(kBadConfig) if WEFT_FAIL is
+// invalid.
 bool is_failpoint(const char* point);
+// True if `point` shall do its work wrongly now: a test of the tests of recovery. Throws as above.
+bool is_broken(const char* point);
 // Fails at `point` if it shall: prints one line, and ends, stops or hangs this process. Thread-safe.
 void failpoint(const char* point);
 

@@ -20,7 +20,8 @@ TEST(Failpoints, RejectUnknownPlacesKeysAndValues) {
   expect_refused([] { parse_failpoints("update.midle"); }, Errc::kBadConfig,
                  "\"update.midle\": unknown place; known are step.begin");
   for (const char* bad : {"step.begin:rank=x", "step.begin:rank", "step.begin:rank=-1",
-                          "step.begin:level=3", "step.begin:action=explode", "step.begin:=", ":"})
+                          "step.begin:level=3", "step.begin:action=explode", "step.begin:=", ":",
+                          "step.begin:action=break"})
     expect_refused([&] { parse_failpoints(bad); }, Errc::kBadConfig, "WEFT_FAIL");
 }
 
@@ -36,6 +37,22 @@ TEST(FailpointsDeathTest, KillTheProcessAtTheirStepAlone) {
   };
   EXPECT_EXIT(run(2), ::testing::ExitedWithCode(0), "");
   EXPECT_EXIT(run(5), ::testing::KilledBySignal(SIGKILL), "failpoint step.begin: .* step 3");
+}
+
+TEST(FailpointsDeathTest, BreakAPlaceAndLetTheProcessGoOn) {
+  const auto run = [] {
+    ::setenv("WEFT_FAIL", "copy.middle:step=3:action=break;step.begin:step=4:action=exit", 1);
+    set_failpoint_step(2);
+    if (is_broken("copy.middle")) ::_exit(1);
+    set_failpoint_step(3);
+    failpoint("copy.middle");
+    if (is_failpoint("copy.middle") || !is_broken("copy.middle")) ::_exit(2);
+    set_failpoint_step(4);
+    if (is_broken("step.begin")) ::_exit(1);
+    failpoint("step.begin");
+    ::_exit(0);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(3), "failpoint copy.middle: .* step 3");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ class FileFaults {
 
   explicit FileFaults(Fault fault) {
     current() = std::move(fault);
-    set_file_fault([](FileCall call, const std::string& path) { return current()(call, path); });
+    set_file_fault([](const FileEvent& event) { return current()(event.call, event.path); });
   }
   ~FileFaults() { set_file_fault(nullptr); }
   FileFaults(const FileFaults&) = delete;

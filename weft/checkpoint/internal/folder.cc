@@ -1,8 +1,5 @@
 #include "weft/checkpoint/internal/folder.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -67,8 +64,7 @@ void put_in_place(const std::string& aside, const std::string& target) {
   std::error_code ignored;
   // A link that leads nowhere is exchanged, too.
   if (!fs::exists(fs::symlink_status(target, ignored))) return rename_path(aside, target);
-  if (::renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
-  if (errno != EINVAL && errno != ENOSYS) fail_io("cannot replace", target);
+  if (exchange_paths(target, aside)) return;
   // On other file systems there is a moment at which this one step has no checkpoint.
   rename_path(target, aside + "-old");
   rename_path(aside, target);
@@ -77,7 +73,7 @@ void put_in_place(const std::string& aside, const std::string& target) {
 void remove_aside(const std::string& dir) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(dir, ignored)) {
-    if (entry.path().filename().string().starts_with(kAside)) fs::remove_all(entry.path(), ignored);
+    if (entry.path().filename().string().starts_with(kAside)) remove_tree(entry.path().string());
   }
 }
 
@@ -88,9 +84,11 @@ void remove_old(const std::string& dir, std::int64_t saved, int keep) {
     // The folder is renamed first, so that a half removed one is never taken for a damaged
     // checkpoint.
     const std::string aside = aside_name(dir, step);
-    std::error_code ignored;
-    fs::rename(folder, aside, ignored);
-    fs::remove_all(aside, ignored);
+    try {
+      rename_path(folder, aside);
+      remove_tree(aside);
+    } catch (const Error&) {  // it stays
+    }
   }
 }
 

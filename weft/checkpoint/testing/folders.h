@@ -15,13 +15,13 @@ inline std::set<std::string> names_in(const std::string& dir) {
   return names;
 }
 
-// Changes one bit.
-inline void flip(const std::string& path, std::streamoff at) {
+// Flips the bits of `mask` in one byte.
+inline void flip(const std::string& path, std::streamoff at, int mask = 1) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekg(at);
   const int old = file.get();
   file.seekp(at);
-  file.put(static_cast<char>(old ^ 1));
+  file.put(static_cast<char>(old ^ mask));
 }
 
 }  // namespace weft::checkpoint

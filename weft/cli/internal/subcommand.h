@@ -20,7 +20,17 @@ inline CLI::App* add(CLI::App& app, const About& about) {
   return sub;
 }
 
-// Add `weft schedule`, `weft plan` and `weft tokenizer`.
+// Adds the options of `weft train`.
+void add_train_options(CLI::App& sub, TrainCommand& command);
+void add_on_hang(CLI::App& sub, std::string& policy);
+// Adds --max-replacements and --min-ranks.
+void add_recovery(CLI::App& sub, std::optional<int>& most, int& least);
+void add_http(CLI::App& sub, std::string& address);
+
+// Add `weft chaos`, `weft schedule`, `weft plan` and `weft tokenizer`. `beyond`: the words from "--"
+// on, which the parser does not see.
+void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::string>& beyond,
+               int& result);
 void add_schedule(CLI::App& app, ScheduleCommand& command, int& result);
 void add_plan(CLI::App& app, SimulateCommand& command, MeshCommand& mesh, int& result);
 void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result);

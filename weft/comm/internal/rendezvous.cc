@@ -57,10 +57,22 @@ std::vector<Arrival> at_their_ranks(const std::vector<Arrival>& members) {
   return ordered;
 }
 
+// Drops those that have arrived and were lost since: a newcomer that came later asks for their rank.
+void drop_replaced(std::vector<Arrival>& arrived) {
+  const std::vector<Arrival> all = arrived;
+  std::erase_if(arrived, [&](const Arrival& who) {
+    return std::any_of(all.begin(), all.end(), [&](const Arrival& other) {
+      return other.was < 0 && who.job >= 0 && other.job == who.job &&
+             (who.was >= 0 || other.name > who.name);
+    });
+  });
+}
+
 }  // namespace
 
 std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited,
                                           bool late) {
+  if (awaited.keep_ranks) drop_replaced(arrived);
   const int count = static_cast<int>(arrived.size());
   late = late || awaited.too_few;
   const bool all = std::all_of(awaited.names.begin(), awaited.names.end(), [&](const auto& member) {
@@ -122,6 +134,37 @@ std::set<int> gone_ranks(c10d::Store& store) {
   return gone;
 }
 
+std::string name_of_newcomer(c10d::Store& store, int job) {
+  const std::string number = std::to_string(store.add("regroup/newcomers", 1));
+  store.set("regroup/newcomer/" + number, to_bytes(std::to_string(job)));
+  return "new" + std::string(8 - std::min<std::size_t>(8, number.size()), '0') + number;
+}
+
+std::vector<int> newcomers_since(c10d::Store& store, std::size_t number) {
+  std::vector<int> jobs;
+  const auto count = static_cast<std::size_t>(store.add("regroup/newcomers", 0));
+  while (number < count) {
+    const std::string key = "regroup/newcomer/" + std::to_string(++number);
+    if (!store.check({key})) break;  // it is about to say it
+    const auto bytes = store.get(key);
+    jobs.push_back(std::atoi(std::string(bytes.begin(), bytes.end()).c_str()));
+  }
+  return jobs;
+}
+
+std::optional<int> replaced_member(const std::vector<Arrival>& members,
+                                   const std::vector<int>& newcomers) {
+  for (std::size_t rank = 0; rank < members.size(); ++rank) {
+    const auto& [name, was, job] = members[rank];
+    const auto number =
+        name.starts_with("new") ? static_cast<std::size_t>(std::atoi(name.c_str() + 3)) : 0;
+    for (std::size_t later = number; job >= 0 && later < newcomers.size(); ++later) {
+      if (newcomers[later] == job) return static_cast<int>(rank);
+    }
+  }
+  return std::nullopt;
+}
+
 Rendezvous::Rendezvous(c10::intrusive_ptr<c10d::Store> store, std::uint32_t epoch)
     : store_(c10::make_intrusive<c10d::PrefixStore>("regroup/" + std::to_string(epoch),
                                                     std::move(store))) {}
@@ -160,12 +203,22 @@ void Rendezvous::report_lost(int rank) {
   meeting_place()->set(kLostKey, to_bytes(std::to_string(rank)));
 }
 
-bool Rendezvous::all_ready(int size, std::chrono::milliseconds wait) const {
+std::optional<int> Rendezvous::lost(int size) const {
+  if (const auto reported = lost_rank(*meeting_place())) return reported;
+  if (!has("outcome") || text_at("outcome") == "formed") return std::nullopt;
+  for (int rank = 0; rank < size; ++rank) {
+    if (!has("ready/" + std::to_string(rank))) return rank;
+  }
+  return 0;
+}
+
+bool Rendezvous::all_ready(int size, std::chrono::milliseconds wait,
+                           const std::function<std::optional<int>()>& lost) const {
   const auto deadline = Deadline::in(wait);
   for (int rank = 0; rank < size;) {
     if (has("ready/" + std::to_string(rank))) {
       ++rank;
-    } else if (has("outcome") || deadline.passed()) {
+    } else if (has("outcome") || deadline.passed() || lost()) {
       return false;
     } else {
       std::this_thread::sleep_for(kLookAgain);

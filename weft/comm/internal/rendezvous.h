@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -41,6 +42,17 @@ struct Arrival {
   int job = -1;      // its rank by the launcher, which a newcomer asks for; -1: any
   bool operator==(const Arrival&) const = default;
 };
+
+// The name of the next newcomer of the job, which sorts by the time of joining. Others learn that
+// it asks for the rank `job` by the launcher, so that they no longer wait for an older process of
+// that rank.
+std::string name_of_newcomer(c10d::Store& store, int job);
+// By number, from 1: the rank by the launcher that each newcomer asked for.
+std::vector<int> newcomers_since(c10d::Store& store, std::size_t number);
+// The first member that a newcomer has replaced: it asks for the same rank by the launcher, and
+// came later. `newcomers`: the ranks that newcomers 1, 2, … asked for. A pure function.
+std::optional<int> replaced_member(const std::vector<Arrival>& members,
+                                   const std::vector<int>& newcomers);
 
 // The ranks that an attempt waits for, and the limit of the wait.
 struct Awaited {
@@ -81,8 +93,13 @@ class Rendezvous {
   // Tells the other members that this rank is connected, or that `lost` cannot be reached.
   void ready(int rank);
   void report_lost(int rank);
-  // True if all ranks of `size` are ready. False if one has given up or the wait is over.
-  bool all_ready(int size, std::chrono::milliseconds wait) const;
+  // A member that is known not to connect: it was reported, or has no chance because the attempt
+  // has failed.
+  std::optional<int> lost(int size) const;
+  // True if all ranks of `size` are ready. False if one has given up, `lost` names one, or the wait
+  // is over.
+  bool all_ready(int size, std::chrono::milliseconds wait,
+                 const std::function<std::optional<int>()>& lost) const;
   // Stores the result unless there is one already; returns the stored one. True: formed.
   bool settle(bool formed);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/base/fault/failpoint.h"
 #include "weft/engine/internal/in_place.h"
 #include "weft/engine/internal/plan.h"
 #include "weft/engine/internal/stopwatch.h"
@@ -287,6 +288,8 @@ class InPlaceTransport final : public Transport {
   }
 
   void meet(int phase) {
+    // Also fails a rank whose chunks were all taken by others.
+    if (subject_.updates != nullptr && (phase == 1 || !reduced_)) failpoint("update.middle");
     const Stopwatch watch(subject_.times->wait, "wait", "peers");
     ledger_->meet(
         static_cast<std::int64_t>(plan_.chunks.size()) * (each_does_all(phase) ? world_ : 1),

@@ -1,5 +1,6 @@
 // How the supervisor starts a rank: its folder, environment and output.
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -99,6 +100,7 @@ Supervisor::Rank Supervisor::start_rank(int local, bool replaces) {
   const int rank = job_.rank(local);
   if (run_) {
     process.call = [this, rank] {
+      ::prctl(PR_SET_NAME, ("weft rank " + std::to_string(rank)).c_str());  // for ps and weft chaos
       try {
         return run_(rank);
       } catch (const Error& error) {

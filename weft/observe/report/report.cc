@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/observe/report/metrics_file.h"
+#include "weft/observe/report/page.h"
 #include "weft/observe/report/run_list.h"
 
 namespace weft::observe {
@@ -89,18 +90,7 @@ std::string text_of(const json& data) {
   return data.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// Escapes the text for a script element, so that the text cannot end the element.
-std::string embedded(const json& data) {
-  std::string text = text_of(data), safe;
-  for (const char c : text) safe += c == '<' ? std::string("\\u003c") : std::string(1, c);
-  return safe;
-}
-
-std::string page_of(const json& data) {
-  const std::string mark = "@DATA@", page = kPage;
-  const auto at = page.find(mark);
-  return page.substr(0, at) + embedded(data) + page.substr(at + mark.size());
-}
+std::string page_of(const json& data) { return fill_page(kPage, text_of(data)); }
 
 }  // namespace
 

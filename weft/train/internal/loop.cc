@@ -123,6 +123,18 @@ void Loop::step() {
   grad_norm_ = done.grad_norm;
   ++step_;
   ++in_epoch_;
+  note_time(false);
+}
+
+void Loop::note_time(bool ready) {
+  if (!times_.is_on()) return;
+  const data::SamplerState at = learner_->position();
+  times_.add({.ranks = world_.size(),
+              .group = world_.epoch(),
+              .step = step_,
+              .epoch = at.epoch,
+              .position = at.position,
+              .ready = ready});
 }
 
 // Reduces the losses of the last steps over the ranks and agrees on whether to stop.
@@ -131,10 +143,12 @@ void Loop::look() {
   const bool last = at_end() || in_epoch_ == epoch_steps_;
   const bool show_ranks = last || seconds_since(ranks_shown_) >= 1;
   if (show_ranks) ranks_shown_ = Clock::now();
-  const auto seen = log_->reduce(epoch_loss_,
-                                 {options_.should_stop && options_.should_stop(),
-                                  world_.rank() == 0 && minutes_due(), requests_.ranks()},
-                                 show_ranks);
+  const bool wishes_to_stop = options_.should_stop && options_.should_stop();
+  const auto seen = log_->reduce(
+      epoch_loss_, {wishes_to_stop, world_.rank() == 0 && minutes_due(), requests_.ranks()},
+      show_ranks);
+  if (wishes_to_stop && seen.stops < world_.size())
+    log_warn("this rank was told to stop: all ranks stop after this step", {{"step", step_}});
   epoch_loss_ = seen.sum;
   show(seen);
   stop_ = seen.stop;

@@ -17,6 +17,7 @@
 #include "weft/elastic/size_requests.h"
 #include "weft/observe/progress.h"
 #include "weft/observe/run_folder.h"
+#include "weft/observe/step_times.h"
 #include "weft/optim/learning_rate.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/run_state.h"
@@ -69,6 +70,7 @@ class Loop {
   void restore();
   void run_epoch();
   void step();
+  void note_time(bool ready);
   void look();
   void show(const StepLog::Seen& seen);
   void watch_loss(const StepLog::Seen::NotFinite& now);
@@ -81,6 +83,7 @@ class Loop {
   Progressed progressed() const {
     return {step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->division()};
   }
+  void write_environment() const;
   void write_report() const;
   bool steps_due() const {
     return options_.checkpoint_steps > 0 && step_ % options_.checkpoint_steps == 0;
@@ -115,6 +118,7 @@ class Loop {
   std::optional<elastic::Copying> copying_;
   std::optional<observe::Progress> progress_;
   observe::StepTimer timer_;
+  observe::StepTimes times_;
 
   std::int64_t step_ = 0, epoch_ = 0, in_epoch_ = 0;
   std::int64_t epoch_steps_ = 0;  // of this epoch; the batch may have changed within it

@@ -8,6 +8,7 @@
 
 #include "weft/agent/link.h"
 #include "weft/base/error.h"
+#include "weft/base/fault/failpoint.h"
 #include "weft/base/file.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/position/position.h"
@@ -47,11 +48,7 @@ void Loop::open(std::optional<Saved> state) {
                              : std::vector<LogField>{};
     folder_ = std::make_unique<observe::RunFolder>(run, config_);
     if (!changes.empty()) log_info("the run resumes with changed values", changes);
-    const auto weft = std::string(WEFT_VERSION), torch = std::string(TORCH_VERSION);
-    write_file_atomic(
-        folder_->path() + "/environment.json",
-        observe::environment_json(
-            {{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}}));
+    if (!state) write_environment();
     tracing_.write_to(folder_->path() + "/trace.json");
   }
   if (!options_.resume) return;
@@ -59,6 +56,14 @@ void Loop::open(std::optional<Saved> state) {
   resumed_ = std::move(state);
   if (!resumed_) resumed_ = load_latest(world_, folder_ ? folder_->checkpoint_path() : "");
   if (!resumed_) log_warn("the run has no checkpoint yet: starting from the beginning");
+}
+
+void Loop::write_environment() const {
+  const auto weft = std::string(WEFT_VERSION), torch = std::string(TORCH_VERSION);
+  write_file_atomic(
+      folder_->path() + "/environment.json",
+      observe::environment_json(
+          {{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}}));
 }
 
 void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
@@ -81,6 +86,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   saved_at_ = Clock::now();
   looked_step_ = step_;
   next_look_ = step_ - step_ % options_.log_every + options_.log_every;
+  note_time(true);
   if (copies_) copying_.emplace(world_, options_.copy_steps);
   copy_state();
   if (!saves_checkpoints(options_)) return;
@@ -95,8 +101,12 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
 // Continues from the checkpoint, or from copies in memory.
 void Loop::restore() {
   const std::int64_t batch = learner_->batches().global;
-  const Progressed progressed =
+  Progressed progressed =
       resumed_->progress(options_.plan.seed, recovers_ ? resumed_->batch().global : batch);
+  if (recovers_ && is_broken("recovery.restored")) {  // loses a step, which tests must find
+    ++progressed.step;
+    progressed.sampler.position += batch;
+  }
   resumed_->restore(learner_->model(), world_);
   learner_->set_position(progressed.sampler);
   step_ = progressed.step;
@@ -125,10 +135,14 @@ void Loop::tell_launcher() const {
   const std::string file = folder_->path() + "/launcher";
   const char* const pid = std::getenv("WEFT_LAUNCHER_PID");
   std::error_code ignored;
-  if (pid != nullptr) {
-    write_file_atomic(file, pid);
-  } else {
+  if (pid == nullptr) {
     std::filesystem::remove(file, ignored);
+    return;
+  }
+  try {
+    write_file_atomic(file, pid);
+  } catch (const Error& error) {  // such as a full disk, which must not end a recovery
+    log_warn(error.message() + "; weft scale does not find this run");
   }
 }
 

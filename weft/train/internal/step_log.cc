@@ -47,7 +47,8 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
   Seen seen;
   seen.sum = sum;
   seen.memory_gb = mine.memory_bytes / 1e9;
-  seen.stop = wanted[0] > 0;
+  seen.stops = static_cast<int>(wanted[0]);
+  seen.stop = seen.stops > 0;
   seen.save = wanted[1] > 0;
   seen.ranks = static_cast<int>(wanted[2]);
   seen.step_s = wanted[3];

@@ -37,6 +37,7 @@ class StepLog {
     double loss = 0;  // mean over the samples of the last step
     double sum = 0;   // the `sum` argument plus the loss of every step, added in order
     bool stop = false;
+    int stops = 0;  // ranks that wish to stop
     bool save = false;
     int ranks = 0;         // rank 0's wish
     double step_s = 0;     // mean over the added steps and the ranks

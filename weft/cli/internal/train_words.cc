@@ -1,0 +1,62 @@
+// Defines the options of `weft train`, and those that it shares with other subcommands.
+#include "weft/cli/internal/subcommand.h"
+
+namespace weft::cli {
+
+void add_http(CLI::App& sub, std::string& address) {
+  sub.add_option("--http", address,
+                 "Serve a live page and /metrics for Prometheus here: HOST:PORT, port 0 takes a "
+                 "free one (default: none)");
+}
+
+void add_on_hang(CLI::App& sub, std::string& policy) {
+  sub.add_option("--on-hang", policy,
+                 "What to do about a rank that hangs: warn, replace (kill it, so that it is lost), "
+                 "or end (the job)")
+      ->check(CLI::IsMember({"warn", "replace", "end"}));
+}
+
+void add_recovery(CLI::App& sub, std::optional<int>& most, int& least) {
+  sub.add_option("--min-ranks", least,
+                 "Go on without lost ranks that are not replaced, with at least N ranks, and grow "
+                 "again when they can be replaced. 0: never")
+      ->type_name("N");
+  sub.add_option("--max-replacements", most,
+                 "Lost ranks to replace by new processes while the others go on (default: 0, or no "
+                 "limit with -n MIN:MAX)")
+      ->type_name("N");
+}
+
+void add_train_options(CLI::App& sub, TrainCommand& command) {
+  sub.add_option("recipe", command.recipe,
+                  "Folder with a recipe.toml, the file itself, or the name of a recipe")
+      ->required();
+  sub.add_option("-n,--ranks", command.ranks,
+                  "Ranks (processes) to start on this machine, from 1 to 256. MIN:MAX: start MAX, "
+                  "replace lost ranks, and go on with MIN. Under a launcher it must equal the "
+                  "launcher's number");
+  sub.add_option("--set", command.assignments,
+                  "Set a key of the recipe: key=value. May be repeated")
+      ->allow_extra_args(false);
+  sub.add_option("--name", command.name, "Name of the run folder (default: date and recipe)");
+  sub.add_option("--trace", command.trace,
+                  "Record a timeline of steps of all ranks, such as steps=10:15, for "
+                  "chrome://tracing (trace.json in the run folder)");
+  sub.add_flag("--resume{true}", command.resume,
+                "Continue the run --name, or the newest run of the recipe, from its last "
+                "checkpoint and with its configuration. "
+                "--resume=auto: start a new run if there is none to continue")
+      ->check(CLI::IsMember({"true", "auto"}));
+  sub.add_flag("--dry-run", command.dry_run,
+                "Print every key with its value and origin, and stop");
+  sub.add_flag("--json", command.json, "Print the result as one JSON object on stdout");
+  sub.add_flag("--check", command.check,
+                "Compare the result with the recipe's expected.toml; exit with 1 if it is worse");
+  sub.add_option("--progress", command.progress,
+                  "How progress is shown: auto, bar, lines, json or none");
+  add_recovery(sub, command.max_replacements, command.min_ranks);
+  add_on_hang(sub, command.on_hang);
+  add_http(sub, command.http);
+}
+
+}  // namespace weft::cli
