@@ -11,7 +11,7 @@
 #include <string>
 
 #include "weft/net/tcp/framing.h"
-#include "weft/net/tcp/internal/socket.h"
+#include "weft/net/tcp/socket.h"
 #include "weft/net/tcp/internal/zero_copy_sends.h"
 
 namespace weft::net::internal {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "weft/base/deadline.h"
-#include "weft/net/tcp/internal/handshake.h"
-#include "weft/net/tcp/internal/socket.h"
+#include "weft/net/tcp/handshake.h"
+#include "weft/net/tcp/socket.h"
 
 namespace weft::net::internal {
 
