@@ -108,8 +108,8 @@ class Client::Session {
   // Tells the store process, without waiting, that no request of this session will come again.
   void end() {
     if (!stream_ || sequence_ == 0) return;
-    stream_->send(encode(Request{
-        .op = internal::Op::kEndSession, .client = client_, .sequence = sequence_ + 1}));
+    stream_->send(encode(
+        Request{.op = internal::Op::kEndSession, .client = client_, .sequence = sequence_ + 1}));
     stream_->flush();
   }
 
@@ -151,8 +151,8 @@ class Client::Session {
       }
       const int error = errno;  // EAGAIN: the queue of the socket is full
       if (error != EAGAIN && error != EINTR && error != ECONNREFUSED && error != ENOENT)
-        throw Error(Errc::kUnavailable, "the store's socket " + socket_ +
-                                            " cannot be used: " + std::strerror(error));
+        throw Error(Errc::kUnavailable,
+                    "the store's socket " + socket_ + " cannot be used: " + std::strerror(error));
       if (error == ECONNREFUSED || error == ENOENT ? patience.passed() : deadline.passed())
         throw Error(Errc::kUnavailable,
                     "nobody listens on the store's socket " + socket_ +

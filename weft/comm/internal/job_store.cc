@@ -61,8 +61,8 @@ std::string JobStore::wait_for(const std::string& key, Deadline deadline) {
     const auto listing =
         since == 0 ? store_->list(key, deadline) : store_->wait(key, since, deadline);
     if (!listing) {
-      C10_THROW_ERROR(DistStoreError, "wait timeout: the key " + key +
-                                          " was not set before the deadline");
+      C10_THROW_ERROR(DistStoreError,
+                      "wait timeout: the key " + key + " was not set before the deadline");
     }
     since = listing->revision;
     for (const auto& item : listing->items) {

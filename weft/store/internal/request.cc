@@ -10,15 +10,14 @@ void check_limits(const Request& request) {
   const bool lists = request.op == Op::kList || request.op == Op::kWait;
   const bool has_key = !lists && request.op <= Op::kErase;
   WEFT_REQUIRE(!has_key || !request.key.empty(), "a key of the store must not be empty");
-  WEFT_REQUIRE(
-      request.key.size() <= kMaxKeyBytes,
-      "a key of the store has at most " + std::to_string(kMaxKeyBytes) + " bytes; this one has " +
-          std::to_string(request.key.size()));
+  WEFT_REQUIRE(request.key.size() <= kMaxKeyBytes,
+               "a key of the store has at most " + std::to_string(kMaxKeyBytes) +
+                   " bytes; this one has " + std::to_string(request.key.size()));
   WEFT_REQUIRE(request.value.size() <= kMaxValueBytes,
                "a value of the store has at most " + std::to_string(kMaxValueBytes) +
                    " bytes; this one has " + std::to_string(request.value.size()));
-  WEFT_REQUIRE(request.op != Op::kGrant || (request.number >= kMinLease.count() &&
-                                            request.number <= kMaxLease.count()),
+  WEFT_REQUIRE(request.op != Op::kGrant ||
+                   (request.number >= kMinLease.count() && request.number <= kMaxLease.count()),
                "a lease lasts from 100 ms to 24 hours; this one would last " +
                    std::to_string(request.number) + " ms");
 }
