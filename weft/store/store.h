@@ -29,7 +29,7 @@ using LeaseId = std::uint64_t;
 
 inline constexpr std::size_t kMaxKeyBytes = 4096;
 inline constexpr std::size_t kMaxValueBytes = std::size_t{8} << 20;
-// Keys and values of the whole store.
+// Keys and values of the whole store, and 64 bytes for each key.
 inline constexpr std::size_t kMaxStoreBytes = std::size_t{64} << 20;
 inline constexpr std::chrono::milliseconds kMinLease{100};
 inline constexpr std::chrono::milliseconds kMaxLease = std::chrono::hours(24);

@@ -1,0 +1,95 @@
+// The state that the log replicates: keys, leases and the sessions of clients. Deterministic: the
+// same commands in the same order give the same state on every member.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "weft/store/internal/request.h"
+
+namespace weft::store::internal {
+
+class KeyValues {
+ public:
+  // `deduplicates` false: a flaw, for tests of the tests.
+  explicit KeyValues(bool deduplicates = true) : deduplicates_(deduplicates) {}
+
+  // Applies a command, and gives the answer for its client. A command of a session that was applied
+  // before changes nothing and gives the first answer again. None for a command that is older than
+  // the session's last one: its client no longer waits.
+  std::optional<Response> apply(const Request& command);
+  // The answer to the session's command if it was applied and no later one was.
+  std::optional<Response> answered(std::uint64_t client, std::uint64_t sequence) const;
+
+  // kGet and kList.
+  Response read(const Request& request) const;
+  // True if a key with this prefix has changed after `since`, or if it is unknown.
+  bool changed_since(const std::string& prefix, Revision since) const;
+  Revision revision() const { return revision_; }
+
+  struct Lease {
+    std::chrono::milliseconds ttl;
+    std::uint64_t renewals = 0;
+    std::set<std::string> keys = {};
+  };
+  const std::map<LeaseId, Lease>& leases() const { return leases_; }
+
+  std::string snapshot() const;
+  // Replaces the state. Throws Error(kCorrupt) for bytes that snapshot() does not make.
+  void restore(std::string_view snapshot);
+
+  // Sessions that are kept. The one that has been silent for most commands is forgotten.
+  static constexpr std::size_t kMaxSessions = 65'536;
+
+ private:
+  struct Entry {
+    std::string bytes;
+    Revision revision = 0;
+    LeaseId lease = 0;
+  };
+  struct Session {
+    std::uint64_t sequence = 0;
+    std::uint64_t used = 0;  // number of its last command
+    Response response;
+  };
+  using Entries = std::map<std::string, Entry>;
+
+  Response execute(const Request& command);
+  Response set(const Request& command);
+  Response compare_and_set(const Request& command);
+  Response add(const Request& command);
+  Response append(const Request& command);
+  Response erase(const Request& command);
+  Response grant(const Request& command);
+  Response keep_alive(const Request& command);
+  Response end_lease(const Request& command);
+  Response write(const std::string& key, std::string bytes, LeaseId lease);
+  void remove(Entries::iterator entry);
+  void changed(const std::string& key);
+  void remember(const Request& command, const Response& response);
+  bool has_room(const std::string& key, std::size_t bytes) const;
+  Item item_of(const Entries::value_type& entry) const;
+
+  bool deduplicates_;
+  Entries entries_;
+  std::size_t bytes_ = 0;  // as kMaxStoreBytes counts them
+  std::map<LeaseId, Lease> leases_;
+  std::map<std::uint64_t, Session> sessions_;
+  std::map<std::uint64_t, std::uint64_t> sessions_by_use_;  // used -> client
+  Revision revision_ = 0;
+  LeaseId last_lease_ = 0;
+  std::uint64_t commands_ = 0;
+
+  // The newest changes, for changed_since(); not a part of the state.
+  struct Change {
+    Revision revision;
+    std::string key;
+  };
+  std::deque<Change> changes_;
+  Revision changes_known_after_ = 0;
+};
+
+}  // namespace weft::store::internal
