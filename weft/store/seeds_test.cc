@@ -277,9 +277,9 @@ TEST(SimulatedStoreSlow, KeepsItsPromisesForAHundredThousandSeeds) {
 
 TEST(SimulatedStore, NoticesWhenARuleOfItsCoreIsBroken) {
   constexpr std::uint64_t kMost = 2000;
-  for (const Flaw flaw : {Flaw::kReadsWithoutQuorum, Flaw::kVotesTwice, Flaw::kForgetsSessions,
-                          Flaw::kCommitsAlone, Flaw::kCommitsOldTerms, Flaw::kOneStepChanges,
-                          Flaw::kTrustsClock}) {
+  for (const Flaw flaw :
+       {Flaw::kReadsWithoutQuorum, Flaw::kVotesTwice, Flaw::kForgetsSessions, Flaw::kCommitsAlone,
+        Flaw::kCommitsOldTerms, Flaw::kOneStepChanges, Flaw::kTrustsClock}) {
     const std::uint64_t seeds = seeds_until_noticed(flaw, kMost);
     EXPECT_GT(seeds, 0u) << "flaw " << static_cast<int>(flaw);
     std::printf("flaw %d: %llu\n", static_cast<int>(flaw), (unsigned long long)seeds);

@@ -55,9 +55,8 @@ void Node::tend_members() {
   if (!raft_->is_settled()) return;
   const Configuration& configuration = raft_->log().configuration();
   const auto view = [&](MemberId id) {
-    return MemberView{
-        !raft_->hears(id, options_.lost_after),
-        raft_->hears(id, options_.timing.election) && raft_->lag(id) <= kCloseBehind};
+    return MemberView{!raft_->hears(id, options_.lost_after),
+                      raft_->hears(id, options_.timing.election) && raft_->lag(id) <= kCloseBehind};
   };
   const auto next = next_change(configuration, view);
   if (!next || !raft_->change(*next)) return;

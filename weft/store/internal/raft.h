@@ -187,7 +187,7 @@ class Raft {
   Index commit_ = 0;
   Time now_{};
   Time heard_{};        // from the leader, or the last vote
-  Time led_at_{};  // last time that a leader was heard
+  Time led_at_{};       // last time that a leader was heard
   Time patience_{};     // after heard_, an election
   bool dirty_ = false;  // peers have to be told something new
 

@@ -184,7 +184,7 @@ class SimulatedClient {
   }
 
   std::string fresh() {
-    return "<" + std::to_string(client_ % 1000) + "." + std::to_string(sequence_ + 1) + ">";
+    return "<" + std::to_string(client_) + "." + std::to_string(sequence_ + 1) + ">";
   }
 
   void change(const std::string& key, Operation operation) {
