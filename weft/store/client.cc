@@ -183,6 +183,13 @@ std::optional<std::string> Client::environment() {
   return socket;
 }
 
+StoreStatus Client::status(Deadline deadline) {
+  const Response response = call({.op = internal::Op::kStatus}, deadline);
+  if (!response.value)
+    throw Error(Errc::kUnavailable, "the store has no status: " + response.text, {"store", -1, -1});
+  return internal::decode_status(response.value->bytes);
+}
+
 std::unique_ptr<Client::Session> Client::take_session() {
   const std::lock_guard lock(mutex_);
   std::erase_if(idle_, [](const auto& session) { return session->owner() != ::getpid(); });

@@ -16,6 +16,7 @@
 
 #include "weft/base/file.h"
 #include "weft/store/internal/request_store.h"
+#include "weft/store/status.h"
 
 namespace weft::store {
 
@@ -44,6 +45,9 @@ class Client : public internal::RequestStore {
 
   // Value of WEFT_STORE; none if it is not set or empty.
   static std::optional<std::string> environment();
+
+  // What the store process of this node knows. Throws kUnavailable if the store is etcd.
+  StoreStatus status(Deadline deadline);
 
   const std::string& socket() const { return socket_; }
 

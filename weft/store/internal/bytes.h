@@ -25,6 +25,8 @@ class ByteWriter {
     put(static_cast<std::uint32_t>(text.size()));
     bytes_.append(text);
   }
+  // Without their length.
+  void put_bytes(std::string_view bytes) { bytes_.append(bytes); }
   std::string take() { return std::move(bytes_); }
   std::size_t size() const { return bytes_.size(); }
 

@@ -13,6 +13,7 @@
 
 #include "weft/store/internal/lease_timers.h"
 #include "weft/store/internal/records.h"
+#include "weft/store/status.h"
 
 namespace weft::store::internal {
 
@@ -64,6 +65,8 @@ class Node {
   void request(Token token, const Request& request);
   // Drops the token's request.
   void forget(Token token);
+  // Why other nodes cannot be reached, for the messages of requests that fail.
+  void note_trouble(std::string trouble) { trouble_ = std::move(trouble); }
   Output take();
 
   // When advance() must be called again, on the clock of advance().
@@ -113,6 +116,7 @@ class Node {
   void answer(Token token, Response response);
   void answer_known();
   std::string state_of_service() const;
+  StoreStatus status() const;
   std::uint64_t leadership() const;
   // node_members.cc
   void start_raft(Raft::Vote vote, Log log);
@@ -152,6 +156,7 @@ class Node {
   std::set<std::uint32_t> connected_;
   bool was_member_ = false;  // then a store exists, and this node must not found another one
   bool complained_ = false;  // that this node's number is taken
+  std::string trouble_;
   Output output_;
 };
 

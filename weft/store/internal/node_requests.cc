@@ -25,6 +25,11 @@ void Node::request(Token token, const Request& asked) {
                                 .text = "this request is not one of a client"}});
     return;
   }
+  if (asked.op == Op::kStatus) {
+    output_.answers.push_back(
+        {token, {.sequence = asked.sequence, .value = Value{encode(status()), 0}}});
+    return;
+  }
   Pending& pending = pending_[token];
   pending.request = asked;
   pending.deadline = clock_ + std::chrono::milliseconds(asked.wait_ms);
@@ -166,14 +171,30 @@ void Node::expire_requests() {
     answer(token, {.status = Status::kTimeout, .text = state_of_service()});
 }
 
+StoreStatus Node::status() const {
+  StoreStatus status;
+  status.node = options_.node;
+  if (!raft_) return status;
+  const Configuration& configuration = raft_->log().configuration();
+  if (const Member* const leader = configuration.find(raft_->leader()))
+    status.leader = leader->node;
+  status.term = raft_->term();
+  for (const MemberId voter : configuration.voters)
+    status.voters.push_back(configuration.find(voter)->node);
+  for (const Member& member : configuration.members) status.members.push_back(member.node);
+  status.log_entries = raft_->commit();
+  return status;
+}
+
 // The reason why a request is not answered.
 std::string Node::state_of_service() const {
   const std::string node = "node " + std::to_string(options_.node);
+  const std::string trouble = trouble_.empty() ? "" : "; " + trouble_;
   if (!raft_)
     return node + " has not joined the job's store yet; it waits for " +
            std::to_string(options_.founders) + " nodes and reaches " +
            std::to_string(connected_.size() + 1) +
-           "; check that every node was started, with the same addresses";
+           "; check that every node was started, with the same addresses" + trouble;
   const Configuration& configuration = raft_->log().configuration();
   std::size_t reached = 0;
   for (const MemberId voter : configuration.voters) {
@@ -184,7 +205,7 @@ std::string Node::state_of_service() const {
                              std::to_string(configuration.voters.size()) + " nodes that decide";
   if (raft_->leader() == 0)
     return "the job's store has no leader: " + node + " reaches " + voters +
-           "; a majority is needed";
+           "; a majority is needed" + trouble;
   return "the job's store did not answer in time; " + node + " reaches " + voters;
 }
 

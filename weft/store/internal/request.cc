@@ -7,8 +7,8 @@ namespace weft::store::internal {
 bool is_write(Op op) { return op >= Op::kSet; }
 
 void check_limits(const Request& request) {
-  const bool lists = request.op == Op::kList || request.op == Op::kWait;
-  const bool has_key = !lists && request.op <= Op::kErase;
+  const bool has_key =
+      request.op == Op::kGet || (request.op >= Op::kSet && request.op <= Op::kErase);
   WEFT_REQUIRE(!has_key || !request.key.empty(), "a key of the store must not be empty");
   WEFT_REQUIRE(request.key.size() <= kMaxKeyBytes,
                "a key of the store has at most " + std::to_string(kMaxKeyBytes) +

@@ -15,6 +15,7 @@ enum class Op : std::uint8_t {
   kGet,
   kList,
   kWait,
+  kStatus,  // what this store process knows (status.h), as `value`
   kSet,
   kCompareAndSet,
   kAdd,
