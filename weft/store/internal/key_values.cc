@@ -7,8 +7,6 @@
 namespace weft::store::internal {
 namespace {
 
-constexpr std::size_t kMaxChanges = 4096;
-
 Response invalid(std::string text) { return {.status = Status::kInvalid, .text = std::move(text)}; }
 
 Response no_such_lease(LeaseId lease) {
@@ -27,10 +25,6 @@ std::optional<std::int64_t> number_of(const std::string& text) {
 std::size_t size_of(const std::string& key, std::size_t value) {
   constexpr std::size_t kForEachKey = 64;
   return kForEachKey + key.size() + value;
-}
-
-bool begins_with(const std::string& text, const std::string& prefix) {
-  return text.compare(0, prefix.size(), prefix) == 0;
 }
 
 }  // namespace
@@ -174,7 +168,7 @@ Response KeyValues::write(const std::string& key, std::string bytes, LeaseId lea
   bytes_ += size_of(key, bytes.size());
   if (lease != 0) holder->second.keys.insert(key);
   entries_[key] = {std::move(bytes), ++revision_, lease};
-  changed(key);
+  changes_.add(revision_, key);
   return {.revision = revision_};
 }
 
@@ -185,23 +179,7 @@ void KeyValues::remove(Entries::iterator entry) {
   if (const auto lease = leases_.find(entry->second.lease); lease != leases_.end())
     lease->second.keys.erase(key);
   entries_.erase(entry);
-  changed(key);
-}
-
-void KeyValues::changed(const std::string& key) {
-  changes_.push_back({revision_, key});
-  if (changes_.size() <= kMaxChanges) return;
-  changes_known_after_ = changes_.front().revision;
-  changes_.pop_front();
-}
-
-bool KeyValues::changed_since(const std::string& prefix, Revision since) const {
-  if (since < changes_known_after_) return true;
-  for (auto change = changes_.rbegin(); change != changes_.rend(); ++change) {
-    if (change->revision <= since) return false;
-    if (begins_with(change->key, prefix)) return true;
-  }
-  return false;
+  changes_.add(revision_, key);
 }
 
 Item KeyValues::item_of(const Entries::value_type& entry) const {

@@ -2,12 +2,12 @@
 // same commands in the same order give the same state on every member.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "weft/store/internal/changes.h"
 #include "weft/store/internal/request.h"
 
 namespace weft::store::internal {
@@ -27,7 +27,9 @@ class KeyValues {
   // kGet and kList.
   Response read(const Request& request) const;
   // True if a key with this prefix has changed after `since`, or if it is unknown.
-  bool changed_since(const std::string& prefix, Revision since) const;
+  bool changed_since(const std::string& prefix, Revision since) const {
+    return changes_.any_since(prefix, since);
+  }
   Revision revision() const { return revision_; }
 
   struct Lease {
@@ -68,7 +70,6 @@ class KeyValues {
   Response end_lease(const Request& command);
   Response write(const std::string& key, std::string bytes, LeaseId lease);
   void remove(Entries::iterator entry);
-  void changed(const std::string& key);
   void remember(const Request& command, const Response& response);
   bool has_room(const std::string& key, std::size_t bytes) const;
   Item item_of(const Entries::value_type& entry) const;
@@ -83,13 +84,7 @@ class KeyValues {
   LeaseId last_lease_ = 0;
   std::uint64_t commands_ = 0;
 
-  // The newest changes, for changed_since(); not a part of the state.
-  struct Change {
-    Revision revision;
-    std::string key;
-  };
-  std::deque<Change> changes_;
-  Revision changes_known_after_ = 0;
+  Changes changes_;  // for changed_since(); not a part of the state
 };
 
 }  // namespace weft::store::internal

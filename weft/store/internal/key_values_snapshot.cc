@@ -67,7 +67,7 @@ void KeyValues::restore(std::string_view snapshot) {
     state.sessions_[client] = std::move(session);
   }
   in.expect_end();
-  state.changes_known_after_ = state.revision_;
+  state.changes_.restart(state.revision_);
   *this = std::move(state);
 }
 

@@ -10,19 +10,23 @@
 namespace weft::store::internal {
 namespace {
 
-constexpr std::size_t kMaxRequest = kMaxValueBytes + kMaxKeyBytes + 1024;
 // Answers that a client does not read. Beyond it, the client is dropped.
 constexpr std::size_t kMaxUnread = 4 * kMaxStoreBytes;
 
-// Others of this host may connect to an abstract socket.
-bool is_own_user(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         (peer.uid == ::geteuid() || peer.uid == 0);
-}
-
 }  // namespace
+
+UniqueFd accept_own_user(int listener) {
+  for (;;) {
+    UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) return fd;
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+        (peer.uid == ::geteuid() || peer.uid == 0))
+      return fd;
+    log_warn("the store refuses a process of another user");
+  }
+}
 
 LocalClients::LocalClients(UniqueFd listener, Events events)
     : listener_(std::move(listener)), events_(std::move(events)) {}
@@ -37,18 +41,14 @@ void LocalClients::watch(Polls& polls) {
 
 void LocalClients::accept_all() {
   for (;;) {
-    UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    UniqueFd fd = accept_own_user(listener_.get());
     if (!fd) {
       if (errno == EMFILE || errno == ENFILE)
         accepts_again_ = Deadline::in(std::chrono::milliseconds(100));
       return;
     }
-    if (!is_own_user(fd.get())) {
-      log_warn("the store refuses a process of another user");
-      continue;
-    }
     const Token token = ++last_;
-    clients_.emplace(token, MessageStream(std::move(fd), kMaxRequest));
+    clients_.emplace(token, MessageStream(std::move(fd), kMaxRequestBytes));
     serve(token);
   }
 }
