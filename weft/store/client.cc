@@ -29,8 +29,8 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMaxResponse = 2 * kMaxStoreBytes;
 // Time after which a socket on which nobody listens is given up: its launcher has ended.
 constexpr auto kNobodyListens = 1s;
-// The store process answers at the deadline with its reason; the client waits this much longer.
-constexpr auto kForItsReason = 250ms;
+// The store process answers so long before the deadline, with the reason.
+constexpr std::chrono::nanoseconds kForItsReason = 100ms;
 
 std::uint64_t random_number() {
   std::uint64_t number = 0;
@@ -116,9 +116,10 @@ class Client::Session {
  private:
   // None if the connection has ended.
   std::optional<Response> attempt(Request& request, Deadline deadline) {
-    request.wait_ms = static_cast<std::uint32_t>(deadline.left_ms());
+    const auto left = deadline.left() - std::min(deadline.left() / 10, kForItsReason);
+    request.wait_ms = static_cast<std::uint32_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(left).count());
     stream_->send(encode(request));
-    const Deadline patience = Deadline::at(deadline.when() + kForItsReason);
     for (std::vector<std::string> messages;;) {
       if (!stream_->flush() || !stream_->receive(messages)) return std::nullopt;
       for (const std::string& message : messages) {
@@ -126,8 +127,8 @@ class Client::Session {
         if (response.sequence == request.sequence) return response;
       }
       messages.clear();
-      if (patience.passed()) throw no_answer(socket_, "it is busy, or has been stopped");
-      wait_for(stream_->queued() > 0 ? POLLIN | POLLOUT : POLLIN, patience);
+      if (deadline.passed()) throw no_answer(socket_, "it is busy, or has been stopped");
+      wait_for(stream_->queued() > 0 ? POLLIN | POLLOUT : POLLIN, deadline);
     }
   }
 

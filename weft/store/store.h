@@ -85,8 +85,8 @@ class Store {
   // All keys that begin with `prefix`. An empty prefix lists the whole store.
   virtual Listing list(const std::string& prefix, Deadline deadline) = 0;
   // Waits until a key with this prefix has been written or erased after the revision `since`, and
-  // returns what list() returns then. None at the deadline. May return without such a change if
-  // `since` is thousands of changes old.
+  // returns what list() returns then. None if there is none until the deadline, or until 100 ms
+  // before it. May return without such a change if `since` is thousands of changes old.
   virtual std::optional<Listing> wait(const std::string& prefix, Revision since,
                                       Deadline deadline) = 0;
 

@@ -59,7 +59,10 @@ void Node::receive(std::uint32_t from, const Message& m) {
   if (!state_.answered(command.client, command.sequence)) raft_->propose(m.data);
 }
 
-void Node::connected(std::uint32_t node) { connected_.insert(node); }
+void Node::connected(std::uint32_t node) {
+  connected_.insert(node);
+  if (!raft_) send_to(node, join_request());
+}
 
 void Node::disconnected(std::uint32_t node) {
   connected_.erase(node);

@@ -124,6 +124,7 @@ class Node {
   void found();
   void ask_whether_member();
   void seek();
+  Message join_request() const;
   void on_join(std::uint32_t from, const Message& message);
   void on_join_reply(const Message& message);
   void start_over();

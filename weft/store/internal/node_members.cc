@@ -78,12 +78,16 @@ void Node::ask_whether_member() {
   for (const std::uint32_t node : connected_) send_to(node, message);
 }
 
-// Asks all nodes that are reached to be admitted.
-void Node::seek() {
+Message Node::join_request() const {
   Message message;
   message.type = Message::Type::kJoin;
   message.members = {{0, options_.node, identity_.incarnation, options_.address}};
-  for (const std::uint32_t node : connected_) send_to(node, message);
+  return message;
+}
+
+// Asks all nodes that are reached to be admitted.
+void Node::seek() {
+  for (const std::uint32_t node : connected_) send_to(node, join_request());
   std::erase_if(seekers_,
                 [&](const auto& seeker) { return clock_ - seeker.second.heard > kSeekerStays; });
   if (options_.node == 0 && seekers_.size() + 1 >= options_.founders && !was_member_) found();

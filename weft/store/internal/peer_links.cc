@@ -64,7 +64,7 @@ void PeerLinks::tend() {
   }
   for (auto next = pending_.begin(); next != pending_.end();) {
     const auto pending = next++;
-    if (pending->deadline.passed()) finish(pending, "no answer");
+    if (pending->deadline.passed()) finish(pending, pending->where + ": no answer");
   }
   std::vector<LinkId> silent;
   for (const auto& [id, link] : links_) {
@@ -125,8 +125,9 @@ void PeerLinks::advance(std::list<Pending>::iterator pending) {
   switch (pending->shake.advance(accepted ? accepts_as_ : dials_as_, {})) {
     case Handshaking::Result::kWaits: return;
     case Handshaking::Result::kEstablished: open(*pending); return finish(pending, "");
-    case Handshaking::Result::kRefused: refused(*pending); return finish(pending, "it was refused");
-    case Handshaking::Result::kLost: return finish(pending, pending->shake.failure());
+    case Handshaking::Result::kRefused: return finish(pending, refused(*pending));
+    case Handshaking::Result::kLost:
+      return finish(pending, pending->where + ": " + pending->shake.failure());
   }
 }
 
@@ -137,20 +138,21 @@ void PeerLinks::finish(std::list<Pending>::iterator pending, const std::string& 
     dial.under_way = false;
     dial.failures = failure.empty() ? 0 : dial.failures + 1;
     dial.again = Deadline::in(pause_after(dial.failures));
-    if (!failure.empty()) events_.trouble(pending->where + ": " + failure);
+    if (!failure.empty()) events_.trouble(failure);
   }
   pending_.erase(pending);
 }
 
-void PeerLinks::refused(const Pending& pending) {
+// Reports why, and returns it.
+std::string PeerLinks::refused(const Pending& pending) {
   const std::string why = net::internal::explain(pending.shake.verdict());
   const std::string node = "node " + std::to_string(options_.node);
   const std::string line =
       pending.shake.is_accepted()
           ? node + " refuses a connection to the job's store from " + pending.where + ": " + why
           : node + " cannot join the job's store at " + pending.where + ": " + why;
-  events_.trouble(line);
   report(line);
+  return line;
 }
 
 // Says the same only once in 10 seconds.

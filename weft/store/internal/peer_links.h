@@ -67,7 +67,7 @@ class PeerLinks {
   void dial(const std::string& address);
   void advance(std::list<Pending>::iterator pending);
   void finish(std::list<Pending>::iterator pending, const std::string& failure);
-  void refused(const Pending& pending);
+  std::string refused(const Pending& pending);
   void open(Pending& pending);
   void serve(LinkId id);
   void greet(LinkId id, std::string_view bytes);

@@ -33,7 +33,6 @@ enum class Flaw : std::uint8_t {
   kVotesTwice,          // a member votes for several candidates of a term
   kForgetsSessions,     // a repeated request is applied again
   kCommitsAlone,        // a leader commits what only it has
-  kCommitsOldTerms,     // a leader counts copies of entries of earlier terms (section 5.4.2)
   kOneStepChanges,      // voters change without joint consensus
   kTrustsClock,         // a jump of the clock counts as time
 };

@@ -96,7 +96,7 @@ void Raft::advance_commit() {
                           ? log_.last()
                           : agreed_index(log_.configuration(), match);
   if (index <= commit_) return;
-  if (log_.term_at(index) != term() && options_.flaw != Flaw::kCommitsOldTerms) return;
+  if (log_.term_at(index) != term()) return;
   commit_ = index;
   dirty_ = true;
   finish_change();

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/store/testing/contract.h"
 #include "weft/store/testing/store_processes.h"
 
 namespace weft::store {
@@ -140,6 +141,150 @@ TEST(StoreProcesses, ContinueWithAllDataWhenTheOnlyProcessIsKilled) {
   }
   load.stop();
   load.expect_all(nodes.client(0));
+}
+
+TEST(StoreProcesses, KeepTheContractOfAStoreOnOneNode) {
+  Nodes nodes(1);
+  expect_values(nodes.client(0));
+  expect_swaps(nodes.client(0));
+  expect_listings(nodes.client(0));
+  expect_waits(nodes.client(0));
+  expect_leases(nodes.client(0), 100ms);
+}
+
+TEST(StoreProcesses, KeepTheContractOfAStoreOnThreeNodes) {
+  Nodes nodes(3);
+  const std::uint32_t follower = (nodes.leader(1, 3) + 1) % 3;
+  expect_values(nodes.client(follower));
+  expect_swaps(nodes.client(follower));
+  expect_listings(nodes.client(follower));
+  expect_waits(nodes.client(follower));
+  expect_leases(nodes.client(follower), 100ms);
+}
+
+TEST(StoreProcessesSlow, CarryTheLargestValueAndRefuseALargerOne) {
+  Nodes nodes(3);
+  const std::string value(kMaxValueBytes, 'x');
+  nodes.client(1).set({"large", value}, patience());
+  EXPECT_EQ(nodes.client(2).get("large", patience()).value().bytes, value);
+  expect_refused(
+      [&] {
+        nodes.client(0).set({"larger", value + "x"}, patience());
+      },
+      Errc::kInvalidArgument, "8388608 bytes");
+}
+
+// A stopped process keeps its connections: they are half open, as after the loss of a host.
+TEST(StoreProcessesTiming, ElectAnotherLeaderWithinTwoSecondsWhenTheLeaderIsStopped) {
+  Nodes nodes(3);
+  const std::uint32_t old = nodes.leader(1, 3), other = (old + 1) % 3;
+  nodes.client(old).set({"a", "old"}, patience());
+  nodes.process(old).stop();
+  const auto start = Clock::now();
+  nodes.client(other).set({"a", "new"}, patience());
+  EXPECT_LT(Clock::now() - start, 2s);
+  nodes.process(old).go_on();
+  EXPECT_EQ(nodes.client(old).get("a", patience()).value().bytes, "new");  // no stale read
+}
+
+TEST(StoreProcessesSlow, TakeBackANodeThatHasLostItsMemoryAsANewMember) {
+  Nodes nodes(3);
+  const std::uint32_t lost = nodes.leader(1, 3), other = (lost + 1) % 3;
+  nodes.client(other).set({"a", "1"}, patience());
+  nodes.process(lost).lose();
+  nodes.leader(other, 3, lost);
+  nodes.process(lost).start();
+  nodes.leader(lost, 3);
+  EXPECT_EQ(nodes.client(lost).get("a", patience()).value().bytes, "1");
+}
+
+TEST(StoreProcessesSlow, OfTwoNodesTheFirstGoesOnAloneAndTheSecondDoesNot) {
+  Nodes nodes(2);
+  EXPECT_EQ(nodes.leader(1, 2), 0u);
+  nodes.process(1).kill();
+  nodes.client(0).set({"a", "1"}, patience());
+  nodes.process(1).start();
+  EXPECT_EQ(nodes.client(1).get("a", patience()).value().bytes, "1");
+  nodes.process(0).stop();
+  EXPECT_THAT(refusal(
+                  [&] {
+                    nodes.client(1).set({"a", "2"}, Deadline::in(1500ms));
+                  },
+                  Errc::kTimeout),
+              HasSubstr("a majority is needed"));
+  nodes.process(0).go_on();
+  nodes.client(1).set({"a", "3"}, patience());
+  EXPECT_EQ(nodes.client(0).get("a", patience()).value().bytes, "3");
+}
+
+// Runs a second store process against the first one, and expects that it does not join.
+void expect_stays_out(StoreProcess& founder, Client& client, StoreProcess::Options options) {
+  options.program = WEFT_STORE_PROGRAM;
+  options.node = 1;
+  options.nodes = 2;
+  options.seed = founder.address();
+  StoreProcess stranger(std::move(options));
+  Client asks(stranger.socket());
+  EXPECT_THAT(refusal(
+                  [&] {
+                    asks.set({"a", "1"}, Deadline::in(300ms));
+                  },
+                  Errc::kTimeout),
+              testing::AllOf(HasSubstr("has not joined"), HasSubstr("cannot join")));
+  EXPECT_THAT(client.status(patience()).members, testing::IsEmpty());
+}
+
+TEST(StoreProcesses, RefuseAnotherSecretAndAnotherJob) {
+  StoreProcess founder({.program = WEFT_STORE_PROGRAM, .nodes = 2});
+  Client client(founder.socket());
+  testing::internal::CaptureStderr();
+  expect_stays_out(founder, client, {.secret = std::string(32, 'x')});
+  expect_stays_out(founder, client, {.job = "other"});
+  testing::internal::GetCapturedStderr();
+}
+
+TEST(StoreProcesses, EndWithTheirLauncher) {
+  StoreProcess process({.program = WEFT_STORE_PROGRAM});
+  EXPECT_EQ(process.hang_up(), 0);
+}
+
+TEST(StoreProcesses, EndWithOneLineWhenTheirArgumentsAreWrong) {
+  testing::internal::CaptureStderr();
+  StoreProcess process({.program = WEFT_STORE_PROGRAM, .more = {"--nodes", "3"}});
+  const int status = process.hang_up();
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "weft_store: InvalidArgument: --nodes is not an option\n");
+}
+
+TEST(StoreClient, SaysThatNobodyListens) {
+  Client client("@weft-store-of-nobody");
+  expect_refused([&] { client.get("a", Deadline::in(20ms)); }, Errc::kUnavailable,
+                 "nobody listens");
+  expect_refused([] { Client("" + std::string(200, 'x')); }, Errc::kInvalidArgument,
+                 "not the name of a socket");
+}
+
+TEST(StoreClient, EndsAtItsDeadlineWhenTheStoreProcessIsStopped) {
+  StoreProcess process({.program = WEFT_STORE_PROGRAM});
+  Client client(process.socket());
+  client.set({"a", "1"}, patience());
+  process.stop();
+  expect_refused([&] { client.get("a", Deadline::in(20ms)); }, Errc::kTimeout, "has been stopped");
+  process.go_on();
+  EXPECT_EQ(client.get("a", patience()).value().bytes, "1");
+}
+
+TEST(StoreClient, MakesItsOwnConnectionsInAChild) {
+  StoreProcess process({.program = WEFT_STORE_PROGRAM});
+  Client client(process.socket());
+  client.add("n", 1, patience());
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(client.add("n", 1, patience()) == 2 ? 0 : 1);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(client.add("n", 1, patience()), 3);
 }
 
 }  // namespace processes_test

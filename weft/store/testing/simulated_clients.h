@@ -104,7 +104,7 @@ class History {
 // Calls one operation after the other, through the store process of its node, until `stop`.
 class SimulatedClient {
  public:
-  enum class Role { kCaller, kWaiter, kHolder };
+  enum class Role { kCaller, kReader, kWaiter, kHolder };
 
   SimulatedClient(SimulatedCluster& cluster, History& history, std::uint32_t node, Role role)
       : cluster_(cluster),
@@ -131,6 +131,7 @@ class SimulatedClient {
   void next() {
     cluster_.after(std::chrono::microseconds(100 + random_.below(40'000)), [this] {
       if (cluster_.now() >= stop_ || cluster_.lives(node_) != life_) return;
+      if (role_ == Role::kReader) return get("r" + std::to_string(random_.below(2)));
       if (role_ == Role::kWaiter) return watch();
       if (role_ == Role::kHolder) return hold();
       random_.below(8) == 0 ? read_lease() : operate();
