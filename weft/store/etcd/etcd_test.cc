@@ -15,6 +15,7 @@
 #include "weft/net/tcp/socket.h"
 #include "weft/store/etcd/internal/etcd_api.h"
 #include "weft/store/testing/contract.h"
+#include "weft/store/testing/store_processes.h"
 
 namespace weft::store {
 namespace etcd_test {
@@ -42,12 +43,13 @@ class Servers {
     for (std::size_t i = 0; i < pids_.size(); ++i) kill(static_cast<int>(i));
   }
 
-  EtcdUrl url() const {
+  std::string address() const {
     std::string text = "etcd://";
     for (std::size_t i = 0; i < ports_.size(); ++i)
       text += (i == 0 ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string(ports_[i].client);
-    return parse_etcd_url(text + "/test/run");
+    return text + "/test/run";
   }
+  EtcdUrl url() const { return parse_etcd_url(address()); }
   void kill(int server) {
     pid_t& pid = pids_[static_cast<std::size_t>(server)];
     if (pid <= 0) return;
@@ -106,7 +108,7 @@ class Servers {
   std::vector<pid_t> pids_;
 };
 
-TEST(Etcd, KeepsTheContractOfAStore) {
+TEST(EtcdSlow, KeepsTheContractOfAStore) {
   if (!has_etcd()) GTEST_SKIP() << "etcd is not installed; install etcd-server";
   const Servers servers(1);
   Etcd store(servers.url());
@@ -117,7 +119,7 @@ TEST(Etcd, KeepsTheContractOfAStore) {
   expect_leases(store, 1s);
 }
 
-TEST(Etcd, MakesAChangeOnceIfItsRequestIsSentAgain) {
+TEST(EtcdSlow, MakesAChangeOnceIfItsRequestIsSentAgain) {
   if (!has_etcd()) GTEST_SKIP() << "etcd is not installed; install etcd-server";
   const Servers servers(1);
   const internal::Request request{
@@ -129,8 +131,26 @@ TEST(Etcd, MakesAChangeOnceIfItsRequestIsSentAgain) {
   EXPECT_EQ(first.get("n", in_time()).value().bytes, "1");
 }
 
-// The clients of three nodes go on, and nothing that was acknowledged is lost.
-TEST(EtcdTiming, ClientsGoOnWithinTwoSecondsWhenTheLeaderIsKilled) {
+TEST(EtcdSlow, ServesRanksThroughTheStoreProcessOfTheirNode) {
+  if (!has_etcd()) GTEST_SKIP() << "etcd is not installed; install etcd-server";
+  const Servers servers(1);
+  StoreProcess process(
+      {.program = WEFT_STORE_PROGRAM, .more = {"--rendezvous", servers.address()}});
+  Client client(process.socket());
+  expect_values(client);
+  expect_waits(client);
+  const Revision since = client.set({"a", "1"}, in_time());
+  std::jthread waiter([&] { EXPECT_TRUE(client.wait("a", since, in_time())); });
+  process.kill();
+  process.start();
+  EXPECT_EQ(client.get("a", in_time()).value().bytes, "1");
+  client.set({"a", "2"}, in_time());
+  waiter.join();
+  EXPECT_EQ(process.hang_up(), 0);
+}
+
+// Clients go on, and nothing that was acknowledged is lost.
+TEST(EtcdSlowTiming, ClientsGoOnWithinTwoSecondsWhenTheLeaderIsKilled) {
   if (!has_etcd()) GTEST_SKIP() << "etcd is not installed; install etcd-server";
   Servers servers(3);
   Etcd store(servers.url());
