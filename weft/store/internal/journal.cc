@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <optional>
+#include <system_error>
 
 #include "weft/base/crc32c.h"
 #include "weft/store/internal/bytes.h"

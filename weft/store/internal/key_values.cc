@@ -21,12 +21,6 @@ std::optional<std::int64_t> number_of(const std::string& text) {
   return number;
 }
 
-// As kMaxStoreBytes counts them.
-std::size_t size_of(const std::string& key, std::size_t value) {
-  constexpr std::size_t kForEachKey = 64;
-  return kForEachKey + key.size() + value;
-}
-
 }  // namespace
 
 std::optional<Response> KeyValues::apply(const Request& command) {

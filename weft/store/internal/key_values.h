@@ -71,6 +71,11 @@ class KeyValues {
   Response write(const std::string& key, std::string bytes, LeaseId lease);
   void remove(Entries::iterator entry);
   void remember(const Request& command, const Response& response);
+  // Of a key and its value, as kMaxStoreBytes counts them.
+  static std::size_t size_of(const std::string& key, std::size_t value) {
+    constexpr std::size_t kForEachKey = 64;
+    return kForEachKey + key.size() + value;
+  }
   bool has_room(const std::string& key, std::size_t bytes) const;
   Item item_of(const Entries::value_type& entry) const;
 

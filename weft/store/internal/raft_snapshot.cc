@@ -55,7 +55,9 @@ void Raft::on_snapshot(const Message& m) {
     commit_ = std::max(commit_, m.index);
     reply.index = commit_;
   } else if (reply.accepted) {
-    log_.install(decode_snapshot(std::exchange(incoming_, {})));
+    Snapshot snapshot = decode_snapshot(std::exchange(incoming_, {}));
+    if (snapshot.index != m.index || snapshot.term != m.log_term) ByteReader::fail();
+    log_.install(std::move(snapshot));
     commit_ = log_.base();
     unsaved_.snapshot = true;
   }
