@@ -8,6 +8,7 @@
 
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/init.h"
+#include "weft/comm/internal/rendezvous.h"
 #include "weft/store/testing/store_processes.h"
 
 namespace weft::comm {
@@ -89,6 +90,46 @@ TEST_F(JobStoreTest, CarriesAGroupThroughItsFormationWhileItsProcessIsReplaced) 
   process_.start();
   ranks.clear();
   EXPECT_EQ(sum, 3 * 6);
+}
+
+TEST_F(JobStoreTest, LetsAGroupFormAgainWithoutARankThatWasLost) {
+  std::vector<std::jthread> ranks;
+  std::atomic<int> sum = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const Group group = form_group(connect(), rank, 3, {.timeout = 20s});
+      if (rank == 1) return connect()->append(internal::kGoneKey, bytes("1 "));  // as a launcher
+      const Group next = group.regroup({.wait = 20s, .timeout = 20s});
+      at::Tensor tensor = at::full({1}, rank + 1.0);
+      next.all_reduce(tensor);
+      sum += tensor.item<int>();
+    });
+  }
+  ranks.clear();
+  EXPECT_EQ(sum, 2 * (1 + 3));
+}
+
+TEST_F(JobStoreTest, IsUsedByInitWhereTheEnvironmentNamesItsSocket) {
+  ::setenv(store::kStoreVariable, process_.socket().c_str(), 1);
+  std::vector<std::jthread> ranks;
+  std::atomic<int> sum = 0;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      Identity identity;
+      identity.rank = identity.local_rank = rank;
+      identity.world = identity.local_world = 2;
+      identity.master_addr = "127.0.0.1";  // where no store listens
+      identity.master_port = 1;
+      identity.run_id = "test";
+      const Group group = init(identity, {.timeout = 20s, .shared_allocator = false});
+      at::Tensor tensor = at::full({1}, rank + 1.0);
+      group.all_reduce(tensor);
+      sum += tensor.item<int>();
+    });
+  }
+  ranks.clear();
+  ::unsetenv(store::kStoreVariable);
+  EXPECT_EQ(sum, 2 * 3);
 }
 
 }  // namespace job_store_test

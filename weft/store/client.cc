@@ -36,7 +36,7 @@ std::uint64_t random_number() {
   std::uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) != sizeof number)
     throw Error(Errc::kUnavailable, "no random bytes for the store");
-  return number;
+  return number | 1;  // 0 stands for no client
 }
 
 struct LocalAddress {

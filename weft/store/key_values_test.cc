@@ -46,6 +46,26 @@ TEST(KeyValues, ForgetTheSessionThatWasSilentForLongest) {
   EXPECT_TRUE(state.answered(3, 1));
 }
 
+TEST(KeyValues, ForgetSessionsWhoseAnswersTakeTooMuchMemory) {
+  KeyValues state;
+  const std::string value(kMaxValueBytes, 'x');
+  state.apply({.op = Op::kSet, .client = 1, .sequence = 1, .key = "a", .value = value});
+  for (std::uint64_t client = 2; client < 12; ++client)  // answered with the value
+    state.apply({.op = Op::kCompareAndSet, .client = client, .sequence = 1, .key = "a"});
+  EXPECT_FALSE(state.answered(2, 1));
+  EXPECT_FALSE(state.answered(3, 1));
+  EXPECT_TRUE(state.answered(4, 1));
+  EXPECT_EQ(state.answered(11, 1)->value->bytes, value);
+}
+
+TEST(KeyValues, IgnoreACopyOfARequestAlsoAfterTheEndOfItsSession) {
+  KeyValues state;
+  state.apply(add_one(7, 1));
+  state.apply({.op = Op::kEndSession, .client = 7, .sequence = 2});
+  EXPECT_EQ(state.apply(add_one(7, 1)), std::nullopt);
+  EXPECT_EQ(value_of(state, "n"), "1");
+}
+
 TEST(KeyValues, RefuseSumsBeyondTheirRangeAndChangeNothing) {
   KeyValues state;
   Request add = add_one(1, 1);

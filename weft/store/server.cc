@@ -21,7 +21,8 @@ using internal::Message;
 using internal::Node;
 using internal::Time;
 
-constexpr auto kLongestWait = std::chrono::milliseconds(100);
+// Connections are looked after this often.
+constexpr auto kTend = std::chrono::milliseconds(20);
 
 Time steady_now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
@@ -76,8 +77,7 @@ class Server {
   void run() {
     for (;;) {
       perform(node_.take());
-      peers_.want(node_.peers(), !node_.is_member());
-      peers_.tend();
+      tend_peers();
       internal::Polls polls;
       bool ended = false;
       polls.add(lifeline_.get(), POLLIN, [&] { ended = has_ended(); });
@@ -111,7 +111,7 @@ class Server {
   }
 
   int milliseconds_to_wait() const {
-    const Time wait = std::clamp<Time>(node_.next() - steady_now(), Time(0), kLongestWait);
+    const Time wait = std::clamp<Time>(node_.next() - steady_now(), Time(0), kTend);
     return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(wait).count());
   }
 
@@ -119,6 +119,13 @@ class Server {
     char byte = 0;
     const ssize_t got = ::read(lifeline_.get(), &byte, 1);
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+  }
+
+  void tend_peers() {
+    if (!tend_.passed()) return;
+    tend_ = Deadline::in(kTend);
+    peers_.want(node_.peers(), !node_.is_member());
+    peers_.tend();
   }
 
   // The journal first: nothing is sent or answered that a new process would not know.
@@ -138,11 +145,14 @@ class Server {
   Node node_;
   internal::LocalClients clients_;
   internal::PeerLinks peers_;
+  Deadline tend_ = Deadline::in(Time(0));
 };
 
 }  // namespace
 
 void serve(ServerOptions options) {
+  WEFT_REQUIRE(!options.peers || !options.address.empty(),
+               "a store process with peers needs the address at which they reach it");
   allow_many_descriptors();
   for (const UniqueFd* fd : {&options.clients, &options.peers, &options.lifeline})
     make_nonblocking(*fd);

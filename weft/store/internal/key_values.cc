@@ -26,17 +26,11 @@ std::optional<std::int64_t> number_of(const std::string& text) {
 std::optional<Response> KeyValues::apply(const Request& command) {
   ++commands_;
   if (command.client == 0) return execute(command);  // of the leader
-  if (command.op == Op::kEndSession) {
-    if (const auto session = sessions_.find(command.client); session != sessions_.end()) {
-      sessions_by_use_.erase(session->second.used);
-      sessions_.erase(session);
-    }
-    return std::nullopt;
-  }
   if (const auto session = sessions_.find(command.client);
       session != sessions_.end() && command.sequence <= session->second.sequence && deduplicates_)
     return answered(command.client, command.sequence);
-  Response response = execute(command);
+  // The number of an ended session stays, since copies of its requests may still be in the log.
+  Response response = command.op == Op::kEndSession ? Response() : execute(command);
   response.sequence = command.sequence;
   remember(command, response);
   return response;
@@ -51,10 +45,18 @@ std::optional<Response> KeyValues::answered(std::uint64_t client, std::uint64_t 
 void KeyValues::remember(const Request& command, const Response& response) {
   Session& session = sessions_[command.client];
   if (session.used != 0) sessions_by_use_.erase(session.used);
+  answer_bytes_ -= session.bytes();
   session = {command.sequence, commands_, response};
+  answer_bytes_ += session.bytes();
   sessions_by_use_.emplace(commands_, command.client);
-  if (sessions_.size() <= kMaxSessions) return;
-  sessions_.erase(sessions_by_use_.begin()->second);
+  while (sessions_.size() > kMaxSessions || answer_bytes_ > kMaxAnswerBytes)
+    forget_oldest_session();
+}
+
+void KeyValues::forget_oldest_session() {
+  const auto session = sessions_.find(sessions_by_use_.begin()->second);
+  answer_bytes_ -= session->second.bytes();
+  sessions_.erase(session);
   sessions_by_use_.erase(sessions_by_use_.begin());
 }
 

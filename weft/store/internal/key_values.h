@@ -43,8 +43,10 @@ class KeyValues {
   // Replaces the state. Throws Error(kCorrupt) for bytes that snapshot() does not make.
   void restore(std::string_view snapshot);
 
-  // Sessions that are kept. The one that has been silent for most commands is forgotten.
+  // Limits of the sessions that are kept: their number, and the bytes of values in their answers.
+  // The session that has been silent for most commands is forgotten first.
   static constexpr std::size_t kMaxSessions = 65'536;
+  static constexpr std::size_t kMaxAnswerBytes = kMaxStoreBytes;
 
  private:
   struct Entry {
@@ -56,6 +58,7 @@ class KeyValues {
     std::uint64_t sequence = 0;
     std::uint64_t used = 0;  // number of its last command
     Response response;
+    std::size_t bytes() const { return response.value ? response.value->bytes.size() : 0; }
   };
   using Entries = std::map<std::string, Entry>;
 
@@ -71,6 +74,7 @@ class KeyValues {
   Response write(const std::string& key, std::string bytes, LeaseId lease);
   void remove(Entries::iterator entry);
   void remember(const Request& command, const Response& response);
+  void forget_oldest_session();
   // Of a key and its value, as kMaxStoreBytes counts them.
   static std::size_t size_of(const std::string& key, std::size_t value) {
     constexpr std::size_t kForEachKey = 64;
@@ -85,6 +89,7 @@ class KeyValues {
   std::map<LeaseId, Lease> leases_;
   std::map<std::uint64_t, Session> sessions_;
   std::map<std::uint64_t, std::uint64_t> sessions_by_use_;  // used -> client
+  std::size_t answer_bytes_ = 0;
   Revision revision_ = 0;
   LeaseId last_lease_ = 0;
   std::uint64_t commands_ = 0;

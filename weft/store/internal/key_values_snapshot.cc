@@ -64,6 +64,7 @@ void KeyValues::restore(std::string_view snapshot) {
     session.used = in.take<std::uint64_t>();
     session.response = decode_response(in.take_text());
     state.sessions_by_use_[session.used] = client;
+    state.answer_bytes_ += session.bytes();
     state.sessions_[client] = std::move(session);
   }
   in.expect_end();

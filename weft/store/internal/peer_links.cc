@@ -230,7 +230,7 @@ void PeerLinks::greet(LinkId id, std::string_view bytes) {
   }
   link.node = greeting.node;
   link_of_[greeting.node] = id;
-  node_at_[link.where] = greeting.node;
+  node_at_[link.where] = node_at_[greeting.address] = greeting.node;
   events_.connected(greeting.node);
 }
 

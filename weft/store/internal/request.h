@@ -24,7 +24,7 @@ enum class Op : std::uint8_t {
   kGrant,
   kKeepAlive,
   kRevoke,
-  kEndSession,  // the client has ended; its last answer need not be kept
+  kEndSession,  // the client has ended: its last answer need not be kept; has no answer
   kExpire,      // of the leader: a lease has ended, unless it was kept alive in the meantime
 };
 

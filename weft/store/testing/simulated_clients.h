@@ -129,7 +129,7 @@ class SimulatedClient {
   using Status = internal::Status;
 
   void next() {
-    cluster_.after(std::chrono::microseconds(100 + random_.below(40'000)), [this] {
+    cluster_.after(std::chrono::microseconds(100 + random_.below(60'000)), [this] {
       if (cluster_.now() >= stop_ || cluster_.lives(node_) != life_) return;
       if (role_ == Role::kReader) return get("r" + std::to_string(random_.below(2)));
       if (role_ == Role::kWaiter) return watch();

@@ -323,7 +323,8 @@ inline void SimulatedCluster::check(Host& host) {
     host.checked = 0;
     return;
   }
-  host.configuration = raft->log().configuration();
+  if (host.configuration != raft->log().configuration())
+    host.configuration = raft->log().configuration();
   counts_.members = std::max(counts_.members, host.configuration.next_id - 1);
   if (raft->leads()) {
     const auto [leader, is_new] = leaders_.emplace(raft->term(), host.member);
