@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "weft/base/file.h"
-#include "weft/store/internal/request_store.h"
+#include "weft/store/request_store.h"
 #include "weft/store/status.h"
 
 namespace weft::store {
@@ -24,8 +24,8 @@ namespace weft::store {
 inline constexpr const char* kStoreVariable = "WEFT_STORE";
 
 // A listening Unix socket and its name. The name begins with "@" (abstract: reachable within this
-// host's network namespace, and leaves no file) and contains 128 random bits. Store processes accept
-// connections of their own user only.
+// host's network namespace, and leaves no file) and contains 128 random bits. Store processes
+// accept connections of their own user only.
 struct LocalListener {
   UniqueFd fd;
   std::string name;

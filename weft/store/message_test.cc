@@ -7,7 +7,7 @@
 
 #include "weft/base/testing/refusal.h"
 #include "weft/store/internal/message_stream.h"
-#include "weft/store/internal/request.h"
+#include "weft/store/request.h"
 #include "weft/store/status.h"
 
 namespace weft::store {

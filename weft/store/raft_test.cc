@@ -104,8 +104,8 @@ TEST(Raft, DoesNotVoteForACandidateWithAnOlderLog) {
   EXPECT_EQ(raft.term(), 9u);
 }
 
-// Figure 8 of the Raft paper: an entry of an earlier term that a majority has may still be replaced,
-// so it counts as committed only with an entry of the leader's own term.
+// Figure 8 of the Raft paper: an entry of an earlier term that a majority has may still be
+// replaced, so it counts as committed only with an entry of the leader's own term.
 TEST(Raft, DoesNotCommitAnEntryOfAnEarlierTermByCountingItsCopies) {
   Raft raft = make(1, 3);
   Message append = message(Type::kAppend, 2, 1, 2);

@@ -1,17 +1,17 @@
 // The store process of a node: serves the ranks and the launcher of its node, and replicates the
 // store with the store processes of the other nodes.
 //
-//   ranks, launcher ── Unix socket ──► store process of node 0 ◄── TCP ──► store process of node 1 …
+//   ranks, launcher ── Unix socket ──► store process of node 0 ◄── TCP ──► the one of node 1 …
 //                                          │ records
 //                                      journal: anonymous file that the launcher holds
 //
 // A majority of at most 7 nodes decides; further nodes follow the log, and decide when one of the 7
-// is lost. If the number of deciding nodes is even, half of them decide if the one that joined first
-// is among them. So of two nodes, the store survives the loss of the second one only.
+// is lost. If the number of deciding nodes is even, half of them decide if the one that joined
+// first is among them. So of two nodes, the store survives the loss of the second one only.
 //
 // The launcher holds the sockets and the journal. If it starts a new process after this one has
-// ended, that process continues with all data, and waiting clients notice a pause only. A node whose
-// host is lost comes back as a new member.
+// ended, that process continues with all data, and waiting clients notice a pause only. A node
+// whose host is lost comes back as a new member.
 //
 // A lease ends too early by at most 200 ms for each jump of a host's clock, and else never.
 #pragma once
@@ -45,9 +45,9 @@ struct ServerOptions {
   std::optional<std::array<std::byte, 32>> secret;  // of the job
 };
 
-// Serves until the lifeline closes. Call it from the main thread of a process without other threads.
-// Throws Error(kUnavailable) if the journal cannot be written, and Error(kCorrupt) if it holds what
-// no store process has written.
+// Serves until the lifeline closes. Call it from the main thread of a process without other
+// threads. Throws Error(kUnavailable) if the journal cannot be written, and Error(kCorrupt) if it
+// holds what no store process has written.
 void serve(ServerOptions options);
 
 }  // namespace weft::store

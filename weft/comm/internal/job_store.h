@@ -1,6 +1,6 @@
-// The job's replicated store (weft/store) as a c10d::Store, for rendezvous and for any other user of
-// PyTorch's interface. Keys and values are those of TCPStore: add() counts in decimal text, get()
-// waits for the key, compareSet() with an empty expected value creates the key.
+// The job's replicated store (weft/store) as a c10d::Store, for rendezvous and for any other user
+// of PyTorch's interface. Keys and values are those of TCPStore: add() counts in decimal text,
+// get() waits for the key, compareSet() with an empty expected value creates the key.
 #pragma once
 
 #include <memory>

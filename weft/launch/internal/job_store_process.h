@@ -54,8 +54,8 @@ class JobStoreProcess {
   // Readable once the process has ended: then call tend(). -1 while it waits to be started again.
   int pidfd() const { return process_ ? process_->pidfd() : -1; }
   pid_t pid() const { return process_ ? process_->pid() : -1; }
-  // Starts the process again if it has ended and its pause is over. Returns when to call this again,
-  // if not only when pidfd() is readable.
+  // Starts the process again if it has ended and its pause is over. Returns when to call this
+  // again, if not only when pidfd() is readable.
   std::optional<Time> tend(Time now);
 
  private:

@@ -16,7 +16,7 @@
 #include <memory>
 
 #include "weft/store/etcd/etcd_url.h"
-#include "weft/store/internal/request_store.h"
+#include "weft/store/request_store.h"
 
 namespace weft::store {
 

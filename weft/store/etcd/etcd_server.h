@@ -13,8 +13,8 @@ struct EtcdServerOptions {
   UniqueFd lifeline;  // the process ends when this is closed by the launcher
 };
 
-// Serves until the lifeline closes, then ends the process without waiting for requests. A thread for
-// each connection; at most 512 connections, further ones wait. Throws Error(kBadConfig) for an
+// Serves until the lifeline closes, then ends the process without waiting for requests. A thread
+// for each connection; at most 512 connections, further ones wait. Throws Error(kBadConfig) for an
 // invalid URL.
 [[noreturn]] void serve_etcd(EtcdServerOptions options);
 

@@ -1,8 +1,8 @@
 // Members of the replicated store, and which of them decide together. Pure functions.
 //
-// Voters decide by majority. If their number is even, half of them decide too, if the voter with the
-// lowest id is one of them. So of two voters the first decides alone, and survives the loss of the
-// second. Two deciding sets always have a voter in common: two halves have the first one.
+// Voters decide by majority. If their number is even, half of them decide too, if the voter with
+// the lowest id is one of them. So of two voters the first decides alone, and survives the loss of
+// the second. Two deciding sets always have a voter in common: two halves have the first one.
 //
 // With this rule, sets of voters that differ in one voter can decide without a common voter: {1} is
 // half of {1, 2}, and {2, 3} is the majority of {1, 2, 3}. So voters change in two steps (joint

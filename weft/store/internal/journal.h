@@ -1,7 +1,7 @@
 // Journal of a store process: records in an anonymous file that the launcher holds, so that they
 // survive the process. A record is complete or absent.
 //
-//   header: two slots {generation, start, checksum}; the valid one with the higher generation counts
+//   header: two slots {generation, start, checksum}; the valid one with the higher number counts
 //   start: {length, CRC32C, record} …
 //
 // restart() writes the new records behind the old ones, then the other slot, and then gives the old

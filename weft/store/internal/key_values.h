@@ -8,7 +8,7 @@
 #include <string>
 
 #include "weft/store/internal/changes.h"
-#include "weft/store/internal/request.h"
+#include "weft/store/request.h"
 
 namespace weft::store::internal {
 

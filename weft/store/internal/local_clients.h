@@ -6,15 +6,15 @@
 #include "weft/base/deadline.h"
 #include "weft/store/internal/message_stream.h"
 #include "weft/store/internal/polls.h"
-#include "weft/store/internal/request.h"
+#include "weft/store/request.h"
 
 namespace weft::store::internal {
 
 // Most bytes of a request on the wire.
 inline constexpr std::size_t kMaxRequestBytes = kMaxValueBytes + kMaxKeyBytes + 1024;
 
-// Accepts the next connection of this user or of root, non-blocking. Others of this host may connect
-// to an abstract socket; they are refused. None: errno says why.
+// Accepts the next connection of this user or of root, non-blocking. Others of this host may
+// connect to an abstract socket; they are refused. None: errno says why.
 UniqueFd accept_own_user(int listener);
 
 class LocalClients {

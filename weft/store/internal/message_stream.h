@@ -29,8 +29,8 @@ class MessageStream {
   // Writes as much as the socket takes. Returns false if the connection has ended.
   bool flush();
   // Reads what has arrived and appends complete messages. Returns false if the connection has
-  // ended. Throws Error(kCorrupt) for bytes that no MessageStream sends. Memory grows with the bytes
-  // received, not with the length that a peer claims.
+  // ended. Throws Error(kCorrupt) for bytes that no MessageStream sends. Memory grows with the
+  // bytes received, not with the length that a peer claims.
   bool receive(std::vector<std::string>& messages);
 
  private:

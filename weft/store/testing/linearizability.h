@@ -1,7 +1,8 @@
 // For tests: whether the answers that clients got for one key could come from a single copy of it.
 //
-// Wing and Gong, "Testing and Verifying Concurrent Objects", 1993, with the memory of visited states
-// of Lowe, "Testing for linearizability", 2017. Keys are independent, so each is checked alone.
+// Wing and Gong, "Testing and Verifying Concurrent Objects", 1993, with the memory of visited
+// states of Lowe, "Testing for linearizability", 2017. Keys are independent, so each is checked
+// alone.
 #pragma once
 
 #include <algorithm>

@@ -2,30 +2,20 @@
 // everything, so a run can be repeated.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <queue>
-#include <stdexcept>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "weft/store/internal/node.h"
+#include "weft/store/testing/agreement.h"
+#include "weft/store/testing/simulated_time.h"
 
 namespace weft::store {
 
-// A broken promise of the store.
-struct Violation : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-class SimulatedCluster {
+class SimulatedCluster : public SimulatedTime {
  public:
   using Node = internal::Node;
-  using Time = internal::Time;
-  using Event = std::function<void()>;
   using Answered = std::function<void(const internal::Response&)>;
 
   struct Options {
@@ -50,22 +40,6 @@ class SimulatedCluster {
       hosts_[i].rate = 1 + options.clock_skew * (2 * random_.uniform() - 1);
       start(i);
     }
-  }
-
-  // ---- time
-  Time now() const { return now_; }
-  void after(Time delay, Event event) {
-    events_.push({now_ + delay, order_++, std::make_shared<Event>(std::move(event))});
-  }
-  // Runs events until then, or until `done` is true.
-  void run_until(Time end, const std::function<bool()>& done = {}) {
-    while (!events_.empty() && events_.top().at <= end && !(done && done())) {
-      const Scheduled next = events_.top();
-      events_.pop();
-      now_ = next.at;
-      (*next.event)();
-    }
-    if (!done || !done()) now_ = std::max(now_, end);
   }
 
   // ---- faults
@@ -103,7 +77,7 @@ class SimulatedCluster {
     return true;
   }
   void pause(std::uint32_t node, Time time) {
-    hosts_[node].paused_until = std::max(hosts_[node].paused_until, now_ + time);
+    hosts_[node].paused_until = std::max(hosts_[node].paused_until, now() + time);
     after(time, [this, node] { resume(node); });
   }
   void block(std::uint32_t from, std::uint32_t to) { ++blocked_[from][to]; }
@@ -159,14 +133,6 @@ class SimulatedCluster {
   Random& random() { return random_; }
 
  private:
-  struct Scheduled {
-    Time at;
-    std::uint64_t order;
-    std::shared_ptr<Event> event;
-    bool operator<(const Scheduled& other) const {
-      return std::tie(at, order) > std::tie(other.at, other.order);
-    }
-  };
   struct Call {
     internal::Request request;
     Answered answered;
@@ -190,177 +156,27 @@ class SimulatedCluster {
 
   Time clock(const Host& host) const {
     return host.offset +
-           Time(static_cast<Time::rep>(static_cast<double>(now_.count()) * host.rate));
+           Time(static_cast<Time::rep>(static_cast<double>(now().count()) * host.rate));
   }
 
-  void start(std::uint32_t i) {
-    Host& host = hosts_[i];
-    if (host.node != nullptr) return;
-    internal::Saved saved;
-    for (const std::string& record : host.journal) replay(record, saved);
-    ++host.process;
-    host.checked = 0;
-    host.node = std::make_unique<Node>(internal::NodeOptions{.node = i,
-                                                             .founders = options_.nodes,
-                                                             .address = "node" + std::to_string(i),
-                                                             .seed = random_.next_u64(),
-                                                             .flaw = options_.flaw},
-                                       std::move(saved), clock(host));
-    for (std::uint32_t other = 0; other < hosts_.size(); ++other) {
-      if (other == i || hosts_[other].node == nullptr) continue;
-      const Time delay = std::chrono::milliseconds(1 + random_.below(20));
-      after(delay, [this, i, other] { meet(i, other); });
-    }
-    for (const auto& [token, call] : host.calls) host.node->request(token, call.request);
-    step(i);
-  }
-
-  void meet(std::uint32_t a, std::uint32_t b) {
-    if (hosts_[a].node == nullptr || hosts_[b].node == nullptr) return;
-    for (const auto& [at, other] : {std::pair(a, b), std::pair(b, a)}) {
-      deliver(at, [other = other](Node& node) {
-        node.disconnected(other);  // the connection to its former process
-        node.connected(other);
-      });
-    }
-  }
-
-  void stop(std::uint32_t i, bool closes) {
-    Host& host = hosts_[i];
-    host.node.reset();
-    host.held.clear();
-    host.wakes_at = Time::max();
-    host.tears = false;
-    for (std::uint32_t other = 0; closes && other < hosts_.size(); ++other) {
-      after(options_.latency, [this, i, other] {
-        if (other != i) deliver(other, [i](Node& node) { node.disconnected(i); });
-      });
-    }
-  }
-
-  void resume(std::uint32_t i) {
-    if (now_ < hosts_[i].paused_until || hosts_[i].node == nullptr) return;
-    hosts_[i].node->advance(clock(hosts_[i]));
-    for (const auto& input : std::exchange(hosts_[i].held, {})) {
-      if (hosts_[i].node == nullptr) return;
-      input(*hosts_[i].node);
-    }
-    step(i);
-  }
-
-  // Gives the node's process an input now, or when it runs again.
-  void deliver(std::uint32_t i, const std::function<void(Node&)>& input) {
-    Host& host = hosts_[i];
-    if (host.node == nullptr) return;
-    if (now_ < host.paused_until) {
-      host.held.push_back(input);
-      return;
-    }
-    host.node->advance(clock(host));
-    input(*host.node);
-    step(i);
-  }
-
+  void start(std::uint32_t i);
+  void meet(std::uint32_t a, std::uint32_t b);
+  void stop(std::uint32_t i, bool closes);
+  void resume(std::uint32_t i);
+  void deliver(std::uint32_t i, const std::function<void(Node&)>& input);
   void step(std::uint32_t i);
   void check(Host& host);
   void send(std::uint32_t from, Node::ToNode to);
 
   const Options options_;
   Random random_;
-  Time now_{};
-  std::uint64_t order_ = 0;
-  std::priority_queue<Scheduled> events_;
   std::vector<Host> hosts_;
   std::vector<std::vector<int>> blocked_;
   Node::Token last_token_ = 0;
   Counts counts_;
-  std::map<internal::Term, internal::MemberId> leaders_;
-  std::vector<std::pair<internal::Term, std::size_t>>
-      applied_;  // by index: term, hash of the entry
+  Agreement agreement_;
 };
 
-// Takes the node's output and performs it.
-inline void SimulatedCluster::step(std::uint32_t i) {
-  Host& host = hosts_[i];
-  Node::Output output = host.node->take();
-  const std::uint64_t tears = host.tears ? 1 + random_.below(2) : 0;
-  if (tears == 1) {
-    ++counts_.torn_steps;
-    return kill(i, std::chrono::milliseconds(30));
-  }
-  if (output.restart_journal) host.journal.clear();
-  for (std::string& record : output.records) host.journal.push_back(std::move(record));
-  check(host);
-  if (tears == 2) {
-    ++counts_.torn_steps;
-    return kill(i, std::chrono::milliseconds(30));
-  }
-  for (auto& message : output.messages) send(i, std::move(message));
-  for (const auto& answer : output.answers) {
-    const auto call = host.calls.find(answer.token);
-    if (call == host.calls.end()) continue;
-    const Answered answered = std::move(call->second.answered);
-    host.calls.erase(call);
-    after(std::chrono::microseconds(20),
-          [answered, response = answer.response] { answered(response); });
-  }
-  const Time wait = std::max(host.node->next() - clock(host), Time(0));
-  const Time wakes_at = now_ + wait;
-  if (wakes_at >= host.wakes_at && host.wakes_at > now_) return;
-  host.wakes_at = wakes_at;
-  after(wait, [this, i, process = host.process, wakes_at] {
-    if (hosts_[i].process != process || hosts_[i].wakes_at != wakes_at) return;
-    hosts_[i].wakes_at = Time::max();
-    deliver(i, [](Node&) {});
-  });
-}
-
-// Checks that one member leads a term, and that all nodes apply the same entries.
-inline void SimulatedCluster::check(Host& host) {
-  const internal::Raft* const raft = host.node->raft();
-  host.member = raft == nullptr ? 0 : raft->options().me;
-  if (raft == nullptr) {
-    host.checked = 0;
-    return;
-  }
-  if (host.configuration != raft->log().configuration())
-    host.configuration = raft->log().configuration();
-  counts_.members = std::max(counts_.members, host.configuration.next_id - 1);
-  if (raft->leads()) {
-    const auto [leader, is_new] = leaders_.emplace(raft->term(), host.member);
-    if (leader->second != host.member)
-      throw Violation("two leaders in term " + std::to_string(raft->term()));
-    counts_.leaders += is_new ? 1 : 0;
-  }
-  host.checked = std::max(host.checked, raft->log().base());
-  for (; host.checked < host.node->applied(); ++host.checked) {
-    const internal::LogEntry& entry = raft->log().at(host.checked + 1);
-    const std::pair mine(entry.term, std::hash<std::string>()(entry.data));
-    if (applied_.size() <= host.checked) applied_.resize(host.checked + 1);
-    auto& theirs = applied_[host.checked];
-    if (theirs.first == 0) theirs = mine;
-    if (theirs != mine)
-      throw Violation("nodes apply different entries at index " + std::to_string(host.checked + 1));
-  }
-}
-
-inline void SimulatedCluster::send(std::uint32_t from, Node::ToNode to) {
-  ++counts_.messages;
-  if (to.node >= hosts_.size() || to.node == from) throw Violation("a message to no other node");
-  const bool twice = random_.uniform() < options_.duplicates;
-  counts_.duplicated += twice ? 1 : 0;
-  internal::Message message = std::move(to.message);
-  if (options_.encodes) message = internal::decode_message(encode(message));
-  const auto shared = std::make_shared<const internal::Message>(std::move(message));
-  for (int copy = 0; copy < (twice ? 2 : 1); ++copy) {
-    const auto jitter = static_cast<std::uint64_t>(options_.jitter.count()) + 1;
-    after(options_.latency + Time(static_cast<Time::rep>(random_.below(jitter))),
-          [this, from, node = to.node, process = hosts_[to.node].process, shared] {
-            if (blocked_[from][node] > 0) ++counts_.blocked;
-            if (blocked_[from][node] > 0 || hosts_[node].process != process) return;
-            deliver(node, [from, shared](Node& at) { at.receive(from, *shared); });
-          });
-  }
-}
-
 }  // namespace weft::store
+
+#include "weft/store/testing/simulated_steps.h"

@@ -1,5 +1,5 @@
-// For tests: store processes of several nodes on this host, which a test starts, kills and stops, as
-// launchers would hold them.
+// For tests: store processes of several nodes on this host, which a test starts, kills and stops,
+// as launchers would hold them.
 #pragma once
 
 #include <fcntl.h>

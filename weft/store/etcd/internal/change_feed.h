@@ -21,8 +21,8 @@ class ChangeFeed {
   ~ChangeFeed() = default;
 
   // Waits until a key whose name begins with `prefix` has changed after `since`, or until the
-  // deadline; asks `is_gone` twice a second and ends when it is true. Returns whether there is such a
-  // change.
+  // deadline; asks `is_gone` twice a second and ends when it is true. Returns whether there is such
+  // a change.
   bool wait(const std::string& prefix, Revision since, Deadline deadline,
             const std::function<bool()>& is_gone);
 

@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "weft/store/etcd/internal/etcd_api.h"
-#include "weft/store/internal/request.h"
+#include "weft/store/request.h"
 
 namespace weft::store::internal {
 

@@ -1,7 +1,7 @@
 // A Store whose methods are requests: base of all implementations.
 #pragma once
 
-#include "weft/store/internal/request.h"
+#include "weft/store/request.h"
 
 namespace weft::store::internal {
 

@@ -1,4 +1,4 @@
-#include "weft/store/internal/request_store.h"
+#include "weft/store/request_store.h"
 
 #include "weft/base/error.h"
 

@@ -1,4 +1,4 @@
-#include "weft/store/internal/request.h"
+#include "weft/store/request.h"
 
 #include "weft/store/internal/bytes.h"
 
