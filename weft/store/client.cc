@@ -2,20 +2,21 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <iomanip>
+#include <sstream>
 #include <thread>
 
 #include "weft/store/internal/message_stream.h"
+#include "weft/store/internal/random_number.h"
 
 namespace weft::store {
 namespace {
@@ -31,13 +32,6 @@ constexpr std::size_t kMaxResponse = 2 * kMaxStoreBytes;
 constexpr auto kNobodyListens = 1s;
 // The store process answers so long before the deadline, with the reason.
 constexpr std::chrono::nanoseconds kForItsReason = 100ms;
-
-std::uint64_t random_number() {
-  std::uint64_t number = 0;
-  if (::getrandom(&number, sizeof number, 0) != sizeof number)
-    throw Error(Errc::kUnavailable, "no random bytes for the store");
-  return number | 1;  // 0 stands for no client
-}
 
 struct LocalAddress {
   sockaddr_un storage{};
@@ -66,15 +60,10 @@ Error no_answer(const std::string& socket, const std::string& reason) {
 }  // namespace
 
 LocalListener listen_locally() {
-  std::array<unsigned char, 16> random;
-  constexpr const char* kDigits = "0123456789abcdef";
-  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
-    throw Error(Errc::kUnavailable, "no random bytes for the store");
-  std::string name = "@weft-store-";
-  for (const unsigned char byte : random) {
-    name += kDigits[byte >> 4];
-    name += kDigits[byte & 15];
-  }
+  std::ostringstream name_of_socket;
+  name_of_socket << "@weft-store-" << std::hex << std::setfill('0');
+  for (int half = 0; half < 2; ++half) name_of_socket << std::setw(16) << internal::random_number();
+  std::string name = name_of_socket.str();
   const LocalAddress address = address_of(name);
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd ||
@@ -89,7 +78,8 @@ LocalListener listen_locally() {
 // One connection, used by one call at a time.
 class Client::Session {
  public:
-  explicit Session(const std::string& socket) : socket_(socket), client_(random_number()) {}
+  explicit Session(const std::string& socket)
+      : socket_(socket), client_(internal::random_number()) {}
 
   pid_t owner() const { return owner_; }
 

@@ -1,7 +1,6 @@
 #include "weft/store/server.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include "weft/store/internal/local_clients.h"
 #include "weft/store/internal/node.h"
 #include "weft/store/internal/peer_links.h"
+#include "weft/store/internal/random_number.h"
 
 namespace weft::store {
 namespace {
@@ -25,13 +25,6 @@ using internal::Time;
 constexpr auto kTend = std::chrono::milliseconds(20);
 
 Time steady_now() { return std::chrono::steady_clock::now().time_since_epoch(); }
-
-std::uint64_t random_seed() {
-  std::uint64_t seed = 0;
-  if (::getrandom(&seed, sizeof seed, 0) != sizeof seed)
-    throw Error(Errc::kUnavailable, "no random bytes for the store");
-  return seed;
-}
 
 void allow_many_descriptors() {
   rlimit files{};
@@ -49,7 +42,7 @@ internal::NodeOptions node_options(const ServerOptions& options) {
   node.node = options.node;
   node.founders = options.founders;
   node.address = options.address;
-  node.seed = random_seed();
+  node.seed = internal::random_number();
   return node;
 }
 

@@ -1,8 +1,6 @@
 #include "weft/store/internal/key_values.h"
 
-#include <charconv>
-
-#include "weft/base/error.h"
+#include "weft/store/internal/decimal_sum.h"
 
 namespace weft::store::internal {
 namespace {
@@ -11,14 +9,6 @@ Response invalid(std::string text) { return {.status = Status::kInvalid, .text =
 
 Response no_such_lease(LeaseId lease) {
   return invalid("lease " + std::to_string(lease) + " does not exist or has ended");
-}
-
-std::optional<std::int64_t> number_of(const std::string& text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty()) return 0;
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
 }
 
 }  // namespace
@@ -91,14 +81,12 @@ Response KeyValues::compare_and_set(const Request& command) {
 Response KeyValues::add(const Request& command) {
   const auto entry = entries_.find(command.key);
   const bool exists = entry != entries_.end();
-  const auto before = number_of(exists ? entry->second.bytes : "0");
-  std::int64_t sum = 0;
-  if (!before)
-    return invalid("add: the value of " + command.key.substr(0, 200) + " is not a number");
-  if (__builtin_add_overflow(*before, command.number, &sum))
-    return invalid("add: the sum in " + command.key.substr(0, 200) + " exceeds 64 bits");
-  Response response = write(command.key, std::to_string(sum), exists ? entry->second.lease : 0);
-  response.number = sum;
+  const DecimalSum sum =
+      decimal_sum(command.key, exists ? entry->second.bytes : "", command.number);
+  if (!sum.refusal.empty()) return invalid(sum.refusal);
+  Response response =
+      write(command.key, std::to_string(sum.value), exists ? entry->second.lease : 0);
+  if (response.status == Status::kDone) response.number = sum.value;
   return response;
 }
 

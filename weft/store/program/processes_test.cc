@@ -21,41 +21,7 @@ constexpr auto kPatience = 20s;
 
 Deadline patience() { return Deadline::in(kPatience); }
 
-// The store processes of all nodes of a job.
-class Nodes {
- public:
-  explicit Nodes(std::uint32_t count) {
-    for (std::uint32_t node = 0; node < count; ++node) {
-      processes_.push_back(std::make_unique<StoreProcess>(
-          StoreProcess::Options{.program = WEFT_STORE_PROGRAM,
-                                .node = node,
-                                .nodes = count,
-                                .seed = node == 0 ? "" : processes_[0]->address()}));
-      clients_.push_back(std::make_unique<Client>(processes_.back()->socket()));
-    }
-  }
-
-  StoreProcess& process(std::uint32_t node) { return *processes_[node]; }
-  Client& client(std::uint32_t node) { return *clients_[node]; }
-  std::uint32_t size() const { return static_cast<std::uint32_t>(processes_.size()); }
-
-  // Waits until the node knows a leader that is not `other`, and that `voters` nodes decide.
-  std::uint32_t leader(std::uint32_t asked, std::size_t voters,
-                       std::optional<std::uint32_t> other = {}) {
-    const Deadline deadline = patience();
-    for (;;) {
-      const StoreStatus status = client(asked).status(deadline);
-      if (status.leader && status.leader != other && status.voters.size() == voters)
-        return *status.leader;
-      if (deadline.passed()) throw std::runtime_error("the store has no leader");
-      std::this_thread::sleep_for(5ms);
-    }
-  }
-
- private:
-  std::vector<std::unique_ptr<StoreProcess>> processes_;
-  std::vector<std::unique_ptr<Client>> clients_;
-};
+using Nodes = StoreNodes;
 
 // One client for each node, which counts and sets keys without pause.
 class Load {
@@ -108,14 +74,14 @@ class Load {
 // one, whose process is started again, go on within 2 s each time.
 void kill_leaders(int times) {
   Nodes nodes(3);
-  nodes.leader(1, 3);
+  nodes.leader(1);
   Load load(nodes);
   for (int i = 0; i < times; ++i) {
-    const std::uint32_t leader = nodes.leader(i % 3, 3);
+    const std::uint32_t leader = nodes.leader(i % 3);
     load.forget_pauses();
     const std::uint64_t before = load.done();
     nodes.process(leader).kill();
-    nodes.leader((leader + 1) % 3, 3, leader);
+    nodes.leader((leader + 1) % 3, leader);
     nodes.process(leader).start();
     while (load.done() < before + 30) std::this_thread::sleep_for(1ms);
     EXPECT_LT(load.longest_pause(), 2s) << "kill " << i;
@@ -154,7 +120,7 @@ TEST(StoreProcesses, KeepTheContractOfAStoreOnOneNode) {
 
 TEST(StoreProcessesSlow, KeepTheContractOfAStoreOnThreeNodes) {
   Nodes nodes(3);
-  const std::uint32_t follower = (nodes.leader(1, 3) + 1) % 3;
+  const std::uint32_t follower = (nodes.leader(1) + 1) % 3;
   expect_values(nodes.client(follower));
   expect_swaps(nodes.client(follower));
   expect_listings(nodes.client(follower));
@@ -177,7 +143,7 @@ TEST(StoreProcessesSlow, CarryTheLargestValueAndRefuseALargerOne) {
 // A stopped process keeps its connections: they are half open, as after the loss of a host.
 TEST(StoreProcessesTiming, ElectAnotherLeaderWithinTwoSecondsWhenTheLeaderIsStopped) {
   Nodes nodes(3);
-  const std::uint32_t old = nodes.leader(1, 3), other = (old + 1) % 3;
+  const std::uint32_t old = nodes.leader(1), other = (old + 1) % 3;
   nodes.client(old).set({"a", "old"}, patience());
   nodes.process(old).stop();
   const auto start = Clock::now();
@@ -189,18 +155,18 @@ TEST(StoreProcessesTiming, ElectAnotherLeaderWithinTwoSecondsWhenTheLeaderIsStop
 
 TEST(StoreProcessesSlow, TakeBackANodeThatHasLostItsMemoryAsANewMember) {
   Nodes nodes(3);
-  const std::uint32_t lost = nodes.leader(1, 3), other = (lost + 1) % 3;
+  const std::uint32_t lost = nodes.leader(1), other = (lost + 1) % 3;
   nodes.client(other).set({"a", "1"}, patience());
   nodes.process(lost).lose();
-  nodes.leader(other, 3, lost);
+  nodes.leader(other, lost);
   nodes.process(lost).start();
-  nodes.leader(lost, 3);
+  nodes.leader(lost);
   EXPECT_EQ(nodes.client(lost).get("a", patience()).value().bytes, "1");
 }
 
 TEST(StoreProcessesSlow, OfTwoNodesTheFirstGoesOnAloneAndTheSecondDoesNot) {
   Nodes nodes(2);
-  EXPECT_EQ(nodes.leader(1, 2), 0u);
+  EXPECT_EQ(nodes.leader(1), 0u);
   nodes.process(1).kill();
   nodes.client(0).set({"a", "1"}, patience());
   nodes.process(1).start();

@@ -16,57 +16,29 @@ using namespace std::chrono_literals;
 
 Deadline patience() { return Deadline::in(20s); }
 
-class Nodes {
- public:
-  explicit Nodes(std::uint32_t count) {
-    for (std::uint32_t node = 0; node < count; ++node) {
-      processes_.push_back(std::make_unique<StoreProcess>(
-          StoreProcess::Options{.program = WEFT_STORE_PROGRAM,
-                                .node = node,
-                                .nodes = count,
-                                .seed = node == 0 ? "" : processes_[0]->address()}));
-      clients_.push_back(std::make_unique<Client>(processes_.back()->socket()));
-    }
-    leader();
-  }
-  // The leader, once all nodes decide.
-  std::uint32_t leader(std::uint32_t asked = 0) {
-    for (;;) {
-      const StoreStatus status = clients_[asked]->status(patience());
-      if (status.leader && status.voters.size() == processes_.size()) return *status.leader;
-      std::this_thread::sleep_for(5ms);
-    }
-  }
-  StoreProcess& process(std::uint32_t node) { return *processes_[node]; }
-  Client& client(std::uint32_t node) { return *clients_[node]; }
-
- private:
-  std::vector<std::unique_ptr<StoreProcess>> processes_;
-  std::vector<std::unique_ptr<Client>> clients_;
-};
+// The client of the leader's node (at 0), or of another one.
+Client& client_at(StoreNodes& nodes, std::int64_t at) {
+  return nodes.client((nodes.leader(0) + static_cast<std::uint32_t>(at)) % nodes.size());
+}
 
 void set(benchmark::State& state) {
-  Nodes nodes(static_cast<std::uint32_t>(state.range(0)));
-  const auto count = static_cast<std::uint32_t>(state.range(0));
-  Client& client =
-      nodes.client((nodes.leader() + static_cast<std::uint32_t>(state.range(1))) % count);
+  StoreNodes nodes(static_cast<std::uint32_t>(state.range(0)));
+  Client& client = client_at(nodes, state.range(1));
   for (auto _ : state) client.set({"key", "value"}, patience());
 }
 
 void get(benchmark::State& state) {
-  Nodes nodes(static_cast<std::uint32_t>(state.range(0)));
-  const auto count = static_cast<std::uint32_t>(state.range(0));
-  Client& client =
-      nodes.client((nodes.leader() + static_cast<std::uint32_t>(state.range(1))) % count);
+  StoreNodes nodes(static_cast<std::uint32_t>(state.range(0)));
+  Client& client = client_at(nodes, state.range(1));
   client.set({"key", "value"}, patience());
   for (auto _ : state) benchmark::DoNotOptimize(client.get("key", patience()));
 }
 
 // From the kill of the leader to the next answer of another node.
 void failover(benchmark::State& state) {
-  Nodes nodes(3);
+  StoreNodes nodes(3);
   for (auto _ : state) {
-    const std::uint32_t leader = nodes.leader(), other = (leader + 1) % 3;
+    const std::uint32_t leader = nodes.leader(0), other = (leader + 1) % 3;
     const auto start = Deadline::Clock::now();
     nodes.process(leader).kill();
     nodes.client(other).set({"key", "value"}, patience());
@@ -78,7 +50,7 @@ void failover(benchmark::State& state) {
 
 // From the kill of the only process to the next answer of its successor.
 void restart(benchmark::State& state) {
-  Nodes nodes(1);
+  StoreNodes nodes(1);
   for (auto _ : state) {
     const auto start = Deadline::Clock::now();
     nodes.process(0).kill();
@@ -92,7 +64,8 @@ void restart(benchmark::State& state) {
 void formation(benchmark::State& state) {
   for (auto _ : state) {
     const auto start = Deadline::Clock::now();
-    const Nodes nodes(3);
+    StoreNodes nodes(3);
+    nodes.leader(0);
     state.SetIterationTime(std::chrono::duration<double>(Deadline::Clock::now() - start).count());
   }
 }

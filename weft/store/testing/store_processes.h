@@ -12,7 +12,9 @@
 
 #include <cstdlib>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "weft/net/tcp/socket.h"
@@ -113,5 +115,43 @@ class StoreProcess {
   std::string address_;
   pid_t pid_ = -1;
 };
+
+// The store processes of all nodes of a job, and a client for each. The test defines the path
+// WEFT_STORE_PROGRAM.
+#ifdef WEFT_STORE_PROGRAM
+class StoreNodes {
+ public:
+  explicit StoreNodes(std::uint32_t count) {
+    for (std::uint32_t node = 0; node < count; ++node) {
+      processes_.push_back(std::make_unique<StoreProcess>(
+          StoreProcess::Options{.program = WEFT_STORE_PROGRAM,
+                                .node = node,
+                                .nodes = count,
+                                .seed = node == 0 ? "" : processes_[0]->address()}));
+      clients_.push_back(std::make_unique<Client>(processes_.back()->socket()));
+    }
+  }
+
+  StoreProcess& process(std::uint32_t node) { return *processes_[node]; }
+  Client& client(std::uint32_t node) { return *clients_[node]; }
+  std::uint32_t size() const { return static_cast<std::uint32_t>(processes_.size()); }
+
+  // Waits until the node knows a leader that is not `other`, and that all nodes decide.
+  std::uint32_t leader(std::uint32_t asked, std::optional<std::uint32_t> other = {}) {
+    const Deadline deadline = Deadline::in(std::chrono::seconds(20));
+    for (;;) {
+      const StoreStatus status = client(asked).status(deadline);
+      if (status.leader && status.leader != other && status.voters.size() == size())
+        return *status.leader;
+      if (deadline.passed()) throw std::runtime_error("the store has no leader");
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<StoreProcess>> processes_;
+  std::vector<std::unique_ptr<Client>> clients_;
+};
+#endif
 
 }  // namespace weft::store

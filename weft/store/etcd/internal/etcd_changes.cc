@@ -1,11 +1,8 @@
 #include "weft/store/etcd/internal/etcd_changes.h"
 
-#include <sys/random.h>
-
-#include <charconv>
-
 #include "weft/base/error.h"
-#include "weft/store/internal/bytes.h"
+#include "weft/store/internal/decimal_sum.h"
+#include "weft/store/internal/random_number.h"
 
 namespace weft::store::internal {
 namespace {
@@ -37,17 +34,13 @@ Outcome refused_outcome(std::string text) {
 }
 
 Outcome added(const Request& request, const Current& now) {
-  const std::string text = now.value && !now.value->bytes.empty() ? now.value->bytes : "0";
-  std::int64_t before = 0, sum = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), before);
-  if (error != std::errc() || end != text.data() + text.size())
-    return refused_outcome("add: the value of " + request.key.substr(0, 200) + " is not a number");
-  if (__builtin_add_overflow(before, request.number, &sum))
-    return refused_outcome("add: the sum in " + request.key.substr(0, 200) + " exceeds 64 bits");
+  const DecimalSum sum =
+      decimal_sum(request.key, now.value ? now.value->bytes : "", request.number);
+  if (!sum.refusal.empty()) return refused_outcome(sum.refusal);
   Outcome outcome;
-  outcome.value = std::to_string(sum);
+  outcome.value = std::to_string(sum.value);
   outcome.lease = now.lease;
-  outcome.response.number = sum;
+  outcome.response.number = sum.value;
   return outcome;
 }
 
@@ -198,13 +191,6 @@ Response change_lease(EtcdApi& api, const Request& request, Deadline deadline) {
   return {.status = ended ? Status::kDone : Status::kNotDone};
 }
 
-std::uint64_t random_client() {
-  std::uint64_t number = 0;
-  if (::getrandom(&number, sizeof number, 0) != sizeof number)
-    throw Error(Errc::kUnavailable, "no random bytes for the store");
-  return number | 1;
-}
-
 LeaseId SessionLease::lease(Deadline deadline) {
   const std::lock_guard lock(mutex_);
   if (!renew_.passed()) return lease_;
@@ -216,7 +202,7 @@ LeaseId SessionLease::lease(Deadline deadline) {
     const Response granted =
         change_lease(api_,
                      {.op = Op::kGrant,
-                      .client = random_client(),
+                      .client = random_number(),
                       .sequence = 1,
                       .number = std::chrono::milliseconds(kSessionLease).count()},
                      deadline);

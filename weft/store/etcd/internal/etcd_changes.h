@@ -22,8 +22,6 @@ Response change_key(EtcdApi& api, const EtcdPlace& place, const Request& request
 // is sent again grants the same lease.
 Response change_lease(EtcdApi& api, const Request& request, Deadline deadline);
 
-std::uint64_t random_client();
-
 // The lease of the records of clients: 10 minutes after the last use, they end.
 class SessionLease {
  public:
