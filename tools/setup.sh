@@ -9,10 +9,11 @@ weft_build_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-
   libssl-dev libutf8proc-dev)
 weft_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 
-# Fashion-MNIST for the recipes, a faster linker, and the live page (--http). For tests: the MPIs; a
-# plug-in is built for each installed MPI.
+# Fashion-MNIST for the recipes, a faster linker, the live page (--http), and with the same HTTP
+# library the store in etcd. For tests: the MPIs; a plug-in is built for each installed MPI. And
+# etcd itself.
 weft_optional_build_packages=(dataset-fashion-mnist mold libcpp-httplib-dev prometheus-cpp-dev)
-weft_optional_test_packages=(libopenmpi-dev libmpich-dev)
+weft_optional_test_packages=(libopenmpi-dev libmpich-dev etcd-server)
 
 weft_say() { printf '[weft] %s\n' "$*" >&2; }
 weft_die() { weft_say "$@"; exit 1; }
@@ -143,6 +144,7 @@ weft_setup_packages() {
         weft_say "no Fashion-MNIST images here: recipes train on generated ones with" \
           "--set data.name=shapes" ;;
       mold) ;;
+      etcd-server) weft_say "no $package here: the tests of the store in etcd are skipped" ;;
       libcpp-httplib-dev | prometheus-cpp-dev)
         weft_say "no $package here: weft is built without the live page (--http)" ;;
       *)

@@ -1,5 +1,5 @@
 // All four messages of the handshake, as a stranger may send them, to either side.
-#include "weft/net/tcp/internal/handshake.h"
+#include "weft/net/tcp/handshake.h"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -119,6 +119,76 @@ def frames():
     save("mailbox", "pieces", bytes([0, 8, 6, 4, 0, 0, 4, 2, 4, 0, 4]))
 
 
+def store_text(text):
+    return struct.pack("<I", len(text)) + text
+
+
+def store_member(number):
+    return struct.pack("<QIQ", number, number - 1, number) + store_text(b"host:1")
+
+
+def store_message(kind, entries=(), data=b"", members=(), **numbers):
+    """A message of store/internal/message.h."""
+    names = ("cluster", "sender", "to", "term", "index", "log_term", "commit", "round", "offset")
+    fields = [numbers.get(name, 1) for name in names] + [numbers.get("total", len(data))]
+    return (
+        bytes([kind])
+        + struct.pack("<10Q", *fields)
+        + bytes([numbers.get("accepted", 0)])
+        + struct.pack("<I", len(entries))
+        + b"".join(struct.pack("<QB", 2, kind) + store_text(text) for kind, text in entries)
+        + store_text(data)
+        + struct.pack("<I", len(members))
+        + b"".join(members)
+    )
+
+
+def store_request(op, key=b"k", value=b"v"):
+    return (
+        bytes([op])
+        + struct.pack("<QQ", 7, 1)
+        + store_text(key)
+        + store_text(value)
+        + struct.pack("<QQqI", 0, 0, 1, 1000)
+    )
+
+
+def store_configuration():
+    members = b"".join(store_member(number) for number in (1, 2, 3))
+    voters = struct.pack("<I3Q", 3, 1, 2, 3)
+    return struct.pack("<I", 3) + members + voters + struct.pack("<IQ", 0, 4)
+
+
+def store():
+    empty = struct.pack("<QQQIII", 0, 0, 0, 0, 0, 0)  # state
+    snapshot = struct.pack("<QQ", 5, 2) + store_configuration() + store_text(empty)
+    save("store", "request", b"\0" + store_request(6))
+    save("store", "response", b"\0" + struct.pack("<BQQq", 0, 1, 2, 3) + b"\1" + store_text(b"v")
+         + struct.pack("<QI", 4, 1) + store_text(b"k") + store_text(b"v") + struct.pack("<Q", 5)
+         + store_text(b""))
+    save("store", "snapshot", b"\0" + snapshot)
+    save("store", "record", b"\0\2" + store_text(snapshot))
+    save("store", "entries", b"\0\3" + struct.pack("<QI", 1, 1) + struct.pack("<QB", 2, 0)
+         + store_text(b""))
+    save("store", "greeting", b"\0WFTs" + struct.pack("<II", 1, 2) + store_text(b"host:1"))
+    append = store_message(0, [(0, b""), (1, store_request(4)), (2, store_configuration())],
+                           term=2, commit=3)
+    messages = [
+        append,
+        store_message(0, term=2, index=4, log_term=2, commit=4),
+        store_message(2, data=snapshot, term=2, index=5, log_term=2, offset=0),
+        store_message(6, term=3, index=9, log_term=2),
+        store_message(7, term=3, accepted=1),
+        store_message(8, term=3),
+        store_message(10, data=store_request(4)),
+        store_message(11, members=[store_member(1)]),
+        store_message(13, index=9),
+    ]
+    save("store", "messages",
+         b"\1" + b"".join(struct.pack("<H", len(one)) + one for one in messages))
+    save("store", "message", b"\0" + append)
+
+
 def texts():
     save(
         "config",
@@ -291,6 +361,7 @@ def tokens():
 
 handshakes()
 frames()
+store()
 texts()
 safetensors()
 idx()

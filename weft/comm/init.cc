@@ -21,12 +21,14 @@
 #include "weft/base/log.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
+#include "weft/comm/internal/job_store.h"
 #include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/over_mpi.h"
 #include "weft/comm/internal/rendezvous.h"
 #include "weft/comm/internal/transport.h"
 #include "weft/comm/internal/weft_backend.h"
 #include "weft/observe/position/position.h"
+#include "weft/store/client.h"
 
 namespace weft::comm {
 namespace {
@@ -83,8 +85,13 @@ int listen_for_store(const Identity& identity) {
   throw std::runtime_error(reason);
 }
 
+// The replicated store of the job, if its launcher runs one, else PyTorch's store.
 c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it,
                                          std::chrono::milliseconds timeout) {
+  if (const auto socket = store::Client::environment()) {
+    return c10::make_intrusive<internal::JobStore>(std::make_shared<store::Client>(*socket),
+                                                   timeout);
+  }
   c10d::TCPStoreOptions options;
   options.port = identity.master_port;
   options.isServer = hosts_it;

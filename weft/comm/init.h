@@ -11,7 +11,8 @@
 //
 // All of this goes through the store in which the ranks met, so the store must outlive the ranks.
 // Let the launcher host it (weft run, torchrun). If rank 0 hosts it, the end of rank 0 ends the
-// job.
+// job. WEFT_STORE in the environment names the socket of a replicated store (weft/store), which
+// survives the loss of its processes and of nodes.
 // The store fixes each list of members once, so survivors never split into two groups.
 // A rank that is stopped or too slow is left out, and learns it when it tries to regroup. Nothing
 // that it still writes reaches the others: connections are new and bound to the epoch. Survivors

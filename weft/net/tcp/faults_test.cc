@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "weft/base/testing/in_time.h"
-#include "weft/net/tcp/internal/handshake.h"
+#include "weft/net/tcp/handshake.h"
 #include "weft/net/tcp/testing/adversary.h"
 #include "weft/net/testing/trials.h"
 

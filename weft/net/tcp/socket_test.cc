@@ -1,5 +1,5 @@
 // Tests the listening address of a rank and the options of its connections.
-#include "weft/net/tcp/internal/socket.h"
+#include "weft/net/tcp/socket.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

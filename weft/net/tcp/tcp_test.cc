@@ -7,7 +7,7 @@
 
 #include "weft/base/crc32c.h"
 #include "weft/net/internal/mailbox.h"
-#include "weft/net/tcp/internal/handshake.h"
+#include "weft/net/tcp/handshake.h"
 #include "weft/net/tcp/internal/wire.h"
 #include "weft/net/tcp/testing/adversary.h"
 #include "weft/net/testing/trials.h"

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "weft/net/tcp/framing.h"
-#include "weft/net/tcp/internal/socket.h"
 #include "weft/net/tcp/internal/zero_copy_sends.h"
+#include "weft/net/tcp/socket.h"
 
 namespace weft::net::internal {
 

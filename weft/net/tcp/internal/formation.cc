@@ -69,9 +69,8 @@ void Formation::start_dials() {
     const std::string& address = options_.addresses[dial.peer];
     dial.again = now + kDialAgain;
     try {
-      pending_.push_back({begin_connect(address), State::kConnecting,
-                          Deadline::in(options_.handshake_timeout), address, dial.peer,
-                          dial.stream});
+      pending_.push_back({Handshaking(begin_connect(address), dial.peer, dial.stream),
+                          Deadline::in(options_.handshake_timeout), address});
       dial.under_way = true;
     } catch (const Error& error) {
       if (error.code() != Errc::kUnavailable) throw;
@@ -84,7 +83,7 @@ void Formation::poll_once(Deadline deadline) {
   std::vector<pollfd> fds{{listener_.get(), POLLIN, 0}};
   for (const Pending& p : pending_)
     fds.push_back(
-        {p.fd.get(), static_cast<short>(p.state == State::kConnecting ? POLLOUT : POLLIN), 0});
+        {p.shake.fd(), static_cast<short>(p.shake.is_connecting() ? POLLOUT : POLLIN), 0});
   const auto wait = std::min<int>(deadline.left_ms(), 20);
   if (::poll(fds.data(), fds.size(), wait) < 0 && errno != EINTR) {
     throw Error(Errc::kInternal, "poll failed: " + errno_text(errno));
@@ -93,7 +92,7 @@ void Formation::poll_once(Deadline deadline) {
   for (auto p = pending_.begin(); p != pending_.end(); ++i) {
     const auto next = std::next(p);
     if (fds[i].revents != 0 && !advance(*p)) {
-      release_dial(*p);
+      release_dial(*p, p->shake.failure());
       pending_.erase(p);
     }
     p = next;
@@ -109,14 +108,13 @@ void Formation::accept_all() {
     const bool exhausted = error == EMFILE || error == ENFILE;
     if (!fd && !exhausted) return;
     if (exhausted || pending_.size() >= limit_) {
-      const auto oldest = std::find_if(pending_.begin(), pending_.end(), [](const Pending& p) {
-        return p.state == State::kHello || p.state == State::kProof;
-      });
+      const auto oldest = std::find_if(pending_.begin(), pending_.end(),
+                                       [](const Pending& p) { return p.shake.is_accepted(); });
       if (oldest != pending_.end()) pending_.erase(oldest);
       if (exhausted || pending_.size() >= limit_) return;
     }
     pending_.push_back(
-        {std::move(fd), State::kHello, Deadline::in(options_.handshake_timeout), from});
+        {Handshaking(std::move(fd)), Deadline::in(options_.handshake_timeout), from});
   }
 }
 
@@ -124,125 +122,33 @@ void Formation::expire() {
   for (auto p = pending_.begin(); p != pending_.end();) {
     const auto next = std::next(p);
     if (p->deadline.passed()) {
-      if (p->state == State::kHello || p->state == State::kProof) refuse(*p, Verdict::kMalformed);
-      p->failure =
-          p->state == State::kConnecting ? "no answer" : "the handshake did not end in time";
-      release_dial(*p);
+      if (p->shake.is_accepted()) refuse(*p, Verdict::kMalformed);
+      release_dial(*p,
+                   p->shake.is_connecting() ? "no answer" : "the handshake did not end in time");
       pending_.erase(p);
     }
     p = next;
   }
 }
 
-Formation::Step Formation::advance(Pending& p) {
-  return p.state == State::kHello || p.state == State::kProof ? advance_accepted(p)
-                                                              : advance_dialed(p);
-}
-
-// Reads until `want` bytes are available, never more than the expected message.
-bool Formation::receive(Pending& p, std::size_t want, Step& alive) {
-  while (p.have < want) {
-    const auto n = ::recv(p.fd.get(), p.buffer.data() + p.have, want - p.have, 0);
-    if (n > 0) {
-      p.have += static_cast<std::size_t>(n);
-      continue;
-    }
-    if (n < 0 && errno == EINTR) continue;
-    alive = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-    return false;
-  }
-  p.have = 0;
-  return true;
-}
-
-// Messages fit into an empty socket buffer. A socket that does not accept them is closed.
-bool Formation::write(Pending& p, std::span<const std::byte> bytes) {
-  return ::send(p.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
-         static_cast<ssize_t>(bytes.size());
-}
-
-Formation::Step Formation::advance_accepted(Pending& p) {
-  Step alive = true;
-  if (p.state == State::kHello) {
-    if (!receive(p, kHelloBytes, alive)) {
-      // Foreign connections are detected by their first bytes, without waiting for the rest.
-      const bool stranger =
-          p.have >= kMagicBytes && !has_hello_magic(std::span(p.buffer).first<kMagicBytes>());
-      if (stranger || !alive) refuse(p, Verdict::kMalformed);
-      return alive && !stranger;
-    }
-    p.hello = p.buffer;
-    const HelloCheck check = check_hello(options_.me, p.hello);
-    const bool taken = check.verdict == Verdict::kWelcome && mesh_[check.from][check.stream];
-    const Verdict verdict = taken ? Verdict::kTaken : check.verdict;
-    p.reply = make_reply(options_.me, p.hello, verdict, fresh_nonce());
-    const bool written = write(p, p.reply);
-    if (verdict != Verdict::kWelcome) refuse(p, verdict);
-    if (verdict != Verdict::kWelcome || !written) return false;
-    p.peer = check.from;
-    p.stream = check.stream;
-    p.state = State::kProof;
-  }
-  if (!receive(p, kProofBytes, alive)) {
-    if (!alive) refuse(p, Verdict::kMalformed);
-    return alive;
-  }
-  const bool proved =
-      check_proof(options_.me, p.hello, p.reply, std::span(p.buffer).first<kProofBytes>());
-  const Verdict verdict = !proved                   ? Verdict::kSecret
-                          : mesh_[p.peer][p.stream] ? Verdict::kTaken
-                                                    : Verdict::kWelcome;
-  const bool written = write(p, make_done(verdict));
-  if (verdict != Verdict::kWelcome) {
-    refuse(p, verdict);
-  } else if (written) {
-    established(p);
-  }
+bool Formation::advance(Pending& p) {
+  using Result = Handshaking::Result;
+  const Result result = p.shake.advance(
+      options_.me, [this](int peer, int stream) { return static_cast<bool>(mesh_[peer][stream]); });
+  if (result == Result::kWaits) return true;
+  if (result == Result::kEstablished) mesh_[p.shake.peer()][p.shake.stream()] = p.shake.take_fd();
+  if (result == Result::kRefused && !p.shake.is_accepted()) refused_by(p, p.shake.verdict());
+  if (result == Result::kRefused) refuse(p, p.shake.verdict());
   return false;
 }
-
-Formation::Step Formation::advance_dialed(Pending& p) {
-  Step alive = true;
-  p.failure = "the connection was closed";
-  if (p.state == State::kConnecting) {
-    int error = 0;
-    socklen_t length = sizeof(error);
-    ::getsockopt(p.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) {
-      p.failure = errno_text(error);
-      return false;
-    }
-    p.hello = make_hello(options_.me, p.peer, p.stream, fresh_nonce());
-    p.state = State::kReply;
-    return write(p, p.hello);
-  }
-  if (p.state == State::kReply) {
-    if (!receive(p, kReplyBytes, alive)) return alive;
-    std::copy_n(p.buffer.begin(), kReplyBytes, p.reply.begin());
-    const Verdict verdict = check_reply(options_.me, p.hello, p.reply);
-    // A peer without a valid proof gets no proof from this side, only the message that the secrets
-    // differ.
-    if (verdict == Verdict::kSecret) write(p, Proof{});
-    if (verdict != Verdict::kWelcome) refused_by(p, verdict);
-    p.state = State::kDone;
-    return write(p, make_proof(options_.me, p.hello, p.reply));
-  }
-  if (!receive(p, kDoneBytes, alive)) return alive;
-  const Verdict verdict = check_done(std::span(p.buffer).first<kDoneBytes>());
-  if (verdict != Verdict::kWelcome) refused_by(p, verdict);
-  established(p);
-  return false;
-}
-
-void Formation::established(Pending& p) { mesh_[p.peer][p.stream] = std::move(p.fd); }
 
 // A dialed connection that failed is retried.
-void Formation::release_dial(const Pending& p) {
+void Formation::release_dial(const Pending& p, const std::string& failure) {
   for (Dial& dial : dials_) {
-    if (dial.peer != p.peer || dial.stream != p.stream) continue;
-    dial.under_way = static_cast<bool>(mesh_[p.peer][p.stream]);
+    if (dial.peer != p.shake.peer() || dial.stream != p.shake.stream()) continue;
+    dial.under_way = static_cast<bool>(mesh_[dial.peer][dial.stream]);
     dial.again = Deadline::Clock::now() + kDialAgain;
-    dial.failure = p.failure;
+    dial.failure = failure;
   }
 }
 
@@ -259,9 +165,9 @@ void Formation::refuse(const Pending& p, Verdict verdict) {
 void Formation::refused_by(const Pending& p, Verdict verdict) const {
   const bool retry = verdict == Verdict::kEpoch || verdict == Verdict::kMalformed;
   throw Error(retry ? Errc::kUnavailable : Errc::kBadConfig,
-              "rank " + std::to_string(p.peer) + " at " + p.where +
+              "rank " + std::to_string(p.shake.peer()) + " at " + p.where +
                   " cannot be joined: " + explain(verdict),
-              {"connect", options_.me.rank, p.peer});
+              {"connect", options_.me.rank, p.shake.peer()});
 }
 
 // Rank, address and reason of a missing connection.

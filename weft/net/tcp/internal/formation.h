@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "weft/base/deadline.h"
-#include "weft/net/tcp/internal/handshake.h"
-#include "weft/net/tcp/internal/socket.h"
+#include "weft/net/tcp/handshaking.h"
 
 namespace weft::net::internal {
 
@@ -36,19 +35,10 @@ class Formation {
   Mesh run(Deadline deadline);
 
  private:
-  enum class State { kConnecting, kHello, kReply, kProof, kDone };  // the expected message
   struct Pending {
-    Fd fd;
-    State state;
+    Handshaking shake;
     Deadline deadline;
     std::string where;  // address of the other side
-    int peer = -1;
-    int stream = -1;
-    Hello hello{};
-    Reply reply{};
-    std::array<std::byte, kHelloBytes> buffer{};
-    std::size_t have = 0;
-    std::string failure{};  // reason of a failed connection
   };
   struct Dial {
     int peer;
@@ -57,7 +47,6 @@ class Formation {
     bool under_way = false;
     std::string failure{};  // reason of the last failed attempt
   };
-  using Step = bool;  // false: this connection has ended
 
   bool complete() const;
   void look_for_lost_peer();
@@ -65,14 +54,10 @@ class Formation {
   void accept_all();
   void expire();
   void poll_once(Deadline deadline);
-  Step advance(Pending& p);
-  Step advance_accepted(Pending& p);
-  Step advance_dialed(Pending& p);
-  bool receive(Pending& p, std::size_t want, Step& alive);
-  bool write(Pending& p, std::span<const std::byte> bytes);
-  void established(Pending& p);
+  // Returns false if the connection has ended or is established.
+  bool advance(Pending& p);
   void refuse(const Pending& p, Verdict verdict);
-  void release_dial(const Pending& p);
+  void release_dial(const Pending& p, const std::string& failure);
   std::string absence_of(int peer) const;
   [[noreturn]] void refused_by(const Pending& p, Verdict verdict) const;
   [[noreturn]] void timed_out() const;

@@ -13,7 +13,7 @@
 #include <future>
 
 #include "weft/net/tcp/frame.h"
-#include "weft/net/tcp/internal/socket.h"
+#include "weft/net/tcp/socket.h"
 #include "weft/net/testing/ranks.h"
 
 namespace weft::net::internal {

@@ -23,6 +23,8 @@ class Fd {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
+  // Gives the descriptor up to the caller.
+  int release() { return std::exchange(fd_, -1); }
   void reset();
 
  private:

@@ -1,4 +1,4 @@
-#include "weft/net/tcp/internal/socket.h"
+#include "weft/net/tcp/socket.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

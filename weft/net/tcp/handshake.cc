@@ -1,4 +1,4 @@
-#include "weft/net/tcp/internal/handshake.h"
+#include "weft/net/tcp/handshake.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

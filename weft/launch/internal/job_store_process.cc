@@ -1,0 +1,122 @@
+#include "weft/launch/internal/job_store_process.h"
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+
+namespace weft::launch::internal {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kRanWell = 10s;
+constexpr auto kToEnd = 1s;
+
+std::string store_program(const std::string& asked) {
+  if (!asked.empty()) return asked;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft_store";
+  if (!std::filesystem::exists(program)) {
+    throw Error(Errc::kUnavailable,
+                "the store process " + program.string() +
+                    " is missing; build or install weft again, with the target weft_store",
+                {"launch", -1, -1});
+  }
+  return program.string();
+}
+
+Fd make_journal() {
+  Fd fd(::memfd_create("weft-store-journal", MFD_CLOEXEC));
+  if (!fd)
+    throw Error(Errc::kUnavailable,
+                std::string("no memory for the journal of the store: ") + std::strerror(errno));
+  return fd;
+}
+
+}  // namespace
+
+std::chrono::milliseconds restart_pause(int failures) {
+  if (failures <= 1) return 0ms;
+  return std::min<std::chrono::milliseconds>(50ms * (1 << std::min(failures - 2, 10)), 2s);
+}
+
+JobStoreProcess::JobStoreProcess(Options options)
+    : options_(std::move(options)), listener_(store::listen_locally()), journal_(make_journal()) {
+  options_.program = store_program(options_.program);
+  start(Deadline::Clock::now());
+}
+
+JobStoreProcess::~JobStoreProcess() {
+  lifeline_.reset();
+  if (process_) process_->wait(Deadline::in(kToEnd));
+}
+
+std::vector<std::string> JobStoreProcess::command_line(int lifeline) const {
+  std::vector<std::string> line = {options_.program, "--clients-fd",
+                                   std::to_string(listener_.fd.get()), "--lifeline-fd",
+                                   std::to_string(lifeline)};
+  const auto add = [&](const char* name, const std::string& value) {
+    line.emplace_back(name);
+    line.push_back(value);
+  };
+  if (!options_.rendezvous.empty()) {
+    add("--rendezvous", options_.rendezvous);
+    return line;
+  }
+  add("--journal-fd", std::to_string(journal_.get()));
+  add("--node", std::to_string(options_.node));
+  add("--founders", std::to_string(options_.nodes));
+  if (!options_.job.empty()) add("--job", options_.job);
+  if (options_.secret_fd >= 0) add("--secret-fd", std::to_string(options_.secret_fd));
+  if (!options_.listener) return line;
+  add("--peers-fd", std::to_string(options_.listener.get()));
+  add("--address", options_.address);
+  for (const std::string& seed : options_.seeds) add("--seed", seed);
+  return line;
+}
+
+std::vector<int> JobStoreProcess::descriptors(int lifeline) const {
+  std::vector<int> all = {listener_.fd.get(), journal_.get(), lifeline};
+  for (const int fd : {options_.secret_fd, options_.listener.get()}) {
+    if (fd >= 0) all.push_back(fd);
+  }
+  return all;
+}
+
+void JobStoreProcess::start(Time now) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    throw Error(Errc::kUnavailable,
+                std::string("no socket for the store process: ") + std::strerror(errno));
+  lifeline_ = Fd(ends[0]);
+  const Fd theirs(ends[1]);
+  ProcessOptions process;
+  process.argv = command_line(theirs.get());
+  process.inherit = descriptors(theirs.get());
+  process_.emplace(process);
+  started_ = now;
+  again_.reset();
+}
+
+std::optional<JobStoreProcess::Time> JobStoreProcess::tend(Time now) {
+  if (process_) {
+    const auto ended = process_->poll();
+    if (!ended) return std::nullopt;
+    failures_ = now - started_ >= kRanWell ? 1 : failures_ + 1;
+    again_ = now + restart_pause(failures_);
+    log_warn("the store process of this node ended with " + ended->describe() +
+             " and is started again; ranks that ask it wait");
+    process_.reset();
+  }
+  if (again_ && now < *again_) return again_;
+  start(now);
+  return std::nullopt;
+}
+
+}  // namespace weft::launch::internal

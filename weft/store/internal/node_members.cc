@@ -1,0 +1,193 @@
+// How this node becomes a member of the store, and what a leader does about the others.
+#include <algorithm>
+
+#include "weft/store/internal/membership.h"
+#include "weft/store/internal/node.h"
+
+namespace weft::store::internal {
+namespace {
+
+// A newcomer that was not heard for this long is not counted among the founders.
+constexpr Time kSeekerStays = std::chrono::seconds(2);
+// A member without a leader for this long asks whether it was removed.
+constexpr Time kAskAfter = std::chrono::seconds(1);
+// Entries that a member may lack and become a voter.
+constexpr Index kCloseBehind = 64;
+
+}  // namespace
+
+void Node::start_raft(Raft::Vote vote, Log log) {
+  raft_.emplace(RaftOptions{identity_.me, identity_.cluster, random_.next_u64(), options_.timing,
+                            options_.flaw},
+                vote, std::move(log));
+  raft_->advance(clock_);
+  seekers_.clear();
+  was_member_ = true;
+  applied_ = raft_->log().snapshot().index;
+  if (applied_ > 0 && !raft_->log().snapshot().state.empty())
+    state_.restore(raft_->log().snapshot().state);
+  const Configuration& configuration = raft_->log().configuration();
+  const auto is_me = [&](MemberId id) { return id == identity_.me; };
+  if (!configuration.voters.empty() && is_quorum(configuration, is_me)) raft_->campaign();
+}
+
+// Becomes a newcomer: with an empty memory, under a new incarnation.
+void Node::start_over() {
+  identity_ = {0, 0, random_.next_u64() | 1, 0};
+  raft_.reset();
+  state_ = KeyValues(options_.flaw != Flaw::kForgetsSessions);
+  applied_ = woken_ = 0;
+  applied_bytes_ = applied_entries_ = 0;
+  timers_.stop_all();
+  led_ = 0;
+  node_of_.clear();
+  for (auto& [round, batch] : batches_)
+    reads_.insert(reads_.end(), batch.tokens.begin(), batch.tokens.end());
+  batches_.clear();
+  for (auto& [token, pending] : pending_) pending.leadership = 0;
+  write_everything();
+  if (options_.node == 0 && options_.founders <= 1 && !was_member_) found();
+}
+
+void Node::tend_members() {
+  if (!raft_) return seek();
+  if (raft_->without_leader() >= kAskAfter && clock_ - asked_ >= kAskAfter) ask_whether_member();
+  if (!raft_->is_settled()) return;
+  const Configuration& configuration = raft_->log().configuration();
+  const auto view = [&](MemberId id) {
+    return MemberView{!raft_->hears(id, options_.lost_after),
+                      raft_->hears(id, options_.timing.election) && raft_->lag(id) <= kCloseBehind};
+  };
+  const auto next = next_change(configuration, view);
+  if (!next || !raft_->change(*next)) return;
+  for (const Member& member : configuration.members) {
+    if (next->find(member.id) == nullptr)
+      output_.notes.push_back("node " + std::to_string(member.node) +
+                              " is silent and leaves the store");
+  }
+}
+
+// A node that was cut off may have been removed, and all members that it knows replaced. The leader
+// answers any message of a node that is no member. This one is a read that nobody awaits.
+void Node::ask_whether_member() {
+  asked_ = clock_;
+  Message message;
+  message.type = Message::Type::kRead;
+  message.cluster = identity_.cluster;
+  message.from = identity_.me;
+  for (const std::uint32_t node : connected_) send_to(node, message);
+}
+
+Message Node::join_request() const {
+  Message message;
+  message.type = Message::Type::kJoin;
+  message.members = {{0, options_.node, identity_.incarnation, options_.address}};
+  return message;
+}
+
+// Asks all nodes that are reached to be admitted.
+void Node::seek() {
+  for (const std::uint32_t node : connected_) send_to(node, join_request());
+  std::erase_if(seekers_,
+                [&](const auto& seeker) { return clock_ - seeker.second.heard > kSeekerStays; });
+  if (options_.node == 0 && seekers_.size() + 1 >= options_.founders && !was_member_) found();
+}
+
+// Makes a new store with this node as its only member; the other founders join it.
+void Node::found() {
+  identity_.cluster = random_.next_u64() | 1;
+  identity_.me = 1;
+  identity_.added = 1;
+  Configuration configuration;
+  configuration.members = {{1, options_.node, identity_.incarnation, options_.address}};
+  configuration.voters = {1};
+  configuration.next_id = 2;
+  start_raft({1, 0}, Log({1, 1, configuration, state_.snapshot()}));
+  write_everything();
+  raft_->take_unsaved();
+}
+
+void Node::on_join(std::uint32_t from, const Message& m) {
+  if (m.members.size() != 1 || m.members[0].node != from) return;
+  const Member& newcomer = m.members[0];
+  if (!raft_) {
+    seekers_[from] = {newcomer, clock_};
+    return;
+  }
+  const Configuration& configuration = raft_->log().configuration();
+  Message reply;
+  reply.type = Message::Type::kJoinReply;
+  reply.cluster = identity_.cluster;
+  reply.members = configuration.members;
+  if (raft_->is_settled() && raft_->log().configuration_index() <= raft_->commit()) {
+    reply.term = raft_->term();
+    reply.index = raft_->log().configuration_index();
+    const auto known = std::find_if(
+        configuration.members.begin(), configuration.members.end(),
+        [&](const Member& member) { return member.incarnation == newcomer.incarnation; });
+    const Member* const old = configuration.find_node(from);
+    if (known != configuration.members.end()) {
+      reply.accepted = true;
+      reply.to = known->id;
+    } else if (old != nullptr && raft_->hears(old->id, options_.timing.election)) {
+      reply.data = "taken";
+    } else if (raft_->change(with_newcomer(configuration, newcomer))) {
+      node_of_.erase(old == nullptr ? 0 : old->id);
+    }
+  }
+  send_to(from, std::move(reply));
+}
+
+void Node::on_join_reply(const Message& m) {
+  if (raft_) return;
+  for (const Member& member : m.members) known_[member.node] = member.address;
+  if (m.data == "taken" && !std::exchange(complained_, true))
+    output_.notes.push_back("another process of node " + std::to_string(options_.node) +
+                            " is a member of the store; this one waits until it has ended. Give "
+                            "every node its own number");
+  if (!m.accepted || m.cluster == 0) return;
+  const auto mine = std::find_if(m.members.begin(), m.members.end(), [&](const Member& member) {
+    return member.id == m.to && member.incarnation == identity_.incarnation;
+  });
+  if (mine == m.members.end()) return;
+  identity_.cluster = m.cluster;
+  identity_.me = m.to;
+  identity_.added = m.index;
+  start_raft({m.term, 0}, Log(Snapshot{}));
+  write_everything();
+  raft_->take_unsaved();
+}
+
+// A leader tells a sender that is no member any more that it was removed.
+bool Node::turns_away(std::uint32_t from, const Message& m) {
+  const Configuration& configuration = raft_->log().configuration();
+  if (!raft_->is_settled() || raft_->log().configuration_index() > raft_->commit() ||
+      configuration.is_joint() || configuration.find(m.from) != nullptr)
+    return false;
+  Message removed;
+  removed.type = Message::Type::kRemoved;
+  removed.cluster = identity_.cluster;
+  removed.from = identity_.me;
+  removed.to = m.from;
+  removed.term = raft_->term();
+  removed.index = raft_->log().configuration_index();
+  send_to(from, std::move(removed));
+  return true;
+}
+
+std::map<std::uint32_t, std::string> Node::peers() const {
+  std::map<std::uint32_t, std::string> peers;
+  if (!raft_ || raft_->log().configuration().members.empty()) {
+    peers = known_;
+  } else {
+    const Configuration& configuration = raft_->log().configuration();
+    const bool i_vote = configuration.is_voter(identity_.me);
+    for (const Member& member : configuration.members) {
+      if (i_vote || configuration.is_voter(member.id)) peers[member.node] = member.address;
+    }
+  }
+  peers.erase(options_.node);
+  return peers;
+}
+
+}  // namespace weft::store::internal

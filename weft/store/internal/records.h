@@ -1,0 +1,35 @@
+// What a member writes to its journal, and reads again after its process was replaced.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "weft/store/internal/raft.h"
+
+namespace weft::store::internal {
+
+struct Identity {
+  std::uint64_t cluster = 0;
+  MemberId me = 0;
+  std::uint64_t incarnation = 0;
+  Index added = 0;  // a configuration at or before this entry has the member
+  bool operator==(const Identity&) const = default;
+};
+
+struct Saved {
+  std::optional<Identity> identity;  // none: a newcomer
+  Raft::Vote vote;
+  Log log{Snapshot{}};
+};
+
+std::string identity_record(const Identity& identity);
+std::string vote_record(const Raft::Vote& vote);
+std::string snapshot_record(const Snapshot& snapshot);
+// The entries from `from` on, which replace all entries from there on.
+std::string entries_record(const Log& log, Index from);
+
+// Adds the next record to what the earlier ones gave. Throws Error(kCorrupt).
+void replay(std::string_view record, Saved& saved);
+
+}  // namespace weft::store::internal
