@@ -1,0 +1,317 @@
+#include "weft/plan/step/internal/replica.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "weft/base/error.h"
+#include "weft/plan/stages.h"
+#include "weft/plan/step/internal/streams.h"
+
+namespace weft::plan::internal {
+namespace {
+
+constexpr double kHalf = 2;  // Bytes of a weight that is gathered in 16 bits.
+
+double gathered_bytes(const Job& job) {
+  return element_bytes(job.layout.precision) < 4 ? kHalf : 4;
+}
+double gradient_bytes(const Job& job) {
+  return element_bytes(job.layout.precision) < 4 ? job.software.gradient_bytes : 4;
+}
+
+Split split_of(const Job& job, int replica) {
+  const Layout& l = job.layout;
+  const double share = l.shares.empty() ? 1 : l.shares[static_cast<std::size_t>(replica)];
+  return {.micro_batch = l.micro_batch * share,
+          .tp = l.tp,
+          .cp = l.cp,
+          .ep = l.ep,
+          .sequence_parallel = l.sequence_parallel,
+          .precision = l.precision,
+          .software = job.software};
+}
+
+}  // namespace
+
+Replica::Replica(const Job& job, int index)
+    : job_(job), index_(index), blocks_(blocks_of(job.model, split_of(job, index))) {
+  const Calibration& constants = job.constants != nullptr ? *job.constants : calibration();
+  for (int rank = 0; rank < job.layout.pp; ++rank) {
+    sites_.push_back(site_of(job, rank, index));
+    const Accelerator& a =
+        job.cluster.accelerators[static_cast<std::size_t>(sites_.back().accelerator)];
+    devices_.push_back(std::make_unique<DeviceModel>(a, job.layout.precision, job.software,
+                                                     constants));
+    int kind = rank;
+    for (int other = 0; other < rank && kind == rank; ++other) {
+      Site same = sites_[static_cast<std::size_t>(other)];
+      same.first_rank = sites_.back().first_rank;
+      if (same == sites_.back()) kind = kind_[static_cast<std::size_t>(other)];
+    }
+    kind_.push_back(kind);
+  }
+  cut();
+  for (std::size_t s = 0; s < stages_.size(); ++s) price(stages_[s], static_cast<int>(s));
+  add_messages();
+}
+
+Recompute Replica::recompute_of(int stage) const {
+  const auto& by_stage = job_.layout.stage_recompute;
+  if (by_stage.empty()) return job_.layout.recompute;
+  return by_stage[std::min(static_cast<std::size_t>(stage), by_stage.size() - 1)];
+}
+
+const BlockCost& Replica::cost_of(const ModelBlock& block, int rank) {
+  const auto key = std::pair(&block, kind_[static_cast<std::size_t>(rank)]);
+  const auto found = costs_.find(key);
+  if (found != costs_.end()) return found->second;
+  return costs_[key] = measure(block, rank);
+}
+
+BlockCost Replica::measure(const ModelBlock& block, int rank) const {
+  const Site& site = sites_[static_cast<std::size_t>(rank)];
+  const BlockTime time = time_of(block, device(rank));
+  BlockCost cost = {time.all.forward, time.all.backward_input, time.all.backward_weight,
+                    time.again};
+  for (const Exchange& e : block.exchanges) add_exchange(e, time.all.forward, rank, cost);
+  if (job_.layout.zero_stage == 3) {
+    const double whole = block.parameters + block.expert_parameters;
+    cost.gather = collective_seconds(ExchangeKind::kAllGather, whole * gathered_bytes(job_),
+                                     site.shards);
+    cost.scatter = collective_seconds(ExchangeKind::kReduceScatter, whole * gradient_bytes(job_),
+                                      site.shards);
+  }
+  return cost;
+}
+
+void Replica::add_exchange(const Exchange& e, double compute, int rank, BlockCost& cost) const {
+  const Site& site = sites_[static_cast<std::size_t>(rank)];
+  const GroupShape& group = e.axis == SplitAxis::kTensor    ? site.tensor
+                            : e.axis == SplitAxis::kContext ? site.context
+                                                            : site.expert;
+  const ExchangeKind kind = e.kind == ExchangeKind::kRing ? ExchangeKind::kAllGather : e.kind;
+  const double one = collective_seconds(kind, e.bytes, group);
+  const auto exposed = [&](int times, double work) {
+    return std::max(0.0, times * one - e.hidden_behind * work);
+  };
+  const auto add = [&](BlockCost::Exchanges& to, double seconds) {
+    (e.axis == SplitAxis::kTensor    ? to.tensor
+     : e.axis == SplitAxis::kContext ? to.context
+                                     : to.expert) += seconds;
+  };
+  add(cost.ahead, exposed(e.forward, compute));
+  add(cost.back, exposed(e.backward, 2 * compute));
+  add(cost.repeated, exposed(e.again, compute));
+}
+
+// Layers in equal numbers; the first stages take what is left over. The embedding goes to the first
+// stage, the head to the last one.
+std::vector<int> Replica::even_cuts(int stages) const {
+  std::vector<int> layers;
+  for (std::size_t b = 0; b < blocks_.size(); ++b)
+    if (blocks_[b]->is_layer) layers.push_back(static_cast<int>(b));
+  const int count = static_cast<int>(layers.size());
+  WEFT_REQUIRE(stages <= count, std::to_string(stages) + " stages of " + std::to_string(count) +
+                                    " blocks; use pp x virtual_stages = " + std::to_string(count) +
+                                    " or fewer");
+  std::vector<int> cuts;
+  int at = 0;
+  for (int s = 0; s + 1 < stages; ++s) {
+    at += count / stages + (s < count % stages ? 1 : 0);
+    cuts.push_back(layers[static_cast<std::size_t>(at)]);
+  }
+  return cuts;
+}
+
+std::vector<int> Replica::cost_cuts(int stages) {
+  std::vector<Block> blocks;
+  for (const auto& block : blocks_) {
+    const BlockCost& cost = cost_of(*block, 0);
+    blocks.push_back({cost.forward + cost.backward_input + cost.backward_weight, 0,
+                      static_cast<std::int64_t>(block->output_bytes)});
+  }
+  WEFT_REQUIRE(stages <= static_cast<int>(blocks.size()),
+               std::to_string(stages) + " stages of " + std::to_string(blocks.size()) +
+                   " blocks; use pp x virtual_stages = " + std::to_string(blocks.size()) +
+                   " or fewer");
+  return cut_stages(blocks, {.stages = stages}).cuts;
+}
+
+void Replica::cut() {
+  const Layout& l = job_.layout;
+  const int stages = l.pp * l.virtual_stages, blocks = static_cast<int>(blocks_.size());
+  std::vector<int> cuts = l.cuts;
+  if (cuts.empty() && stages > 1) {
+    const bool even = !job_.software.cuts_by_cost && is_transformer(job_.model);
+    cuts = even ? even_cuts(stages) : cost_cuts(stages);
+  }
+  WEFT_REQUIRE(static_cast<int>(cuts.size()) == stages - 1,
+               std::to_string(cuts.size()) + " cuts for " + std::to_string(stages) +
+                   " stages; give one less than stages");
+  const schedule::pipeline::Request request = {
+      .algorithm = l.schedule, .ranks = l.pp, .virtual_stages = l.virtual_stages};
+  int first = 0;
+  for (int s = 0; s < stages; ++s) {
+    const int last = s + 1 < stages ? cuts[static_cast<std::size_t>(s)] : blocks;
+    WEFT_REQUIRE(last > first && last <= blocks,
+                 "cut " + std::to_string(last) + " of stage " + std::to_string(s) +
+                     " leaves it without blocks; cuts rise from 1 to " +
+                     std::to_string(blocks - 1));
+    StageCost stage{.rank = l.pp > 1 ? schedule::pipeline::rank_of(request, s) : 0,
+                    .first = first,
+                    .last = last};
+    stages_.push_back(stage);
+    first = last;
+  }
+}
+
+void Replica::price(StageCost& stage, int index) {
+  const Recompute kept = recompute_of(index);
+  for (int b = stage.first; b < stage.last; ++b) {
+    const ModelBlock& block = *blocks_[static_cast<std::size_t>(b)];
+    const BlockCost& cost = cost_of(block, stage.rank);
+    stage.parameters += block.parameters;
+    // The last stage has a copy of the embedding, and both copies add their gradients.
+    if (block.tied_to_first && stage.first > 0) {
+      stage.parameters += block.tied_parameters;
+      tied_parameters_ = block.tied_parameters;
+    }
+    stage.expert_parameters += block.expert_parameters;
+    stage.forward += cost.forward;
+    stage.backward_input += cost.backward_input;
+    stage.backward_weight += cost.backward_weight;
+    double repeats = 0;  // Share of the block's forward that runs again.
+    if (block.recomputes && kept == Recompute::kFull) repeats = 1;
+    const SelectiveKind kind = job_.software.selective;
+    if (block.recomputes && kept == Recompute::kSelective) {
+      if (kind == SelectiveKind::kEverySecondLayer) repeats = 0.5;
+      else stage.recompute += cost.again;
+    }
+    stage.recompute += repeats * cost.forward;
+    const auto add = [&](BlockCost::Exchanges& to, const BlockCost::Exchanges& e, double times) {
+      to.tensor += times * e.tensor;
+      to.context += times * e.context;
+      to.expert += times * e.expert;
+    };
+    add(stage.in_forward, cost.ahead, 1);
+    add(stage.exchanges, cost.ahead, 1);
+    add(stage.exchanges, cost.back, 1);
+    add(stage.exchanges, cost.repeated, repeats);
+  }
+  if (job_.layout.zero_stage == 3) play_shards(stage, kept);
+}
+
+// Gathers each block ahead of its forward and again ahead of its backward, and scatters its gradient
+// behind it.
+void Replica::play_shards(StageCost& stage, Recompute kept) {
+  std::vector<StreamBlock> ahead, back;
+  double forward = 0, backward = 0;
+  for (int b = stage.first; b < stage.last; ++b) {
+    const ModelBlock& block = *blocks_[static_cast<std::size_t>(b)];
+    const BlockCost& cost = cost_of(block, stage.rank);
+    const bool full = block.recomputes && kept == Recompute::kFull;
+    const bool some = block.recomputes && kept == Recompute::kSelective;
+    const double f = cost.forward + cost.ahead.sum();
+    const double g = cost.backward_input + cost.backward_weight + cost.back.sum() +
+                     (full ? cost.forward + cost.repeated.sum() : some ? cost.again : 0);
+    ahead.push_back({f, cost.gather, 0});
+    back.push_back({g, cost.gather, cost.scatter});
+    forward += f;
+    backward += g;
+  }
+  std::reverse(back.begin(), back.end());
+  const bool prefetch = job_.software.gathers_ahead;
+  const Streams f = play_streams(ahead, prefetch), g = play_streams(back, prefetch);
+  stage.exposed_forward = f.compute_end - forward;
+  stage.exposed_backward = g.compute_end - backward;
+  stage.tail = g.end - g.compute_end;
+}
+
+void Replica::add_messages() {
+  const Layout& l = job_.layout;
+  if (l.pp == 1) return;
+  const int stage_ranks = world_of(l) / l.pp;
+  for (std::size_t s = 0; s + 1 < stages_.size(); ++s) {
+    StageCost& stage = stages_[s];
+    const int from = sites_[static_cast<std::size_t>(stage.rank)].first_rank;
+    const int to = sites_[static_cast<std::size_t>(stages_[s + 1].rank)].first_rank;
+    if (from == to) continue;
+    double bytes = blocks_[static_cast<std::size_t>(stage.last) - 1]->output_bytes;
+    const bool splits = job_.software.splits_messages && l.tp > 1 && !l.sequence_parallel;
+    if (splits) bytes /= l.tp;
+    const DevicePlace place = device_place(job_.cluster, from);
+    const int here = job_.cluster.nodes[static_cast<std::size_t>(place.type)].devices;
+    stage.message_bytes = bytes;
+    stage.message = message_seconds(job_.cluster, from, to, bytes, std::min(here, stage_ranks));
+    if (splits) {
+      stage.message += collective_seconds(ExchangeKind::kAllGather, bytes * l.tp,
+                                          sites_[static_cast<std::size_t>(stage.rank)].tensor);
+    }
+  }
+}
+
+double Replica::rank_parameters(int rank, bool experts) const {
+  double sum = 0;
+  for (const StageCost& stage : stages_)
+    if (stage.rank == rank) sum += experts ? stage.expert_parameters : stage.parameters;
+  return sum;
+}
+
+double Replica::shard_parameters(int rank) const {
+  return (rank_parameters(rank, false) + rank_parameters(rank, true)) / shard_ranks(job_);
+}
+
+Replica::Sync Replica::sync(int rank) const {
+  const Layout& l = job_.layout;
+  const Site& site = sites_[static_cast<std::size_t>(rank)];
+  const double g = gradient_bytes(job_) * codec_ratio(l.codec);
+  const double dense = rank_parameters(rank, false), experts = rank_parameters(rank, true);
+  const int shards = shard_ranks(job_);
+  Sync sync;
+  double reduce = 0;
+  if (l.zero_stage == 0) {
+    reduce = collective_seconds(ExchangeKind::kAllReduce, dense * g, site.replicas);
+  } else {
+    if (l.zero_stage < 3) {
+      reduce = collective_seconds(ExchangeKind::kReduceScatter, dense * g, site.shards);
+      sync.sharding = collective_seconds(ExchangeKind::kAllGather, dense * gathered_bytes(job_),
+                                         site.shards);
+    }
+    reduce += collective_seconds(ExchangeKind::kAllReduce, dense * g / shards, site.replicas);
+  }
+  if (experts > 0)
+    reduce += collective_seconds(ExchangeKind::kAllReduce, experts * g, site.expert_data);
+  if (tied_parameters_ > 0 && (rank == stages_.front().rank || rank == stages_.back().rank)) {
+    const int first = stages_.front().rank, last = stages_.back().rank;
+    const int from = sites_[static_cast<std::size_t>(first)].first_rank,
+              to = sites_[static_cast<std::size_t>(last)].first_rank;
+    sync.gradients = message_seconds(job_.cluster, from, to, tied_parameters_ * g, l.tp * l.cp);
+  }
+  // Buckets hide behind the last backward, all but the last one.
+  double hides = 0;
+  if (job_.software.overlaps_gradients) {
+    for (const StageCost& stage : stages_) {
+      if (stage.rank == rank) hides += stage.total_backward();
+    }
+    const double bytes = (dense + experts) * g;
+    const double last = bytes > 0 ? std::min(1.0, job_.software.bucket_bytes / bytes) : 1;
+    hides = std::min(hides * (1 - last), reduce * (1 - last));
+  }
+  sync.gradients += reduce - hides;
+  if (l.zero_stage == 3) {
+    for (const StageCost& stage : stages_)
+      if (stage.rank == rank) sync.sharding += stage.tail;
+  }
+  const bool half = element_bytes(l.precision) < 4 && job_.software.master_weights;
+  // Adam reads and writes state, weights and gradient once; clipping and unscaling read the gradient
+  // twice and write it once.
+  const double traffic = 2 * job_.optimizer.state_bytes + (half ? 8 + 2 : 8) +
+                         4 * gradient_bytes(job_);
+  sync.optimizer = device(rank).memory(shard_parameters(rank) * traffic, 8);
+  const double over = l.zero_stage == 0 ? 1 : shards;
+  sync.bytes = 2 * dense * g / over + (l.zero_stage > 0 ? dense * (g + gathered_bytes(job_)) : 0);
+  return sync;
+}
+
+}  // namespace weft::plan::internal
