@@ -23,6 +23,9 @@ constexpr int kCubeMesh[8][8] = {{0, 1, 1, 2, 2, 0, 0, 0}, {1, 0, 2, 1, 0, 2, 0,
 constexpr int kLinksOfDevice = 6;
 constexpr double kThroughHost = 9e9;  // Bytes/s between GPUs without a link: PCIe and the host.
 
+// Share of the bandwidth that messages between two nodes reach.
+constexpr double kMessageShare = 0.9;
+
 enum Protocol { kLL, kLL128, kSimple };
 enum NcclAlgorithm { kTree, kRing };
 
@@ -160,8 +163,7 @@ double message_seconds(const Cluster& cluster, int from, int to, double bytes, i
     return type.intra.latency + 5e-6 + bytes / bandwidth;
   }
   const NodeType& other = cluster.nodes[static_cast<std::size_t>(b.type)];
-  const double bandwidth = std::min(type.inter.bandwidth * type.inter.share,
-                                    other.inter.bandwidth * other.inter.share);
+  const double bandwidth = kMessageShare * std::min(type.inter.bandwidth, other.inter.bandwidth);
   return type.inter.latency + 5e-6 + bytes * std::max(1, senders) / bandwidth;
 }
 

@@ -26,6 +26,10 @@ constexpr double kWorkspace = 4;  // Bytes of a partial sum (split of k).
 
 constexpr double kLaunch = 4e-6;        // Seconds of a kernel on a GPU.
 constexpr double kLaunchCpu = 3e-6;     // Of an operator on a CPU, without libtorch's dispatch.
+// Attention over the ranks of cp works on smaller blocks and merges their results.
+constexpr double kPartedAttention = 0.75;
+constexpr double kFloatShare = 0.95;    // Of the peak, FP32 products on vector units (cuBLAS).
+constexpr double kUnknownShare = 0.83;  // Of the peak, where no best product was measured.
 constexpr double kNoTensorCores = 0.35; // Share of the FP32 peak of products without tensor cores.
 
 // Rates of kernels for sizes that are no multiple of 8 elements (16 bytes), relative to aligned
@@ -50,13 +54,12 @@ DeviceModel::DeviceModel(const Accelerator& accelerator, Precision precision,
       launch_(accelerator.generation == Generation::kCpu ? kLaunchCpu : kLaunch) {}
 
 // The measured best product bounds the rate of 16-bit and FP8 products; FP32 products on vector
-// units come close to their peak (cuBLAS: 93 % on V100).
+// units come close to their peak.
 double DeviceModel::rate(Precision precision) const {
   const double top = peak(accelerator_, precision);
+  if (precision == Precision::kFp32) return top * kFloatShare;
   const double half = std::max(peak(accelerator_, Precision::kBf16), 1.0);
-  double share = precision == Precision::kFp32 ? 0.93 : 0.83;
-  if (accelerator_.achievable > 0 && precision != Precision::kFp32)
-    share = accelerator_.achievable / half;
+  const double share = accelerator_.achievable > 0 ? accelerator_.achievable / half : kUnknownShare;
   return top * share * fitted_.matmul;
 }
 
@@ -123,8 +126,8 @@ double DeviceModel::product(const Product& p, Precision precision, bool batched)
 }
 
 OperatorTime DeviceModel::product_time(const Operator& op) const {
-  const Precision p = op.low_precision || precision_ != Precision::kFp8 ? precision_
-                                                                        : Precision::kBf16;
+  Precision p = op.low_precision || precision_ != Precision::kFp8 ? precision_ : Precision::kBf16;
+  if (op.in_float) p = Precision::kFp32;
   const double m = static_cast<double>(op.m), n = static_cast<double>(op.n),
                k = static_cast<double>(op.k), batch = static_cast<double>(op.batch);
   const bool batched = !op.has_weights;
@@ -178,13 +181,24 @@ OperatorTime DeviceModel::attention_time(const Operator& op) const {
                 precision_, false);
     return {2 * seconds, 5 * seconds, 0};
   }
-  const double top = peak(accelerator_, precision_ == Precision::kFp8 ? Precision::kBf16
-                                                                      : precision_);
+  const Precision p = precision_ == Precision::kFp8 ? Precision::kBf16 : precision_;
+  const double top = rate(p) / fitted_.matmul * (op.parts > 1 ? kPartedAttention : 1);
   return {flops / (top * share.forward * width) + launch_,
           2.5 * flops / (top * share.backward * width) + 2 * launch_, 0};
 }
 
 OperatorTime DeviceModel::time(const Operator& op) const {
+  OperatorTime t = tuned(op);
+  const bool half = element_bytes(precision_) < 4;
+  double share = half ? software_.kernel_share : software_.float_share;
+  if (op.kind == OperatorKind::kConvolution) share *= software_.convolution_share;
+  t.forward /= share;
+  t.backward_input /= share;
+  t.backward_weight /= share;
+  return t;
+}
+
+OperatorTime DeviceModel::tuned(const Operator& op) const {
   switch (op.kind) {
     case OperatorKind::kMatmul: return product_time(op);
     case OperatorKind::kConvolution: return convolution_time(op);

@@ -45,6 +45,7 @@ class DeviceModel {
   double rate(Precision precision) const;
 
  private:
+  OperatorTime tuned(const Operator& op) const;
   OperatorTime product_time(const Operator& op) const;
   OperatorTime convolution_time(const Operator& op) const;
   OperatorTime attention_time(const Operator& op) const;

@@ -33,12 +33,14 @@ struct Operator {
   OperatorKind kind = OperatorKind::kMatmul;
   std::string name;
   std::int64_t m = 1, n = 1, k = 1, batch = 1;
+  int parts = 1;  // kAttention: ranks that share the sequence.
   // kConvolution: elements of the input, the weights and the output.
   double input = 0, weights = 0, output = 0;
   bool winograd = false;    // A 3x3 convolution of stride 1.
   bool has_weights = true;  // False: both operands are activations (attention).
   bool no_input_gradient = false;  // First layer: the input needs no gradient.
   bool low_precision = true;       // False: runs in 16 bits although the precision is fp8.
+  bool in_float = false;           // Runs in float32 whatever the precision is.
   // kMemory: bytes read and written, and number of kernels.
   double forward_bytes = 0, backward_bytes = 0;
   int forward_kernels = 1, backward_kernels = 1;

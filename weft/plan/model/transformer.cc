@@ -56,6 +56,7 @@ class Maker {
   void core(ModelBlock& b) const;
   void rotary(ModelBlock& b) const;
   void mlp(ModelBlock& b, double tokens) const;
+  void dispatch(ModelBlock& b) const;
   void mixture(ModelBlock& b) const;
   void tensor_exchanges(ModelBlock& b) const;
   void context_exchanges(ModelBlock& b) const;
@@ -138,6 +139,7 @@ void Maker::core(ModelBlock& b) const {
                            .n = keys,
                            .k = m_.head_width,
                            .batch = batch,
+                           .parts = s_.cp,
                            .has_weights = false,
                            .low_precision = false});
     return;
@@ -154,9 +156,11 @@ void Maker::core(ModelBlock& b) const {
                            .low_precision = false});
   };
   product("scores", keys, m_.head_width);
-  const bool one = s_.software.fused_softmax || s_.software.compiled;
-  memory(b, "softmax", scores, one ? 2 : 7, one ? 3 : 5);
-  kernels(b, one ? 1 : 3, one ? 1 : 2);
+  const bool one = s_.software.compiled;
+  const double ahead = one ? 2 : s_.software.softmax_forward,
+               back = one ? 3 : s_.software.softmax_backward;
+  memory(b, "softmax", scores, ahead, back);
+  kernels(b, ahead > 2 ? 3 : 1, ahead > 2 ? 2 : 1);
   if (drops()) memory(b, "attention dropout", scores, 2 + 1 / e_, 2 + 1 / e_);
   product("context", m_.head_width, keys);
   for (std::size_t i = first; i < b.operators.size(); ++i) b.operators[i].again = true;
@@ -206,13 +210,46 @@ void Maker::mlp(ModelBlock& b, double tokens) const {
   product("mlp out", m_.hidden, f, false);
 }
 
-// GShard's mixture: the router, dispatch and combine, and the experts' MLPs for top_k times the
+// Each token goes to top_k experts and back. With masks, both are products: groups of `sequence`
+// positions with a mask of one row for each of the group's top_k * sequence places (GShard, Lepikhin
+// et al. 2020, algorithm 1). Making the masks takes some 12 passes over them.
+void Maker::dispatch(ModelBlock& b) const {
+  const double k = static_cast<double>(m_.top_k);
+  if (s_.software.dispatch == Dispatch::kIndex) {
+    memory(b, "dispatch", x_, 2 + 2 * k, 2 + 2 * k);
+    kernels(b, 6, 6);
+    return;
+  }
+  const bool in_float = s_.software.dispatch == Dispatch::kMaskFloat;
+  const std::int64_t group = in_float ? std::min(rows_, positions(m_)) : rows_,
+                     places = m_.top_k * group, groups = std::max<std::int64_t>(1, rows_ / group);
+  const Operator product = {.name = "dispatch",
+                            .m = places,
+                            .n = m_.hidden,
+                            .k = group,
+                            .batch = groups,
+                            .has_weights = false,
+                            .low_precision = false,
+                            .in_float = in_float};
+  b.operators.push_back(product);
+  b.operators.push_back(product);
+  const double mask = static_cast<double>(groups) * static_cast<double>(group) *
+                      static_cast<double>(places);
+  b.operators.push_back({.kind = OperatorKind::kMemory,
+                         .name = "masks",
+                         .forward_bytes = mask * 4 * 12,
+                         .backward_bytes = mask * 4 * 6,
+                         .forward_kernels = 12,
+                         .backward_kernels = 6});
+  b.kept_all += 2 * mask * (in_float ? 4 : e_);
+}
+
+// A mixture of experts: the router, dispatch and combine, and the experts' MLPs for top_k times the
 // tokens.
 void Maker::mixture(ModelBlock& b) const {
   const double k = static_cast<double>(m_.top_k);
   matmul(b, "router", m_.experts, m_.hidden);
-  memory(b, "dispatch", x_, 2 + 2 * k, 2 + 2 * k);
-  kernels(b, 6, 6);
+  dispatch(b);
   mlp(b, k);
   b.exchanges.push_back({.axis = SplitAxis::kExpert,
                          .kind = ExchangeKind::kAllToAll,
@@ -264,7 +301,7 @@ void Maker::keep_layer(ModelBlock& b, bool mixture) const {
                      .mask = 1,
                      .fused = s_.software.flash,
                      .details = false,
-                     .gathers_again = true,
+                     .gathers_again = !s_.software.keeps_gathered,
                      .lets_go = false};
   const LayerShape shape = {.batch = std::max<std::int64_t>(1, std::llround(s_.micro_batch)),
                             .sequence = positions(m_),
@@ -283,9 +320,14 @@ void Maker::keep_layer(ModelBlock& b, bool mixture) const {
     options.kept = kept;
     return static_cast<double>(activation_bytes(shape, options));
   };
-  b.kept_all = bytes(Kept::kAll);
+  const double before = b.kept_all;  // Masks of the dispatch.
+  b.kept_all = bytes(Kept::kAll) + before;
+  b.kept_all += s_.software.more_kept * x_ / s_.tp * e_;
+  // Compilers compute the activation function again instead of keeping its result.
+  if (s_.software.compiled)
+    b.kept_all -= static_cast<double>(rows_) * static_cast<double>(over(m_.ffn, s_.tp)) * e_;
   b.kept_input = x_ * share_ * e_;
-  b.kept_selective = bytes(Kept::kSelective);
+  b.kept_selective = bytes(Kept::kSelective) + before;
   const double q = static_cast<double>(rows_ * heads() * m_.head_width) * e_,
                kv = static_cast<double>(rows_ * kv_heads() * m_.head_width) * e_,
                f = static_cast<double>(rows_) * static_cast<double>(over(m_.ffn, s_.tp)) * e_;
@@ -294,7 +336,7 @@ void Maker::keep_layer(ModelBlock& b, bool mixture) const {
   if (s_.software.selective == SelectiveKind::kEverySecondLayer)
     b.kept_selective = (b.kept_all + b.kept_input) / 2;
   if (mixture) {  // dispatched tokens, and the experts' activations for top_k times the tokens
-    const double more = static_cast<double>(m_.top_k - 1) * 2 * f +
+    const double more = static_cast<double>(m_.top_k - 1) * (s_.software.compiled ? 1 : 2) * f +
                         2 * static_cast<double>(m_.top_k) * x_ * e_;
     b.kept_all += more;
     b.kept_selective += more;
@@ -398,9 +440,10 @@ ModelBlock Maker::head() const {
                            .bytes = x_ * e_,
                            .forward = s_.sequence_parallel ? 1 : 0,
                            .backward = 1});
-  // Kept: the input twice (norm, product) and the probabilities in float32.
-  b.kept_all = b.kept_selective = b.kept_input = 2 * x_ * share_ * e_ + 4 * logits;
-  b.transient = logits * (4 + e_);
+  // Kept: the input twice (norm, product) and what the loss keeps of each logit.
+  const double loss = s_.software.loss_kept * logits;
+  b.kept_all = b.kept_selective = b.kept_input = 2 * x_ * share_ * e_ + loss * 0.4;
+  b.transient = loss * 0.6;
   return b;
 }
 

@@ -52,7 +52,8 @@ std::string answer_json(const Scenario& scenario, const Step& step) {
   answer["tflops_per_device"] = rounded(step.flops_per_device / 1e12, timed);
   answer["mfu"] = rounded(step.mfu, timed);
   const Memory& peak = step.peak();
-  answer["memory_gib"] = rounded(peak.allocated() / kGiB);
+  const bool process = scenario.job.software.reports_context;
+  answer["memory_gib"] = rounded((process ? peak.total() : peak.allocated()) / kGiB);
   answer["fits"] = step.fits;
   if (!step.fits) answer["short_by_gib"] = rounded(step.short_by / kGiB);
   answer["parts"] = parts_json(step.parts);

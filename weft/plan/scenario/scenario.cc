@@ -161,7 +161,9 @@ Cluster read_cluster(const json* object, const Axes& axes, std::vector<std::stri
     WEFT_REQUIRE(system || accelerator,
                  "cluster needs \"system\", \"accelerator\" or \"file\"");
     const int usual = system ? known_system(*system).per_node : 8;
-    const int per_node = devices_per_node(f, usual, ranks);
+    // Without dp, the plan does not say how many ranks there are.
+    const bool open = axes.dp == 0 && !given_world && given_nodes;
+    const int per_node = devices_per_node(f, usual, open ? 1e6 : ranks);
     const double nodes = given_nodes ? static_cast<double>(*given_nodes)
                                      : std::ceil(ranks / per_node);
     WEFT_REQUIRE(nodes * per_node <= 1e6, "cluster: more than a million devices");
@@ -292,13 +294,20 @@ void read_rest(Fields& f, Job& job, std::vector<std::string>& notes) {
     notes.push_back("software: " + name);
   }
   job.software = software(name);
+  const Generation g = job.cluster.accelerators[0].generation;
+  if (name == "torchtitan")
+    job.software.compiled = g == Generation::kHopper || g == Generation::kBlackwell;
   if (const auto compiled = f.flag({"compile", "compiled"})) job.software.compiled = *compiled;
+  if (job.software.compiled) job.software.loss_kept *= 0.75;
+  if (const auto async = f.flag({"async_tp"})) job.software.hides_tensor = *async;
   if (const auto flash = f.flag({"flash", "flash_attention"})) job.software.flash = *flash;
   const auto sequence = f.flag({"sequence_parallel", "sp"});
   const bool usual = name == "torchtitan" || name == "nanotron";
   job.layout.sequence_parallel = job.layout.tp > 1 && sequence.value_or(usual);
-  const bool adam = is_transformer(job.model);
-  job.optimizer = optimizer_of(f.text({"optimizer"}).value_or(adam ? "adam" : "momentum"));
+  const bool adam = is_transformer(job.model) || name == "alpa";
+  const bool narrow = job.model.family == Family::kMoe && name == "alpa";
+  job.optimizer = optimizer_of(
+      f.text({"optimizer"}).value_or(narrow ? "adam16" : adam ? "adam" : "momentum"));
   job.loading = f.number({"loading_s"}, {0, 1e5}).value_or(0);
   job.noise = f.number({"noise"}, {0, 10}).value_or(0);
 }
@@ -314,7 +323,7 @@ std::string default_software(const Model& model, const Cluster& cluster, const L
     return "torch_ddp";
   if (g == Generation::kHopper || g == Generation::kBlackwell || model.family == Family::kLlama)
     return layout.fsdp > 1 || layout.zero_stage == 3 ? "torchtitan" : "nanotron";
-  return "megatron";
+  return cluster.name == "DLPerf cluster" ? "megatron_2020" : "megatron";
 }
 
 Scenario parse_scenario(std::string_view line, const std::string& name) {

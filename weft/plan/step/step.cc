@@ -34,13 +34,16 @@ int shortened(const Layout& l, int micro_batches) {
   return most - (most - micro_batches) % l.pp - l.pp;
 }
 
-std::vector<pipeline::Costs> costs_of(const Replica& replica, bool overlaps) {
+// Messages that block their sender, and their receiver where the software does not receive ahead.
+std::vector<pipeline::Costs> costs_of(const Replica& replica, const Software& software) {
+  const bool overlaps = software.overlaps_messages;
   std::vector<pipeline::Costs> costs;
   const auto& stages = replica.stages();
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const StageCost& stage = stages[s];
-    const double ahead = overlaps ? 0 : stage.message;
-    const double back = overlaps || s == 0 ? 0 : stages[s - 1].message;
+    double ahead = overlaps ? 0 : stage.message;
+    double back = overlaps || s == 0 ? 0 : stages[s - 1].message;
+    if (software.receives_block) ahead = back = ahead + back;
     const double weight = stage.backward_weight;
     costs.push_back({.forward = std::max(1e-9, stage.total_forward() + ahead),
                      .backward_input = std::max(1e-9, stage.total_backward() - weight + back),
@@ -53,7 +56,7 @@ std::vector<pipeline::Costs> costs_of(const Replica& replica, bool overlaps) {
 Played play_replica(const Job& job, const Replica& replica) {
   const Layout& l = job.layout;
   const int m = micro_batches_of(l), some = shortened(l, m);
-  const auto costs = costs_of(replica, job.software.overlaps_messages);
+  const auto costs = costs_of(replica, job.software);
   Played played;
   pipeline::Request request = {.algorithm = l.schedule,
                                .ranks = l.pp,
@@ -87,7 +90,8 @@ Parts parts_of(const Job& job, const Replica& replica, int rank) {
     parts.expert += m * stage.exchanges.expert;
     parts.sharding += m * (stage.exposed_forward + stage.exposed_backward);
     if (job.software.overlaps_messages) continue;
-    parts.pipeline += m * (stage.message + (s > 0 ? stages[s - 1].message : 0));
+    parts.pipeline += m * (job.software.receives_block ? 2 : 1) *
+                      (stage.message + (s > 0 ? stages[s - 1].message : 0));
   }
   return parts;
 }
@@ -190,6 +194,7 @@ std::vector<int> distinct_replicas(const Job& job) {
 Optimizer optimizer_of(std::string_view name) {
   const std::string key(name);
   if (key == "adam" || key == "adamw" || key == "lamb") return {key, 8};
+  if (key == "adam16") return {key, 4, false};
   if (key == "sgd" || key == "none") return {key, 0};
   if (key == "momentum" || key == "rmsprop" || key == "adagrad") return {key, 4};
   const auto near = nearest(key, {"adam", "adamw", "lamb", "sgd", "momentum", "rmsprop",
@@ -227,7 +232,8 @@ Step simulate_step(const Job& job) {
     step.schedule = std::move(played.schedule);
     step.timing = std::move(played.timing);
   }
-  step.parts.other = job.loading + step.seconds * straggling(job);
+  step.parts.other =
+      job.loading + job.software.step_overhead + step.seconds * straggling(job);
   step.seconds += step.parts.other;
   add_rates(job, step);
   return step;

@@ -20,9 +20,10 @@ namespace weft::plan {
 
 struct Optimizer {
   std::string name = "adam";
-  double state_bytes = 8;  // Float32 state of a parameter, without master weights.
+  double state_bytes = 8;  // State of a parameter, without master weights.
+  bool masters = true;     // Float32 copies of 16-bit weights, where the software keeps any.
 };
-// adam, adamw, lamb 8; sgd 0; momentum, rmsprop, adagrad 4. Throws Error(kInvalidArgument).
+// adam, adamw, lamb 8; adam16 (Adam in the precision of the model, without master weights) 4; sgd 0; momentum, rmsprop, adagrad 4. Throws Error(kInvalidArgument).
 Optimizer optimizer_of(std::string_view name);
 
 struct Job {

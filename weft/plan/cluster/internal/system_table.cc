@@ -57,8 +57,9 @@ const System kSystems[] = {
      "bigscience tr11: 4 x 100 Gb/s Omni-Path; share: 84.7 Gb/s of 400 measured on 4 V100 nodes"},
     {"Jean Zay V100", "V100 SXM2/SXM3 32GB", 4, Wiring::kSwitch, "", 50, "rdma", 0.212, 0,
      "megatron_deepspeed", "bigscience experiments/bandwidth: 84.7 Gb/s measured on 4 nodes"},
-    {"DLPerf cluster", "V100 SXM2 16GB", 8, Wiring::kCubeMesh, "", 12.5, "rdma", 0, 0, "",
-     "DLPerf report: one 100 Gb/s EDR card of each node, on one NUMA node"},
+    {"DLPerf cluster", "V100 SXM2 16GB", 8, Wiring::kCubeMesh, "", 12.5, "rdma", 0.57, 0, "",
+     "DLPerf report: one 100 Gb/s EDR card of each node, on one NUMA node; share: half of the GPUs "
+     "reach it through the other processor (rows MP_1x16x1 and MP_1x32x1 of dlperf_gpt_v100)"},
     {"AWS p3.16xlarge", "V100 SXM2 16GB", 8, Wiring::kCubeMesh, "", 3.125, "tcp", 0, 0, "alpa",
      "BytePS documentation: 25 Gb/s Ethernet"},
     {"Grand Teton H100", "H100 SXM 96GB HBM2e 500W (Grand Teton, torchtitan)", 8, Wiring::kSwitch,

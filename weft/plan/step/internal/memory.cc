@@ -48,6 +48,7 @@ double buffers_of(const Job& job, const Replica& replica, int rank) {
   }
   const double weight = half(job) ? 2 : 4,
                gradient = half(job) ? job.software.gradient_bytes : 4;
+  if (job.layout.zero_stage == 3 && !replica.gathers_each_time()) return all * (weight + gradient);
   if (job.layout.zero_stage == 3)
     return largest * (weight * (job.software.gathers_ahead ? 2 : 1) + gradient);
   if (job.layout.dp * job.layout.fsdp * job.layout.ep * job.layout.cp == 1) return 0;
@@ -57,8 +58,9 @@ double buffers_of(const Job& job, const Replica& replica, int rank) {
 }  // namespace
 
 Memory states_of(const Job& job, double parameters) {
-  const bool masters = half(job) && job.software.master_weights;
-  const double weight = masters ? 2 : 4,
+  const bool masters = half(job) && job.software.master_weights && job.optimizer.masters;
+  const bool narrow = half(job) && job.software.master_weights;
+  const double weight = narrow ? 2 : 4,
                gradient = half(job) ? job.software.gradient_bytes : 4,
                state = job.optimizer.state_bytes + (masters ? 4 : 0);
   const double shards = shard_ranks(job);
@@ -67,6 +69,7 @@ Memory states_of(const Job& job, double parameters) {
   m.weights = parameters * weight / (zero >= 3 ? shards : 1);
   m.gradients = parameters * gradient / (zero >= 2 ? shards : 1);
   m.optimizer = parameters * state / (zero >= 1 ? shards : 1);
+  if (zero >= 1) m.optimizer += parameters * job.software.partition_bytes / shards;
   return m;
 }
 

@@ -62,6 +62,11 @@ Recompute Replica::recompute_of(int stage) const {
   return by_stage[std::min(static_cast<std::size_t>(stage), by_stage.size() - 1)];
 }
 
+bool Replica::gathers_each_time() const {
+  return job_.layout.zero_stage == 3 &&
+         !(job_.software.gathers_once_in_pipeline && job_.layout.pp > 1);
+}
+
 const BlockCost& Replica::cost_of(const ModelBlock& block, int rank) {
   const auto key = std::pair(&block, kind_[static_cast<std::size_t>(rank)]);
   const auto found = costs_.find(key);
@@ -75,7 +80,7 @@ BlockCost Replica::measure(const ModelBlock& block, int rank) const {
   BlockCost cost = {time.all.forward, time.all.backward_input, time.all.backward_weight,
                     time.again};
   for (const Exchange& e : block.exchanges) add_exchange(e, time.all.forward, rank, cost);
-  if (job_.layout.zero_stage == 3) {
+  if (gathers_each_time()) {
     const double whole = block.parameters + block.expert_parameters;
     cost.gather = collective_seconds(ExchangeKind::kAllGather, whole * gathered_bytes(job_),
                                      site.shards);
@@ -91,9 +96,12 @@ void Replica::add_exchange(const Exchange& e, double compute, int rank, BlockCos
                             : e.axis == SplitAxis::kContext ? site.context
                                                             : site.expert;
   const ExchangeKind kind = e.kind == ExchangeKind::kRing ? ExchangeKind::kAllGather : e.kind;
-  const double one = collective_seconds(kind, e.bytes, group);
+  double one = collective_seconds(kind, e.bytes, group);
+  if (e.axis == SplitAxis::kTensor && one > 0) one += job_.software.tensor_wait;
+  double hides = e.hidden_behind;
+  if (e.axis == SplitAxis::kTensor && job_.software.hides_tensor) hides = std::max(hides, 0.5);
   const auto exposed = [&](int times, double work) {
-    return std::max(0.0, times * one - e.hidden_behind * work);
+    return std::max(0.0, times * one - hides * work);
   };
   const auto add = [&](BlockCost::Exchanges& to, double seconds) {
     (e.axis == SplitAxis::kTensor    ? to.tensor
@@ -124,6 +132,29 @@ std::vector<int> Replica::even_cuts(int stages) const {
   return cuts;
 }
 
+// A stage ends where the sum over all blocks passes its share (nanotron): the embedding costs
+// nothing, the head its matrix.
+std::vector<int> Replica::parameter_cuts(int stages) const {
+  std::vector<double> sums;
+  double sum = 0;
+  for (const auto& block : blocks_) {
+    const bool head = block == blocks_.back(), embedding = block == blocks_.front();
+    sum += embedding ? 0 : head ? block->tied_parameters : block->parameters;
+    sums.push_back(sum);
+  }
+  std::vector<int> cuts;
+  int at = 0;
+  const int count = static_cast<int>(blocks_.size());
+  for (int s = 0; s + 1 < stages; ++s) {
+    const int before = at;
+    while (at < count && sums[static_cast<std::size_t>(at)] <= sum * (s + 1) / stages * (1 + 1e-9))
+      ++at;
+    at = std::clamp(at, before + 1, count - (stages - 1 - s));
+    cuts.push_back(at);
+  }
+  return cuts;
+}
+
 std::vector<int> Replica::cost_cuts(int stages) {
   std::vector<Block> blocks;
   for (const auto& block : blocks_) {
@@ -143,8 +174,10 @@ void Replica::cut() {
   const int stages = l.pp * l.virtual_stages, blocks = static_cast<int>(blocks_.size());
   std::vector<int> cuts = l.cuts;
   if (cuts.empty() && stages > 1) {
-    const bool even = !job_.software.cuts_by_cost && is_transformer(job_.model);
-    cuts = even ? even_cuts(stages) : cost_cuts(stages);
+    const CutRule rule = is_transformer(job_.model) ? job_.software.cuts : CutRule::kTime;
+    cuts = rule == CutRule::kEven         ? even_cuts(stages)
+           : rule == CutRule::kParameters ? parameter_cuts(stages)
+                                          : cost_cuts(stages);
   }
   WEFT_REQUIRE(static_cast<int>(cuts.size()) == stages - 1,
                std::to_string(cuts.size()) + " cuts for " + std::to_string(stages) +
@@ -199,7 +232,7 @@ void Replica::price(StageCost& stage, int index) {
     add(stage.exchanges, cost.back, 1);
     add(stage.exchanges, cost.repeated, repeats);
   }
-  if (job_.layout.zero_stage == 3) play_shards(stage, kept);
+  if (gathers_each_time()) play_shards(stage, kept);
 }
 
 // Gathers each block ahead of its forward and again ahead of its backward, and scatters its gradient
@@ -212,17 +245,24 @@ void Replica::play_shards(StageCost& stage, Recompute kept) {
     const BlockCost& cost = cost_of(block, stage.rank);
     const bool full = block.recomputes && kept == Recompute::kFull;
     const bool some = block.recomputes && kept == Recompute::kSelective;
-    const double f = cost.forward + cost.ahead.sum();
+    const double whole = block.parameters + block.expert_parameters;
+    // Gathered weights are copied out of the buffer of the collective, gradients into it.
+    const double copy = device(stage.rank).memory(whole * 2 * gathered_bytes(job_), 1);
+    const double pack = device(stage.rank).memory(
+        whole * (gathered_bytes(job_) + gradient_bytes(job_)), 1);
+    const double f = cost.forward + cost.ahead.sum() + copy;
     const double g = cost.backward_input + cost.backward_weight + cost.back.sum() +
-                     (full ? cost.forward + cost.repeated.sum() : some ? cost.again : 0);
+                     (full ? cost.forward + cost.repeated.sum() : some ? cost.again : 0) + copy +
+                     pack;
     ahead.push_back({f, cost.gather, 0});
     back.push_back({g, cost.gather, cost.scatter});
-    forward += f;
-    backward += g;
+    forward += f - copy;
+    backward += g - copy - pack;
   }
   std::reverse(back.begin(), back.end());
   const bool prefetch = job_.software.gathers_ahead;
-  const Streams f = play_streams(ahead, prefetch), g = play_streams(back, prefetch);
+  const double slower = interference(stage.rank);
+  const Streams f = play_streams(ahead, prefetch, slower), g = play_streams(back, prefetch, slower);
   stage.exposed_forward = f.compute_end - forward;
   stage.exposed_backward = g.compute_end - backward;
   stage.tail = g.end - g.compute_end;
@@ -244,11 +284,23 @@ void Replica::add_messages() {
     const int here = job_.cluster.nodes[static_cast<std::size_t>(place.type)].devices;
     stage.message_bytes = bytes;
     stage.message = message_seconds(job_.cluster, from, to, bytes, std::min(here, stage_ranks));
+    const bool crosses = device_place(job_.cluster, to).node != place.node;
+    if (crosses && job_.software.message_rate > 0)
+      stage.message = std::max(stage.message, bytes / job_.software.message_rate);
     if (splits) {
       stage.message += collective_seconds(ExchangeKind::kAllGather, bytes * l.tp,
                                           sites_[static_cast<std::size_t>(stage.rank)].tensor);
     }
   }
+}
+
+// NCCL runs on some 16 streaming multiprocessors. weft has no communication threads beside those that
+// compute.
+double Replica::interference(int rank) const {
+  constexpr double kUnits = 16;
+  const Accelerator& a = device(rank).accelerator();
+  if (a.generation == Generation::kTpu || a.generation == Generation::kCpu) return 0;
+  return std::min(0.5, kUnits / a.units);
 }
 
 double Replica::rank_parameters(int rank, bool experts) const {
@@ -273,7 +325,7 @@ Replica::Sync Replica::sync(int rank) const {
   if (l.zero_stage == 0) {
     reduce = collective_seconds(ExchangeKind::kAllReduce, dense * g, site.replicas);
   } else {
-    if (l.zero_stage < 3) {
+    if (!gathers_each_time()) {
       reduce = collective_seconds(ExchangeKind::kReduceScatter, dense * g, site.shards);
       sync.sharding = collective_seconds(ExchangeKind::kAllGather, dense * gathered_bytes(job_),
                                          site.shards);
@@ -290,16 +342,13 @@ Replica::Sync Replica::sync(int rank) const {
   }
   // Buckets hide behind the last backward, all but the last one.
   double hides = 0;
-  if (job_.software.overlaps_gradients) {
-    for (const StageCost& stage : stages_) {
-      if (stage.rank == rank) hides += stage.total_backward();
-    }
-    const double bytes = (dense + experts) * g;
-    const double last = bytes > 0 ? std::min(1.0, job_.software.bucket_bytes / bytes) : 1;
-    hides = std::min(hides * (1 - last), reduce * (1 - last));
-  }
+  for (const StageCost& stage : stages_)
+    if (stage.rank == rank) hides += stage.total_backward();
+  const double bytes = (dense + experts) * g;
+  const double last = bytes > 0 ? std::min(1.0, job_.software.bucket_bytes / bytes) : 1;
+  hides = std::min(hides, reduce) * job_.software.overlap * (1 - last) * (1 - interference(rank));
   sync.gradients += reduce - hides;
-  if (l.zero_stage == 3) {
+  if (gathers_each_time()) {
     for (const StageCost& stage : stages_)
       if (stage.rank == rank) sync.sharding += stage.tail;
   }

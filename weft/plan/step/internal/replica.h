@@ -59,6 +59,7 @@ class Replica {
   };
   Sync sync(int rank) const;
   const DeviceModel& device(int rank) const { return *devices_[static_cast<std::size_t>(rank)]; }
+  bool gathers_each_time() const;           // ZeRO-3 for each micro-batch.
   double shard_parameters(int rank) const;  // Whose state a rank keeps, experts included.
 
  private:
@@ -67,10 +68,12 @@ class Replica {
   void add_exchange(const Exchange& e, double compute, int rank, BlockCost& cost) const;
   void cut();
   std::vector<int> even_cuts(int stages) const;
+  std::vector<int> parameter_cuts(int stages) const;
   std::vector<int> cost_cuts(int stages);
   void price(StageCost& stage, int index);
   void play_shards(StageCost& stage, Recompute kept);
   void add_messages();
+  double interference(int rank) const;
   double rank_parameters(int rank, bool experts) const;
 
   const Job& job_;

@@ -4,7 +4,7 @@
 
 namespace weft::plan::internal {
 
-Streams play_streams(const std::vector<StreamBlock>& blocks, bool ahead) {
+Streams play_streams(const std::vector<StreamBlock>& blocks, bool ahead, double interference) {
   double compute = 0, communication = 0;
   std::vector<double> gathered(blocks.size(), 0);
   const auto gather = [&](std::size_t i, double issued) {
@@ -17,7 +17,9 @@ Streams play_streams(const std::vector<StreamBlock>& blocks, bool ahead) {
     if (!ahead && i > 0) gather(i, compute);
     const double start = std::max(compute, gathered[i]);
     if (ahead) gather(i + 1, start);
-    compute = start + blocks[i].compute;
+    // The overlap with the collectives that were issued before.
+    const double overlap = std::clamp(communication - start, 0.0, blocks[i].compute);
+    compute = start + blocks[i].compute + overlap * interference;
     if (blocks[i].reduce > 0)
       communication = std::max(communication, compute) + blocks[i].reduce;
   }

@@ -18,7 +18,8 @@ struct Streams {
 };
 
 // Gathers are issued one block ahead (`ahead`), or when the block is needed. Collectives run one
-// after the other, in the order of their issue.
-Streams play_streams(const std::vector<StreamBlock>& blocks, bool ahead);
+// after the other, in the order of their issue. While one runs, computation is slower by the share
+// `interference`: collectives occupy some of the device's units.
+Streams play_streams(const std::vector<StreamBlock>& blocks, bool ahead, double interference);
 
 }  // namespace weft::plan::internal
