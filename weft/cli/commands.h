@@ -104,6 +104,19 @@ struct SimulateCommand {
 };
 int plan_simulate(const SimulateCommand& command);
 
+struct PredictCommand {
+  std::string file;  // one scenario a line; "-": stdin
+};
+int plan_predict(const PredictCommand& command);
+
+struct ValidateCommand {
+  std::string folder = "bench/published";  // folder with the tables
+  std::string page;                        // page whose generated part is written; empty: stdout
+  bool all = false;                        // print every row
+  bool fit = false;                        // cross-checks against overfitting
+};
+int plan_validate(const ValidateCommand& command);
+
 struct GenerateCommand {
   std::string run;  // a run's folder, its name in runs/, or a Hugging Face folder
   std::string prompt;

@@ -20,9 +20,18 @@ inline CLI::App* add(CLI::App& app, const About& about) {
   return sub;
 }
 
+// Options that `weft schedule show` and `weft plan simulate` share.
+void add_choice(CLI::App& sub, ScheduleChoice& choice);
+
 // Add `weft schedule`, `weft plan` and `weft tokenizer`.
 void add_schedule(CLI::App& app, ScheduleCommand& command, int& result);
-void add_plan(CLI::App& app, SimulateCommand& command, MeshCommand& mesh, int& result);
+struct PlanCommands {
+  SimulateCommand simulate;
+  MeshCommand mesh;
+  PredictCommand predict;
+  ValidateCommand validate;
+};
+void add_plan(CLI::App& app, PlanCommands& commands, int& result);
 void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result);
 
 }  // namespace weft::cli

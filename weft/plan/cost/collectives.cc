@@ -39,6 +39,12 @@ struct Steps {
   double intra, inter;
 };
 
+// Launch of a collective, and the meeting of its ranks (nccl_collectives: 40 us for 32 KiB, of which
+// NCCL's own model explains 10).
+constexpr double kLaunchCollective = 20e-6;
+// Rings of large messages wait longer in each step (tuning.cc: "plateau effect of ring").
+constexpr double kPlateau = 1.9, kPlateauBytes = 1e6;
+
 double nccl_latency(int algorithm, int protocol, const Steps& steps, bool pci) {
   const NcclLatencies& c = nccl_latencies();
   const auto a = static_cast<std::size_t>(algorithm), p = static_cast<std::size_t>(protocol);
@@ -65,7 +71,8 @@ double nccl_ring(ExchangeKind kind, double bytes, const GroupShape& g) {
   double best = std::numeric_limits<double>::infinity();
   for (const int protocol : {kLL, kLL128, kSimple}) {
     if (protocol == kLL128 && g.pci) continue;
-    const Steps steps = {std::max(0.0, rounds - inter), std::min(rounds, inter)};
+    const double slower = protocol == kSimple && bytes / n >= kPlateauBytes ? kPlateau : 1;
+    const Steps steps = {slower * std::max(0.0, rounds - inter), slower * std::min(rounds, inter)};
     best = std::min(best, nccl_latency(kRing, protocol, steps, g.pci) +
                               wire / protocol_share(protocol));
   }
@@ -98,7 +105,8 @@ double all_to_all(double bytes, const GroupShape& g) {
 double nccl_seconds(ExchangeKind kind, double bytes, const GroupShape& g) {
   if (kind == ExchangeKind::kAllToAll) return all_to_all(bytes, g);
   const double ring = nccl_ring(kind, bytes, g);
-  return kind == ExchangeKind::kAllReduce ? std::min(ring, nccl_tree(bytes, g)) : ring;
+  return kLaunchCollective +
+         (kind == ExchangeKind::kAllReduce ? std::min(ring, nccl_tree(bytes, g)) : ring);
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ Software megatron_2020() {
 Software megatron_2019() {
   Software s = fused_kernels();
   s.fused_elementwise = false;
+  s.kernel_share = 0.8;
   s.softmax_forward = 9;
   s.softmax_backward = 9;
   s.splits_messages = false;
@@ -138,6 +139,9 @@ Software in_2020(bool fused, bool channels_last, const Shares& shares) {
   s.convolution_share = shares.convolution;
   s.overlap = shares.overlap;
   s.step_overhead = 8e-3;
+  // Mixed precision keeps float32 copies around norms, activations and softmax.
+  s.more_kept = fused ? 0 : 26;
+  s.scores_kept = fused ? 0 : 10;
   if (fused) fuse_softmax(s);
   s.fused_elementwise = fused;
   s.channels_last = channels_last;

@@ -52,6 +52,7 @@ struct Software {
   // Arrays of positions x hidden that a layer keeps besides those that Korthikanti et al. count:
   // packed copies of q, k and v, rotated q and k, a float32 residual stream.
   double more_kept = 0;
+  double scores_kept = 0;  // Further bytes of each score of attention.
   double partition_bytes = 0;    // Of a parameter of a ZeRO shard, beyond the optimizer's state.
   double context_bytes = 0.8e9;  // CUDA context and libraries of a process.
   bool reports_context = false;  // Users of it report the memory of the process.

@@ -323,6 +323,10 @@ void Maker::keep_layer(ModelBlock& b, bool mixture) const {
   const double before = b.kept_all;  // Masks of the dispatch.
   b.kept_all = bytes(Kept::kAll) + before;
   b.kept_all += s_.software.more_kept * x_ / s_.tp * e_;
+  if (!s_.software.flash)
+    b.kept_all += s_.software.scores_kept * s_.micro_batch * static_cast<double>(heads()) *
+                  static_cast<double>(over(positions(m_), s_.cp)) *
+                  static_cast<double>(positions(m_));
   // Compilers compute the activation function again instead of keeping its result.
   if (s_.software.compiled)
     b.kept_all -= static_cast<double>(rows_) * static_cast<double>(over(m_.ffn, s_.tp)) * e_;

@@ -49,6 +49,7 @@ Shape normal_cell(ConvolutionMaker& maker, const CellInput& in, std::int64_t cha
   for (int i = 0; i < 5; ++i) maker.add(at);
   const Shape out = {4 * channels, at.height, at.width};
   maker.move(out, 2);
+  maker.add_gradients(at, 6);
   return out;
 }
 
@@ -62,6 +63,7 @@ Shape reduction_cell(ConvolutionMaker& maker, const CellInput& in, std::int64_t 
   for (int i = 0; i < 5; ++i) maker.add(half);
   const Shape out = {3 * channels, half.height, half.width};
   maker.move(out, 2);
+  maker.add_gradients(half, 6);
   return out;
 }
 

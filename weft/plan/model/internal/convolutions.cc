@@ -70,11 +70,14 @@ void ConvolutionMaker::batch_norm(const Shape& at, bool relu) {
 Shape ConvolutionMaker::pool(const Shape& in, std::int64_t side, std::int64_t stride) {
   const Shape out = {in.channels, (in.height + stride - 1) / stride,
                      (in.width + stride - 1) / stride};
-  (void)side;
-  block_.operators.push_back({.kind = OperatorKind::kMemory,
-                              .name = "pool",
-                              .forward_bytes = (elements(in) + elements(out)) * e_,
-                              .backward_bytes = (elements(in) + 2 * elements(out)) * e_});
+  // Backward needs the place of each maximum: an index of 8 bytes. A pool over the whole image is an
+  // average and has none.
+  const double indices = side < in.height ? 8 * elements(out) : 0;
+  block_.operators.push_back(
+      {.kind = OperatorKind::kMemory,
+       .name = "pool",
+       .forward_bytes = (elements(in) + elements(out)) * e_ + indices,
+       .backward_bytes = (2 * elements(in) + elements(out)) * e_ + indices});
   block_.kept_all += elements(in) * e_;
   return out;
 }
@@ -95,6 +98,14 @@ void ConvolutionMaker::move(const Shape& at, double passes) {
                               .name = "copy",
                               .forward_bytes = elements(at) * passes * e_,
                               .backward_bytes = elements(at) * passes * e_});
+}
+
+void ConvolutionMaker::add_gradients(const Shape& at, int times) {
+  block_.operators.push_back({.kind = OperatorKind::kMemory,
+                              .name = "gradients",
+                              .backward_bytes = elements(at) * 3 * times * e_,
+                              .forward_kernels = 0,
+                              .backward_kernels = times});
 }
 
 void ConvolutionMaker::linear(std::int64_t in, std::int64_t out) {

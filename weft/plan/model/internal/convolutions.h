@@ -31,6 +31,8 @@ class ConvolutionMaker {
   Shape pool(const Shape& in, std::int64_t side, std::int64_t stride);
   void add(const Shape& at);                        // Residual addition and its activation.
   void move(const Shape& at, double passes);        // Copies: concatenation, upsampling.
+  // Sums of the gradients of arrays that several operations read.
+  void add_gradients(const Shape& at, int times);
   void linear(std::int64_t in, std::int64_t out);   // Of each sample, with bias.
   void loss(std::int64_t classes);
   void first() { first_ = true; }  // The next convolution needs no gradient of its input.

@@ -17,8 +17,7 @@ struct StageMemory {
   double back = 0;       // Further bytes while backward runs: what recomputation brings back.
 };
 
-StageMemory stage_memory(const Job& job, const Replica& replica, const StageCost& stage,
-                         Recompute recompute) {
+StageMemory stage_memory(const Replica& replica, const StageCost& stage, Recompute recompute) {
   StageMemory m;
   for (int b = stage.first; b < stage.last; ++b) {
     const ModelBlock& block = *replica.blocks()[static_cast<std::size_t>(b)];
@@ -31,7 +30,6 @@ StageMemory stage_memory(const Job& job, const Replica& replica, const StageCost
     const bool again = kept != Recompute::kNone;
     m.back = std::max(m.back, block.transient + (again ? block.kept_all - bytes : 0));
   }
-  (void)job;
   return m;
 }
 
@@ -73,12 +71,32 @@ Memory states_of(const Job& job, double parameters) {
   return m;
 }
 
+double least_memory(const Job& job, const Replica& replica) {
+  double most = 0;
+  for (int rank = 0; rank < job.layout.pp; ++rank) {
+    double parameters = 0, live = 0;
+    for (std::size_t s = 0; s < replica.stages().size(); ++s) {
+      const StageCost& stage = replica.stages()[s];
+      if (stage.rank != rank) continue;
+      parameters += stage.parameters + stage.expert_parameters;
+      const StageMemory m =
+          stage_memory(replica, stage, replica.recompute_of(static_cast<int>(s)));
+      live = std::max(live, m.kept + std::max(m.ahead, m.back));
+    }
+    const Memory states = states_of(job, parameters);
+    most = std::max(most, states.states() + buffers_of(job, replica, rank) +
+                              live * (1 + job.software.fragmentation) +
+                              job.software.context_bytes);
+  }
+  return most;
+}
+
 std::vector<Memory> memory_of(const Job& job, const Replica& replica,
                               const schedule::pipeline::Schedule& schedule,
                               const schedule::pipeline::Timing& timing) {
   std::vector<StageMemory> stages;
   for (std::size_t s = 0; s < replica.stages().size(); ++s)
-    stages.push_back(stage_memory(job, replica, replica.stages()[s],
+    stages.push_back(stage_memory(replica, replica.stages()[s],
                                   replica.recompute_of(static_cast<int>(s))));
   const bool splits = schedule::pipeline::splits_backward(schedule.request.algorithm);
   std::vector<Memory> all;
@@ -104,7 +122,8 @@ std::vector<Memory> memory_of(const Job& job, const Replica& replica,
       }
       if (action.work == (splits ? Work::kBackwardWeight : Work::kBackward)) held -= stage.kept;
     }
-    peak.fragmentation = job.software.fragmentation * (peak.activations + peak.transient);
+    peak.fragmentation =
+        job.software.fragmentation * (peak.activations + peak.transient - buffers);
     peak.context = job.software.context_bytes;
     all.push_back(peak);
   }

@@ -16,4 +16,8 @@ std::vector<Memory> memory_of(const Job& job, const Replica& replica,
                               const schedule::pipeline::Schedule& schedule,
                               const schedule::pipeline::Timing& timing);
 
+// Least bytes that the fullest rank needs under any schedule: one micro-batch in flight on each of
+// its stages.
+double least_memory(const Job& job, const Replica& replica);
+
 }  // namespace weft::plan::internal
