@@ -9,6 +9,7 @@ constexpr About kPlan{
     "Choose how to split a model over ranks, and predict time and memory: of a step, of "
     "collectives, of published runs.",
     R"(Examples:
+  weft plan auto recipes/bible --cluster clusters/dgx-a100.toml --nodes 2 --html plan.html
   weft plan predict scenarios.jsonl          one scenario a line, one answer a line
   weft plan validate bench/published
   weft plan simulate ring,double_binary_tree,hierarchical --hosts 1250x8
@@ -52,6 +53,40 @@ void add_simulate(CLI::App& plan, SimulateCommand& command, int& result) {
   simulate->callback([&] { result = plan_simulate(command); });
 }
 
+void add_auto(CLI::App& plan, AutoCommand& command, int& result) {
+  auto* search = plan.add_subcommand(
+      "auto",
+      "Choose the layout of a recipe on a cluster: axes, micro-batches, schedule, recomputation");
+  search
+      ->add_option("recipe", command.recipe,
+                   "Folder with a recipe.toml, the file itself, or the name of a recipe")
+      ->required();
+  search
+      ->add_option("--cluster", command.cluster,
+                   "Cluster file, such as clusters/dgx-a100.toml, or the name of a known system")
+      ->required();
+  search->add_option("--nodes", command.nodes, "Number of nodes (default: those of the file)")
+      ->check(CLI::Range(1, 1'000'000));
+  search->add_option("--set", command.assignments,
+                     "Set a key of the recipe: key=value. May be repeated")
+      ->allow_extra_args(false);
+  search->add_option("--goal", command.goal, "What to minimize: time, cost, memory or energy");
+  search->add_option("--tokens", command.tokens,
+                     "Tokens of the whole training: print its time and cost. 0: none");
+  search->add_option("--vocab", command.vocabulary,
+                     "Tokens of the vocabulary. 0: by the recipe's tokenizer");
+  search->add_option("--codecs", command.codecs,
+                     "Gradient codecs to try, with commas between, such as bf16,int8:64")
+      ->delimiter(',');
+  search->add_option("--seconds", command.seconds, "Most seconds of the search")
+      ->check(CLI::Range(0.1, 3600.0));
+  search->add_flag("--knee,!--no-knee", command.knee,
+                   "Search on fewer and more nodes, too, or do not (default: do)");
+  search->add_option("--html", command.html, "Write a page with pictures to this file");
+  search->add_flag("--json", command.json, "Print the plans as one JSON object on stdout");
+  search->callback([&] { result = plan_auto(command); });
+}
+
 void add_predict(CLI::App& plan, PredictCommand& command, int& result) {
   auto* predict = plan.add_subcommand(
       "predict",
@@ -82,6 +117,7 @@ void add_validate(CLI::App& plan, ValidateCommand& command, int& result) {
 void add_plan(CLI::App& app, PlanCommands& commands, int& result) {
   auto* sub = add(app, kPlan);
   sub->require_subcommand(1);
+  add_auto(*sub, commands.search, result);
   add_predict(*sub, commands.predict, result);
   add_validate(*sub, commands.validate, result);
   add_simulate(*sub, commands.simulate, result);

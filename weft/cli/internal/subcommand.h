@@ -28,6 +28,7 @@ void add_schedule(CLI::App& app, ScheduleCommand& command, int& result);
 struct PlanCommands {
   SimulateCommand simulate;
   MeshCommand mesh;
+  AutoCommand search;
   PredictCommand predict;
   ValidateCommand validate;
 };

@@ -57,7 +57,7 @@ double least_capacity(const Cluster& cluster) {
 class Search {
  public:
   Search(const Job& job, const SearchOptions& options)
-      : job_(job),
+      : job_(with_cache(job, cache_)),
         options_(options),
         rates_(rates_of(job.cluster)),
         capacity_(least_capacity(job.cluster) * (1 - options.headroom)),
@@ -108,7 +108,7 @@ class Search {
     const std::size_t count = layouts.size(), stride = stride_of(count);
     Job job = job_;
     for (std::size_t i = 0, at = 0; i < count; ++i, at = (at + stride) % count) {
-      if (i % 64 == 0 && out_of_time(0.5)) {
+      if (i % 64 == 0 && out_of_time(0.7)) {
         found_.complete = false;
         break;
       }
@@ -196,7 +196,13 @@ class Search {
       found_.best[i].why = internal::why_slower(found_.best[i].step, best);
   }
 
-  const Job& job_;
+  static Job with_cache(Job job, StepCache& cache) {
+    job.cache = &cache;
+    return job;
+  }
+
+  StepCache cache_;
+  Job job_;
   const SearchOptions& options_;
   Rates rates_;
   double capacity_;

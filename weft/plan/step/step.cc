@@ -6,6 +6,7 @@
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
+#include "weft/plan/step/internal/cache.h"
 #include "weft/plan/step/internal/memory.h"
 #include "weft/plan/step/internal/replica.h"
 
@@ -16,8 +17,9 @@ using internal::Replica;
 using internal::StageCost;
 namespace pipeline = schedule::pipeline;
 
-// Micro-batches that are played one by one. Beyond, the steady state repeats.
-constexpr int kMostActions = 400'000;
+// Micro-batches for each rank that are played one by one. Beyond, the steady state repeats: every
+// group of pp micro-batches takes as long as the previous one.
+constexpr int kMostGroups = 8, kLeastPlayed = 64;
 
 struct Played {
   pipeline::Schedule schedule;
@@ -27,11 +29,10 @@ struct Played {
 };
 
 int shortened(const Layout& l, int micro_batches) {
-  const int stages = l.pp * l.virtual_stages;
-  const int most = std::max(8 * l.pp, kMostActions / (3 * stages));
-  if (micro_batches <= most) return micro_batches;
+  const int most = std::max(kMostGroups * l.pp, kLeastPlayed);
+  if (micro_batches <= most + l.pp) return micro_batches;
   // The same remainder, since groups of pp micro-batches repeat.
-  return most - (most - micro_batches) % l.pp - l.pp;
+  return most + (micro_batches - most) % l.pp;
 }
 
 // Messages that block their sender, and their receiver where the software does not receive ahead.
@@ -203,6 +204,9 @@ Optimizer optimizer_of(std::string_view name) {
                                           (near ? "did you mean " + *near + "?"
                                                 : "use adam, momentum or sgd"));
 }
+
+StepCache::StepCache() : content_(std::make_unique<Content>()) {}
+StepCache::~StepCache() = default;
 
 const Memory& Step::peak() const {
   return *std::max_element(memory.begin(), memory.end(), [](const Memory& a, const Memory& b) {

@@ -7,6 +7,7 @@
 // Pure functions. A step with 64 stages and 512 micro-batches takes some ten milliseconds.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,19 @@ struct Optimizer {
 // adam, adamw, lamb 8; adam16 (Adam in the precision of the model, without master weights) 4; sgd 0; momentum, rmsprop, adagrad 4. Throws Error(kInvalidArgument).
 Optimizer optimizer_of(std::string_view name);
 
+// Blocks and their costs, which layouts share that differ in pp, dp, schedule, recomputation … For
+// searches; one thread at a time.
+class StepCache {
+ public:
+  StepCache();
+  ~StepCache();
+  struct Content;
+  Content& content() { return *content_; }
+
+ private:
+  std::unique_ptr<Content> content_;
+};
+
 struct Job {
   Model model;
   Cluster cluster;
@@ -35,6 +49,7 @@ struct Job {
   double loading = 0;     // Seconds of data loading of a step that nothing hides.
   double noise = 0;       // Standard deviation of a rank's step time, relative; stragglers.
   const Calibration* constants = nullptr;  // nullptr: calibration().
+  StepCache* cache = nullptr;  // Shared by jobs that differ in their layout alone.
 };
 
 // Seconds of the rank that ends last. They add up to the step.

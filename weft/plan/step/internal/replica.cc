@@ -6,6 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/plan/stages.h"
+#include "weft/plan/step/internal/cache.h"
 #include "weft/plan/step/internal/streams.h"
 
 namespace weft::plan::internal {
@@ -34,8 +35,27 @@ Split split_of(const Job& job, int replica) {
 
 }  // namespace
 
+namespace {
+
+Blocks cached_blocks(const Job& job, int index) {
+  const Split split = split_of(job, index);
+  if (job.cache == nullptr) return blocks_of(job.model, split);
+  const StepCache::Content::SplitKey key = {split.micro_batch, split.tp, split.cp, split.ep,
+                                            split.sequence_parallel};
+  auto& known = job.cache->content().blocks;
+  const auto found = known.find(key);
+  return found != known.end() ? found->second
+                              : known[key] = blocks_of(job.model, split);
+}
+
+StepCache::Content::GroupKey group_key(const GroupShape& g) {
+  return {g.ranks, g.nodes, g.per_node, g.sharing};
+}
+
+}  // namespace
+
 Replica::Replica(const Job& job, int index)
-    : job_(job), index_(index), blocks_(blocks_of(job.model, split_of(job, index))) {
+    : job_(job), index_(index), blocks_(cached_blocks(job, index)) {
   const Calibration& constants = job.constants != nullptr ? *job.constants : calibration();
   for (int rank = 0; rank < job.layout.pp; ++rank) {
     sites_.push_back(site_of(job, rank, index));
@@ -71,7 +91,21 @@ const BlockCost& Replica::cost_of(const ModelBlock& block, int rank) {
   const auto key = std::pair(&block, kind_[static_cast<std::size_t>(rank)]);
   const auto found = costs_.find(key);
   if (found != costs_.end()) return found->second;
-  return costs_[key] = measure(block, rank);
+  if (job_.cache == nullptr || job_.cluster.nodes.size() > 1)
+    return costs_[key] = measure(block, rank);
+  const Site& site = sites_[static_cast<std::size_t>(rank)];
+  const StepCache::Content::GroupKey none{};
+  const StepCache::Content::CostKey shared = {
+      &block,
+      site.accelerator,
+      group_key(site.tensor),
+      group_key(site.context),
+      group_key(site.expert),
+      gathers_each_time() ? group_key(site.shards) : none};
+  auto& known = job_.cache->content().costs;
+  const auto there = known.find(shared);
+  if (there != known.end()) return costs_[key] = there->second;
+  return costs_[key] = known[shared] = measure(block, rank);
 }
 
 BlockCost Replica::measure(const ModelBlock& block, int rank) const {
