@@ -215,6 +215,8 @@ const System& known_system(std::string_view name) {
 Link known_link(std::string_view name) {
   Link link;
   if (parse_rate(name, link)) return link;
+  if (name.empty() || name.front() == '-' || name.front() == '0')
+    fail_name("link", name, link_names());
   const auto rows = internal::link_rows();
   const int at = best_match(name, rows, [](const LinkRow& row) {
     return std::string_view(row.name);

@@ -28,6 +28,9 @@ Strings list_of(const char* const (&names)[N]) {
   return Strings(names, names + N);
 }
 
+// Digits of numbers: reading and writing again gives the same text.
+constexpr int kDigits = 12;
+
 // Most entries of the lists of one file.
 constexpr std::size_t kMostEntries = 4096;
 
@@ -231,7 +234,7 @@ void add_nodes(const Config& config, const std::vector<Accelerator>& own, Cluste
 template <typename Items, typename Value>
 std::string list_line(const std::string& key, const Items& items, const Value& value) {
   std::ostringstream out;
-  out << std::setprecision(std::numeric_limits<double>::max_digits10) << key << " = [";
+  out << std::setprecision(kDigits) << key << " = [";
   for (std::size_t i = 0; i < items.size(); ++i) out << (i == 0 ? "" : ", ") << value(items[i]);
   out << "]\n";
   return out.str();

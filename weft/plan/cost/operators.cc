@@ -107,7 +107,7 @@ double DeviceModel::product(const Product& p, Precision precision, bool batched)
   const double e = precision == Precision::kFp8                                   ? 1
                    : precision == Precision::kFp32 || precision == Precision::kTf32 ? 4
                                                                                     : 2;
-  if (!accelerator_.rates.empty()) return measured(p) + launch_;
+  if (!accelerator_.rates.empty()) return measured(p);
   const double traffic = (p.m * p.k + p.k * p.n + p.m * p.n) * e * p.batch / bandwidth_;
   if (accelerator_.generation == Generation::kCpu)
     return std::max(2 * p.m * p.n * p.k * p.batch / rate(precision), traffic) + launch_;

@@ -104,6 +104,12 @@ std::string legend(std::initializer_list<std::pair<const char*, const char*>> en
   return html + "</div>\n";
 }
 
+std::string left_out(const Step& step) {
+  if (step.left_out == 0) return "";
+  return "<p class=\"note\">The picture leaves out " + std::to_string(step.left_out) +
+         " micro-batches of the steady state.</p>\n";
+}
+
 std::string parts_table(const Step& step) {
   const Parts& p = step.parts;
   const std::pair<const char*, double> rows[] = {
@@ -168,7 +174,7 @@ std::string plan_page(const PlanPage& page) {
                   {"weight", "backward of weights"},
                   {"exchange", "gradients and shards"},
                   {"optimizer", "optimizer"}}) +
-          timeline_svg(step) + "</figure>\n" + parts_table(step);
+          timeline_svg(step) + left_out(step) + "</figure>\n" + parts_table(step);
   html += "<h2>Memory by rank</h2>\n<figure>" +
           legend({{"m-weights", "weights"},
                   {"m-gradients", "gradients"},

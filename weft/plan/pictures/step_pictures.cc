@@ -111,10 +111,14 @@ std::string timeline_svg(const Step& step) {
   if (step.timing.spans.empty()) return "";
   const std::vector<int> rows = shown(static_cast<int>(step.timing.spans.size()));
   const double height = 24 + 20 * static_cast<double>(rows.size()) + 26;
-  const Scale scale{64, kWidth - 8, step.seconds};
+  const Parts& p = step.parts;
+  // Without the micro-batches that the schedule leaves out.
+  double end = 0;
+  for (const auto& spans : step.timing.spans) end = std::max(end, spans.back().end);
+  end += p.gradients + p.optimizer;
+  const Scale scale{64, kWidth - 8, end};
   std::string svg = svg_open(height, "Timeline of a step");
   svg += time_axis(scale, height - 24);
-  const Parts& p = step.parts;
   double y = 18;
   int last = -1;
   for (const int rank : rows) {
@@ -123,13 +127,13 @@ std::string timeline_svg(const Step& step) {
     svg += row_boxes(step, static_cast<std::size_t>(rank), y, scale);
     // After the last backward: gradients and shards, then the optimizer.
     double at = step.timing.spans[static_cast<std::size_t>(rank)].back().end;
-    const double exchange = std::min(p.gradients + p.sharding, step.seconds - at);
+    const double exchange = std::min(p.gradients + p.sharding, end - at);
     if (exchange > 0)
       svg += box_of(scale.x(at), y, scale.x(at + exchange) - scale.x(at), 16) +
              " fill=\"var(--exchange)\"><title>gradients and shards, " + seconds_label(exchange) +
              "</title></rect>\n";
     at += std::max(0.0, exchange);
-    const double optimizer = std::min(p.optimizer, step.seconds - at);
+    const double optimizer = std::min(p.optimizer, end - at);
     if (optimizer > 0)
       svg += box_of(scale.x(at), y, scale.x(at + optimizer) - scale.x(at), 16) +
              " fill=\"var(--optimizer)\"><title>optimizer, " + seconds_label(optimizer) +

@@ -235,6 +235,7 @@ Step simulate_step(const Job& job) {
                              s.total_forward(), s.total_backward(), s.message});
     step.schedule = std::move(played.schedule);
     step.timing = std::move(played.timing);
+    step.left_out = static_cast<int>(played.repeats);
   }
   step.parts.other =
       job.loading + job.software.step_overhead + step.seconds * straggling(job);

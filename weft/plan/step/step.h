@@ -106,8 +106,11 @@ struct Step {
   double traffic = 0;             // Bytes that one rank sends in a step (busiest).
   double joules = 0;              // 0: power unknown.
   double dollars = 0;             // Of a step; 0: price unknown.
-  schedule::pipeline::Schedule schedule;  // Of the pipeline (one replica).
+  // Of the pipeline (one replica). `left_out`: further micro-batches of the steady state, which
+  // the schedule leaves out.
+  schedule::pipeline::Schedule schedule;
   schedule::pipeline::Timing timing;
+  int left_out = 0;
   const Memory& peak() const;     // The rank with the most memory.
 };
 

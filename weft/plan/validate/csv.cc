@@ -16,8 +16,10 @@ class Reader {
 
   bool next(std::vector<std::string>& fields) {
     fields.clear();
+    row_ = line_;
     while (at_ < text_.size() && (text_[at_] == '\n' || text_[at_] == '\r')) skip_end();
     if (at_ >= text_.size()) return false;
+    row_ = line_;
     for (;;) {
       fields.push_back(field());
       if (++count_ > kMostFields) fail("more than a million fields");
@@ -30,9 +32,8 @@ class Reader {
     }
   }
 
-  std::size_t line() const { return line_; }
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(Errc::kCorrupt, name_ + ", line " + std::to_string(line_) + ": " + what);
+    throw Error(Errc::kCorrupt, name_ + ", line " + std::to_string(row_) + ": " + what);
   }
 
  private:
@@ -67,7 +68,7 @@ class Reader {
 
   std::string_view text_;
   const std::string& name_;
-  std::size_t at_ = 0, line_ = 1, count_ = 0;
+  std::size_t at_ = 0, line_ = 1, row_ = 1, count_ = 0;
 };
 
 }  // namespace

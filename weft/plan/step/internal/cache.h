@@ -17,6 +17,8 @@ struct StepCache::Content {
   using GroupKey = std::tuple<int, int, int, int>;  // ranks, nodes, per_node, sharing
   using CostKey = std::tuple<const ModelBlock*, int, GroupKey, GroupKey, GroupKey, GroupKey>;
   std::map<CostKey, internal::BlockCost> costs;
+  // First blocks of stages, by the first block of the model, accelerator, recomputation and stages.
+  std::map<std::tuple<const ModelBlock*, int, Recompute, int>, std::vector<int>> cuts;
 };
 
 }  // namespace weft::plan

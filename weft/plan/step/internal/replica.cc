@@ -190,17 +190,29 @@ std::vector<int> Replica::parameter_cuts(int stages) const {
 }
 
 std::vector<int> Replica::cost_cuts(int stages) {
+  const Recompute kept = job_.layout.recompute;
+  const bool shared = job_.cache != nullptr && job_.cluster.nodes.size() == 1;
+  const auto key = std::tuple(blocks_.front().get(), sites_[0].accelerator, kept, stages);
+  if (shared) {
+    const auto found = job_.cache->content().cuts.find(key);
+    if (found != job_.cache->content().cuts.end()) return found->second;
+  }
   std::vector<Block> blocks;
   for (const auto& block : blocks_) {
     const BlockCost& cost = cost_of(*block, 0);
-    blocks.push_back({cost.forward + cost.backward_input + cost.backward_weight, 0,
+    const double again = !block->recomputes || kept == Recompute::kNone ? 0
+                         : kept == Recompute::kFull                     ? cost.forward
+                                                                        : cost.again;
+    blocks.push_back({cost.forward + cost.backward_input + cost.backward_weight + again, 0,
                       static_cast<std::int64_t>(block->output_bytes)});
   }
   WEFT_REQUIRE(stages <= static_cast<int>(blocks.size()),
                std::to_string(stages) + " stages of " + std::to_string(blocks.size()) +
                    " blocks; use pp x virtual_stages = " + std::to_string(blocks.size()) +
                    " or fewer");
-  return cut_stages(blocks, {.stages = stages}).cuts;
+  std::vector<int> cuts = cut_stages(blocks, {.stages = stages}).cuts;
+  if (shared) job_.cache->content().cuts[key] = cuts;
+  return cuts;
 }
 
 void Replica::cut() {
