@@ -23,8 +23,7 @@ namespace {
 constexpr double kGiB = 1073741824;
 
 double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 std::string figure(double value, const char* unit) {
@@ -79,16 +78,16 @@ struct PartRow {
   double plan::Parts::*part;
 };
 constexpr PartRow kPartRows[] = {{"compute", &plan::Parts::compute},
-                         {"recompute", &plan::Parts::recompute},
-                         {"bubble", &plan::Parts::bubble},
-                         {"tensor parallel", &plan::Parts::tensor},
-                         {"context parallel", &plan::Parts::context},
-                         {"expert parallel", &plan::Parts::expert},
-                         {"stage messages", &plan::Parts::pipeline},
-                         {"sharding", &plan::Parts::sharding},
-                         {"gradients", &plan::Parts::gradients},
-                         {"optimizer", &plan::Parts::optimizer},
-                         {"other", &plan::Parts::other}};
+                                 {"recompute", &plan::Parts::recompute},
+                                 {"bubble", &plan::Parts::bubble},
+                                 {"tensor parallel", &plan::Parts::tensor},
+                                 {"context parallel", &plan::Parts::context},
+                                 {"expert parallel", &plan::Parts::expert},
+                                 {"stage messages", &plan::Parts::pipeline},
+                                 {"sharding", &plan::Parts::sharding},
+                                 {"gradients", &plan::Parts::gradients},
+                                 {"optimizer", &plan::Parts::optimizer},
+                                 {"other", &plan::Parts::other}};
 
 void print_step(const plan::Step& step, const AutoCommand& command) {
   std::cout << "step " << figure(step.seconds, " s");
@@ -139,16 +138,17 @@ void print_text(const plan::PlanPage& page, const AutoCommand& command) {
   std::cout << "\nnext best:\n";
   for (std::size_t i = 1; i < page.found.best.size(); ++i)
     std::cout << "  " << figure(page.found.best[i].step.seconds, " s") << "  "
-              << plan::describe(page.found.best[i].layout) << ": " << page.found.best[i].why << '\n';
+              << plan::describe(page.found.best[i].layout) << ": " << page.found.best[i].why
+              << '\n';
   if (!page.knee.text.empty()) std::cout << "\nknee: " << page.knee.text << '\n';
   std::cout << page.found.layouts << " layouts, " << page.found.simulated << " simulated"
             << (page.found.complete ? "" : "; the time ran out before all were compared") << '\n';
 }
 
 void print_json(const plan::PlanPage& page) {
-  std::cout << "{\"recipe\": " << json_quote(page.recipe) << ", \"complete\": "
-            << (page.found.complete ? "true" : "false") << ", \"layouts\": "
-            << page.found.layouts << ", \"plans\": [";
+  std::cout << "{\"recipe\": " << json_quote(page.recipe)
+            << ", \"complete\": " << (page.found.complete ? "true" : "false")
+            << ", \"layouts\": " << page.found.layouts << ", \"plans\": [";
   for (std::size_t i = 0; i < page.found.best.size(); ++i) {
     const plan::Candidate& c = page.found.best[i];
     plan::Scenario scenario;
@@ -162,8 +162,8 @@ void print_json(const plan::PlanPage& page) {
             << ", \"text\": " << json_quote(page.knee.text) << ", \"points\": [";
   for (std::size_t i = 0; i < page.knee.points.size(); ++i) {
     const plan::KneePoint& p = page.knee.points[i];
-    std::cout << (i == 0 ? "" : ", ") << "{\"nodes\": " << p.nodes << ", \"devices\": "
-              << p.devices << ", \"samples_per_s\": " << json_number(p.samples_per_s)
+    std::cout << (i == 0 ? "" : ", ") << "{\"nodes\": " << p.nodes << ", \"devices\": " << p.devices
+              << ", \"samples_per_s\": " << json_number(p.samples_per_s)
               << ", \"efficiency\": " << json_number(p.efficiency) << '}';
   }
   std::cout << "]}}\n";
@@ -190,7 +190,8 @@ int plan_auto(const AutoCommand& command) {
   page.title = "plan of " + train::recipe_name(train::find_recipe(command.recipe)) + " on " +
                plan::describe(page.job.cluster);
   page.recipe = train::recipe_fragment(page.job.layout, page.job);
-  if (command.knee) page.knee = plan::find_knee(page.job, options, plan::num_nodes(page.job.cluster));
+  if (command.knee)
+    page.knee = plan::find_knee(page.job, options, plan::num_nodes(page.job.cluster));
   if (!command.html.empty()) {
     page.changes = plan::sensitivity(page.job);
     write_file_atomic(command.html, plan::plan_page(page));

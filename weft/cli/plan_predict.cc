@@ -1,5 +1,5 @@
-// `weft plan predict` and `weft plan validate`: predicted steps of scenarios, and predictions beside
-// published tables.
+// `weft plan predict` and `weft plan validate`: predicted steps of scenarios, and predictions
+// beside published tables.
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -71,9 +71,8 @@ void print_reports(const std::vector<plan::TableReport>& reports, bool all) {
                     cell(time, time.median), cell(time, time.mean), cell(time, time.worst),
                     std::to_string(memory.count), cell(memory, memory.median),
                     cell(memory, memory.worst),
-                    fits.count == 0
-                        ? std::string()
-                        : std::to_string(right) + " of " + std::to_string(fits.count),
+                    fits.count == 0 ? std::string()
+                                    : std::to_string(right) + " of " + std::to_string(fits.count),
                     tau});
     if (all) {
       std::cout << report.table << "\n   predicted   measured    error\n";
@@ -90,8 +89,9 @@ int plan_predict(const PredictCommand& command) {
   const bool standard = command.file == "-";
   if (!standard) {
     file.open(command.file);
-    WEFT_REQUIRE(file.is_open(), command.file + " cannot be read; give a file with one scenario "
-                                                "a line, or - for stdin");
+    WEFT_REQUIRE(file.is_open(), command.file +
+                                     " cannot be read; give a file with one scenario "
+                                     "a line, or - for stdin");
   }
   std::istream& in = standard ? std::cin : file;
   int number = 0, failed = 0;
@@ -121,11 +121,12 @@ int plan_validate(const ValidateCommand& command) {
   }
   print_reports(reports, command.all);
   for (const plan::CrossCheck& c : checks) {
-    std::printf("%s, tested on %s (%d rows): products %.2f, memory %.2f; mean error %s on the fit, "
-                "%s on the test, %s with the shipped constants\n",
-                to_string(c.generation), c.test.c_str(), c.rest.count, c.fitted.matmul,
-                c.fitted.memory, percents(c.fit.mean).c_str(), percents(c.rest.mean).c_str(),
-                percents(c.shipped.mean).c_str());
+    std::printf(
+        "%s, tested on %s (%d rows): products %.2f, memory %.2f; mean error %s on the fit, "
+        "%s on the test, %s with the shipped constants\n",
+        to_string(c.generation), c.test.c_str(), c.rest.count, c.fitted.matmul, c.fitted.memory,
+        percents(c.fit.mean).c_str(), percents(c.rest.mean).c_str(),
+        percents(c.shipped.mean).c_str());
   }
   return 0;
 }

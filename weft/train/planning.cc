@@ -15,8 +15,8 @@ constexpr std::int64_t kBytes = 257;  // 256 bytes and the end token
 constexpr std::int64_t kUsualVocabulary = 50257;
 
 [[noreturn]] void refuse(const Config& config, const std::string& key, const std::string& what) {
-  throw Error(Errc::kBadConfig, config.origin(key) + ": " + key + " = \"" +
-                                    config.get_string(key) + "\": " + what);
+  throw Error(Errc::kBadConfig,
+              config.origin(key) + ": " + key + " = \"" + config.get_string(key) + "\": " + what);
 }
 
 // "bytes", "bpe:1024", or a file.
@@ -54,8 +54,9 @@ plan::Model text_model(const Config& config, std::int64_t vocabulary) {
 plan::Model image_model(const Config& config) {
   const std::string& name = config.get_string("model.name");
   if (name == "lstm" || name == "mlp" || name == "mixer")
-    refuse(config, "model.name", "the planner does not describe this model; use gpt, vit, cnn or a "
-                                 "resnet, or a profile (weft plan profile)");
+    refuse(config, "model.name",
+           "the planner does not describe this model; use gpt, vit, cnn or a "
+           "resnet, or a profile (weft plan profile)");
   plan::Model model = plan::default_model(name);
   model.image = 28;
   model.channels = 1;
@@ -81,16 +82,14 @@ plan::Precision planned_precision(const Config& config) {
 
 plan::Optimizer planned_optimizer(const Config& config) {
   const std::string& name = config.get_string("optimizer.name");
-  if (name == "sgd") return plan::optimizer_of(config.get_double("optimizer.momentum") > 0
-                                                   ? "momentum"
-                                                   : "sgd");
+  if (name == "sgd")
+    return plan::optimizer_of(config.get_double("optimizer.momentum") > 0 ? "momentum" : "sgd");
   return plan::optimizer_of(name);
 }
 
 }  // namespace
 
-plan::Job planned_job(const Config& config, const plan::Cluster& cluster,
-                      std::int64_t vocabulary) {
+plan::Job planned_job(const Config& config, const plan::Cluster& cluster, std::int64_t vocabulary) {
   plan::Job job;
   const bool text = is_text(config) && config.get_string("model.name") == "gpt";
   job.model = plan::complete(text ? text_model(config, vocabulary) : image_model(config));

@@ -67,16 +67,18 @@ void add_auto(CLI::App& plan, AutoCommand& command, int& result) {
       ->required();
   search->add_option("--nodes", command.nodes, "Number of nodes (default: those of the file)")
       ->check(CLI::Range(1, 1'000'000));
-  search->add_option("--set", command.assignments,
-                     "Set a key of the recipe: key=value. May be repeated")
+  search
+      ->add_option("--set", command.assignments,
+                   "Set a key of the recipe: key=value. May be repeated")
       ->allow_extra_args(false);
   search->add_option("--goal", command.goal, "What to minimize: time, cost, memory or energy");
   search->add_option("--tokens", command.tokens,
                      "Tokens of the whole training: print its time and cost. 0: none");
   search->add_option("--vocab", command.vocabulary,
                      "Tokens of the vocabulary. 0: by the recipe's tokenizer");
-  search->add_option("--codecs", command.codecs,
-                     "Gradient codecs to try, with commas between, such as bf16,int8:64")
+  search
+      ->add_option("--codecs", command.codecs,
+                   "Gradient codecs to try, with commas between, such as bf16,int8:64")
       ->delimiter(',');
   search->add_option("--seconds", command.seconds, "Most seconds of the search")
       ->check(CLI::Range(0.1, 3600.0));

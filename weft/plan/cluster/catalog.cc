@@ -15,8 +15,8 @@ namespace {
 using internal::AcceleratorRow;
 using internal::LinkRow;
 
-// Lower-case words of letters and digits, split where letters change to digits after a word's second
-// part: "A100-80GB SXM" is {a100, 80gb, sxm}.
+// Lower-case words of letters and digits, split where letters change to digits after a word's
+// second part: "A100-80GB SXM" is {a100, 80gb, sxm}.
 std::vector<std::string> words_of(std::string_view text) {
   std::vector<std::string> words(1);
   for (const char c : text.substr(0, 200)) {
@@ -38,9 +38,9 @@ std::string joined(std::string_view text) {
 
 // Words that only describe: they may be missing in either name.
 bool is_filler(const std::string& word) {
-  static const std::vector<std::string> kFillers = {"nvidia", "tesla", "amd",  "google", "cloud",
-                                                    "gpu",    "gpus",  "the",  "node",   "nodes",
-                                                    "cluster", "per",  "intel"};
+  static const std::vector<std::string> kFillers = {"nvidia",  "tesla", "amd",  "google", "cloud",
+                                                    "gpu",     "gpus",  "the",  "node",   "nodes",
+                                                    "cluster", "per",   "intel"};
   return std::find(kFillers.begin(), kFillers.end(), word) != kFillers.end();
 }
 
@@ -81,9 +81,8 @@ int best_match(std::string_view wanted, const Rows& rows, const Name& name) {
     const std::string whole = joined(there);
     if (whole == key) return static_cast<int>(i);
     // "DGX-2 (V100-32GB SXM3)" begins with a whole name.
-    const int prefix = whole.size() >= 4 && key.rfind(whole, 0) == 0
-                           ? 100 + static_cast<int>(whole.size())
-                           : 0;
+    const int prefix =
+        whole.size() >= 4 && key.rfind(whole, 0) == 0 ? 100 + static_cast<int>(whole.size()) : 0;
     if (prefix > best_score) {
       best = static_cast<int>(i);
       best_score = prefix;
@@ -103,8 +102,7 @@ int best_match(std::string_view wanted, const Rows& rows, const Name& name) {
                             const std::vector<std::string>& known) {
   const auto near = nearest(name, known);
   std::string all;
-  for (std::size_t i = 0; i < known.size() && i < 12; ++i)
-    all += (i == 0 ? "" : ", ") + known[i];
+  for (std::size_t i = 0; i < known.size() && i < 12; ++i) all += (i == 0 ? "" : ", ") + known[i];
   throw Error(Errc::kInvalidArgument,
               std::string(what) + " \"" + std::string(name.substr(0, 60)) + "\" is not known; " +
                   (near ? "did you mean " + *near + "?" : "use one of " + all + ", …"));
@@ -135,9 +133,7 @@ const std::vector<Accelerator>& accelerators() {
   return kAll;
 }
 
-Link from_row(const LinkRow& row) {
-  return {row.gb_per_s * 1e9, row.latency_us * 1e-6, row.share};
-}
+Link from_row(const LinkRow& row) { return {row.gb_per_s * 1e9, row.latency_us * 1e-6, row.share}; }
 
 // "25", "12.5 GB/s", "100 Gb/s": a number first.
 bool parse_rate(std::string_view text, Link& link) {
@@ -198,9 +194,8 @@ std::vector<std::string> system_names() {
 }
 
 const Accelerator& known_accelerator(std::string_view name) {
-  const int at = best_match(name, accelerators(), [](const Accelerator& a) {
-    return std::string_view(a.name);
-  });
+  const int at = best_match(name, accelerators(),
+                            [](const Accelerator& a) { return std::string_view(a.name); });
   if (at < 0) fail_name("accelerator", name, accelerator_names());
   return accelerators()[static_cast<std::size_t>(at)];
 }
@@ -218,9 +213,8 @@ Link known_link(std::string_view name) {
   if (name.empty() || name.front() == '-' || name.front() == '0')
     fail_name("link", name, link_names());
   const auto rows = internal::link_rows();
-  const int at = best_match(name, rows, [](const LinkRow& row) {
-    return std::string_view(row.name);
-  });
+  const int at =
+      best_match(name, rows, [](const LinkRow& row) { return std::string_view(row.name); });
   if (at < 0) fail_name("link", name, link_names());
   return from_row(rows[static_cast<std::size_t>(at)]);
 }

@@ -16,12 +16,12 @@ struct System {
   std::string accelerator;  // Name of a known accelerator.
   int per_node = 8;
   Wiring wiring = Wiring::kSwitch;
-  std::string intra;           // Name of a known link; empty: the accelerator's own.
-  double inter_gb_per_s = 0;   // Of a node, in one direction.
-  std::string inter;           // Kind of network: "rdma", "tcp" or a name.
-  double inter_share = 0;      // Measured share of inter_gb_per_s in collectives. 0: of its kind.
-  double intra_share = 0;      // Measured share of the link in collectives. 0: of its kind.
-  std::string software;        // Framework of the published measurements on it.
+  std::string intra;          // Name of a known link; empty: the accelerator's own.
+  double inter_gb_per_s = 0;  // Of a node, in one direction.
+  std::string inter;          // Kind of network: "rdma", "tcp" or a name.
+  double inter_share = 0;     // Measured share of inter_gb_per_s in collectives. 0: of its kind.
+  double intra_share = 0;     // Measured share of the link in collectives. 0: of its kind.
+  std::string software;       // Framework of the published measurements on it.
   std::string source;
 };
 

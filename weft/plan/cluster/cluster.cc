@@ -46,8 +46,8 @@ void check_accelerator(const Accelerator& a, const std::string& source) {
   for (const MatmulRate& rate : a.rates) {
     if (!(rate.m >= 1 && rate.n >= 1 && rate.k >= 1 && rate.seconds > 0 &&
           std::isfinite(rate.m * rate.n * rate.k / rate.seconds)))
-      fail_check(source, "a measured matrix product of " + a.name +
-                             " has a size below 1 or no time");
+      fail_check(source,
+                 "a measured matrix product of " + a.name + " has a size below 1 or no time");
   }
 }
 

@@ -19,8 +19,16 @@
 namespace weft::plan {
 
 // Generation of hardware, by which calibrated constants are looked up.
-enum class Generation : std::uint8_t { kOther, kPascal, kVolta, kAmpere, kHopper, kBlackwell, kTpu,
-                                       kCpu };
+enum class Generation : std::uint8_t {
+  kOther,
+  kPascal,
+  kVolta,
+  kAmpere,
+  kHopper,
+  kBlackwell,
+  kTpu,
+  kCpu
+};
 const char* to_string(Generation generation);
 
 // Measured time of one matrix product (weft plan profile).

@@ -73,8 +73,8 @@ Schema accelerator_schema() {
       {"rates.k", Doubles{}, "Inner size.", {.min = 1, .max = 1e9}},
       {"rates.us", Doubles{}, "Microseconds.", positive(1e12)}};
   for (const char* precision : {"fp32", "tf32", "fp16", "bf16", "fp8"}) {
-    schema.add({"accelerator." + std::string(precision) + "_tflops", Doubles{},
-                "Peak TFLOP/s.", at_least_0(1e6)});
+    schema.add({"accelerator." + std::string(precision) + "_tflops", Doubles{}, "Peak TFLOP/s.",
+                at_least_0(1e6)});
   }
   return schema;
 }
@@ -87,9 +87,7 @@ class Lists {
 
   const Doubles& doubles(const char* key) const { return sized(key, config_.get_doubles(at(key))); }
   const Ints& ints(const char* key) const { return sized(key, config_.get_ints(at(key))); }
-  const Strings& strings(const char* key) const {
-    return sized(key, config_.get_strings(at(key)));
-  }
+  const Strings& strings(const char* key) const { return sized(key, config_.get_strings(at(key))); }
   // The i-th number, or the default.
   double number(const char* key, std::size_t i, double otherwise) const {
     const Doubles& all = doubles(key);
@@ -102,9 +100,7 @@ class Lists {
 
  private:
   std::string at(const char* key) const { return table_ + "." + key; }
-  [[noreturn]] void fail(const std::string& what) const {
-    throw Error(Errc::kBadConfig, what);
-  }
+  [[noreturn]] void fail(const std::string& what) const { throw Error(Errc::kBadConfig, what); }
   template <typename List>
   const List& sized(const char* key, const List& list) const {
     if (!list.empty() && list.size() != size_) {
@@ -161,14 +157,14 @@ void add_rates(const Config& config, std::vector<Accelerator>& all) {
   if (of.empty()) return;
   for (const char* key : {"m", "n", "k", "us"}) lists.need(key);
   for (std::size_t i = 0; i < of.size(); ++i) {
-    const auto at = std::find_if(all.begin(), all.end(),
-                                 [&](const Accelerator& a) { return a.name == of[i]; });
+    const auto at =
+        std::find_if(all.begin(), all.end(), [&](const Accelerator& a) { return a.name == of[i]; });
     if (at == all.end()) {
       throw Error(Errc::kBadConfig, config.origin("rates.accelerator") + ": \"" + of[i] +
                                         "\" is not in accelerator.name");
     }
-    at->rates.push_back({lists.number("m", i, 1), lists.number("n", i, 1),
-                         lists.number("k", i, 1), lists.number("us", i, 1) * 1e-6});
+    at->rates.push_back({lists.number("m", i, 1), lists.number("n", i, 1), lists.number("k", i, 1),
+                         lists.number("us", i, 1) * 1e-6});
   }
 }
 
@@ -315,8 +311,7 @@ Cluster parse_cluster(std::string_view toml, const std::string& source) {
   add_nodes(config, own, cluster);
   cluster.software = config.get_string("software");
   cluster.machine = config.get_string("machine");
-  cluster.library =
-      config.get_string("library") == "weft" ? Library::kWeft : Library::kNccl;
+  cluster.library = config.get_string("library") == "weft" ? Library::kWeft : Library::kNccl;
   if (cluster.name.empty()) cluster.name = source;
   check(cluster, source);
   return cluster;
@@ -327,10 +322,10 @@ Cluster load_cluster(const std::string& path) {
 }
 
 std::string to_toml(const Cluster& cluster) {
-  std::string text = "name = " + quoted(cluster.name) + "\nsource = " + quoted(cluster.source) +
-                     "\nsoftware = " + quoted(cluster.software) +
-                     "\nmachine = " + quoted(cluster.machine) + "\nlibrary = " +
-                     (cluster.library == Library::kWeft ? "\"weft\"" : "\"nccl\"") + "\n";
+  std::string text =
+      "name = " + quoted(cluster.name) + "\nsource = " + quoted(cluster.source) +
+      "\nsoftware = " + quoted(cluster.software) + "\nmachine = " + quoted(cluster.machine) +
+      "\nlibrary = " + (cluster.library == Library::kWeft ? "\"weft\"" : "\"nccl\"") + "\n";
   return text + nodes_toml(cluster) + accelerators_toml(cluster.accelerators) +
          rates_toml(cluster.accelerators);
 }

@@ -15,9 +15,9 @@ constexpr Calibration kCalibration = {{{
     {0.80, 0.70, ""},  // cpu
 }}};
 
-// Dao: FlashAttention-2, 2023, figures 4 to 7 (head width 128, causal), over the achievable rates of
-// matrix products in bench/published/hardware_accelerators.csv: A100 193 and 165 of 271.2 TFLOP/s,
-// H100 395 and 326 of 794.5 TFLOP/s.
+// Dao: FlashAttention-2, 2023, figures 4 to 7 (head width 128, causal), over the achievable rates
+// of matrix products in bench/published/hardware_accelerators.csv: A100 193 and 165 of 271.2
+// TFLOP/s, H100 395 and 326 of 794.5 TFLOP/s.
 constexpr Attention kAmpere = {0.71, 0.61, "FlashAttention-2, figures 4 and 5: A100"};
 constexpr Attention kHopper = {0.50, 0.41, "FlashAttention-2, figure 7: H100"};
 constexpr Attention kVolta = {0.42, 0.34, "memory-efficient attention (xFormers) on V100"};

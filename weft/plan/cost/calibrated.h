@@ -12,8 +12,8 @@
 namespace weft::plan {
 
 struct Fitted {
-  double matmul = 0.9;  // Share of the achievable rate.
-  double memory = 0.8;  // Share of the memory bandwidth.
+  double matmul = 0.9;    // Share of the achievable rate.
+  double memory = 0.8;    // Share of the memory bandwidth.
   const char* rows = "";  // Rows that the two were fitted to; empty: not fitted.
 };
 

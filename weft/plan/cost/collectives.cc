@@ -39,8 +39,8 @@ struct Steps {
   double intra, inter;
 };
 
-// Launch of a collective, and the meeting of its ranks (nccl_collectives: 40 us for 32 KiB, of which
-// NCCL's own model explains 10).
+// Launch of a collective, and the meeting of its ranks (nccl_collectives: 40 us for 32 KiB, of
+// which NCCL's own model explains 10).
 constexpr double kLaunchCollective = 20e-6;
 // Rings of large messages wait longer in each step (tuning.cc: "plateau effect of ring").
 constexpr double kPlateau = 1.9, kPlateauBytes = 1e6;
@@ -48,8 +48,8 @@ constexpr double kPlateau = 1.9, kPlateauBytes = 1e6;
 double nccl_latency(int algorithm, int protocol, const Steps& steps, bool pci) {
   const NcclLatencies& c = nccl_latencies();
   const auto a = static_cast<std::size_t>(algorithm), p = static_cast<std::size_t>(protocol);
-  return 1e-6 * (c.base[a][p] + steps.intra * (pci ? c.pci : c.nvlink)[a][p] +
-                 steps.inter * c.net[a][p]);
+  return 1e-6 *
+         (c.base[a][p] + steps.intra * (pci ? c.pci : c.nvlink)[a][p] + steps.inter * c.net[a][p]);
 }
 
 double inter_bandwidth(const GroupShape& g) {
@@ -73,8 +73,8 @@ double nccl_ring(ExchangeKind kind, double bytes, const GroupShape& g) {
     if (protocol == kLL128 && g.pci) continue;
     const double slower = protocol == kSimple && bytes / n >= kPlateauBytes ? kPlateau : 1;
     const Steps steps = {slower * std::max(0.0, rounds - inter), slower * std::min(rounds, inter)};
-    best = std::min(best, nccl_latency(kRing, protocol, steps, g.pci) +
-                              wire / protocol_share(protocol));
+    best = std::min(best,
+                    nccl_latency(kRing, protocol, steps, g.pci) + wire / protocol_share(protocol));
   }
   return best;
 }

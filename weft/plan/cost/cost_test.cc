@@ -1,4 +1,5 @@
-// Times of operators against rooflines, and of collectives against measured bandwidths and formulas.
+// Times of operators against rooflines, and of collectives against measured bandwidths and
+// formulas.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -88,18 +89,18 @@ TEST(Collectives, LargeAllReducesReachTheMeasuredBusBandwidths) {
 TEST(Collectives, OfFewRanksOfACubeMeshDependOnTheirNvlinks) {
   const NodeType mesh = cluster_of_system("DGX-1 V100", 1).nodes[0];
   const double one = 25e9 * mesh.intra.share;
-  EXPECT_DOUBLE_EQ(ring_bandwidth(mesh, {0, 1}), one);          // NV1
-  EXPECT_DOUBLE_EQ(ring_bandwidth(mesh, {0, 3}), 2 * one);      // NV2
+  EXPECT_DOUBLE_EQ(ring_bandwidth(mesh, {0, 1}), one);      // NV1
+  EXPECT_DOUBLE_EQ(ring_bandwidth(mesh, {0, 3}), 2 * one);  // NV2
   EXPECT_DOUBLE_EQ(ring_bandwidth(mesh, {0, 1, 2, 3}), 4 * one);
   EXPECT_DOUBLE_EQ(ring_bandwidth(mesh, {0, 1, 2, 3, 4, 5, 6, 7}), 6 * one);
-  EXPECT_LT(ring_bandwidth(mesh, {0, 5}), one);                 // through the host
+  EXPECT_LT(ring_bandwidth(mesh, {0, 5}), one);  // through the host
 }
 
 TEST(Collectives, OfOneRankAndOfNoBytesTakeNoTime) {
   const GroupShape one = group_shape(cluster_of_system("DGX A100", 1), {3}, 1);
   EXPECT_EQ(collective_seconds(ExchangeKind::kAllReduce, 1e9, one), 0);
-  EXPECT_EQ(collective_seconds(ExchangeKind::kAllReduce, 0, all_of(cluster_of_system("DGX A100", 1))),
-            0);
+  EXPECT_EQ(
+      collective_seconds(ExchangeKind::kAllReduce, 0, all_of(cluster_of_system("DGX A100", 1))), 0);
 }
 
 // Groups that share a node's cards get a part of their bandwidth each.
@@ -117,9 +118,10 @@ TEST(Collectives, OfGroupsThatShareTheCardsOfANodeAreSlowerByTheirNumber) {
 TEST(Collectives, OfWeftArePlayedSchedulesThatAreNotSlowerThanTheFormulaOfARing) {
   Cluster farm = cluster_of_system("Ethernet CPU farm", 8, 1);
   const GroupShape group = all_of(farm);
-  const double n = 8, bytes = 64e6, beta = farm.nodes[0].inter.bandwidth * farm.nodes[0].inter.share;
-  const double ring = 2 * (n - 1) * (farm.nodes[0].inter.latency + bytes / n / beta) +
-                      (n - 1) / n * bytes / 4e9;
+  const double n = 8, bytes = 64e6,
+               beta = farm.nodes[0].inter.bandwidth * farm.nodes[0].inter.share;
+  const double ring =
+      2 * (n - 1) * (farm.nodes[0].inter.latency + bytes / n / beta) + (n - 1) / n * bytes / 4e9;
   const double seconds = collective_seconds(ExchangeKind::kAllReduce, bytes, group);
   EXPECT_LE(seconds, ring * 1.001);
   EXPECT_GE(seconds, 2 * (n - 1) / n * bytes / beta);

@@ -12,9 +12,9 @@ namespace {
 struct Tile {
   double rows, columns, rate;
 };
-constexpr Tile kTiles[] = {{256, 128, 1.0},  {128, 256, 1.0}, {128, 128, 0.95}, {256, 64, 0.85},
-                           {64, 256, 0.85},  {128, 64, 0.80}, {64, 128, 0.80},  {64, 64, 0.65},
-                           {32, 128, 0.45},  {128, 32, 0.45}, {32, 32, 0.25}};
+constexpr Tile kTiles[] = {{256, 128, 1.0}, {128, 256, 1.0}, {128, 128, 0.95}, {256, 64, 0.85},
+                           {64, 256, 0.85}, {128, 64, 0.80}, {64, 128, 0.80},  {64, 64, 0.65},
+                           {32, 128, 0.45}, {128, 32, 0.45}, {32, 32, 0.25}};
 // Matrix units of TPUs are 128 x 128.
 constexpr Tile kSystolic[] = {{128, 128, 1.0}, {8, 128, 0.0625}};
 
@@ -24,13 +24,13 @@ constexpr double kTileOverhead = 96;
 constexpr double kSmoothWaves = 8;
 constexpr double kWorkspace = 4;  // Bytes of a partial sum (split of k).
 
-constexpr double kLaunch = 4e-6;        // Seconds of a kernel on a GPU.
-constexpr double kLaunchCpu = 3e-6;     // Of an operator on a CPU, without libtorch's dispatch.
+constexpr double kLaunch = 4e-6;     // Seconds of a kernel on a GPU.
+constexpr double kLaunchCpu = 3e-6;  // Of an operator on a CPU, without libtorch's dispatch.
 // Attention over the ranks of cp works on smaller blocks and merges their results.
 constexpr double kPartedAttention = 0.75;
-constexpr double kFloatShare = 0.95;    // Of the peak, FP32 products on vector units (cuBLAS).
-constexpr double kUnknownShare = 0.83;  // Of the peak, where no best product was measured.
-constexpr double kNoTensorCores = 0.35; // Share of the FP32 peak of products without tensor cores.
+constexpr double kFloatShare = 0.95;     // Of the peak, FP32 products on vector units (cuBLAS).
+constexpr double kUnknownShare = 0.83;   // Of the peak, where no best product was measured.
+constexpr double kNoTensorCores = 0.35;  // Share of the FP32 peak of products without tensor cores.
 
 // Rates of kernels for sizes that are no multiple of 8 elements (16 bytes), relative to aligned
 // ones.
@@ -104,7 +104,7 @@ double DeviceModel::measured(const Product& p) const {
 }
 
 double DeviceModel::product(const Product& p, Precision precision, bool batched) const {
-  const double e = precision == Precision::kFp8                                   ? 1
+  const double e = precision == Precision::kFp8                                     ? 1
                    : precision == Precision::kFp32 || precision == Precision::kTf32 ? 4
                                                                                     : 2;
   if (!accelerator_.rates.empty()) return measured(p);
@@ -116,8 +116,8 @@ double DeviceModel::product(const Product& p, Precision precision, bool batched)
     const double smallest = std::min(alignment_rate(p.n), alignment_rate(p.k));
     if (smallest < 1 && batched) {
       // Batched products of unaligned sizes run without tensor cores.
-      seconds = 2 * p.m * p.n * p.k * p.batch /
-                (peak(accelerator_, Precision::kFp32) * kNoTensorCores);
+      seconds =
+          2 * p.m * p.n * p.k * p.batch / (peak(accelerator_, Precision::kFp32) * kNoTensorCores);
     } else {
       seconds /= smallest;
     }
@@ -175,10 +175,9 @@ OperatorTime DeviceModel::attention_time(const Operator& op) const {
   const double causal = 0.5, width = op.k < 128 ? 0.85 : 1;
   const double flops = forward_flops(op) * causal;
   if (accelerator_.generation == Generation::kCpu || !accelerator_.rates.empty()) {
-    const double seconds =
-        product({static_cast<double>(op.m), static_cast<double>(op.n), static_cast<double>(op.k),
-                 static_cast<double>(op.batch)},
-                precision_, false);
+    const double seconds = product({static_cast<double>(op.m), static_cast<double>(op.n),
+                                    static_cast<double>(op.k), static_cast<double>(op.batch)},
+                                   precision_, false);
     return {2 * seconds, 5 * seconds, 0};
   }
   const Precision p = precision_ == Precision::kFp8 ? Precision::kBf16 : precision_;

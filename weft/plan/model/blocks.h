@@ -17,7 +17,8 @@ namespace weft::plan {
 
 enum class Precision : std::uint8_t { kFp32, kTf32, kFp16, kBf16, kFp8 };
 const char* to_string(Precision precision);
-// "fp32", "tf32", "fp16", "bf16", "fp8", "amp", "mixed", "float16" … Throws Error(kInvalidArgument).
+// "fp32", "tf32", "fp16", "bf16", "fp8", "amp", "mixed", "float16" … Throws
+// Error(kInvalidArgument).
 Precision parse_precision(std::string_view name);
 // Bytes of an activation: 4 for kFp32 and kTf32, else 2 (fp8 is used inside matrix products only).
 double element_bytes(Precision precision);
@@ -36,8 +37,8 @@ struct Operator {
   int parts = 1;  // kAttention: ranks that share the sequence.
   // kConvolution: elements of the input, the weights and the output.
   double input = 0, weights = 0, output = 0;
-  bool winograd = false;    // A 3x3 convolution of stride 1.
-  bool has_weights = true;  // False: both operands are activations (attention).
+  bool winograd = false;           // A 3x3 convolution of stride 1.
+  bool has_weights = true;         // False: both operands are activations (attention).
   bool no_input_gradient = false;  // First layer: the input needs no gradient.
   bool low_precision = true;       // False: runs in 16 bits although the precision is fp8.
   bool in_float = false;           // Runs in float32 whatever the precision is.
@@ -54,8 +55,9 @@ double forward_flops(const Operator& op);
 enum class SplitAxis : std::uint8_t { kTensor, kContext, kExpert };
 enum class ExchangeKind : std::uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kRing };
 
-// A collective among the ranks of an axis, inside a block. `bytes` is the payload: the array that is
-// reduced, the whole gathered array, all blocks of an all-to-all, or all keys and values of a ring.
+// A collective among the ranks of an axis, inside a block. `bytes` is the payload: the array that
+// is reduced, the whole gathered array, all blocks of an all-to-all, or all keys and values of a
+// ring.
 struct Exchange {
   SplitAxis axis = SplitAxis::kTensor;
   ExchangeKind kind = ExchangeKind::kAllReduce;
@@ -92,8 +94,8 @@ struct Split {
 };
 
 // Blocks in the order in which a sample passes them. Equal blocks share one object. Throws
-// Error(kInvalidArgument), with the nearest sizes that work, if heads, ffn, vocab or experts are not
-// divisible as the split needs.
+// Error(kInvalidArgument), with the nearest sizes that work, if heads, ffn, vocab or experts are
+// not divisible as the split needs.
 using Blocks = std::vector<std::shared_ptr<const ModelBlock>>;
 Blocks blocks_of(const Model& model, const Split& split);
 

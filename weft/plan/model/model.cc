@@ -239,14 +239,14 @@ Model complete(Model model) {
                "model.kv_heads = " + std::to_string(model.kv_heads) +
                    " does not divide heads = " + std::to_string(model.heads));
   WEFT_REQUIRE(model.experts == 0 || (model.top_k >= 1 && model.top_k <= model.experts),
-               "model.top_k = " + std::to_string(model.top_k) + " must be from 1 to experts = " +
-                   std::to_string(model.experts));
+               "model.top_k = " + std::to_string(model.top_k) +
+                   " must be from 1 to experts = " + std::to_string(model.experts));
   WEFT_REQUIRE(model.expert_interval >= 1, "model.expert_interval must be at least 1");
   if (model.family == Family::kVit) {
     check_positive(model.patch, "patch");
     WEFT_REQUIRE(model.image % model.patch == 0,
-                 "model.patch = " + std::to_string(model.patch) + " does not divide image = " +
-                     std::to_string(model.image));
+                 "model.patch = " + std::to_string(model.patch) +
+                     " does not divide image = " + std::to_string(model.image));
   }
   return model;
 }
@@ -278,8 +278,8 @@ double model_flops(const Model& model) {
   }
   const double s = static_cast<double>(positions(m)), l = static_cast<double>(m.layers);
   const double mixtures = static_cast<double>(expert_blocks(m)), k = static_cast<double>(m.top_k);
-  double active = l * (attention_parameters(m) + mlp_parameters(m)) +
-                  mixtures * (k - 1) * mlp_parameters(m);
+  double active =
+      l * (attention_parameters(m) + mlp_parameters(m)) + mixtures * (k - 1) * mlp_parameters(m);
   double head = static_cast<double>(m.vocab) * static_cast<double>(m.hidden) * s;
   if (m.family == Family::kVit)
     head = static_cast<double>(m.classes) * static_cast<double>(m.hidden);

@@ -63,8 +63,8 @@ struct Model {
   bool operator==(const Model&) const = default;
 };
 
-// Shape of a family's best-known member: GPT-2 small, Llama 3 8B, BERT base, ViT-B/16, ResNet-50 and
-// so on. Throws Error(kInvalidArgument), naming the nearest family or all of them.
+// Shape of a family's best-known member: GPT-2 small, Llama 3 8B, BERT base, ViT-B/16, ResNet-50
+// and so on. Throws Error(kInvalidArgument), naming the nearest family or all of them.
 Model default_model(std::string_view family);
 const char* to_string(Family family);
 // Names of all families, as default_model() takes them.

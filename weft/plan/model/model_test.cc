@@ -35,11 +35,11 @@ Model llama(std::int64_t layers, std::int64_t hidden, std::int64_t ffn, std::int
 
 // Sums over the modules of Hugging Face's and torchvision's models.
 TEST(Parameters, OfKnownModelsAreThePublishedCounts) {
-  EXPECT_EQ(parameters(default_model("gpt")), 124'439'808);           // GPT-2 small
-  EXPECT_EQ(parameters(llama(32, 4096, 14336, 8)), 8'030'261'248);    // Llama 3 8B
-  EXPECT_EQ(parameters(llama(80, 8192, 28672, 8)), 70'553'706'496);   // Llama 3 70B
-  EXPECT_EQ(parameters(default_model("bert")), 110'106'428);          // BertForPreTraining
-  EXPECT_EQ(parameters(default_model("vit")), 86'567'656);            // ViT-B/16
+  EXPECT_EQ(parameters(default_model("gpt")), 124'439'808);          // GPT-2 small
+  EXPECT_EQ(parameters(llama(32, 4096, 14336, 8)), 8'030'261'248);   // Llama 3 8B
+  EXPECT_EQ(parameters(llama(80, 8192, 28672, 8)), 70'553'706'496);  // Llama 3 70B
+  EXPECT_EQ(parameters(default_model("bert")), 110'106'428);         // BertForPreTraining
+  EXPECT_EQ(parameters(default_model("vit")), 86'567'656);           // ViT-B/16
   EXPECT_EQ(parameters(default_model("resnet18")), 11'689'512);
   EXPECT_EQ(parameters(default_model("resnet50")), 25'557'032);
   EXPECT_EQ(parameters(default_model("resnet101")), 44'549'160);
@@ -120,7 +120,8 @@ TEST(DefaultModel, TakesOtherNamesOfAFamilyAndNamesTheNearestForATypo) {
   EXPECT_EQ(default_model("Llama 3.1 8B").family, Family::kLlama);
   EXPECT_EQ(default_model("W-ResNet"), default_model("wresnet"));
   EXPECT_EQ(default_model("ResNet50 v1.5").layers, 50);
-  expect_refused([] { default_model("resnet5O"); }, Errc::kInvalidArgument, "did you mean resnet50");
+  expect_refused([] { default_model("resnet5O"); }, Errc::kInvalidArgument,
+                 "did you mean resnet50");
   expect_refused([] { default_model("transformer-xl"); }, Errc::kInvalidArgument, "use one of gpt");
 }
 
@@ -146,7 +147,8 @@ TEST(Blocks, KeepTheActivationsOfThePaper) {
   Split split{.micro_batch = b, .precision = Precision::kFp16, .software = software("megatron")};
   EXPECT_DOUBLE_EQ(blocks_of(m, split)[1]->kept_all, s * b * h * (34 + 5 * a * s / h));
   split.tp = 8;
-  EXPECT_DOUBLE_EQ(blocks_of(m, split)[1]->kept_all, s * b * h * (10 + 24.0 / 8 + 5 * a * s / (h * 8)));
+  EXPECT_DOUBLE_EQ(blocks_of(m, split)[1]->kept_all,
+                   s * b * h * (10 + 24.0 / 8 + 5 * a * s / (h * 8)));
   EXPECT_DOUBLE_EQ(blocks_of(m, split)[1]->kept_selective, s * b * h * (10 + 24.0 / 8));
   split.sequence_parallel = true;
   EXPECT_DOUBLE_EQ(blocks_of(m, split)[1]->kept_all, s * b * h / 8 * (34 + 5 * a * s / h));

@@ -20,8 +20,7 @@ const char* to_string(Precision precision) {
 
 Precision parse_precision(std::string_view name) {
   std::string key;
-  for (const char c : name)
-    key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const char c : name) key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const auto has = [&](const char* part) { return key.find(part) != std::string::npos; };
   if (has("fp8") || has("float8") || has("f8")) return Precision::kFp8;
   if (has("tf32")) return Precision::kTf32;
@@ -31,10 +30,9 @@ Precision parse_precision(std::string_view name) {
   if (has("fp32") || has("float32") || has("single") || key == "f32" || key == "float")
     return Precision::kFp32;
   const auto near = nearest(key, {"fp32", "tf32", "fp16", "bf16", "fp8"});
-  throw Error(Errc::kInvalidArgument, "precision \"" + std::string(name.substr(0, 40)) +
-                                          "\" is not known; " +
-                                          (near ? "did you mean " + *near + "?"
-                                                : "use fp32, tf32, fp16, bf16 or fp8"));
+  throw Error(Errc::kInvalidArgument,
+              "precision \"" + std::string(name.substr(0, 40)) + "\" is not known; " +
+                  (near ? "did you mean " + *near + "?" : "use fp32, tf32, fp16, bf16 or fp8"));
 }
 
 double element_bytes(Precision precision) {

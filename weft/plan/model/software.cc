@@ -201,7 +201,8 @@ std::vector<Software> table() {
 std::string simple(std::string_view name) {
   std::string key;
   for (const char c : name) {
-    key += c == '-' || c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    key +=
+        c == '-' || c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   return key;
 }

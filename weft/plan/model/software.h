@@ -23,9 +23,9 @@ struct Software {
   bool fused_elementwise = false;  // Bias, GELU, dropout and residual additions share kernels.
   // Passes over the scores of attention for scale, mask and softmax: 2 and 3 if fused.
   double softmax_forward = 7, softmax_backward = 5;
-  bool flash = false;              // Fused attention that does not store its scores.
-  bool compiled = false;           // Elementwise chains, norms and losses are fused by a compiler.
-  bool channels_last = false;      // Convolutions without layout conversions.
+  bool flash = false;          // Fused attention that does not store its scores.
+  bool compiled = false;       // Elementwise chains, norms and losses are fused by a compiler.
+  bool channels_last = false;  // Convolutions without layout conversions.
   // Rates of its kernels relative to the tuned ones of this model, in 16 and 32 bits, and of its
   // convolutions. Measured on one device (calibrated.h lists the rows).
   double kernel_share = 1, float_share = 1, convolution_share = 1;
@@ -48,15 +48,15 @@ struct Software {
   bool master_weights = true;  // 16-bit weights with a float32 copy in the optimizer.
   double bucket_bytes = 25e6;  // Of gradients that are reduced at once.
   SelectiveKind selective = SelectiveKind::kAttention;
-  bool keeps_gathered = false;   // Inputs that sequence parallelism gathers are kept whole.
+  bool keeps_gathered = false;  // Inputs that sequence parallelism gathers are kept whole.
   // Arrays of positions x hidden that a layer keeps besides those that Korthikanti et al. count:
   // packed copies of q, k and v, rotated q and k, a float32 residual stream.
   double more_kept = 0;
-  double scores_kept = 0;  // Further bytes of each score of attention.
+  double scores_kept = 0;        // Further bytes of each score of attention.
   double partition_bytes = 0;    // Of a parameter of a ZeRO shard, beyond the optimizer's state.
   double context_bytes = 0.8e9;  // CUDA context and libraries of a process.
   bool reports_context = false;  // Users of it report the memory of the process.
-  double fragmentation = 0.03;    // Share of the activations that the allocator cannot use.
+  double fragmentation = 0.03;   // Share of the activations that the allocator cannot use.
 
   // Pipelines.
   CutRule cuts = CutRule::kEven;

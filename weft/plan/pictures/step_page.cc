@@ -61,11 +61,16 @@ pre { background: var(--panel); border: 1px solid var(--line); border-radius: 8p
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '&') out += "&amp;";
-    else if (c == '"') out += "&quot;";
-    else out += c;
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
   }
   return out;
 }
@@ -89,8 +94,7 @@ std::string cards(const PlanPage& page, const Step& step) {
   }
   if (step.mfu > 0) html += card(number(100 * step.mfu, " %"), "model FLOPs utilization");
   html += card(number(step.peak().total() / kGibibyte, " GiB"), "memory of the fullest rank");
-  if (step.dollars > 0)
-    html += card(number(step.dollars / step.seconds * 3600, " $"), "an hour");
+  if (step.dollars > 0) html += card(number(step.dollars / step.seconds * 3600, " $"), "an hour");
   if (step.joules > 0) html += card(number(step.joules / 1e3, " kJ"), "a step");
   (void)page;
   return html + "</div>\n";
@@ -99,8 +103,8 @@ std::string cards(const PlanPage& page, const Step& step) {
 std::string legend(std::initializer_list<std::pair<const char*, const char*>> entries) {
   std::string html = "<div class=\"legend\">";
   for (const auto& [color, name] : entries)
-    html += std::string("<span><i style=\"background:var(--") + color + ")\"></i>" + name +
-            "</span>";
+    html +=
+        std::string("<span><i style=\"background:var(--") + color + ")\"></i>" + name + "</span>";
   return html + "</div>\n";
 }
 
@@ -112,15 +116,20 @@ std::string left_out(const Step& step) {
 
 std::string parts_table(const Step& step) {
   const Parts& p = step.parts;
-  const std::pair<const char*, double> rows[] = {
-      {"forward and backward", p.compute},      {"recomputation", p.recompute},
-      {"bubble of the pipeline", p.bubble},     {"tensor parallelism, exposed", p.tensor},
-      {"context parallelism, exposed", p.context}, {"expert parallelism, exposed", p.expert},
-      {"messages between stages, exposed", p.pipeline}, {"shards, exposed", p.sharding},
-      {"gradients, exposed", p.gradients},      {"optimizer", p.optimizer},
-      {"other", p.other}};
-  std::string html = "<div class=\"scroll\"><table><tr><th>part of the slowest rank</th><th "
-                     "class=\"number\">seconds</th><th class=\"number\">share</th></tr>\n";
+  const std::pair<const char*, double> rows[] = {{"forward and backward", p.compute},
+                                                 {"recomputation", p.recompute},
+                                                 {"bubble of the pipeline", p.bubble},
+                                                 {"tensor parallelism, exposed", p.tensor},
+                                                 {"context parallelism, exposed", p.context},
+                                                 {"expert parallelism, exposed", p.expert},
+                                                 {"messages between stages, exposed", p.pipeline},
+                                                 {"shards, exposed", p.sharding},
+                                                 {"gradients, exposed", p.gradients},
+                                                 {"optimizer", p.optimizer},
+                                                 {"other", p.other}};
+  std::string html =
+      "<div class=\"scroll\"><table><tr><th>part of the slowest rank</th><th "
+      "class=\"number\">seconds</th><th class=\"number\">share</th></tr>\n";
   for (const auto& [name, seconds] : rows) {
     if (seconds <= 0) continue;
     html += std::string("<tr><td>") + name + "</td><td class=\"number\">" + number(seconds) +
@@ -131,9 +140,10 @@ std::string parts_table(const Step& step) {
 }
 
 std::string layouts_table(const Found& found) {
-  std::string html = "<div class=\"scroll\"><table><tr><th>layout</th><th "
-                     "class=\"number\">step</th><th class=\"number\">memory</th><th>why it "
-                     "loses</th></tr>\n";
+  std::string html =
+      "<div class=\"scroll\"><table><tr><th>layout</th><th "
+      "class=\"number\">step</th><th class=\"number\">memory</th><th>why it "
+      "loses</th></tr>\n";
   for (const Candidate& c : found.best)
     html += "<tr><td>" + escaped(describe(c.layout)) + "</td><td class=\"number\">" +
             number(c.step.seconds, " s") + "</td><td class=\"number\">" +
@@ -185,9 +195,10 @@ std::string plan_page(const PlanPage& page) {
           memory_svg(step) + "</figure>\n";
   html += "<h2>The next best layouts</h2>\n" + layouts_table(page.found);
   html += "<h2>Mesh on the nodes</h2>\n" + mesh_figure(page.job);
-  html += "<h2>Sensitivity</h2>\n<p class=\"note\">Change of the throughput if one figure changes "
-          "and the layout stays.</p>\n<figure>" +
-          sensitivity_svg(page.changes) + "</figure>\n";
+  html +=
+      "<h2>Sensitivity</h2>\n<p class=\"note\">Change of the throughput if one figure changes "
+      "and the layout stays.</p>\n<figure>" +
+      sensitivity_svg(page.changes) + "</figure>\n";
   const std::string knee = knee_svg(page.knee);
   if (!knee.empty())
     html += "<h2>More and fewer nodes</h2>\n<p class=\"note\">" + escaped(page.knee.text) +

@@ -13,9 +13,9 @@
 namespace weft::plan {
 
 struct PlanPage {
-  std::string title;      // "plan for recipes/bible on 8 nodes of 8 A100 SXM 80GB".
-  std::string recipe;     // The fragment of the recipe.
-  Job job;                // With the best layout.
+  std::string title;   // "plan for recipes/bible on 8 nodes of 8 A100 SXM 80GB".
+  std::string recipe;  // The fragment of the recipe.
+  Job job;             // With the best layout.
   Found found;
   Knee knee;
   std::vector<Change> changes;

@@ -14,7 +14,7 @@ using schedule::pipeline::Span;
 using schedule::pipeline::Work;
 
 constexpr double kWidth = 760;
-constexpr int kMostRows = 32;         // Ranks that a picture shows.
+constexpr int kMostRows = 32;  // Ranks that a picture shows.
 constexpr std::size_t kMostBoxes = 3000;
 constexpr double kGiB = 1073741824;
 
@@ -30,8 +30,8 @@ std::string svg_open(double height, const char* label) {
 }
 
 std::string box_of(double x, double y, double w, double h) {
-  return tag("<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"", x, y,
-             std::max(0.0, w), h);
+  return tag("<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\"", x, y, std::max(0.0, w),
+             h);
 }
 
 std::string label(double x, double y, const std::string& text, const char* anchor) {
@@ -157,9 +157,9 @@ std::string memory_svg(const Step& step) {
   for (const int rank : rows) {
     const Memory& m = step.memory[static_cast<std::size_t>(rank)];
     const std::pair<double, const char*> parts[] = {
-        {m.weights, "weights"},          {m.gradients, "gradients"},
-        {m.optimizer, "optimizer"},      {m.activations, "activations"},
-        {m.transient, "transient"},      {m.fragmentation + m.context, "rest"}};
+        {m.weights, "weights"},     {m.gradients, "gradients"},
+        {m.optimizer, "optimizer"}, {m.activations, "activations"},
+        {m.transient, "transient"}, {m.fragmentation + m.context, "rest"}};
     svg += label(58, y + 12, "rank " + std::to_string(rank), "end");
     double at = 0;
     for (const auto& [bytes, name] : parts) {
@@ -185,8 +185,8 @@ std::string sensitivity_svg(const std::vector<Change>& changes) {
   for (const Change& c : changes) most = std::max(most, std::fabs(c.throughput - 1));
   const double height = 10 + 20 * static_cast<double>(changes.size()), middle = 430, reach = 230;
   std::string svg = svg_open(height, "Sensitivity of the throughput");
-  svg += tag("<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%.1f\"/>\n", middle, middle,
-             height, 0);
+  svg += tag("<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%.1f\"/>\n", middle,
+             middle, height, 0);
   double y = 6;
   for (const Change& c : changes) {
     const double by = c.throughput - 1, w = reach * std::fabs(by) / most;
@@ -212,17 +212,18 @@ std::string knee_svg(const Knee& knee) {
   const auto x = [&](const KneePoint& p) {
     return 70 + (kWidth - 110) * std::log2(p.devices / devices) / right;
   };
-  const auto y = [&](double speedup) { return 190 - 160 * std::log2(std::max(speedup, 0.5)) / top; };
+  const auto y = [&](double speedup) {
+    return 190 - 160 * std::log2(std::max(speedup, 0.5)) / top;
+  };
   std::string svg = svg_open(230, "Throughput over the number of devices");
   svg += tag("<line class=\"ideal\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
-             x(points.front()), y(1), x(points.back()),
-             y(points.back().devices / devices));
+             x(points.front()), y(1), x(points.back()), y(points.back().devices / devices));
   std::string path;
   for (const KneePoint& p : points) {
     const double at = y(p.samples_per_s / first);
     path += tag(path.empty() ? "M%.1f,%.1f" : "L%.1f,%.1f", x(p), at, 0, 0);
-    svg += tag("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"var(--forward)\"/>\n", x(p), at, 0,
-               0);
+    svg +=
+        tag("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"var(--forward)\"/>\n", x(p), at, 0, 0);
     svg += label(x(p), 214, std::to_string(p.devices), "middle");
     char text[48];
     std::snprintf(text, sizeof text, "%.3g/s, %.0f %%", p.samples_per_s, 100 * p.efficiency);

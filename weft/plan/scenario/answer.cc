@@ -22,10 +22,10 @@ Json rounded(double value, bool there = true) {
 }
 
 Json parts_json(const Parts& p) {
-  return {{"compute_s", rounded(p.compute)},   {"recompute_s", rounded(p.recompute)},
-          {"bubble_s", rounded(p.bubble)},     {"tensor_s", rounded(p.tensor)},
-          {"context_s", rounded(p.context)},   {"expert_s", rounded(p.expert)},
-          {"pipeline_s", rounded(p.pipeline)}, {"sharding_s", rounded(p.sharding)},
+  return {{"compute_s", rounded(p.compute)},     {"recompute_s", rounded(p.recompute)},
+          {"bubble_s", rounded(p.bubble)},       {"tensor_s", rounded(p.tensor)},
+          {"context_s", rounded(p.context)},     {"expert_s", rounded(p.expert)},
+          {"pipeline_s", rounded(p.pipeline)},   {"sharding_s", rounded(p.sharding)},
           {"gradients_s", rounded(p.gradients)}, {"optimizer_s", rounded(p.optimizer)},
           {"other_s", rounded(p.other)}};
 }

@@ -66,8 +66,8 @@ void read_images(Fields& f, Model& m) {
   if (is_transformer(m)) return;
   set(m.layers, f.whole({"layers", "num_layers", "depth"}, {1, 1e4}));
   // Fields of transformers that tables may carry for all models.
-  for (const char* name : {"hidden", "ffn", "heads", "kv_heads", "vocab", "sequence", "experts",
-                           "top_k"})
+  for (const char* name :
+       {"hidden", "ffn", "heads", "kv_heads", "vocab", "sequence", "experts", "top_k"})
     f.has({name});
 }
 
@@ -123,8 +123,8 @@ void change_links(Fields& f, Cluster& cluster, bool system) {
   for (NodeType& type : cluster.nodes) {
     if (intra && *intra != "none") {
       const Link link = known_link(*intra);
-      type.wiring = link.bandwidth < 70e9 && type.wiring != Wiring::kShared ? Wiring::kHost
-                                                                            : type.wiring;
+      type.wiring =
+          link.bandwidth < 70e9 && type.wiring != Wiring::kShared ? Wiring::kHost : type.wiring;
       type.intra = link;
     }
     if (inter && *inter != "none") {
@@ -158,14 +158,13 @@ Cluster read_cluster(const json* object, const Axes& axes, std::vector<std::stri
     cluster = load_cluster(*file);
     if (given_nodes) cluster = with_nodes(std::move(cluster), static_cast<int>(*given_nodes));
   } else {
-    WEFT_REQUIRE(system || accelerator,
-                 "cluster needs \"system\", \"accelerator\" or \"file\"");
+    WEFT_REQUIRE(system || accelerator, "cluster needs \"system\", \"accelerator\" or \"file\"");
     const int usual = system ? known_system(*system).per_node : 8;
     // Without dp, the plan does not say how many ranks there are.
     const bool open = axes.dp == 0 && !given_world && given_nodes;
     const int per_node = devices_per_node(f, usual, open ? 1e6 : ranks);
-    const double nodes = given_nodes ? static_cast<double>(*given_nodes)
-                                     : std::ceil(ranks / per_node);
+    const double nodes =
+        given_nodes ? static_cast<double>(*given_nodes) : std::ceil(ranks / per_node);
     WEFT_REQUIRE(nodes * per_node <= 1e6, "cluster: more than a million devices");
     const int count = static_cast<int>(nodes);
     cluster = system ? cluster_of_system(*system, count, per_node)
@@ -253,8 +252,8 @@ void read_batch(Fields& f, Layout& l) {
   const std::int64_t m = count.value_or(l.pp > 1 ? 4 * l.pp : 1);
   l.micro_batch = static_cast<int>(micro.value_or(1));
   if (!micro && global)
-    l.micro_batch = static_cast<int>(
-        std::clamp<std::int64_t>(*global / (replicas * m), 1, 1'000'000));
+    l.micro_batch =
+        static_cast<int>(std::clamp<std::int64_t>(*global / (replicas * m), 1, 1'000'000));
   l.global_batch = global.value_or(static_cast<std::int64_t>(l.micro_batch) * replicas * m);
 }
 
@@ -306,8 +305,10 @@ void read_rest(Fields& f, Job& job, std::vector<std::string>& notes) {
   job.layout.sequence_parallel = job.layout.tp > 1 && sequence.value_or(usual);
   const bool adam = is_transformer(job.model) || name == "alpa";
   const bool narrow = job.model.family == Family::kMoe && name == "alpa";
-  job.optimizer = optimizer_of(
-      f.text({"optimizer"}).value_or(narrow ? "adam16" : adam ? "adam" : "momentum"));
+  job.optimizer = optimizer_of(f.text({"optimizer"})
+                                   .value_or(narrow ? "adam16"
+                                             : adam ? "adam"
+                                                    : "momentum"));
   job.loading = f.number({"loading_s"}, {0, 1e5}).value_or(0);
   job.noise = f.number({"noise"}, {0, 10}).value_or(0);
 }
@@ -331,8 +332,9 @@ Scenario parse_scenario(std::string_view line, const std::string& name) {
     throw Error(Errc::kCorrupt, name + ": the line has more than 65536 bytes");
   json document = parse_json(line, name, {.depth = 8});
   if (!document.is_object())
-    throw Error(Errc::kCorrupt, name + ": a scenario is an object: {\"model\": …, \"cluster\": …, "
-                                       "\"plan\": …}");
+    throw Error(Errc::kCorrupt, name +
+                                    ": a scenario is an object: {\"model\": …, \"cluster\": …, "
+                                    "\"plan\": …}");
   for (const char* needed : {"model", "cluster"}) {
     WEFT_REQUIRE(part(document, needed) != nullptr,
                  std::string("the scenario has no \"") + needed + "\"");
@@ -354,8 +356,8 @@ Scenario parse_scenario(std::string_view line, const std::string& name) {
   for (const std::string& unknown : f.unknown()) scenario.notes.push_back("ignored " + unknown);
   for (const auto& [key, value] : document.items()) {
     (void)value;
-    const bool known = key == "model" || key == "cluster" || key == "plan" || key == "id" ||
-                       key == "name";
+    const bool known =
+        key == "model" || key == "cluster" || key == "plan" || key == "id" || key == "name";
     if (!known) scenario.notes.push_back("ignored " + key.substr(0, 60));
   }
   if (job.model.only_parameters <= 0) complete(job.model);

@@ -1,5 +1,5 @@
-// Scenarios: a model, a cluster and a plan in one line of JSON, and the predicted step as one line of
-// JSON (weft plan predict).
+// Scenarios: a model, a cluster and a plan in one line of JSON, and the predicted step as one line
+// of JSON (weft plan predict).
 //
 //   {"model": {"family": "gpt", "layers": 96, "hidden": 12288, "sequence": 2048},
 //    "cluster": {"system": "Selene DGX A100", "nodes": 8},

@@ -102,8 +102,8 @@ TEST(AnswerLine, HasTheFieldsOfTheInterface) {
       "heads": 24, "vocab": 51200, "sequence": 2048}, "cluster": {"system": "Selene DGX A100",
       "nodes": 4}, "plan": {"dp": 32, "micro_batch": 16, "global_batch": 512,
       "recompute": "full", "precision": "fp16"}})");
-  for (const char* key : {"step_s", "tokens_per_s", "samples_per_s", "tflops_per_device", "mfu",
-                          "memory_gib"})
+  for (const char* key :
+       {"step_s", "tokens_per_s", "samples_per_s", "tflops_per_device", "mfu", "memory_gib"})
     EXPECT_GT(a.at(key).get<double>(), 0) << key;
   EXPECT_EQ(a.at("id"), 7);
   EXPECT_TRUE(a.at("fits").get<bool>());
@@ -129,17 +129,17 @@ TEST(AnswerLine, AnswersEveryFamilyOnEveryAcceleratorAndSystem) {
                                          .dump(),
                                      "x");
       EXPECT_THAT(one.error, HasSubstr("model.layers")) << family;  // strict for each family
-      const json a = answer(
-          json{{"model", {{"family", family}}}, {"cluster", {{"accelerator", accelerator}}}}
-              .dump());
+      const json a =
+          answer(json{{"model", {{"family", family}}}, {"cluster", {{"accelerator", accelerator}}}}
+                     .dump());
       ASSERT_TRUE(a.contains("step_s")) << family << ' ' << accelerator << ' ' << a.dump();
       EXPECT_GT(a["step_s"].get<double>(), 0);
     }
   }
   for (const std::string& system : system_names()) {
-    const json a = answer(json{{"model", {{"family", "bert"}}},
-                               {"cluster", {{"system", system}, {"nodes", 2}}}}
-                              .dump());
+    const json a = answer(
+        json{{"model", {{"family", "bert"}}}, {"cluster", {{"system", system}, {"nodes", 2}}}}
+            .dump());
     ASSERT_TRUE(a.contains("step_s")) << system << ' ' << a.dump();
   }
 }

@@ -63,8 +63,8 @@ Knee find_knee(const Job& job, const SearchOptions& options, int nodes) {
     if (point.seconds <= 0) continue;
     if (first == 0) first = point.samples_per_s / point.devices;
     point.efficiency = point.samples_per_s / point.devices / first;
-    const bool helps = knee.nodes == 0 || point.samples_per_s >=
-                                              1.5 * knee.points[last].samples_per_s;
+    const bool helps =
+        knee.nodes == 0 || point.samples_per_s >= 1.5 * knee.points[last].samples_per_s;
     if (knee.nodes == 0 || (helps && last + 1 == i)) {
       knee.nodes = point.nodes;
       last = i;

@@ -11,9 +11,9 @@ namespace weft::plan {
 struct KneePoint {
   int nodes = 1;
   int devices = 1;
-  double seconds = 0;        // Of a step with the best layout; 0: nothing fits.
+  double seconds = 0;  // Of a step with the best layout; 0: nothing fits.
   double samples_per_s = 0;
-  double efficiency = 0;     // Throughput of a device relative to the smallest that fits.
+  double efficiency = 0;  // Throughput of a device relative to the smallest that fits.
   std::string layout;
 };
 

@@ -50,7 +50,8 @@ double least_score(const Bounded& bounded, Goal goal, const Rates& rates) {
 double least_capacity(const Cluster& cluster) {
   double least = kInfinity;
   for (const NodeType& type : cluster.nodes)
-    least = std::min(least, cluster.accelerators[static_cast<std::size_t>(type.accelerator)].memory);
+    least =
+        std::min(least, cluster.accelerators[static_cast<std::size_t>(type.accelerator)].memory);
   return least;
 }
 
@@ -118,13 +119,13 @@ class Search {
         all.push_back({layouts[at], bound->seconds, lacks});
       }
     }
-    shortest_ = std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
-                  return a.lacks < b.lacks;
-                }) - all.begin();
+    shortest_ = std::min_element(all.begin(), all.end(),
+                                 [](const auto& a, const auto& b) { return a.lacks < b.lacks; }) -
+                all.begin();
     if (!all.empty()) nearest_ = all[static_cast<std::size_t>(shortest_)];
-    all.erase(std::remove_if(all.begin(), all.end(),
-                             [](const Bounded& one) { return one.lacks > 0; }),
-              all.end());
+    all.erase(
+        std::remove_if(all.begin(), all.end(), [](const Bounded& one) { return one.lacks > 0; }),
+        all.end());
     return all;
   }
 
@@ -158,9 +159,9 @@ class Search {
       }
       return;
     }
-    const auto at = std::upper_bound(
-        found_.best.begin(), found_.best.end(), candidate,
-        [](const Candidate& a, const Candidate& b) { return a.score < b.score; });
+    const auto at =
+        std::upper_bound(found_.best.begin(), found_.best.end(), candidate,
+                         [](const Candidate& a, const Candidate& b) { return a.score < b.score; });
     found_.best.insert(at, std::move(candidate));
     if (found_.best.size() > static_cast<std::size_t>(std::max(1, options_.keep)))
       found_.best.pop_back();
@@ -230,10 +231,9 @@ Goal parse_goal(std::string_view name) {
   for (const Goal goal : {Goal::kTime, Goal::kCost, Goal::kMemory, Goal::kEnergy})
     if (name == to_string(goal)) return goal;
   const auto near = nearest(name, {"time", "cost", "memory", "energy"});
-  throw Error(Errc::kInvalidArgument, "goal \"" + std::string(name.substr(0, 40)) +
-                                          "\" is not known; " +
-                                          (near ? "did you mean " + *near + "?"
-                                                : "use time, cost, memory or energy"));
+  throw Error(Errc::kInvalidArgument,
+              "goal \"" + std::string(name.substr(0, 40)) + "\" is not known; " +
+                  (near ? "did you mean " + *near + "?" : "use time, cost, memory or energy"));
 }
 
 double score_of(const Step& step, Goal goal) {

@@ -26,8 +26,8 @@ Goal parse_goal(std::string_view name);  // time, cost, memory, energy. Throws k
 // Axes and options that may change. The job's layout gives what does not: global batch, precision.
 struct Space {
   bool dp = true, fsdp = true, tp = true, pp = true, cp = true, ep = true;
-  int most_tp = 0;                 // 0: devices of a node.
-  int only_pp = 0;                 // Number of stages. 0: any.
+  int most_tp = 0;                           // 0: devices of a node.
+  int only_pp = 0;                           // Number of stages. 0: any.
   std::vector<int> zero_stages = {1, 2, 3};  // Of fsdp.
   std::vector<schedule::pipeline::Algorithm> schedules = {
       schedule::pipeline::Algorithm::kOneForwardOneBackward,
@@ -60,9 +60,9 @@ struct Candidate {
 
 struct Found {
   std::vector<Candidate> best;
-  std::int64_t layouts = 0;    // Of the space.
+  std::int64_t layouts = 0;  // Of the space.
   std::int64_t simulated = 0;
-  bool complete = true;        // False: the time ran out.
+  bool complete = true;  // False: the time ran out.
   // If no layout fits: the one that lacks least memory, and what it lacks.
   std::vector<Candidate> nearest;
 };

@@ -25,10 +25,10 @@ void scale_rates(Job& job, double factor) {
 }
 
 std::vector<Knob> knobs(const Job& job) {
-  std::vector<Knob> all = {
-      {"matrix units", [](Job& j, double f) { scale_rates(j, f); }},
-      {"memory bandwidth",
-       [](Job& j, double f) { scale_accelerators(j, f, &Accelerator::bandwidth); }}};
+  std::vector<Knob> all = {{"matrix units", [](Job& j, double f) { scale_rates(j, f); }},
+                           {"memory bandwidth", [](Job& j, double f) {
+                              scale_accelerators(j, f, &Accelerator::bandwidth);
+                            }}};
   if (job.cluster.nodes[0].devices > 1) {
     all.push_back({"links inside a node", [](Job& j, double f) {
                      for (NodeType& type : j.cluster.nodes) type.intra.bandwidth *= f;
@@ -40,8 +40,8 @@ std::vector<Knob> knobs(const Job& job) {
                    }});
   }
   all.push_back({"samples of a step", [](Job& j, double f) {
-                   j.layout.global_batch = static_cast<std::int64_t>(
-                       static_cast<double>(j.layout.global_batch) * f);
+                   j.layout.global_batch =
+                       static_cast<std::int64_t>(static_cast<double>(j.layout.global_batch) * f);
                  }});
   return all;
 }

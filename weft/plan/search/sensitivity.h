@@ -9,8 +9,8 @@
 namespace weft::plan {
 
 struct Change {
-  std::string what;      // "links between nodes twice as fast".
-  double throughput = 0; // Relative to the layout as it is: 1.1 is 10 % more samples a second.
+  std::string what;       // "links between nodes twice as fast".
+  double throughput = 0;  // Relative to the layout as it is: 1.1 is 10 % more samples a second.
 };
 
 // Changes of devices, memory bandwidth, links inside and between nodes, and the batch, each doubled

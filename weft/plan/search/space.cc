@@ -146,7 +146,8 @@ class Maker {
         layout_.codec = codec;
         for (const bool split : space_.sequence_parallel) {
           if (split && layout_.tp == 1) continue;
-          if (split && positions(model_) % (static_cast<std::int64_t>(layout_.tp) * layout_.cp) != 0)
+          if (split &&
+              positions(model_) % (static_cast<std::int64_t>(layout_.tp) * layout_.cp) != 0)
             continue;
           layout_.sequence_parallel = split;
           found_.push_back(layout_);

@@ -14,7 +14,8 @@ using internal::StageCost;
 }  // namespace
 
 // The rank with the most work runs its micro-batches one after the other. Before its first forward,
-// the first micro-batch passes the stages before it; after the last backward, gradients are reduced.
+// the first micro-batch passes the stages before it; after the last backward, gradients are
+// reduced.
 Bound bound_of(const Job& job) {
   check(job.layout, devices(job.cluster));
   const Replica replica(job, 0);

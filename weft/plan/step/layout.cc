@@ -15,8 +15,8 @@ using schedule::pipeline::Algorithm;
 constexpr int kMostRanks = 1'000'000;
 
 void check_axis(const char* name, int size) {
-  WEFT_REQUIRE(size >= 1 && size <= kMostRanks, std::string(name) + " = " + std::to_string(size) +
-                                                    "; an axis has at least 1 rank");
+  WEFT_REQUIRE(size >= 1 && size <= kMostRanks,
+               std::string(name) + " = " + std::to_string(size) + "; an axis has at least 1 rank");
 }
 
 std::string axes_text(const Layout& l) {
@@ -31,7 +31,8 @@ std::string axes_text(const Layout& l) {
 std::string nearest_axes(const Layout& l, int world) {
   const int others = l.tp * l.pp * l.cp * l.ep * l.fsdp;
   if (world % others == 0) return "use dp = " + std::to_string(world / others);
-  return "use " + std::to_string((world / others + 1) * others) + " ranks, or fewer of tp, pp, cp, "
+  return "use " + std::to_string((world / others + 1) * others) +
+         " ranks, or fewer of tp, pp, cp, "
          "ep and fsdp";
 }
 
@@ -53,10 +54,9 @@ Recompute parse_recompute(std::string_view name) {
   if (name.substr(0, 4) == "full" || name == "1" || name == "true" || name == "yes")
     return Recompute::kFull;
   const auto near = nearest(name, {"none", "selective", "full"});
-  throw Error(Errc::kInvalidArgument, "recompute \"" + std::string(name.substr(0, 40)) +
-                                          "\" is not known; " +
-                                          (near ? "did you mean " + *near + "?"
-                                                : "use none, selective or full"));
+  throw Error(Errc::kInvalidArgument,
+              "recompute \"" + std::string(name.substr(0, 40)) + "\" is not known; " +
+                  (near ? "did you mean " + *near + "?" : "use none, selective or full"));
 }
 
 int world_of(const Layout& l) { return l.dp * l.fsdp * l.tp * l.pp * l.cp * l.ep; }
@@ -76,7 +76,8 @@ std::string describe(const Layout& l) {
   std::string text = axes_text(l);
   if (l.pp > 1) {
     text += std::string(", ") + to_string(l.schedule);
-    if (l.virtual_stages > 1) text += " with " + std::to_string(l.virtual_stages) + " stages a rank";
+    if (l.virtual_stages > 1)
+      text += " with " + std::to_string(l.virtual_stages) + " stages a rank";
   }
   text += ", micro-batch " + std::to_string(l.micro_batch);
   if (l.zero_stage > 0) text += ", ZeRO-" + std::to_string(l.zero_stage);
@@ -111,10 +112,10 @@ void check(const Layout& l, int world) {
   double product = 1;
   for (const Axis& axis : axes_of(l)) product *= axis.size;
   WEFT_REQUIRE(product <= kMostRanks, "the axes have more than a million ranks");
-  WEFT_REQUIRE(world_of(l) == world,
-               "the axes (" + axes_text(l) + ") have " + std::to_string(world_of(l)) +
-                   " ranks, but the cluster has " + std::to_string(world) + "; " +
-                   nearest_axes(l, world));
+  WEFT_REQUIRE(world_of(l) == world, "the axes (" + axes_text(l) + ") have " +
+                                         std::to_string(world_of(l)) +
+                                         " ranks, but the cluster has " + std::to_string(world) +
+                                         "; " + nearest_axes(l, world));
   WEFT_REQUIRE(l.zero_stage >= 0 && l.zero_stage <= 3,
                "zero_stage = " + std::to_string(l.zero_stage) + "; use 0, 1, 2 or 3");
   WEFT_REQUIRE(l.micro_batch >= 1 && l.micro_batch <= 1'000'000,

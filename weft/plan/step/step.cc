@@ -67,10 +67,10 @@ Played play_replica(const Job& job, const Replica& replica) {
   if (l.pp == 1 && l.virtual_stages == 1 && l.schedule != pipeline::Algorithm::kGPipe)
     request.algorithm = pipeline::Algorithm::kOneForwardOneBackward;
   played.schedule = pipeline::make(request);
-  played.timing = pipeline::play(played.schedule, costs);
+  played.timing = pipeline::play_stages(played.schedule, costs);
   if (some == m) return played;
   request.micro_batches = some - l.pp;
-  const auto shorter = pipeline::play(pipeline::make(request), costs);
+  const auto shorter = pipeline::play_stages(pipeline::make(request), costs);
   played.repeats = m - some;
   played.period = (played.timing.makespan - shorter.makespan) / l.pp;
   return played;
@@ -198,20 +198,19 @@ Optimizer optimizer_of(std::string_view name) {
   if (key == "adam16") return {key, 4, false};
   if (key == "sgd" || key == "none") return {key, 0};
   if (key == "momentum" || key == "rmsprop" || key == "adagrad") return {key, 4};
-  const auto near = nearest(key, {"adam", "adamw", "lamb", "sgd", "momentum", "rmsprop",
-                                  "adagrad"});
-  throw Error(Errc::kInvalidArgument, "optimizer \"" + key.substr(0, 40) + "\" is not known; " +
-                                          (near ? "did you mean " + *near + "?"
-                                                : "use adam, momentum or sgd"));
+  const auto near =
+      nearest(key, {"adam", "adamw", "lamb", "sgd", "momentum", "rmsprop", "adagrad"});
+  throw Error(Errc::kInvalidArgument,
+              "optimizer \"" + key.substr(0, 40) + "\" is not known; " +
+                  (near ? "did you mean " + *near + "?" : "use adam, momentum or sgd"));
 }
 
 StepCache::StepCache() : content_(std::make_unique<Content>()) {}
 StepCache::~StepCache() = default;
 
 const Memory& Step::peak() const {
-  return *std::max_element(memory.begin(), memory.end(), [](const Memory& a, const Memory& b) {
-    return a.total() < b.total();
-  });
+  return *std::max_element(memory.begin(), memory.end(),
+                           [](const Memory& a, const Memory& b) { return a.total() < b.total(); });
 }
 
 Step simulate_step(const Job& job) {
@@ -237,8 +236,7 @@ Step simulate_step(const Job& job) {
     step.timing = std::move(played.timing);
     step.left_out = static_cast<int>(played.repeats);
   }
-  step.parts.other =
-      job.loading + job.software.step_overhead + step.seconds * straggling(job);
+  step.parts.other = job.loading + job.software.step_overhead + step.seconds * straggling(job);
   step.seconds += step.parts.other;
   add_rates(job, step);
   return step;

@@ -24,7 +24,8 @@ struct Optimizer {
   double state_bytes = 8;  // State of a parameter, without master weights.
   bool masters = true;     // Float32 copies of 16-bit weights, where the software keeps any.
 };
-// adam, adamw, lamb 8; adam16 (Adam in the precision of the model, without master weights) 4; sgd 0; momentum, rmsprop, adagrad 4. Throws Error(kInvalidArgument).
+// adam, adamw, lamb 8; adam16 (Adam in the precision of the model, without master weights) 4; sgd
+// 0; momentum, rmsprop, adagrad 4. Throws Error(kInvalidArgument).
 Optimizer optimizer_of(std::string_view name);
 
 // Blocks and their costs, which layouts share that differ in pp, dp, schedule, recomputation … For
@@ -46,10 +47,10 @@ struct Job {
   Layout layout;
   Software software;
   Optimizer optimizer;
-  double loading = 0;     // Seconds of data loading of a step that nothing hides.
-  double noise = 0;       // Standard deviation of a rank's step time, relative; stragglers.
+  double loading = 0;  // Seconds of data loading of a step that nothing hides.
+  double noise = 0;    // Standard deviation of a rank's step time, relative; stragglers.
   const Calibration* constants = nullptr;  // nullptr: calibration().
-  StepCache* cache = nullptr;  // Shared by jobs that differ in their layout alone.
+  StepCache* cache = nullptr;              // Shared by jobs that differ in their layout alone.
 };
 
 // Seconds of the rank that ends last. They add up to the step.
@@ -86,32 +87,32 @@ struct StageReport {
   int first_block = 0, last_block = 0;  // Blocks [first, last).
   int rank = 0;                         // Along pp.
   double parameters = 0;                // Of one rank.
-  double forward = 0, backward = 0;     // Seconds for one micro-batch, exposed communication included.
-  double message = 0;                   // Seconds of the message to the next stage.
+  double forward = 0, backward = 0;  // Seconds for one micro-batch, exposed communication included.
+  double message = 0;                // Seconds of the message to the next stage.
 };
 
 struct Step {
   double seconds = 0;
   double samples_per_s = 0;
-  double tokens_per_s = 0;        // 0 for images.
-  double flops_per_device = 0;    // Model FLOP/s of one device.
-  double hardware_flops = 0;      // The same, with recomputation.
-  double mfu = 0;                 // Of the devices' peak at the precision.
+  double tokens_per_s = 0;      // 0 for images.
+  double flops_per_device = 0;  // Model FLOP/s of one device.
+  double hardware_flops = 0;    // The same, with recomputation.
+  double mfu = 0;               // Of the devices' peak at the precision.
   Parts parts;
   std::vector<StageReport> stages;
-  std::vector<Memory> memory;     // By rank along pp.
-  std::vector<double> capacity;   // Bytes of the device of each rank along pp.
+  std::vector<Memory> memory;    // By rank along pp.
+  std::vector<double> capacity;  // Bytes of the device of each rank along pp.
   bool fits = true;
-  double short_by = 0;            // Most bytes that a rank lacks.
-  double traffic = 0;             // Bytes that one rank sends in a step (busiest).
-  double joules = 0;              // 0: power unknown.
-  double dollars = 0;             // Of a step; 0: price unknown.
+  double short_by = 0;  // Most bytes that a rank lacks.
+  double traffic = 0;   // Bytes that one rank sends in a step (busiest).
+  double joules = 0;    // 0: power unknown.
+  double dollars = 0;   // Of a step; 0: price unknown.
   // Of the pipeline (one replica). `left_out`: further micro-batches of the steady state, which
   // the schedule leaves out.
   schedule::pipeline::Schedule schedule;
   schedule::pipeline::Timing timing;
   int left_out = 0;
-  const Memory& peak() const;     // The rank with the most memory.
+  const Memory& peak() const;  // The rank with the most memory.
 };
 
 // Throws Error(kInvalidArgument) as check(Layout) and blocks_of() do. A model of which only the

@@ -22,8 +22,7 @@ Job uniform(int stages, int micro_batches) {
   job.model.hidden = 2048;
   job.model.heads = 16;
   job.model.vocab = 8;
-  job.cluster = cluster_of_system("Selene DGX A100", std::max(1, stages / 8),
-                                  std::min(8, stages));
+  job.cluster = cluster_of_system("Selene DGX A100", std::max(1, stages / 8), std::min(8, stages));
   job.software = software("megatron");
   job.software.step_overhead = 0;
   job.layout.pp = stages;
@@ -66,8 +65,8 @@ TEST(Step, PartsAddUpToTheStep) {
   }
 }
 
-// The steady state of a long step repeats: the shortened simulation takes as long as the schedule of
-// all micro-batches, played with the same costs.
+// The steady state of a long step repeats: the shortened simulation takes as long as the schedule
+// of all micro-batches, played with the same costs.
 TEST(Step, OfManyMicroBatchesIsExtendedFromItsSteadyState) {
   namespace pipeline = schedule::pipeline;
   for (const Algorithm algorithm :
@@ -89,7 +88,7 @@ TEST(Step, OfManyMicroBatchesIsExtendedFromItsSteadyState) {
                                        .ranks = 4,
                                        .micro_batches = 400,
                                        .virtual_stages = job.layout.virtual_stages});
-    const double played = pipeline::play(whole, costs).makespan;
+    const double played = pipeline::play_stages(whole, costs).makespan;
     const double tail = step.parts.gradients + step.parts.sharding + step.parts.optimizer;
     EXPECT_NEAR(step.seconds - tail, played, 1e-6 * played) << to_string(algorithm);
   }
@@ -114,8 +113,8 @@ TEST(Step, StatesOfZeroStagesAreThoseOfThePaper) {
   }
 }
 
-// 1F1B: the first stage holds p micro-batches, the last one holds one; GPipe holds all (Narayanan et
-// al. SC 2021, section 2.2.1).
+// 1F1B: the first stage holds p micro-batches, the last one holds one; GPipe holds all (Narayanan
+// et al. SC 2021, section 2.2.1).
 TEST(Step, ActivationsOfAStageAreThoseOfTheMicroBatchesThatItsScheduleHolds) {
   Job job = uniform(4, 16);
   const Step one = simulate_step(job);

@@ -9,11 +9,11 @@
 namespace weft::plan {
 
 enum class Quantity : std::uint8_t {
-  kSeconds,     // Of a step, or of a collective.
-  kMemory,      // Bytes of the fullest device.
-  kFits,        // 1 or 0.
-  kFormula,     // A printed figure: right within one unit of its last digit.
-  kRatio        // Throughput relative to another row of its group.
+  kSeconds,  // Of a step, or of a collective.
+  kMemory,   // Bytes of the fullest device.
+  kFits,     // 1 or 0.
+  kFormula,  // A printed figure: right within one unit of its last digit.
+  kRatio     // Throughput relative to another row of its group.
 };
 
 // How the layout of a row is found where the row does not name it.
@@ -26,7 +26,7 @@ enum class Choice : std::uint8_t {
 
 struct Case {
   std::string table, label;
-  std::string group;  // Rows of a group are compared in their order; empty: in none.
+  std::string group;     // Rows of a group are compared in their order; empty: in none.
   std::string scenario;  // JSON for parse_scenario(); empty: `predicted` is the prediction.
   double predicted = 0;
   std::string unit;  // kRatio: JSON of the scenario that the throughput is relative to.

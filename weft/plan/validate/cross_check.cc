@@ -35,9 +35,7 @@ Fitted fit(Generation generation, const CaseList& cases) {
   for (int round = 0; round < 2; ++round) {
     for (const bool first : {true, false}) {
       double low = first ? 0.5 : 0.55, high = 1.0;
-      const auto at = [&](double x) {
-        return first ? cost(x, best.memory) : cost(best.matmul, x);
-      };
+      const auto at = [&](double x) { return first ? cost(x, best.memory) : cost(best.matmul, x); };
       double a = low + kGolden * (high - low), b = high - kGolden * (high - low);
       double fa = at(a), fb = at(b);
       for (int i = 0; i < 6; ++i) {

@@ -35,8 +35,7 @@ void times(std::ostringstream& out, const std::vector<TableReport>& tables) {
          "| table | cases | exceptions | median | mean | worst | with exceptions: median | mean | "
          "worst |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
   for (const TableReport& t : tables) {
-    const Quantity quantity =
-        has(t, Quantity::kSeconds) ? Quantity::kSeconds : Quantity::kRatio;
+    const Quantity quantity = has(t, Quantity::kSeconds) ? Quantity::kSeconds : Quantity::kRatio;
     if (!has(t, quantity)) continue;
     const Errors some = errors_of(t.results, quantity, false),
                  all = errors_of(t.results, quantity, true);
@@ -79,8 +78,8 @@ void order(std::ostringstream& out, const std::vector<TableReport>& tables) {
   for (const TableReport& t : tables) {
     const Order o = order_of(t.results);
     if (o.groups == 0) continue;
-    out << "| " << t.table << " | " << o.groups << " | " << o.pairs << " | "
-        << decimals(o.tau, 2) << " | " << o.best_in_top3 << " |\n";
+    out << "| " << t.table << " | " << o.groups << " | " << o.pairs << " | " << decimals(o.tau, 2)
+        << " | " << o.best_in_top3 << " |\n";
   }
 }
 
@@ -111,8 +110,8 @@ void checks_of(std::ostringstream& out, const std::vector<CrossCheck>& checks) {
   for (const CrossCheck& c : checks) {
     out << "| " << to_string(c.generation) << " | " << c.test << " | " << c.rest.count << " | "
         << decimals(c.fitted.matmul, 2) << " | " << decimals(c.fitted.memory, 2) << " | "
-        << percent(c.fit.mean) << " | " << percent(c.rest.mean) << " | "
-        << percent(c.shipped.mean) << " |\n";
+        << percent(c.fit.mean) << " | " << percent(c.rest.mean) << " | " << percent(c.shipped.mean)
+        << " |\n";
   }
 }
 

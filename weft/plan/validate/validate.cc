@@ -164,8 +164,8 @@ Order order_of(const std::vector<CaseResult>& results) {
     order.pairs += pairs;
     const auto best = std::min_element(measured.begin(), measured.end()) - measured.begin();
     const double of_best = predicted[static_cast<std::size_t>(best)];
-    const auto faster = std::count_if(predicted.begin(), predicted.end(),
-                                      [&](double p) { return p < of_best; });
+    const auto faster =
+        std::count_if(predicted.begin(), predicted.end(), [&](double p) { return p < of_best; });
     if (faster < 3) ++order.best_in_top3;
   }
   order.tau = order.pairs > 0 ? sum / order.pairs : 0;

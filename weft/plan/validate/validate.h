@@ -11,10 +11,10 @@ namespace weft::plan {
 
 struct CaseResult {
   Case one;
-  double predicted = 0;      // In the units of `one.measured`.
-  double error = 0;          // predicted / measured - 1; for kFits and kFormula 0 (right) or 1.
+  double predicted = 0;  // In the units of `one.measured`.
+  double error = 0;      // predicted / measured - 1; for kFits and kFormula 0 (right) or 1.
   Generation generation = Generation::kOther;
-  std::string failure;       // Why there is no prediction; empty: there is one.
+  std::string failure;  // Why there is no prediction; empty: there is one.
   bool counts() const { return failure.empty() && one.exception.empty(); }
 };
 
@@ -27,15 +27,16 @@ Errors errors_of(const std::vector<CaseResult>& results, Quantity quantity, bool
 
 // Rank order within groups.
 struct Order {
-  int groups = 0;       // Groups of at least three cases.
-  double tau = 0;       // Kendall's tau over all pairs within groups.
+  int groups = 0;  // Groups of at least three cases.
+  double tau = 0;  // Kendall's tau over all pairs within groups.
   int pairs = 0;
   int best_in_top3 = 0;  // Groups whose measured best is among the three predicted best.
 };
 Order order_of(const std::vector<CaseResult>& results);
 // Kendall's tau of two lists: concordant minus discordant pairs over all pairs; pairs that
 // differ by less than 1 % in the first list do not count.
-double kendall_tau(const std::vector<double>& a, const std::vector<double>& b, int* pairs = nullptr);
+double kendall_tau(const std::vector<double>& a, const std::vector<double>& b,
+                   int* pairs = nullptr);
 
 struct TableReport {
   std::string table;
@@ -54,10 +55,10 @@ CaseResult predict_case(const Case& one, const Calibration& constants);
 // the rest.
 struct CrossCheck {
   Generation generation = Generation::kOther;
-  std::string test;        // "odd rows", or the table that was left out.
-  Fitted fitted;           // To the other cases.
-  Errors fit, rest;        // With these constants.
-  Errors shipped;          // Of `rest`, with the constants of calibrated.cc.
+  std::string test;  // "odd rows", or the table that was left out.
+  Fitted fitted;     // To the other cases.
+  Errors fit, rest;  // With these constants.
+  Errors shipped;    // Of `rest`, with the constants of calibrated.cc.
 };
 std::vector<CrossCheck> cross_checks(const std::vector<TableReport>& tables);
 

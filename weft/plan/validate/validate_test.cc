@@ -51,8 +51,7 @@ TEST(Validate, NamesAFolderWithoutTables) {
 }
 
 TEST(Validate, SkipsTablesThatItDoesNotKnowAndSaysSo) {
-  const TableReport report =
-      validate_table(parse_csv("x\n1\n2\n", "unheard_of"), calibration());
+  const TableReport report = validate_table(parse_csv("x\n1\n2\n", "unheard_of"), calibration());
   ASSERT_EQ(report.skipped.size(), 1U);
   EXPECT_EQ(report.skipped[0].rows, 2);
 }
@@ -76,19 +75,18 @@ struct Goal {
 // Tables whose medians and means reach the goals of 8 and 10 %, or the bounds that stand here where
 // they do not (docs/planning.md explains each).
 TEST(ValidateSlow, PublishedTablesStayWithinTheirErrors) {
-  const std::map<std::string, Goal> goals = {
-      {"act_recompute_table5_end_to_end", {0.08, 0.10}},
-      {"alpa_2021_v100_32gb", {0.08, 0.10}},
-      {"alpa_osdi22_e2e", {0.08, 0.10}},
-      {"bloom_176b_tuning_a100", {0.08, 0.10}},
-      {"deepspeed_misc", {0.10, 0.10}},
-      {"dlperf_data_parallel_v100", {0.08, 0.10}},
-      {"dlperf_gpt_v100", {0.08, 0.10}},
-      {"megatron_readme_2020_v100_a100", {0.08, 0.10}},
-      {"megatron_sc21_table1", {0.08, 0.10}},
-      {"nanotron_llama1b", {0.08, 0.10}},
-      {"nccl_busbw_summary", {0.08, 0.10}},
-      {"torchtitan", {0.10, 0.10}}};
+  const std::map<std::string, Goal> goals = {{"act_recompute_table5_end_to_end", {0.08, 0.10}},
+                                             {"alpa_2021_v100_32gb", {0.08, 0.10}},
+                                             {"alpa_osdi22_e2e", {0.08, 0.10}},
+                                             {"bloom_176b_tuning_a100", {0.08, 0.10}},
+                                             {"deepspeed_misc", {0.10, 0.10}},
+                                             {"dlperf_data_parallel_v100", {0.08, 0.10}},
+                                             {"dlperf_gpt_v100", {0.08, 0.10}},
+                                             {"megatron_readme_2020_v100_a100", {0.08, 0.10}},
+                                             {"megatron_sc21_table1", {0.08, 0.10}},
+                                             {"nanotron_llama1b", {0.08, 0.10}},
+                                             {"nccl_busbw_summary", {0.08, 0.10}},
+                                             {"torchtitan", {0.10, 0.10}}};
   int seen = 0;
   for (const TableReport& table : validate_folder(published(), calibration())) {
     const auto goal = goals.find(table.table);

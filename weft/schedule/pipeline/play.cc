@@ -23,7 +23,9 @@ std::vector<std::vector<Span>> spans_of(const Schedule& schedule, std::span<cons
         const auto ready = results.ready(action);
         if (!ready) break;
         const double begin = std::max(*ready, spans[r].empty() ? 0 : spans[r].back().end);
-        spans[r].push_back({begin, begin + internal::cost_of(internal::of_stage(costs, action.stage), action.work)});
+        spans[r].push_back(
+            {begin,
+             begin + internal::cost_of(internal::of_stage(costs, action.stage), action.work)});
         results.done(action, spans[r].back().end);
         moved = true;
       }
@@ -39,12 +41,12 @@ std::vector<std::vector<Span>> spans_of(const Schedule& schedule, std::span<cons
 
 }  // namespace
 
-Timing play(const Schedule& schedule, std::span<const Costs> by_stage) {
-  WEFT_REQUIRE(by_stage.size() == 1 ||
-                   static_cast<int>(by_stage.size()) == num_stages(schedule.request),
-               "a pipeline of " + std::to_string(num_stages(schedule.request)) +
-                   " stages needs the costs of each, or one for all; " +
-                   std::to_string(by_stage.size()) + " were given");
+Timing play_stages(const Schedule& schedule, std::span<const Costs> by_stage) {
+  WEFT_REQUIRE(
+      by_stage.size() == 1 || static_cast<int>(by_stage.size()) == num_stages(schedule.request),
+      "a pipeline of " + std::to_string(num_stages(schedule.request)) +
+          " stages needs the costs of each, or one for all; " + std::to_string(by_stage.size()) +
+          " were given");
   for (const Costs& costs : by_stage) {
     WEFT_REQUIRE(costs.forward > 0 && costs.backward_input > 0 && costs.backward_weight > 0 &&
                      costs.message >= 0,

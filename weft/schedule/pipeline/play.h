@@ -34,9 +34,9 @@ struct Timing {
 // Throws Error(kInternal) if ranks would wait for each other forever, naming one of them;
 // Error(kInvalidArgument) for costs that are not positive, a negative cost of messages, or another
 // number of costs than stages.
-Timing play(const Schedule& schedule, std::span<const Costs> by_stage);
+Timing play_stages(const Schedule& schedule, std::span<const Costs> by_stage);
 inline Timing play(const Schedule& schedule, const Costs& costs) {
-  return play(schedule, std::span(&costs, 1));
+  return play_stages(schedule, std::span(&costs, 1));
 }
 
 }  // namespace weft::schedule::pipeline

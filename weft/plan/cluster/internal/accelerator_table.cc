@@ -1,6 +1,6 @@
-// Data sheets of accelerators. The rows of bench/published/hardware_accelerators.csv come first, with
-// their names. Numbers of units (streaming multiprocessors, compute units, matrix units) are from
-// the vendors' white papers.
+// Data sheets of accelerators. The rows of bench/published/hardware_accelerators.csv come first,
+// with their names. Numbers of units (streaming multiprocessors, compute units, matrix units) are
+// from the vendors' white papers.
 #include "weft/plan/cluster/internal/tables.h"
 
 namespace weft::plan::internal {
@@ -20,8 +20,8 @@ constexpr AcceleratorRow kRows[] = {
     {"A100 PCIe 80GB", kAmpere, 19.5, 156, 312, 312, 0, 252.9, 80, 1935, 108, 31, 300, kMl},
     {"H100 SXM 80GB", kHopper, 67, 494.5, 989, 989, 1979, 794.5, 80, 3350, 132, 450, 700, kMl},
     // No peak is published ("between SXM and NVL"). torchtitan computes its MFU with the SXM peak.
-    {"H100 SXM 96GB HBM2e 500W (Grand Teton, torchtitan)", kHopper, 67, 494.5, 989, 989, 1979, 640, 96,
-     2400, 132, 450, 500, "torchtitan benchmarks"},
+    {"H100 SXM 96GB HBM2e 500W (Grand Teton, torchtitan)", kHopper, 67, 494.5, 989, 989, 1979, 640,
+     96, 2400, 132, 450, 500, "torchtitan benchmarks"},
     {"H100 PCIe 80GB", kHopper, 51, 378, 756, 756, 1513, 0, 80, 2000, 114, 63, 350, kMl},
     {"H200 SXM 141GB", kHopper, 67, 494.5, 989, 989, 1979, 794.5, 141, 4800, 132, 450, 700, kMl},
     {"GH200", kHopper, 67, 494.5, 989, 989, 1979, 828.6, 141, 4800, 132, 450, 900, kMl},

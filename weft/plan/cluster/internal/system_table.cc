@@ -8,8 +8,8 @@ namespace {
 constexpr const char* kNetwork = "ml-engineering, network (commit 744d01e1)";
 constexpr const char* kUnits = "unit conversion";
 
-// Shares: busbw of large all-reduces in bench/published/nccl_busbw_summary.csv over the link's rate.
-// NVLink 232/300 and 370/450, RDMA 24/25 and 48/50, TCP 10/12.5, PCIe 24/31 and 48/63.
+// Shares: busbw of large all-reduces in bench/published/nccl_busbw_summary.csv over the link's
+// rate. NVLink 232/300 and 370/450, RDMA 24/25 and 48/50, TCP 10/12.5, PCIe 24/31 and 48/63.
 constexpr double kNvlink = 0.78, kRdma = 0.96, kTcp = 0.8, kPcie = 0.77;
 
 // name, GB/s, latency in us, share, source. Latencies: NCCL's hop latencies (calibrated.h), for TCP

@@ -22,16 +22,14 @@ constexpr std::size_t kElement = 4;
 
 schedule::Topology topology_of(const GroupShape& g) {
   const schedule::Link inside = {std::max(g.latency, 1e-7), std::max(g.intra, 1e3), kReduction};
-  const schedule::Link outside = {std::max(g.inter.latency, 1e-7),
-                                  std::max(g.inter.bandwidth * g.inter.share /
-                                               std::max(1, g.sharing), 1e3),
-                                  kReduction};
-  if (g.nodes == 1)
-    return schedule::Topology(g.ranks, {{schedule::Scope::kHost, inside, {}}});
+  const schedule::Link outside = {
+      std::max(g.inter.latency, 1e-7),
+      std::max(g.inter.bandwidth * g.inter.share / std::max(1, g.sharing), 1e3), kReduction};
+  if (g.nodes == 1) return schedule::Topology(g.ranks, {{schedule::Scope::kHost, inside, {}}});
   std::vector<int> host;
   for (int rank = 0; rank < g.ranks; ++rank) host.push_back(rank * g.nodes / g.ranks);
-  return schedule::Topology(g.ranks, {{schedule::Scope::kCluster, outside, {}},
-                                      {schedule::Scope::kHost, inside, host}});
+  return schedule::Topology(
+      g.ranks, {{schedule::Scope::kCluster, outside, {}}, {schedule::Scope::kHost, inside, host}});
 }
 
 Collective collective_of(ExchangeKind kind) {

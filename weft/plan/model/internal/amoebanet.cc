@@ -1,5 +1,5 @@
-// AmoebaNet-D (Real et al. 2018) as GPipe and torchgpipe train it: a stem, two reduction cells, three
-// groups of normal cells with a reduction cell between them, and a classifier.
+// AmoebaNet-D (Real et al. 2018) as GPipe and torchgpipe train it: a stem, two reduction cells,
+// three groups of normal cells with a reduction cell between them, and a classifier.
 #include <algorithm>
 #include <cmath>
 

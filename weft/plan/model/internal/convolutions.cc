@@ -70,14 +70,13 @@ void ConvolutionMaker::batch_norm(const Shape& at, bool relu) {
 Shape ConvolutionMaker::pool(const Shape& in, std::int64_t side, std::int64_t stride) {
   const Shape out = {in.channels, (in.height + stride - 1) / stride,
                      (in.width + stride - 1) / stride};
-  // Backward needs the place of each maximum: an index of 8 bytes. A pool over the whole image is an
-  // average and has none.
+  // Backward needs the place of each maximum: an index of 8 bytes. A pool over the whole image is
+  // an average and has none.
   const double indices = side < in.height ? 8 * elements(out) : 0;
-  block_.operators.push_back(
-      {.kind = OperatorKind::kMemory,
-       .name = "pool",
-       .forward_bytes = (elements(in) + elements(out)) * e_ + indices,
-       .backward_bytes = (2 * elements(in) + elements(out)) * e_ + indices});
+  block_.operators.push_back({.kind = OperatorKind::kMemory,
+                              .name = "pool",
+                              .forward_bytes = (elements(in) + elements(out)) * e_ + indices,
+                              .backward_bytes = (2 * elements(in) + elements(out)) * e_ + indices});
   block_.kept_all += elements(in) * e_;
   return out;
 }
@@ -152,8 +151,9 @@ namespace weft::plan {
 
 Blocks convolution_blocks(const Model& model, const Split& split) {
   WEFT_REQUIRE(split.tp == 1 && split.cp == 1 && split.ep == 1,
-               std::string(to_string(model.family)) + " models have no tp, cp or ep; use dp, fsdp "
-                                                      "and pp");
+               std::string(to_string(model.family)) +
+                   " models have no tp, cp or ep; use dp, fsdp "
+                   "and pp");
   switch (model.family) {
     case Family::kCnn: return internal::cnn_blocks(model, split);
     case Family::kAmoebaNet: return internal::amoebanet_blocks(model, split);

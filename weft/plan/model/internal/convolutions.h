@@ -29,11 +29,11 @@ class ConvolutionMaker {
   Shape convolution(const Shape& in, std::int64_t channels, const Kernel& kernel);
   void batch_norm(const Shape& at, bool relu);
   Shape pool(const Shape& in, std::int64_t side, std::int64_t stride);
-  void add(const Shape& at);                        // Residual addition and its activation.
-  void move(const Shape& at, double passes);        // Copies: concatenation, upsampling.
+  void add(const Shape& at);                  // Residual addition and its activation.
+  void move(const Shape& at, double passes);  // Copies: concatenation, upsampling.
   // Sums of the gradients of arrays that several operations read.
   void add_gradients(const Shape& at, int times);
-  void linear(std::int64_t in, std::int64_t out);   // Of each sample, with bias.
+  void linear(std::int64_t in, std::int64_t out);  // Of each sample, with bias.
   void loss(std::int64_t classes);
   void first() { first_ = true; }  // The next convolution needs no gradient of its input.
 

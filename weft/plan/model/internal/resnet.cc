@@ -1,6 +1,6 @@
-// ResNets (He et al. 2015, the stride in the 3x3 convolution as in torchvision), and wide ones whose
-// 3x3 convolution has `factor` times the filters of the stage (Zagoruyko and Komodakis 2016, as in
-// Alpa's benchmarks).
+// ResNets (He et al. 2015, the stride in the 3x3 convolution as in torchvision), and wide ones
+// whose 3x3 convolution has `factor` times the filters of the stage (Zagoruyko and Komodakis 2016,
+// as in Alpa's benchmarks).
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,6 +1,6 @@
-// U-Net (Ronneberger et al. 2015) with `convs` convolutions of each level, as torchgpipe's benchmarks
-// build it: encoder levels of base 2^i filters, a bottleneck of base 2^depth, decoder levels of half
-// the encoder's filters. Each convolution is a block of its own.
+// U-Net (Ronneberger et al. 2015) with `convs` convolutions of each level, as torchgpipe's
+// benchmarks build it: encoder levels of base 2^i filters, a bottleneck of base 2^depth, decoder
+// levels of half the encoder's filters. Each convolution is a block of its own.
 #include <algorithm>
 #include <cmath>
 

@@ -39,8 +39,7 @@ std::optional<double> Fields::number(Names names, Range range) {
   const double x = value->get<double>();
   if (!std::isfinite(x) || x < range.low || x > range.high) {
     char text[96];
-    std::snprintf(text, sizeof text, "is %g; use a number from %g to %g", x, range.low,
-                  range.high);
+    std::snprintf(text, sizeof text, "is %g; use a number from %g to %g", x, range.low, range.high);
     fail(text);
   }
   return x;

@@ -97,15 +97,14 @@ class Refiner {
     job.layout = layout;
     std::vector<int> cuts;
     const Step step = simulate_step(job);
-    for (std::size_t s = 1; s < step.stages.size(); ++s)
-      cuts.push_back(step.stages[s].first_block);
+    for (std::size_t s = 1; s < step.stages.size(); ++s) cuts.push_back(step.stages[s].first_block);
     return cuts;
   }
 
   // From the last stage, which holds the fewest micro-batches, to the first.
   void try_recompute() {
-    const auto stages = static_cast<std::size_t>(best_.pp) *
-                        static_cast<std::size_t>(best_.virtual_stages);
+    const auto stages =
+        static_cast<std::size_t>(best_.pp) * static_cast<std::size_t>(best_.virtual_stages);
     if (stages > 128) return;
     std::vector<Recompute> kept(stages, best_.recompute);
     for (std::size_t s = stages; s-- > 0;) {

@@ -12,9 +12,9 @@ bool half(const Job& job) { return element_bytes(job.layout.precision) < 4; }
 
 // Activations of one stage.
 struct StageMemory {
-  double kept = 0;       // From forward to backward, for one micro-batch.
-  double ahead = 0;      // Further bytes while forward runs.
-  double back = 0;       // Further bytes while backward runs: what recomputation brings back.
+  double kept = 0;   // From forward to backward, for one micro-batch.
+  double ahead = 0;  // Further bytes while forward runs.
+  double back = 0;   // Further bytes while backward runs: what recomputation brings back.
 };
 
 StageMemory stage_memory(const Replica& replica, const StageCost& stage, Recompute recompute) {
@@ -44,8 +44,7 @@ double buffers_of(const Job& job, const Replica& replica, int rank) {
       largest = std::max(largest, block.parameters + block.expert_parameters);
     }
   }
-  const double weight = half(job) ? 2 : 4,
-               gradient = half(job) ? job.software.gradient_bytes : 4;
+  const double weight = half(job) ? 2 : 4, gradient = half(job) ? job.software.gradient_bytes : 4;
   if (job.layout.zero_stage == 3 && !replica.gathers_each_time()) return all * (weight + gradient);
   if (job.layout.zero_stage == 3)
     return largest * (weight * (job.software.gathers_ahead ? 2 : 1) + gradient);
@@ -58,8 +57,7 @@ double buffers_of(const Job& job, const Replica& replica, int rank) {
 Memory states_of(const Job& job, double parameters) {
   const bool masters = half(job) && job.software.master_weights && job.optimizer.masters;
   const bool narrow = half(job) && job.software.master_weights;
-  const double weight = narrow ? 2 : 4,
-               gradient = half(job) ? job.software.gradient_bytes : 4,
+  const double weight = narrow ? 2 : 4, gradient = half(job) ? job.software.gradient_bytes : 4,
                state = job.optimizer.state_bytes + (masters ? 4 : 0);
   const double shards = shard_ranks(job);
   const int zero = job.layout.zero_stage;
@@ -79,14 +77,12 @@ double least_memory(const Job& job, const Replica& replica) {
       const StageCost& stage = replica.stages()[s];
       if (stage.rank != rank) continue;
       parameters += stage.parameters + stage.expert_parameters;
-      const StageMemory m =
-          stage_memory(replica, stage, replica.recompute_of(static_cast<int>(s)));
+      const StageMemory m = stage_memory(replica, stage, replica.recompute_of(static_cast<int>(s)));
       live = std::max(live, m.kept + std::max(m.ahead, m.back));
     }
     const Memory states = states_of(job, parameters);
     most = std::max(most, states.states() + buffers_of(job, replica, rank) +
-                              live * (1 + job.software.fragmentation) +
-                              job.software.context_bytes);
+                              live * (1 + job.software.fragmentation) + job.software.context_bytes);
   }
   return most;
 }
@@ -96,8 +92,8 @@ std::vector<Memory> memory_of(const Job& job, const Replica& replica,
                               const schedule::pipeline::Timing& timing) {
   std::vector<StageMemory> stages;
   for (std::size_t s = 0; s < replica.stages().size(); ++s)
-    stages.push_back(stage_memory(replica, replica.stages()[s],
-                                  replica.recompute_of(static_cast<int>(s))));
+    stages.push_back(
+        stage_memory(replica, replica.stages()[s], replica.recompute_of(static_cast<int>(s))));
   const bool splits = schedule::pipeline::splits_backward(schedule.request.algorithm);
   std::vector<Memory> all;
   for (int rank = 0; rank < job.layout.pp; ++rank) {
@@ -122,8 +118,7 @@ std::vector<Memory> memory_of(const Job& job, const Replica& replica,
       }
       if (action.work == (splits ? Work::kBackwardWeight : Work::kBackward)) held -= stage.kept;
     }
-    peak.fragmentation =
-        job.software.fragmentation * (peak.activations + peak.transient - buffers);
+    peak.fragmentation = job.software.fragmentation * (peak.activations + peak.transient - buffers);
     peak.context = job.software.context_bytes;
     all.push_back(peak);
   }

@@ -12,15 +12,6 @@
 namespace weft::plan::internal {
 namespace {
 
-constexpr double kHalf = 2;  // Bytes of a weight that is gathered in 16 bits.
-
-double gathered_bytes(const Job& job) {
-  return element_bytes(job.layout.precision) < 4 ? kHalf : 4;
-}
-double gradient_bytes(const Job& job) {
-  return element_bytes(job.layout.precision) < 4 ? job.software.gradient_bytes : 4;
-}
-
 Split split_of(const Job& job, int replica) {
   const Layout& l = job.layout;
   const double share = l.shares.empty() ? 1 : l.shares[static_cast<std::size_t>(replica)];
@@ -44,8 +35,7 @@ Blocks cached_blocks(const Job& job, int index) {
                                             split.sequence_parallel};
   auto& known = job.cache->content().blocks;
   const auto found = known.find(key);
-  return found != known.end() ? found->second
-                              : known[key] = blocks_of(job.model, split);
+  return found != known.end() ? found->second : known[key] = blocks_of(job.model, split);
 }
 
 StepCache::Content::GroupKey group_key(const GroupShape& g) {
@@ -57,14 +47,23 @@ StepCache::Content::GroupKey group_key(const GroupShape& g) {
 Replica::Replica(const Job& job, int index)
     : job_(job), index_(index), blocks_(cached_blocks(job, index)) {
   const Calibration& constants = job.constants != nullptr ? *job.constants : calibration();
+  // Stages that fill whole equal nodes have equal sites.
+  const int stage_ranks = world_of(job.layout) / job.layout.pp;
+  const bool same =
+      job.cluster.nodes.size() == 1 && stage_ranks % job.cluster.nodes[0].devices == 0;
   for (int rank = 0; rank < job.layout.pp; ++rank) {
-    sites_.push_back(site_of(job, rank, index));
+    if (same && rank > 0) {
+      sites_.push_back(sites_.front());
+      sites_.back().first_rank += rank * stage_ranks;
+    } else {
+      sites_.push_back(site_of(job, rank, index));
+    }
     const Accelerator& a =
         job.cluster.accelerators[static_cast<std::size_t>(sites_.back().accelerator)];
-    devices_.push_back(std::make_unique<DeviceModel>(a, job.layout.precision, job.software,
-                                                     constants));
-    int kind = rank;
-    for (int other = 0; other < rank && kind == rank; ++other) {
+    devices_.push_back(
+        std::make_unique<DeviceModel>(a, job.layout.precision, job.software, constants));
+    int kind = same ? 0 : rank;
+    for (int other = 0; !same && other < rank && kind == rank; ++other) {
       Site same = sites_[static_cast<std::size_t>(other)];
       same.first_rank = sites_.back().first_rank;
       if (same == sites_.back()) kind = kind_[static_cast<std::size_t>(other)];
@@ -95,13 +94,12 @@ const BlockCost& Replica::cost_of(const ModelBlock& block, int rank) {
     return costs_[key] = measure(block, rank);
   const Site& site = sites_[static_cast<std::size_t>(rank)];
   const StepCache::Content::GroupKey none{};
-  const StepCache::Content::CostKey shared = {
-      &block,
-      site.accelerator,
-      group_key(site.tensor),
-      group_key(site.context),
-      group_key(site.expert),
-      gathers_each_time() ? group_key(site.shards) : none};
+  const StepCache::Content::CostKey shared = {&block,
+                                              site.accelerator,
+                                              group_key(site.tensor),
+                                              group_key(site.context),
+                                              group_key(site.expert),
+                                              gathers_each_time() ? group_key(site.shards) : none};
   auto& known = job_.cache->content().costs;
   const auto there = known.find(shared);
   if (there != known.end()) return costs_[key] = there->second;
@@ -116,10 +114,10 @@ BlockCost Replica::measure(const ModelBlock& block, int rank) const {
   for (const Exchange& e : block.exchanges) add_exchange(e, time.all.forward, rank, cost);
   if (gathers_each_time()) {
     const double whole = block.parameters + block.expert_parameters;
-    cost.gather = collective_seconds(ExchangeKind::kAllGather, whole * gathered_bytes(job_),
-                                     site.shards);
-    cost.scatter = collective_seconds(ExchangeKind::kReduceScatter, whole * gradient_bytes(job_),
-                                      site.shards);
+    cost.gather =
+        collective_seconds(ExchangeKind::kAllGather, whole * gathered_bytes(job_), site.shards);
+    cost.scatter =
+        collective_seconds(ExchangeKind::kReduceScatter, whole * gradient_bytes(job_), site.shards);
   }
   return cost;
 }
@@ -264,8 +262,10 @@ void Replica::price(StageCost& stage, int index) {
     if (block.recomputes && kept == Recompute::kFull) repeats = 1;
     const SelectiveKind kind = job_.software.selective;
     if (block.recomputes && kept == Recompute::kSelective) {
-      if (kind == SelectiveKind::kEverySecondLayer) repeats = 0.5;
-      else stage.recompute += cost.again;
+      if (kind == SelectiveKind::kEverySecondLayer)
+        repeats = 0.5;
+      else
+        stage.recompute += cost.again;
     }
     stage.recompute += repeats * cost.forward;
     const auto add = [&](BlockCost::Exchanges& to, const BlockCost::Exchanges& e, double times) {
@@ -281,8 +281,8 @@ void Replica::price(StageCost& stage, int index) {
   if (gathers_each_time()) play_shards(stage, kept);
 }
 
-// Gathers each block ahead of its forward and again ahead of its backward, and scatters its gradient
-// behind it.
+// Gathers each block ahead of its forward and again ahead of its backward, and scatters its
+// gradient behind it.
 void Replica::play_shards(StageCost& stage, Recompute kept) {
   std::vector<StreamBlock> ahead, back;
   double forward = 0, backward = 0;
@@ -294,12 +294,14 @@ void Replica::play_shards(StageCost& stage, Recompute kept) {
     const double whole = block.parameters + block.expert_parameters;
     // Gathered weights are copied out of the buffer of the collective, gradients into it.
     const double copy = device(stage.rank).memory(whole * 2 * gathered_bytes(job_), 1);
-    const double pack = device(stage.rank).memory(
-        whole * (gathered_bytes(job_) + gradient_bytes(job_)), 1);
+    const double pack =
+        device(stage.rank).memory(whole * (gathered_bytes(job_) + gradient_bytes(job_)), 1);
     const double f = cost.forward + cost.ahead.sum() + copy;
     const double g = cost.backward_input + cost.backward_weight + cost.back.sum() +
-                     (full ? cost.forward + cost.repeated.sum() : some ? cost.again : 0) + copy +
-                     pack;
+                     (full   ? cost.forward + cost.repeated.sum()
+                      : some ? cost.again
+                             : 0) +
+                     copy + pack;
     ahead.push_back({f, cost.gather, 0});
     back.push_back({g, cost.gather, cost.scatter});
     forward += f - copy;
@@ -338,75 +340,6 @@ void Replica::add_messages() {
                                           sites_[static_cast<std::size_t>(stage.rank)].tensor);
     }
   }
-}
-
-// NCCL runs on some 16 streaming multiprocessors. weft has no communication threads beside those that
-// compute.
-double Replica::interference(int rank) const {
-  constexpr double kUnits = 16;
-  const Accelerator& a = device(rank).accelerator();
-  if (a.generation == Generation::kTpu || a.generation == Generation::kCpu) return 0;
-  return std::min(0.5, kUnits / a.units);
-}
-
-double Replica::rank_parameters(int rank, bool experts) const {
-  double sum = 0;
-  for (const StageCost& stage : stages_)
-    if (stage.rank == rank) sum += experts ? stage.expert_parameters : stage.parameters;
-  return sum;
-}
-
-double Replica::shard_parameters(int rank) const {
-  return (rank_parameters(rank, false) + rank_parameters(rank, true)) / shard_ranks(job_);
-}
-
-Replica::Sync Replica::sync(int rank) const {
-  const Layout& l = job_.layout;
-  const Site& site = sites_[static_cast<std::size_t>(rank)];
-  const double g = gradient_bytes(job_) * codec_ratio(l.codec);
-  const double dense = rank_parameters(rank, false), experts = rank_parameters(rank, true);
-  const int shards = shard_ranks(job_);
-  Sync sync;
-  double reduce = 0;
-  if (l.zero_stage == 0) {
-    reduce = collective_seconds(ExchangeKind::kAllReduce, dense * g, site.replicas);
-  } else {
-    if (!gathers_each_time()) {
-      reduce = collective_seconds(ExchangeKind::kReduceScatter, dense * g, site.shards);
-      sync.sharding = collective_seconds(ExchangeKind::kAllGather, dense * gathered_bytes(job_),
-                                         site.shards);
-    }
-    reduce += collective_seconds(ExchangeKind::kAllReduce, dense * g / shards, site.replicas);
-  }
-  if (experts > 0)
-    reduce += collective_seconds(ExchangeKind::kAllReduce, experts * g, site.expert_data);
-  if (tied_parameters_ > 0 && (rank == stages_.front().rank || rank == stages_.back().rank)) {
-    const int first = stages_.front().rank, last = stages_.back().rank;
-    const int from = sites_[static_cast<std::size_t>(first)].first_rank,
-              to = sites_[static_cast<std::size_t>(last)].first_rank;
-    sync.gradients = message_seconds(job_.cluster, from, to, tied_parameters_ * g, l.tp * l.cp);
-  }
-  // Buckets hide behind the last backward, all but the last one.
-  double hides = 0;
-  for (const StageCost& stage : stages_)
-    if (stage.rank == rank) hides += stage.total_backward();
-  const double bytes = (dense + experts) * g;
-  const double last = bytes > 0 ? std::min(1.0, job_.software.bucket_bytes / bytes) : 1;
-  hides = std::min(hides, reduce) * job_.software.overlap * (1 - last) * (1 - interference(rank));
-  sync.gradients += reduce - hides;
-  if (gathers_each_time()) {
-    for (const StageCost& stage : stages_)
-      if (stage.rank == rank) sync.sharding += stage.tail;
-  }
-  const bool half = element_bytes(l.precision) < 4 && job_.software.master_weights;
-  // Adam reads and writes state, weights and gradient once; clipping and unscaling read the gradient
-  // twice and write it once.
-  const double traffic = 2 * job_.optimizer.state_bytes + (half ? 8 + 2 : 8) +
-                         4 * gradient_bytes(job_);
-  sync.optimizer = device(rank).memory(shard_parameters(rank) * traffic, 8);
-  const double over = l.zero_stage == 0 ? 1 : shards;
-  sync.bytes = 2 * dense * g / over + (l.zero_stage > 0 ? dense * (g + gathered_bytes(job_)) : 0);
-  return sync;
 }
 
 }  // namespace weft::plan::internal

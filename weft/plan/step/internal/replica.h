@@ -19,8 +19,8 @@ struct BlockCost {
     double tensor = 0, context = 0, expert = 0;
     double sum() const { return tensor + context + expert; }
   } ahead, back, repeated;  // Exposed, in forward, in backward, when forward runs again.
-  double gather = 0;   // Of the block's weights over the shards.
-  double scatter = 0;  // Reduce-scatter of its gradients over the shards.
+  double gather = 0;        // Of the block's weights over the shards.
+  double scatter = 0;       // Reduce-scatter of its gradients over the shards.
 };
 
 // Seconds of one stage for one micro-batch, by kind.
@@ -30,18 +30,22 @@ struct StageCost {
   double parameters = 0, expert_parameters = 0;
   double forward = 0, backward_input = 0, backward_weight = 0;  // Computation.
   double recompute = 0;
-  BlockCost::Exchanges exchanges;    // Of forward, backward and recomputation together.
-  BlockCost::Exchanges in_forward;   // The part of it in forward.
+  BlockCost::Exchanges exchanges;   // Of forward, backward and recomputation together.
+  BlockCost::Exchanges in_forward;  // The part of it in forward.
   double exposed_forward = 0, exposed_backward = 0;  // Of gathers and scatters (ZeRO-3).
-  double message = 0;                // To the next stage.
+  double message = 0;                                // To the next stage.
   double message_bytes = 0;
-  double tail = 0;                   // Communication after the last backward, exposed.
+  double tail = 0;  // Communication after the last backward, exposed.
   double total_forward() const { return forward + in_forward.sum() + exposed_forward; }
   double total_backward() const {
     return backward_input + backward_weight + recompute + exchanges.sum() - in_forward.sum() +
            exposed_backward;
   }
 };
+
+// Bytes of a weight that is gathered, and of a gradient that is reduced.
+double gathered_bytes(const Job& job);
+double gradient_bytes(const Job& job);
 
 class Replica {
  public:
@@ -82,7 +86,7 @@ class Replica {
   std::vector<Site> sites_;
   std::vector<std::unique_ptr<DeviceModel>> devices_;
   std::map<std::pair<const ModelBlock*, int>, BlockCost> costs_;  // By block and kind of site.
-  std::vector<int> kind_;  // Kind of site, by rank along pp.
+  std::vector<int> kind_;                                         // Kind of site, by rank along pp.
   std::vector<StageCost> stages_;
   double tied_parameters_ = 0;  // Of the matrix that the first and the last stage share.
 };

@@ -66,9 +66,8 @@ double slowness(const Job& job, int rank) {
 }
 
 GroupShape shape(const Job& job, int first, std::initializer_list<AxisSpan> axes) {
-  GroupShape g = job.cluster.nodes.size() == 1
-                     ? uniform_shape(job.cluster, first, axes)
-                     : group_shape(job.cluster, members(first, axes), 1);
+  GroupShape g = job.cluster.nodes.size() == 1 ? uniform_shape(job.cluster, first, axes)
+                                               : group_shape(job.cluster, members(first, axes), 1);
   // Every device of a node belongs to some group of the axis. They share the network cards.
   const DevicePlace place = device_place(job.cluster, first);
   const int here = job.cluster.nodes[static_cast<std::size_t>(place.type)].devices;
@@ -103,8 +102,7 @@ Site site_of(const Job& job, int stage_rank, int replica) {
   site.context = shape(job, first, {{l.cp, s.cp}});
   site.expert = shape(job, first, {{l.ep, s.ep}});
   const int origin = stage_rank * s.pp;
-  const AxisSpan dp = {l.dp, s.dp}, fsdp = {l.fsdp, s.fsdp}, ep = {l.ep, s.ep},
-                 cp = {l.cp, s.cp};
+  const AxisSpan dp = {l.dp, s.dp}, fsdp = {l.fsdp, s.fsdp}, ep = {l.ep, s.ep}, cp = {l.cp, s.cp};
   const bool over_cp = job.software.shards_over_context;
   const AxisSpan one = {1, 1};
   if (l.zero_stage == 0) {

@@ -20,8 +20,7 @@ Streams play_streams(const std::vector<StreamBlock>& blocks, bool ahead, double 
     // The overlap with the collectives that were issued before.
     const double overlap = std::clamp(communication - start, 0.0, blocks[i].compute);
     compute = start + blocks[i].compute + overlap * interference;
-    if (blocks[i].reduce > 0)
-      communication = std::max(communication, compute) + blocks[i].reduce;
+    if (blocks[i].reduce > 0) communication = std::max(communication, compute) + blocks[i].reduce;
   }
   return {compute, std::max(compute, communication)};
 }

@@ -25,8 +25,8 @@ int number_before(const std::string& text, const std::string& word) {
   const std::size_t at = text.find(word);
   if (at == std::string::npos) return 0;
   std::size_t first = at;
-  while (first > 0 && (std::isdigit(static_cast<unsigned char>(text[first - 1])) != 0 ||
-                       text[first - 1] == ' '))
+  while (first > 0 &&
+         (std::isdigit(static_cast<unsigned char>(text[first - 1])) != 0 || text[first - 1] == ' '))
     --first;
   return std::atoi(text.c_str() + first);
 }
@@ -40,11 +40,13 @@ bool is(const std::string& family, const char* name) {
 
 Json model_of(const std::string& family, const std::string& text) {
   if (is(family, "wresnet"))
-    return {{"family", "wresnet"}, {"layers", 50},
-            {"base", spec(text, "C")}, {"factor", spec(text, "W")},
+    return {{"family", "wresnet"},
+            {"layers", 50},
+            {"base", spec(text, "C")},
+            {"factor", spec(text, "W")},
             {"image", spec(text, "I")}};
-  Json model = gpt_json({spec(text, "L"), spec(text, "H"), spec(text, "heads"), spec(text, "V"),
-                         spec(text, "S")});
+  Json model = gpt_json(
+      {spec(text, "L"), spec(text, "H"), spec(text, "heads"), spec(text, "V"), spec(text, "S")});
   if (is(family, "moe")) {
     model["family"] = "moe";
     model["experts"] = spec(text, "E");
@@ -56,8 +58,7 @@ Json model_of(const std::string& family, const std::string& text) {
 // images and mixtures without.
 double alpa_flops(const std::string& family, const std::string& text, double batch) {
   const double s = spec(text, "S"), h = spec(text, "H"), l = spec(text, "L"), v = spec(text, "V");
-  if (is(family, "gpt"))
-    return 96 * batch * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h));
+  if (is(family, "gpt")) return 96 * batch * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h));
   if (is(family, "moe")) {
     // Every second layer has top-2 experts of width 8 h, and a mask of 2 s places.
     const double attention = 8 * h * h + 4 * s * h, dense = 32 * h * h, mixture = 64 * h * h;
@@ -98,8 +99,9 @@ void alpa_2021_row(const CsvRow& r, Builder& b) {
   Case& memory = b.add(label + ", memory", scenario, Quantity::kMemory,
                        r.number("allocated_memory_gib") * 1073741824.0);
   if (images && devices > 1 && method != "alpa.data_parallel")
-    memory.exception = "the compiler shards and recomputes convolutions in ways that no layout of "
-                       "this model describes";
+    memory.exception =
+        "the compiler shards and recomputes convolutions in ways that no layout of "
+        "this model describes";
   if (sharding && is(family, "moe") && devices > 2)
     memory.exception = "the compiler also shards the dense layers";
   b.add(label + ", fits", scenario, Quantity::kFits, out ? 0 : 1);
@@ -187,16 +189,18 @@ void alpa_osdi_row(const CsvRow& r, Builder& b) {
   one.choice = choice;
   one.group = family + r.text("gpus");
   if (choice == Choice::kWithinOperators && r.whole("nodes") > 1)
-    one.exception = "collectives inside operators over 25 Gb/s Ethernet: the compiler's choice is "
-                    "not published, and takes up to 9 times as long as the best layout";
+    one.exception =
+        "collectives inside operators over 25 Gb/s Ethernet: the compiler's choice is "
+        "not published, and takes up to 9 times as long as the best layout";
   if (images && r.number("tflops_per_gpu") < 1)
     one.exception = "0.37 TFLOP/s: the compiler's plan falls back to copies over Ethernet";
   if (r.has("peak_memory_gib")) {
     Case& memory = b.add(label + ", memory", scenario, Quantity::kMemory,
                          r.number("peak_memory_gib") * 1073741824.0);
     memory.choice = choice;
-    memory.exception = "micro-batch and layout are the compiler's choice; the row does not name "
-                       "them";
+    memory.exception =
+        "micro-batch and layout are the compiler's choice; the row does not name "
+        "them";
   }
 }
 

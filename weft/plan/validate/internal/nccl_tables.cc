@@ -15,8 +15,7 @@ bool contains_word(const std::string& text, const char* part) {
 Cluster cluster_of(const std::string& system, int nodes, int per_node) {
   if (contains_word(system, "Jean Zay") && contains_word(system, "A100"))
     return cluster_of_system("Jean Zay A100", nodes, per_node);
-  if (contains_word(system, "Jean Zay"))
-    return cluster_of_system("Jean Zay V100", nodes, per_node);
+  if (contains_word(system, "Jean Zay")) return cluster_of_system("Jean Zay V100", nodes, per_node);
   if (contains_word(system, "p5en")) return cluster_of_system("AWS p5en.48xlarge", nodes, per_node);
   if (contains_word(system, "H200"))
     return cluster_of_accelerator("H200 SXM 141GB", nodes, per_node);
@@ -41,9 +40,9 @@ void nccl_collectives_row(const CsvRow& r, Builder& b) {
                             : what == "reduce_scatter" ? ExchangeKind::kReduceScatter
                                                        : ExchangeKind::kAllReduce;
   const double bytes = r.number("message_bytes");
-  const double seconds = r.has("time_us") ? r.number("time_us") * 1e-6
-                                          : bus_factor(kind, ranks) * bytes /
-                                                (r.number("busbw_gb_per_s") * 1e9);
+  const double seconds = r.has("time_us")
+                             ? r.number("time_us") * 1e-6
+                             : bus_factor(kind, ranks) * bytes / (r.number("busbw_gb_per_s") * 1e9);
   const Cluster cluster = cluster_of(system, nodes, ranks / nodes);
   std::vector<int> members;
   for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
@@ -54,8 +53,7 @@ void nccl_collectives_row(const CsvRow& r, Builder& b) {
   const bool switched = contains_word(system, "NVLS") && !contains_word(system, "NVLS off");
   if (switched || (contains_word(system, "H200-SXM 8 GPUs") && what == "all_reduce"))
     one.exception = "reductions in the switch (NVLS) exceed a ring's bandwidth";
-  if (contains_word(system, "nvlstree"))
-    one.exception = "an algorithm that NCCL would not choose";
+  if (contains_word(system, "nvlstree")) one.exception = "an algorithm that NCCL would not choose";
   if (contains_word(system, "before the PCIe/NUMA fix"))
     one.exception = "measured before the machine was repaired";
 }

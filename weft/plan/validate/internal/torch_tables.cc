@@ -16,9 +16,13 @@ Json llama(const std::string& name) {
     return {{"family", "llama"}, {"layers", 126}, {"hidden", 16384}, {"ffn", 53248},
             {"heads", 128},      {"kv_heads", 8}, {"vocab", 128256}};
   if (contains(name, "70B"))
-    return {{"family", "llama"}, {"layers", 80},  {"hidden", 8192}, {"ffn", 28672},
-            {"heads", 64},       {"kv_heads", 8}, {"vocab", contains(name, "Llama 2") ? 32000
-                                                                                      : 128256}};
+    return {{"family", "llama"},
+            {"layers", 80},
+            {"hidden", 8192},
+            {"ffn", 28672},
+            {"heads", 64},
+            {"kv_heads", 8},
+            {"vocab", contains(name, "Llama 2") ? 32000 : 128256}};
   if (contains(name, "13B"))
     return {{"family", "llama"}, {"layers", 40},   {"hidden", 5120}, {"ffn", 13824},
             {"heads", 40},       {"kv_heads", 40}, {"vocab", 32000}};
@@ -61,8 +65,9 @@ void nanotron_row(const CsvRow& r, Builder& b) {
   Case& time = b.add(label, scenario, Quantity::kSeconds, r.number("step_time_ms") / 1e3);
   time.group = r.text("gpus");
   if (devices > 8 && r.whole("pipeline_parallel") > 1) {
-    time.exception = "stages on several nodes: the rate of messages between these nodes is not "
-                     "published, and the rows imply rates from 0.3 to 1.3 GB/s";
+    time.exception =
+        "stages on several nodes: the rate of messages between these nodes is not "
+        "published, and the rows imply rates from 0.3 to 1.3 GB/s";
   }
   if (r.has("peak_allocated_mib"))
     b.add(label + ", memory", scenario, Quantity::kMemory,
@@ -124,8 +129,7 @@ void dlperf_gpt_row(const CsvRow& r, Builder& b) {
                            {"per_node", r.whole("gpus_per_node")}}},
                          {"plan", plan}};
   b.add(r.text("case"), scenario, Quantity::kSeconds, r.number("iteration_time_ms") / 1e3).group =
-      r.text("gpus") + "x" + r.text("hidden_size") + "x" +
-      r.text("global_batch_size_sequences");
+      r.text("gpus") + "x" + r.text("hidden_size") + "x" + r.text("global_batch_size_sequences");
   if (r.has("gpu_memory_used_mib"))
     b.add(r.text("case") + ", memory", scenario, Quantity::kMemory,
           r.number("gpu_memory_used_mib") * 1048576);
@@ -140,22 +144,21 @@ void dlperf_data_parallel_row(const CsvRow& r, Builder& b) {
                          : contains(framework, "Paddle")     ? "paddle"
                                                              : "torch_ddp";
   const int devices = r.whole("gpus"), batch = r.whole("batch_size_per_gpu");
-  const Json scenario = {
-      {"model", {{"family", images ? "resnet50" : "bert"}}},
-      {"cluster",
-       {{"system", "DLPerf cluster"},
-        {"nodes", r.whole("nodes")},
-        {"per_node", r.whole("gpus_per_node")}}},
-      {"plan",
-       {{"dp", devices},
-        {"micro_batch", batch},
-        {"global_batch", devices * batch},
-        {"precision", r.text("precision")},
-        {"software", software}}}};
-  Case& one = b.add(r.text("model") + " " + r.text("precision") + ", " + framework + ", " +
-                        r.text("gpus") + " GPUs, batch " + r.text("batch_size_per_gpu"),
-                    scenario, Quantity::kSeconds,
-                    devices * batch / r.number("throughput_samples_per_s"));
+  const Json scenario = {{"model", {{"family", images ? "resnet50" : "bert"}}},
+                         {"cluster",
+                          {{"system", "DLPerf cluster"},
+                           {"nodes", r.whole("nodes")},
+                           {"per_node", r.whole("gpus_per_node")}}},
+                         {"plan",
+                          {{"dp", devices},
+                           {"micro_batch", batch},
+                           {"global_batch", devices * batch},
+                           {"precision", r.text("precision")},
+                           {"software", software}}}};
+  Case& one =
+      b.add(r.text("model") + " " + r.text("precision") + ", " + framework + ", " + r.text("gpus") +
+                " GPUs, batch " + r.text("batch_size_per_gpu"),
+            scenario, Quantity::kSeconds, devices * batch / r.number("throughput_samples_per_s"));
   const bool slow_tensorflow = !images && framework == "NGC TensorFlow 1.x" && devices > 1;
   if (slow_tensorflow || (framework == "TensorFlow 2.x" && devices > 1))
     one.exception = "TensorFlow without XLA does not scale beyond one device here";
@@ -165,19 +168,17 @@ void dlperf_data_parallel_row(const CsvRow& r, Builder& b) {
 
 void dlperf_zero_row(const CsvRow& r, Builder& b) {
   const int devices = r.whole("gpus"), batch = r.whole("batch_size_per_gpu");
-  const Json scenario = {
-      {"model", gpt_json({12, 768, 12, 50304, 1024})},
-      {"cluster", {{"system", "DLPerf cluster"}, {"nodes", r.whole("nodes")}}},
-      {"plan",
-       {{"dp", devices},
-        {"zero_stage", r.whole("zero_stage")},
-        {"micro_batch", batch},
-        {"global_batch", devices * batch},
-        {"precision", "fp16"},
-        {"software", "megatron_2019"}}}};
+  const Json scenario = {{"model", gpt_json({12, 768, 12, 50304, 1024})},
+                         {"cluster", {{"system", "DLPerf cluster"}, {"nodes", r.whole("nodes")}}},
+                         {"plan",
+                          {{"dp", devices},
+                           {"zero_stage", r.whole("zero_stage")},
+                           {"micro_batch", batch},
+                           {"global_batch", devices * batch},
+                           {"precision", "fp16"},
+                           {"software", "megatron_2019"}}}};
   const std::string label = r.text("gpus") + " GPUs, ZeRO " + r.text("zero_stage");
-  b.add(label, scenario, Quantity::kSeconds,
-        devices * batch / r.number("throughput_samples_per_s"))
+  b.add(label, scenario, Quantity::kSeconds, devices * batch / r.number("throughput_samples_per_s"))
       .group = r.text("gpus");
   b.add(label + ", memory", scenario, Quantity::kMemory, r.number("gpu_memory_mb") * 1e6)
       .exception = "nvidia-smi shows the cache of PyTorch's allocator, which fills the device";
@@ -195,9 +196,15 @@ void deepspeed_misc_row(const CsvRow& r, Builder& b) {
   const int sequence = fine ? 384 : contains(what, "seq 512") ? 512 : 128;
   if (!fine && sequence == 512) batch = 16;
   const bool deepspeed = !contains(what, "PyTorch");
-  const Json model = {{"family", "bert"},  {"layers", 24},           {"hidden", 1024},
-                      {"heads", 16},       {"sequence", sequence},   {"vocab", 30528},
-                      {"max_predictions", fine ? 1 : sequence == 512 ? 80 : 20}};
+  const Json model = {{"family", "bert"},
+                      {"layers", 24},
+                      {"hidden", 1024},
+                      {"heads", 16},
+                      {"sequence", sequence},
+                      {"vocab", 30528},
+                      {"max_predictions", fine              ? 1
+                                          : sequence == 512 ? 80
+                                                            : 20}};
   const char* device = contains(hardware, "16GB") ? "V100 SXM2 16GB" : "V100 SXM2/SXM3 32GB";
   const Json scenario = {{"model", model},
                          {"cluster", {{"accelerator", device}, {"nodes", 1}, {"per_node", 1}}},

@@ -84,7 +84,8 @@ class Results {
     const double made = from[place_of(*request_, {action.work, action.micro_batch, *stage})];
     if (made < 0) return std::nullopt;
     const bool sent = rank_of(*request_, *stage) != rank_of(*request_, action.stage);
-    return std::max(at, made + (sent ? of_stage(costs_, std::min(*stage, action.stage)).message : 0));
+    return std::max(at,
+                    made + (sent ? of_stage(costs_, std::min(*stage, action.stage)).message : 0));
   }
 
  private:
