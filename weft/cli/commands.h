@@ -113,11 +113,24 @@ struct AutoCommand {
   double tokens = 0;                // of the whole training, for its time and cost; 0: none
   std::int64_t vocabulary = 0;      // tokens; 0: by the recipe's tokenizer
   std::vector<std::string> codecs;  // gradient codecs to try besides none
+  std::string profile;              // file of plan_profile for this recipe; empty: none
   double seconds = 9;               // of the search
   bool knee = true, json = false;
   std::string html;  // page to write; empty: none
 };
 int plan_auto(const AutoCommand& command);
+
+struct ProfileCommand {
+  // Recipe, or a program that trains with weft::Trainer followed by its arguments. Empty: the
+  // machine.
+  std::vector<std::string> target;
+  std::optional<int> ranks;  // that measure at once; none: one for each processor
+  std::vector<std::string> assignments;
+  std::vector<std::int64_t> batches = {1, 4};  // samples of each measurement of a recipe
+  std::int64_t vocabulary = 0;                 // as in AutoCommand
+  std::string output;                          // file; empty: stdout
+};
+int plan_profile(const ProfileCommand& command);
 
 struct PredictCommand {
   std::string file;  // one scenario a line; "-": stdin

@@ -174,7 +174,8 @@ void print_json(const plan::PlanPage& page) {
 int plan_auto(const AutoCommand& command) {
   const Config config = train::load_recipe(command.recipe, command.assignments);
   plan::PlanPage page;
-  page.job = train::planned_job(config, cluster_of(command), command.vocabulary);
+  page.job = train::planned_job(config, cluster_of(command),
+                                {.vocabulary = command.vocabulary, .profile = command.profile});
   plan::SearchOptions options;
   options.goal = plan::parse_goal(command.goal);
   options.space = train::space_of(config);

@@ -5,7 +5,10 @@
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/plan/calibration.h"
 #include "weft/plan/cluster/catalog.h"
+#include "weft/train/internal/planned_model.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -19,19 +22,6 @@ constexpr std::int64_t kUsualVocabulary = 50257;
               config.origin(key) + ": " + key + " = \"" + config.get_string(key) + "\": " + what);
 }
 
-// "bytes", "bpe:1024", or a file.
-std::int64_t vocabulary_of(const Config& config, std::int64_t given) {
-  const std::string& tokenizer = config.get_string("data.tokenizer");
-  if (given > 0) return given;
-  if (tokenizer == "bytes") return kBytes;
-  std::int64_t size = 0;
-  if (tokenizer.rfind("bpe:", 0) == 0) {
-    std::from_chars(tokenizer.data() + 4, tokenizer.data() + tokenizer.size(), size);
-    if (size > 0) return size;
-  }
-  return kUsualVocabulary;
-}
-
 plan::Model text_model(const Config& config, std::int64_t vocabulary) {
   const bool llama = config.get_string("model.family") == "llama";
   plan::Model model = plan::default_model(llama ? "llama" : "gpt");
@@ -42,7 +32,7 @@ plan::Model text_model(const Config& config, std::int64_t vocabulary) {
   model.head_width = 0;
   model.ffn = 0;
   model.sequence = config.get_int("model.sequence");
-  model.vocab = vocabulary_of(config, vocabulary);
+  model.vocab = internal::vocabulary_of(config, vocabulary);
   model.experts = config.get_int("model.experts");
   model.top_k = model.experts > 0 ? config.get_int("model.experts_top_k") : 1;
   model.expert_interval = 1;
@@ -56,7 +46,7 @@ plan::Model image_model(const Config& config) {
   if (name == "lstm" || name == "mlp" || name == "mixer")
     refuse(config, "model.name",
            "the planner does not describe this model; use gpt, vit, cnn or a "
-           "resnet, or a profile (weft plan profile)");
+           "resnet, or give a profile (weft plan profile)");
   plan::Model model = plan::default_model(name);
   model.image = 28;
   model.channels = 1;
@@ -87,12 +77,56 @@ plan::Optimizer planned_optimizer(const Config& config) {
   return plan::optimizer_of(name);
 }
 
+plan::Profile checked_profile(const std::string& file) {
+  plan::Profile profile = plan::load_profile(file);
+  if (!profile.machine.empty() && profile.machine != plan::machine_identity())
+    log_warn(file + " was measured on another machine (" + profile.machine +
+             "); run weft plan profile on this one");
+  return profile;
+}
+
+// The model by its sizes, with the profile's times where they have the same blocks; else the
+// profile's blocks.
+plan::Model planned_model(const Config& config, const PlannedOptions& options) {
+  const std::string& name = config.get_string("model.name");
+  const bool described = name != "lstm" && name != "mlp" && name != "mixer";
+  plan::Model model;
+  if (described || options.profile.empty()) {
+    const bool text = is_text(config) && name == "gpt";
+    model = plan::complete(text ? text_model(config, options.vocabulary) : image_model(config));
+    if (options.profile.empty()) return model;
+  }
+  plan::Profile profile = checked_profile(options.profile);
+  const plan::Split split = {.precision = plan::Precision::kFp32};
+  if (!described || plan::blocks_of(model, split).size() != profile.blocks.size())
+    return plan::measured_model(std::move(profile));
+  model.profile = std::make_shared<const plan::Profile>(std::move(profile));
+  return model;
+}
+
 }  // namespace
 
-plan::Job planned_job(const Config& config, const plan::Cluster& cluster, std::int64_t vocabulary) {
+namespace internal {
+
+// "bytes", "bpe:1024", or a file.
+std::int64_t vocabulary_of(const Config& config, std::int64_t given) {
+  const std::string& tokenizer = config.get_string("data.tokenizer");
+  if (given > 0) return given;
+  if (tokenizer == "bytes") return kBytes;
+  std::int64_t size = 0;
+  if (tokenizer.rfind("bpe:", 0) == 0) {
+    std::from_chars(tokenizer.data() + 4, tokenizer.data() + tokenizer.size(), size);
+    if (size > 0) return size;
+  }
+  return kUsualVocabulary;
+}
+
+}  // namespace internal
+
+plan::Job planned_job(const Config& config, const plan::Cluster& cluster,
+                      const PlannedOptions& options) {
   plan::Job job;
-  const bool text = is_text(config) && config.get_string("model.name") == "gpt";
-  job.model = plan::complete(text ? text_model(config, vocabulary) : image_model(config));
+  job.model = planned_model(config, options);
   job.cluster = cluster;
   job.software = plan::software("weft");
   job.optimizer = planned_optimizer(config);

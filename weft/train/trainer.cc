@@ -11,9 +11,11 @@
 
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
+#include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
 #include "weft/elastic/state_copies.h"
+#include "weft/train/internal/block_times.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/loop.h"
 #include "weft/train/internal/recipe_task.h"
@@ -107,6 +109,7 @@ class Trainer::Impl {
   }
 
   TrainResult run() {
+    if (const char* file = std::getenv("WEFT_PROFILE")) return profile(file);
     for (;;) {
       try {
         return session_->loop.run();
@@ -129,6 +132,7 @@ class Trainer::Impl {
   void make_again(const elastic::StateCopies* held);
   void recover(const Error& why);
   void say_what_is_trained() const;
+  TrainResult profile(const std::string& file);
 
   const Options options_;
   const Config config_;
@@ -195,6 +199,20 @@ void Trainer::Impl::say_what_is_trained() const {
   for (std::string pass; std::getline(passes, pass);) {
     if (pass.find(": nothing to do") == std::string::npos) log_info(pass);
   }
+}
+
+// Measures the blocks instead of training, for `weft plan profile PROGRAM`.
+TrainResult Trainer::Impl::profile(const std::string& file) {
+  const Task task = task_ ? *task_ : recipe_->make(run_folder());
+  const std::int64_t batch = std::max<std::int64_t>(1, options_.batch / world_.size());
+  internal::BlockTimesOptions options = {.precision = options_.plan.precision,
+                                         .name = options_.program};
+  options.batches = {1};
+  if (batch > 1) options.batches.push_back(std::min<std::int64_t>(batch, 64));
+  const plan::Profile profile = internal::time_blocks(task, world_, options);
+  if (world_.rank() == 0) write_file_atomic(file, to_toml(profile));
+  world_.barrier();
+  return {.ranks = world_.size()};
 }
 
 // Makes the session in the new group, from the newest state that its ranks hold.

@@ -10,6 +10,8 @@ constexpr About kPlan{
     "collectives, of published runs.",
     R"(Examples:
   weft plan auto recipes/bible --cluster clusters/dgx-a100.toml --nodes 2 --html plan.html
+  weft plan profile -o this-machine.toml     measure this machine
+  weft plan profile recipes/bible -o blocks.toml
   weft plan predict scenarios.jsonl          one scenario a line, one answer a line
   weft plan validate bench/published
   weft plan simulate ring,double_binary_tree,hierarchical --hosts 1250x8
@@ -72,6 +74,8 @@ void add_auto(CLI::App& plan, AutoCommand& command, int& result) {
                    "Set a key of the recipe: key=value. May be repeated")
       ->allow_extra_args(false);
   search->add_option("--goal", command.goal, "What to minimize: time, cost, memory or energy");
+  search->add_option("--profile", command.profile,
+                     "Measured blocks of this recipe (weft plan profile RECIPE)");
   search->add_option("--tokens", command.tokens,
                      "Tokens of the whole training: print its time and cost. 0: none");
   search->add_option("--vocab", command.vocabulary,
@@ -87,6 +91,34 @@ void add_auto(CLI::App& plan, AutoCommand& command, int& result) {
   search->add_option("--html", command.html, "Write a page with pictures to this file");
   search->add_flag("--json", command.json, "Print the plans as one JSON object on stdout");
   search->callback([&] { result = plan_auto(command); });
+}
+
+void add_profile(CLI::App& plan, ProfileCommand& command, int& result) {
+  auto* profile = plan.add_subcommand(
+      "profile",
+      "Measure this machine: a cluster file. With a recipe, or a program and its arguments, behind "
+      "the options: its blocks, a profile");
+  profile
+      ->add_option("-n,--ranks", command.ranks,
+                   "Ranks that measure at once (default: one for each processor)")
+      ->check(CLI::Range(1, 4096));
+  profile->add_option("-o,--output", command.output, "File to write (default: stdout)");
+  profile
+      ->add_option("--batches", command.batches,
+                   "Samples of each measurement of a recipe, ascending, with commas between")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1'000'000));
+  profile
+      ->add_option("--set", command.assignments,
+                   "Set a key of the recipe: key=value. May be repeated")
+      ->allow_extra_args(false);
+  profile->add_option("--vocab", command.vocabulary,
+                      "Tokens of the vocabulary. 0: by the recipe's tokenizer");
+  profile->prefix_command();  // words after the recipe or the program belong to it
+  profile->callback([&command, &result, profile] {
+    command.target = profile->remaining();
+    result = plan_profile(command);
+  });
 }
 
 void add_predict(CLI::App& plan, PredictCommand& command, int& result) {
@@ -120,6 +152,7 @@ void add_plan(CLI::App& app, PlanCommands& commands, int& result) {
   auto* sub = add(app, kPlan);
   sub->require_subcommand(1);
   add_auto(*sub, commands.search, result);
+  add_profile(*sub, commands.profile, result);
   add_predict(*sub, commands.predict, result);
   add_validate(*sub, commands.validate, result);
   add_simulate(*sub, commands.simulate, result);

@@ -29,6 +29,7 @@ struct PlanCommands {
   SimulateCommand simulate;
   MeshCommand mesh;
   AutoCommand search;
+  ProfileCommand profile;
   PredictCommand predict;
   ValidateCommand validate;
 };

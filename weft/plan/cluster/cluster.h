@@ -76,7 +76,8 @@ struct Link {
 struct NodeType {
   int accelerator = 0;  // Index of Cluster::accelerators.
   int devices = 1;
-  int count = 1;  // Nodes of this type.
+  int count = 1;       // Nodes of this type.
+  int processors = 0;  // Devices of a node that can compute at once. 0: all.
   Wiring wiring = Wiring::kSwitch;
   Link intra;  // Of one device to its neighbors.
   Link inter;  // Of the whole node to other nodes, over all its network cards.

@@ -47,6 +47,10 @@ Schema cluster_schema() {
       {"node.accelerator", Strings{}, "Accelerator of each type of node."},
       {"node.devices", Ints{}, "Devices of a node.", {.min = 1, .max = 65536}},
       {"node.count", Ints{}, "Nodes of each type. Default: 1.", {.min = 1, .max = 1e6}},
+      {"node.processors",
+       Ints{},
+       "Devices that compute at once. Default, 0: all.",
+       {.min = 0, .max = 65536}},
       {"node.wiring", Strings{}, "How devices are connected.", {.choices = list_of(kWirings)}},
       {"node.intra_gb_per_s", Doubles{}, "GB/s of one device to its neighbors.", positive(1e6)},
       {"node.intra_latency_us", Doubles{}, "Latency inside a node.", at_least_0(1e6)},
@@ -194,13 +198,15 @@ void add_nodes(const Config& config, const std::vector<Accelerator>& own, Cluste
   const Strings& names = config.get_strings("node.accelerator");
   const Lists lists(config, "node", names.size());
   lists.need("devices");
-  const Ints &devices = lists.ints("devices"), &counts = lists.ints("count");
+  const Ints &devices = lists.ints("devices"), &counts = lists.ints("count"),
+             &processors = lists.ints("processors");
   const Strings& wirings = lists.strings("wiring");
   for (std::size_t i = 0; i < names.size(); ++i) {
     const std::string where = config.origin("node.accelerator");
     NodeType type{.accelerator = accelerator_index(cluster, own, names[i], where)};
     type.devices = static_cast<int>(devices[i]);
     type.count = counts.empty() ? 1 : static_cast<int>(counts[i]);
+    type.processors = processors.empty() ? 0 : static_cast<int>(processors[i]);
     const Accelerator& a = cluster.accelerators[static_cast<std::size_t>(type.accelerator)];
     // Links that the file does not give are those that nodes of this accelerator usually have.
     const bool known = std::none_of(own.begin(), own.end(),
@@ -284,6 +290,7 @@ std::string nodes_toml(const Cluster& cluster) {
   });
   line("devices", [](const NodeType& n) { return n.devices; });
   line("count", [](const NodeType& n) { return n.count; });
+  line("processors", [](const NodeType& n) { return n.processors; });
   line("wiring",
        [](const NodeType& n) { return quoted(kWirings[static_cast<std::size_t>(n.wiring)]); });
   line("intra_gb_per_s", [](const NodeType& n) { return n.intra.bandwidth / 1e9; });

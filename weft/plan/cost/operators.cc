@@ -50,7 +50,7 @@ DeviceModel::DeviceModel(const Accelerator& accelerator, Precision precision,
       precision_(precision),
       software_(software),
       fitted_(constants.of(accelerator.generation)),
-      bandwidth_(accelerator.bandwidth * fitted_.memory),
+      bandwidth_(accelerator.bandwidth * (accelerator.rates.empty() ? fitted_.memory : 1)),
       launch_(accelerator.generation == Generation::kCpu ? kLaunchCpu : kLaunch) {}
 
 // The measured best product bounds the rate of 16-bit and FP8 products; FP32 products on vector
@@ -187,6 +187,8 @@ OperatorTime DeviceModel::attention_time(const Operator& op) const {
 }
 
 OperatorTime DeviceModel::time(const Operator& op) const {
+  if (op.kind == OperatorKind::kMeasured)
+    return {op.forward_seconds, op.backward_seconds / 2, op.backward_seconds / 2};
   OperatorTime t = tuned(op);
   const bool half = element_bytes(precision_) < 4;
   double share = half ? software_.kernel_share : software_.float_share;
@@ -202,6 +204,7 @@ OperatorTime DeviceModel::tuned(const Operator& op) const {
     case OperatorKind::kMatmul: return product_time(op);
     case OperatorKind::kConvolution: return convolution_time(op);
     case OperatorKind::kAttention: return attention_time(op);
+    case OperatorKind::kMeasured:
     case OperatorKind::kMemory: break;
   }
   return {memory(op.forward_bytes, op.forward_kernels),

@@ -27,7 +27,8 @@ enum class OperatorKind : std::uint8_t {
   kMatmul,       // batch products of m x k by k x n.
   kConvolution,  // The same, as an implicit matrix product.
   kAttention,    // Fused attention: `batch` heads, m queries, n keys, k features.
-  kMemory        // Bound by memory traffic: norms, activations, softmax, losses.
+  kMemory,       // Bound by memory traffic: norms, activations, softmax, losses.
+  kMeasured      // A whole block whose times were measured (profile.h).
 };
 
 struct Operator {
@@ -46,6 +47,8 @@ struct Operator {
   double forward_bytes = 0, backward_bytes = 0;
   int forward_kernels = 1, backward_kernels = 1;
   bool again = false;  // Selective recomputation runs it again in backward.
+  // kMeasured.
+  double forward_seconds = 0, backward_seconds = 0, measured_flops = 0;
 };
 
 // Floating-point operations of the operator's forward. Backward has twice as many (once, if the

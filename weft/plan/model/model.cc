@@ -8,6 +8,7 @@
 #include "weft/base/config.h"
 #include "weft/base/error.h"
 #include "weft/plan/model/blocks.h"
+#include "weft/plan/model/profile.h"
 
 namespace weft::plan {
 namespace {
@@ -193,6 +194,7 @@ const char* to_string(Family family) {
     case Family::kCnn: return "cnn";
     case Family::kAmoebaNet: return "amoebanet";
     case Family::kUnet: return "unet";
+    case Family::kMeasured: return "measured";
   }
   return "gpt";
 }
@@ -204,6 +206,7 @@ bool is_transformer(const Model& model) {
 }
 
 bool has_images(const Model& model) {
+  if (model.family == Family::kMeasured) return model.profile->tokens == 0;
   return !is_transformer(model) || model.family == Family::kVit;
 }
 
@@ -224,6 +227,8 @@ std::int64_t default_heads(const Model& model) {
 }
 
 Model complete(Model model) {
+  WEFT_REQUIRE(model.family != Family::kMeasured || model.profile != nullptr,
+               "a measured model needs a profile (weft plan profile)");
   check_sizes(model);
   if (!is_transformer(model)) return model;
   if (model.ffn == 0) model.ffn = default_ffn(model);
@@ -262,8 +267,7 @@ double parameters(const Model& model) {
   const Model m = complete(model);
   if (is_transformer(m)) return transformer_parameters(m);
   double sum = 0;
-  for (const auto& block : convolution_blocks(m, {.precision = Precision::kFp32}))
-    sum += block->parameters;
+  for (const auto& block : blocks_of(m, {.precision = Precision::kFp32})) sum += block->parameters;
   return sum;
 }
 
@@ -271,7 +275,7 @@ double model_flops(const Model& model) {
   const Model m = complete(model);
   if (!is_transformer(m)) {
     double sum = 0;
-    for (const auto& block : convolution_blocks(m, {.precision = Precision::kFp32})) {
+    for (const auto& block : blocks_of(m, {.precision = Precision::kFp32})) {
       for (const Operator& op : block->operators) sum += 3 * forward_flops(op);
     }
     return sum;

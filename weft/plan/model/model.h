@@ -12,9 +12,11 @@
 //   vit        Vision Transformer
 //   resnet18, 34, 50, 101, 152; wresnet (wider 3x3 convolutions); cnn (two convolutions, two
 //   linear layers); amoebanet (AmoebaNet-D of GPipe); unet (U-Net of torchgpipe)
+//   measured   the blocks of a profile (profile.h)
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,8 +33,11 @@ enum class Family : std::uint8_t {
   kWideResnet,
   kCnn,
   kAmoebaNet,
-  kUnet
+  kUnet,
+  kMeasured
 };
+
+struct Profile;  // profile.h
 
 struct Model {
   Family family = Family::kGpt;
@@ -60,6 +65,8 @@ struct Model {
   bool small_stem = false;      // First convolution 3x3 with stride 1 (resnet on small images).
   // Number of parameters, if that is all that is known. Such a model has memory but no time.
   double only_parameters = 0;
+  // Measured times of its blocks. nullptr: none.
+  std::shared_ptr<const Profile> profile;
   bool operator==(const Model&) const = default;
 };
 

@@ -4,6 +4,7 @@
 #include "weft/base/config.h"
 #include "weft/base/error.h"
 #include "weft/plan/model/blocks.h"
+#include "weft/plan/model/profile.h"
 
 namespace weft::plan {
 
@@ -41,6 +42,7 @@ double element_bytes(Precision precision) {
 
 double forward_flops(const Operator& op) {
   if (op.kind == OperatorKind::kMemory) return 0;
+  if (op.kind == OperatorKind::kMeasured) return op.measured_flops;
   const double products = static_cast<double>(op.batch) * static_cast<double>(op.m) *
                           static_cast<double>(op.n) * static_cast<double>(op.k);
   return (op.kind == OperatorKind::kAttention ? 4 : 2) * products;
@@ -52,6 +54,7 @@ Blocks blocks_of(const Model& model, const Split& split) {
                "the micro-batch, tp, cp and ep must be positive");
   WEFT_REQUIRE(m.only_parameters <= 0,
                "a model of which only the number of parameters is known has no blocks");
+  if (m.family == Family::kMeasured) return measured_blocks(*m.profile, split);
   return is_transformer(m) ? transformer_blocks(m, split) : convolution_blocks(m, split);
 }
 

@@ -110,12 +110,35 @@ struct End {
   double traffic = 0;
 };
 
+// Ranks of a node for each of its processors, at least 1.
+double crowding(const Job& job) {
+  const NodeType& type = job.cluster.nodes[0];
+  if (type.processors == 0) return 1;
+  const double ranks = std::min(type.devices, world_of(job.layout));
+  return std::max(1.0, ranks / type.processors);
+}
+
+// Mean seconds that a rank computes.
+double busy_seconds(const Job& job, const Replica& replica) {
+  double sum = 0;
+  for (int rank = 0; rank < job.layout.pp; ++rank) {
+    const Parts parts = parts_of(job, replica, rank);
+    sum += parts.compute + parts.recompute;
+  }
+  return sum / job.layout.pp;
+}
+
 End end_of(const Job& job, const Replica& replica, const Played& played) {
   End end;
+  const double crowd = crowding(job), work = crowd * busy_seconds(job, replica);
   for (int rank = 0; rank < job.layout.pp; ++rank) {
     const auto& spans = played.timing.spans[static_cast<std::size_t>(rank)];
-    const double done = spans.back().end + played.repeats * played.period;
-    const Replica::Sync sync = replica.sync(rank);
+    const Parts parts = parts_of(job, replica, rank);
+    double done = spans.back().end + played.repeats * played.period;
+    // Where ranks share processors, all their work takes its time, and fills the idle times.
+    if (crowd > 1) done = std::max(done, work + parts.exposed());
+    Replica::Sync sync = replica.sync(rank);
+    sync.optimizer *= crowd;
     const double seconds = done + sync.gradients + sync.sharding + sync.optimizer;
     double sent = sync.bytes;
     for (const StageCost& stage : replica.stages())
@@ -123,11 +146,14 @@ End end_of(const Job& job, const Replica& replica, const Played& played) {
     end.traffic = std::max(end.traffic, sent);
     if (seconds <= end.seconds) continue;
     end.seconds = seconds;
-    end.parts = parts_of(job, replica, rank);
+    end.parts = parts;
     end.parts.sharding += sync.sharding;
     end.parts.gradients = sync.gradients;
     end.parts.optimizer = sync.optimizer;
-    end.parts.bubble = std::max(0.0, seconds - end.parts.sum());
+    const double idle = std::max(0.0, seconds - end.parts.sum());
+    const double waits = std::clamp(work - parts.compute - parts.recompute, 0.0, idle);
+    if (crowd > 1) end.parts.compute += waits;
+    end.parts.bubble = idle - (crowd > 1 ? waits : 0);
   }
   return end;
 }

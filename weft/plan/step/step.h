@@ -55,13 +55,14 @@ struct Job {
 
 // Seconds of the rank that ends last. They add up to the step.
 struct Parts {
-  double compute = 0;    // Forward and backward.
+  double compute = 0;    // Forward and backward; waiting for a processor that ranks share.
   double recompute = 0;  // Forward again.
   double bubble = 0;     // Idle in the pipeline.
   // Exposed communication, by kind.
   double tensor = 0, context = 0, expert = 0, pipeline = 0, sharding = 0, gradients = 0;
   double optimizer = 0;
   double other = 0;  // Data loading, stragglers, work of the host.
+  double exposed() const { return tensor + context + expert + pipeline + sharding; }
   double sum() const {
     return compute + recompute + bubble + tensor + context + expert + pipeline + sharding +
            gradients + optimizer + other;

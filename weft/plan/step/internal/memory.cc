@@ -22,13 +22,15 @@ StageMemory stage_memory(const Replica& replica, const StageCost& stage, Recompu
   for (int b = stage.first; b < stage.last; ++b) {
     const ModelBlock& block = *replica.blocks()[static_cast<std::size_t>(b)];
     const Recompute kept = block.recomputes ? recompute : Recompute::kNone;
+    const double ratio = replica.kept_ratio(static_cast<std::size_t>(b));
+    const double all = block.kept_all * ratio;
     const double bytes = kept == Recompute::kFull        ? block.kept_input
-                         : kept == Recompute::kSelective ? block.kept_selective
-                                                         : block.kept_all;
+                         : kept == Recompute::kSelective ? block.kept_selective * ratio
+                                                         : all;
     m.kept += bytes;
     m.ahead = std::max(m.ahead, block.transient);
     const bool again = kept != Recompute::kNone;
-    m.back = std::max(m.back, block.transient + (again ? block.kept_all - bytes : 0));
+    m.back = std::max(m.back, block.transient + (again ? all - bytes : 0));
   }
   return m;
 }

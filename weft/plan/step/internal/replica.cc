@@ -70,6 +70,7 @@ Replica::Replica(const Job& job, int index)
     }
     kind_.push_back(kind);
   }
+  read_profile(split_of(job, index));
   cut();
   for (std::size_t s = 0; s < stages_.size(); ++s) price(stages_[s], static_cast<int>(s));
   add_messages();
@@ -108,7 +109,9 @@ const BlockCost& Replica::cost_of(const ModelBlock& block, int rank) {
 
 BlockCost Replica::measure(const ModelBlock& block, int rank) const {
   const Site& site = sites_[static_cast<std::size_t>(rank)];
-  const BlockTime time = time_of(block, device(rank));
+  BlockTime time = time_of(block, device(rank));
+  if (const auto at = references_.find(&block); at != references_.end())
+    scale(time, at->second, device(rank));
   BlockCost cost = {time.all.forward, time.all.backward_input, time.all.backward_weight,
                     time.again};
   for (const Exchange& e : block.exchanges) add_exchange(e, time.all.forward, rank, cost);

@@ -63,6 +63,9 @@ class Replica {
   };
   Sync sync(int rank) const;
   const DeviceModel& device(int rank) const { return *devices_[static_cast<std::size_t>(rank)]; }
+  // Measured activations of block `index` over those that the model's formulas give. 1 without a
+  // profile.
+  double kept_ratio(std::size_t index) const;
   bool gathers_each_time() const;           // ZeRO-3 for each micro-batch.
   double shard_parameters(int rank) const;  // Whose state a rank keeps, experts included.
 
@@ -83,6 +86,15 @@ class Replica {
   const Job& job_;
   int index_;
   Blocks blocks_;
+  // Of a profile: the undivided block, its measured seconds, and its activations over those of the
+  // formulas. By block; equal blocks share their mean.
+  struct Reference {
+    std::shared_ptr<const ModelBlock> whole;
+    double forward = 0, backward = 0, kept = 0, count = 0;
+  };
+  std::map<const ModelBlock*, Reference> references_;
+  void read_profile(Split split);
+  static void scale(BlockTime& time, const Reference& reference, const DeviceModel& device);
   std::vector<Site> sites_;
   std::vector<std::unique_ptr<DeviceModel>> devices_;
   std::map<std::pair<const ModelBlock*, int>, BlockCost> costs_;  // By block and kind of site.
