@@ -248,8 +248,7 @@ int weft_main(int argc, char** argv) {
   ReportCommand reporting;
   NewCommand creating;
   ScheduleCommand schedule;
-  SimulateCommand simulating;
-  MeshCommand mesh;
+  PlanCommands planning;
   GenerateCommand generating;
   ExportCommand exporting;
   TokenizerCommand tokenizing;
@@ -272,7 +271,7 @@ int weft_main(int argc, char** argv) {
   add_report(app, reporting, result);
   add_new(app, creating, result);
   add_schedule(app, schedule, result);
-  add_plan(app, simulating, mesh, result);
+  add_plan(app, planning, result);
   add_generate(app, generating, result);
   add_export(app, exporting, result);
   add_tokenizer(app, tokenizing, result);

@@ -138,6 +138,47 @@ struct SimulateCommand {
 };
 int plan_simulate(const SimulateCommand& command);
 
+struct AutoCommand {
+  std::string recipe;
+  std::vector<std::string> assignments;
+  std::string cluster;              // TOML file, or the name of a known system
+  std::optional<int> nodes;         // none: those of the file, else 1
+  std::string goal = "time";        // time, cost, memory or energy
+  double tokens = 0;                // of the whole training, for its time and cost; 0: none
+  std::int64_t vocabulary = 0;      // tokens; 0: by the recipe's tokenizer
+  std::vector<std::string> codecs;  // gradient codecs to try besides none
+  std::string profile;              // file of plan_profile for this recipe; empty: none
+  double seconds = 9;               // of the search
+  bool knee = true, json = false;
+  std::string html;  // page to write; empty: none
+};
+int plan_auto(const AutoCommand& command);
+
+struct ProfileCommand {
+  // Recipe, or a program that trains with weft::Trainer followed by its arguments. Empty: the
+  // machine.
+  std::vector<std::string> target;
+  std::optional<int> ranks;  // that measure at once; none: one for each processor
+  std::vector<std::string> assignments;
+  std::vector<std::int64_t> batches = {1, 4};  // samples of each measurement of a recipe
+  std::int64_t vocabulary = 0;                 // as in AutoCommand
+  std::string output;                          // file; empty: stdout
+};
+int plan_profile(const ProfileCommand& command);
+
+struct PredictCommand {
+  std::string file;  // one scenario a line; "-": stdin
+};
+int plan_predict(const PredictCommand& command);
+
+struct ValidateCommand {
+  std::string folder = "bench/published";  // folder with the tables
+  std::string page;                        // page whose generated part is written; empty: stdout
+  bool all = false;                        // print every row
+  bool fit = false;                        // cross-checks against overfitting
+};
+int plan_validate(const ValidateCommand& command);
+
 struct GenerateCommand {
   std::string run;  // a run's folder, its name in runs/, or a Hugging Face folder
   std::string prompt;

@@ -1,5 +1,3 @@
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -7,11 +5,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <thread>
 
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
+#include "weft/cli/internal/ranks.h"
 #include "weft/comm/init.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/progress.h"
@@ -67,8 +65,7 @@ bool as_expected(double least, const train::TrainResult& result) {
 // Runs one rank, from the rendezvous to its exit code. `least`: the accuracy that --check requires.
 int train_rank(const TrainCommand& command, const Config& config, const std::string& file,
                bool resume, double least) {
-  if (const char* threads = std::getenv("OMP_NUM_THREADS"))
-    at::set_num_threads(std::max(1, std::atoi(threads)));
+  use_threads();
   comm::InitOptions joining;
   joining.transport = comm::parse_transport(config.get_string("comm.transport"));
   joining.ordered_sums = config.get_bool("train.reproducible");
@@ -103,13 +100,6 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
                     {"run", trainer.run_folder()}});
   if (command.json) std::cout << to_json(result) << std::endl;
   return command.check && !as_expected(least, result) ? 1 : 0;
-}
-
-// Divides the cores among the ranks through OMP_NUM_THREADS. Called before the fork, so that each
-// rank inherits the variable.
-void share_cores(int ranks) {
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  ::setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores / ranks)).c_str(), 0);
 }
 
 // The live page of a run whose rank 0 is this process.

@@ -34,6 +34,9 @@ class Model {
     }
   }
 
+  // True if a stage with more blocks never takes less time.
+  bool grows() const { return !limits_.bandwidth; }
+
   int size() const { return static_cast<int>(blocks_.size()); }
   std::int64_t memory(int first, int last) const { return memory_[at(last)] - memory_[at(first)]; }
   bool fits(int first, int last) const {
@@ -116,6 +119,9 @@ Table tabulate(const Model& model, int stages, double ceiling = kInfinity) {
     for (int i = n - 1 - s; i >= 0; --i) {
       Score& score = best[static_cast<std::size_t>(s)][static_cast<std::size_t>(i)];
       for (int cut = s == 0 ? n : i + 1; cut <= n - s; ++cut) {
+        // A longer first stage can only be slower than what is known.
+        const double known = ceiling < kInfinity ? ceiling : score.slowest;
+        if (model.grows() && model.seconds(i, cut) > known) break;
         Score with = beginning_with(model, best, s, i, cut);
         if (with.slowest > ceiling) continue;
         if (ceiling < kInfinity) with.slowest = ceiling;

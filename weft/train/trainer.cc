@@ -9,11 +9,13 @@
 #include <sstream>
 
 #include "weft/base/error.h"
+#include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
 #include "weft/elastic/newest_state.h"
 #include "weft/elastic/recovery.h"
 #include "weft/observe/position/position.h"
+#include "weft/train/internal/block_times.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/loop.h"
 #include "weft/train/internal/recipe_task.h"
@@ -85,6 +87,7 @@ class Trainer::Impl {
   }
 
   TrainResult run() {
+    if (const char* file = std::getenv("WEFT_PROFILE")) return profile(file);
     for (;;) {
       try {
         if (auto result = session_->loop.run()) return *result;
@@ -111,6 +114,7 @@ class Trainer::Impl {
   TrainResult leave(int ranks);
   elastic::Recovery::Steps steps();
   void say_what_is_trained() const;
+  TrainResult profile(const std::string& file);
 
   const Options options_;
   const Config config_;
@@ -179,6 +183,20 @@ void Trainer::Impl::say_what_is_trained() const {
   for (std::string pass; std::getline(passes, pass);) {
     if (pass.find(": nothing to do") == std::string::npos) log_info(pass);
   }
+}
+
+// Measures the blocks instead of training, for `weft plan profile PROGRAM`.
+TrainResult Trainer::Impl::profile(const std::string& file) {
+  const Task task = task_ ? *task_ : recipe_->make(run_folder());
+  const std::int64_t batch = std::max<std::int64_t>(1, options_.batch / world().size());
+  internal::BlockTimesOptions options = {.precision = options_.plan.precision,
+                                         .name = options_.program};
+  options.batches = {1};
+  if (batch > 1) options.batches.push_back(std::min<std::int64_t>(batch, 64));
+  const plan::Profile profile = internal::time_blocks(task, world(), options);
+  if (world().rank() == 0) write_file_atomic(file, to_toml(profile));
+  world().barrier();
+  return {.ranks = world().size()};
 }
 
 // Makes the session in the new group, from the newest state that its ranks hold.

@@ -1,4 +1,4 @@
-// Defines the options of `weft schedule` and `weft plan`.
+// Defines the options of `weft schedule`.
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {
@@ -15,13 +15,23 @@ constexpr About kSchedule{"schedule", "Show collective algorithms and pipeline s
   weft schedule show interleaved --stages 4 --virtual 2 --svg interleaved.svg
   weft schedule show automatic --costs 1,1.4,0.6,0.1 --memory 6)"};
 
-constexpr About kPlan{
-    "plan", "Predict the time of collectives from a model of the links; show a mesh of ranks.",
-    R"(Examples:
-  weft plan simulate ring,double_binary_tree,hierarchical --hosts 1250x8
-  weft plan simulate ring,torus --grid 32x32 --size 1MiB,1GiB
-  weft plan simulate hierarchical --topology cluster.toml --across recursive_doubling --json
-  weft plan show pp=2,dp=2,tp=2 --hosts 2x4)"};
+void add_pipeline(CLI::App& sub, PipelineChoice& choice) {
+  sub.add_option("--stages", choice.stages, "Pipeline stages, each a rank (default 4)");
+  sub.add_option("--micro-batches", choice.micro_batches,
+                 "Micro-batches of a pipeline step (default 8)");
+  sub.add_option(
+      "--virtual", choice.virtual_stages,
+      "Model chunks of each pipeline rank (default: the fewest that the schedule supports)");
+  sub.add_option("--costs", choice.costs,
+                 "Times of forward, backward of inputs, backward of weights and a message in a "
+                 "pipeline, such as 1,1,1,0")
+      ->delimiter(',');
+  sub.add_option(
+      "--memory", choice.memory,
+      "Most micro-batches that a rank holds at a time (automatic pipeline schedule only)");
+}
+
+}  // namespace
 
 void add_choice(CLI::App& sub, ScheduleChoice& choice) {
   sub.add_option("--collective", choice.collective, "Collective: all_reduce, broadcast, …");
@@ -43,41 +53,6 @@ void add_choice(CLI::App& sub, ScheduleChoice& choice) {
       ->check(CLI::Range(2, 1 << 18));
   sub.add_option("--root", choice.root, "Root rank of broadcast, reduce, gather and scatter");
 }
-
-void add_pipeline(CLI::App& sub, PipelineChoice& choice) {
-  sub.add_option("--stages", choice.stages, "Pipeline stages, each a rank (default 4)");
-  sub.add_option("--micro-batches", choice.micro_batches,
-                 "Micro-batches of a pipeline step (default 8)");
-  sub.add_option(
-      "--virtual", choice.virtual_stages,
-      "Model chunks of each pipeline rank (default: the fewest that the schedule supports)");
-  sub.add_option("--costs", choice.costs,
-                 "Times of forward, backward of inputs, backward of weights and a message in a "
-                 "pipeline, such as 1,1,1,0")
-      ->delimiter(',');
-  sub.add_option(
-      "--memory", choice.memory,
-      "Most micro-batches that a rank holds at a time (automatic pipeline schedule only)");
-}
-
-void add_mesh(CLI::App& plan, MeshCommand& command, int& result) {
-  auto* show = plan.add_subcommand(
-      "show", "Show a mesh of ranks: the place of each rank, and which axes cross hosts");
-  show->add_option("axes", command.axes,
-                   "Axes with their sizes, such as pp=2,dp=0,tp=2 (of dp, fsdp, tp, cp, ep, pp). "
-                   "Adjacent ranks belong to the last axis. "
-                   "0: the rest")
-      ->required();
-  show->add_option("-n,--ranks", command.ranks,
-                   "Number of ranks (default: those of the hosts, else the product of the sizes)");
-  show->add_option("--hosts", command.hosts,
-                   "Ranks of each host: 2x4,3 means two hosts with four ranks and one with three");
-  show->add_option("--svg", command.svg, "Write the picture to this file");
-  show->add_flag("--json", command.json, "Print a JSON line for each rank on stdout");
-  show->callback([&] { result = plan_show(command); });
-}
-
-}  // namespace
 
 void add_schedule(CLI::App& app, ScheduleCommand& command, int& result) {
   auto* sub = add(app, kSchedule);
@@ -102,28 +77,6 @@ void add_schedule(CLI::App& app, ScheduleCommand& command, int& result) {
   show->add_option("--svg", command.svg, "Write the picture to this file");
   show->add_flag("--json", command.json, "Print every step or action as a JSON line on stdout");
   show->callback([&] { result = schedule_show(command); });
-}
-
-void add_plan(CLI::App& app, SimulateCommand& command, MeshCommand& mesh, int& result) {
-  auto* sub = add(app, kPlan);
-  sub->require_subcommand(1);
-  auto* simulate = sub->add_subcommand(
-      "simulate",
-      "Simulate algorithms step by step over the links of a topology: time, bytes, critical path");
-  simulate
-      ->add_option("algorithms", command.algorithms,
-                   "Names of algorithms, with commas between; weft schedule list shows all")
-      ->required()
-      ->delimiter(',');
-  add_choice(*simulate, command.choice);
-  simulate
-      ->add_option("--size", command.sizes,
-                   "Bytes of the message (the longer of input and output), such as 64KiB or 25MB")
-      ->delimiter(',')
-      ->transform(CLI::AsSizeValue(false));
-  simulate->add_flag("--json", command.json, "Print JSON lines on stdout");
-  simulate->callback([&] { result = plan_simulate(command); });
-  add_mesh(*sub, mesh, result);
 }
 
 }  // namespace weft::cli

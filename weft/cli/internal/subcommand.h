@@ -26,13 +26,23 @@ void add_on_hang(CLI::App& sub, std::string& policy);
 // Adds --max-replacements and --min-ranks.
 void add_recovery(CLI::App& sub, std::optional<int>& most, int& least);
 void add_http(CLI::App& sub, std::string& address);
+// Options that `weft schedule show` and `weft plan simulate` share.
+void add_choice(CLI::App& sub, ScheduleChoice& choice);
 
 // Add `weft chaos`, `weft schedule`, `weft plan` and `weft tokenizer`. `beyond`: the words from "--"
 // on, which the parser does not see.
 void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::string>& beyond,
                int& result);
 void add_schedule(CLI::App& app, ScheduleCommand& command, int& result);
-void add_plan(CLI::App& app, SimulateCommand& command, MeshCommand& mesh, int& result);
+struct PlanCommands {
+  SimulateCommand simulate;
+  MeshCommand mesh;
+  AutoCommand search;
+  ProfileCommand profile;
+  PredictCommand predict;
+  ValidateCommand validate;
+};
+void add_plan(CLI::App& app, PlanCommands& commands, int& result);
 void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result);
 
 }  // namespace weft::cli

@@ -10,7 +10,7 @@ namespace weft::schedule::pipeline {
 namespace {
 
 // Advances each rank in turn as far as possible, until no rank can go on.
-std::vector<std::vector<Span>> spans_of(const Schedule& schedule, const Costs& costs) {
+std::vector<std::vector<Span>> spans_of(const Schedule& schedule, std::span<const Costs> costs) {
   const std::size_t ranks = schedule.actions.size();
   internal::Results results(schedule.request, costs);
   std::vector<std::vector<Span>> spans(ranks);
@@ -23,7 +23,9 @@ std::vector<std::vector<Span>> spans_of(const Schedule& schedule, const Costs& c
         const auto ready = results.ready(action);
         if (!ready) break;
         const double begin = std::max(*ready, spans[r].empty() ? 0 : spans[r].back().end);
-        spans[r].push_back({begin, begin + internal::cost_of(costs, action.work)});
+        spans[r].push_back(
+            {begin,
+             begin + internal::cost_of(internal::of_stage(costs, action.stage), action.work)});
         results.done(action, spans[r].back().end);
         moved = true;
       }
@@ -39,13 +41,19 @@ std::vector<std::vector<Span>> spans_of(const Schedule& schedule, const Costs& c
 
 }  // namespace
 
-Timing play(const Schedule& schedule, const Costs& costs) {
-  const bool valid = costs.forward > 0 && costs.backward_input > 0 && costs.backward_weight > 0 &&
-                     costs.message >= 0;
+Timing play_stages(const Schedule& schedule, std::span<const Costs> by_stage) {
   WEFT_REQUIRE(
-      valid,
-      "costs of a pipeline must be positive, and the cost of a message must not be negative");
-  Timing timing{.spans = spans_of(schedule, costs)};
+      by_stage.size() == 1 || static_cast<int>(by_stage.size()) == num_stages(schedule.request),
+      "a pipeline of " + std::to_string(num_stages(schedule.request)) +
+          " stages needs the costs of each, or one for all; " + std::to_string(by_stage.size()) +
+          " were given");
+  for (const Costs& costs : by_stage) {
+    WEFT_REQUIRE(costs.forward > 0 && costs.backward_input > 0 && costs.backward_weight > 0 &&
+                     costs.message >= 0,
+                 "costs of a pipeline must be positive, and the cost of a message must not be "
+                 "negative");
+  }
+  Timing timing{.spans = spans_of(schedule, by_stage)};
   double all = 0;
   std::vector<double> busy;
   for (const auto& spans : timing.spans) {

@@ -5,6 +5,7 @@
 // arrives Costs::message later. Messages take no computing time of their ranks.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "weft/schedule/pipeline/pipeline.h"
@@ -28,8 +29,14 @@ struct Timing {
   double bubble = 0;
 };
 
+// The costs of every stage, or one for all of them. The message of a stage goes to the next stage,
+// or comes back from it.
 // Throws Error(kInternal) if ranks would wait for each other forever, naming one of them;
-// Error(kInvalidArgument) for costs that are not positive or a negative cost of messages.
-Timing play(const Schedule& schedule, const Costs& costs);
+// Error(kInvalidArgument) for costs that are not positive, a negative cost of messages, or another
+// number of costs than stages.
+Timing play_stages(const Schedule& schedule, std::span<const Costs> by_stage);
+inline Timing play(const Schedule& schedule, const Costs& costs) {
+  return play_stages(schedule, std::span(&costs, 1));
+}
 
 }  // namespace weft::schedule::pipeline

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "weft/parallel/compose/internal/autocast.h"
+#include "weft/parallel/compose/autocast.h"
 #include "weft/parallel/compose/internal/composed.h"
 
 namespace weft::parallel::internal {

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "weft/base/config.h"
-#include "weft/parallel/compose/internal/autocast.h"
+#include "weft/parallel/compose/autocast.h"
 #include "weft/parallel/compose/internal/composed.h"
 #include "weft/parallel/compose/internal/passes.h"
 #include "weft/parallel/recompute/recompute.h"

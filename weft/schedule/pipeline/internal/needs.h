@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "weft/schedule/pipeline/pipeline.h"
@@ -49,13 +50,19 @@ inline double cost_of(const Costs& c, Work work) {
   return 0;
 }
 
+// Costs of a stage: its own, or the only ones.
+inline const Costs& of_stage(std::span<const Costs> costs, int stage) {
+  return costs.size() == 1 ? costs[0] : costs[static_cast<std::size_t>(stage)];
+}
+
 // Times at which results are available: the end of the action that makes them. Negative: not made
 // yet.
 class Results {
  public:
-  explicit Results(const Request& q)
-      : request_(&q), forward_(num_places(q), -1), gradient_(num_places(q), -1), costs_(&q.costs) {}
-  Results(const Request& q, const Costs& costs) : Results(q) { costs_ = &costs; }
+  explicit Results(const Request& q) : Results(q, std::span(&q.costs, 1)) {}
+  // `costs` by stage, or one for all stages. The message of a stage goes to the next one and back.
+  Results(const Request& q, std::span<const Costs> costs)
+      : request_(&q), forward_(num_places(q), -1), gradient_(num_places(q), -1), costs_(costs) {}
 
   void done(const Action& action, double end) {
     if (action.work == Work::kForward) forward_[place_of(*request_, action)] = end;
@@ -77,13 +84,14 @@ class Results {
     const double made = from[place_of(*request_, {action.work, action.micro_batch, *stage})];
     if (made < 0) return std::nullopt;
     const bool sent = rank_of(*request_, *stage) != rank_of(*request_, action.stage);
-    return std::max(at, made + (sent ? costs_->message : 0));
+    return std::max(at,
+                    made + (sent ? of_stage(costs_, std::min(*stage, action.stage)).message : 0));
   }
 
  private:
   const Request* request_;
   std::vector<double> forward_, gradient_;
-  const Costs* costs_;
+  std::span<const Costs> costs_;
 };
 
 }  // namespace weft::schedule::pipeline::internal

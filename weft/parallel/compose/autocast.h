@@ -5,7 +5,7 @@
 
 #include "weft/parallel/compose/plan.h"
 
-namespace weft::parallel::internal {
+namespace weft::parallel {
 
 class Autocast {
  public:
@@ -27,4 +27,4 @@ class Autocast {
   const bool on_;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::parallel

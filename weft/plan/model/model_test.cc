@@ -1,0 +1,204 @@
+// Compares parameter counts with the published ones, and operations with the formulas of papers.
+#include "weft/plan/model/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "weft/base/testing/refusal.h"
+#include "weft/plan/model/blocks.h"
+
+namespace weft::plan {
+namespace model_test {
+
+using testing::HasSubstr;
+
+Model gpt(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t vocab) {
+  Model m = default_model("gpt");
+  m.layers = layers;
+  m.hidden = hidden;
+  m.heads = heads;
+  m.vocab = vocab;
+  return m;
+}
+
+Model llama(std::int64_t layers, std::int64_t hidden, std::int64_t ffn, std::int64_t kv_heads) {
+  Model m = default_model("llama");
+  m.layers = layers;
+  m.hidden = hidden;
+  m.ffn = ffn;
+  m.heads = hidden / 128;
+  m.kv_heads = kv_heads;
+  return m;
+}
+
+// Sums over the modules of Hugging Face's and torchvision's models.
+TEST(Parameters, OfKnownModelsAreThePublishedCounts) {
+  EXPECT_EQ(parameters(default_model("gpt")), 124'439'808);          // GPT-2 small
+  EXPECT_EQ(parameters(llama(32, 4096, 14336, 8)), 8'030'261'248);   // Llama 3 8B
+  EXPECT_EQ(parameters(llama(80, 8192, 28672, 8)), 70'553'706'496);  // Llama 3 70B
+  EXPECT_EQ(parameters(default_model("bert")), 110'106'428);         // BertForPreTraining
+  EXPECT_EQ(parameters(default_model("vit")), 86'567'656);           // ViT-B/16
+  EXPECT_EQ(parameters(default_model("resnet18")), 11'689'512);
+  EXPECT_EQ(parameters(default_model("resnet50")), 25'557'032);
+  EXPECT_EQ(parameters(default_model("resnet101")), 44'549'160);
+}
+
+// GPipe, table 1, and torchgpipe's README.
+TEST(Parameters, OfAmoebaNetAndUNetAreThoseOfGPipesTables) {
+  const auto amoebanet = [](std::int64_t layers, std::int64_t filters) {
+    Model m = default_model("amoebanet-d");
+    m.layers = layers;
+    m.base = filters;
+    return parameters(m);
+  };
+  EXPECT_NEAR(amoebanet(18, 208), 81.5e6, 0.01 * 81.5e6);
+  EXPECT_NEAR(amoebanet(18, 544), 542.7e6, 0.02 * 542.7e6);
+  EXPECT_NEAR(amoebanet(72, 512), 1840e6, 0.02 * 1840e6);
+  const auto unet = [](std::int64_t convs, std::int64_t base) {
+    Model m = default_model("unet");
+    m.convs = convs;
+    m.base = base;
+    return parameters(m);
+  };
+  EXPECT_NEAR(unet(11, 128), 2.21e9, 0.02 * 2.21e9);
+  EXPECT_NEAR(unet(24, 160), 7.80e9, 0.02 * 7.80e9);
+}
+
+// alpa_osdi22_e2e.csv.
+TEST(Parameters, OfAlpasMixturesAndWideResNetsAreThoseOfItsTables) {
+  const auto moe = [](std::int64_t layers, std::int64_t hidden, std::int64_t experts) {
+    Model m = default_model("moe");
+    m.layers = layers;
+    m.hidden = hidden;
+    m.heads = 16;
+    m.experts = experts;
+    return parameters(m);
+  };
+  EXPECT_NEAR(moe(8, 768, 8), 0.3835e9, 0.005 * 0.3835e9);
+  EXPECT_NEAR(moe(16, 1024, 16), 2.383e9, 0.005 * 2.383e9);
+  EXPECT_NEAR(moe(16, 2048, 48), 26.6481e9, 0.005 * 26.6481e9);
+  const auto wide = [](std::int64_t base, std::int64_t factor) {
+    Model m = default_model("wresnet");
+    m.base = base;
+    m.factor = factor;
+    return parameters(m);
+  };
+  EXPECT_NEAR(wide(224, 2), 0.495e9, 0.01 * 0.495e9);
+  EXPECT_NEAR(wide(448, 2), 1.965e9, 0.01 * 1.965e9);
+  EXPECT_NEAR(wide(320, 16), 6.7277e9, 0.01 * 6.7277e9);
+}
+
+// P = 12 l h^2 (1 + 13/(12h) + (V+s)/(12lh)): Narayanan et al. SC 2021, equation 2. It leaves out
+// the last norm.
+TEST(Parameters, OfGptMatchTheFormulaOfMegatron) {
+  for (const auto& [l, h, a] : {std::tuple{24, 2304, 24}, {96, 12288, 96}, {128, 25600, 160}}) {
+    const double L = l, H = h, V = 51200, S = 1024;
+    const double formula = 12 * L * H * H * (1 + 13 / (12 * H) + (V + S) / (12 * L * H));
+    EXPECT_NEAR(parameters(gpt(l, h, a, 51200)), formula + 2 * H, 1e-9 * formula);
+  }
+}
+
+// F = 72 B s l h^2 (1 + s/(6h) + V/(12lh)): Korthikanti et al. 2022, equation 7.
+TEST(ModelFlops, OfGptMatchTheFormulaOfTheNumeratorOfMfu) {
+  Model m = gpt(96, 12288, 96, 51200);
+  m.sequence = 2048;
+  const double l = 96, h = 12288, s = 2048, v = 51200;
+  const double formula = 72 * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
+  EXPECT_NEAR(model_flops(m), formula, 1e-9 * formula);
+}
+
+// torchvision: 4.09 and 1.81 G multiply-adds in forward.
+TEST(ModelFlops, OfResNetsAreThoseOfTorchvision) {
+  EXPECT_NEAR(model_flops(default_model("resnet50")) / 6, 4.09e9, 0.01 * 4.09e9);
+  EXPECT_NEAR(model_flops(default_model("resnet18")) / 6, 1.81e9, 0.01 * 1.81e9);
+}
+
+TEST(DefaultModel, TakesOtherNamesOfAFamilyAndNamesTheNearestForATypo) {
+  EXPECT_EQ(default_model("GPT-3").family, Family::kGpt);
+  EXPECT_EQ(default_model("Llama 3.1 8B").family, Family::kLlama);
+  EXPECT_EQ(default_model("W-ResNet"), default_model("wresnet"));
+  EXPECT_EQ(default_model("ResNet50 v1.5").layers, 50);
+  expect_refused([] { default_model("resnet5O"); }, Errc::kInvalidArgument,
+                 "did you mean resnet50");
+  expect_refused([] { default_model("transformer-xl"); }, Errc::kInvalidArgument, "use one of gpt");
+}
+
+TEST(Complete, FillsDefaultsAndRefusesSizesThatCannotBe) {
+  Model m = gpt(24, 14336, 0, 50257);
+  EXPECT_EQ(complete(m).heads, 112);  // 128 features each
+  m.hidden = 14400;
+  EXPECT_EQ(complete(m).heads, 96);
+  m.heads = 7;
+  expect_refused([&] { complete(m); }, Errc::kInvalidArgument, "does not divide hidden");
+  m = gpt(0, 768, 12, 50257);
+  expect_refused([&] { complete(m); }, Errc::kInvalidArgument, "model.layers is 0");
+  m = gpt(12, 768, 12, 50257);
+  m.kv_heads = 5;
+  expect_refused([&] { complete(m); }, Errc::kInvalidArgument, "kv_heads");
+}
+
+// Bytes that a layer keeps: Korthikanti et al. 2022, equations 1 and 2, table 2.
+TEST(Blocks, KeepTheActivationsOfThePaper) {
+  Model m = gpt(2, 6144, 64, 51200);
+  m.sequence = 2048;
+  const double s = 2048, b = 4, h = 6144, a = 64;
+  Split split{.micro_batch = b, .precision = Precision::kFp16, .software = software("megatron")};
+  EXPECT_DOUBLE_EQ(blocks_of(m, split)[1]->kept_all, s * b * h * (34 + 5 * a * s / h));
+  split.tp = 8;
+  EXPECT_DOUBLE_EQ(blocks_of(m, split)[1]->kept_all,
+                   s * b * h * (10 + 24.0 / 8 + 5 * a * s / (h * 8)));
+  EXPECT_DOUBLE_EQ(blocks_of(m, split)[1]->kept_selective, s * b * h * (10 + 24.0 / 8));
+  split.sequence_parallel = true;
+  EXPECT_DOUBLE_EQ(blocks_of(m, split)[1]->kept_all, s * b * h / 8 * (34 + 5 * a * s / h));
+  EXPECT_DOUBLE_EQ(blocks_of(m, split)[1]->kept_selective, s * b * h / 8 * 34);
+  EXPECT_DOUBLE_EQ(blocks_of(m, split)[1]->kept_input, 2 * s * b * h / 8);
+}
+
+TEST(Blocks, OfAllRanksTogetherHaveTheParametersOfTheModel) {
+  for (const char* family : {"gpt", "llama", "moe", "bert"}) {
+    const Model m = complete(default_model(family));
+    Split split{.micro_batch = 1, .tp = 4, .software = software("megatron")};
+    double sum = 0;
+    for (const auto& block : blocks_of(m, split))
+      sum += (block->parameters + block->expert_parameters) * split.tp;
+    // Norms and positions are whole on every rank, the vocabulary is padded.
+    EXPECT_NEAR(sum, parameters(m), 0.05 * parameters(m)) << family;
+  }
+}
+
+// Forward of a layer: 24 b s h^2 + 4 b s^2 h (Narayanan et al. SC 2021, appendix).
+TEST(Blocks, HaveTheOperationsOfTheLayer) {
+  Model m = gpt(1, 1024, 16, 51200);
+  const double s = 1024, b = 2, h = 1024;
+  const Split split{.micro_batch = b, .software = software("megatron")};
+  double sum = 0;
+  for (const Operator& op : blocks_of(m, split)[1]->operators) sum += forward_flops(op);
+  EXPECT_DOUBLE_EQ(sum, 24 * b * s * h * h + 4 * b * s * s * h);
+}
+
+TEST(Blocks, RefuseASplitThatDoesNotDivideWithTheNearestThatDoes) {
+  const Model m = gpt(2, 768, 12, 50257);
+  expect_refused([&] { blocks_of(m, {.tp = 8}); }, Errc::kInvalidArgument,
+                 "tp = 8 does not divide heads = 12; use tp = 6");
+  expect_refused([&] { blocks_of(m, {.ep = 2}); }, Errc::kInvalidArgument, "ep = 2 needs a model");
+  expect_refused([] { blocks_of(default_model("resnet50"), {.tp = 2}); }, Errc::kInvalidArgument,
+                 "no tp");
+}
+
+TEST(Software, IsFoundByNameAndATypoNamesTheNearest) {
+  EXPECT_EQ(software("Megatron-DeepSpeed").name, "megatron_deepspeed");
+  expect_refused([] { software("megatrom"); }, Errc::kInvalidArgument, "did you mean megatron");
+}
+
+TEST(ParsePrecision, TakesTheNamesOfTables) {
+  EXPECT_EQ(parse_precision("fp16/mixed"), Precision::kFp16);
+  EXPECT_EQ(parse_precision("amp"), Precision::kFp16);
+  EXPECT_EQ(parse_precision("bf16, fp32 grad accumulation"), Precision::kBf16);
+  EXPECT_EQ(parse_precision("Float8"), Precision::kFp8);
+  expect_refused([] { parse_precision("int8"); }, Errc::kInvalidArgument, "precision");
+}
+
+}  // namespace model_test
+}  // namespace weft::plan

@@ -1,0 +1,169 @@
+// Blocks of transformers: the operators of Megatron's layers (Shoeybi et al. 2019, Korthikanti et
+// al. 2022), of Llama's and of encoders, with the memory traffic of each elementwise kernel.
+//
+// Traffic is counted in passes over an array: reading x and writing y of the same size is two
+// passes. Unfused chains run one kernel for each operation.
+#include "weft/base/error.h"
+#include "weft/plan/activations.h"
+#include "weft/plan/model/blocks.h"
+#include "weft/plan/model/internal/transformer_maker.h"
+
+namespace weft::plan {
+namespace internal {
+
+// Two all-reduces of activations in forward and two in backward. With sequence parallelism, each is
+// a reduce-scatter and an all-gather, and backward gathers two inputs again behind a product.
+void TransformerMaker::tensor_exchanges(ModelBlock& b) const {
+  if (s_.tp == 1) return;
+  const double bytes = x_ * e_;
+  if (!s_.sequence_parallel) {
+    b.exchanges.push_back({.bytes = bytes, .forward = 2, .backward = 2, .again = 2});
+    return;
+  }
+  b.exchanges.push_back(
+      {.kind = ExchangeKind::kAllGather, .bytes = bytes, .forward = 2, .backward = 2, .again = 2});
+  b.exchanges.push_back({.kind = ExchangeKind::kReduceScatter,
+                         .bytes = bytes,
+                         .forward = 2,
+                         .backward = 2,
+                         .again = 2});
+  b.exchanges.push_back(
+      {.kind = ExchangeKind::kAllGather, .bytes = bytes, .backward = 2, .hidden_behind = 0.3});
+}
+
+// Keys and values pass by every rank, behind the attention of the previous part.
+void TransformerMaker::context_exchanges(ModelBlock& b) const {
+  if (s_.cp == 1) return;
+  const double bytes = 2.0 * static_cast<double>(rows_ * s_.cp * kv_heads() * m_.head_width) * e_;
+  b.exchanges.push_back({.axis = SplitAxis::kContext,
+                         .kind = ExchangeKind::kRing,
+                         .bytes = bytes,
+                         .forward = 1,
+                         .backward = 2,
+                         .again = 1,
+                         .hidden_behind = 0.5});
+}
+
+void TransformerMaker::keep_layer(ModelBlock& b, bool mixture) const {
+  Keeping keeping = {.element = static_cast<std::int64_t>(e_),
+                     .mask = 1,
+                     .fused = s_.software.flash,
+                     .details = false,
+                     .gathers_again = !s_.software.keeps_gathered,
+                     .lets_go = false};
+  const LayerShape shape = {.batch = std::max<std::int64_t>(1, std::llround(s_.micro_batch)),
+                            .sequence = positions(m_),
+                            .width = m_.hidden,
+                            .heads = m_.heads,
+                            .head_width = m_.head_width,
+                            .hidden = m_.ffn,
+                            .gated = llama(),
+                            .rms = llama()};
+  ActivationOptions options = {.tp = s_.tp,
+                               .split_sequence = s_.sequence_parallel,
+                               .cp = s_.cp,
+                               .dropout = drops(),
+                               .keeping = keeping};
+  const auto bytes = [&](Kept kept) {
+    options.kept = kept;
+    return static_cast<double>(activation_bytes(shape, options));
+  };
+  const double before = b.kept_all;  // Masks of the dispatch.
+  b.kept_all = bytes(Kept::kAll) + before;
+  b.kept_all += s_.software.more_kept * x_ / s_.tp * e_;
+  if (!s_.software.flash)
+    b.kept_all += s_.software.scores_kept * s_.micro_batch * static_cast<double>(heads()) *
+                  static_cast<double>(over(positions(m_), s_.cp)) *
+                  static_cast<double>(positions(m_));
+  // Compilers compute the activation function again instead of keeping its result.
+  if (s_.software.compiled)
+    b.kept_all -= static_cast<double>(rows_) * static_cast<double>(over(m_.ffn, s_.tp)) * e_;
+  b.kept_input = x_ * share_ * e_;
+  b.kept_selective = bytes(Kept::kSelective) + before;
+  const double q = static_cast<double>(rows_ * heads() * m_.head_width) * e_,
+               kv = static_cast<double>(rows_ * kv_heads() * m_.head_width) * e_,
+               f = static_cast<double>(rows_) * static_cast<double>(over(m_.ffn, s_.tp)) * e_;
+  if (s_.software.selective == SelectiveKind::kHalfOfMatmuls)
+    b.kept_selective = 2 * x_ * share_ * e_ + 2 * q + kv + f;
+  if (s_.software.selective == SelectiveKind::kEverySecondLayer)
+    b.kept_selective = (b.kept_all + b.kept_input) / 2;
+  if (mixture) {  // dispatched tokens, and the experts' activations for top_k times the tokens
+    const double more = static_cast<double>(m_.top_k - 1) * (s_.software.compiled ? 1 : 2) * f +
+                        2 * static_cast<double>(m_.top_k) * x_ * e_;
+    b.kept_all += more;
+    b.kept_selective += more;
+  }
+}
+
+ModelBlock TransformerMaker::layer(bool has_experts) const {
+  ModelBlock b{.name = has_experts ? "mixture block" : "block"};
+  attention(b);
+  norm(b);
+  if (has_experts) {
+    mixture(b);
+  } else {
+    mlp(b, 1);
+  }
+  residual(b);
+  tensor_exchanges(b);
+  context_exchanges(b);
+  const double h = static_cast<double>(m_.hidden), t = s_.tp,
+               matrices = (llama() ? 3 : 2) * h * static_cast<double>(m_.ffn) / t;
+  b.parameters = h * static_cast<double>((2 * heads() + 2 * kv_heads()) * m_.head_width);
+  b.parameters += llama() ? 2 * h : 6 * h + static_cast<double>(m_.ffn + 3 * m_.hidden) / t;
+  if (has_experts) {
+    b.parameters += h * static_cast<double>(m_.experts);
+    b.expert_parameters = matrices * static_cast<double>(m_.experts) / s_.ep;
+  } else {
+    b.parameters += matrices;
+  }
+  b.output_bytes = x_ * share_ * e_;
+  keep_layer(b, has_experts);
+  b.transient = 2 * x_ * e_ + 2 * static_cast<double>(rows_ * over(m_.ffn, s_.tp)) * e_;
+  return b;
+}
+
+}  // namespace internal
+
+namespace {
+
+void check_divides(const char* what, std::int64_t value, const char* axis, int size) {
+  if (value % size == 0) return;
+  std::string fits;
+  for (int n = size; n >= 1 && fits.empty(); --n)
+    if (value % n == 0) fits = std::to_string(n);
+  throw Error(Errc::kInvalidArgument, std::string(axis) + " = " + std::to_string(size) +
+                                          " does not divide " + what + " = " +
+                                          std::to_string(value) + "; use " + axis + " = " + fits);
+}
+
+void check_split(const Model& m, const Split& s) {
+  check_divides("heads", m.heads, "tp", s.tp);
+  check_divides("ffn", m.ffn, "tp", s.tp);
+  if (s.ep > 1) {
+    WEFT_REQUIRE(m.experts > 0,
+                 "ep = " + std::to_string(s.ep) + " needs a model with experts; use ep = 1");
+    check_divides("experts", m.experts, "ep", s.ep);
+  }
+  WEFT_REQUIRE(s.cp <= positions(m), "cp = " + std::to_string(s.cp) + " is more than the " +
+                                         std::to_string(positions(m)) + " positions of a sample");
+}
+
+}  // namespace
+
+Blocks transformer_blocks(const Model& model, const Split& split) {
+  check_split(model, split);
+  const internal::TransformerMaker maker(model, split);
+  Blocks blocks{std::make_shared<const ModelBlock>(maker.embedding())};
+  const auto plain = std::make_shared<const ModelBlock>(maker.layer(false));
+  const auto mixture =
+      model.experts > 0 ? std::make_shared<const ModelBlock>(maker.layer(true)) : plain;
+  for (std::int64_t l = 1; l <= model.layers; ++l) {
+    const bool has_experts = model.experts > 0 && l % model.expert_interval == 0;
+    blocks.push_back(has_experts ? mixture : plain);
+  }
+  blocks.push_back(std::make_shared<const ModelBlock>(maker.head()));
+  return blocks;
+}
+
+}  // namespace weft::plan

@@ -1,0 +1,148 @@
+// Lines of JSON: defaults, names of other tools, and mistakes.
+#include "weft/plan/scenario/scenario.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/testing/refusal.h"
+#include "weft/plan/cluster/catalog.h"
+#include "weft/plan/model/model.h"
+
+namespace weft::plan {
+namespace scenario_test {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+Scenario parse(const std::string& line) { return parse_scenario(line, "line 1"); }
+
+json answer(const std::string& line) { return json::parse(answer_line(line, "line 1").json); }
+
+void expect_bad(const std::string& line, Errc code, const std::string& part) {
+  expect_refused([&] { parse(line); }, code, part);
+}
+
+TEST(Scenario, OfThreeNamesGetsDefaultsForAllElse) {
+  const Scenario s = parse(
+      R"({"model": {"family": "gpt"}, "cluster": {"system": "Selene DGX A100", "nodes": 2}})");
+  EXPECT_EQ(devices(s.job.cluster), 16);
+  EXPECT_EQ(s.job.layout.dp, 16);
+  EXPECT_EQ(s.job.layout.precision, Precision::kBf16);
+  EXPECT_EQ(s.job.software.name, "megatron");
+  EXPECT_EQ(s.job.optimizer.name, "adam");
+  EXPECT_FALSE(s.notes.empty());
+}
+
+TEST(Scenario, WithoutNodesHasAsManyAsThePlanNeeds) {
+  const Scenario s = parse(R"({"model": {"family": "llama"}, "cluster": {"accelerator": "H100"},
+                               "plan": {"tp": 8, "pp": 4, "dp": 2, "micro_batch": 1}})");
+  EXPECT_EQ(num_nodes(s.job.cluster), 8);
+  EXPECT_EQ(s.job.layout.global_batch, 2 * 4 * 4);
+}
+
+TEST(Scenario, CountsExpertsInsideDataParallelismIfTheAxesSaySo) {
+  const std::string head = R"({"model": {"family": "moe"}, "cluster": {"accelerator": "V100 SXM2",
+                              "nodes": 1, "per_node": 8}, "plan": )";
+  EXPECT_EQ(parse(head + R"({"dp": 8, "ep": 8}})").job.layout.dp, 1);
+  EXPECT_EQ(parse(head + R"({"dp": 2, "ep": 4}})").job.layout.dp, 2);
+  EXPECT_EQ(parse(head + R"({"ep": 8}})").job.layout.ep, 8);
+}
+
+TEST(Scenario, TakesNullsNumbersWithPointsAndNamesOfOtherTools) {
+  const Scenario s = parse(
+      R"({"model": {"family": "gpt", "num_layers": 24.0, "hidden_size": 1024, "heads": null},
+          "cluster": {"system": "DLPerf cluster", "nodes": 1, "per_node": 8},
+          "plan": {"data_parallel": 8, "micro_batch_size": 4, "global_batch_size": 32,
+                   "recompute": true, "precision": "amp"}})");
+  EXPECT_EQ(s.job.model.layers, 24);
+  EXPECT_EQ(s.job.layout.recompute, Recompute::kFull);
+  EXPECT_EQ(s.job.layout.precision, Precision::kFp16);
+}
+
+TEST(Scenario, IgnoresUnknownFieldsAndSaysSo) {
+  const Scenario s = parse(
+      R"({"model": {"family": "gpt", "color": 3}, "cluster": {"accelerator": "A100"}, "x": 1})");
+  EXPECT_THAT(s.notes, testing::Contains(HasSubstr("ignored model.color")));
+  EXPECT_THAT(s.notes, testing::Contains("ignored x"));
+}
+
+TEST(Scenario, ThatIsNonsenseIsRefusedWithTheField) {
+  const std::string model = R"({"model": {"family": "gpt"}, "cluster": )";
+  const std::string a100 = R"({"accelerator": "A100", "nodes": 1, "per_node": 8})";
+  expect_bad("{", Errc::kCorrupt, "line 1");
+  expect_bad("[1, 2]", Errc::kCorrupt, "object");
+  expect_bad("{}", Errc::kInvalidArgument, "no \"model\"");
+  expect_bad(model + "{}}", Errc::kInvalidArgument, "\"system\", \"accelerator\" or \"file\"");
+  expect_bad(model + R"({"accelerator": "A100", "nodes": 0}})", Errc::kInvalidArgument,
+             "cluster.nodes");
+  expect_bad(model + R"({"accelerator": "A100", "nodes": -1}})", Errc::kInvalidArgument,
+             "cluster.nodes");
+  expect_bad(model + R"({"accelerator": 7}})", Errc::kInvalidArgument, "not known");
+  expect_bad(model + a100 + R"(, "plan": {"tp": 3}})", Errc::kInvalidArgument,
+             "have 3 ranks, but the cluster has 8");
+  expect_bad(model + a100 + R"(, "plan": {"dp": 5}})", Errc::kInvalidArgument, "use dp = 8");
+  expect_bad(model + a100 + R"(, "plan": {"tp": "two"}})", Errc::kInvalidArgument,
+             "plan.tp must be a number");
+  expect_bad(model + a100 + R"(, "plan": {"tp": 2.5}})", Errc::kInvalidArgument, "whole number");
+  expect_bad(model + a100 + R"(, "plan": {"micro_batch": 0}})", Errc::kInvalidArgument,
+             "micro_batch");
+  expect_bad(model + a100 + R"(, "plan": {"precision": "int3"}})", Errc::kInvalidArgument,
+             "precision");
+  expect_bad(model + a100 + R"(, "plan": {"schedule": "2f2b"}})", Errc::kInvalidArgument, "1f1b");
+  expect_bad(model + R"({"file": "no/such.toml"}})", Errc::kInvalidArgument, "no/such.toml");
+  expect_bad(R"({"model": {"family": "gpt", "layers": 1e12}, "cluster": )" + a100 + "}",
+             Errc::kInvalidArgument, "model.layers");
+}
+
+TEST(AnswerLine, HasTheFieldsOfTheInterface) {
+  const json a = answer(R"({"id": 7, "model": {"family": "gpt", "layers": 24, "hidden": 2304,
+      "heads": 24, "vocab": 51200, "sequence": 2048}, "cluster": {"system": "Selene DGX A100",
+      "nodes": 4}, "plan": {"dp": 32, "micro_batch": 16, "global_batch": 512,
+      "recompute": "full", "precision": "fp16"}})");
+  for (const char* key :
+       {"step_s", "tokens_per_s", "samples_per_s", "tflops_per_device", "mfu", "memory_gib"})
+    EXPECT_GT(a.at(key).get<double>(), 0) << key;
+  EXPECT_EQ(a.at("id"), 7);
+  EXPECT_TRUE(a.at("fits").get<bool>());
+  double sum = 0;
+  for (const auto& [name, seconds] : a.at("parts").items()) sum += seconds.get<double>();
+  EXPECT_NEAR(sum, a.at("step_s").get<double>(), 1e-4 * sum);
+  // Narayanan et al. SC 2021, table 1: 137 TFLOP/s with recomputation, 3.515 s.
+  EXPECT_NEAR(a.at("step_s").get<double>(), 3.515, 0.1 * 3.515);
+}
+
+TEST(AnswerLine, OfAMistakeIsAnErrorThatKeepsTheOthersGoing) {
+  const Answer bad = answer_line("not json", "line 3");
+  EXPECT_THAT(bad.error, HasSubstr("line 3"));
+  EXPECT_TRUE(json::parse(bad.json).contains("error"));
+}
+
+// Every family on every accelerator and system of the catalog.
+TEST(AnswerLine, AnswersEveryFamilyOnEveryAcceleratorAndSystem) {
+  for (const std::string& family : families()) {
+    for (const std::string& accelerator : accelerator_names()) {
+      const Answer one = answer_line(json{{"model", {{"family", family}, {"layers", 0}}},
+                                          {"cluster", {{"accelerator", accelerator}}}}
+                                         .dump(),
+                                     "x");
+      EXPECT_THAT(one.error, HasSubstr("model.layers")) << family;  // strict for each family
+      const json a =
+          answer(json{{"model", {{"family", family}}}, {"cluster", {{"accelerator", accelerator}}}}
+                     .dump());
+      ASSERT_TRUE(a.contains("step_s")) << family << ' ' << accelerator << ' ' << a.dump();
+      EXPECT_GT(a["step_s"].get<double>(), 0);
+    }
+  }
+  for (const std::string& system : system_names()) {
+    const json a = answer(
+        json{{"model", {{"family", "bert"}}}, {"cluster", {{"system", system}, {"nodes", 2}}}}
+            .dump());
+    ASSERT_TRUE(a.contains("step_s")) << system << ' ' << a.dump();
+  }
+}
+
+}  // namespace scenario_test
+}  // namespace weft::plan

@@ -1,0 +1,177 @@
+#include "weft/plan/search/internal/refine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "weft/base/error.h"
+
+namespace weft::plan::internal {
+namespace {
+
+bool fits(const Step& step, double headroom) {
+  for (std::size_t r = 0; r < step.memory.size(); ++r)
+    if (step.memory[r].total() > step.capacity[r] * (1 - headroom)) return false;
+  return true;
+}
+
+class Refiner {
+ public:
+  Refiner(const Job& job, const Step& step, double headroom)
+      : job_(job), best_(job.layout), seconds_(step.seconds), headroom_(headroom) {}
+
+  Layout run() {
+    if (!is_uniform(job_.cluster)) try_shares();
+    if (best_.pp > 1) try_cuts();
+    if (best_.pp > 1 && best_.recompute != Recompute::kNone) try_recompute();
+    return best_;
+  }
+
+ private:
+  bool attempt(const Layout& layout) {
+    Job job = job_;
+    job.layout = layout;
+    try {
+      const Step step = simulate_step(job);
+      if (step.seconds >= seconds_ || !fits(step, headroom_)) return false;
+      best_ = layout;
+      seconds_ = step.seconds;
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  // Seconds of a forward and backward of each replica along dp, if all have equal shares.
+  double replica_seconds(int index) const {
+    Job job = job_;
+    job.layout = best_;
+    job.layout.shares.assign(static_cast<std::size_t>(best_.dp), 1e-3);
+    job.layout.shares[static_cast<std::size_t>(index)] = 1;
+    const Step step = simulate_step(job);
+    double busy = 0;
+    for (const StageReport& stage : step.stages)
+      busy = std::max(busy, stage.forward + stage.backward);
+    return busy;
+  }
+
+  void try_shares() {
+    if (best_.dp < 2 || best_.dp > 256 || best_.micro_batch < 2) return;
+    std::vector<double> speeds;
+    for (int d = 0; d < best_.dp; ++d) speeds.push_back(1 / std::max(1e-12, replica_seconds(d)));
+    double sum = 0;
+    for (const double speed : speeds) sum += speed;
+    Layout layout = best_;
+    layout.shares.clear();
+    // Whole samples of a micro-batch.
+    for (const double speed : speeds) {
+      const double samples = std::max(1.0, std::round(speed / sum * best_.dp * best_.micro_batch));
+      layout.shares.push_back(samples / best_.micro_batch);
+    }
+    attempt(layout);
+  }
+
+  // Moves the border between two stages by one block, as long as that helps.
+  void try_cuts() {
+    Layout layout = best_;
+    layout.cuts = cuts_of(best_);
+    attempt(layout);
+    for (int round = 0; round < 8; ++round) {
+      bool moved = false;
+      for (std::size_t c = 0; c < layout.cuts.size() && c < 64; ++c) {
+        for (const int by : {-1, 1}) {
+          Layout next = best_;
+          if (next.cuts.empty()) next.cuts = cuts_of(best_);
+          next.cuts[c] += by;
+          moved = attempt(next) || moved;
+        }
+      }
+      if (!moved) break;
+    }
+  }
+
+  std::vector<int> cuts_of(const Layout& layout) const {
+    if (!layout.cuts.empty()) return layout.cuts;
+    Job job = job_;
+    job.layout = layout;
+    std::vector<int> cuts;
+    const Step step = simulate_step(job);
+    for (std::size_t s = 1; s < step.stages.size(); ++s) cuts.push_back(step.stages[s].first_block);
+    return cuts;
+  }
+
+  // From the last stage, which holds the fewest micro-batches, to the first.
+  void try_recompute() {
+    const auto stages =
+        static_cast<std::size_t>(best_.pp) * static_cast<std::size_t>(best_.virtual_stages);
+    if (stages > 128) return;
+    std::vector<Recompute> kept(stages, best_.recompute);
+    for (std::size_t s = stages; s-- > 0;) {
+      Layout layout = best_;
+      layout.stage_recompute = kept;
+      layout.stage_recompute[s] = Recompute::kNone;
+      Job job = job_;
+      job.layout = layout;
+      const Step step = simulate_step(job);
+      if (!fits(step, headroom_) || step.seconds > seconds_ * (1 + 1e-9)) continue;
+      kept = layout.stage_recompute;
+      best_ = layout;
+      seconds_ = step.seconds;
+    }
+  }
+
+  const Job& job_;
+  Layout best_;
+  double seconds_;
+  double headroom_;
+};
+
+struct Named {
+  const char* name;
+  double Parts::*part;
+};
+constexpr Named kParts[] = {{"computation", &Parts::compute},
+                            {"recomputation", &Parts::recompute},
+                            {"bubble", &Parts::bubble},
+                            {"tensor parallelism", &Parts::tensor},
+                            {"context parallelism", &Parts::context},
+                            {"expert parallelism", &Parts::expert},
+                            {"pipeline messages", &Parts::pipeline},
+                            {"sharding", &Parts::sharding},
+                            {"gradients", &Parts::gradients},
+                            {"optimizer", &Parts::optimizer},
+                            {"other", &Parts::other}};
+
+}  // namespace
+
+Layout refine(const Job& job, const Step& step, double headroom) {
+  return Refiner(job, step, headroom).run();
+}
+
+std::string why_slower(const Step& step, const Step& best) {
+  std::vector<std::pair<double, const char*>> more;
+  for (const Named& named : kParts) {
+    const double by = step.parts.*named.part - best.parts.*named.part;
+    if (by > 0.002 * best.seconds) more.emplace_back(by, named.name);
+  }
+  std::sort(more.rbegin(), more.rend());
+  char text[96];
+  const double slower = 100 * (step.seconds / best.seconds - 1);
+  std::snprintf(text, sizeof text, "%.1f %% %s", std::fabs(slower),
+                slower >= 0 ? "slower" : "faster, but needs more");
+  std::string why = text;
+  for (std::size_t i = 0; i < more.size() && i < 2; ++i) {
+    std::snprintf(text, sizeof text, "%s+%.3g s %s", i == 0 ? ": " : ", ", more[i].first,
+                  more[i].second);
+    why += text;
+  }
+  if (more.empty() && step.peak().total() > best.peak().total()) {
+    std::snprintf(text, sizeof text, "; %.3g GiB more memory",
+                  (step.peak().total() - best.peak().total()) / 1073741824);
+    why += text;
+  }
+  return why;
+}
+
+}  // namespace weft::plan::internal

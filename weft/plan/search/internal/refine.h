@@ -1,0 +1,18 @@
+// Refines a layout beyond the search's space, and explains why one step is slower than another.
+#pragma once
+
+#include <string>
+
+#include "weft/plan/step/step.h"
+
+namespace weft::plan::internal {
+
+// Tries, in this order: batch shares of replicas by the speed of their devices; cuts of stages by
+// the time of blocks on the devices of each stage; recomputation only in the stages that need it.
+// Keeps what makes the step faster and fits.
+Layout refine(const Job& job, const Step& step, double headroom);
+
+// "3.2 % slower: +0.21 s bubble, +0.05 s tensor parallelism".
+std::string why_slower(const Step& step, const Step& best);
+
+}  // namespace weft::plan::internal

@@ -1,0 +1,206 @@
+// The search finds what exhaustive enumeration finds, within its time, and explains itself.
+#include "weft/plan/search/search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "weft/base/error.h"
+#include "weft/base/testing/in_time.h"
+#include "weft/base/testing/refusal.h"
+#include "weft/plan/cluster/catalog.h"
+#include "weft/plan/search/knee.h"
+#include "weft/plan/search/sensitivity.h"
+
+namespace weft::plan {
+namespace search_test {
+
+using schedule::pipeline::Algorithm;
+using testing::HasSubstr;
+
+Job job_on(const Cluster& cluster, std::int64_t layers, std::int64_t hidden) {
+  Job job;
+  job.model = default_model("gpt");
+  job.model.layers = layers;
+  job.model.hidden = hidden;
+  job.model.heads = 16;
+  job.model.vocab = 51200;
+  job.model.sequence = 2048;
+  job.cluster = cluster;
+  job.software = software("weft");
+  job.layout.precision = Precision::kBf16;
+  job.layout.global_batch = 64;
+  return job;
+}
+
+struct Best {
+  double seconds = 0;
+  int fitting = 0;
+};
+
+// Simulates every layout of the space.
+Best exhaustive(const Job& job, const Space& space, double headroom) {
+  Best best;
+  Job one = job;
+  for (const Layout& layout : layouts_of(job, space)) {
+    one.layout = layout;
+    try {
+      const Step step = simulate_step(one);
+      bool fits = true;
+      for (std::size_t r = 0; r < step.memory.size(); ++r)
+        fits = fits && step.memory[r].total() <= step.capacity[r] * (1 - headroom);
+      if (!fits) continue;
+      ++best.fitting;
+      if (best.seconds == 0 || step.seconds < best.seconds) best.seconds = step.seconds;
+    } catch (const Error&) {
+      // A layout that cannot run.
+    }
+  }
+  return best;
+}
+
+void expect_optimum(const Job& job, SearchOptions options) {
+  options.refine = false;
+  const Found found = search(job, options);
+  const Best best = exhaustive(job, options.space, options.headroom);
+  ASSERT_GT(best.fitting, 0);
+  ASSERT_FALSE(found.best.empty());
+  EXPECT_TRUE(found.complete);
+  EXPECT_DOUBLE_EQ(found.best[0].step.seconds, best.seconds);
+  EXPECT_LT(found.simulated, found.layouts);
+}
+
+TEST(Search, FindsTheOptimumOfExhaustiveEnumerationOnOneNode) {
+  expect_optimum(job_on(cluster_of_system("DGX A100", 1, 4), 8, 2048), {});
+}
+
+// Memory decides: the model fits only if it is divided.
+TEST(Search, FindsTheOptimumWhereMemoryIsShort) {
+  Job job = job_on(cluster_of_system("AWS p3.16xlarge", 1, 4), 6, 4096);
+  job.layout.precision = Precision::kFp16;
+  job.layout.global_batch = 16;
+  expect_optimum(job, {.headroom = 0});
+}
+
+TEST(Search, FindsTheOptimumOnUnequalNodes) {
+  Cluster mixed = cluster_of_accelerator("A100 SXM 80GB", 1, 2);
+  const Cluster slow = cluster_of_accelerator("V100 SXM2/SXM3 32GB", 1, 2);
+  mixed.accelerators.push_back(slow.accelerators[0]);
+  mixed.nodes.push_back(slow.nodes[0]);
+  mixed.nodes[1].accelerator = 1;
+  Job job = job_on(mixed, 6, 1024);
+  job.layout.global_batch = 16;
+  expect_optimum(job, {});
+}
+
+TEST(SearchSlow, FindsTheOptimumOfExhaustiveEnumerationUpTo64Devices) {
+  for (const int nodes : {2, 4, 8}) {
+    Job job = job_on(cluster_of_system("DGX A100", nodes), 16, 4096);
+    job.layout.global_batch = 128;
+    SearchOptions options;
+    options.space.schedules = {Algorithm::kOneForwardOneBackward, Algorithm::kZeroBubbleV};
+    options.space.cp = false;
+    expect_optimum(job, options);
+  }
+}
+
+// Best first, with the reason why the others lose.
+TEST(Search, RanksTheNextBestAndSaysWhyTheyLose) {
+  const Found found = search(job_on(cluster_of_system("DGX A100", 2), 16, 4096), {});
+  ASSERT_EQ(found.best.size(), 4U);
+  for (std::size_t i = 1; i < found.best.size(); ++i) {
+    EXPECT_GE(found.best[i].score, found.best[i - 1].score * 0.999);
+    EXPECT_THAT(found.best[i].why, HasSubstr("%"));
+  }
+  EXPECT_TRUE(found.best[0].why.empty());
+}
+
+TEST(Search, OfAModelThatNothingHoldsGivesTheNearestAndWhatItLacks) {
+  const Found found = search(job_on(cluster_of_system("AWS p3.16xlarge", 1, 4), 48, 12288), {});
+  EXPECT_TRUE(found.best.empty());
+  ASSERT_EQ(found.nearest.size(), 1U);
+  EXPECT_GT(found.nearest[0].step.short_by, 100e9);
+}
+
+TEST(Search, EndsWhenItsTimeIsOver) {
+  double time = 0;
+  SearchOptions options;
+  options.clock = [&] { return time += 0.1; };
+  options.seconds = 1;
+  const Found found = search(job_on(cluster_of_system("DGX A100", 2), 16, 4096), options);
+  EXPECT_FALSE(found.complete);
+  EXPECT_LE(time, 2);
+}
+
+// More memory is free if memory is the goal.
+TEST(Search, MinimizesWhatTheGoalNames) {
+  const Job job = job_on(cluster_of_system("DGX A100", 1, 4), 8, 2048);
+  const Found fast = search(job, {.goal = Goal::kTime, .refine = false}),
+              small = search(job, {.goal = Goal::kMemory, .refine = false});
+  EXPECT_LT(small.best[0].step.peak().total(), fast.best[0].step.peak().total());
+  EXPECT_LE(fast.best[0].step.seconds, small.best[0].step.seconds);
+  expect_refused([] { parse_goal("speed"); }, Errc::kInvalidArgument, "use time, cost");
+}
+
+// Issue of unequal devices: shares of the batch by speed make the step shorter.
+TEST(Search, GivesUnequalReplicasUnequalSharesOfTheBatch) {
+  Cluster mixed = cluster_of_accelerator("A100 SXM 80GB", 1, 1);
+  const Cluster slow = cluster_of_accelerator("V100 SXM2/SXM3 32GB", 1, 1);
+  mixed.accelerators.push_back(slow.accelerators[0]);
+  mixed.nodes.push_back(slow.nodes[0]);
+  mixed.nodes[1].accelerator = 1;
+  Job job = job_on(mixed, 4, 1024);
+  job.model.sequence = 256;
+  job.layout.precision = Precision::kFp16;
+  SearchOptions options;
+  options.space.pp = options.space.tp = options.space.fsdp = false;
+  options.space.micro_batches = {32};
+  options.headroom = 0;
+  options.refine = false;
+  const double even = search(job, options).best[0].step.seconds;
+  options.refine = true;
+  const Found refined = search(job, options);
+  ASSERT_EQ(refined.best[0].layout.shares.size(), 2U);
+  EXPECT_GT(refined.best[0].layout.shares[0], refined.best[0].layout.shares[1]);
+  EXPECT_GT(even, 1.2 * refined.best[0].step.seconds);
+}
+
+TEST(Knee, OfAFixedBatchComesWhereMoreNodesNoLongerHelp) {
+  Job job = job_on(cluster_of_system("DGX A100", 2, 2), 4, 2048);
+  job.layout.global_batch = 16;
+  const Knee knee = find_knee(job, {}, 2);
+  ASSERT_GE(knee.points.size(), 3U);
+  for (std::size_t i = 1; i < knee.points.size(); ++i) {
+    if (knee.points[i].seconds <= 0) continue;
+    EXPECT_LE(knee.points[i].efficiency, knee.points[i - 1].efficiency * 1.05);
+  }
+  EXPECT_THAT(knee.text, HasSubstr("node"));
+}
+
+TEST(Sensitivity, OfAComputeBoundStepIsLargestForTheMatrixUnits) {
+  Job job = job_on(cluster_of_system("DGX A100", 1), 8, 4096);
+  job.layout.dp = 8;
+  job.layout.micro_batch = 8;
+  const auto changes = sensitivity(job);
+  ASSERT_GE(changes.size(), 6U);
+  EXPECT_THAT(changes[0].what, HasSubstr("matrix units x 2"));
+  for (const Change& change : changes) EXPECT_LE(change.throughput, changes[0].throughput * 1.001);
+}
+
+// The promise of the issue, on one core.
+TEST(SearchTiming, OfAThousandDevicesTakesLessThanTenSeconds) {
+  Job job = job_on(cluster_of_system("DGX A100", 128), 96, 12288);
+  job.model.heads = 96;
+  job.layout.global_batch = 1536;
+  expect_within(std::chrono::seconds(10), [&](SlowestRank& slowest) {
+    const auto start = Deadline::Clock::now();
+    const Found found = search(job, {});
+    EXPECT_TRUE(found.complete);
+    EXPECT_FALSE(found.best.empty());
+    slowest.report_since(start);
+  });
+}
+
+}  // namespace search_test
+}  // namespace weft::plan

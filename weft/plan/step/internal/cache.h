@@ -1,0 +1,24 @@
+// What StepCache holds.
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "weft/plan/step/internal/replica.h"
+
+namespace weft::plan {
+
+struct StepCache::Content {
+  // By micro-batch, tp, cp, ep and sequence parallelism.
+  using SplitKey = std::tuple<double, int, int, int, bool>;
+  std::map<SplitKey, Blocks> blocks;
+  // By block, accelerator, and the groups of tp, cp, ep and of the shards of ZeRO-3.
+  using GroupKey = std::tuple<int, int, int, int>;  // ranks, nodes, per_node, sharing
+  using CostKey = std::tuple<const ModelBlock*, int, GroupKey, GroupKey, GroupKey, GroupKey>;
+  std::map<CostKey, internal::BlockCost> costs;
+  // First blocks of stages, by the first block of the model, accelerator, recomputation and stages.
+  std::map<std::tuple<const ModelBlock*, int, Recompute, int>, std::vector<int>> cuts;
+};
+
+}  // namespace weft::plan

@@ -1,0 +1,130 @@
+#include "weft/plan/step/internal/memory.h"
+
+#include <algorithm>
+
+namespace weft::plan::internal {
+namespace {
+
+using schedule::pipeline::Action;
+using schedule::pipeline::Work;
+
+bool half(const Job& job) { return element_bytes(job.layout.precision) < 4; }
+
+// Activations of one stage.
+struct StageMemory {
+  double kept = 0;   // From forward to backward, for one micro-batch.
+  double ahead = 0;  // Further bytes while forward runs.
+  double back = 0;   // Further bytes while backward runs: what recomputation brings back.
+};
+
+StageMemory stage_memory(const Replica& replica, const StageCost& stage, Recompute recompute) {
+  StageMemory m;
+  for (int b = stage.first; b < stage.last; ++b) {
+    const ModelBlock& block = *replica.blocks()[static_cast<std::size_t>(b)];
+    const Recompute kept = block.recomputes ? recompute : Recompute::kNone;
+    const double ratio = replica.kept_ratio(static_cast<std::size_t>(b));
+    const double all = block.kept_all * ratio;
+    const double bytes = kept == Recompute::kFull        ? block.kept_input
+                         : kept == Recompute::kSelective ? block.kept_selective * ratio
+                                                         : all;
+    m.kept += bytes;
+    m.ahead = std::max(m.ahead, block.transient);
+    const bool again = kept != Recompute::kNone;
+    m.back = std::max(m.back, block.transient + (again ? all - bytes : 0));
+  }
+  return m;
+}
+
+// Buffers that live during the whole step: gathered blocks of ZeRO-3, buckets of gradients.
+double buffers_of(const Job& job, const Replica& replica, int rank) {
+  double largest = 0, all = 0;
+  for (const StageCost& stage : replica.stages()) {
+    if (stage.rank != rank) continue;
+    all += stage.parameters + stage.expert_parameters;
+    for (int b = stage.first; b < stage.last; ++b) {
+      const ModelBlock& block = *replica.blocks()[static_cast<std::size_t>(b)];
+      largest = std::max(largest, block.parameters + block.expert_parameters);
+    }
+  }
+  const double weight = half(job) ? 2 : 4, gradient = half(job) ? job.software.gradient_bytes : 4;
+  if (job.layout.zero_stage == 3 && !replica.gathers_each_time()) return all * (weight + gradient);
+  if (job.layout.zero_stage == 3)
+    return largest * (weight * (job.software.gathers_ahead ? 2 : 1) + gradient);
+  if (job.layout.dp * job.layout.fsdp * job.layout.ep * job.layout.cp == 1) return 0;
+  return std::min(2 * job.software.bucket_bytes, all * gradient);
+}
+
+}  // namespace
+
+Memory states_of(const Job& job, double parameters) {
+  const bool masters = half(job) && job.software.master_weights && job.optimizer.masters;
+  const bool narrow = half(job) && job.software.master_weights;
+  const double weight = narrow ? 2 : 4, gradient = half(job) ? job.software.gradient_bytes : 4,
+               state = job.optimizer.state_bytes + (masters ? 4 : 0);
+  const double shards = shard_ranks(job);
+  const int zero = job.layout.zero_stage;
+  Memory m;
+  m.weights = parameters * weight / (zero >= 3 ? shards : 1);
+  m.gradients = parameters * gradient / (zero >= 2 ? shards : 1);
+  m.optimizer = parameters * state / (zero >= 1 ? shards : 1);
+  if (zero >= 1) m.optimizer += parameters * job.software.partition_bytes / shards;
+  return m;
+}
+
+double least_memory(const Job& job, const Replica& replica) {
+  double most = 0;
+  for (int rank = 0; rank < job.layout.pp; ++rank) {
+    double parameters = 0, live = 0;
+    for (std::size_t s = 0; s < replica.stages().size(); ++s) {
+      const StageCost& stage = replica.stages()[s];
+      if (stage.rank != rank) continue;
+      parameters += stage.parameters + stage.expert_parameters;
+      const StageMemory m = stage_memory(replica, stage, replica.recompute_of(static_cast<int>(s)));
+      live = std::max(live, m.kept + std::max(m.ahead, m.back));
+    }
+    const Memory states = states_of(job, parameters);
+    most = std::max(most, states.states() + buffers_of(job, replica, rank) +
+                              live * (1 + job.software.fragmentation) + job.software.context_bytes);
+  }
+  return most;
+}
+
+std::vector<Memory> memory_of(const Job& job, const Replica& replica,
+                              const schedule::pipeline::Schedule& schedule,
+                              const schedule::pipeline::Timing& timing) {
+  std::vector<StageMemory> stages;
+  for (std::size_t s = 0; s < replica.stages().size(); ++s)
+    stages.push_back(
+        stage_memory(replica, replica.stages()[s], replica.recompute_of(static_cast<int>(s))));
+  const bool splits = schedule::pipeline::splits_backward(schedule.request.algorithm);
+  std::vector<Memory> all;
+  for (int rank = 0; rank < job.layout.pp; ++rank) {
+    double parameters = 0;
+    for (const StageCost& stage : replica.stages())
+      if (stage.rank == rank) parameters += stage.parameters + stage.expert_parameters;
+    Memory peak = states_of(job, parameters);
+    const double buffers = buffers_of(job, replica, rank);
+    double held = 0, most = -1;
+    const auto& actions = schedule.actions[static_cast<std::size_t>(rank)];
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      const Action& action = actions[i];
+      const StageMemory& stage = stages[static_cast<std::size_t>(action.stage)];
+      const bool forward = action.work == Work::kForward;
+      if (forward) held += stage.kept;
+      const double now = held + (forward ? stage.ahead : stage.back);
+      if (now > most) {
+        most = now;
+        peak.activations = held;
+        peak.transient = now - held + buffers;
+        peak.seconds = timing.spans[static_cast<std::size_t>(rank)][i].end;
+      }
+      if (action.work == (splits ? Work::kBackwardWeight : Work::kBackward)) held -= stage.kept;
+    }
+    peak.fragmentation = job.software.fragmentation * (peak.activations + peak.transient - buffers);
+    peak.context = job.software.context_bytes;
+    all.push_back(peak);
+  }
+  return all;
+}
+
+}  // namespace weft::plan::internal

@@ -1,0 +1,348 @@
+#include "weft/plan/step/internal/replica.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "weft/base/error.h"
+#include "weft/plan/stages.h"
+#include "weft/plan/step/internal/cache.h"
+#include "weft/plan/step/internal/streams.h"
+
+namespace weft::plan::internal {
+namespace {
+
+Split split_of(const Job& job, int replica) {
+  const Layout& l = job.layout;
+  const double share = l.shares.empty() ? 1 : l.shares[static_cast<std::size_t>(replica)];
+  return {.micro_batch = l.micro_batch * share,
+          .tp = l.tp,
+          .cp = l.cp,
+          .ep = l.ep,
+          .sequence_parallel = l.sequence_parallel,
+          .precision = l.precision,
+          .software = job.software};
+}
+
+}  // namespace
+
+namespace {
+
+Blocks cached_blocks(const Job& job, int index) {
+  const Split split = split_of(job, index);
+  if (job.cache == nullptr) return blocks_of(job.model, split);
+  const StepCache::Content::SplitKey key = {split.micro_batch, split.tp, split.cp, split.ep,
+                                            split.sequence_parallel};
+  auto& known = job.cache->content().blocks;
+  const auto found = known.find(key);
+  return found != known.end() ? found->second : known[key] = blocks_of(job.model, split);
+}
+
+StepCache::Content::GroupKey group_key(const GroupShape& g) {
+  return {g.ranks, g.nodes, g.per_node, g.sharing};
+}
+
+}  // namespace
+
+Replica::Replica(const Job& job, int index)
+    : job_(job), index_(index), blocks_(cached_blocks(job, index)) {
+  const Calibration& constants = job.constants != nullptr ? *job.constants : calibration();
+  // Stages that fill whole equal nodes have equal sites.
+  const int stage_ranks = world_of(job.layout) / job.layout.pp;
+  const bool same =
+      job.cluster.nodes.size() == 1 && stage_ranks % job.cluster.nodes[0].devices == 0;
+  for (int rank = 0; rank < job.layout.pp; ++rank) {
+    if (same && rank > 0) {
+      sites_.push_back(sites_.front());
+      sites_.back().first_rank += rank * stage_ranks;
+    } else {
+      sites_.push_back(site_of(job, rank, index));
+    }
+    const Accelerator& a =
+        job.cluster.accelerators[static_cast<std::size_t>(sites_.back().accelerator)];
+    devices_.push_back(
+        std::make_unique<DeviceModel>(a, job.layout.precision, job.software, constants));
+    int kind = same ? 0 : rank;
+    for (int other = 0; !same && other < rank && kind == rank; ++other) {
+      Site same = sites_[static_cast<std::size_t>(other)];
+      same.first_rank = sites_.back().first_rank;
+      if (same == sites_.back()) kind = kind_[static_cast<std::size_t>(other)];
+    }
+    kind_.push_back(kind);
+  }
+  read_profile(split_of(job, index));
+  cut();
+  for (std::size_t s = 0; s < stages_.size(); ++s) price(stages_[s], static_cast<int>(s));
+  add_messages();
+}
+
+Recompute Replica::recompute_of(int stage) const {
+  const auto& by_stage = job_.layout.stage_recompute;
+  if (by_stage.empty()) return job_.layout.recompute;
+  return by_stage[std::min(static_cast<std::size_t>(stage), by_stage.size() - 1)];
+}
+
+bool Replica::gathers_each_time() const {
+  return job_.layout.zero_stage == 3 &&
+         !(job_.software.gathers_once_in_pipeline && job_.layout.pp > 1);
+}
+
+const BlockCost& Replica::cost_of(const ModelBlock& block, int rank) {
+  const auto key = std::pair(&block, kind_[static_cast<std::size_t>(rank)]);
+  const auto found = costs_.find(key);
+  if (found != costs_.end()) return found->second;
+  if (job_.cache == nullptr || job_.cluster.nodes.size() > 1)
+    return costs_[key] = measure(block, rank);
+  const Site& site = sites_[static_cast<std::size_t>(rank)];
+  const StepCache::Content::GroupKey none{};
+  const StepCache::Content::CostKey shared = {&block,
+                                              site.accelerator,
+                                              group_key(site.tensor),
+                                              group_key(site.context),
+                                              group_key(site.expert),
+                                              gathers_each_time() ? group_key(site.shards) : none};
+  auto& known = job_.cache->content().costs;
+  const auto there = known.find(shared);
+  if (there != known.end()) return costs_[key] = there->second;
+  return costs_[key] = known[shared] = measure(block, rank);
+}
+
+BlockCost Replica::measure(const ModelBlock& block, int rank) const {
+  const Site& site = sites_[static_cast<std::size_t>(rank)];
+  BlockTime time = time_of(block, device(rank));
+  if (const auto at = references_.find(&block); at != references_.end())
+    scale(time, at->second, device(rank));
+  BlockCost cost = {time.all.forward, time.all.backward_input, time.all.backward_weight,
+                    time.again};
+  for (const Exchange& e : block.exchanges) add_exchange(e, time.all.forward, rank, cost);
+  if (gathers_each_time()) {
+    const double whole = block.parameters + block.expert_parameters;
+    cost.gather =
+        collective_seconds(ExchangeKind::kAllGather, whole * gathered_bytes(job_), site.shards);
+    cost.scatter =
+        collective_seconds(ExchangeKind::kReduceScatter, whole * gradient_bytes(job_), site.shards);
+  }
+  return cost;
+}
+
+void Replica::add_exchange(const Exchange& e, double compute, int rank, BlockCost& cost) const {
+  const Site& site = sites_[static_cast<std::size_t>(rank)];
+  const GroupShape& group = e.axis == SplitAxis::kTensor    ? site.tensor
+                            : e.axis == SplitAxis::kContext ? site.context
+                                                            : site.expert;
+  const ExchangeKind kind = e.kind == ExchangeKind::kRing ? ExchangeKind::kAllGather : e.kind;
+  double one = collective_seconds(kind, e.bytes, group);
+  if (e.axis == SplitAxis::kTensor && one > 0) one += job_.software.tensor_wait;
+  double hides = e.hidden_behind;
+  if (e.axis == SplitAxis::kTensor && job_.software.hides_tensor) hides = std::max(hides, 0.5);
+  const auto exposed = [&](int times, double work) {
+    return std::max(0.0, times * one - hides * work);
+  };
+  const auto add = [&](BlockCost::Exchanges& to, double seconds) {
+    (e.axis == SplitAxis::kTensor    ? to.tensor
+     : e.axis == SplitAxis::kContext ? to.context
+                                     : to.expert) += seconds;
+  };
+  add(cost.ahead, exposed(e.forward, compute));
+  add(cost.back, exposed(e.backward, 2 * compute));
+  add(cost.repeated, exposed(e.again, compute));
+}
+
+// Layers in equal numbers; the first stages take what is left over. The embedding goes to the first
+// stage, the head to the last one.
+std::vector<int> Replica::even_cuts(int stages) const {
+  std::vector<int> layers;
+  for (std::size_t b = 0; b < blocks_.size(); ++b)
+    if (blocks_[b]->is_layer) layers.push_back(static_cast<int>(b));
+  const int count = static_cast<int>(layers.size());
+  WEFT_REQUIRE(stages <= count, std::to_string(stages) + " stages of " + std::to_string(count) +
+                                    " blocks; use pp x virtual_stages = " + std::to_string(count) +
+                                    " or fewer");
+  std::vector<int> cuts;
+  int at = 0;
+  for (int s = 0; s + 1 < stages; ++s) {
+    at += count / stages + (s < count % stages ? 1 : 0);
+    cuts.push_back(layers[static_cast<std::size_t>(at)]);
+  }
+  return cuts;
+}
+
+// A stage ends where the sum over all blocks passes its share (nanotron): the embedding costs
+// nothing, the head its matrix.
+std::vector<int> Replica::parameter_cuts(int stages) const {
+  std::vector<double> sums;
+  double sum = 0;
+  for (const auto& block : blocks_) {
+    const bool head = block == blocks_.back(), embedding = block == blocks_.front();
+    sum += embedding ? 0 : head ? block->tied_parameters : block->parameters;
+    sums.push_back(sum);
+  }
+  std::vector<int> cuts;
+  int at = 0;
+  const int count = static_cast<int>(blocks_.size());
+  for (int s = 0; s + 1 < stages; ++s) {
+    const int before = at;
+    while (at < count && sums[static_cast<std::size_t>(at)] <= sum * (s + 1) / stages * (1 + 1e-9))
+      ++at;
+    at = std::clamp(at, before + 1, count - (stages - 1 - s));
+    cuts.push_back(at);
+  }
+  return cuts;
+}
+
+std::vector<int> Replica::cost_cuts(int stages) {
+  const Recompute kept = job_.layout.recompute;
+  const bool shared = job_.cache != nullptr && job_.cluster.nodes.size() == 1;
+  const auto key = std::tuple(blocks_.front().get(), sites_[0].accelerator, kept, stages);
+  if (shared) {
+    const auto found = job_.cache->content().cuts.find(key);
+    if (found != job_.cache->content().cuts.end()) return found->second;
+  }
+  std::vector<Block> blocks;
+  for (const auto& block : blocks_) {
+    const BlockCost& cost = cost_of(*block, 0);
+    const double again = !block->recomputes || kept == Recompute::kNone ? 0
+                         : kept == Recompute::kFull                     ? cost.forward
+                                                                        : cost.again;
+    blocks.push_back({cost.forward + cost.backward_input + cost.backward_weight + again, 0,
+                      static_cast<std::int64_t>(block->output_bytes)});
+  }
+  WEFT_REQUIRE(stages <= static_cast<int>(blocks.size()),
+               std::to_string(stages) + " stages of " + std::to_string(blocks.size()) +
+                   " blocks; use pp x virtual_stages = " + std::to_string(blocks.size()) +
+                   " or fewer");
+  std::vector<int> cuts = cut_stages(blocks, {.stages = stages}).cuts;
+  if (shared) job_.cache->content().cuts[key] = cuts;
+  return cuts;
+}
+
+void Replica::cut() {
+  const Layout& l = job_.layout;
+  const int stages = l.pp * l.virtual_stages, blocks = static_cast<int>(blocks_.size());
+  std::vector<int> cuts = l.cuts;
+  if (cuts.empty() && stages > 1) {
+    const CutRule rule = is_transformer(job_.model) ? job_.software.cuts : CutRule::kTime;
+    cuts = rule == CutRule::kEven         ? even_cuts(stages)
+           : rule == CutRule::kParameters ? parameter_cuts(stages)
+                                          : cost_cuts(stages);
+  }
+  WEFT_REQUIRE(static_cast<int>(cuts.size()) == stages - 1,
+               std::to_string(cuts.size()) + " cuts for " + std::to_string(stages) +
+                   " stages; give one less than stages");
+  const schedule::pipeline::Request request = {
+      .algorithm = l.schedule, .ranks = l.pp, .virtual_stages = l.virtual_stages};
+  int first = 0;
+  for (int s = 0; s < stages; ++s) {
+    const int last = s + 1 < stages ? cuts[static_cast<std::size_t>(s)] : blocks;
+    WEFT_REQUIRE(last > first && last <= blocks,
+                 "cut " + std::to_string(last) + " of stage " + std::to_string(s) +
+                     " leaves it without blocks; cuts rise from 1 to " +
+                     std::to_string(blocks - 1));
+    StageCost stage{.rank = l.pp > 1 ? schedule::pipeline::rank_of(request, s) : 0,
+                    .first = first,
+                    .last = last};
+    stages_.push_back(stage);
+    first = last;
+  }
+}
+
+void Replica::price(StageCost& stage, int index) {
+  const Recompute kept = recompute_of(index);
+  for (int b = stage.first; b < stage.last; ++b) {
+    const ModelBlock& block = *blocks_[static_cast<std::size_t>(b)];
+    const BlockCost& cost = cost_of(block, stage.rank);
+    stage.parameters += block.parameters;
+    // The last stage has a copy of the embedding, and both copies add their gradients.
+    if (block.tied_to_first && stage.first > 0) {
+      stage.parameters += block.tied_parameters;
+      tied_parameters_ = block.tied_parameters;
+    }
+    stage.expert_parameters += block.expert_parameters;
+    stage.forward += cost.forward;
+    stage.backward_input += cost.backward_input;
+    stage.backward_weight += cost.backward_weight;
+    double repeats = 0;  // Share of the block's forward that runs again.
+    if (block.recomputes && kept == Recompute::kFull) repeats = 1;
+    const SelectiveKind kind = job_.software.selective;
+    if (block.recomputes && kept == Recompute::kSelective) {
+      if (kind == SelectiveKind::kEverySecondLayer)
+        repeats = 0.5;
+      else
+        stage.recompute += cost.again;
+    }
+    stage.recompute += repeats * cost.forward;
+    const auto add = [&](BlockCost::Exchanges& to, const BlockCost::Exchanges& e, double times) {
+      to.tensor += times * e.tensor;
+      to.context += times * e.context;
+      to.expert += times * e.expert;
+    };
+    add(stage.in_forward, cost.ahead, 1);
+    add(stage.exchanges, cost.ahead, 1);
+    add(stage.exchanges, cost.back, 1);
+    add(stage.exchanges, cost.repeated, repeats);
+  }
+  if (gathers_each_time()) play_shards(stage, kept);
+}
+
+// Gathers each block ahead of its forward and again ahead of its backward, and scatters its
+// gradient behind it.
+void Replica::play_shards(StageCost& stage, Recompute kept) {
+  std::vector<StreamBlock> ahead, back;
+  double forward = 0, backward = 0;
+  for (int b = stage.first; b < stage.last; ++b) {
+    const ModelBlock& block = *blocks_[static_cast<std::size_t>(b)];
+    const BlockCost& cost = cost_of(block, stage.rank);
+    const bool full = block.recomputes && kept == Recompute::kFull;
+    const bool some = block.recomputes && kept == Recompute::kSelective;
+    const double whole = block.parameters + block.expert_parameters;
+    // Gathered weights are copied out of the buffer of the collective, gradients into it.
+    const double copy = device(stage.rank).memory(whole * 2 * gathered_bytes(job_), 1);
+    const double pack =
+        device(stage.rank).memory(whole * (gathered_bytes(job_) + gradient_bytes(job_)), 1);
+    const double f = cost.forward + cost.ahead.sum() + copy;
+    const double g = cost.backward_input + cost.backward_weight + cost.back.sum() +
+                     (full   ? cost.forward + cost.repeated.sum()
+                      : some ? cost.again
+                             : 0) +
+                     copy + pack;
+    ahead.push_back({f, cost.gather, 0});
+    back.push_back({g, cost.gather, cost.scatter});
+    forward += f - copy;
+    backward += g - copy - pack;
+  }
+  std::reverse(back.begin(), back.end());
+  const bool prefetch = job_.software.gathers_ahead;
+  const double slower = interference(stage.rank);
+  const Streams f = play_streams(ahead, prefetch, slower), g = play_streams(back, prefetch, slower);
+  stage.exposed_forward = f.compute_end - forward;
+  stage.exposed_backward = g.compute_end - backward;
+  stage.tail = g.end - g.compute_end;
+}
+
+void Replica::add_messages() {
+  const Layout& l = job_.layout;
+  if (l.pp == 1) return;
+  const int stage_ranks = world_of(l) / l.pp;
+  for (std::size_t s = 0; s + 1 < stages_.size(); ++s) {
+    StageCost& stage = stages_[s];
+    const int from = sites_[static_cast<std::size_t>(stage.rank)].first_rank;
+    const int to = sites_[static_cast<std::size_t>(stages_[s + 1].rank)].first_rank;
+    if (from == to) continue;
+    double bytes = blocks_[static_cast<std::size_t>(stage.last) - 1]->output_bytes;
+    const bool splits = job_.software.splits_messages && l.tp > 1 && !l.sequence_parallel;
+    if (splits) bytes /= l.tp;
+    const DevicePlace place = device_place(job_.cluster, from);
+    const int here = job_.cluster.nodes[static_cast<std::size_t>(place.type)].devices;
+    stage.message_bytes = bytes;
+    stage.message = message_seconds(job_.cluster, from, to, bytes, std::min(here, stage_ranks));
+    const bool crosses = device_place(job_.cluster, to).node != place.node;
+    if (crosses && job_.software.message_rate > 0)
+      stage.message = std::max(stage.message, bytes / job_.software.message_rate);
+    if (splits) {
+      stage.message += collective_seconds(ExchangeKind::kAllGather, bytes * l.tp,
+                                          sites_[static_cast<std::size_t>(stage.rank)].tensor);
+    }
+  }
+}
+
+}  // namespace weft::plan::internal

@@ -1,0 +1,106 @@
+// One replica of a model: its blocks, stages and their costs on the sites where they run.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "weft/plan/cost/operators.h"
+#include "weft/plan/step/internal/site.h"
+#include "weft/plan/step/step.h"
+
+namespace weft::plan::internal {
+
+// Seconds of one block for one micro-batch.
+struct BlockCost {
+  double forward = 0, backward_input = 0, backward_weight = 0;
+  double again = 0;  // Forward work that selective recomputation repeats.
+  struct Exchanges {
+    double tensor = 0, context = 0, expert = 0;
+    double sum() const { return tensor + context + expert; }
+  } ahead, back, repeated;  // Exposed, in forward, in backward, when forward runs again.
+  double gather = 0;        // Of the block's weights over the shards.
+  double scatter = 0;       // Reduce-scatter of its gradients over the shards.
+};
+
+// Seconds of one stage for one micro-batch, by kind.
+struct StageCost {
+  int rank = 0;
+  int first = 0, last = 0;  // Blocks.
+  double parameters = 0, expert_parameters = 0;
+  double forward = 0, backward_input = 0, backward_weight = 0;  // Computation.
+  double recompute = 0;
+  BlockCost::Exchanges exchanges;   // Of forward, backward and recomputation together.
+  BlockCost::Exchanges in_forward;  // The part of it in forward.
+  double exposed_forward = 0, exposed_backward = 0;  // Of gathers and scatters (ZeRO-3).
+  double message = 0;                                // To the next stage.
+  double message_bytes = 0;
+  double tail = 0;  // Communication after the last backward, exposed.
+  double total_forward() const { return forward + in_forward.sum() + exposed_forward; }
+  double total_backward() const {
+    return backward_input + backward_weight + recompute + exchanges.sum() - in_forward.sum() +
+           exposed_backward;
+  }
+};
+
+// Bytes of a weight that is gathered, and of a gradient that is reduced.
+double gathered_bytes(const Job& job);
+double gradient_bytes(const Job& job);
+
+class Replica {
+ public:
+  // Replica `index` along dp. `job` must outlive it.
+  Replica(const Job& job, int index);
+
+  const std::vector<StageCost>& stages() const { return stages_; }
+  const std::vector<Site>& sites() const { return sites_; }  // By rank along pp.
+  const Blocks& blocks() const { return blocks_; }
+  Recompute recompute_of(int stage) const;
+  // Adds the gradient phase: seconds after the last backward of a rank along pp, exposed.
+  struct Sync {
+    double gradients = 0, sharding = 0, optimizer = 0;
+    double bytes = 0;  // Sent by a rank.
+  };
+  Sync sync(int rank) const;
+  const DeviceModel& device(int rank) const { return *devices_[static_cast<std::size_t>(rank)]; }
+  // Measured activations of block `index` over those that the model's formulas give. 1 without a
+  // profile.
+  double kept_ratio(std::size_t index) const;
+  bool gathers_each_time() const;           // ZeRO-3 for each micro-batch.
+  double shard_parameters(int rank) const;  // Whose state a rank keeps, experts included.
+
+ private:
+  const BlockCost& cost_of(const ModelBlock& block, int rank);
+  BlockCost measure(const ModelBlock& block, int rank) const;
+  void add_exchange(const Exchange& e, double compute, int rank, BlockCost& cost) const;
+  void cut();
+  std::vector<int> even_cuts(int stages) const;
+  std::vector<int> parameter_cuts(int stages) const;
+  std::vector<int> cost_cuts(int stages);
+  void price(StageCost& stage, int index);
+  void play_shards(StageCost& stage, Recompute kept);
+  void add_messages();
+  double interference(int rank) const;
+  double rank_parameters(int rank, bool experts) const;
+
+  const Job& job_;
+  int index_;
+  Blocks blocks_;
+  // Of a profile: the undivided block, its measured seconds, and its activations over those of the
+  // formulas. By block; equal blocks share their mean.
+  struct Reference {
+    std::shared_ptr<const ModelBlock> whole;
+    double forward = 0, backward = 0, kept = 0, count = 0;
+  };
+  std::map<const ModelBlock*, Reference> references_;
+  void read_profile(Split split);
+  static void scale(BlockTime& time, const Reference& reference, const DeviceModel& device);
+  std::vector<Site> sites_;
+  std::vector<std::unique_ptr<DeviceModel>> devices_;
+  std::map<std::pair<const ModelBlock*, int>, BlockCost> costs_;  // By block and kind of site.
+  std::vector<int> kind_;                                         // Kind of site, by rank along pp.
+  std::vector<StageCost> stages_;
+  double tied_parameters_ = 0;  // Of the matrix that the first and the last stage share.
+};
+
+}  // namespace weft::plan::internal

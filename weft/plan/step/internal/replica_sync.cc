@@ -1,0 +1,83 @@
+// What follows the last backward of a step: gradients, shards, the optimizer.
+#include <algorithm>
+
+#include "weft/plan/step/internal/replica.h"
+
+namespace weft::plan::internal {
+
+double gathered_bytes(const Job& job) { return element_bytes(job.layout.precision) < 4 ? 2 : 4; }
+
+double gradient_bytes(const Job& job) {
+  return element_bytes(job.layout.precision) < 4 ? job.software.gradient_bytes : 4;
+}
+
+// NCCL runs on some 16 streaming multiprocessors. weft has no communication threads beside those
+// that compute.
+double Replica::interference(int rank) const {
+  constexpr double kUnits = 16;
+  const Accelerator& a = device(rank).accelerator();
+  if (a.generation == Generation::kTpu || a.generation == Generation::kCpu) return 0;
+  return std::min(0.5, kUnits / a.units);
+}
+
+double Replica::rank_parameters(int rank, bool experts) const {
+  double sum = 0;
+  for (const StageCost& stage : stages_)
+    if (stage.rank == rank) sum += experts ? stage.expert_parameters : stage.parameters;
+  return sum;
+}
+
+double Replica::shard_parameters(int rank) const {
+  return (rank_parameters(rank, false) + rank_parameters(rank, true)) / shard_ranks(job_);
+}
+
+Replica::Sync Replica::sync(int rank) const {
+  const Layout& l = job_.layout;
+  const Site& site = sites_[static_cast<std::size_t>(rank)];
+  const double g = gradient_bytes(job_) * codec_ratio(l.codec);
+  const double dense = rank_parameters(rank, false), experts = rank_parameters(rank, true);
+  const int shards = shard_ranks(job_);
+  Sync sync;
+  double reduce = 0;
+  if (l.zero_stage == 0) {
+    reduce = collective_seconds(ExchangeKind::kAllReduce, dense * g, site.replicas);
+  } else {
+    if (!gathers_each_time()) {
+      reduce = collective_seconds(ExchangeKind::kReduceScatter, dense * g, site.shards);
+      sync.sharding =
+          collective_seconds(ExchangeKind::kAllGather, dense * gathered_bytes(job_), site.shards);
+    }
+    reduce += collective_seconds(ExchangeKind::kAllReduce, dense * g / shards, site.replicas);
+  }
+  if (experts > 0)
+    reduce += collective_seconds(ExchangeKind::kAllReduce, experts * g, site.expert_data);
+  if (tied_parameters_ > 0 && (rank == stages_.front().rank || rank == stages_.back().rank)) {
+    const int first = stages_.front().rank, last = stages_.back().rank;
+    const int from = sites_[static_cast<std::size_t>(first)].first_rank,
+              to = sites_[static_cast<std::size_t>(last)].first_rank;
+    sync.gradients = message_seconds(job_.cluster, from, to, tied_parameters_ * g, l.tp * l.cp);
+  }
+  // Buckets hide behind the last backward, all but the last one.
+  double hides = 0;
+  for (const StageCost& stage : stages_)
+    if (stage.rank == rank) hides += stage.total_backward();
+  const double bytes = (dense + experts) * g;
+  const double last = bytes > 0 ? std::min(1.0, job_.software.bucket_bytes / bytes) : 1;
+  hides = std::min(hides, reduce) * job_.software.overlap * (1 - last) * (1 - interference(rank));
+  sync.gradients += reduce - hides;
+  if (gathers_each_time()) {
+    for (const StageCost& stage : stages_)
+      if (stage.rank == rank) sync.sharding += stage.tail;
+  }
+  const bool half = element_bytes(l.precision) < 4 && job_.software.master_weights;
+  // Adam reads and writes state, weights and gradient once; clipping and unscaling read the
+  // gradient twice and write it once.
+  const double traffic =
+      2 * job_.optimizer.state_bytes + (half ? 8 + 2 : 8) + 4 * gradient_bytes(job_);
+  sync.optimizer = device(rank).memory(shard_parameters(rank) * traffic, 8);
+  const double over = l.zero_stage == 0 ? 1 : shards;
+  sync.bytes = 2 * dense * g / over + (l.zero_stage > 0 ? dense * (g + gathered_bytes(job_)) : 0);
+  return sync;
+}
+
+}  // namespace weft::plan::internal

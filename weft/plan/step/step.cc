@@ -1,0 +1,271 @@
+#include "weft/plan/step/step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "weft/base/config.h"
+#include "weft/base/error.h"
+#include "weft/plan/step/internal/cache.h"
+#include "weft/plan/step/internal/memory.h"
+#include "weft/plan/step/internal/replica.h"
+
+namespace weft::plan {
+namespace {
+
+using internal::Replica;
+using internal::StageCost;
+namespace pipeline = schedule::pipeline;
+
+// Micro-batches for each rank that are played one by one. Beyond, the steady state repeats: every
+// group of pp micro-batches takes as long as the previous one.
+constexpr int kMostGroups = 8, kLeastPlayed = 64;
+
+struct Played {
+  pipeline::Schedule schedule;
+  pipeline::Timing timing;
+  double repeats = 0;  // Micro-batches beyond those played.
+  double period = 0;   // Seconds of one of them.
+};
+
+int shortened(const Layout& l, int micro_batches) {
+  const int most = std::max(kMostGroups * l.pp, kLeastPlayed);
+  if (micro_batches <= most + l.pp) return micro_batches;
+  // The same remainder, since groups of pp micro-batches repeat.
+  return most + (micro_batches - most) % l.pp;
+}
+
+// Messages that block their sender, and their receiver where the software does not receive ahead.
+std::vector<pipeline::Costs> costs_of(const Replica& replica, const Software& software) {
+  const bool overlaps = software.overlaps_messages;
+  std::vector<pipeline::Costs> costs;
+  const auto& stages = replica.stages();
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const StageCost& stage = stages[s];
+    double ahead = overlaps ? 0 : stage.message;
+    double back = overlaps || s == 0 ? 0 : stages[s - 1].message;
+    if (software.receives_block) ahead = back = ahead + back;
+    const double weight = stage.backward_weight;
+    costs.push_back({.forward = std::max(1e-9, stage.total_forward() + ahead),
+                     .backward_input = std::max(1e-9, stage.total_backward() - weight + back),
+                     .backward_weight = std::max(1e-9, weight),
+                     .message = overlaps ? stage.message : 0});
+  }
+  return costs;
+}
+
+Played play_replica(const Job& job, const Replica& replica) {
+  const Layout& l = job.layout;
+  const int m = micro_batches_of(l), some = shortened(l, m);
+  const auto costs = costs_of(replica, job.software);
+  Played played;
+  pipeline::Request request = {.algorithm = l.schedule,
+                               .ranks = l.pp,
+                               .micro_batches = some,
+                               .virtual_stages = l.virtual_stages,
+                               .costs = costs[costs.size() / 2]};
+  if (l.pp == 1 && l.virtual_stages == 1 && l.schedule != pipeline::Algorithm::kGPipe)
+    request.algorithm = pipeline::Algorithm::kOneForwardOneBackward;
+  played.schedule = pipeline::make(request);
+  played.timing = pipeline::play_stages(played.schedule, costs);
+  if (some == m) return played;
+  request.micro_batches = some - l.pp;
+  const auto shorter = pipeline::play_stages(pipeline::make(request), costs);
+  played.repeats = m - some;
+  played.period = (played.timing.makespan - shorter.makespan) / l.pp;
+  return played;
+}
+
+// What a rank did, by kind, for all micro-batches.
+Parts parts_of(const Job& job, const Replica& replica, int rank) {
+  Parts parts;
+  const double m = micro_batches_of(job.layout);
+  const auto& stages = replica.stages();
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const StageCost& stage = stages[s];
+    if (stage.rank != rank) continue;
+    parts.compute += m * (stage.forward + stage.backward_input + stage.backward_weight);
+    parts.recompute += m * stage.recompute;
+    parts.tensor += m * stage.exchanges.tensor;
+    parts.context += m * stage.exchanges.context;
+    parts.expert += m * stage.exchanges.expert;
+    parts.sharding += m * (stage.exposed_forward + stage.exposed_backward);
+    if (job.software.overlaps_messages) continue;
+    parts.pipeline += m * (job.software.receives_block ? 2 : 1) *
+                      (stage.message + (s > 0 ? stages[s - 1].message : 0));
+  }
+  return parts;
+}
+
+// The largest of `ranks` normal deviates, in standard deviations: sqrt(2 ln n).
+double straggling(const Job& job) {
+  const double ranks = world_of(job.layout);
+  return ranks > 1 ? job.noise * std::sqrt(2 * std::log(ranks)) : 0;
+}
+
+// End of the step on the slowest rank of one replica.
+struct End {
+  double seconds = 0;
+  Parts parts;
+  double traffic = 0;
+};
+
+// Ranks of a node for each of its processors, at least 1.
+double crowding(const Job& job) {
+  const NodeType& type = job.cluster.nodes[0];
+  if (type.processors == 0) return 1;
+  const double ranks = std::min(type.devices, world_of(job.layout));
+  return std::max(1.0, ranks / type.processors);
+}
+
+// Mean seconds that a rank computes.
+double busy_seconds(const Job& job, const Replica& replica) {
+  double sum = 0;
+  for (int rank = 0; rank < job.layout.pp; ++rank) {
+    const Parts parts = parts_of(job, replica, rank);
+    sum += parts.compute + parts.recompute;
+  }
+  return sum / job.layout.pp;
+}
+
+End end_of(const Job& job, const Replica& replica, const Played& played) {
+  End end;
+  const double crowd = crowding(job), work = crowd * busy_seconds(job, replica);
+  for (int rank = 0; rank < job.layout.pp; ++rank) {
+    const auto& spans = played.timing.spans[static_cast<std::size_t>(rank)];
+    const Parts parts = parts_of(job, replica, rank);
+    double done = spans.back().end + played.repeats * played.period;
+    // Where ranks share processors, all their work takes its time, and fills the idle times.
+    if (crowd > 1) done = std::max(done, work + parts.exposed());
+    Replica::Sync sync = replica.sync(rank);
+    sync.optimizer *= crowd;
+    const double seconds = done + sync.gradients + sync.sharding + sync.optimizer;
+    double sent = sync.bytes;
+    for (const StageCost& stage : replica.stages())
+      if (stage.rank == rank) sent += micro_batches_of(job.layout) * stage.message_bytes;
+    end.traffic = std::max(end.traffic, sent);
+    if (seconds <= end.seconds) continue;
+    end.seconds = seconds;
+    end.parts = parts;
+    end.parts.sharding += sync.sharding;
+    end.parts.gradients = sync.gradients;
+    end.parts.optimizer = sync.optimizer;
+    const double idle = std::max(0.0, seconds - end.parts.sum());
+    const double waits = std::clamp(work - parts.compute - parts.recompute, 0.0, idle);
+    if (crowd > 1) end.parts.compute += waits;
+    end.parts.bubble = idle - (crowd > 1 ? waits : 0);
+  }
+  return end;
+}
+
+void add_rates(const Job& job, Step& step) {
+  const double samples = static_cast<double>(job.layout.global_batch) / step.seconds;
+  const double ranks = world_of(job.layout);
+  step.samples_per_s = samples;
+  if (!has_images(job.model))
+    step.tokens_per_s = samples * static_cast<double>(positions(complete(job.model)));
+  step.flops_per_device = samples * model_flops(job.model) / ranks;
+  double top = 0;
+  for (int rank = 0; rank < world_of(job.layout);) {
+    const DevicePlace place = device_place(job.cluster, rank);
+    const NodeType& type = job.cluster.nodes[static_cast<std::size_t>(place.type)];
+    const Accelerator& a = job.cluster.accelerators[static_cast<std::size_t>(type.accelerator)];
+    const int here = std::min(type.devices * type.count, world_of(job.layout) - rank);
+    top += here * peak(a, job.layout.precision == Precision::kFp8 ? Precision::kBf16
+                                                                  : job.layout.precision);
+    step.joules += here * a.watts * step.seconds;
+    step.dollars += here * a.price * step.seconds / 3600;
+    rank += here;
+  }
+  step.mfu = top > 0 ? step.flops_per_device * ranks / top : 0;
+  const double again = step.parts.compute > 0 ? 1 + step.parts.recompute / step.parts.compute : 1;
+  step.hardware_flops = step.flops_per_device * again;
+}
+
+void add_memory(const Job& job, const Replica& replica, const Played& played, Step& step) {
+  step.memory = internal::memory_of(job, replica, played.schedule, played.timing);
+  for (int rank = 0; rank < job.layout.pp; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    const double capacity = replica.device(rank).accelerator().memory;
+    step.capacity.push_back(capacity);
+    const double lacks = step.memory[at].total() - capacity;
+    if (lacks <= 0) continue;
+    step.fits = false;
+    step.short_by = std::max(step.short_by, lacks);
+  }
+}
+
+// A model of which only the number of parameters is known.
+Step states_only(const Job& job) {
+  Step step;
+  const double parts = static_cast<double>(job.layout.tp) * job.layout.pp;
+  step.memory = {internal::states_of(job, job.model.only_parameters / parts)};
+  step.memory[0].context = job.software.context_bytes;
+  const double capacity = accelerator_of(job.cluster, 0).memory;
+  step.capacity = {capacity};
+  step.short_by = std::max(0.0, step.memory[0].total() - capacity);
+  step.fits = step.short_by <= 0;
+  return step;
+}
+
+// Replicas of dp that differ in device, links or share of the batch.
+std::vector<int> distinct_replicas(const Job& job) {
+  if (is_uniform(job.cluster) && job.layout.shares.empty()) return {0};
+  std::vector<int> all;
+  for (int d = 0; d < job.layout.dp && d < 4096; ++d) all.push_back(d);
+  return all;
+}
+
+}  // namespace
+
+Optimizer optimizer_of(std::string_view name) {
+  const std::string key(name);
+  if (key == "adam" || key == "adamw" || key == "lamb") return {key, 8};
+  if (key == "adam16") return {key, 4, false};
+  if (key == "sgd" || key == "none") return {key, 0};
+  if (key == "momentum" || key == "rmsprop" || key == "adagrad") return {key, 4};
+  const auto near =
+      nearest(key, {"adam", "adamw", "lamb", "sgd", "momentum", "rmsprop", "adagrad"});
+  throw Error(Errc::kInvalidArgument,
+              "optimizer \"" + key.substr(0, 40) + "\" is not known; " +
+                  (near ? "did you mean " + *near + "?" : "use adam, momentum or sgd"));
+}
+
+StepCache::StepCache() : content_(std::make_unique<Content>()) {}
+StepCache::~StepCache() = default;
+
+const Memory& Step::peak() const {
+  return *std::max_element(memory.begin(), memory.end(),
+                           [](const Memory& a, const Memory& b) { return a.total() < b.total(); });
+}
+
+Step simulate_step(const Job& job) {
+  check(job.layout, devices(job.cluster));
+  if (job.model.only_parameters > 0) return states_only(job);
+  Step step;
+  for (const int index : distinct_replicas(job)) {
+    const Replica replica(job, index);
+    Played played = play_replica(job, replica);
+    const End end = end_of(job, replica, played);
+    step.traffic = std::max(step.traffic, end.traffic);
+    if (end.seconds <= step.seconds) continue;
+    step.seconds = end.seconds;
+    step.parts = end.parts;
+    step.memory.clear();
+    step.capacity.clear();
+    add_memory(job, replica, played, step);
+    step.stages.clear();
+    for (const StageCost& s : replica.stages())
+      step.stages.push_back({s.first, s.last, s.rank, s.parameters + s.expert_parameters,
+                             s.total_forward(), s.total_backward(), s.message});
+    step.schedule = std::move(played.schedule);
+    step.timing = std::move(played.timing);
+    step.left_out = static_cast<int>(played.repeats);
+  }
+  step.parts.other = job.loading + job.software.step_overhead + step.seconds * straggling(job);
+  step.seconds += step.parts.other;
+  add_rates(job, step);
+  return step;
+}
+
+}  // namespace weft::plan

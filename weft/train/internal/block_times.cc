@@ -1,0 +1,239 @@
+#include "weft/train/internal/block_times.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <numeric>
+
+#include "weft/base/error.h"
+#include "weft/parallel/compose/autocast.h"
+#include "weft/plan/calibration.h"
+
+namespace weft::train::internal {
+namespace {
+
+using parallel::Tensors;
+using std::chrono::steady_clock;
+
+constexpr std::uint8_t kFirst = 254;  // Priority of an allocator that replaces all others.
+
+// Counts the bytes of libtorch's CPU tensors while it lives, whichever allocator makes them.
+// Tensors that outlive it are freed as usual.
+class MemoryMeter {
+ public:
+  MemoryMeter() : counting_(std::make_shared<Counting>(c10::GetCPUAllocator())) {
+    // An allocator must live as long as the process.
+    static std::vector<std::shared_ptr<Counting>> all;
+    all.push_back(counting_);
+    c10::SetCPUAllocator(counting_.get(), kFirst);
+  }
+  ~MemoryMeter() { c10::SetCPUAllocator(counting_->below, kFirst); }
+  MemoryMeter(const MemoryMeter&) = delete;
+  MemoryMeter& operator=(const MemoryMeter&) = delete;
+
+  double live() const { return static_cast<double>(counting_->live.load()); }
+
+ private:
+  struct Counting final : c10::Allocator {
+    explicit Counting(c10::Allocator* below_) : below(below_) {}
+    struct Piece {
+      c10::DataPtr data;
+      Counting* owner;
+      std::int64_t bytes;
+    };
+    c10::DataPtr allocate(std::size_t bytes) override {
+      c10::DataPtr data = below->allocate(bytes);
+      void* const pointer = data.get();
+      live += static_cast<std::int64_t>(bytes);
+      auto* piece = new Piece{std::move(data), this, static_cast<std::int64_t>(bytes)};
+      return {pointer, piece, &release, c10::Device(c10::DeviceType::CPU)};
+    }
+    static void release(void* context) {
+      const std::unique_ptr<Piece> piece(static_cast<Piece*>(context));
+      piece->owner->live -= piece->bytes;
+    }
+    void copy_data(void* to, const void* from, std::size_t bytes) const override {
+      below->copy_data(to, from, bytes);
+    }
+    c10::Allocator* const below;
+    std::atomic<std::int64_t> live{0};
+  };
+  std::shared_ptr<Counting> counting_;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+double elapsed_since(steady_clock::time_point start) {
+  return std::chrono::duration<double>(steady_clock::now() - start).count();
+}
+
+double bytes_of(const Tensors& tensors) {
+  double sum = 0;
+  for (const at::Tensor& one : tensors) sum += static_cast<double>(one.nbytes());
+  return sum;
+}
+
+// Parameters that no other block has too.
+double own_parameters(const parallel::Block& block) {
+  double sum = 0;
+  for (const auto& item : block.module->named_parameters()) {
+    const bool shared = std::any_of(block.tied.begin(), block.tied.end(), [&](const auto& tied) {
+      return tied.second.is_same(item.value()) &&
+             tied.first != (block.prefix.value_or(block.name).empty()
+                                ? item.key()
+                                : block.prefix.value_or(block.name) + "." + item.key());
+    });
+    if (!shared) sum += static_cast<double>(item.value().numel());
+  }
+  return sum;
+}
+
+// One block at one number of samples.
+struct Measurement {
+  double forward = 0, backward = 0, kept = 0;
+  Tensors outputs;
+};
+
+class BlockTimer {
+ public:
+  BlockTimer(const Task& task, const Group& world, const BlockTimesOptions& options)
+      : task_(task), world_(world), options_(options) {}
+
+  Measurement measure(const parallel::Block& block, const Tensors& inputs,
+                      const Tensors& targets) const {
+    Measurement m;
+    std::vector<double> forward, backward;
+    for (int run = 0; run < options_.runs + 1; ++run) {  // the first run warms up
+      world_.barrier();
+      Measurement one = once(block, inputs, targets);
+      if (run > 0) {
+        forward.push_back(one.forward);
+        backward.push_back(one.backward);
+      }
+      m.outputs = std::move(one.outputs);
+    }
+    m.forward = median(forward);
+    m.backward = median(backward);
+    const MemoryMeter meter;
+    const parallel::Autocast autocast(options_.precision);
+    const Tensors leaves = leaves_of(inputs);
+    const double before = meter.live();
+    const Tensors outputs = run_forward(block, leaves, targets);
+    m.kept = meter.live() - before;
+    return m;
+  }
+
+ private:
+  static Tensors leaves_of(const Tensors& inputs) {
+    Tensors leaves;
+    for (const at::Tensor& x : inputs)
+      leaves.push_back(x.detach().requires_grad_(x.requires_grad()));
+    return leaves;
+  }
+
+  // The block's tensors; the last block's loss.
+  Tensors run_forward(const parallel::Block& block, const Tensors& inputs,
+                      const Tensors& targets) const {
+    Tensors outputs = block.forward(inputs);
+    if (!targets.empty()) outputs = {task_.model.loss(outputs, targets, contexts_)};
+    return outputs;
+  }
+
+  Measurement once(const parallel::Block& block, const Tensors& inputs,
+                   const Tensors& targets) const {
+    Measurement m;
+    const Tensors leaves = leaves_of(inputs);
+    const auto start = steady_clock::now();
+    Tensors roots, ones;
+    {
+      const parallel::Autocast autocast(options_.precision);
+      for (const at::Tensor& y : run_forward(block, leaves, targets)) {
+        m.outputs.push_back(y.detach().requires_grad_(y.requires_grad()));
+        if (!y.requires_grad()) continue;
+        roots.push_back(y);
+        ones.push_back(at::ones_like(y));
+      }
+    }
+    m.forward = elapsed_since(start);
+    const auto turn = steady_clock::now();
+    if (!roots.empty()) torch::autograd::backward(roots, ones);
+    m.backward = elapsed_since(turn);
+    return m;
+  }
+
+  const Task& task_;
+  const Group& world_;
+  const BlockTimesOptions& options_;
+  const parallel::Contexts contexts_;
+};
+
+data::Batch samples_of(const Task& task, std::int64_t count) {
+  data::Share share{.global_size = count};
+  for (std::int64_t i = 0; i < count; ++i) share.indices.push_back(i % task.train.size);
+  return task.train.make(share);
+}
+
+// The mean over the ranks.
+void share_times(const Group& world, plan::Profile& profile) {
+  std::vector<double> all;
+  for (const plan::MeasuredBlock& block : profile.blocks) {
+    all.insert(all.end(), block.forward.begin(), block.forward.end());
+    all.insert(all.end(), block.backward.begin(), block.backward.end());
+  }
+  at::Tensor sum = at::tensor(all, at::kDouble);
+  world.all_reduce(sum);
+  const double* next = sum.const_data_ptr<double>();
+  for (plan::MeasuredBlock& block : profile.blocks) {
+    for (double& s : block.forward) s = *next++ / world.size();
+    for (double& s : block.backward) s = *next++ / world.size();
+  }
+}
+
+}  // namespace
+
+plan::Profile time_blocks(const Task& task, const Group& world, const BlockTimesOptions& options) {
+  WEFT_REQUIRE(!options.batches.empty() && options.runs > 0, "a profile needs batches and runs");
+  plan::Profile profile{.name = options.name,
+                        .machine = plan::machine_identity(),
+                        .ranks = world.size(),
+                        .tokens = options.tokens};
+  std::vector<Tensors> inputs, targets;
+  for (const std::int64_t count : options.batches) {
+    profile.batches.push_back(static_cast<double>(count));
+    data::Batch batch = samples_of(task, count);
+    inputs.push_back(std::move(batch.inputs));
+    targets.push_back(std::move(batch.targets));
+  }
+  const BlockTimer timer(task, world, options);
+  const std::size_t count = task.model.blocks.size();
+  for (std::size_t b = 0; b < count; ++b) {
+    const parallel::BlockSpec& spec = task.model.blocks[b];
+    parallel::Block block = spec.make({});
+    block.name = spec.name;
+    plan::MeasuredBlock measured{.name = spec.name, .parameters = own_parameters(block)};
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      Measurement m = timer.measure(block, inputs[i], b + 1 == count ? targets[i] : Tensors());
+      measured.forward.push_back(m.forward);
+      measured.backward.push_back(m.backward);
+      // The largest batch tells the bytes.
+      measured.output_bytes = bytes_of(m.outputs) / profile.batches[i];
+      measured.kept_bytes = std::max(0.0, m.kept) / profile.batches[i];
+      inputs[i] = std::move(m.outputs);
+    }
+    profile.blocks.push_back(std::move(measured));
+  }
+  share_times(world, profile);
+  return profile;
+}
+
+}  // namespace weft::train::internal

@@ -1,0 +1,181 @@
+#include "weft/train/internal/machine_rates.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <thread>
+
+#include "weft/base/error.h"
+#include "weft/comm/topology/find.h"
+#include "weft/plan/calibration.h"
+
+namespace weft::train::internal {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr double kLeastSeconds = 0.02;  // Of the runs of one measurement.
+constexpr int kLeastRuns = 5, kMostRuns = 200;
+constexpr std::int64_t kCopyBytes = 64 << 20;
+constexpr std::int64_t kSmallElements = 16, kLargeElements = 4 << 20;
+
+struct Shape {
+  std::int64_t m, n, k;
+};
+// Products of small and middle-sized transformers and convolutions, forward and backward.
+constexpr Shape kShapes[] = {
+    {32, 10, 512},      {64, 64, 64},     {256, 32, 256},   {512, 128, 128},   {512, 384, 128},
+    {512, 512, 128},    {512, 128, 512},  {512, 384, 384},  {512, 1152, 384},  {512, 1536, 384},
+    {512, 384, 1536},   {2048, 128, 128}, {2048, 512, 128}, {2048, 384, 384},  {2048, 1536, 384},
+    {2048, 384, 1536},  {128, 384, 2048}, {384, 384, 2048}, {1536, 384, 2048}, {8192, 64, 576},
+    {8192, 128, 1152},  {576, 64, 8192},  {1024, 768, 768}, {1024, 3072, 768}, {1024, 1024, 1024},
+    {2048, 2048, 2048}, {512, 2048, 384}, {64, 1024, 1024},
+};
+
+// Median seconds of a call.
+double time_of(const std::function<void()>& call) {
+  call();  // warms up
+  std::vector<double> all;
+  double sum = 0;
+  while (static_cast<int>(all.size()) < kMostRuns &&
+         (sum < kLeastSeconds || static_cast<int>(all.size()) < kLeastRuns)) {
+    const auto start = steady_clock::now();
+    call();
+    all.push_back(std::chrono::duration<double>(steady_clock::now() - start).count());
+    sum += all.back();
+  }
+  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2),
+                   all.end());
+  return all[all.size() / 2];
+}
+
+// Measures on the ranks that compute at once, while the others wait; the mean is shared.
+class Meter {
+ public:
+  Meter(const Group& world, bool computes) : world_(world), computes_(computes) {}
+
+  double operator()(const std::function<void()>& call) const {
+    world_.barrier();
+    at::Tensor sum =
+        at::tensor({computes_ ? time_of(call) : 0.0, computes_ ? 1.0 : 0.0}, at::kDouble);
+    world_.all_reduce(sum);
+    const double* const sums = sum.const_data_ptr<double>();
+    return sums[0] / std::max(1.0, sums[1]);
+  }
+
+ private:
+  const Group& world_;
+  const bool computes_;
+};
+
+double product(const Meter& meter, const Shape& shape, at::ScalarType type) {
+  const at::Tensor a = at::randn({shape.m, shape.k}).to(type),
+                   b = at::randn({shape.k, shape.n}).to(type);
+  at::Tensor c = at::empty({shape.m, shape.n}, a.options());
+  return meter([&] { at::matmul_out(c, a, b); });
+}
+
+plan::Accelerator measure_processor(const Meter& meter, int sharing) {
+  plan::Accelerator a;
+  a.name = plan::machine_identity() + ", one of " + std::to_string(sharing) + " ranks";
+  a.generation = plan::Generation::kCpu;
+  double best = 0;
+  for (const Shape& shape : kShapes) {
+    const double m = static_cast<double>(shape.m), n = static_cast<double>(shape.n),
+                 k = static_cast<double>(shape.k);
+    const double seconds = product(meter, shape, at::kFloat);
+    a.rates.push_back({m, n, k, seconds});
+    best = std::max(best, 2 * m * n * k / seconds);
+  }
+  const Shape large = {1024, 1024, 1024};
+  const double narrow = 2 * std::pow(1024.0, 3) / product(meter, large, at::kBFloat16);
+  a.peaks[static_cast<std::size_t>(plan::Precision::kFp32)] = best;
+  a.peaks[static_cast<std::size_t>(plan::Precision::kBf16)] = narrow;
+  const at::Tensor from = at::ones({kCopyBytes / 4});
+  at::Tensor to = at::ones_like(from);
+  a.bandwidth = 2.0 * static_cast<double>(kCopyBytes) / meter([&] { to.copy_(from); });
+  a.memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
+             static_cast<double>(::sysconf(_SC_PAGESIZE)) / sharing;
+  a.units = std::max(1, at::get_num_threads());
+  return a;
+}
+
+// Seconds of an all-reduce of float32 elements among the ranks of one host.
+double all_reduce_seconds(const Group& host, std::int64_t elements) {
+  at::Tensor x = at::ones({elements});
+  host.barrier();
+  double best = 1e9;
+  for (int run = 0; run < 2 * kLeastRuns; ++run) {
+    const auto start = steady_clock::now();
+    host.all_reduce(x);
+    best = std::min(best, std::chrono::duration<double>(steady_clock::now() - start).count());
+    x.fill_(1);
+  }
+  at::Tensor worst = at::tensor({best}, at::kDouble);
+  host.all_reduce(worst, ReduceOp::kMax);
+  return worst.item<double>();
+}
+
+// The link at which an all-reduce in shared memory takes as long as measured (2 n meetings, and two
+// passes over the rank's part).
+plan::Link shared_memory(const Group& host) {
+  if (host.size() == 1) return {.bandwidth = 10e9, .latency = 1e-6};
+  const double n = host.size();
+  const double small = all_reduce_seconds(host, kSmallElements),
+               large = all_reduce_seconds(host, kLargeElements);
+  const double bytes = 4.0 * static_cast<double>(kLargeElements);
+  return {.bandwidth = 2 * (n - 1) / n * bytes / std::max(1e-9, large - small),
+          .latency = small / (2 * n)};
+}
+
+// The slower of two links that processes on hosts reach; an Ethernet of 10 Gbit/s if there is one
+// host only.
+plan::Link between_hosts(const schedule::Topology& topology, int hosts) {
+  if (hosts == 1) return {.bandwidth = 1.25e9, .latency = 25e-6, .share = 0.8};
+  const schedule::Link& link = topology.level(0).link;
+  return {.bandwidth = link.bandwidth, .latency = link.latency, .share = 1};
+}
+
+}  // namespace
+
+plan::Cluster measure_cluster(const Group& world) {
+  const schedule::Topology topology = comm::topology::find_topology(world);
+  const auto level = topology.find(schedule::Scope::kHost);
+  const int mine = level ? topology.group_of(*level, world.rank()) : 0;
+  std::vector<int> ranks;
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (!level || topology.group_of(*level, rank) == mine) ranks.push_back(rank);
+  const int hosts = level ? topology.num_groups(*level) : 1;
+  const int here = static_cast<int>(ranks.size());
+  for (int other = 0; level && other < hosts; ++other) {
+    WEFT_REQUIRE(static_cast<int>(topology.members(*level, other).size()) * hosts == world.size(),
+                 "a profile needs as many ranks on each host; start them so");
+  }
+  const auto place = std::find(ranks.begin(), ranks.end(), world.rank()) - ranks.begin();
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int processors = std::clamp(cores / std::max(1, at::get_num_threads()), 1, here);
+
+  plan::Cluster cluster;
+  cluster.name = "measured";
+  cluster.source = "weft plan profile, " + std::to_string(here) + " ranks of " +
+                   std::to_string(at::get_num_threads()) + " threads on a machine of " +
+                   std::to_string(cores) + " processors";
+  cluster.software = "weft";
+  cluster.machine = plan::machine_identity();
+  cluster.library = plan::Library::kWeft;
+  cluster.accelerators = {measure_processor(Meter(world, place < processors), here)};
+  const Group host = world.subgroup(ranks, "profile-host");
+  plan::NodeType node{.devices = here, .count = hosts, .processors = processors};
+  node.wiring = plan::Wiring::kShared;
+  node.intra = shared_memory(host);
+  node.inter = between_hosts(topology, hosts);
+  cluster.nodes = {node};
+  return cluster;
+}
+
+}  // namespace weft::train::internal

@@ -1,0 +1,54 @@
+// Measured profiles of machines, recipes and programs.
+#include <ATen/ATen.h>
+
+#include "weft/base/config.h"
+#include "weft/data/text/packed_rows.h"
+#include "weft/train/internal/block_times.h"
+#include "weft/train/internal/machine_rates.h"
+#include "weft/train/internal/planned_model.h"
+#include "weft/train/internal/recipe_task.h"
+#include "weft/train/internal/text.h"
+#include "weft/train/planning.h"
+#include "weft/train/recipe.h"
+
+namespace weft::train {
+namespace {
+
+// The recipe's model, with tokens that are made up.
+Task text_profile_task(const Config& config, std::int64_t vocabulary) {
+  const std::int64_t length = config.get_int("model.sequence");
+  Task task;
+  task.model = internal::text_blocks(config, vocabulary);
+  const bool apart = config.get_bool("data.pack_documents");
+  task.train = {
+      1 << 20, [=](const data::Share& share) {
+        const auto rows = static_cast<std::int64_t>(share.indices.size());
+        const auto some = [&] { return at::randint(0, vocabulary, {rows, length}, at::kLong); };
+        const at::Tensor inputs = some();
+        const at::Tensor documents = at::zeros_like(inputs);
+        return data::Batch{apart ? parallel::Tensors{inputs, documents} : parallel::Tensors{inputs},
+                           {some()},
+                           share};
+      }};
+  return task;
+}
+
+}  // namespace
+
+plan::Cluster profile_machine(const Group& world) { return internal::measure_cluster(world); }
+
+plan::Profile profile_recipe(const Config& config, const Group& world,
+                             const ProfileOptions& options) {
+  const bool text = is_text(config);
+  const Task task =
+      text ? text_profile_task(config, internal::vocabulary_of(config, options.vocabulary))
+           : internal::image_task(config, TrainerOptions{})->make("");
+  const Options training = options_of(config);
+  return internal::time_blocks(task, world,
+                               {.batches = options.batches,
+                                .precision = training.plan.precision,
+                                .name = config.get_string("model.name"),
+                                .tokens = text ? config.get_int("model.sequence") : 0});
+}
+
+}  // namespace weft::train
