@@ -289,6 +289,14 @@ def tokens():
         save("tokens", name, header + struct.pack("<I", crc32c(header)) + data)
 
 
+def libsvm():
+    text = b"+1 1:0.5 3:-2e1 17:1.25 # comment\r\n\n-1 2:1\n2.5\n1 1:1 1000000:3"
+    save("libsvm", "rows", b"\x0c" + text)
+    save("libsvm", "rows.gz", b"\x0c" + gzip.compress(text, mtime=0))
+    save("libsvm", "zero-based", b"\x0d0 0:1 4:2\n")
+    save("libsvm", "mistakes", b"\x02nan 1:1\n1 -3:1\n1 5:1 3:1\n1 1:1e39\n1 qid:3\n")
+
+
 handshakes()
 frames()
 texts()
@@ -296,3 +304,4 @@ safetensors()
 idx()
 tokenizers()
 tokens()
+libsvm()
