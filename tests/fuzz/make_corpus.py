@@ -297,6 +297,14 @@ def libsvm():
     save("libsvm", "mistakes", b"\x02nan 1:1\n1 -3:1\n1 5:1 3:1\n1 1:1e39\n1 qid:3\n")
 
 
+def liblinear():
+    head = "solver_type L2R_LR\nnr_class 3\nlabel 3 1 -2\nnr_feature 2\nbias 1\nw\n"
+    save("liblinear", "classes", head + "1 2 3 \n4e-3 -5 6 \n0 0 0.25 \n")
+    head = "solver_type L2R_L2LOSS_SVR\nnr_class 2\nnr_feature 3\nbias -1\nw\n"
+    save("liblinear", "regression", head + "0.5 \n-1.5 \n0 \n")
+    save("liblinear", "claims", head.replace("3", "4000000000") + "0.5 \n")
+
+
 handshakes()
 frames()
 texts()
@@ -305,3 +313,4 @@ idx()
 tokenizers()
 tokens()
 libsvm()
+liblinear()

@@ -5,14 +5,13 @@
 
 #include "weft/base/error.h"
 #include "weft/linear/data/internal/libsvm_parser.h"
-#include "weft/linear/data/internal/text_file.h"
+#include "weft/linear/data/text_file.h"
 
 namespace weft::linear {
 namespace {
 
 using internal::LibsvmParser;
 using internal::LineShare;
-using internal::TextFile;
 
 void check(const LibsvmOptions& options) {
   WEFT_REQUIRE(options.world >= 1 && options.rank >= 0 && options.rank < options.world,

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -197,7 +198,7 @@ class LibsvmFile : public testing::Test {
  protected:
   std::string write(const std::string& text) {
     const std::string path = folder_ / ("file" + std::to_string(++files_));
-    write_file_atomic(path, text);
+    std::ofstream(path) << text;
     return path;
   }
   // The rows of all ranks, one after the other.

@@ -1,4 +1,4 @@
-#include "weft/linear/data/words.h"
+#include "weft/linear/data/text_file.h"
 
 #include <charconv>
 #include <cmath>

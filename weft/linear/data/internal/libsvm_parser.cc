@@ -8,7 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
-#include "weft/linear/data/words.h"
+#include "weft/linear/data/text_file.h"
 
 namespace weft::linear::internal {
 namespace {

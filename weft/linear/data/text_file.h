@@ -1,7 +1,5 @@
-// Reads the bytes of a text file in pieces: a range of a plain file, or all of a gzip file.
+// Text files as bytes in pieces, plain or compressed by gzip; numbers, and words in messages.
 #pragma once
-
-#include <zlib.h>
 
 #include <cstdint>
 #include <memory>
@@ -11,7 +9,7 @@
 
 #include "weft/base/file.h"
 
-namespace weft::linear::internal {
+namespace weft::linear {
 
 class TextFile {
  public:
@@ -36,19 +34,27 @@ class TextFile {
   std::string_view next();
 
  private:
-  std::size_t read(char* to, std::size_t bytes);
+  struct Inflate;
+  std::string_view read();
   std::string_view inflate_some();
-  [[noreturn]] void fail_gzip(const std::string& reason) const;
 
   std::string path_;
   UniqueFd file_;
   bool regular_ = false;
-  std::optional<bool> gzip_;
-  bool in_member_ = false;  // Inside of a gzip member; a file may have several.
+  bool known_ = false;  // Whether it is a gzip file.
   std::uint64_t size_ = 0;
-  std::string_view first_;  // Bytes that were read to find out the format.
-  z_stream zip_{};
-  std::unique_ptr<char[]> raw_, text_;  // A piece as it is in the file, and inflated.
+  std::string_view first_;            // Piece that was read to find out the format.
+  std::unique_ptr<char[]> raw_;       // A piece as it is in the file.
+  std::unique_ptr<Inflate> inflate_;  // For a gzip file.
 };
 
-}  // namespace weft::linear::internal
+// The finite decimal number that the whole word is: an optional sign, digits, point and exponent.
+// A number too small for float64 is 0. None for anything else: an empty word, "nan", "inf", a
+// number too large for float64, hexadecimal digits.
+std::optional<double> parse_number(std::string_view word);
+
+// The word in quotes for a message of one line: at most 40 bytes of it, control characters and
+// bytes above ASCII as \xNN.
+std::string shown(std::string_view word);
+
+}  // namespace weft::linear
