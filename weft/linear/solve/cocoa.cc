@@ -71,9 +71,9 @@ class Cocoa {
   internal::RoundPlan make_plan(double entries) const {
     if (options_.local_passes > 0) return internal::plan_rounds(options_.local_passes);
     if (ranks_.size() == 1 && kappa_ == 0) return {};
-    return internal::plan_rounds(std::min(
-        1.0, internal::balanced_passes(static_cast<double>(v_.size()), entries / ranks_.size(),
-                                       ranks_.in_memory())));
+    return internal::plan_rounds(
+        std::min(1.0, internal::balanced_passes(static_cast<double>(v_.size()),
+                                                entries / ranks_.size(), ranks_.in_memory())));
   }
 
   bool adds() const { return options_.aggregation == Aggregation::kAdding; }
@@ -158,8 +158,8 @@ class Cocoa {
   }
 
   Certificate certify(const Sdca& local) {
-    std::array<double, 2> sums{
-        loss_sum(objective_.loss, *problem_.rows, problem_.targets, w_), local.conjugates()};
+    std::array<double, 2> sums{loss_sum(objective_.loss, *problem_.rows, problem_.targets, w_),
+                               local.conjugates()};
     ranks_.sum(sums);
     double squares = 0;
     for (const double w : w_) squares += w * w;
@@ -203,8 +203,7 @@ void check(const CocoaOptions& options) {
 }
 
 bool reached(const StopRule& rule, const Certificate& certificate) {
-  return certificate.gap() <= rule.absolute_gap ||
-         certificate.relative_gap() <= rule.relative_gap;
+  return certificate.gap() <= rule.absolute_gap || certificate.relative_gap() <= rule.relative_gap;
 }
 
 void check(const StopRule& rule) {

@@ -100,8 +100,8 @@ TEST(Cocoa, EveryRankGetsTheSameBitsAndARunRepeats) {
   for (int run = 0; run < 2; ++run) {
     on_thread_ranks(4, [&](Ranks& me) {
       const auto data = reference_part(Loss::kLogistic, me.rank(), 4);
-      auto result = cocoa({&data.rows, data.targets, {Loss::kLogistic, 1e-3, 0}}, 60, me,
-                          exactly(1e-5));
+      auto result =
+          cocoa({&data.rows, data.targets, {Loss::kLogistic, 1e-3, 0}}, 60, me, exactly(1e-5));
       const std::lock_guard lock(mutex);
       weights.push_back(std::move(result.weights));
     });
@@ -197,10 +197,10 @@ TEST(Cocoa, ARoundSendsOneNumberForEachWeightAndACertificateTwo) {
     cocoa({&data.rows, data.targets, {Loss::kSquared, 0.01, 0}}, 60, me, mine);
   });
   const std::uint64_t round = (60 + 4) * 8, certificate = 2 * 8;
-  EXPECT_EQ(bytes, (std::vector<std::uint64_t>{round, 2 * round, 3 * round,
-                                               4 * round + certificate, 5 * round + certificate,
-                                               6 * round + certificate, 7 * round + certificate,
-                                               8 * round + 2 * certificate}));
+  EXPECT_EQ(bytes,
+            (std::vector<std::uint64_t>{round, 2 * round, 3 * round, 4 * round + certificate,
+                                        5 * round + certificate, 6 * round + certificate,
+                                        7 * round + certificate, 8 * round + 2 * certificate}));
 }
 
 TEST(Cocoa, InvalidProblemsAndOptionsAreRefused) {

@@ -101,12 +101,21 @@ TEST(Losses, CurvatureBoundsTheSecondDerivative) {
 }
 
 TEST(Objectives, WithoutAValidRegularizerAreRefused) {
-  expect_refused([] { check(Objective{Loss::kSquared, 0, 0}); }, Errc::kInvalidArgument,
-                 "the solvers need a regularizer");
-  expect_refused([] { check(Objective{Loss::kSquared, NAN, 1}); }, Errc::kInvalidArgument,
-                 "l2 is null");
-  expect_refused([] { check(Objective{Loss::kSquared, 1, -1}); }, Errc::kInvalidArgument,
-                 "l1 is -1; it must be at least 0");
+  expect_refused(
+      [] {
+        check(Objective{Loss::kSquared, 0, 0});
+      },
+      Errc::kInvalidArgument, "the solvers need a regularizer");
+  expect_refused(
+      [] {
+        check(Objective{Loss::kSquared, NAN, 1});
+      },
+      Errc::kInvalidArgument, "l2 is null");
+  expect_refused(
+      [] {
+        check(Objective{Loss::kSquared, 1, -1});
+      },
+      Errc::kInvalidArgument, "l1 is -1; it must be at least 0");
 }
 
 }  // namespace losses_test

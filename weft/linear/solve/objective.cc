@@ -6,8 +6,8 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
-#include "weft/linear/solve/losses.h"
 #include "weft/linear/data/sparse_vector.h"
+#include "weft/linear/solve/losses.h"
 
 namespace weft::linear {
 namespace {

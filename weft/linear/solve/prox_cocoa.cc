@@ -60,8 +60,7 @@ class ProxCocoa {
         z_(mine_.targets.size()),
         slopes_(z_.size()),
         message_(z_.size() + 1) {
-    for (std::size_t j = 0; j < w_.size(); ++j)
-      squares_.push_back(squares(mine_.columns.row(j)));
+    for (std::size_t j = 0; j < w_.size(); ++j) squares_.push_back(squares(mine_.columns.row(j)));
     plan_ = make_plan();
     const bool adds = options.aggregation == Aggregation::kAdding;
     sigma_ = options.fixed_sigma > 0 ? options.fixed_sigma : adds ? ranks.size() : 1;
@@ -79,7 +78,8 @@ class ProxCocoa {
       round.gamma = do_round();
       round.round = ++result.rounds;
       const std::int64_t whole = result.rounds / plan_.rounds;
-      passes = round.passes = static_cast<double>(result.rounds) / static_cast<double>(plan_.rounds);
+      passes = round.passes =
+          static_cast<double>(result.rounds) / static_cast<double>(plan_.rounds);
       const std::int64_t every = std::max<std::int64_t>(1, options_.certificate_every);
       if (result.rounds % plan_.rounds == 0 &&
           (whole % every == 0 || whole == options_.stop.max_passes)) {
@@ -103,8 +103,8 @@ class ProxCocoa {
     std::array<double, 1> entries{static_cast<double>(mine_.columns.entries.size())};
     ranks_.max(entries);
     auto plan = internal::plan_rounds(std::min(
-        1.0, internal::balanced_passes(static_cast<double>(z_.size()), entries[0],
-                                       ranks_.in_memory())));
+        1.0,
+        internal::balanced_passes(static_cast<double>(z_.size()), entries[0], ranks_.in_memory())));
     plan.repeats = kVisits;
     return plan;
   }

@@ -40,7 +40,9 @@ void expect_optimum(const CocoaResult& result, const Optimum& optimum, double to
   EXPECT_GE(result.certificate.primal, optimum.objective * (1 - 1e-8));
   for (std::size_t j = 0; j < optimum.weights.size(); ++j) {
     EXPECT_NEAR(result.weights[j], optimum.weights[j], 4e-3) << j;
-    if (std::abs(optimum.weights[j]) > 0.02) { EXPECT_NE(result.weights[j], 0) << j; }
+    if (std::abs(optimum.weights[j]) > 0.02) {
+      EXPECT_NE(result.weights[j], 0) << j;
+    }
   }
 }
 
@@ -132,8 +134,11 @@ TEST(ProxCocoa, ARoundSendsOneNumberForEachRow) {
 }
 
 TEST(ProxCocoa, HingeIsRefused) {
-  expect_refused([] { solve_on(1, {Loss::kHinge, 0, 0.1}, {}); }, Errc::kInvalidArgument,
-                 "needs a smooth loss");
+  expect_refused(
+      [] {
+        solve_on(1, {Loss::kHinge, 0, 0.1}, {});
+      },
+      Errc::kInvalidArgument, "needs a smooth loss");
 }
 
 }  // namespace prox_cocoa_test

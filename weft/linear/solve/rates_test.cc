@@ -79,9 +79,9 @@ TEST(Rates, SdcaConvergesAtLeastAsFastAsItsTheoremForSmoothLosses) {
   }
 }
 
-// Ma and others, theorem 8 (smooth losses): with local solvers that leave the part θ of a
-// subproblem's gain, D* - D falls by the factor 1 - γ (1 - θ) / (1 + σ' s / (l2 g n)) a round, where
-// s bounds |A_k a|² / |a|² and is at most the rows of a rank. Forty passes leave almost no θ.
+// Ma and others, the theorem for smooth losses: with local solvers that leave the part θ of a
+// subproblem's gain, D* - D falls by the factor 1 - γ (1 - θ) / (1 + σ' s / (l2 g n)) a round. Here
+// s bounds |A_k a|² / |a|²; it is at most the rows of a rank. Forty passes leave almost no θ.
 TEST(Rates, CocoaPlusConvergesAtLeastAsFastAsItsTheorem) {
   const Objective objective{Loss::kSquared, 0.01, 0};
   const double best = optimum(objective), g = 1;
@@ -168,8 +168,11 @@ TEST(Rates, AnObjectiveThatIsNotFiniteAnyMoreIsAnError) {
   auto options = rounds(100'000);
   options.local_passes = 5;
   options.fixed_sigma = 0.5;
-  expect_refused([&] { duals(8, {Loss::kSquared, 1e-6, 0}, options, true); },
-                 Errc::kInvalidArgument, "is too small for 8 ranks");
+  expect_refused(
+      [&] {
+        duals(8, {Loss::kSquared, 1e-6, 0}, options, true);
+      },
+      Errc::kInvalidArgument, "is too small for 8 ranks");
 }
 
 }  // namespace rates_test

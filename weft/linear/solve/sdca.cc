@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "weft/base/error.h"
-#include "weft/linear/solve/losses.h"
 #include "weft/linear/data/sparse_vector.h"
+#include "weft/linear/solve/losses.h"
 
 namespace weft::linear {
 
@@ -19,8 +19,7 @@ Sdca::Sdca(const RowProblem& problem, double n, std::uint64_t seed)
   WEFT_REQUIRE(problem.rows->size() < std::numeric_limits<std::uint32_t>::max(),
                "a rank can hold at most 2^32 - 2 rows; use more ranks");
   squares_.reserve(duals_.size());
-  for (std::size_t i = 0; i < duals_.size(); ++i)
-    squares_.push_back(squares(problem.rows->row(i)));
+  for (std::size_t i = 0; i < duals_.size(); ++i) squares_.push_back(squares(problem.rows->row(i)));
 }
 
 void Sdca::visit(std::size_t count, int repeats, double sigma, std::span<double> u) {

@@ -25,8 +25,8 @@
 #include <span>
 #include <vector>
 
-#include "weft/linear/data/sparse_rows.h"
 #include "weft/linear/data/row_order.h"
+#include "weft/linear/data/sparse_rows.h"
 #include "weft/linear/solve/objective.h"
 
 namespace weft::linear {
