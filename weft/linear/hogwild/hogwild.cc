@@ -134,8 +134,13 @@ class Hogwild {
       const std::size_t first = rows * t / threads, last = rows * (t + 1) / threads;
       const auto seed = options_.seed + static_cast<std::uint64_t>(place_.host) * 1'000'003 +
                         static_cast<std::uint64_t>(number) * 0x9e3779b97f4a7c15;
-      workers_.push_back({problem_.rows, problem_.targets, first, RowOrder(last - first, seed),
-                          number / size, number % size == 0, {}});
+      workers_.push_back({problem_.rows,
+                          problem_.targets,
+                          first,
+                          RowOrder(last - first, seed),
+                          number / size,
+                          number % size == 0,
+                          {}});
     }
   }
 
@@ -258,8 +263,8 @@ Locks parse_locks(std::string_view name) {
   if (name == "none") return Locks::kNone;
   if (name == "rows") return Locks::kRows;
   if (name == "columns") return Locks::kColumns;
-  throw Error(Errc::kInvalidArgument, "no locks \"" + std::string(name) +
-                                          "\"; there are none, rows and columns");
+  throw Error(Errc::kInvalidArgument,
+              "no locks \"" + std::string(name) + "\"; there are none, rows and columns");
 }
 
 std::size_t hogwild_memory(std::size_t weights, int workers, const HogwildOptions& options) {

@@ -141,10 +141,16 @@ TEST(Hogwild, InvalidOptionsAreRefused) {
   refused({.epochs = 0}, "epochs must be at least 1");
   refused({.step = -1}, "step must be above 0");
   refused({.decay = 2}, "decay must be above 0 and at most 1");
-  expect_refused([] { train({}, {Loss::kLogistic, 1e-3, 1e-3}); }, Errc::kInvalidArgument,
-                 "does not support l1");
-  expect_refused([] { train({.epochs = 60, .step = 1e30, .decay = 1}, {Loss::kSquared, 1e-9, 0}); },
-                 Errc::kInvalidArgument, "step");
+  expect_refused(
+      [] {
+        train({}, {Loss::kLogistic, 1e-3, 1e-3});
+      },
+      Errc::kInvalidArgument, "does not support l1");
+  expect_refused(
+      [] {
+        train({.epochs = 60, .step = 1e30, .decay = 1}, {Loss::kSquared, 1e-9, 0});
+      },
+      Errc::kInvalidArgument, "step");
   expect_refused([] { parse_locks("row"); }, Errc::kInvalidArgument,
                  "there are none, rows and columns");
 }

@@ -53,12 +53,7 @@ RingMember::RingMember(RingMessages& messages, std::span<float> w, int host, int
 
 void RingMember::poll(std::int64_t rows) {
   answer();
-  if (const auto token = messages_.receive(RingMessages::kToken)) {
-    if (token->front() == kLast)
-      last_token_ = true;
-    else
-      has_token_ = true;
-  }
+  take_token();
   if (awaits_answer_) {
     if (const auto theirs = messages_.receive(RingMessages::kAnswer)) end(*theirs);
   } else if (has_token_ && !exchanged_) {
@@ -69,8 +64,15 @@ void RingMember::poll(std::int64_t rows) {
   }
 }
 
+void RingMember::take_token() {
+  if (last_token_) return;
+  const auto token = messages_.receive(RingMessages::kToken);
+  if (token) (token->front() == kLast ? last_token_ : has_token_) = true;
+}
+
 // Takes the previous host's change, and answers with the weights before it.
 void RingMember::answer() {
+  if (last_change_) return;
   const auto message = messages_.receive(RingMessages::kChange);
   if (!message) return;
   if (message->front() == kLast) {
@@ -100,8 +102,8 @@ void RingMember::begin() {
 void RingMember::end(std::span<const float> next) {
   const float beta = mixing_.beta, lambda = mixing_.lambda;
   for (std::size_t j = 0; j < w_.size(); ++j) {
-    const float mixed = lambda * next[j] + (1 - lambda) * sent_w_[j] +
-                        (beta + lambda - 1) * change_[j + 1];
+    const float mixed =
+        lambda * next[j] + (1 - lambda) * sent_w_[j] + (beta + lambda - 1) * change_[j + 1];
     store(w_[j], load(w_[j]) + (mixed - sent_w_[j]));
     snapshot_[j] = mixed;
   }
@@ -123,8 +125,7 @@ void RingMember::finish() {
   messages_.send(RingMessages::kChange, change_);
   while (!last_token_ || !last_change_) {
     answer();
-    const auto token = last_token_ ? std::nullopt : messages_.receive(RingMessages::kToken);
-    if (token && token->front() == kLast) last_token_ = true;
+    take_token();
     if (!last_token_ || !last_change_) messages_.wait();
   }
 }

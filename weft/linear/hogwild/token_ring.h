@@ -68,6 +68,7 @@ class RingMember {
   void finish();
 
  private:
+  void take_token();
   void answer();
   void begin();
   void end(std::span<const float> next);

@@ -42,8 +42,8 @@ class SharedWeights {
     return {floats + static_cast<std::size_t>(number) * lines(weights_) * kColumnsOfLock, weights_};
   }
   std::uint32_t* words() const {
-    return reinterpret_cast<std::uint32_t*>(
-        memory_ + 2 * static_cast<std::size_t>(clusters_) * lines(weights_) * kLine);
+    return reinterpret_cast<std::uint32_t*>(memory_ + 2 * static_cast<std::size_t>(clusters_) *
+                                                          lines(weights_) * kLine);
   }
 
   std::byte* memory_;
