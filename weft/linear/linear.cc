@@ -46,15 +46,8 @@ ColumnMap map_columns(const SparseRows& rows, double bias, Ranks& ranks) {
 }
 
 bool by_columns(const TrainOptions& options) {
+  if (options.division != Division::kAuto) return options.division == Division::kColumns;
   const Objective& objective = options.objective;
-  if (options.division == Division::kRows) {
-    WEFT_REQUIRE(objective.l2 > 0, "a division by rows needs l2 above 0; use columns");
-    return false;
-  }
-  if (options.division == Division::kColumns) {
-    WEFT_REQUIRE(is_smooth(objective.loss), "a division by columns does not support hinge");
-    return true;
-  }
   return objective.l1 > 0 && (is_smooth(objective.loss) || objective.l2 == 0);
 }
 
@@ -62,7 +55,6 @@ class Training {
  public:
   Training(const Group& group, SparseRows rows, const TrainOptions& options)
       : group_(group), ranks_(group), rows_(std::move(rows)), options_(options) {
-    check(options_.objective);
     model_.columns = map_columns(rows_, options_.bias, ranks_);
     std::array<double, 1> features{static_cast<double>(count_columns(rows_))};
     ranks_.max(features);
@@ -183,7 +175,21 @@ Division parse_division(std::string_view name) {
               "no division \"" + std::string(name) + "\"; there are auto, rows and columns");
 }
 
+void check(const TrainOptions& options) {
+  check(options.objective);
+  check(options.cocoa);
+  if (options.rule == Rule::kHogwild) return check(options.objective, options.hogwild);
+  const bool smooth = is_smooth(options.objective.loss);
+  WEFT_REQUIRE(options.division != Division::kColumns || smooth,
+               "a division by columns does not support hinge");
+  WEFT_REQUIRE(options.division != Division::kRows || options.objective.l2 > 0,
+               "a division by rows needs l2 above 0; use columns");
+  WEFT_REQUIRE(options.objective.l2 > 0 || smooth,
+               "l1 without l2 needs a smooth loss: logistic, squared-hinge or squared");
+}
+
 Trained train(const Group& group, SparseRows rows, const TrainOptions& options) {
+  check(options);
   const auto start = std::chrono::steady_clock::now();
   Trained trained = Training(group, std::move(rows), options).run();
   trained.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -28,8 +28,8 @@
 namespace weft::linear {
 
 // Reads this rank's part of a LIBSVM file (libsvm.h; options.rank and world are set here). The file
-// must be on each host under this path. If options.max_bytes is 0, a rank takes at most its share of
-// the machine's free memory. Collective; all ranks throw the same error, as read_libsvm(), and
+// must be on each host under this path. If options.max_bytes is 0, a rank takes at most its share
+// of the machine's free memory. Collective; all ranks throw the same error, as read_libsvm(), and
 // Error(kCorrupt) for a file without rows.
 SparseRows load(const std::string& path, const Group& group, LibsvmOptions options = {});
 
@@ -65,6 +65,10 @@ struct TrainOptions {
   std::function<void(const Report&)> on_report;  // Called on every rank.
 };
 
+// Throws Error(kInvalidArgument) for options that train() does not support, whatever the data are:
+// values out of range, and a division or l1 that the rule or the loss does not support.
+void check(const TrainOptions& options);
+
 // The outcome of one one-vs-rest problem, or of the only problem.
 struct Outcome {
   int of_class = 0;  // For classifiers.
@@ -83,9 +87,9 @@ struct Trained {
 
 // Trains on the rows of all ranks. A classifier's labels are ints: two classes make one problem,
 // more make one for each class, one after the other (one-vs-rest). Collective: all ranks pass equal
-// options. Every rank gets the same model. Throws as cocoa(), prox_cocoa() and hogwild(), what the
-// group throws, and Error(kInvalidArgument) for labels that are not classes, one class only, more
-// than max_classes, and a division that the rule or loss does not support.
+// options. Every rank gets the same model. Throws as check(), cocoa(), prox_cocoa() and hogwild(),
+// what the group throws, and Error(kInvalidArgument) for labels that are not classes, one class
+// only, and more than max_classes.
 Trained train(const Group& group, SparseRows rows, const TrainOptions& options);
 
 }  // namespace weft::linear

@@ -20,9 +20,10 @@ inline CLI::App* add(CLI::App& app, const About& about) {
   return sub;
 }
 
-// Add `weft schedule`, `weft plan` and `weft tokenizer`.
+// Add `weft schedule`, `weft plan`, `weft tokenizer` and `weft linear`.
 void add_schedule(CLI::App& app, ScheduleCommand& command, int& result);
 void add_plan(CLI::App& app, SimulateCommand& command, MeshCommand& mesh, int& result);
 void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result);
+void add_linear(CLI::App& app, LinearCommand& command, int& result);
 
 }  // namespace weft::cli

@@ -27,18 +27,6 @@ int clusters_of(int workers, const HogwildOptions& options) {
   return std::max(1, (workers + size - 1) / size);
 }
 
-void check(const RowProblem& problem, const HogwildOptions& options) {
-  check(problem.objective);
-  WEFT_REQUIRE(problem.objective.l1 == 0, "Hogwild! does not support l1; use cocoa");
-  WEFT_REQUIRE(problem.targets.size() == problem.rows->size(), "one target for each row");
-  WEFT_REQUIRE(options.threads >= 1 && options.threads <= 1024, "threads must be from 1 to 1024");
-  WEFT_REQUIRE(options.cluster_size >= 0, "cluster_size must be at least 0");
-  WEFT_REQUIRE(options.epochs >= 1, "epochs must be at least 1");
-  WEFT_REQUIRE(options.exchange_rows >= 0, "exchange_rows must be at least 0");
-  WEFT_REQUIRE(options.step > 0 && std::isfinite(options.step), "step must be above 0");
-  WEFT_REQUIRE(options.decay > 0 && options.decay <= 1, "decay must be above 0 and at most 1");
-}
-
 // Memory of this process, for a rank that has its host for itself.
 class OwnMemory {
  public:
@@ -114,8 +102,8 @@ class Hogwild {
     row_entries_ = entries[0] / n_;
   }
 
-  // An exchange costs about 8 passes over the weights, a row 3 over its entries. At least 8 turns of
-  // the token in an epoch.
+  // An exchange costs about 8 passes over the weights, a row 3 over its entries. At least 8 turns
+  // of the token in an epoch.
   std::int64_t exchange_rows() const {
     constexpr double kTimes = 100.0 / 8, kTurns = 8, kLeast = 64;
     if (options_.exchange_rows > 0) return options_.exchange_rows;
@@ -267,13 +255,25 @@ Locks parse_locks(std::string_view name) {
               "no locks \"" + std::string(name) + "\"; there are none, rows and columns");
 }
 
+void check(const Objective& objective, const HogwildOptions& options) {
+  check(objective);
+  WEFT_REQUIRE(objective.l1 == 0, "Hogwild! does not support l1; use cocoa+");
+  WEFT_REQUIRE(options.threads >= 1 && options.threads <= 1024, "threads must be from 1 to 1024");
+  WEFT_REQUIRE(options.cluster_size >= 0, "cluster_size must be at least 0");
+  WEFT_REQUIRE(options.epochs >= 1, "epochs must be at least 1");
+  WEFT_REQUIRE(options.exchange_rows >= 0, "exchange_rows must be at least 0");
+  WEFT_REQUIRE(options.step > 0 && std::isfinite(options.step), "step must be above 0");
+  WEFT_REQUIRE(options.decay > 0 && options.decay <= 1, "decay must be above 0 and at most 1");
+}
+
 std::size_t hogwild_memory(std::size_t weights, int workers, const HogwildOptions& options) {
   return SharedWeights::bytes(weights, clusters_of(workers, options));
 }
 
 HogwildResult hogwild(const RowProblem& problem, std::size_t weights, Ranks& ranks,
                       const HostPlace& place, const HogwildOptions& options) {
-  check(problem, options);
+  check(problem.objective, options);
+  WEFT_REQUIRE(problem.targets.size() == problem.rows->size(), "one target for each row");
   return Hogwild(problem, weights, ranks, place, options).run();
 }
 

@@ -18,9 +18,10 @@
 //
 // What limits the speed: a processor that writes a weight takes its cache line from the others. A
 // row touches about one line for each of its columns, so with one shared copy two workers may well
-// be slower than one. Clusters solve this (token_ring.h): each cluster of `cluster_size` workers has
-// its own copy, and the copies exchange their changes in turn. The first clusters of several hosts
-// form a ring of their own, by messages. At the end of an epoch, all copies become their mean.
+// be slower than one. Clusters solve this (token_ring.h): each cluster of `cluster_size` workers
+// has its own copy, and the copies exchange their changes in turn. The first clusters of several
+// hosts form a ring of their own, by messages. At the end of an epoch, all copies become their
+// mean.
 //
 // `locks` are the paper's baselines: a lock around each row's update, or a lock for each 16 columns
 // (its AIG).
@@ -71,6 +72,9 @@ struct HogwildOptions {
   std::function<void(const Epoch&)> on_epoch;
 };
 
+// Throws Error(kInvalidArgument) for l1, and if an option is out of range.
+void check(const Objective& objective, const HogwildOptions& options);
+
 // This rank's place on its host. The default is a rank alone on its host.
 struct HostPlace {
   // Zeroed memory of hogwild_memory() bytes that the ranks of the host share. Null: the rank has
@@ -92,11 +96,11 @@ struct HogwildResult {
   double objective = 0;
 };
 
-// Trains `weights` weights. Collective: all ranks pass the same options (but for `threads`), number
-// of weights and objective, and the rows that each holds. Every rank gets the same weights, the mean
-// of all clusters. Throws Error(kInvalidArgument) for invalid options, l1, data without rows, and if
-// the objective stops being finite (`step` too large). Throws Error(kTimeout) if a lock is not
-// released for a minute (its rank was killed). Throws what Ranks and RingMessages throw.
+// Trains `weights` weights. Collective: all ranks pass the same options, number of weights and
+// objective, and the rows that each holds. Every rank gets the same weights, the mean of all
+// clusters. Throws Error(kInvalidArgument) as check(), for data without rows, and if the objective
+// stops being finite (`step` too large). Throws Error(kTimeout) if a lock is not released for a
+// minute (its rank was killed). Throws what Ranks and RingMessages throw.
 HogwildResult hogwild(const RowProblem& problem, std::size_t weights, Ranks& ranks,
                       const HostPlace& place, const HogwildOptions& options);
 
