@@ -45,6 +45,13 @@ void Sdca::visit_rows(Kind kind, std::span<const std::uint32_t> order, double si
   const double scale = sigma * scale_;
   for (std::size_t k = 0; k < order.size(); ++k) {
     if (k + kAhead < order.size()) prefetch(problem_.rows->row(order[k + kAhead]));
+    if (k + 2 * kAhead < order.size()) {  // what a visit needs besides the entries
+      const std::size_t later = order[k + 2 * kAhead];
+      __builtin_prefetch(problem_.rows->begins.data() + later);
+      __builtin_prefetch(problem_.targets.data() + later);
+      __builtin_prefetch(duals_.data() + later);
+      __builtin_prefetch(squares_.data() + later);
+    }
     const std::size_t i = order[k];
     const auto row = problem_.rows->row(i);
     const double y = problem_.targets[i], a = duals_[i], z = dot(row, u);
