@@ -359,6 +359,22 @@ def tokens():
         save("tokens", name, header + struct.pack("<I", crc32c(header)) + data)
 
 
+def libsvm():
+    text = b"+1 1:0.5 3:-2e1 17:1.25 # comment\r\n\n-1 2:1\n2.5\n1 1:1 1000000:3"
+    save("libsvm", "rows", b"\x0c" + text)
+    save("libsvm", "rows.gz", b"\x0c" + gzip.compress(text, mtime=0))
+    save("libsvm", "zero-based", b"\x0d0 0:1 4:2\n")
+    save("libsvm", "mistakes", b"\x02nan 1:1\n1 -3:1\n1 5:1 3:1\n1 1:1e39\n1 qid:3\n")
+
+
+def liblinear():
+    head = "solver_type L2R_LR\nnr_class 3\nlabel 3 1 -2\nnr_feature 2\nbias 1\nw\n"
+    save("liblinear", "classes", head + "1 2 3 \n4e-3 -5 6 \n0 0 0.25 \n")
+    head = "solver_type L2R_L2LOSS_SVR\nnr_class 2\nnr_feature 3\nbias -1\nw\n"
+    save("liblinear", "regression", head + "0.5 \n-1.5 \n0 \n")
+    save("liblinear", "claims", head.replace("3", "4000000000") + "0.5 \n")
+
+
 handshakes()
 frames()
 store()
@@ -367,3 +383,5 @@ safetensors()
 idx()
 tokenizers()
 tokens()
+libsvm()
+liblinear()

@@ -252,6 +252,7 @@ int weft_main(int argc, char** argv) {
   GenerateCommand generating;
   ExportCommand exporting;
   TokenizerCommand tokenizing;
+  LinearCommand linear;
   CheckpointCommand checkpointing;
   DoctorCommand doctoring;
   add_train(app, training, result);
@@ -275,6 +276,7 @@ int weft_main(int argc, char** argv) {
   add_generate(app, generating, result);
   add_export(app, exporting, result);
   add_tokenizer(app, tokenizing, result);
+  add_linear(app, linear, result);
   add_checkpoint(app, checkpointing, result);
   add(app, kBench);
   add_doctor(app, doctoring, result);

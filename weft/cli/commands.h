@@ -210,6 +210,31 @@ int tokenizer_train(const TokenizerCommand& command);
 int tokenizer_encode(const TokenizerCommand& command);
 int tokenizer_decode(const TokenizerCommand& command);
 
+struct LinearCommand {
+  std::string file;          // LIBSVM file, plain or gzip
+  std::string model;         // training: file to write, "none", or empty: the file's name + .model
+  std::optional<int> ranks;  // none: 1, or the number of the launcher
+  std::string loss = "logistic", rule = "cocoa+", division = "auto", sigma = "measured";
+  std::optional<double> l2, c;  // c: l2 = 1 / (c n); none: c 1, or l2 0 where l1 is given
+  double l1 = 0, bias = -1;
+  bool zero_based = false;
+  std::uint32_t max_index = 100'000'000;
+  std::uint64_t max_classes = 1000;
+  double gap = 1e-3, absolute_gap = 0, local_passes = 0;
+  std::int64_t max_passes = 1000;
+  int threads = 1, cluster_size = 1;  // Hogwild! only, as the next lines
+  std::string locks = "none";
+  std::int64_t epochs = 10, exchange_rows = 0;
+  double step = 1, decay = 0.8;
+  std::uint64_t seed = 1;
+  std::string progress = "auto";
+  std::string output;          // prediction: file to write; empty: stdout
+  bool probabilities = false;  // prediction: the probability of each class
+  bool json = false;
+};
+int linear_train(const LinearCommand& command);
+int linear_predict(const LinearCommand& command);
+
 struct CheckpointCommand {
   std::string checkpoint;  // a checkpoint's folder, a run's folder, or its name in runs/
   std::string part;        // "model" or "optimizer"; empty: show all parts, convert the model

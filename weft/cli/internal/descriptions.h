@@ -117,6 +117,17 @@ inline constexpr About kTokenizer{
   weft tokenizer encode tokenizer.json --file book.txt --json
   weft tokenizer decode tokenizer.json 1130 318 285)"};
 
+inline constexpr About kLinear{
+    "linear",
+    "Train linear models on sparse data over ranks, with a certificate, and predict with them.",
+    R"(Examples:
+  weft linear train train.svm -n 2                      logistic regression
+  weft linear train train.svm --loss hinge -C 1 --gap 1e-4
+  weft linear train prices.svm --loss squared --l1 0.01 --model lasso.model
+  weft linear train train.svm --rule hogwild --threads 2 --epochs 20
+  weft run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 -n 8 weft linear train /data/train.svm
+  weft linear predict train.svm.model test.svm -o labels.txt)"};
+
 inline constexpr About kCheckpoint{"checkpoint",
                                    "List, show, verify and convert the checkpoints of runs.",
                                    R"(Examples:

@@ -29,8 +29,8 @@ void add_http(CLI::App& sub, std::string& address);
 // Options that `weft schedule show` and `weft plan simulate` share.
 void add_choice(CLI::App& sub, ScheduleChoice& choice);
 
-// Add `weft chaos`, `weft schedule`, `weft plan` and `weft tokenizer`. `beyond`: the words from "--"
-// on, which the parser does not see.
+// Add `weft chaos`, `weft schedule`, `weft plan`, `weft tokenizer` and `weft linear`. `beyond`: the
+// words from "--" on, which the parser does not see.
 void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::string>& beyond,
                int& result);
 void add_schedule(CLI::App& app, ScheduleCommand& command, int& result);
@@ -44,5 +44,6 @@ struct PlanCommands {
 };
 void add_plan(CLI::App& app, PlanCommands& commands, int& result);
 void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result);
+void add_linear(CLI::App& app, LinearCommand& command, int& result);
 
 }  // namespace weft::cli

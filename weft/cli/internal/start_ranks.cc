@@ -1,0 +1,33 @@
+#include "weft/cli/internal/start_ranks.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "weft/base/error.h"
+#include "weft/comm/environment.h"
+#include "weft/launch/launcher.h"
+
+namespace weft::cli {
+
+int start_ranks(std::optional<int> ranks, const std::function<int()>& rank) {
+  const auto identity = comm::discover(comm::Environment::process());
+  if (identity.source != "alone") {
+    if (ranks && *ranks != identity.world) {
+      throw Error(Errc::kBadConfig, "-n " + std::to_string(*ranks) + " disagrees with " +
+                                        identity.source + ", which started " +
+                                        std::to_string(identity.world) + " ranks; leave out -n");
+    }
+    return rank();
+  }
+  if (ranks.value_or(1) == 1) return rank();
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  ::setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores / *ranks)).c_str(), 0);
+  launch::LaunchOptions launching;
+  launching.nproc_per_node = std::to_string(*ranks);
+  launching.rank0_keeps_terminal = true;
+  return launch::launch_forked(launching, [&](int) { return rank(); });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,159 @@
+#include "weft/linear/hogwild/hogwild.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "weft/base/testing/refusal.h"
+#include "weft/linear/data/power_law.h"
+#include "weft/linear/hogwild/testing/thread_ring.h"
+#include "weft/linear/solve/cocoa.h"
+#include "weft/linear/solve/testing/thread_ranks.h"
+
+namespace weft::linear {
+namespace hogwild_test {
+
+constexpr PowerLaw kLaw{.rows = 4000, .columns = 1000, .row_entries = 15};
+const Objective kLogistic{Loss::kLogistic, 1e-3, 0};
+
+const SparseRows& data() {
+  static const SparseRows rows = generate(kLaw, 0, kLaw.rows);
+  return rows;
+}
+
+// The optimum, by CoCoA with a certificate.
+double optimum(const Objective& objective) {
+  Alone alone;
+  CocoaOptions options;
+  options.stop.relative_gap = 1e-6;
+  return cocoa({&data(), data().labels, objective}, kLaw.columns, alone, options)
+      .certificate.primal;
+}
+
+HogwildResult train(const HogwildOptions& options, const Objective& objective = kLogistic) {
+  Alone alone;
+  return hogwild({&data(), data().labels, objective}, kLaw.columns, alone, {}, options);
+}
+
+TEST(Hogwild, OneWorkerComesWithinOnePercentOfTheOptimumForEachLoss) {
+  for (const Loss loss : {Loss::kLogistic, Loss::kHinge, Loss::kSquaredHinge, Loss::kSquared}) {
+    const Objective objective{loss, 1e-3, 0};
+    const double best = optimum(objective);
+    HogwildOptions options{.epochs = 20};
+    options.step = loss == Loss::kLogistic ? 2 : 0.5;
+    const auto result = train(options, objective);
+    EXPECT_GE(result.objective, best * (1 - 1e-6)) << to_string(loss);
+    EXPECT_LE(result.objective, best * 1.01) << to_string(loss);
+  }
+}
+
+TEST(Hogwild, SeveralThreadsReachTheLossOfOneWithAndWithoutLocksAndClusters) {
+  const double best = optimum(kLogistic);
+  for (const auto locks : {Locks::kNone, Locks::kRows, Locks::kColumns}) {
+    for (const int cluster_size : {0, 1, 2}) {
+      HogwildOptions options{.threads = 4, .locks = locks, .cluster_size = cluster_size};
+      options.epochs = 12, options.step = 2;
+      EXPECT_LE(train(options).objective, best * 1.01)
+          << static_cast<int>(locks) << " " << cluster_size;
+    }
+  }
+}
+
+TEST(Hogwild, OneWorkerRepeats) {
+  HogwildOptions options{.epochs = 2};
+  EXPECT_EQ(train(options).weights, train(options).weights);
+  options.seed = 2;
+  EXPECT_NE(train(options).weights, train({.epochs = 2}).weights);
+}
+
+TEST(Hogwild, ReportsTheObjectiveOfItsWeightsAfterEachEpoch) {
+  std::vector<double> objectives;
+  HogwildOptions options{.epochs = 5};
+  options.on_epoch = [&](const Epoch& epoch) {
+    objectives.push_back(epoch.objective);
+    EXPECT_EQ(epoch.epoch, static_cast<std::int64_t>(objectives.size()));
+    EXPECT_EQ(epoch.exchanged_bytes, 0U);
+    EXPECT_GT(epoch.seconds, 0);
+  };
+  const auto result = train(options);
+  ASSERT_EQ(objectives.size(), 5U);
+  EXPECT_LT(objectives.back(), objectives.front());
+  EXPECT_EQ(result.objective, objectives.back());
+  const double loss = loss_sum(Loss::kLogistic, data(), data().labels, result.weights);
+  EXPECT_NEAR(result.objective, loss / 4000 + regularizer(kLogistic, result.weights), 1e-12);
+}
+
+TEST(Hogwild, ALargeRegularizerIsStable) {
+  const Objective strong{Loss::kLogistic, 100, 0};
+  const auto result = train({.epochs = 5, .step = 5}, strong);
+  EXPECT_LT(result.objective, std::log(2) * 1.001);
+}
+
+// Ranks of `hosts` hosts as threads. Ranks of a host share memory; hosts exchange messages.
+HogwildResult on_hosts(int ranks, int hosts, HogwildOptions options) {
+  const int of_host = ranks / hosts, workers = of_host * options.threads;
+  std::vector<std::vector<std::uint64_t>> memory(static_cast<std::size_t>(hosts));
+  for (auto& block : memory)
+    block.resize((hogwild_memory(kLaw.columns, workers, options) + 64) / 8 + 1);
+  ThreadRing::Shared ring(hosts);
+  HogwildResult result;
+  on_thread_ranks(ranks, [&](Ranks& me) {
+    const int host = me.rank() / of_host;
+    ThreadRing messages(ring, host);
+    auto* const block = reinterpret_cast<std::byte*>(memory[static_cast<std::size_t>(host)].data());
+    const auto unaligned = reinterpret_cast<std::uintptr_t>(block) % 64;
+    const HostPlace place{.memory = block + (unaligned == 0 ? 0 : 64 - unaligned),
+                          .first_worker = me.rank() % of_host * options.threads,
+                          .workers = workers,
+                          .messages = me.rank() % of_host == 0 ? &messages : nullptr,
+                          .host = host,
+                          .hosts = hosts};
+    const auto r = static_cast<std::uint64_t>(me.rank()), k = static_cast<std::uint64_t>(ranks);
+    const auto rows = generate(kLaw, 4000 * r / k, 4000 * (r + 1) / k);
+    auto mine = hogwild({&rows, rows.labels, kLogistic}, kLaw.columns, me, place, options);
+    if (me.rank() == 0) result = std::move(mine);
+  });
+  EXPECT_TRUE(ring.empty());
+  return result;
+}
+
+TEST(Hogwild, RanksOfOneHostShareTheWeights) {
+  HogwildOptions options{.epochs = 12, .step = 2};
+  EXPECT_LE(on_hosts(2, 1, options).objective, optimum(kLogistic) * 1.01);
+  options.threads = 2, options.cluster_size = 0;
+  EXPECT_LE(on_hosts(2, 1, options).objective, optimum(kLogistic) * 1.01);
+}
+
+TEST(Hogwild, HostsAreClustersOfARing) {
+  HogwildOptions options{.epochs = 12, .step = 2};
+  options.exchange_rows = 128;
+  EXPECT_LE(on_hosts(2, 2, options).objective, optimum(kLogistic) * 1.01);
+  EXPECT_LE(on_hosts(4, 2, options).objective, optimum(kLogistic) * 1.01);
+}
+
+TEST(Hogwild, InvalidOptionsAreRefused) {
+  const auto refused = [](const HogwildOptions& options, const std::string& what) {
+    expect_refused([&] { train(options); }, Errc::kInvalidArgument, what);
+  };
+  refused({.threads = 0}, "threads must be from 1");
+  refused({.epochs = 0}, "epochs must be at least 1");
+  refused({.step = -1}, "step must be above 0");
+  refused({.decay = 2}, "decay must be above 0 and at most 1");
+  expect_refused(
+      [] {
+        train({}, {Loss::kLogistic, 1e-3, 1e-3});
+      },
+      Errc::kInvalidArgument, "does not support l1");
+  expect_refused(
+      [] {
+        train({.epochs = 60, .step = 1e30, .decay = 1}, {Loss::kSquared, 1e-9, 0});
+      },
+      Errc::kInvalidArgument, "step");
+  expect_refused([] { parse_locks("row"); }, Errc::kInvalidArgument,
+                 "there are none, rows and columns");
+}
+
+}  // namespace hogwild_test
+}  // namespace weft::linear

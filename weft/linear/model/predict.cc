@@ -1,0 +1,90 @@
+#include "weft/linear/model/predict.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "weft/base/error.h"
+
+namespace weft::linear {
+namespace {
+
+// Scores of one row, by output.
+void score(const Model& model, std::span<const Entry> row, std::vector<double>& scores) {
+  std::fill(scores.begin(), scores.end(), 0.0);
+  for (const Entry& entry : row) {
+    const std::uint32_t id = model.columns.find(entry.column);
+    if (id == ColumnMap::kNone) continue;
+    const double* const weights = model.weights.data() + id * scores.size();
+    for (std::size_t output = 0; output < scores.size(); ++output)
+      scores[output] += entry.value * weights[output];
+  }
+}
+
+double decide(const Model& model, const std::vector<double>& scores) {
+  if (model.labels.empty()) return scores[0];
+  std::size_t best = 0;
+  if (scores.size() == 1)
+    best = scores[0] > 0 ? 0 : 1;
+  else
+    best =
+        static_cast<std::size_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
+  return model.labels[std::min(best, model.labels.size() - 1)];
+}
+
+void add_probabilities(const Model& model, const std::vector<double>& scores,
+                       std::vector<double>& to) {
+  const auto sigmoid = [](double s) { return 1 / (1 + std::exp(-s)); };
+  if (scores.size() == 1) {
+    to.push_back(model.labels.size() == 1 ? 1 : sigmoid(scores[0]));
+    if (model.labels.size() == 2) to.push_back(1 - to.back());
+    return;
+  }
+  double sum = 0;
+  for (const double s : scores) sum += sigmoid(s);
+  for (const double s : scores) to.push_back(sigmoid(s) / sum);
+}
+
+}  // namespace
+
+Predictions predict(const Model& model, const SparseRows& rows, bool probabilities) {
+  WEFT_REQUIRE(!probabilities || model.has_probabilities(),
+               "a model of " + model.solver + " has no probabilities; a logistic one has");
+  WEFT_REQUIRE(model.weights.size() == model.columns.size() * model.outputs(),
+               "a model with another number of weights than its columns need");
+  Predictions predictions;
+  std::vector<double> scores(model.outputs());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    score(model, rows.row(i), scores);
+    predictions.labels.push_back(decide(model, scores));
+    if (probabilities) add_probabilities(model, scores, predictions.probabilities);
+  }
+  return predictions;
+}
+
+double Quality::accuracy() const {
+  return static_cast<double>(correct) / static_cast<double>(rows);
+}
+
+double Quality::mean_squared_error() const { return squared_errors / static_cast<double>(rows); }
+
+double Quality::squared_correlation() const {
+  const auto n = static_cast<double>(rows);
+  const double shared = n * py - p * y;
+  return shared * shared / ((n * pp - p * p) * (n * yy - y * y));
+}
+
+Quality compare(const Predictions& predictions, std::span<const double> labels) {
+  WEFT_REQUIRE(predictions.labels.size() == labels.size(), "one prediction for each label");
+  Quality quality;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const double p = predictions.labels[i], y = labels[i];
+    ++quality.rows;
+    quality.correct += p == y ? 1 : 0;
+    quality.squared_errors += (p - y) * (p - y);
+    quality.p += p, quality.y += y;
+    quality.pp += p * p, quality.yy += y * y, quality.py += p * y;
+  }
+  return quality;
+}
+
+}  // namespace weft::linear

@@ -1,0 +1,41 @@
+// Predictions of a linear model, and how good they are.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/linear/data/sparse_rows.h"
+#include "weft/linear/model/model.h"
+
+namespace weft::linear {
+
+struct Predictions {
+  // The predicted class or number of each row.
+  std::vector<double> labels;
+  // Probability of each class, by (row, class). Empty unless requested.
+  std::vector<double> probabilities;
+};
+
+// Predicts rows whose columns are those of the data (index minus 1, kBiasColumn); the rows must
+// have the model's bias (LibsvmOptions::bias). Columns that the model does not have count nothing.
+// As LIBLINEAR does, two classes are decided by the sign of one score, more by the largest score.
+// Throws Error(kInvalidArgument) if probabilities are requested and the model has none.
+Predictions predict(const Model& model, const SparseRows& rows, bool probabilities = false);
+
+// How predictions compare with the labels of the rows. Add the parts of several ranks.
+struct Quality {
+  std::uint64_t rows = 0, correct = 0;
+  double squared_errors = 0;  // Σ (prediction - label)²
+  // Sums for the correlation of predictions p and labels y.
+  double p = 0, y = 0, pp = 0, yy = 0, py = 0;
+
+  double accuracy() const;
+  double mean_squared_error() const;
+  // Squared correlation coefficient, as liblinear-predict prints it. NaN for fewer than two
+  // different labels or predictions.
+  double squared_correlation() const;
+};
+Quality compare(const Predictions& predictions, std::span<const double> labels);
+
+}  // namespace weft::linear
