@@ -59,10 +59,10 @@ double objective_of(const Group& group, const linear::Model& model, const linear
                     const linear::TrainOptions& options) {
   std::vector<double> targets;
   for (const double label : rows.labels) targets.push_back(label == model.labels[0] ? 1 : -1);
-  at::Tensor sums = at::tensor(
-      {linear::loss_sum(options.objective.loss, rows, targets, model.weights),
-       static_cast<double>(rows.size())},
-      at::kDouble);
+  at::Tensor sums =
+      at::tensor({linear::loss_sum(options.objective.loss, rows, targets, model.weights),
+                  static_cast<double>(rows.size())},
+                 at::kDouble);
   group.all_reduce(sums);
   return sums[0].item<double>() / sums[1].item<double>() +
          linear::regularizer(options.objective, model.weights);

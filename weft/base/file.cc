@@ -174,7 +174,8 @@ void make_directories(const std::string& path) {
     return;
   }
   if (errno != ENOENT) fail_io("cannot make the folder", path);
-  const std::string plain = path.substr(0, path.find_last_not_of('/') + 1), above = parent_of(plain);
+  const std::string plain = path.substr(0, path.find_last_not_of('/') + 1),
+                    above = parent_of(plain);
   make_directories(above);
   ask_fault({FileCall::kMakeFolder, path, kNone}, "cannot make the folder");
   if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) fail_io("cannot make the folder", path);

@@ -39,9 +39,9 @@ class UniqueFd {
 enum class FileCall { kCreate, kWrite, kFlush, kRename, kExchange, kRemove, kMakeFolder };
 struct FileEvent {
   FileCall call;
-  const std::string& path;     // Of a rename: the new name.
-  const std::string& from;     // The old name, or the name to exchange with; empty otherwise.
-  std::string_view bytes = {}; // Bytes to write.
+  const std::string& path;      // Of a rename: the new name.
+  const std::string& from;      // The old name, or the name to exchange with; empty otherwise.
+  std::string_view bytes = {};  // Bytes to write.
 };
 // Gives the error number that the call fails with, 0: the call is made. Called by any thread.
 using FileFault = int (*)(const FileEvent& event);

@@ -152,9 +152,8 @@ class Chaos {
     outcome.disturbed = run_disturbed(outcome, folder, faults, options_.total_s);
     const auto finished = finished_steps(outcome.disturbed.steps);
     const std::int64_t last = finished.empty() ? 1 : finished.back().step;
-    outcome.undisturbed = run_undisturbed(outcome, folder,
-                                          {"train.max_steps=" + std::to_string(last),
-                                           "train.epochs=1000000000"});
+    outcome.undisturbed = run_undisturbed(
+        outcome, folder, {"train.max_steps=" + std::to_string(last), "train.epochs=1000000000"});
     outcome.verdict = judge(outcome.undisturbed, outcome.disturbed, expected());
   }
 
@@ -166,8 +165,8 @@ class Chaos {
     RunOptions options;
     options.job = [train](bool, const std::string&) { return train.job({"WEFT_FAIL="}, false); };
     options.checkpoints = train.checkpoints();
-    options.limit_s = options_.limit_s > 0 ? options_.limit_s
-                                           : std::max(kUndisturbed_s, 3 * options_.total_s);
+    options.limit_s =
+        options_.limit_s > 0 ? options_.limit_s : std::max(kUndisturbed_s, 3 * options_.total_s);
     options.own_dev_shm = own_mounts_;
     JobRecord record = internal::run(options);
     if (record.exit_code == 0 && !record.digest.empty() && !finished_steps(record.steps).empty())
@@ -178,8 +177,8 @@ class Chaos {
                      : record.exit_code != 0 ? "failed"
                      : record.digest.empty() ? "saved no checkpoint: set train.checkpoint_every"
                                              : "finished no step") +
-                    (record.lines.empty() ? "" : ": " + record.lines.back().text) +
-                    " (see " + folder + "/undisturbed/output.log)");
+                    (record.lines.empty() ? "" : ": " + record.lines.back().text) + " (see " +
+                    folder + "/undisturbed/output.log)");
   }
 
   JobRecord run_disturbed(const PlanOutcome& plan, const std::string& folder,
@@ -210,10 +209,10 @@ class Chaos {
     options.hosts = hosts_.get();
     options.stop_after_s = stop_after_s;
     options.own_dev_shm = own_mounts_;
-    options.limit_s = options_.limit_s > 0 ? options_.limit_s
-                                           : kSlowdown * plan.undisturbed.ended_s + kOfJob_s +
-                                                 kOfFault_s * static_cast<double>(faults.size()) +
-                                                 2 * stop_after_s;
+    options.limit_s = options_.limit_s > 0
+                          ? options_.limit_s
+                          : kSlowdown * plan.undisturbed.ended_s + kOfJob_s +
+                                kOfFault_s * static_cast<double>(faults.size()) + 2 * stop_after_s;
     return internal::run(options);
   }
 

@@ -31,17 +31,17 @@ struct Options {
   int min_ranks = 0;
 
   std::vector<FaultKind> faults{FaultKind::kKill};
-  int count = 10;         // Faults, over all plans.
+  int count = 10;  // Faults, over all plans.
   std::uint64_t seed = 1;
-  std::string fail;       // More faults, in the form of WEFT_FAIL.
+  std::string fail;  // More faults, in the form of WEFT_FAIL.
   // Faults at random times with this mean, for so long, instead of `count` faults. 0: no.
   double mean_s = 0, total_s = 0;
   std::vector<Plan> plans;  // Empty: the recipe as it is.
   int hosts = 1;            // Network namespaces that the ranks are spread over, with TCP.
   bool overlap = false;     // Every second fault happens while the job recovers.
   bool same_weights = true;
-  std::string folder;       // For the report and the runs; it is made.
-  double limit_s = 0;       // Longest time of a job. 0: from the undisturbed one.
+  std::string folder;  // For the report and the runs; it is made.
+  double limit_s = 0;  // Longest time of a job. 0: from the undisturbed one.
   // Called before each job with a line about it.
   std::function<void(const std::string&)> tell = [](const std::string&) {};
 };

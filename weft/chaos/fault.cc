@@ -18,9 +18,9 @@ struct About {
 
 using enum FaultKind;
 constexpr std::array kKinds{
-    About{kKill, "kill", true, false},          About{kStop, "stop", true, false},
-    About{kPause, "pause", false, true},        About{kSlow, "slow", false, true},
-    About{kTerm, "term", false, false},         About{kDiskFull, "disk-full", false, true},
+    About{kKill, "kill", true, false},           About{kStop, "stop", true, false},
+    About{kPause, "pause", false, true},         About{kSlow, "slow", false, true},
+    About{kTerm, "term", false, false},          About{kDiskFull, "disk-full", false, true},
     About{kPartition, "partition", false, true}, About{kFailpoint, "failpoint", true, false},
 };
 

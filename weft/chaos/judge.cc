@@ -39,8 +39,7 @@ bool names(const std::string& text, const Fault& fault) {
     case FaultKind::kStop:
       return is_of_launcher(text) && names_rank(text, fault.victim) &&
              (mentions(text, "stopped") || mentions(text, "SIGSTOP"));
-    case FaultKind::kTerm:
-      return names_rank(text, fault.victim) && mentions(text, "told to stop");
+    case FaultKind::kTerm: return names_rank(text, fault.victim) && mentions(text, "told to stop");
     case FaultKind::kDiskFull: return mentions(text, "No space left");
     case FaultKind::kPause:
     case FaultKind::kSlow:
@@ -115,7 +114,9 @@ class Judge {
     const Fault& fault = applied.fault;
     if (applied.reached) measure_recovery(applied, result);
     for (const Line& line : job_.lines) {
-      if (!applied.reached || result.named_s || line.at_s < applied.at_s || !names(line.text, fault)) continue;
+      if (!applied.reached || result.named_s || line.at_s < applied.at_s ||
+          !names(line.text, fault))
+        continue;
       result.named_s = line.at_s - applied.at_s;
     }
     if (result.problem.empty() && must_be_named(fault.kind) && !result.named_s)
@@ -210,8 +211,7 @@ class Judge {
     const auto all = finished_steps(reference_.steps);
     if (finished_.size() < 2 || all.size() < 2) return;
     verdict_.wall_s = finished_.back().at_s - finished_.front().at_s;
-    const double pace =
-        (all.back().at_s - all.front().at_s) / static_cast<double>(all.size() - 1);
+    const double pace = (all.back().at_s - all.front().at_s) / static_cast<double>(all.size() - 1);
     verdict_.useful_s = pace * static_cast<double>(verdict_.steps - 1);
     verdict_.goodput = verdict_.wall_s > 0 ? verdict_.useful_s / verdict_.wall_s : 0;
     double lost = 0, until = 0;

@@ -41,12 +41,12 @@ struct Verdict {
   std::vector<std::string> problems;  // Of the whole job, and of each fault. Empty: it passes.
   bool faults_happened = true;        // At least one, and each reached its victim.
   bool same_digest = false;
-  std::int64_t steps = 0;         // Different steps that were finished.
-  std::int64_t redone = 0;        // Steps that were done more than once.
-  double wall_s = 0;              // From the first finished step to the last one.
-  double useful_s = 0;            // Time that the undisturbed job takes for the same steps.
-  double goodput = 0;             // useful_s / wall_s.
-  double interrupted = 0;         // Share of wall_s between a fault and the catching up.
+  std::int64_t steps = 0;   // Different steps that were finished.
+  std::int64_t redone = 0;  // Steps that were done more than once.
+  double wall_s = 0;        // From the first finished step to the last one.
+  double useful_s = 0;      // Time that the undisturbed job takes for the same steps.
+  double goodput = 0;       // useful_s / wall_s.
+  double interrupted = 0;   // Share of wall_s between a fault and the catching up.
 };
 Verdict judge(const JobRecord& undisturbed, const JobRecord& disturbed, const Expected& expected);
 

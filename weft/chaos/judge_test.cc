@@ -51,11 +51,10 @@ JobRecord recovered() {
   JobRecord job;
   train(job, 0, 1, 10, 1);
   train(job, 1, 9, 20, 3);
-  job.faults.push_back({.fault = {.kind = FaultKind::kKill, .victim = 1},
-                        .at_s = 2.0,
-                        .step = 10,
-                        .reached = true});
-  job.lines.push_back({2.05, "weft: rank 1 is lost: SIGKILL (signal 9); a new process replaces it"});
+  job.faults.push_back(
+      {.fault = {.kind = FaultKind::kKill, .victim = 1}, .at_s = 2.0, .step = 10, .reached = true});
+  job.lines.push_back(
+      {2.05, "weft: rank 1 is lost: SIGKILL (signal 9); a new process replaces it"});
   job.digest = "aa";
   return job;
 }
@@ -75,8 +74,8 @@ TEST(Judge, PassesAJobThatRecoversAndMeasuresIt) {
   EXPECT_EQ(verdict.faults[0].redone, 2);
   EXPECT_EQ(verdict.steps, 20);
   EXPECT_EQ(verdict.redone, 2);
-  EXPECT_NEAR(verdict.wall_s, 3.1, 1e-9);     // 1.001 s to 4.101 s
-  EXPECT_NEAR(verdict.useful_s, 1.9, 1e-9);   // 19 steps of 0.1 s
+  EXPECT_NEAR(verdict.wall_s, 3.1, 1e-9);    // 1.001 s to 4.101 s
+  EXPECT_NEAR(verdict.useful_s, 1.9, 1e-9);  // 19 steps of 0.1 s
   EXPECT_NEAR(verdict.goodput, 1.9 / 3.1, 1e-9);
   EXPECT_NEAR(verdict.interrupted, 1.201 / 3.1, 1e-9);
 }

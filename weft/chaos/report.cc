@@ -153,10 +153,14 @@ json summary_of(const Outcome& outcome) {
   }
   json kinds = json::object();
   for (const auto& [kind, times] : times_by_kind(outcome)) kinds[to_string(kind)] = json_of(times);
-  return {{"plans", outcome.plans.size()}, {"passed", passed},
-          {"faults", faults},              {"reached", reached},
-          {"recovered", recovered},        {"redone_steps", redone},
-          {"lost_ranks", json_of(losses)}, {"by_kind", kinds}};
+  return {{"plans", outcome.plans.size()},
+          {"passed", passed},
+          {"faults", faults},
+          {"reached", reached},
+          {"recovered", recovered},
+          {"redone_steps", redone},
+          {"lost_ranks", json_of(losses)},
+          {"by_kind", kinds}};
 }
 
 std::string format(const char* pattern, double value) {
@@ -200,10 +204,9 @@ std::string to_text(const Outcome& outcome) {
     Times times;
     for (const FaultResult& result : plan.verdict.faults) times.add(result);
     add_row(text,
-            {plan.name, std::to_string(plan.verdict.faults.size()),
-             seconds(times.next_step_s, 0.5), seconds(times.next_step_s, 0.99),
-             seconds(times.next_step_s, 1), std::to_string(plan.verdict.redone),
-             format("%.1f %%", 100 * plan.verdict.goodput),
+            {plan.name, std::to_string(plan.verdict.faults.size()), seconds(times.next_step_s, 0.5),
+             seconds(times.next_step_s, 0.99), seconds(times.next_step_s, 1),
+             std::to_string(plan.verdict.redone), format("%.1f %%", 100 * plan.verdict.goodput),
              plan.verdict.same_digest ? "equal" : "differ",
              plan.verdict.problems.empty() ? "passed" : "FAILED"});
   }

@@ -45,9 +45,8 @@ std::vector<FaultKind> random_kinds(const ScheduleOptions& options, int count, R
   std::vector<FaultKind> kinds;
   for (int i = 0; i < count; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    kinds.push_back(options.kinds[at < options.kinds.size()
-                                      ? at
-                                      : numbers.below(options.kinds.size())]);
+    kinds.push_back(
+        options.kinds[at < options.kinds.size() ? at : numbers.below(options.kinds.size())]);
   }
   for (std::size_t left = kinds.size(); left > 1; --left)
     std::swap(kinds[left - 1], kinds[numbers.below(left)]);

@@ -16,8 +16,8 @@ namespace schedule_test {
 
 using enum FaultKind;
 
-const std::vector<FaultKind> kAll{kKill, kStop, kPause, kSlow, kTerm, kDiskFull, kPartition,
-                                  kFailpoint};
+const std::vector<FaultKind> kAll{kKill, kStop,     kPause,     kSlow,
+                                  kTerm, kDiskFull, kPartition, kFailpoint};
 
 TEST(FaultNames, AreParsedAndUnknownOnesAreNamed) {
   EXPECT_EQ(parse_faults("kill,disk-full"), (std::vector{kKill, kDiskFull}));

@@ -118,8 +118,8 @@ Found load_all(CrashDisk disk, const Recording& recording, const CrashSearch& se
   Found found;
   const MemoryFolder dir;
   std::map<DiskTree, int> known;  // a state may come up again after a later call
-  found.states = for_each_crash(
-      disk, recording.calls, search, [&](const DiskTree& left, std::size_t calls) {
+  found.states =
+      for_each_crash(disk, recording.calls, search, [&](const DiskTree& left, std::size_t calls) {
         const auto [it, is_new] = known.try_emplace(left);
         if (is_new) {
           fs::remove_all(dir / "left");
@@ -128,9 +128,7 @@ Found load_all(CrashDisk disk, const Recording& recording, const CrashSearch& se
         }
         const int old = recording.complete_after(calls), now = it->second;
         const bool is_last = calls >= recording.complete.rbegin()->first;
-        (now == old                 ? found.of_old
-         : now == old + 1 && !is_last ? found.of_new
-                                      : found.wrong)++;
+        (now == old ? found.of_old : now == old + 1 && !is_last ? found.of_new : found.wrong)++;
       });
   return found;
 }
@@ -202,7 +200,8 @@ TEST(CrashedSaveSlow, OverALeftoverOfACrashLeavesTheOldOrTheNewCheckpoint) {
     std::vector<DiskTree> leftovers;
     for_each_crash(disk, first.calls, {.most = 2, .seed = 5},
                    [&](const DiskTree& left, std::size_t) { leftovers.push_back(left); });
-    for (std::size_t i = 0; i < leftovers.size(); i += std::max<std::size_t>(1, leftovers.size() / 12)) {
+    for (std::size_t i = 0; i < leftovers.size();
+         i += std::max<std::size_t>(1, leftovers.size() / 12)) {
       const std::string root = dir / std::to_string(i);
       write_tree(leftovers[i], root);
       const int old = loaded(root + "/ckpt");

@@ -120,17 +120,17 @@ class Run {
   void load(const StateCopies* held) {
     const std::int64_t done = std::exchange(steps_, 0);
     ended_ = false;
-    use_newest_state(world(), held, [&](std::optional<Recovered> found,
-                                        const std::string& missing) {
-      if (found) {
-        state_.load(world(), found->reader);
-        steps_ = found->step;
-        const auto& texts = found->reader.state();
-        ended_ = texts.contains(kEnded) && texts.at(kEnded) == "1";
-      } else if (some_rank_has_done(done)) {
-        reload(missing);
-      }  // else the first copies were not complete, and training begins again
-    });
+    use_newest_state(world(), held,
+                     [&](std::optional<Recovered> found, const std::string& missing) {
+                       if (found) {
+                         state_.load(world(), found->reader);
+                         steps_ = found->step;
+                         const auto& texts = found->reader.state();
+                         ended_ = texts.contains(kEnded) && texts.at(kEnded) == "1";
+                       } else if (some_rank_has_done(done)) {
+                         reload(missing);
+                       }  // else the first copies were not complete, and training begins again
+                     });
   }
 
   bool some_rank_has_done(std::int64_t steps) const {

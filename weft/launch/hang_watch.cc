@@ -41,8 +41,8 @@ const RankView& at(const std::vector<RankView>& views, int local) {
 bool waits_for_peer(const RankView& view) {
   const bool is_held = view.thread && view.thread->is_held();
   const auto& operation = view.operation;
-  return view.pid != 0 && operation.waits() && operation.peer >= 0 &&
-         operation.peer != view.rank && !is_held;
+  return view.pid != 0 && operation.waits() && operation.peer >= 0 && operation.peer != view.rank &&
+         !is_held;
 }
 
 void set_waiting(Hang& hang, const RankView& view) {
@@ -99,8 +99,8 @@ HangWatch::Seen HangWatch::look(Nanos now, std::vector<RankView>& views,
     track.last = views[i];
     const auto awaited = waits.local.find(local);
     const bool is_awaited = awaited != waits.local.end();
-    auto hang = judge(track, is_awaited ? std::optional(now - awaited->second.since) : std::nullopt,
-                      now);
+    auto hang =
+        judge(track, is_awaited ? std::optional(now - awaited->second.since) : std::nullopt, now);
     if (!hang) continue;
     hang->local = local;
     hang->rank = views[i].rank;
@@ -192,8 +192,8 @@ HangWatch::Waits HangWatch::waits_of(const Views& views) {
     } else {
       // Is this rank in a cycle?
       int lowest = local, here = next;
-      for (std::size_t steps = 0; steps < views.size() && here >= 0 && here != local &&
-                                  waits_for_peer(at(views, here));
+      for (std::size_t steps = 0;
+           steps < views.size() && here >= 0 && here != local && waits_for_peer(at(views, here));
            ++steps) {
         lowest = std::min(lowest, here);
         here = next_of(here);

@@ -53,9 +53,8 @@ class Node {
   HangWatch::Seen look(Nanos after = HangWatch::kPeriod) {
     now_ += after;
     auto views = views_;
-    auto seen = watch_.look(now_, views, [&](RankView& view) {
-      view.thread = states_[at(view.rank)];
-    });
+    auto seen =
+        watch_.look(now_, views, [&](RankView& view) { view.thread = states_[at(view.rank)]; });
     for (const Hang& hang : seen.hangs)
       if (hang.is_new) named.push_back(hang);
     return seen;
@@ -73,7 +72,8 @@ class Node {
     }
   }
   // Looks until a hang is named; the time that it took, or `most`.
-  Nanos until_named(Nanos most, const std::function<void()>& each = [] {}) {
+  Nanos until_named(
+      Nanos most, const std::function<void()>& each = [] {}) {
     const Nanos begin = now_;
     while (named.empty() && now_ - begin < most) {
       each();
@@ -257,9 +257,8 @@ TEST(HangWatch, AllowsMoreInTheFirstSteps) {
 }
 
 TEST(HangWatch, CallsARankSlowThatLoadsEvaluatesOrSaves) {
-  for (const Activity activity :
-       {Activity::kInit, Activity::kData, Activity::kEvaluation, Activity::kCheckpoint,
-        Activity::kRecovery, Activity::kEnd}) {
+  for (const Activity activity : {Activity::kInit, Activity::kData, Activity::kEvaluation,
+                                  Activity::kCheckpoint, Activity::kRecovery, Activity::kEnd}) {
     Node node(2);
     node.step(20);
     node.enter(1, 21, activity);

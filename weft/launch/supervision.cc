@@ -71,8 +71,7 @@ bool may_replace(const Situation& situation, const Policy& policy) {
 
 // What becomes of a lost rank, if the job goes on; nullopt if none is lost or the job must end.
 std::optional<Decision> go_on(const Situation& situation, const Policy& policy, Time now) {
-  if (situation.stop_sent || situation.store_lost || situation.hang ||
-      !state_remains(situation))
+  if (situation.stop_sent || situation.store_lost || situation.hang || !state_remains(situation))
     return std::nullopt;
   const bool replaces = may_replace(situation, policy);
   const bool shrinks = policy.min_ranks > 0 &&

@@ -97,7 +97,8 @@ TEST(Metrics, LoseWholeRecordsWhileTheDiskIsFull) {
     metrics.flush();
     const std::string now = read_file(metrics.event_path(), 10000);
     EXPECT_TRUE(now.starts_with(events));
-    EXPECT_EQ(now.size() - events.size(), tf_record(scalar_event(0, 3, {{"train/loss", 3}})).size());
+    EXPECT_EQ(now.size() - events.size(),
+              tf_record(scalar_event(0, 3, {{"train/loss", 3}})).size());
   }
 }
 

@@ -17,8 +17,8 @@ namespace {
 
 // Places that action=break can break.
 constexpr const char* kBreakable[] = {"copy.middle", "recovery.restored"};
-constexpr const char* kPoints[] = {"step.begin",         "forward.begin", "update.begin",
-                                   "update.middle",      "copy.middle",   "recovery.regrouped",
+constexpr const char* kPoints[] = {"step.begin",       "forward.begin", "update.begin",
+                                   "update.middle",    "copy.middle",   "recovery.regrouped",
                                    "recovery.restored"};
 
 using Action = Failpoint::Action;
@@ -80,12 +80,13 @@ Failpoint parse_one(const std::string& text) {
     } else if (const auto action = action_of(value); key == "action" && action) {
       failpoint.action = *action;
     } else {
-      reject(words[i],
-             "expected rank=N, step=N, newcomer=1, or action=kill, stop, exit, spin, sleep or break");
+      reject(
+          words[i],
+          "expected rank=N, step=N, newcomer=1, or action=kill, stop, exit, spin, sleep or break");
     }
   }
-  const bool can_break = std::find(std::begin(kBreakable), std::end(kBreakable),
-                                   failpoint.point) != std::end(kBreakable);
+  const bool can_break = std::find(std::begin(kBreakable), std::end(kBreakable), failpoint.point) !=
+                         std::end(kBreakable);
   if (failpoint.action == Failpoint::Action::kBreak && !can_break)
     reject(text, "action=break is for copy.middle and recovery.restored");
   return failpoint;

@@ -19,9 +19,9 @@ TEST(Failpoints, AreReadFromTheirText) {
 TEST(Failpoints, RejectUnknownPlacesKeysAndValues) {
   expect_refused([] { parse_failpoints("update.midle"); }, Errc::kBadConfig,
                  "\"update.midle\": unknown place; known are step.begin");
-  for (const char* bad : {"step.begin:rank=x", "step.begin:rank", "step.begin:rank=-1",
-                          "step.begin:level=3", "step.begin:action=explode", "step.begin:=", ":",
-                          "step.begin:action=break"})
+  for (const char* bad :
+       {"step.begin:rank=x", "step.begin:rank", "step.begin:rank=-1", "step.begin:level=3",
+        "step.begin:action=explode", "step.begin:=", ":", "step.begin:action=break"})
     expect_refused([&] { parse_failpoints(bad); }, Errc::kBadConfig, "WEFT_FAIL");
 }
 

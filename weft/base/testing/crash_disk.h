@@ -69,8 +69,8 @@ class FileRecorder {
   void add(const FileEvent& event) {
     if (event.path != root_ && !is_below(event.path)) return;
     const std::scoped_lock lock(mutex_);
-    calls_.push_back({event.call, relative(event.path), relative(event.from),
-                      std::string(event.bytes)});
+    calls_.push_back(
+        {event.call, relative(event.path), relative(event.from), std::string(event.bytes)});
   }
 
   const std::string root_;
@@ -131,10 +131,10 @@ class CrashDisk {
   using Names = std::map<std::string, NodePtr>;
   struct Node {
     bool is_folder = false;
-    Names names, safe_names;      // of a folder: as programs see it, and as it is on the disk
-    std::vector<Names> changes;   // of a folder, since its last flush; null: no such name
-    std::string bytes;            // of a file
-    std::size_t safe_bytes = 0;   // of a file: those that were flushed
+    Names names, safe_names;     // of a folder: as programs see it, and as it is on the disk
+    std::vector<Names> changes;  // of a folder, since its last flush; null: no such name
+    std::string bytes;           // of a file
+    std::size_t safe_bytes = 0;  // of a file: those that were flushed
   };
 
   static NodePtr new_folder() {

@@ -53,8 +53,8 @@ Hosts::Hosts(int count) : bridge_(make_namespace()) {
   for (int host = 0; host < count; ++host) {
     hosts_.push_back(make_namespace());
     const std::string port = port_of(host), pid = std::to_string(hosts_.back().holder.pid());
-    command(bridge_, {"ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns",
-                      pid});
+    command(bridge_,
+            {"ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", pid});
     command(bridge_, {"ip", "link", "set", port, "master", "bridge0", "up"});
     command(hosts_.back(), {"ip", "address", "add", address(host) + "/24", "dev", "eth0"});
     command(hosts_.back(), {"ip", "link", "set", "lo", "up"});
@@ -68,9 +68,7 @@ void Hosts::enter(int host) const {
   if (::setns(hosts_[static_cast<std::size_t>(host)].fd.get(), CLONE_NEWNET) != 0) ::_exit(126);
 }
 
-void Hosts::cut(int host) {
-  command(bridge_, {"ip", "link", "set", port_of(host), "nomaster"});
-}
+void Hosts::cut(int host) { command(bridge_, {"ip", "link", "set", port_of(host), "nomaster"}); }
 
 void Hosts::join(int host) {
   command(bridge_, {"ip", "link", "set", port_of(host), "master", "bridge0"});
@@ -107,8 +105,8 @@ Hosts::Namespace Hosts::make_namespace() {
       error_number != 0)
     unavailable(std::string("cannot make one: ") +
                 std::strerror(error_number > 0 ? error_number : EPERM) + "; run as root");
-  launch::Fd fd(::open(("/proc/" + std::to_string(holder.pid()) + "/ns/net").c_str(),
-                       O_RDONLY | O_CLOEXEC));
+  launch::Fd fd(
+      ::open(("/proc/" + std::to_string(holder.pid()) + "/ns/net").c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) unavailable(std::strerror(errno));
   return {std::move(holder), std::move(fd)};
 }

@@ -61,8 +61,7 @@ std::optional<Clock::time_point> Trigger::due(const Fault& fault) const {
   return from + of_seconds(fault.delay_s);
 }
 
-Injector::Injector(Options options)
-    : options_(std::move(options)), trigger_(options_.overlap) {
+Injector::Injector(Options options) : options_(std::move(options)), trigger_(options_.overlap) {
   std::erase_if(options_.faults, [this](const Fault& fault) {
     if (fault.kind != FaultKind::kFailpoint) return false;
     failpoints_.push_back(fault);
@@ -81,10 +80,8 @@ void Injector::on_output(const Job::Output& line) {
     const bool same_rank =
         line.text.find(", rank " + std::to_string(it->victim) + ",", begin) != std::string::npos;
     if (!same_place || !same_rank) continue;
-    applied_.push_back({.fault = *it,
-                        .at_s = seconds(line.at),
-                        .step = trigger_.newest_step(),
-                        .reached = true});
+    applied_.push_back(
+        {.fault = *it, .at_s = seconds(line.at), .step = trigger_.newest_step(), .reached = true});
     failpoints_.erase(it);
     trigger_.on_loss();
     trigger_.on_fault(line.at);
@@ -129,7 +126,8 @@ std::vector<Applied> Injector::applied(bool ended) const {
       all.push_back({.fault = options_.faults[i], .why_not = "the job ended before it"});
   }
   for (const Fault& fault : failpoints_)
-    all.push_back({.fault = fault, .why_not = "the job did not reach the place " + fault.failpoint});
+    all.push_back(
+        {.fault = fault, .why_not = "the job did not reach the place " + fault.failpoint});
   return all;
 }
 
@@ -173,9 +171,8 @@ void Injector::apply_to_rank(const Job& job, Clock::time_point now) {
   applied.at_s = seconds(now);
   const bool sent = victim.send(number);
   // The effect of SIGTERM shows in the job's output; the verdict asks for it.
-  applied.reached = sent && (kind == FaultKind::kTerm || (halts ? soon(stopped) : soon([&] {
-                                                            return victim.has_ended();
-                                                          })));
+  applied.reached = sent && (kind == FaultKind::kTerm ||
+                             (halts ? soon(stopped) : soon([&] { return victim.has_ended(); })));
   if (!applied.reached) applied.why_not = "the signal had no effect";
   if (!has_a_duration(kind)) active_.reset();
   if (kind == FaultKind::kSlow) active_->toggle = now + kHalt;

@@ -41,8 +41,8 @@ bool ends_line(char c) { return c == '\n' || c == '\r'; }
 Job::Job(const JobOptions& options)
     : folder_(options.folder), tag_(make_tag()), times_(options.folder + "/times") {
   fs::create_directories(folder_ + "/tmp");
-  log_ = launch::Fd(::open((folder_ + "/output.log").c_str(),
-                           O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  log_ = launch::Fd(
+      ::open((folder_ + "/output.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!log_) fail_io("cannot write", folder_ + "/output.log");
   times_.read();  // those of a job that this one resumes
   for (const LauncherOptions& one : options.launchers) start(one, options);
@@ -91,8 +91,7 @@ void Job::read(Launcher& launcher) {
   char bytes[16384];
   ssize_t got = -1;
   while (launcher.pipe && (got = ::read(launcher.pipe.get(), bytes, sizeof bytes)) > 0) {
-    [[maybe_unused]] const auto logged =
-        ::write(log_.get(), bytes, static_cast<std::size_t>(got));
+    [[maybe_unused]] const auto logged = ::write(log_.get(), bytes, static_cast<std::size_t>(got));
     for (const char c : std::string_view(bytes, static_cast<std::size_t>(got))) {
       if (!ends_line(c)) {
         launcher.line += c;

@@ -22,8 +22,8 @@ struct RunOptions {
   Hosts* hosts = nullptr;
   // Seconds after the first step at which the job is told to stop. 0: it runs to its end.
   double stop_after_s = 0;
-  double limit_s = 600;       // Longest time of the whole run.
-  bool own_dev_shm = false;   // Files in /dev/shm are the job's.
+  double limit_s = 600;      // Longest time of the whole run.
+  bool own_dev_shm = false;  // Files in /dev/shm are the job's.
 };
 JobRecord run(const RunOptions& options);
 

@@ -71,10 +71,10 @@ JobOptions TrainCommand::job(const Words& environment, bool resumed) const {
   for (int host = 0; host < hosts->count(); ++host) {
     Words words = launcher_words(*this, host);
     add(words, train_words(*this, resumed));
-    options.launchers.push_back({.command = words,
-                                 .environment = {"WEFT_HOST_ID=host" + std::to_string(host),
-                                                 "OMP_NUM_THREADS=" + threads},
-                                 .before = [&network = *hosts, host] { network.enter(host); }});
+    options.launchers.push_back(
+        {.command = words,
+         .environment = {"WEFT_HOST_ID=host" + std::to_string(host), "OMP_NUM_THREADS=" + threads},
+         .before = [&network = *hosts, host] { network.enter(host); }});
   }
   return options;
 }

@@ -23,8 +23,9 @@ constexpr About kChaos{
 void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::string>& beyond,
                int& result) {
   auto* sub = add(app, kChaos);
-  sub->add_option("--faults", command.faults,
-                  "Kinds of faults: kill, stop, pause, slow, term, disk-full, partition, failpoint");
+  sub->add_option(
+      "--faults", command.faults,
+      "Kinds of faults: kill, stop, pause, slow, term, disk-full, partition, failpoint");
   sub->add_option("--count,--kills", command.count, "Faults to apply, over all plans")
       ->check(CLI::Range(0, 1'000'000));
   sub->add_option("--seed", command.seed, "Seed of the faults");
@@ -40,7 +41,8 @@ void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::stri
   sub->add_option("--hosts", command.hosts,
                   "Spread the ranks over N network namespaces, which talk TCP (needs root)")
       ->check(CLI::Range(1, 16));
-  sub->add_flag("--overlap", command.overlap, "Apply every second fault while the job recovers from the one before");
+  sub->add_flag("--overlap", command.overlap,
+                "Apply every second fault while the job recovers from the one before");
   sub->add_option("--weights", command.weights,
                   "equal: the last checkpoint must have the bytes of the undisturbed run. any: it "
                   "need not")
@@ -48,8 +50,7 @@ void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::stri
   sub->add_option("--limit", command.limit_s,
                   "Seconds after which a job is ended and its positions are printed. 0: from the "
                   "undisturbed run");
-  sub->add_option("-o,--output", command.output,
-                  "Folder of report.json, report.html and the runs");
+  sub->add_option("-o,--output", command.output, "Folder of report.json, report.html and the runs");
   sub->add_flag("--json", command.json, "Print the report as one JSON object on stdout");
   sub->footer(std::string("The words after -- are the job: train, a recipe and its options.\n\n") +
               kChaos.examples);

@@ -29,31 +29,30 @@ void add_recovery(CLI::App& sub, std::optional<int>& most, int& least) {
 
 void add_train_options(CLI::App& sub, TrainCommand& command) {
   sub.add_option("recipe", command.recipe,
-                  "Folder with a recipe.toml, the file itself, or the name of a recipe")
+                 "Folder with a recipe.toml, the file itself, or the name of a recipe")
       ->required();
   sub.add_option("-n,--ranks", command.ranks,
-                  "Ranks (processes) to start on this machine, from 1 to 256. MIN:MAX: start MAX, "
-                  "replace lost ranks, and go on with MIN. Under a launcher it must equal the "
-                  "launcher's number");
+                 "Ranks (processes) to start on this machine, from 1 to 256. MIN:MAX: start MAX, "
+                 "replace lost ranks, and go on with MIN. Under a launcher it must equal the "
+                 "launcher's number");
   sub.add_option("--set", command.assignments,
-                  "Set a key of the recipe: key=value. May be repeated")
+                 "Set a key of the recipe: key=value. May be repeated")
       ->allow_extra_args(false);
   sub.add_option("--name", command.name, "Name of the run folder (default: date and recipe)");
   sub.add_option("--trace", command.trace,
-                  "Record a timeline of steps of all ranks, such as steps=10:15, for "
-                  "chrome://tracing (trace.json in the run folder)");
+                 "Record a timeline of steps of all ranks, such as steps=10:15, for "
+                 "chrome://tracing (trace.json in the run folder)");
   sub.add_flag("--resume{true}", command.resume,
-                "Continue the run --name, or the newest run of the recipe, from its last "
-                "checkpoint and with its configuration. "
-                "--resume=auto: start a new run if there is none to continue")
+               "Continue the run --name, or the newest run of the recipe, from its last "
+               "checkpoint and with its configuration. "
+               "--resume=auto: start a new run if there is none to continue")
       ->check(CLI::IsMember({"true", "auto"}));
-  sub.add_flag("--dry-run", command.dry_run,
-                "Print every key with its value and origin, and stop");
+  sub.add_flag("--dry-run", command.dry_run, "Print every key with its value and origin, and stop");
   sub.add_flag("--json", command.json, "Print the result as one JSON object on stdout");
   sub.add_flag("--check", command.check,
-                "Compare the result with the recipe's expected.toml; exit with 1 if it is worse");
+               "Compare the result with the recipe's expected.toml; exit with 1 if it is worse");
   sub.add_option("--progress", command.progress,
-                  "How progress is shown: auto, bar, lines, json or none");
+                 "How progress is shown: auto, bar, lines, json or none");
   add_recovery(sub, command.max_replacements, command.min_ranks);
   add_on_hang(sub, command.on_hang);
   add_http(sub, command.http);

@@ -113,8 +113,8 @@ void compare_at_start(const c10::intrusive_ptr<c10d::Store>& store, int rank, in
   const std::string mine = packed(job_texts(options)),
                     sum = std::to_string(crc32c(mine.data(), mine.size()));
   if (rank == 0) store->set(kTexts, std::vector<std::uint8_t>(mine.begin(), mine.end()));
-  const Party party{rank, size,  options.to_connect(),
-                    {0},  "job" + std::to_string(options.epoch) + "/", {}};
+  const Party party{
+      rank, size, options.to_connect(), {0}, "job" + std::to_string(options.epoch) + "/", {}};
   if (exchange_over(store, party)(sum)[0] == sum) return;
   const std::string why = difference(unpacked(mine), unpacked(stored_text(*store, kTexts)),
                                      {"rank " + std::to_string(rank), "rank 0"});

@@ -286,12 +286,13 @@ WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& show
                                           std::function<int(Deadline deadline)> body) {
   messages_.fetch_add(1);
   try {
-    return submit(queue, shown, true,
-                  [this, body = std::move(body), timeout = timeout(), position = shown_as(shown, 0)] {
-                    const CountedUntilHere under_way(messages_);
-                    const observe::OperationScope here(position);
-                    return body(Deadline::in(timeout));
-                  });
+    return submit(
+        queue, shown, true,
+        [this, body = std::move(body), timeout = timeout(), position = shown_as(shown, 0)] {
+          const CountedUntilHere under_way(messages_);
+          const observe::OperationScope here(position);
+          return body(Deadline::in(timeout));
+        });
   } catch (...) {  // it was not posted
     messages_.fetch_sub(1);
     throw;

@@ -26,8 +26,7 @@ std::string place_of(const observe::Standing& standing) {
 
 std::string waiting(const Hang& hang) {
   if (hang.waiting < 0) return "";
-  return "; rank " + std::to_string(hang.waiting) + " waits for it in " +
-         to_string(hang.operation);
+  return "; rank " + std::to_string(hang.waiting) + " waits for it in " + to_string(hang.operation);
 }
 
 const char* name_of(How how) {
@@ -49,10 +48,11 @@ std::string line_of(const Hang& hang, const observe::RankView& view) {
                     process = " (process " + std::to_string(view.pid) + ")",
                     state = view.thread ? to_string(*view.thread) : "";
   switch (hang.how) {
-    case How::kHeld: return rank + " hangs: it is " + state + process + " for " + time + waiting(hang);
+    case How::kHeld:
+      return rank + " hangs: it is " + state + process + " for " + time + waiting(hang);
     case How::kAsleep:
-      return rank + " hangs " + place_of(view.standing) + ": it " + state + process + " for " + time +
-             waiting(hang);
+      return rank + " hangs " + place_of(view.standing) + ": it " + state + process + " for " +
+             time + waiting(hang);
     case How::kBusy:
       return rank + " hangs " + place_of(view.standing) + ": it computes without an end" + process +
              " for " + time + waiting(hang);
@@ -83,14 +83,14 @@ HangFiles files_of(const std::vector<Hang>& hangs, const std::vector<observe::Ra
     const std::string line = line_of(hang, view);
     files.text += line + "\n";
     all += (all.empty() ? "" : ", ") + std::string("{\"rank\": ") + std::to_string(hang.rank) +
-           ", \"how\": " + json_quote(name_of(hang.how)) + ", \"waiting\": " +
-           (hang.waiting >= 0 ? std::to_string(hang.waiting) : "null") +
+           ", \"how\": " + json_quote(name_of(hang.how)) +
+           ", \"waiting\": " + (hang.waiting >= 0 ? std::to_string(hang.waiting) : "null") +
            ", \"seconds\": " + json_number(std::chrono::duration<double>(hang.lasts).count()) +
            ", \"message\": " + json_quote(line) + "}";
   }
   files.text += "\n" + observe::table_of(views, now.count());
-  files.json = "{\"hangs\": [" + all + "], \"positions\": " +
-               observe::json_of(views, now.count()) + "}\n";
+  files.json =
+      "{\"hangs\": [" + all + "], \"positions\": " + observe::json_of(views, now.count()) + "}\n";
   return files;
 }
 

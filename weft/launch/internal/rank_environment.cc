@@ -119,7 +119,8 @@ int node_count(const std::string& text) {
 OnHang parse_on_hang(const LaunchOptions& options) {
   if (options.on_hang == "warn") return OnHang::kWarn;
   if (options.on_hang == "end") return OnHang::kEnd;
-  if (options.on_hang != "replace") bad("on-hang", options.on_hang, "expected warn, replace or end");
+  if (options.on_hang != "replace")
+    bad("on-hang", options.on_hang, "expected warn, replace or end");
   if (options.max_replacements <= 0 && options.min_ranks <= 0)
     bad("on-hang", options.on_hang, "set --max-replacements or --min-ranks, too");
   return OnHang::kReplace;

@@ -153,17 +153,15 @@ std::string about_the_failed(const Failure& failure, int culprit, const std::vec
 std::string failure_report(const Failure& failure) {
   const auto blamed = blame(failure.situation);
   if (!blamed) return "";
-  const bool failed = blamed->how == Blame::How::kFailed,
-             hung = blamed->how == Blame::How::kHung;
+  const bool failed = blamed->how == Blame::How::kFailed, hung = blamed->how == Blame::How::kHung;
   std::vector<int> alike;
   if (hung) alike.push_back(blamed->rank);
   for (int local = 0; failed && local < static_cast<int>(failure.situation.ranks.size()); ++local) {
     if (local == blamed->rank || are_alike(failure, local, blamed->rank)) alike.push_back(local);
   }
-  const std::string last =
-      failed ? about_the_failed(failure, blamed->rank, alike)
-      : hung ? about_the_hung(failure)
-             : about_the_awaited(failure, *blamed);
+  const std::string last = failed ? about_the_failed(failure, blamed->rank, alike)
+                           : hung ? about_the_hung(failure)
+                                  : about_the_awaited(failure, *blamed);
   const std::string log = failure.log.empty() ? "" : " (log: " + failure.log + ")";
   return others(failure, alike) + last_lines_of(failure, blamed->rank) + last + log + "\n";
 }

@@ -70,8 +70,8 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
     : options_(options),
       run_(std::move(run)),
       job_(read_options(options)),
-      positions_(observe::RankPage::make(job_.local_world, job_.rank(0), job_.world(),
-                                           job_.max_ranks)) {
+      positions_(
+          observe::RankPage::make(job_.local_world, job_.rank(0), job_.world(), job_.max_ranks)) {
   positions_.header().launcher = ::getpid();
   require_descriptors(kDescriptors + kDescriptorsPerRank * job_.local_world);
   policy_.max_restarts = options.max_restarts;

@@ -1,5 +1,5 @@
-#include "weft/base/error.h"
 #include "weft/observe/position/position.h"
+#include "weft/base/error.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

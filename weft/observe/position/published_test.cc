@@ -51,8 +51,8 @@ TEST(Published, AReaderSeesWholeValuesInTheirOrderWhileAThreadWrites) {
 // Wherever the writer was stopped or killed, also between two stores of a write.
 TEST(Published, AValueIsWholeAfterItsWriterWasStoppedOrKilledAtAnyInstant) {
   using Shared = Published<Value>;
-  void* const memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   auto& published = *static_cast<Shared*>(memory);
   const pid_t writer = ::fork();

@@ -34,8 +34,8 @@ PageHeader* map_page(int fd, std::size_t bytes, bool writable) {
 }
 
 [[noreturn]] void unavailable() {
-  throw Error(Errc::kUnavailable, std::string("no memory for the positions of the ranks: ") +
-                                      std::strerror(errno));
+  throw Error(Errc::kUnavailable,
+              std::string("no memory for the positions of the ranks: ") + std::strerror(errno));
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ struct Operation {
 
 // The state of a rank outside of its operations.
 struct Standing {
-  std::int64_t step = 0;  // Training step that runs, from 1. 0: none.
+  std::int64_t step = 0;   // Training step that runs, from 1. 0: none.
   std::int64_t since = 0;  // CLOCK_MONOTONIC, nanoseconds: when the activity began.
   Activity activity = Activity::kUnknown;
   std::int32_t rank = -1;   // Rank of the job.
@@ -110,8 +110,8 @@ struct alignas(64) PageHeader {
   std::uint64_t magic;
   std::atomic<std::int32_t> ranks;  // Number of records in use.
   std::int32_t first_rank;          // Rank of the job of the first record.
-  std::int32_t world;       // Ranks of the job.
-  std::int32_t launcher;    // Process id of the launcher. 0: none.
+  std::int32_t world;               // Ranks of the job.
+  std::int32_t launcher;            // Process id of the launcher. 0: none.
   // Number of ranks that the job shall have. 0: no change is wanted.
   std::atomic<std::int32_t> wanted_ranks;
   std::atomic<std::uint32_t> requests;

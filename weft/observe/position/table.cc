@@ -24,8 +24,8 @@ double seconds_between(std::int64_t since, std::int64_t now) {
 
 // Since when the rank is where it is: in its wait, else in its activity.
 double seconds_in(const RankView& view, std::int64_t now) {
-  return seconds_between(
-      view.operation.waits() ? view.operation.waits_since : view.standing.since, now);
+  return seconds_between(view.operation.waits() ? view.operation.waits_since : view.standing.since,
+                         now);
 }
 
 std::string in_seconds(double seconds) {
@@ -44,9 +44,8 @@ std::vector<std::string> row_of(const RankView& view, std::int64_t now) {
   row.push_back(view.standing.step > 0 ? std::to_string(view.standing.step) : "-");
   row.emplace_back(to_string(view.standing.activity));
   row.push_back(view.thread ? to_string(*view.thread) : "-");
-  row.push_back(view.operation.name.empty()
-                    ? "-"
-                    : (runs ? "" : "after ") + to_string(view.operation));
+  row.push_back(view.operation.name.empty() ? "-"
+                                            : (runs ? "" : "after ") + to_string(view.operation));
   row.push_back(!waits                     ? "-"
                 : view.operation.peer >= 0 ? "rank " + std::to_string(view.operation.peer)
                                            : "unknown");
@@ -119,8 +118,8 @@ std::string json_of(std::span<const RankView> views, std::int64_t now) {
               ", \"phase_s\": " + json_number(seconds_between(view.standing.since, now));
     }
     if (view.thread) {
-      text += ", \"process\": " + json_quote(to_string(*view.thread)) + ", \"cpu_s\": " +
-              json_number(static_cast<double>(view.thread->cpu.count()) * 1e-9);
+      text += ", \"process\": " + json_quote(to_string(*view.thread)) +
+              ", \"cpu_s\": " + json_number(static_cast<double>(view.thread->cpu.count()) * 1e-9);
     }
     if (!operation.name.empty()) {
       text += ", \"operation\": {\"name\": " + json_quote(operation.name.str()) +

@@ -14,7 +14,7 @@ namespace weft::observe {
 
 // What is known of a rank at one look.
 struct RankView {
-  int rank = 0;  // Rank of the job, by the launcher.
+  int rank = 0;          // Rank of the job, by the launcher.
   std::int32_t pid = 0;  // 0: no process has written the record.
   Standing standing;
   std::uint64_t heartbeat = 0;

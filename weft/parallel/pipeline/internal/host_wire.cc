@@ -63,8 +63,8 @@ class HostWire final : public Wire {
     const observe::TraceScope scope("comm", "pipeline:take");
     Slot& slot = this->slot(message.peer, host_.rank(), message.kind, message.number);
     host_.check(kOperation);
-    await([&] { return slot.sent.load(std::memory_order_acquire) == message.number; },
-          message.peer, message.number);
+    await([&] { return slot.sent.load(std::memory_order_acquire) == message.number; }, message.peer,
+          message.number);
     Tensors tensors =
         message.kind == Kind::kActivations ? tensors_of(slot.header) : gradients_of(message.like);
     copy(slot, message.peer, tensors);
