@@ -108,6 +108,10 @@ Schema train_keys() {
       {"train.balance", "even",
        "How a batch is divided over the replicas: even, or by their measured speed.",
        one_of({"even", "speed"})},
+      {"train.on_straggler", "warn",
+       "What to do about a rank that the others wait for: warn, rebalance (divide batches by speed "
+       "from then on), or replace (ask the launcher for a new process).",
+       one_of({"warn", "rebalance", "replace"})},
       {"train.seed", whole(1), "Seed of initial weights, sample order, augmentation and dropout.",
        at_least(0)},
       {"train.reproducible", false, "Give bit-identical results at any number of ranks. Slower."},

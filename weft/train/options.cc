@@ -176,6 +176,13 @@ void write_plan(const parallel::Plan& plan, Writer& to) {
   to.set("parallel.context", plan.context == parallel::ContextMethod::kRing ? "ring" : "heads");
 }
 
+constexpr const char* kOnStraggler[] = {"warn", "rebalance", "replace"};
+
+OnStraggler parse_on_straggler(const std::string& name) {
+  const auto found = std::find(std::begin(kOnStraggler), std::end(kOnStraggler), name);
+  return static_cast<OnStraggler>(found - std::begin(kOnStraggler));
+}
+
 bool is_power_of_two(std::int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 }  // namespace
@@ -192,6 +199,7 @@ Options options_of(const Config& config) {
   options.batch = config.get_int("train.batch");
   options.batch_per_rank = config.get_int("train.batch_per_rank");
   options.balance_by_speed = config.get_string("train.balance") == "speed";
+  options.on_straggler = parse_on_straggler(config.get_string("train.on_straggler"));
   options.prefetch = static_cast<int>(config.get_int("data.prefetch"));
   options.mesh = mesh_of(config);
   options.plan = plan_of(config);
@@ -229,6 +237,7 @@ Config config_of(const Options& options) {
   to.set("train.batch", options.batch);
   to.set("train.batch_per_rank", options.batch_per_rank);
   to.set("train.balance", options.balance_by_speed ? "speed" : "even");
+  to.set("train.on_straggler", kOnStraggler[static_cast<int>(options.on_straggler)]);
   to.set("data.prefetch", options.prefetch);
   to.set("train.eval_every", options.eval_every);
   to.set("train.eval_steps", options.eval_steps);
@@ -288,6 +297,11 @@ Batches plan_batches(const Options& options, int replicas, std::int64_t samples)
     refuse(
         "train.balance = \"speed\" splits batches by times, which no two runs have alike; leave it "
         "\"even\"");
+  }
+  if (options.on_straggler == OnStraggler::kRebalance) {
+    refuse(
+        "train.on_straggler = \"rebalance\" splits batches by times, which no two runs have alike; "
+        "leave it \"warn\"");
   }
   if (options.plan.sync_batch_norm) {
     refuse(

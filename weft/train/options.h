@@ -17,6 +17,11 @@ class Schema;
 
 namespace weft::train {
 
+// What to do about a rank that the others wait for. kWarn: name it in the log. kRebalance: also
+// divide batches by the measured speed of the replicas from then on. kReplace: also ask the launcher
+// for a new process (weft run --max-replacements).
+enum class OnStraggler { kWarn, kRebalance, kReplace };
+
 struct Options {
   std::int64_t epochs = 1;
   std::int64_t max_steps = 0;  // Maximum number of steps. 0: all epochs.
@@ -25,6 +30,7 @@ struct Options {
   std::int64_t batch_per_rank = 0;
   // True: divide a batch by the measured speed of the replicas. False: divide it evenly.
   bool balance_by_speed = false;
+  OnStraggler on_straggler = OnStraggler::kWarn;
   int prefetch = 2;  // Batches that a thread prepares ahead. 0: none.
 
   // Axes of the mesh, "dp=2,pp=2" (plan/mesh.h). An axis of size 0 takes all ranks that the others

@@ -175,6 +175,10 @@ void Learner::count_times(observe::StepTimer& timer) {
   add(Phase::kOptimizer, times.update);
 }
 
+void Learner::start_balancing() {
+  if (!speeds_ && replicas(mesh_) > 1) speeds_.emplace(mesh_);
+}
+
 void Learner::rebalance() {
   if (!speeds_) return;
   const auto weights = speeds_->rebalance();

@@ -65,6 +65,9 @@ class Learner {
   // Divides the next batches by the measured speed of the ranks. Call it between a reduction of the
   // losses and the next step, while nothing but gradients is in flight.
   void rebalance();
+  // Makes rebalance() work from now on, also without options.balance_by_speed. Does nothing where
+  // there is one replica. Called on all ranks.
+  void start_balancing();
   // Throws if batches of the epoch are left.
   void end_epoch();
   // Sums over blocks of samples in a fixed order. With micro-shards or options.eval_batch, the
@@ -92,7 +95,7 @@ class Learner {
   parallel::Plan plan_;
   parallel::ParallelModel model_;
   data::Loader loader_;
-  std::optional<Speeds> speeds_;  // only with options.balance_by_speed
+  std::optional<Speeds> speeds_;  // only with options.balance_by_speed, or start_balancing()
 };
 
 }  // namespace internal

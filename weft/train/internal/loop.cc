@@ -37,6 +37,17 @@ std::vector<LogField> changes_of(const std::string& file, const Config& now) {
   return changes;
 }
 
+// "rank 1 is slow: the others wait for it 40 % of a step".
+std::string straggler_line(const std::vector<int>& slow, const StragglerWatch& watch) {
+  std::string text;
+  for (const int rank : slow) {
+    text += (text.empty() ? "" : "; ") + std::string("rank ") + std::to_string(rank) +
+            " is slow: the others wait for it " +
+            std::to_string(std::lround(100 * watch.share(rank))) + " % of a step";
+  }
+  return text.empty() ? "no rank is slower than the others any more" : text;
+}
+
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
 }  // namespace
@@ -183,6 +194,7 @@ void Loop::step() {
   failpoint("step.begin");
   timer_.reset();
   const comm::Traffic before = world_.traffic();
+  const std::int64_t waited_before = observe::waited_ns();
   const double lr =
       rate_.at(static_cast<double>(step_) / static_cast<double>(learner_->batches().per_epoch));
   Learner::Step done = learner_->step(lr, timer_);
@@ -194,6 +206,7 @@ void Loop::step() {
   const comm::Traffic after = world_.traffic();
   record.sent_bytes = static_cast<double>(after.sent_bytes - before.sent_bytes);
   record.shared_bytes = static_cast<double>(after.shared_bytes - before.shared_bytes);
+  record.waited_s = 1e-9 * static_cast<double>(observe::waited_ns() - waited_before);
   log_->add(std::move(record));
   if (copying_) copying_->add_step(seconds_since(start));
   trained_samples_ += done.samples;
@@ -223,6 +236,7 @@ void Loop::look() {
               " was deleted or moved: its metrics and log are lost; training goes on");
   }
   watch_loss(seen.not_finite);
+  watch_stragglers(seen);
   if (saver_) saver_->poll();
   learner_->rebalance();
 }
@@ -259,6 +273,17 @@ void Loop::watch_loss(const StepLog::Seen::NotFinite& now) {
                   " steps in a row: the run ends; lower the learning rate, clip gradients "
                   "(optimizer.max_grad_norm), or "
                   "raise train.max_not_finite, and resume from the last checkpoint");
+}
+
+// All ranks get the same answer.
+void Loop::watch_stragglers(const StepLog::Seen& seen) {
+  const auto slow = stragglers_.add(seen.steps, seen.awaited);
+  if (!slow) return;
+  if (world_.rank() == 0) log_warn(straggler_line(*slow, stragglers_));
+  if (options_.on_straggler == OnStraggler::kRebalance && !slow->empty())
+    learner_->start_balancing();
+  const bool is_slow = std::find(slow->begin(), slow->end(), world_.rank()) != slow->end();
+  if (options_.on_straggler == OnStraggler::kReplace && is_slow) observe::ask_for_replacement();
 }
 
 // Before a checkpoint of this step is saved.

@@ -20,6 +20,7 @@
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/step_log.h"
+#include "weft/train/internal/stragglers.h"
 #include "weft/train/internal/tracing.h"
 #include "weft/train/trainer.h"
 
@@ -67,6 +68,7 @@ class Loop {
   void show(const StepLog::Seen& seen);
   void watch_loss(const StepLog::Seen::NotFinite& now);
   void compare_replicas();
+  void watch_stragglers(const StepLog::Seen& seen);
   void end_of_epoch();
   void evaluate_within();
   void evaluate();
@@ -114,6 +116,7 @@ class Loop {
   std::optional<double> grad_norm_;  // of the last step
   observe::Progress::Values shown_;  // on the progress line
   bool stop_ = false, folder_gone_ = false;
+  StragglerWatch stragglers_;
   bool loss_is_finite_ = true;  // of the last step that look() reduced
   Clock::time_point saved_at_ = Clock::now();
   Clock::time_point ranks_shown_{};  // when ranks.json was last written

@@ -27,6 +27,7 @@ class StepLog {
     std::vector<double> losses;               // summed over samples; one, or one per micro-shard
     std::optional<double> grad_norm = {};     // before clipping
     double sent_bytes = 0, shared_bytes = 0;  // of this rank, as in comm::Traffic
+    double waited_s = 0;                      // that this rank waited for others
   };
   // Inputs for the MFU (model FLOPs utilization).
   struct Flops {
@@ -39,6 +40,9 @@ class StepLog {
     bool stop = false;
     bool save = false;
     double memory_gb = 0;  // of this rank's process
+    // By rank, over the steps since the last call: see awaited_shares().
+    std::vector<double> awaited = {};
+    std::int64_t steps = 0;
     // The latest consecutive steps with a NaN or infinite loss: their number, the first of them,
     // and the first rank whose part was not finite then (-1: only the sum is not finite).
     struct NotFinite {
@@ -63,7 +67,9 @@ class StepLog {
   Seen reduce(double sum, Wishes wishes, bool show_ranks = false);
 
  private:
-  double mean_compute_ms() const;  // forward + backward of this rank since reduce()
+  // Mean over the steps of this rank since reduce().
+  template <class Of>
+  double mean(const Of& of) const;
   observe::RankState state() const;
   // Metrics of the steps since the last reduce(). `moved`: bytes that all ranks sent and shared.
   observe::Values group_values(std::span<const observe::RankState> ranks,
