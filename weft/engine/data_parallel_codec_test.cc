@@ -8,7 +8,7 @@
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/comm/texts.h"
 #include "weft/compress/spec.h"
-#include "weft/engine/codec_exchange.h"
+#include "weft/engine/internal/codec_exchange.h"
 #include "weft/engine/data_parallel.h"
 
 namespace weft::parallel {

@@ -137,8 +137,11 @@ Schema train_keys() {
       {"train.checkpoint_async", true,
        "Write checkpoints in the background, from a copy of each rank's state in memory."},
       {"train.max_not_finite", whole(3),
-       "End the run after this many steps in a row with a NaN or infinite loss. 0: continue.",
+       "End the run after this many steps in a row with a loss or gradient that is NaN or "
+       "infinite. 0: continue.",
        at_least(0)},
+      {"train.skip_not_finite", true,
+       "Skip a step, on all ranks alike, if a gradient of a rank is NaN or infinite."},
       {"train.copy_steps", whole(0),
        "Steps between copies of the state to memory, from which training goes on when a rank is "
        "lost (--max-replacements). 0: as many that copies take 2 % of the time.",
@@ -147,6 +150,10 @@ Schema train_keys() {
        "Steps between comparisons of the weights and optimizer state of replicas, which find "
        "flipped "
        "bits and wrong computations. 0: none.",
+       at_least(0)},
+      {"train.verify_steps", whole(0),
+       "Steps between verifications, in which each replica computes the gradients of another one's "
+       "batch again, to find a processor that computes wrongly. 0: none.",
        at_least(0)},
       {"train.log_every", whole(10),
        "Steps between reductions of the loss over the ranks; signals are checked then, too.",

@@ -77,6 +77,7 @@ parallel::Plan plan_of(const Config& config) {
                    : precision == "f16" ? Precision::kF16
                                         : Precision::kAsItIs;
   plan.sync_batch_norm = config.get_bool("model.sync_batch_norm");
+  plan.skip_not_finite = config.get_bool("train.skip_not_finite");
   return plan;
 }
 
@@ -163,6 +164,7 @@ void write_plan(const parallel::Plan& plan, Writer& to) {
                             : plan.precision == Precision::kF16 ? "f16"
                                                                 : "f32");
   to.set("model.sync_batch_norm", plan.sync_batch_norm);
+  to.set("train.skip_not_finite", plan.skip_not_finite);
   to.set("parallel.schedule", schedule::pipeline::to_string(plan.schedule));
   to.set("parallel.micro_batches", plan.micro_batches);
   std::vector<std::string> cuts;
@@ -216,6 +218,7 @@ Options options_of(const Config& config) {
   options.max_not_finite = config.get_int("train.max_not_finite");
   options.copy_steps = config.get_int("train.copy_steps");
   options.compare_steps = config.get_int("train.compare_steps");
+  options.verify_steps = config.get_int("train.verify_steps");
   options.log_every = config.get_int("train.log_every");
   options.peak_tflops = config.get_double("train.peak_tflops");
   options.dir = config.get_string("run.dir");
@@ -250,6 +253,7 @@ Config config_of(const Options& options) {
   to.set("train.max_not_finite", options.max_not_finite);
   to.set("train.copy_steps", options.copy_steps);
   to.set("train.compare_steps", options.compare_steps);
+  to.set("train.verify_steps", options.verify_steps);
   to.set("train.log_every", options.log_every);
   to.set("train.peak_tflops", options.peak_tflops);
   for (const auto& [name, size] : plan::parse_axes(options.mesh)) to.set("parallel." + name, size);

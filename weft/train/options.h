@@ -59,11 +59,17 @@ struct Options {
   std::int64_t keep = 3;  // Newest checkpoints to keep, at least 2. 0: all.
   // Write checkpoints in the background, from a copy of each rank's state.
   bool checkpoint_async = true;
-  // End with an error after this many steps in a row with a NaN or infinite loss. 0: continue.
+  // End with an error after this many steps in a row with a loss or a gradient that is NaN or
+  // infinite. 0: continue. Such steps are skipped (plan.skip_not_finite), so that a checkpoint of
+  // the last good weights is saved then.
   std::int64_t max_not_finite = 3;
   // Steps between comparisons of the weights and optimizer state of replicas. Ranks that differ
   // get the values of the majority; without one, training ends with kCorrupt. 0: none.
   std::int64_t compare_steps = 100;
+  // Steps between verifications: each replica computes the gradients of another one's batch again
+  // and compares the bits. A rank that computes wrongly is named, and the step is skipped; the
+  // second time, training ends with kCorrupt. 0: none.
+  std::int64_t verify_steps = 0;
   // Steps between copies of the state to memory, from which training goes on when a rank is lost.
   // 0: as many that copies take 2 % of the time. Copies are made where the launcher replaces lost
   // ranks (weft run --max-replacements).

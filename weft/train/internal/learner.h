@@ -42,6 +42,7 @@ class Learner {
     std::vector<double> losses;  // this rank's sums over samples: one, or one per micro-shard
     // Before clipping. nullopt if gradients are not clipped or the step was skipped.
     std::optional<double> grad_norm;
+    bool skipped = false;  // A gradient was not finite, and nothing was updated.
   };
   // Routing of tokens to experts in training since the last call. The same on all ranks.
   struct ExpertUse {
@@ -82,7 +83,7 @@ class Learner {
  private:
   data::Loader make_loader(const data::Source& source, const data::SamplerOptions& sampling,
                            int prefetch) const;
-  void seed_generator() const;
+  void seed_generator(int replica) const;
   at::Tensor measure(const data::Batch& batch, bool mine);
   void count_times(observe::StepTimer& timer);
 

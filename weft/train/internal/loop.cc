@@ -206,6 +206,10 @@ void Loop::step() {
   const comm::Traffic after = world_.traffic();
   record.sent_bytes = static_cast<double>(after.sent_bytes - before.sent_bytes);
   record.shared_bytes = static_cast<double>(after.shared_bytes - before.shared_bytes);
+  record.skipped = done.skipped;
+  record.bad_gradient = done.skipped && !parallel::scales_loss(options_.plan);
+  if (done.skipped) watch_verification();
+  if (record.bad_gradient && world_.rank() == 0) name_skipped_step();
   record.waited_s = 1e-9 * static_cast<double>(observe::waited_ns() - waited_before);
   log_->add(std::move(record));
   if (copying_) copying_->add_step(seconds_since(start));
@@ -235,7 +239,7 @@ void Loop::look() {
     log_error("the run folder " + folder_->path() +
               " was deleted or moved: its metrics and log are lost; training goes on");
   }
-  watch_loss(seen.not_finite);
+  watch_numbers(seen.not_finite);
   watch_stragglers(seen);
   if (saver_) saver_->poll();
   learner_->rebalance();
@@ -258,21 +262,64 @@ void Loop::show(const StepLog::Seen& seen) {
   window_samples_ = 0;
 }
 
-// Logs an error when the loss becomes NaN or infinite, and ends the run when it stays so. Meanwhile
-// no checkpoint is saved, so that the good ones are kept.
-void Loop::watch_loss(const StepLog::Seen::NotFinite& now) {
-  const bool was_finite = std::exchange(loss_is_finite_, now.steps == 0);
-  if (loss_is_finite_) return;
-  const std::string where = "the loss is NaN or infinite since step " +
-                            std::to_string(now.first_step) +
+// Logs an error when the loss or a gradient becomes NaN or infinite, and ends the run when it stays
+// so. If such steps are skipped, the weights are those of the last good step and can be saved.
+// Otherwise no checkpoint is saved meanwhile, so that the good ones are kept.
+void Loop::watch_numbers(const StepLog::Seen::NotFinite& now) {
+  const bool was_finite = std::exchange(is_finite_, now.steps == 0);
+  if (is_finite_) return;
+  const bool skips = options_.plan.skip_not_finite;
+  const std::string where = std::string(now.is_loss ? "the loss is" : "gradients are") +
+                            " NaN or infinite since step " + std::to_string(now.first_step) +
                             (now.rank < 0 ? "" : ", first on rank " + std::to_string(now.rank));
-  if (was_finite) log_error(where + "; no checkpoint is saved until it is finite again");
+  if (was_finite) {
+    log_error(where + (skips ? "; these steps are skipped"
+                             : "; no checkpoint is saved until it is finite again"));
+  }
   if (options_.max_not_finite == 0 || now.steps < options_.max_not_finite) return;
+  if (skips && saver_) {
+    if (saved_step_ != step_) save();
+    saver_->finish();
+  }
   throw Error(Errc::kBadConfig,
               where + ", " + std::to_string(now.steps) +
                   " steps in a row: the run ends; lower the learning rate, clip gradients "
-                  "(optimizer.max_grad_norm), or "
-                  "raise train.max_not_finite, and resume from the last checkpoint");
+                  "(optimizer.max_grad_norm), or raise train.max_not_finite, and resume from the "
+                  "last checkpoint" +
+                  (skips && saver_ ? ", which has the weights of the last good step" : ""));
+}
+
+// A rank that is found twice would be found again.
+void Loop::watch_verification() {
+  for (const auto& wrong : learner_->model().wrong_gradients()) {
+    std::string ranks;
+    for (const int rank : wrong.ranks) ranks += (ranks.empty() ? "" : " or ") + std::to_string(rank);
+    const std::string what =
+        "rank " + ranks + " has computed a wrong gradient of " + wrong.parameter + " in step " +
+        std::to_string(step_ + 1) +
+        ": another rank gets other bits for the same batch and weights";
+    if (world_.rank() == 0) log_error(what);
+    if (++found_wrong_[wrong.ranks] < 2) continue;
+    if (saver_) {
+      if (saved_step_ != step_) save();
+      saver_->finish();
+    }
+    throw Error(Errc::kCorrupt, what + ", for the second time: take its host out and resume");
+  }
+}
+
+void Loop::name_skipped_step() const {
+  if (!learner_->model().wrong_gradients().empty())
+    return log_warn("step " + std::to_string(step_ + 1) + " is skipped");
+  const auto& bad = learner_->model().not_finite();
+  std::string where;
+  for (const auto& [rank, parameter] : bad) {
+    if (where.empty())
+      where = "the gradient of " + parameter + " is NaN or infinite on rank " + std::to_string(rank);
+  }
+  if (where.empty()) where = "the sum of the gradients over the ranks is NaN or infinite";
+  if (bad.size() > 1) where += " and " + std::to_string(bad.size() - 1) + " more";
+  log_warn("step " + std::to_string(step_ + 1) + " is skipped: " + where);
 }
 
 // All ranks get the same answer.
@@ -368,7 +415,7 @@ bool Loop::minutes_due() const {
 }
 
 void Loop::save() {
-  if (!loss_is_finite_) return;
+  if (!is_finite_ && !options_.plan.skip_not_finite) return;
   const observe::ActivityScope activity(observe::Activity::kCheckpoint);
   saved_step_ = step_;
   saved_at_ = Clock::now();

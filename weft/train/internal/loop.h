@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,7 +67,9 @@ class Loop {
   void step();
   void look();
   void show(const StepLog::Seen& seen);
-  void watch_loss(const StepLog::Seen::NotFinite& now);
+  void watch_numbers(const StepLog::Seen::NotFinite& now);
+  void name_skipped_step() const;
+  void watch_verification();
   void compare_replicas();
   void watch_stragglers(const StepLog::Seen& seen);
   void end_of_epoch();
@@ -117,7 +120,8 @@ class Loop {
   observe::Progress::Values shown_;  // on the progress line
   bool stop_ = false, folder_gone_ = false;
   StragglerWatch stragglers_;
-  bool loss_is_finite_ = true;  // of the last step that look() reduced
+  std::map<std::vector<int>, int> found_wrong_;  // how often each of the ranks, or one of them, was
+  bool is_finite_ = true;  // loss and gradients of the last step that look() reduced
   Clock::time_point saved_at_ = Clock::now();
   Clock::time_point ranks_shown_{};  // when ranks.json was last written
   bool save_due_ = false;            // checkpoint_minutes have passed

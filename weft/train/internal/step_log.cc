@@ -53,13 +53,16 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
   seen.save = wanted[1] > 0;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const double total = kernels::tree_sum(values + i * slots, slots);
-    if (std::isfinite(total)) {
+    const bool is_loss = !std::isfinite(total);
+    if (!is_loss && !steps_[i].bad_gradient) {
       not_finite_ = {};
     } else if (++not_finite_.steps == 1) {
       not_finite_.first_step = steps_[i].step;
       not_finite_.rank = first_rank_not_finite(steps_[i]);
     }
-    seen.sum += total;
+    not_finite_.is_loss = not_finite_.is_loss || is_loss;
+    skipped_ += steps_[i].skipped ? 1 : 0;
+    if (std::isfinite(total) || !steps_[i].skipped) seen.sum += total;
     seen.loss = total / steps_[i].samples;
     if (metrics_ == nullptr) continue;
     const bool is_last = i + 1 == steps_.size();
@@ -136,6 +139,7 @@ void StepLog::write(const Step& step, double loss, const observe::Values& more) 
   observe::Values values{
       {"loss", loss}, {"lr", step.rate}, {"samples_per_s", step.samples / step.seconds}};
   if (step.grad_norm) values.emplace_back("grad_norm", *step.grad_norm);
+  if (skipped_ > 0) values.emplace_back("skipped_steps", static_cast<double>(skipped_));
   if (flops_.per_sample > 0 && flops_.peak > 0)
     values.emplace_back("mfu", flops_.per_sample * step.samples / step.seconds / flops_.peak);
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase) {

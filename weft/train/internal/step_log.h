@@ -28,6 +28,8 @@ class StepLog {
     std::optional<double> grad_norm = {};     // before clipping
     double sent_bytes = 0, shared_bytes = 0;  // of this rank, as in comm::Traffic
     double waited_s = 0;                      // that this rank waited for others
+    bool skipped = false;                     // nothing was updated
+    bool bad_gradient = false;                // ... for a reason other than the loss scale
   };
   // Inputs for the MFU (model FLOPs utilization).
   struct Flops {
@@ -43,12 +45,14 @@ class StepLog {
     // By rank, over the steps since the last call: see awaited_shares().
     std::vector<double> awaited = {};
     std::int64_t steps = 0;
-    // The latest consecutive steps with a NaN or infinite loss: their number, the first of them,
-    // and the first rank whose part was not finite then (-1: only the sum is not finite).
+    // The latest consecutive steps with a NaN or infinite loss or gradient: their number, the first
+    // of them, and the first rank whose part of the loss was not finite then (-1: only the sum is
+    // not, or only a gradient).
     struct NotFinite {
       int steps = 0;
       std::int64_t first_step = 0;
       int rank = -1;
+      bool is_loss = false;  // the loss of one of them
     } not_finite;
   };
   // Requests of one rank.
@@ -82,6 +86,7 @@ class StepLog {
   const Flops flops_;
   std::vector<Step> steps_;
   Seen::NotFinite not_finite_;
+  std::int64_t skipped_ = 0;  // steps of this process
 };
 
 }  // namespace weft::train::internal
