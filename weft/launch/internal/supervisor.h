@@ -66,6 +66,7 @@ class Supervisor {
   void note(const std::string& text) const;
   void note_stopped_ranks();
   void watch_for_hangs();
+  void replace_slow_rank();
   void report_hangs(std::vector<Hang> hangs, std::vector<observe::RankView>& views, Nanos clock);
   Situation situation_of_job() const;  // of all nodes; see exchange_reports()
   std::string report(const Situation& whole) const;
