@@ -86,7 +86,8 @@ Supervisor::Rank Supervisor::start_rank(int local, bool replaces) {
   process.environment = rank_environment(
       options_, job_, local,
       {situation_.restarts, error_file_of(local).string(), secret.get(), live, its_link.fd(),
-       replaces, resume_run_, !logs_errors(local), positions_.fd()});
+       replaces, resume_run_, !logs_errors(local), positions_.fd(),
+       following_ ? following_->store->socket() : ""});
   process.inherit.push_back(its_link.fd());
   process.inherit.push_back(positions_.fd());
   positions_.clear(local);
