@@ -130,8 +130,10 @@ constexpr int kEndpointPort = 29400;  // as torchrun's
 
 void read_endpoint(const LaunchOptions& options, Job::ByPlan& plan) {
   const std::string& text = options.rdzv_endpoint;
+  const auto bracket = text.rfind(']');  // "[::1]:29400"
   const auto colon = text.rfind(':');
-  const bool has_port = colon != std::string::npos && text.find(':') == colon;
+  const bool has_port = colon != std::string::npos &&
+                        (bracket == std::string::npos ? text.find(':') == colon : colon > bracket);
   plan.endpoint_host = has_port ? text.substr(0, colon) : text;
   if (const auto size = plan.endpoint_host.size();
       size > 2 && plan.endpoint_host.front() == '[' && plan.endpoint_host.back() == ']')
