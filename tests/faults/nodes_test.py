@@ -2,12 +2,14 @@
 may come late. Every sample is used exactly once in each epoch (counting_main.cc). The nodes are
 launchers on one machine that count as different hosts."""
 
+import json
 import os
 import re
 import signal
 import subprocess
-import tempfile
 import time
+import unittest
+import urllib.request
 
 import harness
 import meeting_test
@@ -16,14 +18,68 @@ COUNTING = os.path.abspath(os.environ["WEFT_COUNTING_PROGRAM"])
 TOLD = r"training goes on .*ranks=(\d+)"
 
 
+def free_port():
+    holder, port = meeting_test.taken_port()
+    holder.close()
+    return port
+
+
+class EtcdServers:
+    """Real servers of one etcd cluster on loopback."""
+
+    def __init__(self, folder, count):
+        if not os.path.exists("/usr/bin/etcd"):
+            raise unittest.SkipTest("there is no etcd (Debian: etcd-server)")
+        self.clients = [f"127.0.0.1:{free_port()}" for _ in range(count)]
+        peers = [f"http://127.0.0.1:{free_port()}" for _ in range(count)]
+        cluster = ",".join(f"server{i}={peer}" for i, peer in enumerate(peers))
+        self.url = "etcd://" + ",".join(self.clients)
+        self.processes = []
+        for i, client in enumerate(self.clients):
+            self.processes.append(
+                subprocess.Popen(
+                    [
+                        "/usr/bin/etcd", "--name", f"server{i}", "--data-dir", folder / str(i),
+                        "--listen-client-urls", "http://" + client, "--advertise-client-urls",
+                        "http://" + client, "--listen-peer-urls", peers[i],
+                        "--initial-advertise-peer-urls", peers[i], "--initial-cluster", cluster,
+                        "--logger", "zap", "--log-level", "error", "--heartbeat-interval", "50",
+                        "--election-timeout", "500", "--unsafe-no-fsync"
+                    ],
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL
+                )
+            )
+
+    def status(self, client):
+        request = urllib.request.Request(f"http://{client}/v3/maintenance/status", b"{}")
+        try:
+            with urllib.request.urlopen(request, timeout=2) as answer:
+                return json.load(answer)
+        except OSError:
+            return {"leader": "", "header": {"member_id": "none"}}
+
+    def kill_leader(self):
+        for client, process in zip(self.clients, self.processes):
+            status = self.status(client)
+            if status.get("leader") == status["header"]["member_id"]:
+                process.kill()
+                process.wait()
+                return
+        raise AssertionError("no etcd server leads")
+
+    def clean(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
 class Nodes(harness.FaultTest):
     def setUp(self):
         super().setUp()
         (self.folder / "secret").write_bytes(os.urandom(32))
         os.chmod(self.folder / "secret", 0o600)
-        holder, port = meeting_test.taken_port()
-        holder.close()
-        self.endpoint = f"127.0.0.1:{port}"
+        self.endpoint = f"127.0.0.1:{free_port()}"
         self.nodes = []
 
     def node(self, *flags, program=None, ranks=1, meet=None, secret=True, conf=""):
@@ -197,6 +253,31 @@ class Nodes(harness.FaultTest):
             jobs.append(self.node("--nnodes", "2:3", program=program))
             jobs[-1].wait_for(lambda: self.sizes(*jobs)[-1:] == [3], "three ranks again", 40)
         self.counts(*jobs)
+
+    def test_the_nodes_meet_in_etcd_whose_leader_is_killed_slow(self):
+        servers = EtcdServers(self.folder / "etcd", 3)
+        self.addCleanup(servers.clean)
+        program = [COUNTING, 100, 5]
+        meet = ["--rendezvous", servers.url, "--rdzv-id", "job"]
+        # Of two nodes, etcd survives either one.
+        jobs = [self.node("--nnodes", "1:2", meet=meet, program=program) for _ in range(2)]
+        self.wait_for_steps(20, jobs[0])
+        servers.kill_leader()
+        self.wait_for_steps(self.steps() + 100, jobs[0])
+        self.assertEqual(self.sizes(*jobs), [])  # training did not notice
+        self.lose(jobs[0])
+        jobs[1].wait_for(lambda: self.sizes(jobs[1]) == [1], "one rank", 40)
+        late = self.node("--nnodes", "1:2", meet=meet, program=program)
+        self.counts(jobs[1], late)
+        self.assertEqual(self.sizes(jobs[1]), [1, 2])
+        again = self.node("--nnodes", "1:2", meet=meet, program=program)
+        self.ends(again, 203, last="the job job has ended already; use another --rdzv-id")
+
+    def test_etcd_servers_that_do_not_answer(self):
+        meet = ["--rendezvous", "etcd://127.0.0.1:9", "--rdzv-id", "job"]
+        job = self.node("--nnodes", 2, meet=meet, conf="join_timeout=1")
+        result = self.ends(job, 200, within=10)
+        self.assertIn("etcd", result.last_line)
 
     def store_address(self, job, sockets):
         """The listening socket of a node's store process."""

@@ -28,8 +28,7 @@ class Planning {
       if (plan_.aside.contains(number)) continue;
       if (used++ == policy_.max_nodes) break;
       for (int slot = 0; slot < node->slots && rank < most_ranks(); ++slot)
-        plan_.ranks[rank++] = {
-            .node = number, .incarnation = ++plan_.incarnations, .first = true};
+        plan_.ranks[rank++] = {.node = number, .incarnation = ++plan_.incarnations, .first = true};
     }
     plan_.formed = true;
   }
@@ -78,15 +77,16 @@ class Planning {
     return said != nullptr && said->phase == phase;
   }
   bool any(RankPhase phase) const {
-    return std::any_of(plan_.ranks.begin(), plan_.ranks.end(), [&](const auto& entry) {
-      return is(entry.first, entry.second, phase);
-    });
+    return std::any_of(plan_.ranks.begin(), plan_.ranks.end(),
+                       [&](const auto& entry) { return is(entry.first, entry.second, phase); });
   }
-  int count(bool Placement::* flag) const {
+  int count(bool Placement::*flag) const {
     return static_cast<int>(std::count_if(plan_.ranks.begin(), plan_.ranks.end(),
                                           [&](const auto& one) { return one.second.*flag; }));
   }
-  int most_ranks() const { return plan_.wanted.serial > 0 ? plan_.wanted.ranks : policy_.max_ranks; }
+  int most_ranks() const {
+    return plan_.wanted.serial > 0 ? plan_.wanted.ranks : policy_.max_ranks;
+  }
   int free_slots(const NodeReport& at) const {
     const auto used = std::count_if(plan_.ranks.begin(), plan_.ranks.end(),
                                     [&](const auto& rank) { return rank.second.node == at.node; });
@@ -159,8 +159,8 @@ class Planning {
       }
       if (elsewhere < here) continue;
       plan_.aside.insert(number);
-      note("node " + std::to_string(number) + " (" + at->host + ") gets no ranks: " +
-           std::to_string(at->failures) + " failed there in ten minutes");
+      note("node " + std::to_string(number) + " (" + at->host +
+           ") gets no ranks: " + std::to_string(at->failures) + " failed there in ten minutes");
     }
   }
 
@@ -247,7 +247,8 @@ class Planning {
     const int least = policy_.min_ranks > 0 ? policy_.min_ranks : before;
     if (static_cast<int>(plan_.ranks.size()) < least) {
       plan_ = again;
-      return end(text + "; too few nodes are left to start all ranks again", exit_code(Errc::kPeerLost));
+      return end(text + "; too few nodes are left to start all ranks again",
+                 exit_code(Errc::kPeerLost));
     }
     ++plan_.attempt;
     ++plan_.replacements;
@@ -267,12 +268,11 @@ class Planning {
       certain = certain || node(place.node) != nullptr;
     }
     // A program that fails by itself before it trains would fail again.
-    const bool would_fail_again =
-        std::any_of(lost.begin(), lost.end(), [&](int rank) {
-          const RankReport* const said = report(rank, plan_.ranks.at(rank));
-          return said != nullptr && said->phase >= RankPhase::kLost &&
-                 (said->code < 128 || plan_.run.empty());
-        });
+    const bool would_fail_again = std::any_of(lost.begin(), lost.end(), [&](int rank) {
+      const RankReport* const said = report(rank, plan_.ranks.at(rank));
+      return said != nullptr && said->phase >= RankPhase::kLost &&
+             (said->code < 128 || plan_.run.empty());
+    });
     return certain && !would_fail_again;
   }
 
@@ -319,7 +319,8 @@ class Planning {
   void announce(int ranks, const std::set<int>& newcomers) {
     Announcement& last = plan_.announcement;
     const bool nothing_new = last.ranks == ranks && last.newcomers == newcomers;
-    const bool never_told = last.ranks == 0 && newcomers.empty() && ranks == count(&Placement::member);
+    const bool never_told =
+        last.ranks == 0 && newcomers.empty() && ranks == count(&Placement::member);
     if (nothing_new || never_told) return;
     last = {last.number + 1, ranks, newcomers};
   }

@@ -31,8 +31,8 @@ struct Rank {
   std::size_t node = 0;  // index of the simulated node
   bool first = false;
   Phase phase = Phase::kStarting;
-  int ready = 0;     // tick at which it has started
-  int group = -1;    // index of its group; -1: none yet
+  int ready = 0;   // tick at which it has started
+  int group = -1;  // index of its group; -1: none yet
   bool alive() const { return phase < Phase::kLost; }
 };
 using RankPtr = std::shared_ptr<Rank>;
@@ -81,8 +81,8 @@ class Simulation {
       for (std::size_t i = 0; i < nodes_.size(); ++i) step(i);
       step_ranks();
       if (training() > 1) return "two groups train at tick " + std::to_string(now_);
-      const bool all_ended = std::none_of(nodes_.begin(), nodes_.end(),
-                                          [](const Node& node) { return node.runs(); });
+      const bool all_ended =
+          std::none_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.runs(); });
       if (all_ended) return "";
     }
     return "launchers still run; the plan: " + to_text(plan_);
@@ -229,8 +229,12 @@ class Simulation {
     for (const auto& [rank, place] : orders.plan.ranks) {
       if (node.started.contains(place.incarnation)) continue;
       auto started = std::make_shared<Rank>();
-      *started = {.rank = rank, .incarnation = place.incarnation, .attempt = orders.plan.attempt,
-                  .node = index, .first = place.first, .ready = now_ + 1 + draw(kStarts)};
+      *started = {.rank = rank,
+                  .incarnation = place.incarnation,
+                  .attempt = orders.plan.attempt,
+                  .node = index,
+                  .first = place.first,
+                  .ready = now_ + 1 + draw(kStarts)};
       node.started[place.incarnation] = started;
       if (place.first) firsts_[orders.plan.attempt][rank] = started;
       if (place.first) worlds_[orders.plan.attempt] = orders.world;
@@ -332,8 +336,8 @@ class Simulation {
         all = false;
       }
     }
-    const bool survives = std::any_of(next.begin(), next.end(),
-                                      [](const RankPtr& one) { return one->group >= 0; });
+    const bool survives =
+        std::any_of(next.begin(), next.end(), [](const RankPtr& one) { return one->group >= 0; });
     if (!survives) return;
     const int began = broken_since_.try_emplace(attempt, now_).first->second;
     const int least = policy_.min_ranks > 0 ? policy_.min_ranks : policy_.max_ranks;

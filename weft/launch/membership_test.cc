@@ -145,8 +145,8 @@ TEST(Membership, ReplacesARankOnItsOwnNodeAsOftenAsAllowed) {
 }
 
 TEST(Membership, EndsAtOnceWhenAProgramFailsThatWouldFailAgain) {
-  Cluster job({.min_nodes = 2, .max_nodes = 2, .min_ranks = 1, .max_ranks = 2,
-               .max_replacements = 9});
+  Cluster job(
+      {.min_nodes = 2, .max_nodes = 2, .min_ranks = 1, .max_ranks = 2, .max_replacements = 9});
   job.join(0, 1);
   job.join(1, 1);
   job.settle();
@@ -156,8 +156,8 @@ TEST(Membership, EndsAtOnceWhenAProgramFailsThatWouldFailAgain) {
 }
 
 TEST(Membership, StartsNoNewcomersAfterThreeInARowThatNeverJoined) {
-  Cluster job({.min_nodes = 1, .max_nodes = 1, .min_ranks = 1, .max_ranks = 2,
-               .max_replacements = 99});
+  Cluster job(
+      {.min_nodes = 1, .max_nodes = 1, .min_ranks = 1, .max_ranks = 2, .max_replacements = 99});
   job.join(0, 2);
   job.settle();
   job.end_rank(1, Phase::kLost, 1);

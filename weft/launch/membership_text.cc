@@ -57,9 +57,8 @@ void from_json(const json& object, SizeRequest& request) {
   request = {object.at("serial").get<std::int64_t>(), object.at("ranks").get<int>()};
 }
 void to_json(json& object, const Placement& place) {
-  object = {{"node", place.node},         {"incarnation", place.incarnation},
-            {"first", place.first},       {"member", place.member},
-            {"replaces", place.replaces}, {"tries", place.tries}};
+  object = {{"node", place.node},     {"incarnation", place.incarnation}, {"first", place.first},
+            {"member", place.member}, {"replaces", place.replaces},       {"tries", place.tries}};
 }
 void from_json(const json& object, Placement& place) {
   place = {object.at("node").get<int>(),      object.at("incarnation").get<int>(),

@@ -38,8 +38,7 @@ void add_nodes(CLI::App& sub, launch::LaunchOptions& options) {
   sub.add_option("--rendezvous", options.rendezvous,
                  "Meet in etcd servers instead: etcd://HOST:PORT,HOST:PORT[/PREFIX]")
       ->type_name("URL");
-  sub.add_option("--rdzv-id,--rdzv_id", options.run_id,
-                 "Name of the job, the same on every node");
+  sub.add_option("--rdzv-id,--rdzv_id", options.run_id, "Name of the job, the same on every node");
   sub.add_option("--rdzv-conf,--rdzv_conf", options.rdzv_conf,
                  "Seconds: join_timeout (600) until MIN nodes are there, last_call_timeout (30) to "
                  "wait for more, read_timeout (60) until a node that reaches no majority ends")

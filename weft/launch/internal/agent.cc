@@ -104,29 +104,27 @@ class Agent {
       std::this_thread::sleep_for(kLook);
       return;
     }
-    const auto listing =
-        seen_ == 0 ? std::optional(store_.list(prefix_, soon()))
-                   // wait() returns 100 ms before its deadline
-                   : store_.wait(prefix_, seen_, Deadline::in(kLook + 100ms));
+    const auto listing = seen_ == 0 ? std::optional(store_.list(prefix_, soon()))
+                                    // wait() returns 100 ms before its deadline
+                                    : store_.wait(prefix_, seen_, Deadline::in(kLook + 100ms));
     if (listing) {
       seen_ = listing->revision;
       read(*listing);
     }
     if (!is_here()) return;
     if (!told_ && options_.node < 0 && (plan_.done || !plan_.end.empty()))
-      return give_up(exit_code(Errc::kUnavailable),
-                     "the job " + options_.job +
-                         " has ended already; use another --rdzv-id for another job");
+      return give_up(
+          exit_code(Errc::kUnavailable),
+          "the job " + options_.job + " has ended already; use another --rdzv-id for another job");
     JobPlan next = plan_;
     if (plan_revision_ == 0) next.policy = to_text(options_.policy);
     if (next.policy != to_text(options_.policy))
-      return give_up(exit_code(Errc::kBadConfig), "the flags of this node are not those of the job: " +
-                                             to_text(options_.policy) + " here, " + next.policy +
-                                             " there");
+      return give_up(exit_code(Errc::kBadConfig),
+                     "the flags of this node are not those of the job: " +
+                         to_text(options_.policy) + " here, " + next.policy + " there");
     next = next_plan(next, nodes_, options_.policy, last_call_is_over());
     if (!(next == plan_) || plan_revision_ == 0) {
-      const auto swap =
-          store_.compare_and_set({plan_key(), to_text(next)}, plan_revision_, soon());
+      const auto swap = store_.compare_and_set({plan_key(), to_text(next)}, plan_revision_, soon());
       if (!swap.done) {
         seen_ = 0;  // read again
         return;
@@ -182,8 +180,7 @@ class Agent {
     std::string text;
     for (const int rank : plan_.gone) text += std::to_string(rank) + " ";
     const bool same = there ? there->bytes == text : text.empty();
-    if (!same &&
-        !store_.compare_and_set({key, text}, there ? there->revision : 0, soon()).done) {
+    if (!same && !store_.compare_and_set({key, text}, there ? there->revision : 0, soon()).done) {
       seen_ = 0;
       return;
     }
@@ -198,10 +195,11 @@ class Agent {
 
   void check_join_limit() {
     if (plan_.formed || !plan_.end.empty() || Clock::now() - started_ < options_.join_limit) return;
-    give_up(exit_code(Errc::kTimeout),
-            std::to_string(nodes_.size()) + " of at least " +
-                std::to_string(options_.policy.min_nodes) +
-                " nodes came in time; start the others with the same --rdzv-endpoint and --rdzv-id");
+    give_up(
+        exit_code(Errc::kTimeout),
+        std::to_string(nodes_.size()) + " of at least " +
+            std::to_string(options_.policy.min_nodes) +
+            " nodes came in time; start the others with the same --rdzv-endpoint and --rdzv-id");
   }
 
   void answered() {

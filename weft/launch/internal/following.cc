@@ -112,8 +112,7 @@ std::optional<Time> Supervisor::follow() {
   const auto sooner = [&](std::optional<Time> time) {
     if (time) next = next ? std::min(*next, *time) : *time;
   };
-  sooner(following_->agent->tend(
-      at, [this](const agent::Message& message) { on_agent(message); }));
+  sooner(following_->agent->tend(at, [this](const agent::Message& message) { on_agent(message); }));
   drop_ranks();
   if (!following_->orders.is_over() && !situation_.stop_sent) sooner(start_placed(at));
   sooner(make_report(at));
@@ -199,15 +198,13 @@ std::optional<Time> Supervisor::start_placed(Time at) {
   Following& state = *following_;
   const auto& placed = state.orders.plan.ranks;
   for (const auto& [rank, place] : placed) {
-    const bool is_known = std::any_of(
-        state.slots.begin(), state.slots.end(),
-        [&, incarnation = place.incarnation](const Slot& slot) {
-          return slot.incarnation == incarnation;
-        });
+    const bool is_known = std::any_of(state.slots.begin(), state.slots.end(),
+                                      [&, incarnation = place.incarnation](const Slot& slot) {
+                                        return slot.incarnation == incarnation;
+                                      });
     if (is_known) continue;
-    const auto due = state.due.try_emplace(place.incarnation,
-                                           place.tries == 0 ? at : at + kFirstBackOff *
-                                                                            (1 << place.tries) / 2);
+    const auto due = state.due.try_emplace(
+        place.incarnation, place.tries == 0 ? at : at + kFirstBackOff * (1 << place.tries) / 2);
     if (at < due.first->second) {
       next = next ? std::min(*next, due.first->second) : due.first->second;
       continue;
@@ -322,15 +319,13 @@ std::optional<std::string> Supervisor::answer_by_plan(int ranks) {
            std::to_string(most);
   if (plan.run.empty() || state.orders.is_over()) return "the job does not train yet, or it ends";
   if (state.report.wanted.ranks != ranks || state.report.wanted.serial < plan.wanted.serial)
-    state.report.wanted = {std::max(milliseconds_since_1970(), plan.wanted.serial + 1),
-                           ranks};
+    state.report.wanted = {std::max(milliseconds_since_1970(), plan.wanted.serial + 1), ranks};
   if (plan.wanted.serial < state.report.wanted.serial) return std::nullopt;
   if (state.orders.members == ranks) return "ok";
   return plan.never_joined < kMostLostNewcomers
              ? std::nullopt
-             : std::optional<std::string>(
-                   "the job keeps " + std::to_string(state.orders.members) +
-                   " ranks: new ranks ended before they joined");
+             : std::optional<std::string>("the job keeps " + std::to_string(state.orders.members) +
+                                          " ranks: new ranks ended before they joined");
 }
 
 }  // namespace weft::launch::internal

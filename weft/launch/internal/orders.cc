@@ -20,17 +20,16 @@ NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeRepor
     if (place.node != node) orders.plan.ranks.erase(rank);
   }
   orders.nodes = static_cast<int>(used.size());
-  orders.all_left = orders.is_over() &&
-                    std::all_of(nodes.begin(), nodes.end(),
-                                [](const NodeReport& report) { return report.left; });
+  orders.all_left =
+      orders.is_over() &&
+      std::all_of(nodes.begin(), nodes.end(), [](const NodeReport& report) { return report.left; });
   return orders;
 }
 
 std::string to_text(const NodeOrders& orders) {
-  const nlohmann::json object = {
-      {"node", orders.node},         {"nodes", orders.nodes},       {"world", orders.world},
-      {"members", orders.members},   {"all_left", orders.all_left},
-      {"plan", to_text(orders.plan)}};
+  const nlohmann::json object = {{"node", orders.node},         {"nodes", orders.nodes},
+                                 {"world", orders.world},       {"members", orders.members},
+                                 {"all_left", orders.all_left}, {"plan", to_text(orders.plan)}};
   return object.dump();
 }
 

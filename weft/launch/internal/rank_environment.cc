@@ -255,8 +255,7 @@ void read_elasticity(const LaunchOptions& options, Job& job) {
   if (!range) job.min_ranks = options.min_ranks;
   const bool node_range = job.plan && job.plan->min_nodes < job.nodes;
   if (node_range && job.min_ranks == 0) job.min_ranks = job.plan->min_nodes * job.local_world;
-  job.max_replacements =
-      options.max_replacements.value_or(range || node_range ? kNoLimit : 0);
+  job.max_replacements = options.max_replacements.value_or(range || node_range ? kNoLimit : 0);
   if (job.max_replacements < 0)
     bad("max-replacements", std::to_string(job.max_replacements), "0 or more");
   const bool elastic = job.max_replacements > 0 || job.min_ranks > 0;

@@ -69,11 +69,11 @@ class Supervisor {
     std::optional<AgentProcess> agent;
     NodeOrders orders;
     NodeReport report;
-    std::vector<Slot> slots;      // by local rank
-    std::map<int, Time> due;      // by incarnation: when to start it
-    std::vector<Time> failures;   // of ranks of this node
+    std::vector<Slot> slots;     // by local rank
+    std::map<int, Time> due;     // by incarnation: when to start it
+    std::vector<Time> failures;  // of ranks of this node
     int last_note = 0, announced = 0;
-    bool left_alone = false;      // the agent has given up
+    bool left_alone = false;  // the agent has given up
   };
   int run_by_plan();
   void begin_following();
