@@ -1,6 +1,6 @@
-"""Jobs on several nodes that meet at an endpoint: any node may be lost, the first one too, and nodes
-may come late. Every sample is used exactly once in each epoch (counting_main.cc). The nodes are
-launchers on one machine that count as different hosts."""
+"""Jobs on several nodes that meet at an endpoint: any node may be lost, the first one too, and
+nodes may come late. Every sample is used exactly once in each epoch (counting_main.cc). The nodes
+are launchers on one machine that count as different hosts."""
 
 import json
 import os
@@ -211,9 +211,8 @@ class Nodes(harness.FaultTest):
             self.ends(job, 143, within=20, last="stopped by SIGTERM to the launcher of node")
 
     def test_a_lost_rank_is_replaced_on_its_node_and_a_lost_node_on_another_one_slow(self):
-        jobs = self.three(
-            "2:3", "--max-replacements", 5, program=[COUNTING, 100, 5], ranks=2, conf="read_timeout=9"
-        )
+        program = [COUNTING, 100, 5]
+        jobs = self.three("2:3", "--max-replacements", 5, program=program, ranks=2)
         self.wait_for_steps(20, jobs[0])
         os.kill(self.named(jobs[1], "weft_faults_counting")[0], signal.SIGKILL)
         jobs[0].wait_for(lambda: self.sizes(*jobs) == [6], "six ranks again", 40)

@@ -1,7 +1,7 @@
 // Jobs on several nodes in a simulation: agents with delays that compare and set the plan, nodes
 // that are lost or cut off, agents that stop for a while, ranks that die, nodes that come late.
-// Promises: at no time do two groups of the job train, and all launchers end.
-//   WEFT_SIM_SEED=17 ctest --test-dir build/release -R launch.MembershipSimulation   # one seed again
+// Promises: at no time do two groups of the job train, and all launchers end. One seed again:
+//   WEFT_SIM_SEED=17 ctest --test-dir build/release -R launch.MembershipSimulation
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -367,18 +367,13 @@ class Simulation {
   std::map<int, std::map<int, RankPtr>> firsts_;
 };
 
-unsigned seed_or(unsigned first) {
-  const char* const seed = std::getenv("WEFT_SIM_SEED");
-  return seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : first;
-}
-
 // The number of seeds that break a promise.
 int broken(int seeds, Flaw flaw, bool report) {
-  const bool one = std::getenv("WEFT_SIM_SEED") != nullptr;
-  const unsigned first = seed_or(1);
+  const char* const only = std::getenv("WEFT_SIM_SEED");
+  const int first = only != nullptr ? std::atoi(only) : 1;
   int count = 0;
-  for (unsigned seed = first; seed < first + static_cast<unsigned>(one ? 1 : seeds); ++seed) {
-    const std::string what = Simulation(seed, flaw).run();
+  for (int seed = first; seed < first + (only != nullptr ? 1 : seeds); ++seed) {
+    const std::string what = Simulation(static_cast<unsigned>(seed), flaw).run();
     count += !what.empty();
     if (report && !what.empty() && count <= 3) ADD_FAILURE() << "seed " << seed << ": " << what;
   }

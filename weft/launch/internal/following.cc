@@ -265,6 +265,25 @@ void Supervisor::note_phase(int local, const agent::Message& message) {
   if (message.verb == "run") following_->report.run = message.value;
 }
 
+// How a rank of the plan is. `next`: when this changes, if nothing happens before.
+RankReport Supervisor::state_of(std::size_t at, Time when, std::optional<Time>& next) {
+  Slot& slot = following_->slots[at];
+  if (!situation_.ranks[at]) return {slot.incarnation, slot.phase};
+  const RankEnd& end = *situation_.ranks[at];
+  const EndKind kind = kind_of(end);
+  // The rank that is at fault may be on another node. Its end counts then.
+  const Time known = end.when + policy_.survivor_grace;
+  if (kind == EndKind::kFailed && when < known && !end.told) {
+    next = next ? std::min(*next, known) : known;
+    return {slot.incarnation, slot.phase};
+  }
+  if (kind == EndKind::kLost && !std::exchange(slot.counted, true))
+    following_->failures.push_back(end.when);
+  const bool out_of_memory = out_of_memory_kills() > out_of_memory_before_;
+  return {slot.incarnation, phase_of(kind),
+          description_of(end, out_of_memory).substr(0, kLongestReason), end.status.code()};
+}
+
 // Returns when the report changes, if nothing happens before.
 std::optional<Time> Supervisor::make_report(Time at) {
   Following& state = *following_;
@@ -273,27 +292,8 @@ std::optional<Time> Supervisor::make_report(Time at) {
   bool running = false;
   report.ranks.clear();
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    Slot& slot = state.slots[i];
     running = running || !situation_.ranks[i];
-    if (!is_placed(i)) continue;
-    RankReport said{slot.incarnation, slot.phase};
-    if (situation_.ranks[i]) {
-      const RankEnd& end = *situation_.ranks[i];
-      const EndKind kind = kind_of(end);
-      // The rank that is at fault may be on another node. Its end counts then.
-      const Time known = end.when + policy_.survivor_grace;
-      if (kind == EndKind::kFailed && at < known && !end.told) {
-        next = next ? std::min(*next, known) : known;
-      } else {
-        said = {slot.incarnation, phase_of(kind),
-                description_of(end, out_of_memory_kills() > out_of_memory_before_)
-                    .substr(0, kLongestReason),
-                end.status.code()};
-      }
-      if (kind == EndKind::kLost && !std::exchange(slot.counted, true))
-        state.failures.push_back(end.when);
-    }
-    report.ranks[job_.rank(static_cast<int>(i))] = said;
+    if (is_placed(i)) report.ranks[job_.rank(static_cast<int>(i))] = state_of(i, at, next);
   }
   std::erase_if(state.failures, [&](Time when) { return at - when > kFailuresCount; });
   report.failures = static_cast<int>(state.failures.size());

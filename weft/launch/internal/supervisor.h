@@ -86,6 +86,7 @@ class Supervisor {
   std::optional<std::size_t> free_slot() const;
   void start_in(std::size_t slot, int rank, const Placement& place);
   void note_phase(int local, const agent::Message& message);
+  RankReport state_of(std::size_t at, Time when, std::optional<Time>& next);
   std::optional<Time> make_report(Time at);
   std::optional<std::string> answer_by_plan(int ranks);
 
