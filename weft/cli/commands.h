@@ -27,6 +27,7 @@ struct TrainCommand {
   std::optional<int> max_replacements;  // as in LaunchOptions; only with -n
   int min_ranks = 0;                    // as in LaunchOptions; only with -n
   std::string on_hang = "warn";         // as in LaunchOptions; only with -n
+  launch::LaunchOptions nodes;          // the fields of several nodes: nnodes, rdzv_*, run_id …
 };
 int train(const TrainCommand& command);
 

@@ -129,7 +129,7 @@ void check_on_hang(const TrainCommand& command, const std::string& launcher) {
   if (launcher != "alone")
     throw Error(Errc::kBadConfig,
                 "--on-hang: the ranks were started by " + launcher + "; weft run takes this flag");
-  if (most_ranks(command) < 2)
+  if (most_ranks(command) < 2 && command.nodes.nnodes == "1")
     throw Error(Errc::kBadConfig, "--on-hang needs at least two ranks; set -n");
 }
 
@@ -138,13 +138,17 @@ bool is_range(const TrainCommand& command) { return command.ranks.find(':') != s
 // The flags need a launcher of this command, and a rank that is left when one is lost.
 void check_recovery(const TrainCommand& command, const std::string& launcher) {
   const bool recovers = command.max_replacements.value_or(0) > 0 || command.min_ranks > 0;
+  const bool one_node = command.nodes.nnodes == "1";
+  if (launcher != "alone" && !one_node)
+    throw Error(Errc::kBadConfig,
+                "--nnodes: the ranks were started by " + launcher + "; weft run takes this flag");
   if (!recovers && !is_range(command)) return;
   if (launcher != "alone") {
     throw Error(Errc::kBadConfig,
                 "--max-replacements, --min-ranks and -n MIN:MAX: the ranks were started by " +
                     launcher + "; weft run takes these flags");
   }
-  if (recovers && most_ranks(command) < 2)
+  if (recovers && most_ranks(command) < 2 && one_node)
     throw Error(Errc::kBadConfig,
                 "--max-replacements and --min-ranks need at least two ranks; set -n");
 }
@@ -193,13 +197,13 @@ int train(const TrainCommand& command) {
     const auto page = identity.rank == 0 ? live_page(command.http) : std::nullopt;
     return train_rank(command, config, file, resumed.has_value(), least);
   }
-  if (ranks == 1 && !is_range(command)) {
+  if (ranks == 1 && !is_range(command) && command.nodes.nnodes == "1") {
     const auto page = live_page(command.http);
     return train_rank(command, config, file, resumed.has_value(), least);
   }
   share_cores(ranks);
-  launch::LaunchOptions launching;
-  launching.nproc_per_node = command.ranks;
+  launch::LaunchOptions launching = command.nodes;
+  if (!command.ranks.empty()) launching.nproc_per_node = command.ranks;
   launching.rank0_keeps_terminal = true;
   launching.http = command.http;
   launching.max_replacements = command.max_replacements;

@@ -25,6 +25,8 @@ void add_train_options(CLI::App& sub, TrainCommand& command);
 void add_on_hang(CLI::App& sub, std::string& policy);
 // Adds --max-replacements and --min-ranks.
 void add_recovery(CLI::App& sub, std::optional<int>& most, int& least);
+// The flags of several nodes that meet without numbers, and of the job's name and secret.
+void add_nodes(CLI::App& sub, launch::LaunchOptions& options);
 void add_http(CLI::App& sub, std::string& address);
 // Options that `weft schedule show` and `weft plan simulate` share.
 void add_choice(CLI::App& sub, ScheduleChoice& choice);

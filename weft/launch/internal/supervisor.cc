@@ -82,7 +82,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   policy_.on_hang = job_.on_hang;
   policy_.survivor_grace = options.survivor_grace;
   policy_.shutdown_timeout = options.shutdown_timeout;
-  if (job_.node_rank == 0)
+  if (job_.node_rank == 0 && !job_.plan)
     listener_ = listen_for_store(job_.master_addr, job_.master_port, &job_.master_port);
   if (!options.secret_file.empty()) {
     secret_ = hold_secret(read_secret(options.secret_file));
@@ -112,6 +112,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
 
 Supervisor::~Supervisor() {
   ranks_.clear();
+  following_.reset();
   store_process_.reset();
   std::error_code ignored;
   if (!keep_folder_) std::filesystem::remove_all(folder_, ignored);
@@ -126,6 +127,7 @@ Supervisor::~Supervisor() {
 }
 
 int Supervisor::run() {
+  if (job_.plan) return run_by_plan();
   for (;;) {
     start_attempt();
     const Act last = watch();
@@ -213,6 +215,11 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
   std::vector<pollfd> watched = {{signals_.get(), POLLIN, 0}};
   control_->watch(watched);
   if (!situation_.store_lost) watched.push_back({store_process_->pidfd(), POLLIN, 0});
+  if (following_) {
+    watched.push_back({following_->store->pidfd(), POLLIN, 0});
+    watched.push_back({following_->agent->link_fd(), POLLIN, 0});
+    if (follow_at_) until = until ? std::min(*until, *follow_at_) : *follow_at_;
+  }
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (situation_.ranks[i]) continue;
     watched.push_back({ranks_[i].process.pidfd(), POLLIN, 0});
@@ -231,6 +238,7 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
     rank.err.pump();
   }
   collect_ends();
+  if (following_) follow_at_ = follow();
   control_->serve([this](const std::string& request) { return answer(request); });
 }
 

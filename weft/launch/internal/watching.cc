@@ -1,6 +1,7 @@
 // How the supervisor watches its ranks for hangs, and what it does about them.
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "weft/base/file.h"
@@ -28,7 +29,9 @@ void Supervisor::watch_for_hangs() {
   if (look_at - looked_ < HangWatch::kPeriod) return;
   looked_ = look_at;
   auto views = observe::views_of(positions_);
+  views.resize(std::min(views.size(), ranks_.size()));  // no rank of the plan runs here yet
   for (std::size_t i = 0; i < views.size(); ++i) {
+    views[i].rank = job_.rank(static_cast<int>(i));
     if (situation_.ranks[i]) {
       views[i] = {.rank = views[i].rank};
     } else if (views[i].pid == 0) {  // it has not started weft, but may be stopped
