@@ -8,7 +8,7 @@
 //
 // Ranks hold different rows and send one number for each weight a round, whatever the number of
 // rows is. The objective and its losses are in objective.h, the rules in cocoa.h, prox_cocoa.h and
-// hogwild.h, the page in docs/linear.md.
+// hogwild.h, the page in docs/linear-models.md.
 #pragma once
 
 #include <cstddef>
