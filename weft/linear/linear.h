@@ -21,9 +21,10 @@
 
 #include "weft/comm/group.h"
 #include "weft/linear/data/libsvm.h"
-#include "weft/linear/hogwild/hogwild.h"
+#include "weft/linear/hogwild/hogwild_options.h"
 #include "weft/linear/model/model.h"
-#include "weft/linear/solve/prox_cocoa.h"
+#include "weft/linear/solve/cocoa_options.h"
+#include "weft/linear/solve/objective.h"
 
 namespace weft::linear {
 

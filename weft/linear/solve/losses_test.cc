@@ -110,13 +110,12 @@ TEST(Objectives, WithoutAValidRegularizerAreRefused) {
       [] {
         check(Objective{Loss::kSquared, NAN, 1});
       },
-      Errc::kInvalidArgument, "l2 is null");
+      Errc::kInvalidArgument, "l2 must be a finite number");
   expect_refused(
       [] {
         check(Objective{Loss::kSquared, 1, -1});
       },
-      Errc::kInvalidArgument, "l1 is -1; it must be at least 0");
-}
+      Errc::kInvalidArgument, "l1 is -1; it must be at least 0");}
 
 }  // namespace losses_test
 }  // namespace weft::linear
