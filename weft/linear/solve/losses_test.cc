@@ -115,7 +115,8 @@ TEST(Objectives, WithoutAValidRegularizerAreRefused) {
       [] {
         check(Objective{Loss::kSquared, 1, -1});
       },
-      Errc::kInvalidArgument, "l1 is -1; it must be at least 0");}
+      Errc::kInvalidArgument, "l1 is -1; it must be at least 0");
+}
 
 }  // namespace losses_test
 }  // namespace weft::linear
