@@ -27,7 +27,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 LOSSES = ("logistic", "hinge", "squared-hinge")
-TOLERANCES = (100, 30, 10, 3, 1, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)
+TOLERANCES = (
+    100, 50, 20, 10, 7, 5, 3, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 5e-3, 2e-3, 1e-3, 1e-4, 1e-5,
+)
 EPOCHS = (1, 2, 3, 5, 8, 12, 18, 27, 40, 60, 90)
 REFERENCE_GAP = 1e-7
 EQUAL = 1e-3
