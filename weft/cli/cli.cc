@@ -48,7 +48,7 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
   text("--secret-file,--secret_file", options.secret_file,
        "File of at least 32 random bytes, the same on every node: ranks prove to each other that "
        "they know it");
-  add_recovery(*sub, options.max_replacements, options.min_ranks);
+  add_recovery(*sub, {options.max_replacements, options.min_ranks, options.spares});
   add_on_hang(*sub, options.on_hang);
   sub->add_option("--max-restarts,--max_restarts", options.max_restarts,
                   "Times that all ranks are restarted after a failure");

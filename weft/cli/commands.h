@@ -25,6 +25,7 @@ struct TrainCommand {
   std::string http;                     // address of the live page; empty: none
   std::optional<int> max_replacements;  // as in LaunchOptions; only with -n
   int min_ranks = 0;                    // as in LaunchOptions; only with -n
+  int spares = 0;                       // as in LaunchOptions; only with -n
   std::string on_hang = "warn";         // as in LaunchOptions; only with -n
 };
 int train(const TrainCommand& command);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "weft/agent/spare.h"
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
@@ -66,6 +67,13 @@ bool as_expected(double least, const train::TrainResult& result) {
 int train_rank(const TrainCommand& command, const Config& config, const std::string& file,
                bool resume, double least) {
   use_threads();
+  train::TrainerOptions options;
+  options.recipe = train::recipe_name(file);
+  options.resume = resume;
+  options.trace = command.trace;
+  options.progress = observe::parse_progress_mode(command.progress);
+  options.should_stop = [] { return stop_signal != 0; };
+  train::Trainer::prepare(config, options);
   comm::InitOptions joining;
   joining.transport = comm::parse_transport(config.get_string("comm.transport"));
   joining.ordered_sums = config.get_bool("train.reproducible");
@@ -75,12 +83,6 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   joining.alike = {{"recipe", train::outline_of(config)}};
   const auto world = comm::init(joining);
   watch_signals();  // until here, a signal ends the process as usual
-  train::TrainerOptions options;
-  options.recipe = train::recipe_name(file);
-  options.resume = resume;
-  options.trace = command.trace;
-  options.progress = observe::parse_progress_mode(command.progress);
-  options.should_stop = [] { return stop_signal != 0; };
   train::Trainer trainer(config, world, options);
   const auto result = trainer.run();
   if (result.left) return 0;
@@ -137,16 +139,17 @@ bool is_range(const TrainCommand& command) { return command.ranks.find(':') != s
 
 // The flags need a launcher of this command, and a rank that is left when one is lost.
 void check_recovery(const TrainCommand& command, const std::string& launcher) {
-  const bool recovers = command.max_replacements.value_or(0) > 0 || command.min_ranks > 0;
+  const bool recovers =
+      command.max_replacements.value_or(0) > 0 || command.min_ranks > 0 || command.spares > 0;
   if (!recovers && !is_range(command)) return;
   if (launcher != "alone") {
     throw Error(Errc::kBadConfig,
-                "--max-replacements, --min-ranks and -n MIN:MAX: the ranks were started by " +
+                "--max-replacements, --min-ranks, --spares and -n MIN:MAX: the ranks were started by " +
                     launcher + "; weft run takes these flags");
   }
   if (recovers && most_ranks(command) < 2)
     throw Error(Errc::kBadConfig,
-                "--max-replacements and --min-ranks need at least two ranks; set -n");
+                "--max-replacements, --min-ranks and --spares need at least two ranks; set -n");
 }
 
 Config configuration_of_new_run(const TrainCommand& command, const std::string& file) {
@@ -180,6 +183,7 @@ int train(const TrainCommand& command) {
     print_configuration(config);
     return 0;
   }
+  if (agent::is_spare()) return train_rank(command, config, file, resumed.has_value(), least);
   const auto identity = comm::discover(comm::Environment::process());
   check_recovery(command, identity.source);
   check_on_hang(command, identity.source);
@@ -204,6 +208,7 @@ int train(const TrainCommand& command) {
   launching.http = command.http;
   launching.max_replacements = command.max_replacements;
   launching.min_ranks = command.min_ranks;
+  launching.spares = command.spares;
   launching.on_hang = command.on_hang;
   return launch::launch_forked(launching, [&](int) {
     return train_rank(command, config, file, resumed.has_value(), least);

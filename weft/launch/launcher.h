@@ -47,6 +47,9 @@ struct LaunchOptions {
   // With at least this many ranks left, the others go on without a lost rank that is not replaced.
   // They grow again when it can be replaced. 0: never. The program must regroup, as above.
   int min_ranks = 0;
+  // Processes of this node that have loaded the program and wait to take the place of a lost rank
+  // (weft/agent/spare.h). Needs max_replacements.
+  int spares = 0;
   // What to do about a rank that hangs: "warn" names it and prints a table of all ranks' positions.
   // "replace" also kills it after twice that time, so that it is replaced or left out. "end" ends
   // the job then, with exit code 200.
@@ -79,7 +82,7 @@ struct LaunchOptions {
 int launch(const LaunchOptions& options);
 
 // As above, without exec: each rank is a fork of this process, which saves loading libtorch again.
-// It runs `run(rank)` with the environment set. An exception of `run` becomes the rank's error
+// It runs `run(rank)` with the environment set; a spare runs run(-1). An exception of `run` becomes the rank's error
 // file, its last line on stderr and its exit code. OMP_NUM_THREADS has no effect by itself: `run`
 // must call at::set_num_threads() with it.
 int launch_forked(const LaunchOptions& options, const std::function<int(int rank)>& run);

@@ -16,14 +16,18 @@ void add_on_hang(CLI::App& sub, std::string& policy) {
       ->check(CLI::IsMember({"warn", "replace", "end"}));
 }
 
-void add_recovery(CLI::App& sub, std::optional<int>& most, int& least) {
-  sub.add_option("--min-ranks", least,
+void add_recovery(CLI::App& sub, RecoveryOptions options) {
+  sub.add_option("--min-ranks", options.min_ranks,
                  "Go on without lost ranks that are not replaced, with at least N ranks, and grow "
                  "again when they can be replaced. 0: never")
       ->type_name("N");
-  sub.add_option("--max-replacements", most,
+  sub.add_option("--max-replacements", options.max_replacements,
                  "Lost ranks to replace by new processes while the others go on (default: 0, or no "
                  "limit with -n MIN:MAX)")
+      ->type_name("N");
+  sub.add_option("--spares", options.spares,
+                 "Warm spares: processes that have loaded everything, and take the place of a lost "
+                 "rank at once. Needs --max-replacements or -n MIN:MAX")
       ->type_name("N");
 }
 
@@ -53,7 +57,7 @@ void add_train_options(CLI::App& sub, TrainCommand& command) {
                "Compare the result with the recipe's expected.toml; exit with 1 if it is worse");
   sub.add_option("--progress", command.progress,
                  "How progress is shown: auto, bar, lines, json or none");
-  add_recovery(sub, command.max_replacements, command.min_ranks);
+  add_recovery(sub, {command.max_replacements, command.min_ranks, command.spares});
   add_on_hang(sub, command.on_hang);
   add_http(sub, command.http);
 }

@@ -16,7 +16,8 @@ std::string Supervisor::count_of_replacements() const {
 void Supervisor::replace(int local) {
   const auto at = static_cast<std::size_t>(local);
   ++situation_.replacements;
-  note_lost(local, "a new process replaces it" + count_of_replacements());
+  const std::string who = spares_.has_ready() ? "a spare" : "a new process";
+  note_lost(local, who + " replaces it" + count_of_replacements());
   std::error_code ignored;
   std::filesystem::remove(error_file_of(local), ignored);
   ranks_[at] = start_rank(local, true);

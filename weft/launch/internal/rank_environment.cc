@@ -183,6 +183,11 @@ void read_elasticity(const LaunchOptions& options, Job& job) {
   job.max_replacements = options.max_replacements.value_or(range ? kNoLimit : 0);
   if (job.max_replacements < 0)
     bad("max-replacements", std::to_string(job.max_replacements), "0 or more");
+  job.spares = options.spares;
+  if (job.spares < 0 || job.spares > kMostRanks)
+    bad("spares", std::to_string(job.spares), "from 0 to " + std::to_string(kMostRanks));
+  if (job.spares > 0 && job.max_replacements == 0)
+    bad("spares", std::to_string(job.spares), "set --max-replacements or -n MIN:MAX, too");
   const bool elastic = job.max_replacements > 0 || job.min_ranks > 0;
   if (elastic && !range && job.nodes == 1) job.max_ranks = kMostRanks;
 }

@@ -71,9 +71,12 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
       run_(std::move(run)),
       job_(read_options(options)),
       positions_(
-          observe::RankPage::make(job_.local_world, job_.rank(0), job_.world(), job_.max_ranks)) {
+          observe::RankPage::make(job_.local_world, job_.rank(0), job_.world(), job_.max_ranks)),
+      spares_(
+          job_.spares, [this] { return start_spare(); },
+          [this](const std::string& text) { note(text); }) {
   positions_.header().launcher = ::getpid();
-  require_descriptors(kDescriptors + kDescriptorsPerRank * job_.local_world);
+  require_descriptors(kDescriptors + kDescriptorsPerRank * (job_.local_world + job_.spares));
   policy_.max_restarts = options.max_restarts;
   policy_.max_replacements = job_.max_replacements;
   policy_.min_ranks = job_.min_ranks;
@@ -110,6 +113,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
 }
 
 Supervisor::~Supervisor() {
+  spares_.clear();
   ranks_.clear();
   store_process_.reset();
   std::error_code ignored;
@@ -161,6 +165,8 @@ int Supervisor::end_of_store() {
 }
 
 void Supervisor::start_attempt() {
+  attempt_began_ = now();
+  spares_.clear();
   ranks_.clear();
   store_process_.reset();
   out_of_memory_before_ = out_of_memory_kills();
@@ -220,8 +226,10 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
       if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
     }
   }
+  spares_.watch(watched);
   watch_for_hangs();
-  const Time look = now() + HangWatch::kPeriod;
+  Time look = now() + HangWatch::kPeriod;
+  if (const auto due = spares_.next()) look = std::min(look, *due);
   until = until ? std::min(*until, look) : look;
   ::poll(watched.data(), watched.size(), until ? Deadline::at(*until).left_ms() : -1);
   on_signal();
@@ -230,6 +238,7 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
     rank.err.pump();
   }
   collect_ends();
+  look_after_spares();
   control_->serve([this](const std::string& request) { return answer(request); });
 }
 

@@ -12,12 +12,16 @@
 #include "weft/launch/hang_watch.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/rank_environment.h"
+#include "weft/launch/internal/spares.h"
 #include "weft/launch/internal/store_process.h"
 #include "weft/launch/live_page.h"
 #include "weft/launch/supervision.h"
 #include "weft/observe/position/rank_page.h"
 
 namespace weft::launch::internal {
+
+// A descriptor of the same file with its own position; none of none.
+Fd reopen(const Fd& fd);
 
 class Supervisor {
  public:
@@ -41,7 +45,12 @@ class Supervisor {
   int end_of_store();
   void begin_again(Act how);
   void start_attempt();
+  ProcessOptions program_of(int rank);
   Rank start_rank(int local, bool replaces = false);
+  Spare start_spare();
+  std::optional<Rank> become_rank(int local);
+  bool is_calm() const;
+  void look_after_spares();
   std::string count_of_replacements() const;
   void replace(int local);
   void grow(int local);
@@ -93,6 +102,8 @@ class Supervisor {
   std::unique_ptr<StoreProcess> store_process_;
   // by local rank; destroyed before the store process, so that it never guards an ended group
   std::vector<Rank> ranks_;
+  Time attempt_began_{};
+  Spares spares_;
 };
 
 }  // namespace weft::launch::internal
