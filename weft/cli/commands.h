@@ -27,6 +27,7 @@ struct TrainCommand {
   int min_ranks = 0;                    // as in LaunchOptions; only with -n
   int spares = 0;                       // as in LaunchOptions; only with -n
   std::string on_hang = "warn";         // as in LaunchOptions; only with -n
+  launch::Going going;                  // how the run ends that is asked to
 };
 int train(const TrainCommand& command);
 
@@ -70,6 +71,12 @@ struct ScaleCommand {
   int timeout_s = 120;  // longest wait until it has them
 };
 int scale(const ScaleCommand& command);
+
+struct StopCommand {
+  std::string job;  // run folder, name of a run in runs/, or launcher's process number
+  std::optional<double> grace_s;  // none: that of the launcher
+};
+int stop(const StopCommand& command);
 
 struct StatusCommand {
   std::string run;  // run folder, name of a run in runs/, or a process id

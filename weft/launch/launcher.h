@@ -20,6 +20,19 @@
 
 namespace weft::launch {
 
+// How a job ends that is asked to go: by a signal, weft stop, or a notice.
+struct Going {
+  // Time from the request to SIGKILL: the ranks save a checkpoint in it. They are killed up to 2 s
+  // earlier, so that the launcher can still say that no checkpoint fit. nullopt: shutdown_timeout.
+  std::optional<std::chrono::milliseconds> grace = {};
+  // After a stop by SIGUSR1 or a notice, call `scontrol requeue $SLURM_JOB_ID` on node 0.
+  bool requeue = false;
+  // A shell command that runs every notice_interval. Exit code 0: this machine will be taken away,
+  // so the job saves a checkpoint and ends. Empty: none.
+  std::string notice_command;
+  std::chrono::milliseconds notice_interval = std::chrono::seconds(5);
+};
+
 struct LaunchOptions {
   std::vector<std::string> program;  // program and arguments; only for launch()
 
@@ -56,8 +69,10 @@ struct LaunchOptions {
   std::string on_hang = "warn";
   std::chrono::milliseconds survivor_grace = std::chrono::seconds(5);
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
+  Going going;
   // Signals forwarded to the ranks. USR1 and USR2 are only forwarded. Any other signal also starts
-  // the shutdown timeout, and a second one kills.
+  // the grace period, and a second one kills. Without USR1 here, USR1 is such a request too: the
+  // ranks get SIGTERM.
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
   // As in torchrun: 0 none, 1 stdout, 2 stderr, 3 both, or "0:1,1:3" by local rank. A redirected

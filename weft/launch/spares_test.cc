@@ -17,20 +17,20 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const Time kStart = Time{} + seconds(1000);
+const Time kCalm = Time{} + seconds(1000);
 
 TEST(NextSpare, IsDueALittleAfterTheJobHasBecomeCalm) {
-  EXPECT_EQ(next_spare({.wanted = 1, .calm_since = kStart}), kStart + kSpareDelay);
+  EXPECT_EQ(next_spare({.wanted = 1, .calm_since = kCalm}), kCalm + kSpareDelay);
 }
 
 TEST(NextSpare, IsNotDueWhileTheJobRecoversOrAllSparesRun) {
   EXPECT_FALSE(next_spare({.wanted = 1}));
-  EXPECT_FALSE(next_spare({.wanted = 2, .running = 2, .calm_since = kStart}));
-  EXPECT_FALSE(next_spare({.wanted = 0, .calm_since = kStart}));
+  EXPECT_FALSE(next_spare({.wanted = 2, .running = 2, .calm_since = kCalm}));
+  EXPECT_FALSE(next_spare({.wanted = 0, .calm_since = kCalm}));
 }
 
 TEST(NextSpare, WaitsTwiceAsLongAfterEachSpareThatEndedUpToAMinute) {
-  SpareSituation seen{.wanted = 1, .calm_since = kStart, .last_end = kStart + seconds(50)};
+  SpareSituation seen{.wanted = 1, .calm_since = kCalm, .last_end = kCalm + seconds(50)};
   std::vector<milliseconds> waits;
   for (seen.ended = 1; seen.ended <= 10; ++seen.ended)
     waits.push_back(std::chrono::duration_cast<milliseconds>(*next_spare(seen) - seen.last_end));
@@ -46,7 +46,7 @@ struct Pool {
   std::vector<std::string> notes;
   int started = 0;
   bool fails = false;
-  Time now = kStart;
+  Time now = kCalm;
   Spares spares;
 
   Pool(int wanted, std::function<int(agent::Link&)> does)

@@ -31,6 +31,8 @@ struct RecoveryOptions {
 };
 // Adds --max-replacements, --min-ranks and --spares.
 void add_recovery(CLI::App& sub, RecoveryOptions options);
+// Adds --grace, --requeue and --notice-command.
+void add_going(CLI::App& sub, launch::Going& going);
 void add_http(CLI::App& sub, std::string& address);
 // Options that `weft schedule show` and `weft plan simulate` share.
 void add_choice(CLI::App& sub, ScheduleChoice& choice);

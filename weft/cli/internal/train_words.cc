@@ -1,4 +1,7 @@
 // Defines the options of `weft train`, and those that it shares with other subcommands.
+#include <chrono>
+#include <cmath>
+
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {
@@ -7,6 +10,31 @@ void add_http(CLI::App& sub, std::string& address) {
   sub.add_option("--http", address,
                  "Serve a live page and /metrics for Prometheus here: HOST:PORT, port 0 takes a "
                  "free one (default: none)");
+}
+
+void add_going(CLI::App& sub, launch::Going& going) {
+  const auto seconds = [](double value) {
+    return std::chrono::milliseconds(std::llround(value * 1e3));
+  };
+  const CLI::Range positive(0.1, 7.0 * 86400);
+  sub.add_option_function<double>(
+         "--grace", [&going, seconds](double value) { going.grace = seconds(value); },
+         "Seconds from a request to stop (SIGTERM, SIGUSR1, weft stop, a notice) until the ranks "
+         "are killed. They save a checkpoint in it (default: 30)")
+      ->type_name("SECONDS")
+      ->check(positive);
+  sub.add_flag("--requeue", going.requeue,
+               "After a stop by SIGUSR1 or a notice, call scontrol requeue $SLURM_JOB_ID");
+  sub.add_option("--notice-command", going.notice_command,
+                 "Shell command that runs every few seconds. Exit code 0: this machine will be "
+                 "taken away, so save a checkpoint and stop")
+      ->type_name("COMMAND");
+  sub.add_option_function<double>(
+         "--notice-interval",
+         [&going, seconds](double value) { going.notice_interval = seconds(value); },
+         "Seconds between two runs of --notice-command (default: 5)")
+      ->type_name("SECONDS")
+      ->check(positive);
 }
 
 void add_on_hang(CLI::App& sub, std::string& policy) {
@@ -59,6 +87,7 @@ void add_train_options(CLI::App& sub, TrainCommand& command) {
                  "How progress is shown: auto, bar, lines, json or none");
   add_recovery(sub, {command.max_replacements, command.min_ranks, command.spares});
   add_on_hang(sub, command.on_hang);
+  add_going(sub, command.going);
   add_http(sub, command.http);
 }
 

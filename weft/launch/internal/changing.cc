@@ -74,6 +74,7 @@ void Supervisor::tell_gone() {
 
 // Answers `weft scale` when the job has the wanted number of ranks.
 std::optional<std::string> Supervisor::answer(const std::string& request) {
+  if (request == "stop" || request.starts_with("stop ")) return answer_stop(request);
   int ranks = 0;
   if (std::sscanf(request.c_str(), "scale %d", &ranks) != 1 || ranks < 1)
     return "this launcher does not know the request \"" + request + "\"";
@@ -117,6 +118,12 @@ void Supervisor::hear(int local) {
     if (verb == "step") situation_.step = std::atoll(message->value.c_str());
     if (verb == "run") run_folder_ = message->value;
     if (verb == "run") situation_.trained = true;
+    if (verb == "stopping")
+      note_departure("a signal to rank " + std::to_string(job_.rank(local)), false, {});
+    if (verb == "saved") {
+      newest_checkpoint_ = message->value;
+      saved_ = std::chrono::steady_clock::now();
+    }
   }
 }
 

@@ -212,6 +212,9 @@ Job read_options(const LaunchOptions& options) {
     job.master_addr = options.master_addr;
     if (job.master_port == 0) job.master_port = 29500;
   }
+  if (options.going.requeue && std::getenv("SLURM_JOB_ID") == nullptr)
+    throw Error(Errc::kBadConfig, "--requeue: SLURM_JOB_ID is not set, so this is no job of Slurm",
+                {"launch", -1, -1});
   if (options.max_restarts < 0)
     bad("max-restarts", std::to_string(options.max_restarts), "0 or more");
   read_elasticity(options, job);

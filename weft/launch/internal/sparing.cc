@@ -57,11 +57,11 @@ std::optional<Supervisor::Rank> Supervisor::become_rank(int local) {
   for (auto spare = spares_.take(); spare; spare = spares_.take()) {
     positions_.clear(local);
     positions_.header().generation.fetch_add(1);
-    const auto environment = rank_environment(
-        options_, job_, local,
-        {situation_.restarts, error_file_of(local).string(), spare->secret_fd,
-         job_.rank(local) == 0 ? spare->live_fd : -1, spare->link_fd, true, "",
-         !logs_errors(local), positions_.fd()});
+    const auto environment =
+        rank_environment(options_, job_, local,
+                         {situation_.restarts, error_file_of(local).string(), spare->secret_fd,
+                          job_.rank(local) == 0 ? spare->live_fd : -1, spare->link_fd, true, "",
+                          !logs_errors(local), positions_.fd()});
     if (!spare->link.tell("become", agent::to_text(environment))) continue;  // it has just ended
     return Rank{std::move(spare->process), std::move(spare->link),
                 relay(local, STDOUT_FILENO, spare->out.release(), true),
@@ -77,8 +77,8 @@ bool Supervisor::is_calm() const {
   const bool all_run =
       std::all_of(situation_.ranks.begin(), situation_.ranks.end(),
                   [](const auto& end) { return !end || end->let_go || end->left; });
-  const bool begun = situation_.trained ||
-                     std::chrono::steady_clock::now() - attempt_began_ >= kStartUp;
+  const bool begun =
+      situation_.trained || std::chrono::steady_clock::now() - attempt_began_ >= kStartUp;
   return begun && !changes && all_run && !situation_.store_lost;
 }
 

@@ -72,6 +72,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
       job_(read_options(options)),
       positions_(
           observe::RankPage::make(job_.local_world, job_.rank(0), job_.world(), job_.max_ranks)),
+      notices_(options.going.notice_command, options.going.notice_interval),
       spares_(
           job_.spares, [this] { return start_spare(); },
           [this](const std::string& text) { note(text); }) {
@@ -107,7 +108,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   control_.emplace();
   sigset_t handled;
   ::sigemptyset(&handled);
-  for (const int number : job_.signals) ::sigaddset(&handled, number);
+  for (const int number : handled_signals()) ::sigaddset(&handled, number);
   ::sigprocmask(SIG_BLOCK, &handled, nullptr);
   signals_ = Fd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
 }
@@ -120,7 +121,7 @@ Supervisor::~Supervisor() {
   if (!keep_folder_) std::filesystem::remove_all(folder_, ignored);
   sigset_t handled;
   ::sigemptyset(&handled);
-  for (const int number : job_.signals) ::sigaddset(&handled, number);
+  for (const int number : handled_signals()) ::sigaddset(&handled, number);
   // Signals received since the last check no longer matter, since the ranks have ended.
   const timespec at_once{};
   while (::sigtimedwait(&handled, nullptr, &at_once) > 0) {
@@ -129,10 +130,18 @@ Supervisor::~Supervisor() {
 }
 
 int Supervisor::run() {
+  const int code = run_attempts();
+  requeue();
+  answer_stops(code);
+  return code;
+}
+
+int Supervisor::run_attempts() {
   for (;;) {
     start_attempt();
     const Act last = watch();
     const bool again = last != Act::kFinish;
+    if (!again) say_how_it_went();
     const Situation whole = situation_of_job();
     const auto failed = first_failure(whole);
     const bool by_store =
@@ -227,9 +236,10 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
     }
   }
   spares_.watch(watched);
+  notices_.watch(watched);
   watch_for_hangs();
   Time look = now() + HangWatch::kPeriod;
-  if (const auto due = spares_.next()) look = std::min(look, *due);
+  for (const auto due : {spares_.next(), notices_.next()}) look = due ? std::min(look, *due) : look;
   until = until ? std::min(*until, look) : look;
   ::poll(watched.data(), watched.size(), until ? Deadline::at(*until).left_ms() : -1);
   on_signal();
@@ -239,6 +249,7 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
   }
   collect_ends();
   look_after_spares();
+  look_at_notices();
   control_->serve([this](const std::string& request) { return answer(request); });
 }
 
@@ -246,8 +257,15 @@ void Supervisor::on_signal() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int number = static_cast<int>(info.ssi_signo);
-    send(number);
-    if (number == SIGUSR1 || number == SIGUSR2) continue;
+    if (number == SIGUSR1 && !passes_on(SIGUSR1)) {
+      ask_to_go("SIGUSR1", true, {});
+      continue;
+    }
+    const bool only_forwarded = number == SIGUSR1 || number == SIGUSR2;
+    // Ranks that were asked to end save a checkpoint, and the same signal again would kill them.
+    if (only_forwarded || !situation_.asked || situation_.stop_signals > 0) send(number);
+    if (only_forwarded) continue;
+    note_departure(signal_name(number), false, {});
     if (stop_signal_ == 0) stop_signal_ = number;
     ++situation_.stop_signals;
     if (!situation_.stop_sent) situation_.stop_sent = now();
@@ -316,6 +334,7 @@ std::string Supervisor::report(const Situation& whole) const {
   failure.first_here = job_.rank(0) - whole.first_rank;
   failure.count_here = job_.local_world;
   failure.stop_signal = stop_signal_;
+  if (departure_ && situation_.asked) failure.asked = departure_->why;
   failure.out_of_memory = out_of_memory_kills() > out_of_memory_before_;
   const auto blamed = blame(whole);
   const int local = blamed->rank - failure.first_here;

@@ -10,7 +10,9 @@
 #include "weft/agent/link.h"
 #include "weft/launch/control.h"
 #include "weft/launch/hang_watch.h"
+#include "weft/launch/internal/departure.h"
 #include "weft/launch/internal/line_relay.h"
+#include "weft/launch/internal/polled_command.h"
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/internal/spares.h"
 #include "weft/launch/internal/store_process.h"
@@ -49,6 +51,18 @@ class Supervisor {
   Rank start_rank(int local, bool replaces = false);
   Spare start_spare();
   std::optional<Rank> become_rank(int local);
+  std::vector<int> handled_signals() const;
+  bool passes_on(int signal) const;
+  void note_departure(const std::string& why, bool requeues,
+                      std::optional<std::chrono::milliseconds> grace);
+  void ask_to_go(const std::string& why, bool requeues,
+                 std::optional<std::chrono::milliseconds> grace);
+  std::optional<std::string> answer_stop(const std::string& request);
+  void look_at_notices();
+  void say_how_it_went();
+  void answer_stops(int code);
+  void requeue();
+  int run_attempts();
   bool is_calm() const;
   void look_after_spares();
   std::string count_of_replacements() const;
@@ -102,6 +116,12 @@ class Supervisor {
   std::unique_ptr<StoreProcess> store_process_;
   // by local rank; destroyed before the store process, so that it never guards an ended group
   std::vector<Rank> ranks_;
+  std::optional<Departure> departure_;  // the first request that the job goes
+  std::optional<std::string> stopped_;  // the answer to weft stop, once the job has ended
+  PolledCommand notices_;
+  bool notices_broken_ = false;
+  std::string newest_checkpoint_;
+  Time saved_{};  // when it was complete
   Time attempt_began_{};
   Spares spares_;
 };

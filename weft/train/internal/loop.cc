@@ -147,6 +147,7 @@ void Loop::look() {
   const auto seen = log_->reduce(
       epoch_loss_, {wishes_to_stop, world_.rank() == 0 && minutes_due(), requests_.ranks()},
       show_ranks);
+  if (wishes_to_stop) agent::tell_launcher("stopping");
   if (wishes_to_stop && seen.stops < world_.size())
     log_warn("this rank was told to stop: all ranks stop after this step", {{"step", step_}});
   epoch_loss_ = seen.sum;
