@@ -4,8 +4,8 @@
     python pytorch_fault_tolerance.py FILE [TEST…]
 
 FILE is that file of PyTorch's sources at the tag of the installed torch (2.14 or newer); the wheel
-does not contain it. Its text is unchanged but for ("weft", "cpu") in its list of backends. Ranks are
-forked, so that no test imports torch again."""
+does not contain it. Its text is unchanged but for ("weft", "cpu") in its list of backends. Ranks
+are forked, so that no test imports torch again."""
 
 import sys
 import types

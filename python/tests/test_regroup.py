@@ -60,7 +60,9 @@ class Training:
         dist.barrier()
 
     def to_the_end(self, before_step=lambda step: None):
-        group = weft_torch.init_process_group(timeout=timedelta(seconds=40), pg_options=self.options)
+        group = weft_torch.init_process_group(
+            timeout=timedelta(seconds=40), pg_options=self.options
+        )
         while True:
             try:
                 self.run(group, before_step)

@@ -45,9 +45,11 @@ class Parts:
         """The part that tests the block; None if there is none."""
         if block.language == "sh":
             return "run" if "run" in block.options else "sh"
+        if "lines-of" in block.options:
+            return "rest"
         if block.language in ("cpp", "python"):
             return block.language
-        return "rest" if block.language in ("toml", "text") or "lines-of" in block.options else None
+        return "rest" if block.language in ("toml", "text") else None
 
     def sh(self, block):
         if self.checker.check_text(block.text) == 0:

@@ -97,7 +97,8 @@ class Chaos(harness.FaultTest):
         )
         self.assertEqual(result.code, 3, result.out)
         self.assertIn("the job did not end within its limit of time", result.out)
-        self.assertRegex(result.out, r"(?s)rank 0: last step 4 in group 0.*weft rank 0\)\n +thread \d+ .* T, in")
+        stopped = r"(?s)rank 0: last step 4 in group 0.*weft rank 0\)\n +thread \d+ .* T, in"
+        self.assertRegex(result.out, stopped)
 
     def test_stops_pauses_terminations_and_failpoints_slow(self):
         self.passes(

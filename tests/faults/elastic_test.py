@@ -1,5 +1,5 @@
-"""Training loops over weft::elastic::run() (elastic_main.cc): a lost rank is replaced or let go, the
-state at the end is that of a run without a fault, and wrong newcomers are refused."""
+"""Training loops over weft::elastic::run() (elastic_main.cc): a lost rank is replaced or let go,
+the state at the end is that of a run without a fault, and wrong newcomers are refused."""
 
 import os
 import re
@@ -161,7 +161,8 @@ class Refusals(Elastic):
 
     def test_another_recipe_of_one_rank_is_refused_at_the_start(self):
         change = 'if [ "$RANK" = 1 ]; then set -- "$@" --set optimizer.lr=0.2; fi; exec "$@"'
-        job = self.weft("run", "-n", 2, "sh", "-c", change, "sh", harness.WEFT, "train", self.folder)
+        program = ["sh", "-c", change, "sh", harness.WEFT, "train", self.folder]
+        job = self.weft("run", "-n", 2, *program)
         result = self.ends(job, 2, within=15)
         self.assertRegex(
             result.last_line, r"rank 1 failed first: .*the recipe of rank 1 has 'optimizer\.lr = "

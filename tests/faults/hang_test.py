@@ -80,7 +80,8 @@ class Hang(HangRuns):
     def test_a_stopped_rank_is_named_with_the_operation_and_a_table(self):
         job, ranks = self.live("dp")
         self.stop_and_go(job, ranks)
-        table = re.search(r"rank +step +phase +process +operation +waits for +since\n.*\n", job.err())
+        heading = r"rank +step +phase +process +operation +waits for +since\n.*\n"
+        table = re.search(heading, job.err())
         self.assertIsNotNone(table, job.err())
         (text,) = (self.folder / "runs/run").glob("hang-*.txt")
         (report,) = (self.folder / "runs/run").glob("hang-*.json")
@@ -147,7 +148,8 @@ class Hang(HangRuns):
         job = self.weft("run", "-n", 2, "sh", "-c", "echo up; sleep 60 & wait")
         job.wait_for(lambda: job.out().count("up") == 2, "two programs")
         result = self.status(job.process.pid)
-        self.assertEqual(result.stdout.count("has not started weft"), 2, result.stdout + result.stderr)
+        both = result.stdout + result.stderr
+        self.assertEqual(result.stdout.count("has not started weft"), 2, both)
 
     def test_a_stopped_program_that_has_not_started_weft_is_named_slow(self):
         job = self.weft("run", "-n", 2, "sh", "-c", "echo up; sleep 60 & wait")

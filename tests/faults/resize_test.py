@@ -1,5 +1,5 @@
-"""The number of ranks changes while a job trains: `weft scale`, lost ranks that are not replaced, and
-the loss of all ranks. Every sample is used exactly once in each epoch (counting_main.cc)."""
+"""The number of ranks changes while a job trains: `weft scale`, lost ranks that are not replaced,
+and the loss of all ranks. Every sample is used exactly once in each epoch (counting_main.cc)."""
 
 import os
 import random

@@ -34,8 +34,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// A call that changes files. Tests record the calls, make one of them fail, or end the process there
-// (set_file_fault).
+// A call that changes files. Tests record the calls, make one of them fail, or end the process
+// there (set_file_fault).
 enum class FileCall { kCreate, kWrite, kFlush, kRename, kExchange, kRemove, kMakeFolder };
 struct FileEvent {
   FileCall call;
@@ -88,8 +88,8 @@ std::string read_file(const std::string& path, std::size_t max_bytes);
 // folder flushed. On failure the old file stays and nothing is left behind.
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
-// Makes the folder and those above it; one that exists is fine. The names of new ones survive a power
-// cut.
+// Makes the folder and those above it; one that exists is fine. The names of new ones survive a
+// power cut.
 void make_directories(const std::string& path);
 
 // A fresh folder below `parent`, removed with all that is in it when this goes. Without a parent:

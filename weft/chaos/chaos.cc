@@ -68,8 +68,8 @@ std::uint64_t bytes_in(const std::string& folder) {
   return bytes;
 }
 
-// WEFT_FAIL of a job with faults: its failpoints, and what this process's environment says, by which
-// a test of the test breaks recovery.
+// WEFT_FAIL of a job with faults: its failpoints, and what this process's environment says, by
+// which a test of the test breaks recovery.
 std::string fail_variable(const std::string& failpoints) {
   const char* const given = std::getenv("WEFT_FAIL");
   const std::string more = given != nullptr ? given : "";

@@ -35,7 +35,8 @@ struct Fault {
   std::int64_t after_step = -1;
   double delay_s = 0;
   double lasts_s = 0;
-  // kFailpoint: in the form of WEFT_FAIL. The job itself fails there; the other fields do not count.
+  // kFailpoint: in the form of WEFT_FAIL. The job itself fails there; the other fields do not
+  // count.
   std::string failpoint = {};
   bool operator==(const Fault&) const = default;
 };

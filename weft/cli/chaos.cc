@@ -43,8 +43,10 @@ TrainCommand job_of(const ChaosCommand& command) {
 }
 
 chaos::Options options_of(const ChaosCommand& command) {
-  const TrainCommand job = job_of(command);
   chaos::Options options;
+  options.faults = chaos::parse_faults(command.faults);
+  if (!command.plans.empty()) options.plans = chaos::parse_plans(command.plans);
+  const TrainCommand job = job_of(command);
   options.weft = std::filesystem::read_symlink("/proc/self/exe").string();
   options.command = command_line();
   options.recipe = job.recipe;
@@ -52,14 +54,16 @@ chaos::Options options_of(const ChaosCommand& command) {
   options.max_replacements = job.max_replacements;
   if (!job.max_replacements && job.min_ranks > 0) options.max_replacements = 0;
   options.min_ranks = job.min_ranks;
+<<<<<<< HEAD
   options.spares = job.spares;
   options.faults = chaos::parse_faults(command.faults);
+=======
+>>>>>>> origin/main
   options.count = command.count;
   options.seed = command.seed;
   options.fail = command.fail;
   options.mean_s = command.mean_s;
   options.total_s = command.mean_s > 0 ? 60 * command.minutes : 0;
-  if (!command.plans.empty()) options.plans = chaos::parse_plans(command.plans);
   const int ranks = options.plans.empty() ? 2 : chaos::kPlanRanks;
   options.ranks = job.ranks.empty() ? std::to_string(ranks) : job.ranks;
   WEFT_REQUIRE(options.plans.empty() || options.ranks == std::to_string(chaos::kPlanRanks),

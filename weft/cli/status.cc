@@ -13,7 +13,7 @@
 #include "weft/cli/internal/run_name.h"
 #include "weft/observe/position/position.h"
 #include "weft/observe/position/table.h"
-#include "weft/observe/run_folder.h"
+#include "weft/observe/run/run_folder.h"
 
 namespace weft::cli {
 namespace {

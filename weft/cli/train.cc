@@ -140,7 +140,7 @@ int most_ranks(const TrainCommand& command) {
   int ranks = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
   if (error != std::errc() || end != text.data() + text.size() || ranks < 1 || ranks > 256) {
-    throw Error(Errc::kInvalidArgument, "-n " + command.ranks +
+    throw Error(Errc::kInvalidArgument, "--ranks " + command.ranks +
                                             ": expected a number from 1 to 256, or MIN:MAX, such "
                                             "as 2:4");
   }

@@ -68,7 +68,8 @@ struct BackendOptions {
   // Time for the group to form. 0: as `timeout`.
   std::chrono::milliseconds connect_timeout{0};
   // Texts that must be equal on all ranks of a job, by what they describe: {"recipe", "…"}. Entries
-  // end with "; ". form_group() and join_group() compare them, and the versions of weft and libtorch.
+  // end with "; ". form_group() and join_group() compare them, and the versions of weft and
+  // libtorch.
   std::map<std::string, std::string> alike;
   std::uint32_t epoch = 0;
   // By rank of the group: its rank in the job, by which errors name it. Empty: the same number.

@@ -162,9 +162,9 @@ class Passage {
   }
 
  private:
-  // A function that names a member which is lost: reported by another one, replaced by its launcher,
-  // or never to be replaced. Once `formed` is true, only a report counts: the members then notice
-  // the end of a peer themselves.
+  // A function that names a member which is lost: reported by another one, replaced by its
+  // launcher, or never to be replaced. Once `formed` is true, only a report counts: the members
+  // then notice the end of a peer themselves.
   std::function<std::optional<int>()> watch(
       const Rendezvous& at, const std::vector<Arrival>& members,
       const std::shared_ptr<const std::atomic<bool>>& formed) const {

@@ -3,103 +3,24 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <functional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "weft/base/deadline.h"
 #include "weft/base/testing/in_time.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/init.h"
 #include "weft/comm/internal/rendezvous.h"
+#include "weft/comm/testing/processes.h"
 #include "weft/net/memory/host.h"
 
 namespace weft::comm {
 namespace {
 
 using namespace std::chrono_literals;
-using StorePtr = c10::intrusive_ptr<c10d::Store>;
-
-// Arguments of a process in a test.
-struct Me {
-  int id;
-  StorePtr store;
-  std::uint16_t port;
-};
-
-// Forks processes around a store that the test process hosts, as a launcher does.
-class Processes {
- public:
-  Processes(int count, const std::function<int(const Me&)>& body,
-            const std::vector<std::string>& hosts = {}) {
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    if (bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-        listen(listener, 64) != 0)
-      throw std::runtime_error("listen");
-    getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
-    port_ = ntohs(address.sin_port);
-    for (int id = 0; id < count; ++id) {
-      const pid_t child = fork();
-      if (child == 0) {
-        close(listener);
-        if (!hosts.empty()) setenv("WEFT_HOST_ID", hosts[static_cast<std::size_t>(id)].c_str(), 1);
-        _exit(run(id, body));
-      }
-      children_.push_back(child);
-    }
-    c10d::TCPStoreOptions options;
-    options.port = port_;
-    options.isServer = true;
-    options.waitWorkers = false;
-    options.masterListenFd = listener;
-    store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-  }
-
-  c10d::Store& store() { return *store_; }
-  pid_t pid(int id) const { return children_[static_cast<std::size_t>(id)]; }
-  void continues(int id) const { kill(pid(id), SIGCONT); }
-  std::vector<int> codes() {
-    std::vector<int> codes;
-    for (const pid_t child : children_) {
-      int status = 0;
-      waitpid(child, &status, 0);
-      codes.push_back(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
-    }
-    return codes;
-  }
-
- private:
-  int run(int id, const std::function<int(const Me&)>& body) const {
-    try {
-      install_allocator();
-      c10d::TCPStoreOptions options;
-      options.port = port_;
-      options.isServer = false;
-      options.waitWorkers = false;
-      return body({id, c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options), port_});
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "process %d: %s\n", id, error.what());
-      return 99;
-    }
-  }
-
-  std::uint16_t port_ = 0;
-  std::vector<pid_t> children_;
-  c10::intrusive_ptr<c10d::TCPStore> store_;
-};
-
 void say(c10d::Store& store, const std::string& key) {
   store.set(key, std::vector<std::uint8_t>{1});
 }
@@ -398,91 +319,6 @@ TEST(Regroup, ReportsWhatIsMissing) {
     return 0;
   });
   EXPECT_EQ(processes.codes(), (std::vector<int>{0, -SIGKILL}));
-}
-
-using internal::agree;
-using internal::Arrival;
-
-TEST(Agree, WaitsForSurvivorsAndForTheSizeAndPutsNewcomersLast) {
-  const std::vector<Arrival> some{{"new2", -1}, {"3", 3}, {"new1", -1}, {"0", 0}};
-  EXPECT_FALSE(agree(some, {{{"0", 0}, {"2", 2}, {"3", 3}}, 0, 1}, false));
-  EXPECT_EQ(agree(some, {{{"0", 0}, {"2", 2}, {"3", 3}}, 0, 1}, true),
-            (std::vector<Arrival>{{"0", 0}, {"3", 3}, {"new1", -1}, {"new2", -1}}));
-  EXPECT_EQ(agree(some, {{{"0", 0}, {"3", 3}}, 3, 1}, false),
-            (std::vector<Arrival>{{"0", 0}, {"3", 3}, {"new1", -1}}));
-  EXPECT_FALSE(agree(some, {{{"0", 0}, {"3", 3}}, 5, 1}, false));
-  EXPECT_THROW(agree(some, {{{"0", 0}, {"3", 3}}, 5, 5}, true), Error);
-}
-
-TEST(Agree, DoesNotWaitForRanksThatWillNotBeReplaced) {
-  const internal::Awaited awaited{{{"0", 0}, {"3", 3}}, 4, 1, true, {0, 1, 2, 3}};
-  const Arrival zero{"0", 0, 0}, three{"3", 3, 3}, for_two{"new1", -1, 2};
-  EXPECT_FALSE(agree({zero, three, for_two}, awaited, false));
-  EXPECT_EQ(agree({zero, three, for_two}, internal::without(awaited, {1}), false),
-            (std::vector<Arrival>{zero, three, for_two}));
-  EXPECT_EQ(agree({zero, three}, internal::without(awaited, {1, 2}), false),
-            (std::vector<Arrival>{zero, three}));
-  internal::Awaited three_at_least = awaited;
-  three_at_least.at_least = 3;
-  EXPECT_THROW(agree({zero, three}, internal::without(three_at_least, {1, 2}), false), Error);
-}
-
-TEST(Agree, DoesNotWaitForANewcomerThatIsLost) {
-  internal::Awaited awaited{{{"0", 0}, {"1", 1}}, 4, 1, true, {0, 1}};
-  awaited.newcomers = {2, 3};
-  const Arrival zero{"0", 0, 0}, one{"1", 1, 1}, two{"new1", -1, 2};
-  EXPECT_FALSE(agree({zero, one, two}, awaited, false));
-  EXPECT_EQ(agree({zero, one, two}, internal::without(awaited, {3}), false),
-            (std::vector<Arrival>{zero, one, two}));
-}
-
-TEST(Agree, LeavesOutARankThatWasLostAfterItArrived) {
-  const internal::Awaited awaited{{{"0", 0}, {"1", 1}, {"2", 2}}, 3, 1, true, {0, 1, 2}};
-  const Arrival zero{"0", 0, 0}, one{"1", 1, 1}, old_two{"new1", -1, 2}, two{"new2", -1, 2},
-      new_one{"new3", -1, 1};
-  EXPECT_EQ(agree({zero, one, old_two, two}, awaited, false),
-            (std::vector<Arrival>{zero, one, two}));
-  EXPECT_EQ(agree({zero, one, old_two, two, new_one}, awaited, false),
-            (std::vector<Arrival>{zero, new_one, two}));
-}
-
-TEST(ReplacedMember, IsOneWhoseRankALaterNewcomerAskedFor) {
-  using internal::replaced_member;
-  const std::vector<Arrival> members{{"0", 0, 0}, {"new00000002", -1, 1}, {"2", 2, -1}};
-  EXPECT_FALSE(replaced_member(members, {}));
-  EXPECT_FALSE(replaced_member(members, {1, 1, 7, -1}));  // 2 is the member itself
-  EXPECT_EQ(replaced_member(members, {1, 1, 7, 1}), 1);
-  EXPECT_EQ(replaced_member(members, {0, 1}), 0);
-}
-
-TEST(Agree, PrefersTheReplacementOfALostRankToAnAdditionalRank) {
-  const internal::Awaited awaited{{{"0", 0}, {"1", 1}}, 2, 1, true, {0, 1}};
-  const Arrival one{"1", 1, 1}, additional{"new1", -1, 2}, for_zero{"new2", -1, 0};
-  EXPECT_EQ(agree({additional, one, for_zero}, awaited, false),
-            (std::vector<Arrival>{for_zero, one}));
-}
-
-TEST(GoneRanks, AreThoseThatWereNotStartedAgain) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  EXPECT_TRUE(internal::gone_ranks(*store).empty());
-  const std::string text = "1 3 +1 12 ";
-  store->append(internal::kGoneKey, {text.begin(), text.end()});
-  EXPECT_EQ(internal::gone_ranks(*store), (std::set<int>{3, 12}));
-}
-
-TEST(Agree, PutsNewcomersAtTheLostRanksThatTheyAskFor) {
-  const internal::Awaited awaited{{{"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}}, 4, 1, true};
-  const Arrival zero{"0", 0, 0}, three{"3", 3, 3}, for_two{"new1", -1, 2}, for_one{"new2", -1, 1},
-      for_any{"new3", -1, -1};
-  EXPECT_FALSE(agree({zero, three, for_two}, awaited, false));
-  EXPECT_EQ(agree({for_two, three, for_one, zero}, awaited, false),
-            (std::vector<Arrival>{zero, for_one, for_two, three}));
-  // A spare takes the place that is left, but rank 1 may still come.
-  EXPECT_FALSE(agree({for_two, three, for_any, zero}, awaited, false));
-  EXPECT_EQ(agree({for_two, three, for_any, zero}, awaited, true),
-            (std::vector<Arrival>{zero, for_any, for_two, three}));
-  // With too few, the ranks move up.
-  EXPECT_EQ(agree({three, for_two}, awaited, true), (std::vector<Arrival>{three, for_two}));
 }
 
 }  // namespace

@@ -30,10 +30,10 @@ using UseState = std::function<void(std::optional<Recovered> state, const std::s
 
 // Calls `use` on all ranks with the newest whole state of which they have copies; without one, with
 // nullopt. A rank reads the parts that it cannot reach from one that can, while `use` runs: the
-// bytes that the reader is asked for, at most kFetchBytes at once. So it needs no memory but that of
-// its own model. `held`: null on a newcomer. Returns when no rank reads another's copies any more.
-// `use` may be collective, and one thread at a time uses the reader. Collective. Throws as `use`
-// and Group's operations do.
+// bytes that the reader is asked for, at most kFetchBytes at once. So it needs no memory but that
+// of its own model. `held`: null on a newcomer. Returns when no rank reads another's copies any
+// more. `use` may be collective, and one thread at a time uses the reader. Collective. Throws as
+// `use` and Group's operations do.
 void use_newest_state(const Group& group, const StateCopies* held, const UseState& use);
 
 }  // namespace weft::elastic

@@ -11,7 +11,7 @@
 //     }
 //   }
 //
-//   rank lost ──> leave() ──> the group forms again ──> enter(): objects, state ──> training goes on
+//   rank lost ──> leave() ──> the group forms again ──> enter(): objects, state ──> next step
 //                    ▲                                     │
 //                    └────────── another rank is lost ─────┘
 #pragma once
@@ -27,6 +27,20 @@ namespace weft::elastic {
 
 // True if this rank ended with the error because another rank is lost. A pure function.
 bool is_loss(const Error& error);
+
+// The number of ranks that the launcher asks for: `weft scale`, or ranks that can be added again.
+// Reads what the launcher has told this rank. One thread uses it.
+class SizeRequests {
+ public:
+  // The latest number of ranks that the launcher asked for; 0: none.
+  int ranks();
+  // Ranks by the launcher that wait to be added. This rank may not know them yet.
+  const std::vector<int>& newcomers() const { return newcomers_; }
+
+ private:
+  int ranks_ = 0;
+  std::vector<int> newcomers_;
+};
 
 // One thread uses it.
 class Recovery {

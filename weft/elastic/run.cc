@@ -13,7 +13,6 @@
 #include "weft/elastic/internal/random_state.h"
 #include "weft/elastic/newest_state.h"
 #include "weft/elastic/recovery.h"
-#include "weft/elastic/size_requests.h"
 
 namespace weft::elastic {
 namespace {

@@ -12,7 +12,7 @@
 //
 //   step ── step ── copy ── step ── a rank is lost
 //                    │                 │ the others form the group again, with a new process
-//                    └──── state ──────┤ or with fewer ranks; models are bound to it, State::on_group()
+//                    └──── state ──────┤ or with fewer ranks; models are bound to it: on_group()
 //                                      ▼
 //                           step ── step (these were done before) ── step …
 //
@@ -21,12 +21,13 @@
 //   may run more than once: its output, if any, appears again.
 // - With the same number of ranks, the result has the bits of a run without a fault, if a step
 //   depends on the state, the rank and the number of ranks alone.
-// - With fewer or more ranks (weft scale), the step sees another world. Divide a batch of fixed size by world.size().
+// - With fewer or more ranks (weft scale), the step sees another world. Divide a batch of fixed
+//   size by world.size().
 // - A new process calls the same functions as the others. Until its first step it has no state:
 //   run() then loads the others'. Call no collective operation between the start of the program and
 //   run(): the other ranks would not take part in it.
-// - A new process whose version, secret or registered things differ from those of the running job is
-//   refused with the difference, and the others do not notice it.
+// - A new process whose version, secret or registered things differ from those of the running job
+//   is refused with the difference, and the others do not notice it.
 // - Without a launcher, or without its flags, run() trains and a lost rank is an error as usual.
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "weft/elastic/size_requests.h"
+#include "weft/elastic/recovery.h"
 
 #include <iterator>
 #include <sstream>

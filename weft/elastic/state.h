@@ -63,7 +63,8 @@ class State {
   // Throws Error(kInvalidArgument) if several models have a codec.
   checkpoint::Shards shards(const Group& world, std::int64_t step) const;
   // Loads what any number of ranks returned from shards(). Throws Error(kInvalidArgument), naming
-  // the first value that is missing or has another shape. The values are then a mixture. Collective.
+  // the first value that is missing or has another shape. The values are then a mixture.
+  // Collective.
   void load(const Group& world, const checkpoint::Reader& reader);
 
  private:

@@ -16,8 +16,8 @@
 // With a torch::optim optimizer: backward() ends with the averaged gradient in every rank's grad().
 // Across hosts: gradients travel in buckets while backward goes on.
 //
-// A model may also be made without a group. bind() then gives it one, and later another one, with the
-// weights that it has and a new optimizer state. elastic::run() calls it (weft/elastic/run.h).
+// A model may also be made without a group. bind() then gives it one, and later another one, with
+// the weights that it has and a new optimizer state. elastic::run() calls it (weft/elastic/run.h).
 //
 // Rules
 // - Every rank calls forward, backward and step the same number of times.
@@ -129,8 +129,9 @@ class DataParallelBase {
   // anew. Copies of this object and optimizers made from it have the new group too. Throws
   // kInvalidArgument, naming the first parameter that differs. Collective over `group`.
   void bind(Group group);
-  // Takes the group away and drops the gradients. The module keeps the weights; those that the ranks
-  // of a host share stay shared until the next bind(). Not collective, also if the group has failed.
+  // Takes the group away and drops the gradients. The module keeps the weights; those that the
+  // ranks of a host share stay shared until the next bind(). Not collective, also if the group has
+  // failed.
   void unbind();
   bool is_bound() const;
   // The functions below throw kInvalidArgument if the model has no group.
@@ -156,13 +157,13 @@ class DataParallelBase {
   // Loads the codec's memory. It warns and loads nothing if the memory is of another codec, model
   // or number of ranks. Collective.
   void load_codec(const checkpoint::Reader& saved);
-  // This rank's part of the state, as a part of a checkpoint: parameters and buffers by their names,
-  // and the optimizer's "<parameter>.exp_avg" and the like, "<parameter>.step" and "steps". Views of
-  // the model's memory, valid until the next step or load. All ranks' slices together are the whole
-  // state, once. Not collective.
+  // This rank's part of the state, as a part of a checkpoint: parameters and buffers by their
+  // names, and the optimizer's "<parameter>.exp_avg" and the like, "<parameter>.step" and "steps".
+  // Views of the model's memory, valid until the next step or load. All ranks' slices together are
+  // the whole state, once. Not collective.
   checkpoint::Slices shards();
-  // Loads what any number of ranks returned from shards(). Throws kInvalidArgument on all ranks if a
-  // slice is missing or has another shape; nothing is changed then. Collective.
+  // Loads what any number of ranks returned from shards(). Throws kInvalidArgument on all ranks if
+  // a slice is missing or has another shape; nothing is changed then. Collective.
   void load_shards(const checkpoint::SliceSource& source);
   // Learning rate of the optimizer; 0 without one. It needs no group and outlives it.
   double lr() const;

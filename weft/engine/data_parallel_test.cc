@@ -185,43 +185,6 @@ TEST(DataParallel, EqualsOneProcessAsProcessesInSharedMemoryAndOverTcp) {
   }
 }
 
-// Two steps, each by a model of its own over the same module, with the weights of the second one
-// private. The first one leaves its parameters in memory that the ranks share.
-void train_twice(const Group& group, Weights first) {
-  Net net;
-  for (const Weights weights : {first, Weights::kPrivate}) {
-    auto model = data_parallel(net, group, {.weights = weights});
-    auto optimizer = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
-    const Data mine = part(batch(0, kBatch), begin_of(group.rank(), group.size()),
-                           begin_of(group.rank() + 1, group.size()));
-    optimizer.zero_grad();
-    loss_of(model.forward(mine.x), mine.y).backward();
-    optimizer.step();
-    group.barrier();
-  }
-  Net alone;
-  torch::optim::SGD optimizer(alone->parameters(), torch::optim::SGDOptions(0.1));
-  for (int step = 0; step < 2; ++step) {
-    optimizer.zero_grad();
-    const Data all = batch(0, kBatch);
-    loss_of(alone->forward(all.x), all.y).backward();
-    optimizer.step();
-  }
-  expect_close(weights_of(*net), weights_of(*alone), 1e-5, "two models of one module");
-}
-
-TEST(DataParallel, ASecondModelOfAModuleDoesNotUpdateTheSharedWeightsOfTheFirst) {
-  for (const Weights first : {Weights::kShared, Weights::kPrivate}) {
-    replicate(
-        2, [&](const Group& group) { train_twice(group, first); }, 20s);
-    const auto codes = comm::fork_ranks(2, "shm", [&](const Group& group) {
-      train_twice(group, first);
-      return 0;
-    });
-    EXPECT_EQ(codes, std::vector<int>(2, 0));
-  }
-}
-
 // With a torch::optim optimizer, backward() leaves the average in grad().
 void average_with_torch(const Group& group) {
   auto model = data_parallel(Net(), group);

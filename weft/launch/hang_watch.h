@@ -1,8 +1,9 @@
 // Finds ranks that hang, from what the launcher sees of its ranks at each look. Pure: the clock and
 // the states of the processes are arguments.
 //
-// A rank is suspect while its record does not change, another rank waits for it, and it waits for no
-// other one itself. So the end of a chain of waiting ranks is named. It hangs in one of three ways:
+// A rank is suspect while its record does not change, another rank waits for it, and it waits for
+// no other one itself. So the end of a chain of waiting ranks is named. It hangs in one of three
+// ways:
 //
 //   held     a signal, a debugger or a control group has stopped its process, without a break
 //   asleep   its thread has slept in the kernel all the time: a deadlock, or a call that does not
@@ -84,8 +85,8 @@ class HangWatch {
     std::vector<Hang> hangs;    // All that last.
     std::vector<Hang> resumed;  // Named before; they go on.
   };
-  // `views`: by local rank. `read` reads the state of a view's thread (observe::read_thread). `now`:
-  // CLOCK_MONOTONIC.
+  // `views`: by local rank. `read` reads the state of a view's thread (observe::read_thread).
+  // `now`: CLOCK_MONOTONIC.
   Seen look(Nanos now, std::vector<observe::RankView>& views,
             const std::function<void(observe::RankView&)>& read);
 

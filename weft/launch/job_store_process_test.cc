@@ -27,13 +27,15 @@ TEST(JobStoreProcess, IsStartedAgainAndKeepsAllData) {
   client.set({"a", "1"}, Deadline::in(10s));
   const pid_t first = store.pid();
   ::kill(first, SIGKILL);
-  std::jthread launcher([&] {
-    while (store.pid() == first) {
+  // The process ends with the thread that started it.
+  std::jthread launcher([&](const std::stop_token& done) {
+    while (!done.stop_requested()) {
       store.tend(Deadline::Clock::now());
-      std::this_thread::yield();
+      std::this_thread::sleep_for(1ms);
     }
   });
   EXPECT_EQ(client.get("a", Deadline::in(10s)).value().bytes, "1");
+  launcher.request_stop();
   launcher.join();
   EXPECT_NE(store.pid(), first);
 }

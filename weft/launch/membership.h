@@ -2,7 +2,7 @@
 // changes. Pure functions of what the nodes report; the agents (internal/agent.h) execute them.
 //
 //   node reports (kept while the node's agent lives) ──┐
-//   the plan so far ───────────────────────────────────┴─ next_plan() ──> compare and set ──> agents
+//   the plan so far ───────────────────────────────────┴─ next_plan() ─► compare and set ─► agents
 //
 // Every agent computes the next plan. The store accepts one of them, so all agents follow the same
 // one. A part of the nodes without a majority cannot change the store, and so cannot go on.

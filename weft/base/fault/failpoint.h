@@ -37,7 +37,8 @@ void set_failpoint_step(std::int64_t step) noexcept;
 bool is_failpoint(const char* point);
 // True if `point` shall do its work wrongly now: a test of the tests of recovery. Throws as above.
 bool is_broken(const char* point);
-// Fails at `point` if it shall: prints one line, and ends, stops or hangs this process. Thread-safe.
+// Fails at `point` if it shall: prints one line, and ends, stops or hangs this process.
+// Thread-safe.
 void failpoint(const char* point);
 
 }  // namespace weft

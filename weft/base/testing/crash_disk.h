@@ -20,7 +20,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -29,54 +28,9 @@
 
 #include "weft/base/file.h"
 #include "weft/base/random.h"
+#include "weft/base/testing/file_recorder.h"
 
 namespace weft {
-
-struct RecordedCall {
-  FileCall call;
-  std::string path, from, bytes;
-};
-
-// Records the file calls of all threads. One at a time; not together with FileFaults.
-class FileRecorder {
- public:
-  explicit FileRecorder(std::string root) : root_(std::move(root)) {
-    current() = this;
-    set_file_fault([](const FileEvent& event) {
-      current()->add(event);
-      return 0;
-    });
-  }
-  ~FileRecorder() { set_file_fault(nullptr); }
-  FileRecorder(const FileRecorder&) = delete;
-  FileRecorder& operator=(const FileRecorder&) = delete;
-
-  // The calls so far, with paths relative to the root.
-  std::vector<RecordedCall> calls() const {
-    const std::scoped_lock lock(mutex_);
-    return calls_;
-  }
-
- private:
-  static FileRecorder*& current() {
-    static FileRecorder* recorder = nullptr;
-    return recorder;
-  }
-  bool is_below(const std::string& path) const { return path.starts_with(root_ + "/"); }
-  std::string relative(const std::string& path) const {
-    return is_below(path) ? path.substr(root_.size() + 1) : "";
-  }
-  void add(const FileEvent& event) {
-    if (event.path != root_ && !is_below(event.path)) return;
-    const std::scoped_lock lock(mutex_);
-    calls_.push_back(
-        {event.call, relative(event.path), relative(event.from), std::string(event.bytes)});
-  }
-
-  const std::string root_;
-  mutable std::mutex mutex_;
-  std::vector<RecordedCall> calls_;
-};
 
 // Files by path, with their bytes; folders have none.
 using DiskTree = std::map<std::string, std::optional<std::string>>;

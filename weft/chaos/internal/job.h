@@ -10,7 +10,7 @@
 
 #include "weft/chaos/internal/victim.h"
 #include "weft/launch/process.h"
-#include "weft/observe/step_times.h"
+#include "weft/observe/run/step_times.h"
 
 namespace weft::chaos::internal {
 

@@ -54,7 +54,7 @@ inline constexpr About kStatus{
     R"(Examples:
   weft status licenses-1
   weft status runs/licenses-1 --json
-  weft status 4242                           a job without a run folder, by its launcher's process)"};
+  weft status 4242                           a job without a run folder, by its launcher)"};
 
 inline constexpr About kReport{
     "report", "Write an HTML report of a run, or of several runs for comparison. It opens offline.",

@@ -1,6 +1,7 @@
 // What all processes of a job must have alike: versions, the secret, and texts that the program
-// gives, such as its configuration. Rank 0 leaves its own in the store. Another rank, or a newcomer,
-// compares before it takes part in anything, so that a wrong one does not disturb the others.
+// gives, such as its configuration. Rank 0 leaves its own in the store. Another rank, or a
+// newcomer, compares before it takes part in anything, so that a wrong one does not disturb the
+// others.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>

@@ -5,8 +5,8 @@
 //   handle = get_reconfigure_handle()                      the program brings all handles together
 //   reconfigure(uuid, handles)                             on all members: forms their group
 //
-// The members meet in the store under the uuid. Each call makes a new WeftBackend; the one before is
-// aborted, so a failure of the old group does not matter.
+// The members meet in the store under the uuid. Each call makes a new WeftBackend; the one before
+// is aborted, so a failure of the old group does not matter.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

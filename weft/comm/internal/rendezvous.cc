@@ -57,7 +57,8 @@ std::vector<Arrival> at_their_ranks(const std::vector<Arrival>& members) {
   return ordered;
 }
 
-// Drops those that have arrived and were lost since: a newcomer that came later asks for their rank.
+// Drops those that have arrived and were lost since: a newcomer that came later asks for their
+// rank.
 void drop_replaced(std::vector<Arrival>& arrived) {
   const std::vector<Arrival> all = arrived;
   std::erase_if(arrived, [&](const Arrival& who) {

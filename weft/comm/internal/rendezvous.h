@@ -67,11 +67,11 @@ struct Awaited {
 };
 
 // Returns the members in the order of their new ranks: survivors in their previous order, then
-// newcomers in the order of their names, with keep_ranks those that replace a member first; or with keep_ranks, if `size` members are there, each
-// survivor at its previous rank. Returns nullopt while the wait for more members goes on. With
-// keep_ranks, a member is not awaited if a newcomer asks for its rank, since its launcher knows
-// that it is lost. A pure function. `late`: the wait is over. Throws kTimeout if fewer members
-// joined than required.
+// newcomers in the order of their names, with keep_ranks those that replace a member first; or with
+// keep_ranks, if `size` members are there, each survivor at its previous rank. Returns nullopt
+// while the wait for more members goes on. With keep_ranks, a member is not awaited if a newcomer
+// asks for its rank, since its launcher knows that it is lost. A pure function. `late`: the wait is
+// over. Throws kTimeout if fewer members joined than required.
 std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited,
                                           bool late);
 // What remains to be awaited if the ranks `gone` will not come and not be replaced.

@@ -44,6 +44,14 @@ const auto collective_names = [] {
 }();
 constexpr observe::ShortName kSendName = "send", kRecvName = "recv";
 
+// A sparse tensor counts with its values.
+std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors)
+    bytes += tensor.is_sparse() ? tensor._values().nbytes() : tensor.nbytes();
+  return bytes;
+}
+
 // Records an operation on its caller's timeline, whichever thread runs it.
 class Traced {
  public:
@@ -51,8 +59,7 @@ class Traced {
     observe::Trace* const trace = observe::Trace::current();
     if (trace == nullptr || !trace->recording()) return;
     trace_ = trace;
-    for (const at::Tensor& tensor : shown.inputs)
-      bytes_ += static_cast<std::int64_t>(tensor.nbytes());
+    bytes_ = static_cast<std::int64_t>(bytes_of(shown.inputs));
   }
   class Scope {
    public:
@@ -216,13 +223,11 @@ WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how,
 }
 
 observe::Operation WeftBackend::shown_as(const Shown& shown, std::uint64_t number) const {
-  std::uint64_t bytes = 0;
-  for (const at::Tensor& tensor : shown.inputs) bytes += tensor.nbytes();
   // A group of torch.distributed has only c10d's name.
   return {.name = observe::ShortName(shown.name()),
           .group = group_name_.empty() ? observe::ShortName(getGroupUid()) : group_name_,
           .number = number,
-          .bytes = bytes};
+          .bytes = bytes_of(shown.inputs)};
 }
 
 bool WeftBackend::is_quiet() const {

@@ -267,9 +267,8 @@ class InPlaceTransport final : public Transport {
       ledger_->wait(
           [&] {
             open = first_open(phase, open);
-            for (int unit = open; unit >= 0; unit = first_open(phase, unit + 1)) {
+            for (int unit = open; unit >= 0; unit = first_open(phase, unit + 1))
               if (ledger_->published(unit)) return true;
-            }
             return open < 0;
           },
           [&] { return open < 0 ? -1 : ledger_->missing(open); });
@@ -279,11 +278,9 @@ class InPlaceTransport final : public Transport {
 
   // Returns the first unit from `unit` on with an unclaimed chunk, or -1.
   int first_open(int phase, int unit) const {
-    for (int u = unit; u < static_cast<int>(plan_.buckets.size()); ++u) {
-      for (int chunk = first_chunk_[index(u)]; chunk < first_chunk_[index(u) + 1]; ++chunk) {
+    for (int u = unit; u < static_cast<int>(plan_.buckets.size()); ++u)
+      for (int chunk = first_chunk_[index(u)]; chunk < first_chunk_[index(u) + 1]; ++chunk)
         if (!taken(chunk, phase)) return u;
-      }
-    }
     return -1;
   }
 

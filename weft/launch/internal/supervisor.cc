@@ -25,7 +25,8 @@ namespace weft::launch::internal {
 namespace {
 
 constexpr std::size_t kSecretBytes = 32;
-// A rank has a pidfd, a link and two pipes. The store process, a start and a report need some for a while.
+// A rank has a pidfd, a link and two pipes. The store process, a start and a report need some for a
+// while.
 constexpr int kDescriptors = 32, kDescriptorsPerRank = 4;
 
 [[noreturn]] void unavailable(const std::string& what) {

@@ -1,9 +1,7 @@
 #include "weft/net/memory/host.h"
 
-#include <linux/futex.h>
 #include <sched.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 
 #include "weft/base/deadline.h"
 #include "weft/net/memory/heap.h"
+#include "weft/net/memory/internal/futex.h"
 #include "weft/net/memory/internal/links.h"
 #include "weft/observe/position/position.h"
 
@@ -32,16 +31,6 @@ constexpr int kQuickSpins = 256;
 constexpr int kSpinsOversubscribed = 20;
 constexpr int kYieldsOversubscribed = 16;
 constexpr auto kSlice = 10ms;
-
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value,
-                std::chrono::nanoseconds timeout) {
-  const timespec limit{timeout.count() / 1'000'000'000, timeout.count() % 1'000'000'000};
-  syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0);
-}
-
-void futex_wake(std::atomic<std::uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
-}
 
 std::string milliseconds(std::chrono::nanoseconds time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +

@@ -6,7 +6,7 @@
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/observe/live/address.h"
-#include "weft/observe/metrics.h"
+#include "weft/observe/run/metrics.h"
 
 namespace weft::observe {
 namespace run_view_test {

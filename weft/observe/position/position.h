@@ -20,7 +20,8 @@ namespace weft::observe {
 // CLOCK_MONOTONIC in nanoseconds, the clock of all times of a page.
 std::int64_t monotonic_ns() noexcept;
 
-// What the launcher asks of its ranks. Valid as long as the process. Reading a field costs one load.
+// What the launcher asks of its ranks. Valid as long as the process. Reading a field costs one
+// load.
 const PageHeader& page_header();
 // Tells the launcher the run folder. Called on rank 0.
 void tell_run_folder(const std::string& path);

@@ -44,8 +44,8 @@ class Published {
         word, std::memory_order_relaxed);
   }
 
-  // Any thread or process. A writer that writes all the time could outrun the reader for ever: after
-  // many attempts it returns a value whose words may be of two writes.
+  // Any thread or process. A writer that writes all the time could outrun the reader for ever:
+  // after many attempts it returns a value whose words may be of two writes.
   T read() const noexcept {
     constexpr int kMostAttempts = 1000;
     Words words{};

@@ -1,8 +1,8 @@
 // Where each rank of a node is: a page of shared memory between the launcher and its ranks.
 //
-//   launcher: RankPage::make() ── the descriptor, WEFT_PAGE_FD ──► rank: position.h writes its record
-//      │ reads the records; writes requests into the header           (without a launcher: into a page
-//      ▼                                                               of its own)
+//   launcher: RankPage::make() ── descriptor, WEFT_PAGE_FD ─► rank: position.h writes its record
+//      │ reads the records; writes requests into the header   (without a launcher: into its own)
+//      ▼
 //   weft status, from another process: RankPage::of_process(pid)
 //
 // The page is anonymous (memfd) and ends with its processes. A record can be read at any time, also
@@ -130,8 +130,8 @@ class RankPage {
   static RankPage make(int ranks, int first_rank, int world, int most = 0);
   // Changes the number of records in use.
   void set_ranks(int ranks) const;
-  // Maps the page behind a descriptor, which this takes. nullopt if it is not a page of this version
-  // of weft.
+  // Maps the page behind a descriptor, which this takes. nullopt if it is not a page of this
+  // version of weft.
   static std::optional<RankPage> map(UniqueFd fd, bool writable);
   // Maps, for reading, the page that another process holds: a launcher or a rank. nullopt if it
   // holds none, has ended, or belongs to another user.

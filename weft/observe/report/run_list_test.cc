@@ -6,7 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/observe/run_folder.h"
+#include "weft/observe/run/run_folder.h"
 
 namespace weft::observe {
 namespace {

@@ -14,10 +14,10 @@
 
 #include "weft/base/log.h"
 #include "weft/elastic/copying.h"
-#include "weft/elastic/size_requests.h"
+#include "weft/elastic/recovery.h"
 #include "weft/observe/progress.h"
-#include "weft/observe/run_folder.h"
-#include "weft/observe/step_times.h"
+#include "weft/observe/run/run_folder.h"
+#include "weft/observe/run/step_times.h"
 #include "weft/optim/learning_rate.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/run_state.h"

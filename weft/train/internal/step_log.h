@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "weft/comm/group.h"
-#include "weft/observe/metrics.h"
+#include "weft/observe/run/metrics.h"
 #include "weft/observe/step_timer.h"
 
 namespace weft::train::internal {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/observe/internal/record_file.h"
+#include "weft/observe/run/record_file.h"
 
 namespace weft::observe {
 
@@ -50,7 +50,7 @@ class EventFile {
   const std::string& path() const { return file_.path(); }
 
  private:
-  internal::RecordFile file_;
+  RecordFile file_;
   std::string pending_;
   std::chrono::steady_clock::time_point flushed_;
 };

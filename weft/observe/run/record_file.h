@@ -8,7 +8,7 @@
 
 #include "weft/base/file.h"
 
-namespace weft::observe::internal {
+namespace weft::observe {
 
 class RecordFile {
  public:
@@ -25,4 +25,4 @@ class RecordFile {
   bool loses_records_ = false;
 };
 
-}  // namespace weft::observe::internal
+}  // namespace weft::observe

@@ -1,11 +1,11 @@
-#include "weft/observe/internal/record_file.h"
+#include "weft/observe/run/record_file.h"
 
 #include <unistd.h>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 
-namespace weft::observe::internal {
+namespace weft::observe {
 
 void RecordFile::append(std::string_view records) {
   const off_t end = ::lseek(file_.get(), 0, SEEK_END);
@@ -20,4 +20,4 @@ void RecordFile::append(std::string_view records) {
   }
 }
 
-}  // namespace weft::observe::internal
+}  // namespace weft::observe

@@ -1,4 +1,4 @@
-#include "weft/observe/step_times.h"
+#include "weft/observe/run/step_times.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
-#include "weft/observe/event_file.h"
-#include "weft/observe/internal/record_file.h"
+#include "weft/observe/run/event_file.h"
+#include "weft/observe/run/record_file.h"
 
 namespace weft::observe {
 
@@ -51,7 +51,7 @@ class Metrics {
   const std::string& event_path() const { return events_.path(); }
 
  private:
-  internal::RecordFile file_;
+  RecordFile file_;
   EventFile events_;
 };
 

@@ -1,4 +1,4 @@
-#include "weft/observe/event_file.h"
+#include "weft/observe/run/event_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "weft/observe/metrics.h"
+#include "weft/observe/run/metrics.h"
 
 #include <fcntl.h>
 #include <unistd.h>

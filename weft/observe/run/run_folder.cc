@@ -1,4 +1,4 @@
-#include "weft/observe/run_folder.h"
+#include "weft/observe/run/run_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

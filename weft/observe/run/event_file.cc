@@ -1,4 +1,4 @@
-#include "weft/observe/event_file.h"
+#include "weft/observe/run/event_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -71,7 +71,7 @@ std::string file_name() {
          host.data() + "." + std::to_string(::getpid()) + "." + std::to_string(files++);
 }
 
-internal::RecordFile create_event_file(const std::string& path) {
+RecordFile create_event_file(const std::string& path) {
   UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644));
   if (!file) fail_io("cannot create the event file", path);
   return {std::move(file), path};

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "weft/observe/event_file.h"
+#include "weft/observe/run/event_file.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
