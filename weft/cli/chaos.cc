@@ -54,11 +54,7 @@ chaos::Options options_of(const ChaosCommand& command) {
   options.max_replacements = job.max_replacements;
   if (!job.max_replacements && job.min_ranks > 0) options.max_replacements = 0;
   options.min_ranks = job.min_ranks;
-<<<<<<< HEAD
   options.spares = job.spares;
-  options.faults = chaos::parse_faults(command.faults);
-=======
->>>>>>> origin/main
   options.count = command.count;
   options.seed = command.seed;
   options.fail = command.fail;

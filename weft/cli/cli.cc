@@ -51,6 +51,7 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
   add_recovery(*sub, {options.max_replacements, options.min_ranks, options.spares});
   add_on_hang(*sub, options.on_hang);
   add_going(*sub, options.going);
+  add_scaling(*sub, options.scaling);
   sub->add_option("--max-restarts,--max_restarts", options.max_restarts,
                   "Times that all ranks are restarted after a failure");
   text("--log-dir,--log_dir", options.log_dir, "Folder for files with the ranks' output");

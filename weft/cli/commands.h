@@ -29,6 +29,7 @@ struct TrainCommand {
   int spares = 0;                       // as in LaunchOptions; only with -n
   std::string on_hang = "warn";         // as in LaunchOptions; only with -n
   launch::Going going;                  // how the run ends that is asked to
+  launch::Scaling scaling;              // how it chooses its number of ranks
 };
 int train(const TrainCommand& command);
 

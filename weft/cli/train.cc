@@ -162,6 +162,9 @@ bool is_range(const TrainCommand& command) { return command.ranks.find(':') != s
 void check_recovery(const TrainCommand& command, const std::string& launcher) {
   const bool recovers =
       command.max_replacements.value_or(0) > 0 || command.min_ranks > 0 || command.spares > 0;
+  const bool scales = command.scaling.efficiency > 0 || !command.scaling.discovery_script.empty();
+  if (scales && !is_range(command))
+    throw Error(Errc::kBadConfig, "--discovery-script and --scale-efficiency need -n MIN:MAX");
   if (!recovers && !is_range(command)) return;
   if (launcher != "alone") {
     throw Error(
@@ -244,6 +247,7 @@ int train(const TrainCommand& command) {
   launching.min_ranks = command.min_ranks;
   launching.spares = command.spares;
   launching.going = command.going;
+  launching.scaling = command.scaling;
   launching.on_hang = command.on_hang;
   return launch::launch_forked(launching, [&](int) {
     return train_rank(command, config, file, resumed.has_value(), least);

@@ -33,6 +33,17 @@ struct Going {
   std::chrono::milliseconds notice_interval = std::chrono::seconds(5);
 };
 
+// How a job of one node whose number of ranks may change chooses it by itself.
+struct Scaling {
+  // A shell command that prints a line "host:slots" for each host (Horovod's contract). The job has
+  // as many ranks as this host has slots, within its limits. Empty: none.
+  std::string discovery_script;
+  std::chrono::milliseconds discovery_interval = std::chrono::seconds(5);
+  // Use the most ranks whose throughput per rank is at least this fraction of the best one. 0: do
+  // not. Programs of train::Trainer only.
+  double efficiency = 0;
+};
+
 struct LaunchOptions {
   std::vector<std::string> program;  // program and arguments; only for launch()
 
@@ -70,6 +81,7 @@ struct LaunchOptions {
   std::chrono::milliseconds survivor_grace = std::chrono::seconds(5);
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
   Going going;
+  Scaling scaling;
   // Signals forwarded to the ranks. USR1 and USR2 are only forwarded. Any other signal also starts
   // the grace period, and a second one kills. Without USR1 here, USR1 is such a request too: the
   // ranks get SIGTERM.

@@ -33,6 +33,8 @@ struct RecoveryOptions {
 void add_recovery(CLI::App& sub, RecoveryOptions options);
 // Adds --grace, --requeue and --notice-command.
 void add_going(CLI::App& sub, launch::Going& going);
+// Adds --discovery-script and --scale-efficiency.
+void add_scaling(CLI::App& sub, launch::Scaling& scaling);
 void add_http(CLI::App& sub, std::string& address);
 // Options that `weft schedule show` and `weft plan simulate` share.
 void add_choice(CLI::App& sub, ScheduleChoice& choice);

@@ -37,6 +37,26 @@ void add_going(CLI::App& sub, launch::Going& going) {
       ->check(positive);
 }
 
+void add_scaling(CLI::App& sub, launch::Scaling& scaling) {
+  sub.add_option("--discovery-script", scaling.discovery_script,
+                 "Shell command that prints host:slots lines every few seconds. The job has as "
+                 "many ranks as this host has slots. Needs -n MIN:MAX")
+      ->type_name("COMMAND");
+  sub.add_option_function<double>(
+         "--discovery-interval",
+         [&scaling](double value) {
+           scaling.discovery_interval = std::chrono::milliseconds(std::llround(value * 1e3));
+         },
+         "Seconds between two runs of --discovery-script (default: 5)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 86400.0));
+  sub.add_option("--scale-efficiency", scaling.efficiency,
+                 "Use the most ranks whose throughput per rank is at least this fraction of the "
+                 "best one. Needs -n MIN:MAX. 0: do not")
+      ->type_name("FRACTION")
+      ->check(CLI::Range(0.0, 0.999));
+}
+
 void add_on_hang(CLI::App& sub, std::string& policy) {
   sub.add_option("--on-hang", policy,
                  "What to do about a rank that hangs: warn, replace (kill it, so that it is lost), "
@@ -88,6 +108,7 @@ void add_train_options(CLI::App& sub, TrainCommand& command) {
   add_recovery(sub, {command.max_replacements, command.min_ranks, command.spares});
   add_on_hang(sub, command.on_hang);
   add_going(sub, command.going);
+  add_scaling(sub, command.scaling);
   add_http(sub, command.http);
 }
 

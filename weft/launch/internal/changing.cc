@@ -81,7 +81,7 @@ std::optional<std::string> Supervisor::answer(const std::string& request) {
   if (policy_.max_ranks == 0)
     return "the number of ranks of this job is fixed; start it with -n MIN:MAX, "
            "--max-replacements or --min-ranks, on one node";
-  const int least = std::max(1, policy_.min_ranks);
+  const int least = least_ranks();
   if (ranks < least || ranks > policy_.max_ranks)
     return std::to_string(ranks) + " ranks: this job may have " + std::to_string(least) + " to " +
            std::to_string(policy_.max_ranks);
@@ -91,12 +91,7 @@ std::optional<std::string> Supervisor::answer(const std::string& request) {
     situation_.requested = false;
     return "ok";
   }
-  if (situation_.wanted != ranks || !situation_.requested) {
-    note("the job shall have " + std::to_string(ranks) + " ranks");
-    situation_.never_joined = 0;
-  }
-  situation_.wanted = ranks;
-  situation_.requested = true;
+  want_ranks(ranks, "");
   if (situation_.never_joined < kMostNeverJoined) return std::nullopt;
   situation_.wanted = size_;
   situation_.requested = false;
@@ -120,6 +115,9 @@ void Supervisor::hear(int local) {
     if (verb == "run") situation_.trained = true;
     if (verb == "stopping")
       note_departure("a signal to rank " + std::to_string(job_.rank(local)), false, {});
+    if (verb == "rate")
+      throughputs_.add(size_, std::strtod(message->value.c_str(), nullptr),
+                       std::chrono::steady_clock::now());
     if (verb == "saved") {
       newest_checkpoint_ = message->value;
       saved_ = std::chrono::steady_clock::now();

@@ -190,6 +190,13 @@ void read_elasticity(const LaunchOptions& options, Job& job) {
     bad("spares", std::to_string(job.spares), "set --max-replacements or -n MIN:MAX, too");
   const bool elastic = job.max_replacements > 0 || job.min_ranks > 0;
   if (elastic && !range && job.nodes == 1) job.max_ranks = kMostRanks;
+  const Scaling& scaling = options.scaling;
+  if (!(scaling.efficiency >= 0 && scaling.efficiency < 1))
+    bad("scale-efficiency", std::to_string(scaling.efficiency), "from 0 to less than 1");
+  if ((scaling.efficiency > 0 || !scaling.discovery_script.empty()) && !range)
+    throw Error(Errc::kBadConfig,
+                "--discovery-script and --scale-efficiency need -n MIN:MAX, on one node",
+                {"launch", -1, -1});
 }
 
 }  // namespace

@@ -74,6 +74,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
       positions_(
           observe::RankPage::make(job_.local_world, job_.rank(0), job_.world(), job_.max_ranks)),
       notices_(options.going.notice_command, options.going.notice_interval),
+      discovery_(options.scaling.discovery_script, options.scaling.discovery_interval),
       spares_(
           job_.spares, [this] { return start_spare(); },
           [this](const std::string& text) { note(text); }) {
@@ -238,9 +239,11 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
   }
   spares_.watch(watched);
   notices_.watch(watched);
+  discovery_.watch(watched);
   watch_for_hangs();
   Time look = now() + HangWatch::kPeriod;
-  for (const auto due : {spares_.next(), notices_.next()}) look = due ? std::min(look, *due) : look;
+  for (const auto due : {spares_.next(), notices_.next(), discovery_.next()})
+    look = due ? std::min(look, *due) : look;
   until = until ? std::min(*until, look) : look;
   ::poll(watched.data(), watched.size(), until ? Deadline::at(*until).left_ms() : -1);
   on_signal();
@@ -251,6 +254,7 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
   collect_ends();
   look_after_spares();
   look_at_notices();
+  autoscale();
   control_->serve([this](const std::string& request) { return answer(request); });
 }
 

@@ -10,6 +10,7 @@
 #include "weft/agent/link.h"
 #include "weft/launch/control.h"
 #include "weft/launch/hang_watch.h"
+#include "weft/launch/internal/autoscale.h"
 #include "weft/launch/internal/departure.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/polled_command.h"
@@ -59,6 +60,10 @@ class Supervisor {
                  std::optional<std::chrono::milliseconds> grace);
   std::optional<std::string> answer_stop(const std::string& request);
   void look_at_notices();
+  int least_ranks() const;
+  void want_ranks(int ranks, const std::string& why);
+  void look_at_discovery();
+  void autoscale();
   void say_how_it_went();
   void answer_stops(int code);
   void requeue();
@@ -120,6 +125,11 @@ class Supervisor {
   std::optional<std::string> stopped_;  // the answer to weft stop, once the job has ended
   PolledCommand notices_;
   bool notices_broken_ = false;
+  PolledCommand discovery_;
+  bool discovery_broken_ = false;
+  std::optional<int> offered_;  // ranks that this host has slots for, within the job's limits
+  int applied_ = 0;             // the last of them that the job was told
+  Throughputs throughputs_;
   std::string newest_checkpoint_;
   Time saved_{};  // when it was complete
   Time attempt_began_{};

@@ -167,6 +167,15 @@ void Loop::look() {
   learner_->rebalance();
 }
 
+// About once a second, the mean since the last time.
+void Loop::tell_rate(double samples, double seconds) {
+  rate_samples_ += samples;
+  rate_seconds_ += seconds;
+  if (rate_seconds_ < 1) return;
+  agent::tell_launcher("rate", std::to_string(rate_samples_ / rate_seconds_));
+  rate_samples_ = rate_seconds_ = 0;
+}
+
 void Loop::show(const StepLog::Seen& seen) {
   const auto now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - window_began_).count();
@@ -175,6 +184,7 @@ void Loop::show(const StepLog::Seen& seen) {
   if (seconds > 0)
     shown_.emplace_back(throughput_.name,
                         std::round(window_samples_ * throughput_.per_sample / seconds));
+  if (seconds > 0 && world_.rank() == 0) tell_rate(window_samples_, seconds);
   const double flops = learner_->flops_per_sample() * window_samples_,
                peak = options_.peak_tflops * 1e12 * world_.size();
   if (flops > 0 && peak > 0 && seconds > 0)

@@ -73,6 +73,7 @@ class Loop {
   void note_time(bool ready);
   void look();
   void show(const StepLog::Seen& seen);
+  void tell_rate(double samples, double seconds);
   void watch_loss(const StepLog::Seen::NotFinite& now);
   void compare_replicas();
   void end_of_epoch();
@@ -128,8 +129,9 @@ class Loop {
   Throughput throughput_;
   Clock::time_point window_began_;  // at the last look(); evaluations and saves do not count
   double window_samples_ = 0;
-  std::optional<double> grad_norm_;  // of the last step
-  observe::Progress::Values shown_;  // on the progress line
+  double rate_samples_ = 0, rate_seconds_ = 0;  // since the launcher was told the last rate
+  std::optional<double> grad_norm_;             // of the last step
+  observe::Progress::Values shown_;             // on the progress line
   bool stop_ = false, folder_gone_ = false;
   bool loss_is_finite_ = true;  // of the last step that look() reduced
   Clock::time_point saved_at_ = Clock::now();
