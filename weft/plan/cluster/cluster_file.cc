@@ -202,7 +202,7 @@ void add_nodes(const Config& config, const std::vector<Accelerator>& own, Cluste
              &processors = lists.ints("processors");
   const Strings& wirings = lists.strings("wiring");
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const std::string where = config.origin("node.accelerator");
+    const std::string& where = config.origin("node.accelerator");
     NodeType type{.accelerator = accelerator_index(cluster, own, names[i], where)};
     type.devices = static_cast<int>(devices[i]);
     type.count = counts.empty() ? 1 : static_cast<int>(counts[i]);

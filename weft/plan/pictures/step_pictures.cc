@@ -9,7 +9,6 @@
 namespace weft::plan {
 namespace {
 
-using schedule::pipeline::Action;
 using schedule::pipeline::Span;
 using schedule::pipeline::Work;
 

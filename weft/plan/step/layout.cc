@@ -10,8 +10,6 @@
 namespace weft::plan {
 namespace {
 
-using schedule::pipeline::Algorithm;
-
 constexpr int kMostRanks = 1'000'000;
 
 void check_axis(const char* name, int size) {

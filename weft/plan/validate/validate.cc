@@ -17,7 +17,7 @@ constexpr double kTie = 0.01;
 constexpr std::size_t kMostFile = 8 << 20;
 
 // The layout of a row that does not name it: the best of a space of the row's framework.
-Step chosen_step(Job job, Choice choice) {
+Step chosen_step(const Job& job, Choice choice) {
   if (choice == Choice::kGiven) return simulate_step(job);
   SearchOptions options;
   options.headroom = 0;

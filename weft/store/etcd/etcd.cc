@@ -104,7 +104,7 @@ class Etcd::Impl {
   internal::SessionLease sessions_;
 };
 
-Etcd::Etcd(EtcdUrl url) : impl_(std::make_unique<Impl>(url)) {}
+Etcd::Etcd(const EtcdUrl& url) : impl_(std::make_unique<Impl>(url)) {}
 Etcd::~Etcd() = default;
 
 Response Etcd::execute(const Request& request, Deadline deadline,

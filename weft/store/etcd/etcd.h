@@ -23,7 +23,7 @@ namespace weft::store {
 // Each concurrent call has its own connection. One thread in the background follows the changes.
 class Etcd : public internal::RequestStore {
  public:
-  explicit Etcd(EtcdUrl url);
+  explicit Etcd(const EtcdUrl& url);
   // Waits until the thread has ended, about a second at most.
   ~Etcd() override;
   Etcd(const Etcd&) = delete;

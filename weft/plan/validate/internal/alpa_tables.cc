@@ -71,8 +71,9 @@ double alpa_flops(const std::string& family, const std::string& text, double bat
 }  // namespace
 
 void alpa_2021_row(const CsvRow& r, Builder& b) {
-  const std::string family = r.text("model_family"), text = r.text("model_spec"),
-                    method = r.text("method");
+  const std::string& family = r.text("model_family");
+  const std::string& text = r.text("model_spec");
+  const std::string& method = r.text("method");
   const int devices = r.whole("gpus"), batch = spec(text, "B");
   const bool sharding = method == "alpa.auto_sharding", images = is(family, "wresnet");
   Json plan = {{"global_batch", batch}, {"precision", images ? "fp32" : "fp16"}};
@@ -111,7 +112,8 @@ namespace {
 
 // The layout that a row of OSDI 2022 names, or how to choose it.
 Choice osdi_plan(const CsvRow& r, Json& plan) {
-  const std::string how = r.text("configuration"), method = r.text("method");
+  const std::string& how = r.text("configuration");
+  const std::string& method = r.text("method");
   const int devices = r.whole("gpus"), batch = r.whole("global_batch_size");
   const int m = number_before(how, "micro-batches");
   if (m > 0) plan["micro_batches"] = m;
@@ -149,7 +151,8 @@ Choice osdi_plan(const CsvRow& r, Json& plan) {
 }  // namespace
 
 void alpa_osdi_row(const CsvRow& r, Builder& b) {
-  const std::string family = r.text("model_family"), text = r.text("model_spec");
+  const std::string& family = r.text("model_family");
+  const std::string& text = r.text("model_spec");
   const int devices = r.whole("gpus"), batch = r.whole("global_batch_size");
   const bool images = is(family, "wresnet"), out = r.text("out_of_memory") == "1";
   Json plan = {{"global_batch", batch},

@@ -44,7 +44,7 @@ void recompute_layer_row(const CsvRow& r, Builder& b) {
 
 void recompute_end_row(const CsvRow& r, Builder& b) {
   Json plan = megatron_plan(r);
-  const std::string how = r.text("configuration");
+  const std::string& how = r.text("configuration");
   plan["virtual_stages"] = r.whole("virtual_stages_per_pipeline_rank");
   const bool selective = how.find("selective") != std::string::npos;
   plan["recompute"] = selective ? "selective" : "full";

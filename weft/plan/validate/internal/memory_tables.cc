@@ -72,7 +72,7 @@ void zero_table1_row(const CsvRow& r, Builder& b) {
         {"global_batch", n},
         {"precision", "fp16"},
         {"software", "megatron"}}}};
-  const std::string printed = r.text("model_state_memory_gb_per_device");
+  const std::string& printed = r.text("model_state_memory_gb_per_device");
   Case& one = b.add(r.text("model") + ", stage " + r.text("zero_stage") + ", " +
                         r.text("data_parallel") + " replicas",
                     scenario, Quantity::kFormula, r.number("model_state_memory_gb_per_device"));
@@ -82,11 +82,11 @@ void zero_table1_row(const CsvRow& r, Builder& b) {
 void zero_table2_row(const CsvRow& r, Builder& b) {
   if (r.text("kind") != "theoretical")
     return b.skip(1, "measured sizes: batch and hidden size of these models are not published");
-  const std::string how = r.text("partitioning");
+  const std::string& how = r.text("partitioning");
   const int stage = how == "baseline" ? 0 : how == "P_os" ? 1 : how == "P_os+g" ? 2 : 3;
   const double mp = r.number("model_parallel"), n = r.number("gpus") / mp;
   const double largest = 32.0 / bytes_of_parameter(stage, n);
-  const std::string printed = r.text("max_params_billion");
+  const std::string& printed = r.text("max_params_billion");
   // The table multiplies the rounded figure of one model-parallel rank.
   b.formula("tp " + r.text("model_parallel") + ", " + how, largest * mp,
             r.number("max_params_billion"),
@@ -145,7 +145,7 @@ void gpipe_throughput_row(const CsvRow& r, Builder& b) {
 }
 
 void torchgpipe_row(const CsvRow& r, Builder& b) {
-  const std::string what = r.text("benchmark");
+  const std::string& what = r.text("benchmark");
   const bool speed = r.has("throughput_samples_per_s") && r.has("chunks_microbatches");
   if (!speed) return b.skip(1, "accuracy runs and memory without a batch size");
   const int devices = r.whole("gpus"), m = r.whole("chunks_microbatches"),
@@ -174,7 +174,8 @@ void torchgpipe_row(const CsvRow& r, Builder& b) {
             {{"model", model},
              {"cluster", {{"system", "torchgpipe node"}, {"nodes", 1}, {"per_node", devices}}},
              {"plan", plan}},
-            Quantity::kSeconds, batch / m * m / r.number("throughput_samples_per_s"));
+            Quantity::kSeconds,
+            static_cast<double>(batch / m * m) / r.number("throughput_samples_per_s"));
   one.group = what;
   if (what == "unet-timeline" && r.text("experiment") != "dep-str-ptl")
     one.exception = "torchgpipe with parts of its optimizations switched off";

@@ -35,7 +35,8 @@ double bus_factor(ExchangeKind kind, double n) {
 
 void nccl_collectives_row(const CsvRow& r, Builder& b) {
   const int ranks = r.whole("ranks"), nodes = r.whole("nodes");
-  const std::string what = r.text("collective"), system = r.text("system");
+  const std::string& what = r.text("collective");
+  const std::string& system = r.text("system");
   const ExchangeKind kind = what == "all_gather"       ? ExchangeKind::kAllGather
                             : what == "reduce_scatter" ? ExchangeKind::kReduceScatter
                                                        : ExchangeKind::kAllReduce;
@@ -59,7 +60,8 @@ void nccl_collectives_row(const CsvRow& r, Builder& b) {
 }
 
 void nccl_summary_row(const CsvRow& r, Builder& b) {
-  const std::string system = r.text("system"), what = r.text("operation");
+  const std::string& system = r.text("system");
+  const std::string& what = r.text("operation");
   if (what.find("all_reduce") == std::string::npos || contains_word(system, "SHARP"))
     return b.skip(1, "copies between two devices, and reductions in switches");
   const double bytes = 8e9, measured = r.number("busbw_gb_per_s") * 1e9;

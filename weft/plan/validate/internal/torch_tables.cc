@@ -137,7 +137,7 @@ void dlperf_gpt_row(const CsvRow& r, Builder& b) {
 
 void dlperf_data_parallel_row(const CsvRow& r, Builder& b) {
   const bool images = contains(r.text("model"), "ResNet");
-  const std::string framework = r.text("framework");
+  const std::string& framework = r.text("framework");
   const char* software = contains(framework, "OneFlow")      ? "oneflow"
                          : contains(framework, "TensorFlow") ? "tensorflow"
                          : contains(framework, "MXNet")      ? "mxnet"
@@ -185,7 +185,8 @@ void dlperf_zero_row(const CsvRow& r, Builder& b) {
 }
 
 void deepspeed_misc_row(const CsvRow& r, Builder& b) {
-  const std::string what = r.text("experiment"), hardware = r.text("hardware");
+  const std::string& what = r.text("experiment");
+  const std::string& hardware = r.text("hardware");
   const bool large = contains(what, "BERT-Large");
   if (!large || r.text("metric") == "total time" || r.text("metric") == "compute")
     return b.skip(1, "claims without model, batch or layout");
