@@ -129,7 +129,8 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
 // What follows when all ranks have ended.
 Act after_the_end(const Situation& situation, const Policy& policy) {
   const auto failed = first_failure(situation);
-  if (!failed || situation.stop_signals > 0 || situation.store_lost) return Act::kFinish;
+  if (!failed || situation.stop_signals > 0 || situation.asked || situation.store_lost)
+    return Act::kFinish;
   if (situation.restarts < policy.max_restarts) return Act::kRestart;
   // All ranks that held the state in memory are gone. A program that ended with a code below 128
   // would fail again.
@@ -194,11 +195,13 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   if (now_seen.kill_sent) return {};
   if (now_seen.stop_signals >= 2) return {Act::kKill, {}, "a second signal"};
   if (now_seen.stop_sent) {
-    const auto limit = *now_seen.stop_sent + policy.shutdown_timeout;
-    return now < limit
-               ? Decision{Act::kWait, limit}
-               : Decision{Act::kKill, {}, "still running at the end of the shutdown timeout"};
+    const auto limit = now_seen.grace_end.value_or(*now_seen.stop_sent + policy.shutdown_timeout);
+    const std::string period = now_seen.grace_end ? "grace period" : "shutdown timeout";
+    return now < limit ? Decision{Act::kWait, limit}
+                       : Decision{Act::kKill, {}, "still running at the end of the " + period};
   }
+  if (now_seen.grace_end && now >= *now_seen.grace_end)
+    return {Act::kKill, {}, "still running at the end of the grace period"};
   if (const auto without = go_on(now_seen, policy, now)) return *without;
   if (!now_seen.joining.empty() && !state_remains(now_seen))
     return {Act::kTerminate, {}, "no rank is left that has the state of the job"};

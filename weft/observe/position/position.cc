@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "weft/base/error.h"
 
@@ -60,8 +62,10 @@ class Attached {
 
   static void leave_in_fork();
 
- private:
-  Attached() {
+  // Takes the record that the environment names now.
+  void attach() {
+    if (page_) former_.push_back(std::move(*page_));
+    page_.reset();
     int local = number_of("LOCAL_RANK");
     page_ = inherited_page(local);
     if (page_) {
@@ -82,11 +86,17 @@ class Attached {
     standing.thread = this_thread();
     standing.since = monotonic_ns();
     record_->standing.write(standing);
+  }
+
+ private:
+  Attached() {
+    attach();
     // A fork of a rank must not write the rank's record.
     ::pthread_atfork(nullptr, nullptr, leave_in_fork);
   }
 
   std::optional<RankPage> page_;
+  std::vector<RankPage> former_;  // slots of other threads may still be in them
   PageHeader* header_ = &spare.header;
   RankRecord* record_ = &spare.record;
 };
@@ -130,6 +140,16 @@ const PageHeader& page_header() { return Attached::here().header(); }
 
 void tell_run_folder(const std::string& path) {
   if (const auto& page = Attached::here().page()) page->set_run_folder(path);
+}
+
+void attach_position() {
+  if (release.slot != nullptr) {
+    release.slot->operation.write({});
+    release.slot->thread.store(0, std::memory_order_release);
+  }
+  release.slot = nullptr;
+  internal::writer = {};
+  Attached::here().attach();
 }
 
 void set_position_rank(int rank) {

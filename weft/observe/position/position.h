@@ -26,6 +26,9 @@ const PageHeader& page_header();
 // Tells the launcher the run folder. Called on rank 0.
 void tell_run_folder(const std::string& path);
 
+// Takes the record of the rank that the environment names now: for a spare that has become a rank.
+// Call it outside of all operations and scopes, while no other thread is in one.
+void attach_position();
 // The rank of the job that this process is; the launcher's number until it is set.
 void set_position_rank(int rank);
 // The step that the calling thread begins, from 1. This thread drives the steps from now on.

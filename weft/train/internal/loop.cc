@@ -164,6 +164,7 @@ void Loop::look() {
   const auto seen = log_->reduce(
       epoch_loss_, {wishes_to_stop, world_.rank() == 0 && minutes_due(), requests_.ranks()},
       show_ranks);
+  if (wishes_to_stop) agent::tell_launcher("stopping");
   if (wishes_to_stop && seen.stops < world_.size())
     log_warn("this rank was told to stop: all ranks stop after this step", {{"step", step_}});
   epoch_loss_ = seen.sum;
@@ -184,6 +185,15 @@ void Loop::look() {
   learner_->rebalance();
 }
 
+// About once a second, the mean since the last time.
+void Loop::tell_rate(double samples, double seconds) {
+  rate_samples_ += samples;
+  rate_seconds_ += seconds;
+  if (rate_seconds_ < 1) return;
+  agent::tell_launcher("rate", std::to_string(rate_samples_ / rate_seconds_));
+  rate_samples_ = rate_seconds_ = 0;
+}
+
 void Loop::show(const StepLog::Seen& seen) {
   const auto now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - window_began_).count();
@@ -192,6 +202,7 @@ void Loop::show(const StepLog::Seen& seen) {
   if (seconds > 0)
     shown_.emplace_back(throughput_.name,
                         std::round(window_samples_ * throughput_.per_sample / seconds));
+  if (seconds > 0 && world_.rank() == 0) tell_rate(window_samples_, seconds);
   const double flops = learner_->flops_per_sample() * window_samples_,
                peak = options_.peak_tflops * 1e12 * world_.size();
   if (flops > 0 && peak > 0 && seconds > 0)

@@ -75,6 +75,7 @@ class Loop {
   void note_time(bool ready);
   void look();
   void show(const StepLog::Seen& seen);
+  void tell_rate(double samples, double seconds);
   void watch_numbers(const StepLog::Seen::NotFinite& now);
   void name_skipped_step() const;
   void watch_verification();
@@ -133,8 +134,9 @@ class Loop {
   Throughput throughput_;
   Clock::time_point window_began_;  // at the last look(); evaluations and saves do not count
   double window_samples_ = 0;
-  std::optional<double> grad_norm_;  // of the last step
-  observe::Progress::Values shown_;  // on the progress line
+  double rate_samples_ = 0, rate_seconds_ = 0;  // since the launcher was told the last rate
+  std::optional<double> grad_norm_;             // of the last step
+  observe::Progress::Values shown_;             // on the progress line
   bool stop_ = false, folder_gone_ = false;
   StragglerWatch stragglers_;
   std::map<std::vector<int>, int> found_wrong_;  // how often each of the ranks, or one of them, was
