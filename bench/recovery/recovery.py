@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Kills ranks of training jobs of weft, torchrun and torchft, and measures how long each takes until
-all ranks have finished a step again.
+"""Kills ranks of training jobs of weft, torchrun and torchft, and measures how long each takes
+until all ranks have finished a step again.
 
     bench/recovery/recovery.py [--ranks 2] [--rounds 3] [--kills 5] [--impls weft,torchrun,…]
 

@@ -111,8 +111,8 @@ struct ShardedOptions {
   bool sync_buffers = false;
   // Looks at each gradient before it leaves its rank (gradient_check.h). Null: none.
   std::shared_ptr<GradientCheck> check;
-  // Folder for optimizer state in a mapped file, whose name is removed as soon as it is open. Empty:
-  // state stays in memory.
+  // Folder for optimizer state in a mapped file, whose name is removed as soon as it is open.
+  // Empty: state stays in memory.
   std::filesystem::path offload;
   // Parameters cut over the same ranks when made (parameter_cuts.h). Sharded takes their values.
   std::shared_ptr<ParameterCuts> cuts;
@@ -175,8 +175,8 @@ class Sharded {
   void zero_grad();
   // 2-norm of all averaged gradients; not finite if one is not: then call zero_grad(), not step().
   double grad_norm();
-  // With options.check, before step() or zero_grad(): whether the gradients of this step are finite,
-  // on this rank, and on all ranks of the group and its replicas if `on_all`.
+  // With options.check, before step() or zero_grad(): whether the gradients of this step are
+  // finite, on this rank, and on all ranks of the group and its replicas if `on_all`.
   struct Finite {
     bool is = true, on_all = false;
   };

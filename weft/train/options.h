@@ -18,8 +18,8 @@ class Schema;
 namespace weft::train {
 
 // What to do about a rank that the others wait for. kWarn: name it in the log. kRebalance: also
-// divide batches by the measured speed of the replicas from then on. kReplace: also ask the launcher
-// for a new process (weft run --max-replacements).
+// divide batches by the measured speed of the replicas from then on. kReplace: also ask the
+// launcher for a new process (weft run --max-replacements).
 enum class OnStraggler { kWarn, kRebalance, kReplace };
 
 struct Options {

@@ -101,9 +101,9 @@ class OperationScope {
 // of an operation, the wait is shown as `alone`. Within another wait it only names the peer.
 class WaitScope {
  public:
-  // `peer`: a rank of the job; -1: unknown. `slice`: the waiting thread calls set_peer() at least so
-  // often, in nanoseconds. A longer time between two calls does not count as waiting: the process was
-  // stopped, or got no processor. 0: there is no such limit.
+  // `peer`: a rank of the job; -1: unknown. `slice`: the waiting thread calls set_peer() at least
+  // so often, in nanoseconds. A longer time between two calls does not count as waiting: the
+  // process was stopped, or got no processor. 0: there is no such limit.
   WaitScope(const Operation& alone, int peer, std::int64_t slice = 0) noexcept;
   WaitScope(const char* name, int peer, std::int64_t slice = 0) noexcept
       : WaitScope(Operation{.name = name}, peer, slice) {}

@@ -12,8 +12,8 @@
 
 namespace weft::train::internal {
 
-// By rank: the share of a step, -1 to 1, that the others wait for it. That is their mean waiting time
-// less its own, over the time of a step; below 0 if it waits more than they do.
+// By rank: the share of a step, -1 to 1, that the others wait for it. That is their mean waiting
+// time less its own, over the time of a step; below 0 if it waits more than they do.
 std::vector<double> awaited_shares(std::span<const observe::RankState> ranks);
 
 // Decides when it is clear that ranks are slow. Pure.

@@ -4,7 +4,7 @@
 //   rank r        begin()    sends its batch to r-1, and computes the gradients of r+1's batch
 //                 train      its own batch; checksums of its gradients as they leave
 //                 agree()    compares r+1's checksums with its own for r+1's batch
-//                 find()     if they differ: computes both again, and r+2's batch, to see who is wrong
+//                 find()     if they differ: computes both again, and r+2's batch: who is wrong?
 #pragma once
 
 #include <cstdint>
