@@ -17,7 +17,10 @@ SCOPE = re.compile(r"(?:template\s*<.*>\s*)?(?:class|struct|enum|namespace)\b", 
 TYPE = re.compile(r"(?:template\s*<.*?>\s*)?(class|struct|enum(?: class)?) ([\w:]+)", re.DOTALL)
 INITIALIZERS = re.compile(r"\)\s*:\s(?!:).*", re.DOTALL)
 # Declarations that a page does not show.
-LEFT_OUT = re.compile(r"friend|~|.*=\s*delete;|.*operator(==|=)\(|(class|struct) \w+;")
+# ";" ends a concept, whose braces count as the body of a function.
+LEFT_OUT = re.compile(
+    r"friend|~|.*=\s*delete;|.*operator(==|=)\(|(template\s*<[^>]*>\s*)?(class|struct) \w+;|;$"
+)
 
 
 class Item:

@@ -86,7 +86,8 @@ void check_model_file(const std::string& file) {
   const std::string folder = parent_of(file);
   WEFT_REQUIRE(std::filesystem::is_directory(folder),
                "--model " + file + ": there is no folder " + folder);
-  WEFT_REQUIRE(!std::filesystem::is_directory(file), "--model " + file + " is a folder");
+  WEFT_REQUIRE(!std::filesystem::exists(file) || std::filesystem::is_regular_file(file),
+               "--model " + file + " is no regular file; \"none\" writes no model");
 }
 
 // Runs one rank, from the rendezvous to its exit code.

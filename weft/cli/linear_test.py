@@ -142,7 +142,8 @@ class Linear(unittest.TestCase):
             ('no loss "hunge"; there are logistic, hinge, squared-hinge and squared',
              "--loss", "hunge"),
             ("--model none/model: there is no folder none", "--model", "none/model"),
-            (f"--model {self.path} is a folder", "--model", self.path),
+            (f"--model {self.path} is no regular file", "--model", self.path),
+            ("--model /dev/null is no regular file", "--model", "/dev/null"),
         ):
             self.fails(2, text, self.path / "not-read.svm", *options)
         self.fails(2, "not-read.svm: No such file", self.path / "not-read.svm")
