@@ -74,8 +74,8 @@ TEST(Throughputs, GoBackToAllRanksWhereThroughputGrowsWithThem) {
 }
 
 TEST(Throughputs, FindTheLargestNumberThatUsesItsRanksWellEnough) {
-  // Amdahl's law with a serial part of 5 %: per rank 1 / (1 + 0.05 (n - 1)). At least 0.8 of that of
-  // 4 ranks, the fewest that are allowed: 1 + 0.05 (n - 1) <= 1.15 / 0.8, so n <= 9.75.
+  // Amdahl's law with a serial part of 5 %: per rank 1 / (1 + 0.05 (n - 1)). At least 0.8 of that
+  // of 4 ranks, the fewest that are allowed: 1 + 0.05 (n - 1) <= 1.15 / 0.8, so n <= 9.75.
   const auto amdahl = [](int n) { return 100.0 * n / (1 + 0.05 * (n - 1)); };
   ScaledJob job{amdahl, {.efficiency = 0.8, .least = 4, .most = 16}, 16};
   job.runs(seconds(200));

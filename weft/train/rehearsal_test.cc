@@ -73,7 +73,10 @@ TEST_F(Rehearsal, ThatFailsIsNoError) {
   EXPECT_EQ(samples_.size(), 1u);
 }
 
-TEST_F(Rehearsal, LoadsTheImagesOfARecipe) {
+// Makes images first.
+class RehearsalSlow : public Rehearsal {};
+
+TEST_F(RehearsalSlow, LoadsTheImagesOfARecipe) {
   Config config(recipe_schema());
   for (const char* set :
        {"data.name=\"shapes\"", "model.name=\"mlp\"", "model.hidden=[8]", "train.batch=32"})

@@ -1,5 +1,5 @@
-// A request that the job goes: a signal, weft stop, or a notice that the machine will be taken away.
-// The ranks then save a checkpoint and end, within a grace period.
+// A request that the job goes: a signal, weft stop, or a notice that the machine will be taken
+// away. The ranks then save a checkpoint and end, within a grace period.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
-// The warm spares of a node: processes of the program that have loaded all they need, and wait for a
-// rank (weft/agent/spare.h). They are no ranks: decide() does not know them, and their end changes
-// nothing for the job.
+// The warm spares of a node: processes of the program that have loaded all they need, and wait for
+// a rank (weft/agent/spare.h). They are no ranks: decide() does not know them, and their end
+// changes nothing for the job.
 #pragma once
 
 #include <poll.h>
