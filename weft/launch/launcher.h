@@ -110,8 +110,8 @@ int launch(const LaunchOptions& options);
 
 // As above, without exec: each rank is a fork of this process, which saves loading libtorch again.
 // It runs `run(rank)` with the environment set; a spare runs run(-1). An exception of `run` becomes
-// the rank's error file, its last line on stderr and its exit code. OMP_NUM_THREADS has no effect by itself: `run`
-// must call at::set_num_threads() with it.
+// the rank's error file, its last line on stderr and its exit code. OMP_NUM_THREADS has no effect
+// by itself: `run` must call at::set_num_threads() with it.
 int launch_forked(const LaunchOptions& options, const std::function<int(int rank)>& run);
 
 }  // namespace weft::launch
