@@ -36,18 +36,14 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
   text("-n,--nproc-per-node,--nproc_per_node", options.nproc_per_node,
        "Ranks on this node: a number, cpu, gpu or auto. MIN:MAX: start MAX, replace lost ranks, "
        "and go on with MIN");
-  text("--nnodes", options.nnodes, "Number of nodes of the job");
   sub->add_option("--node-rank,--node_rank", options.node_rank, "Number of this node, from 0");
   text("--master-addr,--master_addr", options.master_addr, "Host name or address of node 0");
   sub->add_option("--master-port,--master_port", options.master_port,
                   "Port of the rendezvous store. 0: a free port on one node, 29500 on several");
   sub->add_flag("--standalone", options.standalone,
                 "Run on one node, with a free port, whatever the other flags say");
-  text("--rdzv-id,--rdzv_id", options.run_id, "Name of the job");
+  add_nodes(*sub, options);
   text("--role", options.role, "Role name passed to the ranks (ROLE_NAME)");
-  text("--secret-file,--secret_file", options.secret_file,
-       "File of at least 32 random bytes, the same on every node: ranks prove to each other that "
-       "they know it");
   add_recovery(*sub, {options.max_replacements, options.min_ranks, options.spares});
   add_on_hang(*sub, options.on_hang);
   add_going(*sub, options.going);

@@ -28,6 +28,7 @@ struct TrainCommand {
   int min_ranks = 0;                    // as in LaunchOptions; only with -n
   int spares = 0;                       // as in LaunchOptions; only with -n
   std::string on_hang = "warn";         // as in LaunchOptions; only with -n
+  launch::LaunchOptions nodes;          // the fields of several nodes: nnodes, rdzv_*, run_id …
   launch::Going going;                  // how the run ends that is asked to
   launch::Scaling scaling;              // how it chooses its number of ranks
 };

@@ -152,7 +152,7 @@ void check_on_hang(const TrainCommand& command, const std::string& launcher) {
   if (launcher != "alone")
     throw Error(Errc::kBadConfig,
                 "--on-hang: the ranks were started by " + launcher + "; weft run takes this flag");
-  if (most_ranks(command) < 2)
+  if (most_ranks(command) < 2 && command.nodes.nnodes == "1")
     throw Error(Errc::kBadConfig, "--on-hang needs at least two ranks; set -n");
 }
 
@@ -162,6 +162,10 @@ bool is_range(const TrainCommand& command) { return command.ranks.find(':') != s
 void check_recovery(const TrainCommand& command, const std::string& launcher) {
   const bool recovers =
       command.max_replacements.value_or(0) > 0 || command.min_ranks > 0 || command.spares > 0;
+  const bool one_node = command.nodes.nnodes == "1";
+  if (launcher != "alone" && !one_node)
+    throw Error(Errc::kBadConfig,
+                "--nnodes: the ranks were started by " + launcher + "; weft run takes this flag");
   const bool scales = command.scaling.efficiency > 0 || !command.scaling.discovery_script.empty();
   if (scales && !is_range(command))
     throw Error(Errc::kBadConfig, "--discovery-script and --scale-efficiency need -n MIN:MAX");
@@ -172,7 +176,7 @@ void check_recovery(const TrainCommand& command, const std::string& launcher) {
         "--max-replacements, --min-ranks, --spares and -n MIN:MAX: the ranks were started by " +
             launcher + "; weft run takes these flags");
   }
-  if (recovers && most_ranks(command) < 2)
+  if (recovers && most_ranks(command) < 2 && one_node)
     throw Error(Errc::kBadConfig,
                 "--max-replacements, --min-ranks and --spares need at least two ranks; set -n");
 }
@@ -205,8 +209,8 @@ Config configuration_of_new_run(const TrainCommand& command, const std::string& 
 }
 
 launch::LaunchOptions launch_options(const TrainCommand& command) {
-  launch::LaunchOptions launching;
-  launching.nproc_per_node = command.ranks.empty() ? "1" : command.ranks;
+  launch::LaunchOptions launching = command.nodes;
+  if (!command.ranks.empty()) launching.nproc_per_node = command.ranks;
   launching.rank0_keeps_terminal = true;
   launching.http = command.http;
   launching.max_replacements = command.max_replacements;
@@ -248,7 +252,8 @@ int train(const TrainCommand& command) {
     const auto page = identity.rank == 0 ? live_page(command.http) : std::nullopt;
     return train_rank(command, config, file, resumed.has_value(), least);
   }
-  if (ranks == 1 && !is_range(command) && !needs_launcher(command.going)) {
+  const bool one_node = command.nodes.nnodes == "1";
+  if (ranks == 1 && !is_range(command) && one_node && !needs_launcher(command.going)) {
     const auto page = live_page(command.http);
     return train_rank(command, config, file, resumed.has_value(), least);
   }

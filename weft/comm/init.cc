@@ -38,7 +38,7 @@ namespace {
 // line. pread() reads it, so that several groups of one process can read it.
 std::string job_secret() {
   const char* fd = std::getenv("WEFT_SECRET_FD");
-  if (fd == nullptr) return "";
+  if (fd == nullptr || *fd == '\0') return "";
   std::string secret(32, '\0');
   if (pread(std::atoi(fd), secret.data(), secret.size(), 0) != 32) {
     throw Error(Errc::kBadConfig,
@@ -247,10 +247,8 @@ Group init(const Identity& identity, const InitOptions& asked) {
     if (options.newcomer) return join_group(prefixed, backend, options.timeout, identity.rank);
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();
-  if (replaces) {
-    agent::tell_launcher("joined");
-    has_joined = true;
-  }
+  if (replaces || !options.newcomer) agent::tell_launcher("joined");
+  has_joined = has_joined || replaces;
   const auto* const weft = dynamic_cast<const internal::WeftBackend*>(&group.backend());
   if (identity.mpi && weft != nullptr)
     log_info("ranks of " + identity.source,

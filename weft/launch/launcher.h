@@ -50,7 +50,16 @@ struct LaunchOptions {
   // A number, cpu, gpu or auto. MIN:MAX: begin with MAX ranks, go on with MIN (min_ranks), and
   // replace all lost ranks.
   std::string nproc_per_node = "1";
-  std::string nnodes = "1";  // N or N:N; MIN:MAX is rejected
+  std::string nnodes = "1";  // N; with one of the next two fields also MIN:MAX
+  // Several nodes that survive the loss of any of them: HOST[:PORT] of the node that comes first,
+  // or "etcd://HOST:PORT[,HOST:PORT…][/PREFIX]". The nodes need no numbers then. Empty: node 0
+  // hosts the store, and must not be lost.
+  std::string rdzv_endpoint;
+  std::string rendezvous;
+  // "join_timeout=600,last_call_timeout=30,read_timeout=60", in seconds: the time until enough
+  // nodes must be there, the time to wait for more, and the time after which a node that reaches
+  // no majority ends.
+  std::string rdzv_conf;
   int node_rank = 0;
   std::string master_addr;  // several nodes: rank 0's host
   int master_port = 0;      // 0: a free port on one node, 29500 on several

@@ -79,6 +79,8 @@ inline constexpr About kRun{
   weft run -n 2 ./program --its-flags
   weft run -n 2 --log-dir logs --tee 3 ./program
   weft run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 \
+           --secret-file job.secret ./program
+  weft run --nnodes 2:4 --rdzv-endpoint 10.0.0.1 --rdzv-id JOB -n 8 \
            --secret-file job.secret ./program)"};
 
 inline constexpr About kNew{

@@ -31,6 +31,8 @@ struct RecoveryOptions {
 };
 // Adds --max-replacements, --min-ranks and --spares.
 void add_recovery(CLI::App& sub, RecoveryOptions options);
+// The flags of several nodes that meet without numbers, and of the job's name and secret.
+void add_nodes(CLI::App& sub, launch::LaunchOptions& options);
 // Adds --grace, --requeue and --notice-command.
 void add_going(CLI::App& sub, launch::Going& going);
 // Adds --discovery-script and --scale-efficiency.

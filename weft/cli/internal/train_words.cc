@@ -79,6 +79,27 @@ void add_recovery(CLI::App& sub, RecoveryOptions options) {
       ->type_name("N");
 }
 
+void add_nodes(CLI::App& sub, launch::LaunchOptions& options) {
+  sub.add_option("--nnodes", options.nnodes,
+                 "Number of nodes of the job. MIN:MAX, with --rdzv-endpoint or --rendezvous: start "
+                 "with MAX or fewer, go on with MIN, and grow when nodes come");
+  sub.add_option("--rdzv-endpoint,--rdzv_endpoint", options.rdzv_endpoint,
+                 "Address at which the nodes meet: the first node's (default port: 29400). Each "
+                 "node may be lost then, also the first one")
+      ->type_name("HOST[:PORT]");
+  sub.add_option("--rendezvous", options.rendezvous,
+                 "Meet in etcd servers instead: etcd://HOST:PORT,HOST:PORT[/PREFIX]")
+      ->type_name("URL");
+  sub.add_option("--rdzv-id,--rdzv_id", options.run_id, "Name of the job, the same on every node");
+  sub.add_option("--rdzv-conf,--rdzv_conf", options.rdzv_conf,
+                 "Seconds: join_timeout (600) until MIN nodes are there, last_call_timeout (30) to "
+                 "wait for more, read_timeout (60) until a node that reaches no majority ends")
+      ->type_name("KEY=S,...");
+  sub.add_option("--secret-file,--secret_file", options.secret_file,
+                 "File of at least 32 random bytes, the same on every node: ranks prove to each "
+                 "other that they know it");
+}
+
 void add_train_options(CLI::App& sub, TrainCommand& command) {
   sub.add_option("recipe", command.recipe,
                  "Folder with a recipe.toml, the file itself, or the name of a recipe")
@@ -107,6 +128,7 @@ void add_train_options(CLI::App& sub, TrainCommand& command) {
                  "How progress is shown: auto, bar, lines, json or none");
   add_recovery(sub, {command.max_replacements, command.min_ranks, command.spares});
   add_on_hang(sub, command.on_hang);
+  add_nodes(sub, command.nodes);
   add_going(sub, command.going);
   add_scaling(sub, command.scaling);
   add_http(sub, command.http);

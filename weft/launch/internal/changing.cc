@@ -78,6 +78,7 @@ std::optional<std::string> Supervisor::answer(const std::string& request) {
   int ranks = 0;
   if (std::sscanf(request.c_str(), "scale %d", &ranks) != 1 || ranks < 1)
     return "this launcher does not know the request \"" + request + "\"";
+  if (following_) return answer_by_plan(ranks);
   if (policy_.max_ranks == 0)
     return "the number of ranks of this job is fixed; start it with -n MIN:MAX, "
            "--max-replacements or --min-ranks, on one node";
@@ -102,6 +103,7 @@ std::optional<std::string> Supervisor::answer(const std::string& request) {
 void Supervisor::hear(int local) {
   while (const auto message = ranks_[static_cast<std::size_t>(local)].link.next()) {
     const std::string& verb = message->verb;
+    if (following_) note_phase(local, *message);
     if (verb == "joining" && situation_.growing.erase(local) > 0) situation_.waiting.insert(local);
     if (verb == "joined" && situation_.joining.erase(local) + situation_.growing.erase(local) +
                                     situation_.waiting.erase(local) >

@@ -166,6 +166,11 @@ std::string failure_report(const Failure& failure) {
   return others(failure, alike) + last_lines_of(failure, blamed->rank) + last + log + "\n";
 }
 
+std::string description_of(const RankEnd& end, bool out_of_memory) {
+  return end.status.describe() + hint(end.status, out_of_memory) +
+         with_cause(end.cause ? end.cause->message : "");
+}
+
 long out_of_memory_kills() {
   std::string group, word;
   std::ifstream own("/proc/self/cgroup");

@@ -28,6 +28,9 @@ struct Failure {
 // rank failed.
 std::string failure_report(const Failure& failure);
 
+// "SIGKILL (signal 9): killed by another process …: its cause".
+std::string description_of(const RankEnd& end, bool out_of_memory);
+
 // Number of out-of-memory kills by the kernel so far: in this cgroup (v2), else on this machine.
 long out_of_memory_kills();
 

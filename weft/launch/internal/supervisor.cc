@@ -91,7 +91,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   positions_.header().launcher = ::getpid();
   require_descriptors(kDescriptors + kDescriptorsPerRank * (job_.local_world + job_.spares));
   policy_ = policy_of(options, job_);
-  if (job_.node_rank == 0)
+  if (job_.node_rank == 0 && !job_.plan)
     listener_ = listen_for_store(job_.master_addr, job_.master_port, &job_.master_port);
   if (!options.secret_file.empty()) {
     secret_ = hold_secret(read_secret(options.secret_file));
@@ -122,6 +122,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
 Supervisor::~Supervisor() {
   spares_.clear();
   ranks_.clear();
+  following_.reset();
   store_process_.reset();
   std::error_code ignored;
   if (!keep_folder_) std::filesystem::remove_all(folder_, ignored);
@@ -136,7 +137,7 @@ Supervisor::~Supervisor() {
 }
 
 int Supervisor::run() {
-  const int code = run_attempts();
+  const int code = job_.plan ? run_by_plan() : run_attempts();
   requeue();
   answer_stops(code);
   return code;
@@ -233,6 +234,11 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
   std::vector<pollfd> watched = {{signals_.get(), POLLIN, 0}};
   control_->watch(watched);
   if (!situation_.store_lost) watched.push_back({store_process_->pidfd(), POLLIN, 0});
+  if (following_) {
+    watched.push_back({following_->store->pidfd(), POLLIN, 0});
+    watched.push_back({following_->agent->link_fd(), POLLIN, 0});
+    if (follow_at_) until = until ? std::min(*until, *follow_at_) : *follow_at_;
+  }
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (situation_.ranks[i]) continue;
     watched.push_back({ranks_[i].process.pidfd(), POLLIN, 0});
@@ -256,6 +262,7 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
     rank.err.pump();
   }
   collect_ends();
+  if (following_) follow_at_ = follow();
   look_after_spares();
   look_at_notices();
   autoscale();

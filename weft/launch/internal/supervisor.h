@@ -10,9 +10,12 @@
 #include "weft/agent/link.h"
 #include "weft/launch/control.h"
 #include "weft/launch/hang_watch.h"
+#include "weft/launch/internal/agent_process.h"
 #include "weft/launch/internal/autoscale.h"
 #include "weft/launch/internal/departure.h"
+#include "weft/launch/internal/job_store_process.h"
 #include "weft/launch/internal/line_relay.h"
+#include "weft/launch/internal/orders.h"
 #include "weft/launch/internal/polled_command.h"
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/internal/spares.h"
@@ -83,6 +86,38 @@ class Supervisor {
   std::filesystem::path error_file_of(int local) const;
   bool logs_errors(int local) const;
 
+  // Several nodes with a plan (following.cc).
+  struct Slot {
+    int incarnation = 0;
+    RankPhase phase = RankPhase::kStarting;
+    bool dropped = false, counted = false;
+  };
+  struct Following {
+    std::optional<JobStoreProcess> store;
+    std::optional<AgentProcess> agent;
+    NodeOrders orders;
+    NodeReport report;
+    std::vector<Slot> slots;     // by local rank
+    std::map<int, Time> due;     // by incarnation: when to start it
+    std::vector<Time> failures;  // of ranks of this node
+    int last_note = 0, announced = 0;
+    bool left_alone = false;  // the agent has given up
+  };
+  int run_by_plan();
+  void begin_following();
+  std::optional<Time> follow();
+  void on_agent(const agent::Message& message);
+  void take(NodeOrders orders);
+  bool is_placed(std::size_t at) const;
+  void drop_ranks();
+  std::optional<Time> start_placed(Time at);
+  std::optional<std::size_t> free_slot() const;
+  void start_in(std::size_t slot, int rank, const Placement& place);
+  void note_phase(int local, const agent::Message& message);
+  RankReport state_of(std::size_t at, Time when, std::optional<Time>& next);
+  std::optional<Time> make_report(Time at);
+  std::optional<std::string> answer_by_plan(int ranks);
+
   Act watch();
   void wait_for_events(std::optional<Time> until);
   void on_signal();
@@ -94,6 +129,7 @@ class Supervisor {
   void note(const std::string& text) const;
   void note_stopped_ranks();
   void watch_for_hangs();
+  void replace_slow_rank();
   void report_hangs(std::vector<Hang> hangs, std::vector<observe::RankView>& views, Nanos clock);
   Situation situation_of_job() const;  // of all nodes; see exchange_reports()
   std::string report(const Situation& whole) const;
@@ -119,6 +155,8 @@ class Supervisor {
   std::optional<Process> hang_writer_;  // writes the files of the last hang
   std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;
+  std::unique_ptr<Following> following_;  // null: this launcher decides itself
+  std::optional<Time> follow_at_;         // when to follow again
   // by local rank; destroyed before the store process, so that it never guards an ended group
   std::vector<Rank> ranks_;
   std::optional<Departure> departure_;  // the first request that the job goes

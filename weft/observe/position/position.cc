@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -175,6 +176,8 @@ ActivityScope::ActivityScope(Activity activity) noexcept
 }
 ActivityScope::~ActivityScope() { set_activity(before_); }
 
+void ask_for_replacement() noexcept { Attached::here().record().wants_replacement.store(1); }
+
 std::int64_t waited_ns() noexcept { return internal::writer.waited; }
 
 namespace internal {
@@ -194,8 +197,10 @@ void claim_slot() noexcept {
 
 }  // namespace internal
 
-WaitScope::WaitScope(const Operation& alone, int peer) noexcept
-    : outermost_(internal::own_writer().waits++ == 0), alone_(!internal::writer.in_operation) {
+WaitScope::WaitScope(const Operation& alone, int peer, std::int64_t slice) noexcept
+    : outermost_(internal::own_writer().waits++ == 0),
+      alone_(!internal::writer.in_operation),
+      slice_(slice) {
   internal::Writer& mine = internal::writer;
   if (alone_) {
     shown_ = alone;
@@ -203,12 +208,19 @@ WaitScope::WaitScope(const Operation& alone, int peer) noexcept
   } else {
     shown_ = mine.slot->operation.read();
   }
-  if (outermost_) shown_.waits_since = monotonic_ns();
+  if (outermost_) shown_.waits_since = counted_ = monotonic_ns();
   shown_.peer = peer;
   mine.slot->operation.write(shown_);
 }
 
+void WaitScope::count() noexcept {
+  const std::int64_t now = monotonic_ns(), passed = now - counted_;
+  internal::writer.waited += slice_ > 0 ? std::min(passed, 2 * slice_) : passed;
+  counted_ = now;
+}
+
 void WaitScope::set_peer(int peer) noexcept {
+  if (outermost_ && slice_ > 0) count();
   if (peer == shown_.peer) return;
   shown_.peer = peer;
   internal::writer.slot->operation.write(shown_);
@@ -218,7 +230,7 @@ WaitScope::~WaitScope() {
   internal::Writer& mine = internal::writer;
   --mine.waits;
   if (!outermost_) return;
-  mine.waited += monotonic_ns() - shown_.waits_since;
+  count();
   shown_.waits_since = alone_ ? Operation::kOver : 0;
   shown_.peer = -1;
   if (alone_) mine.in_operation = false;
