@@ -8,8 +8,8 @@ import signal
 import harness
 
 FOREVER = (
-    "--set", "train.epochs=1000000", "--set", "train.eval_every=0",
-    "--set", "train.checkpoint_every=0",
+    "--set", "train.epochs=1000000", "--set", "train.eval_every=0", "--set",
+    "train.checkpoint_every=0"
 )
 SAVED = r"weft: the checkpoint \S+/ckpt/step-\d+ was complete [\d.]+ s after "
 

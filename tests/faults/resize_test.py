@@ -79,8 +79,8 @@ class Resize(harness.FaultTest):
         # The ranks share one processor, so each of two has half the throughput.
         job = self.weft(
             "train", self.folder, "-n", "1:2", "--scale-efficiency", 0.8, "--set",
-            "train.epochs=1000000", "--set", "train.eval_every=0",
-            "--set", "model.hidden=[512,256]",
+            "train.epochs=1000000", "--set", "train.eval_every=0", "--set",
+            "model.hidden=[512,256]",
             preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         )
         job.wait_for(lambda: self.sizes(job) == [1], "one rank", 60)

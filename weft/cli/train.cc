@@ -208,6 +208,20 @@ Config configuration_of_new_run(const TrainCommand& command, const std::string& 
   return config;
 }
 
+launch::LaunchOptions launch_options(const TrainCommand& command) {
+  launch::LaunchOptions launching = command.nodes;
+  if (!command.ranks.empty()) launching.nproc_per_node = command.ranks;
+  launching.rank0_keeps_terminal = true;
+  launching.http = command.http;
+  launching.max_replacements = command.max_replacements;
+  launching.min_ranks = command.min_ranks;
+  launching.spares = command.spares;
+  launching.going = command.going;
+  launching.scaling = command.scaling;
+  launching.on_hang = command.on_hang;
+  return launching;
+}
+
 }  // namespace
 
 int train(const TrainCommand& command) {
@@ -244,17 +258,7 @@ int train(const TrainCommand& command) {
     return train_rank(command, config, file, resumed.has_value(), least);
   }
   share_cores(ranks);
-  launch::LaunchOptions launching = command.nodes;
-  if (!command.ranks.empty()) launching.nproc_per_node = command.ranks;
-  launching.rank0_keeps_terminal = true;
-  launching.http = command.http;
-  launching.max_replacements = command.max_replacements;
-  launching.min_ranks = command.min_ranks;
-  launching.spares = command.spares;
-  launching.going = command.going;
-  launching.scaling = command.scaling;
-  launching.on_hang = command.on_hang;
-  return launch::launch_forked(launching, [&](int) {
+  return launch::launch_forked(launch_options(command), [&](int) {
     return train_rank(command, config, file, resumed.has_value(), least);
   });
 }

@@ -65,6 +65,16 @@ Fd hold_secret(const std::string& bytes) {
   return memory;
 }
 
+Policy policy_of(const LaunchOptions& options, const Job& job) {
+  return {.on_hang = job.on_hang,
+          .max_restarts = options.max_restarts,
+          .max_replacements = job.max_replacements,
+          .min_ranks = job.min_ranks,
+          .max_ranks = job.max_ranks,
+          .survivor_grace = options.survivor_grace,
+          .shutdown_timeout = options.shutdown_timeout};
+}
+
 }  // namespace
 
 Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run)
@@ -80,13 +90,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
           [this](const std::string& text) { note(text); }) {
   positions_.header().launcher = ::getpid();
   require_descriptors(kDescriptors + kDescriptorsPerRank * (job_.local_world + job_.spares));
-  policy_.max_restarts = options.max_restarts;
-  policy_.max_replacements = job_.max_replacements;
-  policy_.min_ranks = job_.min_ranks;
-  policy_.max_ranks = job_.max_ranks;
-  policy_.on_hang = job_.on_hang;
-  policy_.survivor_grace = options.survivor_grace;
-  policy_.shutdown_timeout = options.shutdown_timeout;
+  policy_ = policy_of(options, job_);
   if (job_.node_rank == 0 && !job_.plan)
     listener_ = listen_for_store(job_.master_addr, job_.master_port, &job_.master_port);
   if (!options.secret_file.empty()) {
