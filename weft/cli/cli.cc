@@ -44,8 +44,10 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
                 "Run on one node, with a free port, whatever the other flags say");
   add_nodes(*sub, options);
   text("--role", options.role, "Role name passed to the ranks (ROLE_NAME)");
-  add_recovery(*sub, options.max_replacements, options.min_ranks);
+  add_recovery(*sub, {options.max_replacements, options.min_ranks, options.spares});
   add_on_hang(*sub, options.on_hang);
+  add_going(*sub, options.going);
+  add_scaling(*sub, options.scaling);
   sub->add_option("--max-restarts,--max_restarts", options.max_restarts,
                   "Times that all ranks are restarted after a failure");
   text("--log-dir,--log_dir", options.log_dir, "Folder for files with the ranks' output");
@@ -106,6 +108,18 @@ void add_scale(CLI::App& app, ScaleCommand& command, int& result) {
   sub->add_option("--timeout", command.timeout_s, "Seconds to wait until the job has these ranks")
       ->check(CLI::Range(1, 86400));
   sub->callback([&] { result = scale(command); });
+}
+
+void add_stop(CLI::App& app, StopCommand& command, int& result) {
+  auto* sub = add(app, kStop);
+  sub->add_option("job", command.job,
+                  "Run folder, name of a run in runs/, or process number of the launcher")
+      ->required();
+  sub->add_option("--grace", command.grace_s,
+                  "Seconds until the ranks are killed (default: --grace of the job)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 7.0 * 86400));
+  sub->callback([&] { result = stop(command); });
 }
 
 void add_status(CLI::App& app, StatusCommand& command, int& result) {
@@ -240,6 +254,7 @@ int weft_main(int argc, char** argv) {
   RunsCommand listing;
   TopCommand watching;
   ScaleCommand scaling;
+  StopCommand stopping;
   StatusCommand asking;
   ReportCommand reporting;
   NewCommand creating;
@@ -264,6 +279,7 @@ int weft_main(int argc, char** argv) {
   add_runs(app, listing, result);
   add_top(app, watching, result);
   add_scale(app, scaling, result);
+  add_stop(app, stopping, result);
   add_status(app, asking, result);
   add_report(app, reporting, result);
   add_new(app, creating, result);

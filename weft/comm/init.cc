@@ -18,6 +18,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "weft/agent/link.h"
+#include "weft/agent/spare.h"
 #include "weft/base/log.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
@@ -190,6 +191,10 @@ std::string gone_ranks_key(const std::string& run_id, int restart_count) {
 }
 
 Group init(const InitOptions& options) {
+  if (agent::is_spare()) {
+    agent::become_rank();
+    observe::attach_position();
+  }
   return init(discover(Environment::process(), options.identity), options);
 }
 

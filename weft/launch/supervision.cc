@@ -129,7 +129,8 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
 // What follows when all ranks have ended.
 Act after_the_end(const Situation& situation, const Policy& policy) {
   const auto failed = first_failure(situation);
-  if (!failed || situation.stop_signals > 0 || situation.store_lost) return Act::kFinish;
+  if (!failed || situation.stop_signals > 0 || situation.asked || situation.store_lost)
+    return Act::kFinish;
   if (situation.restarts < policy.max_restarts) return Act::kRestart;
   // All ranks that held the state in memory are gone. A program that ended with a code below 128
   // would fail again.
@@ -144,14 +145,20 @@ Act after_the_end(const Situation& situation, const Policy& policy) {
 
 namespace {
 
-// The next action on ranks that were told to stop; nullopt if they were not.
+// The next action on ranks that were told to stop; nullopt if they may go on.
 std::optional<Decision> shut_down(const Situation& situation, const Policy& policy, Time now) {
   if (situation.kill_sent) return Decision{};
   if (situation.stop_signals >= 2) return Decision{Act::kKill, {}, "a second signal"};
-  if (!situation.stop_sent) return std::nullopt;
-  const auto limit = *situation.stop_sent + policy.shutdown_timeout;
-  return now < limit ? Decision{Act::kWait, limit}
-                     : Decision{Act::kKill, {}, "still running at the end of the shutdown timeout"};
+  if (situation.stop_sent) {
+    const auto limit =
+        situation.grace_end.value_or(*situation.stop_sent + policy.shutdown_timeout);
+    const std::string period = situation.grace_end ? "grace period" : "shutdown timeout";
+    return now < limit ? Decision{Act::kWait, limit}
+                       : Decision{Act::kKill, {}, "still running at the end of the " + period};
+  }
+  if (situation.grace_end && now >= *situation.grace_end)
+    return Decision{Act::kKill, {}, "still running at the end of the grace period"};
+  return std::nullopt;
 }
 
 // What a launcher does about its ranks when the job's plan is over, or it was told to stop.

@@ -37,7 +37,9 @@ struct Situation {
   bool store_lost = false;             // the process that hosts the store has ended
   std::optional<Time> stop_sent = {};  // time at which the ranks were first told to stop
   bool kill_sent = false;
-  int replacements = 0;      // lost ranks that were replaced so far
+  bool asked = false;                  // somebody asked the job to end, other than by a signal
+  std::optional<Time> grace_end = {};  // when ranks that were asked to stop are killed
+  int replacements = 0;                // lost ranks that were replaced so far
   std::set<int> joining;     // local ranks whose replacement has not joined the others yet
   int never_joined = 0;      // replacements in a row that ended before they had joined
   Time last_end{};           // of a replacement that never joined

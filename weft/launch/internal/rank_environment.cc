@@ -258,8 +258,20 @@ void read_elasticity(const LaunchOptions& options, Job& job) {
   job.max_replacements = options.max_replacements.value_or(range || node_range ? kNoLimit : 0);
   if (job.max_replacements < 0)
     bad("max-replacements", std::to_string(job.max_replacements), "0 or more");
+  job.spares = options.spares;
+  if (job.spares < 0 || job.spares > kMostRanks)
+    bad("spares", std::to_string(job.spares), "from 0 to " + std::to_string(kMostRanks));
+  if (job.spares > 0 && job.max_replacements == 0)
+    bad("spares", std::to_string(job.spares), "set --max-replacements or -n MIN:MAX, too");
   const bool elastic = job.max_replacements > 0 || job.min_ranks > 0;
   if (elastic && !range && job.nodes == 1) job.max_ranks = kMostRanks;
+  const Scaling& scaling = options.scaling;
+  if (!(scaling.efficiency >= 0 && scaling.efficiency < 1))
+    bad("scale-efficiency", std::to_string(scaling.efficiency), "from 0 to less than 1");
+  if ((scaling.efficiency > 0 || !scaling.discovery_script.empty()) && !range)
+    throw Error(Errc::kBadConfig,
+                "--discovery-script and --scale-efficiency need -n MIN:MAX, on one node",
+                {"launch", -1, -1});
 }
 
 }  // namespace
@@ -284,6 +296,9 @@ Job read_options(const LaunchOptions& options) {
     job.master_addr = options.master_addr;
     if (job.master_port == 0) job.master_port = 29500;
   }
+  if (options.going.requeue && std::getenv("SLURM_JOB_ID") == nullptr)
+    throw Error(Errc::kBadConfig, "--requeue: SLURM_JOB_ID is not set, so this is no job of Slurm",
+                {"launch", -1, -1});
   if (options.max_restarts < 0)
     bad("max-restarts", std::to_string(options.max_restarts), "0 or more");
   read_elasticity(options, job);

@@ -25,6 +25,7 @@ struct Job {
   int min_ranks = 0;         // as LaunchOptions; of the whole job
   int max_ranks = 0;         // most ranks to grow to; 0: the number of ranks is fixed
   int max_replacements = 0;
+  int spares = 0;
   OnHang on_hang = OnHang::kWarn;
   std::vector<int> redirects, tee;  // by local rank: bit 0 stdout, bit 1 stderr
   std::vector<bool> shown;          // by local rank: whether its output is shown

@@ -17,6 +17,7 @@ struct Failure {
   int first_here = 0;
   int count_here = std::numeric_limits<int>::max();
   int stop_signal = 0;  // signal that the launcher received; 0: none
+  std::string asked;    // who asked the job to end, other than by that signal; empty: nobody
   bool out_of_memory = false;
   std::deque<std::string> last_lines;  // last lines of stderr of the rank at fault
   std::string log;                     // log file of the rank at fault; empty: none
