@@ -88,6 +88,8 @@ TEST(ReadOptions, NamesWhatIsWrongWithAMeeting) {
               HasSubstr("set --rdzv-id"));
   EXPECT_THAT(complaint([](auto& options) { options.max_restarts = 1; }),
               HasSubstr("--max-restarts 1"));
+  EXPECT_THAT(complaint([](auto& options) { options.spares = 1; }),
+              HasSubstr("--spares 1: not supported with --rdzv-endpoint"));
 }
 
 TEST(ReadOptions, CountsProcessesLikeTorchrun) {

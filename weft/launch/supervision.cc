@@ -150,8 +150,7 @@ std::optional<Decision> shut_down(const Situation& situation, const Policy& poli
   if (situation.kill_sent) return Decision{};
   if (situation.stop_signals >= 2) return Decision{Act::kKill, {}, "a second signal"};
   if (situation.stop_sent) {
-    const auto limit =
-        situation.grace_end.value_or(*situation.stop_sent + policy.shutdown_timeout);
+    const auto limit = situation.grace_end.value_or(*situation.stop_sent + policy.shutdown_timeout);
     const std::string period = situation.grace_end ? "grace period" : "shutdown timeout";
     return now < limit ? Decision{Act::kWait, limit}
                        : Decision{Act::kKill, {}, "still running at the end of the " + period};
