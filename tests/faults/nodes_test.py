@@ -153,7 +153,7 @@ class Nodes(harness.FaultTest):
         self.nothing_left(jobs[0])
 
     def test_a_node_comes_late_and_the_job_grows(self):
-        program = [COUNTING, 60, 4]
+        program = [COUNTING, 45, 4]
         first = self.node("--nnodes", "1:2", conf="last_call_timeout=0", program=program)
         self.wait_for_steps(5, first)
         second = self.node("--nnodes", "1:2", program=program)
@@ -204,7 +204,8 @@ class Nodes(harness.FaultTest):
         self.counts(first)
 
     def test_a_signal_to_one_launcher_ends_the_job(self):
-        jobs = [self.node("--nnodes", 2, program=[COUNTING, 4000, 5]) for _ in range(2)]
+        program = [COUNTING, 4000, 5]
+        jobs = [self.node("--nnodes", 2, program=program, secret=False) for _ in range(2)]
         self.wait_for_steps(5, jobs[0])
         jobs[1].process.send_signal(signal.SIGTERM)
         for job in jobs:
@@ -272,7 +273,7 @@ class Nodes(harness.FaultTest):
         again = self.node("--nnodes", "1:2", meet=meet, program=program)
         self.ends(again, 203, last="the job job has ended already; use another --rdzv-id")
 
-    def test_etcd_servers_that_do_not_answer(self):
+    def test_etcd_servers_that_do_not_answer_slow(self):
         meet = ["--rendezvous", "etcd://127.0.0.1:9", "--rdzv-id", "job"]
         job = self.node("--nnodes", 2, meet=meet, conf="join_timeout=1")
         result = self.ends(job, 200, within=10)

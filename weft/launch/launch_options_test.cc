@@ -4,17 +4,21 @@
 namespace weft::launch {
 namespace {
 
+std::string complaint_about(const LaunchOptions& options) {
+  try {
+    internal::read_options(options);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kBadConfig);
+    return error.message();
+  }
+  return "";
+}
+
 TEST(ReadOptions, NamesTheWrongOptionAndItsValue) {
   const auto complaint = [](auto LaunchOptions::*option, const auto& value) -> std::string {
     LaunchOptions options;
     options.*option = value;
-    try {
-      internal::read_options(options);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::kBadConfig);
-      return error.message();
-    }
-    return "";
+    return complaint_about(options);
   };
   EXPECT_THAT(complaint(&LaunchOptions::nproc_per_node, "two"), HasSubstr("--nproc-per-node two"));
   EXPECT_THAT(complaint(&LaunchOptions::nproc_per_node, "0"), HasSubstr("at least 1"));
@@ -60,13 +64,7 @@ TEST(ReadOptions, NamesWhatIsWrongWithAMeeting) {
     options.nnodes = "2";
     options.rdzv_endpoint = "host:29400";
     change(options);
-    try {
-      internal::read_options(options);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::kBadConfig);
-      return error.message();
-    }
-    return "";
+    return complaint_about(options);
   };
   EXPECT_EQ(complaint([](LaunchOptions&) {}), "");
   for (const char* endpoint : {":29400", "host:", "host:x", "host:0", "host:65536"}) {
@@ -90,6 +88,8 @@ TEST(ReadOptions, NamesWhatIsWrongWithAMeeting) {
               HasSubstr("set --rdzv-id"));
   EXPECT_THAT(complaint([](auto& options) { options.max_restarts = 1; }),
               HasSubstr("--max-restarts 1"));
+  EXPECT_THAT(complaint([](auto& options) { options.spares = 1; }),
+              HasSubstr("--spares 1: not supported with --rdzv-endpoint"));
 }
 
 TEST(ReadOptions, CountsProcessesLikeTorchrun) {

@@ -145,16 +145,24 @@ Act after_the_end(const Situation& situation, const Policy& policy) {
 
 namespace {
 
+// The next action on ranks that were told to stop; nullopt if they may go on.
+std::optional<Decision> shut_down(const Situation& situation, const Policy& policy, Time now) {
+  if (situation.kill_sent) return Decision{};
+  if (situation.stop_signals >= 2) return Decision{Act::kKill, {}, "a second signal"};
+  if (situation.stop_sent) {
+    const auto limit = situation.grace_end.value_or(*situation.stop_sent + policy.shutdown_timeout);
+    const std::string period = situation.grace_end ? "grace period" : "shutdown timeout";
+    return now < limit ? Decision{Act::kWait, limit}
+                       : Decision{Act::kKill, {}, "still running at the end of the " + period};
+  }
+  if (situation.grace_end && now >= *situation.grace_end)
+    return Decision{Act::kKill, {}, "still running at the end of the grace period"};
+  return std::nullopt;
+}
+
 // What a launcher does about its ranks when the job's plan is over, or it was told to stop.
 Decision end_by_plan(const Situation& situation, const Policy& policy, Time now) {
-  if (situation.kill_sent) return {};
-  if (situation.stop_signals >= 2) return {Act::kKill, {}, "a second signal"};
-  if (situation.stop_sent) {
-    const auto limit = *situation.stop_sent + policy.shutdown_timeout;
-    return now < limit
-               ? Decision{Act::kWait, limit}
-               : Decision{Act::kKill, {}, "still running at the end of the shutdown timeout"};
-  }
+  if (const auto ending = shut_down(situation, policy, now)) return *ending;
   if (situation.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};
   if (!situation.plan->over || situation.plan->done) return {};
   const auto limit =
@@ -192,16 +200,7 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(),
                                      [](const auto& end) { return end.has_value(); });
   if (all_ended) return {after_the_end(now_seen, policy)};
-  if (now_seen.kill_sent) return {};
-  if (now_seen.stop_signals >= 2) return {Act::kKill, {}, "a second signal"};
-  if (now_seen.stop_sent) {
-    const auto limit = now_seen.grace_end.value_or(*now_seen.stop_sent + policy.shutdown_timeout);
-    const std::string period = now_seen.grace_end ? "grace period" : "shutdown timeout";
-    return now < limit ? Decision{Act::kWait, limit}
-                       : Decision{Act::kKill, {}, "still running at the end of the " + period};
-  }
-  if (now_seen.grace_end && now >= *now_seen.grace_end)
-    return {Act::kKill, {}, "still running at the end of the grace period"};
+  if (const auto ending = shut_down(now_seen, policy, now)) return *ending;
   if (const auto without = go_on(now_seen, policy, now)) return *without;
   if (!now_seen.joining.empty() && !state_remains(now_seen))
     return {Act::kTerminate, {}, "no rank is left that has the state of the job"};

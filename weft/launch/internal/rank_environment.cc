@@ -261,6 +261,10 @@ void read_elasticity(const LaunchOptions& options, Job& job) {
   job.spares = options.spares;
   if (job.spares < 0 || job.spares > kMostRanks)
     bad("spares", std::to_string(job.spares), "from 0 to " + std::to_string(kMostRanks));
+  if (job.spares > 0 && job.plan)
+    bad("spares", std::to_string(job.spares),
+        "not supported with --rdzv-endpoint or --rendezvous; nodes with free places take lost "
+        "ranks");
   if (job.spares > 0 && job.max_replacements == 0)
     bad("spares", std::to_string(job.spares), "set --max-replacements or -n MIN:MAX, too");
   if (job.spares > 0 && job.plan)
