@@ -13,6 +13,7 @@
 #include "weft/comm/init.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/progress.h"
+#include "weft/train/planning.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
 
@@ -62,9 +63,31 @@ bool as_expected(double least, const train::TrainResult& result) {
   return good;
 }
 
+// With parallel.plan = "auto": chooses the layout, sets its keys, and says so.
+std::optional<train::ChosenPlan> planned(Config& config, const Group& world) {
+  if (config.get_string("parallel.plan") != "auto") return std::nullopt;
+  auto plan = train::plan_recipe(config, world);
+  if (world.rank() == 0)
+    log_info("plan", {{"layout", plan.layout},
+                      {"step_s", plan.step_s},
+                      {"memory_gib", plan.memory_gib},
+                      {"planned_in_s", std::round(plan.planning_s * 10) / 10}});
+  return plan;
+}
+
+// The prediction beside the measurement.
+void compare(const train::ChosenPlan& plan, const Config& config,
+             const train::TrainResult& result) {
+  if (result.samples_per_s <= 0) return;
+  const double step = static_cast<double>(config.get_int("train.batch")) / result.samples_per_s;
+  log_info("plan and measurement", {{"predicted_step_s", plan.step_s},
+                                    {"measured_step_s", step},
+                                    {"error_percent", std::round(100 * (plan.step_s / step - 1))}});
+}
+
 // Runs one rank, from the rendezvous to its exit code. `least`: the accuracy that --check requires.
-int train_rank(const TrainCommand& command, const Config& config, const std::string& file,
-               bool resume, double least) {
+int train_rank(const TrainCommand& command, Config config, const std::string& file, bool resume,
+               double least) {
   use_threads();
   comm::InitOptions joining;
   joining.transport = comm::parse_transport(config.get_string("comm.transport"));
@@ -81,6 +104,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   options.trace = command.trace;
   options.progress = observe::parse_progress_mode(command.progress);
   options.should_stop = [] { return stop_signal != 0; };
+  const auto plan = planned(config, world);
   train::Trainer trainer(config, world, options);
   const auto result = trainer.run();
   if (result.left) return 0;
@@ -98,6 +122,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
                     {"samples_per_s", std::round(result.samples_per_s)},
                     {"seconds", std::round(result.seconds * 10) / 10},
                     {"run", trainer.run_folder()}});
+  if (plan) compare(*plan, config, result);
   if (command.json) std::cout << to_json(result) << std::endl;
   return command.check && !as_expected(least, result) ? 1 : 0;
 }
