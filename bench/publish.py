@@ -103,6 +103,12 @@ PARTS = {
             f"{RECOMPUTE} rounds=5 sequence=1024 dropout=10",
         ],
     ),
+    "linear": (
+        "time of linear models to a duality gap, beside LIBLINEAR and scikit-learn",
+        "weft's two ranks are bound to a core each; every other participant is free, with as many"
+        " threads as its name says",
+        [".venv-bench/bin/python bench/linear/linear.py --json"],
+    ),
     "startup": (
         "from the command to the first step",
         FREE,
@@ -204,6 +210,14 @@ def versions():
     return {
         "torch": output(PYTHON, "-c", of_python.format("torch")).strip() or "not installed",
         "deepspeed": output(".venv-bench/bin/python", "-c", of_python.format("deepspeed")).strip()
+        or "not installed",
+        "liblinear": output(
+            ".venv-bench/bin/python", "-c", of_python.format("liblinear-official")
+        ).strip()
+        or "not installed",
+        "scikit-learn": output(
+            ".venv-bench/bin/python", "-c", of_python.format("scikit-learn")
+        ).strip()
         or "not installed",
         "openmpi": first(r"\((?:Open MPI|OpenRTE)\) (\S+)", output("mpirun.openmpi", "--version")),
         "openmpi5": first(r"\(Open MPI\) (\S+)", output(".venv-bench/bin/mpirun", "--version")),

@@ -258,7 +258,16 @@ weft_setup_bench() {
       weft_die "the bench cannot do without"
     touch "$bench/ready"
   fi
+  "$bench/bin/python" -c 'import liblinear, sklearn' 2>/dev/null ||
+    weft_step "installing LIBLINEAR and scikit-learn" \
+      "$bench/bin/pip" install liblinear-official==2.50.0 scikit-learn==1.9.1 ||
+    weft_die "the bench cannot do without"
   # Compiled once for each user. This is done here, so that a bench does not wait for it.
   weft_step "compiling DeepSpeed's Adam, unless it is there" "$bench/bin/python" -c \
     'from deepspeed.ops.op_builder import CPUAdamBuilder; CPUAdamBuilder().load()'
+}
+
+# The Python of the peers, if it is installed; else that of the tests.
+weft_bench_python() {
+  [[ -x .venv-bench/bin/python ]] && echo .venv-bench/bin/python || echo "$WEFT_VENV/bin/python"
 }

@@ -1,6 +1,10 @@
 // weft's part of the bench of linear models: ranks that hold generated data and train on command.
 //
-//   weft_bench_linear [ranks=2] [rows=500000] [columns=47000] [entries=75] [transport=shm]
+//   weft_bench_linear [ranks=1] [rows=500000] [columns=47000] [entries=75] [transport=shm]
+//   weft_bench_linear [rows=500000] [columns=47000] [entries=75] write=FOLDER
+//
+// The second form writes the data for the peers into an existing folder, as arrays without headers:
+// labels.f64, begins.u64, columns.u32, values.f32.
 //
 // Reads one JSON object a line on stdin, writes one a line on stdout, and ends with stdin. Between
 // commands all ranks sleep in a read. Each command trains from the beginning:
@@ -12,15 +16,23 @@
 // The time is that of linear::train() on the slowest rank. It includes everything from the rows in
 // memory to the model. The processor time, the most of a rank, says more on a busy machine.
 #include <ATen/Parallel.h>
+#include <sched.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "weft/base/error.h"
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/linear/data/power_law.h"
 #include "weft/linear/linear.h"
@@ -133,6 +145,7 @@ void bind(const Group& group) {
 
 int serve(const Group& group, const linear::PowerLaw& law, int commands) {
   bind(group);
+  at::set_num_threads(1);
   const auto r = static_cast<std::uint64_t>(group.rank());
   const auto k = static_cast<std::uint64_t>(group.size());
   const auto rows = linear::generate(law, law.rows * r / k, law.rows * (r + 1) / k);
@@ -151,12 +164,44 @@ int serve(const Group& group, const linear::PowerLaw& law, int commands) {
   return 0;
 }
 
-int run(const std::map<std::string, std::int64_t>& numbers, const std::string& transport) {
-  const int ranks = static_cast<int>(numbers.at("ranks"));
+using Numbers = std::map<std::string, std::int64_t>;
+
+linear::PowerLaw law_of(const Numbers& numbers) {
   linear::PowerLaw law;
   law.rows = static_cast<std::uint64_t>(numbers.at("rows"));
   law.columns = static_cast<std::uint32_t>(numbers.at("columns"));
   law.row_entries = static_cast<std::uint32_t>(numbers.at("entries"));
+  return law;
+}
+
+template <class T>
+void write_array(const std::string& path, const std::vector<T>& values) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(values.data()),
+             static_cast<std::streamsize>(values.size() * sizeof(T)));
+  file.flush();
+  if (!file) throw Error(Errc::kUnavailable, "cannot write " + path);
+}
+
+// Writes the data for the peers.
+int write(const linear::PowerLaw& law, const std::string& folder) {
+  const auto rows = linear::generate(law, 0, law.rows);
+  std::vector<std::uint32_t> columns;
+  std::vector<float> values;
+  for (const linear::Entry& entry : rows.entries) {
+    columns.push_back(entry.column);
+    values.push_back(entry.value);
+  }
+  write_array(folder + "/labels.f64", rows.labels);
+  write_array(folder + "/begins.u64", rows.begins);
+  write_array(folder + "/columns.u32", columns);
+  write_array(folder + "/values.f32", values);
+  return 0;
+}
+
+int run(const Numbers& numbers, const std::string& transport) {
+  const int ranks = static_cast<int>(numbers.at("ranks"));
+  const linear::PowerLaw law = law_of(numbers);
   std::vector<std::array<int, 2>> pipes(static_cast<std::size_t>(ranks));
   for (auto& ends : pipes) {
     if (::pipe(ends.data()) != 0) return 70;
@@ -190,14 +235,16 @@ int run(const std::map<std::string, std::int64_t>& numbers, const std::string& t
 }  // namespace weft::bench
 
 int main(int argc, char** argv) try {
-  std::map<std::string, std::int64_t> numbers{
+  weft::bench::Numbers numbers{
       {"ranks", 1}, {"rows", 500'000}, {"columns", 47'000}, {"entries", 75}};
-  std::string transport = "shm";
+  std::string transport = "shm", folder;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i], name = argument.substr(0, argument.find('='));
     const std::string value = name.size() < argument.size() ? argument.substr(name.size() + 1) : "";
     if (name == "transport") {
       transport = value;
+    } else if (name == "write") {
+      folder = value;
     } else if (numbers.count(name) == 1 && !value.empty() &&
                value.find_first_not_of("0123456789") == std::string::npos) {
       numbers[name] = std::stoll(value);
@@ -207,6 +254,7 @@ int main(int argc, char** argv) try {
       return 2;
     }
   }
+  if (!folder.empty()) return weft::bench::write(weft::bench::law_of(numbers), folder);
   return weft::bench::run(numbers, transport);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "weft_bench_linear: %s\n", error.what());

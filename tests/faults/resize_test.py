@@ -61,6 +61,39 @@ class Resize(harness.FaultTest):
         self.scale(job, 2)
         self.counts(job, [1, 2])
 
+    def test_a_discovery_script_changes_the_number_of_ranks_and_its_errors_do_not_slow(self):
+        slots = self.folder / "slots"
+        slots.write_text("localhost:2\nelsewhere:9\n")
+        job = self.count(
+            "1:3", "--discovery-script", f"cat {slots}", "--discovery-interval", 0.1, epochs=40
+        )
+        job.wait_for(lambda: self.sizes(job) == [2], "two ranks")
+        slots.write_text("nonsense here\n")
+        job.wait_for(lambda: '--discovery-script: "nonsense here" is not' in job.err(), "a warning")
+        slots.write_text("localhost:8\n")  # at most 3
+        job.wait_for(lambda: self.sizes(job) == [2, 3], "three ranks")
+        result = self.counts(job, [2, 3])
+        self.assertEqual(result.err.count("weft: --discovery-script:"), 1, result.err)
+
+    def test_a_job_leaves_ranks_that_do_not_add_throughput_slow(self):
+        # The ranks share one processor, so each of two has half the throughput.
+        job = self.weft(
+            "train", self.folder, "-n", "1:2", "--scale-efficiency", 0.8, "--set",
+            "train.epochs=1000000", "--set", "train.eval_every=0", "--set", "model.hidden=[512,256]",
+            preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        )
+        job.wait_for(lambda: self.sizes(job) == [1], "one rank", 60)
+        steps = job.steps()
+        job.wait_for_steps(steps + 200)
+        job.process.send_signal(signal.SIGTERM)
+        result = self.ends(job, 143, within=30)
+        self.assertIn("weft: the job shall have 1 ranks (--scale-efficiency)", result.err)
+        self.assertEqual(self.sizes(job), [1], result.err)
+
+    def test_a_job_of_a_fixed_size_has_no_discovery_script(self):
+        job = self.weft("train", self.folder, "-n", 2, "--discovery-script", "true")
+        self.ends(job, 2, ["--discovery-script and --scale-efficiency need -n MIN:MAX"])
+
     def test_all_ranks_are_lost_at_once(self):
         job = self.count("2:2", epochs=40)
         saved = self.folder / "runs/run/ckpt"

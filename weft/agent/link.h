@@ -11,6 +11,9 @@
 //     step N       optimizer steps done, about once a second
 //     leaving      ends, since the job shrinks
 //     ready        a spare can take a rank
+//     saved PATH   a checkpoint is complete
+//     stopping     a signal asked this rank
+//                  to stop
 //     rate X       samples per second of the whole job
 //
 // A text is a verb and, after a blank, its value. One thread at a time reads an end; any thread may

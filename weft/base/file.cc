@@ -151,6 +151,10 @@ std::string read_file(const std::string& path, std::size_t max_bytes) {
 }
 
 void write_file_atomic(const std::string& path, std::string_view bytes) {
+  // A rename would replace /dev/null for all programs.
+  struct stat there {};
+  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode))
+    throw Error(Errc::kInvalidArgument, path + " is a device or a pipe, which no file can replace");
   std::string temporary = path + ".tmp.XXXXXX";
   UniqueFd file(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!file) fail_io("cannot create a file beside", path);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -47,6 +48,19 @@ TEST(File, AFailedAtomicWriteKeepsTheOldContentAndLeavesNoTemporaryFile) {
   EXPECT_EQ(entries(folder.path()), 1u);
   expect_error(Errc::kInvalidArgument, "none/x: No such file",
                [&] { write_file_atomic(folder / "none/x", "x"); });
+}
+
+TEST(File, AnAtomicWriteDoesNotReplaceADeviceOrAPipe) {
+  const TempDir folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/null", folder / "link");
+  for (const char* name : {"pipe", "link"}) {
+    expect_error(Errc::kInvalidArgument, std::string(name) + " is a device or a pipe",
+                 [&] { write_file_atomic(folder / name, "x"); });
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(folder / "pipe"));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(entries(folder.path()), 2u);
 }
 
 TEST(File, AFullDiskIsUnavailable) {

@@ -29,6 +29,7 @@ struct Options {
   // As for `weft train`. None: as many as there are faults, or no limit with MIN:MAX.
   std::optional<int> max_replacements = {};
   int min_ranks = 0;
+  int spares = 0;
 
   std::vector<FaultKind> faults{FaultKind::kKill};
   int count = 10;  // Faults, over all plans.

@@ -37,8 +37,8 @@ TrainCommand job_of(const ChaosCommand& command) {
   const bool plain = job.name.empty() && job.trace.empty() && job.resume.empty() && !job.dry_run &&
                      !job.json && !job.check && job.http.empty();
   WEFT_REQUIRE(plain,
-               "weft chaos: a job takes a recipe, -n, --set, --max-replacements and --min-ranks "
-               "only");
+               "weft chaos: a job takes a recipe, -n, --set, --max-replacements, --min-ranks and "
+               "--spares only");
   return job;
 }
 
@@ -54,6 +54,7 @@ chaos::Options options_of(const ChaosCommand& command) {
   options.max_replacements = job.max_replacements;
   if (!job.max_replacements && job.min_ranks > 0) options.max_replacements = 0;
   options.min_ranks = job.min_ranks;
+  options.spares = job.spares;
   options.count = command.count;
   options.seed = command.seed;
   options.fail = command.fail;

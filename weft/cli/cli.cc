@@ -36,20 +36,18 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
   text("-n,--nproc-per-node,--nproc_per_node", options.nproc_per_node,
        "Ranks on this node: a number, cpu, gpu or auto. MIN:MAX: start MAX, replace lost ranks, "
        "and go on with MIN");
-  text("--nnodes", options.nnodes, "Number of nodes of the job");
   sub->add_option("--node-rank,--node_rank", options.node_rank, "Number of this node, from 0");
   text("--master-addr,--master_addr", options.master_addr, "Host name or address of node 0");
   sub->add_option("--master-port,--master_port", options.master_port,
                   "Port of the rendezvous store. 0: a free port on one node, 29500 on several");
   sub->add_flag("--standalone", options.standalone,
                 "Run on one node, with a free port, whatever the other flags say");
-  text("--rdzv-id,--rdzv_id", options.run_id, "Name of the job");
+  add_nodes(*sub, options);
   text("--role", options.role, "Role name passed to the ranks (ROLE_NAME)");
-  text("--secret-file,--secret_file", options.secret_file,
-       "File of at least 32 random bytes, the same on every node: ranks prove to each other that "
-       "they know it");
-  add_recovery(*sub, options.max_replacements, options.min_ranks);
+  add_recovery(*sub, {options.max_replacements, options.min_ranks, options.spares});
   add_on_hang(*sub, options.on_hang);
+  add_going(*sub, options.going);
+  add_scaling(*sub, options.scaling);
   sub->add_option("--max-restarts,--max_restarts", options.max_restarts,
                   "Times that all ranks are restarted after a failure");
   text("--log-dir,--log_dir", options.log_dir, "Folder for files with the ranks' output");
@@ -110,6 +108,18 @@ void add_scale(CLI::App& app, ScaleCommand& command, int& result) {
   sub->add_option("--timeout", command.timeout_s, "Seconds to wait until the job has these ranks")
       ->check(CLI::Range(1, 86400));
   sub->callback([&] { result = scale(command); });
+}
+
+void add_stop(CLI::App& app, StopCommand& command, int& result) {
+  auto* sub = add(app, kStop);
+  sub->add_option("job", command.job,
+                  "Run folder, name of a run in runs/, or process number of the launcher")
+      ->required();
+  sub->add_option("--grace", command.grace_s,
+                  "Seconds until the ranks are killed (default: --grace of the job)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 7.0 * 86400));
+  sub->callback([&] { result = stop(command); });
 }
 
 void add_status(CLI::App& app, StatusCommand& command, int& result) {
@@ -244,6 +254,7 @@ int weft_main(int argc, char** argv) {
   RunsCommand listing;
   TopCommand watching;
   ScaleCommand scaling;
+  StopCommand stopping;
   StatusCommand asking;
   ReportCommand reporting;
   NewCommand creating;
@@ -268,6 +279,7 @@ int weft_main(int argc, char** argv) {
   add_runs(app, listing, result);
   add_top(app, watching, result);
   add_scale(app, scaling, result);
+  add_stop(app, stopping, result);
   add_status(app, asking, result);
   add_report(app, reporting, result);
   add_new(app, creating, result);

@@ -26,7 +26,11 @@ struct TrainCommand {
   std::string http;                     // address of the live page; empty: none
   std::optional<int> max_replacements;  // as in LaunchOptions; only with -n
   int min_ranks = 0;                    // as in LaunchOptions; only with -n
+  int spares = 0;                       // as in LaunchOptions; only with -n
   std::string on_hang = "warn";         // as in LaunchOptions; only with -n
+  launch::LaunchOptions nodes;          // the fields of several nodes: nnodes, rdzv_*, run_id …
+  launch::Going going;                  // how the run ends that is asked to
+  launch::Scaling scaling;              // how it chooses its number of ranks
 };
 int train(const TrainCommand& command);
 
@@ -70,6 +74,12 @@ struct ScaleCommand {
   int timeout_s = 120;  // longest wait until it has them
 };
 int scale(const ScaleCommand& command);
+
+struct StopCommand {
+  std::string job;  // run folder, name of a run in runs/, or launcher's process number
+  std::optional<double> grace_s;  // none: that of the launcher
+};
+int stop(const StopCommand& command);
 
 struct StatusCommand {
   std::string run;  // run folder, name of a run in runs/, or a process id

@@ -1,5 +1,8 @@
 // `weft linear`: trains linear models on LIBSVM files over ranks, and predicts with them.
+#include <cerrno>
 #include <chrono>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 
@@ -9,6 +12,7 @@
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/linear_report.h"
 #include "weft/cli/internal/start_ranks.h"
+#include "weft/comm/environment.h"
 #include "weft/comm/init.h"
 #include "weft/linear/data/text_file.h"
 #include "weft/linear/linear.h"
@@ -46,7 +50,8 @@ std::optional<double> c_of(const LinearCommand& command) {
 TrainOptions training(const LinearCommand& command) {
   TrainOptions options;
   WEFT_REQUIRE(!command.l2 || !command.c, "give --l2 or -C, not both");
-  WEFT_REQUIRE(!command.c || *command.c > 0, "-C must be above 0");
+  WEFT_REQUIRE(!command.c || (*command.c > 0 && std::isfinite(*command.c)),
+               "-C must be a finite number above 0");
   options.objective.loss = linear::parse_loss(command.loss);
   options.objective.l1 = command.l1;
   options.objective.l2 = command.l2.value_or(c_of(command) ? 1 : 0);
@@ -73,6 +78,15 @@ std::string model_file(const LinearCommand& command) {
   if (command.model == "none") return "";
   if (!command.model.empty()) return command.model;
   return std::filesystem::path(command.file).filename().string() + ".model";
+}
+
+// Finds a wrong path before the training, not after it.
+void check_model_file(const std::string& file) {
+  if (file.empty()) return;
+  const std::string folder = parent_of(file);
+  WEFT_REQUIRE(std::filesystem::is_directory(folder),
+               "--model " + file + ": there is no folder " + folder);
+  WEFT_REQUIRE(!std::filesystem::is_directory(file), "--model " + file + " is a folder");
 }
 
 // Runs one rank, from the rendezvous to its exit code.
@@ -110,11 +124,26 @@ std::string text_of(const linear::Model& model, const linear::Predictions& made)
   return text;
 }
 
+void print(const std::string& text) {
+  errno = 0;
+  if (std::cout << text << std::flush) return;
+  throw Error(Errc::kUnavailable,
+              std::string("cannot write the predictions to stdout: ") + std::strerror(errno));
+}
+
+void warn_of_unknown(const LinearCommand& command, const linear::Model& model,
+                     const linear::Predictions& made) {
+  if (made.unknown_entries == 0) return;
+  log_warn(command.file + " has features that the model does not have; they are ignored",
+           {{"entries", made.unknown_entries}, {"features_of_model", model.features}});
+}
+
 }  // namespace
 
 int linear_train(const LinearCommand& command) {
   const TrainOptions options = training(command);  // mistakes are found before ranks start
   LinearReport::check(command);
+  if (comm::discover(comm::Environment::process()).rank == 0) check_model_file(model_file(command));
   return start_ranks(command.ranks, [&] { return train_rank(command, options); });
 }
 
@@ -127,7 +156,8 @@ int linear_predict(const LinearCommand& command) {
   if (!command.output.empty())
     write_file_atomic(command.output, text);
   else if (!command.json)
-    std::cout << text << std::flush;
+    print(text);
+  warn_of_unknown(command, model, made);
   report_quality(command, model, linear::compare(made, rows.labels));
   return 0;
 }

@@ -134,6 +134,45 @@ class Linear(unittest.TestCase):
         self.fails(2, "--sigma fast: it must be measured, safe or a number", bad, "--sigma", "fast")
         self.fails(2, "is not a whole number, so it names no class", DATA)
 
+    def test_wrong_options_and_paths_are_found_before_the_training(self):
+        for text, *options in (
+            ("-C must be a finite number above 0", "-C", "-1"),
+            ("-C must be a finite number above 0", "-C", "inf"),
+            ("l2 must be a finite number", "--l2", "nan"),
+            ('no loss "hunge"; there are logistic, hinge, squared-hinge and squared',
+             "--loss", "hunge"),
+            ("--model none/model: there is no folder none", "--model", "none/model"),
+            (f"--model {self.path} is a folder", "--model", self.path),
+        ):
+            self.fails(2, text, self.path / "not-read.svm", *options)
+        self.fails(2, "not-read.svm: No such file", self.path / "not-read.svm")
+        one = self.path / "one.svm"
+        one.write_text("3 1:1\n3 2:1\n")
+        self.fails(2, "all rows have the label 3; a classifier needs at least two classes", one)
+
+    def test_more_ranks_than_rows_find_the_same_optimum(self):
+        few = self.path / "few.svm"
+        few.write_text("1 1:1\n-1 2:1\n")
+        objectives = [
+            self.train(few, "--l2", "0.1", "--gap", "1e-9", "-n", ranks)["outcomes"][0]["objective"]
+            for ranks in (1, 4)
+        ]
+        self.assertAlmostEqual(*objectives, delta=1e-8)
+
+    def test_predictions_that_cannot_be_written_and_unknown_features_are_reported(self):
+        self.train(self.two, "--model", "model")
+        few = self.path / "few.svm"
+        few.write_text("1 1:1 60:1 61:1\n-1 2:1 900:1\n")
+        ran = weft("linear", "predict", "model", few, cwd=self.path)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertIn("few.svm has features that the model does not have", ran.stderr)
+        self.assertIn("entries=2 features_of_model=60", ran.stderr)
+        with open("/dev/full", "w") as full:
+            ran = subprocess.run([WEFT, "linear", "predict", self.path / "model", few], text=True,
+                                 stdout=full, stderr=subprocess.PIPE, timeout=100)
+        self.assertEqual(ran.returncode, 203, ran.stderr)
+        self.assertIn("cannot write the predictions to stdout: No space left", ran.stderr)
+
     def test_a_mistake_in_another_ranks_part_is_printed_once(self):
         bad = self.path / "bad.svm"
         bad.write_text("1 1:1\n" * 500 + "1 2:1 1:1\n")

@@ -115,6 +115,13 @@ std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
          format("%.0f", slowest[0].value) +
              format(", %.2f times the median rank's time to compute", ratio[0].value));
   }
+  const auto awaited = tail_of(series, "awaited_rank", 1),
+             share = tail_of(series, "awaited_share", 1);
+  if (!awaited.empty() && !share.empty()) {
+    line("awaited rank",
+         format("%.0f", awaited[0].value) +
+             format(", the others wait for it %.0f %% of a step", 100 * share[0].value));
+  }
   line("checkpoint", run.checkpoint ? "step " + std::to_string(*run.checkpoint) : "none yet");
   return text;
 }

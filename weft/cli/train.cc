@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -6,6 +8,8 @@
 #include <filesystem>
 #include <iostream>
 
+#include "weft/agent/link.h"
+#include "weft/agent/spare.h"
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
@@ -20,14 +24,31 @@
 namespace weft::cli {
 namespace {
 
-volatile std::sig_atomic_t stop_signal = 0;
+constexpr std::chrono::milliseconds kGrace = std::chrono::seconds(30);
+
+volatile std::sig_atomic_t stop_signal = 0, grace_s = 0;
+
+// Without a launcher of weft, which would do it.
+void end_after_grace(int) {
+  constexpr char kLine[] = "weft: no checkpoint fit into the grace period (--grace)\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kLine, sizeof kLine - 1);
+  ::_exit(128 + stop_signal);
+}
 
 // The first signal requests a checkpoint and a clean exit. A second one ends the process at once.
-void watch_signals() {
+void watch_signals(const launch::Going& going) {
+  if (agent::launcher() == nullptr) {
+    const double grace = std::chrono::duration<double>(going.grace.value_or(kGrace)).count();
+    grace_s = std::max(1, static_cast<int>(0.9 * grace));
+    ::signal(SIGALRM, end_after_grace);
+  }
   struct sigaction action {};
-  action.sa_handler = [](int number) { stop_signal = number; };
+  action.sa_handler = [](int number) {
+    stop_signal = number;
+    if (grace_s > 0) ::alarm(static_cast<unsigned>(grace_s));
+  };
   action.sa_flags = SA_RESETHAND | SA_RESTART;
-  for (const int number : {SIGTERM, SIGINT}) ::sigaction(number, &action, nullptr);
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) ::sigaction(number, &action, nullptr);
 }
 
 void print_configuration(const Config& config) {
@@ -89,6 +110,13 @@ void compare(const train::ChosenPlan& plan, const Config& config,
 int train_rank(const TrainCommand& command, Config config, const std::string& file, bool resume,
                double least) {
   use_threads();
+  train::TrainerOptions options;
+  options.recipe = train::recipe_name(file);
+  options.resume = resume;
+  options.trace = command.trace;
+  options.progress = observe::parse_progress_mode(command.progress);
+  options.should_stop = [] { return stop_signal != 0; };
+  train::Trainer::prepare(config, options);
   comm::InitOptions joining;
   joining.transport = comm::parse_transport(config.get_string("comm.transport"));
   joining.ordered_sums = config.get_bool("train.reproducible");
@@ -97,23 +125,18 @@ int train_rank(const TrainCommand& command, Config config, const std::string& fi
       std::chrono::milliseconds(std::llround(config.get_double("comm.timeout_s") * 1e3));
   joining.alike = {{"recipe", train::outline_of(config)}};
   const auto world = comm::init(joining);
-  watch_signals();  // until here, a signal ends the process as usual
-  train::TrainerOptions options;
-  options.recipe = train::recipe_name(file);
-  options.resume = resume;
-  options.trace = command.trace;
-  options.progress = observe::parse_progress_mode(command.progress);
-  options.should_stop = [] { return stop_signal != 0; };
+  watch_signals(command.going);  // until here, a signal ends the process as usual
   const auto plan = planned(config, world);
   train::Trainer trainer(config, world, options);
   const auto result = trainer.run();
+  ::alarm(0);
   if (result.left) return 0;
   if (result.stopped) {
     if (trainer.world().rank() == 0)
       log_warn("stopped by a signal; go on with --resume --name " +
                    std::filesystem::path(trainer.run_folder()).filename().string(),
                {{"step", result.steps}});
-    return 128 + (stop_signal != 0 ? stop_signal : SIGTERM);
+    return 128 + (stop_signal == SIGINT ? SIGINT : SIGTERM);
   }
   if (trainer.world().rank() != 0) return 0;
   log_info("done", {{"accuracy", result.accuracy},
@@ -154,7 +177,7 @@ void check_on_hang(const TrainCommand& command, const std::string& launcher) {
   if (launcher != "alone")
     throw Error(Errc::kBadConfig,
                 "--on-hang: the ranks were started by " + launcher + "; weft run takes this flag");
-  if (most_ranks(command) < 2)
+  if (most_ranks(command) < 2 && command.nodes.nnodes == "1")
     throw Error(Errc::kBadConfig, "--on-hang needs at least two ranks; set -n");
 }
 
@@ -162,16 +185,36 @@ bool is_range(const TrainCommand& command) { return command.ranks.find(':') != s
 
 // The flags need a launcher of this command, and a rank that is left when one is lost.
 void check_recovery(const TrainCommand& command, const std::string& launcher) {
-  const bool recovers = command.max_replacements.value_or(0) > 0 || command.min_ranks > 0;
+  const bool recovers =
+      command.max_replacements.value_or(0) > 0 || command.min_ranks > 0 || command.spares > 0;
+  const bool one_node = command.nodes.nnodes == "1";
+  if (launcher != "alone" && !one_node)
+    throw Error(Errc::kBadConfig,
+                "--nnodes: the ranks were started by " + launcher + "; weft run takes this flag");
+  const bool scales = command.scaling.efficiency > 0 || !command.scaling.discovery_script.empty();
+  if (scales && !is_range(command))
+    throw Error(Errc::kBadConfig, "--discovery-script and --scale-efficiency need -n MIN:MAX");
   if (!recovers && !is_range(command)) return;
   if (launcher != "alone") {
-    throw Error(Errc::kBadConfig,
-                "--max-replacements, --min-ranks and -n MIN:MAX: the ranks were started by " +
-                    launcher + "; weft run takes these flags");
+    throw Error(
+        Errc::kBadConfig,
+        "--max-replacements, --min-ranks, --spares and -n MIN:MAX: the ranks were started by " +
+            launcher + "; weft run takes these flags");
   }
-  if (recovers && most_ranks(command) < 2)
+  if (recovers && most_ranks(command) < 2 && one_node)
     throw Error(Errc::kBadConfig,
-                "--max-replacements and --min-ranks need at least two ranks; set -n");
+                "--max-replacements, --min-ranks and --spares need at least two ranks; set -n");
+}
+
+bool needs_launcher(const launch::Going& going) {
+  return going.requeue || !going.notice_command.empty();
+}
+
+void check_going(const TrainCommand& command, const std::string& launcher) {
+  if (needs_launcher(command.going) && launcher != "alone") {
+    throw Error(Errc::kBadConfig, "--requeue and --notice-command: the ranks were started by " +
+                                      launcher + "; weft run takes these flags");
+  }
 }
 
 Config configuration_of_new_run(const TrainCommand& command, const std::string& file) {
@@ -205,9 +248,11 @@ int train(const TrainCommand& command) {
     print_configuration(config);
     return 0;
   }
+  if (agent::is_spare()) return train_rank(command, config, file, resumed.has_value(), least);
   const auto identity = comm::discover(comm::Environment::process());
   check_recovery(command, identity.source);
   check_on_hang(command, identity.source);
+  check_going(command, identity.source);
   const int ranks = most_ranks(command);
   if (identity.source != "alone") {
     if (!command.ranks.empty() && ranks != identity.world) {
@@ -218,17 +263,21 @@ int train(const TrainCommand& command) {
     const auto page = identity.rank == 0 ? live_page(command.http) : std::nullopt;
     return train_rank(command, config, file, resumed.has_value(), least);
   }
-  if (ranks == 1 && !is_range(command)) {
+  const bool one_node = command.nodes.nnodes == "1";
+  if (ranks == 1 && !is_range(command) && one_node && !needs_launcher(command.going)) {
     const auto page = live_page(command.http);
     return train_rank(command, config, file, resumed.has_value(), least);
   }
   share_cores(ranks);
-  launch::LaunchOptions launching;
-  launching.nproc_per_node = command.ranks;
+  launch::LaunchOptions launching = command.nodes;
+  if (!command.ranks.empty()) launching.nproc_per_node = command.ranks;
   launching.rank0_keeps_terminal = true;
   launching.http = command.http;
   launching.max_replacements = command.max_replacements;
   launching.min_ranks = command.min_ranks;
+  launching.spares = command.spares;
+  launching.going = command.going;
+  launching.scaling = command.scaling;
   launching.on_hang = command.on_hang;
   return launch::launch_forked(launching, [&](int) {
     return train_rank(command, config, file, resumed.has_value(), least);

@@ -18,6 +18,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "weft/agent/link.h"
+#include "weft/agent/spare.h"
 #include "weft/base/log.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
@@ -37,7 +38,7 @@ namespace {
 // line. pread() reads it, so that several groups of one process can read it.
 std::string job_secret() {
   const char* fd = std::getenv("WEFT_SECRET_FD");
-  if (fd == nullptr) return "";
+  if (fd == nullptr || *fd == '\0') return "";
   std::string secret(32, '\0');
   if (pread(std::atoi(fd), secret.data(), secret.size(), 0) != 32) {
     throw Error(Errc::kBadConfig,
@@ -190,6 +191,10 @@ std::string gone_ranks_key(const std::string& run_id, int restart_count) {
 }
 
 Group init(const InitOptions& options) {
+  if (agent::is_spare()) {
+    agent::become_rank();
+    observe::attach_position();
+  }
   return init(discover(Environment::process(), options.identity), options);
 }
 
@@ -242,10 +247,8 @@ Group init(const Identity& identity, const InitOptions& asked) {
     if (options.newcomer) return join_group(prefixed, backend, options.timeout, identity.rank);
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();
-  if (replaces) {
-    agent::tell_launcher("joined");
-    has_joined = true;
-  }
+  if (replaces || !options.newcomer) agent::tell_launcher("joined");
+  has_joined = has_joined || replaces;
   const auto* const weft = dynamic_cast<const internal::WeftBackend*>(&group.backend());
   if (identity.mpi && weft != nullptr)
     log_info("ranks of " + identity.source,

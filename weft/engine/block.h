@@ -59,4 +59,8 @@ Block block(Module module) {
   return block(std::string(), std::move(module));
 }
 
+// Parameters of one or no dimension, mostly biases and norms: for OptimizerSpec::no_decay.
+std::function<bool(const std::string&)> vectors_of(const std::vector<Block>& blocks);
+std::function<bool(const std::string&)> vectors_of(const torch::nn::Module& module);
+
 }  // namespace weft::parallel

@@ -1,4 +1,4 @@
-#include "weft/engine/codec_exchange.h"
+#include "weft/engine/internal/codec_exchange.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

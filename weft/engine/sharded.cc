@@ -74,6 +74,7 @@ void Sharded::let_go() { model_->let_go(); }
 void Sharded::step(double scale) { model_->step(scale); }
 void Sharded::zero_grad() { model_->zero_grad(); }
 double Sharded::grad_norm() { return model_->grad_norm(); }
+Sharded::Finite Sharded::are_finite() { return model_->are_finite(); }
 void Sharded::await_gradients() { model_->await_gradients(); }
 void Sharded::each_gradient(
     const std::function<void(const std::string&, const at::Tensor&)>& take) {

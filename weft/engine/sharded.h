@@ -63,6 +63,7 @@ class Reader;
 
 namespace weft::parallel {
 
+class GradientCheck;
 class ParameterCuts;
 
 struct ShardedOptions {
@@ -108,8 +109,10 @@ struct ShardedOptions {
   // Copy rank 0's buffers (running statistics) to all ranks and replicas after each step, in one
   // broadcast per type. Stage 0 uses data_parallel.sync_buffers.
   bool sync_buffers = false;
-  // Folder for optimizer state in a mapped file. The file's name is removed as soon as it is open,
-  // so it never outlives the process. Empty: state stays in memory.
+  // Looks at each gradient before it leaves its rank (gradient_check.h). Null: none.
+  std::shared_ptr<GradientCheck> check;
+  // Folder for optimizer state in a mapped file, whose name is removed as soon as it is open. Empty:
+  // state stays in memory.
   std::filesystem::path offload;
   // Parameters cut over the same ranks when made (parameter_cuts.h). Sharded takes their values.
   std::shared_ptr<ParameterCuts> cuts;
@@ -150,8 +153,7 @@ class Sharded {
   void set_samples(double samples);
   // Makes a forward and a backward pass on a rank that has no batch.
   void skip_batch();
-  // Takes part in the rest of a forward pass, for which peers wait. For a rank that left out blocks
-  // and calls no backward().
+  // For a rank that left out blocks and calls no backward(): takes part in the rest of the pass.
   void end_pass();
   // Gradient accumulation: while it lives, gradients stay whole on their ranks and add up. They
   // leave with the first backward() after it.
@@ -159,8 +161,7 @@ class Sharded {
   [[nodiscard]] NoSync no_sync();
   // Sends gradients that no_sync() kept, without a pass: for many backwards a batch (pipelines).
   void send_gradients();
-  // hold() gathers all parameters, as a backward pass does, and keeps them until let_go().
-  // Pipelines run the second part of a backward, for gradients of weights alone, between the two.
+  // Keeps all parameters gathered until let_go(): for gradients of weights alone (pipelines).
   void hold();
   void let_go();
 
@@ -172,11 +173,15 @@ class Sharded {
   void step(double scale = 1);
   // Drops all gradients.
   void zero_grad();
-  // 2-norm of all averaged gradients; not finite if one of them is not. With loss scaling, call
-  // zero_grad() instead of step() then.
+  // 2-norm of all averaged gradients; not finite if one is not: then call zero_grad(), not step().
   double grad_norm();
-  // Waits for gradients under way, unless step() was called since. For timing only: calls that need
-  // gradients wait by themselves.
+  // With options.check, before step() or zero_grad(): whether the gradients of this step are finite,
+  // on this rank, and on all ranks of the group and its replicas if `on_all`.
+  struct Finite {
+    bool is = true, on_all = false;
+  };
+  Finite are_finite();
+  // Waits for gradients under way, unless step() was called since. For timing only.
   void await_gradients();
   // Passes this rank's shard of the averaged gradients to `take`, flat, by parameter; at stage 0,
   // before step(), equal parts of all. Waits for gradients under way and makes no other call.
@@ -188,8 +193,7 @@ class Sharded {
   void abandon() noexcept;
   // Stage 0 with overlap_forward: waits until the weights are those of the last step().
   void wait_for_weights();
-  // Seconds that stage 0 has spent since the last call: `work` to reduce and update, `wait` for
-  // peers. Not collective.
+  // Seconds of stage 0 since the last call: to reduce and update, and of waits. Not collective.
   DataParallelBase::Times take_times();
 
   double lr() const;
@@ -242,9 +246,5 @@ class Sharded {
  private:
   std::shared_ptr<Engine> model_;
 };
-
-// Parameters of one or no dimension, mostly biases and norms: for OptimizerSpec::no_decay.
-std::function<bool(const std::string&)> vectors_of(const std::vector<Block>& blocks);
-std::function<bool(const std::string&)> vectors_of(const torch::nn::Module& module);
 
 }  // namespace weft::parallel

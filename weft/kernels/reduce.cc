@@ -89,6 +89,10 @@ void stream_copy(void* destination, const void* source, std::int64_t bytes) {
   if (bytes > 0) internal::level().stream_copy(destination, source, bytes);
 }
 
+bool is_within(const float* values, std::int64_t count, float limit) {
+  return internal::level().is_within(values, count, limit);
+}
+
 double sum_of_squares(const float* values, std::int64_t count) {
   return internal::level().sum_of_squares(values, count);
 }

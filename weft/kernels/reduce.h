@@ -46,6 +46,9 @@ void stream_copy(void* destination, const void* source, std::int64_t bytes);
 // Sum of squares of a float32 array in float64, in an order fixed by count alone.
 double sum_of_squares(const float* values, std::int64_t count);
 
+// True if every number is finite and at most `limit` in magnitude. `limit` is not negative.
+bool is_within(const float* values, std::int64_t count, float limit);
+
 // destination[i] *= factor.
 void scale(float* destination, std::int64_t count, float factor);
 

@@ -98,6 +98,14 @@ void SumOfSquares(benchmark::State& state) {
   report(state, state.range(0));
 }
 
+void IsWithin(benchmark::State& state) {
+  const auto arrays = make_arrays(1, state.range(0) / 4);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(weft::kernels::is_within(arrays[0].get(), state.range(0) / 4, 1e30f));
+  }
+  report(state, state.range(0));
+}
+
 void sizes(benchmark::internal::Benchmark* bench) {
   for (const std::int64_t bytes : kSizes) bench->Arg(bytes);
   bench->ThreadRange(1, 2)->UseRealTime()->MinTime(0.1);
@@ -116,6 +124,7 @@ BENCHMARK(TwoToTwoWeighted)->Apply(sizes_and_places);
 BENCHMARK(FourToFour)->Apply(sizes_and_places);
 BENCHMARK(TwoToTwoBrain)->Apply(sizes_and_places);
 BENCHMARK(TwoToTwoHalf)->Apply(sizes_and_places);
+BENCHMARK(IsWithin)->Apply(sizes);
 BENCHMARK(SumOfSquares)->Apply(sizes);
 
 }  // namespace

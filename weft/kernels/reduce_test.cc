@@ -336,6 +336,28 @@ TEST(SumOfSquares, IsTheSameAtEveryLevelAndCloseToTheExactSum) {
   }
 }
 
+TEST(IsWithin, FindsOneNumberBeyondTheLimitAtEveryPlace) {
+  const float infinity = std::numeric_limits<float>::infinity(),
+              nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::int64_t count : kCounts) {
+    if (count > 5000) continue;
+    std::vector<float> values(static_cast<std::size_t>(count) + 2, 1e30f);
+    values.front() = values.back() = nan;  // outside
+    for (const auto* level : levels()) {
+      float* const first = values.data() + 1;
+      EXPECT_TRUE(level->is_within(first, count, 1e30f)) << level->name;
+      for (std::int64_t at = 0; at < count; at += at < 200 ? 1 : 97) {
+        for (const float beyond : {1.00001e30f, -1.00001e30f, infinity, -infinity, nan, -nan}) {
+          first[at] = beyond;
+          ASSERT_FALSE(level->is_within(first, count, 1e30f)) << level->name << " " << at;
+        }
+        first[at] = at % 2 == 0 ? -1e30f : 0.0f;
+      }
+      std::fill(first, first + count, 1e30f);
+    }
+  }
+}
+
 TEST(Scale, MultipliesInPlace) {
   for (const auto* level : levels()) {
     std::vector<float> values(1001, 3.0f);

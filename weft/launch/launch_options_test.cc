@@ -27,6 +27,69 @@ TEST(ReadOptions, NamesTheWrongOptionAndItsValue) {
   EXPECT_THAT(complaint(&LaunchOptions::signals_to_handle, "SIGTERM,SIGKILL"),
               HasSubstr("SIGKILL"));
   EXPECT_EQ(complaint(&LaunchOptions::nnodes, "1:1"), "");
+  for (const char* nodes : {"", ":", "2:", ":3", "0:2", "3:2", "1:2:3", "two"})
+    EXPECT_THAT(complaint(&LaunchOptions::nnodes, nodes), HasSubstr("--nnodes ")) << nodes;
+}
+
+TEST(ReadOptions, ReadsHowSeveralNodesMeet) {
+  LaunchOptions options;
+  options.nnodes = "2:3";
+  options.nproc_per_node = "4";
+  options.rdzv_endpoint = "10.0.0.1";
+  options.rdzv_conf = "join_timeout=7,read_timeout=8";
+  internal::Job job = internal::read_options(options);
+  ASSERT_TRUE(job.plan);
+  EXPECT_EQ(job.plan->endpoint_host, "10.0.0.1");
+  EXPECT_EQ(job.plan->endpoint_port, 29400);
+  EXPECT_EQ(job.plan->join_limit, std::chrono::seconds(7));
+  EXPECT_EQ(job.plan->alone_limit, std::chrono::seconds(8));
+  EXPECT_EQ(job.plan->min_nodes, 2);
+  EXPECT_EQ(job.nodes, 3);
+  EXPECT_EQ(job.min_ranks, 8);
+  EXPECT_EQ(job.max_replacements, internal::kNoLimit);
+  options.rdzv_endpoint = "[::1]:7";
+  EXPECT_EQ(internal::read_options(options).plan->endpoint_host, "::1");
+  EXPECT_EQ(internal::read_options(options).plan->endpoint_port, 7);
+  options.nnodes = "1";  // nothing to meet
+  EXPECT_FALSE(internal::read_options(options).plan);
+}
+
+TEST(ReadOptions, NamesWhatIsWrongWithAMeeting) {
+  const auto complaint = [](auto&& change) -> std::string {
+    LaunchOptions options;
+    options.nnodes = "2";
+    options.rdzv_endpoint = "host:29400";
+    change(options);
+    try {
+      internal::read_options(options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::kBadConfig);
+      return error.message();
+    }
+    return "";
+  };
+  EXPECT_EQ(complaint([](LaunchOptions&) {}), "");
+  for (const char* endpoint : {":29400", "host:", "host:x", "host:0", "host:65536"}) {
+    EXPECT_THAT(complaint([&](auto& options) { options.rdzv_endpoint = endpoint; }),
+                HasSubstr("--rdzv-endpoint"))
+        << endpoint;
+  }
+  for (const char* conf : {"x", "x=1", "join_timeout", "join_timeout=", "join_timeout=-1"}) {
+    EXPECT_THAT(complaint([&](auto& options) { options.rdzv_conf = conf; }),
+                HasSubstr("--rdzv-conf"))
+        << conf;
+  }
+  EXPECT_THAT(complaint([](auto& options) { options.master_addr = "host"; }),
+              HasSubstr("--master-addr host: leave it out"));
+  EXPECT_THAT(complaint([](auto& options) { options.rendezvous = "etcd://h"; }),
+              HasSubstr("leave out --rdzv-endpoint"));
+  EXPECT_THAT(complaint([](auto& options) {
+                options.rendezvous = "etcd://h";
+                options.rdzv_endpoint = "";
+              }),
+              HasSubstr("set --rdzv-id"));
+  EXPECT_THAT(complaint([](auto& options) { options.max_restarts = 1; }),
+              HasSubstr("--max-restarts 1"));
 }
 
 TEST(ReadOptions, CountsProcessesLikeTorchrun) {

@@ -20,13 +20,46 @@
 
 namespace weft::launch {
 
+// How a job ends that is asked to go: by a signal, weft stop, or a notice.
+struct Going {
+  // Time from the request to SIGKILL: the ranks save a checkpoint in it. They are killed up to 2 s
+  // earlier, so that the launcher can still say that no checkpoint fit. nullopt: shutdown_timeout.
+  std::optional<std::chrono::milliseconds> grace = {};
+  // After a stop by SIGUSR1 or a notice, call `scontrol requeue $SLURM_JOB_ID` on node 0.
+  bool requeue = false;
+  // A shell command that runs every notice_interval. Exit code 0: this machine will be taken away,
+  // so the job saves a checkpoint and ends. Empty: none.
+  std::string notice_command;
+  std::chrono::milliseconds notice_interval = std::chrono::seconds(5);
+};
+
+// How a job of one node whose number of ranks may change chooses it by itself.
+struct Scaling {
+  // A shell command that prints a line "host:slots" for each host (Horovod's contract). The job has
+  // as many ranks as this host has slots, within its limits. Empty: none.
+  std::string discovery_script;
+  std::chrono::milliseconds discovery_interval = std::chrono::seconds(5);
+  // Use the most ranks whose throughput per rank is at least this fraction of the best one. 0: do
+  // not. Programs of train::Trainer only.
+  double efficiency = 0;
+};
+
 struct LaunchOptions {
   std::vector<std::string> program;  // program and arguments; only for launch()
 
   // A number, cpu, gpu or auto. MIN:MAX: begin with MAX ranks, go on with MIN (min_ranks), and
   // replace all lost ranks.
   std::string nproc_per_node = "1";
-  std::string nnodes = "1";  // N or N:N; MIN:MAX is rejected
+  std::string nnodes = "1";  // N; with one of the next two fields also MIN:MAX
+  // Several nodes that survive the loss of any of them: HOST[:PORT] of the node that comes first,
+  // or "etcd://HOST:PORT[,HOST:PORT…][/PREFIX]". The nodes need no numbers then. Empty: node 0
+  // hosts the store, and must not be lost.
+  std::string rdzv_endpoint;
+  std::string rendezvous;
+  // "join_timeout=600,last_call_timeout=30,read_timeout=60", in seconds: the time until enough
+  // nodes must be there, the time to wait for more, and the time after which a node that reaches
+  // no majority ends.
+  std::string rdzv_conf;
   int node_rank = 0;
   std::string master_addr;  // several nodes: rank 0's host
   int master_port = 0;      // 0: a free port on one node, 29500 on several
@@ -47,14 +80,20 @@ struct LaunchOptions {
   // With at least this many ranks left, the others go on without a lost rank that is not replaced.
   // They grow again when it can be replaced. 0: never. The program must regroup, as above.
   int min_ranks = 0;
+  // Processes of this node that have loaded the program and wait to take the place of a lost rank
+  // (weft/agent/spare.h). Needs max_replacements.
+  int spares = 0;
   // What to do about a rank that hangs: "warn" names it and prints a table of all ranks' positions.
   // "replace" also kills it after twice that time, so that it is replaced or left out. "end" ends
   // the job then, with exit code 200.
   std::string on_hang = "warn";
   std::chrono::milliseconds survivor_grace = std::chrono::seconds(5);
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
+  Going going;
+  Scaling scaling;
   // Signals forwarded to the ranks. USR1 and USR2 are only forwarded. Any other signal also starts
-  // the shutdown timeout, and a second one kills.
+  // the grace period, and a second one kills. Without USR1 here, USR1 is such a request too: the
+  // ranks get SIGTERM.
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
   // As in torchrun: 0 none, 1 stdout, 2 stderr, 3 both, or "0:1,1:3" by local rank. A redirected
@@ -79,7 +118,7 @@ struct LaunchOptions {
 int launch(const LaunchOptions& options);
 
 // As above, without exec: each rank is a fork of this process, which saves loading libtorch again.
-// It runs `run(rank)` with the environment set. An exception of `run` becomes the rank's error
+// It runs `run(rank)` with the environment set; a spare runs run(-1). An exception of `run` becomes the rank's error
 // file, its last line on stderr and its exit code. OMP_NUM_THREADS has no effect by itself: `run`
 // must call at::set_num_threads() with it.
 int launch_forked(const LaunchOptions& options, const std::function<int(int rank)>& run);

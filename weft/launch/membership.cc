@@ -3,8 +3,14 @@
 #include <algorithm>
 #include <optional>
 
+#include "weft/base/error.h"
+
 namespace weft::launch {
 namespace {
+
+constexpr std::size_t kMostNotes = 16;
+
+std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 
 // One computation of the next plan.
 class Planning {
@@ -15,24 +21,40 @@ class Planning {
     for (const NodeReport& node : nodes) nodes_.emplace(node.node, &node);
   }
 
-  // The first ranks, by node.
+  // The first ranks of an attempt, by node.
   void form() {
     int rank = 0, used = 0;
     for (const auto& [number, node] : nodes_) {
+      if (plan_.aside.contains(number)) continue;
       if (used++ == policy_.max_nodes) break;
       for (int slot = 0; slot < node->slots && rank < most_ranks(); ++slot)
-        plan_.ranks[rank++] = {.node = number};
+        plan_.ranks[rank++] = {.node = number, .incarnation = ++plan_.incarnations, .first = true};
     }
     plan_.formed = true;
   }
 
+  void take_requests() {
+    for (const auto& [number, node] : nodes_) {
+      if (node->wanted.serial > plan_.wanted.serial) {
+        plan_.wanted = node->wanted;
+        plan_.never_joined = 0;
+        note("the job shall have " + std::to_string(plan_.wanted.ranks) + " ranks");
+      }
+      if (!node->run.empty()) plan_.run = node->run;
+      if (node->stop.empty() || plan_.done || !plan_.end.empty()) continue;
+      end(node->stop, node->stop_code);
+      plan_.stopped = true;
+    }
+  }
+
   void go_on() {
-    if (any(RankPhase::kDone)) return;  // the program ends
     note_members();
-    set_aside();
-    replace_lost();
-    if (!plan_.end.empty() || recovers()) return;
-    if (!shrink()) grow();
+    plan_.done = plan_.done || any(RankPhase::kDone);
+    if (plan_.done || !plan_.end.empty()) return;
+    end_if_failed();
+    if (plan_.end.empty()) set_aside();
+    if (plan_.end.empty()) replace_lost();
+    if (plan_.end.empty() && !recovers()) resize();
   }
 
   JobPlan result() && { return std::move(plan_); }
@@ -42,32 +64,33 @@ class Planning {
     const auto found = nodes_.find(number);
     return found != nodes_.end() ? found->second : nullptr;
   }
-  // What the rank's node says of its placement; none if the node is gone or has not started it.
-  std::optional<RankPhase> phase(int rank, const Placement& place) const {
+  // What the rank's node says of its placement; null if the node is gone or has not started it.
+  const RankReport* report(int rank, const Placement& place) const {
     const NodeReport* const at = node(place.node);
-    if (at == nullptr) return std::nullopt;
-    const auto report = at->ranks.find(rank);
-    if (report == at->ranks.end() || report->second.incarnation != place.incarnation)
-      return std::nullopt;
-    return report->second.phase;
+    if (at == nullptr) return nullptr;
+    const auto found = at->ranks.find(rank);
+    const bool same = found != at->ranks.end() && found->second.incarnation == place.incarnation;
+    return same ? &found->second : nullptr;
   }
-  bool any(RankPhase wanted) const {
-    return std::any_of(plan_.ranks.begin(), plan_.ranks.end(), [&](const auto& entry) {
-      return phase(entry.first, entry.second) == wanted;
-    });
+  bool is(int rank, const Placement& place, RankPhase phase) const {
+    const RankReport* const said = report(rank, place);
+    return said != nullptr && said->phase == phase;
+  }
+  bool any(RankPhase phase) const {
+    return std::any_of(plan_.ranks.begin(), plan_.ranks.end(),
+                       [&](const auto& entry) { return is(entry.first, entry.second, phase); });
+  }
+  int count(bool Placement::*flag) const {
+    return static_cast<int>(std::count_if(plan_.ranks.begin(), plan_.ranks.end(),
+                                          [&](const auto& one) { return one.second.*flag; }));
   }
   int most_ranks() const {
-    int most = policy_.max_ranks > 0 ? policy_.max_ranks : 1 << 20;
-    if (plan_.wanted > 0) most = std::min(most, plan_.wanted);
-    return most;
-  }
-  bool is_usable(const NodeReport& at) const {
-    return !at.drains && !plan_.aside.contains(at.node);
+    return plan_.wanted.serial > 0 ? plan_.wanted.ranks : policy_.max_ranks;
   }
   int free_slots(const NodeReport& at) const {
     const auto used = std::count_if(plan_.ranks.begin(), plan_.ranks.end(),
                                     [&](const auto& rank) { return rank.second.node == at.node; });
-    return is_usable(at) ? std::max(0, at.slots - static_cast<int>(used)) : 0;
+    return plan_.aside.contains(at.node) ? 0 : std::max(0, at.slots - static_cast<int>(used));
   }
   // The usable node with most free slots; of several the one that joined first.
   const NodeReport* place() const {
@@ -78,31 +101,46 @@ class Planning {
     return best;
   }
 
-  void note_members() {
-    std::erase_if(plan_.ranks, [&](const auto& entry) {
-      return phase(entry.first, entry.second) == RankPhase::kLeft;
-    });
-    for (auto& [rank, place] : plan_.ranks) {
-      if (phase(rank, place) != RankPhase::kMember) continue;
-      place.member = true;
-      place.replaces = false;
-    }
-    Announcement& told = plan_.announcement;
-    const auto has_joined = [&](int rank) {
-      return !plan_.ranks.contains(rank) || plan_.ranks.at(rank).member;
-    };
-    const auto has_left = [&](int rank) { return !plan_.ranks.contains(rank); };
-    if (std::all_of(told.newcomers.begin(), told.newcomers.end(), has_joined) &&
-        std::all_of(told.leaving.begin(), told.leaving.end(), has_left))
-      told = {told.number, 0, {}, {}};
+  void note(const std::string& text) {
+    const int number = plan_.notes.empty() ? 1 : plan_.notes.rbegin()->first + 1;
+    plan_.notes.emplace(number, text);
+    if (plan_.notes.size() > kMostNotes) plan_.notes.erase(plan_.notes.begin());
+  }
+  void end(const std::string& why, int code) {
+    if (!plan_.end.empty()) return;
+    plan_.end = why;
+    plan_.end_code = code;
   }
 
-  // A place for a rank: its next incarnation, on the usable node with most free slots.
+  void note_members() {
+    std::erase_if(plan_.ranks, [&](const auto& entry) {
+      return is(entry.first, entry.second, RankPhase::kLeft);
+    });
+    for (auto& [rank, place] : plan_.ranks) {
+      const bool joins = is(rank, place, RankPhase::kMember) || is(rank, place, RankPhase::kDone);
+      if (!joins || (place.member && !place.replaces)) continue;
+      place.member = true;
+      place.replaces = false;
+      if (!place.first) plan_.never_joined = 0;
+    }
+  }
+
+  void end_if_failed() {
+    for (const auto& [rank, place] : plan_.ranks) {
+      if (is(rank, place, RankPhase::kFailed))
+        end(rank_name(rank) + " failed first: " + report(rank, place)->why,
+            report(rank, place)->code);
+    }
+  }
+
+  // A place for a rank, on the usable node with most free slots.
   bool put(int rank, bool replaces) {
     const NodeReport* const at = place();
-    if (at == nullptr) return false;
-    plan_.ranks[rank] = {
-        .node = at->node, .incarnation = ++plan_.incarnations[rank], .replaces = replaces};
+    if (at == nullptr || plan_.never_joined >= kMostLostNewcomers) return false;
+    plan_.ranks[rank] = {.node = at->node,
+                         .incarnation = ++plan_.incarnations,
+                         .replaces = replaces,
+                         .tries = plan_.never_joined};
     plan_.gone.erase(rank);
     return true;
   }
@@ -119,18 +157,27 @@ class Planning {
       for (const auto& [other, report] : nodes_) {
         if (other != number) elsewhere += free_slots(*report);
       }
-      if (elsewhere >= here) plan_.aside.insert(number);
+      if (elsewhere < here) continue;
+      plan_.aside.insert(number);
+      note("node " + std::to_string(number) + " (" + at->host +
+           ") gets no ranks: " + std::to_string(at->failures) + " failed there in ten minutes");
     }
-  }
-
-  bool has_members() const {
-    return std::any_of(plan_.ranks.begin(), plan_.ranks.end(),
-                       [](const auto& entry) { return entry.second.member; });
   }
 
   bool is_lost(int rank, const Placement& place) const {
     return node(place.node) == nullptr || plan_.aside.contains(place.node) ||
-           phase(rank, place) == RankPhase::kLost;
+           is(rank, place, RankPhase::kLost) || is(rank, place, RankPhase::kRefused);
+  }
+  std::string loss(int rank, const Placement& place) const {
+    const std::string name = rank_name(rank) + " is lost";
+    const RankReport* const said = report(rank, place);
+    if (node(place.node) == nullptr)
+      return name + ": node " + std::to_string(place.node) + " is lost or cannot be reached";
+    return name + (said != nullptr && !said->why.empty() ? ": " + said->why : "");
+  }
+  int code_of(int rank, const Placement& place) const {
+    const RankReport* const said = report(rank, place);
+    return said != nullptr && said->code != 0 ? said->code : exit_code(Errc::kPeerLost);
   }
 
   void replace_lost() {
@@ -138,82 +185,144 @@ class Planning {
     for (const auto& [rank, place] : plan_.ranks) {
       if (is_lost(rank, place)) lost.push_back(rank);
     }
-    for (const int rank : lost) {
-      const Placement was = plan_.ranks.at(rank);
-      plan_.ranks.erase(rank);
-      const bool is_missed = was.member || was.replaces || !has_members();
-      if (plan_.replacements < policy_.max_replacements && put(rank, is_missed)) {
-        ++plan_.replacements;
-        continue;
-      }
-      plan_.gone.insert(rank);
-      if (is_missed) check_enough(rank, was.node);
-    }
+    if (lost.empty()) return;
+    const bool survives =
+        std::any_of(plan_.ranks.begin(), plan_.ranks.end(), [&](const auto& entry) {
+          return entry.second.member && !is_lost(entry.first, entry.second);
+        });
+    if (!survives) return start_again(lost);
+    for (const int rank : lost) replace(rank);
   }
 
-  void check_enough(int rank, int at) {
+  void replace(int rank) {
+    const Placement was = plan_.ranks.at(rank);
+    const std::string text = loss(rank, was);
+    const int code = code_of(rank, was);
+    const bool is_missed = was.member || was.replaces || was.first;
+    const bool refused = is(rank, was, RankPhase::kRefused);
+    if (!was.member && !was.first) ++plan_.never_joined;
+    plan_.ranks.erase(rank);
+    plan_.gone.insert(rank);
+    // An additional rank that is lost is placed again when the job grows.
+    if (is_missed && !refused && plan_.replacements < policy_.max_replacements && put(rank, true)) {
+      ++plan_.replacements;
+      return note(text + "; a new process on node " + std::to_string(plan_.ranks.at(rank).node) +
+                  " replaces it" + count_of_replacements());
+    }
+    if (refused) plan_.never_joined = kMostLostNewcomers;
+    if (is_missed) check_enough(text, code);
+    if (plan_.end.empty()) note(text + "; the others go on without it");
+  }
+
+  std::string count_of_replacements() const {
+    if (policy_.max_replacements > 1'000'000) return "";
+    return " (" + std::to_string(plan_.replacements) + " of " +
+           std::to_string(policy_.max_replacements) + ")";
+  }
+
+  void check_enough(const std::string& text, int code) {
     const auto left = std::count_if(plan_.ranks.begin(), plan_.ranks.end(), [](const auto& entry) {
       return entry.second.member || entry.second.replaces;
     });
     if (policy_.min_ranks > 0 && left >= policy_.min_ranks) return;
-    if (!plan_.end.empty()) return;
-    plan_.end = "rank " + std::to_string(rank) + " of node " + std::to_string(at) +
-                " is lost and cannot be replaced";
-    if (policy_.min_ranks > 0)
-      plan_.end += ", and fewer than " + std::to_string(policy_.min_ranks) + " ranks are left";
+    end(text + (policy_.min_ranks > 0 ? "; fewer than " + std::to_string(policy_.min_ranks) +
+                                            " ranks are left (--min-ranks)"
+                                      : "; it cannot be replaced"),
+        code);
   }
 
-  // True while the ranks form their group again.
+  // No rank is left that has the job's state: all ranks start again, from the newest checkpoint.
+  void start_again(const std::vector<int>& lost) {
+    const int first = lost.front();
+    const Placement& place = plan_.ranks.at(first);
+    const std::string text = loss(first, place);
+    if (!may_start_again(lost)) return end(text, code_of(first, place));
+    JobPlan again = plan_;
+    again.ranks.clear();
+    again.gone.clear();
+    again.announcement = {plan_.announcement.number, 0, {}};
+    const int before = static_cast<int>(plan_.ranks.size());
+    std::swap(plan_, again);
+    form();
+    const int least = policy_.min_ranks > 0 ? policy_.min_ranks : before;
+    if (static_cast<int>(plan_.ranks.size()) < least) {
+      plan_ = again;
+      return end(text + "; too few nodes are left to start all ranks again",
+                 exit_code(Errc::kPeerLost));
+    }
+    ++plan_.attempt;
+    ++plan_.replacements;
+    note(text + "; no rank is left that has the job's state: starting all ranks again" +
+         (plan_.run.empty() ? "" : ", from the newest checkpoint") + count_of_replacements());
+  }
+
+  // A node that cannot be reached may still run its ranks. They cannot go on without one of the
+  // group that is lost for certain: its own node says so.
+  bool may_start_again(const std::vector<int>& lost) const {
+    if (plan_.replacements >= policy_.max_replacements || plan_.attempt >= kMostAttempts)
+      return false;
+    const bool had_members = count(&Placement::member) > 0;
+    bool certain = false;
+    for (const auto& [rank, place] : plan_.ranks) {
+      if (had_members && !place.member) continue;
+      certain = certain || node(place.node) != nullptr;
+    }
+    // A program that fails by itself before it trains would fail again.
+    const bool would_fail_again = std::any_of(lost.begin(), lost.end(), [&](int rank) {
+      const RankReport* const said = report(rank, plan_.ranks.at(rank));
+      return said != nullptr && said->phase >= RankPhase::kLost &&
+             (said->code < 128 || plan_.run.empty());
+    });
+    return certain && !would_fail_again;
+  }
+
+  // True while the ranks form their group, or form it again.
   bool recovers() const {
-    return std::any_of(plan_.ranks.begin(), plan_.ranks.end(),
-                       [](const auto& entry) { return entry.second.replaces; });
+    return std::any_of(plan_.ranks.begin(), plan_.ranks.end(), [](const auto& entry) {
+      return entry.second.replaces || (entry.second.first && !entry.second.member);
+    });
   }
 
-  // True if ranks must leave.
-  bool shrink() {
-    std::set<int> leaving;
-    int members = 0;
-    for (const auto& [rank, place] : plan_.ranks) {
-      if (!place.member) continue;
-      const NodeReport* const at = node(place.node);
-      members += 1;
-      if (at != nullptr && at->drains) leaving.insert(rank);
-    }
-    for (auto entry = plan_.ranks.rbegin(); entry != plan_.ranks.rend(); ++entry) {
-      if (members - static_cast<int>(leaving.size()) <= most_ranks()) break;
-      if (entry->second.member) leaving.insert(entry->first);
-    }
-    if (leaving.empty()) return false;
-    const int left = members - static_cast<int>(leaving.size());
-    // Additional ranks that wait would be added by the same announcement.
-    if (left >= 1 && left >= policy_.min_ranks) announce(left, {}, leaving);
-    return true;
-  }
-
-  void grow() {
+  void resize() {
+    const int members = count(&Placement::member);
     std::set<int> coming;
-    int members = 0;
     for (const auto& [rank, place] : plan_.ranks) {
-      members += place.member;
       if (!place.member) coming.insert(rank);
     }
-    if (members == 0) return;  // the first group has not formed yet
-    for (int rank = 0; members + static_cast<int>(coming.size()) < most_ranks(); ++rank) {
-      if (plan_.ranks.contains(rank)) continue;
-      if (!put(rank, false)) break;
-      coming.insert(rank);
-    }
+    grow(members, coming);
     const bool all_wait = std::all_of(coming.begin(), coming.end(), [&](int rank) {
-      return phase(rank, plan_.ranks.at(rank)) == RankPhase::kWaiting;
+      return is(rank, plan_.ranks.at(rank), RankPhase::kWaiting);
     });
-    if (!coming.empty() && all_wait)
-      announce(members + static_cast<int>(coming.size()), coming, {});
+    if (members > most_ranks()) return announce(std::max(most_ranks(), policy_.min_ranks), {});
+    if (all_wait && !coming.empty())
+      return announce(members + static_cast<int>(coming.size()), coming);
+    announce(members, {});
   }
 
-  void announce(int ranks, const std::set<int>& newcomers, const std::set<int>& leaving) {
+  void grow(int members, std::set<int>& coming) {
+    int more = most_ranks() - members - static_cast<int>(coming.size());
+    for (int rank = 0; more > 0; ++rank) {
+      if (plan_.ranks.contains(rank)) continue;
+      const bool replaces = plan_.gone.contains(rank) && plan_.wanted.serial == 0;
+      if (replaces && plan_.replacements >= policy_.max_replacements) {
+        --more;  // its place stays empty
+        continue;
+      }
+      if (!put(rank, false)) return;
+      plan_.replacements += replaces ? 1 : 0;
+      note(rank_name(rank) + " is added on node " + std::to_string(plan_.ranks.at(rank).node));
+      coming.insert(rank);
+      --more;
+    }
+  }
+
+  void announce(int ranks, const std::set<int>& newcomers) {
     Announcement& last = plan_.announcement;
-    if (last.ranks == ranks && last.newcomers == newcomers && last.leaving == leaving) return;
-    last = {last.number + 1, ranks, newcomers, leaving};
+    const bool nothing_new = last.ranks == ranks && last.newcomers == newcomers;
+    const bool never_told =
+        last.ranks == 0 && newcomers.empty() && ranks == count(&Placement::member);
+    if (nothing_new || never_told) return;
+    last = {last.number + 1, ranks, newcomers};
   }
 
   JobPlan plan_;
@@ -227,12 +336,11 @@ JobPlan next_plan(const JobPlan& plan, const std::vector<NodeReport>& nodes,
                   const MembershipPolicy& policy, bool last_call) {
   const int count = static_cast<int>(nodes.size());
   if (!plan.end.empty()) return plan;
-  if (!plan.formed && (count < policy.min_nodes || (count < policy.max_nodes && !last_call)))
-    return plan;
   Planning planning(plan, nodes, policy);
+  planning.take_requests();
   if (plan.formed) {
     planning.go_on();
-  } else {
+  } else if (count >= policy.max_nodes || (count >= policy.min_nodes && last_call)) {
     planning.form();
   }
   return std::move(planning).result();

@@ -8,6 +8,7 @@
 // one. A part of the nodes without a majority cannot change the store, and so cannot go on.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -20,7 +21,9 @@ enum class RankPhase {
   kStarting,  // It was started and is not part of the group yet.
   kWaiting,   // It waits to be added to the group.
   kMember,    // It is part of the group.
-  kLost,      // It ended, and its node does not replace it.
+  kLost,      // It ended by a fault of its own: another process can take its place.
+  kRefused,   // It was to be added and does not fit the running job.
+  kFailed,    // It ended in a way that ends the job.
   kLeft,      // It ended because the job shrinks.
   kDone,      // It ended with success.
 };
@@ -28,57 +31,83 @@ enum class RankPhase {
 struct RankReport {
   int incarnation = 0;  // of the plan's placement that the node has started
   RankPhase phase = RankPhase::kStarting;
+  std::string why = {};  // how it ended
+  int code = 0;          // its exit code, 128 + n for signal n
   bool operator==(const RankReport&) const = default;
+};
+
+// A number of ranks that somebody asked for. The one with the highest serial counts.
+struct SizeRequest {
+  std::int64_t serial = 0;  // 0: none
+  int ranks = 0;
+  bool operator==(const SizeRequest&) const = default;
 };
 
 struct NodeReport {
   int node = 0;  // number of the node, in the order of joining
   std::string host;
-  int slots = 1;        // ranks that it can run
-  int failures = 0;     // ranks that failed on it in the last ten minutes
-  bool drains = false;  // it is about to end, so its ranks leave
+  int slots = 1;     // ranks that it can run
+  int failures = 0;  // ranks that failed on it in the last ten minutes
   std::map<int, RankReport> ranks;
+  SizeRequest wanted = {};
+  std::string run = {};   // run folder that a rank of it has named
+  std::string stop = {};  // why the job shall end: its launcher was told to stop; empty: go on
+  int stop_code = 0;      // exit code of the job then
+  bool left = false;      // it has seen the end of the job, and its ranks have ended
   bool operator==(const NodeReport&) const = default;
 };
 
 struct Placement {
   int node = 0;
-  int incarnation = 0;
+  int incarnation = 0;    // counts all placements of the job, from 1
+  bool first = false;     // one of the ranks that the attempt begins with
   bool member = false;    // it was part of the group
   bool replaces = false;  // the others wait for it, since it replaces a lost rank
+  int tries = 0;          // newcomers in a row, before it, that ended before they had joined
   bool operator==(const Placement&) const = default;
 };
 
-// What the ranks are told: their number, which ranks wait to be added, and which leave.
+// What the ranks are told: their number, and which ranks wait to be added.
 struct Announcement {
-  int number = 0;  // counts announcements
-  int ranks = 0;   // 0: it has been followed
-  std::set<int> newcomers, leaving;
+  int number = 0;  // counts announcements; 0: none
+  int ranks = 0;
+  std::set<int> newcomers;
   bool operator==(const Announcement&) const = default;
 };
 
 struct JobPlan {
-  bool formed = false;  // the first ranks have their places
-  int wanted = 0;       // ranks asked for (weft scale); 0: as many as fit
-  int replacements = 0;
+  std::string policy;    // of the node that made the first plan; see to_text()
+  bool formed = false;   // the first ranks have their places
+  int attempt = 0;       // times that all ranks were started again
+  SizeRequest wanted;    // serial 0: as many ranks as policy.max_ranks
+  int replacements = 0;  // lost ranks that were replaced, and attempts
+  int never_joined = 0;  // newcomers in a row that ended before they had joined
+  int incarnations = 0;  // placements so far
   std::map<int, Placement> ranks;
-  std::map<int, int> incarnations;  // of each rank, the highest so far
-  std::set<int> gone;               // ranks that were lost and have no place
-  std::set<int> aside;              // nodes that get no ranks, since they failed too often
+  std::set<int> gone;   // ranks that were lost and have no place
+  std::set<int> aside;  // nodes that get no ranks, since they failed too often
   Announcement announcement;
-  std::string end;  // why the job ends; empty: it goes on
+  std::string run;                   // run folder, from which all ranks can start again
+  std::map<int, std::string> notes;  // the latest changes, for people, by number
+  bool done = false;                 // a rank has ended its program with success
+  std::string end;                   // why the job ends; empty: it goes on
+  int end_code = 0;                  // exit code of the job then
+  bool stopped = false;              // it ends because a launcher was told to stop
   bool operator==(const JobPlan&) const = default;
 };
 
 struct MembershipPolicy {
   int min_nodes = 1, max_nodes = 1;
   int min_ranks = 0;  // go on with so many; 0: every lost rank must be replaced
-  int max_ranks = 0;  // 0: the ranks of max_nodes nodes
+  int max_ranks = 1;  // ranks that the job shall have, if nobody asks for another number
   int max_replacements = 0;
 };
 
 // A node with so many failures in ten minutes is set aside, if the others can take its ranks.
 constexpr int kMostFailures = 3;
+// Newcomers are no longer started after so many in a row that ended before they had joined.
+constexpr int kMostLostNewcomers = 3;
+constexpr int kMostAttempts = 3;  // times that all ranks are started again
 
 // The next plan; the same one if nothing changes. `nodes`: the reports of the nodes that live.
 // `last_call`: the time to wait for more than min_nodes nodes is over.
@@ -90,5 +119,7 @@ std::string to_text(const NodeReport& report);
 std::string to_text(const JobPlan& plan);
 NodeReport node_report_of(const std::string& text);
 JobPlan job_plan_of(const std::string& text);
+// The flags that must be equal on all nodes, for people: "--nnodes 2:3, …".
+std::string to_text(const MembershipPolicy& policy);
 
 }  // namespace weft::launch

@@ -17,9 +17,13 @@ class Cluster {
   void join(int node, int slots) { nodes_[node] = {.node = node, .slots = slots}; }
   void lose(int node) { nodes_.erase(node); }
   NodeReport& node(int number) { return nodes_.at(number); }
+  void end_rank(int rank, Phase phase, int code = 0, const std::string& why = "") {
+    const Placement& place = plan_.ranks.at(rank);
+    nodes_.at(place.node).ranks[rank] = {place.incarnation, phase, why, code};
+  }
 
   // Makes plans until nothing changes. Each node starts the ranks that it is given, and they reach
-  // `phase`.
+  // `phase`. So many of the highest ranks leave as the ranks are told.
   const JobPlan& settle(Phase phase = Phase::kMember, bool last_call = false) {
     for (int round = 0; round < 20; ++round) {
       const JobPlan before = plan_;
@@ -44,6 +48,7 @@ class Cluster {
 
  private:
   void follow(Phase phase) {
+    int more = plan_.announcement.ranks > 0 ? plan_.announcement.ranks : 1 << 20;
     for (auto& [number, node] : nodes_) {
       std::map<int, RankReport> ranks;
       for (const auto& [rank, place] : plan_.ranks) {
@@ -53,7 +58,7 @@ class Cluster {
             known != node.ranks.end() && known->second.incarnation == place.incarnation;
         const bool stays = same && known->second.phase >= Phase::kMember;
         ranks[rank] = stays ? known->second : RankReport{place.incarnation, phase};
-        if (plan_.announcement.leaving.contains(rank)) ranks[rank].phase = Phase::kLeft;
+        if (place.member && more-- <= 0) ranks[rank].phase = Phase::kLeft;
       }
       node.ranks = ranks;
     }
@@ -65,17 +70,18 @@ class Cluster {
 };
 
 TEST(Membership, WaitsForTheLeastNodesAndThenForMoreUntilTheLastCall) {
-  Cluster job({.min_nodes = 2, .max_nodes = 3});
+  Cluster job({.min_nodes = 2, .max_nodes = 3, .max_ranks = 6});
   job.join(0, 2);
   EXPECT_FALSE(job.settle(Phase::kMember, true).formed);
   job.join(1, 2);
   EXPECT_FALSE(job.settle().formed);
   EXPECT_TRUE(job.settle(Phase::kMember, true).formed);
   EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 1, 1}));
+  for (const auto& [rank, place] : job.plan().ranks) EXPECT_TRUE(place.first);
 }
 
 TEST(Membership, FormsAtOnceWhenAllNodesAreThere) {
-  Cluster job({.min_nodes = 1, .max_nodes = 2});
+  Cluster job({.min_nodes = 1, .max_nodes = 2, .max_ranks = 4});
   job.join(0, 1);
   job.join(1, 3);
   job.settle();
@@ -83,7 +89,7 @@ TEST(Membership, FormsAtOnceWhenAllNodesAreThere) {
 }
 
 TEST(Membership, GoesOnWithoutTheRanksOfALostNodeWhileEnoughAreLeft) {
-  Cluster job({.min_nodes = 3, .max_nodes = 3, .min_ranks = 3});
+  Cluster job({.min_nodes = 3, .max_nodes = 3, .min_ranks = 3, .max_ranks = 6});
   for (int node = 0; node < 3; ++node) job.join(node, 2);
   job.settle();
   job.lose(0);
@@ -95,12 +101,14 @@ TEST(Membership, GoesOnWithoutTheRanksOfALostNodeWhileEnoughAreLeft) {
 }
 
 TEST(Membership, EndsWhenALostNodeCannotBeReplaced) {
-  Cluster job({.min_nodes = 2, .max_nodes = 2, .max_replacements = 9});
+  Cluster job({.min_nodes = 2, .max_nodes = 2, .max_ranks = 2, .max_replacements = 9});
   job.join(0, 1);
   job.join(1, 1);
   job.settle();
   job.lose(1);
-  EXPECT_EQ(job.settle().end, "rank 1 of node 1 is lost and cannot be replaced");
+  EXPECT_EQ(job.settle().end,
+            "rank 1 is lost: node 1 is lost or cannot be reached; it cannot be replaced");
+  EXPECT_EQ(job.plan().end_code, exit_code(Errc::kPeerLost));
 }
 
 TEST(Membership, ReplacesTheRanksOfALostNodeOnASpareOne) {
@@ -113,32 +121,114 @@ TEST(Membership, ReplacesTheRanksOfALostNodeOnASpareOne) {
   const JobPlan replaced = job.settle(Phase::kStarting);
   EXPECT_EQ(job.places(), (std::vector<int>{2, 2, 1, 1}));
   EXPECT_TRUE(replaced.ranks.at(0).replaces);
-  EXPECT_EQ(replaced.ranks.at(0).incarnation, 1);
+  EXPECT_FALSE(replaced.ranks.at(0).first);
+  EXPECT_EQ(replaced.ranks.at(0).incarnation, 5);
   EXPECT_EQ(replaced.announcement.number, 0);
   EXPECT_EQ(replaced.replacements, 2);
   for (auto& [rank, report] : job.node(2).ranks) report.phase = Phase::kMember;
   EXPECT_FALSE(job.settle().ranks.at(0).replaces);
 }
 
+TEST(Membership, ReplacesARankOnItsOwnNodeAsOftenAsAllowed) {
+  Cluster job({.min_nodes = 2, .max_nodes = 2, .max_ranks = 2, .max_replacements = 1});
+  job.join(0, 1);
+  job.join(1, 1);
+  job.settle();
+  job.end_rank(1, Phase::kLost, 139, "SIGSEGV");
+  EXPECT_EQ(job.settle().end, "");
+  EXPECT_EQ(job.places(), (std::vector<int>{0, 1}));
+  EXPECT_EQ(job.plan().notes.rbegin()->second,
+            "rank 1 is lost: SIGSEGV; a new process on node 1 replaces it (1 of 1)");
+  job.end_rank(1, Phase::kLost, 139, "SIGSEGV");
+  EXPECT_EQ(job.settle().end, "rank 1 is lost: SIGSEGV; it cannot be replaced");
+  EXPECT_EQ(job.plan().end_code, 139);
+}
+
+TEST(Membership, EndsAtOnceWhenAProgramFailsThatWouldFailAgain) {
+  Cluster job(
+      {.min_nodes = 2, .max_nodes = 2, .min_ranks = 1, .max_ranks = 2, .max_replacements = 9});
+  job.join(0, 1);
+  job.join(1, 1);
+  job.settle();
+  job.end_rank(0, Phase::kFailed, 2, "exit code 2");
+  EXPECT_EQ(job.settle().end, "rank 0 failed first: exit code 2");
+  EXPECT_EQ(job.plan().end_code, 2);
+}
+
+TEST(Membership, StartsNoNewcomersAfterThreeInARowThatNeverJoined) {
+  Cluster job(
+      {.min_nodes = 1, .max_nodes = 1, .min_ranks = 1, .max_ranks = 2, .max_replacements = 99});
+  job.join(0, 2);
+  job.settle();
+  job.end_rank(1, Phase::kLost, 1);
+  for (int tries = 0; tries < kMostLostNewcomers; ++tries) {
+    job.settle(Phase::kStarting);
+    ASSERT_TRUE(job.plan().ranks.contains(1)) << tries;
+    EXPECT_EQ(job.plan().ranks.at(1).tries, tries);
+    job.end_rank(1, Phase::kLost, 1);
+  }
+  job.settle();
+  EXPECT_EQ(job.places(), std::vector<int>{0});
+  EXPECT_EQ(job.plan().end, "");
+  // Somebody asks again.
+  job.node(0).wanted = {.serial = 1, .ranks = 2};
+  EXPECT_EQ(job.settle().ranks.size(), 2U);
+}
+
+TEST(Membership, StartsAllRanksAgainWhenNoneIsLeftThatHasTheState) {
+  Cluster job({.min_nodes = 3, .max_nodes = 3, .max_ranks = 2, .max_replacements = 9});
+  for (int node = 0; node < 3; ++node) job.join(node, 1);
+  job.settle();
+  job.node(0).run = "/runs/1";
+  job.settle();
+  job.lose(0);
+  job.end_rank(1, Phase::kLost, 137, "SIGKILL");
+  const JobPlan& plan = job.settle();
+  EXPECT_EQ(plan.end, "");
+  EXPECT_EQ(plan.attempt, 1);
+  EXPECT_EQ(plan.run, "/runs/1");
+  EXPECT_EQ(job.places(), (std::vector<int>{1, 2}));
+  EXPECT_TRUE(plan.ranks.at(0).first);
+}
+
+TEST(Membership, NeverStartsAgainWhileAllRanksMayTrainOnNodesThatCannotBeReached) {
+  Cluster job({.min_nodes = 3, .max_nodes = 3, .max_ranks = 2, .max_replacements = 9});
+  for (int node = 0; node < 3; ++node) job.join(node, 2);
+  job.settle();
+  EXPECT_EQ(job.places(), (std::vector<int>{0, 0}));
+  job.lose(0);
+  EXPECT_NE(job.settle().end.find("node 0 is lost or cannot be reached"), std::string::npos);
+}
+
+TEST(Membership, AProgramThatFailsAtItsStartIsNotStartedAgain) {
+  Cluster job({.min_nodes = 1, .max_nodes = 1, .max_ranks = 2, .max_replacements = 9});
+  job.join(0, 2);
+  job.settle(Phase::kStarting);
+  job.end_rank(1, Phase::kLost, 7, "exit code 7");
+  EXPECT_EQ(job.settle().end, "rank 1 is lost: exit code 7");
+}
+
 TEST(Membership, AnnouncesAdditionalRanksOnceAllOfThemWait) {
-  Cluster job({.min_nodes = 1, .max_nodes = 3});
+  const MembershipPolicy policy{.min_nodes = 1, .max_nodes = 3, .max_ranks = 6};
+  Cluster job(policy);
   job.join(0, 2);
   job.settle(Phase::kMember, true);
   job.join(1, 1);
   job.join(2, 1);
   EXPECT_EQ(job.settle(Phase::kStarting).announcement.number, 0);
   job.node(1).ranks.begin()->second.phase = Phase::kWaiting;
-  EXPECT_EQ(next_plan(job.plan(), job.reports(), {.max_nodes = 3}, false).announcement.number, 0);
+  EXPECT_EQ(next_plan(job.plan(), job.reports(), policy, false).announcement.number, 0);
   job.node(2).ranks.begin()->second.phase = Phase::kWaiting;
-  const auto told = next_plan(job.plan(), job.reports(), {.max_nodes = 3}, false).announcement;
-  EXPECT_EQ(told, (Announcement{1, 4, {2, 3}, {}}));
-  // Once they have joined, the next growth is another announcement.
+  const auto told = next_plan(job.plan(), job.reports(), policy, false).announcement;
+  EXPECT_EQ(told, (Announcement{1, 4, {2, 3}}));
+  // Once they have joined, nothing more is to be done.
   job.settle(Phase::kMember);
-  EXPECT_EQ(job.plan().announcement, (Announcement{.number = 1}));
+  EXPECT_EQ(job.plan().announcement.ranks, 4);
+  EXPECT_EQ(job.plan().announcement.newcomers, std::set<int>{});
 }
 
 TEST(Membership, DoesNotMissAnAdditionalRankThatIsLostBeforeItHasJoined) {
-  Cluster job({.min_nodes = 1, .max_nodes = 2});
+  Cluster job({.min_nodes = 1, .max_nodes = 2, .max_ranks = 4});
   job.join(0, 2);
   job.settle(Phase::kMember, true);
   job.join(1, 1);
@@ -152,64 +242,69 @@ TEST(Membership, DoesNotMissAnAdditionalRankThatIsLostBeforeItHasJoined) {
 
 TEST(Membership, MovesRanksAwayFromANodeThatFailsAgainAndAgain) {
   const MembershipPolicy policy{
-      .min_nodes = 2, .max_nodes = 2, .max_ranks = 2, .max_replacements = 9};
+      .min_nodes = 2, .max_nodes = 2, .max_ranks = 3, .max_replacements = 9};
   Cluster job(policy);
   job.join(0, 2);
-  job.join(1, 2);
+  job.join(1, 3);
   job.settle();
-  EXPECT_EQ(job.places(), (std::vector<int>{0, 0}));
+  EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 1}));
   job.node(0).failures = kMostFailures;
   job.settle();
   EXPECT_EQ(job.plan().aside, std::set<int>{0});
-  EXPECT_EQ(job.places(), (std::vector<int>{1, 1}));
-  // It is used again ten minutes later. The last usable node is never set aside.
-  job.node(1).failures = kMostFailures;
-  EXPECT_EQ(job.settle().aside, std::set<int>{0});
+  EXPECT_EQ(job.places(), (std::vector<int>{1, 1, 1}));
+  // It is used again ten minutes later.
   job.node(0).failures = 0;
-  EXPECT_EQ(job.settle().aside, std::set<int>{1});
-}
-
-TEST(Membership, LetsTheRanksOfANodeLeaveThatIsAboutToEnd) {
-  Cluster job({.min_nodes = 2, .max_nodes = 2, .min_ranks = 1});
-  job.join(0, 2);
-  job.join(1, 1);
-  job.settle();
-  job.node(0).drains = true;
-  job.settle();
-  EXPECT_EQ(job.places(), std::vector<int>{1});
-  EXPECT_EQ(job.plan().announcement.number, 1);
-  EXPECT_EQ(job.plan().end, "");
+  EXPECT_EQ(job.settle().aside, std::set<int>{});
 }
 
 TEST(Membership, ChangesToTheNumberOfRanksThatWasAskedFor) {
-  Cluster job({.min_nodes = 2, .max_nodes = 2});
+  Cluster job({.min_nodes = 2, .max_nodes = 2, .min_ranks = 2, .max_ranks = 4});
   job.join(0, 2);
   job.join(1, 2);
   job.settle();
-  job.plan().wanted = 3;
+  job.node(1).wanted = {.serial = 5, .ranks = 3};
   job.settle();
   EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 1}));
-  job.plan().wanted = 0;
+  EXPECT_EQ(job.plan().announcement, (Announcement{1, 3, {}}));
+  job.node(0).wanted = {.serial = 4, .ranks = 2};  // an older request
+  EXPECT_EQ(job.settle().wanted.ranks, 3);
+  job.node(0).wanted = {.serial = 6, .ranks = 4};
   job.settle(Phase::kWaiting);
-  EXPECT_EQ(job.plan().announcement, (Announcement{2, 4, {3}, {}}));
+  EXPECT_EQ(job.plan().announcement, (Announcement{2, 4, {3}}));
 }
 
 TEST(Membership, ChangesNothingMoreOnceARankHasEndedItsProgram) {
-  Cluster job({.min_nodes = 2, .max_nodes = 2, .max_replacements = 9});
+  Cluster job({.min_nodes = 2, .max_nodes = 2, .max_ranks = 2, .max_replacements = 9});
   job.join(0, 1);
   job.join(1, 1);
   job.settle();
-  job.node(0).ranks.at(0).phase = Phase::kDone;
+  job.end_rank(0, Phase::kDone);
+  EXPECT_TRUE(job.settle().done);
   job.lose(1);
   const JobPlan before = job.plan();
   EXPECT_EQ(job.settle(), before);
 }
 
+TEST(Membership, EndsWhenALauncherIsToldToStop) {
+  Cluster job({.min_nodes = 2, .max_nodes = 2, .max_ranks = 2});
+  job.join(0, 1);
+  job.join(1, 1);
+  job.settle();
+  job.node(1).stop = "stopped by SIGTERM";
+  job.node(1).stop_code = 143;
+  EXPECT_EQ(job.settle().end, "stopped by SIGTERM");
+  EXPECT_TRUE(job.plan().stopped);
+  EXPECT_EQ(job.plan().end_code, 143);
+}
+
 TEST(Membership, SurvivesItsText) {
-  Cluster job({.min_nodes = 1, .max_nodes = 3, .min_ranks = 1});
+  Cluster job({.min_nodes = 1, .max_nodes = 3, .min_ranks = 1, .max_ranks = 6});
   for (int node = 0; node < 3; ++node) job.join(node, 1 + node);
   job.settle();
   job.lose(1);
+  job.node(2).wanted = {3, 4};
+  job.node(2).run = "/a \"run\"";
+  job.end_rank(5, Phase::kLost, 137, "killed");
   const JobPlan plan = job.settle();
   EXPECT_EQ(job_plan_of(to_text(plan)), plan);
   for (const NodeReport& report : job.reports()) EXPECT_EQ(node_report_of(to_text(report)), report);

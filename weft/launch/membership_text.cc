@@ -38,48 +38,81 @@ auto read(const std::string& text, const char* what, Read&& read_object) {
 }  // namespace
 
 void to_json(json& object, const RankReport& rank) {
-  object = {{"incarnation", rank.incarnation}, {"phase", static_cast<int>(rank.phase)}};
+  object = {{"incarnation", rank.incarnation},
+            {"phase", static_cast<int>(rank.phase)},
+            {"why", rank.why},
+            {"code", rank.code}};
 }
 void from_json(const json& object, RankReport& rank) {
   const int phase = object.at("phase").get<int>();
   if (phase < 0 || phase > static_cast<int>(RankPhase::kDone))
     throw std::out_of_range("phase " + std::to_string(phase));
-  rank = {object.at("incarnation").get<int>(), static_cast<RankPhase>(phase)};
+  rank = {object.at("incarnation").get<int>(), static_cast<RankPhase>(phase),
+          object.at("why").get<std::string>(), object.at("code").get<int>()};
+}
+void to_json(json& object, const SizeRequest& request) {
+  object = {{"serial", request.serial}, {"ranks", request.ranks}};
+}
+void from_json(const json& object, SizeRequest& request) {
+  request = {object.at("serial").get<std::int64_t>(), object.at("ranks").get<int>()};
 }
 void to_json(json& object, const Placement& place) {
-  object = {{"node", place.node},
-            {"incarnation", place.incarnation},
-            {"member", place.member},
-            {"replaces", place.replaces}};
+  object = {{"node", place.node},     {"incarnation", place.incarnation}, {"first", place.first},
+            {"member", place.member}, {"replaces", place.replaces},       {"tries", place.tries}};
 }
 void from_json(const json& object, Placement& place) {
-  place = {object.at("node").get<int>(), object.at("incarnation").get<int>(),
-           object.at("member").get<bool>(), object.at("replaces").get<bool>()};
+  place = {object.at("node").get<int>(),      object.at("incarnation").get<int>(),
+           object.at("first").get<bool>(),    object.at("member").get<bool>(),
+           object.at("replaces").get<bool>(), object.at("tries").get<int>()};
+}
+void to_json(json& object, const Announcement& told) {
+  object = {{"number", told.number}, {"ranks", told.ranks}, {"newcomers", told.newcomers}};
+}
+void from_json(const json& object, Announcement& told) {
+  told = {object.at("number").get<int>(), object.at("ranks").get<int>(),
+          object.at("newcomers").get<std::set<int>>()};
 }
 
+namespace {
+
+// Texts of programs may contain anything.
+std::string dump(const json& object) {
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace
+
 std::string to_text(const NodeReport& report) {
-  const json object = {{"node", report.node},     {"host", report.host},
-                       {"slots", report.slots},   {"failures", report.failures},
-                       {"drains", report.drains}, {"ranks", by_number(report.ranks)}};
-  return object.dump();
+  return dump({{"node", report.node},
+               {"host", report.host},
+               {"slots", report.slots},
+               {"failures", report.failures},
+               {"ranks", by_number(report.ranks)},
+               {"wanted", report.wanted},
+               {"run", report.run},
+               {"stop", report.stop},
+               {"stop_code", report.stop_code},
+               {"left", report.left}});
 }
 
 std::string to_text(const JobPlan& plan) {
-  const Announcement& told = plan.announcement;
-  const json object = {{"formed", plan.formed},
-                       {"wanted", plan.wanted},
-                       {"replacements", plan.replacements},
-                       {"ranks", by_number(plan.ranks)},
-                       {"incarnations", by_number(plan.incarnations)},
-                       {"gone", plan.gone},
-                       {"aside", plan.aside},
-                       {"announcement",
-                        {{"number", told.number},
-                         {"ranks", told.ranks},
-                         {"newcomers", told.newcomers},
-                         {"leaving", told.leaving}}},
-                       {"end", plan.end}};
-  return object.dump();
+  return dump({{"policy", plan.policy},
+               {"formed", plan.formed},
+               {"attempt", plan.attempt},
+               {"wanted", plan.wanted},
+               {"replacements", plan.replacements},
+               {"never_joined", plan.never_joined},
+               {"incarnations", plan.incarnations},
+               {"ranks", by_number(plan.ranks)},
+               {"gone", plan.gone},
+               {"aside", plan.aside},
+               {"announcement", plan.announcement},
+               {"run", plan.run},
+               {"notes", by_number(plan.notes)},
+               {"done", plan.done},
+               {"end", plan.end},
+               {"end_code", plan.end_code},
+               {"stopped", plan.stopped}});
 }
 
 NodeReport node_report_of(const std::string& text) {
@@ -88,27 +121,42 @@ NodeReport node_report_of(const std::string& text) {
                       .host = object.at("host").get<std::string>(),
                       .slots = object.at("slots").get<int>(),
                       .failures = object.at("failures").get<int>(),
-                      .drains = object.at("drains").get<bool>(),
-                      .ranks = numbered<RankReport>(object.at("ranks"))};
+                      .ranks = numbered<RankReport>(object.at("ranks")),
+                      .wanted = object.at("wanted").get<SizeRequest>(),
+                      .run = object.at("run").get<std::string>(),
+                      .stop = object.at("stop").get<std::string>(),
+                      .stop_code = object.at("stop_code").get<int>(),
+                      .left = object.at("left").get<bool>()};
   });
 }
 
 JobPlan job_plan_of(const std::string& text) {
   return read(text, "plan of the job", [](const json& object) {
-    const json& told = object.at("announcement");
-    return JobPlan{.formed = object.at("formed").get<bool>(),
-                   .wanted = object.at("wanted").get<int>(),
+    return JobPlan{.policy = object.at("policy").get<std::string>(),
+                   .formed = object.at("formed").get<bool>(),
+                   .attempt = object.at("attempt").get<int>(),
+                   .wanted = object.at("wanted").get<SizeRequest>(),
                    .replacements = object.at("replacements").get<int>(),
+                   .never_joined = object.at("never_joined").get<int>(),
+                   .incarnations = object.at("incarnations").get<int>(),
                    .ranks = numbered<Placement>(object.at("ranks")),
-                   .incarnations = numbered<int>(object.at("incarnations")),
                    .gone = object.at("gone").get<std::set<int>>(),
                    .aside = object.at("aside").get<std::set<int>>(),
-                   .announcement = {.number = told.at("number").get<int>(),
-                                    .ranks = told.at("ranks").get<int>(),
-                                    .newcomers = told.at("newcomers").get<std::set<int>>(),
-                                    .leaving = told.at("leaving").get<std::set<int>>()},
-                   .end = object.at("end").get<std::string>()};
+                   .announcement = object.at("announcement").get<Announcement>(),
+                   .run = object.at("run").get<std::string>(),
+                   .notes = numbered<std::string>(object.at("notes")),
+                   .done = object.at("done").get<bool>(),
+                   .end = object.at("end").get<std::string>(),
+                   .end_code = object.at("end_code").get<int>(),
+                   .stopped = object.at("stopped").get<bool>()};
   });
+}
+
+std::string to_text(const MembershipPolicy& policy) {
+  const auto number = [](int value) { return std::to_string(value); };
+  return "--nnodes " + number(policy.min_nodes) + ":" + number(policy.max_nodes) + ", at most " +
+         number(policy.max_ranks) + " ranks, --min-ranks " + number(policy.min_ranks) +
+         ", --max-replacements " + number(policy.max_replacements);
 }
 
 }  // namespace weft::launch

@@ -129,7 +129,8 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
 // What follows when all ranks have ended.
 Act after_the_end(const Situation& situation, const Policy& policy) {
   const auto failed = first_failure(situation);
-  if (!failed || situation.stop_signals > 0 || situation.store_lost) return Act::kFinish;
+  if (!failed || situation.stop_signals > 0 || situation.asked || situation.store_lost)
+    return Act::kFinish;
   if (situation.restarts < policy.max_restarts) return Act::kRestart;
   // All ranks that held the state in memory are gone. A program that ended with a code below 128
   // would fail again.
@@ -142,18 +143,65 @@ Act after_the_end(const Situation& situation, const Policy& policy) {
 
 }  // namespace
 
+namespace {
+
+// What a launcher does about its ranks when the job's plan is over, or it was told to stop.
+Decision end_by_plan(const Situation& situation, const Policy& policy, Time now) {
+  if (situation.kill_sent) return {};
+  if (situation.stop_signals >= 2) return {Act::kKill, {}, "a second signal"};
+  if (situation.stop_sent) {
+    const auto limit = *situation.stop_sent + policy.shutdown_timeout;
+    return now < limit
+               ? Decision{Act::kWait, limit}
+               : Decision{Act::kKill, {}, "still running at the end of the shutdown timeout"};
+  }
+  if (situation.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};
+  if (!situation.plan->over || situation.plan->done) return {};
+  const auto limit =
+      *situation.plan->over + (situation.plan->stopped ? Time::duration{} : policy.survivor_grace);
+  return now < limit ? Decision{Act::kWait, limit}
+                     : Decision{Act::kTerminate, {}, "the job has ended"};
+}
+
+Decision follow_plan(const Situation& situation, const Policy& policy, Time now) {
+  Time last = situation.plan->over.value_or(Time{});
+  bool running = false;
+  for (const auto& end : situation.ranks) {
+    running = running || !end;
+    if (end) last = std::max(last, end->when);
+  }
+  if (running) return end_by_plan(situation, policy, now);
+  const bool is_over = situation.plan->over.has_value();
+  if (situation.store_lost || situation.kill_sent || situation.plan->all_left)
+    return {Act::kFinish};
+  if (!is_over && !situation.stop_sent) return {};
+  const Time limit = (is_over ? last : std::max(last, *situation.stop_sent)) + kFarewell;
+  return now < limit ? Decision{Act::kWait, limit} : Decision{Act::kFinish};
+}
+
+}  // namespace
+
+EndKind kind_of(const RankEnd& end) {
+  if (end.status.ok()) return end.left ? EndKind::kLeft : EndKind::kDone;
+  if (is_refused(end)) return EndKind::kRefused;
+  return is_lost(end) ? EndKind::kLost : EndKind::kFailed;
+}
+
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
+  if (now_seen.plan) return follow_plan(now_seen, policy, now);
   const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(),
                                      [](const auto& end) { return end.has_value(); });
   if (all_ended) return {after_the_end(now_seen, policy)};
   if (now_seen.kill_sent) return {};
   if (now_seen.stop_signals >= 2) return {Act::kKill, {}, "a second signal"};
   if (now_seen.stop_sent) {
-    const auto limit = *now_seen.stop_sent + policy.shutdown_timeout;
-    return now < limit
-               ? Decision{Act::kWait, limit}
-               : Decision{Act::kKill, {}, "still running at the end of the shutdown timeout"};
+    const auto limit = now_seen.grace_end.value_or(*now_seen.stop_sent + policy.shutdown_timeout);
+    const std::string period = now_seen.grace_end ? "grace period" : "shutdown timeout";
+    return now < limit ? Decision{Act::kWait, limit}
+                       : Decision{Act::kKill, {}, "still running at the end of the " + period};
   }
+  if (now_seen.grace_end && now >= *now_seen.grace_end)
+    return {Act::kKill, {}, "still running at the end of the grace period"};
   if (const auto without = go_on(now_seen, policy, now)) return *without;
   if (!now_seen.joining.empty() && !state_remains(now_seen))
     return {Act::kTerminate, {}, "no rank is left that has the state of the job"};

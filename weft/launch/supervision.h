@@ -37,7 +37,9 @@ struct Situation {
   bool store_lost = false;             // the process that hosts the store has ended
   std::optional<Time> stop_sent = {};  // time at which the ranks were first told to stop
   bool kill_sent = false;
-  int replacements = 0;      // lost ranks that were replaced so far
+  bool asked = false;                  // somebody asked the job to end, other than by a signal
+  std::optional<Time> grace_end = {};  // when ranks that were asked to stop are killed
+  int replacements = 0;                // lost ranks that were replaced so far
   std::set<int> joining;     // local ranks whose replacement has not joined the others yet
   int never_joined = 0;      // replacements in a row that ended before they had joined
   Time last_end{};           // of a replacement that never joined
@@ -53,6 +55,14 @@ struct Situation {
   std::set<int> growing;   // local ranks that were started in addition, and load
   std::set<int> waiting;   // local ranks that were started in addition, and wait for the others
   int announced = 0;       // number of ranks that the ranks were told; 0: none
+  // Several nodes whose ranks follow the job's plan (membership.h). It decides which ranks run.
+  struct Followed {
+    std::optional<Time> over = {};  // when this node learned that the job is over
+    bool done = false;              // with success
+    bool stopped = false;           // since a launcher was told to stop
+    bool all_left = false;          // all nodes know it, and their ranks have ended
+  };
+  std::optional<Followed> plan = {};
   // The rank that was killed because it hung, where a hang ends the job.
   struct Killed {
     int rank;  // local
@@ -112,6 +122,8 @@ constexpr int kMostNeverJoined = 3;
 // All ranks are not started again after this many restores in a row without progress.
 constexpr int kMostRestores = 3;
 constexpr auto kFirstBackOff = std::chrono::milliseconds(500);
+// The longest time that a launcher stays for other nodes to learn of the end of the job.
+constexpr auto kFarewell = std::chrono::seconds(3);
 
 Decision decide(const Situation& situation, const Policy& policy, Time now);
 
@@ -121,6 +133,16 @@ Situation next_attempt(const Situation& situation, Act how);
 // True if another rank is the cause: the rank failed with weft's PeerLost or Aborted, or with a
 // timeout of a wait for a peer, or it was told to stop.
 bool is_consequence(const RankEnd& end);
+
+// What the other ranks can do about the end of a rank.
+enum class EndKind {
+  kDone,     // It succeeded.
+  kLeft,     // It left, since the job shrinks.
+  kLost,     // Another process can take its place.
+  kRefused,  // It was to be added, and is another program than the others.
+  kFailed,   // Nothing: it would fail again, or it failed because of another rank.
+};
+EndKind kind_of(const RankEnd& end);
 
 // Returns the local rank that failed first: the earliest failure that is not a consequence, else
 // the earliest failure; among simultaneous ones, a killed rank. nullopt: none failed, except ranks

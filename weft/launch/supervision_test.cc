@@ -37,6 +37,58 @@ TEST(Decide, KillsTheRemainingRanksOnceAtTheShutdownTimeout) {
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(99)).act, Act::kWait);
 }
 
+Situation followed(std::vector<std::optional<RankEnd>> ranks, Situation::Followed plan) {
+  Situation result = situation(std::move(ranks));
+  result.plan = plan;
+  return result;
+}
+
+TEST(DecideByPlan, LeavesLostRanksToThePlan) {
+  const auto seen = followed({std::nullopt, killed(SIGKILL, seconds(1))}, {});
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(99)).act, Act::kWait);
+  // Also a node without ranks stays.
+  EXPECT_EQ(decide(followed({}, {}), Policy{}, kStart + seconds(99)).act, Act::kWait);
+}
+
+TEST(DecideByPlan, EndsTheRanksAfterTheGraceTimeWhenTheJobEnds) {
+  auto seen = followed({std::nullopt}, {.over = kStart + seconds(10)});
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).until, kStart + seconds(15));
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(15)).act, Act::kTerminate);
+  seen.plan->stopped = true;
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(10)).act, Act::kTerminate);
+  seen.stop_sent = kStart + seconds(10);
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(39)).act, Act::kWait);
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(40)).act, Act::kKill);
+}
+
+TEST(DecideByPlan, LetsRanksFinishAfterSuccessElsewhere) {
+  const auto seen = followed({std::nullopt}, {.over = kStart, .done = true});
+  const auto decision = decide(seen, Policy{}, kStart + seconds(999));
+  EXPECT_EQ(decision.act, Act::kWait);
+  EXPECT_FALSE(decision.until);
+}
+
+TEST(DecideByPlan, StaysForTheOtherNodesForAWhile) {
+  auto seen = followed({exited(0, seconds(9))}, {.over = kStart + seconds(10), .done = true});
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).until, kStart + seconds(10) + kFarewell);
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(10) + kFarewell).act, Act::kFinish);
+  seen.plan->all_left = true;
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).act, Act::kFinish);
+}
+
+TEST(KindOf, SaysWhetherAnotherProcessCanTakeThePlaceOfARank) {
+  EXPECT_EQ(kind_of(exited(0, seconds(1))), EndKind::kDone);
+  RankEnd left = exited(0, seconds(1));
+  left.left = true;
+  EXPECT_EQ(kind_of(left), EndKind::kLeft);
+  EXPECT_EQ(kind_of(killed(SIGKILL, seconds(1))), EndKind::kLost);
+  EXPECT_EQ(kind_of(exited(2, seconds(1))), EndKind::kFailed);  // a wrong configuration
+  RankEnd newcomer = exited(2, seconds(1));
+  newcomer.joining = true;
+  EXPECT_EQ(kind_of(newcomer), EndKind::kRefused);
+  EXPECT_EQ(kind_of(waited(Errc::kPeerLost, 1, seconds(1), {false, 1})), EndKind::kFailed);
+}
+
 TEST(Decide, KillsAtOnceOnASecondSignal) {
   auto seen = situation({std::nullopt});
   seen.stop_sent = kStart;

@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/linear/hogwild/hogwild.h"
 #include "weft/linear/internal/classes.h"
 #include "weft/linear/internal/group_ranks.h"
 #include "weft/linear/internal/group_ring.h"
+#include "weft/linear/solve/prox_cocoa.h"
 #include "weft/observe/memory.h"
 
 namespace weft::linear {

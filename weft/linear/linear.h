@@ -8,7 +8,7 @@
 //
 // Ranks hold different rows and send one number for each weight a round, whatever the number of
 // rows is. The objective and its losses are in objective.h, the rules in cocoa.h, prox_cocoa.h and
-// hogwild.h, the page in docs/linear.md.
+// hogwild.h, the page in docs/linear-models.md.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,10 @@
 
 #include "weft/comm/group.h"
 #include "weft/linear/data/libsvm.h"
-#include "weft/linear/hogwild/hogwild.h"
+#include "weft/linear/hogwild/hogwild_options.h"
 #include "weft/linear/model/model.h"
-#include "weft/linear/solve/prox_cocoa.h"
+#include "weft/linear/solve/cocoa_options.h"
+#include "weft/linear/solve/objective.h"
 
 namespace weft::linear {
 

@@ -108,6 +108,10 @@ Schema train_keys() {
       {"train.balance", "even",
        "How a batch is divided over the replicas: even, or by their measured speed.",
        one_of({"even", "speed"})},
+      {"train.on_straggler", "warn",
+       "What to do about a rank that the others wait for: warn, rebalance (divide batches by speed "
+       "from then on), or replace (ask the launcher for a new process).",
+       one_of({"warn", "rebalance", "replace"})},
       {"train.seed", whole(1), "Seed of initial weights, sample order, augmentation and dropout.",
        at_least(0)},
       {"train.reproducible", false, "Give bit-identical results at any number of ranks. Slower."},
@@ -133,8 +137,11 @@ Schema train_keys() {
       {"train.checkpoint_async", true,
        "Write checkpoints in the background, from a copy of each rank's state in memory."},
       {"train.max_not_finite", whole(3),
-       "End the run after this many steps in a row with a NaN or infinite loss. 0: continue.",
+       "End the run after this many steps in a row with a loss or gradient that is NaN or "
+       "infinite. 0: continue.",
        at_least(0)},
+      {"train.skip_not_finite", true,
+       "Skip a step, on all ranks alike, if a gradient of a rank is NaN or infinite."},
       {"train.copy_steps", whole(0),
        "Steps between copies of the state to memory, from which training goes on when a rank is "
        "lost (--max-replacements). 0: as many that copies take 2 % of the time.",
@@ -148,6 +155,10 @@ Schema train_keys() {
       {"train.compare_steps", whole(100),
        "Steps between comparisons of the weights and optimizer state of replicas, which find "
        "flipped bits and wrong computations. 0: none.",
+       at_least(0)},
+      {"train.verify_steps", whole(0),
+       "Steps between verifications, in which each replica computes the gradients of another one's "
+       "batch again, to find a processor that computes wrongly. 0: none.",
        at_least(0)},
       {"train.log_every", whole(10),
        "Steps between reductions of the loss over the ranks; signals are checked then, too.",

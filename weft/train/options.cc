@@ -77,6 +77,7 @@ parallel::Plan plan_of(const Config& config) {
                    : precision == "f16" ? Precision::kF16
                                         : Precision::kAsItIs;
   plan.sync_batch_norm = config.get_bool("model.sync_batch_norm");
+  plan.skip_not_finite = config.get_bool("train.skip_not_finite");
   return plan;
 }
 
@@ -163,6 +164,7 @@ void write_plan(const parallel::Plan& plan, Writer& to) {
                             : plan.precision == Precision::kF16 ? "f16"
                                                                 : "f32");
   to.set("model.sync_batch_norm", plan.sync_batch_norm);
+  to.set("train.skip_not_finite", plan.skip_not_finite);
   to.set("parallel.schedule", schedule::pipeline::to_string(plan.schedule));
   to.set("parallel.micro_batches", plan.micro_batches);
   std::vector<std::string> cuts;
@@ -174,6 +176,13 @@ void write_plan(const parallel::Plan& plan, Writer& to) {
   to.set("parallel.bucket_mb", static_cast<double>(plan.data_parallel.bucket_bytes) / (1 << 20));
   to.set("parallel.overlap_forward", plan.data_parallel.overlap_forward);
   to.set("parallel.context", plan.context == parallel::ContextMethod::kRing ? "ring" : "heads");
+}
+
+constexpr const char* kOnStraggler[] = {"warn", "rebalance", "replace"};
+
+OnStraggler parse_on_straggler(const std::string& name) {
+  const auto found = std::find(std::begin(kOnStraggler), std::end(kOnStraggler), name);
+  return static_cast<OnStraggler>(found - std::begin(kOnStraggler));
 }
 
 bool is_power_of_two(std::int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
@@ -192,6 +201,7 @@ Options options_of(const Config& config) {
   options.batch = config.get_int("train.batch");
   options.batch_per_rank = config.get_int("train.batch_per_rank");
   options.balance_by_speed = config.get_string("train.balance") == "speed";
+  options.on_straggler = parse_on_straggler(config.get_string("train.on_straggler"));
   options.prefetch = static_cast<int>(config.get_int("data.prefetch"));
   options.mesh = mesh_of(config);
   options.plan = plan_of(config);
@@ -209,6 +219,7 @@ Options options_of(const Config& config) {
   options.copy_steps = config.get_int("train.copy_steps");
   options.compare_steps = config.get_int("train.compare_steps");
   options.on_resize = config.get_string("train.on_resize");
+  options.verify_steps = config.get_int("train.verify_steps");
   options.log_every = config.get_int("train.log_every");
   options.peak_tflops = config.get_double("train.peak_tflops");
   options.dir = config.get_string("run.dir");
@@ -230,6 +241,7 @@ Config config_of(const Options& options) {
   to.set("train.batch", options.batch);
   to.set("train.batch_per_rank", options.batch_per_rank);
   to.set("train.balance", options.balance_by_speed ? "speed" : "even");
+  to.set("train.on_straggler", kOnStraggler[static_cast<int>(options.on_straggler)]);
   to.set("data.prefetch", options.prefetch);
   to.set("train.eval_every", options.eval_every);
   to.set("train.eval_steps", options.eval_steps);
@@ -243,6 +255,7 @@ Config config_of(const Options& options) {
   to.set("train.copy_steps", options.copy_steps);
   to.set("train.compare_steps", options.compare_steps);
   to.set("train.on_resize", options.on_resize);
+  to.set("train.verify_steps", options.verify_steps);
   to.set("train.log_every", options.log_every);
   to.set("train.peak_tflops", options.peak_tflops);
   for (const auto& [name, size] : plan::parse_axes(options.mesh)) to.set("parallel." + name, size);
@@ -295,6 +308,11 @@ Batches plan_batches(const Options& options, int replicas, std::int64_t samples)
     refuse(
         "train.on_resize = \"scale\" changes the batch with the number of ranks; leave it at "
         "\"keep_global_batch\"");
+  }
+  if (options.on_straggler == OnStraggler::kRebalance) {
+    refuse(
+        "train.on_straggler = \"rebalance\" splits batches by times, which no two runs have alike; "
+        "leave it \"warn\"");
   }
   if (options.plan.sync_batch_norm) {
     refuse(

@@ -17,6 +17,11 @@ class Schema;
 
 namespace weft::train {
 
+// What to do about a rank that the others wait for. kWarn: name it in the log. kRebalance: also
+// divide batches by the measured speed of the replicas from then on. kReplace: also ask the launcher
+// for a new process (weft run --max-replacements).
+enum class OnStraggler { kWarn, kRebalance, kReplace };
+
 struct Options {
   std::int64_t epochs = 1;
   std::int64_t max_steps = 0;  // Maximum number of steps. 0: all epochs.
@@ -25,6 +30,7 @@ struct Options {
   std::int64_t batch_per_rank = 0;
   // True: divide a batch by the measured speed of the replicas. False: divide it evenly.
   bool balance_by_speed = false;
+  OnStraggler on_straggler = OnStraggler::kWarn;
   int prefetch = 2;  // Batches that a thread prepares ahead. 0: none.
 
   // Axes of the mesh, "dp=2,pp=2" (plan/mesh.h). An axis of size 0 takes all ranks that the others
@@ -53,11 +59,17 @@ struct Options {
   std::int64_t keep = 3;  // Newest checkpoints to keep, at least 2. 0: all.
   // Write checkpoints in the background, from a copy of each rank's state.
   bool checkpoint_async = true;
-  // End with an error after this many steps in a row with a NaN or infinite loss. 0: continue.
+  // End with an error after this many steps in a row with a loss or a gradient that is NaN or
+  // infinite. 0: continue. Such steps are skipped (plan.skip_not_finite), so that a checkpoint of
+  // the last good weights is saved then.
   std::int64_t max_not_finite = 3;
   // Steps between comparisons of the weights and optimizer state of replicas. Ranks that differ
   // get the values of the majority; without one, training ends with kCorrupt. 0: none.
   std::int64_t compare_steps = 100;
+  // Steps between verifications: each replica computes the gradients of another one's batch again
+  // and compares the bits. A rank that computes wrongly is named, and the step is skipped; the
+  // second time, training ends with kCorrupt. 0: none.
+  std::int64_t verify_steps = 0;
   // Steps between copies of the state to memory, from which training goes on when a rank is lost.
   // 0: as many that copies take 2 % of the time. Copies are made where the launcher replaces lost
   // ranks (weft run --max-replacements).

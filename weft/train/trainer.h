@@ -71,6 +71,13 @@ class Trainer {
   Trainer(Task task, const Options& options, Group world);
   // As above, for the task and options of a recipe. Loads its data.
   Trainer(const Config& config, Group world, const TrainerOptions& options);
+  // Prepares a warm spare (weft run --spares) for the rank that it will get: builds the model, and
+  // does a step with samples of the data, so that libtorch has loaded what a step needs. Call it
+  // before weft::init(). It has no effect on training. Elsewhere it does nothing. A failure is a
+  // warning: the spare is then not as fast. Not collective.
+  static void prepare(const Task& task, const Options& options) noexcept;
+  // As above, for a recipe. The images that it loads go into `options`.
+  static void prepare(const Config& config, TrainerOptions& options) noexcept;
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

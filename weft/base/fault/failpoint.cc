@@ -114,8 +114,19 @@ const Armed& armed() {
   return plan;
 }
 
+// False in a warm spare (weft/agent/spare.h) until it knows its rank: no failpoint is meant for it.
+bool has_rank() {
+  static std::atomic<bool> known{false};
+  if (known.load(std::memory_order_relaxed)) return true;
+  const char* const spare = std::getenv("WEFT_SPARE");
+  if (spare != nullptr && *spare != '\0') return false;
+  known.store(true, std::memory_order_relaxed);
+  return true;
+}
+
 // The failpoint that this process has reached: one that breaks, or another one.
 const Failpoint* find(const char* point, bool breaks) {
+  if (!has_rank()) return nullptr;
   const Armed& plan = armed();
   for (const Failpoint& one : plan.failpoints) {
     if ((one.action == Failpoint::Action::kBreak) != breaks) continue;

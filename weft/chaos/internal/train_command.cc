@@ -29,6 +29,7 @@ Words recovery_words(const TrainCommand& train) {
   if (train.max_replacements)
     add(words, {"--max-replacements", std::to_string(*train.max_replacements)});
   if (train.min_ranks > 0) add(words, {"--min-ranks", std::to_string(train.min_ranks)});
+  if (train.spares > 0) add(words, {"--spares", std::to_string(train.spares)});
   return words;
 }
 

@@ -17,6 +17,7 @@ struct TrainCommand {
   std::vector<std::string> settings;
   std::optional<int> max_replacements = {};
   int min_ranks = 0;
+  int spares = 0;
   std::string folder;            // of the job
   const Hosts* hosts = nullptr;  // null: this machine
 

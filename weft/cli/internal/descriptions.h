@@ -39,6 +39,15 @@ inline constexpr About kScale{
   weft scale licenses-1 6                    a run, by its folder or its name in runs/
   weft scale 4711 2                          a job, by the process number of weft run)"};
 
+inline constexpr About kStop{"stop",
+                             "Stop a live job of weft run or weft train -n: its ranks save a "
+                             "checkpoint and end. Waits until "
+                             "they have ended.",
+                             R"(Examples:
+  weft stop licenses-1                       a run, by its folder or its name in runs/
+  weft stop 4711 --grace 20                  a job, by the process number of its launcher
+Exit codes: 0 the job has ended; 1 it was killed at the end of the grace period.)"};
+
 inline constexpr About kStatus{
     "status",
     "Show where each rank of a live run is: step, phase, operation, and the rank it waits for.",
@@ -70,6 +79,8 @@ inline constexpr About kRun{
   weft run -n 2 ./program --its-flags
   weft run -n 2 --log-dir logs --tee 3 ./program
   weft run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 \
+           --secret-file job.secret ./program
+  weft run --nnodes 2:4 --rdzv-endpoint 10.0.0.1 --rdzv-id JOB -n 8 \
            --secret-file job.secret ./program)"};
 
 inline constexpr About kNew{

@@ -1,4 +1,7 @@
 // Defines the options of `weft train`, and those that it shares with other subcommands.
+#include <chrono>
+#include <cmath>
+
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {
@@ -9,6 +12,51 @@ void add_http(CLI::App& sub, std::string& address) {
                  "free one (default: none)");
 }
 
+void add_going(CLI::App& sub, launch::Going& going) {
+  const auto seconds = [](double value) {
+    return std::chrono::milliseconds(std::llround(value * 1e3));
+  };
+  const CLI::Range positive(0.1, 7.0 * 86400);
+  sub.add_option_function<double>(
+         "--grace", [&going, seconds](double value) { going.grace = seconds(value); },
+         "Seconds from a request to stop (SIGTERM, SIGUSR1, weft stop, a notice) until the ranks "
+         "are killed. They save a checkpoint in it (default: 30)")
+      ->type_name("SECONDS")
+      ->check(positive);
+  sub.add_flag("--requeue", going.requeue,
+               "After a stop by SIGUSR1 or a notice, call scontrol requeue $SLURM_JOB_ID");
+  sub.add_option("--notice-command", going.notice_command,
+                 "Shell command that runs every few seconds. Exit code 0: this machine will be "
+                 "taken away, so save a checkpoint and stop")
+      ->type_name("COMMAND");
+  sub.add_option_function<double>(
+         "--notice-interval",
+         [&going, seconds](double value) { going.notice_interval = seconds(value); },
+         "Seconds between two runs of --notice-command (default: 5)")
+      ->type_name("SECONDS")
+      ->check(positive);
+}
+
+void add_scaling(CLI::App& sub, launch::Scaling& scaling) {
+  sub.add_option("--discovery-script", scaling.discovery_script,
+                 "Shell command that prints host:slots lines every few seconds. The job has as "
+                 "many ranks as this host has slots. Needs -n MIN:MAX")
+      ->type_name("COMMAND");
+  sub.add_option_function<double>(
+         "--discovery-interval",
+         [&scaling](double value) {
+           scaling.discovery_interval = std::chrono::milliseconds(std::llround(value * 1e3));
+         },
+         "Seconds between two runs of --discovery-script (default: 5)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 86400.0));
+  sub.add_option("--scale-efficiency", scaling.efficiency,
+                 "Use the most ranks whose throughput per rank is at least this fraction of the "
+                 "best one. Needs -n MIN:MAX. 0: do not")
+      ->type_name("FRACTION")
+      ->check(CLI::Range(0.0, 0.999));
+}
+
 void add_on_hang(CLI::App& sub, std::string& policy) {
   sub.add_option("--on-hang", policy,
                  "What to do about a rank that hangs: warn, replace (kill it, so that it is lost), "
@@ -16,15 +64,40 @@ void add_on_hang(CLI::App& sub, std::string& policy) {
       ->check(CLI::IsMember({"warn", "replace", "end"}));
 }
 
-void add_recovery(CLI::App& sub, std::optional<int>& most, int& least) {
-  sub.add_option("--min-ranks", least,
+void add_recovery(CLI::App& sub, RecoveryOptions options) {
+  sub.add_option("--min-ranks", options.min_ranks,
                  "Go on without lost ranks that are not replaced, with at least N ranks, and grow "
                  "again when they can be replaced. 0: never")
       ->type_name("N");
-  sub.add_option("--max-replacements", most,
+  sub.add_option("--max-replacements", options.max_replacements,
                  "Lost ranks to replace by new processes while the others go on (default: 0, or no "
                  "limit with -n MIN:MAX)")
       ->type_name("N");
+  sub.add_option("--spares", options.spares,
+                 "Warm spares: processes that have loaded everything, and take the place of a lost "
+                 "rank at once. Needs --max-replacements or -n MIN:MAX")
+      ->type_name("N");
+}
+
+void add_nodes(CLI::App& sub, launch::LaunchOptions& options) {
+  sub.add_option("--nnodes", options.nnodes,
+                 "Number of nodes of the job. MIN:MAX, with --rdzv-endpoint or --rendezvous: start "
+                 "with MAX or fewer, go on with MIN, and grow when nodes come");
+  sub.add_option("--rdzv-endpoint,--rdzv_endpoint", options.rdzv_endpoint,
+                 "Address at which the nodes meet: the first node's (default port: 29400). Each "
+                 "node may be lost then, also the first one")
+      ->type_name("HOST[:PORT]");
+  sub.add_option("--rendezvous", options.rendezvous,
+                 "Meet in etcd servers instead: etcd://HOST:PORT,HOST:PORT[/PREFIX]")
+      ->type_name("URL");
+  sub.add_option("--rdzv-id,--rdzv_id", options.run_id, "Name of the job, the same on every node");
+  sub.add_option("--rdzv-conf,--rdzv_conf", options.rdzv_conf,
+                 "Seconds: join_timeout (600) until MIN nodes are there, last_call_timeout (30) to "
+                 "wait for more, read_timeout (60) until a node that reaches no majority ends")
+      ->type_name("KEY=S,...");
+  sub.add_option("--secret-file,--secret_file", options.secret_file,
+                 "File of at least 32 random bytes, the same on every node: ranks prove to each "
+                 "other that they know it");
 }
 
 void add_train_options(CLI::App& sub, TrainCommand& command) {
@@ -53,8 +126,11 @@ void add_train_options(CLI::App& sub, TrainCommand& command) {
                "Compare the result with the recipe's expected.toml; exit with 1 if it is worse");
   sub.add_option("--progress", command.progress,
                  "How progress is shown: auto, bar, lines, json or none");
-  add_recovery(sub, command.max_replacements, command.min_ranks);
+  add_recovery(sub, {command.max_replacements, command.min_ranks, command.spares});
   add_on_hang(sub, command.on_hang);
+  add_nodes(sub, command.nodes);
+  add_going(sub, command.going);
+  add_scaling(sub, command.scaling);
   add_http(sub, command.http);
 }
 

@@ -18,8 +18,11 @@ void Buckets::each_exchange(const Visit& visit) const {
   }
 }
 
-Buckets::Buckets(Group group, std::vector<at::Tensor> params, DataParallelBase::Times* times)
-    : group_(std::move(group)), params_(std::move(params)), times_(times) {}
+Buckets::Buckets(Subject subject)
+    : group_(std::move(subject.group)),
+      params_(std::move(subject.params)),
+      times_(subject.times),
+      check_(subject.check) {}
 
 void Buckets::reset(const std::vector<std::vector<int>>& buckets) {
   flats_.clear();
@@ -94,11 +97,11 @@ void Buckets::fill(Flat& flat, double weight) const {
     at::Tensor slot = flat.gradients.narrow(0, first, params_[index(param)].numel());
     const at::Tensor& grad = params_[index(param)].grad();
     flat.marks.select(0, static_cast<std::int64_t>(place)).fill_(grad.defined() ? 1 : 0);
-    if (!grad.defined()) {
+    if (grad.defined() && (check_ == nullptr || check_->look(param, grad))) {
+      put_scaled(slot, grad, weight);
+    } else {
       slot.zero_();
-      continue;
     }
-    put_scaled(slot, grad, weight);
   }
 }
 

@@ -11,15 +11,21 @@
 #include <vector>
 
 #include "weft/comm/group.h"
-#include "weft/engine/codec_exchange.h"
 #include "weft/engine/data_parallel.h"
+#include "weft/engine/gradient_check.h"
+#include "weft/engine/internal/codec_exchange.h"
 
 namespace weft::parallel::internal {
 
 class Buckets {
  public:
-  // Adds the time of waiting and of encoding to `times`.
-  Buckets(Group group, std::vector<at::Tensor> params, DataParallelBase::Times* times);
+  struct Subject {
+    Group group;
+    std::vector<at::Tensor> params;
+    DataParallelBase::Times* times;  // the time of waiting and of encoding is added
+    GradientCheck* check;            // a gradient that is not finite is sent as zeros; null: none
+  };
+  explicit Buckets(Subject subject);
   // Sets the parameters of each bucket. No transfer may be pending.
   void reset(const std::vector<std::vector<int>>& buckets);
   // Sets the codec and clears its memory. No transfer may be pending. The codec applies `momentum`
@@ -69,6 +75,7 @@ class Buckets {
   const Group group_;
   const std::vector<at::Tensor> params_;
   DataParallelBase::Times* const times_;
+  GradientCheck* const check_;
   std::vector<std::vector<Flat>> flats_;  // by bucket
   std::vector<bool> under_way_;           // by bucket
   bool several_rounds_ = false;           // of some exchange

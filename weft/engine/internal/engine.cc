@@ -52,6 +52,10 @@ Engine::Engine(Subject subject)
   const auto twice = std::adjacent_find(all.begin(), all.end());
   WEFT_REQUIRE(twice == all.end(),
                "sharded: two parameters are called '" + *twice + "'; give blocks different names");
+  if (!options_.check) return;
+  std::vector<at::Tensor> tensors;
+  for (const internal::Param& param : params_) tensors.push_back(param.tensor);
+  options_.check->watch(names(), std::move(tensors));
 }
 
 // Each rank sends a hash of its list. If one differs from rank 0's, both lists are sent and the

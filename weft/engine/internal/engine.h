@@ -55,6 +55,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void each_gradient(
       const std::function<void(const std::string&, const at::Tensor&)>& take) = 0;
   virtual double grad_norm() = 0;
+  virtual Sharded::Finite are_finite() = 0;
   virtual void step(double scale) = 0;
   virtual void zero_grad() = 0;
   // Waits until the weights are those of the last step.

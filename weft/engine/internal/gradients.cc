@@ -58,6 +58,7 @@ void Gradients::take(int param) {
   const at::NoGradGuard guard;
   at::Tensor& grad = subject_.params[index(param)].tensor.mutable_grad();
   mine_[index(param)] = true;
+  if (subject_.check != nullptr && !subject_.check->look(param, grad)) grad = at::zeros_like(grad);
   if (in_place_) {
     in_place_->put(param, grad);
     held_[index(unit_of_[index(param)])] += bytes_of(grad);
@@ -217,6 +218,8 @@ void Gradients::finish(bool travels) {
   numbers[0] = subject_.samples;
   for (std::size_t param = 0; param < mine_.size(); ++param)
     numbers[param + 1] = mine_[param] ? 1 : 0;
+  if (subject_.check != nullptr && subject_.check->first() >= 0)
+    numbers[subject_.check->first() + 1] += kNotFinite;
   report_work_ = subject_.group.all_reduce_async(report_);
   std::fill(mine_.begin(), mine_.end(), false);
 }
@@ -236,8 +239,10 @@ void Gradients::settle() {
                 "sharded: no rank has counted samples; call run(0, …) or set_samples() before "
                 "backward(), or average by ranks");
   }
-  for (std::size_t param = 0; param < used_.size(); ++param)
+  for (std::size_t param = 0; param < used_.size(); ++param) {
     used_[param] = used_[param] || numbers[param + 1] > 0;
+    all_finite_ = all_finite_ && numbers[param + 1] < kNotFinite;
+  }
   for (Flight& flight : in_flight_) {
     Unit& unit = subject_.units[index(flight.unit)];
     at::Tensor sum = flight.shard.to(unit.master_type);
@@ -259,6 +264,8 @@ void Gradients::clear() {
     unit.gradient.reset();
   }
   std::fill(used_.begin(), used_.end(), false);
+  all_finite_ = true;
+  if (subject_.check != nullptr) subject_.check->clear();
   for (std::size_t param = 0; param < kept_.size(); ++param) {
     subject_.params[param].tensor.mutable_grad().reset();
     subject_.meter.add(subject_.meter.gradients, -std::exchange(kept_[param], 0));

@@ -24,6 +24,7 @@ class Gradients {
     const ShardedOptions& options;
     Meter& meter;
     const double& samples;  // of this rank since the last transfer
+    GradientCheck* check;   // null: none
   };
   // Collective.
   explicit Gradients(Subject subject);
@@ -47,6 +48,8 @@ class Gradients {
 
   // By parameter: whether any rank has had a gradient since clear(). Valid after settle().
   const std::vector<bool>& used() const { return used_; }
+  // False if a gradient of any rank since clear() was not finite. Valid after settle().
+  bool all_finite() const { return all_finite_; }
   bool under_way() const { return !in_flight_.empty() || report_.defined(); }
   // Number of sums over replicas so far, which are the codec's steps.
   std::int64_t& codec_steps() { return codec_steps_; }
@@ -90,7 +93,11 @@ class Gradients {
   bool may_wait_ = true;
   std::vector<std::int64_t> kept_;  // by parameter: bytes of a gradient that is kept for now
   std::vector<bool> mine_, used_;
-  at::Tensor report_;  // samples, then for each parameter the number of ranks with a gradient
+  bool all_finite_ = true;
+  // Samples, then for each parameter the number of ranks with a gradient. A rank whose gradient is
+  // not finite counts as kNotFinite more.
+  static constexpr double kNotFinite = 1e6;
+  at::Tensor report_;
   Group::Work report_work_;
 };
 

@@ -35,11 +35,30 @@ Sources::Sources(const Ledger& ledger, const Stretch& at, DType dtype, const dou
           .weights = by_rank != nullptr ? weights : nullptr};
 }
 
-ShownGradients::ShownGradients(Ledger& ledger, std::vector<at::Tensor> params)
-    : ledger_(ledger), params_(std::move(params)), copies_(params_.size()) {}
+void Sources::reduce_to_all(const Ledger& ledger, const Stretch& at) const {
+  void* destinations[256];
+  const int world = ledger.host().world();
+  for (int peer = 0; peer < world; ++peer) {
+    const Ledger::Token token = ledger.token(peer, at.param) & ~kUnused;
+    destinations[peer] =
+        ledger.host().at(peer, token) + static_cast<std::size_t>(at.begin) * size_of(args.dtype);
+  }
+  reduce(destinations, world);
+}
+
+int first_with_gradient(const Ledger& ledger, int param) {
+  for (int peer = 0; peer < ledger.host().world(); ++peer) {
+    if (Sources::has_gradient(ledger.token(peer, param))) return peer;
+  }
+  return -1;
+}
+
+ShownGradients::ShownGradients(Ledger& ledger, std::vector<at::Tensor> params, GradientCheck* check)
+    : ledger_(ledger), params_(std::move(params)), check_(check), copies_(params_.size()) {}
 
 void ShownGradients::show(int param) {
   const at::Tensor& grad = params_[index(param)].grad();
+  if (check_ != nullptr && !check_->look(param, grad)) ledger_.mark_not_finite();
   if (grad.is_sparse()) return show_copy(param, grad.to_dense(), 0);
   const bool plain =
       grad.is_contiguous() && grad.scalar_type() == params_[index(param)].scalar_type();

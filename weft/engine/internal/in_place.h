@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "weft/engine/gradient_check.h"
 #include "weft/engine/internal/ledger.h"
 #include "weft/engine/internal/plan.h"
 #include "weft/engine/internal/unit.h"
@@ -33,6 +34,8 @@ struct Sources {
     kernels::reduce(destinations, count, data, this->count, args);
   }
   void reduce(void* destination) const { reduce(&destination, 1); }
+  // Writes the sum to the gradient of every rank, including one that did not use the parameter.
+  void reduce_to_all(const Ledger& ledger, const Stretch& at) const;
   // Bytes of the other ranks among them.
   std::uint64_t peer_bytes() const {
     return static_cast<std::uint64_t>(peers * args.count) * size_of(args.dtype);
@@ -46,12 +49,15 @@ struct Sources {
   kernels::ReduceArgs args;
 };
 
+// The first rank with a gradient of the parameter; -1: none.
+int first_with_gradient(const Ledger& ledger, int param);
+
 // Publishes this rank's gradients in the ledger: in place if peers can read them there, else as
 // copies.
 class ShownGradients {
  public:
-  // `ledger` outlives it.
-  ShownGradients(Ledger& ledger, std::vector<at::Tensor> params);
+  // `ledger` and `check` outlive it.
+  ShownGradients(Ledger& ledger, std::vector<at::Tensor> params, GradientCheck* check);
   void show(int param);
   // Publishes zeros for a parameter that this rank did not use.
   void show_zeros(int param);
@@ -66,6 +72,7 @@ class ShownGradients {
 
   Ledger& ledger_;
   const std::vector<at::Tensor> params_;
+  GradientCheck* const check_;      // null: none
   std::vector<at::Tensor> copies_;  // by parameter, of this step
 };
 

@@ -13,8 +13,6 @@
 namespace weft::parallel::internal {
 namespace {
 
-using Token = Ledger::Token;
-
 // Parameters become visible to peers in units of about 64 KiB, and are processed in chunks of 128
 // KiB. The gradients, weights and state of a chunk fit into a core's own cache, and one claim is
 // cheap compared with a chunk.
@@ -46,7 +44,7 @@ class InPlaceTransport final : public Transport {
                               .units = params() + 1,
                               .chunks = static_cast<int>(chunks)};
     ledger_ = std::make_unique<Ledger>(host_, sizes, subject_.group.timeout());
-    shown_ = std::make_unique<ShownGradients>(*ledger_, subject_.params);
+    shown_ = std::make_unique<ShownGradients>(*ledger_, subject_.params, subject_.check);
     shown_buffers_ = std::make_unique<ShownBuffers>(*ledger_, params(), subject_.buffers);
   }
 
@@ -98,6 +96,16 @@ class InPlaceTransport final : public Transport {
     }
   }
 
+  // No weight is updated before all gradients of all ranks are known.
+  bool all_finite() override {
+    begin();
+    publish_rest();
+    const Stopwatch watch(subject_.times->wait, "wait", "peers");
+    ledger_->await_published(params());
+    return ledger_->all_finite();
+  }
+  bool knows_all() const override { return true; }
+
   double norm() override {
     double squares = 0;
     for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk)
@@ -133,6 +141,7 @@ class InPlaceTransport final : public Transport {
   void begin() {
     if (begun_) return;
     begun_ = true;
+    all_published_ = false;
     host_.check("step");
     ledger_->begin(*subject_.samples);
     weighted_ = false;
@@ -152,7 +161,7 @@ class InPlaceTransport final : public Transport {
     weigh_ranks();  // a rank whose chunks were all taken by others has not done it yet
     if (rank_ != 0) shown_buffers_->take(params(), subject_.times->wait);
     for (int param = 0; param < params(); ++param) {
-      const int first = first_of(param);
+      const int first = first_with_gradient(*ledger_, param);
       used_[index(param)] = first >= 0;
       if (keep) firsts_[index(param)] = first;
     }
@@ -186,6 +195,7 @@ class InPlaceTransport final : public Transport {
   // Publishes units that backward() did not complete: parameters that were not used, or whose
   // gradients were accumulated earlier.
   void publish_rest() {
+    if (std::exchange(all_published_, true)) return;
     for (int unit = 0; unit < static_cast<int>(plan_.buckets.size()); ++unit) {
       if (unready_[index(unit)] == 0) continue;
       for (int param : plan_.buckets[index(unit)]) {
@@ -202,14 +212,6 @@ class InPlaceTransport final : public Transport {
     if (subject_.params[index(param)].grad().defined()) return shown_->show(param);
     if (subject_.updates != nullptr) return ledger_->put(param, net::Host::kNoToken);
     shown_->show_zeros(param);
-  }
-
-  // Returns the first rank with a gradient of the parameter, or -1.
-  int first_of(int param) const {
-    for (int peer = 0; peer < world_; ++peer) {
-      if (Sources::has_gradient(ledger_->token(peer, param))) return peer;
-    }
-    return -1;
   }
 
   // Each rank owns a run of consecutive chunks of a unit. Units with a single chunk are assigned
@@ -315,7 +317,7 @@ class InPlaceTransport final : public Transport {
       sources.args.scale = weighting_.scale;
       host_.count_moved(sources.peer_bytes());
       if (subject_.updates == nullptr) {
-        average(at, sources);
+        sources.reduce_to_all(*ledger_, at);
       } else if (reduced_) {
         // The sum overwrites the first gradient; no other rank reads this piece of it.
         void* const sum = const_cast<void*>(sources.data[0]);
@@ -327,18 +329,6 @@ class InPlaceTransport final : public Transport {
       }
     }
     if (reduced_) ledger_->chunk_squares()[chunk] = squares;
-  }
-
-  // Every rank's gradient becomes the average, including that of a rank that did not use the
-  // parameter.
-  void average(const Stretch& at, const Sources& sources) {
-    void* destinations[256];
-    for (int peer = 0; peer < world_; ++peer) {
-      const Token token = ledger_->token(peer, at.param) & ~Sources::kUnused;
-      destinations[peer] =
-          host_.at(peer, token) + static_cast<std::size_t>(at.begin) * size_of(sources.args.dtype);
-    }
-    sources.reduce(destinations, world_);
   }
 
   // Sums and updates block by block, so that the summed gradient stays in the cache.
@@ -387,7 +377,7 @@ class InPlaceTransport final : public Transport {
   std::vector<int> firsts_;
   Weighting weighting_;
   double scale_ = 1;
-  bool begun_ = false, weighted_ = false, replanned_ = false;
+  bool begun_ = false, all_published_ = false, weighted_ = false, replanned_ = false;
   bool reduced_ = false;  // the sums of this step are computed, or being computed, and kept
 };
 

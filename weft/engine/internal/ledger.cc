@@ -4,6 +4,7 @@ namespace weft::parallel::internal {
 
 struct alignas(128) Ledger::Seat {
   double weight;
+  std::uint32_t not_finite;             // the last step with a gradient that was not finite
   std::atomic<std::int64_t> completed;  // number of chunks since the start
   std::atomic<std::uint32_t> met;       // the last phase that this rank has finished
 };
@@ -39,6 +40,15 @@ void Ledger::begin(double weight) {
 }
 
 double Ledger::weight(int rank) const { return seat(rank).weight; }
+
+void Ledger::mark_not_finite() { seat(rank_).not_finite = step_; }
+
+bool Ledger::all_finite() const {
+  for (int rank = 0; rank < world_; ++rank) {
+    if (seat(rank).not_finite == step_) return false;
+  }
+  return true;
+}
 
 void Ledger::stamp(Kind kind, int unit) {
   at(kind, rank_, unit).store(step_, std::memory_order_release);

@@ -35,6 +35,10 @@ class Ledger {
   void begin(double weight);
   std::uint32_t step() const { return step_; }
   double weight(int rank) const;
+  // This rank has a gradient that is not finite in this step. Called before the last publish().
+  void mark_not_finite();
+  // False if a rank has one. Valid once all ranks have published all of their units.
+  bool all_finite() const;
 
   void put(int param, Token token) { tokens(rank_)[param] = token; }
   Token token(int rank, int param) const { return tokens(rank)[param]; }

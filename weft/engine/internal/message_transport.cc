@@ -37,7 +37,7 @@ class MessageTransport final : public Transport {
   explicit MessageTransport(Subject subject)
       : subject_(std::move(subject)),
         codec_(compress::parse(subject_.options.codec)),
-        buckets_(subject_.group, subject_.params, &times_),
+        buckets_({subject_.group, subject_.params, &times_, subject_.check}),
         buffers_(subject_.buffers),
         fill_{subject_.options.bucket_bytes > 0 ? subject_.options.bucket_bytes : kDefaultBucket,
               subject_.options.first_bucket_bytes},
@@ -109,6 +109,12 @@ class MessageTransport final : public Transport {
   void each_sum(const std::function<void(int, const at::Tensor&)>& visit) override {
     for (int bucket = 0; bucket < buckets(); ++bucket) buckets_.each_sum(bucket, visit);
   }
+
+  bool all_finite() override {
+    launch_rest();
+    return subject_.check == nullptr || subject_.check->first() < 0;
+  }
+  bool knows_all() const override { return false; }
 
   double norm() override {
     double squares = 0;

@@ -53,6 +53,7 @@ internal::Subject Replica::subject(internal::Updates* updates) {
                             .options = options_.data_parallel,
                             .updates = updates,
                             .private_weights = private_weights_,
+                            .check = options_.check.get(),
                             .samples = &samples_,
                             .times = &times_};
   subject.options.average = options_.average;
@@ -193,6 +194,14 @@ void Replica::each_gradient(
   });
 }
 
+Sharded::Finite Replica::are_finite() {
+  return guarded([&]() -> Sharded::Finite {
+    settle();
+    passed_ = true;  // its gradients are with the transport from now on
+    return {transport_->all_finite(), transport_->knows_all()};
+  });
+}
+
 double Replica::grad_norm() {
   await_gradients();
   if (reduced_) norm_ = transport_->norm();
@@ -202,6 +211,7 @@ double Replica::grad_norm() {
 void Replica::forget() {
   std::fill(ready_.begin(), ready_.end(), false);
   any_ready_ = passed_ = reduced_ = false;
+  if (options_.check) options_.check->clear();
 }
 
 void Replica::finish(double scale) {

@@ -33,6 +33,7 @@ class Replica final : public Engine {
   void each_gradient(
       const std::function<void(const std::string&, const at::Tensor&)>& take) override;
   double grad_norm() override;
+  Sharded::Finite are_finite() override;
   void step(double scale) override;
   void zero_grad() override;
   void settle() override;

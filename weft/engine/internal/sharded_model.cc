@@ -52,8 +52,8 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
     types.push_back(param.tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   updates_ = std::make_unique<internal::Updates>(std::move(optimizer), names(), types);
   place_state();
-  reducer_ = std::make_unique<internal::Gradients>(
-      internal::Gradients::Subject{group_, params_, units_, options_, meter_, samples_});
+  reducer_ = std::make_unique<internal::Gradients>(internal::Gradients::Subject{
+      group_, params_, units_, options_, meter_, samples_, options_.check.get()});
   if (passes_) {
     passes_->on_passing([this](int block) {
       reducer_->may_wait(passes_->in_order());

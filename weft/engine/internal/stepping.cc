@@ -65,6 +65,13 @@ double ShardedModel::norm_of_shards() {
   return std::sqrt(sum.item<double>());
 }
 
+Sharded::Finite ShardedModel::are_finite() {
+  return guarded([&]() -> Sharded::Finite {
+    if (!stepped_) collect();
+    return {reducer_->all_finite(), true};
+  });
+}
+
 double ShardedModel::grad_norm() {
   return guarded([&] {
     if (!stepped_) collect();

@@ -15,6 +15,7 @@
 #include "weft/comm/group.h"
 #include "weft/engine/codec_state.h"
 #include "weft/engine/data_parallel.h"
+#include "weft/engine/gradient_check.h"
 #include "weft/engine/internal/updates.h"
 
 namespace weft::parallel::internal {
@@ -41,6 +42,10 @@ class Transport {
   virtual const std::vector<bool>& used() const = 0;
   // The sums of these gradients, in place. Valid after reduce() until finish().
   virtual void each_sum(const std::function<void(int param, const at::Tensor& sum)>& visit) = 0;
+  // True if no gradient that this rank knows is not finite: its own, or those of all ranks
+  // (knows_all()). For the ranks together, before reduce() or finish().
+  virtual bool all_finite() = 0;
+  virtual bool knows_all() const = 0;
   // Norm of the sums.
   virtual double norm() = 0;
   // The sum of a used parameter by which its weights were updated. Collective; valid until
@@ -63,7 +68,8 @@ struct Subject {
   // For shared memory with an updater: every rank updates its own weights from the sums, instead of
   // a share of common weights.
   bool private_weights = false;
-  double* samples = nullptr;  // of this rank since the last step
+  GradientCheck* check = nullptr;  // null: none
+  double* samples = nullptr;       // of this rank since the last step
   DataParallelBase::Times* times = nullptr;
 };
 

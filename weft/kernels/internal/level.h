@@ -39,6 +39,7 @@ struct Level {
   void (*cast)(void* destination, DType to, const void* source, DType from, std::int64_t count);
   void (*stream_copy)(void* destination, const void* source, std::int64_t bytes);
   double (*sum_of_squares)(const float* values, std::int64_t count);
+  bool (*is_within)(const float* values, std::int64_t count, float limit);
   void (*scale)(float* destination, std::int64_t count, float factor);
   void (*sgd)(float* weight, const float* gradient, float* momentum, std::int64_t count,
               std::int64_t step, const Sgd&);

@@ -16,7 +16,8 @@ std::string Supervisor::count_of_replacements() const {
 void Supervisor::replace(int local) {
   const auto at = static_cast<std::size_t>(local);
   ++situation_.replacements;
-  note_lost(local, "a new process replaces it" + count_of_replacements());
+  const std::string who = spares_.has_ready() ? "a spare" : "a new process";
+  note_lost(local, who + " replaces it" + count_of_replacements());
   std::error_code ignored;
   std::filesystem::remove(error_file_of(local), ignored);
   ranks_[at] = start_rank(local, true);
@@ -73,13 +74,15 @@ void Supervisor::tell_gone() {
 
 // Answers `weft scale` when the job has the wanted number of ranks.
 std::optional<std::string> Supervisor::answer(const std::string& request) {
+  if (request == "stop" || request.starts_with("stop ")) return answer_stop(request);
   int ranks = 0;
   if (std::sscanf(request.c_str(), "scale %d", &ranks) != 1 || ranks < 1)
     return "this launcher does not know the request \"" + request + "\"";
+  if (following_) return answer_by_plan(ranks);
   if (policy_.max_ranks == 0)
     return "the number of ranks of this job is fixed; start it with -n MIN:MAX, "
            "--max-replacements or --min-ranks, on one node";
-  const int least = std::max(1, policy_.min_ranks);
+  const int least = least_ranks();
   if (ranks < least || ranks > policy_.max_ranks)
     return std::to_string(ranks) + " ranks: this job may have " + std::to_string(least) + " to " +
            std::to_string(policy_.max_ranks);
@@ -89,12 +92,7 @@ std::optional<std::string> Supervisor::answer(const std::string& request) {
     situation_.requested = false;
     return "ok";
   }
-  if (situation_.wanted != ranks || !situation_.requested) {
-    note("the job shall have " + std::to_string(ranks) + " ranks");
-    situation_.never_joined = 0;
-  }
-  situation_.wanted = ranks;
-  situation_.requested = true;
+  want_ranks(ranks, "");
   if (situation_.never_joined < kMostNeverJoined) return std::nullopt;
   situation_.wanted = size_;
   situation_.requested = false;
@@ -105,6 +103,7 @@ std::optional<std::string> Supervisor::answer(const std::string& request) {
 void Supervisor::hear(int local) {
   while (const auto message = ranks_[static_cast<std::size_t>(local)].link.next()) {
     const std::string& verb = message->verb;
+    if (following_) note_phase(local, *message);
     if (verb == "joining" && situation_.growing.erase(local) > 0) situation_.waiting.insert(local);
     if (verb == "joined" && situation_.joining.erase(local) + situation_.growing.erase(local) +
                                     situation_.waiting.erase(local) >
@@ -116,6 +115,15 @@ void Supervisor::hear(int local) {
     if (verb == "step") situation_.step = std::atoll(message->value.c_str());
     if (verb == "run") run_folder_ = message->value;
     if (verb == "run") situation_.trained = true;
+    if (verb == "stopping")
+      note_departure("a signal to rank " + std::to_string(job_.rank(local)), false, {});
+    if (verb == "rate")
+      throughputs_.add(size_, std::strtod(message->value.c_str(), nullptr),
+                       std::chrono::steady_clock::now());
+    if (verb == "saved") {
+      newest_checkpoint_ = message->value;
+      saved_ = std::chrono::steady_clock::now();
+    }
   }
 }
 

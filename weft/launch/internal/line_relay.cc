@@ -36,6 +36,16 @@ void LineRelay::pump() {
 void LineRelay::finish() {
   pump();
   pipe_.reset();
+  show_unfinished_line();
+}
+
+Fd LineRelay::release() {
+  pump();
+  show_unfinished_line();
+  return std::move(pipe_);
+}
+
+void LineRelay::show_unfinished_line() {
   if (line_.empty()) return;
   std::string shown;
   line_done(shown);

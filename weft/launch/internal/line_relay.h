@@ -33,9 +33,12 @@ class LineRelay {
   void pump();
   // Called after the writer has ended: reads the rest, including an unfinished last line.
   void finish();
+  // Forwards what has come, and gives the pipe to another relay. The writer goes on.
+  Fd release();
   const std::deque<std::string>& tail() const { return tail_; }
 
  private:
+  void show_unfinished_line();
   void take(const char* bytes, std::size_t size, std::string& shown);
   void line_done(std::string& shown);
 

@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <random>
 
 #include "weft/base/error.h"
+#include "weft/store/etcd_url.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -107,13 +109,84 @@ std::vector<int> signal_numbers(const std::string& names) {
   return numbers;
 }
 
-int node_count(const std::string& text) {
+// {MIN, MAX} of "N" or "MIN:MAX".
+std::pair<int, int> node_counts(const LaunchOptions& options) {
+  const std::string& text = options.nnodes;
   const auto parts = split(text, ':');
-  if (parts.empty() || parts.size() > 2) bad("nnodes", text, "expected N");
-  if (parts.size() == 2 && parts[0] != parts[1])
-    bad("nnodes", text, "a variable number of nodes is not supported; set one number");
-  const int nodes = number("nnodes", text, parts[0]);
-  return nodes >= 1 ? nodes : (bad("nnodes", text, "at least 1"), 0);
+  const auto colons = std::count(text.begin(), text.end(), ':');
+  if (parts.size() != static_cast<std::size_t>(colons) + 1 || colons > 1)
+    bad("nnodes", text, "expected N or MIN:MAX");
+  const int least = number("nnodes", text, parts.front());
+  const int most = number("nnodes", text, parts.back());
+  if (least < 1) bad("nnodes", text, "at least 1");
+  if (most < least) bad("nnodes", text, "expected MIN:MAX in ascending order");
+  if (least < most && options.rdzv_endpoint.empty() && options.rendezvous.empty())
+    bad("nnodes", text,
+        "a variable number of nodes needs --rdzv-endpoint HOST:PORT or --rendezvous etcd://…");
+  return {least, most};
+}
+
+constexpr int kEndpointPort = 29400;  // as torchrun's
+
+void read_endpoint(const LaunchOptions& options, Job::ByPlan& plan) {
+  const std::string& text = options.rdzv_endpoint;
+  const auto bracket = text.rfind(']');  // "[::1]:29400"
+  const auto colon = text.rfind(':');
+  const bool has_port = colon != std::string::npos &&
+                        (bracket == std::string::npos ? text.find(':') == colon : colon > bracket);
+  plan.endpoint_host = has_port ? text.substr(0, colon) : text;
+  if (const auto size = plan.endpoint_host.size();
+      size > 2 && plan.endpoint_host.front() == '[' && plan.endpoint_host.back() == ']')
+    plan.endpoint_host = plan.endpoint_host.substr(1, size - 2);
+  plan.endpoint_port =
+      has_port ? number("rdzv-endpoint", text, text.substr(colon + 1)) : kEndpointPort;
+  if (plan.endpoint_host.empty()) bad("rdzv-endpoint", text, "expected HOST or HOST:PORT");
+  if (plan.endpoint_port < 1 || plan.endpoint_port > 65535)
+    bad("rdzv-endpoint", text, "a port is a number from 1 to 65535");
+}
+
+void read_rendezvous_times(const LaunchOptions& options, Job::ByPlan& plan) {
+  const std::map<std::string, std::chrono::milliseconds*> known = {
+      {"join_timeout", &plan.join_limit},
+      {"last_call_timeout", &plan.last_call},
+      {"read_timeout", &plan.alone_limit}};
+  for (const auto& part : split(options.rdzv_conf, ',')) {
+    const auto equals = part.find('=');
+    const auto key = known.find(part.substr(0, equals));
+    if (key == known.end() || equals == std::string::npos)
+      bad("rdzv-conf", options.rdzv_conf,
+          "expected join_timeout=S, last_call_timeout=S and read_timeout=S, in seconds");
+    *key->second =
+        std::chrono::seconds(number("rdzv-conf", options.rdzv_conf, part.substr(equals + 1)));
+  }
+}
+
+// Nodes that meet at an endpoint or in etcd. One node needs neither.
+void read_plan(const LaunchOptions& options, int min_nodes, Job& job) {
+  const bool asked = !options.rdzv_endpoint.empty() || !options.rendezvous.empty();
+  if (!options.rdzv_endpoint.empty() && !options.rendezvous.empty())
+    bad("rendezvous", options.rendezvous, "leave out --rdzv-endpoint");
+  if (asked && !options.master_addr.empty())
+    bad("master-addr", options.master_addr, "leave it out: the nodes meet elsewhere");
+  Job::ByPlan plan;
+  read_rendezvous_times(options, plan);
+  if (!asked || job.nodes == 1) return;
+  plan.min_nodes = min_nodes;
+  if (options.rendezvous.empty()) {
+    read_endpoint(options, plan);
+  } else {
+    const auto url = store::parse_etcd_url(options.rendezvous);
+    if (options.run_id.empty())
+      bad("rendezvous", options.rendezvous, "set --rdzv-id, the name of the job, on every node");
+    plan.endpoint_host = url.endpoints.front().host;
+    plan.endpoint_port = url.endpoints.front().port;
+    plan.rendezvous = options.rendezvous;
+  }
+  plan.world = job.nodes * job.local_world;
+  job.plan = plan;
+  job.node_rank = 0;
+  job.master_addr = plan.endpoint_host;
+  job.master_port = plan.endpoint_port;
 }
 
 OnHang parse_on_hang(const LaunchOptions& options) {
@@ -180,11 +253,25 @@ void read_elasticity(const LaunchOptions& options, Job& job) {
     bad("min-ranks", std::to_string(options.min_ranks),
         "--nproc-per-node " + options.nproc_per_node + " gives it already");
   if (!range) job.min_ranks = options.min_ranks;
-  job.max_replacements = options.max_replacements.value_or(range ? kNoLimit : 0);
+  const bool node_range = job.plan && job.plan->min_nodes < job.nodes;
+  if (node_range && job.min_ranks == 0) job.min_ranks = job.plan->min_nodes * job.local_world;
+  job.max_replacements = options.max_replacements.value_or(range || node_range ? kNoLimit : 0);
   if (job.max_replacements < 0)
     bad("max-replacements", std::to_string(job.max_replacements), "0 or more");
+  job.spares = options.spares;
+  if (job.spares < 0 || job.spares > kMostRanks)
+    bad("spares", std::to_string(job.spares), "from 0 to " + std::to_string(kMostRanks));
+  if (job.spares > 0 && job.max_replacements == 0)
+    bad("spares", std::to_string(job.spares), "set --max-replacements or -n MIN:MAX, too");
   const bool elastic = job.max_replacements > 0 || job.min_ranks > 0;
   if (elastic && !range && job.nodes == 1) job.max_ranks = kMostRanks;
+  const Scaling& scaling = options.scaling;
+  if (!(scaling.efficiency >= 0 && scaling.efficiency < 1))
+    bad("scale-efficiency", std::to_string(scaling.efficiency), "from 0 to less than 1");
+  if ((scaling.efficiency > 0 || !scaling.discovery_script.empty()) && !range)
+    throw Error(Errc::kBadConfig,
+                "--discovery-script and --scale-efficiency need -n MIN:MAX, on one node",
+                {"launch", -1, -1});
 }
 
 }  // namespace
@@ -192,21 +279,26 @@ void read_elasticity(const LaunchOptions& options, Job& job) {
 Job read_options(const LaunchOptions& options) {
   Job job;
   read_number_of_ranks(options, job);
-  job.nodes = options.standalone ? 1 : node_count(options.nnodes);
+  const auto [min_nodes, max_nodes] = node_counts(options);
+  job.nodes = options.standalone ? 1 : max_nodes;
   job.node_rank = options.standalone ? 0 : options.node_rank;
+  job.master_port = options.standalone ? 0 : options.master_port;
+  read_plan(options, min_nodes, job);
   if (job.node_rank < 0 || job.node_rank >= job.nodes) {
     bad("node-rank", std::to_string(options.node_rank),
         "nodes are numbered from 0 to " + std::to_string(job.nodes - 1));
   }
   if (options.master_port < 0 || options.master_port > 65535)
     bad("master-port", std::to_string(options.master_port), "the highest port is 65535");
-  job.master_port = options.standalone ? 0 : options.master_port;
-  if (job.nodes > 1) {
+  if (job.nodes > 1 && !job.plan) {
     if (options.master_addr.empty())
       bad("nnodes", options.nnodes, "set --master-addr, the host of node 0, on every node");
     job.master_addr = options.master_addr;
     if (job.master_port == 0) job.master_port = 29500;
   }
+  if (options.going.requeue && std::getenv("SLURM_JOB_ID") == nullptr)
+    throw Error(Errc::kBadConfig, "--requeue: SLURM_JOB_ID is not set, so this is no job of Slurm",
+                {"launch", -1, -1});
   if (options.max_restarts < 0)
     bad("max-restarts", std::to_string(options.max_restarts), "0 or more");
   read_elasticity(options, job);
@@ -230,9 +322,9 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
       "RANK=" + text(job.rank(local)),
       "WORLD_SIZE=" + text(job.world()),
       "LOCAL_RANK=" + text(local),
-      "LOCAL_WORLD_SIZE=" + text(job.local_world),
+      "LOCAL_WORLD_SIZE=" + text(job.plan ? job.plan->here : job.local_world),
       "GROUP_RANK=" + text(job.node_rank),
-      "GROUP_WORLD_SIZE=" + text(job.nodes),
+      "GROUP_WORLD_SIZE=" + text(job.plan ? job.plan->nodes : job.nodes),
       "ROLE_NAME=" + options.role,
       "ROLE_RANK=" + text(job.rank(local)),
       "ROLE_WORLD_SIZE=" + text(job.world()),
@@ -259,6 +351,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
     result.push_back("OMP_NUM_THREADS=" + text(threads));
   // Never that of another job: a launcher started by a rank has its own secret, or none.
   result.push_back("WEFT_SECRET_FD=" + (attempt.secret_fd < 0 ? "" : text(attempt.secret_fd)));
+  result.push_back("WEFT_STORE=" + attempt.store);
   result.push_back("WEFT_LIVE_FD=" + (attempt.live_fd < 0 ? "" : text(attempt.live_fd)));
   result.push_back("WEFT_LINK_FD=" + (attempt.link_fd < 0 ? "" : text(attempt.link_fd)));
   result.push_back("WEFT_PAGE_FD=" + (attempt.page_fd < 0 ? "" : text(attempt.page_fd)));

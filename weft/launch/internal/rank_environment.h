@@ -2,7 +2,9 @@
 // Pure functions, except for counting cores and GPUs.
 #pragma once
 
+#include <chrono>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +25,32 @@ struct Job {
   int min_ranks = 0;         // as LaunchOptions; of the whole job
   int max_ranks = 0;         // most ranks to grow to; 0: the number of ranks is fixed
   int max_replacements = 0;
+  int spares = 0;
   OnHang on_hang = OnHang::kWarn;
   std::vector<int> redirects, tee;  // by local rank: bit 0 stdout, bit 1 stderr
   std::vector<bool> shown;          // by local rank: whether its output is shown
 
-  int world() const { return nodes * local_world; }
-  int rank(int local) const { return node_rank * local_world + local; }
+  // Several nodes whose ranks follow the job's plan (membership.h).
+  struct ByPlan {
+    int min_nodes = 1;
+    std::string endpoint_host;  // of LaunchOptions::rdzv_endpoint
+    int endpoint_port = 0;
+    std::string rendezvous;  // as LaunchOptions
+    std::chrono::milliseconds join_limit = std::chrono::seconds(600);
+    std::chrono::milliseconds last_call = std::chrono::seconds(30);
+    std::chrono::milliseconds alone_limit = std::chrono::seconds(60);
+    // The plan so far: ranks by local number, ranks of the job and of this node, nodes.
+    std::vector<int> ranks = {};
+    int world = 0, here = 0, nodes = 0;
+  };
+  std::optional<ByPlan> plan;
+
+  int world() const { return plan ? plan->world : nodes * local_world; }
+  int rank(int local) const {
+    const auto at = static_cast<std::size_t>(local);
+    if (plan) return at < plan->ranks.size() ? plan->ranks[at] : local;
+    return node_rank * local_world + local;
+  }
 };
 Job read_options(const LaunchOptions& options);
 // Changes the number of local ranks.
@@ -50,6 +72,7 @@ struct Attempt {
   std::string resume_run = {};  // run folder to go on with; empty: none
   bool reports = true;          // whether the launcher's report prints the rank's error
   int page_fd = -1;             // of the positions (observe/position); -1: none
+  std::string store = {};       // socket of the job's replicated store; empty: none
 };
 std::vector<std::string> rank_environment(const LaunchOptions& options, const Job& job, int local,
                                           const Attempt& attempt);

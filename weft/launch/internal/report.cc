@@ -138,11 +138,11 @@ std::string about_the_awaited(const Failure& failure, const Blame& blamed) {
 // The last line if the rank at fault failed by itself, as the ranks in `alike` did.
 std::string about_the_failed(const Failure& failure, int culprit, const std::vector<int>& alike) {
   const RankEnd& end = *failed_end(failure, culprit);
-  const bool stopped = failure.stop_signal != 0 && is_consequence(end);
+  const bool stopped = (failure.stop_signal != 0 || !failure.asked.empty()) && is_consequence(end);
+  const std::string by = failure.asked.empty() ? signal_name(failure.stop_signal) : failure.asked;
   std::string text =
       "weft: " +
-      (stopped ? "stopped by " + signal_name(failure.stop_signal) + "; " +
-                     name(failure, {culprit}) + " ended first: "
+      (stopped ? "stopped by " + by + "; " + name(failure, {culprit}) + " ended first: "
                : name(failure, alike) + (alike.size() > 1 ? " failed: " : " failed first: "));
   text += end.status.describe() + (stopped ? "" : hint(end.status, failure.out_of_memory));
   return text + with_cause(cause_of(failure, culprit));
@@ -164,6 +164,11 @@ std::string failure_report(const Failure& failure) {
                                   : about_the_awaited(failure, *blamed);
   const std::string log = failure.log.empty() ? "" : " (log: " + failure.log + ")";
   return others(failure, alike) + last_lines_of(failure, blamed->rank) + last + log + "\n";
+}
+
+std::string description_of(const RankEnd& end, bool out_of_memory) {
+  return end.status.describe() + hint(end.status, out_of_memory) +
+         with_cause(end.cause ? end.cause->message : "");
 }
 
 long out_of_memory_kills() {

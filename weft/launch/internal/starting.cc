@@ -15,13 +15,6 @@
 namespace weft::launch::internal {
 namespace {
 
-// A descriptor with its own position, so that each rank can read it from the start.
-Fd reopen(const Fd& fd) {
-  return fd ? Fd(::open(("/proc/self/fd/" + std::to_string(fd.get())).c_str(),
-                        O_RDONLY | O_CLOEXEC))
-            : Fd();
-}
-
 Fd open_log(const std::filesystem::path& file, bool append) {
   Fd log(
       ::open(file.c_str(), O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0644));
@@ -32,6 +25,13 @@ Fd open_log(const std::filesystem::path& file, bool append) {
 }
 
 }  // namespace
+
+// A descriptor with its own position, so that each rank can read it from the start.
+Fd reopen(const Fd& fd) {
+  return fd ? Fd(::open(("/proc/self/fd/" + std::to_string(fd.get())).c_str(),
+                        O_RDONLY | O_CLOEXEC))
+            : Fd();
+}
 
 // <log dir>/<run id>_XXXXXX, as in torchrun. Without logs: a folder for the error files that is
 // removed at the end.
@@ -77,16 +77,44 @@ bool Supervisor::goes_past(int local) const {
   return !logged && job_.shown[at] && (alone || (local == 0 && options_.rank0_keeps_terminal));
 }
 
+// The program, or a fork of this process, without its environment. `rank` -1: a spare.
+ProcessOptions Supervisor::program_of(int rank) {
+  ProcessOptions process;
+  process.before = [this] { store_process_->guard(::getpid()); };
+  if (!run_) {
+    process.argv = command_line(options_.program);
+    return process;
+  }
+  process.call = [this, rank] {
+    const std::string name = rank < 0 ? "weft spare" : "weft rank " + std::to_string(rank);
+    ::prctl(PR_SET_NAME, name.c_str());  // for ps and weft chaos
+    try {
+      return run_(rank);
+    } catch (const Error& error) {
+      if (!write_error_file(error)) throw;
+      return exit_code(error.code());
+    } catch (const std::exception& error) {
+      if (!write_error_file(describe(error))) throw;
+      return exit_code(code_of(error));
+    }
+  };
+  return process;
+}
+
 Supervisor::Rank Supervisor::start_rank(int local, bool replaces) {
   std::filesystem::create_directories(folder_of(local));
+  if (replaces) {
+    if (auto warm = become_rank(local)) return std::move(*warm);
+  }
   const Fd secret = reopen(secret_), nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  ProcessOptions process;
+  ProcessOptions process = program_of(job_.rank(local));
   const int live = page_ && job_.rank(local) == 0 ? page_->fd() : -1;
   auto [link, its_link] = agent::Link::make();
-  process.environment = rank_environment(
-      options_, job_, local,
-      {situation_.restarts, error_file_of(local).string(), secret.get(), live, its_link.fd(),
-       replaces, resume_run_, !logs_errors(local), positions_.fd()});
+  process.environment =
+      rank_environment(options_, job_, local,
+                       {situation_.restarts, error_file_of(local).string(), secret.get(), live,
+                        its_link.fd(), replaces, resume_run_, !logs_errors(local), positions_.fd(),
+                        following_ ? following_->store->socket() : ""});
   process.inherit.push_back(its_link.fd());
   process.inherit.push_back(positions_.fd());
   positions_.clear(local);
@@ -96,24 +124,6 @@ Supervisor::Rank Supervisor::start_rank(int local, bool replaces) {
   // At most one rank reads stdin, and never a terminal: reading it would stop a background process
   // group.
   if (job_.rank(local) != 0 || ::isatty(STDIN_FILENO)) process.stdin_fd = nothing.get();
-  const int rank = job_.rank(local);
-  if (run_) {
-    process.call = [this, rank] {
-      ::prctl(PR_SET_NAME, ("weft rank " + std::to_string(rank)).c_str());  // for ps and weft chaos
-      try {
-        return run_(rank);
-      } catch (const Error& error) {
-        if (!write_error_file(error)) throw;
-        return exit_code(error.code());
-      } catch (const std::exception& error) {
-        if (!write_error_file(describe(error))) throw;
-        return exit_code(code_of(error));
-      }
-    };
-  } else {
-    process.argv = command_line(options_.program);
-  }
-  process.before = [this] { store_process_->guard(::getpid()); };
   if (goes_past(local)) return {Process(process), std::move(link), LineRelay(), LineRelay()};
   auto out = make_pipe("a rank's output"), err = make_pipe("a rank's output");
   process.stdout_fd = out[1].get();
@@ -131,6 +141,7 @@ LineRelay Supervisor::relay(int local, int stream, Fd pipe, bool append) {
   if (!redirected && job_.shown[at]) options.console = stream;
   if (options_.prefix.value_or(job_.local_world > 1))
     options.prefix = "[rank " + std::to_string(job_.rank(local)) + "] ";
+  if (goes_past(local)) options.prefix.clear();  // a spare whose pipe already existed
   if (redirected || teed)
     options.log = open_log(
         folder_of(local) / (stream == STDOUT_FILENO ? "stdout.log" : "stderr.log"), append);

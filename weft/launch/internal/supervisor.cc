@@ -72,9 +72,14 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
       run_(std::move(run)),
       job_(read_options(options)),
       positions_(
-          observe::RankPage::make(job_.local_world, job_.rank(0), job_.world(), job_.max_ranks)) {
+          observe::RankPage::make(job_.local_world, job_.rank(0), job_.world(), job_.max_ranks)),
+      notices_(options.going.notice_command, options.going.notice_interval),
+      discovery_(options.scaling.discovery_script, options.scaling.discovery_interval),
+      spares_(
+          job_.spares, [this] { return start_spare(); },
+          [this](const std::string& text) { note(text); }) {
   positions_.header().launcher = ::getpid();
-  require_descriptors(kDescriptors + kDescriptorsPerRank * job_.local_world);
+  require_descriptors(kDescriptors + kDescriptorsPerRank * (job_.local_world + job_.spares));
   policy_.max_restarts = options.max_restarts;
   policy_.max_replacements = job_.max_replacements;
   policy_.min_ranks = job_.min_ranks;
@@ -82,7 +87,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   policy_.on_hang = job_.on_hang;
   policy_.survivor_grace = options.survivor_grace;
   policy_.shutdown_timeout = options.shutdown_timeout;
-  if (job_.node_rank == 0)
+  if (job_.node_rank == 0 && !job_.plan)
     listener_ = listen_for_store(job_.master_addr, job_.master_port, &job_.master_port);
   if (!options.secret_file.empty()) {
     secret_ = hold_secret(read_secret(options.secret_file));
@@ -105,19 +110,21 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   control_.emplace();
   sigset_t handled;
   ::sigemptyset(&handled);
-  for (const int number : job_.signals) ::sigaddset(&handled, number);
+  for (const int number : handled_signals()) ::sigaddset(&handled, number);
   ::sigprocmask(SIG_BLOCK, &handled, nullptr);
   signals_ = Fd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 Supervisor::~Supervisor() {
+  spares_.clear();
   ranks_.clear();
+  following_.reset();
   store_process_.reset();
   std::error_code ignored;
   if (!keep_folder_) std::filesystem::remove_all(folder_, ignored);
   sigset_t handled;
   ::sigemptyset(&handled);
-  for (const int number : job_.signals) ::sigaddset(&handled, number);
+  for (const int number : handled_signals()) ::sigaddset(&handled, number);
   // Signals received since the last check no longer matter, since the ranks have ended.
   const timespec at_once{};
   while (::sigtimedwait(&handled, nullptr, &at_once) > 0) {
@@ -126,10 +133,18 @@ Supervisor::~Supervisor() {
 }
 
 int Supervisor::run() {
+  const int code = job_.plan ? run_by_plan() : run_attempts();
+  requeue();
+  answer_stops(code);
+  return code;
+}
+
+int Supervisor::run_attempts() {
   for (;;) {
     start_attempt();
     const Act last = watch();
     const bool again = last != Act::kFinish;
+    if (!again) say_how_it_went();
     const Situation whole = situation_of_job();
     const auto failed = first_failure(whole);
     const bool by_store =
@@ -162,6 +177,8 @@ int Supervisor::end_of_store() {
 }
 
 void Supervisor::start_attempt() {
+  attempt_began_ = now();
+  spares_.clear();
   ranks_.clear();
   store_process_.reset();
   out_of_memory_before_ = out_of_memory_kills();
@@ -213,6 +230,11 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
   std::vector<pollfd> watched = {{signals_.get(), POLLIN, 0}};
   control_->watch(watched);
   if (!situation_.store_lost) watched.push_back({store_process_->pidfd(), POLLIN, 0});
+  if (following_) {
+    watched.push_back({following_->store->pidfd(), POLLIN, 0});
+    watched.push_back({following_->agent->link_fd(), POLLIN, 0});
+    if (follow_at_) until = until ? std::min(*until, *follow_at_) : *follow_at_;
+  }
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (situation_.ranks[i]) continue;
     watched.push_back({ranks_[i].process.pidfd(), POLLIN, 0});
@@ -221,8 +243,13 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
       if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
     }
   }
+  spares_.watch(watched);
+  notices_.watch(watched);
+  discovery_.watch(watched);
   watch_for_hangs();
-  const Time look = now() + HangWatch::kPeriod;
+  Time look = now() + HangWatch::kPeriod;
+  for (const auto due : {spares_.next(), notices_.next(), discovery_.next()})
+    look = due ? std::min(look, *due) : look;
   until = until ? std::min(*until, look) : look;
   ::poll(watched.data(), watched.size(), until ? Deadline::at(*until).left_ms() : -1);
   on_signal();
@@ -231,6 +258,10 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
     rank.err.pump();
   }
   collect_ends();
+  if (following_) follow_at_ = follow();
+  look_after_spares();
+  look_at_notices();
+  autoscale();
   control_->serve([this](const std::string& request) { return answer(request); });
 }
 
@@ -238,8 +269,15 @@ void Supervisor::on_signal() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int number = static_cast<int>(info.ssi_signo);
-    send(number);
-    if (number == SIGUSR1 || number == SIGUSR2) continue;
+    if (number == SIGUSR1 && !passes_on(SIGUSR1)) {
+      ask_to_go("SIGUSR1", true, {});
+      continue;
+    }
+    const bool only_forwarded = number == SIGUSR1 || number == SIGUSR2;
+    // Ranks that were asked to end save a checkpoint, and the same signal again would kill them.
+    if (only_forwarded || !situation_.asked || situation_.stop_signals > 0) send(number);
+    if (only_forwarded) continue;
+    note_departure(signal_name(number), false, {});
     if (stop_signal_ == 0) stop_signal_ = number;
     ++situation_.stop_signals;
     if (!situation_.stop_sent) situation_.stop_sent = now();
@@ -308,6 +346,7 @@ std::string Supervisor::report(const Situation& whole) const {
   failure.first_here = job_.rank(0) - whole.first_rank;
   failure.count_here = job_.local_world;
   failure.stop_signal = stop_signal_;
+  if (departure_ && situation_.asked) failure.asked = departure_->why;
   failure.out_of_memory = out_of_memory_kills() > out_of_memory_before_;
   const auto blamed = blame(whole);
   const int local = blamed->rank - failure.first_here;

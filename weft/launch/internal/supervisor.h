@@ -10,14 +10,24 @@
 #include "weft/agent/link.h"
 #include "weft/launch/control.h"
 #include "weft/launch/hang_watch.h"
+#include "weft/launch/internal/agent_process.h"
+#include "weft/launch/internal/autoscale.h"
+#include "weft/launch/internal/departure.h"
+#include "weft/launch/internal/job_store_process.h"
 #include "weft/launch/internal/line_relay.h"
+#include "weft/launch/internal/orders.h"
+#include "weft/launch/internal/polled_command.h"
 #include "weft/launch/internal/rank_environment.h"
+#include "weft/launch/internal/spares.h"
 #include "weft/launch/internal/store_process.h"
 #include "weft/launch/live_page.h"
 #include "weft/launch/supervision.h"
 #include "weft/observe/position/rank_page.h"
 
 namespace weft::launch::internal {
+
+// A descriptor of the same file with its own position; none of none.
+Fd reopen(const Fd& fd);
 
 class Supervisor {
  public:
@@ -41,7 +51,28 @@ class Supervisor {
   int end_of_store();
   void begin_again(Act how);
   void start_attempt();
+  ProcessOptions program_of(int rank);
   Rank start_rank(int local, bool replaces = false);
+  Spare start_spare();
+  std::optional<Rank> become_rank(int local);
+  std::vector<int> handled_signals() const;
+  bool passes_on(int signal) const;
+  void note_departure(const std::string& why, bool requeues,
+                      std::optional<std::chrono::milliseconds> grace);
+  void ask_to_go(const std::string& why, bool requeues,
+                 std::optional<std::chrono::milliseconds> grace);
+  std::optional<std::string> answer_stop(const std::string& request);
+  void look_at_notices();
+  int least_ranks() const;
+  void want_ranks(int ranks, const std::string& why);
+  void look_at_discovery();
+  void autoscale();
+  void say_how_it_went();
+  void answer_stops(int code);
+  void requeue();
+  int run_attempts();
+  bool is_calm() const;
+  void look_after_spares();
   std::string count_of_replacements() const;
   void replace(int local);
   void grow(int local);
@@ -55,6 +86,38 @@ class Supervisor {
   std::filesystem::path error_file_of(int local) const;
   bool logs_errors(int local) const;
 
+  // Several nodes with a plan (following.cc).
+  struct Slot {
+    int incarnation = 0;
+    RankPhase phase = RankPhase::kStarting;
+    bool dropped = false, counted = false;
+  };
+  struct Following {
+    std::optional<JobStoreProcess> store;
+    std::optional<AgentProcess> agent;
+    NodeOrders orders;
+    NodeReport report;
+    std::vector<Slot> slots;     // by local rank
+    std::map<int, Time> due;     // by incarnation: when to start it
+    std::vector<Time> failures;  // of ranks of this node
+    int last_note = 0, announced = 0;
+    bool left_alone = false;  // the agent has given up
+  };
+  int run_by_plan();
+  void begin_following();
+  std::optional<Time> follow();
+  void on_agent(const agent::Message& message);
+  void take(NodeOrders orders);
+  bool is_placed(std::size_t at) const;
+  void drop_ranks();
+  std::optional<Time> start_placed(Time at);
+  std::optional<std::size_t> free_slot() const;
+  void start_in(std::size_t slot, int rank, const Placement& place);
+  void note_phase(int local, const agent::Message& message);
+  RankReport state_of(std::size_t at, Time when, std::optional<Time>& next);
+  std::optional<Time> make_report(Time at);
+  std::optional<std::string> answer_by_plan(int ranks);
+
   Act watch();
   void wait_for_events(std::optional<Time> until);
   void on_signal();
@@ -66,6 +129,7 @@ class Supervisor {
   void note(const std::string& text) const;
   void note_stopped_ranks();
   void watch_for_hangs();
+  void replace_slow_rank();
   void report_hangs(std::vector<Hang> hangs, std::vector<observe::RankView>& views, Nanos clock);
   Situation situation_of_job() const;  // of all nodes; see exchange_reports()
   std::string report(const Situation& whole) const;
@@ -91,8 +155,23 @@ class Supervisor {
   std::optional<Process> hang_writer_;  // writes the files of the last hang
   std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;
+  std::unique_ptr<Following> following_;  // null: this launcher decides itself
+  std::optional<Time> follow_at_;         // when to follow again
   // by local rank; destroyed before the store process, so that it never guards an ended group
   std::vector<Rank> ranks_;
+  std::optional<Departure> departure_;  // the first request that the job goes
+  std::optional<std::string> stopped_;  // the answer to weft stop, once the job has ended
+  PolledCommand notices_;
+  bool notices_broken_ = false;
+  PolledCommand discovery_;
+  bool discovery_broken_ = false;
+  std::optional<int> offered_;  // ranks that this host has slots for, within the job's limits
+  int applied_ = 0;             // the last of them that the job was told
+  Throughputs throughputs_;
+  std::string newest_checkpoint_;
+  Time saved_{};  // when it was complete
+  Time attempt_began_{};
+  Spares spares_;
 };
 
 }  // namespace weft::launch::internal

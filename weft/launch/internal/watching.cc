@@ -1,6 +1,7 @@
 // How the supervisor watches its ranks for hangs, and what it does about them.
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "weft/base/file.h"
@@ -28,7 +29,9 @@ void Supervisor::watch_for_hangs() {
   if (look_at - looked_ < HangWatch::kPeriod) return;
   looked_ = look_at;
   auto views = observe::views_of(positions_);
+  views.resize(std::min(views.size(), ranks_.size()));  // no rank of the plan runs here yet
   for (std::size_t i = 0; i < views.size(); ++i) {
+    views[i].rank = job_.rank(static_cast<int>(i));
     if (situation_.ranks[i]) {
       views[i] = {.rank = views[i].rank};
     } else if (views[i].pid == 0) {  // it has not started weft, but may be stopped
@@ -38,6 +41,7 @@ void Supervisor::watch_for_hangs() {
   const Nanos clock(observe::monotonic_ns());
   const auto seen = watch_.look(clock, views, observe::read_thread);
   if (situation_.stop_sent) return;
+  replace_slow_rank();
   for (const Hang& hang : seen.resumed) note(resumed_line_of(hang));
   report_hangs(seen.hangs, views, clock);
   for (const Hang& hang : seen.hangs) {
@@ -49,6 +53,20 @@ void Supervisor::watch_for_hangs() {
     note(text + ": killing it");
     if (act == HangAct::kEnd) situation_.hang = {hang.local, text};
     ranks_[static_cast<std::size_t>(hang.local)].process.signal(SIGKILL);
+  }
+}
+
+// A rank that asks for it, because it is slow. One at a time: the others must have the state.
+void Supervisor::replace_slow_rank() {
+  if (!situation_.joining.empty()) return;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    auto& wish = positions_.record(static_cast<int>(i)).wants_replacement;
+    if (situation_.ranks[i] || wish.exchange(0) == 0) continue;
+    const bool may = situation_.replacements < policy_.max_replacements;
+    note("rank " + std::to_string(job_.rank(static_cast<int>(i))) +
+         " is slow and asks to be replaced: " +
+         (may ? "killing it" : "no replacements are left (--max-replacements)"));
+    if (may) return ranks_[i].process.signal(SIGKILL);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/linear/data/sparse_vector.h"
 #include "weft/linear/hogwild/internal/relaxed.h"
 #include "weft/linear/hogwild/internal/worker.h"
@@ -226,7 +227,7 @@ class Hogwild {
     ranks_.sum(losses);
     const double found = losses[0] / n_ + regularizer(problem_.objective, weights);
     WEFT_REQUIRE(std::isfinite(found), "the objective is not finite any more: step " +
-                                           std::to_string(options_.step) + " is too large");
+                                           json_number(options_.step) + " is too large");
     return found;
   }
 

@@ -44,6 +44,13 @@ void add_probabilities(const Model& model, const std::vector<double>& scores,
   for (const double s : scores) to.push_back(sigmoid(s) / sum);
 }
 
+std::uint64_t count_unknown(const Model& model, const SparseRows& rows) {
+  std::uint64_t count = 0;
+  for (const Entry& entry : rows.entries)
+    count += entry.column >= model.features && entry.column != kBiasColumn ? 1 : 0;
+  return count;
+}
+
 }  // namespace
 
 Predictions predict(const Model& model, const SparseRows& rows, bool probabilities) {
@@ -52,6 +59,7 @@ Predictions predict(const Model& model, const SparseRows& rows, bool probabiliti
   WEFT_REQUIRE(model.weights.size() == model.columns.size() * model.outputs(),
                "a model with another number of weights than its columns need");
   Predictions predictions;
+  predictions.unknown_entries = count_unknown(model, rows);
   std::vector<double> scores(model.outputs());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     score(model, rows.row(i), scores);

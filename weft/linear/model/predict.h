@@ -15,6 +15,8 @@ struct Predictions {
   std::vector<double> labels;
   // Probability of each class, by (row, class). Empty unless requested.
   std::vector<double> probabilities;
+  // Entries of features above Model::features. They count nothing.
+  std::uint64_t unknown_entries = 0;
 };
 
 // Predicts rows whose columns are those of the data (index minus 1, kBiasColumn); the rows must

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/linear/data/sparse_vector.h"
 #include "weft/linear/solve/internal/round_plan.h"
 
@@ -166,7 +167,7 @@ class Cocoa {
     const Certificate found{sums[0] / n_ + regularizer(objective_, w_),
                             -sums[1] / n_ - objective_.l2 / 2 * squares};
     WEFT_REQUIRE(std::isfinite(found.primal) && std::isfinite(found.dual),
-                 "the objective is not finite any more: sigma " + std::to_string(sigma_) +
+                 "the objective is not finite any more: sigma " + json_number(sigma_) +
                      " is too small for " + std::to_string(ranks_.size()) + " ranks");
     certified_at_ = passes_;
     if (estimate_ > 0) calibration_ = std::max(0.0, found.relative_gap()) / estimate_;

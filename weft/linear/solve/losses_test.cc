@@ -110,7 +110,7 @@ TEST(Objectives, WithoutAValidRegularizerAreRefused) {
       [] {
         check(Objective{Loss::kSquared, NAN, 1});
       },
-      Errc::kInvalidArgument, "l2 is null");
+      Errc::kInvalidArgument, "l2 must be a finite number");
   expect_refused(
       [] {
         check(Objective{Loss::kSquared, 1, -1});

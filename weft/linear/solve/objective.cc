@@ -38,7 +38,8 @@ bool is_smooth(Loss loss) { return loss != Loss::kHinge; }
 
 void check(const Objective& objective) {
   for (const auto& [name, value] : {std::pair("l2", objective.l2), {"l1", objective.l1}}) {
-    WEFT_REQUIRE(std::isfinite(value) && value >= 0,
+    WEFT_REQUIRE(std::isfinite(value), std::string(name) + " must be a finite number");
+    WEFT_REQUIRE(value >= 0,
                  std::string(name) + " is " + json_number(value) + "; it must be at least 0");
   }
   WEFT_REQUIRE(objective.l2 > 0 || objective.l1 > 0,

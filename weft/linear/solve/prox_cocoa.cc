@@ -9,6 +9,7 @@
 #include <string>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/linear/data/sparse_vector.h"
 #include "weft/linear/data/transpose.h"
 #include "weft/linear/solve/internal/round_plan.h"
@@ -191,7 +192,7 @@ class ProxCocoa {
       conjugates += Kind::conjugate(-scale * slopes_[i], mine_.targets[i]);
     const Certificate found{losses / n_ + sums[0], -conjugates / n_ - sums[1]};
     WEFT_REQUIRE(std::isfinite(found.primal) && std::isfinite(found.dual),
-                 "the objective is not finite any more: sigma " + std::to_string(sigma_) +
+                 "the objective is not finite any more: sigma " + json_number(sigma_) +
                      " is too small for " + std::to_string(ranks_.size()) + " ranks");
     return found;
   }

@@ -296,7 +296,8 @@ bool Host::spin(const std::function<bool()>& ready) const {
 
 void Host::wait_longer(const std::function<bool()>& ready, const std::function<int()>& suspect,
                        const char* operation, std::chrono::nanoseconds timeout) {
-  observe::WaitScope shown({.name = operation, .group = group_name_}, names_.of(suspect()));
+  observe::WaitScope shown({.name = operation, .group = group_name_}, names_.of(suspect()),
+                           std::chrono::nanoseconds(kSlice).count());
   if (spin(ready)) return;
   const auto deadline = Deadline::in(timeout);
   auto& word = control_->asleep[rank_];

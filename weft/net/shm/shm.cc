@@ -193,7 +193,7 @@ class ShmEndpoint final : public Endpoint {
         idle = 0;
         if (++busy % kBusyPasses == 0 && !done()) look_around(call);
       } else if (!spin(++idle)) {
-        if (!shown) shown.emplace(call.name, -1);
+        if (!shown) shown.emplace(call.name, -1, std::chrono::nanoseconds(kShmSlice).count());
         shown->set_peer(job_rank(call.awaited()));
         look_around(call);
         if (!failure_.latched()) sleep(lock, call.deadline);

@@ -30,6 +30,7 @@ constexpr Exported kGauges[] = {
     {"grad_norm", "weft_train_gradient_norm", "Gradient norm before clipping."},
     {"mfu", "weft_train_mfu_ratio", "Model FLOPs utilization, from 0 to 1."},
     {"slowest_rank", "weft_train_slowest_rank", "Rank with the longest time to compute."},
+    {"awaited_rank", "weft_train_awaited_rank", "Rank that the others wait for most."},
     {"sent_mb", "weft_communication_step_sent_bytes",
      "Payload of messages that a rank sends in a step, mean over the ranks.", 1e6},
     {"shared_mb", "weft_communication_step_shared_bytes",
@@ -90,6 +91,14 @@ void add_ranks(Families& families, const std::string& text) {
                  "Time of forward and backward of a step, mean over the last steps.",
                  MetricType::Gauge);
   each("compute_ms", 1e-3, {});
+  families.begin("weft_rank_waited_seconds",
+                 "Time of a step that the rank waits for others, mean over the last steps.",
+                 MetricType::Gauge);
+  each("waited_ms", 1e-3, {});
+  families.begin("weft_rank_awaited_ratio",
+                 "Share of a step, from 0 to 1, that the other ranks wait for this rank.",
+                 MetricType::Gauge);
+  each("awaited_share", 1, {});
   families.begin("weft_communication_bytes_total",
                  "Bytes that the rank has moved: payload of messages to other ranks, and memory of "
                  "other ranks that collectives have read or written in place.",

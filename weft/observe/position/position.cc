@@ -6,10 +6,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "weft/base/error.h"
 
@@ -59,8 +62,10 @@ class Attached {
 
   static void leave_in_fork();
 
- private:
-  Attached() {
+  // Takes the record that the environment names now.
+  void attach() {
+    if (page_) former_.push_back(std::move(*page_));
+    page_.reset();
     int local = number_of("LOCAL_RANK");
     page_ = inherited_page(local);
     if (page_) {
@@ -81,11 +86,17 @@ class Attached {
     standing.thread = this_thread();
     standing.since = monotonic_ns();
     record_->standing.write(standing);
+  }
+
+ private:
+  Attached() {
+    attach();
     // A fork of a rank must not write the rank's record.
     ::pthread_atfork(nullptr, nullptr, leave_in_fork);
   }
 
   std::optional<RankPage> page_;
+  std::vector<RankPage> former_;  // slots of other threads may still be in them
   PageHeader* header_ = &spare.header;
   RankRecord* record_ = &spare.record;
 };
@@ -131,6 +142,16 @@ void tell_run_folder(const std::string& path) {
   if (const auto& page = Attached::here().page()) page->set_run_folder(path);
 }
 
+void attach_position() {
+  if (release.slot != nullptr) {
+    release.slot->operation.write({});
+    release.slot->thread.store(0, std::memory_order_release);
+  }
+  release.slot = nullptr;
+  internal::writer = {};
+  Attached::here().attach();
+}
+
 void set_position_rank(int rank) {
   change_standing([&](Standing& standing) { standing.rank = rank; });
 }
@@ -155,6 +176,8 @@ ActivityScope::ActivityScope(Activity activity) noexcept
 }
 ActivityScope::~ActivityScope() { set_activity(before_); }
 
+void ask_for_replacement() noexcept { Attached::here().record().wants_replacement.store(1); }
+
 std::int64_t waited_ns() noexcept { return internal::writer.waited; }
 
 namespace internal {
@@ -174,8 +197,10 @@ void claim_slot() noexcept {
 
 }  // namespace internal
 
-WaitScope::WaitScope(const Operation& alone, int peer) noexcept
-    : outermost_(internal::own_writer().waits++ == 0), alone_(!internal::writer.in_operation) {
+WaitScope::WaitScope(const Operation& alone, int peer, std::int64_t slice) noexcept
+    : outermost_(internal::own_writer().waits++ == 0),
+      alone_(!internal::writer.in_operation),
+      slice_(slice) {
   internal::Writer& mine = internal::writer;
   if (alone_) {
     shown_ = alone;
@@ -183,12 +208,19 @@ WaitScope::WaitScope(const Operation& alone, int peer) noexcept
   } else {
     shown_ = mine.slot->operation.read();
   }
-  if (outermost_) shown_.waits_since = monotonic_ns();
+  if (outermost_) shown_.waits_since = counted_ = monotonic_ns();
   shown_.peer = peer;
   mine.slot->operation.write(shown_);
 }
 
+void WaitScope::count() noexcept {
+  const std::int64_t now = monotonic_ns(), passed = now - counted_;
+  internal::writer.waited += slice_ > 0 ? std::min(passed, 2 * slice_) : passed;
+  counted_ = now;
+}
+
 void WaitScope::set_peer(int peer) noexcept {
+  if (outermost_ && slice_ > 0) count();
   if (peer == shown_.peer) return;
   shown_.peer = peer;
   internal::writer.slot->operation.write(shown_);
@@ -198,7 +230,7 @@ WaitScope::~WaitScope() {
   internal::Writer& mine = internal::writer;
   --mine.waits;
   if (!outermost_) return;
-  mine.waited += monotonic_ns() - shown_.waits_since;
+  count();
   shown_.waits_since = alone_ ? Operation::kOver : 0;
   shown_.peer = -1;
   if (alone_) mine.in_operation = false;

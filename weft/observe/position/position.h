@@ -26,6 +26,9 @@ const PageHeader& page_header();
 // Tells the launcher the run folder. Called on rank 0.
 void tell_run_folder(const std::string& path);
 
+// Takes the record of the rank that the environment names now: for a spare that has become a rank.
+// Call it outside of all operations and scopes, while no other thread is in one.
+void attach_position();
 // The rank of the job that this process is; the launcher's number until it is set.
 void set_position_rank(int rank);
 // The step that the calling thread begins, from 1. This thread drives the steps from now on.
@@ -42,6 +45,9 @@ class ActivityScope {
  private:
   const Activity before_;
 };
+
+// Asks the launcher for a new process in place of this one. The launcher may refuse.
+void ask_for_replacement() noexcept;
 
 // Nanoseconds that the calling thread has waited for peers so far.
 std::int64_t waited_ns() noexcept;
@@ -95,9 +101,12 @@ class OperationScope {
 // of an operation, the wait is shown as `alone`. Within another wait it only names the peer.
 class WaitScope {
  public:
-  // `peer`: a rank of the job; -1: unknown.
-  WaitScope(const Operation& alone, int peer) noexcept;
-  WaitScope(const char* name, int peer) noexcept : WaitScope(Operation{.name = name}, peer) {}
+  // `peer`: a rank of the job; -1: unknown. `slice`: the waiting thread calls set_peer() at least so
+  // often, in nanoseconds. A longer time between two calls does not count as waiting: the process was
+  // stopped, or got no processor. 0: there is no such limit.
+  WaitScope(const Operation& alone, int peer, std::int64_t slice = 0) noexcept;
+  WaitScope(const char* name, int peer, std::int64_t slice = 0) noexcept
+      : WaitScope(Operation{.name = name}, peer, slice) {}
   ~WaitScope();
   WaitScope(const WaitScope&) = delete;
   WaitScope& operator=(const WaitScope&) = delete;
@@ -106,8 +115,12 @@ class WaitScope {
   void set_peer(int peer) noexcept;
 
  private:
+  void count() noexcept;
+
   Operation shown_;
   const bool outermost_, alone_;
+  const std::int64_t slice_;
+  std::int64_t counted_ = 0;  // CLOCK_MONOTONIC: the time until then has been counted
 };
 
 }  // namespace weft::observe

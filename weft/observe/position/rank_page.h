@@ -97,6 +97,8 @@ struct alignas(64) RankRecord {
 
   Published<Standing> standing;
   OperationSlot slots[kSlots];
+  // 1: the rank asks for a new process in its place, because it is slow.
+  std::atomic<std::uint32_t> wants_replacement;
 
   // Grows whenever the rank changes its record.
   std::uint64_t heartbeat() const;

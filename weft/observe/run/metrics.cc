@@ -56,7 +56,9 @@ std::string ranks_json(std::int64_t step, std::span<const RankState> ranks) {
             ",\"compute_ms\":" + json_number(state.compute_ms) +
             ",\"memory_bytes\":" + json_number(state.memory_bytes) +
             ",\"sent_bytes\":" + json_number(state.sent_bytes) +
-            ",\"shared_bytes\":" + json_number(state.shared_bytes) + "}";
+            ",\"shared_bytes\":" + json_number(state.shared_bytes) +
+            ",\"waited_ms\":" + json_number(state.waited_ms) +
+            ",\"awaited_share\":" + json_number(state.awaited_share) + "}";
   }
   return text + "]}\n";
 }

@@ -23,10 +23,14 @@ struct RankState {
   // Bytes that collectives read or wrote directly in the memory of other ranks since the start of
   // the process.
   double shared_bytes = 0;
+  double waited_ms = 0;  // mean time per step that it waited for other ranks
+  double step_ms = 0;    // mean time per step
+  // Share of a step, 0 to 1, that the other ranks wait for it.
+  double awaited_share = 0;
 };
 
 // {"step":12,"ranks":[{"rank":0,"compute_ms":3.1,"memory_bytes":…,"sent_bytes":…,
-// "shared_bytes":…},…]}
+// "shared_bytes":…,"waited_ms":…,"awaited_share":…},…]}
 std::string ranks_json(std::int64_t step, std::span<const RankState> ranks);
 
 // Writes both files into a run folder. Only rank 0 creates one. A record costs a few microseconds.

@@ -60,13 +60,15 @@ TEST(Metrics, WriteTheStateOfEachRankAndIgnoreAMissingFolder) {
   const std::string run = folder / "run";
   std::filesystem::create_directory(run);
   Metrics metrics(run);
-  const RankState ranks[] = {{.compute_ms = 2.5}, {.memory_bytes = 3e9, .sent_bytes = 4096}};
+  const RankState ranks[] = {{.compute_ms = 2.5, .awaited_share = 0.4},
+                             {.memory_bytes = 3e9, .sent_bytes = 4096, .waited_ms = 1.5}};
   metrics.write_ranks(7, ranks);
   EXPECT_EQ(
       read_file(run + "/ranks.json", 1000),
       "{\"step\":7,\"ranks\":[{\"rank\":0,\"compute_ms\":2.5,\"memory_bytes\":0,\"sent_bytes\":0,"
-      "\"shared_bytes\":0},{\"rank\":1,\"compute_ms\":0,\"memory_bytes\":3e+09,\"sent_bytes\":4096,"
-      "\"shared_bytes\":0}]}\n");
+      "\"shared_bytes\":0,\"waited_ms\":0,\"awaited_share\":0.4},{\"rank\":1,\"compute_ms\":0,"
+      "\"memory_bytes\":3e+09,\"sent_bytes\":4096,\"shared_bytes\":0,\"waited_ms\":1.5,"
+      "\"awaited_share\":0}]}\n");
   std::filesystem::remove_all(run);
   metrics.write_ranks(8, ranks);
   EXPECT_FALSE(std::filesystem::exists(run));

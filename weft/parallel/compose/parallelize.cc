@@ -27,6 +27,16 @@ double ParallelModel::evaluate(const Tensors& inputs, const Tensors& targets) {
 }
 Tensors ParallelModel::predict(const Tensors& inputs) { return composed_->predict(inputs); }
 bool ParallelModel::step() { return composed_->step(); }
+void ParallelModel::verify(const Tensors& inputs, const Tensors& targets,
+                           const std::function<void(int replica)>& seed) {
+  composed_->verify(inputs, targets, seed);
+}
+const std::vector<ParallelModel::WrongGradient>& ParallelModel::wrong_gradients() const {
+  return composed_->wrong_gradients;
+}
+const std::map<int, std::string>& ParallelModel::not_finite() const {
+  return composed_->not_finite;
+}
 void ParallelModel::zero_grad() { composed_->zero_grad(); }
 void ParallelModel::wait_for_weights() { composed_->wait_for_weights(); }
 double ParallelModel::grad_norm() { return composed_->grad_norm(); }

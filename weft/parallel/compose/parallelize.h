@@ -23,7 +23,9 @@
 // - Between stages: as Pipeline says.
 // - Gradients of each stage once per step, and gathers for each micro-batch: as Sharded says.
 // - Control: 16 bytes all-reduced over the replicas (the loss), and 8 more (samples) where
-//   gradients are summed, as with ep. 8 bytes over the world where the plan clips or scales.
+//   gradients are summed, as with ep. 8 bytes over the world where the plan clips or scales. 4
+//   bytes over the world for skipped steps (Plan::skip_not_finite), except on replicas of one host
+//   and with ZeRO alone, where gradients carry them.
 //
 // Gradients are averaged over dp, fsdp and cp, by samples. With ep, each rank's loss is first
 // weighted by its samples (and by 1 / cp): after backward, the gradient of an expert covers the
@@ -39,6 +41,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -93,8 +96,28 @@ class ParallelModel {
   // The sum over all ranks is the batch's.
   std::vector<double> forward_backward(const Tensors& inputs, const Tensors& targets);
   // Updates the weights from the averaged gradients, clipped over the whole model. Returns false,
-  // on all ranks, if loss scaling found a gradient that is not finite; nothing is updated then.
+  // on all ranks, if a gradient is not finite and the plan skips such steps, or scales the loss;
+  // nothing is updated then, and zero_grad() has been called.
   bool step();
+  // Compares the gradients of replicas, to find a processor that computes wrongly. Call it before
+  // forward_backward() of the same batch. Each replica computes the gradients of the next replica's
+  // batch too, with the same weights. step() compares the bits. If they differ, it skips the step,
+  // returns false, and computes them again to see which rank is wrong. The bits are equal on
+  // processors of one kind with the same number of threads. `seed` seeds libtorch's generator as the
+  // given replica does. Costs a forward and a backward. Throws kBadConfig for plans with one
+  // replica, with micro-shards, experts or synchronized batch norms, or without skip_not_finite.
+  void verify(const Tensors& inputs, const Tensors& targets,
+              const std::function<void(int replica)>& seed);
+  struct WrongGradient {
+    std::vector<int> ranks;  // Ranks of the world. Several: one of them is wrong.
+    std::string parameter;   // The first whose gradient was different.
+  };
+  // Of the last step(), the same on all ranks. Not collective.
+  const std::vector<WrongGradient>& wrong_gradients() const;
+  // The gradients for which the last step() was skipped, the same on all ranks: by rank of the
+  // world, the name in the whole model of its first parameter that was not finite. Empty with loss
+  // scaling, and where only the sum over the ranks was not finite. Not collective.
+  const std::map<int, std::string>& not_finite() const;
   void zero_grad();
   // With Plan::data_parallel.overlap_forward: waits until the weights are those of the last step().
   // Call it before you read weights by data_ptr() or in another thread. Blocks, evaluate(),

@@ -61,6 +61,9 @@ struct Plan {
   std::string codec = "none";
   // Method of attention over cp.
   ContextMethod context = ContextMethod::kRing;
+  // Skip a step, on all ranks alike, if a gradient of any rank is not finite: step() then returns
+  // false, and weights, optimizer state and buffers stay. Costs a pass over the gradients.
+  bool skip_not_finite = true;
   // Gradient accumulation: number of train_step() calls before each step(). Each counts for its
   // part.
   int accumulate = 1;

@@ -15,7 +15,7 @@
 #include <functional>
 #include <memory>
 
-#include "weft/store/etcd/etcd_url.h"
+#include "weft/store/etcd_url.h"
 #include "weft/store/request_store.h"
 
 namespace weft::store {

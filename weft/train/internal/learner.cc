@@ -139,9 +139,9 @@ data::Loader Learner::make_loader(const data::Source& source, const data::Sample
 
 // Seeds libtorch's generator (dropout) from seed, step, replica, stage and position in cp. A
 // resumed run then draws the same numbers as an uninterrupted one.
-void Learner::seed_generator() const {
+void Learner::seed_generator(int replica) const {
   const auto place = static_cast<std::uint64_t>(
-      (model_.replica() * mesh_.size("pp") + mesh_.coordinate("pp")) * mesh_.size("cp") +
+      (replica * mesh_.size("pp") + mesh_.coordinate("pp")) * mesh_.size("cp") +
       mesh_.coordinate("cp"));
   Random numbers(plan_.seed, kDraws, (static_cast<std::uint64_t>(model_.steps()) << 24) + place);
   at::manual_seed(numbers.next_u64());
@@ -156,16 +156,20 @@ Learner::Step Learner::step(double lr, observe::StepTimer& timer) {
   }
   WEFT_CHECK(batch.has_value(), "the data ended before the epoch");
   model_.set_lr(lr);
-  seed_generator();
+  seed_generator(model_.replica());
   observe::set_activity(observe::Activity::kForward);
+  if (options_.verify_steps > 0 && (model_.steps() + 1) % options_.verify_steps == 0)
+    model_.verify(batch->inputs, batch->targets, [this](int replica) { seed_generator(replica); });
   failpoint("forward.begin");
   std::vector<double> losses = model_.forward_backward(batch->inputs, batch->targets);
   std::optional<double> grad_norm;
+  bool updated = false;
   {
     const observe::TraceScope scope("phase", "optimizer");
     const observe::ActivityScope activity(observe::Activity::kOptimizer);
     failpoint("update.begin");
-    if (model_.step() && plan_.optimizer.max_grad_norm > 0) grad_norm = model_.grad_norm();
+    updated = model_.step();
+    if (updated && plan_.optimizer.max_grad_norm > 0) grad_norm = model_.grad_norm();
     model_.zero_grad();
   }
   count_times(timer);
@@ -173,7 +177,7 @@ Learner::Step Learner::step(double lr, observe::StepTimer& timer) {
     speeds_->add(static_cast<std::int64_t>(batch->share.indices.size()),
                  (timer.ms(Phase::kForward) + timer.ms(Phase::kBackward)) / 1e3);
   }
-  return {static_cast<double>(batch->share.global_size), std::move(losses), grad_norm};
+  return {static_cast<double>(batch->share.global_size), std::move(losses), grad_norm, !updated};
 }
 
 void Learner::count_times(observe::StepTimer& timer) {
@@ -185,6 +189,10 @@ void Learner::count_times(observe::StepTimer& timer) {
   add(Phase::kBackward, times.backward);
   add(Phase::kCommunication, times.communication);
   add(Phase::kOptimizer, times.update);
+}
+
+void Learner::start_balancing() {
+  if (!speeds_ && replicas(mesh_) > 1) speeds_.emplace(mesh_);
 }
 
 void Learner::rebalance() {

@@ -43,6 +43,7 @@ class Learner {
     std::vector<double> losses;  // this rank's sums over samples: one, or one per micro-shard
     // Before clipping. nullopt if gradients are not clipped or the step was skipped.
     std::optional<double> grad_norm;
+    bool skipped = false;  // A gradient was not finite, and nothing was updated.
   };
   // Routing of tokens to experts in training since the last call. The same on all ranks.
   struct ExpertUse {
@@ -67,6 +68,9 @@ class Learner {
   // Divides the next batches by the measured speed of the ranks. Call it between a reduction of the
   // losses and the next step, while nothing but gradients is in flight.
   void rebalance();
+  // Makes rebalance() work from now on, also without options.balance_by_speed. Does nothing where
+  // there is one replica. Called on all ranks.
+  void start_balancing();
   // Throws if batches of the epoch are left.
   void end_epoch();
   // Sums over blocks of samples in a fixed order. With micro-shards or options.eval_batch, the
@@ -81,7 +85,7 @@ class Learner {
  private:
   data::Loader make_loader(const data::Source& source, const data::SamplerOptions& sampling,
                            int prefetch) const;
-  void seed_generator() const;
+  void seed_generator(int replica) const;
   at::Tensor measure(const data::Batch& batch, bool mine);
   void count_times(observe::StepTimer& timer);
 
@@ -95,7 +99,7 @@ class Learner {
   const BatchDivision division_;
   parallel::ParallelModel model_;
   data::Loader loader_;
-  std::optional<Speeds> speeds_;  // only with options.balance_by_speed
+  std::optional<Speeds> speeds_;  // only with options.balance_by_speed, or start_balancing()
 };
 
 }  // namespace internal

@@ -28,6 +28,17 @@ std::int64_t next_look(std::int64_t step, std::int64_t every, double step_s) {
   return step_s > 0 ? std::min(regular, step + 1 + static_cast<std::int64_t>(1 / step_s)) : regular;
 }
 
+// "rank 1 is slow: the others wait for it 40 % of a step".
+std::string straggler_line(const std::vector<int>& slow, const StragglerWatch& watch) {
+  std::string text;
+  for (const int rank : slow) {
+    text += (text.empty() ? "" : "; ") + std::string("rank ") + std::to_string(rank) +
+            " is slow: the others wait for it " +
+            std::to_string(std::lround(100 * watch.share(rank))) + " % of a step";
+  }
+  return text.empty() ? "no rank is slower than the others any more" : text;
+}
+
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
 }  // namespace
@@ -105,6 +116,7 @@ void Loop::step() {
   failpoint("step.begin");
   timer_.reset();
   const comm::Traffic before = world_.traffic();
+  const std::int64_t waited_before = observe::waited_ns();
   const double lr = rate_.at(static_cast<double>(epoch_) +
                              static_cast<double>(in_epoch_) / static_cast<double>(epoch_steps_));
   Learner::Step done = learner_->step(lr, timer_);
@@ -116,6 +128,11 @@ void Loop::step() {
   const comm::Traffic after = world_.traffic();
   record.sent_bytes = static_cast<double>(after.sent_bytes - before.sent_bytes);
   record.shared_bytes = static_cast<double>(after.shared_bytes - before.shared_bytes);
+  record.skipped = done.skipped;
+  record.bad_gradient = done.skipped && !parallel::scales_loss(options_.plan);
+  if (done.skipped) watch_verification();
+  if (record.bad_gradient && world_.rank() == 0) name_skipped_step();
+  record.waited_s = 1e-9 * static_cast<double>(observe::waited_ns() - waited_before);
   log_->add(std::move(record));
   if (copying_) copying_->add_step(seconds_since(start));
   trained_samples_ += done.samples;
@@ -147,6 +164,7 @@ void Loop::look() {
   const auto seen = log_->reduce(
       epoch_loss_, {wishes_to_stop, world_.rank() == 0 && minutes_due(), requests_.ranks()},
       show_ranks);
+  if (wishes_to_stop) agent::tell_launcher("stopping");
   if (wishes_to_stop && seen.stops < world_.size())
     log_warn("this rank was told to stop: all ranks stop after this step", {{"step", step_}});
   epoch_loss_ = seen.sum;
@@ -161,9 +179,19 @@ void Loop::look() {
               " was deleted or moved: its metrics and log are lost; training goes on");
   }
   if (world_.rank() == 0 && show_ranks) agent::tell_launcher("step", std::to_string(step_));
-  watch_loss(seen.not_finite);
+  watch_numbers(seen.not_finite);
+  watch_stragglers(seen);
   if (saver_) saver_->poll();
   learner_->rebalance();
+}
+
+// About once a second, the mean since the last time.
+void Loop::tell_rate(double samples, double seconds) {
+  rate_samples_ += samples;
+  rate_seconds_ += seconds;
+  if (rate_seconds_ < 1) return;
+  agent::tell_launcher("rate", std::to_string(rate_samples_ / rate_seconds_));
+  rate_samples_ = rate_seconds_ = 0;
 }
 
 void Loop::show(const StepLog::Seen& seen) {
@@ -174,6 +202,7 @@ void Loop::show(const StepLog::Seen& seen) {
   if (seconds > 0)
     shown_.emplace_back(throughput_.name,
                         std::round(window_samples_ * throughput_.per_sample / seconds));
+  if (seconds > 0 && world_.rank() == 0) tell_rate(window_samples_, seconds);
   const double flops = learner_->flops_per_sample() * window_samples_,
                peak = options_.peak_tflops * 1e12 * world_.size();
   if (flops > 0 && peak > 0 && seconds > 0)
@@ -183,21 +212,76 @@ void Loop::show(const StepLog::Seen& seen) {
   window_samples_ = 0;
 }
 
-// Logs an error when the loss becomes NaN or infinite, and ends the run when it stays so. Meanwhile
-// no checkpoint is saved, so that the good ones are kept.
-void Loop::watch_loss(const StepLog::Seen::NotFinite& now) {
-  const bool was_finite = std::exchange(loss_is_finite_, now.steps == 0);
-  if (loss_is_finite_) return;
-  const std::string where = "the loss is NaN or infinite since step " +
-                            std::to_string(now.first_step) +
+// Logs an error when the loss or a gradient becomes NaN or infinite, and ends the run when it stays
+// so. If such steps are skipped, the weights are those of the last good step and can be saved.
+// Otherwise no checkpoint is saved meanwhile, so that the good ones are kept.
+void Loop::watch_numbers(const StepLog::Seen::NotFinite& now) {
+  const bool was_finite = std::exchange(is_finite_, now.steps == 0);
+  if (is_finite_) return;
+  const bool skips = options_.plan.skip_not_finite;
+  const std::string where = std::string(now.is_loss ? "the loss is" : "gradients are") +
+                            " NaN or infinite since step " + std::to_string(now.first_step) +
                             (now.rank < 0 ? "" : ", first on rank " + std::to_string(now.rank));
-  if (was_finite) log_error(where + "; no checkpoint is saved until it is finite again");
+  if (was_finite) {
+    log_error(where + (skips ? "; these steps are skipped"
+                             : "; no checkpoint is saved until it is finite again"));
+  }
   if (options_.max_not_finite == 0 || now.steps < options_.max_not_finite) return;
+  if (skips && saver_) {
+    if (saved_step_ != step_) save();
+    saver_->finish();
+  }
   throw Error(Errc::kBadConfig,
               where + ", " + std::to_string(now.steps) +
                   " steps in a row: the run ends; lower the learning rate, clip gradients "
-                  "(optimizer.max_grad_norm), or "
-                  "raise train.max_not_finite, and resume from the last checkpoint");
+                  "(optimizer.max_grad_norm), or raise train.max_not_finite, and resume from the "
+                  "last checkpoint" +
+                  (skips && saver_ ? ", which has the weights of the last good step" : ""));
+}
+
+// A rank that is found twice would be found again.
+void Loop::watch_verification() {
+  for (const auto& wrong : learner_->model().wrong_gradients()) {
+    std::string ranks;
+    for (const int rank : wrong.ranks)
+      ranks += (ranks.empty() ? "" : " or ") + std::to_string(rank);
+    const std::string what = "rank " + ranks + " has computed a wrong gradient of " +
+                             wrong.parameter + " in step " + std::to_string(step_ + 1) +
+                             ": another rank gets other bits for the same batch and weights";
+    if (world_.rank() == 0) log_error(what);
+    if (++found_wrong_[wrong.ranks] < 2) continue;
+    if (saver_) {
+      if (saved_step_ != step_) save();
+      saver_->finish();
+    }
+    throw Error(Errc::kCorrupt, what + ", for the second time: take its host out and resume");
+  }
+}
+
+void Loop::name_skipped_step() const {
+  if (!learner_->model().wrong_gradients().empty())
+    return log_warn("step " + std::to_string(step_ + 1) + " is skipped");
+  const auto& bad = learner_->model().not_finite();
+  std::string where;
+  for (const auto& [rank, parameter] : bad) {
+    if (where.empty())
+      where =
+          "the gradient of " + parameter + " is NaN or infinite on rank " + std::to_string(rank);
+  }
+  if (where.empty()) where = "the sum of the gradients over the ranks is NaN or infinite";
+  if (bad.size() > 1) where += " and " + std::to_string(bad.size() - 1) + " more";
+  log_warn("step " + std::to_string(step_ + 1) + " is skipped: " + where);
+}
+
+// All ranks get the same answer.
+void Loop::watch_stragglers(const StepLog::Seen& seen) {
+  const auto slow = stragglers_.add(seen.steps, seen.awaited);
+  if (!slow) return;
+  if (world_.rank() == 0) log_warn(straggler_line(*slow, stragglers_));
+  if (options_.on_straggler == OnStraggler::kRebalance && !slow->empty())
+    learner_->start_balancing();
+  const bool is_slow = std::find(slow->begin(), slow->end(), world_.rank()) != slow->end();
+  if (options_.on_straggler == OnStraggler::kReplace && is_slow) observe::ask_for_replacement();
 }
 
 // Before a checkpoint of this step is saved.
@@ -283,7 +367,7 @@ bool Loop::minutes_due() const {
 }
 
 void Loop::save() {
-  if (!loss_is_finite_) return;
+  if (!is_finite_ && !options_.plan.skip_not_finite) return;
   const observe::ActivityScope activity(observe::Activity::kCheckpoint);
   saved_step_ = step_;
   saved_at_ = Clock::now();

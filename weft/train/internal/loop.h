@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/step_log.h"
+#include "weft/train/internal/stragglers.h"
 #include "weft/train/internal/tracing.h"
 #include "weft/train/trainer.h"
 
@@ -73,8 +75,12 @@ class Loop {
   void note_time(bool ready);
   void look();
   void show(const StepLog::Seen& seen);
-  void watch_loss(const StepLog::Seen::NotFinite& now);
+  void tell_rate(double samples, double seconds);
+  void watch_numbers(const StepLog::Seen::NotFinite& now);
+  void name_skipped_step() const;
+  void watch_verification();
   void compare_replicas();
+  void watch_stragglers(const StepLog::Seen& seen);
   void end_of_epoch();
   void evaluate_within();
   void evaluate();
@@ -128,10 +134,13 @@ class Loop {
   Throughput throughput_;
   Clock::time_point window_began_;  // at the last look(); evaluations and saves do not count
   double window_samples_ = 0;
-  std::optional<double> grad_norm_;  // of the last step
-  observe::Progress::Values shown_;  // on the progress line
+  double rate_samples_ = 0, rate_seconds_ = 0;  // since the launcher was told the last rate
+  std::optional<double> grad_norm_;             // of the last step
+  observe::Progress::Values shown_;             // on the progress line
   bool stop_ = false, folder_gone_ = false;
-  bool loss_is_finite_ = true;  // of the last step that look() reduced
+  StragglerWatch stragglers_;
+  std::map<std::vector<int>, int> found_wrong_;  // how often each of the ranks, or one of them, was
+  bool is_finite_ = true;  // loss and gradients of the last step that look() reduced
   Clock::time_point saved_at_ = Clock::now();
   Clock::time_point ranks_shown_{};  // when ranks.json was last written
   bool save_due_ = false;            // checkpoint_minutes have passed

@@ -7,6 +7,7 @@
 #include <map>
 #include <sstream>
 
+#include "weft/agent/link.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
@@ -137,6 +138,7 @@ void RunSaver::report(const std::optional<checkpoint::AsyncSaver::Result>& resul
     log_error(result->error->message() + "; training goes on, and older checkpoints are untouched");
     return;
   }
+  agent::tell_launcher("saved", result->folder);
   const auto ms = [](std::chrono::nanoseconds time) {
     return std::chrono::duration<double, std::milli>(time).count();
   };

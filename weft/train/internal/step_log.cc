@@ -8,6 +8,7 @@
 
 #include "weft/kernels/tree_sum.h"
 #include "weft/observe/memory.h"
+#include "weft/train/internal/stragglers.h"
 
 namespace weft::train::internal {
 
@@ -45,6 +46,9 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
   std::vector<observe::RankState> states(ranks);
   std::memcpy(static_cast<void*>(states.data()), of_ranks, ranks * sizeof mine);
   Seen seen;
+  seen.awaited = awaited_shares(states);
+  seen.steps = static_cast<std::int64_t>(steps_.size());
+  for (std::size_t i = 0; i < ranks; ++i) states[i].awaited_share = std::max(0.0, seen.awaited[i]);
   seen.sum = sum;
   seen.memory_gb = mine.memory_bytes / 1e9;
   seen.stops = static_cast<int>(wanted[0]);
@@ -54,13 +58,16 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
   seen.step_s = wanted[3];
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const double total = kernels::tree_sum(values + i * slots, slots);
-    if (std::isfinite(total)) {
+    const bool is_loss = !std::isfinite(total);
+    if (!is_loss && !steps_[i].bad_gradient) {
       not_finite_ = {};
     } else if (++not_finite_.steps == 1) {
       not_finite_.first_step = steps_[i].step;
       not_finite_.rank = first_rank_not_finite(steps_[i]);
     }
-    seen.sum += total;
+    not_finite_.is_loss = not_finite_.is_loss || is_loss;
+    skipped_ += steps_[i].skipped ? 1 : 0;
+    if (std::isfinite(total) || !steps_[i].skipped) seen.sum += total;
     seen.loss = total / steps_[i].samples;
     if (metrics_ == nullptr) continue;
     const bool is_last = i + 1 == steps_.size();
@@ -86,21 +93,28 @@ int StepLog::first_rank_not_finite(const Step& step) const {
   return first == bad + world_.size() ? -1 : static_cast<int>(first - bad);
 }
 
-double StepLog::mean_compute_ms() const {
+template <class Of>
+double StepLog::mean(const Of& of) const {
   double sum = 0;
-  for (const Step& step : steps_)
-    sum += step.ms[static_cast<std::size_t>(Phase::kForward)] +
-           step.ms[static_cast<std::size_t>(Phase::kBackward)];
+  for (const Step& step : steps_) sum += of(step);
   return steps_.empty() ? 0 : sum / static_cast<double>(steps_.size());
 }
 
 observe::RankState StepLog::state() const {
   const comm::Traffic traffic = world_.traffic();
-  return {mean_compute_ms(), static_cast<double>(observe::process_memory()),
-          static_cast<double>(traffic.sent_bytes), static_cast<double>(traffic.shared_bytes)};
+  return {.compute_ms = mean([](const Step& step) {
+            return step.ms[static_cast<std::size_t>(Phase::kForward)] +
+                   step.ms[static_cast<std::size_t>(Phase::kBackward)];
+          }),
+          .memory_bytes = static_cast<double>(observe::process_memory()),
+          .sent_bytes = static_cast<double>(traffic.sent_bytes),
+          .shared_bytes = static_cast<double>(traffic.shared_bytes),
+          .waited_ms = mean([](const Step& step) { return 1e3 * step.waited_s; }),
+          .step_ms = mean([](const Step& step) { return 1e3 * step.seconds; })};
 }
 
-// Memory, traffic, the slowest rank, and its compute time divided by the median rank's.
+// Memory, traffic, the slowest rank, its compute time divided by the median rank's, and the rank
+// that the others wait for most.
 observe::Values StepLog::group_values(std::span<const observe::RankState> ranks,
                                       std::span<const double> moved) const {
   observe::Values values{
@@ -109,6 +123,11 @@ observe::Values StepLog::group_values(std::span<const observe::RankState> ranks,
     const double parts = static_cast<double>(steps_.size() * ranks.size());
     values.emplace_back("sent_mb", moved[0] / parts / 1e6);
     values.emplace_back("shared_mb", moved[1] / parts / 1e6);
+  }
+  if (ranks.size() > 1) {
+    const auto most = std::ranges::max_element(ranks, {}, &observe::RankState::awaited_share);
+    values.emplace_back("awaited_rank", static_cast<double>(most - ranks.begin()));
+    values.emplace_back("awaited_share", most->awaited_share);
   }
   std::vector<double> sorted;
   for (const observe::RankState& rank : ranks) sorted.push_back(rank.compute_ms);
@@ -125,6 +144,7 @@ void StepLog::write(const Step& step, double loss, const observe::Values& more) 
   observe::Values values{
       {"loss", loss}, {"lr", step.rate}, {"samples_per_s", step.samples / step.seconds}};
   if (step.grad_norm) values.emplace_back("grad_norm", *step.grad_norm);
+  if (skipped_ > 0) values.emplace_back("skipped_steps", static_cast<double>(skipped_));
   if (flops_.per_sample > 0 && flops_.peak > 0)
     values.emplace_back("mfu", flops_.per_sample * step.samples / step.seconds / flops_.peak);
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase) {

@@ -27,6 +27,9 @@ class StepLog {
     std::vector<double> losses;               // summed over samples; one, or one per micro-shard
     std::optional<double> grad_norm = {};     // before clipping
     double sent_bytes = 0, shared_bytes = 0;  // of this rank, as in comm::Traffic
+    double waited_s = 0;                      // that this rank waited for others
+    bool skipped = false;                     // nothing was updated
+    bool bad_gradient = false;                // ... for a reason other than the loss scale
   };
   // Inputs for the MFU (model FLOPs utilization).
   struct Flops {
@@ -42,12 +45,17 @@ class StepLog {
     int ranks = 0;         // rank 0's wish
     double step_s = 0;     // mean over the added steps and the ranks
     double memory_gb = 0;  // of this rank's process
-    // The latest consecutive steps with a NaN or infinite loss: their number, the first of them,
-    // and the first rank whose part was not finite then (-1: only the sum is not finite).
+    // By rank, over the steps since the last call: see awaited_shares().
+    std::vector<double> awaited = {};
+    std::int64_t steps = 0;
+    // The latest consecutive steps with a NaN or infinite loss or gradient: their number, the first
+    // of them, and the first rank whose part of the loss was not finite then (-1: only the sum is
+    // not, or only a gradient).
     struct NotFinite {
       int steps = 0;
       std::int64_t first_step = 0;
       int rank = -1;
+      bool is_loss = false;  // the loss of one of them
     } not_finite;
   };
   // Requests of one rank.
@@ -67,7 +75,9 @@ class StepLog {
   Seen reduce(double sum, Wishes wishes, bool show_ranks = false);
 
  private:
-  double mean_compute_ms() const;  // forward + backward of this rank since reduce()
+  // Mean over the steps of this rank since reduce().
+  template <class Of>
+  double mean(const Of& of) const;
   observe::RankState state() const;
   // Metrics of the steps since the last reduce(). `moved`: bytes that all ranks sent and shared.
   observe::Values group_values(std::span<const observe::RankState> ranks,
@@ -80,6 +90,7 @@ class StepLog {
   const Flops flops_;
   std::vector<Step> steps_;
   Seen::NotFinite not_finite_;
+  std::int64_t skipped_ = 0;  // steps of this process
 };
 
 }  // namespace weft::train::internal

@@ -6,11 +6,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "weft/engine/squares.h"
 #include "weft/kernels/tree_sum.h"
 #include "weft/observe/position/position.h"
 
-// A training step. whole.cc has the saved state.
+// A training step up to its gradients. ending.cc has the rest, whole.cc the saved state.
 namespace weft::parallel::internal {
 
 using schedule::pipeline::Work;
@@ -152,7 +151,9 @@ void Composed::count_tied_once() {
 // resumed run has the same dropout as an uninterrupted one.
 void Composed::seed_dropout(const Stage& stage) const {
   const std::int64_t batch = steps * plan.accumulate + batches_,
-                     first = (batch * replicas().size() + replica()) * plan.micro_batches;
+                     first = (batch * replicas().size() +
+                              (replica() + replica_shift_) % replicas().size()) *
+                             plan.micro_batches;
   for (const TensorParallel& of_block : stage.tp)
     of_block.set_draw(static_cast<std::uint64_t>(first + micro_batch_) * kMasks);
 }
@@ -211,7 +212,7 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
     stepped_ = false;
     for (Stage& stage : stages) {
       if (stage.sharded) stage.kept.reset(new Sharded::NoSync(stage.sharded->no_sync()));
-      if (by_shards) stage.statistics.begin(plan.micro_batches);
+      if (by_shards || (skips() && kept_batches_ == 0)) stage.statistics.begin(plan.micro_batches);
     }
     const double loss = pipeline->train_step(parts.inputs, parts.targets) / factor;
     observe::set_activity(observe::Activity::kCommunication);
@@ -289,88 +290,6 @@ Tensors Composed::predict(const Tensors& inputs) {
         plan.micro_shards > 0 ? predict_at_once(inputs) : pipeline->predict(inputs);
     return outputs.empty() || !model.join ? outputs : model.join(outputs, contexts());
   });
-}
-
-// One sum over the world, so that all ranks have the same bits: this rank's shards of one replica,
-// or its part of what all replicas have.
-double Composed::norm_of_gradients() {
-  // Replicas of a whole model get the norm while summing, without another pass.
-  const bool alone =
-      replicates() && copies().size() == mesh.world().size() && plan.micro_shards == 0;
-  if (alone && stages[0].sharded) return stages[0].sharded->grad_norm() / scale();
-  std::vector<at::Tensor> pieces;
-  for (Stage& stage : stages) {
-    if (!stage.sharded) continue;
-    stage.sharded->each_gradient([&](const std::string& own, const at::Tensor& piece) {
-      const Parameter* const p = stage.find(own);
-      const bool counted = (replicates() || is_first_copy()) && !p->copy &&
-                           (p->slice || tp.rank() == 0) && (p->expert || is_first_of_ep());
-      if (counted) pieces.push_back(piece);
-    });
-  }
-  if (plan.micro_shards > 0) return std::sqrt(squares_in_any_order(mesh.world(), pieces)) / scale();
-  double squares = 0;
-  for (const at::Tensor& piece : pieces) squares += squares_of(piece);
-  at::Tensor sum = at::full({1}, squares, at::kDouble);
-  mesh.world().all_reduce(sum);
-  return std::sqrt(sum.item<double>()) / scale();
-}
-
-double Composed::grad_norm() {
-  if (stepped_ && norm_ >= 0) return norm_;
-  WEFT_REQUIRE(!stepped_,
-               "grad_norm: call it before step(), or set clipping or loss scaling in the plan");
-  return guarded([&] { return norm_of_gradients(); });
-}
-
-void Composed::await_gradients() {
-  const auto begin = Clock::now();
-  for (Stage& stage : stages) {
-    if (stage.sharded) stage.sharded->await_gradients();
-  }
-  times.communication += seconds_since(begin);
-}
-
-bool Composed::step() {
-  return guarded([&] {
-    for (Stage& stage : stages) {
-      if (!std::exchange(stage.kept, nullptr)) continue;
-      stage.sharded->set_samples(samples_);  // there may be fewer batches than the plan accumulates
-    }
-    if (!replicates()) await_gradients();
-    double factor = 1 / scale();
-    norm_ = -1;
-    if (max_norm > 0 || scaler) {
-      const double norm = norm_of_gradients();
-      const bool finite = std::isfinite(norm);
-      if (scaler) scaler->update(finite);
-      if (scaler && !finite) {
-        zero_grad();
-        return false;
-      }
-      norm_ = norm;
-      if (max_norm > 0) factor *= optim::clip_factor(norm, max_norm);
-    }
-    times.communication += take_engine_times().wait;
-    const auto begin = Clock::now();
-    for (Stage& stage : stages) {
-      if (stage.sharded) stage.sharded->step(factor);
-    }
-    const double waited = take_engine_times().wait;
-    times.communication += waited;
-    times.update += seconds_since(begin) - waited;
-    stepped_ = true;
-    batches_ = kept_batches_ = 0;
-    ++steps;
-    return true;
-  });
-}
-
-void Composed::zero_grad() {
-  kept_batches_ = 0;
-  for (Stage& stage : stages) {
-    if (stage.sharded) stage.sharded->zero_grad();
-  }
 }
 
 }  // namespace weft::parallel::internal

@@ -11,10 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "weft/engine/gradient_check.h"
 #include "weft/engine/sharded.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/compose/internal/any_order.h"
 #include "weft/parallel/compose/internal/statistics.h"
+#include "weft/parallel/compose/internal/verification.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/parallel/pipeline/pipeline.h"
 
@@ -42,8 +44,9 @@ struct Stage {
   std::vector<TensorParallel> tp;  // by block
   std::vector<Parameter> parameters;
   Statistics statistics;
-  bool tied = false;                 // tied with other stages
-  std::unique_ptr<Sharded> sharded;  // null: no parameters
+  bool tied = false;                     // tied with other stages
+  std::shared_ptr<GradientCheck> check;  // null: gradients are not checked
+  std::unique_ptr<Sharded> sharded;      // null: no parameters
   std::unique_ptr<Sharded::NoSync> kept;
   std::unique_ptr<GradientTree> tree;  // sums its gradients; null: autograd adds them
 
@@ -73,6 +76,7 @@ class Composed {
   void load_shards(const checkpoint::SliceSource& source);
   void load_weights(const checkpoint::SliceSource& source);
   std::vector<ParallelModel::Difference> compare_replicas();
+  void verify(const Tensors& inputs, const Tensors& targets, Verification::Seed seed);
 
   // Of Pipeline's options.
   at::Tensor loss_of(const Tensors& outputs, const Tensors& targets);
@@ -99,6 +103,10 @@ class Composed {
   // True for replicas of whole stages (the engine's stage 0): gradients are combined once per step.
   bool replicates() const { return sharding.stage == 0; }
   void wait_for_weights();
+  // True if a step with a gradient that is not finite is skipped.
+  bool skips() const {
+    return plan.skip_not_finite && !(replicates() && plan.data_parallel.update_in_backward);
+  }
 
   // Results of the passes, in their order.
   const BlockModel model;
@@ -119,6 +127,8 @@ class Composed {
   std::vector<std::pair<std::string, std::string>> done;  // pass name and description
   std::int64_t steps = 0;
   ParallelModel::Times times;
+  std::map<int, std::string> not_finite;                      // see ParallelModel
+  std::vector<ParallelModel::WrongGradient> wrong_gradients;  // see ParallelModel
 
  private:
   // A micro-batch: the rows of this replica, the number of rows reported to the pipeline (at least
@@ -144,7 +154,9 @@ class Composed {
   double mean_over_replicas(double loss);
   double mean_of_micro_shards(double all);
   // True if the current gradients are the last ones before step().
-  bool is_last_batch() const { return !replicates() || kept_batches_ + 1 == plan.accumulate; }
+  bool is_last_batch() const {
+    return !verifying_ && (!replicates() || kept_batches_ + 1 == plan.accumulate);
+  }
   DataParallelBase::Times take_engine_times();
   void await_gradients();
   template <class Fn>
@@ -153,6 +165,13 @@ class Composed {
   void seed_dropout(const Stage& stage) const;
   void count_tied_once();
   double norm_of_gradients();
+  bool all_finite();
+  void skip_step();
+  Checksums checksums_of(const Tensors& inputs, const Tensors& targets, int shift);
+  Checksums own_checksums();
+  bool gradients_agree(const Checksums& own);
+  void find_wrong(const Checksums& own);
+  std::string parameter_at(int place) const;
   std::vector<std::span<float>> codec_memory();
   std::vector<std::int64_t> layout() const;
   checkpoint::Rectangle place_of(const Parameter& parameter) const;
@@ -184,7 +203,11 @@ class Composed {
   std::optional<observe::TraceScope> span_;      // of it
   int micro_batch_ = 0;                          // the micro-batch in the stage
   bool stepped_ = false;
-  double norm_ = -1;  // gradient norm of the last step; below 0: none
+  double norm_ = -1;                          // gradient norm of the last step; below 0: none
+  std::optional<Verification> verification_;  // of the current step
+  bool verifying_ = false;                    // train() keeps its gradients
+  int replica_shift_ = 0;                     // train() draws as the replica so many places on
+  std::string own_not_finite_;  // parameter of this rank, in the whole model; empty: none
 };
 
 // Ends the groups if an exception is thrown on this rank, so that no peer waits.

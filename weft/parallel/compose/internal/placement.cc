@@ -171,6 +171,8 @@ std::string shard_parameters(Composed& c) {
     c.sharding.uncoded = uncoded(c, stage);
     if (c.plan.micro_shards > 0)
       stage.tree = std::make_unique<GradientTree>(trained(stage), c.plan.micro_batches);
+    if (c.skips()) stage.check = std::make_shared<GradientCheck>();
+    c.sharding.check = stage.check;
     const Group& group = c.replicates() ? c.copies() : c.mesh["fsdp"];
     stage.sharded =
         std::make_unique<Sharded>(std::move(blocks), group, std::move(spec), c.sharding);

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "weft/base/deadline.h"
-#include "weft/store/etcd/etcd_url.h"
+#include "weft/store/etcd_url.h"
 
 namespace httplib {
 class Client;

@@ -1,4 +1,4 @@
-#include "weft/store/etcd/etcd_url.h"
+#include "weft/store/etcd_url.h"
 
 #include <charconv>
 

@@ -1,4 +1,4 @@
-#include "weft/engine/codec_exchange.h"
+#include "weft/engine/internal/codec_exchange.h"
 
 #include <ATen/ATen.h>
 

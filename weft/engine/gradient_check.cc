@@ -1,0 +1,57 @@
+#include "weft/engine/gradient_check.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "weft/base/crc32c.h"
+#include "weft/kernels/reduce.h"
+
+namespace weft::parallel {
+namespace {
+
+bool is_finite(const at::Tensor& gradient) {
+  if (gradient.is_sparse()) return is_finite(gradient._values());
+  const bool flat = gradient.is_non_overlapping_and_dense() && gradient.is_cpu();
+  if (flat && gradient.scalar_type() == at::kFloat)
+    return kernels::is_within(gradient.const_data_ptr<float>(), gradient.numel(),
+                              GradientCheck::kLargest);
+  return at::isfinite(gradient).all().item<bool>();
+}
+
+// Of the numbers, whatever their layout.
+std::uint32_t checksum_of(const at::Tensor& gradient) {
+  const at::Tensor flat = gradient.to_dense().contiguous().cpu();
+  return crc32c(flat.const_data_ptr(), flat.nbytes());
+}
+
+}  // namespace
+
+void GradientCheck::watch(std::vector<std::string> names, std::vector<at::Tensor> parameters) {
+  names_ = std::move(names);
+  parameters_ = std::move(parameters);
+  seen_.assign(parameters_.size(), 0);
+}
+
+bool GradientCheck::look(int param, const at::Tensor& gradient) {
+  const at::NoGradGuard no_grad;
+  if (records_) seen_[index_of(param)] = checksum_of(gradient);
+  const bool finite = is_finite(gradient);
+  if (!finite && first_ < 0) first_ = param;
+  return finite;
+}
+
+std::vector<std::uint32_t> GradientCheck::kept() const {
+  const at::NoGradGuard no_grad;
+  std::vector<std::uint32_t> all;
+  for (const at::Tensor& parameter : parameters_)
+    all.push_back(parameter.grad().defined() ? checksum_of(parameter.grad()) : 0);
+  return all;
+}
+
+void GradientCheck::clear() {
+  first_ = -1;
+  std::fill(seen_.begin(), seen_.end(), 0);
+}
+
+}  // namespace weft::parallel

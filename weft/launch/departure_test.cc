@@ -1,0 +1,128 @@
+// What the launcher says about a job that was asked to go, and commands that it runs beside it.
+#include "weft/launch/internal/departure.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "weft/launch/internal/polled_command.h"
+#include "weft/launch/supervision.h"
+
+namespace weft::launch::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const Time kRequest = Time{} + seconds(1000);
+const Departure kAsked{"SIGTERM", kRequest, seconds(30)};
+
+TEST(Departure, EndsATenthBeforeTheGracePeriodAndAtMostTwoSeconds) {
+  EXPECT_EQ(end_of_grace(kAsked), kRequest + seconds(28));
+  EXPECT_EQ(end_of_grace({"SIGTERM", kRequest, seconds(10)}), kRequest + seconds(9));
+  EXPECT_EQ(end_of_grace({"SIGTERM", kRequest, seconds(600)}), kRequest + seconds(598));
+}
+
+TEST(Departure, NamesTheCheckpointThatWasWrittenInTime) {
+  EXPECT_EQ(line_of({kAsked, true, false, "runs/a/ckpt/step-7", kRequest + milliseconds(1250)}),
+            "the checkpoint runs/a/ckpt/step-7 was complete 1.25 s after SIGTERM");
+  // Ranks that hang after their checkpoint lose nothing.
+  EXPECT_EQ(line_of({kAsked, true, true, "step-7", kRequest + seconds(2)}),
+            "the checkpoint step-7 was complete 2 s after SIGTERM");
+}
+
+TEST(Departure, SaysThatNoCheckpointFit) {
+  EXPECT_EQ(line_of({kAsked, true, true, "", {}}),
+            "no checkpoint fit into the grace period of 30 s; there is no earlier one");
+  EXPECT_EQ(line_of({kAsked, true, true, "step-5", kRequest - seconds(9)}),
+            "no checkpoint fit into the grace period of 30 s; the newest one is step-5");
+  EXPECT_EQ(line_of({kAsked, true, false, "step-5", kRequest - seconds(9)}),
+            "no checkpoint was written after SIGTERM; the newest one is step-5");
+}
+
+TEST(Departure, SaysNothingOfCheckpointsOfProgramsThatAreNotKnown) {
+  EXPECT_EQ(line_of({kAsked, false, false, "", {}}), "");
+  EXPECT_EQ(line_of({kAsked, false, true, "", {}}),
+            "the job did not end within the grace period of 30 s");
+}
+
+Situation asked() {
+  Situation seen;
+  seen.ranks = {std::nullopt};
+  seen.grace_end = kRequest + seconds(9);
+  return seen;
+}
+
+TEST(Departure, KillsRanksAtTheEndOfTheGracePeriodThatTheyWereTold) {
+  Situation seen = asked();
+  seen.stop_sent = kRequest;
+  EXPECT_EQ(decide(seen, Policy{}, kRequest + milliseconds(8999)).until, kRequest + seconds(9));
+  EXPECT_EQ(decide(seen, Policy{}, kRequest + seconds(9)).act, Act::kKill);
+}
+
+TEST(Departure, KillsRanksThatStopByThemselvesAtItsEndToo) {
+  const Situation seen = asked();
+  EXPECT_EQ(decide(seen, Policy{}, kRequest + milliseconds(8999)).act, Act::kWait);
+  EXPECT_EQ(decide(seen, Policy{}, kRequest + seconds(9)).act, Act::kKill);
+}
+
+TEST(Departure, IsNotAnsweredByARestart) {
+  Situation seen = asked();
+  seen.ranks[0] = RankEnd{.status = {false, 128 + SIGTERM}, .when = kRequest, .told = true};
+  seen.asked = true;
+  EXPECT_EQ(decide(seen, {.max_restarts = 3}, kRequest).act, Act::kFinish);
+}
+
+// Looks until the command has ended. The clock of the command stands at `at`.
+PolledCommand::Result result_of(PolledCommand& command, Time at) {
+  for (int turn = 0; turn < 6000; ++turn) {
+    if (auto result = command.look(at)) return *result;
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  ADD_FAILURE() << "the command has not ended";
+  return {};
+}
+
+TEST(PolledCommand, GivesExitCodeAndOutput) {
+  PolledCommand command("printf 'a:1\\nb:2\\n'; exit 3", seconds(5));
+  const auto result = result_of(command, kRequest);
+  EXPECT_EQ(result.status, (ExitStatus{false, 3}));
+  EXPECT_EQ(result.output, "a:1\nb:2\n");
+  EXPECT_FALSE(result.timed_out);
+}
+
+TEST(PolledCommand, RunsAgainAfterItsIntervalAlone) {
+  PolledCommand command("true", seconds(5));
+  result_of(command, kRequest);
+  EXPECT_EQ(command.next(), kRequest + seconds(5));
+  EXPECT_FALSE(command.look(kRequest + milliseconds(4999)));
+  EXPECT_EQ(command.next(), kRequest + seconds(5));
+  EXPECT_FALSE(command.look(kRequest + seconds(5)));  // has begun
+  EXPECT_EQ(command.next(), kRequest + seconds(5) + PolledCommand::kLimit);
+}
+
+TEST(PolledCommand, IsKilledAtItsLimitWithAllThatItStarted) {
+  PolledCommand command("sleep 1000 & sleep 1000", seconds(5));
+  EXPECT_FALSE(command.look(kRequest));
+  EXPECT_FALSE(command.look(kRequest + PolledCommand::kLimit - milliseconds(1)));
+  const auto result = command.look(kRequest + PolledCommand::kLimit);
+  ASSERT_TRUE(result);
+  EXPECT_TRUE(result->timed_out);
+}
+
+TEST(PolledCommand, DoesNotBlockOnMuchOutputAndKeepsItsStart) {
+  PolledCommand command("head -c 1000000 /dev/zero | tr '\\0' x", seconds(5));
+  const auto result = result_of(command, kRequest);
+  EXPECT_TRUE(result.status.ok());
+  EXPECT_EQ(result.output, std::string(PolledCommand::kMostOutput, 'x'));
+}
+
+TEST(PolledCommand, WithoutTextNeverRuns) {
+  PolledCommand command("", seconds(5));
+  EXPECT_FALSE(command.next());
+  EXPECT_FALSE(command.look(kRequest + seconds(999)));
+}
+
+}  // namespace
+}  // namespace weft::launch::internal

@@ -1,0 +1,254 @@
+#include "weft/launch/internal/agent.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "weft/base/error.h"
+#include "weft/comm/init.h"
+#include "weft/launch/internal/orders.h"
+#include "weft/store/client.h"
+
+namespace weft::launch::internal {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = Deadline::Clock;
+
+// Longest wait for a change of the store, so that the launcher's texts do not wait.
+constexpr auto kLook = 50ms;
+constexpr auto kRenew = kNodeLease / 5;
+constexpr auto kCallLimit = 500ms;
+
+class Agent {
+ public:
+  Agent(const AgentOptions& options, agent::Link link)
+      : options_(options),
+        link_(std::move(link)),
+        store_(options.socket),
+        prefix_("weft/" + options.job + "/nodes/"),
+        node_(options.node),
+        lease_(options.lease) {}
+
+  int run() {
+    while (!link_.ended() && !over_) {
+      try {
+        hear();
+        if (node_ < 0) join();
+        renew();
+        follow();
+        answered();
+      } catch (const Error& error) {
+        // Without a majority of the nodes the store does not answer. The ranks train on.
+        if (error.code() != Errc::kTimeout && error.code() != Errc::kUnavailable)
+          give_up(exit_code(error.code()), error.message());
+        unanswered(error);
+      }
+    }
+    while (!link_.ended()) link_.wait(Deadline::in(1s));  // the launcher has the last word
+    return 0;
+  }
+
+ private:
+  Deadline soon() const { return Deadline::in(kCallLimit); }
+  std::string key_of(int node) const { return prefix_ + "report/" + std::to_string(node); }
+  std::string plan_key() const { return prefix_ + "plan"; }
+
+  void join() {
+    if (!report_) return;
+    const int node = static_cast<int>(store_.add(prefix_ + "count", 1, soon())) - 1;
+    lease_ = store_.grant(kNodeLease, soon());
+    renewed_ = Clock::now();
+    node_ = node;
+    published_.reset();
+    link_.tell("node", std::to_string(node_) + " " + std::to_string(lease_));
+  }
+
+  // Keeps the node's report in the store.
+  void renew() {
+    if (node_ < 0 || !report_) return;
+    if (Clock::now() - renewed_ >= kRenew) {
+      const auto asked = Clock::now();
+      if (!store_.keep_alive(lease_, soon())) return fence();
+      renewed_ = asked;
+    }
+    report_->node = node_;
+    if (published_ == report_) return;
+    try {
+      store_.set({key_of(node_), to_text(*report_), lease_}, soon());
+      published_ = report_;
+    } catch (const Error& error) {
+      if (error.code() != Errc::kInvalidArgument) throw;
+      fence();  // the lease has ended
+    }
+  }
+
+  // The others replace the ranks of a node whose lease has ended. Its own ranks must not go on.
+  void fence() {
+    link_.tell("fenced");
+    if (report_) report_->ranks.clear();
+    node_ = -1;
+    told_.reset();
+  }
+
+  void hear() {
+    while (const auto message = link_.next()) {
+      if (message->verb == "report") report_ = node_report_of(message->value);
+    }
+  }
+
+  // Waits for a change, computes the next plan and does what it says.
+  void follow() {
+    if (node_ < 0) {
+      std::this_thread::sleep_for(kLook);
+      return;
+    }
+    const auto listing = seen_ == 0 ? std::optional(store_.list(prefix_, soon()))
+                                    // wait() returns 100 ms before its deadline
+                                    : store_.wait(prefix_, seen_, Deadline::in(kLook + 100ms));
+    if (listing) {
+      seen_ = listing->revision;
+      read(*listing);
+    }
+    if (!is_here()) return;
+    if (!told_ && options_.node < 0 && (plan_.done || !plan_.end.empty()))
+      return give_up(
+          exit_code(Errc::kUnavailable),
+          "the job " + options_.job + " has ended already; use another --rdzv-id for another job");
+    JobPlan next = plan_;
+    if (plan_revision_ == 0) next.policy = to_text(options_.policy);
+    if (next.policy != to_text(options_.policy))
+      return give_up(exit_code(Errc::kBadConfig),
+                     "the flags of this node are not those of the job: " +
+                         to_text(options_.policy) + " here, " + next.policy + " there");
+    next = next_plan(next, nodes_, options_.policy, last_call_is_over());
+    if (!(next == plan_) || plan_revision_ == 0) {
+      const auto swap = store_.compare_and_set({plan_key(), to_text(next)}, plan_revision_, soon());
+      if (!swap.done) {
+        seen_ = 0;  // read again
+        return;
+      }
+      plan_ = next;
+      plan_revision_ = swap.value->revision;
+    }
+    tell_gone();
+    obey();
+    check_join_limit();
+  }
+
+  void read(const store::Listing& listing) {
+    const std::string reports = prefix_ + "report/";
+    nodes_.clear();
+    plan_ = {};
+    plan_revision_ = 0;
+    for (const store::Item& item : listing.items) {
+      if (item.key.starts_with(reports)) nodes_.push_back(node_report_of(item.value.bytes));
+      if (item.key != plan_key()) continue;
+      plan_ = job_plan_of(item.value.bytes);
+      plan_revision_ = item.value.revision;
+    }
+  }
+
+  // A plan that is made without this node's report would take it for lost.
+  bool is_here() const {
+    return std::any_of(nodes_.begin(), nodes_.end(),
+                       [&](const NodeReport& report) { return report.node == node_; });
+  }
+
+  bool last_call_is_over() {
+    if (static_cast<int>(nodes_.size()) < options_.policy.min_nodes) {
+      enough_since_.reset();
+      return false;
+    }
+    if (!enough_since_) enough_since_ = Clock::now();
+    return Clock::now() - *enough_since_ >= options_.last_call;
+  }
+
+  // Writes which ranks will not come, for ranks that form their group again (comm/init.h). Every
+  // agent does it, since one of them may die in between. The plan is read after the key, so an
+  // older plan never replaces a newer one.
+  void tell_gone() {
+    if (told_gone_ == std::pair(plan_.attempt, plan_.gone)) return;
+    const std::string key = comm::gone_ranks_key(options_.job, plan_.attempt);
+    const auto there = store_.get(key, soon());
+    const auto listing = store_.list(plan_key(), soon());
+    if (listing.items.empty() || listing.items[0].value.revision != plan_revision_) {
+      seen_ = 0;
+      return;
+    }
+    std::string text;
+    for (const int rank : plan_.gone) text += std::to_string(rank) + " ";
+    const bool same = there ? there->bytes == text : text.empty();
+    if (!same && !store_.compare_and_set({key, text}, there ? there->revision : 0, soon()).done) {
+      seen_ = 0;
+      return;
+    }
+    told_gone_ = std::pair(plan_.attempt, plan_.gone);
+  }
+
+  void obey() {
+    NodeOrders orders = orders_for(node_, plan_, nodes_);
+    if (told_ == orders) return;
+    if (link_.tell("orders", to_text(orders))) told_ = std::move(orders);
+  }
+
+  void check_join_limit() {
+    if (plan_.formed || !plan_.end.empty() || Clock::now() - started_ < options_.join_limit) return;
+    give_up(
+        exit_code(Errc::kTimeout),
+        std::to_string(nodes_.size()) + " of at least " +
+            std::to_string(options_.policy.min_nodes) +
+            " nodes came in time; start the others with the same --rdzv-endpoint and --rdzv-id");
+  }
+
+  void answered() {
+    heard_ = Clock::now();
+    if (alone_) link_.tell("back");
+    alone_ = false;
+  }
+
+  void unanswered(const Error& error) {
+    seen_ = 0;
+    const auto silent = Clock::now() - heard_;
+    const auto limit = plan_.formed ? options_.alone_limit : options_.join_limit;
+    if (silent >= kAloneAfter && !alone_) {
+      alone_ = true;
+      link_.tell("alone", error.message());
+    }
+    if (silent >= limit) give_up(exit_code(Errc::kTimeout), error.message());
+    std::this_thread::sleep_for(kLook);
+  }
+
+  void give_up(int code, const std::string& why) {
+    if (over_) return;
+    over_ = true;
+    link_.tell("over", std::to_string(code) + " " + why);
+  }
+
+  const AgentOptions options_;
+  agent::Link link_;
+  store::Client store_;
+  const std::string prefix_;
+  int node_;
+  store::LeaseId lease_;
+  std::optional<NodeReport> report_, published_;
+  std::vector<NodeReport> nodes_;
+  JobPlan plan_;
+  store::Revision plan_revision_ = 0;  // 0: there is no plan
+  store::Revision seen_ = 0;           // of the last listing; 0: read again
+  std::optional<NodeOrders> told_;
+  std::optional<std::pair<int, std::set<int>>> told_gone_;
+  const Clock::time_point started_ = Clock::now();
+  Clock::time_point heard_ = started_, renewed_{};
+  std::optional<Clock::time_point> enough_since_;
+  bool alone_ = false, over_ = false;
+};
+
+}  // namespace
+
+int run_agent(const AgentOptions& options, agent::Link link) {
+  return Agent(options, std::move(link)).run();
+}
+
+}  // namespace weft::launch::internal

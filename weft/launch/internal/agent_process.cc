@@ -1,0 +1,77 @@
+#include "weft/launch/internal/agent_process.h"
+
+#include <sys/prctl.h>
+
+#include <csignal>
+#include <sstream>
+
+#include "weft/base/log.h"
+#include "weft/launch/internal/job_store_process.h"
+
+namespace weft::launch::internal {
+namespace {
+
+constexpr auto kAgentRanWell = std::chrono::seconds(10);
+
+}  // namespace
+
+AgentProcess::AgentProcess(AgentOptions options) : options_(std::move(options)) {
+  start(Deadline::Clock::now());
+}
+
+void AgentProcess::start(Time now) {
+  auto ends = agent::Link::make();
+  ProcessOptions process;
+  // A Link moves, and a std::function copies what it holds.
+  const auto theirs = std::make_shared<agent::Link>(std::move(ends.first));
+  process.inherit = {theirs->fd()};
+  process.call = [options = options_, theirs] {
+    ::prctl(PR_SET_NAME, "weft agent");
+    // Terminal signals are for the launcher, which then closes the link.
+    for (const int number : {SIGINT, SIGHUP, SIGQUIT, SIGTERM}) std::signal(number, SIG_IGN);
+    return run_agent(options, std::move(*theirs));
+  };
+  process_.emplace(process);
+  link_.emplace(std::move(ends.second));
+  started_ = now;
+  again_.reset();
+  told_.reset();
+}
+
+void AgentProcess::tell(const NodeReport& report) {
+  report_ = to_text(report);
+  if (link_ && told_ != report_ && link_->tell("report", *report_)) told_ = report_;
+}
+
+std::optional<AgentProcess::Time> AgentProcess::tend(
+    Time now, const std::function<void(const agent::Message&)>& on_message) {
+  while (link_) {
+    const auto message = link_->next();
+    if (!message) break;
+    if (message->verb == "node") {
+      std::istringstream numbers(message->value);
+      numbers >> options_.node >> options_.lease;
+    }
+    if (message->verb == "fenced") options_.node = -1;
+    on_message(*message);
+  }
+  if (link_ && !link_->ended()) {
+    // It could not be sent before.
+    if (report_ && told_ != report_ && link_->tell("report", *report_)) told_ = report_;
+    return std::nullopt;
+  }
+  if (link_) {
+    link_.reset();
+    const auto ended = process_->wait(Deadline::in(std::chrono::milliseconds(100)));
+    failures_ = now - started_ >= kAgentRanWell ? 1 : failures_ + 1;
+    again_ = now + restart_pause(failures_);
+    log_warn("the agent of this node ended" + (ended ? " with " + ended->describe() : "") +
+             " and is started again");
+    process_.reset();
+  }
+  if (again_ && now < *again_) return again_;
+  start(now);
+  return std::nullopt;
+}
+
+}  // namespace weft::launch::internal

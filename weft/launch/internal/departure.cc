@@ -1,0 +1,37 @@
+#include "weft/launch/internal/departure.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace weft::launch::internal {
+namespace {
+
+std::string seconds(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", static_cast<double>(time.count()) / 1e3);
+  return text;
+}
+
+}  // namespace
+
+Time end_of_grace(const Departure& departure) {
+  constexpr std::chrono::milliseconds kMostReserve = std::chrono::seconds(2);
+  return departure.since + departure.grace - std::min(departure.grace / 10, kMostReserve);
+}
+
+std::string line_of(const Leave& leave) {
+  const std::string grace = "the grace period of " + seconds(leave.asked.grace);
+  const std::string newest =
+      leave.newest.empty() ? "there is no earlier one" : "the newest one is " + leave.newest;
+  if (!leave.trained) return leave.killed ? "the job did not end within " + grace : "";
+  if (!leave.newest.empty() && leave.saved >= leave.asked.since) {
+    const auto took =
+        std::chrono::duration_cast<std::chrono::milliseconds>(leave.saved - leave.asked.since);
+    return "the checkpoint " + leave.newest + " was complete " + seconds(took) + " after " +
+           leave.asked.why;
+  }
+  if (leave.killed) return "no checkpoint fit into " + grace + "; " + newest;
+  return "no checkpoint was written after " + leave.asked.why + "; " + newest;
+}
+
+}  // namespace weft::launch::internal

@@ -1,0 +1,50 @@
+#include "weft/launch/internal/orders.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "weft/base/error.h"
+
+namespace weft::launch::internal {
+
+NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeReport>& nodes) {
+  NodeOrders orders;
+  orders.node = node;
+  orders.plan = plan;
+  std::set<int> used;
+  for (const auto& [rank, place] : plan.ranks) {
+    used.insert(place.node);
+    orders.world = std::max(orders.world, rank + 1);
+    orders.members += place.member ? 1 : 0;
+    if (place.node != node) orders.plan.ranks.erase(rank);
+  }
+  orders.nodes = static_cast<int>(used.size());
+  orders.all_left =
+      orders.is_over() &&
+      std::all_of(nodes.begin(), nodes.end(), [](const NodeReport& report) { return report.left; });
+  return orders;
+}
+
+std::string to_text(const NodeOrders& orders) {
+  const nlohmann::json object = {{"node", orders.node},         {"nodes", orders.nodes},
+                                 {"world", orders.world},       {"members", orders.members},
+                                 {"all_left", orders.all_left}, {"plan", to_text(orders.plan)}};
+  return object.dump();
+}
+
+NodeOrders orders_of(const std::string& text) {
+  try {
+    const auto object = nlohmann::json::parse(text);
+    return {.node = object.at("node").get<int>(),
+            .nodes = object.at("nodes").get<int>(),
+            .world = object.at("world").get<int>(),
+            .members = object.at("members").get<int>(),
+            .all_left = object.at("all_left").get<bool>(),
+            .plan = job_plan_of(object.at("plan").get<std::string>())};
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(Errc::kCorrupt, std::string("unreadable orders of an agent: ") + error.what());
+  }
+}
+
+}  // namespace weft::launch::internal

@@ -1,0 +1,30 @@
+// What the job's plan says for one node: the agent sends it to the launcher whenever it changes.
+// Pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft/launch/membership.h"
+
+namespace weft::launch::internal {
+
+struct NodeOrders {
+  int node = -1;    // number of this node; -1: it has none yet
+  int nodes = 0;    // nodes that have ranks
+  int world = 0;    // ranks of the job, and numbers of ranks that are not used
+  int members = 0;  // ranks of the group
+  // All nodes know that the job is over, and their ranks have ended.
+  bool all_left = false;
+  JobPlan plan;  // with the ranks that this node shall run
+  bool is_over() const { return plan.done || !plan.end.empty(); }
+  bool operator==(const NodeOrders&) const = default;
+};
+
+NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeReport>& nodes);
+
+// For agent::Link. The inverse function throws Error(kCorrupt).
+std::string to_text(const NodeOrders& orders);
+NodeOrders orders_of(const std::string& text);
+
+}  // namespace weft::launch::internal

@@ -1,0 +1,102 @@
+#include "weft/launch/internal/spares.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "weft/base/error.h"
+
+namespace weft::launch::internal {
+
+std::optional<Time> next_spare(const SpareSituation& situation) {
+  if (situation.running >= situation.wanted || !situation.calm_since) return std::nullopt;
+  const Time calm = *situation.calm_since + kSpareDelay;
+  if (situation.ended == 0) return calm;
+  constexpr int kMostDoublings = 10;  // beyond the longest back-off
+  const std::chrono::milliseconds doubled =
+      kFirstBackOff * (1 << std::min(situation.ended - 1, kMostDoublings));
+  const auto back_off = std::min<std::chrono::milliseconds>(doubled, kLongestSpareBackOff);
+  return std::max(calm, situation.last_end + back_off);
+}
+
+Spares::Spares(int wanted, Start start, Note note)
+    : start_(std::move(start)), note_(std::move(note)) {
+  situation_.wanted = wanted;
+}
+
+void Spares::watch(std::vector<pollfd>& watched) const {
+  for (const Spare& spare : spares_) {
+    watched.push_back({spare.process.pidfd(), POLLIN, 0});
+    if (!spare.link.ended()) watched.push_back({spare.link.fd(), POLLIN, 0});
+    for (const LineRelay* stream : {&spare.out, &spare.err}) {
+      if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
+    }
+  }
+}
+
+void Spares::look(Time now, bool calm) {
+  if (situation_.wanted == 0) return;
+  for (Spare& spare : spares_) {
+    spare.out.pump();
+    spare.err.pump();
+    while (const auto message = spare.link.next()) {
+      if (message->verb != "ready" || spare.ready) continue;
+      spare.ready = true;
+      note_("a spare is ready");
+    }
+  }
+  remove_ended(now);
+  if (!calm) situation_.calm_since.reset();
+  if (calm && !situation_.calm_since) situation_.calm_since = now;
+  if (const auto due = next(); due && now >= *due) start(now);
+}
+
+void Spares::remove_ended(Time now) {
+  std::erase_if(spares_, [&](Spare& spare) {
+    const auto status = spare.process.poll();
+    if (!status) return false;
+    spare.out.finish();
+    spare.err.finish();
+    if (now - spare.started >= kLongLife) situation_.ended = 0;
+    ++situation_.ended;
+    situation_.last_end = now;
+    note_("a spare has ended: " + status->describe() + "; another one is started later");
+    return true;
+  });
+  situation_.running = static_cast<int>(spares_.size());
+}
+
+void Spares::start(Time now) {
+  try {
+    spares_.push_back(start_());
+    spares_.back().started = now;
+  } catch (const Error& error) {  // such as no memory for a process: the job goes on without it
+    ++situation_.ended;
+    situation_.last_end = now;
+    note_("no spare could be started: " + error.message() + "; it is tried again later");
+  }
+  situation_.running = static_cast<int>(spares_.size());
+}
+
+std::optional<Spare> Spares::take() {
+  for (auto at = spares_.begin(); at != spares_.end(); ++at) {
+    if (!at->ready || at->process.poll()) continue;
+    Spare taken = std::move(*at);
+    spares_.erase(at);
+    situation_.running = static_cast<int>(spares_.size());
+    situation_.calm_since.reset();
+    situation_.ended = 0;
+    return taken;
+  }
+  return std::nullopt;
+}
+
+bool Spares::has_ready() const {
+  return std::any_of(spares_.begin(), spares_.end(), [](const Spare& one) { return one.ready; });
+}
+
+void Spares::clear() {
+  spares_.clear();
+  situation_.running = 0;
+}
+
+}  // namespace weft::launch::internal

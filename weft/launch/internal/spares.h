@@ -1,0 +1,60 @@
+// The warm spares of a node: processes of the program that have loaded all they need, and wait for a
+// rank (weft/agent/spare.h). They are no ranks: decide() does not know them, and their end changes
+// nothing for the job.
+#pragma once
+
+#include <poll.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/agent/link.h"
+#include "weft/launch/internal/line_relay.h"
+#include "weft/launch/internal/spare_policy.h"
+#include "weft/launch/process.h"
+
+namespace weft::launch::internal {
+
+struct Spare {
+  Process process;
+  agent::Link link;
+  LineRelay out, err;
+  int secret_fd = -1;  // In the spare. -1: none.
+  int live_fd = -1, link_fd = -1;
+  bool ready = false;
+  Time started{};
+};
+
+class Spares {
+ public:
+  // Starts a process. May throw Error: the spare then counts as ended.
+  using Start = std::function<Spare()>;
+  using Note = std::function<void(const std::string& text)>;
+  // `wanted`: how many shall wait.
+  Spares(int wanted, Start start, Note note);
+
+  void watch(std::vector<pollfd>& watched) const;
+  // Reads what spares say, removes those that have ended, and starts new ones. `calm`: the job
+  // trains, and no rank joins or ends. Never waits for a spare.
+  void look(Time now, bool calm);
+  // When look() has to be called next, besides events. nullopt: whenever.
+  std::optional<Time> next() const { return next_spare(situation_); }
+  // Takes a spare that is ready. nullopt: none is.
+  std::optional<Spare> take();
+  bool has_ready() const;
+  // Ends all of them at once.
+  void clear();
+
+ private:
+  void remove_ended(Time now);
+  void start(Time now);
+
+  const Start start_;
+  const Note note_;
+  SpareSituation situation_;
+  std::vector<Spare> spares_;
+};
+
+}  // namespace weft::launch::internal

@@ -1,0 +1,50 @@
+#include "weft/launch/internal/orders.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/base/testing/refusal.h"
+
+namespace weft::launch {
+namespace {
+
+using internal::NodeOrders;
+using internal::orders_for;
+
+JobPlan plan_of_two_nodes() {
+  JobPlan plan;
+  plan.formed = true;
+  plan.ranks[0] = {.node = 0, .incarnation = 1, .first = true, .member = true};
+  plan.ranks[2] = {.node = 1, .incarnation = 4};
+  plan.announcement = {1, 2, {2}};
+  plan.notes[3] = "rank 1 is lost; \"quoted\"";
+  return plan;
+}
+
+TEST(Orders, HaveTheRanksOfOneNodeAndTheCountsOfTheJob) {
+  const NodeOrders orders = orders_for(1, plan_of_two_nodes(), {});
+  EXPECT_EQ(orders.plan.ranks.size(), 1U);
+  EXPECT_EQ(orders.plan.ranks.at(2).incarnation, 4);
+  EXPECT_EQ(orders.world, 3);
+  EXPECT_EQ(orders.nodes, 2);
+  EXPECT_EQ(orders.members, 1);
+  EXPECT_FALSE(orders.is_over());
+}
+
+TEST(Orders, SayWhenAllNodesKnowThatTheJobIsOver) {
+  JobPlan plan = plan_of_two_nodes();
+  const NodeReport stays{.node = 0}, left{.node = 1, .left = true};
+  EXPECT_FALSE(orders_for(1, plan, {left}).all_left);
+  plan.done = true;
+  EXPECT_FALSE(orders_for(1, plan, {stays, left}).all_left);
+  EXPECT_TRUE(orders_for(1, plan, {left}).all_left);
+}
+
+TEST(Orders, SurviveTheirText) {
+  NodeOrders orders = orders_for(0, plan_of_two_nodes(), {});
+  EXPECT_EQ(internal::orders_of(to_text(orders)), orders);
+  for (const char* text : {"", "[]", "{}", R"({"node": 1, "plan": 2})"})
+    expect_refused([&] { internal::orders_of(text); }, Errc::kCorrupt, "unreadable");
+}
+
+}  // namespace
+}  // namespace weft::launch

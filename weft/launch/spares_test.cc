@@ -1,0 +1,143 @@
+// When warm spares start, and what becomes of those that end.
+#include "weft/launch/internal/spares.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "weft/base/error.h"
+
+namespace weft::launch::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const Time kCalm = Time{} + seconds(1000);
+
+TEST(NextSpare, IsDueALittleAfterTheJobHasBecomeCalm) {
+  EXPECT_EQ(next_spare({.wanted = 1, .calm_since = kCalm}), kCalm + kSpareDelay);
+}
+
+TEST(NextSpare, IsNotDueWhileTheJobRecoversOrAllSparesRun) {
+  EXPECT_FALSE(next_spare({.wanted = 1}));
+  EXPECT_FALSE(next_spare({.wanted = 2, .running = 2, .calm_since = kCalm}));
+  EXPECT_FALSE(next_spare({.wanted = 0, .calm_since = kCalm}));
+}
+
+TEST(NextSpare, WaitsTwiceAsLongAfterEachSpareThatEndedUpToAMinute) {
+  SpareSituation seen{.wanted = 1, .calm_since = kCalm, .last_end = kCalm + seconds(50)};
+  std::vector<milliseconds> waits;
+  for (seen.ended = 1; seen.ended <= 10; ++seen.ended)
+    waits.push_back(std::chrono::duration_cast<milliseconds>(*next_spare(seen) - seen.last_end));
+  EXPECT_THAT(waits, ElementsAre(milliseconds(500), seconds(1), seconds(2), seconds(4), seconds(8),
+                                 seconds(16), seconds(32), seconds(60), seconds(60), seconds(60)));
+  seen.ended = 1'000'000;
+  EXPECT_EQ(*next_spare(seen), seen.last_end + seconds(60));
+}
+
+// Spares that run a function; the test's clock stands where it is put.
+struct Pool {
+  std::function<int(agent::Link&)> work;
+  std::vector<std::string> notes;
+  int started = 0;
+  bool fails = false;
+  Time now = kCalm;
+  Spares spares;
+
+  Pool(int wanted, std::function<int(agent::Link&)> does)
+      : work(std::move(does)),
+        spares(
+            wanted, [this] { return start(); },
+            [this](const std::string& text) { notes.push_back(text); }) {}
+
+  Spare start() {
+    ++started;
+    if (fails) throw Error(Errc::kUnavailable, "no memory for a process");
+    auto [link, its] = agent::Link::make();
+    ProcessOptions options;
+    options.inherit = {its.fd()};
+    options.call = [this, end = &its] { return work(*end); };
+    Process process(options);
+    return {.process = std::move(process), .link = std::move(link), .out = {}, .err = {}};
+  }
+
+  // Looks until `done`, with limits of the real clock. The pool's clock does not move.
+  template <class Done>
+  void until(Done done) {
+    for (int turn = 0; turn < 6000 && !done(); ++turn) {
+      spares.look(now, true);
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    ASSERT_TRUE(done());
+  }
+  void become_calm() {
+    spares.look(now, true);
+    now += kSpareDelay;
+  }
+};
+
+int get_ready_and_wait(agent::Link& link) {
+  link.tell("ready");
+  while (!link.ended()) link.wait(Deadline::in(seconds(30)));
+  return 0;
+}
+
+TEST(Spares, AreGivenOutOnceTheyAreReadyAndReplacedLater) {
+  Pool pool(1, get_ready_and_wait);
+  pool.spares.look(pool.now, true);
+  EXPECT_EQ(pool.started, 0);
+  EXPECT_FALSE(pool.spares.take());
+  pool.become_calm();
+  pool.until([&] { return pool.spares.has_ready(); });
+  EXPECT_EQ(pool.started, 1);
+  const auto taken = pool.spares.take();
+  ASSERT_TRUE(taken);
+  EXPECT_FALSE(pool.spares.take());
+  pool.spares.look(pool.now, false);  // a rank joins
+  EXPECT_EQ(pool.started, 1);
+  pool.become_calm();
+  pool.spares.look(pool.now, true);
+  EXPECT_EQ(pool.started, 2);
+}
+
+TEST(Spares, ThatEndAreNamedAndStartedAgainAfterAWait) {
+  Pool pool(1, [](agent::Link&) { return 7; });
+  pool.become_calm();
+  pool.until([&] { return !pool.notes.empty(); });
+  EXPECT_THAT(pool.notes[0], HasSubstr("a spare has ended: exit code 7"));
+  EXPECT_EQ(pool.started, 1);
+  pool.spares.look(pool.now + milliseconds(499), true);
+  EXPECT_EQ(pool.started, 1);
+  pool.spares.look(pool.now + milliseconds(500), true);
+  EXPECT_EQ(pool.started, 2);
+}
+
+TEST(Spares, ThatCannotBeStartedAreTriedAgain) {
+  Pool pool(1, get_ready_and_wait);
+  pool.fails = true;
+  pool.become_calm();
+  pool.spares.look(pool.now, true);
+  EXPECT_THAT(pool.notes, ElementsAre(HasSubstr("no spare could be started: no memory")));
+  pool.fails = false;
+  pool.now += milliseconds(500);
+  pool.until([&] { return pool.spares.has_ready(); });
+}
+
+TEST(Spares, EndWhenTheyAreCleared) {
+  Pool pool(2, get_ready_and_wait);
+  pool.become_calm();
+  pool.until([&] { return pool.started == 2 && pool.spares.has_ready(); });
+  pool.spares.clear();
+  EXPECT_FALSE(pool.spares.take());
+  std::vector<pollfd> watched;
+  pool.spares.watch(watched);
+  EXPECT_TRUE(watched.empty());
+}
+
+}  // namespace
+}  // namespace weft::launch::internal

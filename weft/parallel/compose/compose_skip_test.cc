@@ -1,0 +1,123 @@
+// A gradient that is not finite on one rank: all ranks skip the step together, under every plan.
+#include <limits>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "weft/comm/backend.h"
+#include "weft/parallel/compose/testing/parity.h"
+#include "weft/parallel/compose/testing/tampered.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
+                kInfinity = std::numeric_limits<float>::infinity();
+
+// Steps on batches 0, 1 and 2. The gradient of batch 1 gets `number` on rank `culprit`.
+Named with_a_bad_batch(const Group& world, const Case& c, int culprit, double number,
+                       double clip = 0) {
+  const auto how = std::make_shared<Tampering>();
+  how->parameter = "body.2.norm.weight";
+  ParallelModel model =
+      parallelize(tampered(tiny_model({}), how), trained_by(c, clip), Mesh(world, c.axes));
+  for (int batch = 0; batch < 3; ++batch) {
+    const bool bad = batch == 1;
+    if (bad && world.rank() == culprit)
+      how->change = [number](at::Tensor& gradient) { gradient.view(-1)[3] = number; };
+    train(model, batch, kLength);
+    EXPECT_EQ(model.step(), !bad) << c.name() << ", batch " << batch;
+    how->change = nullptr;
+    EXPECT_EQ(model.not_finite(), bad ? (std::map<int, std::string>{{culprit, how->parameter}})
+                                      : (std::map<int, std::string>{}))
+        << c.name();
+  }
+  EXPECT_EQ(model.steps(), 2);
+  return named(model.state());
+}
+
+Named without_it(const Group& world, const Case& c, double clip = 0) {
+  ParallelModel model = parallelize(tiny_model({}), trained_by(c, clip), Mesh(world, c.axes));
+  for (const int batch : {0, 2}) {
+    train(model, batch, kLength);
+    EXPECT_TRUE(model.step());
+  }
+  return named(model.state());
+}
+
+void expect_skip(const Group& world, const Case& c, int culprit, double number, double clip = 0) {
+  const Named wanted = without_it(world, c, clip),
+              got = with_a_bad_batch(world, c, culprit, number, clip);
+  if (world.rank() == 0) expect_same_bits(got, wanted, c.name());
+}
+
+TEST(SkipNotFinite, AllRanksSkipTheStepAsIfItHadNotBeenUnderAnyPlan) {
+  const Weights kPrivate = Weights::kPrivate;
+  for (const Case& c :
+       {on({{"dp", 1}}), on({{"dp", 3}}), on({{"dp", 2}}, {.weights = kPrivate}),
+        on({{"fsdp", 2}}, {.zero_stage = 1}), on({{"fsdp", 2}}, {.zero_stage = 2}),
+        on({{"fsdp", 2}}, {.zero_stage = 3, .weights = kPrivate}),
+        on({{"dp", 2}, {"fsdp", 2}}, {.zero_stage = 3}), on({{"tp", 2}}),
+        on({{"dp", 2}, {"tp", 2}}), on({{"dp", 2}}, {.micro_batches = 2, .micro_shards = 4})}) {
+    replicate(c.world(), [&](const Group& group) {
+      expect_skip(group, c, c.world() - 1, kNan);
+      expect_skip(group, c, 0, kInfinity);
+    });
+  }
+}
+
+TEST(SkipNotFinite, AStageOfAPipelineMakesTheOthersSkip) {
+  const Case c = on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kOneForwardOneBackward, 2));
+  replicate(c.world(), [&](const Group& group) {
+    // body.2 is in the second stage: of the first replica on rank 2, of the second on rank 3.
+    const int culprit = 3;
+    expect_skip(group, c, culprit, kNan);
+  });
+}
+
+TEST(SkipNotFinite, WorksWithClipping) {
+  for (const Case& c : {on({{"dp", 2}}), on({{"fsdp", 2}}, {.zero_stage = 2})}) {
+    replicate(c.world(), [&](const Group& group) { expect_skip(group, c, 1, kNan, 0.1); });
+  }
+}
+
+TEST(SkipNotFinite, WorksOverMessages) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const Case c = on({{"dp", 2}});
+  replicate(2, [&](const Group& threads) {
+    const comm::BackendOptions options{.transport = comm::Transport::kTcp,
+                                       .timeout = std::chrono::seconds(60)};
+    const Group tcp(comm::make_backend(store, threads.rank(), threads.size(), options), "tcp");
+    expect_skip(tcp, c, 1, -kInfinity);
+  });
+}
+
+TEST(SkipNotFinite, AHugeGradientCountsBecauseSumsWouldOverflow) {
+  const Case c = on({{"dp", 2}});
+  replicate(2, [&](const Group& group) {
+    // The tiny model computes in float64, where it is an ordinary number.
+    const auto how = std::make_shared<Tampering>();
+    how->parameter = "body.0.norm.weight";
+    ParallelModel model = parallelize(tampered(tiny_model({.type = at::kFloat}), how),
+                                      trained_by(c), Mesh(group, c.axes));
+    if (group.rank() == 1) how->change = [](at::Tensor& gradient) { gradient.fill_(3e38f); };
+    train(model, 0, kLength);
+    EXPECT_FALSE(model.step());
+    EXPECT_EQ(model.not_finite(), (std::map<int, std::string>{{1, how->parameter}}));
+  });
+}
+
+TEST(SkipNotFinite, CanBeSwitchedOff) {
+  Case c = on({{"dp", 2}});
+  c.plan.skip_not_finite = false;
+  replicate(2, [&](const Group& group) {
+    const auto how = std::make_shared<Tampering>();
+    how->parameter = "body.0.norm.weight";
+    ParallelModel model =
+        parallelize(tampered(tiny_model({}), how), trained_by(c), Mesh(group, c.axes));
+    how->change = [](at::Tensor& gradient) { gradient.fill_(kNan); };
+    train(model, 0, kLength);
+    EXPECT_TRUE(model.step());
+  });
+}
+
+}  // namespace
+}  // namespace weft::parallel::internal

@@ -1,0 +1,157 @@
+// The end of a training step: the norm of the gradients, whether they are finite, the update.
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "weft/comm/texts.h"
+#include "weft/engine/squares.h"
+#include "weft/parallel/compose/internal/composed.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+// Adds its lifetime to a time, in seconds.
+class TimeAdded {
+ public:
+  explicit TimeAdded(double& to) : to_(to) {}
+  ~TimeAdded() { to_ += std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  TimeAdded(const TimeAdded&) = delete;
+  TimeAdded& operator=(const TimeAdded&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& to_;
+  const Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace
+
+// One sum over the world, so that all ranks have the same bits: this rank's shards of one replica,
+// or its part of what all replicas have.
+double Composed::norm_of_gradients() {
+  // Replicas of a whole model get the norm while summing, without another pass.
+  const bool alone =
+      replicates() && copies().size() == mesh.world().size() && plan.micro_shards == 0;
+  if (alone && stages[0].sharded) return stages[0].sharded->grad_norm() / scale();
+  std::vector<at::Tensor> pieces;
+  for (Stage& stage : stages) {
+    if (!stage.sharded) continue;
+    stage.sharded->each_gradient([&](const std::string& own, const at::Tensor& piece) {
+      const Parameter* const p = stage.find(own);
+      const bool counted = (replicates() || is_first_copy()) && !p->copy &&
+                           (p->slice || tp.rank() == 0) && (p->expert || is_first_of_ep());
+      if (counted) pieces.push_back(piece);
+    });
+  }
+  if (plan.micro_shards > 0) return std::sqrt(squares_in_any_order(mesh.world(), pieces)) / scale();
+  double squares = 0;
+  for (const at::Tensor& piece : pieces) squares += squares_of(piece);
+  at::Tensor sum = at::full({1}, squares, at::kDouble);
+  mesh.world().all_reduce(sum);
+  return std::sqrt(sum.item<double>()) / scale();
+}
+
+double Composed::grad_norm() {
+  if (stepped_ && norm_ >= 0) return norm_;
+  WEFT_REQUIRE(!stepped_,
+               "grad_norm: call it before step(), or set clipping or loss scaling in the plan");
+  return guarded([&] { return norm_of_gradients(); });
+}
+
+void Composed::await_gradients() {
+  const TimeAdded time(times.communication);
+  for (Stage& stage : stages) {
+    if (stage.sharded) stage.sharded->await_gradients();
+  }
+}
+
+// The engines know the gradients of their groups, or those of this rank alone. Only in the latter
+// case, and with several groups, this costs a message.
+bool Composed::all_finite() {
+  bool finite = true, of_world = same_blocks().size() == mesh.world().size();
+  own_not_finite_.clear();
+  for (Stage& stage : stages) {
+    if (!stage.sharded) continue;
+    const Sharded::Finite finite_here = stage.sharded->are_finite();
+    finite = finite && finite_here.is;
+    of_world = of_world && finite_here.on_all;
+    if (const std::string own = stage.check->first_name(); own_not_finite_.empty() && !own.empty())
+      own_not_finite_ = stage.find(own)->whole;
+  }
+  times.communication += take_engine_times().wait;
+  if (of_world || mesh.world().size() == 1) return finite;
+  const TimeAdded time(times.communication);
+  at::Tensor bad = at::full({1}, finite ? 0 : 1, at::kInt);
+  mesh.world().all_reduce(bad, ReduceOp::kMax);
+  return bad.item<int>() == 0;
+}
+
+// As if the batch had not been.
+void Composed::skip_step() {
+  if (!scaler) {
+    const auto names = comm::all_gather_texts(mesh.world(), own_not_finite_);
+    for (std::size_t rank = 0; rank < names.size(); ++rank) {
+      if (!names[rank].empty()) not_finite.emplace(static_cast<int>(rank), names[rank]);
+    }
+  }
+  zero_grad();
+  norm_ = -1;
+  batches_ = 0;
+  for (Stage& stage : stages) {
+    if (skips() && !stage.statistics.empty()) stage.statistics.restore();
+  }
+}
+
+bool Composed::step() {
+  return guarded([&] {
+    for (Stage& stage : stages) {
+      if (!std::exchange(stage.kept, nullptr)) continue;
+      stage.sharded->set_samples(samples_);  // there may be fewer batches than the plan accumulates
+    }
+    if (!replicates()) await_gradients();
+    double factor = 1 / scale();
+    norm_ = -1;
+    bool finite = !skips() || all_finite();
+    if (finite && (max_norm > 0 || scaler)) {
+      norm_ = norm_of_gradients();
+      finite = std::isfinite(norm_);
+      if (max_norm > 0) factor *= optim::clip_factor(norm_, max_norm);
+    }
+    const Checksums own = verification_ ? own_checksums() : Checksums{};
+    const bool agree = !verification_ || gradients_agree(own);
+    if (scaler) scaler->update(finite);
+    not_finite.clear();
+    wrong_gradients.clear();
+    if ((!finite && (scaler || skips())) || !agree) {
+      skip_step();
+      if (!agree) find_wrong(own);
+      verification_.reset();
+      return false;
+    }
+    verification_.reset();
+    times.communication += take_engine_times().wait;
+    {
+      const TimeAdded time(times.update);
+      for (Stage& stage : stages) {
+        if (stage.sharded) stage.sharded->step(factor);
+      }
+    }
+    const double waited = take_engine_times().wait;
+    times.communication += waited;
+    times.update -= waited;
+    stepped_ = true;
+    batches_ = kept_batches_ = 0;
+    ++steps;
+    return true;
+  });
+}
+
+void Composed::zero_grad() {
+  kept_batches_ = 0;
+  for (Stage& stage : stages) {
+    if (stage.sharded) stage.sharded->zero_grad();
+  }
+}
+
+}  // namespace weft::parallel::internal

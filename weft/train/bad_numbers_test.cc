@@ -1,0 +1,156 @@
+// Batches whose loss or gradient is not a number, and ranks that are slow.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <limits>
+
+#include "weft/base/file.h"
+#include "weft/base/log.h"
+#include "weft/base/testing/refusal.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/comm/replicate.h"
+#include "weft/observe/report/metrics_file.h"
+#include "weft/parallel/compose/modules.h"
+#include "weft/train/dataset.h"
+#include "weft/train/trainer.h"
+
+namespace weft::train {
+namespace bad_numbers_test {
+
+namespace nn = torch::nn;
+using testing::HasSubstr;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+at::Tensor loss(const at::Tensor& output, const at::Tensor& target) {
+  return nn::functional::cross_entropy(output, target);
+}
+
+// `bad` of the samples are NaN, at even distances.
+Task task_with(std::int64_t samples, std::int64_t bad) {
+  torch::manual_seed(1);
+  Task task(parallel::blocks_of(
+                nn::Sequential(nn::Linear(2, 8), nn::BatchNorm1d(8), nn::ReLU(), nn::Linear(8, 2))),
+            loss);
+  at::Tensor x = torch::arange(2 * samples).to(torch::kFloat).mul(0.7).sin().view({samples, 2});
+  const at::Tensor y = x.sum(1).gt(0).to(torch::kLong);
+  for (std::int64_t i = 0; i < bad; ++i) x[i * samples / bad] = kNan;
+  task.train = train::samples(x, y);
+  return task;
+}
+
+// Keeps warnings and errors from the terminal; they are in the run folder.
+struct Quiet {
+  Quiet() {
+    set_log_level(LogLevel::kWarn);
+    testing::internal::CaptureStderr();
+  }
+  ~Quiet() {
+    testing::internal::GetCapturedStderr();
+    set_log_level(LogLevel::kInfo);
+  }
+};
+
+Options options_in(const TempDir& folder) {
+  Options options;
+  options.epochs = 3;
+  options.batch = 8;
+  options.dir = folder.path();
+  options.name = "run";
+  options.prefetch = 0;
+  options.log_every = 1;
+  options.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.1), {});
+  return options;
+}
+
+void run(int ranks, const Options& options, const std::function<Task()>& task) {
+  replicate(ranks, [&](const Group& group) { Trainer(task(), options, group).run(); });
+}
+
+std::map<std::string, at::Tensor> saved_weights(const TempDir& folder) {
+  return checkpoint::load(*checkpoint::latest(folder / "run/ckpt").folder).parts.at("model");
+}
+
+TEST(BadNumbers, ABatchWithNanIsSkippedAndLeavesNoTraceInWeightsAndStatistics) {
+  for (const char* mesh : {"dp=2", "fsdp=2", "pp=2"}) {
+    const Quiet quiet;
+    const TempDir folder;
+    Options options = options_in(folder);
+    options.mesh = mesh;
+    run(2, options, [] { return task_with(64, 1); });
+    for (const auto& [name, tensor] : saved_weights(folder))
+      EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << mesh << " " << name;
+    const auto series = observe::read_metrics(folder / "run/metrics.jsonl");
+    EXPECT_EQ(series.at("skipped_steps").back().value, 3) << mesh;  // one in each epoch
+    EXPECT_EQ(series.at("lr").size(), 24u);
+    const std::string log = read_file(folder / "run/log.jsonl", 1 << 20);
+    EXPECT_THAT(log, HasSubstr(" is skipped: the gradient of 0.weight is NaN or infinite on rank "))
+        << mesh;
+  }
+}
+
+TEST(BadNumbers, TooManyInARowEndTheRunWithACheckpointOfTheLastGoodWeights) {
+  const Quiet quiet;
+  const TempDir folder;
+  Options options = options_in(folder);
+  options.mesh = "dp=2";
+  const std::string why =
+      refusal([&] { run(2, options, [] { return task_with(64, 64); }); }, Errc::kBadConfig);
+  EXPECT_THAT(why, HasSubstr("the loss is NaN or infinite since step 1, first on rank 0, 3 steps "
+                             "in a row: the run ends"));
+  EXPECT_THAT(why, HasSubstr("which has the weights of the last good step"));
+  for (const auto& [name, tensor] : saved_weights(folder))
+    EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << name;
+  EXPECT_THAT(*checkpoint::latest(folder / "run/ckpt").folder, HasSubstr("step-00000003"));
+}
+
+TEST(BadNumbers, WithoutSkippingTheRunEndsAsBefore) {
+  const Quiet quiet;
+  const TempDir folder;
+  Options options = options_in(folder);
+  options.plan.skip_not_finite = false;
+  const std::string why =
+      refusal([&] { run(1, options, [] { return task_with(64, 64); }); }, Errc::kBadConfig);
+  EXPECT_THAT(why, HasSubstr("3 steps in a row: the run ends"));
+  EXPECT_FALSE(checkpoint::latest(folder / "run/ckpt").folder.has_value());
+}
+
+// The second rank computes its loss for 3 ms longer.
+TEST(SlowRankTiming, IsNamedInTheLogAndTheMetrics) {
+  for (int attempt = 0;; ++attempt) {
+    const Quiet quiet;
+    const TempDir folder;
+    Options options = options_in(folder);
+    options.mesh = "dp=2";
+    options.max_steps = 40;
+    options.epochs = 100;
+    options.log_every = 10;
+    options.on_straggler = OnStraggler::kRebalance;
+    replicate(2, [&](const Group& group) {
+      Task task = task_with(64, 0);
+      if (group.rank() == 1) {
+        task.model.loss = [](const at::Tensor& output, const at::Tensor& target) {
+          const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(3);
+          while (std::chrono::steady_clock::now() < end) {
+          }
+          return loss(output, target);
+        };
+      }
+      Trainer(std::move(task), options, group).run();
+    });
+    const std::string log = read_file(folder / "run/log.jsonl", 1 << 20);
+    const bool named = log.find("rank 1 is slow: the others wait for it") != std::string::npos;
+    if (!named && attempt < 2) continue;  // on a busy machine
+    EXPECT_THAT(log, HasSubstr("rank 1 is slow: the others wait for it"));
+    const auto series = observe::read_metrics(folder / "run/metrics.jsonl");
+    EXPECT_EQ(series.at("awaited_rank").back().value, 1);
+    EXPECT_GT(series.at("awaited_share").at(2).value, 0.3);
+    EXPECT_THAT(read_file(folder / "run/ranks.json", 1 << 20), HasSubstr("\"awaited_share\":0."));
+    return;
+  }
+}
+
+}  // namespace bad_numbers_test
+}  // namespace weft::train
