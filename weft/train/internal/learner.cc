@@ -192,7 +192,7 @@ void Learner::count_times(observe::StepTimer& timer) {
 }
 
 void Learner::start_balancing() {
-  if (!speeds_ && replicas(mesh_) > 1) speeds_.emplace(mesh_);
+  if (!speeds_ && replicas(mesh_.layout()) > 1) speeds_.emplace(mesh_);
 }
 
 void Learner::rebalance() {
