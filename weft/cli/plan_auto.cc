@@ -33,7 +33,7 @@ std::string figure(double value, const char* unit) {
 }
 
 // A file, or the name of a known system.
-plan::Cluster cluster_of(const AutoCommand& command) {
+plan::Cluster named_cluster(const AutoCommand& command) {
   const bool file = command.cluster.find('/') != std::string::npos ||
                     command.cluster.find(".toml") != std::string::npos;
   if (!file) return plan::cluster_of_system(command.cluster, command.nodes.value_or(1));
@@ -44,17 +44,31 @@ plan::Cluster cluster_of(const AutoCommand& command) {
   return command.nodes ? plan::with_nodes(cluster, *command.nodes) : cluster;
 }
 
+plan::Cluster cluster_of(const AutoCommand& command) {
+  plan::Cluster cluster = named_cluster(command);
+  if (command.price > 0)
+    for (plan::Accelerator& accelerator : cluster.accelerators) accelerator.price = command.price;
+  return cluster;
+}
+
 // Throws Error(kBadConfig): what is short by how much, and the nearest plan.
 [[noreturn]] void refuse(const plan::Found& found, const plan::Job& job) {
-  std::string text = "no layout of " + plan::describe(job.cluster) + " holds the model";
-  if (!found.nearest.empty()) {
-    const plan::Candidate& nearest = found.nearest.front();
-    const double lacks = nearest.step.peak().total() - nearest.step.capacity.front();
-    text += "; the nearest (" + plan::describe(nearest.layout) + ") needs " +
-            figure(nearest.step.peak().total() / kGiB, " GiB") + " of a device, which has " +
-            figure(nearest.step.capacity.front() / kGiB, " GiB");
-    if (lacks > 0) text += ": " + figure(lacks / kGiB, " GiB") + " short";
+  if (found.nearest.empty()) {
+    throw Error(Errc::kBadConfig,
+                "no layout uses all of " + plan::describe(job.cluster) + ": " +
+                    std::to_string(plan::devices(job.cluster)) +
+                    " devices do not divide into replicas of " +
+                    std::to_string(job.layout.global_batch) +
+                    " samples, stages and tensor parallelism of the model; use another number of "
+                    "nodes or another train.batch");
   }
+  std::string text = "no layout of " + plan::describe(job.cluster) + " holds the model";
+  const plan::Candidate& nearest = found.nearest.front();
+  const double lacks = nearest.step.peak().total() - nearest.step.capacity.front();
+  text += "; the nearest (" + plan::describe(nearest.layout) + ") needs " +
+          figure(nearest.step.peak().total() / kGiB, " GiB") + " of a device, which has " +
+          figure(nearest.step.capacity.front() / kGiB, " GiB");
+  if (lacks > 0) text += ": " + figure(lacks / kGiB, " GiB") + " short";
   // The number of nodes at which a layout fits.
   for (int factor = 2; factor <= 64 && job.cluster.nodes.size() == 1; factor *= 2) {
     plan::Job larger = job;
@@ -172,6 +186,8 @@ void print_json(const plan::PlanPage& page) {
 }  // namespace
 
 int plan_auto(const AutoCommand& command) {
+  for (const double number : {command.tokens, command.price, command.seconds})
+    WEFT_REQUIRE(std::isfinite(number), "--tokens, --price and --seconds need a finite number");
   const Config config = train::load_recipe(command.recipe, command.assignments);
   plan::PlanPage page;
   page.job = train::planned_job(config, cluster_of(command),

@@ -59,6 +59,7 @@ struct AutoCommand {
   std::string cluster;              // TOML file, or the name of a known system
   std::optional<int> nodes;         // none: those of the file, else 1
   std::string goal = "time";        // time, cost, memory or energy
+  double price = 0;                 // dollars an hour of a device; 0: those of the cluster
   double tokens = 0;                // of the whole training, for its time and cost; 0: none
   std::int64_t vocabulary = 0;      // tokens; 0: by the recipe's tokenizer
   std::vector<std::string> codecs;  // gradient codecs to try besides none

@@ -80,6 +80,10 @@ int profile_rank(const ProfileCommand& command, const std::optional<Config>& rec
 }  // namespace
 
 int plan_profile(const ProfileCommand& command) {
+  const fs::path folder = fs::path(command.output).parent_path();
+  std::error_code ignored;
+  WEFT_REQUIRE(folder.empty() || fs::is_directory(folder, ignored),
+               "--output: there is no folder " + folder.string());
   const int ranks = command.ranks.value_or(processors());
   const auto& target = command.target;
   if (!std::is_sorted(command.batches.begin(), command.batches.end(), std::less_equal<>()))
@@ -88,7 +92,8 @@ int plan_profile(const ProfileCommand& command) {
     share_cores(ranks);
     return profile_program(command, ranks);
   }
-  WEFT_REQUIRE(target.size() < 2, "\"" + target.back() + "\" follows a recipe; give one recipe");
+  WEFT_REQUIRE(target.size() < 2, "\"" + target[1] + "\" follows the recipe " + target.front() +
+                                      "; give one recipe, and options before it");
   std::optional<Config> recipe;
   if (!target.empty()) recipe = train::load_recipe(target.front(), command.assignments);
   if (comm::discover(comm::Environment::process()).source != "alone")

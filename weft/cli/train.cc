@@ -17,6 +17,7 @@
 #include "weft/comm/init.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/progress.h"
+#include "weft/train/planning.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
 
@@ -83,9 +84,42 @@ bool as_expected(double least, const train::TrainResult& result) {
   return good;
 }
 
+// With parallel.plan = "auto": chooses the layout, sets its keys, and says so.
+std::optional<train::ChosenPlan> planned(Config& config, const Group& world) {
+  if (config.get_string("parallel.plan") != "auto") return std::nullopt;
+  auto plan = train::plan_recipe(config, world);
+  if (world.rank() == 0)
+    log_info("plan", {{"layout", plan.layout},
+                      {"step_s", plan.step_s},
+                      {"memory_gib", plan.memory_gib},
+                      {"planned_in_s", std::round(plan.planning_s * 10) / 10}});
+  return plan;
+}
+
+// The prediction beside the measurement.
+void compare(const train::ChosenPlan& plan, const Config& config,
+             const train::TrainResult& result) {
+  if (result.samples_per_s <= 0) return;
+  const double step = static_cast<double>(config.get_int("train.batch")) / result.samples_per_s;
+  log_info("plan and measurement", {{"predicted_step_s", plan.step_s},
+                                    {"measured_step_s", step},
+                                    {"error_percent", std::round(100 * (plan.step_s / step - 1))}});
+}
+
+comm::InitOptions joining_of(const Config& config) {
+  comm::InitOptions joining;
+  joining.transport = comm::parse_transport(config.get_string("comm.transport"));
+  joining.ordered_sums = config.get_bool("train.reproducible");
+  joining.interface = config.get_string("comm.interface");
+  joining.timeout =
+      std::chrono::milliseconds(std::llround(config.get_double("comm.timeout_s") * 1e3));
+  joining.alike = {{"recipe", train::outline_of(config)}};
+  return joining;
+}
+
 // Runs one rank, from the rendezvous to its exit code. `least`: the accuracy that --check requires.
-int train_rank(const TrainCommand& command, const Config& config, const std::string& file,
-               bool resume, double least) {
+int train_rank(const TrainCommand& command, Config config, const std::string& file, bool resume,
+               double least) {
   use_threads();
   train::TrainerOptions options;
   options.recipe = train::recipe_name(file);
@@ -94,15 +128,9 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   options.progress = observe::parse_progress_mode(command.progress);
   options.should_stop = [] { return stop_signal != 0; };
   train::Trainer::prepare(config, options);
-  comm::InitOptions joining;
-  joining.transport = comm::parse_transport(config.get_string("comm.transport"));
-  joining.ordered_sums = config.get_bool("train.reproducible");
-  joining.interface = config.get_string("comm.interface");
-  joining.timeout =
-      std::chrono::milliseconds(std::llround(config.get_double("comm.timeout_s") * 1e3));
-  joining.alike = {{"recipe", train::outline_of(config)}};
-  const auto world = comm::init(joining);
+  const auto world = comm::init(joining_of(config));
   watch_signals(command.going);  // until here, a signal ends the process as usual
+  const auto plan = planned(config, world);
   train::Trainer trainer(config, world, options);
   const auto result = trainer.run();
   ::alarm(0);
@@ -121,6 +149,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
                     {"samples_per_s", std::round(result.samples_per_s)},
                     {"seconds", std::round(result.seconds * 10) / 10},
                     {"run", trainer.run_folder()}});
+  if (plan) compare(*plan, config, result);
   if (command.json) std::cout << to_json(result) << std::endl;
   return command.check && !as_expected(least, result) ? 1 : 0;
 }
@@ -157,6 +186,16 @@ void check_on_hang(const TrainCommand& command, const std::string& launcher) {
 }
 
 bool is_range(const TrainCommand& command) { return command.ranks.find(':') != std::string::npos; }
+
+// A new rank would plan while the others train.
+void check_plan(const TrainCommand& command, const Config& config) {
+  const bool changes = command.max_replacements.value_or(0) > 0 || command.min_ranks > 0 ||
+                       command.spares > 0 || is_range(command);
+  if (changes && config.get_string("parallel.plan") == "auto")
+    throw Error(Errc::kBadConfig,
+                "parallel.plan = \"auto\" needs a fixed number of ranks: leave out "
+                "--max-replacements, --min-ranks, --spares and -n MIN:MAX");
+}
 
 // The flags need a launcher of this command, and a rank that is left when one is lost.
 void check_recovery(const TrainCommand& command, const std::string& launcher) {
@@ -240,6 +279,7 @@ int train(const TrainCommand& command) {
   if (agent::is_spare()) return train_rank(command, config, file, resumed.has_value(), least);
   const auto identity = comm::discover(comm::Environment::process());
   check_recovery(command, identity.source);
+  check_plan(command, config);
   check_on_hang(command, identity.source);
   check_going(command, identity.source);
   const int ranks = most_ranks(command);

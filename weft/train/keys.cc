@@ -205,6 +205,11 @@ Schema run_keys() {
   return {
       {"model.sync_batch_norm", false,
        "Compute batch norm statistics over the batches of all replicas (synchronized batch norm)."},
+      {"parallel.plan", "manual",
+       "manual: the keys as they are set. auto: measure machines and model at the start, and "
+       "choose "
+       "axes, micro-batches, schedule and recomputation (docs/planning.md).",
+       one_of({"manual", "auto"})},
       {"parallel.weights", "auto",
        "Placement of weights: shared (one copy for each host), private (one for each rank), or "
        "auto.",

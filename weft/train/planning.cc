@@ -91,12 +91,14 @@ plan::Model planned_model(const Config& config, const PlannedOptions& options) {
   const std::string& name = config.get_string("model.name");
   const bool described = name != "lstm" && name != "mlp" && name != "mixer";
   plan::Model model;
-  if (described || options.profile.empty()) {
+  const bool measured = options.blocks != nullptr || !options.profile.empty();
+  if (described || !measured) {
     const bool text = is_text(config) && name == "gpt";
     model = plan::complete(text ? text_model(config, options.vocabulary) : image_model(config));
-    if (options.profile.empty()) return model;
+    if (!measured) return model;
   }
-  plan::Profile profile = checked_profile(options.profile);
+  plan::Profile profile =
+      options.blocks != nullptr ? *options.blocks : checked_profile(options.profile);
   const plan::Split split = {.precision = plan::Precision::kFp32};
   if (!described || plan::blocks_of(model, split).size() != profile.blocks.size())
     return plan::measured_model(std::move(profile));

@@ -76,14 +76,23 @@ void add_auto(CLI::App& plan, AutoCommand& command, int& result) {
   search->add_option("--goal", command.goal, "What to minimize: time, cost, memory or energy");
   search->add_option("--profile", command.profile,
                      "Measured blocks of this recipe (weft plan profile RECIPE)");
-  search->add_option("--tokens", command.tokens,
-                     "Tokens of the whole training: print its time and cost. 0: none");
-  search->add_option("--vocab", command.vocabulary,
-                     "Tokens of the vocabulary. 0: by the recipe's tokenizer");
+  search
+      ->add_option("--price", command.price,
+                   "Dollars an hour of a device. 0: those of the cluster file")
+      ->check(CLI::Range(0.0, 1e6));
+  search
+      ->add_option("--tokens", command.tokens,
+                   "Tokens of the whole training: print its time and cost. 0: none")
+      ->check(CLI::Range(0.0, 1e18));
+  search
+      ->add_option("--vocab", command.vocabulary,
+                   "Tokens of the vocabulary. 0: by the recipe's tokenizer")
+      ->check(CLI::Range(0, 1'000'000'000));
   search
       ->add_option("--codecs", command.codecs,
                    "Gradient codecs to try, with commas between, such as bf16,int8:64")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   search->add_option("--seconds", command.seconds, "Most seconds of the search")
       ->check(CLI::Range(0.1, 3600.0));
   search->add_flag("--knee,!--no-knee", command.knee,
@@ -107,13 +116,16 @@ void add_profile(CLI::App& plan, ProfileCommand& command, int& result) {
       ->add_option("--batches", command.batches,
                    "Samples of each measurement of a recipe, ascending, with commas between")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 1'000'000));
   profile
       ->add_option("--set", command.assignments,
                    "Set a key of the recipe: key=value. May be repeated")
       ->allow_extra_args(false);
-  profile->add_option("--vocab", command.vocabulary,
-                      "Tokens of the vocabulary. 0: by the recipe's tokenizer");
+  profile
+      ->add_option("--vocab", command.vocabulary,
+                   "Tokens of the vocabulary. 0: by the recipe's tokenizer")
+      ->check(CLI::Range(0, 1'000'000'000));
   profile->prefix_command();  // words after the recipe or the program belong to it
   profile->callback([&command, &result, profile] {
     command.target = profile->remaining();

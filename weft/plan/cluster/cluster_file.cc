@@ -99,11 +99,13 @@ class Lists {
   }
   void need(const char* key) const {
     if (config_.origin(at(key)) == "default")
-      fail(table_ + " needs " + at(key) + ", with one entry for each name");
+      fail(config_.origin(names_key()) + ": " + at(key) +
+           " is missing; give one entry for each entry of " + names_key());
   }
 
  private:
   std::string at(const char* key) const { return table_ + "." + key; }
+  std::string names_key() const { return at(table_ == "accelerator" ? "name" : "accelerator"); }
   [[noreturn]] void fail(const std::string& what) const { throw Error(Errc::kBadConfig, what); }
   template <typename List>
   const List& sized(const char* key, const List& list) const {

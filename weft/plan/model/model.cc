@@ -217,6 +217,8 @@ std::int64_t default_ffn(const Model& model) {
 }
 
 std::int64_t default_heads(const Model& model) {
+  constexpr std::int64_t kWidestGpt2 = 1600;
+  if (model.hidden <= kWidestGpt2 && model.hidden % 64 == 0) return model.hidden / 64;
   for (const std::int64_t width : {128, 64}) {
     if (model.hidden % (8 * width) == 0) return model.hidden / width;
   }

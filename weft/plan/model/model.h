@@ -84,8 +84,9 @@ bool has_images(const Model& model);
 
 // Width of the MLP: 4 hidden; for llama 8/3 hidden, rounded up to a multiple of 256.
 std::int64_t default_ffn(const Model& model);
-// Heads of 128 features where these divide hidden into a multiple of 8 heads, as in GPT-3's larger
-// models. Else of 64 features. Else 96 (GPT-3), 80, 64, … whichever first divides hidden.
+// Up to 1600 features: heads of 64, as in GPT-2, BERT and ViT. Beyond, heads of 128 features where
+// these divide hidden into a multiple of 8 heads, as in GPT-3's larger models. Else of 64 features,
+// if these do. Else 96 heads (GPT-3), 80, 64, … whichever first divides hidden.
 std::int64_t default_heads(const Model& model);
 
 // The model with zeros (ffn, heads, kv_heads, head_width) replaced by their defaults. Throws

@@ -125,6 +125,15 @@ TEST(DefaultModel, TakesOtherNamesOfAFamilyAndNamesTheNearestForATypo) {
   expect_refused([] { default_model("transformer-xl"); }, Errc::kInvalidArgument, "use one of gpt");
 }
 
+// Radford et al. 2019; Devlin et al. 2018; Dosovitskiy et al. 2020.
+TEST(Complete, GivesTheHeadsOfGpt2BertAndVit) {
+  EXPECT_EQ(complete(default_model("gpt")).heads, 12);
+  EXPECT_EQ(complete(gpt(36, 1280, 0, 50257)).heads, 20);
+  EXPECT_EQ(complete(gpt(48, 1600, 0, 50257)).heads, 25);
+  EXPECT_EQ(complete(default_model("bert")).heads, 12);
+  EXPECT_EQ(complete(default_model("vit")).heads, 12);
+}
+
 TEST(Complete, FillsDefaultsAndRefusesSizesThatCannotBe) {
   Model m = gpt(24, 14336, 0, 50257);
   EXPECT_EQ(complete(m).heads, 112);  // 128 features each

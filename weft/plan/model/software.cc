@@ -187,11 +187,11 @@ std::vector<Software> table() {
   add("alpa", alpa());
   add("torchtitan", torchtitan());
   add("nanotron", nanotron());
-  add("torch_ddp", in_2020(false, false, {0.75, 0.92, 1.1, 0.5}));
-  add("oneflow", in_2020(true, true, {0.85, 1, 1.2, 0.7}));
-  add("tensorflow", in_2020(true, true, {0.67, 0.92, 1.2, 0.5}));
-  add("mxnet", in_2020(false, true, {0.83, 1, 1.15, 0.5}));
-  add("paddle", in_2020(false, true, {0.48, 0.9, 1, 0.3}));
+  add("torch_ddp", in_2020(false, false, {0.75, 0.83, 1.1, 0.5}));
+  add("oneflow", in_2020(true, true, {0.78, 1, 1.2, 0.7}));
+  add("tensorflow", in_2020(true, true, {0.62, 0.92, 1.2, 0.5}));
+  add("mxnet", in_2020(false, true, {0.77, 1, 1.15, 0.5}));
+  add("paddle", in_2020(false, true, {0.43, 0.9, 1, 0.3}));
   add("gpipe", gpipe());
   add("torchgpipe", torchgpipe());
   add("weft", weft_on_cpu());

@@ -146,6 +146,12 @@ int devices_per_node(Fields& f, int usual, double ranks) {
   return static_cast<int>(std::max(1.0, std::min<double>(usual, ranks)));
 }
 
+// Says which entry of the catalog a part of its name stands for.
+void note_name(const char* what, const std::string& given, const std::string& found,
+               std::vector<std::string>& notes) {
+  if (given != found) notes.push_back(std::string(what) + ": " + found);
+}
+
 Cluster read_cluster(const json* object, const Axes& axes, std::vector<std::string>& notes) {
   Fields f(object, "cluster");
   const auto file = f.text({"file"}), system = f.text({"system"}),
@@ -178,6 +184,9 @@ Cluster read_cluster(const json* object, const Axes& axes, std::vector<std::stri
       }
     }
   }
+  if (accelerator && !file)
+    note_name("accelerator", *accelerator, cluster.accelerators[0].name, notes);
+  if (system && !file) note_name("system", *system, known_system(*system).name, notes);
   change_links(f, cluster, system.has_value());
   if (const auto price = f.number({"price_per_hour"}, {0, 1e6}))
     for (Accelerator& a : cluster.accelerators) a.price = *price;

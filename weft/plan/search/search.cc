@@ -37,11 +37,23 @@ Rates rates_of(const Cluster& cluster) {
   return rates;
 }
 
+void check_goal(const Cluster& cluster, Goal goal) {
+  for (const Accelerator& a : cluster.accelerators) {
+    WEFT_REQUIRE(goal != Goal::kCost || a.price > 0,
+                 "goal cost: the price of " + a.name +
+                     " is not known; give accelerator.price_per_hour in the cluster file, or "
+                     "--price");
+    WEFT_REQUIRE(goal != Goal::kEnergy || a.watts > 0,
+                 "goal energy: the power of " + a.name +
+                     " is not known; give accelerator.watts in the cluster file");
+  }
+}
+
 double least_score(const Bounded& bounded, Goal goal, const Rates& rates) {
   switch (goal) {
     case Goal::kTime: return bounded.seconds;
-    case Goal::kCost: return rates.dollars > 0 ? bounded.seconds * rates.dollars : bounded.seconds;
-    case Goal::kEnergy: return rates.watts > 0 ? bounded.seconds * rates.watts : bounded.seconds;
+    case Goal::kCost: return bounded.seconds * rates.dollars;
+    case Goal::kEnergy: return bounded.seconds * rates.watts;
     case Goal::kMemory: return 0;
   }
   return 0;
@@ -239,13 +251,17 @@ Goal parse_goal(std::string_view name) {
 double score_of(const Step& step, Goal goal) {
   switch (goal) {
     case Goal::kTime: return step.seconds;
-    case Goal::kCost: return step.dollars > 0 ? step.dollars : step.seconds;
+    case Goal::kCost: return step.dollars;
     case Goal::kMemory: return step.peak().total();
-    case Goal::kEnergy: return step.joules > 0 ? step.joules : step.seconds;
+    case Goal::kEnergy: return step.joules;
   }
   return step.seconds;
 }
 
-Found search(const Job& job, const SearchOptions& options) { return Search(job, options).run(); }
+Found search(const Job& job, const SearchOptions& options) {
+  check_goal(job.cluster, options.goal);
+  for (const std::string& codec : options.space.codecs) codec_ratio(codec);
+  return Search(job, options).run();
+}
 
 }  // namespace weft::plan

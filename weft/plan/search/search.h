@@ -68,7 +68,8 @@ struct Found {
 };
 
 // Throws Error(kInvalidArgument) for a job that no layout can run (a batch smaller than one sample,
-// a model that cannot be described). If no layout fits, `best` is empty and `nearest` is not.
+// a model that cannot be described, a goal without the prices or watts that it needs, an unknown
+// codec). If no layout fits, `best` is empty and `nearest` is not.
 Found search(const Job& job, const SearchOptions& options);
 
 // All layouts of a space, unordered: for tests and for `search`.

@@ -20,6 +20,7 @@ namespace pipeline = schedule::pipeline;
 // Micro-batches for each rank that are played one by one. Beyond, the steady state repeats: every
 // group of pp micro-batches takes as long as the previous one.
 constexpr int kMostGroups = 8, kLeastPlayed = 64;
+constexpr double kRounding = 1e-9;  // Smaller shares of a step are rounding errors.
 
 struct Played {
   pipeline::Schedule schedule;
@@ -150,7 +151,8 @@ End end_of(const Job& job, const Replica& replica, const Played& played) {
     end.parts.sharding += sync.sharding;
     end.parts.gradients = sync.gradients;
     end.parts.optimizer = sync.optimizer;
-    const double idle = std::max(0.0, seconds - end.parts.sum());
+    double idle = std::max(0.0, seconds - end.parts.sum());
+    if (idle < kRounding * seconds) idle = 0;
     const double waits = std::clamp(work - parts.compute - parts.recompute, 0.0, idle);
     if (crowd > 1) end.parts.compute += waits;
     end.parts.bubble = idle - (crowd > 1 ? waits : 0);

@@ -10,7 +10,9 @@
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <numeric>
+#include <unordered_map>
 
 #include "weft/base/error.h"
 #include "weft/parallel/compose/autocast.h"
@@ -28,11 +30,8 @@ constexpr std::uint8_t kFirst = 254;  // Priority of an allocator that replaces 
 // Tensors that outlive it are freed as usual.
 class MemoryMeter {
  public:
-  MemoryMeter() : counting_(std::make_shared<Counting>(c10::GetCPUAllocator())) {
-    // An allocator must live as long as the process.
-    static std::vector<std::shared_ptr<Counting>> all;
-    all.push_back(counting_);
-    c10::SetCPUAllocator(counting_.get(), kFirst);
+  MemoryMeter() : counting_(new Counting(c10::GetCPUAllocator())) {
+    c10::SetCPUAllocator(counting_, kFirst);
   }
   ~MemoryMeter() { c10::SetCPUAllocator(counting_->below, kFirst); }
   MemoryMeter(const MemoryMeter&) = delete;
@@ -41,23 +40,41 @@ class MemoryMeter {
   double live() const { return static_cast<double>(counting_->live.load()); }
 
  private:
+  // Convolutions take memory by raw_allocate(), which needs the pointer itself as the context. So a
+  // table has what lies below each pointer.
   struct Counting final : c10::Allocator {
     explicit Counting(c10::Allocator* below_) : below(below_) {}
     struct Piece {
       c10::DataPtr data;
-      Counting* owner;
-      std::int64_t bytes;
+      Counting* owner = nullptr;
+      std::int64_t bytes = 0;
     };
+    struct Table {
+      std::mutex mutex;
+      std::unordered_map<void*, Piece> pieces;
+    };
+    static Table& table() {
+      static Table& all = *new Table;  // Tensors may outlive static objects.
+      return all;
+    }
     c10::DataPtr allocate(std::size_t bytes) override {
       c10::DataPtr data = below->allocate(bytes);
       void* const pointer = data.get();
+      if (pointer == nullptr) return data;
       live += static_cast<std::int64_t>(bytes);
-      auto* piece = new Piece{std::move(data), this, static_cast<std::int64_t>(bytes)};
-      return {pointer, piece, &release, c10::Device(c10::DeviceType::CPU)};
+      const std::lock_guard lock(table().mutex);
+      table().pieces[pointer] = {std::move(data), this, static_cast<std::int64_t>(bytes)};
+      return {pointer, pointer, &release, c10::Device(c10::DeviceType::CPU)};
     }
-    static void release(void* context) {
-      const std::unique_ptr<Piece> piece(static_cast<Piece*>(context));
-      piece->owner->live -= piece->bytes;
+    c10::DeleterFnPtr raw_deleter() const override { return &release; }
+    static void release(void* pointer) {
+      Piece piece;  // Freed after the table is unlocked.
+      const std::lock_guard lock(table().mutex);
+      const auto at = table().pieces.find(pointer);
+      if (at == table().pieces.end()) return;
+      piece = std::move(at->second);
+      piece.owner->live -= piece.bytes;
+      table().pieces.erase(at);
     }
     void copy_data(void* to, const void* from, std::size_t bytes) const override {
       below->copy_data(to, from, bytes);
@@ -65,7 +82,7 @@ class MemoryMeter {
     c10::Allocator* const below;
     std::atomic<std::int64_t> live{0};
   };
-  std::shared_ptr<Counting> counting_;
+  Counting* const counting_;  // Never freed: an allocator must live as long as the process.
 };
 
 double median(std::vector<double> values) {
