@@ -74,7 +74,8 @@ class Strangers(harness.FaultTest):
         self.assertEqual(self.attacked(attack, **how), self.result_of(self.start("alone")))
 
     def ports(self, job, seconds):
-        """Every port the job listens on, again and again."""
+        """Every port the job listens on, again and again, from the first one on."""
+        job.wait_for(job.listeners, "a port to attack", 30)
         limit = time.monotonic() + seconds
         while time.monotonic() < limit:
             yield from job.listeners()

@@ -213,8 +213,8 @@ void Loop::show(const StepLog::Seen& seen) {
 }
 
 // Logs an error when the loss or a gradient becomes NaN or infinite, and ends the run when it stays
-// so. If such steps are skipped, the weights are those of the last good step and can be saved.
-// Otherwise no checkpoint is saved meanwhile, so that the good ones are kept.
+// so. No checkpoint is saved meanwhile, so that the good ones are kept. If such steps are skipped,
+// the run ends with a checkpoint of the last good step.
 void Loop::watch_numbers(const StepLog::Seen::NotFinite& now) {
   const bool was_finite = std::exchange(is_finite_, now.steps == 0);
   if (is_finite_) return;
@@ -228,7 +228,7 @@ void Loop::watch_numbers(const StepLog::Seen::NotFinite& now) {
   }
   if (options_.max_not_finite == 0 || now.steps < options_.max_not_finite) return;
   if (skips && saver_) {
-    if (saved_step_ != step_) save();
+    if (saved_step_ != step_) save_now();
     saver_->finish();
   }
   throw Error(Errc::kBadConfig,
@@ -367,7 +367,10 @@ bool Loop::minutes_due() const {
 }
 
 void Loop::save() {
-  if (!is_finite_ && !options_.plan.skip_not_finite) return;
+  if (is_finite_) save_now();
+}
+
+void Loop::save_now() {
   const observe::ActivityScope activity(observe::Activity::kCheckpoint);
   saved_step_ = step_;
   saved_at_ = Clock::now();

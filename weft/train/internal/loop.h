@@ -84,7 +84,8 @@ class Loop {
   void end_of_epoch();
   void evaluate_within();
   void evaluate();
-  void save();
+  void save();  // unless the loss or a gradient is NaN or infinite
+  void save_now();
   void copy_state(bool now = false);
   Progressed progressed() const {
     return {step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->division()};
