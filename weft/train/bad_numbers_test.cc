@@ -29,11 +29,13 @@ at::Tensor loss(const at::Tensor& output, const at::Tensor& target) {
 }
 
 // `bad` of the samples are NaN, at even distances.
-Task task_with(std::int64_t samples, std::int64_t bad) {
+Task task_with(std::int64_t samples, std::int64_t bad, bool norm = true) {
   torch::manual_seed(1);
-  Task task(parallel::blocks_of(
-                nn::Sequential(nn::Linear(2, 8), nn::BatchNorm1d(8), nn::ReLU(), nn::Linear(8, 2))),
-            loss);
+  nn::Sequential net(nn::Linear(2, 8));
+  if (norm) net->push_back(nn::BatchNorm1d(8));
+  net->push_back(nn::ReLU());
+  net->push_back(nn::Linear(8, 2));
+  Task task(parallel::blocks_of(net), loss);
   at::Tensor x = torch::arange(2 * samples).to(torch::kFloat).mul(0.7).sin().view({samples, 2});
   const at::Tensor y = x.sum(1).gt(0).to(torch::kLong);
   for (std::int64_t i = 0; i < bad; ++i) x[i * samples / bad] = kNan;
@@ -79,6 +81,7 @@ TEST(BadNumbers, ABatchWithNanIsSkippedAndLeavesNoTraceInWeightsAndStatistics) {
     const TempDir folder;
     Options options = options_in(folder);
     options.mesh = mesh;
+    options.plan.micro_batches = 2;  // batch norm needs more than one sample
     run(2, options, [] { return task_with(64, 1); });
     for (const auto& [name, tensor] : saved_weights(folder))
       EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << mesh << " " << name;
@@ -86,7 +89,8 @@ TEST(BadNumbers, ABatchWithNanIsSkippedAndLeavesNoTraceInWeightsAndStatistics) {
     EXPECT_EQ(series.at("skipped_steps").back().value, 3) << mesh;  // one in each epoch
     EXPECT_EQ(series.at("lr").size(), 24u);
     const std::string log = read_file(folder / "run/log.jsonl", 1 << 20);
-    EXPECT_THAT(log, HasSubstr(" is skipped: the gradient of 0.weight is NaN or infinite on rank "))
+    EXPECT_THAT(log, testing::ContainsRegex(
+                         " is skipped: the gradient of [0-9].[a-z]+ is NaN or infinite on rank "))
         << mesh;
   }
 }
@@ -129,7 +133,7 @@ TEST(SlowRankTiming, IsNamedInTheLogAndTheMetrics) {
     options.log_every = 10;
     options.on_straggler = OnStraggler::kRebalance;
     replicate(2, [&](const Group& group) {
-      Task task = task_with(64, 0);
+      Task task = task_with(64, 0, false);  // a slow rank may get one sample
       if (group.rank() == 1) {
         task.model.loss = [](const at::Tensor& output, const at::Tensor& target) {
           const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(3);

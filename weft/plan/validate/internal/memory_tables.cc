@@ -169,13 +169,13 @@ void torchgpipe_row(const CsvRow& r, Builder& b) {
                {"precision", "fp32"},
                {"software", "torchgpipe"}};
   if (static_cast<int>(cuts.size()) == devices - 1) plan["cuts"] = cuts;
+  const auto used = batch / m * m;  // samples: all micro-batches are of one size
   Case& one =
       b.add(what + " " + r.text("experiment") + ", " + r.text("gpus") + " GPUs",
             {{"model", model},
              {"cluster", {{"system", "torchgpipe node"}, {"nodes", 1}, {"per_node", devices}}},
              {"plan", plan}},
-            Quantity::kSeconds,
-            static_cast<double>(batch / m * m) / r.number("throughput_samples_per_s"));
+            Quantity::kSeconds, static_cast<double>(used) / r.number("throughput_samples_per_s"));
   one.group = what;
   if (what == "unet-timeline" && r.text("experiment") != "dep-str-ptl")
     one.exception = "torchgpipe with parts of its optimizations switched off";
