@@ -122,7 +122,7 @@ class Server {
   }
 
   // The journal first: nothing is sent or answered that a new process would not know.
-  void perform(Node::Output output) {
+  void perform(const Node::Output& output) {
     if (output.restart_journal) {
       journal_.restart(output.records);
     } else if (!output.records.empty()) {
