@@ -182,8 +182,9 @@ TEST(Blocks, HaveTheOperationsOfTheLayer) {
   Model m = gpt(1, 1024, 16, 51200);
   const double s = 1024, b = 2, h = 1024;
   const Split split{.micro_batch = b, .software = software("megatron")};
+  const auto blocks = blocks_of(m, split);
   double sum = 0;
-  for (const Operator& op : blocks_of(m, split)[1]->operators) sum += forward_flops(op);
+  for (const Operator& op : blocks[1]->operators) sum += forward_flops(op);
   EXPECT_DOUBLE_EQ(sum, 24 * b * s * h * h + 4 * b * s * s * h);
 }
 

@@ -26,7 +26,7 @@ void Node::start_raft(Raft::Vote vote, Log log) {
   applied_ = raft_->log().snapshot().index;
   if (applied_ > 0 && !raft_->log().snapshot().state.empty())
     state_.restore(raft_->log().snapshot().state);
-  const Configuration& configuration = raft_->log().configuration();
+  const Configuration configuration = raft_->log().configuration();  // change() replaces it
   const auto is_me = [&](MemberId id) { return id == identity_.me; };
   if (!configuration.voters.empty() && is_quorum(configuration, is_me)) raft_->campaign();
 }
