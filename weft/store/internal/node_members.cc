@@ -26,7 +26,7 @@ void Node::start_raft(Raft::Vote vote, Log log) {
   applied_ = raft_->log().snapshot().index;
   if (applied_ > 0 && !raft_->log().snapshot().state.empty())
     state_.restore(raft_->log().snapshot().state);
-  const Configuration configuration = raft_->log().configuration();  // change() replaces it
+  const Configuration& configuration = raft_->log().configuration();
   const auto is_me = [&](MemberId id) { return id == identity_.me; };
   if (!configuration.voters.empty() && is_quorum(configuration, is_me)) raft_->campaign();
 }
@@ -53,7 +53,7 @@ void Node::tend_members() {
   if (!raft_) return seek();
   if (raft_->without_leader() >= kAskAfter && clock_ - asked_ >= kAskAfter) ask_whether_member();
   if (!raft_->is_settled()) return;
-  const Configuration& configuration = raft_->log().configuration();
+  const Configuration configuration = raft_->log().configuration();  // change() replaces it
   const auto view = [&](MemberId id) {
     return MemberView{!raft_->hears(id, options_.lost_after),
                       raft_->hears(id, options_.timing.election) && raft_->lag(id) <= kCloseBehind};
