@@ -114,7 +114,7 @@ void Node::on_join(std::uint32_t from, const Message& m) {
     seekers_[from] = {newcomer, clock_};
     return;
   }
-  const Configuration& configuration = raft_->log().configuration();
+  const Configuration configuration = raft_->log().configuration();  // change() replaces it
   Message reply;
   reply.type = Message::Type::kJoinReply;
   reply.cluster = identity_.cluster;
