@@ -13,8 +13,8 @@
 //   {"rule":"hogwild","loss":"logistic","c":1,"threads":2,"locks":"none","cluster_size":1,
 //    "epochs":10,"step":2,"decay":0.8}
 //
-// The time is that of linear::train() on the slowest rank. It includes everything from the rows in
-// memory to the model. The processor time, the most of a rank, says more on a busy machine.
+// The answer has the time that linear::train() takes on the slowest rank, from the rows in memory
+// to the model. It also has the most processor time of a rank, which says more on a busy machine.
 #include <ATen/Parallel.h>
 #include <sched.h>
 #include <unistd.h>
