@@ -35,7 +35,7 @@ TrainCommand job_of(const ChaosCommand& command) {
                "weft chaos: the job is \"" + command.job[0] + "\", and must be train" + kExample);
   TrainCommand job = parse_train({command.job.begin() + 1, command.job.end()});
   const bool plain = job.name.empty() && job.trace.empty() && job.resume.empty() && !job.dry_run &&
-                     !job.json && !job.check && job.http.empty();
+                     !job.json && !job.check && job.launching.http.empty();
   WEFT_REQUIRE(plain,
                "weft chaos: a job takes a recipe, -n, --set, --max-replacements, --min-ranks and "
                "--spares only");
@@ -51,10 +51,10 @@ chaos::Options options_of(const ChaosCommand& command) {
   options.command = command_line();
   options.recipe = job.recipe;
   options.settings = job.assignments;
-  options.max_replacements = job.max_replacements;
-  if (!job.max_replacements && job.min_ranks > 0) options.max_replacements = 0;
-  options.min_ranks = job.min_ranks;
-  options.spares = job.spares;
+  options.max_replacements = job.launching.max_replacements;
+  options.min_ranks = job.launching.min_ranks;
+  if (!options.max_replacements && options.min_ranks > 0) options.max_replacements = 0;
+  options.spares = job.launching.spares;
   options.count = command.count;
   options.seed = command.seed;
   options.fail = command.fail;

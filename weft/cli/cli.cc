@@ -42,12 +42,8 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
                   "Port of the rendezvous store. 0: a free port on one node, 29500 on several");
   sub->add_flag("--standalone", options.standalone,
                 "Run on one node, with a free port, whatever the other flags say");
-  add_nodes(*sub, options);
   text("--role", options.role, "Role name passed to the ranks (ROLE_NAME)");
-  add_recovery(*sub, {options.max_replacements, options.min_ranks, options.spares});
-  add_on_hang(*sub, options.on_hang);
-  add_going(*sub, options.going);
-  add_scaling(*sub, options.scaling);
+  add_launching(*sub, options);
   sub->add_option("--max-restarts,--max_restarts", options.max_restarts,
                   "Times that all ranks are restarted after a failure");
   text("--log-dir,--log_dir", options.log_dir, "Folder for files with the ranks' output");

@@ -22,15 +22,9 @@ struct TrainCommand {
   std::string resume;  // "": new run; "true": resume; "auto": resume if there is such a run
   bool dry_run = false;
   bool json = false;
-  bool check = false;                   // compare the result with the recipe's expected.toml
-  std::string http;                     // address of the live page; empty: none
-  std::optional<int> max_replacements;  // as in LaunchOptions; only with -n
-  int min_ranks = 0;                    // as in LaunchOptions; only with -n
-  int spares = 0;                       // as in LaunchOptions; only with -n
-  std::string on_hang = "warn";         // as in LaunchOptions; only with -n
-  launch::LaunchOptions nodes;          // the fields of several nodes: nnodes, rdzv_*, run_id …
-  launch::Going going;                  // how the run ends that is asked to
-  launch::Scaling scaling;              // how it chooses its number of ranks
+  bool check = false;  // compare the result with the recipe's expected.toml
+  // How its ranks run: the live page, recovery, nodes. train() sets nproc_per_node, by `ranks`.
+  launch::LaunchOptions launching;
 };
 int train(const TrainCommand& command);
 

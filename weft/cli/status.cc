@@ -2,7 +2,6 @@
 // share, so it also works while ranks are stopped or hang.
 #include <unistd.h>
 
-#include <charconv>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -10,6 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/cli/commands.h"
+#include "weft/cli/internal/find_launcher.h"
 #include "weft/cli/internal/run_name.h"
 #include "weft/observe/position/position.h"
 #include "weft/observe/position/table.h"
@@ -17,14 +17,6 @@
 
 namespace weft::cli {
 namespace {
-
-// The process id in `text`, if it is one.
-std::optional<pid_t> process_in(const std::string& text) {
-  pid_t pid = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
-  const bool whole = error == std::errc() && end == text.data() + text.size() && pid > 0;
-  return whole ? std::optional(pid) : std::nullopt;
-}
 
 pid_t process_of_run(const std::string& folder) {
   const auto owner = observe::owner_of_run(folder);

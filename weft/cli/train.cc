@@ -129,7 +129,7 @@ int train_rank(const TrainCommand& command, Config config, const std::string& fi
   options.should_stop = [] { return stop_signal != 0; };
   train::Trainer::prepare(config, options);
   const auto world = comm::init(joining_of(config));
-  watch_signals(command.going);  // until here, a signal ends the process as usual
+  watch_signals(command.launching.going);  // until here, a signal ends the process as usual
   const auto plan = planned(config, world);
   train::Trainer trainer(config, world, options);
   const auto result = trainer.run();
@@ -177,11 +177,11 @@ int most_ranks(const TrainCommand& command) {
 }
 
 void check_on_hang(const TrainCommand& command, const std::string& launcher) {
-  if (command.on_hang == "warn") return;
+  if (command.launching.on_hang == "warn") return;
   if (launcher != "alone")
     throw Error(Errc::kBadConfig,
                 "--on-hang: the ranks were started by " + launcher + "; weft run takes this flag");
-  if (most_ranks(command) < 2 && command.nodes.nnodes == "1")
+  if (most_ranks(command) < 2 && command.launching.nnodes == "1")
     throw Error(Errc::kBadConfig, "--on-hang needs at least two ranks; set -n");
 }
 
@@ -189,8 +189,9 @@ bool is_range(const TrainCommand& command) { return command.ranks.find(':') != s
 
 // A new rank would plan while the others train.
 void check_plan(const TrainCommand& command, const Config& config) {
-  const bool changes = command.max_replacements.value_or(0) > 0 || command.min_ranks > 0 ||
-                       command.spares > 0 || is_range(command);
+  const bool changes = command.launching.max_replacements.value_or(0) > 0 ||
+                       command.launching.min_ranks > 0 || command.launching.spares > 0 ||
+                       is_range(command);
   if (changes && config.get_string("parallel.plan") == "auto")
     throw Error(Errc::kBadConfig,
                 "parallel.plan = \"auto\" needs a fixed number of ranks: leave out "
@@ -199,13 +200,14 @@ void check_plan(const TrainCommand& command, const Config& config) {
 
 // The flags need a launcher of this command, and a rank that is left when one is lost.
 void check_recovery(const TrainCommand& command, const std::string& launcher) {
-  const bool recovers =
-      command.max_replacements.value_or(0) > 0 || command.min_ranks > 0 || command.spares > 0;
-  const bool one_node = command.nodes.nnodes == "1";
+  const bool recovers = command.launching.max_replacements.value_or(0) > 0 ||
+                        command.launching.min_ranks > 0 || command.launching.spares > 0;
+  const bool one_node = command.launching.nnodes == "1";
   if (launcher != "alone" && !one_node)
     throw Error(Errc::kBadConfig,
                 "--nnodes: the ranks were started by " + launcher + "; weft run takes this flag");
-  const bool scales = command.scaling.efficiency > 0 || !command.scaling.discovery_script.empty();
+  const bool scales = command.launching.scaling.efficiency > 0 ||
+                      !command.launching.scaling.discovery_script.empty();
   if (scales && !is_range(command))
     throw Error(Errc::kBadConfig, "--discovery-script and --scale-efficiency need -n MIN:MAX");
   if (!recovers && !is_range(command)) return;
@@ -225,7 +227,7 @@ bool needs_launcher(const launch::Going& going) {
 }
 
 void check_going(const TrainCommand& command, const std::string& launcher) {
-  if (needs_launcher(command.going) && launcher != "alone") {
+  if (needs_launcher(command.launching.going) && launcher != "alone") {
     throw Error(Errc::kBadConfig, "--requeue and --notice-command: the ranks were started by " +
                                       launcher + "; weft run takes these flags");
   }
@@ -248,16 +250,9 @@ Config configuration_of_new_run(const TrainCommand& command, const std::string& 
 }
 
 launch::LaunchOptions launch_options(const TrainCommand& command) {
-  launch::LaunchOptions launching = command.nodes;
+  launch::LaunchOptions launching = command.launching;
   if (!command.ranks.empty()) launching.nproc_per_node = command.ranks;
   launching.rank0_keeps_terminal = true;
-  launching.http = command.http;
-  launching.max_replacements = command.max_replacements;
-  launching.min_ranks = command.min_ranks;
-  launching.spares = command.spares;
-  launching.going = command.going;
-  launching.scaling = command.scaling;
-  launching.on_hang = command.on_hang;
   return launching;
 }
 
@@ -289,12 +284,12 @@ int train(const TrainCommand& command) {
                                         ", which started " + std::to_string(identity.world) +
                                         " ranks; leave out -n");
     }
-    const auto page = identity.rank == 0 ? live_page(command.http) : std::nullopt;
+    const auto page = identity.rank == 0 ? live_page(command.launching.http) : std::nullopt;
     return train_rank(command, config, file, resumed.has_value(), least);
   }
-  const bool one_node = command.nodes.nnodes == "1";
-  if (ranks == 1 && !is_range(command) && one_node && !needs_launcher(command.going)) {
-    const auto page = live_page(command.http);
+  const bool one_node = command.launching.nnodes == "1";
+  if (ranks == 1 && !is_range(command) && one_node && !needs_launcher(command.launching.going)) {
+    const auto page = live_page(command.launching.http);
     return train_rank(command, config, file, resumed.has_value(), least);
   }
   share_cores(ranks);

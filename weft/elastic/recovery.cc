@@ -123,4 +123,15 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
                                 {"recovery_s", std::round(took.count() * 1e3) / 1e3}});
 }
 
+int SizeRequests::ranks() {
+  agent::Link* const link = agent::launcher();
+  while (const auto message = link != nullptr ? link->next() : std::nullopt) {
+    if (message->verb != "ranks") continue;
+    std::istringstream numbers(message->value);
+    numbers >> ranks_;
+    newcomers_.assign(std::istream_iterator<int>(numbers), std::istream_iterator<int>());
+  }
+  return ranks_;
+}
+
 }  // namespace weft::elastic

@@ -3,9 +3,13 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 
 namespace weft::cli {
+
+// The process number in `text`, if it is one.
+std::optional<pid_t> process_in(const std::string& text);
 
 // `job`: the process number of a launcher, a run folder, or the name of a run in runs/. Throws
 // Error(kInvalidArgument) if the run has ended or has no launcher.

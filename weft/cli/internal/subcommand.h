@@ -22,21 +22,9 @@ inline CLI::App* add(CLI::App& app, const About& about) {
 
 // Adds the options of `weft train`.
 void add_train_options(CLI::App& sub, TrainCommand& command);
-void add_on_hang(CLI::App& sub, std::string& policy);
-// Options of jobs that go on after the loss of a rank.
-struct RecoveryOptions {
-  std::optional<int>& max_replacements;
-  int& min_ranks;
-  int& spares;
-};
-// Adds --max-replacements, --min-ranks and --spares.
-void add_recovery(CLI::App& sub, RecoveryOptions options);
-// The flags of several nodes that meet without numbers, and of the job's name and secret.
-void add_nodes(CLI::App& sub, launch::LaunchOptions& options);
-// Adds --grace, --requeue and --notice-command.
-void add_going(CLI::App& sub, launch::Going& going);
-// Adds --discovery-script and --scale-efficiency.
-void add_scaling(CLI::App& sub, launch::Scaling& scaling);
+// Adds the options of a launch that `weft train` and `weft run` share: nodes, recovery, hangs,
+// requests to go, and the number of ranks.
+void add_launching(CLI::App& sub, launch::LaunchOptions& options);
 void add_http(CLI::App& sub, std::string& address);
 // Options that `weft schedule show` and `weft plan simulate` share.
 void add_choice(CLI::App& sub, ScheduleChoice& choice);

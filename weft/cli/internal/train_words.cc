@@ -5,12 +5,7 @@
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {
-
-void add_http(CLI::App& sub, std::string& address) {
-  sub.add_option("--http", address,
-                 "Serve a live page and /metrics for Prometheus here: HOST:PORT, port 0 takes a "
-                 "free one (default: none)");
-}
+namespace {
 
 void add_going(CLI::App& sub, launch::Going& going) {
   const auto seconds = [](double value) {
@@ -64,7 +59,7 @@ void add_on_hang(CLI::App& sub, std::string& policy) {
       ->check(CLI::IsMember({"warn", "replace", "end"}));
 }
 
-void add_recovery(CLI::App& sub, RecoveryOptions options) {
+void add_recovery(CLI::App& sub, launch::LaunchOptions& options) {
   sub.add_option("--min-ranks", options.min_ranks,
                  "Go on without lost ranks that are not replaced, with at least N ranks, and grow "
                  "again when they can be replaced. 0: never")
@@ -100,6 +95,22 @@ void add_nodes(CLI::App& sub, launch::LaunchOptions& options) {
                  "other that they know it");
 }
 
+}  // namespace
+
+void add_http(CLI::App& sub, std::string& address) {
+  sub.add_option("--http", address,
+                 "Serve a live page and /metrics for Prometheus here: HOST:PORT, port 0 takes a "
+                 "free one (default: none)");
+}
+
+void add_launching(CLI::App& sub, launch::LaunchOptions& options) {
+  add_nodes(sub, options);
+  add_recovery(sub, options);
+  add_on_hang(sub, options.on_hang);
+  add_going(sub, options.going);
+  add_scaling(sub, options.scaling);
+}
+
 void add_train_options(CLI::App& sub, TrainCommand& command) {
   sub.add_option("recipe", command.recipe,
                  "Folder with a recipe.toml, the file itself, or the name of a recipe")
@@ -126,12 +137,8 @@ void add_train_options(CLI::App& sub, TrainCommand& command) {
                "Compare the result with the recipe's expected.toml; exit with 1 if it is worse");
   sub.add_option("--progress", command.progress,
                  "How progress is shown: auto, bar, lines, json or none");
-  add_recovery(sub, {command.max_replacements, command.min_ranks, command.spares});
-  add_on_hang(sub, command.on_hang);
-  add_nodes(sub, command.nodes);
-  add_going(sub, command.going);
-  add_scaling(sub, command.scaling);
-  add_http(sub, command.http);
+  add_launching(sub, command.launching);
+  add_http(sub, command.launching.http);
 }
 
 }  // namespace weft::cli

@@ -6,14 +6,8 @@
 #include <sstream>
 
 #include "weft/base/log.h"
-#include "weft/launch/internal/job_store_process.h"
 
 namespace weft::launch::internal {
-namespace {
-
-constexpr auto kAgentRanWell = std::chrono::seconds(10);
-
-}  // namespace
 
 AgentProcess::AgentProcess(AgentOptions options) : options_(std::move(options)) {
   start(Deadline::Clock::now());
@@ -33,8 +27,7 @@ void AgentProcess::start(Time now) {
   };
   process_.emplace(process);
   link_.emplace(std::move(ends.second));
-  started_ = now;
-  again_.reset();
+  restarts_.began(now);
   told_.reset();
 }
 
@@ -63,13 +56,12 @@ std::optional<AgentProcess::Time> AgentProcess::tend(
   if (link_) {
     link_.reset();
     const auto ended = process_->wait(Deadline::in(std::chrono::milliseconds(100)));
-    failures_ = now - started_ >= kAgentRanWell ? 1 : failures_ + 1;
-    again_ = now + restart_pause(failures_);
+    restarts_.ended(now);
     log_warn("the agent of this node ended" + (ended ? " with " + ended->describe() : "") +
              " and is started again");
     process_.reset();
   }
-  if (again_ && now < *again_) return again_;
+  if (const auto until = restarts_.pause(now)) return until;
   start(now);
   return std::nullopt;
 }

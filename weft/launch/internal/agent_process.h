@@ -8,6 +8,7 @@
 #include <string>
 
 #include "weft/launch/internal/agent.h"
+#include "weft/launch/internal/restarts.h"
 #include "weft/launch/process.h"
 
 namespace weft::launch::internal {
@@ -34,9 +35,7 @@ class AgentProcess {
   std::optional<agent::Link> link_;
   std::optional<Process> process_;
   std::optional<std::string> report_, told_;
-  Time started_{};
-  std::optional<Time> again_;  // when to start it again
-  int failures_ = 0;
+  Restarts restarts_;
 };
 
 }  // namespace weft::launch::internal

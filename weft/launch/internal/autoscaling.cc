@@ -22,13 +22,9 @@ void Supervisor::look_at_discovery() {
   const auto result = discovery_.look(std::chrono::steady_clock::now());
   if (!result) return;
   std::string wrong;
-  if (result->timed_out) {
-    wrong = "it took longer than " + std::to_string(PolledCommand::kLimit.count()) +
-            " s and was killed";
-  } else if (!result->status.ok()) {
-    wrong = result->status.describe();
-  }
-  if (wrong.empty()) {
+  if (result->timed_out || !result->status.ok()) {
+    wrong = result->describe();
+  } else {
     const Discovered found = slots_of(result->output, names_of_this_host());
     if (found.slots) offered_ = std::clamp(*found.slots, least_ranks(), policy_.max_ranks);
     if (!found.slots) wrong = "\"" + found.wrong.substr(0, 80) + "\" is not host:slots";

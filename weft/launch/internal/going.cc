@@ -76,11 +76,7 @@ void Supervisor::look_at_notices() {
   const bool broken = result->timed_out || result->status.signaled || result->status.value >= 126;
   if (!broken || notices_broken_) return;
   notices_broken_ = true;
-  note("--notice-command: " +
-       (result->timed_out ? "it took longer than " + std::to_string(PolledCommand::kLimit.count()) +
-                                " s and was killed"
-                          : result->status.describe()) +
-       "; it is tried again, and this is said once");
+  note("--notice-command: " + result->describe() + "; it is tried again, and this is said once");
 }
 
 // After the last rank has ended, before the report.

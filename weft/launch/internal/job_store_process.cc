@@ -16,7 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kRanWell = 10s;
 constexpr auto kToEnd = 1s;
 
 std::string store_program(const std::string& asked) {
@@ -40,11 +39,6 @@ Fd make_journal() {
 }
 
 }  // namespace
-
-std::chrono::milliseconds restart_pause(int failures) {
-  if (failures <= 1) return 0ms;
-  return std::min<std::chrono::milliseconds>(50ms * (1 << std::min(failures - 2, 10)), 2s);
-}
 
 JobStoreProcess::JobStoreProcess(Options options)
     : options_(std::move(options)), listener_(store::listen_locally()), journal_(make_journal()) {
@@ -100,21 +94,19 @@ void JobStoreProcess::start(Time now) {
   process.argv = command_line(theirs.get());
   process.inherit = descriptors(theirs.get());
   process_.emplace(process);
-  started_ = now;
-  again_.reset();
+  restarts_.began(now);
 }
 
 std::optional<JobStoreProcess::Time> JobStoreProcess::tend(Time now) {
   if (process_) {
     const auto ended = process_->poll();
     if (!ended) return std::nullopt;
-    failures_ = now - started_ >= kRanWell ? 1 : failures_ + 1;
-    again_ = now + restart_pause(failures_);
+    restarts_.ended(now);
     log_warn("the store process of this node ended with " + ended->describe() +
              " and is started again; ranks that ask it wait");
     process_.reset();
   }
-  if (again_ && now < *again_) return again_;
+  if (const auto until = restarts_.pause(now)) return until;
   start(now);
   return std::nullopt;
 }

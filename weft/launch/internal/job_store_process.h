@@ -12,14 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "weft/launch/internal/restarts.h"
 #include "weft/launch/process.h"
 #include "weft/store/client.h"
 
 namespace weft::launch::internal {
-
-// Pause before the store process is started again, if it ended so many times in a row without
-// running for 10 s. Pure.
-std::chrono::milliseconds restart_pause(int failures);
 
 class JobStoreProcess {
  public:
@@ -68,9 +65,7 @@ class JobStoreProcess {
   Fd journal_;
   Fd lifeline_;
   std::optional<Process> process_;
-  Time started_{};
-  std::optional<Time> again_;  // when to start it again
-  int failures_ = 0;
+  Restarts restarts_;
 };
 
 }  // namespace weft::launch::internal

@@ -1,54 +1,18 @@
 #include "weft/launch/internal/meeting_point.h"
 
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <random>
 
 #include "weft/base/error.h"
+#include "weft/launch/internal/tcp_address.h"
 
 namespace weft::launch::internal {
 namespace {
-
-struct Address {
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  in_port_t& port() {
-    return storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(storage).sin6_port
-                                         : reinterpret_cast<sockaddr_in&>(storage).sin_port;
-  }
-};
-
-Address resolve(const std::string& host, int port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int failed = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (failed != 0)
-    throw Error(Errc::kBadConfig, "--rdzv-endpoint " + host + ": " + ::gai_strerror(failed));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  Address address;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
-  address.size = found->ai_addrlen;
-  return address;
-}
-
-// A listening socket; none, with errno, if the address is not this host's or is in use.
-Fd listen_at(const Address& address) {
-  Fd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(socket.get(), address.get(), address.size) == 0 &&
-      ::listen(socket.get(), SOMAXCONN) == 0)
-    return socket;
-  return Fd();
-}
 
 // This host's address on the way to another one.
 Address own_address(const Address& other) {
@@ -71,17 +35,10 @@ std::string text_of(const Address& address) {
   return (is_v6 ? "[" + std::string(host) + "]" : std::string(host)) + ":" + port;
 }
 
-std::string address_of(const Fd& listener) {
-  Address address;
-  address.size = sizeof address.storage;
-  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size);
-  return text_of(address);
-}
-
 }  // namespace
 
 MeetingPoint find_meeting_point(const std::string& host, int port) {
-  const Address endpoint = resolve(host, port);
+  const Address endpoint = resolve("--rdzv-endpoint", host, port);
   MeetingPoint point;
   point.listener = listen_at(endpoint);
   const bool is_first = static_cast<bool>(point.listener);
@@ -98,7 +55,7 @@ MeetingPoint find_meeting_point(const std::string& host, int port) {
     point.seeds = {text_of(endpoint)};
     point.number = std::random_device()() % 0x7fffffffU + 1;
   }
-  point.address = address_of(point.listener);
+  point.address = text_of(address_of(point.listener));
   return point;
 }
 

@@ -12,6 +12,11 @@
 
 namespace weft::launch::internal {
 
+std::string PolledCommand::Result::describe() const {
+  return timed_out ? "it took longer than " + std::to_string(kLimit.count()) + " s and was killed"
+                   : status.describe();
+}
+
 PolledCommand::PolledCommand(std::string command, std::chrono::milliseconds every)
     : command_(std::move(command)), every_(every) {}
 

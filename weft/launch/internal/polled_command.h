@@ -24,6 +24,8 @@ class PolledCommand {
     ExitStatus status;
     std::string output;  // Of stdout. Its stderr is the launcher's.
     bool timed_out = false;
+    // How the run ended, such as "exit code 1".
+    std::string describe() const;
   };
 
   // `command`: for /bin/sh -c. Empty: nothing ever runs. A run starts `every` after the last one's

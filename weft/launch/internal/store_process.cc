@@ -1,7 +1,6 @@
 #include "weft/launch/internal/store_process.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -12,11 +11,11 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <set>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "weft/base/error.h"
+#include "weft/launch/internal/tcp_address.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -109,28 +108,11 @@ std::string refusal(const std::string& host, int port, int reason) {
 }  // namespace
 
 Fd listen_for_store(const std::string& host, int port, int* bound) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int failed = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (failed != 0)
-    throw Error(Errc::kBadConfig, "--master-addr " + host + ": " + ::gai_strerror(failed));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  Fd listener(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   // Listens before any rank exists: a rank that is faster than the store waits in the queue. A
   // refused connection would cost it a second.
-  if (::bind(listener.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      ::listen(listener.get(), SOMAXCONN) != 0) {
-    throw Error(Errc::kBadConfig, refusal(host, port, errno));
-  }
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  *bound =
-      ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
-                                          : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+  Fd listener = listen_at(resolve("--master-addr", host, port));
+  if (!listener) throw Error(Errc::kBadConfig, refusal(host, port, errno));
+  *bound = ntohs(address_of(listener).port());
   return listener;
 }
 

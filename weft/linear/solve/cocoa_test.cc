@@ -14,12 +14,6 @@
 namespace weft::linear {
 namespace cocoa_test {
 
-CocoaOptions exactly(double relative_gap) {
-  CocoaOptions options;
-  options.stop = {.relative_gap = relative_gap, .max_passes = 50'000};
-  return options;
-}
-
 CocoaResult solve(const ReferenceData& data, const Objective& objective,
                   const CocoaOptions& options) {
   Alone alone;

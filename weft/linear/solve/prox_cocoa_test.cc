@@ -13,12 +13,6 @@
 namespace weft::linear {
 namespace prox_cocoa_test {
 
-CocoaOptions exactly(double relative_gap) {
-  CocoaOptions options;
-  options.stop = {.relative_gap = relative_gap, .max_passes = 50'000};
-  return options;
-}
-
 // The result of each rank.
 std::vector<CocoaResult> solve_on(int ranks, const Objective& objective,
                                   const CocoaOptions& options) {

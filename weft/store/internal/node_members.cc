@@ -53,14 +53,16 @@ void Node::tend_members() {
   if (!raft_) return seek();
   if (raft_->without_leader() >= kAskAfter && clock_ - asked_ >= kAskAfter) ask_whether_member();
   if (!raft_->is_settled()) return;
-  const Configuration configuration = raft_->log().configuration();  // change() replaces it
+  const Configuration& configuration = raft_->log().configuration();
   const auto view = [&](MemberId id) {
     return MemberView{!raft_->hears(id, options_.lost_after),
                       raft_->hears(id, options_.timing.election) && raft_->lag(id) <= kCloseBehind};
   };
   const auto next = next_change(configuration, view);
-  if (!next || !raft_->change(*next)) return;
-  for (const Member& member : configuration.members) {
+  if (!next) return;
+  const std::vector<Member> before = configuration.members;  // change() replaces the configuration
+  if (!raft_->change(*next)) return;
+  for (const Member& member : before) {
     if (next->find(member.id) == nullptr)
       output_.notes.push_back("node " + std::to_string(member.node) +
                               " is silent and leaves the store");
@@ -114,7 +116,7 @@ void Node::on_join(std::uint32_t from, const Message& m) {
     seekers_[from] = {newcomer, clock_};
     return;
   }
-  const Configuration configuration = raft_->log().configuration();  // change() replaces it
+  const Configuration& configuration = raft_->log().configuration();
   Message reply;
   reply.type = Message::Type::kJoinReply;
   reply.cluster = identity_.cluster;
@@ -126,13 +128,14 @@ void Node::on_join(std::uint32_t from, const Message& m) {
         configuration.members.begin(), configuration.members.end(),
         [&](const Member& member) { return member.incarnation == newcomer.incarnation; });
     const Member* const old = configuration.find_node(from);
+    const MemberId replaced = old == nullptr ? 0 : old->id;  // change() replaces the configuration
     if (known != configuration.members.end()) {
       reply.accepted = true;
       reply.to = known->id;
-    } else if (old != nullptr && raft_->hears(old->id, options_.timing.election)) {
+    } else if (old != nullptr && raft_->hears(replaced, options_.timing.election)) {
       reply.data = "taken";
     } else if (raft_->change(with_newcomer(configuration, newcomer))) {
-      node_of_.erase(old == nullptr ? 0 : old->id);
+      node_of_.erase(replaced);
     }
   }
   send_to(from, std::move(reply));

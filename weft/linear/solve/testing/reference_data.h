@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "weft/linear/data/libsvm.h"
+#include "weft/linear/solve/cocoa_options.h"
 #include "weft/linear/solve/objective.h"
 
 namespace weft::linear {
@@ -45,6 +46,13 @@ inline ReferenceData reference_data(Loss loss, std::size_t begin = 0, std::size_
 inline ReferenceData reference_part(Loss loss, int rank, int ranks) {
   const auto r = static_cast<std::size_t>(rank), k = static_cast<std::size_t>(ranks);
   return reference_data(loss, 200 * r / k, 200 * (r + 1) / k);
+}
+
+// Stops at this duality gap.
+inline CocoaOptions exactly(double relative_gap) {
+  CocoaOptions options;
+  options.stop = {.relative_gap = relative_gap, .max_passes = 50'000};
+  return options;
 }
 
 }  // namespace weft::linear

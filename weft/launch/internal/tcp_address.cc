@@ -1,0 +1,46 @@
+#include "weft/launch/internal/tcp_address.h"
+
+#include <netdb.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "weft/base/error.h"
+
+namespace weft::launch::internal {
+
+Address resolve(const std::string& flag, const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failed = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (failed != 0) throw Error(Errc::kBadConfig, flag + " " + host + ": " + ::gai_strerror(failed));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  Address address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.size = found->ai_addrlen;
+  return address;
+}
+
+Fd listen_at(const Address& address) {
+  Fd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(socket.get(), address.get(), address.size) == 0 &&
+      ::listen(socket.get(), SOMAXCONN) == 0)
+    return socket;
+  const int reason = errno;
+  socket.reset();
+  errno = reason;
+  return Fd();
+}
+
+Address address_of(const Fd& socket) {
+  Address address;
+  address.size = sizeof address.storage;
+  ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size);
+  return address;
+}
+
+}  // namespace weft::launch::internal

@@ -1,0 +1,30 @@
+// An address at which the launcher listens.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <string>
+
+#include "weft/launch/process.h"
+
+namespace weft::launch::internal {
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  in_port_t& port() {
+    return storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(storage).sin6_port
+                                         : reinterpret_cast<sockaddr_in&>(storage).sin_port;
+  }
+};
+
+// The first address of the host. Throws Error(kBadConfig), which names the flag that gave it.
+Address resolve(const std::string& flag, const std::string& host, int port);
+// A listening socket; none, with errno, if the address is not this host's or is in use.
+Fd listen_at(const Address& address);
+// The address of a socket.
+Address address_of(const Fd& socket);
+
+}  // namespace weft::launch::internal
