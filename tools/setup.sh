@@ -262,6 +262,9 @@ weft_setup_bench() {
     weft_step "installing LIBLINEAR and scikit-learn" \
       "$bench/bin/pip" install liblinear-official==2.50.0 scikit-learn==1.9.1 ||
     weft_die "the bench cannot do without"
+  "$bench/bin/python" -c 'import torchft' 2>/dev/null ||
+    weft_step "installing torchft" "$bench/bin/pip" install torchft-nightly==2026.10.26 ||
+    weft_die "the bench cannot do without"
   # Compiled once for each user. This is done here, so that a bench does not wait for it.
   weft_step "compiling DeepSpeed's Adam, unless it is there" "$bench/bin/python" -c \
     'from deepspeed.ops.op_builder import CPUAdamBuilder; CPUAdamBuilder().load()'

@@ -7,7 +7,8 @@ until all ranks have finished a step again.
 All train the CNN of recipes/fashion-mnist with data parallelism and the same batch. A round runs
 each job once, in turn; in each job, a random rank is killed (SIGKILL) some random time after the
 last recovery, and so on. Prints one JSON line a job: the times from a kill to the next finished
-step, the steps that were lost, and kills after which the job did not go on. Then a table.
+step, the finished steps that had to be done again, and the number of kills after which the job did
+not go on. Then a table.
 
 weft runs under `weft chaos`, which also compares the bytes of the weights with those of an
 undisturbed run. torchrun runs with its defaults ("torchrun"), with restarts ("torchrun-restarts":
@@ -98,6 +99,13 @@ class Job:
     def tend(self):
         """Starts what the job's own launcher would start."""
 
+    def has_begun(self):
+        return bool(self.steps())
+
+    def last_line(self):
+        lines = (self.folder / "log0").read_text().splitlines()
+        return lines[-1] if lines else "no output"
+
     def victims(self):
         return sorted({pid for _, pid, _ in self.steps() if is_alive(pid)})
 
@@ -120,6 +128,10 @@ class Torchrun(Job):
             + ["--nproc-per-node", ranks, *flags, PEER, "torchrun", "--folder", folder]
             + ["--batch", BATCH, "--save-every", SAVE_EVERY]
         )
+
+    def tend(self):
+        if self.processes[0].poll() is not None:
+            raise NotRecovered()
 
 
 class Torchft(Job):
@@ -163,25 +175,30 @@ def is_alive(pid):
 
 
 def measure_peer(make, ranks, kills, numbers):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-recovery-"))
-    job = make(folder, ranks)
-    times, lost, failures = [], [], 0
-    try:
-        job.next_step(time.monotonic())
-        for _ in range(kills):
-            time.sleep(numbers.uniform(2, 6))
-            newest = max(step for _, _, step in job.steps())
-            killed_at = time.monotonic()
-            os.kill(numbers.choice(job.victims()), signal.SIGKILL)
-            at, step = job.next_step(killed_at + 0.001)
-            times.append(at - killed_at)
-            lost.append(max(0, newest + 1 - step))
-    except NotRecovered:
-        failures = kills - len(times)
-    finally:
-        job.end()
-        shutil.rmtree(folder)
-    return {"times_s": times, "lost_steps": lost, "not_recovered": failures}
+    """A job that does not recover is ended, and a new one takes the other kills."""
+    times, lost = [], []
+    left = kills
+    while left > 0:
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-recovery-"))
+        job = make(folder, ranks)
+        try:
+            job.next_step(time.monotonic())
+            while left > 0:
+                time.sleep(numbers.uniform(2, 6))
+                newest = max(step for _, _, step in job.steps())
+                killed_at = time.monotonic()
+                os.kill(numbers.choice(job.victims()), signal.SIGKILL)
+                left -= 1
+                at, step = job.next_step(killed_at + 0.001)
+                times.append(at - killed_at)
+                lost.append(max(0, newest + 1 - step))
+        except NotRecovered:
+            if not job.has_begun():
+                sys.exit(f"recovery: a job did not begin: {job.last_line()}")
+        finally:
+            job.end()
+            shutil.rmtree(folder)
+    return {"times_s": times, "redone_steps": lost, "not_recovered": kills - len(times)}
 
 
 def measure_weft(ranks, kills, numbers, options):
@@ -194,13 +211,13 @@ def measure_weft(ranks, kills, numbers, options):
     result = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True)
     shutil.rmtree(folder)
     (plan,) = json.loads(result.stdout)["plans"]
-    faults = plan["faults"]
-    times = [fault["next_step_s"] for fault in faults if fault["next_step_s"] is not None]
+    recovered = [fault for fault in plan["faults"] if not fault["problem"]]
     return {
-        "times_s": times,
-        "lost_steps": [0] * len(times),
-        "not_recovered": len(faults) - len(times),
+        "times_s": [fault["next_step_s"] for fault in recovered],
+        "redone_steps": [fault["redone"] for fault in recovered],
+        "not_recovered": len(plan["faults"]) - len(recovered),
         "same_weights": plan["same_digest"],
+        "problems": plan["problems"],
     }
 
 
@@ -215,14 +232,18 @@ def measure(impl, ranks, kills, numbers):
     return measure_peer(lambda folder, n: Torchrun(folder, n, flags), ranks, kills, numbers)
 
 
+def median(values):
+    return statistics.median(values) if values else None
+
+
 def summary(results, impl):
-    all_of = [one for one in results if one["impl"] == impl]
+    all_of = [one for one in results if one["params"]["impl"] == impl]
     times = sorted(t for one in all_of for t in one["times_s"])
     kills = len(times) + sum(one["not_recovered"] for one in all_of)
     if not times:
         return f"{impl:18} {kills:5}         0"
     share = times[min(len(times) - 1, int(0.99 * len(times)))]
-    lost = statistics.mean(n for one in all_of for n in one["lost_steps"])
+    lost = statistics.mean(n for one in all_of for n in one["redone_steps"])
     return (
         f"{impl:18} {kills:5} {len(times):9} {statistics.median(times):8.2f} {share:8.2f}"
         f" {times[-1]:8.2f} {lost:10.1f}"
@@ -245,11 +266,12 @@ def main():
     results = []
     for _ in range(options.rounds):
         for impl in impls:
-            one = {"bench": "recovery", "impl": impl, "ranks": options.ranks}
+            one = {"bench": "recovery", "params": {"impl": impl, "ranks": options.ranks}}
             one |= measure(impl, options.ranks, options.kills, numbers)
+            one |= {"value": median(one["times_s"]), "unit": "s"}
             results.append(one)
             print(json.dumps(one), flush=True)
-    heading = "implementation     kills recovered median/s    p99/s    max/s lost steps"
+    heading = "implementation     kills recovered median/s    p99/s    max/s steps redone"
     print(heading, *(summary(results, impl) for impl in impls), sep="\n", file=sys.stderr)
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes the measured figures of the pages from a published run (./dev bench report).
 
-    bench/report/report.py [--check] [FOLDER]
+    bench/report/report.py [--check] [FOLDER ...]
 
-FOLDER is a folder bench/results/DATE-COMMIT (default: the one that bench/results/published names).
+FOLDER is a folder bench/results/DATE-COMMIT (default: those that bench/results/published names, the
+first one that has a part).
 In each page, the text between <!-- figures: NAME --> and <!-- end of figures --> is replaced; NAME
 is a key of FIGURES (tables.py). The charts (charts.py) are written to docs/pictures. --check writes
 nothing. It fails if a page or a chart differs from the run, or if a commit of the run is not an
@@ -25,6 +26,7 @@ PAGES = [
     "README.zh-CN.md",
     "docs/benchmarks.md",
     "docs/compression.md",
+    "docs/fault-tolerance.md",
     "python/README.md",
     "weft/parallel/recompute/README.md",
 ]
@@ -46,8 +48,8 @@ def with_figures(text, run, page):
 
 
 def published():
-    pointer = ROOT / "bench/results/published"
-    return ROOT / "bench/results" / pointer.read_text().strip()
+    results = ROOT / "bench/results"
+    return [results / name for name in (results / "published").read_text().split()]
 
 
 def ancestors(run):
@@ -59,16 +61,15 @@ def ancestors(run):
     for part, head in run.heads.items():
         command = ["git", "-C", ROOT, "merge-base", "--is-ancestor", head["commit"], "HEAD"]
         if subprocess.run(command, stderr=subprocess.DEVNULL).returncode != 0:
-            file = f"bench/results/{run.folder.name}/{part}.jsonl"
-            yield f"{file}: commit {head['commit']} is not an ancestor of HEAD"
+            yield f"{run.files[part]}: commit {head['commit']} is not an ancestor of HEAD"
 
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, print differences")
-    parser.add_argument("folder", nargs="?", type=pathlib.Path)
+    parser.add_argument("folders", nargs="*", type=pathlib.Path, metavar="FOLDER")
     options = parser.parse_args()
-    run = Results(options.folder.resolve() if options.folder else published())
+    run = Results(*(options.folders or published()))
     wrong = list(ancestors(run))
     files = {ROOT / page: with_figures((ROOT / page).read_text(), run, page) for page in PAGES}
     try:
@@ -80,7 +81,7 @@ def main():
             continue
         if options.check:
             wrong.append(
-                f"{file.relative_to(ROOT)}: differs from {run.folder.name}: ./dev bench report"
+                f"{file.relative_to(ROOT)}: differs from the stored results: ./dev bench report"
             )
         else:
             file.write_text(text)

@@ -1,7 +1,6 @@
 """Reads the lines of a published run, and formats its figures."""
 
 import json
-import pathlib
 
 # A line with one of these keys in its params is another figure of the same case. find() returns it
 # only if the key is requested.
@@ -13,16 +12,18 @@ class Missing(Exception):
 
 
 class Results:
-    """bench/results/DATE-COMMIT: the head and the lines of each part."""
+    """The head and the lines of each part, from folders bench/results/DATE-COMMIT. A part that is in
+    several folders is that of the first."""
 
-    def __init__(self, folder):
-        self.folder = pathlib.Path(folder)
-        self.heads, self.lines = {}, {}
-        for file in sorted(self.folder.glob("*.jsonl")):
+    def __init__(self, *folders):
+        self.heads, self.lines, self.files = {}, {}, {}
+        for file in (file for folder in folders for file in sorted(folder.glob("*.jsonl"))):
             head, *lines = map(json.loads, file.read_text().splitlines())
-            self.heads[head["part"]], self.lines[head["part"]] = head, lines
+            if head["part"] not in self.heads:
+                self.heads[head["part"]], self.lines[head["part"]] = head, lines
+                self.files[head["part"]] = f"bench/results/{file.parent.name}/{file.name}"
         if not self.heads:
-            raise SystemExit(f"report: no results in {folder}")
+            raise SystemExit(f"report: no results in {', '.join(map(str, folders))}")
 
     def part(self, name):
         """The lines of a part."""

@@ -1,6 +1,9 @@
 """The tables and lists of the pages. Each is a function of a published run; FIGURES names them."""
 
-from results import against_alone, digits, mib, ms, percent, size_of, table, time_of, times
+import pathlib
+
+import recovery_tables
+from results import Missing, against_alone, digits, mib, ms, percent, size_of, table, time_of, times
 
 MIB = 1 << 20
 NAMES = {
@@ -26,27 +29,49 @@ def measured(run, *parts):
     lines = []
     for part in parts:
         if part in run.heads:
-            file = f"../bench/results/{run.folder.name}/{part}.jsonl"
-            lines.append(f"[{part}]({file})")
+            lines.append(f"[{part}](../{run.files[part]})")
     return "Stored: " + ",\n".join(lines) + "." if lines else ""
 
 
 def machine(run):
-    head = next(iter(run.heads.values()))
-    of, v = head["machine"], head["versions"]
-    cache = of["last_level_cache_mib"]
-    days = sorted({one["date"] for one in run.heads.values()})
+    """Where the parts of the first folder were measured."""
+    folder = pathlib.Path(next(iter(run.files.values()))).parent
+    heads = [run.heads[part] for part in run.heads if pathlib.Path(run.files[part]).parent == folder]
+    v = heads[0]["versions"]
     return "\n".join(
         [
-            f"- Machine: {of['cores']} virtual cores of a shared server ({of['cpu']}), "
-            f"{of['memory_gib']} GiB of",
-            f"  memory, last-level cache of {cache:.0f} MiB, Linux {of['kernel']}.",
+            *hardware(heads[0]),
             f"- Software: torch {v['torch']}, Open MPI {v['openmpi']} and {v['openmpi5']}, "
             f"MPICH {v['mpich']}, DeepSpeed {v['deepspeed']},",
             f"  {v['compiler']}.",
-            f"- weft at commit `{head['commit']}`, measured on {' and '.join(days)}.",
+            when(heads),
         ]
     )
+
+
+def machine_of_faults(run):
+    parts = [part for part in ("recovery", "faults", "goodput", "recovery-cost") if part in run.heads]
+    if not parts:
+        raise Missing("faults")
+    heads = [run.heads[part] for part in parts]
+    v = heads[0]["versions"]
+    software = f"- Software: torch {v['torch']}, torchft-nightly {v['torchft']}, {v['compiler']}."
+    return "\n".join([*hardware(heads[0]), software, when(heads)])
+
+
+def hardware(head):
+    of = head["machine"]
+    return [
+        f"- Machine: {of['cores']} virtual cores of a shared server ({of['cpu']}), "
+        f"{of['memory_gib']} GiB of",
+        f"  memory, last-level cache of {of['last_level_cache_mib']:.0f} MiB, Linux {of['kernel']}.",
+    ]
+
+
+def when(heads):
+    days = sorted({one["date"] for one in heads})
+    commits = dict.fromkeys(f"`{one['commit']}`" for one in heads)
+    return f"- weft at commit {' and '.join(commits)}, measured on {' and '.join(days)}."
 
 
 def by_size(run, part, op, vectors, ranks, impls):
@@ -453,6 +478,7 @@ def readme_zh(run):
 
 FIGURES = {
     "machine": machine,
+    "machine-of-faults": machine_of_faults,
     "all-reduce": all_reduce,
     "all-reduce-in-place": all_reduce_in_place,
     "all-reduce-inside": all_reduce_inside,
@@ -481,6 +507,7 @@ FIGURES = {
     "codecs-time": codecs_time,
     "readme": readme_en,
     "readme-zh": readme_zh,
+    **recovery_tables.FIGURES,
 }
 # The stored parts of a figure, if they are not the part of the same name.
 SOURCES = {"halves": ("tensor", "context")}
@@ -504,6 +531,10 @@ for _name in (
     "codecs-accuracy",
     "codecs-auto",
     "codecs-time",
+    "recovery",
+    "faults",
+    "goodput",
+    "recovery-cost",
 ):
     _parts = SOURCES.get(_name, (_name,))
     FIGURES[f"source-{_name}"] = lambda run, parts=_parts: measured(run, *parts)

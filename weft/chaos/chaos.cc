@@ -30,6 +30,8 @@ using internal::TrainCommand;
 constexpr double kSlowdown = 10, kOfJob_s = 60, kOfFault_s = 30;
 // Limit of an undisturbed job, if none is given.
 constexpr double kUndisturbed_s = 3600;
+// Time of an undisturbed job that shows only the pace.
+constexpr double kPace_s = 60;
 // Free space of a small file system, beside what the undisturbed run needs.
 constexpr std::uint64_t kSpare = std::uint64_t{16} << 20;
 
@@ -146,12 +148,17 @@ class Chaos {
     outcome.verdict = judge(outcome.undisturbed, outcome.disturbed, expected());
   }
 
-  // The job with faults first: its last step is the undisturbed one's.
+  // The job with faults first: its last step is the undisturbed one's, unless only the pace of the
+  // undisturbed one is of interest.
   void run_for_a_time(PlanOutcome& outcome, const std::string& folder) {
     const auto faults = faults_at_times(schedule_options(), options_.mean_s, options_.total_s);
     outcome.disturbed = run_disturbed(outcome, folder, faults, options_.total_s);
     const auto finished = finished_steps(outcome.disturbed.steps);
-    const std::int64_t last = finished.empty() ? 1 : finished.back().step;
+    std::int64_t last = finished.empty() ? 1 : finished.back().step;
+    if (!options_.same_weights) {
+      const auto in_time = [&](const GroupStep& one) { return one.at_s <= kPace_s; };
+      last = std::max<std::int64_t>(2, std::count_if(finished.begin(), finished.end(), in_time));
+    }
     outcome.undisturbed = run_undisturbed(
         outcome, folder, {"train.max_steps=" + std::to_string(last), "train.epochs=1000000000"});
     outcome.verdict = judge(outcome.undisturbed, outcome.disturbed, expected());

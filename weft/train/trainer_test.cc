@@ -265,7 +265,8 @@ TEST(Evaluation, CountsEverySampleOnceAtAnyWorldSize) {
   for (const Outcome& one : seen) {
     EXPECT_GT(one.result.accuracy, 0);
     EXPECT_EQ(one.result.accuracy, seen[0].result.accuracy);
-    EXPECT_EQ(one.result.loss, seen[0].result.loss);
+    // Not the same bits: libtorch may use other kernels for a share of another size.
+    EXPECT_NEAR(one.result.loss, seen[0].result.loss, 1e-6 * seen[0].result.loss);
     const double right = one.result.accuracy * 70;
     EXPECT_NEAR(right, std::round(right), 1e-9) << "of 70 images";
   }
