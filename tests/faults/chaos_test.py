@@ -138,12 +138,47 @@ class Chaos(harness.FaultTest):
         self.assertEqual(result.out.count("equal   passed"), 4, result.out)
         self.nothing_left(run)
 
+    def test_each_option_of_the_job_is_passed_on_or_refused(self):
+        passed_on = {
+            "--ranks", "--set", "--max-replacements", "--min-ranks", "--spares", "--on-hang",
+            "--grace", "--help"
+        }
+        values = {
+            "--resume": "auto", "--dry-run": "true", "--requeue": "true", "--json": "true",
+            "--check": "true", "--scale-efficiency": "0.5"
+        }
+        shown = self.weft("train", "--help").finish(20).out
+        options = set(re.findall(r"^ +(?:-\w,)?(--[a-z][a-z-]+)", shown, re.MULTILINE))
+        refused = options - passed_on
+        self.assertGreater(len(refused), 15)
+        self.assertLess(passed_on, options)
+        for name in sorted(refused):
+            result = self.weft(
+                "chaos", "-o", self.folder / "chaos", "--", "train", self.folder, "-n", 2,
+                f"{name}={values.get(name, 5)}"
+            ).finish(20)
+            self.assertEqual(result.code, 2, (name, result.err))
+            self.assertIn(f"weft chaos does not pass on {name}; its job takes", result.last_line)
+
+    def test_options_of_the_launcher_reach_the_job(self):
+        run = self.weft(
+            "chaos", "--count", 1, "-o", self.folder / "chaos", "--", "train", self.folder, *JOB,
+            "--on-hang", "replace", "--grace", 7, "--spares", 1
+        )
+        words = "--max-replacements 1 --spares 1 --on-hang replace --grace 7"
+        run.wait_for(
+            lambda: any(words in harness.describe(pid)[1] for pid, _ in run.processes()),
+            "the job with faults", 60
+        )
+        result = run.finish(60)
+        self.assertEqual(result.code, 0, result.out + result.err)
+
     def test_wrong_options_are_one_line(self):
         for options, says in (
             (("--faults", "burn"), 'there is no "burn"'),
             (("--faults", "partition", "--", "train", "."), "needs --hosts 2"),
             (("--", "run", "true"), "must be train"),
-            (("--", "train", ".", "--resume"), "a job takes a recipe"),
+            (("--", "train"), "weft train: recipe is required"),
         ):
             result = self.weft("chaos", "-o", self.folder / "chaos", *options).finish(20)
             self.assertEqual(result.code, 2, result.err)

@@ -4,10 +4,12 @@
 // sum. SGD without momentum at rate 1 then subtracts 1/batch from weight i each time that sample i
 // is used. The numbers are powers of two, so the sums are exact.
 //   counting EPOCHS STEP_MS [MICRO_BATCHES]
+// Training also ends, within an epoch, when there is a file named "enough".
 #include <torch/torch.h>
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <thread>
 
@@ -33,16 +35,21 @@ struct CountImpl : torch::nn::Module {
 };
 TORCH_MODULE(Count);
 
-// The number of samples that were not used `epochs` times.
-int miscounted(const torch::Tensor& weight, std::int64_t epochs) {
+// The number of samples that were not used once in each epoch. So many steps were done: the samples
+// of the last epoch, if it is not whole, were used once more than the others.
+std::int64_t miscounted(const torch::Tensor& weight, std::int64_t steps) {
   const auto used = -weight.detach().to(torch::kDouble) * kBatch;
-  int wrong = 0;
+  const std::int64_t epochs = steps * kBatch / kSamples, begun = steps * kBatch % kSamples;
+  std::int64_t wrong = 0, once_more = 0;
   for (std::int64_t i = 0; i < kSamples; ++i) {
     const double times = used[i].item<double>();
-    if (times == static_cast<double>(epochs)) continue;
+    once_more += times == static_cast<double>(epochs + 1) ? 1 : 0;
+    if (times == static_cast<double>(epochs) || times == static_cast<double>(epochs + 1)) continue;
     if (++wrong <= 3) std::cerr << "sample " << i << " was used " << times << " times\n";
   }
-  return wrong;
+  if (once_more != begun)
+    std::cerr << once_more << " samples of the last epoch were used, and not " << begun << "\n";
+  return wrong + std::abs(once_more - begun);
 }
 
 }  // namespace
@@ -66,12 +73,14 @@ int main(int argc, char** argv) {
     options.plan.optimizer = weft::optimizer_spec(torch::optim::SGDOptions(1.0), {});
     if (argc > 3) options.plan.micro_batches = std::atoi(argv[3]);
     if (argc > 4) options.plan.weights = weft::parallel::Weights::kPrivate;
+    options.should_stop = [] { return std::filesystem::exists("enough"); };
     options.name = "run";
     options.program = "counting";
     weft::Trainer trainer(task, options, world);
     const auto result = trainer.run();
     if (result.left) return 0;
-    const int wrong = miscounted(model->weight, options.epochs);
+    const bool too_few = !result.stopped && result.epochs != options.epochs;
+    const std::int64_t wrong = miscounted(model->weight, result.steps) + (too_few ? 1 : 0);
     if (trainer.world().rank() == 0)
       std::cout << (wrong == 0 ? "every sample was used once in each epoch, " : "miscounted, ")
                 << result.steps << " steps\n";

@@ -75,6 +75,21 @@ class HangRuns(harness.FaultTest):
     def names(self, job):
         return re.findall(r"weft: (rank \d+ (?:hangs|is slow|and others)[^\n]*)", job.err())
 
+    def nobody_is_named(self, job, each, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            each()
+            self.assertIsNone(job.process.poll(), job.err())
+            self.assertEqual(self.names(job), [])
+        before = job.steps()
+        job.wait_for_steps(before + 1)
+
+    def run_a_fifth_of_the_time(self, pid):
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.4)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.1)
+
 
 class Hang(HangRuns):
     def test_a_stopped_rank_is_named_with_the_operation_and_a_table(self):
@@ -189,6 +204,12 @@ class HangTiming(HangRuns):
     def test_a_rank_that_sleeps_is_named_within_two_seconds_slow(self):
         self.hangs("sleep")
 
+    def test_a_rank_at_a_fifth_of_a_processor_is_neither_named_nor_replaced(self):
+        job, _ = self.live("dp", flags=("--max-replacements", 1, "--on-hang", "replace"))
+        pid = job.ranks()[1]
+        self.nobody_is_named(job, lambda: self.run_a_fifth_of_the_time(pid), 10)
+        self.assertNotIn("is lost", job.err())
+
     def many(self, plan, trials=20):
         job, ranks = self.live(plan)
         took = [self.stop_and_go(job, ranks) for _ in range(trials)]
@@ -215,25 +236,13 @@ class NoFalseAlarm(HangRuns):
     """WEFT_HANG_MINUTES sets how long each of them takes."""
 
     def minutes_pass(self, job, each):
-        end = time.monotonic() + 60 * float(os.environ.get("WEFT_HANG_MINUTES", "1.5"))
-        while time.monotonic() < end:
-            each()
-            self.assertIsNone(job.process.poll(), job.err())
-            self.assertEqual(self.names(job), [])
-        before = job.steps()
-        job.wait_for_steps(before + 1)
+        minutes = float(os.environ.get("WEFT_HANG_MINUTES", "1.5"))
+        self.nobody_is_named(job, each, 60 * minutes)
 
     def test_a_rank_that_is_stopped_four_fifths_of_the_time_slow(self):
         job, _ = self.live("dp", "model.hidden=[256,128]")
         pid = job.ranks()[1]
-
-        def each():
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(0.4)
-            os.kill(pid, signal.SIGCONT)
-            time.sleep(0.1)
-
-        self.minutes_pass(job, each)
+        self.minutes_pass(job, lambda: self.run_a_fifth_of_the_time(pid))
 
     def test_a_rank_with_a_quota_of_a_fifth_of_a_processor_slow(self):
         with self.quota(0.2) as limit:

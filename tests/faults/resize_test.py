@@ -111,7 +111,7 @@ class Resize(harness.FaultTest):
 
     def test_ranks_are_killed_and_the_job_is_resized_at_random_slow(self):
         numbers = random.Random(7)
-        job = self.count("1:4", epochs=400, step_ms=5)
+        job = self.count("1:4", epochs=100000, step_ms=5)
         job.wait_for_steps(2)
         for _ in range(30):
             if numbers.random() < 0.5:
@@ -120,6 +120,7 @@ class Resize(harness.FaultTest):
                 os.kill(numbers.choice(job.ranks()), signal.SIGKILL)
                 steps = job.steps()
                 job.wait_for_steps(steps + 5)
+        (self.folder / "enough").touch()
         self.counts(job)
 
 

@@ -1,6 +1,6 @@
-"""A network between two hosts that are network namespaces of this machine: every packet passes
-through this process, which drops, doubles and holds back (so that others overtake it) what a seed
-says. What the hosts say above IP is the kernel's own TCP."""
+"""A network between hosts that are network namespaces of this machine: every packet passes through
+this process, which drops, doubles and holds back (so that others overtake it) what a seed says.
+What the hosts say above IP is the kernel's own TCP."""
 
 import ctypes
 import dataclasses
@@ -21,6 +21,7 @@ import harness
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 1, 0x1000
 MTU = 1500
+LAST_BYTE_OF_DESTINATION = 19  # in a header of IPv4
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -96,10 +97,12 @@ class Host:
 
 
 class Relay:
-    """Two hosts and the wire between them. `weather` may be changed at any time."""
+    """Hosts and the wire between them. `weather` may be changed at any time, as well as `dead`:
+    numbers of hosts whose packets are all lost, without a word to any host."""
 
-    def __init__(self, seed, weather):
+    def __init__(self, seed, weather, hosts=2):
         self.weather = weather
+        self.dead = set()
         self.counts = Counts()
         self.random = random.Random(seed)
         self.hosts = []
@@ -109,7 +112,7 @@ class Relay:
         self.closing = threading.Event()
         self.thread = threading.Thread(target=self.run)
         try:
-            for number in range(2):
+            for number in range(hosts):
                 self.hosts.append(Host(number))
         except BaseException:
             self.close()
@@ -126,24 +129,28 @@ class Relay:
                 0.05 if not self.held else max(0.0, min(0.05, self.held[0][0] - time.monotonic()))
             )
             for device, _ in poll.poll(wait * 1000):
-                self.take(device, devices[device == devices[0]])
+                self.take(devices.index(device), devices)
             while self.held and self.held[0][0] <= time.monotonic():
                 self.put(*heapq.heappop(self.held)[2:])
 
-    def take(self, device, other):
+    def take(self, sender, devices):
         for _ in range(64):
             try:
-                packet = os.read(device, 65536)
+                packet = os.read(devices[sender], 65536)
             except BlockingIOError:
                 return
             self.counts.packets += 1
-            if self.random.random() < self.weather.drop:
+            receiver = packet[LAST_BYTE_OF_DESTINATION] - 1
+            if packet[0] >> 4 != 4 or receiver not in range(len(devices)):
+                continue  # IPv6, or a broadcast
+            cut = not self.dead.isdisjoint((sender, receiver))
+            if cut or self.random.random() < self.weather.drop:
                 self.counts.dropped += 1
                 continue
-            self.hold(packet, other)
+            self.hold(packet, devices[receiver])
             if self.random.random() < self.weather.duplicate:
                 self.counts.duplicated += 1
-                self.hold(packet, other)
+                self.hold(packet, devices[receiver])
 
     def hold(self, packet, device):
         late = self.random.random() < self.weather.late

@@ -197,6 +197,7 @@ class Chaos {
       train.max_replacements = static_cast<int>(std::max<std::size_t>(faults.size(), 1));
     train.min_ranks = options_.min_ranks;
     train.spares = options_.spares;
+    train.launching = options_.launching;
     if (stop_after_s > 0) {
       train.settings.emplace_back("train.max_steps=0");
       train.settings.emplace_back("train.epochs=1000000000");

@@ -30,6 +30,8 @@ struct Options {
   std::optional<int> max_replacements = {};
   int min_ranks = 0;
   int spares = 0;
+  // More options of its launcher, as words: {"--on-hang", "replace"}.
+  std::vector<std::string> launching;
 
   std::vector<FaultKind> faults{FaultKind::kKill};
   int count = 10;  // Faults, over all plans.

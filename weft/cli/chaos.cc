@@ -23,30 +23,24 @@ std::string command_line() {
   return line;
 }
 
-TrainCommand job_of(const ChaosCommand& command) {
+ChaosJob job_of(const ChaosCommand& command) {
   if (command.job.empty()) {
     WEFT_REQUIRE(!command.plans.empty(),
                  std::string("weft chaos needs a job, or --plans") + kExample);
-    TrainCommand shapes;
-    shapes.recipe = "shapes";
+    ChaosJob shapes;
+    shapes.train.recipe = "shapes";
     return shapes;
   }
   WEFT_REQUIRE(command.job[0] == "train",
                "weft chaos: the job is \"" + command.job[0] + "\", and must be train" + kExample);
-  TrainCommand job = parse_train({command.job.begin() + 1, command.job.end()});
-  const bool plain = job.name.empty() && job.trace.empty() && job.resume.empty() && !job.dry_run &&
-                     !job.json && !job.check && job.launching.http.empty();
-  WEFT_REQUIRE(plain,
-               "weft chaos: a job takes a recipe, -n, --set, --max-replacements, --min-ranks and "
-               "--spares only");
-  return job;
+  return parse_chaos_job({command.job.begin() + 1, command.job.end()});
 }
 
 chaos::Options options_of(const ChaosCommand& command) {
   chaos::Options options;
   options.faults = chaos::parse_faults(command.faults);
   if (!command.plans.empty()) options.plans = chaos::parse_plans(command.plans);
-  const TrainCommand job = job_of(command);
+  const auto [job, launching] = job_of(command);
   options.weft = std::filesystem::read_symlink("/proc/self/exe").string();
   options.command = command_line();
   options.recipe = job.recipe;
@@ -55,6 +49,7 @@ chaos::Options options_of(const ChaosCommand& command) {
   options.min_ranks = job.launching.min_ranks;
   if (!options.max_replacements && options.min_ranks > 0) options.max_replacements = 0;
   options.spares = job.launching.spares;
+  options.launching = launching;
   options.count = command.count;
   options.seed = command.seed;
   options.fail = command.fail;

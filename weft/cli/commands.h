@@ -46,8 +46,14 @@ struct ChaosCommand {
   bool json = false;
 };
 int chaos(const ChaosCommand& command);
-// The options of `weft train` in the words after "--".
-TrainCommand parse_train(const std::vector<std::string>& words);
+// The job of `weft chaos`, as far as it is passed on.
+struct ChaosJob {
+  TrainCommand train;                  // recipe, ranks, settings, and how lost ranks are replaced
+  std::vector<std::string> launching;  // other options of the launch, as they were given
+};
+// The options of `weft train` in the words after "-- train". Throws Error(kInvalidArgument) for one
+// that `weft chaos` does not pass on.
+ChaosJob parse_chaos_job(const std::vector<std::string>& words);
 
 struct RunsCommand {
   std::string folder = "runs";  // folder that contains the run folders

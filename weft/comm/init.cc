@@ -26,6 +26,7 @@
 #include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/over_mpi.h"
 #include "weft/comm/internal/rendezvous.h"
+#include "weft/comm/internal/store_silence.h"
 #include "weft/comm/internal/transport.h"
 #include "weft/comm/internal/weft_backend.h"
 #include "weft/observe/position/position.h"
@@ -33,6 +34,9 @@
 
 namespace weft::comm {
 namespace {
+
+// The host of the store is taken for lost when it has been silent for so long in a call.
+constexpr auto kStoreSilence = std::chrono::seconds(60);
 
 // The launcher passes the secret as an open descriptor, never in the environment or on the command
 // line. pread() reads it, so that several groups of one process can read it.
@@ -103,7 +107,9 @@ c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it
       const int listener = listen_for_store(identity);
       if (listener >= 0) options.masterListenFd = listener;  // now owned by the store
     }
-    return c10::make_intrusive<c10d::TCPStore>(identity.master_addr, options);
+    auto store = c10::make_intrusive<c10d::TCPStore>(identity.master_addr, options);
+    internal::limit_silence_of_store(identity.master_port, kStoreSilence);
+    return store;
   } catch (const std::exception& error) {
     const std::string place = identity.master_addr + ":" + std::to_string(identity.master_port);
     const std::string what = error.what();

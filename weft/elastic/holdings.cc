@@ -81,17 +81,16 @@ std::vector<int> copy_places(const std::vector<std::vector<int>>& hosts) {
 }
 
 void CopyInterval::taken(std::int64_t step, double copy_s, double step_s) {
+  const double most = std::min(2.0 * static_cast<double>(steps_), 1e6);
   if (fixed_ > 0) {
-    next_ = step + fixed_;
-    return;
+    steps_ = fixed_;
+  } else if (step_s > 0) {
+    steps_ =
+        static_cast<std::int64_t>(std::clamp(std::ceil(copy_s / (kShare * step_s)), 1.0, most));
+  } else {
+    steps_ = 1;  // unknown times: the next step is measured
   }
-  // Unknown times: the next step is measured.
-  if (step_s <= 0) {
-    next_ = step + 1;
-    return;
-  }
-  next_ =
-      step + static_cast<std::int64_t>(std::clamp(std::ceil(copy_s / (kShare * step_s)), 1.0, 1e6));
+  next_ = step + steps_;
 }
 
 }  // namespace weft::elastic

@@ -40,7 +40,9 @@ std::optional<Choice> choose(const std::vector<std::vector<Holding>>& by_rank,
 std::vector<int> copy_places(const std::vector<std::vector<int>>& hosts);
 
 // Steps from one copy to the next. After a loss, the steps since the last copy are done again. With
-// copies at 2 % of the time, these take at most 50 times as long as a copy.
+// copies at 2 % of the time, these take at most 50 times as long as a copy. The number at most
+// doubles from one copy to the next: a copy may take long by chance, since another process has the
+// processor.
 class CopyInterval {
  public:
   // Largest share of the training time that copies may take.
@@ -55,6 +57,7 @@ class CopyInterval {
 
  private:
   const std::int64_t fixed_;
+  std::int64_t steps_ = 1;  // between the last two copies
   std::int64_t next_ = 0;
 };
 

@@ -98,11 +98,32 @@ TEST(CopyInterval, KeepsCopiesWithinTheirShareOfTheTime) {
   EXPECT_TRUE(interval.is_due(0));
   interval.taken(0, 5.0, 0);  // the first copy is not measured
   EXPECT_TRUE(interval.is_due(1));
-  interval.taken(1, 0.004, 0.030);  // 4 ms; 2 % of a step is 0.6 ms
-  EXPECT_FALSE(interval.is_due(7));
-  EXPECT_TRUE(interval.is_due(8));
-  interval.taken(8, 0.001, 0.5);
-  EXPECT_TRUE(interval.is_due(9));
+  std::int64_t step = 1;
+  for (const int steps : {2, 4, 7, 7}) {  // 4 ms; 2 % of a step is 0.6 ms
+    interval.taken(step, 0.004, 0.030);
+    EXPECT_FALSE(interval.is_due(step + steps - 1));
+    EXPECT_TRUE(interval.is_due(step + steps));
+    step += steps;
+  }
+  interval.taken(step, 0.001, 0.5);
+  EXPECT_TRUE(interval.is_due(step + 1));
+}
+
+// 50 times its duration would be 15 s without a copy.
+TEST(CopyInterval, DoublesAtMostAfterACopyThatTookLongByChance) {
+  CopyInterval interval;
+  std::int64_t step = 0;
+  for (int copy = 0; copy < 6; ++copy, ++step) {
+    while (!interval.is_due(step)) ++step;
+    interval.taken(step, 0.00095, 0.005);
+  }
+  while (!interval.is_due(step)) ++step;
+  interval.taken(step, 0.3, 0.005);
+  EXPECT_FALSE(interval.is_due(step + 19));
+  EXPECT_TRUE(interval.is_due(step + 20));
+  step += 20;
+  interval.taken(step, 0.00095, 0.005);
+  EXPECT_TRUE(interval.is_due(step + 10));
 }
 
 TEST(CopyInterval, TakesAFixedNumberOfSteps) {

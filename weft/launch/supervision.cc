@@ -83,7 +83,8 @@ std::optional<Decision> go_on(const Situation& situation, const Policy& policy, 
     if (shrinks && is_refused(end)) return Decision{Act::kLetGo, {}, {}, static_cast<int>(i)};
     if (!is_lost(end)) continue;
     const bool waits = replaces && now < next_start(situation);
-    if (waits && !shrinks) return Decision{Act::kWait, next_start(situation)};
+    if (waits && !shrinks)
+      return Decision{Act::kWait, next_start(situation), {}, static_cast<int>(i)};
     return Decision{replaces && !waits ? Act::kReplace : Act::kLetGo, {}, {}, static_cast<int>(i)};
   }
   return std::nullopt;

@@ -107,7 +107,9 @@ struct Decision {
   Act act = Act::kWait;
   std::optional<Time> until = {};  // kWait: latest time of the next decision
   std::string reason = {};
-  int rank = -1;  // kReplace, kLetGo: the lost rank; kGrow: the place; by local number
+  // kReplace, kLetGo: the lost rank; kWait: a lost rank that is replaced at `until`, or -1; kGrow:
+  // the place. By local number.
+  int rank = -1;
   int ranks = 0;  // kAnnounce: the number to tell
 };
 

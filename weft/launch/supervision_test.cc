@@ -188,6 +188,7 @@ TEST(Decide, WaitsLongerAfterEachReplacementThatNeverJoined) {
   const auto waits = decide(seen, policy, kStart + milliseconds(10'999));
   EXPECT_EQ(waits.act, Act::kWait);
   EXPECT_EQ(waits.until, kStart + seconds(11));
+  EXPECT_EQ(waits.rank, 1);  // the others need not end
   EXPECT_EQ(decide(seen, policy, kStart + seconds(11)).act, Act::kReplace);
   // With fewer ranks allowed, the others do not wait.
   policy.min_ranks = 1;

@@ -24,12 +24,14 @@ Words train_words(const TrainCommand& train, bool resumed) {
   return words;
 }
 
-Words recovery_words(const TrainCommand& train) {
+// Options of the launcher, `weft train` or `weft run`.
+Words launching_words(const TrainCommand& train) {
   Words words;
   if (train.max_replacements)
     add(words, {"--max-replacements", std::to_string(*train.max_replacements)});
   if (train.min_ranks > 0) add(words, {"--min-ranks", std::to_string(train.min_ranks)});
   if (train.spares > 0) add(words, {"--spares", std::to_string(train.spares)});
+  add(words, train.launching);
   return words;
 }
 
@@ -48,7 +50,7 @@ Words launcher_words(const TrainCommand& train, int host) {
               train.folder + "/secret",
               "-n",
               std::to_string(std::stoi(train.ranks) / hosts)};
-  add(words, recovery_words(train));
+  add(words, launching_words(train));
   words.emplace_back("--");
   return words;
 }
@@ -60,7 +62,7 @@ JobOptions TrainCommand::job(const Words& environment, bool resumed) const {
   if (hosts == nullptr) {
     Words words = train_words(*this, resumed);
     add(words, {"-n", ranks});
-    add(words, recovery_words(*this));
+    add(words, launching_words(*this));
     options.launchers.push_back({.command = words});
     return options;
   }

@@ -18,8 +18,9 @@ struct TrainCommand {
   std::optional<int> max_replacements = {};
   int min_ranks = 0;
   int spares = 0;
-  std::string folder;            // of the job
-  const Hosts* hosts = nullptr;  // null: this machine
+  std::vector<std::string> launching;  // more options of the launcher, as words
+  std::string folder;                  // of the job
+  const Hosts* hosts = nullptr;        // null: this machine
 
   std::string runs() const { return folder + "/runs"; }
   std::string checkpoints() const { return folder + "/runs/run/ckpt"; }

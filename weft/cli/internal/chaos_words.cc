@@ -1,4 +1,7 @@
 // Defines the options of `weft chaos`.
+#include <algorithm>
+#include <array>
+
 #include "weft/base/error.h"
 #include "weft/cli/internal/subcommand.h"
 
@@ -17,6 +20,17 @@ constexpr About kChaos{
   sudo weft chaos --faults partition --count 3 --hosts 2 -- train shapes -n 4
   sudo weft chaos --faults disk-full,kill --count 6 -- train shapes -n 2
   weft chaos --count 0 --fail update.middle:rank=1:step=7 -- train shapes -n 2)"};
+
+// Options of the job. All others are refused, so that no new one is ignored: chaos::Options has a
+// field for each of the first list, and passes the words of the second one to the launcher.
+constexpr std::array kUnderstood{"recipe",           "ranks",     "set",
+                                 "max-replacements", "min-ranks", "spares"};
+constexpr std::array kPassedOn{"on-hang", "grace"};
+
+template <std::size_t kCount>
+bool is_one_of(const std::array<const char*, kCount>& names, const CLI::Option& option) {
+  return std::find(names.begin(), names.end(), option.get_single_name()) != names.end();
+}
 
 }  // namespace
 
@@ -52,18 +66,21 @@ void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::stri
                   "undisturbed run");
   sub->add_option("-o,--output", command.output, "Folder of report.json, report.html and the runs");
   sub->add_flag("--json", command.json, "Print the report as one JSON object on stdout");
-  sub->footer(std::string("The words after -- are the job: train, a recipe and its options.\n\n") +
-              kChaos.examples);
+  sub->footer(
+      std::string("The words after -- are the job: train, a recipe, and its options -n, --set,\n"
+                  "--max-replacements, --min-ranks, --spares, --on-hang and --grace.\n\n") +
+      kChaos.examples);
   sub->callback([&] {
     if (!beyond.empty()) command.job.assign(beyond.begin() + 1, beyond.end());
     result = chaos(command);
   });
 }
 
-TrainCommand parse_train(const std::vector<std::string>& words) {
+ChaosJob parse_chaos_job(const std::vector<std::string>& words) {
   CLI::App app("", "train");
-  TrainCommand command;
-  add_train_options(app, command);
+  app.set_help_flag();
+  ChaosJob job;
+  add_train_options(app, job.train);
   std::vector<std::string> last_first(words.rbegin(), words.rend());
   try {
     app.parse(last_first);
@@ -71,7 +88,19 @@ TrainCommand parse_train(const std::vector<std::string>& words) {
     const std::string text = error.what();
     throw Error(Errc::kInvalidArgument, "weft train: " + text.substr(0, text.find('\n')));
   }
-  return command;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || is_one_of(kUnderstood, *option)) continue;
+    const std::string name = "--" + option->get_single_name();
+    if (!is_one_of(kPassedOn, *option)) {
+      throw Error(Errc::kInvalidArgument,
+                  "weft chaos does not pass on " + name +
+                      "; its job takes a recipe, -n, --set, --max-replacements, --min-ranks, "
+                      "--spares, --on-hang and --grace");
+    }
+    job.launching.push_back(name);
+    job.launching.insert(job.launching.end(), option->results().begin(), option->results().end());
+  }
+  return job;
 }
 
 }  // namespace weft::cli

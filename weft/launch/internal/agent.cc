@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/comm/init.h"
@@ -20,6 +21,8 @@ using Clock = Deadline::Clock;
 constexpr auto kLook = 50ms;
 constexpr auto kRenew = kNodeLease / 5;
 constexpr auto kCallLimit = 500ms;
+// After a silence of the store that is as long as a lease, the nodes have so long to report again.
+constexpr auto kToReport = kNodeLease;
 
 class Agent {
  public:
@@ -60,6 +63,7 @@ class Agent {
     const int node = static_cast<int>(store_.add(prefix_ + "count", 1, soon())) - 1;
     lease_ = store_.grant(kNodeLease, soon());
     renewed_ = Clock::now();
+    plans_from_ = renewed_ + kToReport;  // the others may have been without the store until now
     node_ = node;
     published_.reset();
     link_.tell("node", std::to_string(node_) + " " + std::to_string(lease_));
@@ -70,7 +74,7 @@ class Agent {
     if (node_ < 0 || !report_) return;
     if (Clock::now() - renewed_ >= kRenew) {
       const auto asked = Clock::now();
-      if (!store_.keep_alive(lease_, soon())) return fence();
+      if (!store_.keep_alive(lease_, soon())) return lose_lease();
       renewed_ = asked;
     }
     report_->node = node_;
@@ -80,8 +84,30 @@ class Agent {
       published_ = report_;
     } catch (const Error& error) {
       if (error.code() != Errc::kInvalidArgument) throw;
-      fence();  // the lease has ended
+      lose_lease();
     }
+  }
+
+  // The lease has ended. Nobody has acted on it if no node could reach the store: then the node
+  // keeps its number and its ranks.
+  void lose_lease() {
+    read(store_.list(prefix_, soon()));
+    if (!keeps_its_ranks()) return fence();
+    lease_ = store_.grant(kNodeLease, soon());
+    renewed_ = Clock::now();
+    published_.reset();
+    seen_ = 0;
+    link_.tell("node", std::to_string(node_) + " " + std::to_string(lease_));
+  }
+
+  // True if the plan has the ranks that the launcher was told to run.
+  bool keeps_its_ranks() const {
+    if (!told_ || plan_.attempt != told_->plan.attempt) return false;
+    const auto& mine = told_->plan.ranks;
+    return std::all_of(mine.begin(), mine.end(), [&](const auto& one) {
+      const auto found = plan_.ranks.find(one.first);
+      return found != plan_.ranks.end() && found->second.incarnation == one.second.incarnation;
+    });
   }
 
   // The others replace the ranks of a node whose lease has ended. Its own ranks must not go on.
@@ -122,7 +148,8 @@ class Agent {
       return give_up(exit_code(Errc::kBadConfig),
                      "the flags of this node are not those of the job: " +
                          to_text(options_.policy) + " here, " + next.policy + " there");
-    next = next_plan(next, nodes_, options_.policy, last_call_is_over());
+    if (!plan_.formed || Clock::now() >= plans_from_)
+      next = next_plan(next, nodes_, options_.policy, last_call_is_over());
     if (!(next == plan_) || plan_revision_ == 0) {
       const auto swap = store_.compare_and_set({plan_key(), to_text(next)}, plan_revision_, soon());
       if (!swap.done) {
@@ -203,7 +230,8 @@ class Agent {
   }
 
   void answered() {
-    heard_ = Clock::now();
+    const auto before = std::exchange(heard_, Clock::now());
+    if (heard_ - before >= kNodeLease) plans_from_ = heard_ + kToReport;
     if (alone_) link_.tell("back");
     alone_ = false;
   }
@@ -241,6 +269,7 @@ class Agent {
   std::optional<std::pair<int, std::set<int>>> told_gone_;
   const Clock::time_point started_ = Clock::now();
   Clock::time_point heard_ = started_, renewed_{};
+  Clock::time_point plans_from_ = started_ + kToReport;  // changes a plan not before
   std::optional<Clock::time_point> enough_since_;
   bool alone_ = false, over_ = false;
 };

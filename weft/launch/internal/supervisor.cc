@@ -205,7 +205,9 @@ void Supervisor::start_attempt() {
 Act Supervisor::watch() {
   for (;;) {
     const Decision decision = decide(situation_, policy_, now());
-    if (decision.act != Act::kReplace) tell_gone();
+    const bool replaces =
+        decision.act == Act::kReplace || (decision.act == Act::kWait && decision.rank >= 0);
+    if (!replaces) tell_gone();
     switch (decision.act) {
       case Act::kWait: wait_for_events(decision.until); break;
       case Act::kReplace: replace(decision.rank); break;

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cerrno>
 
 #include "weft/base/crc32c.h"
 #include "weft/base/error.h"
@@ -73,7 +74,8 @@ std::string file_name() {
 
 RecordFile create_event_file(const std::string& path) {
   UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644));
-  if (!file) fail_io("cannot create the event file", path);
+  if (!file && errno != ENOSPC && errno != EDQUOT) fail_io("cannot create the event file", path);
+  if (!file) log_error("the disk has no room for " + path + "; its records are lost");
   return {std::move(file), path};
 }
 

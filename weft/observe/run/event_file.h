@@ -35,7 +35,8 @@ class EventFile {
  public:
   // Creates events.out.tfevents.<seconds>.<host>.<pid>.<n> in the folder, where n counts the files
   // of this process, and writes the version event. If a run resumes at step `first` > 0, also
-  // writes restart_event(). Throws Error, naming the path, if the file cannot be created.
+  // writes restart_event(). Throws Error, naming the path, if the file cannot be created. On
+  // a full disk, an error is logged instead, and all events are lost.
   explicit EventFile(const std::string& folder, std::int64_t first = 0);
   ~EventFile();
   EventFile(const EventFile&) = delete;

@@ -8,6 +8,7 @@
 namespace weft::observe {
 
 void RecordFile::append(std::string_view records) {
+  if (!file_) return;
   const off_t end = ::lseek(file_.get(), 0, SEEK_END);
   try {
     write_all(file_.get(), records, path_);

@@ -12,6 +12,7 @@ namespace weft::observe {
 
 class RecordFile {
  public:
+  // Without a descriptor, all records are lost.
   RecordFile(UniqueFd file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
 
   // Appends whole records. Those that cannot be written are lost, and no part of them stays. The

@@ -60,10 +60,14 @@ void Loop::open(std::optional<Saved> state) {
 
 void Loop::write_environment() const {
   const auto weft = std::string(WEFT_VERSION), torch = std::string(TORCH_VERSION);
-  write_file_atomic(
-      folder_->path() + "/environment.json",
-      observe::environment_json(
-          {{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}}));
+  const std::string text = observe::environment_json(
+      {{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}});
+  try {
+    write_file_atomic(folder_->path() + "/environment.json", text);
+  } catch (const Error& error) {  // such as a full disk, when all ranks start again
+    if (!options_.resume) throw;
+    log_warn(error.message() + "; the file describes the environment before");
+  }
 }
 
 void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
