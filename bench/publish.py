@@ -133,6 +133,15 @@ PARTS = {
         FREE,
         [f"{PYTHON} bench/recovery/cost.py"],
     ),
+    "strategies": (
+        "strategies beside synchronous training",
+        "accuracy: no rank is bound. Link: each rank has a network namespace of its own",
+        [
+            f"{PYTHON} bench/strategies/strategies.py --weft {WEFT} accuracy",
+            f"{PYTHON} bench/strategies/strategies.py --weft {WEFT} periods",
+            f"{PYTHON} bench/strategies/strategies.py --weft {WEFT} link --rate 100mbit",
+        ],
+    ),
     "startup": (
         "from the command to the first step",
         FREE,

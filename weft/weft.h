@@ -6,6 +6,7 @@
 //   data parallelism            weft::data_parallel(module, group)
 //   ZeRO                        weft::Sharded
 //   every form of parallelism   weft::parallelize(blocks, plan, mesh)
+//   workers with own weights    weft::Strategy: local SGD, DiLoCo, EASGD, gossip, …
 //   training runs               weft::Trainer of a weft::Task: any model, any data
 //   a loop that survives        weft::elastic::run(state, step)
 //   files                       weft::checkpoint
@@ -30,6 +31,7 @@
 #include "weft/parallel/mesh/mesh.h"
 #include "weft/parallel/pipeline/pipeline.h"
 #include "weft/parallel/recompute/recompute.h"
+#include "weft/strategy/strategy.h"
 #include "weft/train/dataset.h"
 #include "weft/train/trainer.h"
 

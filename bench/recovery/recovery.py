@@ -33,7 +33,7 @@ PEER = pathlib.Path(__file__).resolve().parent / "train_peer.py"
 WEFT = ROOT / "build/release/bin/weft"
 BATCH = 64  # of a rank
 SAVE_EVERY = 100  # steps, of torchrun's checkpoints
-LIMIT = 60  # seconds until a job counts as not recovered
+LIMIT = 30  # seconds until a job counts as not recovered
 
 TORCHRUN = {
     "torchrun": [],
@@ -80,14 +80,14 @@ class Job:
             return []
         return [(float(t), int(pid), int(step)) for t, pid, step in map(str.split, lines)]
 
-    def next_step(self, since):
-        """Waits until `ranks` processes have finished a step after `since`. Returns the time when
-        the last of them had, and the smallest step."""
+    def next_step(self, since, lost=None):
+        """Waits until `ranks` processes other than `lost` have finished a step after `since`.
+        Returns the time when the last of them had, and the smallest step."""
         limit = time.monotonic() + LIMIT
         while time.monotonic() < limit:
             first = {}
             for at, pid, step in self.steps():
-                if at > since and pid not in first:
+                if at > since and pid != lost and pid not in first:
                     first[pid] = (at, step)
             alive = {pid: one for pid, one in first.items() if is_alive(pid)}
             if len(alive) >= self.ranks:
@@ -116,8 +116,18 @@ class Job:
             except ProcessLookupError:
                 pass
             process.wait()
-        for pid in self.victims():
+        for pid in self.left():
             os.kill(pid, signal.SIGKILL)
+
+    def left(self):
+        """Workers of the job, also those that have not finished a step."""
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue  # it has ended
+            if str(self.folder).encode() in words and is_alive(int(folder.name)):
+                yield int(folder.name)
 
 
 class Torchrun(Job):
@@ -187,9 +197,10 @@ def measure_peer(make, ranks, kills, numbers):
                 time.sleep(numbers.uniform(2, 6))
                 newest = max(step for _, _, step in job.steps())
                 killed_at = time.monotonic()
-                os.kill(numbers.choice(job.victims()), signal.SIGKILL)
+                victim = numbers.choice(job.victims())
+                os.kill(victim, signal.SIGKILL)
                 left -= 1
-                at, step = job.next_step(killed_at + 0.001)
+                at, step = job.next_step(killed_at, victim)
                 times.append(at - killed_at)
                 lost.append(max(0, newest + 1 - step))
         except NotRecovered:
@@ -256,7 +267,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kills", type=int, default=5, help="of each job")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--impls", default="weft,torchrun,torchrun-restarts,torchrun-best,torchft")
+    parser.add_argument("--impls", default=f"weft,weft-spare,{','.join(TORCHRUN)},torchft")
     options = parser.parse_args()
     impls = options.impls.split(",")
     known = {"weft", "weft-spare", "torchft", *TORCHRUN}

@@ -72,7 +72,8 @@ def faults(run):
         recovered = sum(line["recovered"] for line in lines)
         times = spread(of_all(lines, "next_step_s"))
         rows.append([name, str(ranks), str(count), str(recovered), *times, goal])
-    return table(["fault", "ranks", "faults", "recovered", "median", "p99", "longest", "goal"], rows)
+    head = ["fault", "ranks", "faults", "recovered", "median", "p99", "longest", "goal"]
+    return table(head, rows)
 
 
 def named(run):

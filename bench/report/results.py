@@ -12,8 +12,8 @@ class Missing(Exception):
 
 
 class Results:
-    """The head and the lines of each part, from folders bench/results/DATE-COMMIT. A part that is in
-    several folders is that of the first."""
+    """The head and the lines of each part, from folders bench/results/DATE-COMMIT. A part that is
+    in several folders is that of the first."""
 
     def __init__(self, *folders):
         self.heads, self.lines, self.files = {}, {}, {}

@@ -3,6 +3,7 @@
 import pathlib
 
 import recovery_tables
+import strategy_tables
 from results import Missing, against_alone, digits, mib, ms, percent, size_of, table, time_of, times
 
 MIB = 1 << 20
@@ -36,7 +37,8 @@ def measured(run, *parts):
 def machine(run):
     """Where the parts of the first folder were measured."""
     folder = pathlib.Path(next(iter(run.files.values()))).parent
-    heads = [run.heads[part] for part in run.heads if pathlib.Path(run.files[part]).parent == folder]
+    parts = [part for part, file in run.files.items() if pathlib.Path(file).parent == folder]
+    heads = [run.heads[part] for part in parts]
     v = heads[0]["versions"]
     return "\n".join(
         [
@@ -50,7 +52,8 @@ def machine(run):
 
 
 def machine_of_faults(run):
-    parts = [part for part in ("recovery", "faults", "goodput", "recovery-cost") if part in run.heads]
+    of_faults = ("recovery", "faults", "goodput", "recovery-cost")
+    parts = [part for part in of_faults if part in run.heads]
     if not parts:
         raise Missing("faults")
     heads = [run.heads[part] for part in parts]
@@ -64,7 +67,8 @@ def hardware(head):
     return [
         f"- Machine: {of['cores']} virtual cores of a shared server ({of['cpu']}), "
         f"{of['memory_gib']} GiB of",
-        f"  memory, last-level cache of {of['last_level_cache_mib']:.0f} MiB, Linux {of['kernel']}.",
+        f"  memory, last-level cache of {of['last_level_cache_mib']:.0f} MiB, Linux "
+        f"{of['kernel']}.",
     ]
 
 
@@ -508,6 +512,7 @@ FIGURES = {
     "readme": readme_en,
     "readme-zh": readme_zh,
     **recovery_tables.FIGURES,
+    **strategy_tables.FIGURES,
 }
 # The stored parts of a figure, if they are not the part of the same name.
 SOURCES = {"halves": ("tensor", "context")}
@@ -535,6 +540,7 @@ for _name in (
     "faults",
     "goodput",
     "recovery-cost",
+    "strategies",
 ):
     _parts = SOURCES.get(_name, (_name,))
     FIGURES[f"source-{_name}"] = lambda run, parts=_parts: measured(run, *parts)

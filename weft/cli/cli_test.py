@@ -215,6 +215,19 @@ class Words(unittest.TestCase):
                 f"run.dir={folder}",
             )
 
+    def test_dry_run_shows_what_a_strategy_sends(self):
+        words = ["train", "recipes/fashion-mnist", "-n", "4", "--dry-run", "--set"]
+        shown = weft(*words, "strategy.name=local_sgd")
+        self.assertRegex(
+            shown.stdout,
+            r"# strategy: local_sgd: 4 workers average their weights every 16 steps; a rank sends "
+            r"2\.53 MB for it, 0\.158 MB a step\n",
+        )
+        self.assertNotIn("# strategy", weft(*words, "train.epochs=1").stdout)
+        refused = weft(*words, "strategy.name=easgd", "--set", "strategy.beta=2")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("strategy.beta", refused.stderr)
+
     def test_dry_run_shows_every_key_with_its_origin(self):
         shown = weft("train", "recipes/shapes", "--set", "train.epochs=9", "--dry-run")
         self.assertEqual(shown.returncode, 0, shown.stderr)

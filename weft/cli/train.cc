@@ -17,6 +17,8 @@
 #include "weft/comm/init.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/progress.h"
+#include "weft/plan/mesh.h"
+#include "weft/strategy/strategy.h"
 #include "weft/train/planning.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
@@ -256,6 +258,22 @@ launch::LaunchOptions launch_options(const TrainCommand& command) {
   return launching;
 }
 
+// What each rank sends, for a strategy that is not "sync".
+void print_strategy(const Config& config, int ranks) {
+  const train::Options options = train::options_of(config);
+  if (!strategy::exchanges_weights(options.strategy)) return;
+  const plan::MeshLayout mesh(ranks, plan::parse_axes(options.mesh));
+  const int workers = mesh.size("dp");
+  strategy::check(options.strategy, workers);
+  const auto parameters = train::parameters_of(config);
+  if (!parameters) {
+    std::cout << "# strategy: training says at its start what a rank of this model sends\n";
+    return;
+  }
+  std::cout << "# strategy: "
+            << strategy::describe(options.strategy, workers, *parameters * workers / ranks) << '\n';
+}
+
 }  // namespace
 
 int train(const TrainCommand& command) {
@@ -269,6 +287,7 @@ int train(const TrainCommand& command) {
       command.check ? least_accuracy(file) : 0;  // checked before the training starts
   if (command.dry_run) {
     print_configuration(config);
+    print_strategy(config, std::max(1, most_ranks(command)));
     return 0;
   }
   if (agent::is_spare()) return train_rank(command, config, file, resumed.has_value(), least);

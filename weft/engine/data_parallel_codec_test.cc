@@ -8,8 +8,8 @@
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/comm/texts.h"
 #include "weft/compress/spec.h"
+#include "weft/engine/codec/codec_exchange.h"
 #include "weft/engine/data_parallel.h"
-#include "weft/engine/internal/codec_exchange.h"
 
 namespace weft::parallel {
 namespace codec_test {

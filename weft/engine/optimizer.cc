@@ -78,6 +78,11 @@ OptimizerSpec optimizer_spec(const torch::optim::AdamWOptions& o, const Optimize
                  extras);
 }
 
+OptimizerSpec optimizer_spec(UpdateRule rule, const OptimizerExtras& extras) {
+  std::visit([&](auto& own) { own.regularizer.l1 += extras.l1; }, rule);
+  return spec_of(std::move(rule), extras);
+}
+
 Optimizer::Optimizer(std::shared_ptr<Binding> binding) : binding_(std::move(binding)) {}
 void Optimizer::step() { binding_->replica()->step(1); }
 void Optimizer::zero_grad() { binding_->replica()->drop_own_gradients(); }

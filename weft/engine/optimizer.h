@@ -1,5 +1,5 @@
 // Fused optimizers over flat memory, sharded over the ranks of a host: SGD, RMSprop, Adagrad, Adam
-// and AdamW with the options of torch::optim.
+// and AdamW with the options of torch::optim; Lion.
 //
 // The arithmetic is torch's (weft/kernels/update.h states the tolerance). Parameters are float32 or
 // float64. step() reduces gradients and updates weights in one pass. Each rank first does its own
@@ -56,6 +56,8 @@ OptimizerSpec optimizer_spec(const torch::optim::AdamOptions& options,
                              const OptimizerExtras& extras);
 OptimizerSpec optimizer_spec(const torch::optim::AdamWOptions& options,
                              const OptimizerExtras& extras);
+// Rules that torch::optim does not have: kernels::Lion. extras.l1 adds to the rule's own.
+OptimizerSpec optimizer_spec(UpdateRule rule, const OptimizerExtras& extras);
 
 class Optimizer {
  public:

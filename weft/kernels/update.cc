@@ -31,4 +31,9 @@ void adam(float* weight, const float* gradient, float* mean, float* variance, fl
   internal::level().adam(weight, gradient, {mean, variance, max_variance}, count, step, options);
 }
 
+void lion(float* weight, const float* gradient, float* mean, std::int64_t count,
+          const Lion& options) {
+  internal::level().lion(weight, gradient, mean, count, options);
+}
+
 }  // namespace weft::kernels

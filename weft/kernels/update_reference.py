@@ -1,12 +1,14 @@
-"""Writes update_reference.inc: weights after 5 and 100 steps of PyTorch's optimizers (CPU, float32,
-one tensor at a time).
+"""Writes update_reference.inc: weights after 5 and 100 steps of PyTorch's optimizers, and of Lion
+in pytorch-optimizer (CPU, float32, one tensor at a time).
 
-Run with a Python that has torch: python update_reference.py > update_reference.inc
+Run with a Python that has torch and pytorch-optimizer 3.5 or newer:
+python update_reference.py > update_reference.inc
 
 Initial weights and gradients are formulas of the index and the step, whose values are exact in
 float32. update_test.cc has the same formulas."""
 
 import torch
+from pytorch_optimizer import Lion
 
 COUNT = 8
 
@@ -79,6 +81,8 @@ def main():
         lambda p, **k: adamw(p, lr=0.001, weight_decay=0.05, amsgrad=True, **k),
         l1=0.02,
     )
+    run("lion", lambda p, **k: Lion(p, lr=0.001, betas=(0.9, 0.99)))
+    run("lion decay", lambda p, **k: Lion(p, lr=0.002, betas=(0.95, 0.98), weight_decay=0.1))
 
 
 if __name__ == "__main__":

@@ -145,6 +145,17 @@ TEST(AdamUpdate, AgreesWithPyTorchOverAHundredSteps) {
           {.lr = 0.001, .decoupled_decay = 0.05, .amsgrad = true, .regularizer = {.l1 = 0.02}}));
 }
 
+TEST(LionUpdate, AgreesWithPytorchOptimizerOverAHundredSteps) {
+  const auto lion_step = [](const Lion& options) -> Step {
+    return [options](Model& m, std::int64_t) {
+      lion(m.weight(), m.gradient(), m.state(0), m.count, options);
+    };
+  };
+  expect_torch("lion", lion_step({.lr = 0.001}));
+  expect_torch("lion decay",
+               lion_step({.lr = 0.002, .beta1 = 0.95, .beta2 = 0.98, .decoupled_decay = 0.1}));
+}
+
 using LevelStep = std::function<void(const internal::Level&, Model&, std::int64_t)>;
 
 // Expects the bits of the generic level at every level, count and misalignment.
@@ -192,6 +203,10 @@ TEST(Update, GivesTheSameBitsAtEveryLevelCountAndAlignment) {
         level.adam(
             m.weight(), m.gradient(), {m.state(0), m.state(1), m.state(2)}, m.count, t,
             {.decoupled_decay = flag ? 0.1 : 0.0, .amsgrad = flag, .regularizer = regularizer});
+      });
+      expect_same_bits([&](const auto& level, Model& m, std::int64_t) {
+        level.lion(m.weight(), m.gradient(), m.state(0), m.count,
+                   {.decoupled_decay = flag ? 0.1 : 0.0, .regularizer = regularizer});
       });
     }
   }

@@ -75,6 +75,17 @@ void step_in_double(const kernels::Adam& o, const FlatStep<double>& at) {
   }
 }
 
+void step_in_double(const kernels::Lion& o, const FlatStep<double>& at) {
+  for (std::int64_t i = 0; i < at.count; ++i) {
+    const double g = regularized(at.gradient[i], at.weight[i], o.regularizer);
+    double& mean = at.state[0][i];
+    const double way = o.beta1 * mean + (1 - o.beta1) * g;
+    at.weight[i] -= o.lr * o.decoupled_decay * at.weight[i];
+    at.weight[i] -= o.lr * static_cast<double>((way > 0) - (way < 0));
+    mean = o.beta2 * mean + (1 - o.beta2) * g;
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> state_names(const UpdateRule& rule) {
@@ -94,7 +105,8 @@ std::vector<std::string> state_names(const UpdateRule& rule) {
                    std::vector<std::string> names{"exp_avg", "exp_avg_sq"};
                    if (o.amsgrad) names.push_back("max_exp_avg_sq");
                    return names;
-                 }},
+                 },
+                 [](const kernels::Lion&) { return std::vector<std::string>{"exp_avg"}; }},
       rule);
 }
 
@@ -103,7 +115,7 @@ UpdateRule with_decay(const UpdateRule& rule, double scale) {
       [scale](auto copy) -> UpdateRule {
         copy.regularizer.l1 *= scale;
         copy.regularizer.l2 *= scale;
-        if constexpr (std::is_same_v<decltype(copy), kernels::Adam>) copy.decoupled_decay *= scale;
+        if constexpr (requires { copy.decoupled_decay; }) copy.decoupled_decay *= scale;
         return copy;
       },
       rule);
@@ -163,6 +175,9 @@ void update_flat(const UpdateRule& rule, const FlatStep<float>& at) {
                         [&](const kernels::Adam& o) {
                           kernels::adam(at.weight, at.gradient, s[0], s[1], s[2], at.count, at.step,
                                         o);
+                        },
+                        [&](const kernels::Lion& o) {
+                          kernels::lion(at.weight, at.gradient, s[0], at.count, o);
                         }},
              rule);
 }

@@ -1,7 +1,8 @@
-// Update rules of optimizers: SGD, RMSprop, Adagrad, Adam and AdamW. Assigns a rule to each
+// Update rules of optimizers: SGD, RMSprop, Adagrad, Adam, AdamW and Lion. Assigns a rule to each
 // parameter and does one step over flat memory.
 //
-// The equations are torch's. float32 uses the kernels (weft/kernels/update.h), float64 plain loops.
+// The equations are torch's, and Lion's those of its paper. float32 uses the kernels
+// (weft/kernels/update.h), float64 plain loops.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,8 @@
 
 namespace weft::optim {
 
-using UpdateRule = std::variant<kernels::Sgd, kernels::RmsProp, kernels::Adagrad, kernels::Adam>;
+using UpdateRule =
+    std::variant<kernels::Sgd, kernels::RmsProp, kernels::Adagrad, kernels::Adam, kernels::Lion>;
 
 // A parameter group, as in torch: parameters with options of their own, selected by their qualified
 // names.

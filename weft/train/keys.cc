@@ -171,17 +171,18 @@ Schema train_keys() {
 
 Schema optimizer_keys() {
   return {
-      {"optimizer.name", "sgd", "Optimizer: sgd, rmsprop, adagrad, adam or adamw.",
-       one_of({"sgd", "rmsprop", "adagrad", "adam", "adamw"})},
+      {"optimizer.name", "sgd", "Optimizer: sgd, rmsprop, adagrad, adam, adamw or lion.",
+       one_of({"sgd", "rmsprop", "adagrad", "adam", "adamw", "lion"})},
       {"optimizer.lr", 0.1, "Learning rate.", at_least(0)},
       {"optimizer.momentum", 0.9, "Momentum (sgd, rmsprop).", between(0, 1)},
       {"optimizer.nesterov", false, "Nesterov momentum (sgd)."},
       {"optimizer.alpha", 0.99, "Decay of the squares (rmsprop).", between(0, 1)},
-      {"optimizer.betas", std::vector<double>{0.9, 0.999}, "Decay of the averages (adam, adamw).",
+      {"optimizer.betas", std::vector<double>{0.9, 0.999},
+       "Decay of the averages (adam, adamw, lion). The paper of lion has 0.9 and 0.99.",
        between(0, 1)},
       {"optimizer.eps", 1e-8, "Term in the denominator (rmsprop, adagrad, adam, adamw).",
        at_least(0)},
-      {"optimizer.weight_decay", 0.0, "Weight decay (L2 penalty); decoupled for adamw.",
+      {"optimizer.weight_decay", 0.0, "Weight decay (L2 penalty); decoupled for adamw and lion.",
        at_least(0)},
       {"optimizer.l1", 0.0, "L1 penalty.", at_least(0)},
       {"optimizer.decay_vectors", true,
@@ -199,6 +200,49 @@ Schema optimizer_keys() {
        "Global batch size that optimizer.lr is meant for; the rate is scaled linearly to the real "
        "one. 0: no scaling.",
        at_least(0)}};
+}
+
+std::vector<std::string> strategies() {
+  return {strategy::names().begin(), strategy::names().end()};
+}
+
+Schema strategy_keys() {
+  return {
+      {"strategy.name", "sync",
+       "How the replicas of dp work together: sync (gradients are averaged at every step), "
+       "local_sgd, slow_momentum, diloco, easgd, gossip, downpour or easgd_async "
+       "(docs/strategies.md).",
+       one_of(strategies())},
+      {"strategy.period", whole(0),
+       "Optimizer steps between two exchanges. 0: 16 for local_sgd and slow_momentum, 100 for "
+       "diloco, 8 for easgd and easgd_async, 1 for gossip and downpour.",
+       at_least(0)},
+      {"strategy.sync_steps", whole(0),
+       "Steps at the start with an exchange after each one (post-local SGD).", at_least(0)},
+      {"strategy.adapt_steps", whole(0),
+       "Steps between changes of the period, which falls with the loss (AdaComm). 0: it stays.",
+       at_least(0)},
+      {"strategy.lr", -1.0,
+       "Learning rate of the exchange (slow_momentum, diloco, downpour). Below 0: 0.7 for diloco, "
+       "else 1."},
+      {"strategy.momentum", -1.0,
+       "Momentum of the exchange (slow_momentum, diloco). Below 0: 0.5 for slow_momentum, 0.9 for "
+       "diloco."},
+      {"strategy.fragments", whole(1),
+       "Fragments of the weights that are exchanged one after the other over the period (diloco).",
+       between(1, 10000)},
+      {"strategy.beta", 0.9,
+       "Share of the way that the center moves to the mean of the workers (easgd, easgd_async).",
+       between(0, 1)},
+      {"strategy.graph", "exponential",
+       "Who averages with whom (gossip): ring, grid, exponential, one_peer_exponential or "
+       "random_matching (docs/algorithms.md)."},
+      {"strategy.staleness", whole(-1),
+       "A worker waits until the slowest one is at most so many exchanges behind (downpour, "
+       "easgd_async). Below 0: nobody waits."},
+      {"strategy.codec", "none",
+       "Compression of what the workers exchange: none, bf16, int8:64, topk:0.01, … "
+       "(docs/compression.md)"}};
 }
 
 Schema run_keys() {
@@ -267,6 +311,8 @@ Schema run_keys() {
 
 Schema recipe_schema() { return Schema().add(data_keys()).add(options_schema()); }
 
-Schema options_schema() { return Schema().add(train_keys()).add(optimizer_keys()).add(run_keys()); }
+Schema options_schema() {
+  return Schema().add(train_keys()).add(optimizer_keys()).add(strategy_keys()).add(run_keys());
+}
 
 }  // namespace weft::train

@@ -34,6 +34,7 @@ parallel::OptimizerSpec optimizer_of(const Config& config) {
   if (name == "adam") spec.rule = kernels::Adam{lr, betas[0], betas[1], eps, 0.0, false, coupled};
   if (name == "adamw")
     spec.rule = kernels::Adam{lr, betas[0], betas[1], eps, decay, false, {coupled.l1, 0.0}};
+  if (name == "lion") spec.rule = kernels::Lion{lr, betas[0], betas[1], decay, {coupled.l1, 0.0}};
   spec.max_grad_norm = config.get_double("optimizer.max_grad_norm");
   return spec;
 }
@@ -149,6 +150,11 @@ void write_optimizer(const parallel::OptimizerSpec& spec, Writer& to) {
     to.set("optimizer.eps", adam->eps);
     to.set("optimizer.betas", {json_number(adam->beta1), json_number(adam->beta2)});
     if (decoupled) to.set("optimizer.weight_decay", adam->decoupled_decay);
+  } else if (const auto* lion = std::get_if<kernels::Lion>(&spec.rule)) {
+    regular(lion->regularizer);
+    to.set("optimizer.name", "lion");
+    to.set("optimizer.betas", {json_number(lion->beta1), json_number(lion->beta2)});
+    to.set("optimizer.weight_decay", lion->decoupled_decay);
   }
 }
 
@@ -178,6 +184,34 @@ void write_plan(const parallel::Plan& plan, Writer& to) {
   to.set("parallel.context", plan.context == parallel::ContextMethod::kRing ? "ring" : "heads");
 }
 
+strategy::Strategy strategy_of(const Config& config) {
+  return {.name = config.get_string("strategy.name"),
+          .period = config.get_int("strategy.period"),
+          .sync_steps = config.get_int("strategy.sync_steps"),
+          .adapt_steps = config.get_int("strategy.adapt_steps"),
+          .lr = config.get_double("strategy.lr"),
+          .momentum = config.get_double("strategy.momentum"),
+          .fragments = static_cast<int>(config.get_int("strategy.fragments")),
+          .beta = config.get_double("strategy.beta"),
+          .graph = config.get_string("strategy.graph"),
+          .staleness = config.get_int("strategy.staleness"),
+          .codec = config.get_string("strategy.codec")};
+}
+
+void write_strategy(const strategy::Strategy& strategy, Writer& to) {
+  to.set("strategy.name", strategy.name);
+  to.set("strategy.period", strategy.period);
+  to.set("strategy.sync_steps", strategy.sync_steps);
+  to.set("strategy.adapt_steps", strategy.adapt_steps);
+  to.set("strategy.lr", strategy.lr);
+  to.set("strategy.momentum", strategy.momentum);
+  to.set("strategy.fragments", strategy.fragments);
+  to.set("strategy.beta", strategy.beta);
+  to.set("strategy.graph", strategy.graph);
+  to.set("strategy.staleness", strategy.staleness);
+  to.set("strategy.codec", strategy.codec);
+}
+
 constexpr const char* kOnStraggler[] = {"warn", "rebalance", "replace"};
 
 OnStraggler parse_on_straggler(const std::string& name) {
@@ -205,6 +239,7 @@ Options options_of(const Config& config) {
   options.prefetch = static_cast<int>(config.get_int("data.prefetch"));
   options.mesh = mesh_of(config);
   options.plan = plan_of(config);
+  options.strategy = strategy_of(config);
   options.schedule = schedule_of(config);
   options.reference_batch = config.get_int("schedule.reference_batch");
   options.eval_every = config.get_int("train.eval_every");
@@ -261,6 +296,7 @@ Config config_of(const Options& options) {
   for (const auto& [name, size] : plan::parse_axes(options.mesh)) to.set("parallel." + name, size);
   write_optimizer(options.plan.optimizer, to);
   write_plan(options.plan, to);
+  write_strategy(options.strategy, to);
   const auto shape = options.schedule.shape;
   to.set("schedule.name", shape == Shape::kCosine ? "cosine"
                           : shape == Shape::kStep ? "step"

@@ -9,6 +9,7 @@
 #include "weft/observe/progress_mode.h"
 #include "weft/optim/learning_rate.h"
 #include "weft/parallel/compose/plan.h"
+#include "weft/strategy/strategy.h"
 
 namespace weft {
 class Config;
@@ -40,6 +41,9 @@ struct Options {
   // pp, otherwise 1. The trainer sets `batch`. It also sets an empty `sample` if stages are cut by
   // measured times.
   parallel::Plan plan = {.micro_batches = 0};
+  // How the replicas along dp work together. Other than "sync", they are workers with weights of
+  // their own, which exchange these now and then in place of gradients (docs/strategies.md).
+  strategy::Strategy strategy;
   // Learning-rate schedule, in epochs. The optimizer sets its base. Period 0: all epochs.
   optim::LearningRate schedule = {.period = 0};
   // Batch size that the learning rate is meant for; the rate is scaled linearly to the real one. 0:

@@ -1,6 +1,7 @@
 #include "weft/train/planning.h"
 
 #include <charconv>
+#include <cmath>
 #include <sstream>
 
 #include "weft/base/config.h"
@@ -107,6 +108,12 @@ plan::Model planned_model(const Config& config, const PlannedOptions& options) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> parameters_of(const Config& config) {
+  const std::string& name = config.get_string("model.name");
+  if (name == "lstm" || name == "mlp" || name == "mixer") return std::nullopt;
+  return std::llround(plan::parameters(planned_model(config, {})));
+}
 
 namespace internal {
 

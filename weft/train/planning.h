@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,10 @@ struct PlannedOptions {
 // plan::complete() does, and what plan::load_profile() throws.
 plan::Job planned_job(const Config& config, const plan::Cluster& cluster,
                       const PlannedOptions& options = {});
+
+// Number of parameters of the recipe's model; nullopt for a model that the planner can describe by
+// a profile only.
+std::optional<std::int64_t> parameters_of(const Config& config);
 
 // The axes and options that a recipe of this model can run on weft.
 plan::Space space_of(const Config& config);

@@ -67,6 +67,8 @@ struct Use {
 };
 
 const std::vector<Use>& uses() {
+  static const std::vector<std::string> workers(strategy::names().begin() + 1,
+                                                strategy::names().end());
   static const std::vector<std::string> resnets = {"resnet18", "resnet34", "resnet50", "resnet101",
                                                    "resnet152"};
   static const std::vector<std::string> images = {"fashion-mnist", "shapes"};
@@ -101,8 +103,18 @@ const std::vector<Use>& uses() {
       {"optimizer.momentum", "optimizer.name", {"sgd", "rmsprop"}},
       {"optimizer.nesterov", "optimizer.name", {"sgd"}},
       {"optimizer.alpha", "optimizer.name", {"rmsprop"}},
-      {"optimizer.betas", "optimizer.name", {"adam", "adamw"}},
+      {"optimizer.betas", "optimizer.name", {"adam", "adamw", "lion"}},
       {"optimizer.eps", "optimizer.name", {"rmsprop", "adagrad", "adam", "adamw"}},
+      {"strategy.period", "strategy.name", workers},
+      {"strategy.sync_steps", "strategy.name", workers},
+      {"strategy.adapt_steps", "strategy.name", workers},
+      {"strategy.lr", "strategy.name", {"slow_momentum", "diloco", "downpour"}},
+      {"strategy.momentum", "strategy.name", {"slow_momentum", "diloco"}},
+      {"strategy.fragments", "strategy.name", {"diloco"}},
+      {"strategy.beta", "strategy.name", {"easgd", "easgd_async"}},
+      {"strategy.graph", "strategy.name", {"gossip"}},
+      {"strategy.staleness", "strategy.name", {"downpour", "easgd_async"}},
+      {"strategy.codec", "strategy.name", workers},
       {"schedule.gamma", "schedule.name", {"step"}},
       {"schedule.minimum", "schedule.name", {"cosine"}},
       {"schedule.period_epochs", "schedule.name", {"step", "cosine"}},

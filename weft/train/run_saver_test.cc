@@ -51,17 +51,17 @@ TEST(RunSaver, LeavesOlderCheckpointsAloneAndSavesAgainAfterAFailure) {
     const std::string folder = dir / "ckpt";
     replicate(2, [&](const Group& group) {
       auto model = model_over(group);
-      RunSaver saver(group, model,
+      RunSaver saver(group, model.shards(),
                      {.folder = group.rank() == 0 ? folder : "", .keep = 0, .async = async});
-      saver.save(at_step(1));
+      saver.save(shards_of(model.shards(), at_step(1)));
       saver.finish();
       put_in_the_way(group, folder);
-      saver.save(at_step(2));
-      saver.save(at_step(3));  // logs that step 2 has failed
+      saver.save(shards_of(model.shards(), at_step(2)));
+      saver.save(shards_of(model.shards(), at_step(3)));  // logs that step 2 has failed
       expect_refused([&] { saver.finish(); }, Errc::kInvalidArgument,
                      "the checkpoint of step 3 is not saved: rank 0: ");
       take_away(group, folder);
-      saver.save(at_step(4));
+      saver.save(shards_of(model.shards(), at_step(4)));
       saver.finish();
       saver.finish();  // no save is left to wait for
 

@@ -179,6 +179,8 @@ void Trainer::Impl::say_what_is_trained() const {
   line.insert(line.end(), about.begin(), about.end());
   line.emplace_back("run", run_folder());
   log_info("training " + options_.program, line);
+  if (const internal::Workers* const workers = session_->learner->workers(); workers != nullptr)
+    log_info("strategy: " + workers->describe());
   std::istringstream passes(session_->learner->model().describe());
   for (std::string pass; std::getline(passes, pass);) {
     if (pass.find(": nothing to do") == std::string::npos) log_info(pass);

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "weft/comm/group.h"
+#include "weft/engine/codec/codec_exchange.h"
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/gradient_check.h"
-#include "weft/engine/internal/codec_exchange.h"
 
 namespace weft::parallel::internal {
 

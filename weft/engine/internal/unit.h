@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "weft/comm/group.h"
-#include "weft/engine/internal/codec_exchange.h"
+#include "weft/engine/codec/codec_exchange.h"
 
 namespace weft::parallel::internal {
 

@@ -49,6 +49,7 @@ struct Level {
                   std::int64_t step, const Adagrad&);
   void (*adam)(float* weight, const float* gradient, const AdamState&, std::int64_t count,
                std::int64_t step, const Adam&);
+  void (*lion)(float* weight, const float* gradient, float* mean, std::int64_t count, const Lion&);
   void (*quantize)(const QuantizeArgs&);
   void (*dequantize_add)(const DequantizeArgs&, float* values);
   void (*multiply_right)(const LowRankArgs&, const float* matrix, const float* right, float* left);

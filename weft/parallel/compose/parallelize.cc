@@ -61,6 +61,14 @@ std::vector<int> ParallelModel::cuts_of(const Mesh& mesh, const checkpoint::Read
 bool ParallelModel::load_codec(const checkpoint::Reader& saved) {
   return composed_->load_codec(saved);
 }
+ParallelModel::Held ParallelModel::held() { return composed_->held(); }
+
+void ParallelModel::take_changes() {
+  for (auto& stage : composed_->stages) {
+    if (stage.sharded) stage.sharded->take_changes();
+  }
+}
+
 checkpoint::Parts ParallelModel::shards() { return composed_->shards(); }
 void ParallelModel::load_shards(const checkpoint::SliceSource& source) {
   composed_->load_shards(source);

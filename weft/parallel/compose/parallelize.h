@@ -108,6 +108,16 @@ class ParallelModel {
   // replica, with micro-shards, experts or synchronized batch norms, or without skip_not_finite.
   void verify(const Tensors& inputs, const Tensors& targets,
               const std::function<void(int replica)>& seed);
+  // The values of the model that this rank holds, in place, with their places in the whole model:
+  // trained parameters, and floating-point buffers. Several ranks may hold the same values. Write
+  // to them between two steps only, the same on all these ranks, and call take_changes() then. Not
+  // collective.
+  struct Held {
+    checkpoint::Slices weights, buffers;
+  };
+  Held held();
+  // After a change of held() values. Collective.
+  void take_changes();
   struct WrongGradient {
     std::vector<int> ranks;  // Ranks of the world. Several: one of them is wrong.
     std::string parameter;   // The first whose gradient was different.

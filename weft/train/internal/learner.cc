@@ -93,12 +93,37 @@ std::vector<Metric> with_loss(const Task& task) {
   return all;
 }
 
+// Of the plan of one worker of several.
+void check_workers(const Options& options, const Mesh& mesh) {
+  strategy::check(options.strategy, mesh.size("dp"));
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::kBadConfig, "strategy.name = \"" + options.strategy.name + "\": " + why);
+  };
+  if (options.plan.micro_shards > 0)
+    refuse("train.reproducible needs gradients of all ranks at every step, as with \"sync\"");
+  if (options.plan.codec != "none")
+    refuse("workers exchange weights, not gradients: set strategy.codec, not parallel.codec");
+  if (options.verify_steps > 0)
+    refuse("train.verify_steps compares the gradients of replicas, which have other weights here");
+}
+
+// The plan of a worker's model.
+parallel::Plan of_worker(parallel::Plan plan, const Options& options, const Mesh& mesh) {
+  if (!strategy::exchanges_weights(options.strategy)) return plan;
+  const int workers = mesh.size("dp");
+  plan.batch = (plan.batch + workers - 1) / workers;
+  // Each worker would measure other times, and all need the same stages.
+  plan.sample.clear();
+  return plan;
+}
+
 }  // namespace
 
 void check_learner(const parallel::BlockModel& model, const Options& options, const Mesh& mesh,
                    std::int64_t samples) {
   const std::int64_t batch =
       options.batch_per_rank > 0 ? options.batch_per_rank * replicas(mesh.layout()) : options.batch;
+  if (strategy::exchanges_weights(options.strategy)) check_workers(options, mesh);
   parallel::check_plan(complete(options, mesh, batch), parallel::shape_of(model), mesh.layout());
   plan_batches(options, replicas(mesh.layout()), samples);
   if (options.plan.micro_shards > 0 && !mesh.world().has_ordered_sums()) {
@@ -114,14 +139,17 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
     : task_(std::move(task)),
       options_(options),
       mesh_(mesh),
+      worker_mesh_(worker_mesh(mesh, options.strategy)),
       metrics_(with_loss(task_)),
       batches_(plan_batches(options, replicas(mesh.layout()), task_.train.size)),
       trace_(trace),
       plan_(plan_for(task_, options, mesh, batches_.global, resumed)),
       division_(division_of(options, plan_, replicas(mesh.layout()), resumed)),
-      model_(parallel::parallelize(task_.model, plan_, mesh)),
+      model_(parallel::parallelize(task_.model, of_worker(plan_, options, mesh), worker_mesh_)),
       loader_(make_loader(task_.train, {.batch = batches_.global, .seed = plan_.seed},
                           options.prefetch)) {
+  if (strategy::exchanges_weights(options.strategy))
+    workers_.emplace(options.strategy, mesh, model_);
   // A step that a lost rank has interrupted leaves gradients in the blocks.
   model_.zero_grad();
   if (plan_.micro_shards > 0) at::set_num_threads(1);  // fixes the order of sums
@@ -132,9 +160,27 @@ data::Loader Learner::make_loader(const data::Source& source, const data::Sample
                                   int prefetch) const {
   data::SamplerOptions mine = sampling;
   mine.size = source.size;
-  mine.rank = model_.replica();
-  mine.world = model_.replicas();
+  mine.rank = replica();
+  mine.world = replicas(mesh_.layout());
   return data::Loader(traced(source, trace_), data::Sampler(mine), prefetch);
+}
+
+// Index of this rank's share of a batch, over all workers.
+int Learner::replica() const {
+  const bool several = strategy::exchanges_weights(options_.strategy);
+  return (several ? mesh_.coordinate("dp") * model_.replicas() : 0) + model_.replica();
+}
+
+int Learner::world_rank(int of_worker) const {
+  if (!workers_) return of_worker;
+  std::vector<std::string> axes;
+  for (const auto& axis : worker_mesh_.layout().axes()) axes.push_back(axis.name);
+  const auto ranks = mesh_.layout().members(mesh_.world().rank(), axes);
+  return ranks.at(static_cast<std::size_t>(of_worker));
+}
+
+checkpoint::Parts Learner::parts(bool is_copy) {
+  return workers_ ? workers_->parts(/*with_result=*/!is_copy) : model_.shards();
 }
 
 // Seeds libtorch's generator (dropout) from seed, step, replica, stage and position in cp. A
@@ -147,7 +193,7 @@ void Learner::seed_generator(int replica) const {
   at::manual_seed(numbers.next_u64());
 }
 
-Learner::Step Learner::step(double lr, observe::StepTimer& timer) {
+Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& timer) {
   std::optional<data::Batch> batch;
   {
     const auto scope = timer.time(Phase::kData);
@@ -156,28 +202,47 @@ Learner::Step Learner::step(double lr, observe::StepTimer& timer) {
   }
   WEFT_CHECK(batch.has_value(), "the data ended before the epoch");
   model_.set_lr(lr);
-  seed_generator(model_.replica());
-  observe::set_activity(observe::Activity::kForward);
-  if (options_.verify_steps > 0 && (model_.steps() + 1) % options_.verify_steps == 0)
-    model_.verify(batch->inputs, batch->targets, [this](int replica) { seed_generator(replica); });
-  failpoint("forward.begin");
-  std::vector<double> losses = model_.forward_backward(batch->inputs, batch->targets);
+  std::vector<double> losses{0};
   std::optional<double> grad_norm;
-  bool updated = false;
-  {
-    const observe::TraceScope scope("phase", "optimizer");
-    const observe::ActivityScope activity(observe::Activity::kOptimizer);
-    failpoint("update.begin");
-    updated = model_.step();
-    if (updated && plan_.optimizer.max_grad_norm > 0) grad_norm = model_.grad_norm();
-    model_.zero_grad();
-  }
+  const bool has_none = !has_samples(batch->share);
+  const bool updated = has_none || update(*batch, losses, grad_norm);
   count_times(timer);
+  if (workers_) {
+    const auto scope = timer.time(Phase::kCommunication);
+    const double samples = static_cast<double>(batch->share.global_size) / mesh_.world().size();
+    workers_->after_step({number, lr, losses.empty() ? 0 : losses[0], samples});
+  }
   if (speeds_) {
     speeds_->add(static_cast<std::int64_t>(batch->share.indices.size()),
                  (timer.ms(Phase::kForward) + timer.ms(Phase::kBackward)) / 1e3);
   }
   return {static_cast<double>(batch->share.global_size), std::move(losses), grad_norm, !updated};
+}
+
+// False if the last batch of an epoch is so small that this worker has no sample of it: even shares
+// then go to the first replicas.
+bool Learner::has_samples(const data::Share& share) const {
+  const std::int64_t before = replica() - model_.replica();  // replicas of the workers before
+  return workers_ == std::nullopt || share.global_size >= replicas(mesh_.layout()) ||
+         share.global_size > before;
+}
+
+// Returns false if the step was skipped.
+bool Learner::update(const data::Batch& batch, std::vector<double>& losses,
+                     std::optional<double>& grad_norm) {
+  seed_generator(replica());
+  observe::set_activity(observe::Activity::kForward);
+  if (options_.verify_steps > 0 && (model_.steps() + 1) % options_.verify_steps == 0)
+    model_.verify(batch.inputs, batch.targets, [this](int replica) { seed_generator(replica); });
+  failpoint("forward.begin");
+  losses = model_.forward_backward(batch.inputs, batch.targets);
+  const observe::TraceScope scope("phase", "optimizer");
+  const observe::ActivityScope activity(observe::Activity::kOptimizer);
+  failpoint("update.begin");
+  const bool updated = model_.step();
+  if (updated && plan_.optimizer.max_grad_norm > 0) grad_norm = model_.grad_norm();
+  model_.zero_grad();
+  return updated;
 }
 
 void Learner::count_times(observe::StepTimer& timer) {
@@ -244,6 +309,13 @@ at::Tensor Learner::measure(const data::Batch& batch, bool mine) {
 }
 
 Evaluation Learner::evaluate() {
+  if (!workers_) return evaluate_weights();
+  Evaluation result;
+  workers_->with_result([&] { result = evaluate_weights(); });
+  return result;
+}
+
+Evaluation Learner::evaluate_weights() {
   Evaluation result;
   result.samples = task_.test.size;
   if (result.samples == 0) return result;
@@ -258,7 +330,7 @@ Evaluation Learner::evaluate() {
   at::Tensor all = at::zeros({blocks, static_cast<std::int64_t>(metrics_.size()), 2}, at::kDouble);
   std::optional<data::Batch> last;  // placeholder in rounds without a block for this replica
   for (std::int64_t round = 0; round * world < blocks; ++round) {
-    const std::int64_t number = round * world + model_.replica();
+    const std::int64_t number = round * world + replica();
     if (number < blocks) last = loader.next(Deadline::in(mesh_.world().timeout()));
     if (!last) last = task_.test.make(data::Share{.indices = {0}, .global_size = 1});
     const at::Tensor sums = measure(*last, number < blocks);

@@ -15,6 +15,7 @@
 #include "weft/train/internal/resizing.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/speeds.h"
+#include "weft/train/internal/workers.h"
 #include "weft/train/options.h"
 #include "weft/train/task.h"
 
@@ -63,8 +64,9 @@ class Learner {
   const BatchDivision& division() const { return division_; }
   std::int64_t samples() const { return task_.train.size; }  // per epoch
   double flops_per_sample() const { return task_.flops_per_sample; }
-  // Takes the next batch and does one optimizer step.
-  Step step(double lr, observe::StepTimer& timer);
+  // Takes the next batch and does optimizer step `number`, which counts from 1, and what the
+  // strategy does after it.
+  Step step(std::int64_t number, double lr, observe::StepTimer& timer);
   // Divides the next batches by the measured speed of the ranks. Call it between a reduction of the
   // losses and the next step, while nothing but gradients is in flight.
   void rebalance();
@@ -80,9 +82,24 @@ class Learner {
   // Position in the data. Call between two steps; all ranks must call set_position().
   data::SamplerState position() const { return loader_.state(); }
   void set_position(const data::SamplerState& position) { loader_.restore(position); }
+  // The model; with a strategy that of this rank's worker.
   parallel::ParallelModel& model() { return model_; }
+  // Null unless there are several workers.
+  Workers* workers() { return workers_ ? &*workers_ : nullptr; }
+  // This rank's part of the state, for a checkpoint or for a copy (is_copy) from which only this
+  // job goes on. Collective with a strategy.
+  checkpoint::Parts parts(bool is_copy);
+  // True on the rank that reports what its worker has found: rank 0 of the world without workers.
+  bool is_first_of_worker() const { return worker_mesh_.world().rank() == 0; }
+  // Rank of the world of a rank of this worker.
+  int world_rank(int of_worker) const;
 
  private:
+  int replica() const;
+  bool has_samples(const data::Share& share) const;
+  bool update(const data::Batch& batch, std::vector<double>& losses,
+              std::optional<double>& grad_norm);
+  Evaluation evaluate_weights();
   data::Loader make_loader(const data::Source& source, const data::SamplerOptions& sampling,
                            int prefetch) const;
   void seed_generator(int replica) const;
@@ -91,13 +108,14 @@ class Learner {
 
   const Task task_;
   const Options options_;
-  const Mesh mesh_;
+  const Mesh mesh_, worker_mesh_;
   const std::vector<Metric> metrics_;  // including the loss
   const Batches batches_;
   observe::Trace* const trace_;
   parallel::Plan plan_;
   const BatchDivision division_;
   parallel::ParallelModel model_;
+  std::optional<Workers> workers_;
   data::Loader loader_;
   std::optional<Speeds> speeds_;  // only with options.balance_by_speed, or start_balancing()
 };

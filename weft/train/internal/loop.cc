@@ -119,7 +119,7 @@ void Loop::step() {
   const std::int64_t waited_before = observe::waited_ns();
   const double lr = rate_.at(static_cast<double>(epoch_) +
                              static_cast<double>(in_epoch_) / static_cast<double>(epoch_steps_));
-  Learner::Step done = learner_->step(lr, timer_);
+  Learner::Step done = learner_->step(step_ + 1, lr, timer_);
   StepLog::Step record{
       step_ + 1,     epoch_, lr, done.samples, seconds_since(start), {}, std::move(done.losses),
       done.grad_norm};
@@ -129,9 +129,10 @@ void Loop::step() {
   record.sent_bytes = static_cast<double>(after.sent_bytes - before.sent_bytes);
   record.shared_bytes = static_cast<double>(after.shared_bytes - before.shared_bytes);
   record.skipped = done.skipped;
-  record.bad_gradient = done.skipped && !parallel::scales_loss(options_.plan);
+  const bool is_bad = done.skipped && !parallel::scales_loss(options_.plan);
+  record.bad_gradient = is_bad && learner_->workers() == nullptr;  // the same on all ranks
   if (done.skipped) watch_verification();
-  if (record.bad_gradient && world_.rank() == 0) name_skipped_step();
+  if (is_bad && learner_->is_first_of_worker()) name_skipped_step();
   record.waited_s = 1e-9 * static_cast<double>(observe::waited_ns() - waited_before);
   log_->add(std::move(record));
   if (copying_) copying_->add_step(seconds_since(start));
@@ -265,8 +266,8 @@ void Loop::name_skipped_step() const {
   std::string where;
   for (const auto& [rank, parameter] : bad) {
     if (where.empty())
-      where =
-          "the gradient of " + parameter + " is NaN or infinite on rank " + std::to_string(rank);
+      where = "the gradient of " + parameter + " is NaN or infinite on rank " +
+              std::to_string(learner_->world_rank(rank));
   }
   if (where.empty()) where = "the sum of the gradients over the ranks is NaN or infinite";
   if (bad.size() > 1) where += " and " + std::to_string(bad.size() - 1) + " more";
@@ -293,7 +294,8 @@ void Loop::compare_replicas() {
                                  [](const auto& difference) { return !difference.is_healed; });
   const auto& named = lost != found.end() ? *lost : found.front();
   std::string ranks;
-  for (const int rank : named.ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  for (const int rank : named.ranks)
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(learner_->world_rank(rank));
   const std::string more =
       found.size() > 1 ? " and " + std::to_string(found.size() - 1) + " more tensors" : "";
   const std::string what = "replicas differ after step " + std::to_string(step_) + ": " +
@@ -301,7 +303,7 @@ void Loop::compare_replicas() {
                            (named.ranks.size() > 1 ? ", on ranks " : ", on rank ") + ranks +
                            ": a bit has flipped in memory, or a processor has computed wrongly";
   if (lost == found.end()) {
-    if (world_.rank() == 0) log_warn(what + "; it has got the values of the majority");
+    if (learner_->is_first_of_worker()) log_warn(what + "; it has got the values of the majority");
     return;
   }
   throw Error(Errc::kCorrupt, what + "; there is no majority, so resume from a checkpoint before " +
@@ -375,7 +377,7 @@ void Loop::save_now() {
   saved_step_ = step_;
   saved_at_ = Clock::now();
   save_due_ = false;
-  saver_->save(progressed());
+  saver_->save(shards_of(learner_->parts(false), progressed()));
 }
 
 // Does nothing where no copy is due. Without look(), the state would lack the losses of the steps
@@ -385,7 +387,7 @@ void Loop::copy_state(bool now) {
   const observe::ActivityScope activity(observe::Activity::kCheckpoint);
   if (looked_step_ != step_) look();
   learner_->model().wait_for_weights();
-  copying_->take(shards_of(learner_->model(), progressed()));
+  copying_->take(shards_of(learner_->parts(true), progressed()));
 }
 
 }  // namespace weft::train::internal

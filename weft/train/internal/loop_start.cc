@@ -97,7 +97,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   // The loss of the newest checkpoint's weights may not have been checked yet, so the previous
   // checkpoint is kept too.
   const int keep = options_.keep == 1 ? 2 : static_cast<int>(options_.keep);
-  saver_.emplace(world_, learner.model(),
+  saver_.emplace(world_, learner.parts(false),
                  RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", keep,
                                    options_.checkpoint_async});
 }
@@ -111,7 +111,7 @@ void Loop::restore() {
     ++progressed.step;
     progressed.sampler.position += batch;
   }
-  resumed_->restore(learner_->model(), world_);
+  resumed_->restore(learner_->model(), world_, learner_->workers());
   learner_->set_position(progressed.sampler);
   step_ = progressed.step;
   if (!recovers_) saved_step_ = step_;

@@ -53,7 +53,7 @@ void rehearse(const Task& task, const Options& options) {
   const Mesh mesh(alone(), plan::parse_axes("dp=1"));
   internal::Learner learner(task, for_one(options, task.train.size), mesh, nullptr, nullptr);
   observe::StepTimer timer;
-  for (int step = 0; step < kSteps; ++step) learner.step(0, timer);
+  for (int step = 0; step < kSteps; ++step) learner.step(step + 1, 0, timer);
 }
 
 template <class Work>

@@ -13,6 +13,7 @@
 #include "weft/comm/texts.h"
 #include "weft/elastic/entry.h"
 #include "weft/observe/memory.h"
+#include "weft/train/internal/workers.h"
 
 namespace weft::train::internal {
 namespace {
@@ -89,23 +90,18 @@ std::int64_t staging_bytes(const Group& world, bool async, std::int64_t copy_byt
 
 }  // namespace
 
-RunSaver::RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options)
-    : RunSaver(world, model, options, {.parts = model.shards(), .state = {}}) {}
-
-RunSaver::RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options,
-                   const checkpoint::Shards& now)
+RunSaver::RunSaver(const Group& world, const checkpoint::Parts& now, const Options& options)
     : world_(world),
-      model_(model),
       folder_(comm::broadcast_text(world, options.folder)),
       keep_(options.keep),
-      saver_(world, staging_bytes(world, options.async, bytes_of(now.parts))) {
-  saver_.reserve(now);
+      saver_(world, staging_bytes(world, options.async, bytes_of(now))) {
+  saver_.reserve({.parts = now, .state = {}});
 }
 
-checkpoint::Shards shards_of(parallel::ParallelModel& model, const Progressed& progressed) {
+checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progressed) {
   checkpoint::Shards shards;
   shards.step = progressed.step;
-  shards.parts = model.shards();
+  shards.parts = std::move(parts);
   shards.state = {{"step", std::to_string(progressed.step)},
                   {"epoch", std::to_string(progressed.sampler.epoch)},
                   {"position", std::to_string(progressed.sampler.position)},
@@ -118,8 +114,8 @@ checkpoint::Shards shards_of(parallel::ParallelModel& model, const Progressed& p
   return shards;
 }
 
-void RunSaver::save(const Progressed& progressed) {
-  report(saver_.save(folder_, shards_of(model_, progressed), {keep_}));
+void RunSaver::save(const checkpoint::Shards& shards) {
+  report(saver_.save(folder_, shards, {keep_}));
 }
 
 void RunSaver::poll() { report(saver_.poll()); }
@@ -171,16 +167,24 @@ Progressed Saved::progress(std::uint64_t seed, std::int64_t batch) const {
   return progressed;
 }
 
-void Saved::restore(parallel::ParallelModel& model, const Group& world) const {
+void Saved::restore(parallel::ParallelModel& model, const Group& world, Workers* workers) const {
+  bool has_rule = true;
   try {
-    model.load_shards(reader_);
+    if (workers != nullptr) {
+      has_rule = workers->restore(reader_);
+    } else {
+      model.load_shards(reader_);
+    }
   } catch (const Error& error) {
     if (error.code() != Errc::kInvalidArgument) throw;
     throw Error(
         Errc::kInvalidArgument,
         "cannot resume, since the checkpoint is of another model or optimizer: " + error.message());
   }
-  if (!model.load_codec(reader_) && world.rank() == 0) {
+  if (!has_rule && world.rank() == 0) {
+    log_warn("the strategy begins anew from these weights: the checkpoint has no state of it");
+  }
+  if (workers == nullptr && !model.load_codec(reader_) && world.rank() == 0) {
     log_warn("the codec starts without state: the checkpoint has none for this codec and mesh");
   }
 }

@@ -1,7 +1,7 @@
 // Saves and resumes a training run. A checkpoint holds
 //
 //   parts  model (parameters and buffers), optimizer, scaling (of the loss), codec (if gradients
-//          are compressed)
+//          are compressed), workers and strategy (workers.h)
 //   state  step, epoch, position, running sum of the epoch's loss, seed, division of the batch
 //
 // Random numbers need no state: each is a function of seed, epoch, sample, step and rank position.
@@ -21,6 +21,8 @@
 
 namespace weft::train::internal {
 
+class Workers;
+
 struct Progressed {
   std::int64_t step = 0;       // optimizer steps done
   data::SamplerState sampler;  // where the next batch starts
@@ -29,8 +31,8 @@ struct Progressed {
   BatchDivision batch;
 };
 
-// This rank's part of the state of a run.
-checkpoint::Shards shards_of(parallel::ParallelModel& model, const Progressed& progressed);
+// This rank's part of the state of a run. `parts`: of the model (Learner::parts()).
+checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progressed);
 
 // Saves the checkpoints of a run. Each rank writes its own slices, in the background if async is
 // set and there is enough memory.
@@ -41,12 +43,13 @@ class RunSaver {
     int keep = 3;        // 0: all
     bool async = true;
   };
-  // Allocates the memory for the copies that asynchronous saves need. Collective.
-  RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options);
+  // Allocates the memory for the copies that asynchronous saves need, for states like `now`.
+  // Collective.
+  RunSaver(const Group& world, const checkpoint::Parts& now, const Options& options);
 
-  // Starts to save the model and its optimizer. Call between two steps. Waits for the previous
+  // Starts to save a state (shards_of()). Call between two steps. Waits for the previous
   // save. If that one failed, rank 0 logs an error, and training can continue. Collective.
-  void save(const Progressed& progressed);
+  void save(const checkpoint::Shards& shards);
   // Logs the result of a save that has ended since. Not collective.
   void poll();
   // Waits for the last save. If it failed, rank 0 logs an error. Collective.
@@ -55,12 +58,9 @@ class RunSaver {
   void finish();
 
  private:
-  RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options,
-           const checkpoint::Shards& now);
   void report(const std::optional<checkpoint::AsyncSaver::Result>& result) const;
 
   const Group world_;
-  parallel::ParallelModel& model_;
   const std::string folder_;
   const int keep_;
   checkpoint::AsyncSaver saver_;
@@ -78,9 +78,10 @@ class Saved {
   // Throws Error(kCorrupt) if a number is missing, Error(kInvalidArgument) if the run had another
   // seed or global batch size.
   Progressed progress(std::uint64_t seed, std::int64_t batch) const;
-  // Collective. Throws Error(kInvalidArgument) naming the first tensor that is missing or has
-  // another shape.
-  void restore(parallel::ParallelModel& model, const Group& world) const;
+  // Loads the state into the model, or by way of `workers` if it is not null. Collective. Throws
+  // Error(kInvalidArgument) naming the first tensor that is missing or has another shape.
+  void restore(parallel::ParallelModel& model, const Group& world,
+               Workers* workers = nullptr) const;
 
  private:
   checkpoint::Reader reader_;

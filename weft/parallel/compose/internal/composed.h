@@ -73,6 +73,7 @@ class Composed {
   ParallelModel::NamedTensors gradients();
   bool load_codec(const checkpoint::Reader& saved);
   checkpoint::Parts shards();
+  ParallelModel::Held held();
   void load_shards(const checkpoint::SliceSource& source);
   void load_weights(const checkpoint::SliceSource& source);
   std::vector<ParallelModel::Difference> compare_replicas();
@@ -180,7 +181,7 @@ class Composed {
   checkpoint::Slices codec_slices();
   checkpoint::Slices buffer_slices();
   void check_on_all_ranks(const checkpoint::SliceSource& source, bool weights_only);
-  // Among ranks with the same parameters, true for those whose parts form the whole model.
+  // Among ranks with the same parameters: whether their parts form the whole model.
   bool is_first_copy() const { return mesh.coordinate("dp") == 0 && mesh.coordinate("cp") == 0; }
   bool is_first_of_ep() const { return mesh.coordinate("ep") == 0; }
   TensorParallel along_ep() const { return {mesh["ep"], 0}; }
@@ -195,8 +196,7 @@ class Composed {
   double all_samples_ = 0;    // samples of all replicas, if they were exchanged
   std::int64_t batches_ = 0;  // batches since the last step
   int kept_batches_ = 0;      // batches whose gradients wait for the step
-  // by micro-shard, summed over its samples; zero for micro-shards of other replicas and on other
-  // ranks
+  // by micro-shard, summed over its samples; zero for those of other replicas and ranks
   std::vector<double> losses_;
   std::vector<Part> shards_;
   std::chrono::steady_clock::time_point began_;  // start of the current action

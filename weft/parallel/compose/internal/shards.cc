@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <set>
 
 #include "weft/optim/update_rule.h"
 #include "weft/parallel/compose/internal/composed.h"
@@ -143,6 +144,28 @@ checkpoint::Parts Composed::shards() {
   }
   put("codec", codec_slices());
   return parts;
+}
+
+// Copies of tied parameters too, since they must change as the others do.
+ParallelModel::Held Composed::held() {
+  ParallelModel::Held held;
+  for (Stage& stage : stages) {
+    if (!stage.sharded) continue;
+    std::set<std::string> trained;
+    const auto placing = [&](const std::string& own) {
+      const Parameter& p = *stage.find(own);
+      if (!p.trained) return checkpoint::Rectangle{};
+      trained.insert(p.whole);
+      return place_of(p);
+    };
+    for (checkpoint::Slice& slice : stage.sharded->held(placing)) {
+      if (trained.contains(slice.name)) held.weights.push_back(std::move(slice));
+    }
+  }
+  for (checkpoint::Slice& slice : buffer_slices()) {
+    if (slice.tensor.is_floating_point()) held.buffers.push_back(std::move(slice));
+  }
+  return held;
 }
 
 void Composed::load_shards(const checkpoint::SliceSource& source) {

@@ -1,4 +1,4 @@
-#include "weft/engine/internal/codec_exchange.h"
+#include "weft/engine/codec/codec_exchange.h"
 
 #include <ATen/ATen.h>
 

@@ -1,0 +1,91 @@
+#include "weft/strategy/internal/flat_rule.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "weft/base/error.h"
+
+namespace weft::strategy::internal {
+namespace {
+
+void check_part(const Part& part) {
+  WEFT_REQUIRE(!part.weights.empty(), "a strategy needs weights: the part of this rank has none");
+  const at::ScalarType type = part.weights.front().scalar_type();
+  WEFT_REQUIRE(
+      type == at::kFloat || type == at::kDouble,
+      std::string("a strategy's weights are float32 or float64, not ") + at::toString(type));
+  // The same number of elements in each worker, so that no exchange mixes different tensors.
+  std::int64_t count = 0;
+  for (const at::Tensor& tensor : part.weights) {
+    WEFT_REQUIRE(tensor.scalar_type() == type, "a strategy's weights have one element type");
+    count += tensor.numel();
+  }
+  const auto tensors = static_cast<std::int64_t>(part.weights.size());
+  at::Tensor most = at::tensor({count, tensors, -count, -tensors}, at::kLong);
+  part.workers.all_reduce(most, ReduceOp::kMax);
+  WEFT_REQUIRE(most[0].item<std::int64_t>() == -most[2].item<std::int64_t>() &&
+                   most[1].item<std::int64_t>() == -most[3].item<std::int64_t>(),
+               "the workers of a strategy have different weights: this rank has " +
+                   std::to_string(tensors) + " tensors of " + std::to_string(count) +
+                   " elements; build the same model in each worker");
+}
+
+void take_first(const Group& workers, const Flat& of) {
+  if (of.count() == 0 || workers.size() == 1) return;
+  at::Tensor flat = of.read();
+  workers.broadcast(flat, 0);
+  of.write(flat);
+}
+
+}  // namespace
+
+FlatRule::FlatRule(const Strategy& strategy, Part part)
+    : part_(std::move(part)),
+      weights_(part_.weights),
+      buffers_(part_.buffers),
+      pace_(strategy, part_.world) {
+  const at::NoGradGuard no_grad;
+  check_part(part_);
+}
+
+void FlatRule::restart() {
+  const at::NoGradGuard no_grad;
+  take_first(part_.workers, weights_);
+  take_first(part_.workers, buffers_);
+  start();
+}
+
+bool FlatRule::after_step(const Step& step) {
+  const at::NoGradGuard no_grad;
+  if (!pace_.is_due(step)) return false;
+  exchange(step);
+  return true;
+}
+
+void FlatRule::average(at::Tensor& flat) const {
+  if (size() > 1 && flat.numel() > 0) part_.workers.all_reduce(flat, ReduceOp::kAvg);
+}
+
+at::Tensor FlatRule::result_weights() {
+  at::Tensor mean = weights_.read();
+  average(mean);
+  return mean;
+}
+
+const Rule::Result& FlatRule::result() {
+  const at::NoGradGuard no_grad;
+  at::Tensor buffers = buffers_.read();
+  average(buffers);
+  result_ = {weights_.views(result_weights()), buffers_.views(buffers)};
+  return result_;
+}
+
+void FlatRule::reset_own() {
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& memory : state().own) memory.zero_();
+}
+
+Rule::State FlatRule::state() { return {arrays_, pace_.numbers(), {}}; }
+
+}  // namespace weft::strategy::internal

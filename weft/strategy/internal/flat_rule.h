@@ -1,0 +1,62 @@
+// What all rules have in common: flat weights, the pace of the exchanges, the result.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/strategy/internal/flat.h"
+#include "weft/strategy/internal/pace.h"
+#include "weft/strategy/strategy.h"
+
+namespace weft::strategy::internal {
+
+class FlatRule : public Rule {
+ public:
+  FlatRule(const Strategy& strategy, Part part);
+
+  bool after_step(const Step& step) override;
+  const Result& result() override;
+  State state() override;
+  void restart() override;
+  void reset_own() override;
+  std::int64_t period() const override { return pace_.period(); }
+
+ protected:
+  // Sets the arrays from the present weights, which are equal in all workers.
+  virtual void start() {}
+  // Exchanges the weights after this step. Without gradients.
+  virtual void exchange(const Step& step) = 0;
+  // The weights of the result, a vector of this rule's own. Collective.
+  virtual at::Tensor result_weights();
+
+  int size() const { return part_.workers.size(); }
+  const Part& part() const { return part_; }
+  const Flat& weights() const { return weights_; }
+  Pace& pace() { return pace_; }
+  // Mean over the workers, without a codec. In place.
+  void average(at::Tensor& flat) const;
+  // Adds a vector of weights to the state.
+  void keep(const std::string& name, const at::Tensor& flat) {
+    arrays_[name] = weights_.views(flat);
+  }
+
+ private:
+  const Part part_;
+  const Flat weights_, buffers_;
+  Pace pace_;
+  std::map<std::string, std::vector<at::Tensor>> arrays_;
+  Result result_;
+};
+
+// The rules, a file each (downpour and easgd_async: center_rules.cc).
+std::unique_ptr<Rule> local_sgd(const Strategy& strategy, Part part);
+std::unique_ptr<Rule> slow_momentum(const Strategy& strategy, Part part);
+std::unique_ptr<Rule> diloco(const Strategy& strategy, Part part);
+std::unique_ptr<Rule> easgd(const Strategy& strategy, Part part);
+std::unique_ptr<Rule> downpour(const Strategy& strategy, Part part);
+std::unique_ptr<Rule> easgd_async(const Strategy& strategy, Part part);
+std::unique_ptr<Rule> gossip(const Strategy& strategy, Part part);
+
+}  // namespace weft::strategy::internal

@@ -1,0 +1,47 @@
+#include "weft/strategy/internal/mean.h"
+
+#include <ATen/ATen.h>
+
+#include <span>
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/compress/spec.h"
+
+namespace weft::strategy::internal {
+
+Mean::Mean(Group workers, const std::string& codec, const Flat& like, std::uint32_t id)
+    : workers_(std::move(workers)) {
+  const compress::Spec spec = compress::parse(codec);
+  if (spec.kind == compress::Kind::kNone || workers_.size() == 1) return;
+  compress::Unit unit{.count = like.count(), .matrices = {}, .id = id};
+  std::int64_t first = 0;
+  for (const at::Tensor& tensor : like.tensors()) {
+    WEFT_REQUIRE(tensor.scalar_type() == at::kFloat,
+                 "strategy.codec = \"" + codec + "\" is for weights of float32");
+    unit.matrices.push_back(parallel::matrix_at(first, tensor));
+    first += tensor.numel();
+  }
+  codec_ = std::make_unique<parallel::CodecExchange>(workers_, spec, unit);
+}
+
+void Mean::operator()(at::Tensor& flat, std::int64_t exchange) {
+  if (workers_.size() == 1 || flat.numel() == 0) return;
+  if (!codec_) return workers_.all_reduce(flat, ReduceOp::kAvg);
+  codec_->start(flat, exchange);
+  while (codec_->advance()) {
+  }
+  codec_->finish();
+  flat.div_(workers_.size());
+}
+
+std::vector<at::Tensor> Mean::state() {
+  std::vector<at::Tensor> memory;
+  if (!codec_) return memory;
+  for (const std::span<float> one : codec_->state())
+    memory.push_back(
+        at::from_blob(one.data(), {static_cast<std::int64_t>(one.size())}, at::kFloat));
+  return memory;
+}
+
+}  // namespace weft::strategy::internal

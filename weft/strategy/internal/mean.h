@@ -1,0 +1,32 @@
+// The mean of a vector over the workers, as it is or through a codec with memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/comm/group.h"
+#include "weft/engine/codec/codec_exchange.h"
+#include "weft/strategy/internal/flat.h"
+
+namespace weft::strategy::internal {
+
+class Mean {
+ public:
+  // For vectors of `like`, of which this is number `id`.
+  Mean(Group workers, const std::string& codec, const Flat& like, std::uint32_t id);
+
+  // Every worker gets the same bits. In place. `exchange` counts from 0. Collective.
+  void operator()(at::Tensor& flat, std::int64_t exchange);
+  // The codec's memory.
+  std::vector<at::Tensor> state();
+
+ private:
+  const Group workers_;
+  std::unique_ptr<parallel::CodecExchange> codec_;  // null: none
+};
+
+}  // namespace weft::strategy::internal

@@ -1,0 +1,149 @@
+// Strategy: how workers train together without adding their gradients at every step.
+//
+//   sync ── gradients are averaged at every step: data parallelism (engine), no rule of this folder
+//
+//   local_sgd, slow_momentum, diloco, easgd, gossip:
+//
+//     worker 0   step step step step ┐          ┌ step step step step ┐
+//     worker 1   step step step step ┼ exchange ┼ step step step step ┼ exchange …
+//     worker 2   step step step step ┘          └ step step step step ┘
+//
+//   downpour, easgd_async: each worker exchanges with a center in shared memory, at its own time
+//
+// Each worker has weights and an optimizer of its own, and does `period` optimizer steps on its own
+// samples between two exchanges. Where a worker is several ranks (fsdp, tp, pp, …), each of them
+// works with the ranks that hold the same part of the other workers' models.
+//
+// One file a rule, in internal/: the paper, the equations, what it sends, its limits.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/comm/group.h"
+
+namespace weft::strategy {
+
+struct Strategy {
+  std::string name = "sync";
+  // Optimizer steps between two exchanges. 0: the rule's default (default_period()).
+  std::int64_t period = 0;
+  // Steps at the start with an exchange after each one: "post-local SGD" (Lin and others 2020).
+  std::int64_t sync_steps = 0;
+  // Steps between changes of the period, which then falls with the loss: AdaComm (Wang and Joshi
+  // 2019). 0: the period stays. Not with diloco.
+  std::int64_t adapt_steps = 0;
+  // slow_momentum and diloco: learning rate and momentum of the step that the exchange makes. Below
+  // 0: the rule's default. slow_momentum: 1 and 0.5. diloco: 0.7 and 0.9. downpour: factor of what
+  // a worker adds to the center, where 1 is its share of the mean.
+  double lr = -1, momentum = -1;
+  // diloco: the weights are exchanged in so many fragments, one after the other over the period.
+  int fragments = 1;
+  // easgd: the share of the way that the center moves to the mean of the workers in an exchange.
+  double beta = 0.9;
+  // gossip: who averages with whom (schedule/gossip.h).
+  std::string graph = "exponential";
+  // downpour and easgd_async: a worker waits until the slowest one is at most so many exchanges
+  // behind. 0: all wait for each other. Below 0: nobody waits.
+  std::int64_t staleness = -1;
+  // Codec of the exchanged weights or differences (compress/spec.h). Not with gossip, downpour and
+  // easgd_async.
+  std::string codec = "none";
+};
+
+// "sync", "local_sgd", "slow_momentum", "diloco", "easgd", "gossip", "downpour", "easgd_async".
+// "sync" is the first.
+std::span<const char* const> names();
+// True unless gradients are averaged at every step.
+inline bool exchanges_weights(const Strategy& strategy) { return strategy.name != "sync"; }
+// 16 for local_sgd and slow_momentum, 100 for diloco, 8 for easgd and easgd_async, 1 for gossip and
+// downpour.
+std::int64_t default_period(const std::string& name);
+
+// Throws Error(kBadConfig), one line with the key of a recipe, for a strategy that cannot work with
+// so many workers.
+void check(const Strategy& strategy, int workers);
+
+// What a worker of so many weights (of one rank) sends, in one line: "local_sgd: 4 workers average
+// their weights every 16 steps; a rank sends 2.5 MB for it, 0.16 MB a step". Pure function.
+std::string describe(const Strategy& strategy, int workers, std::int64_t weights);
+
+// The part of a worker's model that this rank holds.
+struct Part {
+  // The ranks that hold the same part of each worker's model, by the number of the worker.
+  Group workers;
+  Group world;  // All ranks of all workers.
+  // Trained parameters, float32 or float64, in place: the same shapes in the same order in each
+  // worker.
+  std::vector<at::Tensor> weights;
+  // Floating-point buffers, such as running statistics. Rules leave them alone. result() has their
+  // mean.
+  std::vector<at::Tensor> buffers = {};
+};
+
+// A step that a worker has done.
+struct Step {
+  std::int64_t number = 1;  // Counts from 1, the same on all ranks.
+  double lr = 0;            // Learning rate of the worker's optimizer, the same on all ranks.
+  // This rank's part of the loss, summed over samples, and of the number of samples: the sums over
+  // all ranks of all workers are those of the step. For adapt_steps.
+  double loss = 0, samples = 0;
+};
+
+// A rule at work. One thread at a time calls it. All ranks make it and call its methods in one
+// order, except for methods marked "Not collective".
+class Rule {
+ public:
+  virtual ~Rule() = default;
+  Rule(const Rule&) = delete;
+  Rule& operator=(const Rule&) = delete;
+
+  // Call it after each optimizer step of the worker. Exchanges if it is time, and writes the
+  // worker's weights then. Returns true if it has. Throws as Group's operations do.
+  virtual bool after_step(const Step& step) = 0;
+
+  // The model that the workers have found together: the mean of their weights, or the center of
+  // easgd, and the mean of their buffers. Evaluate and save this one. Valid until the next call.
+  struct Result {
+    std::vector<at::Tensor> weights, buffers;  // In the order and shapes of the part.
+  };
+  virtual const Result& result() = 0;
+
+  // State for the next step, in place: saved to a checkpoint and overwritten on loading. Not
+  // collective.
+  struct State {
+    // By name: one tensor for each weight, the same in all workers: "anchor", "momentum", "center".
+    std::map<std::string, std::vector<at::Tensor>> arrays;
+    at::Tensor numbers;           // float64 [n]; the same on all ranks.
+    std::vector<at::Tensor> own;  // [n] each; of this rank alone, such as the codec's memory.
+  };
+  virtual State state() = 0;
+  // Call it where a checkpoint has no State::own of this rank, after the weights were loaded: sets
+  // it as after an exchange. Not collective.
+  virtual void reset_own() = 0;
+  // Begins again from the present weights and buffers of worker 0, which are copied to the others.
+  virtual void restart() = 0;
+  // Steps between exchanges now. Not collective.
+  virtual std::int64_t period() const = 0;
+
+ protected:
+  Rule() = default;
+};
+
+// Makes the rule. All workers begin with the weights and buffers of worker 0, which are copied to
+// the others. Throws as check() does, Error(kBadConfig) if an asynchronous rule's workers are not
+// on one host, and Error(kInvalidArgument) for parts that differ between workers, have no weights,
+// or weights that are neither float32 nor float64.
+std::unique_ptr<Rule> make_rule(const Strategy& strategy, Part part);
+
+}  // namespace weft::strategy
+
+namespace weft {
+using strategy::Strategy;
+}

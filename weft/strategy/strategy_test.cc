@@ -1,0 +1,74 @@
+#include "weft/strategy/strategy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "weft/base/testing/refusal.h"
+#include "weft/comm/replicate.h"
+
+namespace weft::strategy {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Strategy, IsRefusedWithTheKeyToChange) {
+  const auto refused = [](const Strategy& strategy, const std::string& why) {
+    expect_refused([&] { check(strategy, 4); }, Errc::kBadConfig, why);
+  };
+  refused({.name = "esgd"},
+          "strategy.name = \"esgd\": there is no such strategy; there are sync, ");
+  refused({.name = "easgd", .beta = 1.5}, "strategy.beta = 1.5 must be in (0, 1]");
+  refused({.name = "diloco", .momentum = 1}, "strategy.momentum = 1 must be below 1");
+  refused({.name = "diloco", .period = 4, .fragments = 5}, "strategy.fragments = 5 must be from 1");
+  refused({.name = "local_sgd", .fragments = 2}, "strategy.fragments is for diloco");
+  refused({.name = "diloco", .adapt_steps = 2}, "strategy.adapt_steps");
+  refused({.name = "gossip", .graph = "rnig"}, "strategy.graph: ");
+  refused({.name = "gossip", .codec = "bf16"}, "strategy.codec: gossip");
+  refused({.name = "local_sgd", .codec = "topq"}, "strategy.codec: ");
+  refused({.name = "local_sgd", .codec = "auto"}, "strategy.codec = \"auto\": name a codec");
+  refused({.name = "downpour", .codec = "bf16"}, "strategy.codec: downpour exchanges weights");
+  refused({.name = "easgd", .staleness = 2}, "strategy.staleness is for downpour");
+  for (const char* name : names()) check({.name = name}, 4);
+}
+
+TEST(Strategy, SaysWhatARankSends) {
+  EXPECT_EQ(describe({.name = "local_sgd", .period = 16}, 4, 1'000'000),
+            "local_sgd: 4 workers average their weights every 16 steps; a rank sends 6 MB for it, "
+            "0.375 MB a step");
+  EXPECT_THAT(
+      describe({.name = "gossip", .graph = "ring"}, 8, 1'000'000),
+      HasSubstr("a rank sends 8 MB for it, 8 MB a step; mixing rate of the graph ring: 0."));
+  EXPECT_THAT(describe({}, 2, 1'000'000), HasSubstr("a rank sends 4 MB a step"));
+  EXPECT_THAT(describe({.name = "diloco", .fragments = 4, .codec = "int8:64"}, 2, 1'000'000),
+              HasSubstr("before int8:64, in 4 fragments"));
+}
+
+TEST(Strategy, IsRefusedForWorkersWithDifferentModels) {
+  comm::replicate(2, [](const Group& group) {
+    const auto make = [&](std::vector<at::Tensor> weights) {
+      return make_rule({.name = "local_sgd"},
+                       {.workers = group, .world = group, .weights = std::move(weights)});
+    };
+    expect_refused([&] { make({torch::zeros({3 + group.rank()})}); }, Errc::kInvalidArgument,
+                   "the workers of a strategy have different weights: this rank has 1 tensors");
+    expect_refused([&] { make({}); }, Errc::kInvalidArgument, "a strategy needs weights");
+    expect_refused([&] { make({torch::zeros({3}, torch::kLong)}); }, Errc::kInvalidArgument,
+                   "a strategy's weights are float32 or float64, not Long");
+  });
+}
+
+TEST(Strategy, ResultHasTheMeanOfTheBuffers) {
+  comm::replicate(2, [](const Group& group) {
+    at::Tensor x = torch::zeros({2}), mean = torch::zeros({2});
+    const auto rule =
+        make_rule({.name = "local_sgd"},
+                  {.workers = group, .world = group, .weights = {x}, .buffers = {mean}});
+    mean.fill_(group.rank() == 0 ? 1 : 4);
+    EXPECT_EQ(rule->result().buffers[0][1].item<float>(), 2.5F);
+    EXPECT_EQ(mean[0].item<float>(), group.rank() == 0 ? 1 : 4);
+  });
+}
+
+}  // namespace
+}  // namespace weft::strategy

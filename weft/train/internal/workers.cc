@@ -1,0 +1,221 @@
+#include "weft/train/internal/workers.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "weft/comm/texts.h"
+
+namespace weft::train::internal {
+namespace {
+
+using checkpoint::Slice;
+using checkpoint::Slices;
+
+std::string key_of(const Slice& slice) {
+  std::string key = slice.name;
+  for (const std::int64_t begin : slice.offset) key += " " + std::to_string(begin);
+  return key;
+}
+
+// True for the slices that no rank before this one holds, and that are not twice on this rank.
+std::vector<bool> first_holders(const Slices& held, const Group& world) {
+  std::ostringstream mine;
+  for (const Slice& slice : held) mine << key_of(slice) << '\n';
+  const auto all = comm::all_gather_texts(world, mine.str());
+  std::set<std::string> before;
+  for (int rank = 0; rank < world.rank(); ++rank) {
+    std::istringstream lines(all[static_cast<std::size_t>(rank)]);
+    for (std::string line; std::getline(lines, line);) before.insert(line);
+  }
+  std::vector<bool> first;
+  for (const Slice& slice : held) first.push_back(before.insert(key_of(slice)).second);
+  return first;
+}
+
+std::vector<at::Tensor> tensors_of(const Slices& slices) {
+  std::vector<at::Tensor> tensors;
+  for (const Slice& slice : slices) tensors.push_back(slice.tensor);
+  return tensors;
+}
+
+// Finds tensors of a checkpoint under the names of one worker.
+class OfWorker : public checkpoint::SliceSource {
+ public:
+  OfWorker(const checkpoint::Reader& saved, std::string prefix)
+      : saved_(saved), prefix_(std::move(prefix)) {}
+
+  bool has(const std::string& name) const override { return saved_.has(prefix_ + name); }
+  void check(const Slices& slices) const override { saved_.check(renamed(slices)); }
+  void fill(const Slices& slices) const override { saved_.fill(renamed(slices)); }
+
+ private:
+  Slices renamed(Slices slices) const {
+    for (Slice& slice : slices) slice.name = prefix_ + slice.name;
+    return slices;
+  }
+
+  const checkpoint::Reader& saved_;
+  const std::string prefix_;
+};
+
+std::string prefix_of(int worker) { return "workers." + std::to_string(worker) + "."; }
+
+// The same place in the whole model.
+Slice with_values(const Slice& like, const at::Tensor& values) {
+  return {like.name, like.shape, like.offset, values};
+}
+
+void copy_all(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+}
+
+std::vector<at::Tensor> clones(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& tensor : tensors) copies.push_back(tensor.clone());
+  return copies;
+}
+
+}  // namespace
+
+Mesh worker_mesh(const Mesh& mesh, const strategy::Strategy& strategy) {
+  if (!strategy::exchanges_weights(strategy)) return mesh;
+  std::vector<plan::Axis> axes;
+  for (const auto& axis : mesh.layout().axes()) {
+    if (axis.name != "dp") axes.push_back(axis);
+  }
+  if (axes.empty()) axes.push_back({"fsdp", 1});
+  std::vector<std::string> names;
+  for (const auto& axis : axes) names.push_back(axis.name);
+  return Mesh(mesh.along(names), axes);
+}
+
+Workers::Workers(const strategy::Strategy& strategy, const Mesh& mesh,
+                 parallel::ParallelModel& model)
+    : strategy_(strategy),
+      name_("strategy." + strategy.name + "."),
+      mesh_(mesh),
+      model_(model),
+      held_(model.held()) {
+  const Mesh worker = worker_mesh(mesh, strategy);
+  saves_weight_ = first_holders(held_.weights, worker.world());
+  saves_buffer_ = first_holders(held_.buffers, worker.world());
+  rule_ = strategy::make_rule(strategy, {.workers = mesh["dp"],
+                                         .world = mesh.world(),
+                                         .weights = tensors_of(held_.weights),
+                                         .buffers = tensors_of(held_.buffers)});
+  model_.take_changes();
+}
+
+std::string Workers::describe() const {
+  std::int64_t weights = 0;
+  for (const Slice& slice : held_.weights) weights += slice.tensor.numel();
+  return strategy::describe(strategy_, mesh_.size("dp"), weights);
+}
+
+void Workers::after_step(const strategy::Step& step) {
+  if (rule_->after_step(step)) model_.take_changes();
+}
+
+void Workers::with_result(const std::function<void()>& fn) {
+  const at::NoGradGuard no_grad;
+  const auto weights = tensors_of(held_.weights), buffers = tensors_of(held_.buffers);
+  const auto own_weights = clones(weights), own_buffers = clones(buffers);
+  const strategy::Rule::Result& result = rule_->result();
+  copy_all(result.weights, weights);
+  copy_all(result.buffers, buffers);
+  model_.take_changes();
+  fn();
+  copy_all(own_weights, weights);
+  copy_all(own_buffers, buffers);
+  model_.take_changes();
+}
+
+// The result in place of worker 0's weights, and the rest of its state.
+void Workers::add_result(checkpoint::Parts& parts, const checkpoint::Parts& own) {
+  const strategy::Rule::Result& result = rule_->result();
+  if (worker() != 0) return;
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < held_.weights.size(); ++i) {
+    names.insert(held_.weights[i].name);
+    if (saves_weight_[i])
+      parts["model"].push_back(with_values(held_.weights[i], result.weights[i]));
+  }
+  for (std::size_t i = 0; i < held_.buffers.size(); ++i) {
+    names.insert(held_.buffers[i].name);
+    if (saves_buffer_[i])
+      parts["model"].push_back(with_values(held_.buffers[i], result.buffers[i]));
+  }
+  for (const auto& [part, slices] : own) {
+    for (const Slice& slice : slices) {
+      if (!names.contains(slice.name)) parts[part].push_back(slice);
+    }
+  }
+}
+
+// The rule's arrays, of one rank of worker 0 each, and this rank's own memory. With a checkpoint:
+// all that this rank needs of it.
+Slices Workers::array_slices(const checkpoint::Reader* saved) {
+  Slices slices;
+  const strategy::Rule::State state = rule_->state();
+  for (const auto& [array, values] : state.arrays) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const Slice& like = held_.weights[i];
+      if (saved == nullptr && (worker() != 0 || !saves_weight_[i])) continue;
+      slices.push_back({name_ + array + "." + like.name, like.shape, like.offset, values[i]});
+    }
+  }
+  if (saved != nullptr || mesh_.world().rank() == 0)
+    slices.push_back(checkpoint::whole_slice(name_ + "numbers", state.numbers));
+  for (std::size_t i = 0; i < state.own.size(); ++i) {
+    const std::string name =
+        name_ + "own." + std::to_string(mesh_.world().rank()) + "." + std::to_string(i);
+    if (saved == nullptr || saved->has(name))
+      slices.push_back(checkpoint::whole_slice(name, state.own[i]));
+  }
+  return slices;
+}
+
+checkpoint::Parts Workers::parts(bool with_result) {
+  const at::NoGradGuard no_grad;
+  const checkpoint::Parts own = model_.shards();
+  checkpoint::Parts parts;
+  for (const auto& [part, slices] : own) {
+    for (const Slice& slice : slices)
+      parts["workers"].push_back(
+          {prefix_of(worker()) + slice.name, slice.shape, slice.offset, slice.tensor});
+  }
+  if (with_result) add_result(parts, own);
+  for (Slice& slice : array_slices(nullptr)) parts["strategy"].push_back(std::move(slice));
+  return parts;
+}
+
+bool Workers::restore_rule(const checkpoint::Reader& saved) {
+  const std::string numbers = name_ + "numbers";
+  if (!saved.has(numbers)) {
+    rule_->restart();
+    model_.take_changes();
+    return false;
+  }
+  saved.fill(array_slices(&saved));
+  const std::string own = name_ + "own." + std::to_string(mesh_.world().rank()) + ".0";
+  if (!saved.has(own)) rule_->reset_own();
+  return true;
+}
+
+bool Workers::restore(const checkpoint::Reader& saved) {
+  const at::NoGradGuard no_grad;
+  const std::string first = held_.weights.front().name;
+  std::string prefix = prefix_of(worker());
+  if (!saved.has(prefix + first)) prefix = saved.has(first) ? "" : prefix_of(0);
+  model_.load_shards(OfWorker(saved, prefix));
+  const bool has_rule = restore_rule(saved);
+  // An asynchronous rule's state is shared: no worker trains while another one still loads.
+  mesh_.world().barrier();
+  return has_rule;
+}
+
+}  // namespace weft::train::internal

@@ -1,0 +1,66 @@
+// Several workers that train together by a strategy (weft/strategy): the rule between their models,
+// and the state that it adds to a checkpoint.
+//
+//   mesh  dp 4 x tp 2   ──>   4 workers, each a mesh of tp 2; the rule works along dp
+//
+// A checkpoint has
+//   model, optimizer, …   the result of the rule, and worker 0's optimizer state: what any plan can
+//                         resume from and what weft generate reads; not in copies for recovery
+//   workers               "workers.<worker>.<name>": each worker's own state
+//   strategy              "strategy.<rule>.<array>.<weight>", "strategy.<rule>.numbers", and
+//                         "strategy.<rule>.own.<rank>.<n>", memory of that rank's codecs
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/checkpoint/reader.h"
+#include "weft/checkpoint/slice.h"
+#include "weft/parallel/compose/parallelize.h"
+#include "weft/parallel/mesh/mesh.h"
+#include "weft/strategy/strategy.h"
+
+namespace weft::train::internal {
+
+// The mesh of this rank's worker: all axes but dp. The whole mesh with the strategy "sync".
+Mesh worker_mesh(const Mesh& mesh, const strategy::Strategy& strategy);
+
+class Workers {
+ public:
+  // `model` is this worker's, on worker_mesh(mesh, …). It must outlive this object. Collective.
+  Workers(const strategy::Strategy& strategy, const Mesh& mesh, parallel::ParallelModel& model);
+
+  int worker() const { return mesh_.coordinate("dp"); }
+  // What this rank sends, in one line.
+  std::string describe() const;
+  // After an optimizer step of the worker. Collective.
+  void after_step(const strategy::Step& step);
+  // Calls fn() while the model has the weights and buffers of the result, then puts back the
+  // worker's own. Collective.
+  void with_result(const std::function<void()>& fn);
+  // This rank's slices of a checkpoint, or of a copy for recovery (without the result). Valid until
+  // the next step. Collective.
+  checkpoint::Parts parts(bool with_result);
+  // Loads parts() of as many or fewer workers, or a checkpoint without workers. Worker w takes the
+  // state of worker w; of fewer workers, or none, the result. Returns false if the rule begins
+  // again, since the checkpoint has no state of it. Collective.
+  bool restore(const checkpoint::Reader& saved);
+
+ private:
+  checkpoint::Slices array_slices(const checkpoint::Reader* saved);
+  void add_result(checkpoint::Parts& parts, const checkpoint::Parts& own);
+  bool restore_rule(const checkpoint::Reader& saved);
+
+  const strategy::Strategy strategy_;
+  const std::string name_;  // "strategy.<rule>."
+  const Mesh mesh_;
+  parallel::ParallelModel& model_;
+  parallel::ParallelModel::Held held_;
+  // Whether this rank saves a held weight or buffer: others of its worker may hold the same.
+  std::vector<bool> saves_weight_, saves_buffer_;
+  std::unique_ptr<strategy::Rule> rule_;
+};
+
+}  // namespace weft::train::internal

@@ -1,0 +1,140 @@
+// Recipes whose replicas are workers with weights of their own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "weft/base/testing/refusal.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/train/testing/image_runs.h"
+#include "weft/train/testing/text_runs.h"
+
+namespace weft::train {
+namespace strategies_test {
+
+using internal::expect_close;
+using internal::expect_same_bits;
+using internal::ImageRuns;
+using internal::with;
+using testing::HasSubstr;
+
+const std::vector<std::string> kShort = {"model.name=mlp", "model.hidden=[32]", "train.epochs=2",
+                                         "optimizer.lr=0.05"};
+
+// 100 samples in batches of 16: the last batch of an epoch has 4.
+TEST(Strategies, LocalSgdWithPeriodOneIsDataParallelism) {
+  ImageRuns runs;
+  const auto sync = runs.train(4, "sync", kShort);
+  const auto local =
+      runs.train(4, "local", with(kShort, {"strategy.name=local_sgd", "strategy.period=1"}));
+  ASSERT_EQ(sync.losses.size(), local.losses.size());
+  for (const auto& [name, tensor] : sync.tensors) {
+    if (name.find("momentum") != std::string::npos) continue;  // each worker's own
+    EXPECT_TRUE(at::allclose(tensor, local.tensors.at(name), 1e-4, 1e-5)) << name;
+  }
+  EXPECT_NEAR(sync.result.loss, local.result.loss, 1e-4);
+}
+
+TEST(Strategies, EachOneTrainsAndResumesWithTheBitsOfAnUninterruptedRun) {
+  for (const std::string name : {"local_sgd", "slow_momentum", "diloco", "easgd", "gossip"}) {
+    SCOPED_TRACE(name);
+    ImageRuns runs;
+    const auto words = with(kShort, {"strategy.name=" + name, "strategy.period=3"});
+    const auto whole = runs.train(3, "whole", words);
+    EXPECT_LT(whole.result.loss, 2.5);                         // ten classes: 2.3 by chance
+    runs.train(3, "cut", with(words, {"train.max_steps=8"}));  // between two exchanges
+    const auto resumed = runs.train(3, "cut", words);
+    EXPECT_EQ(resumed.result.steps, 14);
+    expect_same_bits(whole, resumed);
+  }
+}
+
+TEST(Strategies, DownpourWithStaleness0IsDataParallelismAndResumes) {
+  ImageRuns runs;
+  const auto words =
+      with(kShort, {"strategy.name=downpour", "strategy.staleness=0", "optimizer.momentum=0"});
+  const auto sync = runs.train(4, "sync", with(kShort, {"optimizer.momentum=0"}));
+  const auto whole = runs.train(4, "whole", words);
+  runs.train(4, "cut", with(words, {"train.max_steps=8"}));
+  for (const auto& run : {whole, runs.train(4, "cut", words)}) {
+    for (const auto& [name, tensor] : sync.tensors)
+      EXPECT_TRUE(at::allclose(tensor, run.tensors.at(name), 1e-4, 1e-5)) << name;
+  }
+}
+
+TEST(Strategies, AsynchronousOnesTrain) {
+  for (const std::string name : {"downpour", "easgd_async"}) {
+    ImageRuns runs;
+    const auto words = with(kShort, {"strategy.name=" + name, "strategy.period=1"});
+    EXPECT_LT(runs.train(3, name, words).result.loss, 2.31) << name;
+    EXPECT_EQ(runs.train(2, name, with(words, {"train.epochs=3"})).result.steps, 21);
+  }
+}
+
+TEST(Strategies, ACodecsMemoryIsResumedToo) {
+  ImageRuns runs;
+  const auto words = with(kShort, {"strategy.name=diloco", "strategy.period=2",
+                                   "strategy.codec=topk:0.1", "strategy.fragments=2"});
+  const auto whole = runs.train(2, "whole", words);
+  runs.train(2, "cut", with(words, {"train.max_steps=5"}));
+  expect_same_bits(whole, runs.train(2, "cut", words));
+}
+
+TEST(Strategies, TheCheckpointHasTheResultAndSuitsAnyNumberOfWorkersAndSync) {
+  ImageRuns runs;
+  const auto words = with(kShort, {"strategy.name=easgd", "strategy.period=2", "train.epochs=1"});
+  runs.train(3, "run", words);
+  const auto latest = checkpoint::latest(runs.path("run") + "/ckpt");
+  ASSERT_TRUE(latest.folder);
+  const checkpoint::Reader saved(*latest.folder);
+  const at::Tensor result = saved.read("model", "fc1.weight"),
+                   center = saved.read("strategy", "strategy.easgd.center.fc1.weight"),
+                   worker = saved.read("workers", "workers.2.fc1.weight");
+  EXPECT_TRUE(at::equal(result, center));
+  EXPECT_FALSE(at::equal(result, worker));
+  const auto more = with(words, {"train.epochs=2"});
+  EXPECT_EQ(runs.train(4, "run", more).result.steps, 14);
+  EXPECT_EQ(runs.train(1, "run", with(kShort, {"train.epochs=3"})).result.steps, 21);
+}
+
+// The weights of two workers of two ranks each: fsdp divides them within a worker.
+TEST(Strategies, WorkBetweenWorkersOfSeveralRanks) {
+  ImageRuns runs;
+  const auto words = with(kShort, {"strategy.name=diloco", "strategy.period=3"});
+  const auto plain = runs.train(2, "plain", words);
+  for (const std::string inner : {"parallel.fsdp=2", "parallel.pp=2"}) {
+    SCOPED_TRACE(inner);
+    const auto name = inner.substr(9, 2);
+    const auto more = with(words, {inner, "parallel.dp=2"});
+    const auto whole = runs.train(4, name, more);
+    for (const auto& [tensor, values] : plain.tensors)
+      EXPECT_TRUE(at::allclose(values, whole.tensors.at(tensor), 1e-3, 1e-4)) << tensor;
+    runs.train(4, name + "-cut", with(more, {"train.max_steps=8"}));
+    expect_same_bits(whole, runs.train(4, name + "-cut", more));
+  }
+}
+
+TEST(Strategies, AWorkerWithoutSamplesOfTheLastBatchDoesNotHold) {
+  ImageRuns runs;
+  // 100 samples in batches of 33: the last batch has one sample, and 3 workers.
+  const auto one = runs.train(
+      3, "run", with(kShort, {"strategy.name=local_sgd", "strategy.period=2", "train.batch=33"}));
+  EXPECT_EQ(one.result.steps, 8);
+  EXPECT_TRUE(std::isfinite(one.result.loss));
+}
+
+TEST(Strategies, ThatDoNotFitAreRefusedInOneLine) {
+  ImageRuns runs;
+  const auto refused = [&](const std::vector<std::string>& words, const std::string& why) {
+    expect_refused([&] { runs.train(2, "no", with(kShort, words)); }, Errc::kBadConfig, why);
+  };
+  refused({"strategy.name=easgd", "train.reproducible=true"},
+          "strategy.name = \"easgd\": train.reproducible");
+  refused({"strategy.name=gossip", "parallel.codec=bf16"}, "set strategy.codec");
+  refused({"strategy.name=diloco", "train.verify_steps=10"}, "train.verify_steps");
+  runs.tcp = ImageRuns::Sums::kAsTheyCome;
+  refused({"strategy.name=downpour"}, "the workers are not on one host");
+  runs.tcp.reset();
+  refused({"strategy.name=diloco", "strategy.fragments=200"}, "strategy.fragments = 200");
+}
+
+}  // namespace strategies_test
+}  // namespace weft::train
