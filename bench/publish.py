@@ -114,7 +114,7 @@ PARTS = {
         "kills of ranks of weft, torchrun and torchft",
         FREE,
         [
-            f"{RECOVERY} --ranks 2 --rounds 2 --kills 3",
+            f"{RECOVERY} --ranks 2 --rounds 1 --kills 5",
             f"{RECOVERY} --ranks 4 --rounds 1 --kills 3",
         ],
     ),
@@ -137,9 +137,10 @@ PARTS = {
         "strategies beside synchronous training",
         "accuracy: no rank is bound. Link: each rank has a network namespace of its own",
         [
-            f"{PYTHON} bench/strategies/strategies.py --weft {WEFT} accuracy",
+            f"{PYTHON} bench/strategies/strategies.py --weft {WEFT} accuracy --epochs 3",
             f"{PYTHON} bench/strategies/strategies.py --weft {WEFT} periods",
-            f"{PYTHON} bench/strategies/strategies.py --weft {WEFT} link --rate 100mbit",
+            f"{PYTHON} bench/strategies/strategies.py --weft {WEFT} link"
+            " --strategies 'sync local_sgd diloco easgd'",
         ],
     ),
     "startup": (
