@@ -41,6 +41,17 @@ TEST(Departure, SaysThatNoCheckpointFit) {
             "no checkpoint was written after SIGTERM; the newest one is step-5");
 }
 
+TEST(Departure, CountsACheckpointThatWasCompleteBeforeTheNodeLearnedOfTheRequest) {
+  Departure learned = kAsked;
+  learned.by_plan = true;
+  EXPECT_EQ(line_of({learned, true, false, "step-7", kRequest - seconds(1)}),
+            "the checkpoint step-7 was complete 0 s after SIGTERM");
+  EXPECT_EQ(line_of({learned, true, false, "step-7", kRequest - seconds(3)}),
+            "no checkpoint was written after SIGTERM; the newest one is step-7");
+  EXPECT_EQ(line_of({learned, true, true, "step-7", kRequest - seconds(1)}),
+            "no checkpoint fit into the grace period of 30 s; the newest one is step-7");
+}
+
 TEST(Departure, SaysNothingOfCheckpointsOfProgramsThatAreNotKnown) {
   EXPECT_EQ(line_of({kAsked, false, false, "", {}}), "");
   EXPECT_EQ(line_of({kAsked, false, true, "", {}}),

@@ -24,9 +24,12 @@ std::string line_of(const Leave& leave) {
   const std::string newest =
       leave.newest.empty() ? "there is no earlier one" : "the newest one is " + leave.newest;
   if (!leave.trained) return leave.killed ? "the job did not end within " + grace : "";
-  if (!leave.newest.empty() && leave.saved >= leave.asked.since) {
-    const auto took =
-        std::chrono::duration_cast<std::chrono::milliseconds>(leave.saved - leave.asked.since);
+  // The ranks may have saved and ended before this node learned of the request.
+  const bool learns_late = leave.asked.by_plan && !leave.killed;
+  const Time since = leave.asked.since - (learns_late ? kPlanDelay : Time::duration{});
+  if (!leave.newest.empty() && leave.saved >= since) {
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::max(leave.saved - leave.asked.since, Time::duration{}));
     return "the checkpoint " + leave.newest + " was complete " + seconds(took) + " after " +
            leave.asked.why;
   }
