@@ -132,8 +132,8 @@ class Planning {
     plan_.stop_node = number;
   }
 
-  // Nodes that ask to leave do so one after another: two may keep each other's copies of the state.
-  // If the job cannot go on without all of them, it ends.
+  // Nodes that ask to leave do so one after another: two may keep each other's copies of the state,
+  // and the store needs a majority. If the job cannot go on without all of them, it ends.
   void let_nodes_leave() {
     std::erase_if(plan_.leaving, [&](int number) { return node(number) == nullptr; });
     std::vector<const NodeReport*> asking;
@@ -144,7 +144,7 @@ class Planning {
     if (asking.empty() || !has_begun) return;
     const NodeReport& first = *asking.front();
     if (!can_go_on_without(asking)) return stop(first.leave, first.node);
-    if (recovers()) return;
+    if (recovers() || !plan_.leaving.empty()) return;
     plan_.leaving.insert(first.node);
     note("node " + std::to_string(first.node) + " (" + first.host + ") leaves");
   }

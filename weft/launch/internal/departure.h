@@ -27,6 +27,7 @@ struct Leave {
   bool killed = false;   // the grace period was over
   std::string newest;    // folder of the newest checkpoint; empty: none
   Time saved{};          // when it was complete
+  Time ended{};          // when the last rank ended
 };
 
 // When the ranks are killed: a little before the end of the grace period, so that the launcher can

@@ -124,11 +124,14 @@ void Supervisor::look_at_notices() {
 // After the last rank has ended, before the report.
 void Supervisor::say_how_it_went() {
   if (!departure_) return;
+  Time ended{};
+  for (const auto& end : situation_.ranks) ended = end ? std::max(ended, end->when) : ended;
   const std::string line = line_of({.asked = *departure_,
                                     .trained = situation_.trained || !newest_checkpoint_.empty(),
                                     .killed = situation_.kill_sent,
                                     .newest = newest_checkpoint_,
-                                    .saved = saved_});
+                                    .saved = saved_,
+                                    .ended = ended});
   if (!line.empty()) note(line);
   stopped_ = situation_.kill_sent ? line : "ok" + (line.empty() ? "" : " " + line);
 }
