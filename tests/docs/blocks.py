@@ -116,7 +116,11 @@ def cpp_of(block, number, includes):
 
 
 def write_cpp(out):
-    blocks = [block for block in all_blocks() if block.language == "cpp" and not block.skip]
+    blocks = [
+        block
+        for block in all_blocks()
+        if block.language == "cpp" and not block.skip and "lines-of" not in block.options
+    ]
     includes, parts, choices = ["#include <iostream>", "#include <string>"], [], []
     for number, block in enumerate(blocks):
         parts.append(cpp_of(block, number, includes))

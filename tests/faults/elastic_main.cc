@@ -5,8 +5,10 @@
 //   sharded    ZeRO-3, made for each group
 //   steps=60   copy_steps=3   width=64   throw=20 (rank 1 throws in that step)
 //   timeout_ms=300000   pause_ms=0 (pause in each step)
+//   save=DIR (SIGTERM: save a checkpoint there, and stop; the start continues from it)
 #include <torch/torch.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -19,6 +21,8 @@ namespace {
 
 namespace nn = torch::nn;
 using weft::elastic::State;
+
+volatile std::sig_atomic_t asked_to_go = 0;
 
 std::string option(int argc, char** argv, const std::string& name, const std::string& value) {
   for (int i = 2; i < argc; ++i) {
@@ -154,10 +158,33 @@ int train(int argc, char** argv) {
   state.add("sampler", training.sampler);
   state.add("step", training.step);
   state.add("seen", training.seen);
-  const auto done = weft::elastic::run(
-      state, [&](const weft::Group& world) { return training.do_step(world); },
-      {.init = {.timeout = std::chrono::milliseconds(number("timeout_ms", "300000"))},
-       .copy_steps = number("copy_steps", "0")});
+  weft::elastic::RunOptions options;
+  options.init.timeout = std::chrono::milliseconds(number("timeout_ms", "300000"));
+  options.copy_steps = number("copy_steps", "0");
+  if (const std::string dir = option(argc, argv, "save", ""); !dir.empty()) {
+    std::signal(SIGTERM, [](int) { asked_to_go = 1; });
+    options.should_stop = [] { return asked_to_go != 0; };
+    options.save = [&state, &training, dir](const weft::Group& world) {
+      return weft::checkpoint::save(dir, state.shards(world, training.step), world);
+    };
+    options.reload = [&state, &training, dir](const weft::Group& world) {
+      const auto newest = weft::checkpoint::latest(dir, world);
+      if (newest.folder) state.load(world, weft::checkpoint::Reader(*newest.folder));
+      return newest.folder ? training.step : 0;
+    };
+    options.resume = true;
+  }
+  const auto do_step = [&](const weft::Group& world) {
+    if (options.save && training.step == 0 && world.rank() == 0)
+      std::cout << "training begins" << std::endl;
+    return training.do_step(world);
+  };
+  const auto done = weft::elastic::run(state, do_step, options);
+  if (done.stopped) {
+    std::cout << "rank " << done.world.rank() << " stopped after step " << training.step
+              << std::endl;
+    return 128 + SIGTERM;
+  }
   const std::string sum = digest(state, done.world, training.step);
   at::Tensor peak = at::zeros({done.world.size()}, at::kLong);
   peak[done.world.rank()] = peak_mib();

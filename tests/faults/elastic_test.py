@@ -105,6 +105,42 @@ class Elastic(harness.FaultTest):
         self.assertEqual(result.out, undisturbed.out)
 
 
+class Going(Elastic):
+    """A job that is asked to go saves a checkpoint, from which the next one continues."""
+
+    FLAGS = ("--max-replacements", 5)
+
+    def goes_and_continues(self, ask, why, *arguments):
+        job = self.weft(
+            "run", "-n", 3, *self.FLAGS, PROGRAM, *arguments, "save=ckpt", "steps=1000000",
+            "pause_ms=5"
+        )
+        job.wait_for(lambda: "training begins" in job.out(), "the first step")
+        ask(job)
+        result = self.ends(job, 143, within=20)
+        steps = re.findall(r"rank (\d) stopped after step (\d+)", result.out)
+        self.assertEqual(sorted(rank for rank, _ in steps), ["0", "1", "2"], result.out)
+        (step, ) = {step for _, step in steps}
+        saved = f"weft: the checkpoint ckpt/step-{int(step):08} was complete "
+        self.assertRegex(result.err, re.escape(saved) + r"[\d.]+ s after " + why)
+        last = f"steps={int(step) + 20}"
+        _, wanted = self.run_of(3, *arguments, last)
+        again, got = self.run_of(3, *arguments, "save=ckpt", last)
+        self.assertEqual(again.code, 0, again.err)
+        self.assertNotIn("training begins", again.out)
+        self.assertEqual((got["steps"], got["state"]), (wanted["steps"], wanted["state"]))
+
+    def test_a_signal_to_the_launcher(self):
+        self.goes_and_continues(
+            lambda job: job.process.send_signal(signal.SIGTERM), "SIGTERM", "sharded"
+        )
+
+    def test_a_signal_to_a_rank(self):
+        self.goes_and_continues(
+            lambda job: os.kill(job.ranks()[1], signal.SIGTERM), "a signal to rank 1", "dp"
+        )
+
+
 class Refusals(Elastic):
     """A process that replaces a lost rank and is another program than the running job's."""
 

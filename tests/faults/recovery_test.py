@@ -264,13 +264,14 @@ class Recovery(RecoveryRuns):
 
     def test_one_rank_cannot_be_replaced(self):
         job = self.weft("train", self.folder, "--max-replacements", 1)
-        self.ends(job, 2, ["need at least two ranks"])
+        self.ends(job, 2, ["--max-replacements needs at least two ranks; set -n"])
 
     def test_ranks_of_another_launcher_are_not_replaced_by_this_command(self):
         job = self.weft(
             "run", "-n", 2, harness.WEFT, "train", self.folder, "--max-replacements", 1
         )
-        self.ends(job, 2, ["weft run takes these flags"])
+        line = "--max-replacements: the ranks were started by torchrun or weft run; weft run takes"
+        self.ends(job, 2, [line])
 
     def test_wrong_numbers_are_refused(self):
         for flag, value in (("--max-replacements", -1), ("--min-ranks", 3), ("--min-ranks", -1)):

@@ -178,60 +178,55 @@ int most_ranks(const TrainCommand& command) {
   return ranks;
 }
 
-void check_on_hang(const TrainCommand& command, const std::string& launcher) {
-  if (command.launching.on_hang == "warn") return;
-  if (launcher != "alone")
-    throw Error(Errc::kBadConfig,
-                "--on-hang: the ranks were started by " + launcher + "; weft run takes this flag");
-  if (most_ranks(command) < 2 && command.launching.nnodes == "1")
-    throw Error(Errc::kBadConfig, "--on-hang needs at least two ranks; set -n");
-}
-
 bool is_range(const TrainCommand& command) { return command.ranks.find(':') != std::string::npos; }
 
 // A new rank would plan while the others train.
 void check_plan(const TrainCommand& command, const Config& config) {
   const bool changes = command.launching.max_replacements.value_or(0) > 0 ||
                        command.launching.min_ranks > 0 || command.launching.spares > 0 ||
-                       is_range(command);
+                       is_range(command) || command.launching.nnodes.find(':') != std::string::npos;
   if (changes && config.get_string("parallel.plan") == "auto")
     throw Error(Errc::kBadConfig,
                 "parallel.plan = \"auto\" needs a fixed number of ranks: leave out "
-                "--max-replacements, --min-ranks, --spares and -n MIN:MAX");
+                "--max-replacements, --min-ranks, --spares, -n MIN:MAX and --nnodes MIN:MAX");
 }
 
-// The flags need a launcher of this command, and a rank that is left when one is lost.
-void check_recovery(const TrainCommand& command, const std::string& launcher) {
-  const bool recovers = command.launching.max_replacements.value_or(0) > 0 ||
-                        command.launching.min_ranks > 0 || command.launching.spares > 0;
-  const bool one_node = command.launching.nnodes == "1";
-  if (launcher != "alone" && !one_node)
-    throw Error(Errc::kBadConfig,
-                "--nnodes: the ranks were started by " + launcher + "; weft run takes this flag");
-  const bool scales = command.launching.scaling.efficiency > 0 ||
-                      !command.launching.scaling.discovery_script.empty();
-  if (scales && !is_range(command))
-    throw Error(Errc::kBadConfig, "--discovery-script and --scale-efficiency need -n MIN:MAX");
-  if (!recovers && !is_range(command)) return;
-  if (launcher != "alone") {
-    throw Error(
-        Errc::kBadConfig,
-        "--max-replacements, --min-ranks, --spares and -n MIN:MAX: the ranks were started by " +
-            launcher + "; weft run takes these flags");
-  }
-  if (recovers && most_ranks(command) < 2 && one_node)
-    throw Error(Errc::kBadConfig,
-                "--max-replacements, --min-ranks and --spares need at least two ranks; set -n");
+struct LauncherFlag {
+  const char* name;
+  bool is_set;
+  bool needs_ranks;  // at least two
+};
+
+// The flags that weft's launcher serves. It checks their values.
+std::vector<LauncherFlag> launcher_flags(const TrainCommand& command) {
+  const launch::LaunchOptions& given = command.launching;
+  std::vector<LauncherFlag> flags = {
+      {"--nnodes", given.nnodes != "1", false},
+      {"-n MIN:MAX", is_range(command), false},
+      {"--max-replacements", given.max_replacements.value_or(0) != 0, true},
+      {"--min-ranks", given.min_ranks != 0, true},
+      {"--spares", given.spares != 0, true},
+      {"--on-hang", given.on_hang != "warn", true},
+      {"--discovery-script", !given.scaling.discovery_script.empty(), false},
+      {"--scale-efficiency", given.scaling.efficiency != 0, false},
+      {"--requeue", given.going.requeue, false},
+      {"--notice-command", !given.going.notice_command.empty(), false}};
+  std::erase_if(flags, [](const LauncherFlag& flag) { return !flag.is_set; });
+  return flags;
 }
 
-bool needs_launcher(const launch::Going& going) {
-  return going.requeue || !going.notice_command.empty();
-}
-
-void check_going(const TrainCommand& command, const std::string& launcher) {
-  if (needs_launcher(command.launching.going) && launcher != "alone") {
-    throw Error(Errc::kBadConfig, "--requeue and --notice-command: the ranks were started by " +
-                                      launcher + "; weft run takes these flags");
+// `launcher`: what started this process; "alone" if nothing did.
+void check_launcher_flags(const TrainCommand& command, const std::vector<LauncherFlag>& flags,
+                          const std::string& launcher) {
+  const bool one_rank =
+      most_ranks(command) < 2 && !is_range(command) && command.launching.nnodes == "1";
+  for (const LauncherFlag& flag : flags) {
+    const std::string name = flag.name;
+    if (launcher != "alone")
+      throw Error(Errc::kBadConfig,
+                  name + ": the ranks were started by " + launcher + "; weft run takes this flag");
+    if (flag.needs_ranks && one_rank)
+      throw Error(Errc::kBadConfig, name + " needs at least two ranks; set -n");
   }
 }
 
@@ -292,10 +287,9 @@ int train(const TrainCommand& command) {
   }
   if (agent::is_spare()) return train_rank(command, config, file, resumed.has_value(), least);
   const auto identity = comm::discover(comm::Environment::process());
-  check_recovery(command, identity.source);
+  const auto flags = launcher_flags(command);
+  check_launcher_flags(command, flags, identity.source);
   check_plan(command, config);
-  check_on_hang(command, identity.source);
-  check_going(command, identity.source);
   const int ranks = most_ranks(command);
   if (identity.source != "alone") {
     if (!command.ranks.empty() && ranks != identity.world) {
@@ -306,8 +300,7 @@ int train(const TrainCommand& command) {
     const auto page = identity.rank == 0 ? live_page(command.launching.http) : std::nullopt;
     return train_rank(command, config, file, resumed.has_value(), least);
   }
-  const bool one_node = command.launching.nnodes == "1";
-  if (ranks == 1 && !is_range(command) && one_node && !needs_launcher(command.launching.going)) {
+  if (ranks == 1 && flags.empty()) {
     const auto page = live_page(command.launching.http);
     return train_rank(command, config, file, resumed.has_value(), least);
   }

@@ -2,10 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <utility>
 
+#include "weft/agent/link.h"
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
@@ -19,6 +21,9 @@ namespace {
 
 // Text of the saved state: whether a step has ended training.
 constexpr const char* kEnded = "run:ended";
+
+// Steps and seconds between two questions whether a rank was told to stop.
+constexpr double kLookSteps = 10, kLookSeconds = 1;
 
 // The first group, of ranks whose states have the same names, types and shapes.
 Group first_group(const State& state, const RunOptions& options) {
@@ -44,7 +49,7 @@ class Run {
       world().abort(Error(code_of(error), describe(error)));
       throw;
     }
-    return {world(), steps_, recoveries_, left_};
+    return {world(), steps_, recoveries_, left_, stopped_};
   }
 
  private:
@@ -59,11 +64,13 @@ class Run {
       try {
         if (!entered) enter({});
         entered = true;
-        while (!ended_ && !left_) {
+        while (!ended_ && !left_ && !stopped_) {
           do_step();
-          if (resize_ != 0 && !ended_) resize();
+          if (options_.should_stop && !ended_ && steps_ >= next_look_) look();
+          if (resize_ != 0 && !ended_ && !stopped_) resize();
         }
         if (left_) return;
+        if (stopped_) save();
         return world().barrier();  // no rank leaves while others still need it
       } catch (const Error& error) {
         if (!recovery_.answers(error)) throw;
@@ -106,9 +113,15 @@ class Run {
   };
 
   std::int64_t enter(const Held& held) {
+    next_look_ = 0;
+    stopped_ = false;
     internal::set_random(random_);  // on_group() may draw numbers
     state_.bind(world());
-    if (held.rejoins) load(held.copies.get());
+    if (held.rejoins) {
+      load(held.copies.get());
+    } else if (options_.resume) {
+      steps_ = options_.reload(world());
+    }
     if (recovery_.is_on()) {
       copying_.emplace(world(), options_.copy_steps);
       copy();
@@ -128,6 +141,8 @@ class Run {
                          ended_ = texts.contains(kEnded) && texts.at(kEnded) == "1";
                        } else if (some_rank_has_done(done)) {
                          reload(missing);
+                       } else if (options_.resume) {
+                         steps_ = options_.reload(world());
                        }  // else the first copies were not complete, and training begins again
                      });
   }
@@ -157,9 +172,30 @@ class Run {
     failpoint("step.begin");
     ended_ = !step_(world());
     ++steps_;
+    step_s_ = std::chrono::duration<double>(Clock::now() - start).count();
     if (!copying_) return;
-    copying_->add_step(std::chrono::duration<double>(Clock::now() - start).count());
+    copying_->add_step(step_s_);
     if (copying_->is_due(steps_)) copy();
+  }
+
+  // The ranks agree on whether to stop, and on when they ask again.
+  void look() {
+    const bool wishes = options_.should_stop();
+    if (wishes) agent::tell_launcher("stopping");
+    at::Tensor seen = at::tensor({wishes ? 1.0 : 0.0, step_s_}, at::kDouble);
+    world().all_reduce(seen, ReduceOp::kMax);
+    const double step_s = std::max(seen[1].item<double>(), 1e-9);
+    stopped_ = seen[0].item<double>() > 0;
+    next_look_ =
+        steps_ + static_cast<std::int64_t>(std::clamp(kLookSeconds / step_s, 1.0, kLookSteps));
+  }
+
+  void save() {
+    const std::string folder = options_.save ? options_.save(world()) : "";
+    if (world().rank() != 0) return;
+    if (!folder.empty()) agent::tell_launcher("saved", folder);
+    log_warn("training stops: a rank was told to stop",
+             {{"step", steps_}, {"checkpoint", folder.empty() ? "none" : folder}});
   }
 
   void copy() {
@@ -177,8 +213,10 @@ class Run {
   std::optional<Copying> copying_;
   SizeRequests requests_;
   std::int64_t steps_ = 0;
-  int resize_ = 0;  // number of ranks to change to; 0: none
-  bool ended_ = false, left_ = false;
+  int resize_ = 0;              // number of ranks to change to; 0: none
+  std::int64_t next_look_ = 0;  // step after which look() is due
+  double step_s_ = 0;           // of the last step, on this rank
+  bool ended_ = false, left_ = false, stopped_ = false;
   int recoveries_ = 0;
 };
 
@@ -189,6 +227,11 @@ RunResult run(State& state, const Step& step, const RunOptions& options) {
                "elastic::run: nothing is registered in the state, so a lost rank would lose "
                "everything; register the model, the optimizer and the step with State::add()");
   WEFT_REQUIRE(step, "elastic::run: there is no step function");
+  WEFT_REQUIRE(!options.save || options.should_stop,
+               "elastic::run: RunOptions::save is called when should_stop ends training; set "
+               "should_stop, too");
+  WEFT_REQUIRE(!options.resume || options.reload,
+               "elastic::run: RunOptions::resume calls reload before the first step; set reload");
   return Run(state, step, options).result();
 }
 

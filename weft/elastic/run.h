@@ -28,6 +28,8 @@
 //   run(): the other ranks would not take part in it.
 // - A new process whose version, secret or registered things differ from those of the running job
 //   is refused with the difference, and the others do not notice it.
+// - A job that is asked to go (SIGTERM, weft stop) stops after the same step on all ranks:
+//   RunOptions::should_stop. RunOptions::save then saves a checkpoint.
 // - Without a launcher, or without its flags, run() trains and a lost rank is an error as usual.
 #pragma once
 
@@ -53,6 +55,16 @@ struct RunOptions {
   // copy is left. Returns the number of steps in it. Collective. Empty: run() then throws
   // Error(kUnavailable).
   std::function<std::int64_t(const Group& world)> reload;
+  // Call `reload` before the first step, too: it then returns 0 if there is no checkpoint.
+  bool resume = false;
+  // True if this process was asked to end, such as by SIGTERM. Called between steps on every rank,
+  // about once a second and at least every 10 steps. True on any rank ends training on all ranks,
+  // after the same step. Set it on all ranks, or on none.
+  std::function<bool()> should_stop;
+  // Saves a checkpoint, once should_stop has ended training. Called on all ranks after the same
+  // step. Returns the checkpoint's folder, which the launcher names to the user; empty: none was
+  // saved. Collective. If a rank is lost in it, the others recover, if they can, and stop again.
+  std::function<std::string(const Group& world)> save;
 };
 
 struct RunResult {
@@ -61,15 +73,18 @@ struct RunResult {
   int recoveries = 0;      // Losses that this process has survived.
   // True: the job has shrunk (weft scale), and this rank is no longer part of it. End the program.
   bool left = false;
+  // True: should_stop ended training. End the program, with exit code 143 (128 + SIGTERM).
+  bool stopped = false;
 };
 
 // Does one step of training. Returns false if it was the last one; all ranks return the same.
 using Step = std::function<bool(const Group& world)>;
 
 // Calls `step` until it returns false, at least once, on all ranks. Call it once in a program.
-// Collective. Throws Error(kInvalidArgument) for a state without any registered thing. Throws what
-// weft::init() and `step` throw, and Error(kAborted) on a rank without which the others have gone
-// on. The group is then aborted, so that the other ranks notice at once.
+// Collective. Throws Error(kInvalidArgument) for a state without any registered thing, and for
+// options that need another one. Throws what weft::init(), `step` and `save` throw, and
+// Error(kAborted) on a rank without which the others have gone on. The group is then aborted, so
+// that the other ranks notice at once.
 RunResult run(State& state, const Step& step, const RunOptions& options = {});
 
 }  // namespace weft::elastic

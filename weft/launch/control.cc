@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "weft/base/error.h"
@@ -121,6 +122,39 @@ std::string ask_launcher(pid_t pid, const std::string& request, Deadline deadlin
   }
 }
 
+namespace {
+
+bool is_there(pid_t pid) {
+  const Fd socket = new_socket();
+  const Address address = address_of(pid);
+  return ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.value), address.size) ==
+         0;
+}
+
+// A launcher of this host that knows the run. Several nodes have one each.
+std::optional<pid_t> launcher_that_knows(const std::string& run_folder) {
+  constexpr const char* kName = "@weft-launcher-";
+  const auto whole = std::filesystem::weakly_canonical(run_folder);
+  std::ifstream sockets("/proc/net/unix");
+  for (std::string line; std::getline(sockets, line);) {
+    const auto at = line.find(kName);
+    pid_t pid = 0;
+    if (at != std::string::npos)
+      std::from_chars(line.data() + at + std::strlen(kName), line.data() + line.size(), pid);
+    if (pid <= 0) continue;
+    try {
+      if (std::filesystem::weakly_canonical(
+              ask_launcher(pid, "run", Deadline::in(std::chrono::seconds(1)))) == whole)
+        return pid;
+    } catch (const Error&) {  // of another user, or it has just ended
+      continue;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 pid_t launcher_of_run(const std::string& run_folder) {
   const auto file = std::filesystem::path(run_folder) / "launcher";
   const auto refuse = [&](const std::string& why) {
@@ -131,12 +165,10 @@ pid_t launcher_of_run(const std::string& run_folder) {
   const std::string text = read_file(file.string(), 64);
   pid_t pid = 0;
   std::from_chars(text.data(), text.data() + text.size(), pid);
-  const Fd socket = new_socket();
-  const Address address = address_of(pid);
-  if (pid <= 0 ||
-      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.value), address.size) != 0)
-    refuse("the run has ended");
-  return pid;
+  if (pid > 0 && is_there(pid)) return pid;
+  const auto other = launcher_that_knows(run_folder);
+  if (!other) refuse("the run has ended");
+  return *other;
 }
 
 }  // namespace weft::launch

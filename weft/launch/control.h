@@ -44,8 +44,9 @@ class ControlSocket {
 // - kTimeout after the deadline.
 std::string ask_launcher(pid_t pid, const std::string& request, Deadline deadline);
 
-// The launcher of a live run, from its run folder. Throws Error(kInvalidArgument) if the run has
-// ended or was not started by weft's launcher.
+// The launcher of a live run, from its run folder: that of rank 0's node, or else the one of this
+// host that answers the request "run" with the folder. Throws Error(kInvalidArgument) if the run
+// has ended or was not started by weft's launcher.
 pid_t launcher_of_run(const std::string& run_folder);
 
 }  // namespace weft::launch

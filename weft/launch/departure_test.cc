@@ -41,6 +41,27 @@ TEST(Departure, SaysThatNoCheckpointFit) {
             "no checkpoint was written after SIGTERM; the newest one is step-5");
 }
 
+TEST(Departure, CountsACheckpointThatWasCompleteBeforeTheNodeLearnedOfTheRequest) {
+  Departure learned = kAsked;
+  learned.by_plan = true;
+  EXPECT_EQ(line_of({learned, true, false, "step-7", kRequest - seconds(1)}),
+            "the checkpoint step-7 was complete 0 s after SIGTERM");
+  EXPECT_EQ(line_of({learned, true, false, "step-7", kRequest - seconds(3)}),
+            "no checkpoint was written after SIGTERM; the newest one is step-7");
+  EXPECT_EQ(line_of({learned, true, true, "step-7", kRequest - seconds(1)}),
+            "no checkpoint fit into the grace period of 30 s; the newest one is step-7");
+}
+
+TEST(Departure, SaysThatNoCheckpointFitIfAnotherNodeKilledItsRanksABitEarlier) {
+  Leave leave{kAsked, true, false, "", {}, kRequest + milliseconds(27'900)};
+  EXPECT_EQ(line_of(leave), "no checkpoint was written after SIGTERM; there is no earlier one");
+  leave.asked.by_plan = true;
+  EXPECT_EQ(line_of(leave),
+            "no checkpoint fit into the grace period of 30 s; there is no earlier one");
+  leave.ended = kRequest + seconds(25);
+  EXPECT_EQ(line_of(leave), "no checkpoint was written after SIGTERM; there is no earlier one");
+}
+
 TEST(Departure, SaysNothingOfCheckpointsOfProgramsThatAreNotKnown) {
   EXPECT_EQ(line_of({kAsked, false, false, "", {}}), "");
   EXPECT_EQ(line_of({kAsked, false, true, "", {}}),
@@ -72,6 +93,24 @@ TEST(Departure, IsNotAnsweredByARestart) {
   seen.ranks[0] = RankEnd{.status = {false, 128 + SIGTERM}, .when = kRequest, .told = true};
   seen.asked = true;
   EXPECT_EQ(decide(seen, {.max_restarts = 3}, kRequest).act, Act::kFinish);
+}
+
+TEST(Departure, EndsTheLauncherOfANodeThatLeavesOnceItsRanksHaveEnded) {
+  Situation seen = asked();
+  seen.plan.emplace();
+  seen.plan->away = true;
+  EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kWait);
+  seen.ranks = {RankEnd{.status = {true, SIGKILL}, .when = kRequest, .let_go = true}};
+  EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kFinish);
+}
+
+TEST(Departure, EndsTheLauncherOfANodeWithoutRanksWhoseRequestNobodyAnswers) {
+  Situation seen = asked();
+  seen.plan.emplace();
+  seen.ranks = {};
+  EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kWait);
+  EXPECT_EQ(decide(seen, Policy{}, kRequest).until, kRequest + seconds(9));
+  EXPECT_EQ(decide(seen, Policy{}, kRequest + seconds(9)).act, Act::kFinish);
 }
 
 // Looks until the command has ended. The clock of the command stands at `at`.

@@ -89,7 +89,12 @@ TEST(ReadOptions, NamesWhatIsWrongWithAMeeting) {
   EXPECT_THAT(complaint([](auto& options) { options.max_restarts = 1; }),
               HasSubstr("--max-restarts 1"));
   EXPECT_THAT(complaint([](auto& options) { options.spares = 1; }),
-              HasSubstr("--spares 1: not supported with --rdzv-endpoint"));
+              HasSubstr("--spares 1: set --max-replacements"));
+  EXPECT_EQ(complaint([](auto& options) {
+              options.spares = 1;
+              options.nnodes = "1:2";
+            }),
+            "");
 }
 
 TEST(ReadOptions, CountsProcessesLikeTorchrun) {

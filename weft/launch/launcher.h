@@ -80,7 +80,7 @@ struct LaunchOptions {
   // With at least this many ranks left, the others go on without a lost rank that is not replaced.
   // They grow again when it can be replaced. 0: never. The program must regroup, as above.
   int min_ranks = 0;
-  // Processes of this node that have loaded the program and wait to take the place of a lost rank
+  // Processes of each node that have loaded the program and wait to take the place of a lost rank
   // (weft/agent/spare.h). Needs max_replacements.
   int spares = 0;
   // What to do about a rank that hangs: "warn" names it and prints a table of all ranks' positions.

@@ -25,12 +25,19 @@ class Planning {
   void form() {
     int rank = 0, used = 0;
     for (const auto& [number, node] : nodes_) {
-      if (plan_.aside.contains(number)) continue;
+      if (is_unused(number)) continue;
       if (used++ == policy_.max_nodes) break;
       for (int slot = 0; slot < node->slots && rank < most_ranks(); ++slot)
         plan_.ranks[rank++] = {.node = number, .incarnation = ++plan_.incarnations, .first = true};
     }
     plan_.formed = true;
+  }
+
+  // Also when the job ends: ranks save a checkpoint then.
+  void note_checkpoint() {
+    for (const auto& [number, node] : nodes_) {
+      if (node->saved.serial > plan_.saved.serial) plan_.saved = node->saved;
+    }
   }
 
   void take_requests() {
@@ -41,11 +48,13 @@ class Planning {
         note("the job shall have " + std::to_string(plan_.wanted.ranks) + " ranks");
       }
       if (!node->run.empty()) plan_.run = node->run;
-      if (node->stop.empty() || plan_.done || !plan_.end.empty()) continue;
-      end(node->stop, node->stop_code);
-      plan_.stopped = true;
+      if (!node->stop.why.empty() && !plan_.done) stop(node->stop, number);
     }
+    if (!plan_.done && plan_.end.empty()) let_nodes_leave();
   }
+
+  // Nodes that do not leave.
+  int count_nodes() const { return static_cast<int>(nodes_.size() - plan_.leaving.size()); }
 
   void go_on() {
     note_members();
@@ -57,6 +66,7 @@ class Planning {
     if (plan_.end.empty() && !recovers()) resize();
   }
 
+  bool has_ended() const { return !plan_.end.empty(); }
   JobPlan result() && { return std::move(plan_); }
 
  private:
@@ -90,7 +100,10 @@ class Planning {
   int free_slots(const NodeReport& at) const {
     const auto used = std::count_if(plan_.ranks.begin(), plan_.ranks.end(),
                                     [&](const auto& rank) { return rank.second.node == at.node; });
-    return plan_.aside.contains(at.node) ? 0 : std::max(0, at.slots - static_cast<int>(used));
+    return is_unused(at.node) ? 0 : std::max(0, at.slots - static_cast<int>(used));
+  }
+  bool is_unused(int number) const {
+    return plan_.aside.contains(number) || plan_.leaving.contains(number);
   }
   // The usable node with most free slots; of several the one that joined first.
   const NodeReport* place() const {
@@ -110,6 +123,39 @@ class Planning {
     if (!plan_.end.empty()) return;
     plan_.end = why;
     plan_.end_code = code;
+  }
+
+  void stop(const StopRequest& request, int number) {
+    if (!plan_.end.empty()) return;
+    end("stopped by " + request.why, request.code);
+    plan_.stop = request;
+    plan_.stop_node = number;
+  }
+
+  // Nodes that ask to leave do so one after another: two may keep each other's copies of the state,
+  // and the store needs a majority. If the job cannot go on without all of them, it ends.
+  void let_nodes_leave() {
+    std::erase_if(plan_.leaving, [&](int number) { return node(number) == nullptr; });
+    std::vector<const NodeReport*> asking;
+    for (const auto& [number, at] : nodes_) {
+      if (!at->leave.why.empty() && !plan_.leaving.contains(number)) asking.push_back(at);
+    }
+    const bool has_begun = plan_.ranks.empty() || count(&Placement::member) > 0;
+    if (asking.empty() || !has_begun) return;
+    const NodeReport& first = *asking.front();
+    if (!can_go_on_without(asking)) return stop(first.leave, first.node);
+    if (recovers() || !plan_.leaving.empty()) return;
+    plan_.leaving.insert(first.node);
+    note("node " + std::to_string(first.node) + " (" + first.host + ") leaves");
+  }
+  bool can_go_on_without(const std::vector<const NodeReport*>& asking) const {
+    Planning trial = *this;
+    for (const NodeReport* const at : asking) {
+      if (at->holds_store) return false;
+      trial.plan_.leaving.insert(at->node);
+    }
+    trial.replace_lost();
+    return trial.plan_.end.empty() && trial.plan_.attempt == plan_.attempt;
   }
 
   void note_members() {
@@ -165,10 +211,12 @@ class Planning {
   }
 
   bool is_lost(int rank, const Placement& place) const {
-    return node(place.node) == nullptr || plan_.aside.contains(place.node) ||
+    return node(place.node) == nullptr || is_unused(place.node) ||
            is(rank, place, RankPhase::kLost) || is(rank, place, RankPhase::kRefused);
   }
   std::string loss(int rank, const Placement& place) const {
+    if (plan_.leaving.contains(place.node))
+      return rank_name(rank) + " leaves with node " + std::to_string(place.node);
     const std::string name = rank_name(rank) + " is lost";
     const RankReport* const said = report(rank, place);
     if (node(place.node) == nullptr)
@@ -200,7 +248,7 @@ class Planning {
     const int code = code_of(rank, was);
     const bool is_missed = was.member || was.replaces || was.first;
     const bool refused = is(rank, was, RankPhase::kRefused);
-    if (!was.member && !was.first) ++plan_.never_joined;
+    if (!was.member && !was.first && !plan_.leaving.contains(was.node)) ++plan_.never_joined;
     plan_.ranks.erase(rank);
     plan_.gone.insert(rank);
     // An additional rank that is lost is placed again when the job grows.
@@ -334,13 +382,15 @@ class Planning {
 
 JobPlan next_plan(const JobPlan& plan, const std::vector<NodeReport>& nodes,
                   const MembershipPolicy& policy, bool last_call) {
-  const int count = static_cast<int>(nodes.size());
-  if (!plan.end.empty()) return plan;
   Planning planning(plan, nodes, policy);
+  planning.note_checkpoint();
+  if (!plan.end.empty()) return std::move(planning).result();
   planning.take_requests();
+  const int count = planning.count_nodes();
   if (plan.formed) {
     planning.go_on();
-  } else if (count >= policy.max_nodes || (count >= policy.min_nodes && last_call)) {
+  } else if (!planning.has_ended() &&
+             (count >= policy.max_nodes || (count >= policy.min_nodes && last_call))) {
     planning.form();
   }
   return std::move(planning).result();

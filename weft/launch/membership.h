@@ -43,6 +43,21 @@ struct SizeRequest {
   bool operator==(const SizeRequest&) const = default;
 };
 
+// A node's request that the job ends, or goes on without it.
+struct StopRequest {
+  std::string why = {};       // "SIGTERM to the launcher of node 1"; empty: no request
+  int code = 0;               // exit code of the job
+  std::int64_t grace_ms = 0;  // time from the request until ranks are killed
+  bool operator==(const StopRequest&) const = default;
+};
+
+// A complete checkpoint. The one with the highest serial is the newest.
+struct SavedCheckpoint {
+  std::int64_t serial = 0;  // 0: none
+  std::string folder = {};
+  bool operator==(const SavedCheckpoint&) const = default;
+};
+
 struct NodeReport {
   int node = 0;  // number of the node, in the order of joining
   std::string host;
@@ -50,10 +65,12 @@ struct NodeReport {
   int failures = 0;  // ranks that failed on it in the last ten minutes
   std::map<int, RankReport> ranks;
   SizeRequest wanted = {};
-  std::string run = {};   // run folder that a rank of it has named
-  std::string stop = {};  // why the job shall end: its launcher was told to stop; empty: go on
-  int stop_code = 0;      // exit code of the job then
-  bool left = false;      // it has seen the end of the job, and its ranks have ended
+  std::string run = {};        // run folder that a rank of it has named
+  SavedCheckpoint saved = {};  // that a rank of it has named
+  StopRequest stop = {};       // the job shall end
+  StopRequest leave = {};      // the job shall go on without this node, or end if it cannot
+  bool holds_store = false;    // without it, the other nodes cannot change the plan
+  bool left = false;           // it has seen the end of the job, and its ranks have ended
   bool operator==(const NodeReport&) const = default;
 };
 
@@ -84,15 +101,19 @@ struct JobPlan {
   int never_joined = 0;  // newcomers in a row that ended before they had joined
   int incarnations = 0;  // placements so far
   std::map<int, Placement> ranks;
-  std::set<int> gone;   // ranks that were lost and have no place
-  std::set<int> aside;  // nodes that get no ranks, since they failed too often
+  std::set<int> gone;     // ranks that were lost and have no place
+  std::set<int> aside;    // nodes that get no ranks, since they failed too often
+  std::set<int> leaving;  // nodes that asked to leave: the job goes on without them
   Announcement announcement;
   std::string run;                   // run folder, from which all ranks can start again
+  SavedCheckpoint saved;             // the newest checkpoint
   std::map<int, std::string> notes;  // the latest changes, for people, by number
   bool done = false;                 // a rank has ended its program with success
   std::string end;                   // why the job ends; empty: it goes on
   int end_code = 0;                  // exit code of the job then
-  bool stopped = false;              // it ends because a launcher was told to stop
+  StopRequest stop;                  // the request because of which it ends, if any
+  int stop_node = -1;                // node that made it
+  bool is_stopped() const { return !stop.why.empty(); }
   bool operator==(const JobPlan&) const = default;
 };
 

@@ -27,9 +27,8 @@ constexpr int kFaultsEnd = 400, kJoinLimit = 600, kLimit = 3000;
 enum class Faults { kAll, kSilentStore };
 
 struct Node {
-  int number = -1;  // by the store
-  int slots = 1;
-  bool exists = false, lost = false, ended = false;
+  int number = -1, slots = 1;  // number: by the store
+  bool exists = false, lost = false, ended = false, leaves = false;
   int heard = 0, paused_until = 0, cut_until = 0, plans_from = 0;
   struct Swap {
     JobPlan plan;
@@ -94,6 +93,7 @@ class Simulation {
       if (!node.exists) node.exists = chance(0.01);
       if (!node.runs() || faults_ == Faults::kSilentStore) continue;
       if (chance(0.0008)) lose(node);
+      if (chance(0.0008)) node.leaves = true;
       if (chance(0.002)) node.paused_until = now_ + 1 + draw(30);
       for (auto& [incarnation, rank] : node.started) {
         if (rank->alive() && chance(0.001)) rank->phase = Phase::kLost;
@@ -214,6 +214,7 @@ class Simulation {
       report.ranks[rank->rank] = {incarnation, rank->phase, "", code};
     }
     if (now_ > 100) report.run = "/run";
+    if (node.leaves) report.leave = {"notice", 143, 0};
     report.left = node.orders.is_over() && !running;
     return report;
   }
@@ -237,6 +238,7 @@ class Simulation {
           place != orders.plan.ranks.end() && place->second.incarnation == incarnation;
       if (!stays && rank->alive() && flaw_ != Flaw::kIgnoresFence) rank->phase = Phase::kLost;
     }
+    if (orders.plan.leaving.contains(node.number)) node.ended = true;
     for (const auto& [rank, place] : orders.plan.ranks) {
       if (node.started.contains(place.incarnation)) continue;
       node.started[place.incarnation] = ranks_->start({.rank = rank,

@@ -3,71 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/launch/testing/cluster.h"
 
 namespace weft::launch {
 namespace {
 
 using Phase = RankPhase;
-
-// Nodes that follow the plan at once.
-class Cluster {
- public:
-  explicit Cluster(MembershipPolicy policy) : policy_(policy) {}
-
-  void join(int node, int slots) { nodes_[node] = {.node = node, .slots = slots}; }
-  void lose(int node) { nodes_.erase(node); }
-  NodeReport& node(int number) { return nodes_.at(number); }
-  void end_rank(int rank, Phase phase, int code = 0, const std::string& why = "") {
-    const Placement& place = plan_.ranks.at(rank);
-    nodes_.at(place.node).ranks[rank] = {place.incarnation, phase, why, code};
-  }
-
-  // Makes plans until nothing changes. Each node starts the ranks that it is given, and they reach
-  // `phase`. So many of the highest ranks leave as the ranks are told.
-  const JobPlan& settle(Phase phase = Phase::kMember, bool last_call = false) {
-    for (int round = 0; round < 20; ++round) {
-      const JobPlan before = plan_;
-      plan_ = next_plan(plan_, reports(), policy_, last_call);
-      follow(phase);
-      if (plan_ == before && round > 1) return plan_;
-    }
-    ADD_FAILURE() << "the plan never settles: " << to_text(plan_);
-    return plan_;
-  }
-  std::vector<int> places() const {
-    std::vector<int> nodes;
-    for (const auto& [rank, place] : plan_.ranks) nodes.push_back(place.node);
-    return nodes;
-  }
-  JobPlan& plan() { return plan_; }
-  std::vector<NodeReport> reports() const {
-    std::vector<NodeReport> all;
-    for (const auto& [number, node] : nodes_) all.push_back(node);
-    return all;
-  }
-
- private:
-  void follow(Phase phase) {
-    int more = plan_.announcement.ranks > 0 ? plan_.announcement.ranks : 1 << 20;
-    for (auto& [number, node] : nodes_) {
-      std::map<int, RankReport> ranks;
-      for (const auto& [rank, place] : plan_.ranks) {
-        if (place.node != number) continue;
-        const auto known = node.ranks.find(rank);
-        const bool same =
-            known != node.ranks.end() && known->second.incarnation == place.incarnation;
-        const bool stays = same && known->second.phase >= Phase::kMember;
-        ranks[rank] = stays ? known->second : RankReport{place.incarnation, phase};
-        if (place.member && more-- <= 0) ranks[rank].phase = Phase::kLeft;
-      }
-      node.ranks = ranks;
-    }
-  }
-
-  const MembershipPolicy policy_;
-  std::map<int, NodeReport> nodes_;
-  JobPlan plan_;
-};
+using testing_nodes::Cluster;
 
 TEST(Membership, WaitsForTheLeastNodesAndThenForMoreUntilTheLastCall) {
   Cluster job({.min_nodes = 2, .max_nodes = 3, .max_ranks = 6});
@@ -290,11 +232,27 @@ TEST(Membership, EndsWhenALauncherIsToldToStop) {
   job.join(0, 1);
   job.join(1, 1);
   job.settle();
-  job.node(1).stop = "stopped by SIGTERM";
-  job.node(1).stop_code = 143;
+  job.node(1).stop = {"SIGTERM", 143, 30'000};
   EXPECT_EQ(job.settle().end, "stopped by SIGTERM");
-  EXPECT_TRUE(job.plan().stopped);
+  EXPECT_EQ(job.plan().stop, job.node(1).stop);
+  EXPECT_EQ(job.plan().stop_node, 1);
   EXPECT_EQ(job.plan().end_code, 143);
+  // The checkpoint that the ranks save then.
+  job.node(0).saved = {3, "step-7"};
+  EXPECT_EQ(job.settle().saved.folder, "step-7");
+}
+
+TEST(Membership, KnowsTheNewestCheckpointWhereverItsRankRuns) {
+  Cluster job({.min_nodes = 2, .max_nodes = 2, .max_ranks = 2});
+  job.join(0, 1);
+  job.join(1, 1);
+  job.node(0).saved = {4, "step-4"};
+  job.node(1).saved = {3, "step-9"};
+  EXPECT_EQ(job.settle().saved.folder, "step-4");
+  job.node(1).saved = {5, "step-2"};  // all ranks started again, from an older one
+  EXPECT_EQ(job.settle().saved.folder, "step-2");
+  job.lose(1);
+  EXPECT_EQ(job.settle().saved.folder, "step-2");
 }
 
 TEST(Membership, SurvivesItsText) {
@@ -304,6 +262,8 @@ TEST(Membership, SurvivesItsText) {
   job.lose(1);
   job.node(2).wanted = {3, 4};
   job.node(2).run = "/a \"run\"";
+  job.node(2).saved = {2, "/a/ckpt"};
+  job.node(0).leave = {"why", 143, 7};
   job.end_rank(5, Phase::kLost, 137, "killed");
   const JobPlan plan = job.settle();
   EXPECT_EQ(job_plan_of(to_text(plan)), plan);

@@ -56,6 +56,19 @@ void to_json(json& object, const SizeRequest& request) {
 void from_json(const json& object, SizeRequest& request) {
   request = {object.at("serial").get<std::int64_t>(), object.at("ranks").get<int>()};
 }
+void to_json(json& object, const StopRequest& request) {
+  object = {{"why", request.why}, {"code", request.code}, {"grace_ms", request.grace_ms}};
+}
+void from_json(const json& object, StopRequest& request) {
+  request = {object.at("why").get<std::string>(), object.at("code").get<int>(),
+             object.at("grace_ms").get<std::int64_t>()};
+}
+void to_json(json& object, const SavedCheckpoint& saved) {
+  object = {{"serial", saved.serial}, {"folder", saved.folder}};
+}
+void from_json(const json& object, SavedCheckpoint& saved) {
+  saved = {object.at("serial").get<std::int64_t>(), object.at("folder").get<std::string>()};
+}
 void to_json(json& object, const Placement& place) {
   object = {{"node", place.node},     {"incarnation", place.incarnation}, {"first", place.first},
             {"member", place.member}, {"replaces", place.replaces},       {"tries", place.tries}};
@@ -90,8 +103,10 @@ std::string to_text(const NodeReport& report) {
                {"ranks", by_number(report.ranks)},
                {"wanted", report.wanted},
                {"run", report.run},
+               {"saved", report.saved},
                {"stop", report.stop},
-               {"stop_code", report.stop_code},
+               {"leave", report.leave},
+               {"holds_store", report.holds_store},
                {"left", report.left}});
 }
 
@@ -106,13 +121,16 @@ std::string to_text(const JobPlan& plan) {
                {"ranks", by_number(plan.ranks)},
                {"gone", plan.gone},
                {"aside", plan.aside},
+               {"leaving", plan.leaving},
                {"announcement", plan.announcement},
                {"run", plan.run},
+               {"saved", plan.saved},
                {"notes", by_number(plan.notes)},
                {"done", plan.done},
                {"end", plan.end},
                {"end_code", plan.end_code},
-               {"stopped", plan.stopped}});
+               {"stop", plan.stop},
+               {"stop_node", plan.stop_node}});
 }
 
 NodeReport node_report_of(const std::string& text) {
@@ -124,8 +142,10 @@ NodeReport node_report_of(const std::string& text) {
                       .ranks = numbered<RankReport>(object.at("ranks")),
                       .wanted = object.at("wanted").get<SizeRequest>(),
                       .run = object.at("run").get<std::string>(),
-                      .stop = object.at("stop").get<std::string>(),
-                      .stop_code = object.at("stop_code").get<int>(),
+                      .saved = object.at("saved").get<SavedCheckpoint>(),
+                      .stop = object.at("stop").get<StopRequest>(),
+                      .leave = object.at("leave").get<StopRequest>(),
+                      .holds_store = object.at("holds_store").get<bool>(),
                       .left = object.at("left").get<bool>()};
   });
 }
@@ -142,13 +162,16 @@ JobPlan job_plan_of(const std::string& text) {
                    .ranks = numbered<Placement>(object.at("ranks")),
                    .gone = object.at("gone").get<std::set<int>>(),
                    .aside = object.at("aside").get<std::set<int>>(),
+                   .leaving = object.at("leaving").get<std::set<int>>(),
                    .announcement = object.at("announcement").get<Announcement>(),
                    .run = object.at("run").get<std::string>(),
+                   .saved = object.at("saved").get<SavedCheckpoint>(),
                    .notes = numbered<std::string>(object.at("notes")),
                    .done = object.at("done").get<bool>(),
                    .end = object.at("end").get<std::string>(),
                    .end_code = object.at("end_code").get<int>(),
-                   .stopped = object.at("stopped").get<bool>()};
+                   .stop = object.at("stop").get<StopRequest>(),
+                   .stop_node = object.at("stop_node").get<int>()};
   });
 }
 

@@ -181,9 +181,11 @@ Decision follow_plan(const Situation& situation, const Policy& policy, Time now)
   }
   if (running) return end_by_plan(situation, policy, now);
   const bool is_over = situation.plan->over.has_value();
-  if (situation.store_lost || situation.kill_sent || situation.plan->all_left)
+  const bool late = situation.grace_end && now >= *situation.grace_end;
+  if (situation.store_lost || situation.kill_sent || situation.plan->all_left ||
+      situation.plan->away || late)
     return {Act::kFinish};
-  if (!is_over && !situation.stop_sent) return {};
+  if (!is_over && !situation.stop_sent) return {Act::kWait, situation.grace_end};
   const Time limit = (is_over ? last : std::max(last, *situation.stop_sent)) + kFarewell;
   return now < limit ? Decision{Act::kWait, limit} : Decision{Act::kFinish};
 }

@@ -61,6 +61,7 @@ struct Situation {
     bool done = false;              // with success
     bool stopped = false;           // since a launcher was told to stop
     bool all_left = false;          // all nodes know it, and their ranks have ended
+    bool away = false;              // the job goes on without this node
   };
   std::optional<Followed> plan = {};
   // The rank that was killed because it hung, where a hang ends the job.

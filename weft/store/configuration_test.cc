@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "weft/store/internal/membership.h"
+#include "weft/store/status.h"
 
 namespace weft::store {
 namespace configuration_test {
@@ -32,6 +33,17 @@ Configuration of(const std::vector<MemberId>& voters, const std::vector<MemberId
 
 auto in_set(unsigned set) {
   return [set](MemberId id) { return (set >> id & 1) != 0; };
+}
+
+TEST(StoreStatus, SaysWhetherTheVotersDecideWithoutANode) {
+  const auto decides = [](std::vector<std::uint32_t> voters, std::uint32_t lost) {
+    return StoreStatus{.voters = std::move(voters)}.decides_without(lost);
+  };
+  EXPECT_TRUE(decides({7, 5}, 5));
+  EXPECT_FALSE(decides({7, 5}, 7));  // it joined first
+  EXPECT_TRUE(decides({7, 5, 6}, 7));
+  EXPECT_FALSE(decides({7}, 7));
+  EXPECT_TRUE(decides({7}, 3));  // no voter
 }
 
 TEST(Quorum, IsAMajorityOrTheHalfWithTheFirstVoter) {

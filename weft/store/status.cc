@@ -1,8 +1,18 @@
 #include "weft/store/status.h"
 
+#include <algorithm>
+
 #include "weft/store/internal/bytes.h"
 
-namespace weft::store::internal {
+namespace weft::store {
+
+bool StoreStatus::decides_without(std::uint32_t lost) const {
+  const auto left = voters.size() - static_cast<std::size_t>(std::ranges::count(voters, lost));
+  const bool has_first = !voters.empty() && voters.front() != lost;
+  return 2 * left > voters.size() || (2 * left == voters.size() && has_first);
+}
+
+namespace internal {
 namespace {
 
 constexpr std::uint32_t kNoNode = ~std::uint32_t{0};
@@ -45,4 +55,5 @@ StoreStatus decode_status(std::string_view bytes) {
   return status;
 }
 
-}  // namespace weft::store::internal
+}  // namespace internal
+}  // namespace weft::store

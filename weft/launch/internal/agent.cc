@@ -77,11 +77,13 @@ class Agent {
       if (!store_.keep_alive(lease_, soon())) return lose_lease();
       renewed_ = asked;
     }
-    report_->node = node_;
-    if (published_ == report_) return;
+    NodeReport report = *report_;
+    report.node = node_;
+    if (!report.leave.why.empty()) consider_store(report);
+    if (published_ == report) return;
     try {
-      store_.set({key_of(node_), to_text(*report_), lease_}, soon());
-      published_ = report_;
+      store_.set({key_of(node_), to_text(report), lease_}, soon());
+      published_ = report;
     } catch (const Error& error) {
       if (error.code() != Errc::kInvalidArgument) throw;
       lose_lease();
@@ -108,6 +110,18 @@ class Agent {
       const auto found = plan_.ranks.find(one.first);
       return found != plan_.ranks.end() && found->second.incarnation == one.second.incarnation;
     });
+  }
+
+  // A node leaves after the store has forgotten the nodes that left before: until then, the loss of
+  // one more could leave no majority.
+  void consider_store(NodeReport& report) {
+    if (options_.is_etcd) return;
+    const store::StoreStatus status = store_.status(soon());
+    const auto stay = std::ranges::count_if(nodes_, [&](const NodeReport& other) {
+      return other.node == node_ || !plan_.leaving.contains(other.node);
+    });
+    if (std::ssize(status.voters) > stay) report.leave = {};
+    report.holds_store = !status.decides_without(status.node);
   }
 
   // The others replace the ranks of a node whose lease has ended. Its own ranks must not go on.

@@ -29,6 +29,7 @@ struct AgentOptions {
   std::chrono::milliseconds last_call = std::chrono::seconds(30);
   // A node that cannot reach the store for so long ends its ranks.
   std::chrono::milliseconds alone_limit = std::chrono::seconds(60);
+  bool is_etcd = false;  // the store does not depend on this node
   // Of an agent before this one; -1: none.
   int node = -1;
   std::uint64_t lease = 0;

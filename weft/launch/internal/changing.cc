@@ -74,6 +74,7 @@ void Supervisor::tell_gone() {
 
 // Answers `weft scale` when the job has the wanted number of ranks.
 std::optional<std::string> Supervisor::answer(const std::string& request) {
+  if (request == "run") return run_folder_.empty() ? "none" : run_folder_;
   if (request == "stop" || request.starts_with("stop ")) return answer_stop(request);
   int ranks = 0;
   if (std::sscanf(request.c_str(), "scale %d", &ranks) != 1 || ranks < 1)
@@ -115,6 +116,7 @@ void Supervisor::hear(int local) {
     if (verb == "step") situation_.step = std::atoll(message->value.c_str());
     if (verb == "run") run_folder_ = message->value;
     if (verb == "run") situation_.trained = true;
+    if (verb == "stopping") ranks_[static_cast<std::size_t>(local)].stops = true;
     if (verb == "stopping")
       note_departure("a signal to rank " + std::to_string(job_.rank(local)), false, {});
     if (verb == "rate")

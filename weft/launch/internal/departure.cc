@@ -24,13 +24,20 @@ std::string line_of(const Leave& leave) {
   const std::string newest =
       leave.newest.empty() ? "there is no earlier one" : "the newest one is " + leave.newest;
   if (!leave.trained) return leave.killed ? "the job did not end within " + grace : "";
-  if (!leave.newest.empty() && leave.saved >= leave.asked.since) {
-    const auto took =
-        std::chrono::duration_cast<std::chrono::milliseconds>(leave.saved - leave.asked.since);
+  // The ranks may have saved and ended before this node learned of the request, and another node
+  // may have killed its ranks earlier, so that those of this node ended by themselves.
+  const bool by_plan = leave.asked.by_plan;
+  const auto earlier = std::min<std::chrono::milliseconds>(kPlanDelay, leave.asked.grace / 5);
+  const bool too_late =
+      leave.killed || (by_plan && leave.ended >= end_of_grace(leave.asked) - earlier);
+  const Time since = leave.asked.since - (by_plan && !too_late ? kPlanDelay : Time::duration{});
+  if (!leave.newest.empty() && leave.saved >= since) {
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::max(leave.saved - leave.asked.since, Time::duration{}));
     return "the checkpoint " + leave.newest + " was complete " + seconds(took) + " after " +
            leave.asked.why;
   }
-  if (leave.killed) return "no checkpoint fit into " + grace + "; " + newest;
+  if (too_late) return "no checkpoint fit into " + grace + "; " + newest;
   return "no checkpoint was written after " + leave.asked.why + "; " + newest;
 }
 

@@ -10,11 +10,14 @@
 
 namespace weft::launch::internal {
 
+constexpr auto kPlanDelay = std::chrono::seconds(2);
+
 struct Departure {
   std::string why;  // "SIGTERM", "weft stop"
   Time since{};
   std::chrono::milliseconds grace{};
   bool requeues = false;  // with --requeue, the batch system shall start the job again
+  bool by_plan = false;   // learned from the job's plan: `since` is up to kPlanDelay late
 };
 
 // What became of it.
@@ -24,6 +27,7 @@ struct Leave {
   bool killed = false;   // the grace period was over
   std::string newest;    // folder of the newest checkpoint; empty: none
   Time saved{};          // when it was complete
+  Time ended{};          // when the last rank ended
 };
 
 // When the ranks are killed: a little before the end of the grace period, so that the launcher can

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 
 #include "weft/base/error.h"
@@ -74,6 +75,7 @@ void Supervisor::begin_following() {
   agent.join_limit = plan.join_limit;
   agent.last_call = plan.last_call;
   agent.alone_limit = plan.alone_limit;
+  agent.is_etcd = !plan.rendezvous.empty();
   following_->agent.emplace(agent);
   following_->report.host = host_name();
   following_->report.slots = job_.local_world;
@@ -84,6 +86,8 @@ void Supervisor::begin_following() {
 int Supervisor::run_by_plan() {
   begin_following();
   watch();
+  if (situation_.plan->away) return end_of_leaving();
+  say_how_it_went();
   const JobPlan& plan = following_->orders.plan;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     const auto& end = situation_.ranks[i];
@@ -102,7 +106,7 @@ int Supervisor::run_by_plan() {
     write_all(STDERR_FILENO, report(situation_));
     return situation_.ranks[static_cast<std::size_t>(*failed)]->status.code();
   }
-  return plan.done ? 0 : 128 + stop_signal_;
+  return plan.done ? 0 : 128 + (stop_signal_ != 0 ? stop_signal_ : SIGTERM);
 }
 
 // Does what the plan says now. Returns when to do so again, if nothing happens before.
@@ -156,20 +160,38 @@ void Supervisor::take(NodeOrders orders) {
   if (plan.attempt != situation_.restarts) {
     resume_run_ = plan.run;
     situation_.restarts = plan.attempt;
+    spares_.clear();
   }
+  situation_.plan->away = plan.leaving.contains(state.orders.node);
   situation_.replacements = plan.replacements;
   job_.node_rank = state.orders.node;
   if (state.orders.is_over()) {
     if (!situation_.plan->over) situation_.plan->over = Deadline::Clock::now();
+    if (plan.is_stopped()) heed_stop();
     situation_.plan->done = plan.done;
-    situation_.plan->stopped = plan.stopped;
+    situation_.plan->stopped = plan.is_stopped();
     situation_.plan->all_left = state.orders.all_left;
   }
+  note_run(plan);
   if (plan.announcement.number <= state.announced || plan.announcement.ranks == 0) return;
   state.announced = plan.announcement.number;
   std::string text = std::to_string(plan.announcement.ranks);
   for (const int rank : plan.announcement.newcomers) text += " " + std::to_string(rank);
   for (Rank& rank : ranks_) rank.link.tell("ranks", text);
+}
+
+// The run, of which rank 0 tells the launcher of its own node.
+void Supervisor::note_run(const JobPlan& plan) {
+  if (plan.formed && attempt_began_ == Time{}) attempt_began_ = Deadline::Clock::now();
+  if (!plan.run.empty()) {
+    run_folder_ = plan.run;
+    situation_.trained = true;
+  }
+  const bool known = plan.saved.folder == newest_checkpoint_ ||
+                     plan.saved.serial <= following_->report.saved.serial;
+  if (known) return;
+  newest_checkpoint_ = plan.saved.folder;
+  saved_ = Deadline::Clock::now();
 }
 
 // True if the plan wants the process that the place has, or had.
@@ -245,6 +267,8 @@ void Supervisor::start_in(std::size_t slot, int rank, const Placement& place) {
   plan.nodes = state.orders.nodes;
   std::error_code ignored;
   std::filesystem::remove(error_file_of(local), ignored);
+  if (!place.first && spares_.has_ready())
+    note("a spare of this node becomes rank " + std::to_string(rank));
   Rank started = start_rank(local, !place.first);
   if (slot == ranks_.size()) {
     ranks_.push_back(std::move(started));
@@ -263,6 +287,9 @@ void Supervisor::note_phase(int local, const agent::Message& message) {
   if (message.verb == "joining") slot.phase = RankPhase::kWaiting;
   if (message.verb == "joined") slot.phase = RankPhase::kMember;
   if (message.verb == "run") following_->report.run = message.value;
+  SavedCheckpoint& saved = following_->report.saved;
+  if (message.verb == "saved")
+    saved = {std::max(saved.serial, following_->orders.plan.saved.serial) + 1, message.value};
 }
 
 // How a rank of the plan is. `next`: when this changes, if nothing happens before.
@@ -297,12 +324,8 @@ std::optional<Time> Supervisor::make_report(Time at) {
   }
   std::erase_if(state.failures, [&](Time when) { return at - when > kFailuresCount; });
   report.failures = static_cast<int>(state.failures.size());
-  if (stop_signal_ != 0 && report.stop.empty()) {
-    report.stop = "stopped by " + signal_name(stop_signal_) + " to the launcher of node " +
-                  std::to_string(state.orders.node);
-    report.stop_code = 128 + stop_signal_;
-  }
-  report.left = state.orders.is_over() && !running;
+  report_requests();
+  report.left = (state.orders.is_over() || situation_.plan->away) && !running;
   return next;
 }
 

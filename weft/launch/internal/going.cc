@@ -35,7 +35,8 @@ bool Supervisor::passes_on(int signal) const {
 // The first request counts. `grace`: nullopt for that of the options.
 void Supervisor::note_departure(const std::string& why, bool requeues,
                                 std::optional<std::chrono::milliseconds> grace) {
-  if (departure_) return;
+  if (departure_ && !leaving_) return;
+  leaving_ = false;
   departure_ = Departure{why, std::chrono::steady_clock::now(), grace.value_or(grace_of(options_)),
                          requeues};
   situation_.grace_end = end_of_grace(*departure_);
@@ -44,12 +45,53 @@ void Supervisor::note_departure(const std::string& why, bool requeues,
 // Lets the ranks save a checkpoint and end.
 void Supervisor::ask_to_go(const std::string& why, bool requeues,
                            std::optional<std::chrono::milliseconds> grace) {
-  if (departure_) return;
+  if (departure_ && !leaving_) return;
   note(why + ": the ranks shall save a checkpoint and end");
   note_departure(why, requeues, grace);
   situation_.asked = true;
   if (!situation_.stop_sent) situation_.stop_sent = departure_->since;
   send(SIGTERM);
+}
+
+// A request that concerns this machine alone. Of nodes that meet, the others go on without it.
+void Supervisor::ask_to_leave(const std::string& why) {
+  const bool is_elastic = policy_.max_replacements > 0 || policy_.min_ranks > 0;
+  const bool by_plan = following_ && following_->orders.node >= 0 && is_elastic;
+  if (!by_plan || options_.going.requeue) return ask_to_go(why, true, {});
+  if (departure_) return;
+  note(why + ": this node leaves, if the others can go on without it; else the job ends");
+  note_departure(why, true, {});
+  leaving_ = true;
+}
+
+// For the agents: what this launcher was asked.
+void Supervisor::report_requests() {
+  NodeReport& report = following_->report;
+  if (!departure_ || following_->orders.is_over()) return;
+  StopRequest& request = leaving_ ? report.leave : report.stop;
+  if (!leaving_) report.leave = {};
+  if (!request.why.empty()) return;
+  const std::string node = std::to_string(following_->orders.node);
+  const bool is_signal = departure_->why.starts_with("SIG");
+  request = {departure_->why + (is_signal ? " to the launcher of node " : ", on node ") + node,
+             128 + (stop_signal_ != 0 ? stop_signal_ : SIGTERM), departure_->grace.count()};
+}
+
+// The plan says that the job ends because a launcher was asked to.
+void Supervisor::heed_stop() {
+  const StopRequest& stop = following_->orders.plan.stop;
+  leaving_ = false;
+  situation_.asked = true;
+  if (departure_) return;
+  note_departure(stop.why, false, std::chrono::milliseconds(stop.grace_ms));
+  departure_->by_plan = true;
+}
+
+int Supervisor::end_of_leaving() {
+  const std::string text = "this node has left the job, which goes on without it";
+  note(text + " (" + (departure_ ? departure_->why : "") + ")");
+  stopped_ = "ok " + text;
+  return 128 + SIGTERM;
 }
 
 // "stop", or "stop SECONDS". The answer comes when the job has ended (answer_stops()).
@@ -72,7 +114,7 @@ std::optional<std::string> Supervisor::answer_stop(const std::string& request) {
 void Supervisor::look_at_notices() {
   const auto result = notices_.look(std::chrono::steady_clock::now());
   if (!result) return;
-  if (result->status.ok()) return ask_to_go("a notice that this machine goes", true, {});
+  if (result->status.ok()) return ask_to_leave("a notice that this machine goes");
   const bool broken = result->timed_out || result->status.signaled || result->status.value >= 126;
   if (!broken || notices_broken_) return;
   notices_broken_ = true;
@@ -82,11 +124,14 @@ void Supervisor::look_at_notices() {
 // After the last rank has ended, before the report.
 void Supervisor::say_how_it_went() {
   if (!departure_) return;
+  Time ended{};
+  for (const auto& end : situation_.ranks) ended = end ? std::max(ended, end->when) : ended;
   const std::string line = line_of({.asked = *departure_,
-                                    .trained = situation_.trained,
+                                    .trained = situation_.trained || !newest_checkpoint_.empty(),
                                     .killed = situation_.kill_sent,
                                     .newest = newest_checkpoint_,
-                                    .saved = saved_});
+                                    .saved = saved_,
+                                    .ended = ended});
   if (!line.empty()) note(line);
   stopped_ = situation_.kill_sent ? line : "ok" + (line.empty() ? "" : " " + line);
 }
@@ -100,8 +145,10 @@ void Supervisor::answer_stops(int code) {
 }
 
 void Supervisor::requeue() {
-  if (!options_.going.requeue || !departure_ || !departure_->requeues || job_.node_rank != 0)
-    return;
+  if (!options_.going.requeue || !departure_ || !departure_->requeues) return;
+  // Of several nodes, one requeues the job: node 0, or the one whose request ended it.
+  const int node = following_ ? following_->orders.plan.stop_node : 0;
+  if (job_.node_rank != node) return;
   const char* const job = std::getenv("SLURM_JOB_ID");
   const std::string command = std::string("scontrol requeue ") + (job != nullptr ? job : "");
   try {

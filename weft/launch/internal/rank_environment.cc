@@ -261,15 +261,8 @@ void read_elasticity(const LaunchOptions& options, Job& job) {
   job.spares = options.spares;
   if (job.spares < 0 || job.spares > kMostRanks)
     bad("spares", std::to_string(job.spares), "from 0 to " + std::to_string(kMostRanks));
-  if (job.spares > 0 && job.plan)
-    bad("spares", std::to_string(job.spares),
-        "not supported with --rdzv-endpoint or --rendezvous; nodes with free places take lost "
-        "ranks");
   if (job.spares > 0 && job.max_replacements == 0)
     bad("spares", std::to_string(job.spares), "set --max-replacements or -n MIN:MAX, too");
-  if (job.spares > 0 && job.plan)
-    bad("spares", std::to_string(job.spares),
-        "leave it out with --rdzv-endpoint or --rendezvous: lost ranks start anew there");
   const bool elastic = job.max_replacements > 0 || job.min_ranks > 0;
   if (elastic && !range && job.nodes == 1) job.max_ranks = kMostRanks;
   const Scaling& scaling = options.scaling;

@@ -57,11 +57,11 @@ std::optional<Supervisor::Rank> Supervisor::become_rank(int local) {
   for (auto spare = spares_.take(); spare; spare = spares_.take()) {
     positions_.clear(local);
     positions_.header().generation.fetch_add(1);
-    const auto environment =
-        rank_environment(options_, job_, local,
-                         {situation_.restarts, error_file_of(local).string(), spare->secret_fd,
-                          job_.rank(local) == 0 ? spare->live_fd : -1, spare->link_fd, true, "",
-                          !logs_errors(local), positions_.fd()});
+    const auto environment = rank_environment(
+        options_, job_, local,
+        {situation_.restarts, error_file_of(local).string(), spare->secret_fd,
+         job_.rank(local) == 0 ? spare->live_fd : -1, spare->link_fd, true, "", !logs_errors(local),
+         positions_.fd(), following_ ? following_->store->socket() : ""});
     if (!spare->link.tell("become", agent::to_text(environment))) continue;  // it has just ended
     return Rank{std::move(spare->process), std::move(spare->link),
                 relay(local, STDOUT_FILENO, spare->out.release(), true),
@@ -72,6 +72,7 @@ std::optional<Supervisor::Rank> Supervisor::become_rank(int local) {
 
 // True if the job trains, and no rank joins or ends.
 bool Supervisor::is_calm() const {
+  if (following_ && !following_->orders.plan.formed) return false;
   const bool changes = !situation_.joining.empty() || !situation_.growing.empty() ||
                        !situation_.waiting.empty() || !situation_.leaving.empty();
   const bool all_run =
@@ -84,7 +85,7 @@ bool Supervisor::is_calm() const {
 
 void Supervisor::look_after_spares() {
   const bool is_ending =
-      situation_.stop_sent ||
+      situation_.stop_sent || leaving_ || (following_ && following_->orders.is_over()) ||
       std::any_of(situation_.ranks.begin(), situation_.ranks.end(),
                   [](const auto& end) { return end && end->status.ok() && !end->left; });
   if (is_ending) spares_.clear();

@@ -276,7 +276,7 @@ void Supervisor::on_signal() {
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int number = static_cast<int>(info.ssi_signo);
     if (number == SIGUSR1 && !passes_on(SIGUSR1)) {
-      ask_to_go("SIGUSR1", true, {});
+      ask_to_leave("SIGUSR1");
       continue;
     }
     const bool only_forwarded = number == SIGUSR1 || number == SIGUSR2;
@@ -324,6 +324,8 @@ void Supervisor::note_stopped_ranks() {
 
 void Supervisor::send(int signal) {
   for (Rank& rank : ranks_) {
+    // A rank that stops already would be killed by a second signal.
+    if (signal == SIGTERM && rank.stops) continue;
     rank.process.signal(signal);
     // A stopped process reacts only to SIGKILL until it is continued.
     if (signal != SIGKILL) rank.process.signal(SIGCONT);

@@ -45,6 +45,7 @@ class Supervisor {
     Process process;
     agent::Link link;
     LineRelay out, err;
+    bool stops = false;  // it was told to stop, by a signal to it
   };
 
   void make_folder();
@@ -61,6 +62,10 @@ class Supervisor {
                       std::optional<std::chrono::milliseconds> grace);
   void ask_to_go(const std::string& why, bool requeues,
                  std::optional<std::chrono::milliseconds> grace);
+  void ask_to_leave(const std::string& why);
+  void heed_stop();
+  void report_requests();
+  int end_of_leaving();
   std::optional<std::string> answer_stop(const std::string& request);
   void look_at_notices();
   int least_ranks() const;
@@ -108,6 +113,7 @@ class Supervisor {
   std::optional<Time> follow();
   void on_agent(const agent::Message& message);
   void take(NodeOrders orders);
+  void note_run(const JobPlan& plan);
   bool is_placed(std::size_t at) const;
   void drop_ranks();
   std::optional<Time> start_placed(Time at);
@@ -160,6 +166,7 @@ class Supervisor {
   // by local rank; destroyed before the store process, so that it never guards an ended group
   std::vector<Rank> ranks_;
   std::optional<Departure> departure_;  // the first request that the job goes
+  bool leaving_ = false;  // it is this node that goes; the job goes on without it, if it can
   std::optional<std::string> stopped_;  // the answer to weft stop, once the job has ended
   PolledCommand notices_;
   bool notices_broken_ = false;

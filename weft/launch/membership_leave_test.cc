@@ -1,0 +1,86 @@
+// Nodes that leave the job by themselves, such as before their machine is taken away.
+#include <gtest/gtest.h>
+
+#include "weft/launch/membership.h"
+#include "weft/launch/testing/cluster.h"
+
+namespace weft::launch {
+namespace {
+
+using Phase = RankPhase;
+using testing_nodes::Cluster;
+
+const StopRequest kNotice{"a notice, on node 0", 143, 30'000};
+
+TEST(Membership, MovesTheRanksOfANodeThatLeavesToFreePlaces) {
+  Cluster job({.min_nodes = 2, .max_nodes = 3, .max_ranks = 4, .max_replacements = 9});
+  for (int node = 0; node < 3; ++node) job.join(node, 2);
+  job.settle();
+  job.node(0).leave = kNotice;
+  const JobPlan plan = job.settle();
+  EXPECT_EQ(plan.end, "");
+  EXPECT_EQ(plan.leaving, std::set<int>{0});
+  EXPECT_EQ(job.places(), (std::vector<int>{2, 2, 1, 1}));
+  EXPECT_EQ(plan.notes.rbegin()->second,
+            "rank 1 leaves with node 0; a new process on node 2 replaces it (2 of 9)");
+  job.lose(0);
+  EXPECT_EQ(job.settle().leaving, std::set<int>{});
+  EXPECT_EQ(job.plan().end, "");
+}
+
+TEST(Membership, GoesOnWithFewerRanksWhenANodeLeavesAndDoesNotUseItAgain) {
+  Cluster job({.min_nodes = 2, .max_nodes = 3, .min_ranks = 4, .max_ranks = 6});
+  for (int node = 0; node < 3; ++node) job.join(node, 2);
+  job.settle();
+  job.node(1).leave = kNotice;
+  EXPECT_EQ(job.settle().end, "");
+  EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 2, 2}));
+}
+
+TEST(Membership, EndsWhenItCannotGoOnWithoutTheNodesThatLeave) {
+  const MembershipPolicy policy{.min_nodes = 2, .max_nodes = 3, .min_ranks = 2, .max_ranks = 3};
+  const auto end_with = [&](const std::set<int>& leaving, bool holds_store) {
+    Cluster job(policy);
+    for (int node = 0; node < 3; ++node) job.join(node, 1);
+    job.settle();
+    for (const int node : leaving) job.node(node).leave = kNotice;
+    job.node(2).holds_store = holds_store;
+    job.settle();
+    EXPECT_EQ(job.plan().is_stopped(), !job.plan().end.empty());
+    return job.plan().end;
+  };
+  EXPECT_EQ(end_with({2}, false), "");
+  EXPECT_EQ(end_with({0, 1}, false), "stopped by a notice, on node 0");
+  EXPECT_EQ(end_with({2}, true), "stopped by a notice, on node 0");
+}
+
+TEST(Membership, LetsOneNodeLeaveAfterAnother) {
+  Cluster job({.min_nodes = 1, .max_nodes = 4, .min_ranks = 1, .max_ranks = 3});
+  for (int node = 0; node < 4; ++node) job.join(node, 1);
+  job.settle();
+  job.node(0).leave = job.node(1).leave = kNotice;
+  JobPlan& plan = job.plan();
+  plan.ranks.at(2).replaces = true;  // a recovery is under way
+  job.end_rank(2, Phase::kStarting);
+  const MembershipPolicy policy{.min_nodes = 1, .max_nodes = 4, .min_ranks = 1, .max_ranks = 3};
+  EXPECT_EQ(next_plan(plan, job.reports(), policy, false).leaving, std::set<int>{});
+  plan.ranks.at(2).replaces = false;
+  EXPECT_EQ(next_plan(plan, job.reports(), policy, false).leaving, std::set<int>{0});
+  EXPECT_EQ(job.settle().leaving, std::set<int>{0});
+  job.lose(0);  // its launcher has ended
+  EXPECT_EQ(job.settle().leaving, std::set<int>{1});
+  EXPECT_EQ(plan.end, "");
+}
+
+TEST(Membership, DoesNotUseANodeThatLeavesBeforeTheRanksHaveTheirPlaces) {
+  Cluster job({.min_nodes = 1, .max_nodes = 2, .max_ranks = 2, .max_replacements = 9});
+  job.join(0, 1);
+  job.node(0).leave = kNotice;
+  EXPECT_FALSE(job.settle(Phase::kMember, true).formed);
+  job.join(1, 1);
+  EXPECT_TRUE(job.settle(Phase::kMember, true).formed);
+  EXPECT_EQ(job.places(), std::vector<int>{1});
+}
+
+}  // namespace
+}  // namespace weft::launch
