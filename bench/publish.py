@@ -29,6 +29,7 @@ DDP = f"PYTHONPATH=build/release/python {PYTHON} python/bench/ddp.py"
 NETWORK = f"{PYTHON} bench/network/network.py --json --bin build/release/bench/network"
 MIB = 1 << 20
 
+STRATEGIES = f"{PYTHON} bench/strategies/strategies.py --weft {WEFT}"
 RECOVERY = ".venv-bench/bin/python bench/recovery/recovery.py"
 RECOMPUTE = "build/release/bench/recompute/weft_bench_recompute"
 PINNED = "ranks of weft and of the MPIs are bound to a core each; Gloo's are not, which is faster"
@@ -137,10 +138,8 @@ PARTS = {
         "strategies beside synchronous training",
         "accuracy: no rank is bound. Link: each rank has a network namespace of its own",
         [
-            f"{PYTHON} bench/strategies/strategies.py --weft {WEFT} accuracy --epochs 3",
-            f"{PYTHON} bench/strategies/strategies.py --weft {WEFT} periods",
-            f"{PYTHON} bench/strategies/strategies.py --weft {WEFT} link"
-            " --strategies 'sync local_sgd diloco easgd'",
+            f"{STRATEGIES} accuracy --epochs 2 --eval-steps 234",
+            f"{STRATEGIES} link --epochs 4 --eval-steps 234 --strategies 'sync local_sgd diloco'",
         ],
     ),
     "startup": (
