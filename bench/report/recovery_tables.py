@@ -81,8 +81,10 @@ def named(run):
     lines = [line for line in run.part("faults") if line["params"]["case"] == "stops"]
     times = of_all(lines, "named_s")
     count = sum(line["faults"] for line in lines)
+    wrong = sum(len(line["problems"]) for line in lines)
+    which = "and no other rank" if wrong == 0 else f"with {wrong} problems"
     return (
-        f"Of {count} stopped ranks, the launcher named {len(times)}, the right one each time: after"
+        f"Of {count} stopped ranks, the launcher named {len(times)}, {which}: after"
         f"\n{seconds(share(times, 0.5))} in the median and {seconds(max(times))} at most."
     )
 

@@ -30,7 +30,7 @@ def accuracy(run):
                 percent(line["value"], 2),
                 f"{100 * (line['value'] - sync):+.2f}",
                 steps_to(of["curve"], 0.88),
-                f"{digits(moved)} MB",
+                f"{digits(moved)} MB" if moved or of["strategy"] == "sync" else "not counted",
                 f"{of['seconds']:.0f} s",
             ]
         )
