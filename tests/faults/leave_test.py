@@ -44,7 +44,7 @@ class Leave(nodes_test.Nodes):
 
     def test_weft_stop_finds_the_launcher_of_any_node(self):
         jobs = self.start(2)
-        # As on a host other than that of rank 0, whose launcher the file names.
+        # The file names the launcher of rank 0. On another host, it is no launcher's number.
         (self.folder / "runs/run/launcher").write_text("1")
         stop = self.beside(jobs[1], "stop", self.folder / "runs/run")
         self.assertEqual(stop.returncode, 0, stop.stderr)
@@ -88,13 +88,15 @@ class Leave(nodes_test.Nodes):
     def test_the_ranks_of_a_node_that_leaves_move_to_free_places_slow(self):
         jobs = self.three("2:3", program=[COUNTING, 100, 5], ranks=2)
         self.wait_for_steps(20, jobs[0])
-        scaled = self.beside(jobs[0], "scale", jobs[0].process.pid, 4)
-        self.assertEqual(scaled.returncode, 0, scaled.stderr)
+        # The launcher refuses until it has learned from the plan that the job trains.
+        scale = ("scale", jobs[0].process.pid, 4)
+        jobs[0].wait_for(lambda: self.beside(jobs[0], *scale).returncode == 0, "four ranks")
         used = [job for job in jobs if self.named(job, "weft_faults_counting")]
         self.assertEqual(len(used), 2)
-        used[1].process.send_signal(signal.SIGUSR1)
-        self.ends(used[1], 143, within=20, last=LEFT)
-        others = [job for job in jobs if job is not used[1]]
+        leaver = next(job for job in used if not self.sizes(job))  # rank 0 tells the sizes
+        leaver.process.send_signal(signal.SIGUSR1)
+        self.ends(leaver, 143, within=20, last=LEFT)
+        others = [job for job in jobs if job is not leaver]
         results = self.counts(*others)
         self.assertEqual(self.sizes(*others), [4, 4])
         self.assertRegex(results[0].err, r"rank \d leaves with node \d; a new process on node \d")

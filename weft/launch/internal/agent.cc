@@ -162,7 +162,8 @@ class Agent {
       return give_up(exit_code(Errc::kBadConfig),
                      "the flags of this node are not those of the job: " +
                          to_text(options_.policy) + " here, " + next.policy + " there");
-    if (!plan_.formed || Clock::now() >= plans_from_)
+    if (!plan_.formed) plans_from_ = {};  // all nodes of the plan report since before it
+    if (Clock::now() >= plans_from_)
       next = next_plan(next, nodes_, options_.policy, last_call_is_over());
     if (!(next == plan_) || plan_revision_ == 0) {
       const auto swap = store_.compare_and_set({plan_key(), to_text(next)}, plan_revision_, soon());
