@@ -35,8 +35,8 @@ struct CountImpl : torch::nn::Module {
 };
 TORCH_MODULE(Count);
 
-// The number of samples that were not used once in each epoch. So many steps were done: the samples
-// of the last epoch, if it is not whole, were used once more than the others.
+// The number of samples that were not used once in each epoch. After `steps` steps, the last epoch
+// may be incomplete. Its samples were then used once more than the others.
 std::int64_t miscounted(const torch::Tensor& weight, std::int64_t steps) {
   const auto used = -weight.detach().to(torch::kDouble) * kBatch;
   const std::int64_t epochs = steps * kBatch / kSamples, begun = steps * kBatch % kSamples;

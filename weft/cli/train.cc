@@ -253,7 +253,7 @@ launch::LaunchOptions launch_options(const TrainCommand& command) {
   return launching;
 }
 
-// What each rank sends, for a strategy that is not "sync".
+// Says what each rank sends. Says nothing for the strategy "sync".
 void print_strategy(const Config& config, int ranks) {
   const train::Options options = train::options_of(config);
   if (!strategy::exchanges_weights(options.strategy)) return;

@@ -1,11 +1,11 @@
 // Fused optimizer steps over flat float32 memory: one pass reads gradient, weight and state, and
 // writes weight and state.
 //
-// The arithmetic is that of torch::optim (Lion: of its paper), element by element, with scalars
-// computed in double and applied in float32. It agrees with PyTorch to 1e-6 relative over 100 steps
-// (stated in update_test.cc). It is vectorized for the processor at run time, without contraction,
-// and gives the same bits on every processor. Pure functions over disjoint memory: any thread may
-// call them.
+// The arithmetic follows torch::optim, and Lion's paper, element by element. Scalars are computed
+// in double and applied in float32. It agrees with PyTorch to 1e-6 relative over 100 steps (stated
+// in update_test.cc). It is vectorized for the processor at run time, without contraction, and
+// gives the same bits on every processor. Pure functions over disjoint memory: any thread may call
+// them.
 #pragma once
 
 #include <cstdint>
@@ -68,9 +68,8 @@ struct Adam {
 void adam(float* weight, const float* gradient, float* mean, float* variance, float* max_variance,
           std::int64_t count, std::int64_t step, const Adam& options);
 
-// Chen and others: Symbolic discovery of optimization algorithms, 2023 (arXiv:2302.06675),
-// algorithm
-// 2. Each weight moves by lr up or down, or not at all.
+// Chen and others: Symbolic discovery of optimization algorithms, 2023, algorithm 2
+// (arXiv:2302.06675). Each weight moves by lr up or down, or not at all.
 struct Lion {
   double lr = 1e-4;
   double beta1 = 0.9;

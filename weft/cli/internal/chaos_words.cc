@@ -21,8 +21,8 @@ constexpr About kChaos{
   sudo weft chaos --faults disk-full,kill --count 6 -- train shapes -n 2
   weft chaos --count 0 --fail update.middle:rank=1:step=7 -- train shapes -n 2)"};
 
-// Options of the job. All others are refused, so that no new one is ignored: chaos::Options has a
-// field for each of the first list, and passes the words of the second one to the launcher.
+// Options of the job. All others are refused, so that no new one is ignored. chaos::Options has a
+// field for each of the first list. The words of the second list go to the launcher.
 constexpr std::array kUnderstood{"recipe",           "ranks",     "set",
                                  "max-replacements", "min-ranks", "spares"};
 constexpr std::array kPassedOn{"on-hang", "grace"};
