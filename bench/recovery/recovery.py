@@ -28,6 +28,8 @@ import sys
 import tempfile
 import time
 
+from faults import chaos
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PEER = pathlib.Path(__file__).resolve().parent / "train_peer.py"
 WEFT = ROOT / "build/release/bin/weft"
@@ -213,15 +215,12 @@ def measure_peer(make, ranks, kills, numbers):
 
 
 def measure_weft(ranks, kills, numbers, options):
-    folder = tempfile.mkdtemp(prefix="weft-recovery-")
-    command = [WEFT, "chaos", "--json", "--kills", kills, "--seed", numbers.randrange(1 << 30)]
-    command += ["-o", f"{folder}/chaos", "--", "train", "fashion-mnist", "-n", ranks]
+    command = ["--kills", kills, "--seed", numbers.randrange(1 << 30)]
+    command += ["--", "train", "fashion-mnist", "-n", ranks]
     command += ["--set", f"train.batch={BATCH * ranks}", "--set", "train.eval_every=0"]
     command += ["--set", "train.epochs=100", "--set", f"train.max_steps={300 + 300 * kills}"]
     command += ["--set", "train.reproducible=true", *options]
-    result = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True)
-    shutil.rmtree(folder)
-    (plan,) = json.loads(result.stdout)["plans"]
+    (plan,) = chaos(WEFT, command)["plans"]
     recovered = [fault for fault in plan["faults"] if not fault["problem"]]
     return {
         "times_s": [fault["next_step_s"] for fault in recovered],

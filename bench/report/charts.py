@@ -89,6 +89,17 @@ def bars(title, groups, unit_of, mark=None):
     return picture.svg()
 
 
+def draw(picture, series, place, x_of_names):
+    """The lines of the series, and their names from top to bottom, each at least one line below the
+    previous one."""
+    for _, kind, points in series:
+        picture.path([place(x, y) for x, y in points], "l" + kind)
+    y = 0
+    for name, kind, points in sorted(series, key=lambda one: -one[2][-1][1]):
+        y = max(y + 15, place(*points[-1])[1] + 4)
+        picture.text(x_of_names, y, name, f"small s{kind}")
+
+
 def curves(title, series, x_text, y_text):
     """Lines over logarithmic axes. series: (name, class, [(x, y)])."""
     width, height, left, right, top, bottom = 720, 420, 76, 96, 52, 56
@@ -116,13 +127,7 @@ def curves(title, series, x_text, y_text):
     for x in sorted(set(xs))[::2]:
         at, _ = place(x, 10.0**low)
         picture.text(at, height - bottom + 20, x_text(x), "small dim mid")
-    for _, kind, points in series:
-        picture.path([place(x, y) for x, y in points], "l" + kind)
-    # Names from top to bottom, each at least one line below the previous one.
-    y = 0
-    for name, kind, points in sorted(series, key=lambda one: -one[2][-1][1]):
-        y = max(y + 15, place(*points[-1])[1] + 4)
-        picture.text(width - right + 8, y, name, f"small s{kind}")
+    draw(picture, series, place, width - right + 8)
     return picture.svg()
 
 
@@ -151,12 +156,7 @@ def lines(title, series, x_name, y_text, low):
         x, _ = place(i * most / 4, low)
         picture.text(x, height - bottom + 20, f"{i * most / 4:.0f}", "small dim mid")
     picture.text((left + width - right) / 2, height - 12, x_name, "small dim mid")
-    for _, kind, points in series:
-        picture.path([place(x, y) for x, y in points], "l" + kind)
-    y = 0
-    for name, kind, points in sorted(series, key=lambda one: -one[2][-1][1]):
-        y = max(y + 15, place(*points[-1])[1] + 4)
-        picture.text(width - right + 8, y, name, f"small s{kind}")
+    draw(picture, series, place, width - right + 8)
     return picture.svg()
 
 

@@ -7,6 +7,10 @@ def of_case(run, case):
     return [line for line in run.part("strategies") if line["params"]["case"] == case]
 
 
+def value_of_sync(lines):
+    return next(line["value"] for line in lines if line["params"]["strategy"] == "sync")
+
+
 def period_of(line):
     settings = dict(word.split("=") for word in line["params"]["settings"])
     return settings.get("strategy.period", "")
@@ -18,7 +22,7 @@ def steps_to(curve, target):
 
 def accuracy(run):
     lines = of_case(run, "accuracy")
-    sync = next(line["value"] for line in lines if line["params"]["strategy"] == "sync")
+    sync = value_of_sync(lines)
     rows = []
     for line in lines:
         of = line["params"]
@@ -51,7 +55,7 @@ def periods(run):
 
 def link(run):
     lines = of_case(run, "link")
-    sync = next(line["value"] for line in lines if line["params"]["strategy"] == "sync")
+    sync = value_of_sync(lines)
     rows = []
     for line in lines:
         of = line["params"]

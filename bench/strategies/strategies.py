@@ -42,11 +42,8 @@ STRATEGIES = {
 ON_ONE_HOST = {"downpour", "easgd_async"}
 PERIODS = (1, 4, 16, 64)
 RECIPE = "fashion-mnist"
+NO_CHECKPOINTS = ["train.checkpoint_every=0", "train.checkpoint_minutes=0"]
 SKIP = 48  # steps at the start of a timed run that do not count; a multiple of the periods
-
-
-def settings_of(strategy):
-    return [f'strategy.name="{strategy}"', *STRATEGIES[strategy]]
 
 
 def records_of(runs):
@@ -62,48 +59,53 @@ def mean_of(records, key):
     return statistics.mean(values) if values else None
 
 
-def train(args, case, strategy, settings, epochs):
-    """Trains on this host, and prints the accuracy."""
-    words = [f'strategy.name="{strategy}"', *settings, f"train.epochs={epochs}"]
+def name_of(strategy):
+    return f'strategy.name="{strategy}"'
+
+
+def train(args, strategy, settings, ranks, epochs):
+    """Trains on this host. Returns the result and the records of the run."""
+    words = [name_of(strategy), *settings, f"train.epochs={epochs}", *NO_CHECKPOINTS]
     words += [f"train.eval_steps={args.eval_steps}", "run.name=run"]
-    words += ["train.checkpoint_every=0", "train.checkpoint_minutes=0"]
-    with trained(args.weft, RECIPE, args.ranks, words) as (result, runs):
-        records = records_of(runs)
-    params = {"case": case, "strategy": strategy, "settings": settings}
-    params |= {"ranks": args.ranks, "epochs": result["epochs"], "curve": curve_of(records)}
-    for key in ("sent_mb", "shared_mb"):
-        params[key] = mean_of(records, key)
-    params["seconds"] = result["seconds"]
-    line = {"bench": "strategies", "params": params, "value": result["accuracy"]}
-    print(json.dumps(line | {"unit": "accuracy", "runs": 1}), flush=True)
+    with trained(args.weft, RECIPE, ranks, words) as (result, runs):
+        return result, records_of(runs)
+
+
+def tell(strategy, settings, params, value, unit):
+    params = {"strategy": strategy, "settings": settings, **params}
+    line = {"bench": "strategies", "params": params, "value": value, "unit": unit, "runs": 1}
+    print(json.dumps(line), flush=True)
+
+
+def tell_accuracy(args, case, strategy, settings, epochs):
+    result, records = train(args, strategy, settings, args.ranks, epochs)
+    params = {"case": case, "ranks": args.ranks, "epochs": result["epochs"]}
+    params |= {"curve": curve_of(records), "seconds": result["seconds"]}
+    params |= {key: mean_of(records, key) for key in ("sent_mb", "shared_mb")}
+    tell(strategy, settings, params, result["accuracy"], "accuracy")
 
 
 def accuracy(args):
     for strategy in args.strategies:
-        train(args, "accuracy", strategy, STRATEGIES[strategy], args.epochs)
+        tell_accuracy(args, "accuracy", strategy, STRATEGIES[strategy], args.epochs)
 
 
 def periods(args):
     for period in PERIODS:
         for strategy in ("downpour", "easgd_async"):
-            train(args, "periods", strategy, [f"strategy.period={period}"], 2)
+            tell_accuracy(args, "periods", strategy, [f"strategy.period={period}"], 2)
 
 
 def steps_to(args, strategy):
     """Steps to the accuracy, with two ranks of this host; None: not reached."""
-    words = settings_of(strategy)
-    words += [f"train.epochs={args.epochs}", f"train.eval_steps={args.eval_steps}"]
-    words += ["train.checkpoint_every=0", "train.checkpoint_minutes=0", "run.name=run"]
-    with trained(args.weft, RECIPE, 2, words) as (_, runs):
-        reached = [step for step, value in curve_of(records_of(runs)) if value >= args.target]
-    return reached[0] if reached else None
+    _, records = train(args, strategy, STRATEGIES[strategy], 2, args.epochs)
+    return next((step for step, value in curve_of(records) if value >= args.target), None)
 
 
 def step_ms(args, strategy):
     """Mean time of a step over the link."""
-    words = settings_of(strategy)
-    words += [f"train.max_steps={SKIP + args.steps}", "train.checkpoint_every=0"]
-    words += ["train.checkpoint_minutes=0", "train.eval_every=0", "train.log_every=100"]
+    words = [name_of(strategy), *STRATEGIES[strategy], *NO_CHECKPOINTS]
+    words += [f"train.max_steps={SKIP + args.steps}", "train.eval_every=0", "train.log_every=100"]
     words += ["comm.transport=tcp", "run.name=run"]
     with tempfile.TemporaryDirectory() as runs:
         words.append(f'run.dir="{runs}"')
@@ -124,12 +126,10 @@ def link(args):
             if strategy in ON_ONE_HOST:
                 continue
             steps, ms = steps_to(args, strategy), step_ms(args, strategy)
-            params = {"case": "link", "strategy": strategy, "settings": STRATEGIES[strategy]}
-            params |= {"ranks": 2, "rate": args.rate, "target": args.target}
+            params = {"case": "link", "ranks": 2, "rate": args.rate, "target": args.target}
             params |= {"steps": steps, "step_ms": ms}
             value = None if steps is None else steps * ms / 1e3
-            line = {"bench": "strategies", "params": params, "value": value, "unit": "s", "runs": 1}
-            print(json.dumps(line), flush=True)
+            tell(strategy, STRATEGIES[strategy], params, value, "s")
     finally:
         shaped_link.remove_namespaces()
 

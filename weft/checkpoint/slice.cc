@@ -81,6 +81,14 @@ Slice whole_slice(std::string name, at::Tensor tensor) {
   return {std::move(name), std::move(shape), std::move(offset), std::move(tensor)};
 }
 
+std::string key_of(const Slice& slice) {
+  std::string key = slice.name;
+  for (std::size_t d = 0; d < slice.offset.size(); ++d)
+    key += " " + std::to_string(slice.offset[d]) + "+" +
+           std::to_string(slice.tensor.size(static_cast<std::int64_t>(d)));
+  return key;
+}
+
 std::string outline(const Slices& slices) {
   std::string text;
   for (const Slice& slice : slices) {

@@ -26,6 +26,10 @@ using Parts = std::map<std::string, Slices>;  // "model", "optimizer", …
 // Makes the slice of a tensor that is not divided.
 Slice whole_slice(std::string name, at::Tensor tensor);
 
+// Name and place of a slice in one line, without a tab: "fc1.weight 0+64 0+784". Slices with the
+// same key have the same entries of the same tensor.
+std::string key_of(const Slice& slice);
+
 // Names, types and shapes of the whole tensors, for comparison: "fc1.weight Float[128, 784]; …".
 std::string outline(const Slices& slices);
 

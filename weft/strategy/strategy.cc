@@ -70,11 +70,13 @@ std::int64_t period_of(const Strategy& strategy) {
   return strategy.period > 0 ? strategy.period : default_period(strategy.name);
 }
 
-std::string megabytes(double bytes) {
+std::string number(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.3g MB", bytes / 1e6);
+  std::snprintf(text, sizeof text, "%.3g", value);
   return text;
 }
+
+std::string megabytes(double bytes) { return number(bytes / 1e6) + " MB"; }
 
 // Bytes that a rank sends in an exchange without a codec, by the volume of an all-reduce.
 double bytes_of_exchange(const Strategy& strategy, int workers, double weights) {
@@ -102,11 +104,6 @@ std::int64_t default_period(const std::string& name) { return entry_of(name).per
 void check(const Strategy& strategy, int workers) {
   const std::string& name = entry_of(strategy.name).name;
   if (!exchanges_weights(strategy)) return;
-  const auto number = [](double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%g", value);
-    return std::string(text);
-  };
   if (strategy.period < 0 || strategy.sync_steps < 0 || strategy.adapt_steps < 0)
     refuse("strategy.period, strategy.sync_steps and strategy.adapt_steps must not be negative");
   if (strategy.adapt_steps > 0 && name == "diloco")
@@ -138,11 +135,11 @@ void check(const Strategy& strategy, int workers) {
 std::string describe(const Strategy& strategy, int workers, std::int64_t weights) {
   const Entry& entry = entry_of(strategy.name);
   const auto count = static_cast<double>(weights);
-  if (!exchanges_weights(strategy))
-    return "sync: gradients are averaged at every step; a rank sends " +
-           megabytes(workers > 1 ? 8 * count * (workers - 1) / workers : 0) + " a step";
-  const std::int64_t period = period_of(strategy);
   const double bytes = bytes_of_exchange(strategy, workers, count);
+  if (!exchanges_weights(strategy))
+    return "sync: gradients are averaged at every step; a rank sends " + megabytes(bytes) +
+           " a step";
+  const std::int64_t period = period_of(strategy);
   std::string text =
       strategy.name + ": " + std::to_string(workers) + " workers " + entry.what +
       (period == 1 ? " after every step" : " every " + std::to_string(period) + " steps");
@@ -158,9 +155,8 @@ std::string describe(const Strategy& strategy, int workers, std::int64_t weights
   if (strategy.fragments > 1) text += ", in " + std::to_string(strategy.fragments) + " fragments";
   if (strategy.name == "gossip" && workers > 1) {
     const schedule::Gossip gossip{schedule::parse_graph(strategy.graph), workers};
-    char rate[32];
-    std::snprintf(rate, sizeof rate, "%.3g", schedule::mixing_rate(gossip));
-    text += "; mixing rate of the graph " + strategy.graph + ": " + rate;
+    text += "; mixing rate of the graph " + strategy.graph + ": " +
+            number(schedule::mixing_rate(gossip));
   }
   return text;
 }

@@ -106,7 +106,7 @@ int Supervisor::run_by_plan() {
     write_all(STDERR_FILENO, report(situation_));
     return situation_.ranks[static_cast<std::size_t>(*failed)]->status.code();
   }
-  return plan.done ? 0 : 128 + (stop_signal_ != 0 ? stop_signal_ : SIGTERM);
+  return plan.done ? 0 : stop_code();
 }
 
 // Does what the plan says now. Returns when to do so again, if nothing happens before.

@@ -35,7 +35,7 @@ bool Supervisor::passes_on(int signal) const {
 // The first request counts. `grace`: nullopt for that of the options.
 void Supervisor::note_departure(const std::string& why, bool requeues,
                                 std::optional<std::chrono::milliseconds> grace) {
-  if (departure_ && !leaving_) return;
+  if (job_goes()) return;
   leaving_ = false;
   departure_ = Departure{why, std::chrono::steady_clock::now(), grace.value_or(grace_of(options_)),
                          requeues};
@@ -45,7 +45,7 @@ void Supervisor::note_departure(const std::string& why, bool requeues,
 // Lets the ranks save a checkpoint and end.
 void Supervisor::ask_to_go(const std::string& why, bool requeues,
                            std::optional<std::chrono::milliseconds> grace) {
-  if (departure_ && !leaving_) return;
+  if (job_goes()) return;
   note(why + ": the ranks shall save a checkpoint and end");
   note_departure(why, requeues, grace);
   situation_.asked = true;
@@ -74,7 +74,7 @@ void Supervisor::report_requests() {
   const std::string node = std::to_string(following_->orders.node);
   const bool is_signal = departure_->why.starts_with("SIG");
   request = {departure_->why + (is_signal ? " to the launcher of node " : ", on node ") + node,
-             128 + (stop_signal_ != 0 ? stop_signal_ : SIGTERM), departure_->grace.count()};
+             stop_code(), departure_->grace.count()};
 }
 
 // The plan says that the job ends because a launcher was asked to.
@@ -86,6 +86,9 @@ void Supervisor::heed_stop() {
   note_departure(stop.why, false, std::chrono::milliseconds(stop.grace_ms));
   departure_->by_plan = true;
 }
+
+// Exit code of a job that was told to stop, by a signal or otherwise.
+int Supervisor::stop_code() const { return 128 + (stop_signal_ != 0 ? stop_signal_ : SIGTERM); }
 
 int Supervisor::end_of_leaving() {
   const std::string text = "this node has left the job, which goes on without it";

@@ -63,6 +63,9 @@ class Supervisor {
   void ask_to_go(const std::string& why, bool requeues,
                  std::optional<std::chrono::milliseconds> grace);
   void ask_to_leave(const std::string& why);
+  // True if the whole job was asked to go.
+  bool job_goes() const { return departure_ && !leaving_; }
+  int stop_code() const;
   void heed_stop();
   void report_requests();
   int end_of_leaving();

@@ -24,7 +24,8 @@ struct alignas(kLine) Center::Lock {
   std::atomic<std::int32_t> holder;  // the worker's number + 1; 0: free
 };
 
-Center::Center(Group workers, const at::Tensor& like) : workers_(std::move(workers)) {
+Center::Center(Group workers, const at::Tensor& like, std::int64_t staleness)
+    : workers_(std::move(workers)), staleness_(staleness) {
   net::Host* const host = workers_.host();
   if (host == nullptr && workers_.size() > 1) {
     throw Error(Errc::kBadConfig,
@@ -77,12 +78,23 @@ void Center::for_each_chunk(const at::Tensor& vector, const Change& change) {
   notify();
 }
 
-template <class Of>
-void Center::wait_for_all(std::int64_t least, const Of& of) {
+void Center::exchange(const at::Tensor& vector, const Change& change, const Change& read) {
+  if (staleness_ < 0) return for_each_chunk(vector, change);
+  wait_for_all(&Clock::reads);
+  for_each_chunk(vector, change);
+  advance(&Clock::pushes);
+  wait_for_all(&Clock::pushes);
+  if (read) for_each_chunk(vector, read);
+  advance(&Clock::reads);
+}
+
+// Until no worker's count is more than the bound behind this one's pushes.
+void Center::wait_for_all(Count count) {
+  const std::int64_t mine = clocks_[workers_.rank()].pushes.load(std::memory_order_relaxed);
   int behind = -1;
   const auto ready = [&] {
     for (int worker = 0; worker < workers_.size(); ++worker) {
-      if (of(clocks_[worker]) >= least) continue;
+      if ((clocks_[worker].*count).load(std::memory_order_acquire) >= mine - staleness_) continue;
       behind = worker;
       return false;
     }
@@ -93,25 +105,8 @@ void Center::wait_for_all(std::int64_t least, const Of& of) {
       ready, [&] { return behind; }, "wait for the slowest worker", workers_.timeout());
 }
 
-void Center::wait_to_push(std::int64_t most) {
-  const std::int64_t mine = clocks_[workers_.rank()].pushes.load(std::memory_order_relaxed);
-  wait_for_all(mine - most,
-               [](const Clock& clock) { return clock.reads.load(std::memory_order_acquire); });
-}
-
-void Center::pushed() {
-  clocks_[workers_.rank()].pushes.fetch_add(1, std::memory_order_release);
-  notify();
-}
-
-void Center::wait_to_read(std::int64_t most) {
-  const std::int64_t mine = clocks_[workers_.rank()].pushes.load(std::memory_order_relaxed);
-  wait_for_all(mine - most,
-               [](const Clock& clock) { return clock.pushes.load(std::memory_order_acquire); });
-}
-
-void Center::has_read() {
-  clocks_[workers_.rank()].reads.fetch_add(1, std::memory_order_release);
+void Center::advance(Count count) {
+  (clocks_[workers_.rank()].*count).fetch_add(1, std::memory_order_release);
   notify();
 }
 

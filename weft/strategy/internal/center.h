@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 
@@ -20,37 +21,35 @@ namespace weft::strategy::internal {
 
 class Center {
  public:
-  // A vector of zeros, like `like` [count]. Collective. Throws Error(kBadConfig) if the workers are
-  // not on one host.
-  Center(Group workers, const at::Tensor& like);
+  // A vector of zeros, like `like` [count]. `staleness`: bound of the clocks; below 0: none.
+  // Collective. Throws Error(kBadConfig) if the workers are not on one host.
+  Center(Group workers, const at::Tensor& like, std::int64_t staleness);
 
   // The whole vector. Read and write it only while no worker exchanges.
   const at::Tensor& values() const { return values_; }
   void meet() const { workers_.barrier(); }
 
-  // Calls fn(mine, center), parts of `vector` and of the center, for all chunks.
+  // Calls change(mine, center) for each chunk, with the parts of `vector` and of the center. If
+  // staleness is bounded, it then waits for the slowest worker, and calls `read`, if it is given,
+  // in the same way.
   using Change = std::function<void(at::Tensor mine, at::Tensor center)>;
-  void for_each_chunk(const at::Tensor& vector, const Change& change);
-
-  // Around the two halves of an exchange, where staleness is bounded:
-  //   wait_to_push(s) ── push ── pushed() ── wait_to_read(s) ── read ── has_read()
-  void wait_to_push(std::int64_t most);
-  void pushed();
-  void wait_to_read(std::int64_t most);
-  void has_read();
+  void exchange(const at::Tensor& vector, const Change& change, const Change& read = nullptr);
   // Begins to count from 0. Collective.
   void reset_clocks();
 
  private:
   struct Clock;
   struct Lock;
+  using Count = std::atomic<std::int64_t> Clock::*;
   std::int64_t chunks() const;
   void lock(Lock& lock);
   void notify() const;
-  template <class Of>
-  void wait_for_all(std::int64_t least, const Of& of);
+  void for_each_chunk(const at::Tensor& vector, const Change& change);
+  void wait_for_all(Count count);
+  void advance(Count count);
 
   const Group workers_;
+  const std::int64_t staleness_;
   at::Tensor block_;         // of a worker that is alone; several share the memory of their host
   Clock* clocks_ = nullptr;  // by worker
   Lock* locks_ = nullptr;    // by chunk

@@ -36,14 +36,11 @@ class CenterRule : public FlatRule {
  public:
   CenterRule(const Strategy& strategy, Part part)
       : FlatRule(strategy, std::move(part)),
-        center_(this->part().workers, weights().zeros()),
-        most_(strategy.staleness) {
+        center_(this->part().workers, weights().zeros(), strategy.staleness) {
     keep("center", center_.values());
   }
 
  protected:
-  bool is_bounded() const { return most_ >= 0; }
-  std::int64_t most() const { return most_; }
   Center& center() { return center_; }
 
   void start() override {
@@ -61,7 +58,6 @@ class CenterRule : public FlatRule {
   }
 
   Center center_;
-  const std::int64_t most_;
 };
 
 class Downpour final : public CenterRule {
@@ -87,18 +83,12 @@ class Downpour final : public CenterRule {
   void exchange(const Step&) override {
     at::Tensor x = weights().read();
     at::Tensor change = (x - read_).mul_(scale_);
-    if (is_bounded()) center().wait_to_push(most());
-    center().for_each_chunk(change, [&](const at::Tensor& mine, at::Tensor all) {
+    const auto read = [](at::Tensor mine, const at::Tensor& all) { mine.copy_(all); };
+    const auto push = [&](at::Tensor mine, at::Tensor all) {
       all.add_(mine);
-      if (!is_bounded()) mine.copy_(all);
-    });
-    if (is_bounded()) {
-      center().pushed();
-      center().wait_to_read(most());
-      center().for_each_chunk(change,
-                              [](at::Tensor mine, const at::Tensor& all) { mine.copy_(all); });
-      center().has_read();
-    }
+      read(mine, all);
+    };
+    center().exchange(change, push, read);
     read_.copy_(change);
     weights().write(read_);
   }
@@ -115,17 +105,11 @@ class EasgdAsync final : public CenterRule {
  private:
   void exchange(const Step&) override {
     at::Tensor x = weights().read();
-    if (is_bounded()) center().wait_to_push(most());
-    center().for_each_chunk(x, [&](at::Tensor mine, at::Tensor all) {
+    center().exchange(x, [&](at::Tensor mine, at::Tensor all) {
       const at::Tensor pull = (mine - all).mul_(alpha_);
       mine.sub_(pull);
       all.add_(pull);
     });
-    if (is_bounded()) {
-      center().pushed();
-      center().wait_to_read(most());
-      center().has_read();
-    }
     weights().write(x);
   }
 

@@ -71,17 +71,6 @@ class DiLoCo final : public FlatRule {
     }
   }
 
-  bool after_step(const Step& step) override {
-    const at::NoGradGuard no_grad;
-    bool exchanged = false;
-    for (std::size_t i = 0; i < fragments_.size(); ++i) {
-      if (!is_due(step.number, static_cast<std::int64_t>(i))) continue;
-      exchange(*fragments_[i], step.number - 1);
-      exchanged = true;
-    }
-    return exchanged;
-  }
-
   State state() override {
     State state = FlatRule::state();
     for (const auto& fragment : fragments_) {
@@ -98,13 +87,24 @@ class DiLoCo final : public FlatRule {
 
  private:
   // The fragments' exchanges are spread evenly over the period; the last one's ends it.
-  bool is_due(std::int64_t step, std::int64_t fragment) {
-    if (step <= sync_steps_) return true;
+  bool is_due(const Step& step, std::size_t fragment) const {
+    if (step.number <= sync_steps_) return true;
     const auto count = static_cast<std::int64_t>(fragments_.size());
-    const std::int64_t offset = (fragment + 1) * period() / count;
-    return (step - sync_steps_) % period() == offset % period();
+    const std::int64_t offset = (static_cast<std::int64_t>(fragment) + 1) * period() / count;
+    return (step.number - sync_steps_) % period() == offset % period();
+  }
+  bool is_due(const Step& step) override {
+    for (std::size_t i = 0; i < fragments_.size(); ++i) {
+      if (is_due(step, i)) return true;
+    }
+    return false;
   }
 
+  void exchange(const Step& step) override {
+    for (std::size_t i = 0; i < fragments_.size(); ++i) {
+      if (is_due(step, i)) exchange(*fragments_[i], step.number - 1);
+    }
+  }
   void exchange(Fragment& of, std::int64_t exchange) const {
     at::Tensor gradient = of.anchor - of.weights.read();
     of.mean(gradient, exchange);
@@ -118,7 +118,6 @@ class DiLoCo final : public FlatRule {
       fragment->momentum.zero_();
     }
   }
-  void exchange(const Step&) override {}  // after_step() does it by fragment
 
   const double lr_, momentum_;
   const std::int64_t sync_steps_;

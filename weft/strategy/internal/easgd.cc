@@ -8,34 +8,25 @@
 // SGD, 2015 (arXiv:1412.6651), equations 5 and 6 with their choice of alpha. With SGD and momentum
 // in the workers it is their EAMSGD. Each worker has a copy of the center, with the same bits.
 //
-// Sends: the weights, once each period, through the codec if there is one: then the difference to
-// the center. Limits: the result is the center, which lags behind the workers by about period /
-// beta steps. So early accuracies are lower than those of local SGD. beta must be in (0, 1], where
-// the center stays between the workers and itself.
+// Sends: the difference to the center, once each period, through the codec if there is one.
+//
+// Limits: the result is the center, which lags behind the workers by about period / beta steps. So
+// early accuracies are lower than those of local SGD. beta must be in (0, 1], where the center
+// stays between the workers and itself.
 #include <ATen/ATen.h>
 
 #include <utility>
 
-#include "weft/strategy/internal/flat_rule.h"
-#include "weft/strategy/internal/mean.h"
+#include "weft/strategy/internal/mean_rule.h"
 
 namespace weft::strategy::internal {
 namespace {
 
-class Easgd final : public FlatRule {
+class Easgd final : public MeanRule {
  public:
   Easgd(const Strategy& strategy, Part part)
-      : FlatRule(strategy, std::move(part)),
-        beta_(strategy.beta),
-        mean_(this->part().workers, strategy.codec, weights(), 0),
-        center_(weights().zeros()) {
+      : MeanRule(strategy, std::move(part)), beta_(strategy.beta), center_(weights().zeros()) {
     keep("center", center_);
-  }
-
-  State state() override {
-    State state = FlatRule::state();
-    state.own = mean_.state();
-    return state;
   }
 
  private:
@@ -45,13 +36,12 @@ class Easgd final : public FlatRule {
     at::Tensor stretch = x - center_;
     x.sub_(stretch, beta_ / size());
     weights().write(x);
-    mean_(stretch, step.number - 1);
+    take_mean(stretch, step);
     center_.add_(stretch, beta_);
   }
   at::Tensor result_weights() override { return center_.clone(); }
 
   const double beta_;
-  Mean mean_;
   at::Tensor center_;
 };
 

@@ -58,7 +58,7 @@ void FlatRule::restart() {
 
 bool FlatRule::after_step(const Step& step) {
   const at::NoGradGuard no_grad;
-  if (!pace_.is_due(step)) return false;
+  if (!is_due(step)) return false;
   exchange(step);
   return true;
 }

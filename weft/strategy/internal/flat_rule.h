@@ -16,7 +16,7 @@ class FlatRule : public Rule {
  public:
   FlatRule(const Strategy& strategy, Part part);
 
-  bool after_step(const Step& step) override;
+  bool after_step(const Step& step) final;
   const Result& result() override;
   State state() override;
   void restart() override;
@@ -26,6 +26,8 @@ class FlatRule : public Rule {
  protected:
   // Sets the arrays from the present weights, which are equal in all workers.
   virtual void start() {}
+  // True if the workers exchange after this step.
+  virtual bool is_due(const Step& step) { return pace_.is_due(step); }
   // Exchanges the weights after this step. Without gradients.
   virtual void exchange(const Step& step) = 0;
   // The weights of the result, a vector of this rule's own. Collective.
@@ -34,7 +36,6 @@ class FlatRule : public Rule {
   int size() const { return part_.workers.size(); }
   const Part& part() const { return part_; }
   const Flat& weights() const { return weights_; }
-  Pace& pace() { return pace_; }
   // Mean over the workers, without a codec. In place.
   void average(at::Tensor& flat) const;
   // Adds a vector of weights to the state.

@@ -15,26 +15,17 @@
 
 #include <utility>
 
-#include "weft/strategy/internal/flat_rule.h"
-#include "weft/strategy/internal/mean.h"
+#include "weft/strategy/internal/mean_rule.h"
 
 namespace weft::strategy::internal {
 namespace {
 
-class LocalSgd final : public FlatRule {
+class LocalSgd final : public MeanRule {
  public:
-  LocalSgd(const Strategy& strategy, Part part)
-      : FlatRule(strategy, std::move(part)),
-        mean_(this->part().workers, strategy.codec, weights(), 0) {
+  LocalSgd(const Strategy& strategy, Part part) : MeanRule(strategy, std::move(part)) {
     if (strategy.codec == "none") return;
     anchor_ = weights().zeros();
     keep("anchor", anchor_);
-  }
-
-  State state() override {
-    State state = FlatRule::state();
-    state.own = mean_.state();
-    return state;
   }
 
  private:
@@ -44,16 +35,15 @@ class LocalSgd final : public FlatRule {
   void exchange(const Step& step) override {
     at::Tensor x = weights().read();
     if (!anchor_.defined()) {
-      mean_(x, step.number - 1);
+      take_mean(x, step);
       return weights().write(x);
     }
     x.sub_(anchor_);
-    mean_(x, step.number - 1);
+    take_mean(x, step);
     anchor_.add_(x);
     weights().write(anchor_);
   }
 
-  Mean mean_;
   at::Tensor anchor_;  // the weights after the last exchange; only with a codec
 };
 

@@ -7,36 +7,29 @@
 // communication-efficient distributed SGD with slow momentum, 2020 (arXiv:1910.00643), algorithm 1.
 // The workers keep their own optimizers' state at an exchange ("maintain").
 //
-// Sends: the change of the weights, once each period, through the codec if there is one. Limits:
-// slow_lr 1 and momentum 0 are local SGD. Momentum multiplies the effective learning rate by 1 / (1
-// - momentum), so a large one needs a smaller rate or a warm-up.
+// Sends: the change of the weights, once each period, through the codec if there is one.
+//
+// Limits: slow_lr 1 and momentum 0 are local SGD. Momentum multiplies the effective learning rate
+// by 1 / (1 - momentum), so a large one needs a smaller rate or a warm-up.
 #include <ATen/ATen.h>
 
 #include <utility>
 
-#include "weft/strategy/internal/flat_rule.h"
-#include "weft/strategy/internal/mean.h"
+#include "weft/strategy/internal/mean_rule.h"
 
 namespace weft::strategy::internal {
 namespace {
 
-class SlowMomentum final : public FlatRule {
+class SlowMomentum final : public MeanRule {
  public:
   SlowMomentum(const Strategy& strategy, Part part)
-      : FlatRule(strategy, std::move(part)),
+      : MeanRule(strategy, std::move(part)),
         lr_(strategy.lr < 0 ? 1.0 : strategy.lr),
         momentum_(strategy.momentum < 0 ? 0.5 : strategy.momentum),
-        mean_(this->part().workers, strategy.codec, weights(), 0),
         anchor_(weights().zeros()),
         velocity_(weights().zeros()) {
     keep("anchor", anchor_);
     keep("momentum", velocity_);
-  }
-
-  State state() override {
-    State state = FlatRule::state();
-    state.own = mean_.state();
-    return state;
   }
 
  private:
@@ -46,7 +39,7 @@ class SlowMomentum final : public FlatRule {
   }
   void exchange(const Step& step) override {
     at::Tensor change = anchor_ - weights().read();
-    mean_(change, step.number - 1);
+    take_mean(change, step);
     velocity_.mul_(momentum_);
     if (step.lr > 0) velocity_.add_(change, 1 / step.lr);
     anchor_.sub_(velocity_, lr_ * step.lr);
@@ -54,7 +47,6 @@ class SlowMomentum final : public FlatRule {
   }
 
   const double lr_, momentum_;
-  Mean mean_;
   at::Tensor anchor_, velocity_;
 };
 

@@ -15,12 +15,6 @@ namespace {
 using checkpoint::Slice;
 using checkpoint::Slices;
 
-std::string key_of(const Slice& slice) {
-  std::string key = slice.name;
-  for (const std::int64_t begin : slice.offset) key += " " + std::to_string(begin);
-  return key;
-}
-
 // True for the slices that no rank before this one holds, and that are not twice on this rank.
 std::vector<bool> first_holders(const Slices& held, const Group& world) {
   std::ostringstream mine;

@@ -20,15 +20,6 @@ using Holders = std::map<std::string, std::map<std::string, std::vector<int>>>;
 
 constexpr char kEndOfKey = '\t';
 
-// Slices with the same key have the same entries of the same tensor.
-std::string key_of(const checkpoint::Slice& slice) {
-  std::string key = slice.name;
-  for (std::size_t d = 0; d < slice.offset.size(); ++d)
-    key += " " + std::to_string(slice.offset[d]) + "+" +
-           std::to_string(slice.tensor.size(static_cast<std::int64_t>(d)));
-  return key;
-}
-
 std::uint32_t checksum_of(const checkpoint::Slice& slice) {
   const at::Tensor values = slice.tensor.contiguous().cpu();
   return crc32c(values.const_data_ptr(), values.nbytes());

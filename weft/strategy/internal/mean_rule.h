@@ -1,0 +1,31 @@
+// A rule whose exchange takes one mean over the workers, through the codec if there is one.
+#pragma once
+
+#include <utility>
+
+#include "weft/strategy/internal/flat_rule.h"
+#include "weft/strategy/internal/mean.h"
+
+namespace weft::strategy::internal {
+
+class MeanRule : public FlatRule {
+ public:
+  MeanRule(const Strategy& strategy, Part part)
+      : FlatRule(strategy, std::move(part)),
+        mean_(this->part().workers, strategy.codec, weights(), 0) {}
+
+  State state() override {
+    State state = FlatRule::state();
+    state.own = mean_.state();
+    return state;
+  }
+
+ protected:
+  // In place. Collective.
+  void take_mean(at::Tensor& flat, const Step& step) { mean_(flat, step.number - 1); }
+
+ private:
+  Mean mean_;
+};
+
+}  // namespace weft::strategy::internal
