@@ -127,7 +127,7 @@ PARTS = {
     "goodput": (
         "a kill a minute: the share of the time that trains",
         FREE,
-        [f"{PYTHON} bench/recovery/faults.py --minutes 10 goodput"],
+        [f"{PYTHON} bench/recovery/faults.py --minutes 30 goodput"],
     ),
     "recovery-cost": (
         "what readiness for faults costs while none happens",
