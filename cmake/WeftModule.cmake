@@ -148,7 +148,8 @@ set(WEFT_TEST_TIMEOUT 120 CACHE STRING "Seconds after which a test suite is ende
 # Adds one ctest entry for each test suite. One for each test would cost more than the tests,
 # because every entry starts a libtorch process. The end of a suite's name sets its label: "Slow"
 # the label slow, "Gpu" the label gpu, "Timing" the label timing. A timing suite asserts a time, so
-# it runs while no other test runs.
+# it runs while no other test runs. PROCESSORS: ctest -j4 runs two tests that compute at once, or
+# four that wait.
 function(weft_discover_tests target)
   get_target_property(sources ${target} SOURCES)
   set(suites)
@@ -177,6 +178,6 @@ function(weft_discover_tests target)
       set_tests_properties(${module}.${suite} PROPERTIES RUN_SERIAL ON)
     endif()
     set_tests_properties(${module}.${suite} PROPERTIES LABELS "${labels}"
-      TIMEOUT ${WEFT_TEST_TIMEOUT})
+      TIMEOUT ${WEFT_TEST_TIMEOUT} PROCESSORS 2)
   endforeach()
 endfunction()

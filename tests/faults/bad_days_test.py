@@ -196,7 +196,7 @@ class Interrupted(harness.FaultTest):
         )
         self.ends(again, 0, ["nothing is left to train"], within=20)
 
-    def test_Ctrl_C_while_a_recovery_waits_for_its_replacement(self):
+    def waits_for_its_replacement(self):
         job = self.start()
         # The launcher does not see that the new process has stopped before it is asked to end.
         rank = job.ranks()[1]
@@ -209,8 +209,17 @@ class Interrupted(harness.FaultTest):
         job.wait_for(stop_the_replacement, "a replacement")
         time.sleep(0.3)
         os.kill(job.process.pid, signal.SIGINT)
-        result = self.ends(job, 130, within=10)
+        return job
+
+    def test_Ctrl_C_while_a_recovery_waits_for_its_replacement(self):
+        result = self.ends(self.waits_for_its_replacement(), 130, within=10)
         self.assertIn("SIGINT", result.err)
+
+    def test_a_second_Ctrl_C_while_a_recovery_waits_ends_it_at_once(self):
+        job = self.waits_for_its_replacement()
+        time.sleep(0.1)
+        os.kill(job.process.pid, signal.SIGINT)
+        self.ends(job, 130, within=3)
 
 
 class StoppedStore(resize_test.Resize):

@@ -123,6 +123,30 @@ class Leave(nodes_test.Nodes):
         first.process.send_signal(signal.SIGUSR1)
         self.all_go([first, third], "SIGUSR1")
 
+    def test_both_nodes_of_a_job_that_meets_in_etcd_can_leave_slow(self):
+        servers = nodes_test.EtcdServers(self.folder / "etcd", 1)
+        self.addCleanup(servers.clean)
+        meet = ["--rendezvous", servers.url, "--rdzv-id", "job"]
+        first, second = self.start("1:2", meet=meet)
+        first.process.send_signal(signal.SIGUSR1)
+        self.ends(first, 143, within=20, last=LEFT)
+        second.wait_for(lambda: self.sizes(second)[-1:] == [1], "one rank")
+        self.wait_for_steps(self.steps() + 50, second)
+        third = self.node("--nnodes", "1:2", meet=meet, program=self.training())
+        second.wait_for(lambda: self.sizes(second)[-1:] == [2], "two ranks again")
+        second.process.send_signal(signal.SIGUSR1)
+        self.ends(second, 143, within=20, last=LEFT)
+        third.wait_for(lambda: self.sizes(third)[-1:] == [1], "one rank")
+        third.process.send_signal(signal.SIGTERM)
+        self.all_go([third], "SIGTERM")
+
+    def test_a_mesh_of_pairs_of_ranks_ends_with_a_checkpoint_when_one_of_two_nodes_leaves(self):
+        program = [*self.training(), "--set", "parallel.pp=2", "--set", "parallel.dp=1"]
+        jobs = [self.node("--nnodes", 2, "--min-ranks", 1, program=program) for _ in range(2)]
+        self.wait_for_steps(20, jobs[0])
+        jobs[1].process.send_signal(signal.SIGUSR1)
+        self.all_go(jobs, "SIGUSR1")
+
     def test_a_spare_of_the_node_takes_the_place_of_a_lost_rank(self):
         flags = ("--max-replacements", 9, "--spares", 1)
         jobs = [self.node("--nnodes", 2, *flags, program=[COUNTING, 80, 5]) for _ in range(2)]

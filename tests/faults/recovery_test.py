@@ -56,15 +56,19 @@ class RecoveryRuns(harness.FaultTest):
         self.assertEqual(self.weft("checkpoint", "convert", run, whole).finish(20).code, 0)
         return whole.read_bytes()
 
+    def of_text(self, *settings):
+        """The settings of a GPT, with the folder's recipe and text for it."""
+        text = self.folder / "text"
+        text.write_bytes(b"The weft crosses the warp. " * 400)
+        recipe = "".join(
+            line for line in harness.RECIPE.splitlines(True) if not line.startswith("hidden")
+        )
+        (self.folder / "recipe.toml").write_text(recipe)
+        return (*settings, f"data.file={text}")
+
     def recovers(self, ranks, *settings, fail, times=1, transport=""):
         if "model.name=gpt" in settings:
-            text = self.folder / "text"
-            text.write_bytes(b"The weft crosses the warp. " * 400)
-            settings = (*settings, f"data.file={text}")
-            recipe = "".join(
-                line for line in harness.RECIPE.splitlines(True) if not line.startswith("hidden")
-            )
-            (self.folder / "recipe.toml").write_text(recipe)
+            settings = self.of_text(*settings)
         undisturbed, wanted = self.run_of(ranks, *settings, transport=transport)
         self.assertEqual(undisturbed.code, 0, undisturbed.err)
         self.assertNotIn("training goes on", undisturbed.err)
@@ -232,6 +236,38 @@ class Recovery(RecoveryRuns):
         self.assertEqual(result.code, 0, result.err)
         self.assertRegex(result.err, r"training goes on step=\d+ ranks=2")
         self.assertEqual(self.weights(), wanted, result.err)
+
+    def fits_fewer(self, *settings, **how):
+        """A rank of a mesh that needs pairs is lost, so one of the three others leaves."""
+        result, got = self.run_of(
+            4, *self.of_text(*TEXT, *settings), fail="step.begin:rank=1:step=9", replacements=0,
+            least=2, **how
+        )
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("the mesh fits fewer ranks than are left", result.err)
+        self.assertRegex(result.err, r"training goes on step=[89] ranks=2")
+        self.assertNotIn("no whole copy of the state", result.err)
+        self.assertEqual(got[0], f"step-{STEPS:08}")
+        steps = (self.folder / "runs/run/metrics.jsonl").read_text().count('"loss":')
+        self.assertEqual(steps, STEPS)
+
+    def test_a_mesh_of_pairs_goes_on_with_two_of_three_ranks(self):
+        self.fits_fewer("parallel.tp=2", "parallel.dp=2", "train.copy_steps=1")
+
+    def test_a_mesh_of_pairs_goes_on_with_two_of_three_ranks_over_tcp(self):
+        # Only rank 2 and the rank that leaves can read the copy of rank 2.
+        self.fits_fewer(
+            "parallel.pp=2", "parallel.dp=2", "parallel.micro_batches=2", "train.copy_steps=1",
+            transport="tcp"
+        )
+
+    def test_a_mesh_that_fits_fewer_ranks_than_allowed_ends_the_job(self):
+        result, _ = self.run_of(
+            4, *self.of_text(*TEXT, "parallel.tp=2", "parallel.dp=2"),
+            fail="step.begin:rank=1:step=9", replacements=0, least=3
+        )
+        self.assertEqual(result.code, 137, result.err)
+        self.assertIn("weft: rank 1 failed first: SIGKILL", result.last_line)
 
     def test_fewer_ranks_than_allowed_end_the_job(self):
         result, _ = self.run_of(2, fail="step.begin:rank=1:step=9", replacements=0, least=2)

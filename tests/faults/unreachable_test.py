@@ -151,7 +151,8 @@ class DeadNetwork(Nodes):
         self.relay.dead = {2}
         cut = time.monotonic()
         jobs[0].wait_for(lambda: self.sizes(*jobs[:2]) == [2], "two ranks", 40)
-        self.assertLess(time.monotonic() - cut, 20)
+        # The agents learn of the loss long before the ranks would (10 s).
+        self.assertLess(time.monotonic() - cut, 8)
         self.assertGreater(self.relay.counts.dropped, dropped)
         self.counts(*jobs[:2])
         self.ends(jobs[2], 200, within=40, last="a majority is needed")

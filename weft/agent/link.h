@@ -3,11 +3,13 @@
 //   rank to launcher                        launcher to rank
 //     joining      waits for a group          ranks N …    the job shall have N ranks; the ranks
 //                                             that join
-//     joined       is in a group              become …     take this environment (a spare)
-//     refused      is in a group, which it
+//     joined       is in a group              lost R …     the node of these ranks is lost
+//     refused      is in a group, which it    become …     take this environment (a spare)
 //                  does not fit
 //     run FOLDER   the job's run folder
 //     size N       the group has N ranks
+//     multiple N   the program uses only
+//                  multiples of N ranks
 //     step N       optimizer steps done, about once a second
 //     leaving      ends, since the job shrinks
 //     ready        a spare can take a rank

@@ -37,5 +37,10 @@ TEST(InJobRanks, TranslatesContextAndMessage) {
   EXPECT_EQ(in_job_ranks(nobody, kRanks).context().peer, -1);
 }
 
+TEST(RanksInGroup, AreTheInverse) {
+  EXPECT_EQ(ranks_in_group(std::vector{5, 7, 2}, std::vector{2, 4, 5}), (std::vector{2, 0}));
+  EXPECT_EQ(ranks_in_group(std::vector{1, 3}, {}), (std::vector{1, 3}));
+}
+
 }  // namespace
 }  // namespace weft::comm::internal

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <map>
 #include <set>
@@ -105,16 +106,22 @@ class Parts {
     const auto damaged = [](bool is) {
       if (is) throw Error(Errc::kCorrupt, "another rank sent unreadable headers of its copies");
     };
-    for (std::size_t at = 0; at < text.size();) {
-      int owner = 0, used = 0;
-      long long bytes = 0;
-      damaged(std::sscanf(text.c_str() + at, "%d %lld%n", &owner, &bytes, &used) != 2);
-      at += static_cast<std::size_t>(used) + 1;
-      damaged(bytes < 0 || at > text.size() || static_cast<std::size_t>(bytes) > text.size() - at);
+    const char *at = text.data(), *const end = at + text.size();
+    const auto number = [&](auto& value) {
+      const auto [next, error] = std::from_chars(at, end, value);
+      damaged(error != std::errc() || next == end || *next != ' ');
+      at = next + 1;
+    };
+    while (at != end) {
+      int owner = 0;
+      std::int64_t bytes = 0;
+      number(owner);
+      number(bytes);
+      damaged(bytes < 0 || bytes > end - at);
       at::Tensor header = at::empty({bytes}, at::kByte);
-      std::memcpy(header.data_ptr(), text.data() + at, static_cast<std::size_t>(bytes));
+      std::memcpy(header.data_ptr(), at, static_cast<std::size_t>(bytes));
       headers_[owner] = std::move(header);
-      at += static_cast<std::size_t>(bytes);
+      at += bytes;
     }
   }
 
@@ -124,16 +131,54 @@ class Parts {
   std::map<int, at::Tensor> blocks_, headers_;
 };
 
-}  // namespace
-
-void use_newest_state(const Group& group, const StateCopies* held, const UseState& use) {
-  std::vector<StateCopies::Copy> mine;
-  if (held != nullptr) mine = held->readable();
+// What each rank can read. Collective.
+std::vector<std::vector<Holding>> holdings_of_all(const Group& group,
+                                                  const std::vector<StateCopies::Copy>& mine) {
   std::vector<Holding> holdings;
   for (const auto& copy : mine) holdings.push_back(copy.what);
   std::vector<std::vector<Holding>> by_rank;
   for (const std::string& text : comm::all_gather_texts(group, to_text(holdings)))
     by_rank.push_back(holdings_of(text));
+  return by_rank;
+}
+
+}  // namespace
+
+std::vector<StateCopies::Copy> Brought::readable() const {
+  std::vector<StateCopies::Copy> all;
+  if (copies != nullptr) all = copies->readable();
+  all.insert(all.end(), handed_over.begin(), handed_over.end());
+  return all;
+}
+
+void hand_over(const Group& group, int staying, Brought& brought) {
+  const auto mine = brought.readable();
+  const auto choice = choose(holdings_of_all(group, mine));
+  if (!choice) return;
+  for (std::size_t owner = 0; owner < choice->holders.size(); ++owner) {
+    // The lowest rank that can read it, so no rank that stays can.
+    const int holder = choice->holders[owner], to = static_cast<int>(owner) % staying;
+    if (holder < staying) continue;
+    const Holding part{.epoch = choice->epoch,
+                       .world = static_cast<int>(choice->holders.size()),
+                       .owner = static_cast<int>(owner),
+                       .step = choice->step,
+                       .bytes = choice->bytes[owner]};
+    if (group.rank() == holder) {
+      const auto found = std::find_if(mine.begin(), mine.end(),
+                                      [&](const auto& copy) { return copy.what == part; });
+      group.send(found->block, to);
+    } else if (group.rank() == to) {
+      at::Tensor block = at::empty({part.bytes}, at::kByte);
+      group.recv(block, holder);
+      brought.handed_over.push_back({part, std::move(block)});
+    }
+  }
+}
+
+void use_newest_state(const Group& group, const Brought& brought, const UseState& use) {
+  const auto mine = brought.readable();
+  const auto by_rank = holdings_of_all(group, mine);
   std::string missing;
   auto choice = choose(by_rank, &missing);
   if (!choice) return use(std::nullopt, missing);

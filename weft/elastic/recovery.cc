@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <tuple>
 #include <utility>
 
 #include "weft/agent/link.h"
+#include "weft/agent/news.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
 
@@ -38,10 +40,14 @@ bool is_loss(const Error& error) {
          (error.code() == Errc::kTimeout && error.context().peer >= 0);
 }
 
-Recovery::Recovery(Group world)
+Recovery::Recovery(Group world, int multiple)
     : world_(std::move(world)),
+      multiple_(multiple),
       min_ranks_(from_launcher("WEFT_MIN_RANKS")),
-      is_on_(from_launcher("WEFT_ELASTIC") > 0) {}
+      is_on_(from_launcher("WEFT_ELASTIC") > 0) {
+  if (world_.rank() == 0 && multiple_ > 1)
+    agent::tell_launcher("multiple", std::to_string(multiple_));
+}
 
 bool Recovery::has_newcomers() const {
   const auto& former = world_.former_ranks();
@@ -71,15 +77,46 @@ void Recovery::recover(const Steps& steps, const Error* why) {
 
 void Recovery::resize(const Steps& steps, int ranks, const std::vector<int>& newcomers) {
   log_info("the number of ranks changes", {{"from", world_.size()}, {"to", ranks}});
-  const int stay = std::min(ranks, world_.size());
-  const comm::RegroupOptions regroup{.size = ranks,
-                                     .keep_ranks = true,
-                                     .leaving_from = stay,
-                                     .newcomers = newcomers,
-                                     .at_least = min_ranks_ > 0 ? min_ranks_ : stay,
-                                     .wait = kJoinLimit,
-                                     .timeout = kRecoveryLimit};
+  const comm::RegroupOptions regroup = smaller(ranks, newcomers);
   go_on(steps, &regroup);
+}
+
+// The group of another size, without the ranks from there on.
+comm::RegroupOptions Recovery::smaller(int ranks, const std::vector<int>& newcomers) const {
+  const int stay = std::min(ranks, world_.size());
+  return {.size = ranks,
+          .keep_ranks = true,
+          .leaving_from = stay,
+          .newcomers = newcomers,
+          .at_least = min_ranks_ > 0 ? min_ranks_ : stay,
+          .wait = kJoinLimit,
+          .timeout = kRecoveryLimit};
+}
+
+// Of ranks that the program cannot all use, the highest ones leave. Returns nothing if none does,
+// or if this one did.
+std::optional<comm::RegroupOptions> Recovery::park(const Steps& steps) {
+  const int ranks = world_.size(), stay = ranks - ranks % multiple_;
+  if (stay == ranks) return std::nullopt;
+  if (stay < std::max(1, min_ranks_)) {
+    throw Error(Errc::kUnavailable,
+                std::to_string(ranks) + " ranks are left, of which the mesh can use " +
+                    std::to_string(stay) +
+                    "; resume the run from its newest checkpoint with more ranks");
+  }
+  if (world_.rank() == 0)
+    log_warn("the mesh fits fewer ranks than are left: the others leave",
+             {{"left", ranks}, {"fit", stay}});
+  steps.hand_over(stay);
+  has_left_ = world_.rank() >= stay;
+  try {
+    world_.barrier();
+  } catch (const Error& error) {
+    // A rank that stays has gone on already, or is lost. A rank that leaves is needed no more.
+    if (!has_left_ || !is_loss(error)) throw;
+  }
+  if (has_left_) leave_job();
+  return smaller(stay, {});
 }
 
 void Recovery::leave_job() const {
@@ -102,6 +139,9 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
     }
     failpoint("recovery.regrouped");
     try {
+      next = park(steps);
+      if (has_left_) return;
+      if (next) continue;
       step = steps.enter();
       failpoint("recovery.restored");
       break;
@@ -113,6 +153,7 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
                     "this process does not fit the running job: " + error.message(),
                     error.context());
       }
+      has_left_ = false;
       if ((!differs && !is_loss(error)) || Clock::now() - start > kRecoveryLimit) throw;
       next = same_size();
     }
@@ -124,13 +165,7 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
 }
 
 int SizeRequests::ranks() {
-  agent::Link* const link = agent::launcher();
-  while (const auto message = link != nullptr ? link->next() : std::nullopt) {
-    if (message->verb != "ranks") continue;
-    std::istringstream numbers(message->value);
-    numbers >> ranks_;
-    newcomers_.assign(std::istream_iterator<int>(numbers), std::istream_iterator<int>());
-  }
+  std::tie(ranks_, newcomers_) = agent::news().wanted();
   return ranks_;
 }
 

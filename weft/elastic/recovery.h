@@ -12,12 +12,14 @@
 //   }
 //
 //   rank lost ──> leave() ──> the group forms again ──> enter(): objects, state ──> next step
-//                    ▲                                     │
-//                    └────────── another rank is lost ─────┘
+//                    ▲                 │                   │
+//                    │                 │ hand_over(): ranks too many for the mesh leave
+//                    └── another rank is lost, or leaves ──┘
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -29,7 +31,7 @@ namespace weft::elastic {
 bool is_loss(const Error& error);
 
 // The number of ranks that the launcher asks for: `weft scale`, or ranks that can be added again.
-// Reads what the launcher has told this rank. One thread uses it.
+// One thread uses it.
 class SizeRequests {
  public:
   // The latest number of ranks that the launcher asked for; 0: none.
@@ -49,14 +51,18 @@ class Recovery {
   struct Steps {
     // Drops all that belongs to the old group. It has failed: nothing communicates.
     std::function<void()> leave;
+    // Gives copies of the state that only ranks from `staying` on can read to the others, which go
+    // on alone (hand_over()). Collective.
+    std::function<void(int staying)> hand_over;
     // Makes everything in world() again, with the newest state, and returns the number of optimizer
     // steps in it. Collective.
     std::function<std::int64_t()> enter;
   };
 
   // `world`: the group of weft::init(). The launcher's flags say which losses are answered
-  // (weft run --max-replacements, --min-ranks).
-  explicit Recovery(Group world);
+  // (weft run --max-replacements, --min-ranks). `multiple`: the program can use only multiples of
+  // so many ranks, such as those of a pipeline. Of other numbers, the highest ranks leave the job.
+  explicit Recovery(Group world, int multiple = 1);
 
   // The ranks that train: after recover(), another group.
   const Group& world() const { return world_; }
@@ -64,6 +70,8 @@ class Recovery {
   bool is_on() const { return is_on_; }
   // True if this process has come into the running job in place of a lost rank.
   bool is_newcomer() const;
+  // True after recover() or resize() on a rank that the others cannot use: it ends its program.
+  bool has_left() const { return has_left_; }
   // True if recover() is the answer to this error.
   bool answers(const Error& error) const { return is_on_ && is_loss(error); }
 
@@ -86,11 +94,15 @@ class Recovery {
  private:
   bool has_newcomers() const;
   comm::RegroupOptions same_size() const;
+  comm::RegroupOptions smaller(int ranks, const std::vector<int>& newcomers) const;
+  std::optional<comm::RegroupOptions> park(const Steps& steps);
   void go_on(const Steps& steps, const comm::RegroupOptions* regroup);
 
   Group world_;
+  const int multiple_;
   const int min_ranks_;  // 0: all ranks
   const bool is_on_;
+  bool has_left_ = false;
 };
 
 }  // namespace weft::elastic

@@ -40,7 +40,7 @@ class Run {
         step_(step),
         options_(options),
         random_(internal::random_now()),
-        recovery_(first_group(state, options)) {}
+        recovery_(first_group(state, options), options.multiple) {}
 
   RunResult result() {
     try {
@@ -62,7 +62,7 @@ class Run {
     if (entered) recover(nullptr);
     for (;;) {
       try {
-        if (!entered) enter({});
+        if (!entered) enter(nullptr);
         entered = true;
         while (!ended_ && !left_ && !stopped_) {
           do_step();
@@ -81,44 +81,47 @@ class Run {
   }
 
   Recovery::Steps steps() {
-    const Held held{.rejoins = true, .copies = copying_ ? copying_->copies() : nullptr};
+    const auto brought = std::make_shared<Brought>();
+    if (copying_) brought->copies = copying_->copies();
     return {.leave =
                 [this] {
                   copying_.reset();
                   state_.unbind();
                 },
-            .enter = [this, held] { return enter(held); }};
+            .hand_over = [this,
+                          brought](int staying) { elastic::hand_over(world(), staying, *brought); },
+            .enter = [this, brought] { return enter(brought.get()); }};
   }
 
   void recover(const Error* why) {
     resize_ = 0;
     recovery_.recover(steps(), why);
     recoveries_ += why != nullptr ? 1 : 0;
+    left_ = recovery_.has_left();
   }
 
   // After a copy of the state, in which the ranks have agreed on their number.
   void resize() {
     const int ranks = std::exchange(resize_, 0);
     left_ = world().rank() >= ranks;
-    if (!left_) return recovery_.resize(steps(), ranks, requests_.newcomers());
+    if (!left_) {
+      recovery_.resize(steps(), ranks, requests_.newcomers());
+      left_ = recovery_.has_left();
+      return;
+    }
     recovery_.leave_job();
     // The others may still read these copies: they stay until the process ends.
     [[maybe_unused]] const auto* const kept = new auto(copying_->copies());
   }
 
-  // What this rank brings along from an earlier group.
-  struct Held {
-    bool rejoins = false;  // false: the first group of the job
-    std::shared_ptr<const StateCopies> copies = nullptr;
-  };
-
-  std::int64_t enter(const Held& held) {
+  // `brought`: null in the first group of the job.
+  std::int64_t enter(const Brought* brought) {
     next_look_ = 0;
     stopped_ = false;
     internal::set_random(random_);  // on_group() may draw numbers
     state_.bind(world());
-    if (held.rejoins) {
-      load(held.copies.get());
+    if (brought != nullptr) {
+      load(*brought);
     } else if (options_.resume) {
       steps_ = options_.reload(world());
     }
@@ -129,10 +132,10 @@ class Run {
     return steps_;
   }
 
-  void load(const StateCopies* held) {
+  void load(const Brought& brought) {
     const std::int64_t done = std::exchange(steps_, 0);
     ended_ = false;
-    use_newest_state(world(), held,
+    use_newest_state(world(), brought,
                      [&](std::optional<Recovered> found, const std::string& missing) {
                        if (found) {
                          state_.load(world(), found->reader);
@@ -227,6 +230,7 @@ RunResult run(State& state, const Step& step, const RunOptions& options) {
                "elastic::run: nothing is registered in the state, so a lost rank would lose "
                "everything; register the model, the optimizer and the step with State::add()");
   WEFT_REQUIRE(step, "elastic::run: there is no step function");
+  WEFT_REQUIRE(options.multiple >= 1, "elastic::run: RunOptions::multiple must be 1 or more");
   WEFT_REQUIRE(!options.save || options.should_stop,
                "elastic::run: RunOptions::save is called when should_stop ends training; set "
                "should_stop, too");

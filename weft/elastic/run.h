@@ -48,6 +48,9 @@ struct RunOptions {
   comm::InitOptions init;  // How the first group is formed.
   // Group to train in. Empty: weft::init(init).
   std::optional<Group> world = std::nullopt;
+  // The program can use only multiples of so many ranks, such as those of a pipeline. Of other
+  // numbers, the highest ranks leave (RunResult::left).
+  int multiple = 1;
   // Steps between two copies of the state in memory. 0: as many that copies take 2 % of the time.
   // After a loss, the steps since the last copy are done again.
   std::int64_t copy_steps = 0;
@@ -71,7 +74,7 @@ struct RunResult {
   Group world;             // The ranks at the end.
   std::int64_t steps = 0;  // Steps done, counted once each.
   int recoveries = 0;      // Losses that this process has survived.
-  // True: the job has shrunk (weft scale), and this rank is no longer part of it. End the program.
+  // True: the job has shrunk, and this rank is no longer part of it. End the program.
   bool left = false;
   // True: should_stop ended training. End the program, with exit code 143 (128 + SIGTERM).
   bool stopped = false;

@@ -3,7 +3,7 @@
 //   elastic::StateCopies copies(world);
 //   copies.take({step, model.shards(), state});      // between two steps, when it is due
 //   … a rank is lost: the others throw kPeerLost, and form the group again …
-//   elastic::use_newest_state(next, &copies, …);          // newest_state.h
+//   elastic::use_newest_state(next, {copies}, …);         // newest_state.h
 //
 // Each rank has two slots and writes them in turn, so one whole state remains while the next is
 // written. The slots lie in memory that all ranks of the host can read: when a rank dies, the

@@ -24,10 +24,15 @@ checkpoint::Shards shards_at(std::int64_t step, int rank, int ranks) {
   return shards;
 }
 
+// `held`: null on a newcomer. It outlives the result.
+Brought brought(const StateCopies* held) {
+  return {.copies = std::shared_ptr<const StateCopies>(std::shared_ptr<void>(), held)};
+}
+
 // Reads the whole newest state of the group.
-void expect_state(const Group& group, const StateCopies* held, std::int64_t step) {
+void expect_state(const Group& group, const Brought& mine, std::int64_t step) {
   int used = 0;
-  use_newest_state(group, held, [&](const std::optional<Recovered>& state, const std::string&) {
+  use_newest_state(group, mine, [&](const std::optional<Recovered>& state, const std::string&) {
     ASSERT_TRUE(state);
     EXPECT_EQ(state->step, step);
     EXPECT_EQ(state->reader.state().at("step"), std::to_string(step));
@@ -42,7 +47,7 @@ void expect_state(const Group& group, const StateCopies* held, std::int64_t step
 // What the newest state lacks.
 std::string missing_in(const Group& group, const StateCopies* held) {
   std::string what = "the state is whole";
-  use_newest_state(group, held,
+  use_newest_state(group, brought(held),
                    [&](const std::optional<Recovered>& state, const std::string& missing) {
                      if (!state) what = missing;
                    });
@@ -56,7 +61,7 @@ TEST(StateCopies, GiveTheNewestStateToARankThatHasNone) {
       copies.take(shards_at(step, group.rank(), 3));
       group.barrier();
     }
-    expect_state(group, group.rank() == 1 ? nullptr : &copies, 6);
+    expect_state(group, brought(group.rank() == 1 ? nullptr : &copies), 6);
   });
 }
 
@@ -69,7 +74,7 @@ TEST(StateCopies, FallBackToTheLastStepThatAllRanksHaveCopied) {
     }
     if (group.rank() != 2) copies.take(shards_at(6, group.rank(), 3));
     group.barrier();
-    expect_state(group, &copies, 5);
+    expect_state(group, brought(&copies), 5);
   });
 }
 
@@ -91,7 +96,7 @@ TEST(StateCopies, OfRanksOverTcpSurviveTheLossOfAnyOne) {
         copies.take(shards_at(step, group.rank(), 3));
         group.barrier();
       }
-      expect_state(group, group.rank() == lost ? nullptr : &copies, 3);
+      expect_state(group, brought(group.rank() == lost ? nullptr : &copies), 3);
     });
   }
 }
@@ -106,6 +111,39 @@ TEST(StateCopies, SayWhichPartsAreLost) {
     // Rank 2 keeps the copy of rank 1, so both places of rank 1's part are lost.
     const bool has_none = group.rank() == 1 || group.rank() == 2;
     EXPECT_EQ(missing_in(group, has_none ? nullptr : &copies), "the parts of ranks 1 of step 7");
+  });
+}
+
+// Ranks 1 to 3 leave. Part 1 is on ranks 1 and 2, part 2 on ranks 2 and 3.
+TEST(StateCopies, OfRanksThatLeaveAreHandedOverIfNobodyElseHasThem) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  replicate(4, [&](const Group& threads) {
+    const Group group = over_tcp(threads, store);
+    StateCopies copies(group);
+    for (const std::int64_t step : {6, 7}) {
+      copies.take(shards_at(step, group.rank(), 4));
+      group.barrier();
+    }
+    Brought mine = brought(&copies);
+    hand_over(group, 1, mine);
+    std::vector<int> owners;
+    for (const auto& copy : mine.handed_over) owners.push_back(copy.what.owner);
+    EXPECT_EQ(owners, group.rank() == 0 ? (std::vector{1, 2}) : std::vector<int>{});
+    expect_state(group, group.rank() == 0 ? mine : Brought{}, 7);
+  });
+}
+
+TEST(StateCopies, ThatRanksWhichStayHaveAreNotHandedOver) {
+  replicate(3, [](const Group& group) {
+    StateCopies copies(group);
+    copies.take(shards_at(3, group.rank(), 3));
+    group.barrier();
+    Brought mine = brought(&copies);
+    hand_over(group, 1, mine);
+    EXPECT_TRUE(mine.handed_over.empty());
+    Brought none;
+    hand_over(group, 1, none);
+    EXPECT_TRUE(none.handed_over.empty());
   });
 }
 
@@ -128,7 +166,7 @@ int load_as_newcomer(const Group& group) {
   const auto peak_before = net::process_heap()->stats().peak_bytes;
   bool good = false;
   const bool is_new = group.rank() == 1;
-  use_newest_state(group, is_new ? nullptr : &copies,
+  use_newest_state(group, brought(is_new ? nullptr : &copies),
                    [&](const std::optional<Recovered>& state, const std::string&) {
                      const at::Tensor mine = at::zeros({kRows, 100}, at::kDouble);
                      state->reader.fill({part_of(mine)});
@@ -160,11 +198,12 @@ TEST(NewestState, EndsOnAllRanksIfOneFails) {
       while (true) state->reader.read("model", "weight");
     };
     if (group.rank() == 2) {  // it reads its own memory, and waits for the others
-      EXPECT_THROW(
-          use_newest_state(group, &copies, [&](const auto&, const auto&) { group.barrier(); }),
-          Error);
+      EXPECT_THROW(use_newest_state(group, brought(&copies),
+                                    [&](const auto&, const auto&) { group.barrier(); }),
+                   Error);
     } else {
-      EXPECT_THROW(use_newest_state(group, group.rank() == 1 ? nullptr : &copies, use), Error);
+      EXPECT_THROW(use_newest_state(group, brought(group.rank() == 1 ? nullptr : &copies), use),
+                   Error);
       group.abort();
     }
   });

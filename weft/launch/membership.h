@@ -66,6 +66,7 @@ struct NodeReport {
   std::map<int, RankReport> ranks;
   SizeRequest wanted = {};
   std::string run = {};        // run folder that a rank of it has named
+  int multiple = 0;            // as in JobPlan, if a rank of it has named it
   SavedCheckpoint saved = {};  // that a rank of it has named
   StopRequest stop = {};       // the job shall end
   StopRequest leave = {};      // the job shall go on without this node, or end if it cannot
@@ -105,6 +106,7 @@ struct JobPlan {
   std::set<int> aside;    // nodes that get no ranks, since they failed too often
   std::set<int> leaving;  // nodes that asked to leave: the job goes on without them
   Announcement announcement;
+  int multiple = 1;                  // the program uses only multiples of so many ranks
   std::string run;                   // run folder, from which all ranks can start again
   SavedCheckpoint saved;             // the newest checkpoint
   std::map<int, std::string> notes;  // the latest changes, for people, by number

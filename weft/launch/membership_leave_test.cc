@@ -82,5 +82,37 @@ TEST(Membership, DoesNotUseANodeThatLeavesBeforeTheRanksHaveTheirPlaces) {
   EXPECT_EQ(job.places(), std::vector<int>{1});
 }
 
+// A mesh with tp = 2, say.
+TEST(Membership, StopsIfTheMeshCannotUseEnoughRanksWithoutTheNodeThatLeaves) {
+  for (const int multiple : {1, 2, 4}) {
+    Cluster job({.min_nodes = 2, .max_nodes = 4, .min_ranks = 2, .max_ranks = 4});
+    for (int node = 0; node < 4; ++node) job.join(node, 1);
+    job.node(0).multiple = multiple;
+    job.settle();
+    job.node(3).leave = kNotice;
+    const JobPlan& plan = job.settle();
+    EXPECT_EQ(plan.is_stopped(), multiple == 4) << plan.end;
+    if (multiple == 1) EXPECT_EQ(job.places(), (std::vector<int>{0, 1, 2}));
+    if (multiple == 2) EXPECT_EQ(job.places(), (std::vector<int>{0, 1}));
+  }
+}
+
+TEST(Membership, TellsTheRanksOnlyNumbersThatTheMeshCanUse) {
+  Cluster job({.min_nodes = 2, .max_nodes = 5, .min_ranks = 2, .max_ranks = 5});
+  for (int node = 0; node < 4; ++node) job.join(node, 1);
+  job.node(0).multiple = 2;
+  job.settle(Phase::kMember, true);
+  job.lose(1);
+  EXPECT_EQ(job.settle().announcement.ranks, 2);
+  EXPECT_EQ(job.places(), (std::vector<int>{0, 2})) << "the third rank has left";
+  // Its place is free, and a node comes: two more ranks make four.
+  job.join(5, 1);
+  EXPECT_EQ(job.settle(Phase::kWaiting).announcement.ranks, 4);
+  EXPECT_EQ(job.settle().ranks.size(), 4U);
+  // One more node is of no use.
+  job.join(6, 1);
+  EXPECT_EQ(job.settle().ranks.size(), 4U);
+}
+
 }  // namespace
 }  // namespace weft::launch

@@ -35,6 +35,12 @@ auto read(const std::string& text, const char* what, Read&& read_object) {
   }
 }
 
+int multiple_of(const json& plan) {
+  const int multiple = plan.at("multiple").get<int>();
+  if (multiple < 1) throw std::out_of_range("multiple " + std::to_string(multiple));
+  return multiple;
+}
+
 }  // namespace
 
 void to_json(json& object, const RankReport& rank) {
@@ -103,6 +109,7 @@ std::string to_text(const NodeReport& report) {
                {"ranks", by_number(report.ranks)},
                {"wanted", report.wanted},
                {"run", report.run},
+               {"multiple", report.multiple},
                {"saved", report.saved},
                {"stop", report.stop},
                {"leave", report.leave},
@@ -123,6 +130,7 @@ std::string to_text(const JobPlan& plan) {
                {"aside", plan.aside},
                {"leaving", plan.leaving},
                {"announcement", plan.announcement},
+               {"multiple", plan.multiple},
                {"run", plan.run},
                {"saved", plan.saved},
                {"notes", by_number(plan.notes)},
@@ -142,6 +150,7 @@ NodeReport node_report_of(const std::string& text) {
                       .ranks = numbered<RankReport>(object.at("ranks")),
                       .wanted = object.at("wanted").get<SizeRequest>(),
                       .run = object.at("run").get<std::string>(),
+                      .multiple = object.at("multiple").get<int>(),
                       .saved = object.at("saved").get<SavedCheckpoint>(),
                       .stop = object.at("stop").get<StopRequest>(),
                       .leave = object.at("leave").get<StopRequest>(),
@@ -164,6 +173,7 @@ JobPlan job_plan_of(const std::string& text) {
                    .aside = object.at("aside").get<std::set<int>>(),
                    .leaving = object.at("leaving").get<std::set<int>>(),
                    .announcement = object.at("announcement").get<Announcement>(),
+                   .multiple = multiple_of(object),
                    .run = object.at("run").get<std::string>(),
                    .saved = object.at("saved").get<SavedCheckpoint>(),
                    .notes = numbered<std::string>(object.at("notes")),

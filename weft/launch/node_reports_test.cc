@@ -1,7 +1,9 @@
 #include "weft/launch/internal/node_reports.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 namespace weft::launch::internal {
 namespace {
@@ -14,6 +16,20 @@ Situation of_node_1() {
                 std::nullopt};
   mine.stopped = {1};
   return mine;
+}
+
+// A listening socket that nobody serves, and its port.
+std::pair<Fd, int> silent_host() {
+  Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  socklen_t length = sizeof address;
+  EXPECT_EQ(::bind(listener.get(), any, length), 0);
+  EXPECT_EQ(::listen(listener.get(), 8), 0);
+  EXPECT_EQ(::getsockname(listener.get(), any, &length), 0);
+  return {std::move(listener), ntohs(address.sin_port)};
 }
 
 Situation whole() {
@@ -48,6 +64,19 @@ TEST(NodeReports, LeaveTheRanksUnknownIfTheTextIsNotAReport) {
     add_text(text, all);
     for (const auto& end : all.ranks) EXPECT_FALSE(end) << text;
   }
+}
+
+TEST(NodeReportsSlow, AreGivenUpIfTheStoreNeverAnswers) {
+  // A host that accepts connections and says nothing, as a stopped store does.
+  const auto [listener, port] = silent_host();
+  NodeReportsOptions options{.store_host = "127.0.0.1", .store_port = port, .prefix = "job"};
+  options.nodes = 2;
+  options.node = 1;
+  options.wait = std::chrono::milliseconds(100);
+  const auto begin = std::chrono::steady_clock::now();
+  const Situation seen = exchange_reports(of_node_1(), options);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_EQ(seen.first_rank, of_node_1().first_rank);
 }
 
 }  // namespace

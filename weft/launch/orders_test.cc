@@ -39,6 +39,24 @@ TEST(Orders, SayWhenAllNodesKnowThatTheJobIsOver) {
   EXPECT_TRUE(orders_for(1, plan, {left}).all_left);
 }
 
+TEST(Orders, RanksAreLostWithTheirNodeOnceThePlanHasGivenItUp) {
+  const JobPlan before = plan_of_two_nodes();
+  const std::vector<NodeReport> first{{.node = 0}}, both{{.node = 0}, {.node = 1}};
+  const auto lost = [&](const JobPlan& plan, const std::vector<NodeReport>& nodes) {
+    return internal::lost_with_nodes(before, plan, nodes);
+  };
+  EXPECT_TRUE(lost(before, first).empty()) << "the plan has not changed yet";
+  JobPlan plan = before;
+  plan.ranks.erase(2);
+  EXPECT_EQ(lost(plan, first), std::set{2});
+  EXPECT_TRUE(lost(plan, both).empty()) << "its process ended, which closes its connections";
+  plan = before;
+  plan.ranks[2] = {.node = 0, .incarnation = 5, .replaces = true};
+  EXPECT_EQ(lost(plan, first), std::set{2});
+  plan.attempt = 1;
+  EXPECT_TRUE(lost(plan, first).empty()) << "all ranks have started again";
+}
+
 TEST(Orders, SurviveTheirText) {
   NodeOrders orders = orders_for(0, plan_of_two_nodes(), {});
   EXPECT_EQ(internal::orders_of(to_text(orders)), orders);

@@ -23,6 +23,10 @@
 namespace weft::launch {
 namespace {
 
+// SIGKILL cannot be ignored. Only a device that is stuck in the kernel delays the end; then the
+// child is left to the system.
+constexpr auto kReapLimit = std::chrono::seconds(10);
+
 // Environment of the child: this process's environment with `changes`.
 std::vector<std::string> merged_environment(const std::vector<std::string>& changes) {
   std::map<std::string, std::string> merged;
@@ -113,19 +117,6 @@ void settle_in(const ProcessOptions& options, pid_t parent) {
 
 }  // namespace
 
-Fd& Fd::operator=(Fd&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = other.release();
-  }
-  return *this;
-}
-
-void Fd::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 std::string signal_name(int number) {
   const char* name = ::sigabbrev_np(number);
   return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(number);
@@ -204,8 +195,7 @@ Process& Process::operator=(Process&& other) noexcept {
 Process::~Process() {
   if (pid_ < 0 || status_) return;
   signal(SIGKILL);
-  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  wait(Deadline::in(kReapLimit));
 }
 
 std::optional<ExitStatus> Process::poll() {
@@ -244,8 +234,7 @@ ExitStatus Process::terminate(std::chrono::milliseconds grace) {
   signal(SIGTERM);
   if (const auto ended = wait(Deadline::in(grace))) return *ended;
   signal(SIGKILL);
-  // SIGKILL cannot be ignored; only a device stuck in the kernel delays it.
-  return *wait(Deadline::in(std::chrono::hours(1)));
+  return wait(Deadline::in(kReapLimit)).value_or(ExitStatus{true, SIGKILL});
 }
 
 }  // namespace weft::launch

@@ -15,25 +15,11 @@
 #include <vector>
 
 #include "weft/base/deadline.h"
+#include "weft/base/file.h"
 
 namespace weft::launch {
 
-// Closes its descriptor; moves, does not copy.
-class Fd {
- public:
-  explicit Fd(int fd = -1) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.release()) {}
-  Fd& operator=(Fd&& other) noexcept;
-  ~Fd() { reset(); }
-
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset();
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
+using Fd = UniqueFd;
 
 // Throws Error(kUnavailable), with the limit to set, if this process may not open so many more
 // descriptors.
@@ -79,7 +65,7 @@ class Process {
   explicit Process(const ProcessOptions& options);
   Process(Process&& other) noexcept;
   Process& operator=(Process&& other) noexcept;
-  // Kills the group at once and reaps the child if it still runs.
+  // Kills the group at once and reaps the child if it still runs. Waits at most 10 s for its end.
   ~Process();
 
   pid_t pid() const { return pid_; }
@@ -93,7 +79,7 @@ class Process {
   bool is_stopped() const;
   // Sends a signal to the whole process group. Does nothing if the child has ended.
   void signal(int number);
-  // Sends SIGTERM to the group, and SIGKILL after the grace time.
+  // Sends SIGTERM to the group, and SIGKILL after the grace time. Waits at most 10 s longer.
   ExitStatus terminate(std::chrono::milliseconds grace = std::chrono::seconds(30));
 
  private:

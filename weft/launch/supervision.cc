@@ -48,6 +48,9 @@ int members(const Situation& situation) {
   return count;
 }
 
+// The most ranks up to this number that the program can use.
+int whole(int ranks, const Situation& situation) { return ranks - ranks % situation.multiple; }
+
 // Number of running ranks that have the job's state.
 int ranks_with_state(const Situation& situation) {
   return members(situation) - static_cast<int>(situation.joining.size());
@@ -74,8 +77,9 @@ std::optional<Decision> go_on(const Situation& situation, const Policy& policy, 
   if (situation.stop_sent || situation.store_lost || situation.hang || !state_remains(situation))
     return std::nullopt;
   const bool replaces = may_replace(situation, policy);
-  const bool shrinks = policy.min_ranks > 0 &&
-                       (situation.other_nodes || ranks_with_state(situation) >= policy.min_ranks);
+  const bool shrinks =
+      policy.min_ranks > 0 &&
+      (situation.other_nodes || whole(ranks_with_state(situation), situation) >= policy.min_ranks);
   if (!replaces && !shrinks) return std::nullopt;
   for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
     if (!situation.ranks[i]) continue;
@@ -111,7 +115,7 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
   if (is_fixed || !situation.joining.empty() || is_finishing(situation)) return std::nullopt;
   const int here = members(situation);
   const int coming = static_cast<int>(situation.growing.size() + situation.waiting.size());
-  if (here + coming < std::min(situation.wanted, policy.max_ranks)) {
+  if (here + coming < whole(std::min(situation.wanted, policy.max_ranks), situation)) {
     const int place = free_place(situation);
     const bool is_new = place == static_cast<int>(situation.ranks.size()) ||
                         situation.ranks[static_cast<std::size_t>(place)]->left;
@@ -122,8 +126,9 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
     }
   }
   if (!situation.growing.empty()) return std::nullopt;
-  const int next = coming > 0 ? here + coming : std::min(here, situation.wanted);
-  if (next == here || next == situation.announced) return std::nullopt;
+  const int next = whole(coming > 0 ? here + coming : std::min(here, situation.wanted), situation);
+  if (next == 0 || next == here || (coming > 0 && next < here) || next == situation.announced)
+    return std::nullopt;
   return Decision{Act::kAnnounce, {}, {}, -1, next};
 }
 
@@ -226,6 +231,7 @@ Situation next_attempt(const Situation& situation, Act how) {
   next.restarts = situation.restarts + 1;
   next.replacements = situation.replacements + (restores ? 1 : 0);
   next.wanted = situation.wanted;
+  next.multiple = situation.multiple;
   next.last_step = std::max(situation.last_step, situation.step);
   if (restores) next.restores = situation.step > situation.last_step ? 1 : situation.restores + 1;
   return next;

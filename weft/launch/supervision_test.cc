@@ -234,6 +234,31 @@ TEST(Decide, ShrinksToTheWantedNumberAndUsesThePlacesAgain) {
   EXPECT_EQ(decide(seen, policy, kStart).rank, 1);
 }
 
+TEST(Decide, KeepsToMultiplesThatTheProgramCanUse) {
+  Policy policy;
+  policy.max_ranks = 8;
+  policy.min_ranks = 2;
+  auto seen = situation({std::nullopt, std::nullopt});
+  seen.multiple = 2;
+  seen.wanted = 3;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait) << "a third rank would be of no use";
+  seen.wanted = 4;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kGrow);
+  seen.ranks.resize(4);
+  seen.waiting = {2};
+  seen.growing = {3};
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+  seen.growing.clear();
+  seen.waiting = {2, 3};
+  EXPECT_EQ(decide(seen, policy, kStart).ranks, 4);
+  // Three of four are left: one of them will leave.
+  seen = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt, std::nullopt});
+  seen.multiple = 2;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kLetGo);
+  policy.min_ranks = 3;
+  EXPECT_NE(decide(seen, policy, kStart + seconds(1)).act, Act::kLetGo);
+}
+
 TEST(Decide, GrowsAgainAfterALossOnlyWhileReplacementsAreLeft) {
   Policy policy;
   policy.max_ranks = 8;

@@ -176,16 +176,26 @@ std::string to_text(const std::vector<Axis>& axes) {
   return text;
 }
 
+int fixed_size(const std::vector<Axis>& axes) {
+  const bool one_takes_the_rest =
+      std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.size == 0; });
+  int size = 1;
+  for (const Axis& axis : axes) {
+    const bool changes = !one_takes_the_rest && (axis.name == "dp" || axis.name == "fsdp");
+    if (axis.size > 0 && !changes) size *= axis.size;
+  }
+  return size;
+}
+
 std::vector<Axis> refit(std::vector<Axis> axes, int world) {
   const auto find = [&](std::string_view name) {
     return std::find_if(axes.begin(), axes.end(),
                         [&](const Axis& axis) { return axis.name == name; });
   };
-  int others = 1;
   for (const Axis& axis : axes) {
     if (axis.size == 0) return axes;  // it takes what is left
-    if (axis.name != "dp" && axis.name != "fsdp") others *= axis.size;
   }
+  const int others = fixed_size(axes);
   if (world % others != 0) {
     throw Error(Errc::kBadConfig, "the mesh \"" + to_text(axes) + "\" does not fit " +
                                       std::to_string(world) +

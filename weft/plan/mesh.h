@@ -57,6 +57,9 @@ std::vector<Axis> parse_axes(std::string_view text);
 // Inverse of parse_axes().
 std::string to_text(const std::vector<Axis>& axes);
 
+// refit() needs a multiple of so many ranks: the product of the axes that keep their sizes.
+int fixed_size(const std::vector<Axis>& axes);
+
 // The axes for another number of ranks: dp changes, then fsdp; the others stay, since a model is
 // cut for them. Throws Error(kBadConfig) if the others do not divide `world`.
 std::vector<Axis> refit(std::vector<Axis> axes, int world);

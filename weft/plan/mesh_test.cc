@@ -36,6 +36,15 @@ TEST(Refit, ChangesDpThenFsdpAndKeepsTheAxesThatCutTheModel) {
   EXPECT_THROW(refit(parse_axes("dp=2,tp=2"), 3), Error);
 }
 
+TEST(Mesh, TheAxesThatKeepTheirSizesTakeAMultipleOfSoManyRanks) {
+  const auto fixed = [](const char* axes) { return fixed_size(parse_axes(axes)); };
+  EXPECT_EQ(fixed("dp=4"), 1);
+  EXPECT_EQ(fixed("dp=2,fsdp=2,tp=2,pp=3"), 6);
+  EXPECT_EQ(fixed("dp=0,tp=2"), 2);
+  EXPECT_EQ(fixed("dp=0,fsdp=2,tp=2"), 4);
+  EXPECT_EQ(fixed("dp=2,tp=0"), 2);
+}
+
 TEST(MeshLayout, PutsTheLastAxisOnNeighborsLikePyTorchsDeviceMesh) {
   const MeshLayout mesh(8, {{"pp", 2}, {"dp", 2}, {"tp", 2}});
   EXPECT_EQ(mesh.coordinate(6, "pp"), 1);

@@ -65,6 +65,9 @@ struct Session {
   std::optional<internal::Learner> learner;
 };
 
+// The number of ranks must be a multiple of this one: the product of the axes that keep their size.
+int fixed_ranks(const Options& options) { return plan::fixed_size(plan::parse_axes(options.mesh)); }
+
 }  // namespace
 
 class Trainer::Impl {
@@ -73,7 +76,7 @@ class Trainer::Impl {
       : options_(options),
         config_(config_of(options)),
         task_(std::move(task)),
-        recovery_(std::move(world)) {
+        recovery_(std::move(world), fixed_ranks(options_)) {
     check_task(*task_);
     begin();
   }
@@ -82,7 +85,7 @@ class Trainer::Impl {
       : options_(of_recipe(config, options)),
         config_(config),
         recipe_options_(options),
-        recovery_(std::move(world)) {
+        recovery_(std::move(world), fixed_ranks(options_)) {
     begin();
   }
 
@@ -90,6 +93,7 @@ class Trainer::Impl {
     if (const char* file = std::getenv("WEFT_PROFILE")) return profile(file);
     for (;;) {
       try {
+        if (recovery_.has_left()) return {.ranks = world().size(), .left = true};
         if (auto result = session_->loop.run()) return *result;
         const int ranks = session_->loop.resize();
         if (world().rank() >= ranks) return leave(ranks);
@@ -108,7 +112,7 @@ class Trainer::Impl {
   void begin();
   void make_session(const Options& options, internal::Begin begin,
                     std::optional<internal::Saved> state);
-  void make_again(const elastic::StateCopies* held);
+  void make_again(const elastic::Brought& brought);
   void recover(const Error* why);
   void resize(int ranks);
   TrainResult leave(int ranks);
@@ -202,7 +206,7 @@ TrainResult Trainer::Impl::profile(const std::string& file) {
 }
 
 // Makes the session in the new group, from the newest state that its ranks hold.
-void Trainer::Impl::make_again(const elastic::StateCopies* held) {
+void Trainer::Impl::make_again(const elastic::Brought& brought) {
   for (const std::string& name : comm::all_gather_texts(world(), run_name_)) {
     if (run_name_.empty()) run_name_ = name;
   }
@@ -213,7 +217,7 @@ void Trainer::Impl::make_again(const elastic::StateCopies* held) {
   options.name = run_name_;
   options.mesh = plan::to_text(plan::refit(plan::parse_axes(options_.mesh), world().size()));
   elastic::use_newest_state(
-      world(), held, [&](std::optional<elastic::Recovered> state, const std::string& missing) {
+      world(), brought, [&](std::optional<elastic::Recovered> state, const std::string& missing) {
         if (!state && world().rank() == 0) {
           log_warn("no whole copy of the state is left in memory" +
                    (missing.empty() ? "" : ": " + missing + " are lost") +
@@ -231,13 +235,16 @@ void Trainer::Impl::make_again(const elastic::StateCopies* held) {
 
 // What the recovery does around a new group.
 elastic::Recovery::Steps Trainer::Impl::steps() {
-  const auto held = session_ != nullptr ? session_->loop.copies() : nullptr;
-  return {.leave = [this] { session_.reset(); },
-          .enter =
-              [this, held] {
-                make_again(held.get());
-                return session_->learner->model().steps();
-              }};
+  const auto brought = std::make_shared<elastic::Brought>();
+  if (session_ != nullptr) brought->copies = session_->loop.copies();
+  return {
+      .leave = [this] { session_.reset(); },
+      .hand_over = [this, brought](int staying) { elastic::hand_over(world(), staying, *brought); },
+      .enter =
+          [this, brought] {
+            make_again(*brought);
+            return session_->learner->model().steps();
+          }};
 }
 
 void Trainer::Impl::recover(const Error* why) {

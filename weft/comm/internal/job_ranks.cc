@@ -1,5 +1,6 @@
 #include "weft/comm/internal/job_ranks.h"
 
+#include <algorithm>
 #include <cctype>
 #include <string_view>
 
@@ -50,6 +51,16 @@ Error in_job_ranks(const Error& error, std::span<const int> ranks) {
 std::vector<int> ranks_in_job(std::span<const int> part, std::span<const int> group) {
   std::vector<int> ranks;
   for (const int rank : part) ranks.push_back(rank_in_job(rank, group));
+  return ranks;
+}
+
+std::vector<int> ranks_in_group(std::span<const int> job, std::span<const int> group) {
+  if (group.empty()) return {job.begin(), job.end()};
+  std::vector<int> ranks;
+  for (const int rank : job) {
+    const auto found = std::find(group.begin(), group.end(), rank);
+    if (found != group.end()) ranks.push_back(static_cast<int>(found - group.begin()));
+  }
   return ranks;
 }
 

@@ -23,4 +23,7 @@ Error in_job_ranks(const Error& error, std::span<const int> ranks);
 // job. Empty: the same numbers.
 std::vector<int> ranks_in_job(std::span<const int> part, std::span<const int> group);
 
+// The inverse: the group's ranks of some of the job's. Leaves out ranks that are not in the group.
+std::vector<int> ranks_in_group(std::span<const int> job, std::span<const int> group);
+
 }  // namespace weft::comm::internal

@@ -14,6 +14,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "weft/agent/news.h"
 #include "weft/base/log.h"
 #include "weft/comm/internal/job_ranks.h"
 #include "weft/comm/internal/over_mpi.h"
@@ -126,6 +127,9 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
     tcp.spin = std::chrono::microseconds(0);
   tcp.exchange = forming.exchange;
   tcp.lost_peer = forming.lost_peer;
+  tcp.found_lost = [jobs = options.job_ranks, since = agent::news().losses()] {
+    return ranks_in_group(agent::news().lost_since(since), jobs);
+  };
   tcp.on_refused = [](const std::string& line) { log_warn(line); };
   return net::connect_tcp(tcp);
 }

@@ -174,6 +174,7 @@ class Agent {
       plan_ = next;
       plan_revision_ = swap.value->revision;
     }
+    tell_lost();
     tell_gone();
     obey();
     check_join_limit();
@@ -205,6 +206,15 @@ class Agent {
     }
     if (!enough_since_) enough_since_ = Clock::now();
     return Clock::now() - *enough_since_ >= options_.last_call;
+  }
+
+  // Ranks of this node may wait for ranks whose node is silent.
+  void tell_lost() {
+    std::string text;
+    for (const int rank : lost_with_nodes(followed_, plan_, nodes_))
+      text += (text.empty() ? "" : " ") + std::to_string(rank);
+    if (!text.empty()) link_.tell("lost", text);
+    followed_ = plan_;
   }
 
   // Writes which ranks will not come, for ranks that form their group again (comm/init.h). Every
@@ -277,7 +287,7 @@ class Agent {
   store::LeaseId lease_;
   std::optional<NodeReport> report_, published_;
   std::vector<NodeReport> nodes_;
-  JobPlan plan_;
+  JobPlan plan_, followed_;
   store::Revision plan_revision_ = 0;  // 0: there is no plan
   store::Revision seen_ = 0;           // of the last listing; 0: read again
   std::optional<NodeOrders> told_;

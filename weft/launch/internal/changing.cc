@@ -72,6 +72,11 @@ void Supervisor::tell_gone() {
   }
 }
 
+std::string Supervisor::no_multiple(int ranks, int multiple) {
+  return std::to_string(ranks) + " ranks: the mesh of this job uses multiples of " +
+         std::to_string(multiple);
+}
+
 // Answers `weft scale` when the job has the wanted number of ranks.
 std::optional<std::string> Supervisor::answer(const std::string& request) {
   if (request == "run") return run_folder_.empty() ? "none" : run_folder_;
@@ -87,6 +92,7 @@ std::optional<std::string> Supervisor::answer(const std::string& request) {
   if (ranks < least || ranks > policy_.max_ranks)
     return std::to_string(ranks) + " ranks: this job may have " + std::to_string(least) + " to " +
            std::to_string(policy_.max_ranks);
+  if (ranks % situation_.multiple != 0) return no_multiple(ranks, situation_.multiple);
   if (!situation_.trained || situation_.stop_sent) return "the job does not train yet, or it ends";
   if (size_ == ranks) {
     situation_.wanted = ranks;
@@ -112,6 +118,7 @@ void Supervisor::hear(int local) {
       situation_.never_joined = 0;
     if (verb == "refused") situation_.joining.insert(local);
     if (verb == "leaving") situation_.leaving.insert(local);
+    if (verb == "multiple") situation_.multiple = std::max(1, std::atoi(message->value.c_str()));
     if (verb == "size") size_ = std::atoi(message->value.c_str());
     if (verb == "step") situation_.step = std::atoll(message->value.c_str());
     if (verb == "run") run_folder_ = message->value;

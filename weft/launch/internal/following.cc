@@ -129,6 +129,9 @@ void Supervisor::on_agent(const agent::Message& message) {
   if (message.verb == "orders") return take(orders_of(message.value));
   if (message.verb == "alone")
     return note("this node cannot change the job's plan: " + message.value);
+  if (message.verb == "lost") {
+    for (Rank& rank : ranks_) rank.link.tell("lost", message.value);
+  }
   if (message.verb == "back") return note("this node can change the job's plan again");
   if (message.verb == "fenced") {
     note("the other nodes went on without this node: its ranks end");
@@ -287,6 +290,8 @@ void Supervisor::note_phase(int local, const agent::Message& message) {
   if (message.verb == "joining") slot.phase = RankPhase::kWaiting;
   if (message.verb == "joined") slot.phase = RankPhase::kMember;
   if (message.verb == "run") following_->report.run = message.value;
+  if (message.verb == "multiple")
+    following_->report.multiple = std::max(1, std::atoi(message.value.c_str()));
   SavedCheckpoint& saved = following_->report.saved;
   if (message.verb == "saved")
     saved = {std::max(saved.serial, following_->orders.plan.saved.serial) + 1, message.value};
@@ -340,6 +345,7 @@ std::optional<std::string> Supervisor::answer_by_plan(int ranks) {
   if (ranks < least || ranks > most)
     return std::to_string(ranks) + " ranks: this job may have " + std::to_string(least) + " to " +
            std::to_string(most);
+  if (ranks % plan.multiple != 0) return no_multiple(ranks, plan.multiple);
   if (plan.run.empty() || state.orders.is_over()) return "the job does not train yet, or it ends";
   if (state.report.wanted.ranks != ranks || state.report.wanted.serial < plan.wanted.serial)
     state.report.wanted = {std::max(milliseconds_since_1970(), plan.wanted.serial + 1), ranks};

@@ -1,12 +1,16 @@
 #include "weft/launch/internal/node_reports.h"
 
 #include <c10/util/Logging.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "weft/base/deadline.h"
+#include "weft/launch/process.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -17,6 +21,9 @@ using std::chrono::milliseconds;
 // Without a failure, node 0's launcher may have ended already, and nobody may need the report.
 constexpr auto kToConnect = milliseconds(3000), kToConnectIfAllIsWell = milliseconds(500);
 constexpr auto kLookAgain = milliseconds(20);
+// c10d's client reads without a deadline, and a store that is stopped never answers. So a process
+// asks the store. It gets this time beside its waits.
+constexpr auto kSlack = milliseconds(2000);
 
 // Milliseconds from a time of the steady clock to one of the wall clock.
 std::int64_t wall_offset() {
@@ -60,20 +67,27 @@ bool comes(c10d::Store& store, const std::string& key, int count, Deadline deadl
   return true;
 }
 
-Situation exchange_over(c10d::Store& store, const Situation& mine,
-                        const NodeReportsOptions& options) {
-  const std::string text = to_text(mine);
-  store.set("node" + std::to_string(options.node),
-            std::vector<std::uint8_t>(text.begin(), text.end()));
-  store.add("written", 1);
-  if (!first_failure(mine)) return mine;
-  const auto deadline = Deadline::in(options.wait);
-  comes(store, "written", options.nodes, deadline);
+// An empty situation of all ranks.
+Situation nothing_known(const Situation& mine, int nodes) {
   Situation whole = mine;
   whole.first_rank = 0;
   whole.stopped.clear();
   whole.hang.reset();
-  whole.ranks.assign(mine.ranks.size() * static_cast<std::size_t>(options.nodes), std::nullopt);
+  whole.ranks.assign(mine.ranks.size() * static_cast<std::size_t>(nodes), std::nullopt);
+  return whole;
+}
+
+// Returns the situation of the job as text. Without a failure on this node: only publishes.
+std::string exchange_over(c10d::Store& store, const Situation& mine,
+                          const NodeReportsOptions& options) {
+  const std::string text = to_text(mine);
+  store.set("node" + std::to_string(options.node),
+            std::vector<std::uint8_t>(text.begin(), text.end()));
+  store.add("written", 1);
+  if (!first_failure(mine)) return "";
+  const auto deadline = Deadline::in(options.wait);
+  comes(store, "written", options.nodes, deadline);
+  Situation whole = nothing_known(mine, options.nodes);
   for (int node = 0; node < options.nodes; ++node) {
     const std::string key = "node" + std::to_string(node);
     if (store.check({key})) add_text(store.get_to_str(key), whole);
@@ -81,7 +95,26 @@ Situation exchange_over(c10d::Store& store, const Situation& mine,
   store.add("read", 1);
   // The store ends with node 0's launcher.
   if (options.node == 0) comes(store, "read", options.nodes, deadline);
-  return whole;
+  return to_text(whole);
+}
+
+// Asks the store, and writes the answer to `file`. Returns an exit code.
+int ask(const Situation& mine, const NodeReportsOptions& options, milliseconds to_connect,
+        int file) {
+  FLAGS_caffe2_log_level = 3;  // c10d logs failed connections with stack frames
+  c10d::TCPStoreOptions client;
+  client.port = static_cast<std::uint16_t>(options.store_port);
+  client.isServer = false;
+  client.waitWorkers = false;
+  client.timeout = to_connect;
+  try {
+    const auto store = c10::make_intrusive<c10d::PrefixStore>(
+        options.prefix, c10::make_intrusive<c10d::TCPStore>(options.store_host, client));
+    const std::string whole = exchange_over(*store, mine, options);
+    return ::pwrite(file, whole.data(), whole.size(), 0) == std::ssize(whole) ? 0 : 1;
+  } catch (const std::exception&) {
+    return 1;  // node 0 has ended, or cannot be reached
+  }
 }
 
 }  // namespace
@@ -119,19 +152,24 @@ void add_text(const std::string& text, Situation& whole) {
 }
 
 Situation exchange_reports(const Situation& mine, const NodeReportsOptions& options) {
-  FLAGS_caffe2_log_level = 3;  // c10d logs failed connections with stack frames
-  c10d::TCPStoreOptions client;
-  client.port = static_cast<std::uint16_t>(options.store_port);
-  client.isServer = false;
-  client.waitWorkers = false;
-  client.timeout = first_failure(mine) ? kToConnect : kToConnectIfAllIsWell;
+  const bool failed = first_failure(mine).has_value();
+  const auto to_connect = failed ? kToConnect : kToConnectIfAllIsWell;
+  const auto limit = to_connect + (failed ? options.wait : milliseconds(0)) + kSlack;
+  const Fd file(::memfd_create("weft-node-reports", MFD_CLOEXEC));
+  ProcessOptions asking;
+  asking.inherit = {file.get()};
+  asking.call = [&] { return ask(mine, options, to_connect, file.get()); };
   try {
-    const auto store = c10::make_intrusive<c10d::PrefixStore>(
-        options.prefix, c10::make_intrusive<c10d::TCPStore>(options.store_host, client));
-    return exchange_over(*store, mine, options);
-  } catch (const std::exception&) {
-    return mine;  // node 0 has ended, or cannot be reached
+    const auto end = file ? Process(asking).wait(Deadline::in(limit)) : std::nullopt;
+    if (!failed || !end || !end->ok()) return mine;
+  } catch (const Error&) {
+    return mine;  // there is no process left for it
   }
+  std::string text(static_cast<std::size_t>(::lseek(file.get(), 0, SEEK_END)), '\0');
+  if (::pread(file.get(), text.data(), text.size(), 0) != std::ssize(text)) return mine;
+  Situation whole = nothing_known(mine, options.nodes);
+  add_text(text, whole);
+  return whole;
 }
 
 }  // namespace weft::launch::internal

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "weft/base/error.h"
 
@@ -24,6 +23,21 @@ NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeRepor
       orders.is_over() &&
       std::all_of(nodes.begin(), nodes.end(), [](const NodeReport& report) { return report.left; });
   return orders;
+}
+
+std::set<int> lost_with_nodes(const JobPlan& before, const JobPlan& plan,
+                              const std::vector<NodeReport>& nodes) {
+  std::set<int> lost;
+  if (before.attempt != plan.attempt) return lost;
+  for (const auto& [rank, place] : before.ranks) {
+    const auto now = plan.ranks.find(rank);
+    const bool stays = now != plan.ranks.end() && now->second.incarnation == place.incarnation;
+    const bool lives = std::any_of(nodes.begin(), nodes.end(), [&](const NodeReport& report) {
+      return report.node == place.node;
+    });
+    if (!stays && !lives) lost.insert(rank);
+  }
+  return lost;
 }
 
 std::string to_text(const NodeOrders& orders) {

@@ -2,6 +2,7 @@
 // Pure functions.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@ struct NodeOrders {
 };
 
 NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeReport>& nodes);
+
+// Ranks of nodes that the plan has given up since the plan `before`. Nothing need have closed their
+// connections, so ranks of other nodes may wait for them.
+std::set<int> lost_with_nodes(const JobPlan& before, const JobPlan& plan,
+                              const std::vector<NodeReport>& nodes);
 
 // For agent::Link. The inverse function throws Error(kCorrupt).
 std::string to_text(const NodeOrders& orders);

@@ -73,6 +73,7 @@ class Supervisor {
   void look_at_notices();
   int least_ranks() const;
   void want_ranks(int ranks, const std::string& why);
+  static std::string no_multiple(int ranks, int multiple);
   void look_at_discovery();
   void autoscale();
   void say_how_it_went();

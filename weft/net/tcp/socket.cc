@@ -152,11 +152,6 @@ std::string system_congestion() {
 
 }  // namespace
 
-void Fd::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 std::string errno_text(int error) { return std::generic_category().message(error); }
 
 std::string resolve_interface(const std::string& where) {

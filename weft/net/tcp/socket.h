@@ -1,35 +1,16 @@
-// Sockets: an owned descriptor, addresses as "host:port" text, and the options of every connection
+// Sockets: addresses as "host:port" text, and the options of every connection
 // of weft.
 #pragma once
 
 #include <chrono>
 #include <string>
-#include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/file.h"
 
 namespace weft::net::internal {
 
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd() { reset(); }
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  // Gives the descriptor up to the caller.
-  int release() { return std::exchange(fd_, -1); }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
+using Fd = UniqueFd;
 
 // strerror() for any thread.
 std::string errno_text(int error);

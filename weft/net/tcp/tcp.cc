@@ -34,7 +34,7 @@ class TcpEndpoint final : public Endpoint {
         epoch_(options.epoch),
         spin_(options.spin),
         engine_({options.rank, options.epoch, options.room, options.peer_timeout,
-                 options.congestion, options.zero_copy},
+                 options.congestion, options.zero_copy, options.found_lost},
                 std::move(mesh)),
         failure_(options.rank),
         watcher_([this] { watch(); }) {}

@@ -56,6 +56,9 @@ struct TcpOptions {
   // Returns a rank that is known to have ended. The connecting thread calls it about every 50 ms.
   // Empty: no rank is ever known to have ended.
   std::function<std::optional<int>()> lost_peer;
+  // Returns ranks that others have found to be lost, although nothing was closed: their host is
+  // silent. The background thread calls it ten times per second. Empty: no rank is found lost.
+  std::function<std::vector<int>()> found_lost;
   // Receives one line for each rejected connection, at most one per second; optional. Called by the
   // thread in connect_tcp.
   std::function<void(const std::string& line)> on_refused;

@@ -3,8 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
-#include <filesystem>
+#include <optional>
+#include <string_view>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
@@ -12,30 +15,53 @@
 namespace weft::observe {
 namespace {
 
-constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
+constexpr std::string_view kBegin = "{\"step\":";
+constexpr std::size_t kBlock = 64 << 10;
+constexpr std::size_t kLongestLine = 1 << 20;
 
-// Keeps the lines of steps before `first`. Drops a last line without a newline: the run was killed
-// while it wrote that line.
-void drop_from(const std::string& path, std::int64_t first) {
-  if (!std::filesystem::exists(path)) return;
-  const std::string all = read_file(path, kMaxBytes);
-  std::string kept;
-  for (std::size_t at = 0, end = 0; (end = all.find('\n', at)) != std::string::npos; at = end + 1) {
-    long long step = 0;
-    if (std::sscanf(all.c_str() + at, "{\"step\":%lld,", &step) == 1 && step < first)
-      kept.append(all, at, end + 1 - at);
-  }
-  if (kept.size() == all.size()) return;
-  // As a rule the end is dropped, which needs no space on the disk.
-  if (!all.starts_with(kept)) return write_file_atomic(path, kept);
-  if (::truncate(path.c_str(), static_cast<off_t>(kept.size())) != 0)
-    fail_io("cannot truncate", path);
+// The step of a record; nullopt if the line is none.
+std::optional<std::int64_t> step_of(std::string_view line) {
+  if (!line.starts_with(kBegin)) return std::nullopt;
+  line.remove_prefix(kBegin.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), step);
+  const bool is_record = error == std::errc() && end != line.data() + line.size() && *end == ',';
+  return is_record ? std::optional(step) : std::nullopt;
 }
 
+// The file's length up to the last record of a step before `first`. Reads from the end of the file:
+// a run of days has many records, and a lost rank drops only the last ones.
+off_t length_before(int file, std::int64_t first, const std::string& path) {
+  off_t begin = ::lseek(file, 0, SEEK_END);
+  std::string text;  // the file from `begin` on, without the records that were looked at
+  for (;;) {
+    for (auto end = text.rfind('\n'); end != std::string::npos; end = text.rfind('\n')) {
+      const auto before = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
+      if (before == std::string::npos && begin > 0) break;
+      const std::size_t start = before == std::string::npos ? 0 : before + 1;
+      const auto step = step_of(std::string_view(text).substr(start, end - start));
+      if (step && *step < first) return begin + static_cast<off_t>(end) + 1;
+      text.resize(start);
+    }
+    if (begin == 0) return 0;
+    if (text.size() > kLongestLine) text.clear();  // no record
+    const auto size = std::min<off_t>(begin, kBlock);
+    std::string block(static_cast<std::size_t>(size), '\0');
+    if (::pread(file, block.data(), block.size(), begin - size) != size)
+      fail_io("cannot read", path);
+    begin -= size;
+    text.insert(0, block);
+  }
+}
+
+// Drops records from the step `first` on, and a last one without a newline: the run was killed
+// while it wrote that one. The end is cut off, which needs no space on the disk.
 UniqueFd open_metrics(const std::string& path, std::int64_t first) {
-  drop_from(path, first);
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!file) fail_io("cannot open", path);
+  const off_t length = length_before(file.get(), first, path);
+  if (length < ::lseek(file.get(), 0, SEEK_END) && ::ftruncate(file.get(), length) != 0)
+    fail_io("cannot truncate", path);
   return file;
 }
 

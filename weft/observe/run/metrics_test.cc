@@ -55,6 +55,29 @@ TEST(Metrics, AResumedRunDropsRecordsAfterItsCheckpointAndStartsANewEventFile) {
   EXPECT_NE(metrics.event_path(), first);
 }
 
+// Blocks of the file, lines of other programs, and lines longer than a block.
+TEST(Metrics, AResumedRunFindsItsLastRecordInALongFile) {
+  const TempDir folder;
+  const std::string path = folder / "metrics.jsonl";
+  const auto records = [](int from, int to) {
+    std::string text;
+    for (int step = from; step < to; ++step) text += metrics_line(step, 0, {{"loss", 0.25}});
+    return text;
+  };
+  for (const int first : {1, 2, 4000, 9999, 10000, 20000}) {
+    for (const std::string& other :
+         {std::string(), std::string("\n\nother\n"), std::string(200'000, 'x') + "\n"}) {
+      const std::string kept = records(1, 5000) + other + records(5000, 10000);
+      std::ofstream(path, std::ios::trunc) << kept << other << "{\"step\":1,\"epo";
+      const Metrics metrics(folder.path(), first);
+      const std::string wanted = first <= 5000 ? records(1, first) : kept;
+      EXPECT_EQ(read_file(path, 1 << 22).size(),
+                first == 9999 ? kept.size() - records(9999, 10000).size() : wanted.size())
+          << first;
+    }
+  }
+}
+
 TEST(Metrics, WriteTheStateOfEachRankAndIgnoreAMissingFolder) {
   const TempDir folder;
   const std::string run = folder / "run";

@@ -234,6 +234,10 @@ void Engine::settle(Peer& peer) {
 // ---- life and death
 
 void Engine::tick(Clock::time_point now) {
+  for (const int peer : options_.found_lost ? options_.found_lost() : std::vector<int>()) {
+    const bool is_other = peer >= 0 && peer < world() && peer != options_.rank;
+    if (is_other && !peers_[peer].goodbye) lost(peer, "its node is lost or cannot be reached");
+  }
   const auto interval = std::min<Clock::duration>(options_.peer_timeout / 4, 1s);
   for (int peer = 0; peer < world(); ++peer) {
     Peer& other = peers_[peer];

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -36,6 +37,7 @@ struct EngineOptions {
   std::chrono::milliseconds peer_timeout{0};
   std::string congestion{};  // as in TcpOptions
   ZeroCopy zero_copy = ZeroCopy::kWhereItHelps;
+  std::function<std::vector<int>()> found_lost{};  // as in TcpOptions
 };
 
 class Engine {

@@ -1,0 +1,42 @@
+// News: what the launcher has told this rank while it runs. Any thread may ask for it.
+//
+//   launcher ══ Link ══ news() ──► elastic::SizeRequests   the ranks that the job shall have
+//                              ──► net/tcp                 ranks whose node is lost
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "weft/agent/link.h"
+
+namespace weft::agent {
+
+class News {
+ public:
+  // Reads what comes over `link`, and nobody else does; null: there are no news.
+  explicit News(Link* link) : link_(link) {}
+
+  // The number of ranks that the launcher asks for, and the ranks that wait to be added. 0: it has
+  // not asked for a number yet.
+  std::pair<int, std::vector<int>> wanted();
+
+  // Losses told so far. A group that is made now takes the number for lost_since().
+  std::uint64_t losses();
+  // Ranks by the launcher, of nodes that were lost since there were so many losses.
+  std::vector<int> lost_since(std::uint64_t losses);
+
+ private:
+  void read();  // with mutex_
+
+  std::mutex mutex_;
+  Link* const link_;
+  std::pair<int, std::vector<int>> wanted_;
+  std::vector<int> lost_;
+};
+
+// The news of this process.
+News& news();
+
+}  // namespace weft::agent

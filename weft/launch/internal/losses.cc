@@ -1,0 +1,124 @@
+// What becomes of lost ranks: replaced, done without, or all ranks start again.
+#include <algorithm>
+
+#include "weft/base/error.h"
+#include "weft/launch/internal/planning.h"
+
+namespace weft::launch::internal {
+bool Planning::is_lost(int rank, const Placement& place) const {
+  return node(place.node) == nullptr || is_unused(place.node) ||
+         is(rank, place, RankPhase::kLost) || is(rank, place, RankPhase::kRefused);
+}
+
+std::string Planning::loss(int rank, const Placement& place) const {
+  if (plan_.leaving.contains(place.node))
+    return rank_name(rank) + " leaves with node " + std::to_string(place.node);
+  const std::string name = rank_name(rank) + " is lost";
+  const RankReport* const said = report(rank, place);
+  if (node(place.node) == nullptr)
+    return name + ": node " + std::to_string(place.node) + " is lost or cannot be reached";
+  return name + (said != nullptr && !said->why.empty() ? ": " + said->why : "");
+}
+
+int Planning::code_of(int rank, const Placement& place) const {
+  const RankReport* const said = report(rank, place);
+  return said != nullptr && said->code != 0 ? said->code : exit_code(Errc::kPeerLost);
+}
+
+void Planning::replace_lost() {
+  std::vector<int> lost;
+  for (const auto& [rank, place] : plan_.ranks) {
+    if (is_lost(rank, place)) lost.push_back(rank);
+  }
+  if (lost.empty()) return;
+  const bool survives = std::any_of(plan_.ranks.begin(), plan_.ranks.end(), [&](const auto& entry) {
+    return entry.second.member && !is_lost(entry.first, entry.second);
+  });
+  if (!survives) return start_again(lost);
+  for (const int rank : lost) replace(rank);
+}
+
+void Planning::replace(int rank) {
+  const Placement was = plan_.ranks.at(rank);
+  const std::string text = loss(rank, was);
+  const int code = code_of(rank, was);
+  const bool is_missed = was.member || was.replaces || was.first;
+  const bool refused = is(rank, was, RankPhase::kRefused);
+  if (!was.member && !was.first && !plan_.leaving.contains(was.node)) ++plan_.never_joined;
+  plan_.ranks.erase(rank);
+  plan_.gone.insert(rank);
+  // An additional rank that is lost is placed again when the job grows.
+  if (is_missed && !refused && plan_.replacements < policy_.max_replacements && put(rank, true)) {
+    ++plan_.replacements;
+    return note(text + "; a new process on node " + std::to_string(plan_.ranks.at(rank).node) +
+                " replaces it" + count_of_replacements());
+  }
+  if (refused) plan_.never_joined = kMostLostNewcomers;
+  if (is_missed) check_enough(text, code);
+  if (plan_.end.empty()) note(text + "; the others go on without it");
+}
+
+std::string Planning::count_of_replacements() const {
+  if (policy_.max_replacements > 1'000'000) return "";
+  return " (" + std::to_string(plan_.replacements) + " of " +
+         std::to_string(policy_.max_replacements) + ")";
+}
+
+void Planning::check_enough(const std::string& text, int code) {
+  const auto left = std::count_if(plan_.ranks.begin(), plan_.ranks.end(), [](const auto& entry) {
+    return entry.second.member || entry.second.replaces;
+  });
+  const int usable = whole(static_cast<int>(left));
+  if (policy_.min_ranks > 0 && usable >= policy_.min_ranks) return;
+  const std::string number = std::to_string(policy_.min_ranks);
+  end(text + (policy_.min_ranks == 0 ? "; it cannot be replaced"
+              : left >= policy_.min_ranks
+                  ? "; the program uses multiples of " + std::to_string(plan_.multiple) +
+                        " ranks, so fewer than " + number + " of those left (--min-ranks)"
+                  : "; fewer than " + number + " ranks are left (--min-ranks)"),
+      code);
+}
+
+void Planning::start_again(const std::vector<int>& lost) {
+  const int first = lost.front();
+  const Placement& place = plan_.ranks.at(first);
+  const std::string text = loss(first, place);
+  if (!may_start_again(lost)) return end(text, code_of(first, place));
+  JobPlan again = plan_;
+  again.ranks.clear();
+  again.gone.clear();
+  again.announcement = {plan_.announcement.number, 0, {}};
+  const int before = static_cast<int>(plan_.ranks.size());
+  std::swap(plan_, again);
+  form();
+  const int least = policy_.min_ranks > 0 ? policy_.min_ranks : before;
+  if (static_cast<int>(plan_.ranks.size()) < least) {
+    plan_ = again;
+    return end(text + "; too few nodes are left to start all ranks again",
+               exit_code(Errc::kPeerLost));
+  }
+  ++plan_.attempt;
+  ++plan_.replacements;
+  note(text + "; no rank is left that has the job's state: starting all ranks again" +
+       (plan_.run.empty() ? "" : ", from the newest checkpoint") + count_of_replacements());
+}
+
+bool Planning::may_start_again(const std::vector<int>& lost) const {
+  if (plan_.replacements >= policy_.max_replacements || plan_.attempt >= kMostAttempts)
+    return false;
+  const bool had_members = count(&Placement::member) > 0;
+  bool certain = false;
+  for (const auto& [rank, place] : plan_.ranks) {
+    if (had_members && !place.member) continue;
+    certain = certain || node(place.node) != nullptr;
+  }
+  // A program that fails by itself before it trains would fail again.
+  const bool would_fail_again = std::any_of(lost.begin(), lost.end(), [&](int rank) {
+    const RankReport* const said = report(rank, plan_.ranks.at(rank));
+    return said != nullptr && said->phase >= RankPhase::kLost &&
+           (said->code < 128 || plan_.run.empty());
+  });
+  return certain && !would_fail_again;
+}
+
+}  // namespace weft::launch::internal

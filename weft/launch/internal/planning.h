@@ -1,0 +1,125 @@
+// One computation of the next plan (membership.h).
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/launch/membership.h"
+
+namespace weft::launch::internal {
+
+inline std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
+
+class Planning {
+ public:
+  Planning(const JobPlan& plan, const std::vector<NodeReport>& nodes,
+           const MembershipPolicy& policy)
+      : plan_(plan), policy_(policy) {
+    for (const NodeReport& node : nodes) nodes_.emplace(node.node, &node);
+  }
+
+  // The first ranks of an attempt, by node.
+  void form();
+
+  // Also when the job ends: ranks save a checkpoint then.
+  void note_checkpoint();
+
+  void take_requests();
+  // Nodes that do not leave.
+  int count_nodes() const { return static_cast<int>(nodes_.size() - plan_.leaving.size()); }
+
+  void go_on();
+  bool has_ended() const { return !plan_.end.empty(); }
+  JobPlan result() && { return std::move(plan_); }
+
+ private:
+  const NodeReport* node(int number) const {
+    const auto found = nodes_.find(number);
+    return found != nodes_.end() ? found->second : nullptr;
+  }
+  // What the rank's node says of its placement; null if the node is gone or has not started it.
+  const RankReport* report(int rank, const Placement& place) const {
+    const NodeReport* const at = node(place.node);
+    if (at == nullptr) return nullptr;
+    const auto found = at->ranks.find(rank);
+    const bool same = found != at->ranks.end() && found->second.incarnation == place.incarnation;
+    return same ? &found->second : nullptr;
+  }
+  bool is(int rank, const Placement& place, RankPhase phase) const {
+    const RankReport* const said = report(rank, place);
+    return said != nullptr && said->phase == phase;
+  }
+  bool any(RankPhase phase) const {
+    return std::any_of(plan_.ranks.begin(), plan_.ranks.end(),
+                       [&](const auto& entry) { return is(entry.first, entry.second, phase); });
+  }
+  int count(bool Placement::*flag) const {
+    return static_cast<int>(std::count_if(plan_.ranks.begin(), plan_.ranks.end(),
+                                          [&](const auto& one) { return one.second.*flag; }));
+  }
+  // The most ranks up to this number that the program can use.
+  int whole(int ranks) const { return ranks - ranks % plan_.multiple; }
+  int most_ranks() const {
+    return plan_.wanted.serial > 0 ? plan_.wanted.ranks : policy_.max_ranks;
+  }
+  int free_slots(const NodeReport& at) const;
+  bool is_unused(int number) const {
+    return plan_.aside.contains(number) || plan_.leaving.contains(number);
+  }
+  // The usable node with most free slots; of several the one that joined first.
+  const NodeReport* place() const;
+
+  void note(const std::string& text) {
+    const int number = plan_.notes.empty() ? 1 : plan_.notes.rbegin()->first + 1;
+    plan_.notes.emplace(number, text);
+    if (plan_.notes.size() > 16) plan_.notes.erase(plan_.notes.begin());
+  }
+  void end(const std::string& why, int code) {
+    if (!plan_.end.empty()) return;
+    plan_.end = why;
+    plan_.end_code = code;
+  }
+
+  void stop(const StopRequest& request, int number);
+  // Nodes that ask to leave do so one after another: two may keep each other's copies of the state,
+  // and the store needs a majority. If the job cannot go on without all of them, it ends.
+  void let_nodes_leave();
+  bool can_go_on_without(const std::vector<const NodeReport*>& asking) const;
+
+  void note_members();
+  void end_if_failed();
+  // A place for a rank, on the usable node with most free slots.
+  bool put(int rank, bool replaces);
+
+  void set_aside();
+  bool is_lost(int rank, const Placement& place) const;
+  std::string loss(int rank, const Placement& place) const;
+  int code_of(int rank, const Placement& place) const;
+  void replace_lost();
+  void replace(int rank);
+  std::string count_of_replacements() const;
+  // Ends the job if too few ranks are left.
+  void check_enough(const std::string& text, int code);
+  // No rank is left that has the job's state: all ranks start again, from the newest checkpoint.
+  void start_again(const std::vector<int>& lost);
+
+  // A node that cannot be reached may still run its ranks. They cannot go on without one of the
+  // group that is lost for certain: its own node says so.
+  bool may_start_again(const std::vector<int>& lost) const;
+
+  // True while the ranks form their group, or form it again.
+  bool recovers() const;
+  void resize();
+  void grow(int members, std::set<int>& coming);
+  void announce(int ranks, const std::set<int>& newcomers);
+
+  JobPlan plan_;
+  const MembershipPolicy& policy_;
+  std::map<int, const NodeReport*> nodes_;
+};
+
+}  // namespace weft::launch::internal
