@@ -375,6 +375,31 @@ def liblinear():
     save("liblinear", "claims", head.replace("3", "4000000000") + "0.5 \n")
 
 
+def table_snapshot(state_arrays, rule, rows, clock=9):
+    def block(part):
+        return struct.pack("<II", len(part), crc32c(b"".join(part))) + b"".join(part)
+
+    head = b"WEFTTAB1" + struct.pack(
+        "<IIIfQQQI", 2, state_arrays, rule, 0.0, 0, len(rows), clock, 0
+    )
+    made = [
+        struct.pack("<QQI", key, touched, 3) + struct.pack("<f", 0.5) * 2 * (1 + state_arrays)
+        for key, touched in rows
+    ]
+    blocks = b"".join(block(part) for part in (made[:2], made[2:]) if part)
+    return head + struct.pack("<I", crc32c(head)) + blocks + bytes(8)
+
+
+def tables():
+    rows = [(1, 9), (2**64 - 1, 0), (7, 4)]
+    save("table", "add", b"\x00\x0b" + table_snapshot(0, 0, rows))
+    save("table", "adagrad", b"\x82\xff" + table_snapshot(1, 2, rows))
+    save("table", "ftrl", b"\x80\x37" + table_snapshot(2, 4, rows))
+    save("table", "twice", b"\x00\xff" + table_snapshot(0, 0, [(1, 9), (1, 9)]))
+    save("table", "late", b"\x00\xff" + table_snapshot(0, 0, [(1, 10)]))
+    save("table", "empty", b"\x00\xff" + table_snapshot(0, 0, []))
+
+
 handshakes()
 frames()
 store()
@@ -385,3 +410,4 @@ tokenizers()
 tokens()
 libsvm()
 liblinear()
+tables()

@@ -1,0 +1,138 @@
+// Snapshots of a table while it serves: copy on write.
+#include <algorithm>
+#include <cstring>
+
+#include "weft/base/crc32c.h"
+#include "weft/base/error.h"
+#include "weft/ps/table/internal/table_state.h"
+
+namespace weft::ps::internal {
+namespace {
+
+template <class Number>
+void append_number(std::string& out, Number number) {
+  char bytes[sizeof(Number)];
+  std::memcpy(bytes, &number, sizeof(Number));
+  out.append(bytes, sizeof(Number));
+}
+
+}  // namespace
+
+std::string snapshot_header(const TableOptions& options, std::uint64_t rows, std::uint64_t clock) {
+  std::string out = "WEFTTAB1";
+  append_number(out, static_cast<std::uint32_t>(options.row_floats));
+  append_number(out, static_cast<std::uint32_t>(state_arrays(options.rule)));
+  append_number(out, static_cast<std::uint32_t>(options.rule.index()));
+  append_number(out, options.initial_range);
+  append_number(out, options.seed);
+  append_number(out, rows);
+  append_number(out, clock);
+  append_number(out, std::uint32_t{0});
+  append_number(out, crc32c(out.data(), out.size()));
+  return out;
+}
+
+std::size_t row_bytes(const TableOptions& options) {
+  return kRowHead + static_cast<std::size_t>(options.row_floats) * sizeof(float) *
+                        static_cast<std::size_t>(1 + state_arrays(options.rule));
+}
+
+std::uint32_t block_rows(const TableOptions& options) {
+  constexpr std::size_t kBlock = 64 << 10;
+  return static_cast<std::uint32_t>(std::max<std::size_t>(1, kBlock / row_bytes(options)));
+}
+
+void TableState::begin_snapshot() {
+  end_snapshot();
+  snapshot_ = true;
+  ++epoch_;
+  cursor_ = 0;
+  end_ = rows_.high();
+  snapshot_rows_ = index.size();
+  snapshot_clock_ = clock;
+}
+
+void TableState::end_snapshot() noexcept {
+  budget.give_back(saved_.size());
+  std::string().swap(saved_);
+  saved_read_ = 0;
+  snapshot_ = snapshot_failed_ = header_sent_ = false;
+}
+
+void TableState::append_row(std::string& out, RowHeader& row) const {
+  append_number(out, row.key);
+  append_number(out, std::min(row.touched, snapshot_clock_));
+  append_number(out, row.updates);
+  out.append(reinterpret_cast<const char*>(row.values()), row_bytes(options) - kRowHead);
+}
+
+// Serving comes first: if the copy does not fit, the snapshot fails and not the push.
+void TableState::keep_for_snapshot(RowHeader& row) noexcept {
+  if (snapshot_failed_) return;
+  const std::size_t bytes = row_bytes(options);
+  try {
+    budget.take(bytes);
+  } catch (...) {
+    snapshot_failed_ = true;
+    return;
+  }
+  try {
+    append_row(saved_, row);
+    row.epoch = epoch_;
+  } catch (...) {
+    budget.give_back(bytes);
+    snapshot_failed_ = true;
+  }
+}
+
+SnapshotState TableState::next_snapshot(std::string& out, std::size_t bytes) {
+  WEFT_REQUIRE(snapshot_, "no snapshot was begun: call begin_snapshot() first");
+  if (snapshot_failed_) {
+    end_snapshot();
+    throw Error(Errc::kUnavailable,
+                "the snapshot is over: rows that changed before they were read did not fit in the "
+                "memory of the table; begin again and read more often");
+  }
+  const std::size_t most = out.size() + std::max<std::size_t>(bytes, 1);
+  if (!std::exchange(header_sent_, true))
+    out += snapshot_header(options, snapshot_rows_, snapshot_clock_);
+  while (out.size() < most) {
+    if (append_block(out)) continue;
+    append_number(out, std::uint64_t{0});
+    end_snapshot();
+    return SnapshotState::kDone;
+  }
+  return SnapshotState::kMore;
+}
+
+// False if there are no more rows.
+bool TableState::append_block(std::string& out) {
+  const std::size_t bytes = row_bytes(options), head = out.size();
+  const std::uint32_t most = block_rows(options);
+  std::uint32_t count = 0;
+  append_number(out, std::uint64_t{0});
+  for (; count < most && saved_read_ < saved_.size(); ++count, saved_read_ += bytes)
+    out.append(saved_, saved_read_, bytes);
+  if (saved_read_ == saved_.size()) {
+    budget.give_back(saved_.size());
+    saved_.clear();
+    saved_read_ = 0;
+  }
+  for (; count < most && cursor_ < end_; ++cursor_) {
+    RowHeader& row = rows_.at(cursor_);
+    if (row.next != RowHeader::kLive || row.epoch == epoch_) continue;
+    append_row(out, row);
+    row.epoch = epoch_;
+    ++count;
+  }
+  if (count == 0) {
+    out.resize(head);
+    return false;
+  }
+  const std::uint32_t sum = crc32c(out.data() + head + kBlockHeader, count * bytes);
+  std::memcpy(out.data() + head, &count, sizeof count);
+  std::memcpy(out.data() + head + sizeof count, &sum, sizeof sum);
+  return true;
+}
+
+}  // namespace weft::ps::internal

@@ -1,0 +1,259 @@
+#include "weft/ps/table/internal/table_state.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "weft/base/error.h"
+#include "weft/base/random.h"
+
+namespace weft::ps::internal {
+namespace {
+
+constexpr std::uint32_t kInfinity = 0x7f800000;  // Bits of a float's infinity; NaNs are above.
+
+// The largest bits of the absolute values. A loop over integers is vectorized, one that compares
+// floats is not.
+std::uint32_t largest_bits(std::span<const float> values) {
+  std::int32_t most = 0;
+  for (const float value : values)
+    most = std::max(most, std::bit_cast<std::int32_t>(value) & 0x7fffffff);
+  return static_cast<std::uint32_t>(most);
+}
+
+std::size_t floats_of(const TableOptions& options) {
+  return static_cast<std::size_t>(options.row_floats) *
+         static_cast<std::size_t>(1 + state_arrays(options.rule));
+}
+
+[[noreturn]] void refuse(const char* what, std::uint64_t key, float value, std::size_t element) {
+  throw Error(Errc::kInvalidArgument,
+              std::string("push: ") + what + " of key " + std::to_string(key) + " is " +
+                  (std::isnan(value) ? "NaN" : "infinite") + " at element " +
+                  std::to_string(element) + "; no row was changed");
+}
+
+const TableOptions& checked(const TableOptions& options) {
+  WEFT_REQUIRE(options.row_floats >= 1 && options.row_floats <= TableOptions::kMostFloats,
+               "row_floats = " + std::to_string(options.row_floats) + ": a row has 1 to " +
+                   std::to_string(TableOptions::kMostFloats) + " floats");
+  WEFT_REQUIRE(std::isfinite(options.initial_range) && options.initial_range >= 0,
+               "initial_range = " + json_number(options.initial_range) +
+                   ": the range of first weights is at least 0");
+  check(options.rule);
+  return options;
+}
+
+}  // namespace
+
+TableState::TableState(const TableOptions& given)
+    : options(checked(given)),
+      budget(options.max_bytes),
+      index(options.folder, budget),
+      row_floats_(static_cast<std::size_t>(options.row_floats)),
+      rows_(options.folder, floats_of(options), budget) {}
+
+// Three steps, kAhead keys apart: the index line is fetched, then the row, then both are there.
+template <class Use>
+void TableState::visit(std::span<const std::uint64_t> keys, bool fetch_rows, const Use& use) {
+  constexpr std::size_t kRing = 32;
+  static_assert(kRing > 2 * kAhead);
+  std::array<std::uint64_t, kRing> hashes{};
+  std::array<std::uint32_t, kRing> slots{};
+  for (std::size_t i = 0; i < keys.size() + 2 * kAhead; ++i) {
+    if (i < keys.size()) {
+      hashes[i % kRing] = hash_key(keys[i]);
+      index.prefetch(hashes[i % kRing]);
+    }
+    if (const std::size_t k = i - kAhead; i >= kAhead && k < keys.size()) {
+      const std::uint32_t slot = index.find(hashes[k % kRing], keys[k]);
+      slots[k % kRing] = slot;
+      if (fetch_rows && slot != KeyIndex::kNone) rows_.prefetch(slot);
+    }
+    if (const std::size_t k = i - 2 * kAhead; i >= 2 * kAhead)
+      use(k, hashes[k % kRing], slots[k % kRing]);
+  }
+}
+
+RowValues TableState::values_of(RowHeader& row) const {
+  return {row.values(), row.values() + row_floats_, options.row_floats};
+}
+
+void TableState::initial_weights(std::uint64_t key, float* to) const {
+  if (options.initial_range == 0) {
+    std::fill_n(to, row_floats_, 0.0f);
+    return;
+  }
+  constexpr std::uint32_t kStream = 0x70746162;  // "ptab"
+  Random random(options.seed, kStream, key);
+  for (std::size_t i = 0; i < row_floats_; ++i)
+    to[i] = options.initial_range * (2 * random.uniform_float() - 1);
+}
+
+std::uint32_t TableState::find_or_create(std::uint64_t hash, std::uint64_t key) {
+  if (const std::uint32_t slot = index.find(hash, key); slot != KeyIndex::kNone) return slot;
+  created_.push_back(key);
+  try {
+    const std::uint32_t slot = add_row(hash, key);
+    const RowValues values = values_of(rows_.at(slot));
+    initial_weights(key, values.weights);
+    init_state(options.rule, values);
+    return slot;
+  } catch (...) {
+    created_.pop_back();
+    throw;
+  }
+}
+
+std::uint32_t TableState::add_row(std::uint64_t hash, std::uint64_t key) {
+  const std::uint32_t slot = rows_.take();
+  try {
+    index.insert(hash, key, slot);
+  } catch (...) {
+    rows_.give_back(slot);
+    throw;
+  }
+  RowHeader& row = rows_.at(slot);
+  row.key = key;
+  row.touched = clock;
+  row.updates = 0;
+  row.epoch = epoch_;
+  return slot;
+}
+
+void TableState::remove(std::uint64_t key, std::uint32_t slot) noexcept {
+  before_change(rows_.at(slot));
+  index.erase(hash_key(key), key);
+  rows_.give_back(slot);
+}
+
+void TableState::remove_created() noexcept {
+  for (const std::uint64_t key : created_) remove(key, index.find(hash_key(key), key));
+  created_.clear();
+}
+
+void TableState::pull(std::span<const std::uint64_t> keys, std::span<float> out, Missing missing) {
+  created_.clear();
+  try {
+    visit(keys, true, [&](std::size_t i, std::uint64_t hash, std::uint32_t slot) {
+      float* const to = out.data() + i * row_floats_;
+      if (slot == KeyIndex::kNone) {
+        if (missing == Missing::kRead) return initial_weights(keys[i], to);
+        slot = find_or_create(hash, keys[i]);
+      }
+      RowHeader& row = rows_.at(slot);
+      row.touched = clock;
+      std::memcpy(to, row.values(), row_floats_ * sizeof(float));
+    });
+  } catch (...) {
+    remove_created();
+    throw;
+  }
+}
+
+void TableState::check_finite(std::span<const std::uint64_t> keys,
+                              std::span<const float> gradients) const {
+  if (largest_bits(gradients) < kInfinity) return;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!std::isfinite(gradients[i]))
+      refuse("the gradient", keys[i / row_floats_], gradients[i], i % row_floats_);
+  }
+}
+
+void TableState::check_sums(std::span<const std::uint64_t> keys) const {
+  if (largest_bits(sums_) < kInfinity) return;
+  for (std::size_t first = 0; first < keys.size(); ++first) {
+    for (std::size_t j = 0; sum_of_[first] > 0 && j < row_floats_; ++j) {
+      const float sum = sums_[(sum_of_[first] - 1) * row_floats_ + j];
+      if (!std::isfinite(sum)) refuse("the sum of the gradients", keys[first], sum, j);
+    }
+  }
+}
+
+// Finds the keys without repetitions, and the sums of the gradients of those that repeat.
+void TableState::sum_duplicates(std::span<const std::uint64_t> keys,
+                                std::span<const float> gradients) {
+  unique_.clear(), firsts_.clear(), sums_.clear();
+  sum_of_.assign(keys.size(), 0);
+  const std::size_t mask = std::bit_ceil(2 * keys.size()) - 1;
+  places_.assign(mask + 1, 0);  // 1 + place of a key, or 0
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    std::size_t at = hash_key(keys[i]) & mask;
+    while (places_[at] != 0 && keys[places_[at] - 1] != keys[i]) at = (at + 1) & mask;
+    if (places_[at] != 0) {
+      add_duplicate(places_[at] - 1, i, gradients);
+    } else {
+      places_[at] = i + 1;
+      unique_.push_back(keys[i]);
+      firsts_.push_back(i);
+    }
+  }
+}
+
+void TableState::add_duplicate(std::uint32_t first, std::uint32_t at,
+                               std::span<const float> gradients) {
+  if (sum_of_[first] == 0) {
+    const auto from = gradients.subspan(first * row_floats_, row_floats_);
+    sums_.insert(sums_.end(), from.begin(), from.end());
+    sum_of_[first] = static_cast<std::uint32_t>(sums_.size() / row_floats_);
+  }
+  float* const sum = sums_.data() + (sum_of_[first] - 1) * row_floats_;
+  const float* const more = gradients.data() + at * row_floats_;
+  for (std::size_t j = 0; j < row_floats_; ++j) sum[j] += more[j];
+}
+
+void TableState::push(std::span<const std::uint64_t> keys, std::span<const float> gradients) {
+  if (keys.empty()) return;
+  check_finite(keys, gradients);
+  sum_duplicates(keys, gradients);
+  check_sums(keys);
+  created_.clear();
+  slots_.resize(unique_.size());
+  try {
+    visit(unique_, false, [&](std::size_t i, std::uint64_t hash, std::uint32_t slot) {
+      slots_[i] = slot != KeyIndex::kNone ? slot : find_or_create(hash, unique_[i]);
+    });
+  } catch (...) {
+    remove_created();
+    throw;
+  }
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (i + kAhead < slots_.size()) rows_.prefetch(slots_[i + kAhead]);
+    RowHeader& row = rows_.at(slots_[i]);
+    before_change(row);
+    row.touched = clock;
+    if (row.updates != std::numeric_limits<std::uint32_t>::max()) ++row.updates;
+    const std::uint32_t first = firsts_[i], sum = sum_of_[first];
+    const float* const gradient =
+        sum > 0 ? sums_.data() + (sum - 1) * row_floats_ : gradients.data() + first * row_floats_;
+    update_row(options.rule, values_of(row), gradient, row.updates);
+  }
+}
+
+std::uint64_t TableState::evict(std::uint64_t age, std::uint64_t most) {
+  std::uint64_t evicted = 0;
+  const std::uint32_t high = rows_.high();
+  for (std::uint64_t left = std::min<std::uint64_t>(most, high); left > 0; --left, ++evict_at_) {
+    if (evict_at_ >= high) evict_at_ = 0;
+    RowHeader& row = rows_.at(evict_at_);
+    if (row.next != RowHeader::kLive || clock - row.touched <= age) continue;
+    remove(row.key, evict_at_);
+    ++evicted;
+  }
+  return evicted;
+}
+
+bool TableState::insert(const SavedRow& saved) {
+  const std::uint64_t hash = hash_key(saved.key);
+  if (index.find(hash, saved.key) != KeyIndex::kNone) return false;
+  RowHeader& row = rows_.at(add_row(hash, saved.key));
+  row.touched = saved.touched;
+  row.updates = saved.updates;
+  std::memcpy(row.values(), saved.values, floats_of(options) * sizeof(float));
+  return true;
+}
+
+}  // namespace weft::ps::internal
