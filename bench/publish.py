@@ -139,7 +139,9 @@ PARTS = {
         "accuracy: no rank is bound. Link: each rank has a network namespace of its own",
         [
             f"{STRATEGIES} accuracy --epochs 2 --eval-steps 234",
-            f"{STRATEGIES} link --epochs 4 --eval-steps 234 --strategies 'sync local_sgd diloco'",
+            f"{STRATEGIES} link --epochs 4 --eval-steps 234 --strategies 'sync local_sgd diloco'"
+            " --rates '1gbit 100mbit'",
+            f"{STRATEGIES} slow --epochs 4 --eval-steps 117",
         ],
     ),
     "startup": (

@@ -2,20 +2,23 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
 
 
 @contextlib.contextmanager
-def trained(weft, recipe, ranks, settings=()):
-    """Yields the result that the run prints, and the folder that contains the run folder. If
-    training fails, ends the benchmark with the last line of stderr."""
+def trained(weft, recipe, ranks, settings=(), environment=None):
+    """`environment`: variables beside those of this process. Yields the result that the run prints,
+    and the folder that contains the run folder. If training fails, ends the benchmark with the last
+    line of stderr."""
     with tempfile.TemporaryDirectory() as runs:
         words = [*settings, f'run.dir="{runs}"']
         command = [weft, "train", recipe, "-n", str(ranks), "--json"]
         command += [part for word in words for part in ("--set", word)]
-        ran = subprocess.run(command, capture_output=True, text=True)
+        variables = {**os.environ, **(environment or {})}
+        ran = subprocess.run(command, capture_output=True, text=True, env=variables)
         if ran.returncode != 0:
             sys.exit(f"{' '.join(command)}: {ran.stderr.strip().splitlines()[-1]}")
         yield json.loads(ran.stdout.strip().splitlines()[-1]), runs

@@ -11,6 +11,16 @@ def value_of_sync(lines):
     return next(line["value"] for line in lines if line["params"]["strategy"] == "sync")
 
 
+def time_of(line, sync):
+    """Steps, time, and how many times faster than sync."""
+    value, steps = line["value"], line["params"]["steps"]
+    return [
+        "not reached" if steps is None else str(steps),
+        "" if value is None else f"{value:.0f} s",
+        times(sync / value) if sync and value else "",
+    ]
+
+
 def period_of(line):
     settings = dict(word.split("=") for word in line["params"]["settings"])
     return settings.get("strategy.period", "")
@@ -55,18 +65,36 @@ def periods(run):
 
 def link(run):
     lines = of_case(run, "link")
-    sync = value_of_sync(lines)
     rows = []
-    for line in lines:
-        of = line["params"]
-        value = line["value"]
-        faster = times(sync / value) if sync and value else ""
-        steps = "not reached" if of["steps"] is None else str(of["steps"])
-        time = "" if value is None else f"{value:.0f} s"
-        row = [f"`{of['strategy']}`", period_of(line), ms(of["step_ms"]), steps, time, faster]
-        rows.append(row)
-    head = ["strategy", "period", "step, mean", "steps to the accuracy", "time"]
+    for rate in dict.fromkeys(line["params"]["rate"] for line in lines):
+        of_rate = [line for line in lines if line["params"]["rate"] == rate]
+        sync = value_of_sync(of_rate)
+        for line in of_rate:
+            of = line["params"]
+            row = [rate.replace("bit", "bit/s"), f"`{of['strategy']}`", period_of(line)]
+            rows.append([*row, ms(of["step_ms"]), *time_of(line, sync)])
+    head = ["link", "strategy", "period", "step, mean", "steps to the accuracy", "time"]
     return table([*head, "times faster than sync"], rows)
 
 
-FIGURES = {"strategies": accuracy, "strategies-periods": periods, "strategies-link": link}
+def slow(run):
+    lines = of_case(run, "slow")
+    if not lines:
+        return "Not measured in this run."
+    sync = next(line["value"] for line in lines if line["params"]["rule"] == "sync")
+    rows = []
+    for line in lines:
+        of = line["params"]
+        settings = " ".join([f"strategy.name={of['strategy']}", *of["settings"]])
+        row = [of["rule"], f"`{settings}`", ms(of["step_ms"]), *time_of(line, sync)]
+        rows.append([*row, percent(of["accuracy"], 2)])
+    head = ["rule", "settings", "step, mean", "steps to 90 %", "time", "times faster than sync"]
+    return table([*head, "accuracy at the end"], rows)
+
+
+FIGURES = {
+    "strategies": accuracy,
+    "strategies-periods": periods,
+    "strategies-link": link,
+    "strategies-slow": slow,
+}

@@ -3,7 +3,8 @@
 
     bench/strategies/strategies.py --weft build/release/bin/weft accuracy [--ranks 4] [--epochs 5]
     bench/strategies/strategies.py --weft build/release/bin/weft periods [--ranks 4]
-    bench/strategies/strategies.py --weft build/release/bin/weft link [--rate 100mbit]
+    bench/strategies/strategies.py --weft build/release/bin/weft link [--rates "1gbit 100mbit"]
+    bench/strategies/strategies.py --weft build/release/bin/weft slow [--ranks 4]
 
 "accuracy": all strategies with the same samples, ranks and epochs. A line has the accuracy at the
 end, the curve, and what a rank sends and shares in a step.
@@ -11,9 +12,13 @@ end, the curve, and what a rank sends and shares in a step.
 "periods": DOWNPOUR and elastic averaging with momentum (EAMSGD), both asynchronous, at periods of 1
 to 64 steps, two epochs each.
 
-"link": the time to an accuracy over a link of a given rate, with two ranks. It is the number of
+"link": the time to an accuracy over links of given rates, with two ranks. It is the number of
 steps to the accuracy, which does not depend on the link, times the mean duration of a step over the
-link between two network namespaces. Needs root, ip and tc."""
+link between two network namespaces. Needs root, ip and tc.
+
+"slow": the time to an accuracy where the last rank computes four times slower: it sleeps after each
+forward and backward. It is the number of steps to the accuracy times the mean duration of a step,
+without evaluations."""
 
 import argparse
 import json
@@ -38,9 +43,21 @@ STRATEGIES = {
     "gossip": ["strategy.period=1"],
     "downpour": ["strategy.period=1"],
     "easgd_async": ["strategy.period=8"],
+    "ad_psgd": ["strategy.period=1"],
 }
-ON_ONE_HOST = {"downpour", "easgd_async"}
+ON_ONE_HOST = {"downpour", "easgd_async", "ad_psgd"}
 PERIODS = (1, 4, 16, 64)
+# Of the case "slow": name in the table, strategy, settings.
+WITH_A_SLOW_RANK = (
+    ("sync", "sync", []),
+    ("backup", "sync", ["strategy.backup=1"]),
+    ("ssp", "downpour", ["strategy.staleness=8"]),
+    ("downpour", "downpour", []),
+    ("easgd_async", "easgd_async", ["strategy.period=8"]),
+    ("ad_psgd", "ad_psgd", []),
+)
+SLOWDOWN = 4
+BATCH = 64  # of the recipe
 RECIPE = "fashion-mnist"
 NO_CHECKPOINTS = ["train.checkpoint_every=0", "train.checkpoint_minutes=0"]
 SKIP = 48  # steps at the start of a timed run that do not count; a multiple of the periods
@@ -63,11 +80,11 @@ def name_of(strategy):
     return f'strategy.name="{strategy}"'
 
 
-def train(args, strategy, settings, ranks, epochs):
+def train(args, strategy, settings, ranks, epochs, environment=None):
     """Trains on this host. Returns the result and the records of the run."""
     words = [name_of(strategy), *settings, f"train.epochs={epochs}", *NO_CHECKPOINTS]
     words += [f"train.eval_steps={args.eval_steps}", "run.name=run"]
-    with trained(args.weft, RECIPE, ranks, words) as (result, runs):
+    with trained(args.weft, RECIPE, ranks, words, environment) as (result, runs):
         return result, records_of(runs)
 
 
@@ -96,10 +113,15 @@ def periods(args):
             tell_accuracy(args, "periods", strategy, [f"strategy.period={period}"], 2)
 
 
+def steps_in(records, target):
+    """Steps to an accuracy; None: not reached."""
+    return next((step for step, value in curve_of(records) if value >= target), None)
+
+
 def steps_to(args, strategy):
-    """Steps to the accuracy, with two ranks of this host; None: not reached."""
+    """Steps to the accuracy, with two ranks of this host."""
     _, records = train(args, strategy, STRATEGIES[strategy], 2, args.epochs)
-    return next((step for step, value in curve_of(records) if value >= args.target), None)
+    return steps_in(records, args.target)
 
 
 def step_ms(args, strategy):
@@ -116,41 +138,56 @@ def step_ms(args, strategy):
             commands.append([args.weft, "train", RECIPE, *settings])
         shaped_link.start(commands, timeout=300)
         steps = [record for record in records_of(runs) if "samples_per_s" in record][SKIP:]
-    return 1e3 * statistics.mean(64 / step["samples_per_s"] for step in steps)
+    return 1e3 * statistics.mean(BATCH / step["samples_per_s"] for step in steps)
 
 
 def link(args):
-    try:
-        shaped_link.join_namespaces(args.rate)
-        for strategy in args.strategies:
-            if strategy in ON_ONE_HOST:
-                continue
-            steps, ms = steps_to(args, strategy), step_ms(args, strategy)
-            params = {"case": "link", "ranks": 2, "rate": args.rate, "target": args.target}
-            params |= {"steps": steps, "step_ms": ms}
-            value = None if steps is None else steps * ms / 1e3
-            tell(strategy, STRATEGIES[strategy], params, value, "s")
-    finally:
-        shaped_link.remove_namespaces()
+    strategies = [strategy for strategy in args.strategies if strategy not in ON_ONE_HOST]
+    steps = {strategy: steps_to(args, strategy) for strategy in strategies}
+    for rate in args.rates:
+        try:
+            shaped_link.join_namespaces(rate)
+            for strategy in strategies:
+                ms = step_ms(args, strategy)
+                params = {"case": "link", "ranks": 2, "rate": rate, "target": args.target}
+                params |= {"steps": steps[strategy], "step_ms": ms}
+                value = None if steps[strategy] is None else steps[strategy] * ms / 1e3
+                tell(strategy, STRATEGIES[strategy], params, value, "s")
+        finally:
+            shaped_link.remove_namespaces()
+
+
+def slow(args):
+    environment = {"WEFT_SLOW_RANK": f"{args.ranks - 1}:{SLOWDOWN}"}
+    for rule, strategy, settings in WITH_A_SLOW_RANK:
+        if strategy not in args.strategies:
+            continue
+        result, records = train(args, strategy, settings, args.ranks, args.epochs, environment)
+        steps, ms = steps_in(records, args.target), 1e3 * BATCH / result["samples_per_s"]
+        params = {"case": "slow", "rule": rule, "ranks": args.ranks, "slowdown": SLOWDOWN}
+        params |= {"target": args.target, "steps": steps, "step_ms": ms}
+        params |= {"accuracy": result["accuracy"], "curve": curve_of(records)}
+        tell(strategy, settings, params, None if steps is None else steps * ms / 1e3, "s")
 
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("case", choices=("accuracy", "periods", "link"))
+    parser.add_argument("case", choices=("accuracy", "periods", "link", "slow"))
     parser.add_argument("--weft", default="build/release/bin/weft")
     parser.add_argument("--strategies", default=" ".join(STRATEGIES))
-    parser.add_argument("--ranks", type=int, default=4, help="of accuracy")
+    parser.add_argument("--ranks", type=int, default=4, help="of accuracy and slow")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--eval-steps", type=int, default=134)
-    parser.add_argument("--rate", default="100mbit", help="of the link, as tc writes it")
+    parser.add_argument("--rates", default="100mbit", help="of the links, as tc writes them")
     parser.add_argument("--steps", type=int, default=96, help="that are timed over the link")
-    parser.add_argument("--target", type=float, default=0.90, help="accuracy, of link")
+    parser.add_argument("--target", type=float, default=0.90, help="accuracy, of link and slow")
     args = parser.parse_args()
-    args.strategies = args.strategies.split()
+    args.strategies, args.rates = args.strategies.split(), args.rates.split()
     if unknown := set(args.strategies) - set(STRATEGIES):
         parser.error(f"--strategies: there is no {', '.join(sorted(unknown))}")
     args.weft = str(pathlib.Path(args.weft).resolve())
-    {"accuracy": accuracy, "periods": periods, "link": link}[args.case](args)
+    cases = {"accuracy": accuracy, "periods": periods, "link": link, "slow": slow}
+    cases[args.case](args)
 
 
 if __name__ == "__main__":

@@ -99,6 +99,16 @@ class Recovery(RecoveryRuns):
     def test_a_rank_is_killed_while_it_copies_its_state(self):
         self.recovers(2, "train.copy_steps=5", fail="copy.middle:rank=1:step=25")
 
+    def test_asynchronous_workers_go_on_after_a_kill_and_take_its_batches_again(self):
+        for strategy in ("strategy.name=downpour", "strategy.backup=1"):
+            result, (saved, _) = self.run_of(
+                3, strategy, "train.copy_steps=10", fail="update.begin:rank=1:step=31"
+            )
+            self.assertEqual(result.code, 0, result.err)
+            self.assertIn("failpoint update.begin", result.err)
+            self.assertEqual(result.err.count("a new process replaces it"), 1, result.err)
+            self.assertEqual(int(saved.partition("-")[2]), STEPS)
+
     def test_a_rank_that_exits(self):
         self.recovers(2, fail="step.begin:rank=1:step=31:action=exit")
 

@@ -223,6 +223,12 @@ class Words(unittest.TestCase):
             r"# strategy: local_sgd: 4 workers average their weights every 16 steps; a rank sends "
             r"2\.53 MB for it, 0\.158 MB a step\n",
         )
+        for setting, what in (
+            ("strategy.name=ad_psgd", "mixing rate of the graph exponential: 0.444"),
+            ("strategy.name=easgd", "stable while learning rate times curvature is below 1.59"),
+            ("strategy.backup=1", "a step takes the first 3 of 4"),
+        ):
+            self.assertIn(what, weft(*words, setting).stdout)
         self.assertNotIn("# strategy", weft(*words, "train.epochs=1").stdout)
         refused = weft(*words, "strategy.name=easgd", "--set", "strategy.beta=2")
         self.assertEqual(refused.returncode, 2)

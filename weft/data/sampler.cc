@@ -35,6 +35,8 @@ Sampler::Sampler(SamplerOptions options) : options_(options) {
   WEFT_REQUIRE(options_.world > 0 && options_.rank >= 0 && options_.rank < options_.world,
                "Sampler: rank " + std::to_string(options_.rank) + " is not in a world of " +
                    std::to_string(options_.world));
+  WEFT_REQUIRE(!options_.draw || options_.order == Order::kShuffled,
+               "Sampler: parts are drawn in the shuffled order only");
 }
 
 void Sampler::set_state(SamplerState state) {
@@ -48,6 +50,8 @@ void Sampler::set_state(SamplerState state) {
 void Sampler::set_weights(std::vector<double> weights) {
   WEFT_REQUIRE(options_.order == Order::kShuffled,
                "Sampler: weights are for the shuffled order only; sequential blocks are not split");
+  WEFT_REQUIRE(!options_.draw || weights.empty(),
+               "Sampler: batches of which parts are drawn are split evenly");
   WEFT_REQUIRE(weights.empty() || static_cast<int>(weights.size()) == options_.world,
                "Sampler: " + std::to_string(weights.size()) + " weights for a world of " +
                    std::to_string(options_.world));
@@ -65,7 +69,29 @@ std::int64_t Sampler::batches() const {
 }
 
 std::optional<Share> Sampler::next() {
+  if (options_.draw) return next_drawn();
   return options_.order == Order::kShuffled ? next_shuffled() : next_block();
+}
+
+void Sampler::make_order() {
+  if (order_epoch_ == state_.epoch) return;
+  order_ = permutation(options_.size, options_.seed, static_cast<std::uint64_t>(state_.epoch));
+  order_epoch_ = state_.epoch;
+}
+
+std::optional<Share> Sampler::next_drawn() {
+  const auto draw = options_.draw();
+  if (!draw) return std::nullopt;
+  const std::int64_t first = state_.position + draw->batch * options_.batch;
+  WEFT_REQUIRE(
+      draw->batch >= 0 && first < options_.size && draw->rank >= 0 && draw->rank < options_.world,
+      "Sampler: batch " + std::to_string(draw->batch) + " of rank " + std::to_string(draw->rank) +
+          " is outside the epoch");
+  make_order();
+  const std::int64_t size = std::min(options_.batch, options_.size - first);
+  const Range range = share_of(size, draw->rank, options_.world);
+  const auto begin = order_.begin() + first;
+  return Share{{begin + range.begin, begin + range.end}, state_.epoch, first + range.begin, size};
 }
 
 std::optional<Share> Sampler::next_shuffled() {
@@ -73,10 +99,7 @@ std::optional<Share> Sampler::next_shuffled() {
     end_epoch();
     return std::nullopt;
   }
-  if (order_epoch_ != state_.epoch) {
-    order_ = permutation(options_.size, options_.seed, static_cast<std::uint64_t>(state_.epoch));
-    order_epoch_ = state_.epoch;
-  }
+  make_order();
   const std::int64_t size = std::min(options_.batch, options_.size - state_.position);
   const Range range = weights_.empty() ? share_of(size, options_.rank, options_.world)
                                        : share_of(size, options_.rank, weights_);

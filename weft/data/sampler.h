@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -46,6 +47,15 @@ struct SamplerOptions {
   Order order = Order::kShuffled;
   int rank = 0;
   int world = 1;
+  // A part of a global batch: that of `rank`. Batches are counted from the position of the state.
+  struct Draw {
+    std::int64_t batch = 0;
+    int rank = 0;
+  };
+  // kShuffled: says which part next() returns, for ranks that take batches when they are ready;
+  // nullopt: none is left. The position of the state stays then, and epochs do not end. Null: the
+  // part of `rank` in the next batch. May throw.
+  std::function<std::optional<Draw>()> draw = nullptr;
 };
 
 // Position of the next batch, the only state that a checkpoint must keep. It is the same on all
@@ -84,6 +94,8 @@ class Sampler {
 
  private:
   std::optional<Share> next_shuffled();
+  std::optional<Share> next_drawn();
+  void make_order();
   std::optional<Share> next_block();
   void end_epoch();
 

@@ -134,5 +134,37 @@ TEST(Sampler, RefusesInvalidOptions) {
   EXPECT_EQ(sampler.state(), SamplerState{});
 }
 
+TEST(Sampler, ReturnsTheDrawnPartsOfTheSameGlobalBatches) {
+  const SamplerOptions plain{.size = 101, .batch = 16, .seed = 3, .world = 3};
+  const auto wanted = epoch_of(plain);
+  std::vector<SamplerOptions::Draw> draws;
+  for (int batch = 6; batch >= 2; --batch) {
+    for (int rank = 0; rank < 3; ++rank) draws.push_back({batch - 2, rank});
+  }
+  SamplerOptions drawing = plain;
+  std::size_t next = 0;
+  drawing.draw = [&]() -> std::optional<SamplerOptions::Draw> {
+    return next < draws.size() ? std::optional(draws[next++]) : std::nullopt;
+  };
+  Sampler sampler(drawing);
+  sampler.set_state({0, 32});  // draws count from the third batch on
+  for (int batch = 6; batch >= 2; --batch) {
+    std::vector<std::int64_t> joined;
+    for (int rank = 0; rank < 3; ++rank) {
+      const auto share = sampler.next();
+      ASSERT_TRUE(share.has_value());
+      EXPECT_EQ(share->first / 16, batch);
+      joined.insert(joined.end(), share->indices.begin(), share->indices.end());
+    }
+    EXPECT_EQ(joined, wanted[static_cast<std::size_t>(batch)]);
+  }
+  EXPECT_EQ(sampler.next(), std::nullopt);
+  EXPECT_EQ(sampler.state(), (SamplerState{0, 32}));
+  draws.push_back({5, 0});
+  EXPECT_THROW(sampler.next(), Error);  // beyond the epoch
+  drawing.order = Order::kSequential;
+  EXPECT_THROW(Sampler{drawing}, Error);
+}
+
 }  // namespace
 }  // namespace weft::data

@@ -1,105 +1,18 @@
 // Each rule against its equations, written out for all workers at once.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cmath>
-#include <functional>
 #include <mutex>
-#include <thread>
 #include <vector>
 
-#include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/schedule/gossip.h"
 #include "weft/strategy/strategy.h"
+#include "weft/strategy/testing/rules.h"
 
 namespace weft::strategy {
 namespace rules_test {
-
-using Vectors = std::vector<at::Tensor>;  // by worker
-
-constexpr double kLr = 0.1;
-
-// The gradient of worker w: each pulls the weights to a point of its own.
-at::Tensor gradient(const at::Tensor& x, int worker) {
-  const at::Tensor target = torch::arange(x.numel(), torch::kDouble).mul(0.3).sin() + worker;
-  return (x - target) * (torch::arange(x.numel(), torch::kDouble).remainder(3) + 1) * 0.3;
-}
-
-at::Tensor initial() { return torch::arange(10, torch::kDouble).cos(); }
-
-at::Tensor mean_of(const Vectors& all) { return torch::stack(all).mean(0); }
-
-// What the workers have after `steps` steps of plain SGD: weights of two shapes, and the result.
-struct Outcome {
-  Vectors weights;
-  at::Tensor result;
-};
-
-Outcome train(int workers, const Strategy& strategy, int steps,
-              const std::function<void(int worker, int step, Rule&)>& look = nullptr) {
-  Outcome outcome;
-  outcome.weights.resize(static_cast<std::size_t>(workers));
-  std::mutex lock;
-  comm::replicate(workers, [&](const Group& group) {
-    // Worker 0's weights are the initial ones of all.
-    at::Tensor first = (initial().narrow(0, 0, 6) + group.rank()).view({2, 3});
-    at::Tensor second = initial().narrow(0, 6, 4) + group.rank();
-    const auto rule = make_rule(
-        strategy, {.workers = group, .world = group, .weights = {first, second}, .buffers = {}});
-    const auto flat = [&] { return torch::cat({first.flatten(), second}); };
-    for (int step = 1; step <= steps; ++step) {
-      const at::Tensor move = gradient(flat(), group.rank()) * kLr;
-      first.sub_(move.narrow(0, 0, 6).view({2, 3}));
-      second.sub_(move.narrow(0, 6, 4));
-      const double loss = 100.0 / step;  // falls
-      rule->after_step({step, kLr, loss, 1});
-      if (look) {
-        const std::lock_guard guard(lock);
-        look(group.rank(), step, *rule);
-      }
-    }
-    const auto& result = rule->result();
-    const std::lock_guard guard(lock);
-    outcome.weights[static_cast<std::size_t>(group.rank())] = flat();
-    if (group.rank() == 0)
-      outcome.result = torch::cat({result.weights[0].flatten(), result.weights[1]});
-  });
-  return outcome;
-}
-
-// The same, by a function that exchanges the vectors of all workers in place.
-using Exchange = std::function<void(Vectors& x, int step)>;
-Vectors reference(int workers, int steps, const Exchange& exchange) {
-  Vectors x;
-  for (int worker = 0; worker < workers; ++worker) x.push_back(initial());
-  for (int step = 1; step <= steps; ++step) {
-    for (int worker = 0; worker < workers; ++worker) {
-      at::Tensor& mine = x[static_cast<std::size_t>(worker)];
-      mine = mine - gradient(mine, worker) * kLr;
-    }
-    exchange(x, step);
-  }
-  return x;
-}
-
-void expect_close(const at::Tensor& a, const at::Tensor& b, double most = 1e-12) {
-  ASSERT_EQ(a.sizes(), b.sizes());
-  EXPECT_LT((a - b).abs().max().item<double>(), most);
-}
-
-void expect_close(const Outcome& a, const Vectors& b) {
-  ASSERT_EQ(a.weights.size(), b.size());
-  for (std::size_t i = 0; i < b.size(); ++i) expect_close(a.weights[i], b[i]);
-}
-
-void set_all(Vectors& x, const at::Tensor& value) {
-  for (at::Tensor& one : x) one = value.clone();
-}
 
 TEST(LocalSgd, TakesTheMeanEveryPeriodSteps) {
   const auto seen = train(3, {.name = "local_sgd", .period = 4}, 10);
@@ -219,73 +132,6 @@ TEST(Easgd, FollowsEquations5And6OfThePaper) {
   });
   expect_close(seen, wanted);
   expect_close(seen.result, center);
-}
-
-TEST(Downpour, WithStaleness0IsSynchronousTraining) {
-  const auto seen = train(3, {.name = "downpour", .staleness = 0}, 20);
-  const Vectors wanted = reference(3, 20, [](Vectors& x, int) { set_all(x, mean_of(x)); });
-  for (std::size_t i = 0; i < 3; ++i) expect_close(seen.weights[i], wanted[i], 1e-10);
-  expect_close(seen.result, wanted[0], 1e-10);
-}
-
-TEST(Downpour, KeepsEveryChangeThoughNobodyWaits) {
-  // Gradients that do not depend on the weights: the center gets all of them, in any order.
-  const int workers = 4, steps = 300;
-  comm::replicate(workers, [&](const Group& group) {
-    at::Tensor x = torch::zeros({20'000}, torch::kDouble);  // several chunks
-    const auto rule =
-        make_rule({.name = "downpour"}, {.workers = group, .world = group, .weights = {x}});
-    for (int step = 1; step <= steps; ++step) {
-      x.add_(group.rank() + 1);
-      rule->after_step({step, kLr, 0, 1});
-    }
-    const at::Tensor& sum = rule->result().weights[0];
-    EXPECT_EQ(sum.min().item<double>(), steps * (1 + 2 + 3 + 4) / 4.0);
-    EXPECT_EQ(sum.max().item<double>(), steps * (1 + 2 + 3 + 4) / 4.0);
-  });
-}
-
-TEST(Downpour, AWorkerIsNeverFurtherAheadThanTheBound) {
-  for (const std::int64_t bound : {0, 2}) {
-    std::vector<std::atomic<int>> done(3);
-    std::atomic<int> most{0};
-    comm::replicate(3, [&](const Group& group) {
-      at::Tensor x = torch::zeros({4});
-      const auto rule = make_rule({.name = "downpour", .staleness = bound},
-                                  {.workers = group, .world = group, .weights = {x}});
-      for (int step = 1; step <= 60; ++step) {
-        if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        // Before its exchange, a worker that is done `step` times has not been let ahead.
-        done[static_cast<std::size_t>(group.rank())] = step;
-        rule->after_step({step, kLr, 0, 1});
-        int least = step;
-        for (const auto& other : done) least = std::min(least, other.load());
-        int seen = most.load();
-        while (seen < step - least && !most.compare_exchange_weak(seen, step - least)) {
-        }
-      }
-    });
-    EXPECT_LE(most.load(), bound) << bound;
-    EXPECT_GE(most.load(), bound > 0 ? 1 : 0);
-  }
-}
-
-TEST(EasgdAsync, MovesCenterAndWorkerByTheSameForce) {
-  comm::replicate(2, [&](const Group& group) {
-    at::Tensor x = torch::zeros({5}, torch::kDouble);
-    const auto rule = make_rule({.name = "easgd_async", .period = 1, .beta = 0.5},
-                                {.workers = group, .world = group, .weights = {x}});
-    x.fill_(group.rank() == 0 ? 8 : 0);
-    if (group.rank() == 0) rule->after_step({1, kLr, 0, 1});  // worker 1 does not take part
-    EXPECT_EQ(rule->result().weights[0][0].item<double>(), 2);
-    EXPECT_EQ(x[4].item<double>(), group.rank() == 0 ? 6 : 0);
-  });
-}
-
-TEST(EasgdAsync, TheCenterReachesTheMeanOfTheOptima) {
-  const auto seen = train(4, {.name = "easgd_async", .period = 2, .staleness = 0}, 600);
-  const at::Tensor best = torch::arange(10, torch::kDouble).mul(0.3).sin() + 1.5;
-  expect_close(seen.result, best, 0.2);
 }
 
 TEST(Gossip, BringsWorkersTogetherAtTheMixingRateOfItsGraph) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <utility>
 
 #include "weft/base/error.h"
@@ -23,7 +24,7 @@ struct Entry {
   const char* what;  // "N workers <what> every P steps"
 };
 constexpr Entry kEntries[] = {
-    {"sync", nullptr, 1, ""},
+    {"sync", internal::backup, 1, "add the changes of those that are ready first to a center"},
     {"local_sgd", internal::local_sgd, 16, "average their weights"},
     {"slow_momentum", internal::slow_momentum, 16, "make a step with momentum to their mean"},
     {"diloco", internal::diloco, 100, "make an outer step by their changes"},
@@ -32,6 +33,7 @@ constexpr Entry kEntries[] = {
     {"downpour", internal::downpour, 1, "add their changes to a shared center"},
     {"easgd_async", internal::easgd_async, 8,
      "exchange with a shared center, each at its own time,"},
+    {"ad_psgd", internal::ad_psgd, 1, "average with a random neighbor, each at its own time,"},
 };
 
 const Entry& entry_of(const std::string& name) {
@@ -50,6 +52,10 @@ bool has_center(const Strategy& strategy) {
   return strategy.name == "downpour" || strategy.name == "easgd_async";
 }
 
+bool has_graph(const Strategy& strategy) {
+  return strategy.name == "gossip" || strategy.name == "ad_psgd";
+}
+
 void check_codec(const Strategy& strategy) {
   compress::Spec spec;
   try {
@@ -58,7 +64,7 @@ void check_codec(const Strategy& strategy) {
     refuse("strategy.codec: " + error.message());
   }
   if (spec.kind == compress::Kind::kNone) return;
-  if (strategy.name == "gossip" || has_center(strategy)) {
+  if (strategy.name == "gossip" || is_asynchronous(strategy)) {
     refuse("strategy.codec: " + strategy.name +
            " exchanges weights as they are; leave it at \"none\"");
   }
@@ -78,14 +84,91 @@ std::string number(double value) {
 
 std::string megabytes(double bytes) { return number(bytes / 1e6) + " MB"; }
 
-// Bytes that a rank sends in an exchange without a codec, by the volume of an all-reduce.
+// Bytes that a rank sends in an exchange without a codec, by the volume of an all-reduce. Of
+// asynchronous rules: that it reads and writes of memory that others use too.
 double bytes_of_exchange(const Strategy& strategy, int workers, double weights) {
-  if (workers == 1 || has_center(strategy)) return 0;
+  if (workers == 1) return 0;
+  if (is_asynchronous(strategy)) return 8 * weights;
   if (strategy.name == "gossip") {
     const schedule::Gossip gossip{schedule::parse_graph(strategy.graph), workers};
     return 4 * weights * static_cast<double>(schedule::mixing(gossip, 0, 0).sends_to.size());
   }
   return 8 * weights * (workers - 1) / workers;
+}
+
+void check_backup(const Strategy& strategy, int workers) {
+  if (strategy.backup == 0) return;
+  if (strategy.name != "sync") refuse("strategy.backup is for sync; leave it at 0");
+  if (strategy.backup < 0 || strategy.backup >= workers) {
+    refuse("strategy.backup = " + std::to_string(strategy.backup) +
+           " must be from 0 to one less than the workers, of which there are " +
+           std::to_string(workers));
+  }
+  if (period_of(strategy) != 1)
+    refuse("strategy.period: backup workers exchange after every step; leave it at 0");
+}
+
+void check_center(const Strategy& strategy, int workers) {
+  if (strategy.staleness >= 0 && !has_center(strategy))
+    refuse("strategy.staleness is for downpour and easgd_async; leave it below 0");
+  if (strategy.adapt_steps > 0 && is_asynchronous(strategy)) {
+    refuse("strategy.adapt_steps: " + strategy.name +
+           " has no common loss to follow, since its workers do not meet; leave it at 0");
+  }
+  if (strategy.delay_compensation != 0) {
+    if (strategy.name != "downpour")
+      refuse("strategy.delay_compensation is for downpour; leave it at 0");
+    if (!(strategy.delay_compensation > 0) || !std::isfinite(strategy.delay_compensation))
+      refuse("strategy.delay_compensation = " + number(strategy.delay_compensation) +
+             " must not be negative");
+    if (period_of(strategy) != 1)
+      refuse(
+          "strategy.delay_compensation corrects the gradient of one step; set strategy.period "
+          "to 1");
+  }
+  if (!strategy.name.starts_with("easgd")) return;
+  if (!(strategy.beta > 0 && strategy.beta <= 1)) {
+    refuse("strategy.beta = " + number(strategy.beta) +
+           " must be in (0, 1]: beyond it the center overshoots the workers");
+  }
+  if (easgd_bound(strategy.beta, workers, has_center(strategy)) <= 0) {
+    refuse("strategy.beta = " + number(strategy.beta) + " with " + std::to_string(workers) +
+           " worker: the center and the worker change places, which is not stable at any learning "
+           "rate; lower it");
+  }
+}
+
+void check_graph(const Strategy& strategy) {
+  if (!has_graph(strategy)) return;
+  try {
+    schedule::parse_graph(strategy.graph);
+  } catch (const Error& error) {
+    refuse("strategy.graph: " + error.message());
+  }
+}
+
+// What describe() says at the end about a rule with one of these properties.
+std::string properties_of(const Strategy& strategy, int workers) {
+  std::string text;
+  if (strategy.backup > 0) {
+    text += ", and as much for each array of optimizer state; a step takes the first " +
+            std::to_string(workers - strategy.backup) + " of " + std::to_string(workers);
+  } else if (is_asynchronous(strategy)) {
+    text += strategy.staleness < 0 ? "; nobody waits"
+                                   : "; a worker waits if the slowest one is more than " +
+                                         std::to_string(strategy.staleness) + " exchanges behind";
+  }
+  if (strategy.name.starts_with("easgd")) {
+    const double bound = easgd_bound(strategy.beta, workers, has_center(strategy));
+    text += "; stable while learning rate times curvature is below " + number(bound);
+  }
+  if (has_graph(strategy) && workers > 1) {
+    const schedule::Gossip gossip{schedule::parse_graph(strategy.graph), workers};
+    const double rate = strategy.name == "gossip" ? schedule::mixing_rate(gossip)
+                                                  : pairwise_mixing_rate(strategy.graph, workers);
+    text += "; mixing rate of the graph " + strategy.graph + ": " + number(rate);
+  }
+  return text;
 }
 
 }  // namespace
@@ -101,8 +184,25 @@ std::span<const char* const> names() {
 
 std::int64_t default_period(const std::string& name) { return entry_of(name).period; }
 
+bool is_asynchronous(const Strategy& strategy) {
+  return has_center(strategy) || strategy.name == "ad_psgd" || strategy.backup > 0;
+}
+
+// The mean of the workers and the center, by equations 5 and 6: eigenvalues 1 - m with
+//   m^2 - a m + c^2 = 0,   a = h + (workers + 1) alpha,   c^2 = h workers alpha
+// for h = learning rate * curvature. Both are above -1 while 2 a - c^2 < 4. The distance of a
+// worker from the mean shrinks by 1 - h - alpha. In turn instead of together (asynchronous), the
+// paper's bound is alpha <= (4 - 2 h) / (4 - h).
+double easgd_bound(double beta, int workers, bool asynchronous) {
+  const double alpha = beta / workers;
+  if (asynchronous) return 4 * (1 - alpha) / (2 - alpha);
+  return std::min((4 - 2 * (beta + alpha)) / (2 - beta), 2 - alpha);
+}
+
 void check(const Strategy& strategy, int workers) {
   const std::string& name = entry_of(strategy.name).name;
+  WEFT_REQUIRE(workers >= 1, "a strategy needs a worker");
+  check_backup(strategy, workers);
   if (!exchanges_weights(strategy)) return;
   if (strategy.period < 0 || strategy.sync_steps < 0 || strategy.adapt_steps < 0)
     refuse("strategy.period, strategy.sync_steps and strategy.adapt_steps must not be negative");
@@ -110,26 +210,14 @@ void check(const Strategy& strategy, int workers) {
     refuse("strategy.adapt_steps: the period of diloco stays; leave it at 0");
   if (strategy.momentum >= 1)
     refuse("strategy.momentum = " + number(strategy.momentum) + " must be below 1");
-  if (strategy.staleness >= 0 && !has_center(strategy))
-    refuse("strategy.staleness is for downpour and easgd_async; leave it below 0");
-  if (name.starts_with("easgd") && !(strategy.beta > 0 && strategy.beta <= 1)) {
-    refuse("strategy.beta = " + number(strategy.beta) +
-           " must be in (0, 1]: beyond it the center overshoots the workers");
-  }
+  check_center(strategy, workers);
   if (strategy.fragments < 1 || strategy.fragments > period_of(strategy))
     refuse("strategy.fragments = " + std::to_string(strategy.fragments) +
            " must be from 1 to the period, " + std::to_string(period_of(strategy)));
   if (strategy.fragments > 1 && name != "diloco")
     refuse("strategy.fragments is for diloco; leave it at 1");
-  if (name == "gossip") {
-    try {
-      schedule::parse_graph(strategy.graph);
-    } catch (const Error& error) {
-      refuse("strategy.graph: " + error.message());
-    }
-  }
+  check_graph(strategy);
   check_codec(strategy);
-  WEFT_REQUIRE(workers >= 1, "a strategy needs a worker");
 }
 
 std::string describe(const Strategy& strategy, int workers, std::int64_t weights) {
@@ -143,28 +231,36 @@ std::string describe(const Strategy& strategy, int workers, std::int64_t weights
   std::string text =
       strategy.name + ": " + std::to_string(workers) + " workers " + entry.what +
       (period == 1 ? " after every step" : " every " + std::to_string(period) + " steps");
-  if (has_center(strategy)) {
-    const std::string bound = std::to_string(strategy.staleness);
-    return text + (strategy.staleness < 0 ? "; nobody waits"
-                                          : "; a worker waits if the slowest one is more than " +
-                                                bound + " exchanges behind");
-  }
-  text += "; a rank sends " + megabytes(bytes) + " for it, " +
+  const std::string moves = is_asynchronous(strategy) ? "reads and writes " : "sends ";
+  text += "; a rank " + moves + megabytes(bytes) + " for it, " +
           megabytes(bytes / static_cast<double>(period)) + " a step";
   if (strategy.codec != "none") text += ", before " + strategy.codec;
   if (strategy.fragments > 1) text += ", in " + std::to_string(strategy.fragments) + " fragments";
-  if (strategy.name == "gossip" && workers > 1) {
-    const schedule::Gossip gossip{schedule::parse_graph(strategy.graph), workers};
-    text += "; mixing rate of the graph " + strategy.graph + ": " +
-            number(schedule::mixing_rate(gossip));
-  }
-  return text;
+  return text + properties_of(strategy, workers);
+}
+
+void Staleness::add(std::int64_t staleness) {
+  const auto next = std::upper_bound(kFirst.begin(), kFirst.end(), staleness);
+  ++counts[static_cast<std::size_t>(std::max<std::ptrdiff_t>(1, next - kFirst.begin()) - 1)];
+  sum += staleness;
+  largest = std::max(largest, staleness);
+}
+
+std::int64_t Staleness::exchanges() const {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+std::string Staleness::name_of(std::size_t bucket) {
+  const std::string first = std::to_string(kFirst[bucket]);
+  if (bucket + 1 == kFirst.size()) return first + "_up";
+  const int last = kFirst[bucket + 1] - 1;
+  return last == kFirst[bucket] ? first : first + "_" + std::to_string(last);
 }
 
 std::unique_ptr<Rule> make_rule(const Strategy& strategy, Part part) {
   check(strategy, part.workers.size());
   const Entry& entry = entry_of(strategy.name);
-  WEFT_REQUIRE(entry.make != nullptr,
+  WEFT_REQUIRE(exchanges_weights(strategy),
                "sync is no rule of its own: train one model with data parallelism");
   std::unique_ptr<Rule> rule = entry.make(strategy, std::move(part));
   rule->restart();

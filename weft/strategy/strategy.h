@@ -8,7 +8,9 @@
 //     worker 1   step step step step ┼ exchange ┼ step step step step ┼ exchange …
 //     worker 2   step step step step ┘          └ step step step step ┘
 //
-//   downpour, easgd_async: each worker exchanges with a center in shared memory, at its own time
+//   downpour, easgd_async: each worker exchanges with a center (center.h), at its own time
+//   ad_psgd: each worker averages its weights with a random neighbor, at its own time
+//   sync with backup workers: a step takes the gradients of the workers that are ready first
 //
 // Each worker has weights and an optimizer of its own, and does `period` optimizer steps on its own
 // samples between two exchanges. Where a worker is several ranks (fsdp, tp, pp, …), each of them
@@ -19,7 +21,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -27,6 +31,7 @@
 #include <vector>
 
 #include "weft/comm/group.h"
+#include "weft/strategy/center.h"
 
 namespace weft::strategy {
 
@@ -47,23 +52,33 @@ struct Strategy {
   int fragments = 1;
   // easgd: the share of the way that the center moves to the mean of the workers in an exchange.
   double beta = 0.9;
-  // gossip: who averages with whom (schedule/gossip.h).
+  // gossip, ad_psgd: who averages with whom (schedule/gossip.h). ad_psgd: in both directions.
   std::string graph = "exponential";
   // downpour and easgd_async: a worker waits until the slowest one is at most so many exchanges
-  // behind. 0: all wait for each other. Below 0: nobody waits.
+  // behind, by the numbers of their steps. 0: all wait for each other. Below 0: nobody waits.
   std::int64_t staleness = -1;
-  // Codec of the exchanged weights or differences (compress/spec.h). Not with gossip, downpour and
-  // easgd_async.
+  // downpour: factor of the correction of gradients that were computed from older weights (DC-ASGD:
+  // Zheng and others 2017). 0: none.
+  double delay_compensation = 0;
+  // sync: a step leaves out the gradients of so many workers, those that are last (Chen and others
+  // 2016).
+  int backup = 0;
+  // Codec of the exchanged weights or differences (compress/spec.h). Not with gossip and
+  // asynchronous rules.
   std::string codec = "none";
 };
 
-// "sync", "local_sgd", "slow_momentum", "diloco", "easgd", "gossip", "downpour", "easgd_async".
-// "sync" is the first.
+// "sync", "local_sgd", "slow_momentum", "diloco", "easgd", "gossip", "downpour", "easgd_async",
+// "ad_psgd". "sync" is the first.
 std::span<const char* const> names();
-// True unless gradients are averaged at every step.
-inline bool exchanges_weights(const Strategy& strategy) { return strategy.name != "sync"; }
-// 16 for local_sgd and slow_momentum, 100 for diloco, 8 for easgd and easgd_async, 1 for gossip and
-// downpour.
+// True unless all gradients are averaged at every step. Replicas are then workers.
+inline bool exchanges_weights(const Strategy& strategy) {
+  return strategy.name != "sync" || strategy.backup > 0;
+}
+// True for rules whose workers need not do the same number of steps: downpour, easgd_async,
+// ad_psgd, and sync with backup workers.
+bool is_asynchronous(const Strategy& strategy);
+// 16 for local_sgd and slow_momentum, 100 for diloco, 8 for easgd and easgd_async, else 1.
 std::int64_t default_period(const std::string& name);
 
 // Throws Error(kBadConfig), one line with the key of a recipe, for a strategy that cannot work with
@@ -71,8 +86,18 @@ std::int64_t default_period(const std::string& name);
 void check(const Strategy& strategy, int workers);
 
 // What a worker of so many weights (of one rank) sends, in one line: "local_sgd: 4 workers average
-// their weights every 16 steps; a rank sends 2.5 MB for it, 0.16 MB a step". Pure function.
+// their weights every 16 steps; a rank sends 2.5 MB for it, 0.16 MB a step". Also the mixing rate
+// of graphs, and the range in which elastic averaging is stable. Pure function.
 std::string describe(const Strategy& strategy, int workers, std::int64_t weights);
+
+// Elastic averaging with SGD and period 1 on a quadratic loss is stable where the learning rate
+// times the largest curvature is below this number. At most 2, the bound of SGD itself; not
+// positive: it is never stable. Zhang, Choromanska and LeCun 2015 (arXiv:1412.6651), section 4.
+// Pure function.
+double easgd_bound(double beta, int workers, bool asynchronous);
+// Mean factor by which a round of ad_psgd (an exchange of each worker) shrinks the distance of the
+// workers' weights from their mean: the root of the expected square. Pure function.
+double pairwise_mixing_rate(const std::string& graph, int workers);
 
 // The part of a worker's model that this rank holds.
 struct Part {
@@ -85,12 +110,33 @@ struct Part {
   // Floating-point buffers, such as running statistics. Rules leave them alone. result() has their
   // mean.
   std::vector<at::Tensor> buffers = {};
+  // Backup workers: the floating-point state of the worker's optimizer, in place. The same shapes
+  // at each call. Without it, the worker's optimizer has none.
+  std::function<std::vector<at::Tensor>()> optimizer_state = nullptr;
+  // downpour and easgd_async: the center. Null: shared_center().
+  MakeCenter make_center = nullptr;
+};
+
+// Staleness of exchanges, as a histogram: how many exchanges of other workers came between reading
+// the weights and adding the change that was computed from them.
+struct Staleness {
+  // First value of each bucket; the last one has no end.
+  static constexpr std::array<int, 9> kFirst = {0, 1, 2, 3, 4, 8, 16, 32, 64};
+  std::array<std::int64_t, kFirst.size()> counts{};
+  std::int64_t sum = 0, largest = 0;
+
+  void add(std::int64_t staleness);
+  std::int64_t exchanges() const;
+  // "0", "4_7", "64_up".
+  static std::string name_of(std::size_t bucket);
 };
 
 // A step that a worker has done.
 struct Step {
-  std::int64_t number = 1;  // Counts from 1, the same on all ranks.
-  double lr = 0;            // Learning rate of the worker's optimizer, the same on all ranks.
+  // Counts from 1, the same on all ranks. Asynchronous rules count the period by calls instead.
+  // They use this number for sync_steps and staleness, and it may stay or grow by more than 1.
+  std::int64_t number = 1;
+  double lr = 0;  // Learning rate of the worker's optimizer.
   // This rank's part of the loss, summed over samples, and of the number of samples: the sums over
   // all ranks of all workers are those of the step. For adapt_steps.
   double loss = 0, samples = 0;
@@ -131,6 +177,17 @@ class Rule {
   virtual void restart() = 0;
   // Steps between exchanges now. Not collective.
   virtual std::int64_t period() const = 0;
+
+  // Asynchronous rules. A worker calls leave() when it has no more steps for now: no other worker
+  // waits for it then. begin() lets all workers take part again, and may write their weights.
+  // `step`: the number of the last step that all workers have done. make_rule() has begun with 0.
+  // begin() is collective, leave() is not.
+  virtual void begin([[maybe_unused]] std::int64_t step) {}
+  virtual void leave() {}
+  // Staleness of this worker's exchanges; of steps: how many were left out by `backup`. Both since
+  // the rule was made. Not collective.
+  virtual Staleness staleness() const { return {}; }
+  virtual std::int64_t dropped_steps() const { return 0; }
 
  protected:
   Rule() = default;

@@ -29,7 +29,22 @@ TEST(Strategy, IsRefusedWithTheKeyToChange) {
   refused({.name = "local_sgd", .codec = "auto"}, "strategy.codec = \"auto\": name a codec");
   refused({.name = "downpour", .codec = "bf16"}, "strategy.codec: downpour exchanges weights");
   refused({.name = "easgd", .staleness = 2}, "strategy.staleness is for downpour");
+  refused({.name = "easgd_async", .adapt_steps = 2}, "strategy.adapt_steps: easgd_async has no");
+  refused({.name = "gossip", .delay_compensation = 1}, "strategy.delay_compensation is for downp");
+  refused({.name = "downpour", .delay_compensation = -1}, "must not be negative");
+  refused({.name = "downpour", .period = 2, .delay_compensation = 1}, "set strategy.period to 1");
+  refused({.name = "ad_psgd", .graph = "rnig"}, "strategy.graph: ");
+  refused({.name = "ad_psgd", .codec = "bf16"}, "strategy.codec: ad_psgd exchanges weights");
+  refused({.name = "sync", .backup = 4}, "strategy.backup = 4 must be from 0 to one less than the");
+  refused({.name = "sync", .backup = -1}, "strategy.backup = -1");
+  refused({.name = "sync", .period = 2, .backup = 1}, "strategy.period: backup workers exchange");
+  refused({.name = "easgd", .backup = 1}, "strategy.backup is for sync");
+  for (const char* name : {"easgd", "easgd_async"}) {
+    expect_refused([&] { check({.name = name, .beta = 1}, 1); }, Errc::kBadConfig,
+                   "the center and the worker change places");
+  }
   for (const char* name : names()) check({.name = name}, 4);
+  check({.name = "sync", .backup = 3}, 4);
 }
 
 TEST(Strategy, SaysWhatARankSends) {
@@ -42,6 +57,16 @@ TEST(Strategy, SaysWhatARankSends) {
   EXPECT_THAT(describe({}, 2, 1'000'000), HasSubstr("a rank sends 4 MB a step"));
   EXPECT_THAT(describe({.name = "diloco", .fragments = 4, .codec = "int8:64"}, 2, 1'000'000),
               HasSubstr("before int8:64, in 4 fragments"));
+  EXPECT_EQ(describe({.name = "downpour", .staleness = 2}, 4, 1'000'000),
+            "downpour: 4 workers add their changes to a shared center after every step; a rank "
+            "reads and writes 8 MB for it, 8 MB a step; a worker waits if the slowest one is more "
+            "than 2 exchanges behind");
+  EXPECT_THAT(describe({.name = "easgd_async"}, 4, 1'000'000),
+              HasSubstr("8 MB for it, 1 MB a step; nobody waits; stable while learning rate times "
+                        "curvature is below 1.7"));
+  EXPECT_THAT(describe({.name = "ad_psgd"}, 4, 1'000'000),
+              HasSubstr("mixing rate of the graph exponential: 0.444"));
+  EXPECT_THAT(describe({.backup = 1}, 4, 1'000'000), HasSubstr("a step takes the first 3 of 4"));
 }
 
 TEST(Strategy, IsRefusedForWorkersWithDifferentModels) {

@@ -210,12 +210,12 @@ Schema strategy_keys() {
   return {
       {"strategy.name", "sync",
        "How the replicas of dp work together: sync (gradients are averaged at every step), "
-       "local_sgd, slow_momentum, diloco, easgd, gossip, downpour or easgd_async "
+       "local_sgd, slow_momentum, diloco, easgd, gossip, downpour, easgd_async or ad_psgd "
        "(docs/strategies.md).",
        one_of(strategies())},
       {"strategy.period", whole(0),
        "Optimizer steps between two exchanges. 0: 16 for local_sgd and slow_momentum, 100 for "
-       "diloco, 8 for easgd and easgd_async, 1 for gossip and downpour.",
+       "diloco, 8 for easgd and easgd_async, else 1.",
        at_least(0)},
       {"strategy.sync_steps", whole(0),
        "Steps at the start with an exchange after each one (post-local SGD).", at_least(0)},
@@ -235,11 +235,17 @@ Schema strategy_keys() {
        "Share of the way that the center moves to the mean of the workers (easgd, easgd_async).",
        between(0, 1)},
       {"strategy.graph", "exponential",
-       "Who averages with whom (gossip): ring, grid, exponential, one_peer_exponential or "
+       "Who averages with whom (gossip, ad_psgd): ring, grid, exponential, one_peer_exponential or "
        "random_matching (docs/algorithms.md)."},
       {"strategy.staleness", whole(-1),
        "A worker waits until the slowest one is at most so many exchanges behind (downpour, "
        "easgd_async). Below 0: nobody waits."},
+      {"strategy.delay_compensation", 0.0,
+       "Factor of the correction of gradients of older weights, DC-ASGD (downpour). 0: none.",
+       at_least(0)},
+      {"strategy.backup", whole(0),
+       "Backup workers (sync): a step leaves out the gradients of so many replicas, the last ones.",
+       at_least(0)},
       {"strategy.codec", "none",
        "Compression of what the workers exchange: none, bf16, int8:64, topk:0.01, … "
        "(docs/compression.md)"}};

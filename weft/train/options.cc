@@ -195,6 +195,8 @@ strategy::Strategy strategy_of(const Config& config) {
           .beta = config.get_double("strategy.beta"),
           .graph = config.get_string("strategy.graph"),
           .staleness = config.get_int("strategy.staleness"),
+          .delay_compensation = config.get_double("strategy.delay_compensation"),
+          .backup = static_cast<int>(config.get_int("strategy.backup")),
           .codec = config.get_string("strategy.codec")};
 }
 
@@ -209,6 +211,8 @@ void write_strategy(const strategy::Strategy& strategy, Writer& to) {
   to.set("strategy.beta", strategy.beta);
   to.set("strategy.graph", strategy.graph);
   to.set("strategy.staleness", strategy.staleness);
+  to.set("strategy.delay_compensation", strategy.delay_compensation);
+  to.set("strategy.backup", static_cast<std::int64_t>(strategy.backup));
   to.set("strategy.codec", strategy.codec);
 }
 

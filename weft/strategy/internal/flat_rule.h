@@ -51,13 +51,15 @@ class FlatRule : public Rule {
   Result result_;
 };
 
-// The rules, a file each (downpour and easgd_async: center_rules.cc).
+// The rules, a file each.
 std::unique_ptr<Rule> local_sgd(const Strategy& strategy, Part part);
 std::unique_ptr<Rule> slow_momentum(const Strategy& strategy, Part part);
 std::unique_ptr<Rule> diloco(const Strategy& strategy, Part part);
 std::unique_ptr<Rule> easgd(const Strategy& strategy, Part part);
+std::unique_ptr<Rule> gossip(const Strategy& strategy, Part part);
 std::unique_ptr<Rule> downpour(const Strategy& strategy, Part part);
 std::unique_ptr<Rule> easgd_async(const Strategy& strategy, Part part);
-std::unique_ptr<Rule> gossip(const Strategy& strategy, Part part);
+std::unique_ptr<Rule> ad_psgd(const Strategy& strategy, Part part);
+std::unique_ptr<Rule> backup(const Strategy& strategy, Part part);
 
 }  // namespace weft::strategy::internal

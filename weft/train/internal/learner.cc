@@ -12,6 +12,7 @@
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/random.h"
 #include "weft/observe/position/position.h"
+#include "weft/train/internal/slow_rank.h"
 
 namespace weft::train {
 namespace internal {
@@ -93,30 +94,6 @@ std::vector<Metric> with_loss(const Task& task) {
   return all;
 }
 
-// Of the plan of one worker of several.
-void check_workers(const Options& options, const Mesh& mesh) {
-  strategy::check(options.strategy, mesh.size("dp"));
-  const auto refuse = [&](const std::string& why) {
-    throw Error(Errc::kBadConfig, "strategy.name = \"" + options.strategy.name + "\": " + why);
-  };
-  if (options.plan.micro_shards > 0)
-    refuse("train.reproducible needs gradients of all ranks at every step, as with \"sync\"");
-  if (options.plan.codec != "none")
-    refuse("workers exchange weights, not gradients: set strategy.codec, not parallel.codec");
-  if (options.verify_steps > 0)
-    refuse("train.verify_steps compares the gradients of replicas, which have other weights here");
-}
-
-// The plan of a worker's model.
-parallel::Plan of_worker(parallel::Plan plan, const Options& options, const Mesh& mesh) {
-  if (!strategy::exchanges_weights(options.strategy)) return plan;
-  const int workers = mesh.size("dp");
-  plan.batch = (plan.batch + workers - 1) / workers;
-  // Each worker would measure other times, and all need the same stages.
-  plan.sample.clear();
-  return plan;
-}
-
 }  // namespace
 
 void check_learner(const parallel::BlockModel& model, const Options& options, const Mesh& mesh,
@@ -146,8 +123,9 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
       plan_(plan_for(task_, options, mesh, batches_.global, resumed)),
       division_(division_of(options, plan_, replicas(mesh.layout()), resumed)),
       model_(parallel::parallelize(task_.model, of_worker(plan_, options, mesh), worker_mesh_)),
-      loader_(make_loader(task_.train, {.batch = batches_.global, .seed = plan_.seed},
-                          options.prefetch)) {
+      shared_(make_shared()),
+      loader_(make_train_loader()),
+      slowdown_(slowdown_of(mesh.world().rank())) {
   if (strategy::exchanges_weights(options.strategy))
     workers_.emplace(options.strategy, mesh, model_);
   // A step that a lost rank has interrupted leaves gradients in the blocks.
@@ -194,37 +172,34 @@ void Learner::seed_generator(int replica) const {
 }
 
 Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& timer) {
-  std::optional<data::Batch> batch;
-  {
-    const auto scope = timer.time(Phase::kData);
-    const observe::ActivityScope activity(observe::Activity::kData);
-    batch = loader_.next(Deadline::in(mesh_.world().timeout()));
-  }
-  WEFT_CHECK(batch.has_value(), "the data ended before the epoch");
+  const data::Batch batch = next_batch(timer);
   model_.set_lr(lr);
   std::vector<double> losses{0};
   std::optional<double> grad_norm;
-  const bool has_none = !has_samples(batch->share);
-  const bool updated = has_none || update(*batch, losses, grad_norm);
+  const bool has_none = !has_samples(batch.share);
+  const bool updated = has_none || update(batch, losses, grad_norm);
   count_times(timer);
-  if (workers_) {
+  if (workers_ && !(shared_ && has_none)) {
     const auto scope = timer.time(Phase::kCommunication);
-    const double samples = static_cast<double>(batch->share.global_size) / mesh_.world().size();
+    const double samples = static_cast<double>(batch.share.global_size) / mesh_.world().size();
     workers_->after_step({number, lr, losses.empty() ? 0 : losses[0], samples});
   }
-  if (speeds_) {
-    speeds_->add(static_cast<std::int64_t>(batch->share.indices.size()),
-                 (timer.ms(Phase::kForward) + timer.ms(Phase::kBackward)) / 1e3);
-  }
-  return {static_cast<double>(batch->share.global_size), std::move(losses), grad_norm, !updated};
+  const auto mine = static_cast<std::int64_t>(batch.share.indices.size());
+  if (speeds_) speeds_->add(mine, (timer.ms(Phase::kForward) + timer.ms(Phase::kBackward)) / 1e3);
+  // The ranks of tp, pp and cp have the same samples.
+  const bool counts = mesh_.coordinate("tp") + mesh_.coordinate("pp") + mesh_.coordinate("cp") == 0;
+  const std::int64_t samples = !shared_ ? batch.share.global_size : counts ? mine : 0;
+  return {static_cast<double>(samples), std::move(losses), grad_norm, !updated};
 }
 
-// False if the last batch of an epoch is so small that this worker has no sample of it: even shares
-// then go to the first replicas.
+// False if the last batch of an epoch is so small that this worker has no sample of it.
 bool Learner::has_samples(const data::Share& share) const {
-  const std::int64_t before = replica() - model_.replica();  // replicas of the workers before
-  return workers_ == std::nullopt || share.global_size >= replicas(mesh_.layout()) ||
-         share.global_size > before;
+  const int all = replicas(mesh_.layout());
+  if (!workers_ || share.global_size >= all) return true;
+  if (shared_) return model_.replicas() > 1 || !share.indices.empty();
+  const int first = replica() - model_.replica(), last = first + model_.replicas() - 1;
+  return data::share_of(share.global_size, first, all).begin <
+         data::share_of(share.global_size, last, all).end;
 }
 
 // Returns false if the step was skipped.
@@ -235,7 +210,10 @@ bool Learner::update(const data::Batch& batch, std::vector<double>& losses,
   if (options_.verify_steps > 0 && (model_.steps() + 1) % options_.verify_steps == 0)
     model_.verify(batch.inputs, batch.targets, [this](int replica) { seed_generator(replica); });
   failpoint("forward.begin");
-  losses = model_.forward_backward(batch.inputs, batch.targets);
+  {
+    const SlowRank slow(slowdown_);
+    losses = model_.forward_backward(batch.inputs, batch.targets);
+  }
   const observe::TraceScope scope("phase", "optimizer");
   const observe::ActivityScope activity(observe::Activity::kOptimizer);
   failpoint("update.begin");
@@ -274,6 +252,10 @@ void Learner::rebalance() {
 }
 
 void Learner::end_epoch() {
+  if (shared_) {
+    position_ = {position_.epoch + 1, 0};
+    return;
+  }
   WEFT_CHECK(!loader_.next(Deadline::in(mesh_.world().timeout())),
              "the epoch has more batches than steps");
 }

@@ -1,8 +1,10 @@
 // Trains and evaluates a task on a mesh: the parallel model, this rank's batches, the metrics.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "weft/observe/step_timer.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/compose/parallelize.h"
+#include "weft/strategy/shared_batches.h"
 #include "weft/train/internal/resizing.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/speeds.h"
@@ -40,7 +43,7 @@ void check_learner(const parallel::BlockModel& model, const Options& options, co
 class Learner {
  public:
   struct Step {
-    double samples = 0;          // over all ranks
+    double samples = 0;          // over all ranks; with shared() of this rank
     std::vector<double> losses;  // this rank's sums over samples: one, or one per micro-shard
     // Before clipping. nullopt if gradients are not clipped or the step was skipped.
     std::optional<double> grad_norm;
@@ -67,6 +70,17 @@ class Learner {
   // Takes the next batch and does optimizer step `number`, which counts from 1, and what the
   // strategy does after it.
   Step step(std::int64_t number, double lr, observe::StepTimer& timer);
+  // Where workers take batches when they are ready (asynchronous strategies). Null elsewhere.
+  strategy::SharedBatches* shared() const { return shared_.get(); }
+  // With shared(): gives out the batches of the steps [begin, end) of the epoch. `done`: optimizer
+  // steps before them. Collective.
+  void begin_batches(std::int64_t begin, std::int64_t end, std::int64_t done);
+  // With shared(): takes the batch of the next step(). Returns its step within the epoch; nullopt:
+  // none is left. Only ranks of one worker wait for each other.
+  std::optional<std::int64_t> take_batch();
+  // With shared(): waits until all workers are done with the batches that were given out. Returns
+  // the step at which they end. Collective.
+  std::int64_t end_batches();
   // Divides the next batches by the measured speed of the ranks. Call it between a reduction of the
   // losses and the next step, while nothing but gradients is in flight.
   void rebalance();
@@ -80,8 +94,11 @@ class Learner {
   Evaluation evaluate();
   std::optional<ExpertUse> expert_use();
   // Position in the data. Call between two steps; all ranks must call set_position().
-  data::SamplerState position() const { return loader_.state(); }
-  void set_position(const data::SamplerState& position) { loader_.restore(position); }
+  data::SamplerState position() const { return shared_ ? position_ : loader_.state(); }
+  void set_position(const data::SamplerState& position) {
+    position_ = position;
+    loader_.restore(position);
+  }
   // The model; with a strategy that of this rank's worker.
   parallel::ParallelModel& model() { return model_; }
   // Null unless there are several workers.
@@ -105,6 +122,9 @@ class Learner {
   void seed_generator(int replica) const;
   at::Tensor measure(const data::Batch& batch, bool mine);
   void count_times(observe::StepTimer& timer);
+  std::unique_ptr<strategy::SharedBatches> make_shared() const;
+  data::Loader make_train_loader() const;
+  data::Batch next_batch(observe::StepTimer& timer);
 
   const Task task_;
   const Options options_;
@@ -116,8 +136,15 @@ class Learner {
   const BatchDivision division_;
   parallel::ParallelModel model_;
   std::optional<Workers> workers_;
+  const std::unique_ptr<strategy::SharedBatches> shared_;
   data::Loader loader_;
+  const double slowdown_;
   std::optional<Speeds> speeds_;  // only with options.balance_by_speed, or start_balancing()
+  // With shared_ only.
+  data::SamplerState position_;       // at the last begin_batches() or end_batches()
+  std::int64_t begun_ = 0;            // step within the epoch of the last begin_batches()
+  std::optional<data::Batch> taken_;  // by take_batch()
+  std::chrono::nanoseconds taking_{0};
 };
 
 }  // namespace internal

@@ -28,17 +28,6 @@ std::int64_t next_look(std::int64_t step, std::int64_t every, double step_s) {
   return step_s > 0 ? std::min(regular, step + 1 + static_cast<std::int64_t>(1 / step_s)) : regular;
 }
 
-// "rank 1 is slow: the others wait for it 40 % of a step".
-std::string straggler_line(const std::vector<int>& slow, const StragglerWatch& watch) {
-  std::string text;
-  for (const int rank : slow) {
-    text += (text.empty() ? "" : "; ") + std::string("rank ") + std::to_string(rank) +
-            " is slow: the others wait for it " +
-            std::to_string(std::lround(100 * watch.share(rank))) + " % of a step";
-  }
-  return text.empty() ? "no rank is slower than the others any more" : text;
-}
-
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
 }  // namespace
@@ -64,7 +53,12 @@ std::optional<TrainResult> Loop::run() {
   observe::set_activity(observe::Activity::kEnd);
   learner_->model().wait_for_weights();
   if (saver_) saver_->finish();
-  tracing_.finish();
+  if (learner_->shared() != nullptr) {
+    tracing_.meet(step_, /*is_end=*/true);
+    show_staleness();
+  } else {
+    tracing_.finish();
+  }
   if (metrics_) metrics_->flush();
   world_.barrier();  // no rank leaves while others still need it
   if (folder_ && folder_->is_gone()) {
@@ -91,10 +85,7 @@ void Loop::run_epoch() {
   progress_->start("epoch " + std::to_string(epoch_ + 1), steps, in_epoch_);
   const auto start = window_began_ = Clock::now();
   while (in_epoch_ < steps && !at_end() && resize_ == 0) {
-    tracing_.before(step_ + 1);
-    step();
-    tracing_.after(step_);
-    if (look_due()) look();
+    advance();
     compare_replicas();
     progress_->update(in_epoch_, shown_);
     if (in_epoch_ == steps || at_end()) continue;
@@ -106,6 +97,14 @@ void Loop::run_epoch() {
   progress_->finish();
   if (in_epoch_ == steps) end_of_epoch();
   if (!at_end()) copy_state();
+}
+
+void Loop::advance() {
+  if (learner_->shared() != nullptr) return run_shared();
+  tracing_.before(step_ + 1);
+  step();
+  tracing_.after(step_);
+  if (look_due()) look();
 }
 
 void Loop::step() {
@@ -134,11 +133,15 @@ void Loop::step() {
   if (done.skipped) watch_verification();
   if (is_bad && learner_->is_first_of_worker()) name_skipped_step();
   record.waited_s = 1e-9 * static_cast<double>(observe::waited_ns() - waited_before);
-  log_->add(std::move(record));
   if (copying_) copying_->add_step(seconds_since(start));
-  trained_samples_ += done.samples;
-  window_samples_ += done.samples;
   grad_norm_ = done.grad_norm;
+  if (learner_->shared() != nullptr) {
+    add_shared(record);
+  } else {
+    log_->add(std::move(record));
+    trained_samples_ += done.samples;
+    window_samples_ += done.samples;
+  }
   ++step_;
   ++in_epoch_;
   note_time(false);
@@ -161,15 +164,20 @@ void Loop::look() {
   const bool last = at_end() || in_epoch_ == epoch_steps_;
   const bool show_ranks = last || seconds_since(ranks_shown_) >= 1;
   if (show_ranks) ranks_shown_ = Clock::now();
-  const bool wishes_to_stop = options_.should_stop && options_.should_stop();
-  const auto seen = log_->reduce(
-      epoch_loss_, {wishes_to_stop, world_.rank() == 0 && minutes_due(), requests_.ranks()},
-      show_ranks);
+  const bool wishes_to_stop = std::exchange(shared_.wishes_to_stop, false) ||
+                              (options_.should_stop && options_.should_stop());
+  auto seen = log_->reduce(epoch_loss_,
+                           {wishes_to_stop, world_.rank() == 0 && minutes_due(), requests_.ranks()},
+                           show_ranks);
   if (wishes_to_stop) agent::tell_launcher("stopping");
   if (wishes_to_stop && seen.stops < world_.size())
     log_warn("this rank was told to stop: all ranks stop after this step", {{"step", step_}});
+  if (learner_->shared() != nullptr) {
+    take_sums(seen);
+  } else {
+    show(seen);
+  }
   epoch_loss_ = seen.sum;
-  show(seen);
   stop_ = seen.stop;
   save_due_ = seen.save;
   resize_ = copies_ && seen.ranks != world_.size() ? seen.ranks : 0;
@@ -211,103 +219,6 @@ void Loop::show(const StepLog::Seen& seen) {
   shown_.emplace_back("memory_gb", std::round(seen.memory_gb * 100) / 100);
   window_began_ = now;
   window_samples_ = 0;
-}
-
-// Logs an error when the loss or a gradient becomes NaN or infinite, and ends the run when it stays
-// so. No checkpoint is saved meanwhile, so that the good ones are kept. If such steps are skipped,
-// the run ends with a checkpoint of the last good step.
-void Loop::watch_numbers(const StepLog::Seen::NotFinite& now) {
-  const bool was_finite = std::exchange(is_finite_, now.steps == 0);
-  if (is_finite_) return;
-  const bool skips = options_.plan.skip_not_finite;
-  const std::string where = std::string(now.is_loss ? "the loss is" : "gradients are") +
-                            " NaN or infinite since step " + std::to_string(now.first_step) +
-                            (now.rank < 0 ? "" : ", first on rank " + std::to_string(now.rank));
-  if (was_finite) {
-    log_error(where + (skips ? "; these steps are skipped"
-                             : "; no checkpoint is saved until it is finite again"));
-  }
-  if (options_.max_not_finite == 0 || now.steps < options_.max_not_finite) return;
-  if (skips && saver_) {
-    if (saved_step_ != step_) save_now();
-    saver_->finish();
-  }
-  throw Error(Errc::kBadConfig,
-              where + ", " + std::to_string(now.steps) +
-                  " steps in a row: the run ends; lower the learning rate, clip gradients "
-                  "(optimizer.max_grad_norm), or raise train.max_not_finite, and resume from the "
-                  "last checkpoint" +
-                  (skips && saver_ ? ", which has the weights of the last good step" : ""));
-}
-
-// A rank that is found twice would be found again.
-void Loop::watch_verification() {
-  for (const auto& wrong : learner_->model().wrong_gradients()) {
-    std::string ranks;
-    for (const int rank : wrong.ranks)
-      ranks += (ranks.empty() ? "" : " or ") + std::to_string(rank);
-    const std::string what = "rank " + ranks + " has computed a wrong gradient of " +
-                             wrong.parameter + " in step " + std::to_string(step_ + 1) +
-                             ": another rank gets other bits for the same batch and weights";
-    if (world_.rank() == 0) log_error(what);
-    if (++found_wrong_[wrong.ranks] < 2) continue;
-    if (saver_) {
-      if (saved_step_ != step_) save();
-      saver_->finish();
-    }
-    throw Error(Errc::kCorrupt, what + ", for the second time: take its host out and resume");
-  }
-}
-
-void Loop::name_skipped_step() const {
-  if (!learner_->model().wrong_gradients().empty())
-    return log_warn("step " + std::to_string(step_ + 1) + " is skipped");
-  const auto& bad = learner_->model().not_finite();
-  std::string where;
-  for (const auto& [rank, parameter] : bad) {
-    if (where.empty())
-      where = "the gradient of " + parameter + " is NaN or infinite on rank " +
-              std::to_string(learner_->world_rank(rank));
-  }
-  if (where.empty()) where = "the sum of the gradients over the ranks is NaN or infinite";
-  if (bad.size() > 1) where += " and " + std::to_string(bad.size() - 1) + " more";
-  log_warn("step " + std::to_string(step_ + 1) + " is skipped: " + where);
-}
-
-// All ranks get the same answer.
-void Loop::watch_stragglers(const StepLog::Seen& seen) {
-  const auto slow = stragglers_.add(seen.steps, seen.awaited);
-  if (!slow) return;
-  if (world_.rank() == 0) log_warn(straggler_line(*slow, stragglers_));
-  if (options_.on_straggler == OnStraggler::kRebalance && !slow->empty())
-    learner_->start_balancing();
-  const bool is_slow = std::find(slow->begin(), slow->end(), world_.rank()) != slow->end();
-  if (options_.on_straggler == OnStraggler::kReplace && is_slow) observe::ask_for_replacement();
-}
-
-// Before a checkpoint of this step is saved.
-void Loop::compare_replicas() {
-  if (options_.compare_steps == 0 || step_ % options_.compare_steps != 0) return;
-  const auto found = learner_->model().compare_replicas();
-  if (found.empty()) return;
-  const auto lost = std::find_if(found.begin(), found.end(),
-                                 [](const auto& difference) { return !difference.is_healed; });
-  const auto& named = lost != found.end() ? *lost : found.front();
-  std::string ranks;
-  for (const int rank : named.ranks)
-    ranks += (ranks.empty() ? "" : ", ") + std::to_string(learner_->world_rank(rank));
-  const std::string more =
-      found.size() > 1 ? " and " + std::to_string(found.size() - 1) + " more tensors" : "";
-  const std::string what = "replicas differ after step " + std::to_string(step_) + ": " +
-                           named.tensor + more +
-                           (named.ranks.size() > 1 ? ", on ranks " : ", on rank ") + ranks +
-                           ": a bit has flipped in memory, or a processor has computed wrongly";
-  if (lost == found.end()) {
-    if (learner_->is_first_of_worker()) log_warn(what + "; it has got the values of the majority");
-    return;
-  }
-  throw Error(Errc::kCorrupt, what + "; there is no majority, so resume from a checkpoint before " +
-                                  "step " + std::to_string(step_ - options_.compare_steps + 1));
 }
 
 void Loop::end_of_epoch() {

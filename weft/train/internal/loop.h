@@ -20,6 +20,7 @@
 #include "weft/observe/run/run_folder.h"
 #include "weft/observe/run/step_times.h"
 #include "weft/optim/learning_rate.h"
+#include "weft/strategy/shared_batches.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/step_log.h"
@@ -71,7 +72,16 @@ class Loop {
 
   void restore();
   void run_epoch();
+  void advance();
   void step();
+  // Asynchronous strategies (loop_shared.cc).
+  void run_shared();
+  std::int64_t next_meeting() const;
+  bool wants_meeting();
+  void add_shared(const StepLog::Step& step);
+  void report_shared(bool last);
+  void take_sums(StepLog::Seen& seen);
+  void show_staleness();
   void note_time(bool ready);
   void look();
   void show(const StepLog::Seen& seen);
@@ -139,6 +149,15 @@ class Loop {
   std::optional<double> grad_norm_;             // of the last step
   observe::Progress::Values shown_;             // on the progress line
   bool stop_ = false, folder_gone_ = false;
+  // What all workers have done, where they take batches when they are ready.
+  struct Shared {
+    strategy::SharedBatches::Done met, reported;  // at the last meeting and the last report
+    Clock::time_point reported_at, looked_at;
+    std::int64_t begin = 0, next_report = 0;  // steps within the epoch
+    strategy::Staleness staleness;            // of this rank, that add_shared() has counted
+    std::int64_t dropped = 0;
+    bool wishes_to_stop = false;
+  } shared_;
   StragglerWatch stragglers_;
   std::map<std::vector<int>, int> found_wrong_;  // how often each of the ranks, or one of them, was
   bool is_finite_ = true;  // loss and gradients of the last step that look() reduced

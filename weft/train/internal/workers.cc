@@ -58,6 +58,17 @@ class OfWorker : public checkpoint::SliceSource {
 
 std::string prefix_of(int worker) { return "workers." + std::to_string(worker) + "."; }
 
+// The arrays of the optimizer that this rank holds, in place, without counts of steps.
+std::vector<at::Tensor> optimizer_arrays(parallel::ParallelModel& model) {
+  std::vector<at::Tensor> arrays;
+  checkpoint::Parts parts = model.shards();
+  for (const Slice& slice : parts["optimizer"]) {
+    if (slice.tensor.is_floating_point() && !slice.name.ends_with(".step"))
+      arrays.push_back(slice.tensor);
+  }
+  return arrays;
+}
+
 // The same place in the whole model.
 Slice with_values(const Slice& like, const at::Tensor& values) {
   return {like.name, like.shape, like.offset, values};
@@ -74,6 +85,35 @@ std::vector<at::Tensor> clones(const std::vector<at::Tensor>& tensors) {
 }
 
 }  // namespace
+
+void check_workers(const Options& options, const Mesh& mesh) {
+  strategy::check(options.strategy, mesh.size("dp"));
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::kBadConfig, "strategy.name = \"" + options.strategy.name + "\": " + why);
+  };
+  if (options.plan.micro_shards > 0)
+    refuse("train.reproducible needs gradients of all ranks at every step, as with \"sync\"");
+  if (options.plan.codec != "none")
+    refuse("workers exchange weights, not gradients: set strategy.codec, not parallel.codec");
+  if (options.verify_steps > 0)
+    refuse("train.verify_steps compares the gradients of replicas, which have other weights here");
+  if (options.strategy.backup > 0 && mesh.size("dp") != mesh.world().size())
+    refuse("strategy.backup needs workers of one rank each: use parallel.dp only");
+  if (options.balance_by_speed && strategy::is_asynchronous(options.strategy)) {
+    refuse(
+        "its workers take batches when they are ready, so train.balance = \"speed\" has nothing "
+        "to do; leave it at \"even\"");
+  }
+}
+
+parallel::Plan of_worker(parallel::Plan plan, const Options& options, const Mesh& mesh) {
+  if (!strategy::exchanges_weights(options.strategy)) return plan;
+  const int workers = mesh.size("dp");
+  plan.batch = (plan.batch + workers - 1) / workers;
+  // Each worker would measure other times, and all need the same stages.
+  plan.sample.clear();
+  return plan;
+}
 
 Mesh worker_mesh(const Mesh& mesh, const strategy::Strategy& strategy) {
   if (!strategy::exchanges_weights(strategy)) return mesh;
@@ -97,10 +137,12 @@ Workers::Workers(const strategy::Strategy& strategy, const Mesh& mesh,
   const Mesh worker = worker_mesh(mesh, strategy);
   saves_weight_ = first_holders(held_.weights, worker.world());
   saves_buffer_ = first_holders(held_.buffers, worker.world());
-  rule_ = strategy::make_rule(strategy, {.workers = mesh["dp"],
-                                         .world = mesh.world(),
-                                         .weights = tensors_of(held_.weights),
-                                         .buffers = tensors_of(held_.buffers)});
+  rule_ = strategy::make_rule(strategy,
+                              {.workers = mesh["dp"],
+                               .world = mesh.world(),
+                               .weights = tensors_of(held_.weights),
+                               .buffers = tensors_of(held_.buffers),
+                               .optimizer_state = [this] { return optimizer_arrays(model_); }});
   model_.take_changes();
 }
 
@@ -112,6 +154,12 @@ std::string Workers::describe() const {
 
 void Workers::after_step(const strategy::Step& step) {
   if (rule_->after_step(step)) model_.take_changes();
+}
+
+void Workers::begin(std::int64_t step) {
+  const at::NoGradGuard no_grad;
+  rule_->begin(step);
+  model_.take_changes();
 }
 
 void Workers::with_result(const std::function<void()>& fn) {

@@ -21,9 +21,14 @@
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/parallel/mesh/mesh.h"
 #include "weft/strategy/strategy.h"
+#include "weft/train/options.h"
 
 namespace weft::train::internal {
 
+// Throws Error(kBadConfig) for options that do not work with the strategy.
+void check_workers(const Options& options, const Mesh& mesh);
+// The plan of one worker's model.
+parallel::Plan of_worker(parallel::Plan plan, const Options& options, const Mesh& mesh);
 // The mesh of this rank's worker: all axes but dp. The whole mesh with the strategy "sync".
 Mesh worker_mesh(const Mesh& mesh, const strategy::Strategy& strategy);
 
@@ -37,6 +42,11 @@ class Workers {
   std::string describe() const;
   // After an optimizer step of the worker. Collective.
   void after_step(const strategy::Step& step);
+  // Asynchronous strategies: all workers take part from now on, and this one does not from leave()
+  // on. `step`: the last one that all workers have done. begin() is collective.
+  void begin(std::int64_t step);
+  void leave() { rule_->leave(); }
+  const strategy::Rule& rule() const { return *rule_; }
   // Calls fn() while the model has the weights and buffers of the result, then puts back the
   // worker's own. Collective.
   void with_result(const std::function<void()>& fn);
