@@ -48,7 +48,8 @@ if(TARGET weft)
   # such as .venv.
   set_target_properties(weft weft_bench PROPERTIES INSTALL_RPATH "${WEFT_TORCH_ROOT}/lib"
     INSTALL_RPATH_USE_LINK_PATH ON)
-  install(TARGETS weft weft_bench weft_store_process RUNTIME DESTINATION bin COMPONENT runtime)
+  install(TARGETS weft weft_bench weft_store_process weft_ps_server
+    RUNTIME DESTINATION bin COMPONENT runtime)
   if(TARGET weft_live)
     install(TARGETS weft_live RUNTIME DESTINATION bin COMPONENT runtime)
   endif()

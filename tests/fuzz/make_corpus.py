@@ -346,6 +346,29 @@ def tokenizers():
     )
 
 
+def ps_command(op, worker=0, keys=(), payload=b""):
+    return (
+        bytes([op, worker, worker, len(keys), *keys, len(payload)]) + payload
+    )
+
+
+def ps():
+    ones = struct.pack("<8f", *[1] * 8)
+    for name, choice in (("sync", 2), ("async-adam", 1), ("ssp", 4), ("int8", 8), ("topk", 16)):
+        commands = [
+            ps_command(1), ps_command(1, 1), ps_command(3, 0, payload=ones),
+            ps_command(3, 1, (0,), ones[:20]), ps_command(3, 1, (1,), ones[:12]), ps_command(2, 1),
+            ps_command(5), ps_command(6),
+        ]
+        save("ps", name, bytes([1, choice]) + b"".join(commands))
+    head = struct.pack("<BBIIQQQQQQdQQQI", 3, 0, 0, 1, 1, 7, 2, 1, 1, 0, -1.0, 0, 0, 4, 1)
+    head += struct.pack("<I", 0)
+    save("ps", "request", b"\0" + head + bytes(-len(head) % 16) + bytes(4))
+    message = struct.pack("<BIQIQIQQQ", 0, 0, 1, 0, 5, 1, 6, 1, 0)
+    save("ps", "message", b"\0" + message + bytes(-len(message) % 16) + head)
+    save("ps", "view", b"\0" + struct.pack("<QIIQB", 1, 1, 0, 5, 0))
+
+
 def tokens():
     for name, vocab, width, ids in (
         ("small", 300, 2, [1, 2, 299]),
@@ -408,6 +431,7 @@ safetensors()
 idx()
 tokenizers()
 tokens()
+ps()
 libsvm()
 liblinear()
 tables()

@@ -1,11 +1,9 @@
 #include "weft/store/internal/local_clients.h"
 
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cerrno>
 
 #include "weft/base/log.h"
+#include "weft/net/stream/local_socket.h"
 
 namespace weft::store::internal {
 namespace {
@@ -16,16 +14,7 @@ constexpr std::size_t kMaxUnread = 4 * kMaxStoreBytes;
 }  // namespace
 
 UniqueFd accept_own_user(int listener) {
-  for (;;) {
-    UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd) return fd;
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-        (peer.uid == ::geteuid() || peer.uid == 0))
-      return fd;
-    log_warn("the store refuses a process of another user");
-  }
+  return net::internal::accept_own_user(listener, "the store");
 }
 
 LocalClients::LocalClients(UniqueFd listener, Events events)

@@ -5,7 +5,6 @@
 
 #include "weft/base/deadline.h"
 #include "weft/store/internal/message_stream.h"
-#include "weft/store/internal/polls.h"
 #include "weft/store/request.h"
 
 namespace weft::store::internal {

@@ -10,7 +10,6 @@
 #include "weft/net/tcp/handshaking.h"
 #include "weft/store/internal/message.h"
 #include "weft/store/internal/message_stream.h"
-#include "weft/store/internal/polls.h"
 
 namespace weft::store::internal {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace weft::store::internal {
+namespace weft::net::internal {
 
 class Polls {
  public:
@@ -29,4 +29,4 @@ class Polls {
   std::vector<std::function<void()>> ready_;
 };
 
-}  // namespace weft::store::internal
+}  // namespace weft::net::internal

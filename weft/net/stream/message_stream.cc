@@ -1,4 +1,4 @@
-#include "weft/store/internal/message_stream.h"
+#include "weft/net/stream/message_stream.h"
 
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -7,17 +7,11 @@
 #include <array>
 #include <cerrno>
 
-namespace weft::store::internal {
+namespace weft::net::internal {
 namespace {
 
-using net::internal::FrameReader;
-using net::internal::FrameType;
-using net::internal::Header;
-using net::internal::kMaxPayload;
-
-std::span<const std::byte> bytes_of(const std::string& text, std::size_t offset, std::size_t size) {
-  return std::as_bytes(std::span(text)).subspan(offset, size);
-}
+// Most bytes that the claimed length of a message reserves.
+constexpr std::size_t kMaxReserved = std::size_t{4} << 20;
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
@@ -26,19 +20,35 @@ bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 MessageStream::MessageStream(UniqueFd fd, std::size_t max_message)
     : fd_(std::move(fd)), max_message_(max_message), out_(0, 0), in_(0, 0) {}
 
-void MessageStream::send(std::string message) {
-  queued_ += message.size();
-  Outgoing& out = outgoing_.emplace_back(std::move(message), 0);
+void MessageStream::send(std::string head, std::string body) {
+  Outgoing& out = outgoing_.emplace_back();
+  out.head = std::move(head);
+  out.body = std::move(body);
+  queue(out, std::as_bytes(std::span(out.body)));
+}
+
+void MessageStream::send_in_place(std::string head, std::span<const std::byte> body) {
+  Outgoing& out = outgoing_.emplace_back();
+  out.head = std::move(head);
+  queue(out, body);
+}
+
+void MessageStream::queue(Outgoing& out, std::span<const std::byte> body) {
   Header header;
   header.type = FrameType::kData;
   header.message = sent_++;
-  header.total = out.bytes.size();
-  do {
-    const std::size_t size = std::min(out.bytes.size() - header.offset, kMaxPayload);
-    out_.push(header, bytes_of(out.bytes, header.offset, size));
-    header.offset += size;
-    ++out.frames;
-  } while (header.offset < out.bytes.size());
+  header.total = out.head.size() + body.size();
+  out.bytes = header.total;
+  queued_ += out.bytes;
+  for (std::span<const std::byte> part : {std::as_bytes(std::span(out.head)), body}) {
+    while (!part.empty() || out.frames == 0) {
+      const std::size_t size = std::min(part.size(), kMaxPayload);
+      out_.push(header, part.first(size));
+      header.offset += size;
+      part = part.subspan(size);
+      ++out.frames;
+    }
+  }
 }
 
 bool MessageStream::flush() {
@@ -59,7 +69,7 @@ bool MessageStream::flush() {
       outgoing_.front().frames -= some;
       done -= some;
       if (outgoing_.front().frames > 0) continue;
-      queued_ -= outgoing_.front().bytes.size();
+      queued_ -= outgoing_.front().bytes;
       outgoing_.pop_front();
     }
   }
@@ -71,7 +81,8 @@ void MessageStream::begin_frame() {
   const Header& header = in_.header();
   if (header.type != FrameType::kData || header.channel != 0 || header.message != received_ ||
       header.offset != partial_.size() || header.total > max_message_)
-    throw Error(Errc::kCorrupt, "a frame does not belong to a message of the store");
+    throw Error(Errc::kCorrupt, "a frame does not belong to a message");
+  if (partial_.empty()) partial_.reserve(std::min<std::size_t>(header.total, kMaxReserved));
   partial_.resize(partial_.size() + header.length);
   in_.place(reinterpret_cast<std::byte*>(partial_.data()) + header.offset);
 }
@@ -111,4 +122,4 @@ bool MessageStream::receive(std::vector<std::string>& messages) {
   }
 }
 
-}  // namespace weft::store::internal
+}  // namespace weft::net::internal

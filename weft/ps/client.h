@@ -1,0 +1,120 @@
+// The client of a parameter server, in a worker: pushes gradients or deltas, pulls values.
+//
+//   ps::Client client({.directory = &directory, .servers = 2, .worker = rank});
+//   client.define({{"weight", w}, {"bias", b}}, {.rule = kernels::Sgd{.lr = 0.1}});
+//   client.join();
+//   for (…) {
+//     client.wait(client.pull());                  // client.value("weight")
+//     … compute, into client.gradient("weight") and client.gradient("bias") …
+//     client.wait(client.push());
+//   }
+//   client.leave();
+//
+// Gradients are written to memory that the servers of this host read in place, and servers write
+// pulled values there. Over TCP, messages carry both. Requests may be outstanding while others are
+// made. If a server is lost, requests are sent to its backup, and each push is applied once.
+//
+// One thread at a time uses a client. Calls that wait end at their deadline with Error(kTimeout).
+// After an error of a push or of join(), call join() again before the next push.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/ps/options.h"
+#include "weft/ps/view.h"
+
+namespace weft::ps {
+
+struct ClientOptions {
+  Directory* directory = nullptr;  // must outlive the client
+  std::uint32_t servers = 1;       // as in ServerOptions
+  // Number of this worker. None: the client only pulls, and never waits for workers.
+  std::optional<std::uint32_t> worker;
+  std::string job;                                  // as in ServerOptions
+  std::optional<std::array<std::byte, 32>> secret;  // of the job
+  bool local = true;                                // false: TCP also within a host
+  int pipeline = 2;  // pushes that may be outstanding: 1 to 64, each with memory of its own
+  // Deadline of calls without one.
+  std::chrono::milliseconds timeout{30'000};
+};
+
+// A tensor with its first values.
+struct Tensor {
+  std::string name;
+  std::span<const float> values;
+};
+
+struct Stats {
+  // Pushes by the number of updates between the worker's pull and its push; the last element
+  // counts all larger ones. A push counts once for each shard.
+  std::array<std::uint64_t, 33> staleness{};
+  std::uint64_t updates = 0;       // of the shard with the most
+  std::uint64_t memory_bytes = 0;  // of all shards, without backups
+  std::uint32_t workers = 0;
+};
+
+class Client {
+ public:
+  using Ticket = std::uint64_t;
+
+  explicit Client(ClientOptions options);
+  // Closes the connections without a word. The servers count a worker that has not left as lost.
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Creates the tensors. The values of the first client count. Every client defines the same
+  // tensors with the same options; otherwise Error(kInvalidArgument) says what differs.
+  // Error(kUnavailable): a server is full. Call it once.
+  void define(const std::vector<Tensor>& tensors, const Options& options);
+  // This worker counts from now on: in sync mode, the others wait for its pushes.
+  void join();
+  // The others do not wait for this worker any more.
+  void leave();
+
+  // Where to write the gradient or delta of a tensor for the next push; it has any values before.
+  // Waits if as many pushes as `pipeline` are outstanding. Throws the refusal of an earlier push
+  // that nobody has waited for.
+  std::span<float> gradient(const std::string& tensor);
+  // Begins to push what gradient() has been given, for these tensors; empty: all. A push is one
+  // step of the worker. `lr`: learning rate of this update; below 0: that of the rule. Throws
+  // Error(kInvalidArgument) for an unknown name, and for NaN or infinity, which it names; nothing
+  // is sent then.
+  Ticket push(const std::vector<std::string>& tensors = {}, double lr = -1);
+  // Begins to pull these tensors; empty: all. With a bound of the staleness, the answer comes when
+  // the slowest worker is near enough. One pull at a time.
+  Ticket pull(const std::vector<std::string>& tensors = {});
+  // Waits until the request is answered. Throws the server's refusal: kInvalidArgument,
+  // kUnavailable (full), kAborted (the worker does not count any more).
+  void wait(Ticket ticket);
+  void wait(Ticket ticket, Deadline deadline);
+  // True if wait() would return at once. Makes progress.
+  bool is_done(Ticket ticket);
+
+  // The values of the last complete pull. They stay until the pull after the next one begins.
+  std::span<const float> value(const std::string& tensor) const;
+  // Values, optimizer state and steps of all shards, for a checkpoint; workers may go on meanwhile.
+  // Each shard is saved between two of its updates. In sync mode, save between two steps to have
+  // all shards at the same step.
+  std::string save();
+  // Replaces them by what save() returned, before the first worker joins. The number of servers,
+  // tensors and kind of the update rule must be the same; otherwise Error(kInvalidArgument).
+  void load(const std::string& saved);
+
+  // Number of steps of this worker, as the servers count them.
+  std::int64_t clock() const;
+  Stats stats();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft::ps

@@ -1,0 +1,40 @@
+// Messages between the servers of a shard's chain, and views, as bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "weft/ps/view.h"
+
+namespace weft::ps::internal {
+
+struct ChainMessage {
+  enum class Kind : std::uint8_t {
+    kEntry,  // to the next: a command
+    kState,  // to the next: the whole state after a command
+    kAlive,  // to the next: nothing new
+    kAck,    // to the one before: what this one and those after it have applied
+  };
+  Kind kind = Kind::kAck;
+  std::uint32_t shard = 0;
+  std::uint64_t view = 0;
+  // Sender and receiver: a message to or from an earlier incarnation is dropped.
+  Member from, to;
+  // kEntry, kState: number of the (last) command. kAck: of the last one applied here.
+  std::uint64_t position = 0;
+  // kAck: number of the last command that the whole rest of the chain has applied.
+  std::uint64_t committed = 0;
+  std::string_view payload;  // refers to the bytes
+};
+
+std::string encode(const ChainMessage& message);
+// Throws Error(kCorrupt).
+ChainMessage decode_chain_message(std::string_view bytes);
+
+std::string encode(const View& view);
+View decode_view(std::string_view bytes);
+std::string encode(const ServerAddress& address);
+ServerAddress decode_address(std::string_view bytes);
+
+}  // namespace weft::ps::internal

@@ -1,0 +1,111 @@
+// What a client of a parameter server keeps: its memory, its connections and its requests.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/compress/codec.h"
+#include "weft/ps/client.h"
+#include "weft/ps/internal/client_link.h"
+
+namespace weft::ps {
+
+class Client::Impl {
+ public:
+  explicit Impl(ClientOptions options);
+
+  Deadline patience() const { return Deadline::in(options_.timeout); }
+  void define(const std::vector<Tensor>& tensors, const Options& options);
+  void change_membership(internal::Op op);
+  std::span<float> gradient(const std::string& name);
+  Ticket push(const std::vector<std::string>& names, double lr);
+  Ticket pull(const std::vector<std::string>& names);
+  void wait(Ticket ticket, Deadline deadline);
+  bool is_done(Ticket ticket);
+  std::span<const float> value(const std::string& name) const;
+  std::int64_t clock() const { return shards_[0].clock; }
+  Stats stats();
+  std::string save();
+  void load(const std::string& saved);
+
+ private:
+  using Request = internal::Request;
+  using Outstanding = internal::Outstanding;
+
+  struct Place {
+    std::size_t count = 0;
+    std::size_t offset = 0;  // in elements, in each area
+    int area = 0;            // with the values of the last complete pull
+  };
+  struct Shard {
+    std::vector<Piece> pieces;
+    std::uint64_t sequence = 0, answered = 0;  // commands
+    std::uint64_t version = 0;                 // of the last pull
+    std::int64_t clock = 0;
+  };
+  struct State {
+    int left = 0;
+    std::optional<Error> error;
+    std::vector<bool> pulled;  // by tensor
+  };
+
+  // Requests (client_requests.cc).
+  void require_worker() const;
+  std::size_t find(const std::string& name) const;
+  std::vector<bool> choose(const std::vector<std::string>& names) const;
+  void check_finite(const std::string& name, const float* values, std::size_t count) const;
+  Request read(internal::Op op, std::uint32_t shard);
+  Outstanding command(internal::Op op, std::uint32_t shard);
+  void load(Outstanding& push, const Shard& shard, const std::vector<bool>& chosen,
+            const float* values);
+  void pull_shard(std::uint32_t number, const std::vector<bool>& chosen, Ticket ticket);
+  void take(Shard& shard, const Outstanding& outstanding, const internal::Answer& answer,
+            std::string_view payload);
+  void take_values(const Request& pull, std::string_view payload);
+
+  float* slot() const { return reinterpret_cast<float*>(memory_.data() + slot_ * stride_); }
+  float* area(int number) const;
+  std::uint64_t offset_of(const void* at) const {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - memory_.data());
+  }
+  // Offset of a piece in an area, in elements.
+  std::size_t offset_of(const Piece& piece) const {
+    return tensors_[piece.tensor].offset + static_cast<std::size_t>(piece.first);
+  }
+
+  // Progress (client.cc).
+  Ticket open_ticket();
+  void send(std::uint32_t shard, Outstanding request, Ticket ticket);
+  bool is_answered(Ticket ticket) const;
+  void free_slot() { wait(slots_[slot_], patience()); }
+  void advance();
+  void drive_until_answered(Ticket ticket, Deadline deadline);
+  Error no_answer() const;
+
+  const ClientOptions options_;
+  const std::uint64_t client_;
+  Options spec_;
+  std::vector<Place> tensors_;
+  std::map<std::string, std::size_t> index_;
+  std::size_t count_ = 0;
+  std::uint64_t stride_ = 0;            // bytes of an area
+  net::internal::SharedMemory memory_;  // areas of `pipeline` pushes, and two of values
+  std::unique_ptr<compress::Codec> push_codec_, pull_codec_;
+  std::vector<float> residual_;
+  std::vector<Shard> shards_;
+  std::vector<std::unique_ptr<internal::ClientLink>> links_;
+  std::map<Ticket, State> tickets_;
+  std::vector<Ticket> slots_;  // the last push from each; 0: none
+  std::size_t slot_ = 0;
+  Ticket last_ticket_ = 0;
+  std::uint64_t last_id_ = 0;
+  bool pulling_ = false;
+  Stats stats_;
+  std::vector<std::string> saved_;  // by shard
+};
+
+}  // namespace weft::ps

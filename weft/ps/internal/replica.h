@@ -1,0 +1,143 @@
+// A shard on one server, as a member of the shard's chain: the protocol of chain replication (van
+// Renesse and Schneider 2004), without threads, sockets and clock.
+//
+//   client ── push ──> first member ── command ──> next … ── command ──> last member
+//          <─ answer ─              <─── ack ────         <─── ack ─────
+//
+// The first member numbers the commands and applies them; the others apply them in the same order.
+// A command is committed when the last member has applied it, and is answered then. So a client
+// has an answer only if every member has the command. A pull is read at the first member, and
+// answered when all that it shows is committed.
+//
+// Views. The members change only by a new view from the directory. If a member is lost, the others
+// go on: those before a lost one have applied at least what it had, so they send to its successor
+// what that one lacks. A server that was left out starts again, with nothing, as a new incarnation.
+// One that joins receives the state and then counts for commits at once, but it becomes a member
+// only when it has all that was committed before.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/ps/internal/chain_message.h"
+#include "weft/ps/internal/shard.h"
+
+namespace weft::ps::internal {
+
+// Rules that a test breaks on purpose.
+enum class Flaw {
+  kNone,
+  kAnswersEarly,    // answers before the other members have the command
+  kForgetsClients,  // applies repeated commands again
+  kJoinsEarly,      // makes a server a member before it has the state
+  kIgnoresJoining,  // does not wait for a server that joins
+};
+
+class Replica {
+ public:
+  // The connection of a client.
+  using Token = std::uint64_t;
+
+  struct Settings {
+    Member me;
+    std::uint32_t shard = 0;
+    std::uint64_t memory_bytes = ~std::uint64_t{0};
+    Flaw flaw = Flaw::kNone;
+  };
+  explicit Replica(const Settings& settings);
+
+  // Takes a newer view. Ignores older ones.
+  void adopt(const View& view);
+  const View& view() const { return view_; }
+  const Member& me() const { return settings_.me; }
+  // A later view is without this incarnation; it does not serve again.
+  bool is_out() const { return is_out_; }
+  bool is_first() const { return !is_out_ && !view_.members.empty() && view_.members[0] == me(); }
+  // Neighbors in the chain, the joining server included.
+  std::optional<Member> previous() const { return previous_; }
+  std::optional<Member> next() const { return next_; }
+  // The view that makes the joining server a member, once it may be one.
+  std::optional<View> promotion() const;
+
+  // A client's request. `target` is the place of an in-memory pull, which must stay until the
+  // answer or until forget().
+  void request(Token token, const Request& request, std::span<std::byte> target = {});
+  // The connection has ended.
+  void forget(Token token);
+  // A worker does not answer. Does nothing if it has joined again from another client. First
+  // member only.
+  void drop(std::uint32_t worker, std::uint64_t client);
+  void receive(const ChainMessage& message);
+  // Sends signs of life, and what got lost. Call it at regular times.
+  void tick();
+
+  struct Message {
+    std::uint32_t server;
+    std::string bytes;
+  };
+  struct Reply {
+    Token token;
+    Answer answer;
+  };
+  std::vector<Message> take_messages() { return std::exchange(messages_, {}); }
+  std::vector<Reply> take_replies() { return std::exchange(replies_, {}); }
+
+  const Shard& shard() const { return shard_; }
+  std::uint64_t applied() const { return applied_; }
+  std::uint64_t committed() const { return committed_; }
+  // For the reports of tests.
+  std::string describe() const;
+
+ private:
+  struct Waiting {
+    Token token;
+    Request pull;
+    std::span<std::byte> target;
+  };
+  struct Entry {
+    std::uint64_t position;
+    std::string bytes;
+  };
+
+  Answer submit(const Request& command);
+  void answer_at(std::uint64_t position, Token token, Answer answer);
+  void commit(std::uint64_t position);
+  void serve_waiting();
+  bool is_ready(const Request& pull) const;
+  void answer_pull(const Waiting& waiting);
+  void send(ChainMessage::Kind kind, const Member& to, std::uint64_t position,
+            std::string_view payload = {});
+  void send_ack();
+  void send_missing();
+  void take_entry(const ChainMessage& message);
+  void take_state(const ChainMessage& message);
+  void take_ack(const ChainMessage& message);
+
+  const Settings settings_;
+  Shard shard_;
+  View view_;
+  bool is_out_ = false;
+  bool has_state_ = false;
+  std::optional<Member> previous_, next_;
+  std::uint64_t applied_ = 0, committed_ = 0;
+  std::uint64_t applied_at_view_ = 0;
+
+  std::deque<Entry> log_;  // commands that are not committed, or that the next member lacks
+  std::optional<std::uint64_t> next_has_;  // position that the next member has acknowledged
+  bool next_needs_state_ = false;
+  int silent_ticks_ = 0;  // since the next member has made progress
+
+  std::list<Waiting> waiting_;
+  std::multimap<std::uint64_t, Reply> uncommitted_;  // answers, by position
+  std::vector<Message> messages_;
+  std::vector<Reply> replies_;
+};
+
+}  // namespace weft::ps::internal

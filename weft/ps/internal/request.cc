@@ -1,0 +1,264 @@
+#include "weft/ps/internal/request.h"
+
+#include "weft/net/stream/bytes.h"
+
+namespace weft::ps::internal {
+namespace {
+
+using net::internal::ByteReader;
+using net::internal::ByteWriter;
+
+constexpr std::size_t kPayloadAlign = 16;
+
+std::string_view rest_of(ByteReader& in, std::string_view all) {
+  return all.substr(all.size() - in.left());
+}
+
+// Calls visit(field) for the numbers of an update rule.
+template <class Visit>
+void each_field(kernels::Regularizer& o, Visit&& visit) {
+  visit(o.l1);
+  visit(o.l2);
+}
+template <class Visit>
+void each_field(kernels::Sgd& o, Visit&& visit) {
+  visit(o.lr);
+  visit(o.momentum);
+  visit(o.dampening);
+  visit(o.nesterov);
+  each_field(o.regularizer, visit);
+}
+template <class Visit>
+void each_field(kernels::RmsProp& o, Visit&& visit) {
+  visit(o.lr);
+  visit(o.alpha);
+  visit(o.eps);
+  visit(o.momentum);
+  visit(o.centered);
+  each_field(o.regularizer, visit);
+}
+template <class Visit>
+void each_field(kernels::Adagrad& o, Visit&& visit) {
+  visit(o.lr);
+  visit(o.lr_decay);
+  visit(o.eps);
+  each_field(o.regularizer, visit);
+}
+template <class Visit>
+void each_field(kernels::Adam& o, Visit&& visit) {
+  visit(o.lr);
+  visit(o.beta1);
+  visit(o.beta2);
+  visit(o.eps);
+  visit(o.decoupled_decay);
+  visit(o.amsgrad);
+  each_field(o.regularizer, visit);
+}
+template <class Visit>
+void each_field(kernels::Lion& o, Visit&& visit) {
+  visit(o.lr);
+  visit(o.beta1);
+  visit(o.beta2);
+  visit(o.decoupled_decay);
+  each_field(o.regularizer, visit);
+}
+
+template <std::size_t I = 0>
+optim::UpdateRule rule_of_kind(std::size_t kind) {
+  if constexpr (I < std::variant_size_v<optim::UpdateRule>) {
+    if (kind == I) return std::variant_alternative_t<I, optim::UpdateRule>{};
+    return rule_of_kind<I + 1>(kind);
+  } else {
+    ByteReader::fail();
+  }
+}
+
+void put(ByteWriter& out, const Options& options) {
+  out.put<std::uint8_t>(options.rule ? static_cast<std::uint8_t>(options.rule->index() + 1) : 0);
+  if (options.rule) {
+    optim::UpdateRule rule = *options.rule;
+    std::visit([&](auto& o) { each_field(o, [&](auto& field) { out.put(field); }); }, rule);
+  }
+  out.put<std::int32_t>(options.staleness);
+  out.put(options.delay_compensation);
+  out.put<std::uint8_t>(options.adaptive_compensation);
+  out.put_text(options.push_codec);
+  out.put_text(options.pull_codec);
+}
+
+struct TakeField {
+  ByteReader& in;
+  void operator()(double& field) const { field = in.take<double>(); }
+  void operator()(bool& field) const { field = in.take<std::uint8_t>() != 0; }
+};
+
+Options take_options(ByteReader& in) {
+  Options options;
+  options.rule.reset();
+  if (const auto kind = in.take<std::uint8_t>(); kind > 0) {
+    options.rule = rule_of_kind(kind - 1u);
+    std::visit([&](auto& o) { each_field(o, TakeField{in}); }, *options.rule);
+  }
+  options.staleness = in.take<std::int32_t>();
+  options.delay_compensation = in.take<double>();
+  options.adaptive_compensation = in.take<std::uint8_t>() != 0;
+  options.push_codec = std::string(in.take_text());
+  options.pull_codec = std::string(in.take_text());
+  return options;
+}
+
+}  // namespace
+
+Answer refuse(Errc code, std::string text) {
+  Answer answer;
+  answer.outcome = Outcome::kRefused;
+  answer.code = code;
+  answer.text = std::move(text);
+  return answer;
+}
+
+std::string encode_head(const Request& request, std::size_t payload_bytes) {
+  ByteWriter out;
+  out.put(request.op);
+  out.put<std::uint8_t>(request.in_memory);
+  out.put(request.shard);
+  out.put(request.worker);
+  out.put(request.id);
+  out.put(request.client);
+  out.put(request.sequence);
+  out.put(request.done);
+  out.put(request.view);
+  out.put(request.version);
+  out.put(request.lr);
+  out.put(request.offset);
+  out.put(request.bytes);
+  out.put<std::uint64_t>(payload_bytes);
+  out.put(static_cast<std::uint32_t>(request.keys.size()));
+  for (const std::uint32_t key : request.keys) out.put(key);
+  while (out.size() % kPayloadAlign != 0) out.put<std::uint8_t>(0);
+  return out.take();
+}
+
+std::string encode(const Request& request) {
+  std::string bytes = encode_head(request, request.payload.size());
+  bytes.reserve(bytes.size() + request.payload.size());
+  return bytes.append(request.payload);
+}
+
+Request decode_request(std::string_view bytes) {
+  ByteReader in(bytes);
+  Request request;
+  request.op = in.take_enum(kLastOp);
+  request.in_memory = in.take<std::uint8_t>() != 0;
+  request.shard = in.take<std::uint32_t>();
+  request.worker = in.take<std::uint32_t>();
+  request.id = in.take<std::uint64_t>();
+  request.client = in.take<std::uint64_t>();
+  request.sequence = in.take<std::uint64_t>();
+  request.done = in.take<std::uint64_t>();
+  request.view = in.take<std::uint64_t>();
+  request.version = in.take<std::uint64_t>();
+  request.lr = in.take<double>();
+  request.offset = in.take<std::uint64_t>();
+  request.bytes = in.take<std::uint64_t>();
+  const auto payload = in.take<std::uint64_t>();
+  request.keys.resize(in.take_count(sizeof(std::uint32_t)));
+  for (std::uint32_t& key : request.keys) key = in.take<std::uint32_t>();
+  while ((bytes.size() - in.left()) % kPayloadAlign != 0) in.take<std::uint8_t>();
+  if (in.left() != payload) ByteReader::fail();
+  request.payload = rest_of(in, bytes);
+  return request;
+}
+
+std::string encode_head(const Answer& answer) {
+  ByteWriter out;
+  out.put(answer.id);
+  out.put(answer.outcome);
+  out.put<std::uint8_t>(static_cast<std::uint8_t>(answer.code));
+  out.put_text(answer.text);
+  out.put(answer.version);
+  out.put(answer.clock);
+  while (out.size() % kPayloadAlign != 0) out.put<std::uint8_t>(0);
+  return out.take();
+}
+
+std::string encode(const Answer& answer) { return encode_head(answer) + answer.payload; }
+
+Answer decode_answer(std::string_view bytes, std::string_view* payload) {
+  ByteReader in(bytes);
+  Answer answer;
+  answer.id = in.take<std::uint64_t>();
+  answer.outcome = in.take_enum(Outcome::kElsewhere);
+  answer.code = in.take_enum(Errc::kInternal);
+  answer.text = std::string(in.take_text());
+  answer.version = in.take<std::uint64_t>();
+  answer.clock = in.take<std::int64_t>();
+  while ((bytes.size() - in.left()) % kPayloadAlign != 0) in.take<std::uint8_t>();
+  if (payload != nullptr)
+    *payload = rest_of(in, bytes);
+  else
+    answer.payload = std::string(rest_of(in, bytes));
+  return answer;
+}
+
+std::string encode_options(const Options& options) {
+  ByteWriter out;
+  put(out, options);
+  return out.take();
+}
+
+Options decode_options(std::string_view bytes) {
+  ByteReader in(bytes);
+  Options options = take_options(in);
+  in.expect_end();
+  return options;
+}
+
+std::string encode(const Definition& definition) {
+  ByteWriter out;
+  out.put_text(encode_options(definition.options));
+  out.put(static_cast<std::uint32_t>(definition.parts.size()));
+  for (const Definition::Part& part : definition.parts) {
+    out.put_text(part.name);
+    out.put(part.first);
+    out.put(part.count);
+  }
+  out.put_bytes(definition.values);
+  return out.take();
+}
+
+Definition decode_definition(std::string_view bytes) {
+  ByteReader in(bytes);
+  Definition definition;
+  definition.options = decode_options(in.take_text());
+  definition.parts.resize(in.take_count(sizeof(std::uint32_t) + 2 * sizeof(std::int64_t)));
+  for (Definition::Part& part : definition.parts) {
+    part.name = std::string(in.take_text());
+    part.first = in.take<std::int64_t>();
+    part.count = in.take<std::int64_t>();
+  }
+  definition.values = std::string(rest_of(in, bytes));
+  return definition;
+}
+
+std::string encode(const ShardStats& stats) {
+  ByteWriter out;
+  for (const std::uint64_t count : stats.staleness) out.put(count);
+  out.put(stats.updates);
+  out.put(stats.memory_bytes);
+  out.put(stats.workers);
+  return out.take();
+}
+
+ShardStats decode_stats(std::string_view bytes) {
+  ByteReader in(bytes);
+  ShardStats stats;
+  for (std::uint64_t& count : stats.staleness) count = in.take<std::uint64_t>();
+  stats.updates = in.take<std::uint64_t>();
+  stats.memory_bytes = in.take<std::uint64_t>();
+  stats.workers = in.take<std::uint32_t>();
+  in.expect_end();
+  return stats;
+}
+
+}  // namespace weft::ps::internal

@@ -1,0 +1,147 @@
+// The state of one shard: its pieces of the tensors, the workers and the answers of the last
+// commands. Deterministic: servers that apply the same commands in the same order have the same
+// bits. It has no threads, sockets or clock.
+//
+//   push ── check ──┬─ staleness 0: buffer of the step ── all workers pushed ── mean ──┐
+//                   └─ else ─────────────────────── delay compensation ────────────────┴─> update
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/compress/codec.h"
+#include "weft/ps/internal/request.h"
+
+namespace weft::ps::internal {
+
+class Shard {
+ public:
+  // `memory_bytes`: most bytes of values, optimizer states and buffered pushes.
+  // `remembers`: false breaks a rule on purpose, for a test: repeated commands are applied again.
+  explicit Shard(std::uint64_t memory_bytes, bool remembers = true);
+
+  // How a command relates to those that its client has given before.
+  enum class Turn { kNext, kRepeated, kEarly };
+  Turn turn(const Request& command) const;
+  bool has_applied(std::uint64_t client, std::uint64_t sequence) const;
+  // Applies a command whose turn is kNext, or one of the server, and returns its answer. An answer
+  // kRefused has not changed anything else.
+  Answer apply(const Request& command);
+  // Answer of a repeated command.
+  Answer answered(const Request& command) const;
+
+  // True if the bound of the staleness lets this worker pull now. Clients that are not workers
+  // never wait.
+  bool is_ready(const Request& pull) const;
+  // Checks a pull. An answer kDone has version and clock, and no payload.
+  Answer check_pull(const Request& pull) const;
+  // Bytes of the pulled values.
+  std::size_t pull_bytes(const Request& pull) const;
+  // Writes the values that a checked pull asks for, through the codec of pulls.
+  void read(const Request& pull, std::span<std::byte> out) const;
+  // True if a pull must be followed by kMark.
+  bool marks() const { return is_defined_ && options_.delay_compensation > 0; }
+
+  ShardStats stats() const;
+  // Workers that count, with the client that each belongs to.
+  std::map<std::uint32_t, std::uint64_t> workers() const;
+  bool had_workers() const { return !workers_.empty(); }
+  std::uint64_t version() const { return version_; }
+
+  // Values, optimizer state and steps, for a checkpoint; kLoad takes them.
+  std::string save() const;
+  // The whole state as bytes, equal on servers that applied the same commands.
+  std::string snapshot() const;
+  // Replaces the state. Throws Error(kCorrupt).
+  void restore(std::string_view bytes);
+
+ private:
+  struct Slot {
+    std::string name;
+    std::int64_t first = 0;  // in the tensor
+    std::int64_t count = 0;
+    std::int64_t offset = 0;  // in values_
+    std::int64_t steps = 0;   // updates of this piece
+  };
+  struct Worker {
+    std::uint64_t client = 0;
+    std::int64_t clock = 0;  // pushes
+    bool counts = false;
+    std::vector<float> pulled;  // values at the last pull, for delay compensation
+  };
+  struct Client {
+    std::uint64_t last = 0;
+    std::map<std::uint64_t, Answer> answers;  // by sequence
+  };
+  // A push that waits for the other workers.
+  struct Buffered {
+    std::vector<std::uint32_t> keys;
+    std::vector<float> values;
+    double lr = -1;
+  };
+
+  Answer change(const Request& command);
+  Answer define(const Request& command);
+  Answer join(const Request& command);
+  Answer leave(std::uint32_t worker, std::uint64_t client);
+  Answer mark(const Request& command);
+  Answer push(const Request& command);
+  Answer load(const Request& command);
+
+  std::vector<std::uint32_t> keys_of(const Request& request) const;
+  std::int64_t count_of(const std::vector<std::uint32_t>& keys) const;
+  // The refusal of a worker or a key that this shard does not know; kDone if there is none.
+  Answer check_keys(const Request& request) const;
+  // Decodes the payload of a push. Returns null, with the refusal, if it has the wrong length.
+  const float* decode(const Request& push, const std::vector<std::uint32_t>& keys, Answer& refusal);
+  Answer check_finite(const Request& push, const std::vector<std::uint32_t>& keys,
+                      const float* values) const;
+  bool has_room(std::uint64_t bytes) const { return used_bytes_ + bytes <= memory_bytes_; }
+  Answer full(const std::string& what, std::uint64_t bytes) const;
+
+  std::optional<std::int64_t> slowest() const;
+  void finish_rounds();
+  void apply_round(std::map<std::uint32_t, Buffered>& round);
+  void update(Slot& slot, const float* gradient, double lr, const Worker* worker);
+  void compensate(const Slot& slot, std::int64_t begin, std::span<float> gradient,
+                  const Worker& worker);
+  void make_codecs();
+  bool is_consistent() const;
+  std::uint64_t worker_bytes() const;
+
+  std::uint64_t memory_bytes_;
+  bool remembers_;
+
+  bool is_defined_ = false;
+  Options options_;
+  std::vector<Slot> slots_;
+  std::vector<float> values_;
+  std::vector<std::vector<float>> states_;  // of the update rule
+  std::vector<float> mean_square_;          // of adaptive compensation
+  std::map<std::uint32_t, Worker> workers_;
+  std::map<std::uint64_t, Client> clients_;
+  std::map<std::int64_t, std::map<std::uint32_t, Buffered>> rounds_;  // by clock, by worker
+  std::int64_t last_clock_ = 0;  // the clock at which a worker joins if no other one counts
+  std::uint64_t version_ = 0;
+  std::uint64_t used_bytes_ = 0;
+  std::array<std::uint64_t, ShardStats::kBuckets> staleness_{};
+
+  // Not part of the state.
+  std::unique_ptr<compress::Codec> push_codec_, pull_codec_;
+  std::uint64_t push_seed_ = 1;
+  std::vector<float> scratch_;
+};
+
+// Bytes of a push's tensor through a codec are preceded by their number, and padded to 4.
+std::string encode_values(const compress::Codec& codec, std::span<const float> values,
+                          const compress::Draw& draw, float* residual);
+// The draw of a push: worker and client agree on it.
+compress::Draw draw_of(std::uint64_t seed, const Request& push, std::uint32_t key);
+
+}  // namespace weft::ps::internal

@@ -1,0 +1,69 @@
+#include "weft/ps/options.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "weft/base/error.h"
+#include "weft/compress/spec.h"
+#include "weft/ps/internal/request.h"
+
+namespace weft::ps {
+
+bool Options::operator==(const Options& other) const {
+  return internal::encode_options(*this) == internal::encode_options(other);
+}
+
+void check(const Options& options) {
+  WEFT_REQUIRE(options.staleness >= kAsync,
+               "staleness is " + std::to_string(options.staleness) +
+                   "; it must be 0 (sync), a bound of at least 1, or -1 (async)");
+  if (options.rule) {
+    const double lr = optim::lr_of(*options.rule);
+    WEFT_REQUIRE(std::isfinite(lr) && lr >= 0,
+                 "the learning rate of the parameter server must be "
+                 "finite and at least 0");
+  }
+  const double lambda = options.delay_compensation;
+  WEFT_REQUIRE(std::isfinite(lambda) && lambda >= 0,
+               "delay_compensation must be finite and at least 0");
+  WEFT_REQUIRE(lambda == 0 || options.rule,
+               "delay_compensation corrects gradients; it needs an update rule");
+  WEFT_REQUIRE(lambda == 0 || options.staleness != kSync,
+               "delay_compensation has no effect with staleness 0, where no gradient is stale");
+  WEFT_REQUIRE(!options.adaptive_compensation || lambda > 0,
+               "adaptive_compensation needs delay_compensation above 0");
+  const compress::Spec push = compress::parse(options.push_codec);
+  WEFT_REQUIRE(push.kind != compress::Kind::kPowerSgd && push.kind != compress::Kind::kAuto &&
+                   push.memory != compress::Memory::kDelta && push.warmup == 0,
+               "push_codec = \"" + options.push_codec +
+                   "\" is not supported by the parameter server; use bf16, f16, int8, int4, sign, "
+                   "topk, randomk or threshold, without delta and warmup");
+  const auto pull = compress::parse(options.pull_codec).kind;
+  WEFT_REQUIRE(
+      pull == compress::Kind::kNone || pull == compress::Kind::kBf16 ||
+          pull == compress::Kind::kF16,
+      "pull_codec = \"" + options.pull_codec + "\" is not supported; use none, bf16 or f16");
+}
+
+std::vector<Piece> pieces_of(const std::vector<TensorSize>& tensors, std::uint32_t shard,
+                             std::uint32_t shards) {
+  WEFT_REQUIRE(shard < shards, "shard " + std::to_string(shard) + " of " + std::to_string(shards));
+  std::int64_t total = 0;
+  for (const TensorSize& tensor : tensors) total += tensor.count;
+  constexpr std::int64_t kAlign = 16;
+  const auto cut = [&](std::uint32_t at) {
+    return at == shards ? total : total * at / shards / kAlign * kAlign;
+  };
+  const std::int64_t begin = cut(shard), end = cut(shard + 1);
+  std::vector<Piece> pieces;
+  std::int64_t offset = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::int64_t from = std::max(begin, offset),
+                       to = std::min(end, offset + tensors[i].count);
+    if (from < to) pieces.push_back({static_cast<std::uint32_t>(i), from - offset, to - from});
+    offset += tensors[i].count;
+  }
+  return pieces;
+}
+
+}  // namespace weft::ps

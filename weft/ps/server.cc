@@ -1,0 +1,321 @@
+#include "weft/ps/server.h"
+
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "weft/base/log.h"
+#include "weft/ps/internal/arrange.h"
+#include "weft/ps/internal/connections.h"
+
+namespace weft::ps {
+namespace {
+
+using internal::Answer;
+using internal::ChainMessage;
+using internal::Connections;
+using internal::Replica;
+using internal::Request;
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr auto kTick = 20ms;
+// Times the worker timeout that a server waits for the workers of the server that it replaces.
+constexpr int kAfterLoss = 10;
+// Time without workers and clients after which a server is not needed any more.
+constexpr auto kUnused = 1s;
+// Of a call of the directory. The other servers wait longer for a sign of life.
+constexpr auto kDirectory = 300ms;
+
+std::uint64_t random_number() {
+  std::uint64_t number = 0;
+  while (number == 0) {
+    if (::getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number))
+      throw Error(Errc::kUnavailable, "the system gives no random numbers");
+  }
+  return number;
+}
+
+void check(const ServerOptions& options) {
+  WEFT_REQUIRE(options.directory != nullptr, "a parameter server needs a directory");
+  WEFT_REQUIRE(options.servers >= 1 && options.server < options.servers,
+               "server " + std::to_string(options.server) + " of " +
+                   std::to_string(options.servers) + ": the numbers are 0 to servers - 1");
+  WEFT_REQUIRE(options.memory_mb > 0,
+               "memory_mb is " + std::to_string(options.memory_mb) + "; it must be above 0");
+  WEFT_REQUIRE(options.server_timeout >= 100ms && options.worker_timeout >= 100ms,
+               "server_timeout and worker_timeout must be at least 100 ms");
+  WEFT_REQUIRE(options.secret || !net::internal::is_wildcard(options.interface),
+               "a parameter server that listens on all interfaces needs the job's secret");
+}
+
+Connections::Listeners listen(const ServerOptions& options, ServerAddress& address) {
+  Connections::Listeners listeners;
+  listeners.local = net::internal::listen_locally("ps");
+  address.local = listeners.local.name;
+  if (options.interface.empty()) return listeners;
+  const std::string host = net::internal::resolve_interface(options.interface);
+  WEFT_REQUIRE(!options.advertise.empty() || !net::internal::is_wildcard(host),
+               "a parameter server that listens on all interfaces needs `advertise`");
+  listeners.tcp = net::internal::listen_on(host, options.port);
+  address.tcp = net::internal::join_address(options.advertise.empty() ? host : options.advertise,
+                                            net::internal::bound_port(listeners.tcp));
+  return listeners;
+}
+
+}  // namespace
+
+class Server::Loop {
+ public:
+  explicit Loop(ServerOptions options)
+      : options_((check(options), std::move(options))),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        connections_(listen(options_, address_),
+                     internal::identity(options_.job, options_.secret, 0),
+                     internal::identity(options_.job, options_.secret, 1), events()) {
+    options_.directory->announce(options_.server, address_, Deadline::in(10s));
+    host(options_.server);
+    if (options_.backup && options_.servers > 1)
+      host((options_.server + options_.servers - 1) % options_.servers);
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
+
+  ~Loop() {
+    thread_.request_stop();
+    const std::uint64_t one = 1;
+    if (::write(wake_.get(), &one, sizeof one) < 0) return;  // it wakes at its next tick
+  }
+
+  const ServerAddress& address() const { return address_; }
+  bool is_over() const { return is_over_; }
+  std::optional<Error> failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+ private:
+  struct Hosted {
+    std::unique_ptr<Replica> replica;
+    Clock::time_point previous_heard, next_heard;
+    std::optional<Member> previous, next;
+    std::map<std::uint64_t, Clock::time_point> client_seen;
+    bool reported_loss = false;
+  };
+
+  void host(std::uint32_t shard) { hosted_[shard].replica = make_replica(shard); }
+
+  std::unique_ptr<Replica> make_replica(std::uint32_t shard) const {
+    Replica::Settings settings;
+    settings.me = {options_.server, random_number()};
+    settings.shard = shard;
+    settings.memory_bytes = static_cast<std::uint64_t>(options_.memory_mb) * 1'000'000;
+    return std::make_unique<Replica>(settings);
+  }
+
+  Connections::Events events() {
+    return {[this](Connections::Token token, const std::string& bytes) { request(token, bytes); },
+            [this](Connections::Token token) { gone(token); },
+            [this](const std::string& bytes) { chain(bytes); }};
+  }
+
+  void run(const std::stop_token& stop) {
+    try {
+      Clock::time_point next_tick = Clock::now();
+      while (!stop.stop_requested()) {
+        if (Clock::now() >= next_tick) {
+          tick();
+          next_tick = Clock::now() + kTick;
+        }
+        net::internal::Polls polls;
+        polls.add(wake_.get(), POLLIN, [] {});
+        connections_.watch(polls);
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(next_tick - Clock::now()).count();
+        polls.wait(static_cast<int>(std::clamp<std::int64_t>(left, 0, kTick.count())));
+      }
+    } catch (const std::exception& error) {
+      log_warn("parameter server " + std::to_string(options_.server) +
+               " ends: " + weft::describe(error));
+      const std::lock_guard lock(mutex_);
+      failure_ = Error(code_of(error), weft::describe(error));
+    }
+  }
+
+  // ---- clients
+
+  void request(Connections::Token token, const std::string& bytes) {
+    Request request = internal::decode_request(bytes);
+    clients_[token] = request.client;
+    last_use_ = Clock::now();
+    std::span<std::byte> target;
+    if (request.in_memory) {
+      const std::span<std::byte> memory = connections_.memory(token);
+      if (request.offset > memory.size() || request.bytes > memory.size() - request.offset)
+        throw Error(Errc::kCorrupt, "a request refers to memory that the client does not share");
+      target = memory.subspan(request.offset, request.bytes);
+      if (request.op == internal::Op::kPush)
+        request.payload = {reinterpret_cast<const char*>(target.data()), target.size()};
+    }
+    const auto hosted = hosted_.find(request.shard);
+    if (hosted == hosted_.end()) {
+      Answer answer;
+      answer.id = request.id;
+      answer.outcome = internal::Outcome::kElsewhere;
+      return connections_.answer(token, answer);
+    }
+    hosted->second.replica->request(token, request, target);
+    flush(*hosted->second.replica);
+  }
+
+  void gone(Connections::Token token) {
+    clients_.erase(token);
+    for (auto& [shard, hosted] : hosted_) hosted.replica->forget(token);
+  }
+
+  void flush(Replica& replica) {
+    for (Replica::Message& message : replica.take_messages()) {
+      const auto address = servers_.find(message.server);
+      if (address != servers_.end())
+        connections_.send(message.server, address->second, std::move(message.bytes));
+    }
+    for (Replica::Reply& reply : replica.take_replies())
+      connections_.answer(reply.token, std::move(reply.answer));
+  }
+
+  // ---- other servers
+
+  void chain(const std::string& bytes) {
+    const ChainMessage message = internal::decode_chain_message(bytes);
+    const auto found = hosted_.find(message.shard);
+    if (found == hosted_.end()) return;
+    Hosted& hosted = found->second;
+    if (message.to == hosted.replica->me()) {
+      if (message.from == hosted.replica->previous()) hosted.previous_heard = Clock::now();
+      if (message.from == hosted.replica->next()) hosted.next_heard = Clock::now();
+    }
+    hosted.replica->receive(message);
+    flush(*hosted.replica);
+  }
+
+  void tick() {
+    connections_.tend();
+    std::map<std::uint32_t, View> views;
+    try {
+      views = options_.directory->views(Deadline::in(kDirectory));
+      servers_ = options_.directory->servers(Deadline::in(kDirectory));
+      directory_fails_ = false;
+      for (auto& [shard, hosted] : hosted_) arrange(shard, hosted, views[shard]);
+    } catch (const Error& error) {
+      // It goes on with the views that it knows, and asks again at the next tick.
+      if (!directory_fails_)
+        log_warn("parameter server " + std::to_string(options_.server) +
+                 " cannot ask the directory: " + error.message());
+      directory_fails_ = true;
+    }
+    for (auto& [shard, hosted] : hosted_) {
+      drop_workers(hosted);
+      hosted.replica->tick();
+      flush(*hosted.replica);
+    }
+    notice_end();
+  }
+
+  void notice_end() {
+    bool has_workers = false;
+    for (const auto& [shard, hosted] : hosted_) {
+      has_workers = has_workers || !hosted.replica->shard().workers().empty();
+      had_workers_ = had_workers_ || hosted.replica->shard().had_workers();
+    }
+    if (has_workers || !clients_.empty()) last_use_ = Clock::now();
+    is_over_ = had_workers_ && Clock::now() - last_use_ > kUnused;
+  }
+
+  // Takes this server's place in the chain of a shard, and leaves out those that are lost.
+  void arrange(std::uint32_t shard, Hosted& hosted, const View& view) {
+    hosted.replica->adopt(view);
+    flush(*hosted.replica);
+    if (hosted.replica->is_out()) hosted.replica = make_replica(shard);
+    notice_neighbors(hosted);
+    const auto silent = [&](const std::optional<Member>& who, Clock::time_point heard) {
+      return who && Clock::now() - heard > options_.server_timeout;
+    };
+    internal::Place place;
+    place.founds = shard == options_.server;
+    place.previous_is_silent = silent(hosted.previous, hosted.previous_heard);
+    place.next_is_silent = silent(hosted.next, hosted.next_heard);
+    const auto next = internal::next_view(*hosted.replica, view, place);
+    if (!next) {
+      if (internal::is_lost(*hosted.replica, view) && !std::exchange(hosted.reported_loss, true))
+        log_warn("shard " + std::to_string(shard) + " of the parameter server is lost: server " +
+                 std::to_string(options_.server) +
+                 " was the only one that had it, and was started again");
+      return;
+    }
+    const bool done = options_.directory->replace(shard, *next, Deadline::in(kDirectory));
+    for (const Member& member : view.members) {
+      if (done && !next->has(member))
+        log_warn("server " + std::to_string(member.server) +
+                 " of the parameter server is lost; shard " + std::to_string(shard) +
+                 " goes on without it");
+    }
+  }
+
+  void notice_neighbors(Hosted& hosted) {
+    if (hosted.replica->previous() != hosted.previous) {
+      hosted.previous = hosted.replica->previous();
+      hosted.previous_heard = Clock::now();
+    }
+    if (hosted.replica->next() != hosted.next) {
+      hosted.next = hosted.replica->next();
+      hosted.next_heard = Clock::now();
+    }
+  }
+
+  void drop_workers(Hosted& hosted) {
+    if (!hosted.replica->is_first()) {
+      hosted.client_seen.clear();
+      return;
+    }
+    const auto now = Clock::now();
+    for (const auto& [token, client] : clients_) hosted.client_seen[client] = now;
+    for (const auto& [worker, client] : hosted.replica->shard().workers()) {
+      // After the loss of a server, a worker connects with its next request only.
+      const auto patience = (kAfterLoss - 1) * options_.worker_timeout;
+      const auto [seen, is_new] = hosted.client_seen.emplace(client, now + patience);
+      if (now - seen->second < options_.worker_timeout) continue;
+      log_warn("the parameter server goes on without worker " + std::to_string(worker) +
+               ", which has no connection");
+      hosted.replica->drop(worker, client);
+    }
+    std::erase_if(hosted.client_seen,
+                  [&](const auto& one) { return now - one.second > 2 * options_.worker_timeout; });
+  }
+
+  const ServerOptions options_;
+  ServerAddress address_;
+  UniqueFd wake_;
+  Connections connections_;
+  std::map<Connections::Token, std::uint64_t> clients_;  // by connection
+  std::map<std::uint32_t, Hosted> hosted_;               // by shard
+  std::map<std::uint32_t, ServerAddress> servers_;
+  bool directory_fails_ = false, had_workers_ = false;
+  Clock::time_point last_use_;
+  std::atomic<bool> is_over_ = false;
+  mutable std::mutex mutex_;
+  std::optional<Error> failure_;  // guarded by mutex_
+  std::jthread thread_;
+};
+
+Server::Server(ServerOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {}
+Server::~Server() = default;
+ServerAddress Server::address() const { return loop_->address(); }
+bool Server::is_over() const { return loop_->is_over(); }
+std::optional<Error> Server::failure() const { return loop_->failure(); }
+
+}  // namespace weft::ps
