@@ -187,6 +187,14 @@ std::optional<Group> join_through_mpi(const Identity& identity, const BackendOpt
 
 }  // namespace
 
+std::string interface_of(const Group& group) {
+  const auto& lineage = group.lineage();
+  if (!lineage) return "127.0.0.1";
+  const BackendOptions& options = lineage->options;
+  if (!options.interface.empty()) return options.interface;
+  return options.store_host.empty() ? "127.0.0.1" : internal::address_towards(options.store_host);
+}
+
 std::string lost_rank_key(const std::string& run_id, int restart_count) {
   return store_prefix(run_id, restart_count) + "/" +
          internal::kLostKey;  // with the separator of PrefixStore

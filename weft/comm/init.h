@@ -81,6 +81,11 @@ Group regroupable(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<
 Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options = {},
                  std::chrono::milliseconds wait = std::chrono::minutes(5), int rank = -1);
 
+// The address on which this process listens for ranks of other hosts: BackendOptions::interface, or
+// the address on the way to the store's host. "127.0.0.1" for a group that was not made by init()
+// or form_group().
+std::string interface_of(const Group& group);
+
 // Key in the launcher's store for the number of a rank that has ended. Ranks that still wait for
 // that rank to join then throw kPeerLost at once.
 std::string lost_rank_key(const std::string& run_id, int restart_count);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "weft/comm/replicate.h"
+#include "weft/strategy/server_center.h"
 #include "weft/strategy/strategy.h"
 #include "weft/strategy/testing/rules.h"
 
@@ -123,6 +124,53 @@ TEST(Center, OfAnotherKindGivesTheSameTraining) {
       expect_close(rule->result().weights[0], wanted.result, 1e-10);
     });
   }
+}
+
+// Workers that share no memory. With staleness 0 the order of the additions alone differs.
+TEST(ServerCenter, GivesTheSameTraining) {
+  for (const char* name : {"downpour", "easgd_async"}) {
+    const Strategy strategy{.name = name, .period = 2, .staleness = 0};
+    const auto wanted = train(3, strategy, 20);
+    comm::replicate(3, [&](const Group& group) {
+      at::Tensor x = initial().to(torch::kFloat);
+      const MakeCenter make = [](const Group& workers, const at::Tensor& like) {
+        return server_center(workers, like);
+      };
+      const auto rule = make_rule(
+          strategy, {.workers = group, .world = group, .weights = {x}, .make_center = make});
+      for (int step = 1; step <= 20; ++step) {
+        x.sub_(gradient(x.to(torch::kDouble), group.rank()), kLr);
+        rule->after_step({step, kLr, 0, 1});
+      }
+      expect_close(x, wanted.weights[static_cast<std::size_t>(group.rank())], 1e-5);
+      expect_close(rule->result().weights[0], wanted.result, 1e-5);
+      // What a checkpoint has of it, and gives back.
+      const at::Tensor saved = rule->state().arrays.at("center").at(0).clone();
+      group.barrier();
+      rule->restart();
+      rule->state().arrays.at("center").at(0).copy_(saved);
+      rule->restored();
+      expect_close(rule->result().weights[0], saved, 1e-12);
+    });
+  }
+}
+
+TEST(ServerCenter, PullsAndAddsAnyRangeAndRefusesOthers) {
+  comm::replicate(2, [](const Group& group) {
+    const auto center = server_center(group, torch::zeros({200}));
+    center->add(80, torch::full({30}, 1.0f + static_cast<float>(group.rank())));
+    group.barrier();
+    at::Tensor seen = torch::full({50}, -1.0f);
+    center->pull(79, seen);
+    EXPECT_EQ(seen[0].item<float>(), 0);
+    EXPECT_EQ(seen[1].item<float>(), 3);
+    EXPECT_EQ(seen[31].item<float>(), 0);
+    EXPECT_ANY_THROW(center->pull(160, seen));
+    const at::Tensor values = torch::arange(200).to(torch::kFloat).sqrt();
+    center->reset(&values);
+    EXPECT_TRUE(torch::equal(center->snapshot(), values));
+    EXPECT_ANY_THROW(server_center(group, torch::zeros({4}, torch::kDouble)));
+  });
 }
 
 TEST(Center, PullsAndAddsAnyRangeAndCountsWhatItMoves) {

@@ -113,7 +113,7 @@ struct Part {
   // Backup workers: the floating-point state of the worker's optimizer, in place. The same shapes
   // at each call. Without it, the worker's optimizer has none.
   std::function<std::vector<at::Tensor>()> optimizer_state = nullptr;
-  // downpour and easgd_async: the center. Null: shared_center().
+  // downpour and easgd_async: the center. Null: shared_center(). On several hosts: server_center().
   MakeCenter make_center = nullptr;
 };
 
@@ -173,6 +173,8 @@ class Rule {
   // Call it where a checkpoint has no State::own of this rank, after the weights were loaded: sets
   // it as after an exchange. Not collective.
   virtual void reset_own() = 0;
+  // Call it after a State was loaded. Collective.
+  virtual void restored() {}
   // Begins again from the present weights and buffers of worker 0, which are copied to the others.
   virtual void restart() = 0;
   // Steps between exchanges now. Not collective.
@@ -194,9 +196,9 @@ class Rule {
 };
 
 // Makes the rule. All workers begin with the weights and buffers of worker 0, which are copied to
-// the others. Throws as check() does, Error(kBadConfig) if an asynchronous rule's workers are not
-// on one host, and Error(kInvalidArgument) for parts that differ between workers, have no weights,
-// or weights that are neither float32 nor float64.
+// the others. Throws as check() does, Error(kBadConfig) if an asynchronous rule has workers on
+// several hosts and no Part::make_center, and Error(kInvalidArgument) for parts that differ between
+// workers, have no weights, or weights that are neither float32 nor float64.
 std::unique_ptr<Rule> make_rule(const Strategy& strategy, Part part);
 
 }  // namespace weft::strategy

@@ -48,15 +48,19 @@ TEST(Strategies, EachOneTrainsAndResumesWithTheBitsOfAnUninterruptedRun) {
 }
 
 TEST(Strategies, DownpourWithStaleness0IsDataParallelismAndResumes) {
-  ImageRuns runs;
   const auto words =
       with(kShort, {"strategy.name=downpour", "strategy.staleness=0", "optimizer.momentum=0"});
-  const auto sync = runs.train(4, "sync", with(kShort, {"optimizer.momentum=0"}));
-  const auto whole = runs.train(4, "whole", words);
-  runs.train(4, "cut", with(words, {"train.max_steps=8"}));
-  for (const auto& run : {whole, runs.train(4, "cut", words)}) {
-    for (const auto& [name, tensor] : sync.tensors)
-      EXPECT_TRUE(at::allclose(tensor, run.tensors.at(name), 1e-4, 1e-5)) << name;
+  // Over TCP, the center is on a parameter server.
+  for (const bool over_tcp : {false, true}) {
+    ImageRuns runs;
+    const auto sync = runs.train(4, "sync", with(kShort, {"optimizer.momentum=0"}));
+    if (over_tcp) runs.tcp = ImageRuns::Sums::kAsTheyCome;
+    const auto whole = runs.train(4, "whole", words);
+    runs.train(4, "cut", with(words, {"train.max_steps=8"}));
+    for (const auto& run : {whole, runs.train(4, "cut", words)}) {
+      for (const auto& [name, tensor] : sync.tensors)
+        EXPECT_TRUE(at::allclose(tensor, run.tensors.at(name), 1e-4, 1e-5)) << name;
+    }
   }
 }
 
@@ -131,7 +135,7 @@ TEST(Strategies, ThatDoNotFitAreRefusedInOneLine) {
   refused({"strategy.name=gossip", "parallel.codec=bf16"}, "set strategy.codec");
   refused({"strategy.name=diloco", "train.verify_steps=10"}, "train.verify_steps");
   runs.tcp = ImageRuns::Sums::kAsTheyCome;
-  refused({"strategy.name=downpour"}, "the workers are not on one host");
+  refused({"strategy.name=ad_psgd"}, "the workers are not on one host");
   runs.tcp.reset();
   refused({"strategy.name=diloco", "strategy.fragments=200"}, "strategy.fragments = 200");
 }

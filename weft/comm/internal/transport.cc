@@ -26,27 +26,6 @@
 namespace weft::comm::internal {
 namespace {
 
-// This host's address on the route to `host`, which peers on other hosts can use.
-std::string address_towards(const std::string& host) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_DGRAM;
-  std::string address = "127.0.0.1";
-  if (getaddrinfo(host.c_str(), "9", &hints, &found) != 0 || found == nullptr) return address;
-  const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_storage own{};
-  socklen_t length = sizeof own;
-  char text[NI_MAXHOST];
-  if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-      getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text, nullptr, 0,
-                  NI_NUMERICHOST) == 0) {
-    address = text;
-  }
-  if (fd >= 0) close(fd);
-  freeaddrinfo(found);
-  return address;
-}
-
 // Location of each rank, by rank.
 struct Places {
   std::vector<std::string> machines;  // equal if the ranks can share memory
@@ -177,6 +156,26 @@ std::unique_ptr<net::Host> over_host(const HostMap& map, const BackendOptions& o
 }
 
 }  // namespace
+
+std::string address_towards(const std::string& host) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  std::string address = "127.0.0.1";
+  if (getaddrinfo(host.c_str(), "9", &hints, &found) != 0 || found == nullptr) return address;
+  const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  char text[NI_MAXHOST];
+  if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+      getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text, nullptr, 0,
+                  NI_NUMERICHOST) == 0) {
+    address = text;
+  }
+  if (fd >= 0) close(fd);
+  freeaddrinfo(found);
+  return address;
+}
 
 std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch,
                                           std::chrono::nanoseconds timeout) {

@@ -4,6 +4,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <memory>
+#include <string>
 
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/engine.h"
@@ -17,6 +18,9 @@ namespace weft::comm::internal {
 //   all on one host   shared memory
 //   several hosts     TCP, or MPI if the rendezvous used MPI; shared memory within each host
 std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions& options);
+
+// This host's address on the route to `host`, which peers on other hosts can use.
+std::string address_towards(const std::string& host);
 
 // Messages between the ranks of a host, through shared memory. Collective. `host` outlives it.
 std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch,

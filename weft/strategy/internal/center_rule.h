@@ -21,7 +21,18 @@ class CenterRule : public AsynchronousRule {
     const MakeCenter& given = this->part().make_center;
     const at::Tensor like = weights().zeros();
     center_ = given ? given(this->part().workers, like) : shared_center(this->part().workers, like);
-    if (center_->in_place().defined()) keep("center", center_->in_place());
+    values_ = center_->in_place();
+    is_here_ = values_.defined();
+    if (!is_here_) values_ = weights().zeros();
+    keep("center", values_);
+  }
+
+  State state() override {
+    if (!is_here_) center_->pull(0, values_);
+    return AsynchronousRule::state();
+  }
+  void restored() override {
+    if (!is_here_) center_->reset(&values_);
   }
 
   void begin(std::int64_t step) override {
@@ -73,6 +84,8 @@ class CenterRule : public AsynchronousRule {
 
   const std::int64_t bound_;  // in steps
   std::unique_ptr<Center> center_;
+  at::Tensor values_;        // of the center: in place, or a copy for checkpoints
+  bool is_here_ = false;     // in place
   std::int64_t first_ = 0;   // step of the last begin()
   std::int64_t last_ = 0;    // step of the last exchange, counted from there
   std::int64_t seen_ = 0;    // additions of all workers at the last pull

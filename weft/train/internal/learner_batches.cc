@@ -12,7 +12,8 @@ namespace weft::train::internal {
 using observe::Phase;
 
 std::unique_ptr<strategy::SharedBatches> Learner::make_shared() const {
-  if (!strategy::is_asynchronous(options_.strategy)) return nullptr;
+  const bool one_host = mesh_.world().size() == 1 || mesh_.world().host() != nullptr;
+  if (!strategy::is_asynchronous(options_.strategy) || !one_host) return nullptr;
   return std::make_unique<strategy::SharedBatches>(
       mesh_.world(), mesh_.coordinate("dp"), mesh_.size("dp"), worker_mesh_.world().rank() == 0);
 }

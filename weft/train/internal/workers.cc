@@ -7,7 +7,9 @@
 #include <sstream>
 #include <utility>
 
+#include "weft/comm/init.h"
 #include "weft/comm/texts.h"
+#include "weft/strategy/server_center.h"
 
 namespace weft::train::internal {
 namespace {
@@ -84,6 +86,15 @@ std::vector<at::Tensor> clones(const std::vector<at::Tensor>& tensors) {
   return copies;
 }
 
+// Workers that share no memory need servers.
+strategy::MakeCenter center_for(const Mesh& mesh) {
+  if (mesh["dp"].size() == 1 || mesh["dp"].host() != nullptr) return nullptr;
+  return
+      [interface = comm::interface_of(mesh.world())](const Group& workers, const at::Tensor& like) {
+        return strategy::server_center(workers, like, {.interface = interface});
+      };
+}
+
 }  // namespace
 
 void check_workers(const Options& options, const Mesh& mesh) {
@@ -137,12 +148,13 @@ Workers::Workers(const strategy::Strategy& strategy, const Mesh& mesh,
   const Mesh worker = worker_mesh(mesh, strategy);
   saves_weight_ = first_holders(held_.weights, worker.world());
   saves_buffer_ = first_holders(held_.buffers, worker.world());
-  rule_ = strategy::make_rule(strategy,
-                              {.workers = mesh["dp"],
-                               .world = mesh.world(),
-                               .weights = tensors_of(held_.weights),
-                               .buffers = tensors_of(held_.buffers),
-                               .optimizer_state = [this] { return optimizer_arrays(model_); }});
+  rule_ =
+      strategy::make_rule(strategy, {.workers = mesh["dp"],
+                                     .world = mesh.world(),
+                                     .weights = tensors_of(held_.weights),
+                                     .buffers = tensors_of(held_.buffers),
+                                     .optimizer_state = [this] { return optimizer_arrays(model_); },
+                                     .make_center = center_for(mesh)});
   model_.take_changes();
 }
 
@@ -245,6 +257,7 @@ bool Workers::restore_rule(const checkpoint::Reader& saved) {
   saved.fill(array_slices(&saved));
   const std::string own = name_ + "own." + std::to_string(mesh_.world().rank()) + ".0";
   if (!saved.has(own)) rule_->reset_own();
+  rule_->restored();
   return true;
 }
 

@@ -1,0 +1,275 @@
+#include "weft/strategy/server_center.h"
+
+#include <ATen/ATen.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/comm/texts.h"
+#include "weft/net/memory/host.h"
+#include "weft/ps/client.h"
+#include "weft/ps/server.h"
+
+namespace weft::strategy {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMostServers = 8;
+constexpr const char *kValues = "values", *kClocks = "clocks";
+// A worker that waits for others looks so often, and asks so often whether all are still there.
+constexpr auto kLook = 500us;
+constexpr auto kCount = 200ms;
+
+std::string random_secret() {
+  std::string secret(32, '\0');
+  if (::getrandom(secret.data(), secret.size(), 0) != 32)
+    throw Error(Errc::kUnavailable, "cannot get random numbers for the secret of the center");
+  return secret;
+}
+
+// The first worker of each host.
+std::vector<int> servers_of(const Group& workers) {
+  std::vector<int> servers;
+  std::set<std::string> hosts;
+  const auto all = comm::all_gather_texts(workers, net::host_id());
+  for (std::size_t worker = 0; worker < all.size() && servers.size() < kMostServers; ++worker)
+    if (hosts.insert(all[worker]).second) servers.push_back(static_cast<int>(worker));
+  return servers;
+}
+
+class ServerCenter final : public Center {
+  // Numbers of a worker in the tensor of clocks. Float32 counts to 16 million exchanges.
+  enum Number { kAdded, kPulled, kAdditions, kLeft, kPerWorker };
+
+ public:
+  ServerCenter(const Group& workers, const at::Tensor& like, const ServerCenterOptions& options)
+      : workers_(workers),
+        count_(like.numel()),
+        mine_(kPerWorker, 0.0f),
+        clocks_(static_cast<std::size_t>(workers.size()) * kPerWorker, 0.0f) {
+    if (like.scalar_type() != at::kFloat)
+      throw Error(Errc::kBadConfig,
+                  "a center on several hosts needs weights of float32; set train.precision to "
+                  "fp32 or bf16");
+    start(options);
+    const std::vector<float> zeros(static_cast<std::size_t>(count_), 0.0f);
+    client_->define({{kValues, zeros}, {kClocks, clocks_}},
+                    {.rule = std::nullopt, .staleness = ps::kAsync});
+    client_->join();
+    workers_.barrier();
+  }
+  ~ServerCenter() override { client_.reset(); }
+
+  std::int64_t count() const override { return count_; }
+
+  void pull(std::int64_t offset, const at::Tensor& out) override {
+    check_range(offset, out);
+    fetch({kValues});
+    const auto values = client_->value(kValues);
+    std::memcpy(out.mutable_data_ptr(), values.data() + offset, out.nbytes());
+  }
+  void add(std::int64_t offset, const at::Tensor& change) override {
+    check_range(offset, change);
+    const at::Tensor dense = change.contiguous();
+    const auto delta = client_->gradient(kValues);
+    std::fill(delta.begin(), delta.end(), 0.0f);
+    std::memcpy(delta.data() + offset, dense.const_data_ptr(), dense.nbytes());
+    send(kValues);
+  }
+
+  void advance(Clock clock, std::int64_t exchange) override {
+    std::vector<float> next = mine_;
+    next[clock == Clock::kAdded ? kAdded : kPulled] = static_cast<float>(exchange);
+    if (clock == Clock::kAdded) ++next[kAdditions];
+    set_mine(next);
+  }
+  std::int64_t additions() const override {
+    fetch({kClocks});
+    double sum = 0;
+    for (int worker = 0; worker < workers_.size(); ++worker) sum += number(worker, kAdditions);
+    return static_cast<std::int64_t>(sum);
+  }
+  void wait_for_all(Clock clock, std::int64_t least) override {
+    const Number which = clock == Clock::kAdded ? kAdded : kPulled;
+    wait_while([&](int worker) { return number(worker, which) < static_cast<float>(least); });
+  }
+  void wait_for_exchanges(std::int64_t last) override {
+    wait_while([&](int worker) {
+      const float added = number(worker, kAdded), pulled = number(worker, kPulled);
+      return added != pulled && std::max(added, pulled) <= static_cast<float>(last);
+    });
+  }
+  void leave() override {
+    std::vector<float> next = mine_;
+    next[kLeft] = 1;
+    set_mine(next);
+  }
+  // The sum of a value and the rounded difference to the wanted one is within rounding of it, so
+  // the second time it is equal.
+  void reset(const at::Tensor* values) override {
+    workers_.barrier();
+    for (int time = 0; values != nullptr && workers_.rank() == 0 && time < 2; ++time) {
+      at::Tensor now = at::empty({count_}, at::kFloat);
+      pull(0, now);
+      add(0, *values - now);
+    }
+    set_mine(std::vector<float>(kPerWorker, 0.0f));
+    workers_.barrier();
+  }
+  at::Tensor snapshot() override {
+    workers_.barrier();
+    at::Tensor copy = at::empty({count_}, at::kFloat);
+    pull(0, copy);
+    workers_.barrier();
+    return copy;
+  }
+  at::Tensor in_place() override { return {}; }
+
+ private:
+  void start(const ServerCenterOptions& options) {
+    const std::string secret = comm::broadcast_text(workers_, random_secret());
+    std::array<std::byte, 32> bytes{};
+    std::memcpy(bytes.data(), secret.data(), bytes.size());
+    const auto servers = servers_of(workers_);
+    const auto mine = std::find(servers.begin(), servers.end(), workers_.rank());
+    ps::ServerAddress address;
+    if (mine != servers.end()) {
+      ps::ServerOptions serving;
+      serving.directory = &directory_;
+      serving.server = static_cast<std::uint32_t>(mine - servers.begin());
+      serving.servers = static_cast<std::uint32_t>(servers.size());
+      serving.backup = false;
+      serving.interface = options.interface;
+      serving.secret = bytes;
+      server_.emplace(serving);
+      address = server_->address();
+    }
+    const Deadline soon = Deadline::in(10s);
+    const auto local = comm::all_gather_texts(workers_, address.local),
+               tcp = comm::all_gather_texts(workers_, address.tcp);
+    const auto views = gathered_views(servers);
+    for (std::uint32_t i = 0; i < servers.size(); ++i) {
+      const auto worker = static_cast<std::size_t>(servers[i]);
+      if (servers[i] == workers_.rank()) continue;
+      directory_.announce(i, {local[worker], tcp[worker]}, soon);
+      directory_.replace(i, views[i], soon);
+    }
+    ps::ClientOptions asking;
+    asking.directory = &directory_;
+    asking.servers = static_cast<std::uint32_t>(servers.size());
+    asking.worker = static_cast<std::uint32_t>(workers_.rank());
+    asking.secret = bytes;
+    client_.emplace(asking);
+  }
+
+  // The view that each server has made of its shard, in which it is alone.
+  std::vector<ps::View> gathered_views(const std::vector<int>& servers) {
+    std::string mine = "0";
+    const auto at = std::find(servers.begin(), servers.end(), workers_.rank());
+    const auto shard = static_cast<std::uint32_t>(at - servers.begin());
+    const Deadline deadline = Deadline::in(10s);
+    while (at != servers.end() && mine == "0") {
+      const auto views = directory_.views(deadline);
+      const auto found = views.find(shard);
+      if (found != views.end()) mine = std::to_string(found->second.members.at(0).incarnation);
+      if (deadline.passed()) throw Error(Errc::kTimeout, "a server of the center does not start");
+      if (mine == "0") std::this_thread::sleep_for(kLook);
+    }
+    const auto all = comm::all_gather_texts(workers_, mine);
+    std::vector<ps::View> views;
+    for (std::uint32_t i = 0; i < servers.size(); ++i) {
+      const auto worker = static_cast<std::size_t>(servers[i]);
+      views.push_back({.number = 1, .members = {{i, std::stoull(all[worker])}}});
+    }
+    return views;
+  }
+
+  void check_range(std::int64_t offset, const at::Tensor& vector) const {
+    WEFT_REQUIRE(offset >= 0 && vector.dim() == 1 && vector.numel() <= count_ - offset,
+                 "elements outside the center's " + std::to_string(count_));
+  }
+
+  void fetch(const std::vector<std::string>& tensors) const {
+    guarded([&] { client_->wait(client_->pull(tensors)); });
+    if (tensors.front() != kClocks) return;
+    const auto values = client_->value(kClocks);
+    clocks_.assign(values.begin(), values.end());
+  }
+  void send(const char* tensor) {
+    guarded([&] { client_->wait(client_->push({tensor})); });
+  }
+  // A server or this worker's place at it is lost, and training must recover.
+  template <class Call>
+  void guarded(const Call& call) const {
+    try {
+      call();
+    } catch (const Error& error) {
+      if (error.code() == Errc::kInvalidArgument) throw;
+      throw Error(Errc::kPeerLost, "the center cannot be reached: " + error.message(),
+                  {"exchange with the center", workers_.rank()});
+    }
+  }
+
+  float number(int worker, Number which) const {
+    return clocks_[static_cast<std::size_t>(worker * kPerWorker + which)];
+  }
+  void set_mine(const std::vector<float>& next) {
+    const auto delta = client_->gradient(kClocks);
+    std::fill(delta.begin(), delta.end(), 0.0f);
+    for (std::size_t i = 0; i < kPerWorker; ++i)
+      delta[static_cast<std::size_t>(workers_.rank()) * kPerWorker + i] = next[i] - mine_[i];
+    send(kClocks);
+    mine_ = next;
+  }
+
+  // `keeps_waiting(worker)`: whether this worker holds the others.
+  void wait_while(const std::function<bool(int)>& keeps_waiting) {
+    const Deadline deadline = Deadline::in(workers_.timeout());
+    auto counted = Deadline::Clock::now();
+    for (;;) {
+      fetch({kClocks});
+      int awaited = 0;
+      while (awaited < workers_.size() && (number(awaited, kLeft) > 0 || !keeps_waiting(awaited)))
+        ++awaited;
+      if (awaited == workers_.size()) return;
+      const auto fail = [&](Errc code, const std::string& what) {
+        throw Error(code, "worker " + std::to_string(awaited) + " " + what,
+                    {"wait for the slowest worker", workers_.rank(), awaited});
+      };
+      if (deadline.passed()) fail(Errc::kTimeout, "did not exchange in time");
+      if (Deadline::Clock::now() - counted > kCount) {
+        counted = Deadline::Clock::now();
+        if (static_cast<int>(client_->stats().workers) < workers_.size())
+          fail(Errc::kPeerLost, "is awaited, and a worker is lost");
+      }
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+
+  const Group workers_;
+  const std::int64_t count_;
+  ps::MemoryDirectory directory_;
+  std::optional<ps::Server> server_;
+  mutable std::optional<ps::Client> client_;
+  std::vector<float> mine_;            // this worker's numbers
+  mutable std::vector<float> clocks_;  // of all workers, as they were last read
+};
+
+}  // namespace
+
+std::unique_ptr<Center> server_center(const Group& workers, const at::Tensor& like,
+                                      const ServerCenterOptions& options) {
+  return std::make_unique<ServerCenter>(workers, like, options);
+}
+
+}  // namespace weft::strategy
