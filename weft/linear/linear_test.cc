@@ -1,8 +1,11 @@
 #include "weft/linear/linear.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <fstream>
 #include <mutex>
 #include <vector>
@@ -278,6 +281,40 @@ TEST(LinearProcesses, HogwildSharesMemoryInAHostAndPassesATokenBetweenHosts) {
         [&](const Group& group) { return train_in_process(group, options, optimum.objective, 1); },
         hosts);
     EXPECT_EQ(codes, std::vector<int>(static_cast<std::size_t>(ranks), 0));
+  }
+}
+
+// Trains until rank `lost` is killed in its third round or epoch. 42: the training ended with the
+// error that a rank is lost.
+int train_until_killed(const Group& group, TrainOptions options, int lost) {
+  auto rows = load(kData, group);
+  set_classes(rows, 2);
+  int reports = 0;
+  options.on_report = [&](const Report&) {
+    if (group.rank() == lost && ++reports == 3) ::kill(::getpid(), SIGKILL);
+  };
+  try {
+    train(group, std::move(rows), options);
+  } catch (const Error& error) {
+    return error.code() == Errc::kPeerLost || error.code() == Errc::kAborted ? 42 : 43;
+  }
+  return 0;
+}
+
+TEST(LinearProcesses, ALostRankEndsTheTrainingOfTheOthersWithAnError) {
+  auto options = exactly({Loss::kLogistic, 0.01, 0}, 0);  // no gap is small enough
+  options.cocoa.stop.max_passes = 100'000'000;
+  options.hogwild = {.exchange_rows = 16, .epochs = 100'000'000};
+  for (const Rule rule : {Rule::kCocoaPlus, Rule::kHogwild}) {
+    for (const auto& hosts : {std::vector<std::string>{}, {"a", "a", "b"}}) {
+      options.rule = rule;
+      const auto start = std::chrono::steady_clock::now();
+      const auto codes = comm::fork_ranks(
+          3, "auto", [&](const Group& group) { return train_until_killed(group, options, 2); },
+          hosts);
+      EXPECT_EQ(codes, (std::vector<int>{42, 42, -SIGKILL})) << static_cast<int>(rule);
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -186,6 +187,28 @@ TEST(Libsvm, TakesMemoryForTheDataThatIsReadAndNotForTheLineOrTheIndex) {
   EXPECT_LT(rows.bytes(), 1000U);
 }
 
+TEST(Libsvm, RowsBehindALineOf2GiBAreRead) {
+  SparseRows rows;
+  internal::LibsvmParser parser("data", {}, {}, rows);
+  const std::string comment(1 << 20, 'x');
+  parser.feed("1 3:1 # ");
+  for (int i = 0; i < 2049; ++i) parser.feed(comment);
+  parser.feed("\n-1 2:1\n");
+  EXPECT_EQ(text_of(rows), "1 3:1.00/-1 2:1.00/");
+  EXPECT_LT(rows.bytes(), 1000U);
+}
+
+TEST(LibsvmSlow, AnErrorBehind2GiBOfALineNamesItsColumn) {
+  constexpr std::uint64_t kPieces = 2049, kPiece = 1 << 20;
+  SparseRows rows;
+  internal::LibsvmParser parser("data", {}, {}, rows);
+  const std::string blanks(kPiece, ' ');
+  parser.feed("1 ");
+  for (std::uint64_t i = 0; i < kPieces; ++i) parser.feed(blanks);
+  expect_refused([&] { parser.feed("7:x 8:1\n"); }, Errc::kCorrupt,
+                 "data:1:" + std::to_string(3 + kPieces * kPiece) + ": value \"x\"");
+}
+
 TEST(Libsvm, RefusesRowsBeyondTheMemoryLimit) {
   std::string text;
   for (int i = 0; i < 5000; ++i) text += "1 1:1 2:1 3:1\n";
@@ -235,6 +258,19 @@ TEST_F(LibsvmFile, ALineLongerThanTheSharesBelongsToTheRankOfItsFirstByte) {
   EXPECT_EQ(text_of(read_libsvm(path, {.rank = 0, .world = 4})), "1 1:1.00/2 2:2.00/");
   EXPECT_EQ(text_of(read_libsvm(path, {.rank = 1, .world = 4})), "");
   EXPECT_EQ(text_of(read_libsvm(path, {.rank = 3, .world = 4})), "3 3:3.00/");
+}
+
+class LibsvmFileSlow : public LibsvmFile {};
+
+// A file of 2 GiB that takes no space on the disk: its comment is a hole.
+TEST_F(LibsvmFileSlow, ALineOf2GiBIsOneRankAndItsNeighborsHaveTheirRows) {
+  const std::string path = write("1 1:1\n2 2:2 #");
+  std::filesystem::resize_file(path, std::uint64_t{2049} << 20);
+  std::ofstream(path, std::ios::app) << "\n3 3:3\n";
+  EXPECT_EQ(text_of(read_libsvm(path)), "1 1:1.00/2 2:2.00/3 3:3.00/");
+  EXPECT_EQ(text_of(read_libsvm(path, {.rank = 0, .world = 3})), "1 1:1.00/2 2:2.00/");
+  EXPECT_EQ(text_of(read_libsvm(path, {.rank = 1, .world = 3})), "");
+  EXPECT_EQ(text_of(read_libsvm(path, {.rank = 2, .world = 3})), "3 3:3.00/");
 }
 
 TEST_F(LibsvmFile, AnErrorNamesTheLineOfTheFileAndNotOfTheShare) {

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <functional>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +17,7 @@
 #include "weft/linear/data/sparse_vector.h"
 #include "weft/linear/hogwild/internal/relaxed.h"
 #include "weft/linear/hogwild/internal/worker.h"
+#include "weft/linear/solve/losses.h"
 
 namespace weft::linear {
 namespace {
@@ -26,6 +29,26 @@ using internal::Worker;
 int clusters_of(int workers, const HogwildOptions& options) {
   const int size = options.cluster_size > 0 ? options.cluster_size : workers;
   return std::max(1, (workers + size - 1) / size);
+}
+
+// Calls work(t) for each t below `count`, each in a thread of its own. Then throws the first error.
+void in_threads(std::size_t count, const std::function<void(std::size_t)>& work) {
+  std::vector<std::exception_ptr> errors(count);
+  const auto guarded = [&](std::size_t t) {
+    try {
+      work(t);
+    } catch (...) {
+      errors[t] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t t = 1; t < count; ++t) threads.emplace_back(guarded, t);
+    guarded(0);
+  }
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
 }
 
 // Memory of this process, for a rank that has its host for itself.
@@ -59,8 +82,8 @@ class Hogwild {
     const int clusters = clusters_of(workers_on_host_, options_);
     if (place.memory == nullptr) own_.emplace(SharedWeights::bytes(weights, clusters));
     shared_.emplace(own_ ? own_->get() : place.memory, weights, clusters);
-    count_columns();
     make_workers();
+    count_columns();
   }
 
   HogwildResult run() {
@@ -87,12 +110,19 @@ class Hogwild {
  private:
   // n_j of each column, n, and the mean of |x_i|².
   void count_columns() {
-    std::vector<double> sums(weights_ + 2);
-    for (const Entry& entry : problem_.rows->entries) {
-      ++sums[entry.column];
-      sums[weights_] += static_cast<double>(entry.value) * entry.value;
+    std::vector<std::vector<double>> parts(workers_.size());
+    in_threads(workers_.size(), [&](std::size_t t) {
+      parts[t].resize(weights_ + 2);
+      for (const Entry& entry : entries_of(workers_[t])) {
+        ++parts[t][entry.column];
+        parts[t][weights_] += static_cast<double>(entry.value) * entry.value;
+      }
+      parts[t][weights_ + 1] = static_cast<double>(workers_[t].order.rows());
+    });
+    std::vector<double>& sums = parts[0];
+    for (std::size_t t = 1; t < parts.size(); ++t) {
+      for (std::size_t j = 0; j < sums.size(); ++j) sums[j] += parts[t][j];
     }
-    sums[weights_ + 1] = static_cast<double>(problem_.rows->size());
     ranks_.sum(sums);
     n_ = sums[weights_ + 1];
     WEFT_REQUIRE(n_ > 0, "the data has no rows");
@@ -101,6 +131,13 @@ class Hogwild {
     std::array<double, 1> entries{static_cast<double>(problem_.rows->entries.size())};
     ranks_.sum(entries);
     row_entries_ = entries[0] / n_;
+  }
+
+  std::span<const Entry> entries_of(const Worker& worker) const {
+    const auto& rows = *problem_.rows;
+    const std::size_t last = worker.first_row + worker.order.rows();
+    return std::span(rows.entries)
+        .subspan(rows.begins[worker.first_row], rows.begins[last] - rows.begins[worker.first_row]);
   }
 
   // An exchange costs about 8 passes over the weights, a row 3 over its entries. At least 8 turns
@@ -171,23 +208,10 @@ class Hogwild {
     }
     const EpochPlan plan{problem_.objective.loss, options_.locks, static_cast<float>(step),
                          shrink_};
-    std::vector<std::exception_ptr> errors(workers_.size());
-    const auto work = [&](std::size_t t) {
-      try {
-        if (workers_[t].leads) workers_[t].between = exchange_of(workers_[t].cluster);
-        internal::run_epoch(workers_[t], static_cast<std::uint64_t>(epoch), plan, *shared_);
-      } catch (...) {
-        errors[t] = std::current_exception();
-      }
-    };
-    {
-      std::vector<std::jthread> threads;
-      for (std::size_t t = 1; t < workers_.size(); ++t) threads.emplace_back(work, t);
-      work(0);
-    }
-    for (const auto& error : errors) {
-      if (error) std::rethrow_exception(error);
-    }
+    in_threads(workers_.size(), [&](std::size_t t) {
+      if (workers_[t].leads) workers_[t].between = exchange_of(workers_[t].cluster);
+      internal::run_epoch(workers_[t], static_cast<std::uint64_t>(epoch), plan, *shared_);
+    });
     if (ring_) ring_->finish();
   }
 
@@ -222,13 +246,25 @@ class Hogwild {
   }
 
   double objective(const std::vector<double>& weights) {
-    std::array<double, 1> losses{
-        loss_sum(problem_.objective.loss, *problem_.rows, problem_.targets, weights)};
+    std::vector<double> parts(workers_.size());
+    in_threads(workers_.size(), [&](std::size_t t) { parts[t] = losses_of(workers_[t], weights); });
+    std::array<double, 1> losses{std::accumulate(parts.begin(), parts.end(), 0.0)};
     ranks_.sum(losses);
     const double found = losses[0] / n_ + regularizer(problem_.objective, weights);
     WEFT_REQUIRE(std::isfinite(found), "the objective is not finite any more: step " +
                                            json_number(options_.step) + " is too large");
     return found;
+  }
+
+  // Σ φ(x_i·w) over the worker's rows.
+  double losses_of(const Worker& worker, const std::vector<double>& weights) const {
+    return with_loss(problem_.objective.loss, [&](auto kind) {
+      double sum = 0;
+      const std::size_t last = worker.first_row + worker.order.rows();
+      for (std::size_t i = worker.first_row; i < last; ++i)
+        sum += kind.value(dot(problem_.rows->row(i), weights.data()), problem_.targets[i]);
+      return sum;
+    });
   }
 
   RowProblem problem_;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "weft/base/random.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/linear/data/power_law.h"
 #include "weft/linear/hogwild/testing/thread_ring.h"
@@ -30,6 +31,22 @@ double optimum(const Objective& objective) {
   options.stop.relative_gap = 1e-6;
   return cocoa({&data(), data().labels, objective}, kLaw.columns, alone, options)
       .certificate.primal;
+}
+
+// Rows of unit length with all columns, and labels of a linear rule.
+SparseRows dense_rows(int rows, std::uint32_t columns) {
+  Random random(5);
+  SparseRows made;
+  for (int i = 0; i < rows; ++i) {
+    std::vector<Entry> row;
+    double margin = 0;
+    for (std::uint32_t j = 0; j < columns; ++j) {
+      row.push_back({j, (random.uniform_float() - 0.5f) / std::sqrt(columns / 12.0f)});
+      margin += row.back().value * (j % 2 == 0 ? 8 : -8);
+    }
+    made.add(random.uniform() < 1 / (1 + std::exp(-margin)) ? 1 : -1, row);
+  }
+  return made;
 }
 
 HogwildResult train(const HogwildOptions& options, const Objective& objective = kLogistic) {
@@ -57,6 +74,25 @@ TEST(Hogwild, SeveralThreadsReachTheLossOfOneWithAndWithoutLocksAndClusters) {
       options.epochs = 12, options.step = 2;
       EXPECT_LE(train(options).objective, best * 1.01)
           << static_cast<int>(locks) << " " << cluster_size;
+    }
+  }
+}
+
+// Rows without zeros: every update writes every weight, so workers meet in each of them.
+TEST(Hogwild, DenseRowsReachTheLossOfOneWorkerToo) {
+  const SparseRows dense = dense_rows(1000, 20);
+  const RowProblem problem{&dense, dense.labels, kLogistic};
+  Alone alone;
+  CocoaOptions exactly;
+  exactly.stop.relative_gap = 1e-6;
+  const double best = cocoa(problem, 20, alone, exactly).certificate.primal;
+  for (const int threads : {1, 2, 4}) {
+    for (const int cluster_size : {0, 1}) {
+      HogwildOptions options{.threads = threads, .cluster_size = cluster_size};
+      options.epochs = 20, options.step = 1;
+      const double found = hogwild(problem, 20, alone, {}, options).objective;
+      EXPECT_GE(found, best * (1 - 1e-6));
+      EXPECT_LE(found, best * 1.01) << threads << " threads, clusters of " << cluster_size;
     }
   }
 }

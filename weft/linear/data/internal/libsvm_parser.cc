@@ -68,7 +68,7 @@ const char* LibsvmParser::parse_words(const char* at, const char* end) {
     if (carry_.empty()) {
       if (has_label_) at = parse_entries(at, end);
       if (is_blank(*at)) {
-        ++at;
+        at = std::find_if_not(at, end, is_blank);
         continue;
       }
       if (*at == '\n') {
