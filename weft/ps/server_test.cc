@@ -1,11 +1,14 @@
 // Servers and clients of one process over real sockets: local ones with shared memory, and TCP.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <thread>
 
+#include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/ps/client.h"
 #include "weft/ps/server.h"
@@ -300,6 +303,39 @@ TEST(Server, RefusesAClientWithAnotherSecret) {
   ClientOptions right = cluster.client(0, false);
   right.secret = with_secret.secret;
   Client(right).define(tensors(), {});
+}
+
+TEST(FolderDirectory, IsSharedByItsUsersAndReplacesOneViewAfterTheOther) {
+  const TempDir folder;
+  auto one = folder_directory(folder / "ps"), other = folder_directory(folder / "ps");
+  const Deadline deadline = Deadline::in(10s);
+  EXPECT_TRUE(one->views(deadline).empty());
+  const View first{1, {{0, 7}}, {}}, second{2, {{0, 7}}, Member{1, 8}};
+  EXPECT_FALSE(one->replace(3, second, deadline));
+  EXPECT_TRUE(one->replace(3, first, deadline));
+  EXPECT_FALSE(other->replace(3, first, deadline));
+  EXPECT_TRUE(other->replace(3, second, deadline));
+  other->announce(1, {"@local", "host:1"}, deadline);
+  EXPECT_EQ(one->views(deadline).at(3), second);
+  EXPECT_EQ(one->servers(deadline).at(1).tcp, "host:1");
+  // Of many that want the next view, one gets it.
+  std::atomic<int> done = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&, i] {
+        const auto mine = folder_directory(folder / "ps");
+        for (std::uint64_t number = 3; number < 23; ++number)
+          done += mine->replace(3, {number, {{static_cast<std::uint32_t>(i), 1}}, {}}, deadline);
+      });
+    }
+  }
+  const std::uint64_t last = one->views(deadline).at(3).number;
+  EXPECT_EQ(static_cast<std::uint64_t>(done), last - 2);
+  one.reset();
+  EXPECT_EQ(::access((folder / "ps").c_str(), F_OK), 0);
+  other.reset();
+  EXPECT_NE(::access((folder / "ps").c_str(), F_OK), 0);
 }
 
 TEST(Server, RefusesBadOptions) {

@@ -1,7 +1,10 @@
 #include "weft/ps/view.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 
 #include "weft/base/error.h"
 #include "weft/ps/internal/chain_message.h"
@@ -18,6 +21,11 @@ std::uint32_t number_in(const std::string& key, const std::string& prefix) {
   if (error != std::errc() || stop != end)
     throw Error(Errc::kCorrupt, "the store's key " + key + " is not one of a parameter server");
   return number;
+}
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 class StoreDirectory final : public Directory {
@@ -97,12 +105,24 @@ void MemoryDirectory::announce(std::uint32_t server, const ServerAddress& addres
 }
 
 std::unique_ptr<Directory> job_directory(const std::string& name, const std::string& store) {
+  WEFT_REQUIRE(!name.empty() && name.find('/') == std::string::npos,
+               "'" + name + "' is not the name of a parameter server: not empty, without slashes");
+  // The servers of an earlier attempt have ended, and their shards with them.
+  const std::string attempt = name + "-" + variable("TORCHELASTIC_RESTART_COUNT");
   const std::optional<std::string> socket =
       store.empty() ? store::Client::environment() : std::optional(store);
-  WEFT_REQUIRE(socket,
-               "this process has no store of a job; start it by weft run, or use a "
-               "ps::MemoryDirectory within one process");
-  return std::make_unique<StoreDirectory>(*socket, name);
+  if (socket) return std::make_unique<StoreDirectory>(*socket, attempt);
+  const std::string run = variable("TORCHELASTIC_RUN_ID"), nodes = variable("GROUP_WORLD_SIZE");
+  WEFT_REQUIRE(!run.empty() && run.find('/') == std::string::npos,
+               "this process belongs to no job; start it by weft run, or use a "
+               "ps::MemoryDirectory within one process, or a folder_directory within a host");
+  WEFT_REQUIRE(nodes.empty() || nodes == "1",
+               "a parameter server over several nodes needs the store of the job; start the job by "
+               "weft run");
+  const std::string launcher = variable("WEFT_LAUNCHER_PID"), temporary = variable("TMPDIR");
+  return folder_directory(
+      (temporary.empty() ? "/tmp" : temporary) + "/weft-ps-" + std::to_string(::geteuid()) + "-" +
+      run + "-" + (launcher.empty() ? std::to_string(::getppid()) : launcher) + "-" + attempt);
 }
 
 }  // namespace weft::ps

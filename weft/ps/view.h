@@ -73,9 +73,16 @@ class MemoryDirectory final : public Directory {
   std::map<std::uint32_t, ServerAddress> servers_;  // guarded by mutex_
 };
 
-// In the store of the job (weft/store), below "ps/<name>/". `store`: the socket of the node's store
-// process; empty: WEFT_STORE, which `weft run` sets. Connects with the first call. Throws
-// Error(kInvalidArgument) if there is no store.
+// In a folder, for the processes of one host. Creates the folder; the last user removes it. Throws
+// as the functions of base/file.h.
+std::unique_ptr<Directory> folder_directory(const std::string& folder);
+
+// The directory with this name of the job that this process belongs to. In the store of the job
+// (weft/store), if it has one: `store` is the socket of the node's store process; empty:
+// WEFT_STORE, which `weft run` sets for several nodes. Otherwise, in a job of one node that weft
+// run or torchrun has started, in a folder below TMPDIR, whose name has the run id and the process
+// number of the launcher. After a restart of all ranks, it is empty. Throws Error(kInvalidArgument)
+// outside of a job.
 std::unique_ptr<Directory> job_directory(const std::string& name, const std::string& store = "");
 
 }  // namespace weft::ps

@@ -49,14 +49,16 @@ TEST(ServerProgram, ServesItsWorkersAndEndsAfterThem) {
 TEST(ServerProgram, NamesAMistakeInOneLine) {
   const auto run = [](const std::string& words) {
     std::string output;
-    FILE* const pipe =
-        ::popen((std::string("WEFT_STORE= " WEFT_PS_PROGRAM " ") + words + " 2>&1").c_str(), "r");
+    FILE* const pipe = ::popen(
+        (std::string("TORCHELASTIC_RUN_ID= WEFT_STORE= " WEFT_PS_PROGRAM " ") + words + " 2>&1")
+            .c_str(),
+        "r");
     std::array<char, 256> part;
     while (std::fgets(part.data(), part.size(), pipe) != nullptr) output += part.data();
     return output + "status " + std::to_string(WEXITSTATUS(::pclose(pipe)));
   };
   using ::testing::HasSubstr;
-  EXPECT_THAT(run(""), HasSubstr("no store of a job"));
+  EXPECT_THAT(run(""), HasSubstr("belongs to no job"));
   EXPECT_THAT(run("--store @x --servers two"), HasSubstr("--servers needs a number"));
   EXPECT_THAT(run("--store @x --sever 1"), HasSubstr("--sever is not an option"));
   EXPECT_THAT(run("--store @x --server 2 --servers 2"), HasSubstr("server 2 of 2"));
