@@ -3,7 +3,9 @@
 // Sample i is the i-th unit vector, the model is one weight for each sample, and the loss is its
 // sum. SGD without momentum at rate 1 then subtracts 1/batch from weight i each time that sample i
 // is used. The numbers are powers of two, so the sums are exact.
-//   counting EPOCHS STEP_MS [MICRO_BATCHES]
+//   counting EPOCHS STEP_MS [MICRO_BATCHES [private [STRATEGY]]]
+// With downpour on a power of two of ranks, the sums are exact, too: those of the center, which the
+// last rank to exchange has read.
 // Training also ends, within an epoch, when there is a file named "enough".
 #include <torch/torch.h>
 
@@ -73,6 +75,7 @@ int main(int argc, char** argv) {
     options.plan.optimizer = weft::optimizer_spec(torch::optim::SGDOptions(1.0), {});
     if (argc > 3) options.plan.micro_batches = std::atoi(argv[3]);
     if (argc > 4) options.plan.weights = weft::parallel::Weights::kPrivate;
+    if (argc > 5) options.strategy.name = argv[5];
     options.should_stop = [] { return std::filesystem::exists("enough"); };
     options.name = "run";
     options.program = "counting";
@@ -80,7 +83,9 @@ int main(int argc, char** argv) {
     const auto result = trainer.run();
     if (result.left) return 0;
     const bool too_few = !result.stopped && result.epochs != options.epochs;
-    const std::int64_t wrong = miscounted(model->weight, result.steps) + (too_few ? 1 : 0);
+    torch::Tensor weight = model->weight.detach().clone();
+    if (argc > 5) trainer.world().all_reduce(weight, weft::ReduceOp::kMin);
+    const std::int64_t wrong = miscounted(weight, result.steps) + (too_few ? 1 : 0);
     if (trainer.world().rank() == 0)
       std::cout << (wrong == 0 ? "every sample was used once in each epoch, " : "miscounted, ")
                 << result.steps << " steps\n";

@@ -12,8 +12,9 @@ COUNTING = os.path.abspath(os.environ["WEFT_COUNTING_PROGRAM"])
 
 
 class Resize(harness.FaultTest):
-    def count(self, ranks, *flags, epochs=12, step_ms=2):
-        return self.weft("run", "-n", ranks, *flags, COUNTING, epochs, step_ms)
+    def count(self, ranks, *flags, epochs=12, step_ms=2, strategy=None):
+        more = (1, "private", strategy) if strategy else ()
+        return self.weft("run", "-n", ranks, *flags, COUNTING, epochs, step_ms, *more)
 
     def scale(self, job, ranks, code=0, says=""):
         result = self.beside(job, "scale", job.process.pid, ranks)
@@ -37,6 +38,19 @@ class Resize(harness.FaultTest):
         for ranks in (1, 2, 3):
             self.scale(job, ranks)
         self.counts(job, [1, 2, 3])
+
+    def test_asynchronous_workers_change_their_number_on_request(self):
+        job = self.count("1:4", epochs=40, strategy="downpour")
+        job.wait_for_steps(2)
+        for ranks in (1, 2, 4):
+            self.scale(job, ranks)
+        self.counts(job, [1, 2, 4])
+
+    def test_batches_of_an_asynchronous_worker_that_is_killed_are_given_out_again(self):
+        job = self.count(4, "--max-replacements", 1, epochs=16, strategy="downpour")
+        job.wait_for_steps(100)
+        os.kill(job.ranks()[2], signal.SIGKILL)
+        self.assertIn("strategy: downpour", self.counts(job, [4]).err)
 
     def test_a_request_that_cannot_be_met_is_refused(self):
         job = self.count("2:3", epochs=30)

@@ -11,8 +11,10 @@
 //
 // Sends: the changes, once each period, through the codec if there is one. Fragments send the same
 // in total, and a part of it at a time.
-// Limits: the paper's periods are of 500 steps on language models. In the first few periods,
-// training is slower than local SGD, since the momentum has yet to build up.
+// Limits: the paper's periods are of 500 steps on language models, with hundreds of exchanges. The
+// momentum takes about 1 / (1 - momentum) exchanges to build up, and as many to wear off. It
+// multiplies the step by that number. With few exchanges, a momentum of 0.5 is better: then the
+// last steps, where the learning rate has fallen, are not those of changes from long before.
 #include <ATen/ATen.h>
 
 #include <algorithm>

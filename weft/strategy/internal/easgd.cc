@@ -10,9 +10,12 @@
 //
 // Sends: the difference to the center, once each period, through the codec if there is one.
 //
-// Limits: the result is the center, which lags behind the workers by about period / beta steps. So
-// early accuracies are lower than those of local SGD. beta must be in (0, 1], where the center
-// stays between the workers and itself.
+// Limits: the result is the center, which lags behind the workers by about period / beta steps
+// while the learning rate is high. A worker computes with a part of the batch at the learning rate
+// of the whole, and its weights return to the others only by alpha in an exchange. So the longer
+// the period, the more training is like that with the small batch. beta must be in (0, 1], where
+// the center stays between the workers and itself. easgd_bound() has the paper's bound on learning
+// rates.
 #include <ATen/ATen.h>
 
 #include <utility>
