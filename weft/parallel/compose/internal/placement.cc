@@ -153,9 +153,9 @@ std::string replicate(Composed& c) {
       c.plan.codec != "none"
           ? ", through " + c.plan.codec + (before ? ", with momentum after the codec" : "")
           : "";
+  if (c.plan.adasum) return "gradients are combined by Adasum over " + over + ", once a step";
   if (c.mesh.size("ep") == 1)
-    if (c.plan.adasum) return "gradients are combined by Adasum over " + over + ", once a step";
-  return "gradients are averaged over " + over + ", once a step" + through;
+    return "gradients are averaged over " + over + ", once a step" + through;
   const std::string apart = over.substr(0, over.rfind("ep=")),
                     experts = apart.substr(0, apart.rfind(" x "));
   return "gradients are summed over " + over + ", once a step; experts' " +
