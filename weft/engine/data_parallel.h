@@ -67,8 +67,9 @@ Weights parse_weights(const std::string& name);
 
 struct DataParallelOptions {
   // Combination of gradients over ranks: kBySamples weights them by the samples that forward()
-  // counted, kByRanks weights all ranks alike, kSum adds them.
-  enum class Average { kBySamples, kByRanks, kSum };
+  // counted, kByRanks weights all ranks alike, kSum adds them. kAdasum combines them layer by layer
+  // (internal/adasum.h): for a power of two of ranks with private weights, without a codec.
+  enum class Average { kBySamples, kByRanks, kSum, kAdasum };
   Average average = Average::kBySamples;
   // Placement of weights, with optimizer() and all ranks on one host. kAuto shares the weights of
   // models above a million parameters. For smaller models it times steps at the start and takes the

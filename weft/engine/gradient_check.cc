@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "weft/base/crc32c.h"
+#include "weft/engine/squares.h"
 #include "weft/kernels/reduce.h"
 
 namespace weft::parallel {
@@ -19,6 +20,12 @@ bool is_finite(const at::Tensor& gradient) {
   return at::isfinite(gradient).all().item<bool>();
 }
 
+double square_norm_of(const at::Tensor& gradient) {
+  const at::Tensor dense = gradient.to_dense().reshape({-1});
+  const bool wide = dense.scalar_type() == at::kFloat || dense.scalar_type() == at::kDouble;
+  return internal::squares_of((wide ? dense : dense.to(at::kFloat)).contiguous());
+}
+
 // Of the numbers, whatever their layout.
 std::uint32_t checksum_of(const at::Tensor& gradient) {
   const at::Tensor flat = gradient.to_dense().contiguous().cpu();
@@ -31,6 +38,7 @@ void GradientCheck::watch(std::vector<std::string> names, std::vector<at::Tensor
   names_ = std::move(names);
   parameters_ = std::move(parameters);
   seen_.assign(parameters_.size(), 0);
+  squares_.assign(parameters_.size(), 0);
 }
 
 bool GradientCheck::look(int param, const at::Tensor& gradient) {
@@ -38,6 +46,7 @@ bool GradientCheck::look(int param, const at::Tensor& gradient) {
   if (records_) seen_[index_of(param)] = checksum_of(gradient);
   const bool finite = is_finite(gradient);
   if (!finite && first_ < 0) first_ = param;
+  if (measures_) squares_[index_of(param)] += square_norm_of(gradient);
   return finite;
 }
 
@@ -52,6 +61,7 @@ std::vector<std::uint32_t> GradientCheck::kept() const {
 void GradientCheck::clear() {
   first_ = -1;
   std::fill(seen_.begin(), seen_.end(), 0);
+  std::fill(squares_.begin(), squares_.end(), 0);
 }
 
 }  // namespace weft::parallel

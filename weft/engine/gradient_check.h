@@ -25,6 +25,10 @@ class GradientCheck {
   int first() const { return first_; }
   std::string first_name() const { return first_ < 0 ? "" : names_[index_of(first_)]; }
 
+  // From now on, look() also adds up squares, by parameter since clear(). Costs another pass.
+  void measure() { measures_ = true; }
+  const std::vector<double>& squares() const { return squares_; }
+
   // From now on, look() also takes checksums (CRC32C).
   void record(bool on) { records_ = on; }
   // By parameter: of the gradients that look() has seen since clear(). 0: none.
@@ -40,9 +44,10 @@ class GradientCheck {
 
   std::vector<std::string> names_;
   std::vector<at::Tensor> parameters_;
-  bool records_ = false;
+  bool records_ = false, measures_ = false;
   int first_ = -1;
   std::vector<std::uint32_t> seen_;
+  std::vector<double> squares_;
 };
 
 }  // namespace weft::parallel

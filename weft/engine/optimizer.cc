@@ -79,7 +79,13 @@ OptimizerSpec optimizer_spec(const torch::optim::AdamWOptions& o, const Optimize
 }
 
 OptimizerSpec optimizer_spec(UpdateRule rule, const OptimizerExtras& extras) {
-  std::visit([&](auto& own) { own.regularizer.l1 += extras.l1; }, rule);
+  WEFT_REQUIRE(extras.l1 == 0 || !optim::needs_whole_tensors(rule),
+               "optimizer: " + optim::name_of(rule) + " has no L1 penalty; set l1 = 0");
+  std::visit(
+      [&](auto& own) {
+        if constexpr (requires { own.regularizer; }) own.regularizer.l1 += extras.l1;
+      },
+      rule);
   return spec_of(std::move(rule), extras);
 }
 

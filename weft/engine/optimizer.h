@@ -1,5 +1,5 @@
 // Fused optimizers over flat memory, sharded over the ranks of a host: SGD, RMSprop, Adagrad, Adam
-// and AdamW with the options of torch::optim; Lion.
+// and AdamW with the options of torch::optim; Lion, LARS, LAMB, Adafactor and Muon.
 //
 // The arithmetic is torch's (weft/kernels/update.h states the tolerance). Parameters are float32 or
 // float64. step() reduces gradients and updates weights in one pass. Each rank first does its own
@@ -10,11 +10,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "weft/comm/group.h"
 #include "weft/optim/update_rule.h"
 
 namespace torch::optim {
@@ -56,8 +58,21 @@ OptimizerSpec optimizer_spec(const torch::optim::AdamOptions& options,
                              const OptimizerExtras& extras);
 OptimizerSpec optimizer_spec(const torch::optim::AdamWOptions& options,
                              const OptimizerExtras& extras);
-// Rules that torch::optim does not have: kernels::Lion. extras.l1 adds to the rule's own.
+// Rules that torch::optim does not have: kernels::Lion, optim::Lars, Lamb, Adafactor and Muon.
+// extras.l1 adds to the rule's own. Throws kInvalidArgument for a rule without an L1 penalty.
 OptimizerSpec optimizer_spec(UpdateRule rule, const OptimizerExtras& extras);
+
+// For optim::needs_whole_tensors() rules: how tensors are divided, besides the group of the model.
+struct WholeTensors {
+  // Ranks of other groups with the other parts of some parameters (tensor parallelism, experts).
+  struct Split {
+    Group group;
+    std::function<bool(const std::string& parameter)> which;
+  };
+  std::vector<Split> splits = {};
+  // Sums have the same bits for any division (optim/tensor_sums.h). Slower.
+  bool exact = false;
+};
 
 class Optimizer {
  public:

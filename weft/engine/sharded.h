@@ -101,8 +101,7 @@ struct ShardedOptions {
   // Type in which gradients travel. Empty: the type in which autograd makes them.
   std::optional<at::ScalarType> reduce;
   Average average = Average::kBySamples;
-  // Number of blocks to gather ahead while one computes; each takes its memory. 0: no overlap and
-  // least memory (the shards, one block and its gradients).
+  // Blocks to gather ahead while one computes. Each takes its memory. 0: no overlap, least memory.
   int prefetch = 1;
   // Approximate bytes of parameters per unit of transfer, for modules without blocks.
   std::size_t unit_bytes = std::size_t{25} << 20;
@@ -111,11 +110,12 @@ struct ShardedOptions {
   bool sync_buffers = false;
   // Looks at each gradient before it leaves its rank (gradient_check.h). Null: none.
   std::shared_ptr<GradientCheck> check;
-  // Folder for optimizer state in a mapped file, whose name is removed as soon as it is open.
-  // Empty: state stays in memory.
+  // Folder for optimizer state in a mapped, unnamed file. Empty: state stays in memory.
   std::filesystem::path offload;
   // Parameters cut over the same ranks when made (parameter_cuts.h). Sharded takes their values.
   std::shared_ptr<ParameterCuts> cuts;
+  // For rules that need whole tensors, also at stage 0.
+  WholeTensors whole_tensors;
 };
 
 class Engine;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "weft/base/error.h"
 
@@ -86,6 +87,11 @@ void step_in_double(const kernels::Lion& o, const FlatStep<double>& at) {
   }
 }
 
+[[noreturn]] void refuse_flat(const UpdateRule& rule) {
+  throw Error(Errc::kInvalidArgument,
+              "update_flat: " + name_of(rule) + " needs sums over whole tensors");
+}
+
 }  // namespace
 
 std::vector<std::string> state_names(const UpdateRule& rule) {
@@ -106,16 +112,57 @@ std::vector<std::string> state_names(const UpdateRule& rule) {
                    if (o.amsgrad) names.push_back("max_exp_avg_sq");
                    return names;
                  },
-                 [](const kernels::Lion&) { return std::vector<std::string>{"exp_avg"}; }},
+                 [](const kernels::Lion&) { return std::vector<std::string>{"exp_avg"}; },
+                 [](const Lars& o) {
+                   return o.momentum != 0 ? std::vector<std::string>{"momentum_buffer"}
+                                          : std::vector<std::string>{};
+                 },
+                 [](const Lamb&) {
+                   return std::vector<std::string>{"exp_avg", "exp_avg_sq"};
+                 },
+                 [](const Adafactor& o) {
+                   return o.beta1 != 0 ? std::vector<std::string>{"exp_avg"}
+                                       : std::vector<std::string>{};
+                 },
+                 [](const Muon&) {
+                   return std::vector<std::string>{"exp_avg", "exp_avg_sq"};
+                 }},
+      rule);
+}
+
+std::vector<TensorState> tensor_states(const UpdateRule& rule,
+                                       const std::vector<std::int64_t>& sizes) {
+  if (!std::holds_alternative<Adafactor>(rule)) return {};
+  if (!factored_shape(sizes).is_factored()) return {{"exp_avg_sq", sizes}};
+  std::vector<std::int64_t> row(sizes.begin(), sizes.end() - 1), column = sizes;
+  column.erase(column.end() - 2);
+  return {{"exp_avg_sq_row", row}, {"exp_avg_sq_col", column}};
+}
+
+std::string name_of(const UpdateRule& rule) {
+  static constexpr const char* kNames[] = {"sgd",  "rmsprop", "adagrad",   "adam", "lion",
+                                           "lars", "lamb",    "adafactor", "muon"};
+  static_assert(std::size(kNames) == std::variant_size_v<UpdateRule>);
+  return kNames[rule.index()];
+}
+
+bool needs_whole_tensors(const UpdateRule& rule) {
+  return std::visit(
+      []<class Rule>(const Rule&) {
+        return !requires(Rule r) { r.regularizer; };
+      },
       rule);
 }
 
 UpdateRule with_decay(const UpdateRule& rule, double scale) {
   return std::visit(
       [scale](auto copy) -> UpdateRule {
-        copy.regularizer.l1 *= scale;
-        copy.regularizer.l2 *= scale;
+        if constexpr (requires { copy.regularizer; }) {
+          copy.regularizer.l1 *= scale;
+          copy.regularizer.l2 *= scale;
+        }
         if constexpr (requires { copy.decoupled_decay; }) copy.decoupled_decay *= scale;
+        if constexpr (requires { copy.weight_decay; }) copy.weight_decay *= scale;
         return copy;
       },
       rule);
@@ -161,29 +208,37 @@ void set_lr(UpdateRule& rule, double lr) {
 
 void update_flat(const UpdateRule& rule, const FlatStep<float>& at) {
   const auto& s = at.state;
-  std::visit(Overloaded{[&](const kernels::Sgd& o) {
-                          kernels::sgd(at.weight, at.gradient, s[0], at.count, at.step, o);
-                        },
-                        [&](const kernels::RmsProp& o) {
-                          float* const mean = o.centered ? s[o.momentum > 0 ? 2 : 1] : nullptr;
-                          kernels::rmsprop(at.weight, at.gradient, s[0],
-                                           o.momentum > 0 ? s[1] : nullptr, mean, at.count, o);
-                        },
-                        [&](const kernels::Adagrad& o) {
-                          kernels::adagrad(at.weight, at.gradient, s[0], at.count, at.step, o);
-                        },
-                        [&](const kernels::Adam& o) {
-                          kernels::adam(at.weight, at.gradient, s[0], s[1], s[2], at.count, at.step,
-                                        o);
-                        },
-                        [&](const kernels::Lion& o) {
-                          kernels::lion(at.weight, at.gradient, s[0], at.count, o);
-                        }},
-             rule);
+  std::visit(
+      Overloaded{
+          [&](const kernels::Sgd& o) {
+            kernels::sgd(at.weight, at.gradient, s[0], at.count, at.step, o);
+          },
+          [&](const kernels::RmsProp& o) {
+            float* const mean = o.centered ? s[o.momentum > 0 ? 2 : 1] : nullptr;
+            kernels::rmsprop(at.weight, at.gradient, s[0], o.momentum > 0 ? s[1] : nullptr, mean,
+                             at.count, o);
+          },
+          [&](const kernels::Adagrad& o) {
+            kernels::adagrad(at.weight, at.gradient, s[0], at.count, at.step, o);
+          },
+          [&](const kernels::Adam& o) {
+            kernels::adam(at.weight, at.gradient, s[0], s[1], s[2], at.count, at.step, o);
+          },
+          [&](const kernels::Lion& o) { kernels::lion(at.weight, at.gradient, s[0], at.count, o); },
+          [&](const auto&) { refuse_flat(rule); }},
+      rule);
 }
 
 void update_flat(const UpdateRule& rule, const FlatStep<double>& at) {
-  std::visit([&](const auto& o) { step_in_double(o, at); }, rule);
+  std::visit(
+      [&](const auto& o) {
+        if constexpr (requires { step_in_double(o, at); }) {
+          step_in_double(o, at);
+        } else {
+          refuse_flat(rule);
+        }
+      },
+      rule);
 }
 
 }  // namespace weft::optim

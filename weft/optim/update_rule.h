@@ -1,12 +1,12 @@
-// Update rules of optimizers: SGD, RMSprop, Adagrad, Adam, AdamW and Lion. Assigns a rule to each
-// parameter and does one step over flat memory.
+// Update rules of optimizers: SGD, RMSprop, Adagrad, Adam, AdamW, Lion, LARS, LAMB, Adafactor and
+// Muon. Assigns a rule to each parameter and does one step over flat memory.
 //
-// The equations are torch's, and Lion's those of its paper. float32 uses the kernels
-// (weft/kernels/update.h), float64 plain loops.
+// The equations of the first five are torch's, the others' those of their papers. float32 uses the
+// kernels (weft/kernels/update.h), float64 plain loops. The last four need sums over whole tensors,
+// and have functions of their own (layerwise.h, adafactor.h, muon.h).
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -15,11 +15,15 @@
 #include <vector>
 
 #include "weft/kernels/update.h"
+#include "weft/optim/adafactor.h"
+#include "weft/optim/flat_step.h"
+#include "weft/optim/layerwise.h"
+#include "weft/optim/muon.h"
 
 namespace weft::optim {
 
-using UpdateRule =
-    std::variant<kernels::Sgd, kernels::RmsProp, kernels::Adagrad, kernels::Adam, kernels::Lion>;
+using UpdateRule = std::variant<kernels::Sgd, kernels::RmsProp, kernels::Adagrad, kernels::Adam,
+                                kernels::Lion, Lars, Lamb, Adafactor, Muon>;
 
 // A parameter group, as in torch: parameters with options of their own, selected by their qualified
 // names.
@@ -41,6 +45,9 @@ struct OptimizerSpec {
   // Parameters, by their qualified names, without weight decay and L1 penalty: usually biases and
   // normalization. Empty: none.
   std::function<bool(const std::string& name)> no_decay;
+  // Muon: parameters, by their qualified names, that AdamW updates although they have two
+  // dimensions or more: usually embeddings and the last layer. Empty: none.
+  std::function<bool(const std::string& name)> not_orthogonal;
   // Parameter groups. A parameter belongs to the first group that has it.
   std::vector<ParamGroup> groups;
 };
@@ -50,8 +57,19 @@ struct OptimizerSpec {
 inline double clip_factor(double norm, double most) { return std::min(1.0, most / (norm + 1e-6)); }
 
 // Names that torch gives to the arrays of this rule with these options, in order:
-// "momentum_buffer", "exp_avg", ….
+// "momentum_buffer", "exp_avg", …. The arrays have the shape of the parameter.
 std::vector<std::string> state_names(const UpdateRule& rule);
+// State of a tensor that each rank keeps whole: the moments of Adafactor. None for other rules.
+struct TensorState {
+  std::string name;                 // "exp_avg_sq_row", "exp_avg_sq_col" or "exp_avg_sq"
+  std::vector<std::int64_t> sizes;  // of the state
+};
+std::vector<TensorState> tensor_states(const UpdateRule& rule,
+                                       const std::vector<std::int64_t>& sizes);
+// Name as in a recipe: "sgd", …; "adam" also for AdamW.
+std::string name_of(const UpdateRule& rule);
+// True for rules that need sums over whole tensors: LARS, LAMB, Adafactor and Muon.
+bool needs_whole_tensors(const UpdateRule& rule);
 // Returns the rule with its weight decay and L1 penalty times `scale`.
 UpdateRule with_decay(const UpdateRule& rule, double scale);
 double lr_of(const UpdateRule& rule);
@@ -75,18 +93,8 @@ class ParamRules {
   std::vector<Own> own_;  // By parameter.
 };
 
-// One step over `count` elements. `state` has the arrays of state_names(), the rest null. `step`
-// counts from 1.
-template <class Number>
-struct FlatStep {
-  Number* weight = nullptr;
-  const Number* gradient = nullptr;
-  std::array<Number*, 3> state{};
-  std::int64_t count = 0;
-  std::int64_t step = 1;
-};
 // Does the step: writes weight and state. Pure functions over disjoint memory: any thread may call
-// them.
+// them. Throws Error(kInvalidArgument) for a rule that needs_whole_tensors().
 void update_flat(const UpdateRule& rule, const FlatStep<float>& at);
 void update_flat(const UpdateRule& rule, const FlatStep<double>& at);
 

@@ -156,6 +156,17 @@ Schema train_keys() {
        "Steps between comparisons of the weights and optimizer state of replicas, which find "
        "flipped bits and wrong computations. 0: none.",
        at_least(0)},
+      {"train.noise_scale", false,
+       "Measure the gradient noise scale, the batch size above which larger batches save few steps "
+       "(docs/optimizers.md): noise_scale in the metrics. Needs two replicas."},
+      {"train.batch_schedule", "constant",
+       "Samples of a step: constant (train.batch), or noise: several batches a step as the "
+       "gradient "
+       "noise scale grows (docs/optimizers.md).",
+       one_of({"constant", "noise"})},
+      {"train.max_batch", whole(0),
+       "Most samples of a step with train.batch_schedule = \"noise\". 0: eight batches.",
+       at_least(0)},
       {"train.verify_steps", whole(0),
        "Steps between verifications, in which each replica computes the gradients of another one's "
        "batch again, to find a processor that computes wrongly. 0: none.",
@@ -171,20 +182,36 @@ Schema train_keys() {
 
 Schema optimizer_keys() {
   return {
-      {"optimizer.name", "sgd", "Optimizer: sgd, rmsprop, adagrad, adam, adamw or lion.",
-       one_of({"sgd", "rmsprop", "adagrad", "adam", "adamw", "lion"})},
+      {"optimizer.name", "sgd",
+       "Optimizer: sgd, rmsprop, adagrad, adam, adamw, lion, lars, lamb, adafactor or muon "
+       "(docs/optimizers.md).",
+       one_of({"sgd", "rmsprop", "adagrad", "adam", "adamw", "lion", "lars", "lamb", "adafactor",
+               "muon"})},
       {"optimizer.lr", 0.1, "Learning rate.", at_least(0)},
-      {"optimizer.momentum", 0.9, "Momentum (sgd, rmsprop).", between(0, 1)},
-      {"optimizer.nesterov", false, "Nesterov momentum (sgd)."},
+      {"optimizer.momentum", 0.9,
+       "Momentum (sgd, rmsprop, lars, muon). The reference of muon has 0.95.", between(0, 1)},
+      {"optimizer.nesterov", false, "Nesterov momentum (sgd, lars). muon always has it."},
+      {"optimizer.trust", 1e-3,
+       "Learning rate of a tensor over the ratio of its norm and its gradient's norm (lars).",
+       at_least(0)},
+      {"optimizer.update_clip", 1.0, "Largest root mean square of a tensor's update (adafactor).",
+       at_least(0.001)},
+      {"optimizer.adam_lr", 0.015,
+       "Learning rate of AdamW over optimizer.lr, for tensors that are not made orthogonal (muon).",
+       at_least(0)},
       {"optimizer.alpha", 0.99, "Decay of the squares (rmsprop).", between(0, 1)},
       {"optimizer.betas", std::vector<double>{0.9, 0.999},
-       "Decay of the averages (adam, adamw, lion). The paper of lion has 0.9 and 0.99.",
+       "Decay of the averages (adam, adamw, lion, lamb, muon). The paper of lion has 0.9 and 0.99, "
+       "the reference of muon 0.9 and 0.95.",
        between(0, 1)},
-      {"optimizer.eps", 1e-8, "Term in the denominator (rmsprop, adagrad, adam, adamw).",
+      {"optimizer.eps", 1e-8,
+       "Term in the denominator (rmsprop, adagrad, adam, adamw, lamb, muon). The paper of lamb has "
+       "1e-6.",
        at_least(0)},
-      {"optimizer.weight_decay", 0.0, "Weight decay (L2 penalty); decoupled for adamw and lion.",
+      {"optimizer.weight_decay", 0.0,
+       "Weight decay (L2 penalty); decoupled for adamw, lion, lamb, adafactor and muon.",
        at_least(0)},
-      {"optimizer.l1", 0.0, "L1 penalty.", at_least(0)},
+      {"optimizer.l1", 0.0, "L1 penalty (sgd, rmsprop, adagrad, adam, adamw, lion).", at_least(0)},
       {"optimizer.decay_vectors", true,
        "Apply weight decay and L1 to biases and normalization layers, too."},
       {"optimizer.max_grad_norm", 0.0,
@@ -295,6 +322,10 @@ Schema run_keys() {
       {"parallel.codec", "none",
        "Gradient compression between replicas: none, bf16, int8:64, topk:0.01, powersgd:4, auto, … "
        "(docs/compression.md)"},
+      {"parallel.reduce", "average",
+       "Combination of gradients over dp: average, or adasum, which adds what differs and averages "
+       "what is alike (docs/optimizers.md).",
+       one_of({"average", "adasum"})},
       {"parallel.bucket_mb", 0.0,
        "Megabytes of a gradient bucket between hosts (dp). 0: 25, tuned where this changes no bit "
        "of the result.",

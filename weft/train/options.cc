@@ -5,6 +5,8 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/optim/update_rule.h"
+#include "weft/train/internal/config_writer.h"
+#include "weft/train/internal/optimizer_options.h"
 
 namespace weft::train {
 namespace {
@@ -12,32 +14,6 @@ namespace {
 using parallel::Precision;
 using parallel::Recompute;
 using Shape = optim::LearningRate::Shape;
-
-parallel::OptimizerSpec optimizer_of(const Config& config) {
-  const auto& name = config.get_string("optimizer.name");
-  const double lr = config.get_double("optimizer.lr"),
-               momentum = config.get_double("optimizer.momentum");
-  const double eps = config.get_double("optimizer.eps"),
-               decay = config.get_double("optimizer.weight_decay");
-  const auto& betas = config.get_doubles("optimizer.betas");
-  if (betas.size() != 2)
-    throw Error(Errc::kBadConfig,
-                "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
-  const kernels::Regularizer coupled{config.get_double("optimizer.l1"), decay};
-  parallel::OptimizerSpec spec;
-  if (name == "sgd")
-    spec.rule = kernels::Sgd{lr, momentum, 0.0, config.get_bool("optimizer.nesterov"), coupled};
-  if (name == "rmsprop")
-    spec.rule =
-        kernels::RmsProp{lr, config.get_double("optimizer.alpha"), eps, momentum, false, coupled};
-  if (name == "adagrad") spec.rule = kernels::Adagrad{lr, 0.0, eps, coupled};
-  if (name == "adam") spec.rule = kernels::Adam{lr, betas[0], betas[1], eps, 0.0, false, coupled};
-  if (name == "adamw")
-    spec.rule = kernels::Adam{lr, betas[0], betas[1], eps, decay, false, {coupled.l1, 0.0}};
-  if (name == "lion") spec.rule = kernels::Lion{lr, betas[0], betas[1], decay, {coupled.l1, 0.0}};
-  spec.max_grad_norm = config.get_double("optimizer.max_grad_norm");
-  return spec;
-}
 
 // Mesh axes from the sizes in [parallel]. The axis with the most communication comes last.
 std::string mesh_of(const Config& config) {
@@ -52,7 +28,7 @@ std::string mesh_of(const Config& config) {
 
 parallel::Plan plan_of(const Config& config) {
   parallel::Plan plan;
-  plan.optimizer = optimizer_of(config);
+  plan.optimizer = internal::optimizer_of(config);
   plan.decay_vectors = config.get_bool("optimizer.decay_vectors");
   plan.seed = static_cast<std::uint64_t>(config.get_int("train.seed"));
   plan.schedule = schedule::pipeline::parse_algorithm(config.get_string("parallel.schedule"));
@@ -62,6 +38,7 @@ parallel::Plan plan_of(const Config& config) {
   for (const std::int64_t cut : config.get_ints("parallel.cuts"))
     plan.cuts.push_back(static_cast<int>(cut));
   plan.codec = config.get_string("parallel.codec");
+  plan.adasum = config.get_string("parallel.reduce") == "adasum";
   plan.data_parallel.bucket_bytes =
       static_cast<std::size_t>(config.get_double("parallel.bucket_mb") * (1 << 20));
   plan.data_parallel.overlap_forward = config.get_bool("parallel.overlap_forward");
@@ -79,6 +56,7 @@ parallel::Plan plan_of(const Config& config) {
                                         : Precision::kAsItIs;
   plan.sync_batch_norm = config.get_bool("model.sync_batch_norm");
   plan.skip_not_finite = config.get_bool("train.skip_not_finite");
+  plan.measure_noise = config.get_bool("train.noise_scale");
   return plan;
 }
 
@@ -93,72 +71,7 @@ optim::LearningRate schedule_of(const Config& config) {
   return rate;
 }
 
-// Writes values into a configuration as assignments.
-class Writer {
- public:
-  explicit Writer(Config& config) : config_(config) {}
-  void set(const std::string& key, const std::string& value) {
-    config_.set(key + "=\"" + value + "\"", "the program");
-  }
-  void set(const std::string& key, const char* value) { set(key, std::string(value)); }
-  void set(const std::string& key, bool value) {
-    config_.set(key + (value ? "=true" : "=false"), "the program");
-  }
-  void set(const std::string& key, std::int64_t value) {
-    config_.set(key + "=" + std::to_string(value), "the program");
-  }
-  void set(const std::string& key, int value) { set(key, static_cast<std::int64_t>(value)); }
-  void set(const std::string& key, double value) {
-    config_.set(key + "=" + json_number(value), "the program");
-  }
-  void set(const std::string& key, const std::vector<std::string>& numbers) {
-    std::string list;
-    for (const auto& number : numbers) list += (list.empty() ? "" : ", ") + number;
-    config_.set(key + "=[" + list + "]", "the program");
-  }
-
- private:
-  Config& config_;
-};
-
-void write_optimizer(const parallel::OptimizerSpec& spec, Writer& to) {
-  to.set("optimizer.lr", optim::lr_of(spec.rule));
-  to.set("optimizer.max_grad_norm", spec.max_grad_norm);
-  const auto regular = [&](const kernels::Regularizer& with) {
-    to.set("optimizer.l1", with.l1);
-    to.set("optimizer.weight_decay", with.l2);
-  };
-  if (const auto* sgd = std::get_if<kernels::Sgd>(&spec.rule)) {
-    to.set("optimizer.name", "sgd");
-    to.set("optimizer.momentum", sgd->momentum);
-    to.set("optimizer.nesterov", sgd->nesterov);
-    regular(sgd->regularizer);
-  } else if (const auto* rms = std::get_if<kernels::RmsProp>(&spec.rule)) {
-    to.set("optimizer.name", "rmsprop");
-    to.set("optimizer.alpha", rms->alpha);
-    to.set("optimizer.momentum", rms->momentum);
-    to.set("optimizer.eps", rms->eps);
-    regular(rms->regularizer);
-  } else if (const auto* adagrad = std::get_if<kernels::Adagrad>(&spec.rule)) {
-    to.set("optimizer.name", "adagrad");
-    to.set("optimizer.eps", adagrad->eps);
-    regular(adagrad->regularizer);
-  } else if (const auto* adam = std::get_if<kernels::Adam>(&spec.rule)) {
-    const bool decoupled = adam->decoupled_decay != 0;
-    regular(adam->regularizer);
-    to.set("optimizer.name", decoupled ? "adamw" : "adam");
-    to.set("optimizer.eps", adam->eps);
-    to.set("optimizer.betas", {json_number(adam->beta1), json_number(adam->beta2)});
-    if (decoupled) to.set("optimizer.weight_decay", adam->decoupled_decay);
-  } else if (const auto* lion = std::get_if<kernels::Lion>(&spec.rule)) {
-    regular(lion->regularizer);
-    to.set("optimizer.name", "lion");
-    to.set("optimizer.betas", {json_number(lion->beta1), json_number(lion->beta2)});
-    to.set("optimizer.weight_decay", lion->decoupled_decay);
-  }
-}
-
-void write_plan(const parallel::Plan& plan, Writer& to) {
+void write_plan(const parallel::Plan& plan, internal::ConfigWriter& to) {
   to.set("optimizer.decay_vectors", plan.decay_vectors);
   to.set("train.seed", static_cast<std::int64_t>(plan.seed));
   to.set("train.reproducible", plan.micro_shards > 0);
@@ -171,6 +84,7 @@ void write_plan(const parallel::Plan& plan, Writer& to) {
                                                                 : "f32");
   to.set("model.sync_batch_norm", plan.sync_batch_norm);
   to.set("train.skip_not_finite", plan.skip_not_finite);
+  to.set("train.noise_scale", plan.measure_noise);
   to.set("parallel.schedule", schedule::pipeline::to_string(plan.schedule));
   to.set("parallel.micro_batches", plan.micro_batches);
   std::vector<std::string> cuts;
@@ -179,6 +93,7 @@ void write_plan(const parallel::Plan& plan, Writer& to) {
   to.set("parallel.zero_stage", plan.zero_stage);
   to.set("parallel.weights", parallel::to_string(plan.weights));
   to.set("parallel.codec", plan.codec);
+  to.set("parallel.reduce", plan.adasum ? "adasum" : "average");
   to.set("parallel.bucket_mb", static_cast<double>(plan.data_parallel.bucket_bytes) / (1 << 20));
   to.set("parallel.overlap_forward", plan.data_parallel.overlap_forward);
   to.set("parallel.context", plan.context == parallel::ContextMethod::kRing ? "ring" : "heads");
@@ -200,7 +115,7 @@ strategy::Strategy strategy_of(const Config& config) {
           .codec = config.get_string("strategy.codec")};
 }
 
-void write_strategy(const strategy::Strategy& strategy, Writer& to) {
+void write_strategy(const strategy::Strategy& strategy, internal::ConfigWriter& to) {
   to.set("strategy.name", strategy.name);
   to.set("strategy.period", strategy.period);
   to.set("strategy.sync_steps", strategy.sync_steps);
@@ -238,6 +153,8 @@ Options options_of(const Config& config) {
   options.max_steps = config.get_int("train.max_steps");
   options.batch = config.get_int("train.batch");
   options.batch_per_rank = config.get_int("train.batch_per_rank");
+  options.batch_schedule = config.get_string("train.batch_schedule");
+  options.max_batch = config.get_int("train.max_batch");
   options.balance_by_speed = config.get_string("train.balance") == "speed";
   options.on_straggler = parse_on_straggler(config.get_string("train.on_straggler"));
   options.prefetch = static_cast<int>(config.get_int("data.prefetch"));
@@ -274,11 +191,13 @@ Options load_options(const std::string& file, const std::vector<std::string>& as
 
 Config config_of(const Options& options) {
   Config config(options_schema());
-  Writer to(config);
+  internal::ConfigWriter to(config);
   to.set("train.epochs", options.epochs);
   to.set("train.max_steps", options.max_steps);
   to.set("train.batch", options.batch);
   to.set("train.batch_per_rank", options.batch_per_rank);
+  to.set("train.batch_schedule", options.batch_schedule);
+  to.set("train.max_batch", options.max_batch);
   to.set("train.balance", options.balance_by_speed ? "speed" : "even");
   to.set("train.on_straggler", kOnStraggler[static_cast<int>(options.on_straggler)]);
   to.set("data.prefetch", options.prefetch);
@@ -298,7 +217,7 @@ Config config_of(const Options& options) {
   to.set("train.log_every", options.log_every);
   to.set("train.peak_tflops", options.peak_tflops);
   for (const auto& [name, size] : plan::parse_axes(options.mesh)) to.set("parallel." + name, size);
-  write_optimizer(options.plan.optimizer, to);
+  internal::write_optimizer(options.plan.optimizer, to);
   write_plan(options.plan, to);
   write_strategy(options.strategy, to);
   const auto shape = options.schedule.shape;

@@ -50,6 +50,11 @@ struct Options {
   // no scaling.
   std::int64_t reference_batch = 0;
 
+  // Number of samples of a step. "constant": `batch`. "noise": several batches a step, up to
+  // max_batch samples, as the gradient noise scale grows (docs/optimizers.md).
+  std::string batch_schedule = "constant";
+  std::int64_t max_batch = 0;  // 0: eight batches.
+
   std::int64_t eval_every = 1;  // Epochs between evaluations. 0: only at the end.
   std::int64_t eval_steps = 0;  // Steps between evaluations within an epoch. 0: none.
   // Samples of a block of the evaluation. 0: a replica's share of a batch.

@@ -133,6 +133,19 @@ TEST(Recipe, RejectsKeysThatItsModelDataOrOptimizerDoesNotUseUnlessTheyAreDefaul
               HasSubstr("is for data.name = \"fashion-mnist\" or \"shapes\""));
   EXPECT_THAT(bad_config(with("cnn", "optimizer.alpha=0.5")),
               HasSubstr("is for optimizer.name = \"rmsprop\", not \"sgd\""));
+  for (const auto& [rule, key] : {std::pair{"lamb", "optimizer.trust=0.1"},
+                                  {"lars", "optimizer.betas=[0.5, 0.5]"},
+                                  {"muon", "optimizer.update_clip=2"},
+                                  {"adafactor", "optimizer.l1=0.1"}}) {
+    EXPECT_THAT(bad_config([&] {
+                  load_recipe("shapes", {std::string("optimizer.name=") + rule, key});
+                }),
+                HasSubstr(std::string("not \"") + rule + "\""));
+  }
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"optimizer.name=lambs"}); }),
+              HasSubstr("lamb"));
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"parallel.reduce=sum"}); }),
+              HasSubstr("adasum"));
   EXPECT_THAT(bad_config([] { load_recipe("shapes", {"model.name=lstm"}); }),
               HasSubstr("go together"));
   for (const char* key : {"model.heads=4", "parallel.dp=2", "train.precision=bf16",
@@ -162,6 +175,28 @@ TEST(Options, OfAProgramConvertToTheConfigurationThatTheyCameFrom) {
         std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.key == row.key; });
     ASSERT_NE(same, rows.end()) << row.key;
     EXPECT_EQ(row.value, same->value) << row.key;
+  }
+}
+
+TEST(Options, OfRulesOfWholeTensorsConvertToTheirKeys) {
+  for (const std::vector<std::string>& assignments :
+       {std::vector<std::string>{"optimizer.name=lars", "optimizer.trust=0.02",
+                                 "optimizer.nesterov=true", "parallel.reduce=adasum"},
+        {"optimizer.name=lamb", "optimizer.betas=[0.8, 0.9]", "optimizer.weight_decay=0.1"},
+        {"optimizer.name=adafactor", "optimizer.update_clip=2"},
+        {"optimizer.name=muon", "optimizer.adam_lr=0.1", "optimizer.eps=1e-6",
+         "train.noise_scale=true"}}) {
+    Config config(recipe_schema());
+    for (const auto& assignment : assignments) config.set(assignment);
+    const Config written = config_of(options_of(config));
+    for (const auto& assignment : assignments) {
+      const std::string key = assignment.substr(0, assignment.find('='));
+      const auto rows = config.describe(), same = written.describe();
+      const auto is = [&](const auto& row) { return row.key == key; };
+      EXPECT_EQ(std::find_if(rows.begin(), rows.end(), is)->value,
+                std::find_if(same.begin(), same.end(), is)->value)
+          << key;
+    }
   }
 }
 

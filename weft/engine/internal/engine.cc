@@ -140,6 +140,24 @@ Tensors Engine::buffers() const {
   return all;
 }
 
+void Engine::make_whole() {
+  internal::WholeUpdates::Subject subject{*updates_, {}, {}, options_.whole_tensors};
+  for (std::size_t i = 0; i < trained_; ++i) {
+    subject.names.push_back(params_[i].name);
+    subject.shapes.push_back(params_[i].tensor.sizes().vec());
+  }
+  whole_ = internal::make_whole_updates(std::move(subject));
+}
+
+Engine::NamedTensors Engine::whole_state() const {
+  NamedTensors all;
+  for (std::size_t i = 0; whole_ && i < trained_; ++i) {
+    for (auto& [name, tensor] : whole_->state(static_cast<int>(i)))
+      all.emplace_back(params_[i].name + "." + name, std::move(tensor));
+  }
+  return all;
+}
+
 Engine::NamedTensors Engine::state() {
   const at::NoGradGuard guard;
   return guarded([&] {
@@ -160,9 +178,11 @@ void Engine::add_steps(NamedTensors& state) const {
                        at::scalar_tensor(updates_->steps(static_cast<int>(i)), at::kLong));
   }
   state.emplace_back("steps", at::scalar_tensor(steps_, at::kLong));
+  for (const auto& [name, tensor] : whole_state()) state.emplace_back(name, tensor.clone());
 }
 
 void Engine::take_steps(const std::map<std::string, at::Tensor>& state) {
+  for (auto& [name, tensor] : whole_state()) at::Tensor(tensor).copy_(state.at(name));
   for (std::size_t i = 0; i < trained_; ++i)
     updates_->steps(static_cast<int>(i)) = state.at(params_[i].name + ".step").item<std::int64_t>();
   steps_ = state.at("steps").item<std::int64_t>();
@@ -179,6 +199,7 @@ std::string Engine::mismatch(const NamedTensors& given) const {
     for (const auto& array : updates_->arrays()) expected[params_[i].name + "." + array] = sizes;
     expected[params_[i].name + ".step"];
   }
+  for (const auto& [name, tensor] : whole_state()) expected[name] = tensor.sizes().vec();
   for (const auto& [name, sizes] : expected) {
     const auto found = by_name.find(name);
     if (found == by_name.end()) return "the state has no '" + name + "'";
@@ -216,6 +237,12 @@ void Engine::load_state(const NamedTensors& given) {
       each_step([&](const std::string& name, at::Tensor step) { step.copy_(by_name.at(name)); });
     group_.broadcast(steps);
     each_step([&](const std::string& name, const at::Tensor& step) { by_name[name] = step; });
+    for (const auto& [name, own] : whole_state()) {
+      at::Tensor value = group_.rank() == 0 ? by_name.at(name).to(own.scalar_type()).contiguous()
+                                            : at::empty_like(own, at::MemoryFormat::Contiguous);
+      group_.broadcast(value);
+      by_name[name] = value;
+    }
     take_steps(by_name);
   });
 }

@@ -16,6 +16,7 @@
 
 #include "weft/engine/internal/unit.h"
 #include "weft/engine/internal/updates.h"
+#include "weft/engine/internal/whole_updates.h"
 #include "weft/engine/sharded.h"
 
 namespace weft::parallel {
@@ -108,6 +109,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   template <class Body>
   auto guarded(const Body& body) -> decltype(body());
 
+  // Makes whole_, after updates_.
+  void make_whole();
+  // "<name>.<state>" of what each rank keeps whole, in place (optim::tensor_states()).
+  NamedTensors whole_state() const;
   std::vector<std::string> names() const;
   // Of all blocks.
   Tensors buffers() const;
@@ -121,6 +126,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<internal::Param> params_;
   std::size_t trained_ = 0;  // of params_
   std::unique_ptr<internal::Updates> updates_;
+  // Null unless the rule needs whole tensors.
+  std::unique_ptr<internal::WholeUpdates> whole_;
   double samples_ = 0;
   int paused_ = 0;
   std::int64_t steps_ = 0;

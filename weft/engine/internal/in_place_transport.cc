@@ -84,6 +84,12 @@ class InPlaceTransport final : public Transport {
     end(true);
   }
 
+  void finish_updated(double scale) override {
+    scale_ = scale;
+    meet_alone(1);
+    end(false);
+  }
+
   const std::vector<bool>& used() const override { return used_; }
 
   void each_sum(const std::function<void(int, const at::Tensor&)>& visit) override {

@@ -95,6 +95,11 @@ class MessageTransport final : public Transport {
     end();
   }
 
+  void finish_updated(double scale) override {
+    scale_ = scale;
+    drop();
+  }
+
   void settle() override {
     if (guard_) guard_->disarm();
     if (failed_) std::rethrow_exception(failed_);

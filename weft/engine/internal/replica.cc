@@ -42,8 +42,9 @@ Replica::Replica(Subject what) : Engine(std::move(what)) {
 
 void Replica::make_transport() {
   internal::Subject what = subject(updates_.get());
-  transport_ = group_.host() != nullptr ? make_in_place_transport(std::move(what))
-                                        : make_message_transport(std::move(what));
+  transport_ = is_adasum()         ? make_adasum_transport(std::move(what))
+               : host() != nullptr ? make_in_place_transport(std::move(what))
+                                   : make_message_transport(std::move(what));
 }
 
 internal::Subject Replica::subject(internal::Updates* updates) {
@@ -58,8 +59,9 @@ internal::Subject Replica::subject(internal::Updates* updates) {
                             .times = &times_};
   subject.options.average = options_.average;
   if (options_.data_parallel.sync_buffers && group_.size() > 1) subject.buffers = buffers_;
-  // Clipping waits for all gradients.
-  if (updates != nullptr && updates->spec().max_grad_norm > 0) {
+  // Clipping and norms of tensors wait for all gradients.
+  if (updates != nullptr &&
+      (updates->spec().max_grad_norm > 0 || optim::needs_whole_tensors(updates->spec().rule))) {
     subject.options.update_in_backward = subject.options.overlap_forward = false;
   }
   return subject;
@@ -79,13 +81,14 @@ void Replica::use_optimizer(OptimizerSpec spec) {
     bytes_ += (static_cast<std::int64_t>(param.nbytes()) + 63) / 64 * 64;
     weights.push_back(static_cast<std::byte*>(param.data_ptr()));
   }
-  WEFT_REQUIRE(options_.weights != Weights::kShared || group_.host() != nullptr,
-               "shared weights need all ranks on one host with shared memory; use auto or private");
+  WEFT_REQUIRE(options_.weights != Weights::kShared || host() != nullptr,
+               "shared weights need all ranks on one host with shared memory, and no adasum; use "
+               "auto or private");
   std::vector<std::string> trained = names();
   trained.resize(trained_);
   const float first_value = static_cast<float>(spec.initial_accumulator);
   updates_ = std::make_unique<internal::Updates>(std::move(spec), std::move(trained), types);
-  if (group_.host() != nullptr && group_.size() > 1) {
+  if (host() != nullptr && group_.size() > 1) {
     private_weights_ = options_.weights == Weights::kPrivate;
     if (!private_weights_) share_weights(weights);
   }
@@ -105,6 +108,7 @@ void Replica::use_optimizer(OptimizerSpec spec) {
     updates_->put(static_cast<int>(i), places[i]);
     if (first_value != 0 && writes()) state_of(static_cast<int>(i), 0).fill_(first_value);
   }
+  make_whole();
   make_transport();
   if (group_.size() > 1) group_.barrier();
 }
@@ -121,6 +125,7 @@ void Replica::share_weights(std::vector<std::byte*>& weights) {
   }
   group_.barrier();
   private_weights_ = options_.weights == Weights::kAuto && updates_->spec().max_grad_norm <= 0 &&
+                     !optim::needs_whole_tensors(updates_->spec().rule) &&
                      bytes_ <= internal::kTrialMostBytes &&
                      internal::private_is_faster(subject(nullptr), shared, weights);
   if (private_weights_) return;
@@ -226,6 +231,30 @@ void Replica::finish(double scale) {
   forget();
 }
 
+// With shared weights each rank updates equal parts of all tensors, else all of its own weights.
+void Replica::finish_whole(double scale) {
+  const at::NoGradGuard guard;
+  await_gradients();
+  const std::int64_t parts = shared_weights_ ? group_.size() : 1,
+                     part = shared_weights_ ? group_.rank() : 0;
+  std::vector<at::Tensor> gradients(trained_);
+  transport_->each_sum([&](int param, const at::Tensor& sum) {
+    const std::int64_t begin = sum.numel() * part / parts, end = sum.numel() * (part + 1) / parts;
+    const at::Tensor mine = sum.reshape({-1}).narrow(0, begin, end - begin);
+    gradients[index(param)] = scale == 1 ? mine : mine.mul(scale);
+  });
+  std::vector<internal::WholePiece> pieces;
+  for (std::size_t i = 0; i < trained_; ++i) {
+    if (!gradients[i].defined() || gradients[i].numel() == 0) continue;
+    const std::int64_t begin = trained_params_[i].numel() * part / parts;
+    pieces.push_back(
+        {static_cast<int>(i), begin, begin + gradients[i].numel(), gradients[i].const_data_ptr()});
+  }
+  whole_->update({std::move(pieces), transport_->used(), group_, shared_weights_});
+  transport_->finish_updated(scale);
+  forget();
+}
+
 void Replica::step(double scale) {
   WEFT_REQUIRE(
       scale == 1 || !options_.data_parallel.update_in_backward,
@@ -236,7 +265,7 @@ void Replica::step(double scale) {
       const double norm = grad_norm() * std::abs(scale);
       scale *= optim::clip_factor(norm, most);
     }
-    finish(scale);
+    whole_ ? finish_whole(scale) : finish(scale);
     if (transport_->pending()) {
       updates_->hold();
     } else {

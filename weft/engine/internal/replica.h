@@ -66,7 +66,11 @@ class Replica final : public Engine {
   checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) override;
   void end_load() override;
   void finish(double scale);
+  void finish_whole(double scale);
   void forget();
+  bool is_adasum() const { return options_.average == DataParallelOptions::Average::kAdasum; }
+  // Null if the ranks combine gradients by messages.
+  net::Host* host() const { return is_adasum() ? nullptr : group_.host(); }
   // Makes the transport that suits the group and the optimizer.
   void make_transport();
   void share_weights(std::vector<std::byte*>& weights);

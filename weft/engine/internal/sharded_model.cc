@@ -52,6 +52,7 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
     types.push_back(param.tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   updates_ = std::make_unique<internal::Updates>(std::move(optimizer), names(), types);
   place_state();
+  make_whole();
   reducer_ = std::make_unique<internal::Gradients>(internal::Gradients::Subject{
       group_, params_, units_, options_, meter_, samples_, options_.check.get()});
   if (passes_) {
@@ -67,6 +68,8 @@ void ShardedModel::check_options(const OptimizerSpec& optimizer) const {
   WEFT_REQUIRE(
       options_.stage >= 1 && options_.stage <= 3,
       "sharded: stage " + std::to_string(options_.stage) + "; the stages are 0, 1, 2 and 3");
+  WEFT_REQUIRE(options_.average != ShardedOptions::Average::kAdasum,
+               "sharded: adasum combines whole gradients; use stage 0");
   WEFT_REQUIRE(options_.prefetch >= 0, "sharded: prefetch must be at least 0");
   WEFT_REQUIRE(!options_.compute || *options_.compute == at::kBFloat16 ||
                    *options_.compute == at::kHalf || *options_.compute == at::kFloat,

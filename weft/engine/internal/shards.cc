@@ -99,6 +99,9 @@ checkpoint::Slices Engine::shards(const Sharded::Placing& placing) {
     if (name.empty() || static_cast<int>(i) % group_.size() != group_.rank()) continue;
     all.push_back(checkpoint::whole_slice(
         name + ".step", at::scalar_tensor(updates_->steps(static_cast<int>(i)), at::kLong)));
+    if (!whole_) continue;
+    for (const auto& [state, tensor] : whole_->state(static_cast<int>(i)))
+      all.push_back(checkpoint::whole_slice(name + "." + state, tensor));
   }
   if (group_.rank() == 0)
     all.push_back(checkpoint::whole_slice("steps", at::scalar_tensor(steps_, at::kLong)));
@@ -132,6 +135,9 @@ void Engine::load_shards(const checkpoint::SliceSource& source, const Sharded::P
     if (name.empty()) continue;
     at::Tensor& step = steps[static_cast<int>(i)] = at::scalar_tensor(0, at::kLong);
     wanted.push_back(checkpoint::whole_slice(name + ".step", step));
+    if (!whole_) continue;
+    for (const auto& [state, tensor] : whole_->state(static_cast<int>(i)))
+      wanted.push_back(checkpoint::whole_slice(name + "." + state, tensor));
   }
   if (!weights_only) wanted.push_back(checkpoint::whole_slice("steps", done));
   on_all_ranks([&] { source.check(wanted); });

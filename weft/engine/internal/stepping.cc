@@ -104,6 +104,7 @@ void ShardedModel::step(double scale) {
 
 void ShardedModel::update() {
   const auto& used = reducer_->used();
+  std::vector<internal::WholePiece> pieces;
   for (const auto& unit : units_) {
     if (!unit.trainable || !unit.gradient.defined()) continue;
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
@@ -112,10 +113,16 @@ void ShardedModel::update() {
           unit, place, params_[internal::index(param)].tensor.numel(), group_.rank());
       if (!used[internal::index(param)] || piece.end <= piece.begin) continue;
       const auto* const first = static_cast<const std::byte*>(unit.gradient.const_data_ptr());
-      updates_->update(param, piece.begin, piece.end,
-                       first + static_cast<std::size_t>(piece.at) * unit.gradient.element_size());
+      const std::byte* const gradient =
+          first + static_cast<std::size_t>(piece.at) * unit.gradient.element_size();
+      if (whole_) {
+        pieces.push_back({param, piece.begin, piece.end, gradient});
+      } else {
+        updates_->update(param, piece.begin, piece.end, gradient);
+      }
     }
   }
+  if (whole_) whole_->update({std::move(pieces), used, group_, true});
   updates_->stepped(used);
 }
 

@@ -34,6 +34,8 @@ class Transport {
   virtual void finish(double scale) = 0;
   // Replaces finish() after reduce(): no weight is updated.
   virtual void drop() = 0;
+  // Replaces finish() after reduce(): the caller has updated the weights by `scale` times the sums.
+  virtual void finish_updated(double scale) = 0;
   // With overlap_forward, finish() may return before all weights are updated. True until they are.
   virtual bool pending() const { return false; }
   // Waits until all weights are updated. Throws errors that occurred meanwhile.
@@ -76,6 +78,8 @@ struct Subject {
 // Needs group.host().
 std::unique_ptr<Transport> make_in_place_transport(Subject subject);
 std::unique_ptr<Transport> make_message_transport(Subject subject);
+// Average::kAdasum, on one host too.
+std::unique_ptr<Transport> make_adasum_transport(Subject subject);
 
 // Each rank's factor for its gradient, by the options; one common `scale` if all are equal.
 struct Weighting {

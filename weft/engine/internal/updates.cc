@@ -18,7 +18,7 @@ Updates::Updates(OptimizerSpec spec, std::vector<std::string> names,
       steps_(names.size(), 0) {}
 
 void Updates::update(int param, std::int64_t begin, std::int64_t end, const void* gradient) const {
-  const UpdateRule rule = rules_.of(index(param), held_ ? *held_ : spec_.rule);
+  const UpdateRule rule = this->rule(param);
   if (is_failpoint("update.middle")) end = begin + (end - begin + 1) / 2;  // fails below
   if (types_[index(param)] == at::kDouble) {
     update_as<double>(rule, param, begin, end, gradient);
@@ -31,16 +31,7 @@ void Updates::update(int param, std::int64_t begin, std::int64_t end, const void
 template <class Number>
 void Updates::update_as(const UpdateRule& rule, int param, std::int64_t begin, std::int64_t end,
                         const void* gradient) const {
-  const Place& place = places_[index(param)];
-  const auto at = [&](std::byte* base) {
-    return reinterpret_cast<Number*>(base) + (begin - place.first);
-  };
-  optim::FlatStep<Number> step{.weight = at(place.weight),
-                               .gradient = static_cast<const Number*>(gradient),
-                               .count = end - begin,
-                               .step = steps_[index(param)] + 1};
-  for (std::size_t array = 0; array < arrays_.size(); ++array)
-    step.state[array] = at(place.state[array]);
+  const optim::FlatStep<Number> step = flat_step<Number>(param, begin, end, gradient);
   if constexpr (std::is_same_v<Number, float>) {
     if (velocity_comes_) return update_with_velocity(rule, step);
   }

@@ -36,6 +36,22 @@ class Updates {
   // parameter's type. Call it once per step for each element. Several threads or ranks may update
   // different elements at once.
   void update(int param, std::int64_t begin, std::int64_t end, const void* gradient) const;
+  // Calls fn(step) with the FlatStep<float> or FlatStep<double> of these elements, for rules that
+  // need whole tensors.
+  template <class Fn>
+  void visit(int param, std::int64_t begin, std::int64_t end, const void* gradient,
+             const Fn& fn) const {
+    if (types_[index(param)] == at::kDouble) {
+      fn(flat_step<double>(param, begin, end, gradient));
+    } else {
+      fn(flat_step<float>(param, begin, end, gradient));
+    }
+  }
+  // The current rule of a parameter.
+  UpdateRule rule(int param) const { return rules_.of(index(param), held_ ? *held_ : spec_.rule); }
+  at::ScalarType type(int param) const { return types_[index(param)]; }
+  // Number of the current step of a parameter, from 1.
+  std::int64_t step(int param) const { return steps_[index(param)] + 1; }
   // Ends the step: counts it for the parameters that had a gradient.
   void stepped(const std::vector<bool>& used);
 
@@ -55,6 +71,21 @@ class Updates {
   at::Tensor state(int param, std::size_t array, at::IntArrayRef sizes) const;
 
  private:
+  template <class Number>
+  optim::FlatStep<Number> flat_step(int param, std::int64_t begin, std::int64_t end,
+                                    const void* gradient) const {
+    const Place& place = places_[index(param)];
+    const auto at = [&](std::byte* base) {
+      return reinterpret_cast<Number*>(base) + (begin - place.first);
+    };
+    optim::FlatStep<Number> step{.weight = at(place.weight),
+                                 .gradient = static_cast<const Number*>(gradient),
+                                 .count = end - begin,
+                                 .step = steps_[index(param)] + 1};
+    for (std::size_t array = 0; array < arrays_.size(); ++array)
+      step.state[array] = at(place.state[array]);
+    return step;
+  }
   template <class Number>
   void update_as(const UpdateRule& rule, int param, std::int64_t begin, std::int64_t end,
                  const void* gradient) const;

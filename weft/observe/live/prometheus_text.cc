@@ -28,6 +28,7 @@ constexpr Exported kGauges[] = {
     {"lr", "weft_train_learning_rate", "Learning rate of the last step."},
     {"samples_per_s", "weft_train_samples_per_second", "Samples per second, over all ranks."},
     {"grad_norm", "weft_train_gradient_norm", "Gradient norm before clipping."},
+    {"noise_scale", "weft_train_gradient_noise_scale_samples", "Gradient noise scale, in samples."},
     {"mfu", "weft_train_mfu_ratio", "Model FLOPs utilization, from 0 to 1."},
     {"slowest_rank", "weft_train_slowest_rank", "Rank with the longest time to compute."},
     {"awaited_rank", "weft_train_awaited_rank", "Rank that the others wait for most."},

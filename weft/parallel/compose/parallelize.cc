@@ -39,6 +39,15 @@ const std::map<int, std::string>& ParallelModel::not_finite() const {
 }
 void ParallelModel::zero_grad() { composed_->zero_grad(); }
 void ParallelModel::wait_for_weights() { composed_->wait_for_weights(); }
+void ParallelModel::set_accumulate(int batches) {
+  WEFT_REQUIRE(batches >= 1 && batches <= composed_->plan.accumulate,
+               "set_accumulate: " + std::to_string(batches) + " is not from 1 to the plan's " +
+                   std::to_string(composed_->plan.accumulate));
+  composed_->accumulate = batches;
+}
+std::optional<ParallelModel::GradientNoise> ParallelModel::gradient_noise() const {
+  return composed_->noise;
+}
 double ParallelModel::grad_norm() { return composed_->grad_norm(); }
 int ParallelModel::replica() const { return composed_->replica(); }
 int ParallelModel::replicas() const { return composed_->replicas().size(); }

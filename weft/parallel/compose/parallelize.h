@@ -44,6 +44,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -140,8 +141,20 @@ class ParallelModel {
   Tensors predict(const Tensors& inputs);
   // 2-norm of the whole model's averaged gradients, without the loss scale. Every rank's part of a
   // split parameter counts; whole and tied parameters count once. After step(): the norm before
-  // clipping, where the plan clips or scales.
+  // clipping, where the plan clips, scales or measures noise.
   double grad_norm();
+
+  // For optim::NoiseScale: this rank's part of the means over the replicas of the square norm of a
+  // replica's own gradient and of 1 / samples. The sums over the ranks of the world are the means.
+  struct GradientNoise {
+    double squares = 0, inverse_samples = 0;
+  };
+  // Of the last step(). nullopt without Plan::measure_noise, and with one replica. Not collective.
+  std::optional<GradientNoise> gradient_noise() const;
+
+  // Changes the number of train_step() calls before each step(), from 1 to Plan::accumulate. Call
+  // it on all ranks, before the first train_step() of a step. Not collective.
+  void set_accumulate(int batches);
 
   // Index of this rank's share of a batch, and the number of shares. Ranks of tp, pp and cp have
   // the same share. Not collective.

@@ -200,6 +200,39 @@ void check_codec(const Plan& plan, const Sizes& sizes) {
               "slow links and fsdp on the fast ones");
 }
 
+void check_optimizer(const Plan& plan, const plan::MeshLayout& mesh) {
+  const std::string name = optim::name_of(plan.optimizer.rule);
+  const bool has_matrices = name == "adafactor" || name == "muon";
+  require(!has_matrices || (mesh.size("tp") == 1 && mesh.size("ep") == 1),
+          "plan: the optimizer " + name +
+              " does not support tp or ep, which divide its matrices; use dp, fsdp or pp");
+}
+
+void check_adasum(const Plan& plan, const plan::MeshLayout& mesh) {
+  if (!plan.adasum) return;
+  for (const char* axis : {"fsdp", "tp", "cp", "ep"}) {
+    require(mesh.size(axis) == 1,
+            std::string("plan: adasum combines whole gradients of dp and does not support ") +
+                axis + "; use dp and pp");
+  }
+  const int ranks = mesh.size("dp");
+  require((ranks & (ranks - 1)) == 0,
+          "plan: adasum needs a power of two of ranks on dp, not " + std::to_string(ranks));
+  require(plan.codec == "none" && plan.micro_shards == 0 && plan.accumulate == 1 &&
+              !plan.measure_noise && plan.weights != Weights::kShared,
+          "plan: adasum does not support codec, micro_shards, accumulate, measure_noise or shared "
+          "weights; use one of them");
+}
+
+void check_noise(const Plan& plan, const plan::MeshLayout& mesh) {
+  if (!plan.measure_noise) return;
+  require(plan.skip_not_finite && plan.micro_shards == 0,
+          "plan: measure_noise needs skip_not_finite, and is not supported with micro_shards");
+  require(mesh.size("cp") == 1 && mesh.size("ep") == 1,
+          "plan: measure_noise is not supported with cp or ep, where no rank has the gradient of "
+          "its samples; use dp, fsdp, tp or pp");
+}
+
 void check_micro_shards(const Plan& plan, const Sizes& sizes, const ModelShape& model) {
   const int shards = plan.micro_shards, replicas = sizes.replicas();
   if (shards == 0) return;
@@ -255,6 +288,9 @@ void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayou
   for (std::size_t axis = 0; axis < kAxes.size(); ++axis) wanted.of[axis] = mesh.size(kAxes[axis]);
   check_micro_shards(plan, wanted, model);
   check_codec(plan, wanted);
+  check_optimizer(plan, mesh);
+  check_noise(plan, mesh);
+  check_adasum(plan, mesh);
   const Question question{plan, model};
   const std::string trouble = question.trouble(wanted);
   if (trouble.empty()) return check_cuts(plan, model.blocks, wanted.pp() * virtual_stages(plan));

@@ -29,7 +29,8 @@ enum class Precision { kAsItIs, kBf16, kF16 };
 OptimizerSpec plain_sgd();
 
 struct Plan {
-  // Optimizer. Its max_grad_norm applies to the whole model.
+  // Optimizer. Its max_grad_norm applies to the whole model. Without not_orthogonal, Muon leaves
+  // the first and the last block to AdamW.
   OptimizerSpec optimizer = plain_sgd();
   // false: parameters with one dimension or none get no weight decay and no L1 penalty.
   bool decay_vectors = true;
@@ -59,13 +60,20 @@ struct Plan {
   // hold whole models on several hosts, it is the codec of data parallelism
   // (DataParallelOptions::codec).
   std::string codec = "none";
+  // Combine gradients over dp by Adasum instead of averaging them (engine/internal/adasum.h). For
+  // dp of a power of two, alone or with pp.
+  bool adasum = false;
   // Method of attention over cp.
   ContextMethod context = ContextMethod::kRing;
   // Skip a step, on all ranks alike, if a gradient of any rank is not finite: step() then returns
   // false, and weights, optimizer state and buffers stay. Costs a pass over the gradients.
   bool skip_not_finite = true;
+  // Measure what ParallelModel::gradient_noise() tells, at each step, with the norm of all
+  // gradients: a pass over the gradients of the rank, and one over their average. No weight is
+  // updated before all gradients are known. Needs skip_not_finite, and no micro_shards, cp or ep.
+  bool measure_noise = false;
   // Gradient accumulation: number of train_step() calls before each step(). Each counts for its
-  // part.
+  // part. ParallelModel::set_accumulate() changes it to fewer.
   int accumulate = 1;
   Recompute recompute = Recompute::kNone;
   Precision precision = Precision::kAsItIs;

@@ -28,6 +28,10 @@ parallel::Plan complete(const Options& options, const Mesh& mesh, std::int64_t b
   if (plan.micro_batches == 0)
     plan.micro_batches = mesh.size("pp") > 1 && plan.micro_shards == 0 ? 4 * mesh.size("pp") : 1;
   plan.batch = batch;
+  if (options.batch_schedule != "noise") return plan;
+  plan.measure_noise = true;
+  const std::int64_t passes = options.max_batch > 0 ? options.max_batch / batch : 8;
+  plan.accumulate = static_cast<int>(std::clamp<std::int64_t>(passes, 1, 1 << 20));
   return plan;
 }
 
@@ -75,17 +79,6 @@ data::Source traced(const data::Source& source, observe::Trace* trace) {
           }};
 }
 
-// float64 [2]: the sum and the number of samples.
-at::Tensor sum_and_count(const at::Tensor& value, std::int64_t samples, const std::string& name) {
-  WEFT_REQUIRE(value.defined() && (value.numel() == 1 || value.numel() == 2),
-               "the metric " + name +
-                   " gives no number: return the mean over the samples, or the sum and the count");
-  const at::Tensor numbers = value.detach().to(at::kDouble).reshape({-1});
-  if (numbers.numel() == 2) return numbers;
-  return at::stack({numbers[0] * static_cast<double>(samples),
-                    at::scalar_tensor(static_cast<double>(samples), at::kDouble)});
-}
-
 std::vector<Metric> with_loss(const Task& task) {
   std::vector<Metric> all = task.metrics;
   const bool has = std::any_of(all.begin(), all.end(),
@@ -101,8 +94,15 @@ void check_learner(const parallel::BlockModel& model, const Options& options, co
   const std::int64_t batch =
       options.batch_per_rank > 0 ? options.batch_per_rank * replicas(mesh.layout()) : options.batch;
   if (strategy::exchanges_weights(options.strategy)) check_workers(options, mesh);
-  parallel::check_plan(complete(options, mesh, batch), parallel::shape_of(model), mesh.layout());
+  parallel::Plan plan = complete(options, mesh, batch);
+  plan.batch *= plan.accumulate;
+  parallel::check_plan(plan, parallel::shape_of(model), mesh.layout());
   plan_batches(options, replicas(mesh.layout()), samples);
+  if (options.batch_schedule == "noise" && options.verify_steps > 0) {
+    throw Error(Errc::kBadConfig,
+                "train.verify_steps is not supported with train.batch_schedule = \"noise\", whose "
+                "steps have several batches; leave one of them at its default");
+  }
   if (options.plan.micro_shards > 0 && !mesh.world().has_ordered_sums()) {
     throw Error(Errc::kBadConfig,
                 "train.reproducible needs gradients summed in a fixed order, but the transport of "
@@ -128,6 +128,8 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
       slowdown_(slowdown_of(mesh.world().rank())) {
   if (strategy::exchanges_weights(options.strategy))
     workers_.emplace(options.strategy, mesh, model_);
+  if (plan_.measure_noise && replicas(mesh.layout()) == 1 && mesh.world().rank() == 0)
+    log_warn("train.noise_scale needs two replicas: the noise scale is not measured");
   // A step that a lost rank has interrupted leaves gradients in the blocks.
   model_.zero_grad();
   if (plan_.micro_shards > 0) at::set_num_threads(1);  // fixes the order of sums
@@ -163,33 +165,43 @@ checkpoint::Parts Learner::parts(bool is_copy) {
 
 // Seeds libtorch's generator (dropout) from seed, step, replica, stage and position in cp. A
 // resumed run then draws the same numbers as an uninterrupted one.
-void Learner::seed_generator(int replica) const {
+void Learner::seed_generator(int replica, std::int64_t pass) const {
   const auto place = static_cast<std::uint64_t>(
       (replica * mesh_.size("pp") + mesh_.coordinate("pp")) * mesh_.size("cp") +
       mesh_.coordinate("cp"));
-  Random numbers(plan_.seed, kDraws, (static_cast<std::uint64_t>(model_.steps()) << 24) + place);
+  Random numbers(plan_.seed, kDraws + static_cast<std::uint32_t>(pass),
+                 (static_cast<std::uint64_t>(model_.steps()) << 24) + place);
   at::manual_seed(numbers.next_u64());
 }
 
-Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& timer) {
-  const data::Batch batch = next_batch(timer);
+Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& timer,
+                             std::int64_t passes) {
+  Step done;
+  double global = 0;      // samples of all workers
+  std::int64_t mine = 0;  // of this replica
+  bool has_any = false;
   model_.set_lr(lr);
-  std::vector<double> losses{0};
-  std::optional<double> grad_norm;
-  const bool has_none = !has_samples(batch.share);
-  const bool updated = has_none || update(batch, losses, grad_norm);
-  count_times(timer);
-  if (workers_ && !(shared_ && has_none)) {
-    const auto scope = timer.time(Phase::kCommunication);
-    const double samples = static_cast<double>(batch.share.global_size) / mesh_.world().size();
-    workers_->after_step({number, lr, losses.empty() ? 0 : losses[0], samples});
+  model_.set_accumulate(static_cast<int>(passes));
+  for (; done.passes < passes; ++done.passes) {
+    const data::Batch batch = next_batch(timer);
+    global += static_cast<double>(batch.share.global_size);
+    mine += static_cast<std::int64_t>(batch.share.indices.size());
+    if (!has_samples(batch.share)) continue;
+    has_any = true;
+    run_pass(batch, done);
   }
-  const auto mine = static_cast<std::int64_t>(batch.share.indices.size());
+  if (done.losses.empty()) done.losses = {0};
+  done.skipped = has_any && !update(done);
+  count_times(timer);
+  if (workers_ && !(shared_ && !has_any)) {
+    const auto scope = timer.time(Phase::kCommunication);
+    workers_->after_step({number, lr, done.losses[0], global / mesh_.world().size()});
+  }
   if (speeds_) speeds_->add(mine, (timer.ms(Phase::kForward) + timer.ms(Phase::kBackward)) / 1e3);
   // The ranks of tp, pp and cp have the same samples.
   const bool counts = mesh_.coordinate("tp") + mesh_.coordinate("pp") + mesh_.coordinate("cp") == 0;
-  const std::int64_t samples = !shared_ ? batch.share.global_size : counts ? mine : 0;
-  return {static_cast<double>(samples), std::move(losses), grad_norm, !updated};
+  done.samples = !shared_ ? global : counts ? static_cast<double>(mine) : 0;
+  return done;
 }
 
 // False if the last batch of an epoch is so small that this worker has no sample of it.
@@ -202,23 +214,30 @@ bool Learner::has_samples(const data::Share& share) const {
          data::share_of(share.global_size, last, all).end;
 }
 
-// Returns false if the step was skipped.
-bool Learner::update(const data::Batch& batch, std::vector<double>& losses,
-                     std::optional<double>& grad_norm) {
-  seed_generator(replica());
+void Learner::run_pass(const data::Batch& batch, Step& step) {
+  seed_generator(replica(), step.passes);
   observe::set_activity(observe::Activity::kForward);
   if (options_.verify_steps > 0 && (model_.steps() + 1) % options_.verify_steps == 0)
     model_.verify(batch.inputs, batch.targets, [this](int replica) { seed_generator(replica); });
   failpoint("forward.begin");
+  std::vector<double> losses;
   {
     const SlowRank slow(slowdown_);
     losses = model_.forward_backward(batch.inputs, batch.targets);
   }
+  if (step.losses.empty()) step.losses.assign(losses.size(), 0);
+  for (std::size_t i = 0; i < losses.size(); ++i) step.losses[i] += losses[i];
+}
+
+// Returns false if the step was skipped.
+bool Learner::update(Step& step) {
   const observe::TraceScope scope("phase", "optimizer");
   const observe::ActivityScope activity(observe::Activity::kOptimizer);
   failpoint("update.begin");
   const bool updated = model_.step();
-  if (updated && plan_.optimizer.max_grad_norm > 0) grad_norm = model_.grad_norm();
+  if (updated) step.noise = model_.gradient_noise();
+  if (updated && (plan_.optimizer.max_grad_norm > 0 || step.noise))
+    step.grad_norm = model_.grad_norm();
   model_.zero_grad();
   return updated;
 }
@@ -260,80 +279,6 @@ void Learner::end_epoch() {
              "the epoch has more batches than steps");
 }
 
-// float64 [metrics, 2]: sum and count of each metric over the samples of a block. Only the first
-// rank that holds the outputs returns them; the others return zeros. Every replica runs every pass:
-// with too few samples it repeats one, which is not counted.
-at::Tensor Learner::measure(const data::Batch& batch, bool mine) {
-  const std::int64_t rows = mine ? batch.inputs[0].size(0) : 0;
-  const std::int64_t passes = plan_.micro_shards > 0 ? 1 : plan_.micro_batches,
-                     missing = std::max<std::int64_t>(0, passes - rows);
-  parallel::Tensors inputs;
-  for (const at::Tensor& input : batch.inputs) {
-    std::vector<at::Tensor> parts(static_cast<std::size_t>(missing), input.narrow(0, 0, 1));
-    parts.insert(parts.begin(), input.narrow(0, 0, rows));
-    inputs.push_back(missing == 0 ? parts[0] : at::cat(parts));
-  }
-  parallel::Tensors outputs = model_.predict(inputs);
-  at::Tensor sums = at::zeros({static_cast<std::int64_t>(metrics_.size()), 2}, at::kDouble);
-  if (outputs.empty() || rows == 0 || mesh_.coordinate("cp") > 0) return sums;
-  const at::NoGradGuard no_grad;
-  for (at::Tensor& output : outputs) {
-    if (output.dim() > 0 && output.size(0) == rows + missing) output = output.narrow(0, 0, rows);
-    if (output.scalar_type() == at::kHalf || output.scalar_type() == at::kBFloat16)
-      output = output.to(at::kFloat);
-  }
-  parallel::Contexts contexts;
-  contexts.tp = parallel::TensorParallel(mesh_["tp"], 0);
-  for (std::size_t i = 0; i < metrics_.size(); ++i)
-    sums[static_cast<std::int64_t>(i)] =
-        sum_and_count(metrics_[i].of(outputs, batch.targets, contexts), rows, metrics_[i].name);
-  return mesh_.coordinate("tp") == 0 ? sums : at::zeros_like(sums);
-}
-
-Evaluation Learner::evaluate() {
-  if (!workers_) return evaluate_weights();
-  Evaluation result;
-  workers_->with_result([&] { result = evaluate_weights(); });
-  return result;
-}
-
-Evaluation Learner::evaluate_weights() {
-  Evaluation result;
-  result.samples = task_.test.size;
-  if (result.samples == 0) return result;
-  const int world = replicas(mesh_.layout());
-  const std::int64_t parts = plan_.micro_shards > 0 ? plan_.micro_shards : world;
-  const std::int64_t block = options_.eval_batch > 0
-                                 ? options_.eval_batch
-                                 : std::max<std::int64_t>(1, batches_.global / parts);
-  const std::int64_t blocks = (result.samples + block - 1) / block;
-  data::Loader loader = make_loader(task_.test, {.batch = block, .order = data::Order::kSequential},
-                                    options_.prefetch > 0 ? 1 : 0);
-  at::Tensor all = at::zeros({blocks, static_cast<std::int64_t>(metrics_.size()), 2}, at::kDouble);
-  std::optional<data::Batch> last;  // placeholder in rounds without a block for this replica
-  for (std::int64_t round = 0; round * world < blocks; ++round) {
-    const std::int64_t number = round * world + replica();
-    if (number < blocks) last = loader.next(Deadline::in(mesh_.world().timeout()));
-    if (!last) last = task_.test.make(data::Share{.indices = {0}, .global_size = 1});
-    const at::Tensor sums = measure(*last, number < blocks);
-    if (number < blocks) all[number] = sums;
-  }
-  mesh_.world().all_reduce(all);
-  at::Tensor sums = at::zeros({static_cast<std::int64_t>(metrics_.size()), 2}, at::kDouble);
-  for (std::int64_t i = 0; i < blocks; ++i) sums += all[i];
-  for (std::size_t i = 0; i < metrics_.size(); ++i) {
-    const auto at = static_cast<std::int64_t>(i);
-    const double count = sums[at][1].item<double>(),
-                 mean = count > 0 ? sums[at][0].item<double>() / count : 0;
-    if (metrics_[i].name == "loss") {
-      result.loss = mean;
-    } else {
-      result.metrics.emplace_back(metrics_[i].name, mean);
-    }
-  }
-  return result;
-}
-
 // Each pipeline stage has its own layers. Their loads are already summed over all ranks that share
 // the batch.
 std::optional<Learner::ExpertUse> Learner::expert_use() {
@@ -352,11 +297,4 @@ std::optional<Learner::ExpertUse> Learner::expert_use() {
 }
 
 }  // namespace internal
-
-double Evaluation::metric(const std::string& name) const {
-  const auto found = std::find_if(metrics.begin(), metrics.end(),
-                                  [&](const auto& one) { return one.first == name; });
-  return found == metrics.end() ? 0 : found->second;
-}
-
 }  // namespace weft::train

@@ -45,9 +45,12 @@ class Learner {
   struct Step {
     double samples = 0;          // over all ranks; with shared() of this rank
     std::vector<double> losses;  // this rank's sums over samples: one, or one per micro-shard
-    // Before clipping. nullopt if gradients are not clipped or the step was skipped.
+    // Before clipping. nullopt if neither clipping nor noise_scale needs it, or the step was
+    // skipped.
     std::optional<double> grad_norm;
-    bool skipped = false;  // A gradient was not finite, and nothing was updated.
+    std::optional<parallel::ParallelModel::GradientNoise> noise;
+    bool skipped = false;     // A gradient was not finite, and nothing was updated.
+    std::int64_t passes = 0;  // batches
   };
   // Routing of tokens to experts in training since the last call. The same on all ranks.
   struct ExpertUse {
@@ -67,9 +70,11 @@ class Learner {
   const BatchDivision& division() const { return division_; }
   std::int64_t samples() const { return task_.train.size; }  // per epoch
   double flops_per_sample() const { return task_.flops_per_sample; }
-  // Takes the next batch and does optimizer step `number`, which counts from 1, and what the
-  // strategy does after it.
-  Step step(std::int64_t number, double lr, observe::StepTimer& timer);
+  // Takes the next `passes` batches, at most max_passes(), and does optimizer step `number`, which
+  // counts from 1, and what the strategy does after it.
+  Step step(std::int64_t number, double lr, observe::StepTimer& timer, std::int64_t passes = 1);
+  // 1 without a batch schedule.
+  std::int64_t max_passes() const { return plan_.accumulate; }
   // Where workers take batches when they are ready (asynchronous strategies). Null elsewhere.
   strategy::SharedBatches* shared() const { return shared_.get(); }
   // With shared(): gives out the batches of the steps [begin, end) of the epoch. `done`: optimizer
@@ -114,17 +119,17 @@ class Learner {
  private:
   int replica() const;
   bool has_samples(const data::Share& share) const;
-  bool update(const data::Batch& batch, std::vector<double>& losses,
-              std::optional<double>& grad_norm);
+  data::Batch next_batch(observe::StepTimer& timer);
+  void run_pass(const data::Batch& batch, Step& step);
+  bool update(Step& step);
   Evaluation evaluate_weights();
   data::Loader make_loader(const data::Source& source, const data::SamplerOptions& sampling,
                            int prefetch) const;
-  void seed_generator(int replica) const;
+  void seed_generator(int replica, std::int64_t pass = 0) const;
   at::Tensor measure(const data::Batch& batch, bool mine);
   void count_times(observe::StepTimer& timer);
   std::unique_ptr<strategy::SharedBatches> make_shared() const;
   data::Loader make_train_loader() const;
-  data::Batch next_batch(observe::StepTimer& timer);
 
   const Task task_;
   const Options options_;

@@ -11,6 +11,7 @@
 #include "weft/base/file.h"
 #include "weft/observe/position/position.h"
 #include "weft/observe/report/report.h"
+#include "weft/train/internal/batch_schedule.h"
 
 namespace weft::train::internal {
 namespace {
@@ -118,10 +119,11 @@ void Loop::step() {
   const std::int64_t waited_before = observe::waited_ns();
   const double lr = rate_.at(static_cast<double>(epoch_) +
                              static_cast<double>(in_epoch_) / static_cast<double>(epoch_steps_));
-  Learner::Step done = learner_->step(step_ + 1, lr, timer_);
+  Learner::Step done =
+      learner_->step(step_ + 1, lr, timer_, std::min(passes_, epoch_steps_ - in_epoch_));
   StepLog::Step record{
-      step_ + 1,     epoch_, lr, done.samples, seconds_since(start), {}, std::move(done.losses),
-      done.grad_norm};
+      step_ + 1,      epoch_,    lr, done.samples, seconds_since(start), {}, std::move(done.losses),
+      done.grad_norm, done.noise};
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase)
     record.ms[phase] = timer_.ms(static_cast<Phase>(phase));
   const comm::Traffic after = world_.traffic();
@@ -143,7 +145,7 @@ void Loop::step() {
     window_samples_ += done.samples;
   }
   ++step_;
-  ++in_epoch_;
+  in_epoch_ += done.passes;
   note_time(false);
 }
 
@@ -181,6 +183,9 @@ void Loop::look() {
   stop_ = seen.stop;
   save_due_ = seen.save;
   resize_ = copies_ && seen.ranks != world_.size() ? seen.ranks : 0;
+  if (step_ % options_.log_every == 0)  // other calls depend on times
+    passes_ =
+        next_passes(passes_, seen.noise_scale, learner_->batches().global, learner_->max_passes());
   next_look_ = next_look(step_, options_.log_every, seen.step_s);
   if (folder_ && !folder_gone_ && folder_->is_gone()) {
     folder_gone_ = true;
@@ -208,6 +213,7 @@ void Loop::show(const StepLog::Seen& seen) {
   const double seconds = std::chrono::duration<double>(now - window_began_).count();
   shown_ = {{"loss", seen.loss}};
   if (grad_norm_) shown_.emplace_back("grad_norm", *grad_norm_);
+  if (seen.noise_scale) shown_.emplace_back("noise_scale", std::round(*seen.noise_scale));
   if (seconds > 0)
     shown_.emplace_back(throughput_.name,
                         std::round(window_samples_ * throughput_.per_sample / seconds));

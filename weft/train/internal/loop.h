@@ -98,7 +98,13 @@ class Loop {
   void save_now();
   void copy_state(bool now = false);
   Progressed progressed() const {
-    return {step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->division()};
+    return {step_,
+            learner_->position(),
+            epoch_loss_,
+            options_.plan.seed,
+            learner_->division(),
+            log_->noise(),
+            passes_};
   }
   void write_environment() const;
   void write_report() const;
@@ -131,14 +137,16 @@ class Loop {
   int resize_ = 0;         // number of ranks that all ranks agreed to change to; 0: none
   bool recovers_ = false;  // resumed_ is of copies in memory
   std::optional<StepLog> log_;
+  optim::NoiseScale::State resumed_noise_;  // of the checkpoint
+  std::int64_t passes_ = 1;                 // batches of a step (batch_schedule.h)
   std::optional<RunSaver> saver_;
   std::optional<elastic::Copying> copying_;
   std::optional<observe::Progress> progress_;
   observe::StepTimer timer_;
   observe::StepTimes times_;
 
-  std::int64_t step_ = 0, epoch_ = 0, in_epoch_ = 0;
-  std::int64_t epoch_steps_ = 0;  // of this epoch; the batch may have changed within it
+  std::int64_t step_ = 0, epoch_ = 0, in_epoch_ = 0;  // in_epoch_: batches
+  std::int64_t epoch_steps_ = 0;  // batches of this epoch; the batch may have changed within it
   std::int64_t saved_step_ = -1, evaluated_step_ = -1;
   double epoch_loss_ = 0;
   double training_s_ = 0, trained_samples_ = 0;  // of this process

@@ -87,6 +87,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   log_.emplace(world_, metrics_.get(),
                StepLog::Flops{learner.flops_per_sample(),
                               options_.peak_tflops * 1e12 * static_cast<double>(world_.size())});
+  log_->restore_noise(resumed_noise_);
   saved_at_ = Clock::now();
   looked_step_ = step_;
   next_look_ = step_ - step_ % options_.log_every + options_.log_every;
@@ -120,6 +121,8 @@ void Loop::restore() {
   const std::int64_t left = learner_->samples() - progressed.sampler.position;
   epoch_steps_ = in_epoch_ + (left + batch - 1) / batch;
   epoch_loss_ = progressed.epoch_loss;
+  resumed_noise_ = progressed.noise;
+  passes_ = std::min(progressed.passes, learner_->max_passes());
   resumed_.reset();
   if (!recovers_) log_info("resuming", {{"step", step_}, {"epoch", epoch_}});
   if (!recovers_ && (epoch_ >= options_.epochs || at_end())) {

@@ -110,7 +110,10 @@ checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progress
                   {"batch", std::to_string(progressed.batch.global)},
                   {"replicas", std::to_string(progressed.batch.replicas)},
                   {"pass", std::to_string(progressed.batch.pass)},
-                  {"reference", std::to_string(progressed.batch.reference)}};
+                  {"reference", std::to_string(progressed.batch.reference)},
+                  {"noise", elastic::text_of(progressed.noise.noise)},
+                  {"signal", elastic::text_of(progressed.noise.signal)},
+                  {"passes", std::to_string(progressed.passes)}};
   return shards;
 }
 
@@ -161,6 +164,10 @@ Progressed Saved::progress(std::uint64_t seed, std::int64_t batch) const {
   progressed.epoch_loss = number<double>(reader_, "epoch_loss");
   progressed.seed = number<std::uint64_t>(reader_, "seed");
   progressed.batch = this->batch();
+  if (reader_.state().contains("noise")) {
+    progressed.noise = {number<double>(reader_, "noise"), number<double>(reader_, "signal")};
+    progressed.passes = number<std::int64_t>(reader_, "passes");
+  }
   require_same("train.seed", static_cast<std::int64_t>(progressed.seed),
                static_cast<std::int64_t>(seed));
   require_same("the global batch", progressed.batch.global, batch);

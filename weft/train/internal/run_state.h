@@ -16,6 +16,7 @@
 #include "weft/checkpoint/sharded.h"
 #include "weft/comm/group.h"
 #include "weft/data/sampler.h"
+#include "weft/optim/noise_scale.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/train/internal/resizing.h"
 
@@ -29,6 +30,8 @@ struct Progressed {
   double epoch_loss = 0;       // summed over the samples of this epoch so far
   std::uint64_t seed = 0;
   BatchDivision batch;
+  optim::NoiseScale::State noise;  // zeros in checkpoints of older versions
+  std::int64_t passes = 1;         // batches of a step
 };
 
 // This rank's part of the state of a run. `parts`: of the model (Learner::parts()).

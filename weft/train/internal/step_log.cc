@@ -16,7 +16,7 @@ using observe::Phase;
 
 namespace {
 
-constexpr std::size_t kWishes = 4, kMoved = 2,
+constexpr std::size_t kWishes = 4, kMoved = 2, kNoise = 2,
                       kOfRank = sizeof(observe::RankState) / sizeof(double);
 
 }  // namespace
@@ -24,17 +24,22 @@ constexpr std::size_t kWishes = 4, kMoved = 2,
 StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
   const std::size_t slots = steps_.empty() ? 0 : steps_[0].losses.size();
   const auto ranks = static_cast<std::size_t>(world_.size());
-  auto shared = at::zeros(
-      {static_cast<std::int64_t>(steps_.size() * slots + kWishes + kMoved + ranks * kOfRank)},
-      at::kDouble);
+  auto shared = at::zeros({static_cast<std::int64_t>(steps_.size() * (slots + kNoise) + kWishes +
+                                                     kMoved + ranks * kOfRank)},
+                          at::kDouble);
   double* const values = shared.data_ptr<double>();
   double* const wanted = values + steps_.size() * slots;
   double* const moved = wanted + kWishes;
   double* const of_ranks = moved + kMoved;
+  double* const noise = of_ranks + ranks * kOfRank;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     std::copy(steps_[i].losses.begin(), steps_[i].losses.end(), values + i * slots);
     moved[0] += steps_[i].sent_bytes;
     moved[1] += steps_[i].shared_bytes;
+    if (const auto& mine = steps_[i].noise) {
+      noise[i * kNoise] = mine->squares;
+      noise[i * kNoise + 1] = mine->inverse_samples;
+    }
     wanted[3] += steps_[i].seconds / static_cast<double>(steps_.size() * ranks);
   }
   wanted[0] = wishes.stop;
@@ -69,6 +74,7 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
     skipped_ += steps_[i].skipped ? 1 : 0;
     if (std::isfinite(total) || !steps_[i].skipped) seen.sum += total;
     seen.loss = total / steps_[i].samples;
+    add_noise(steps_[i], noise + i * kNoise);
     if (metrics_ == nullptr) continue;
     const bool is_last = i + 1 == steps_.size();
     write(steps_[i], seen.loss,
@@ -76,8 +82,18 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
     if (is_last && show_ranks) metrics_->write_ranks(steps_[i].step, states);
   }
   steps_.clear();
+  seen.noise_scale = noise_.value();
   seen.not_finite = not_finite_;
   return seen;
+}
+
+// `means`: over the replicas, of the square norm and of 1 / samples.
+void StepLog::add_noise(const Step& step, const double* means) {
+  if (!step.noise || !step.grad_norm || step.skipped) return;
+  noise_.add({.small_squares = means[0],
+              .large_squares = *step.grad_norm * *step.grad_norm,
+              .small_batch = 1 / means[1],
+              .large_batch = step.samples});
 }
 
 // -1: all parts are finite, but their sum is not. Collective: the sum is the same on all ranks, so
@@ -144,6 +160,8 @@ void StepLog::write(const Step& step, double loss, const observe::Values& more) 
   observe::Values values{
       {"loss", loss}, {"lr", step.rate}, {"samples_per_s", step.samples / step.seconds}};
   if (step.grad_norm) values.emplace_back("grad_norm", *step.grad_norm);
+  if (step.noise) values.emplace_back("batch", step.samples);
+  if (const auto scale = noise_.value()) values.emplace_back("noise_scale", *scale);
   if (skipped_ > 0) values.emplace_back("skipped_steps", static_cast<double>(skipped_));
   if (flops_.per_sample > 0 && flops_.peak > 0)
     values.emplace_back("mfu", flops_.per_sample * step.samples / step.seconds / flops_.peak);

@@ -12,6 +12,8 @@
 #include "weft/comm/group.h"
 #include "weft/observe/run/metrics.h"
 #include "weft/observe/step_timer.h"
+#include "weft/optim/noise_scale.h"
+#include "weft/parallel/compose/parallelize.h"
 
 namespace weft::train::internal {
 
@@ -26,6 +28,8 @@ class StepLog {
     std::array<double, observe::kPhases> ms;  // by phase
     std::vector<double> losses;               // summed over samples; one, or one per micro-shard
     std::optional<double> grad_norm = {};     // before clipping
+    // This rank's parts. Present at all steps or at none, except at skipped ones.
+    std::optional<parallel::ParallelModel::GradientNoise> noise = {};
     double sent_bytes = 0, shared_bytes = 0;  // of this rank, as in comm::Traffic
     double waited_s = 0;                      // that this rank waited for others
     bool skipped = false;                     // nothing was updated
@@ -42,9 +46,10 @@ class StepLog {
     bool stop = false;
     int stops = 0;  // ranks that wish to stop
     bool save = false;
-    int ranks = 0;         // rank 0's wish
-    double step_s = 0;     // mean over the added steps and the ranks
-    double memory_gb = 0;  // of this rank's process
+    int ranks = 0;                           // rank 0's wish
+    double step_s = 0;                       // mean over the added steps and the ranks
+    double memory_gb = 0;                    // of this rank's process
+    std::optional<double> noise_scale = {};  // in samples
     // By rank, over the steps since the last call: see awaited_shares().
     std::vector<double> awaited = {};
     std::int64_t steps = 0;
@@ -73,6 +78,9 @@ class StepLog {
   // Reduces and writes the added steps. A wish of any rank is returned on all ranks. With
   // `show_ranks`, rank 0 also writes the state of each rank. Collective.
   Seen reduce(double sum, Wishes wishes, bool show_ranks = false);
+  // Averages of the gradient noise.
+  const optim::NoiseScale::State& noise() const { return noise_.state(); }
+  void restore_noise(const optim::NoiseScale::State& state) { noise_.restore(state); }
 
  private:
   // Mean over the steps of this rank since reduce().
@@ -83,6 +91,7 @@ class StepLog {
   observe::Values group_values(std::span<const observe::RankState> ranks,
                                std::span<const double> moved) const;
   void write(const Step& step, double loss, const observe::Values& more) const;
+  void add_noise(const Step& step, const double* means);
   int first_rank_not_finite(const Step& step) const;
 
   Group world_;
@@ -91,6 +100,7 @@ class StepLog {
   std::vector<Step> steps_;
   Seen::NotFinite not_finite_;
   std::int64_t skipped_ = 0;  // steps of this process
+  optim::NoiseScale noise_;
 };
 
 }  // namespace weft::train::internal

@@ -106,6 +106,10 @@ void check_workers(const Options& options, const Mesh& mesh) {
     refuse("train.reproducible needs gradients of all ranks at every step, as with \"sync\"");
   if (options.plan.codec != "none")
     refuse("workers exchange weights, not gradients: set strategy.codec, not parallel.codec");
+  if (options.plan.adasum)
+    refuse("workers exchange weights, not gradients: set parallel.reduce = \"average\"");
+  if (options.plan.measure_noise || options.batch_schedule == "noise")
+    refuse("train.noise_scale compares gradients of replicas, which have other weights here");
   if (options.verify_steps > 0)
     refuse("train.verify_steps compares the gradients of replicas, which have other weights here");
   if (options.strategy.backup > 0 && mesh.size("dp") != mesh.world().size())
@@ -118,6 +122,7 @@ void check_workers(const Options& options, const Mesh& mesh) {
 }
 
 parallel::Plan of_worker(parallel::Plan plan, const Options& options, const Mesh& mesh) {
+  plan.batch *= plan.accumulate;
   if (!strategy::exchanges_weights(options.strategy)) return plan;
   const int workers = mesh.size("dp");
   plan.batch = (plan.batch + workers - 1) / workers;

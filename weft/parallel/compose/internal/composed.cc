@@ -189,8 +189,8 @@ std::vector<double> Composed::forward_backward(const Tensors& inputs, const Tens
 }
 
 double Composed::train(const Tensors& inputs, const Tensors& targets) {
-  WEFT_REQUIRE(!replicates() || kept_batches_ < plan.accumulate,
-               "train_step: call step() after every " + std::to_string(plan.accumulate) +
+  WEFT_REQUIRE(!replicates() || kept_batches_ < accumulate,
+               "train_step: call step() after every " + std::to_string(accumulate) +
                    " calls, as the plan's `accumulate` says");
   samples_ = static_cast<double>(inputs[0].size(0));
   const bool by_shards = plan.micro_shards > 0,
@@ -199,7 +199,7 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
   // their share of a gradient (ContextParallel::mean).
   all_samples_ = sums ? samples_of_batch() : 0;
   const double share = sums && !by_shards ? samples_ / all_samples_ / mesh.size("cp") : 1;
-  const double factor = share * scale() / plan.accumulate;
+  const double factor = share * scale() / accumulate;
   shards_ = by_shards ? micro_shards(all_samples_, factor) : even_parts(inputs[0].size(0), factor);
   losses_.assign(static_cast<std::size_t>(plan.micro_shards), 0);
   const Cut parts = cut(inputs, targets, shards_);

@@ -89,8 +89,7 @@ class Composed {
   }
   // Ranks that have their own samples.
   const Group& replicas() const { return mesh.along({"dp", "fsdp", "ep"}); }
-  // Ranks that have their own tokens: ranks of cp have the same samples, but each has its own
-  // positions.
+  // Ranks with tokens of their own: those of cp share samples, but not positions.
   const Group& sharers() const {
     return model.experts > 0 && mesh.size("cp") > 1 ? mesh.along({"dp", "fsdp", "cp", "ep"})
                                                     : replicas();
@@ -124,16 +123,17 @@ class Composed {
   std::unique_ptr<Pipeline> pipeline;
   ShardedOptions sharding;
   double max_norm = 0;
+  int accumulate = plan.accumulate;                       // see ParallelModel
   UpdateRule rule;                                        // with the current learning rate
   std::vector<std::pair<std::string, std::string>> done;  // pass name and description
   std::int64_t steps = 0;
   ParallelModel::Times times;
   std::map<int, std::string> not_finite;                      // see ParallelModel
   std::vector<ParallelModel::WrongGradient> wrong_gradients;  // see ParallelModel
+  std::optional<ParallelModel::GradientNoise> noise;          // see ParallelModel
 
  private:
-  // A micro-batch: the rows of this replica, the number of rows reported to the pipeline (at least
-  // one), and the factor of the loss.
+  // Rows of a micro-batch, as told to the pipeline (at least one), and the factor of the loss.
   struct Part {
     std::int64_t begin, rows, told;
     double weight;
@@ -156,7 +156,7 @@ class Composed {
   double mean_of_micro_shards(double all);
   // True if the current gradients are the last ones before step().
   bool is_last_batch() const {
-    return !verifying_ && (!replicates() || kept_batches_ + 1 == plan.accumulate);
+    return !verifying_ && (!replicates() || kept_batches_ + 1 == accumulate);
   }
   DataParallelBase::Times take_engine_times();
   void await_gradients();
@@ -165,7 +165,9 @@ class Composed {
   void abort(const Error& error) const;
   void seed_dropout(const Stage& stage) const;
   void count_tied_once();
+  bool counts(const Parameter& p) const;
   double norm_of_gradients();
+  std::optional<ParallelModel::GradientNoise> measure_noise() const;
   bool all_finite();
   void skip_step();
   Checksums checksums_of(const Tensors& inputs, const Tensors& targets, int shift);
@@ -192,12 +194,11 @@ class Composed {
   ParallelModel::NamedTensors whole(const std::function<Sharded::NamedTensors(Stage&)>& of,
                                     bool with_buffers = false);
 
-  double samples_ = 0;        // samples of the current batch
-  double all_samples_ = 0;    // samples of all replicas, if they were exchanged
-  std::int64_t batches_ = 0;  // batches since the last step
-  int kept_batches_ = 0;      // batches whose gradients wait for the step
-  // by micro-shard, summed over its samples; zero for those of other replicas and ranks
-  std::vector<double> losses_;
+  double samples_ = 0;          // samples of the current batch
+  double all_samples_ = 0;      // samples of all replicas, if they were exchanged
+  std::int64_t batches_ = 0;    // batches since the last step
+  int kept_batches_ = 0;        // batches whose gradients wait for the step
+  std::vector<double> losses_;  // of micro-shards, summed; zero for those of other ranks
   std::vector<Part> shards_;
   std::chrono::steady_clock::time_point began_;  // start of the current action
   std::optional<observe::TraceScope> span_;      // of it
@@ -244,7 +245,6 @@ auto in_one_line(const std::string& what, const Tensors& inputs, const Fn& fn) -
   }
 }
 
-// Runs all passes.
 void compose(Composed& composed);
 
 }  // namespace weft::parallel::internal

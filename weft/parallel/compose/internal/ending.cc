@@ -27,6 +27,11 @@ class TimeAdded {
 
 }  // namespace
 
+// True on one of the ranks that have the same part of a parameter in a replica.
+bool Composed::counts(const Parameter& p) const {
+  return !p.copy && (p.slice || tp.rank() == 0) && (p.expert || is_first_of_ep());
+}
+
 // One sum over the world, so that all ranks have the same bits: this rank's shards of one replica,
 // or its part of what all replicas have.
 double Composed::norm_of_gradients() {
@@ -38,10 +43,7 @@ double Composed::norm_of_gradients() {
   for (Stage& stage : stages) {
     if (!stage.sharded) continue;
     stage.sharded->each_gradient([&](const std::string& own, const at::Tensor& piece) {
-      const Parameter* const p = stage.find(own);
-      const bool counted = (replicates() || is_first_copy()) && !p->copy &&
-                           (p->slice || tp.rank() == 0) && (p->expert || is_first_of_ep());
-      if (counted) pieces.push_back(piece);
+      if ((replicates() || is_first_copy()) && counts(*stage.find(own))) pieces.push_back(piece);
     });
   }
   if (plan.micro_shards > 0) return std::sqrt(squares_in_any_order(mesh.world(), pieces)) / scale();
@@ -50,6 +52,28 @@ double Composed::norm_of_gradients() {
   at::Tensor sum = at::full({1}, squares, at::kDouble);
   mesh.world().all_reduce(sum);
   return std::sqrt(sum.item<double>()) / scale();
+}
+
+// Before the engines drop the squares. Gradients of a sum were weighted by the replica's share. Of
+// several batches, engines of whole stages see the mean gradient, and others each batch's part of
+// it.
+std::optional<ParallelModel::GradientNoise> Composed::measure_noise() const {
+  if (!plan.measure_noise || replicas().size() == 1) return std::nullopt;
+  double squares = 0;
+  for (const Stage& stage : stages) {
+    if (!stage.sharded) continue;
+    const auto& of_stage = stage.check->squares();
+    for (std::size_t i = 0; i < of_stage.size(); ++i) {
+      if (counts(*stage.find(stage.check->names()[i]))) squares += of_stage[i];
+    }
+  }
+  const bool sums = sharding.average == ShardedOptions::Average::kSum;
+  const double factor = scale() * (sums ? samples_ / all_samples_ : 1);
+  const bool first = mesh.coordinate("tp") == 0 && mesh.coordinate("pp") == 0;
+  const double all = replicas().size(), batches = static_cast<double>(batches_);
+  return ParallelModel::GradientNoise{
+      .squares = squares / (factor * factor) / all * (replicates() ? 1 : batches),
+      .inverse_samples = first ? 1 / samples_ / all / (replicates() ? batches : 1) : 0};
 }
 
 double Composed::grad_norm() {
@@ -113,7 +137,8 @@ bool Composed::step() {
     double factor = 1 / scale();
     norm_ = -1;
     bool finite = !skips() || all_finite();
-    if (finite && (max_norm > 0 || scaler)) {
+    noise = measure_noise();
+    if (finite && (max_norm > 0 || scaler || noise)) {
       norm_ = norm_of_gradients();
       finite = std::isfinite(norm_);
       if (max_norm > 0) factor *= optim::clip_factor(norm_, max_norm);

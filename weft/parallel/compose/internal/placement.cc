@@ -72,6 +72,31 @@ std::function<bool(const std::string&)> uncoded(const Composed& c, const Stage& 
   };
 }
 
+// The other ranks with parts of a stage's parameters, for rules that need whole tensors. Copies of
+// tied parameters need the same bits on ranks that divide them in other ways.
+WholeTensors whole_tensors(const Composed& c, const Stage& stage) {
+  WholeTensors whole;
+  if (!optim::needs_whole_tensors(c.plan.optimizer.rule)) return whole;
+  whole.exact = c.plan.micro_shards > 0 || stage.tied;
+  if (c.mesh.size("tp") > 1)
+    whole.splits.push_back(
+        {c.mesh["tp"], [&stage](const std::string& own) { return !!stage.find(own)->slice; }});
+  if (c.mesh.size("ep") > 1)
+    whole.splits.push_back(
+        {c.mesh["ep"], [&stage](const std::string& own) { return !!stage.find(own)->expert; }});
+  return whole;
+}
+
+// True for parameters of the model's first and last block: embeddings and heads.
+bool is_at_the_edge(const Composed& c, const Stage& stage, const std::string& own) {
+  const int last = static_cast<int>(c.model.blocks.size()) - 1;
+  for (std::size_t i = 0; i < stage.names.size(); ++i) {
+    const int block = stage.first + static_cast<int>(i);
+    if ((block == 0 || block == last) && own.starts_with(stage.names[i] + ".")) return true;
+  }
+  return false;
+}
+
 // Each parameter once.
 std::vector<at::Tensor> trained(const Stage& stage) {
   std::vector<at::Tensor> all;
@@ -91,7 +116,9 @@ DataParallelOptions data_parallel_of(const Composed& c) {
   options.codec = c.plan.codec;
   options.sync_buffers = options.sync_buffers && c.plan.micro_shards == 0;
   const bool clips = c.plan.optimizer.max_grad_norm > 0 && !left_out(c, "clip");
-  if (!clips && !c.scaler) return options;
+  const bool waits = clips || c.scaler || c.plan.measure_noise || c.plan.adasum ||
+                     optim::needs_whole_tensors(c.plan.optimizer.rule);
+  if (!waits) return options;
   options.update_in_backward = options.overlap_forward = false;
   compress::Spec spec = compress::parse(options.codec);
   spec.momentum_before = false;
@@ -126,6 +153,7 @@ std::string replicate(Composed& c) {
       c.plan.codec != "none"
           ? ", through " + c.plan.codec + (before ? ", with momentum after the codec" : "")
           : "";
+  if (c.plan.adasum) return "gradients are combined by Adasum over " + over + ", once a step";
   if (c.mesh.size("ep") == 1)
     return "gradients are averaged over " + over + ", once a step" + through;
   const std::string apart = over.substr(0, over.rfind("ep=")),
@@ -140,6 +168,7 @@ std::string shard_parameters(Composed& c) {
   // batch.
   const bool over_batches = c.replicates() && c.plan.accumulate > 1 && c.copies().size() > 1;
   if (c.plan.micro_shards > 0 || over_batches) c.sharding.average = ShardedOptions::Average::kSum;
+  if (c.plan.adasum) c.sharding.average = ShardedOptions::Average::kAdasum;
   c.sharding.weights = c.plan.weights;
   // Else Statistics.
   c.sharding.sync_buffers = c.plan.data_parallel.sync_buffers && c.plan.micro_shards == 0;
@@ -148,6 +177,9 @@ std::string shard_parameters(Composed& c) {
   for (Stage& stage : c.stages) {
     stage.statistics.take_first(c.same_blocks());
     if (stage.parameters.empty()) continue;
+    if (c.plan.adasum && (stage.tied || !c.replicates()))
+      throw Error(Errc::kBadConfig,
+                  "plan: adasum needs float32 parameters, and no weight that is tied over stages");
     OptimizerSpec spec = c.plan.optimizer;
     spec.max_grad_norm = 0;  // the pass "clip" clips over the whole model
     for (ParamGroup& group : spec.groups) {
@@ -155,6 +187,9 @@ std::string shard_parameters(Composed& c) {
         return asked && asked(stage.find(own)->whole);
       };
     }
+    spec.not_orthogonal = [&c, &stage, asked = spec.not_orthogonal](const std::string& own) {
+      return asked ? asked(stage.find(own)->whole) : is_at_the_edge(c, stage, own);
+    };
     if (spec.no_decay || !c.plan.decay_vectors) {
       spec.no_decay = [&c, &stage, asked = spec.no_decay](const std::string& own) {
         const Parameter& p = *stage.find(own);
@@ -169,9 +204,11 @@ std::string shard_parameters(Composed& c) {
     }
     c.sharding.apart = experts_apart(c, stage);
     c.sharding.uncoded = uncoded(c, stage);
+    c.sharding.whole_tensors = whole_tensors(c, stage);
     if (c.plan.micro_shards > 0)
       stage.tree = std::make_unique<GradientTree>(trained(stage), c.plan.micro_batches);
     if (c.skips()) stage.check = std::make_shared<GradientCheck>();
+    if (c.plan.measure_noise) stage.check->measure();
     c.sharding.check = stage.check;
     const Group& group = c.replicates() ? c.copies() : c.mesh["fsdp"];
     stage.sharded =

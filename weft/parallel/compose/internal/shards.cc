@@ -57,6 +57,8 @@ void Composed::check_on_all_ranks(const checkpoint::SliceSource& source, bool we
         if (weights_only || !p.trained) continue;
         for (const std::string& array : state_names(plan.optimizer.rule))
           want(p.whole + "." + array, p.sizes);
+        for (const auto& state : optim::tensor_states(plan.optimizer.rule, p.sizes))
+          want(p.whole + "." + state.name, state.sizes);
         want(p.whole + ".step", {});
       }
     }

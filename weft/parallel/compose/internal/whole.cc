@@ -57,16 +57,22 @@ void receive_all(const Group& group, int peer, NamedTensors& into) {
   }
 }
 
-// Entries of the state for one parameter, by the suffix after its name.
-std::vector<std::string> suffixes(const Plan& plan, bool trained) {
-  std::vector<std::string> all{""};
-  if (!trained) return all;
-  for (const std::string& array : state_names(plan.optimizer.rule)) all.push_back("." + array);
-  all.emplace_back(".step");
+// Entries of the state for one parameter, by the suffix after its name, and their sizes in the
+// whole model.
+std::map<std::string, std::vector<std::int64_t>> suffixes(const Plan& plan, const Parameter& p) {
+  std::map<std::string, std::vector<std::int64_t>> all{{"", p.sizes}};
+  if (!p.trained) return all;
+  for (const std::string& array : state_names(plan.optimizer.rule)) all["." + array] = p.sizes;
+  for (auto& state : optim::tensor_states(plan.optimizer.rule, p.sizes))
+    all["." + state.name] = std::move(state.sizes);
+  all[".step"];
   return all;
 }
 
-bool has_parameters_shape(const std::string& suffix) { return suffix != ".step"; }
+// Moments of rows and columns exist only where no tensor is divided.
+bool is_divided(const std::string& suffix) {
+  return suffix != ".step" && suffix != ".exp_avg_sq_row" && suffix != ".exp_avg_sq_col";
+}
 
 }  // namespace
 
@@ -84,12 +90,12 @@ NamedTensors Composed::whole(const std::function<Sharded::NamedTensors(Stage&)>&
     if (!is_first_copy() || mesh.coordinate("fsdp") != 0) continue;
     const std::map<std::string, at::Tensor> own(shards.begin(), shards.end());
     for (const Parameter& p : stage.parameters) {
-      for (const std::string& suffix : suffixes(plan, p.trained)) {
+      for (const auto& [suffix, sizes] : suffixes(plan, p)) {
         const auto found = own.find(p.own + suffix);
         if (p.copy || found == own.end()) continue;
         at::Tensor all = found->second;
-        if (p.slice && has_parameters_shape(suffix)) all = whole_of(all, *p.slice, tp);
-        if (p.expert && has_parameters_shape(suffix)) all = whole_of(all, *p.expert, along_ep());
+        if (p.slice && is_divided(suffix)) all = whole_of(all, *p.slice, tp);
+        if (p.expert && is_divided(suffix)) all = whole_of(all, *p.expert, along_ep());
         if (tp.rank() == 0 && is_first_of_ep()) mine.emplace_back(p.whole + suffix, all);
       }
     }
@@ -132,11 +138,11 @@ std::string Composed::mismatch(const std::map<std::string, at::Tensor>& state) c
   if (state.count("steps") == 0) return "the state has no 'steps'";
   for (const Stage& stage : stages) {
     for (const Parameter& p : stage.parameters) {
-      for (const std::string& suffix : suffixes(plan, p.trained)) {
+      for (const auto& [suffix, sizes] : suffixes(plan, p)) {
         const auto found = state.find(p.whole + suffix);
         if (found == state.end()) return "the state has no '" + p.whole + suffix + "'";
-        const bool fits = has_parameters_shape(suffix) ? found->second.sizes().vec() == p.sizes
-                                                       : found->second.numel() == 1;
+        const bool fits =
+            suffix != ".step" ? found->second.sizes().vec() == sizes : found->second.numel() == 1;
         if (!fits)
           return "'" + p.whole + suffix + "' has another shape in the state than in the model";
       }
@@ -154,10 +160,10 @@ std::string Composed::mismatch(const std::map<std::string, at::Tensor>& state) c
 void Composed::load(Stage& stage, const std::map<std::string, at::Tensor>& state) {
   Sharded::NamedTensors own;
   for (const Parameter& p : stage.parameters) {
-    for (const std::string& suffix : suffixes(plan, p.trained)) {
+    for (const auto& [suffix, sizes] : suffixes(plan, p)) {
       at::Tensor part = state.at(p.whole + suffix);
-      if (p.expert && has_parameters_shape(suffix)) part = slice_of(part, *p.expert, along_ep());
-      if (p.slice && has_parameters_shape(suffix)) part = slice_of(part, *p.slice, tp);
+      if (p.expert && is_divided(suffix)) part = slice_of(part, *p.expert, along_ep());
+      if (p.slice && is_divided(suffix)) part = slice_of(part, *p.slice, tp);
       own.emplace_back(p.own + suffix, part);
     }
   }

@@ -1,0 +1,179 @@
+// Combines gradients by Adasum after backward, by messages. Every rank has all weights.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "weft/engine/internal/adasum.h"
+#include "weft/engine/internal/buffer_broadcast.h"
+#include "weft/engine/internal/stopwatch.h"
+#include "weft/engine/internal/transport.h"
+#include "weft/engine/squares.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+class AdasumTransport final : public Transport {
+ public:
+  explicit AdasumTransport(Subject subject)
+      : subject_(std::move(subject)),
+        buffers_(subject_.buffers),
+        places_(subject_.params.size()),
+        used_(subject_.params.size(), false) {
+    const int ranks = subject_.group.size();
+    WEFT_REQUIRE((ranks & (ranks - 1)) == 0,
+                 "adasum needs a power of two of ranks, not " + std::to_string(ranks));
+    WEFT_REQUIRE(subject_.options.codec == "none" && !subject_.options.overlap_forward &&
+                     !subject_.options.update_in_backward,
+                 "adasum does not support a codec, overlap_forward or update_in_backward");
+    for (std::size_t i = 0; i < subject_.params.size(); ++i) add(i);
+    for (Flat& flat : flats_)
+      flat.values = at::zeros({flat.bounds.back()}, at::TensorOptions(flat.type));
+  }
+
+  void ready(int) override { begin(); }
+
+  void reduce() override {
+    pack();
+    if (std::exchange(reduced_, true)) return;
+    const Stopwatch watch(subject_.times->wait, "wait", "peers");
+    at::Tensor used = at::empty({static_cast<std::int64_t>(used_.size())}, at::kInt);
+    for (std::size_t i = 0; i < used_.size(); ++i)
+      used[static_cast<std::int64_t>(i)] = used_[i] ? 1 : 0;
+    subject_.group.all_reduce(used, ReduceOp::kMax);
+    for (std::size_t i = 0; i < used_.size(); ++i) used_[i] = used.const_data_ptr<int>()[i] > 0;
+    for (Flat& flat : flats_) adasum(subject_.group, flat.values, flat.bounds);
+  }
+
+  void finish(double scale) override {
+    reduce();
+    scale_ = scale;
+    const Stopwatch watch(subject_.times->work, "update", "update weights");
+    each_sum([&](int param, const at::Tensor& sum) {
+      const at::Tensor gradient = scale == 1 ? sum : sum.mul(scale);
+      if (subject_.updates != nullptr) {
+        subject_.updates->update(param, 0, gradient.numel(), gradient.const_data_ptr());
+      } else {
+        subject_.params[index(param)].mutable_grad() = gradient.clone();
+      }
+    });
+    end();
+  }
+
+  void drop() override {
+    if (begun_) end();
+  }
+  void finish_updated(double scale) override {
+    scale_ = scale;
+    end();
+  }
+
+  const std::vector<bool>& used() const override { return used_; }
+
+  void each_sum(const std::function<void(int, const at::Tensor&)>& visit) override {
+    for (std::size_t i = 0; i < used_.size(); ++i) {
+      if (used_[i]) visit(static_cast<int>(i), value_of(i));
+    }
+  }
+
+  bool all_finite() override {
+    pack();
+    return subject_.check == nullptr || subject_.check->first() < 0;
+  }
+  bool knows_all() const override { return false; }
+
+  double norm() override {
+    double squares = 0;
+    each_sum([&](int, const at::Tensor& sum) { squares += squares_of(sum.reshape({-1})); });
+    return std::sqrt(squares);
+  }
+
+  at::Tensor sum_of(int param) override {
+    const at::Tensor value = value_of(index(param));
+    return begun_ ? value.clone() : value.mul(scale_);
+  }
+
+  std::string describe() const override {
+    return "gradients combined by Adasum over " + std::to_string(subject_.group.size()) +
+           " ranks, " + std::to_string(subject_.params.size()) + " parameters";
+  }
+
+ private:
+  // The gradients of the parameters of one type.
+  struct Flat {
+    at::ScalarType type;
+    std::vector<std::int64_t> bounds{0};
+    at::Tensor values;
+  };
+  struct Place {
+    std::size_t flat = 0;
+    std::int64_t begin = 0;
+  };
+
+  void add(std::size_t param) {
+    const at::ScalarType type = subject_.params[param].scalar_type();
+    WEFT_REQUIRE(type == at::kFloat || type == at::kDouble,
+                 "adasum needs float32 or float64 parameters");
+    auto found = std::find_if(flats_.begin(), flats_.end(),
+                              [&](const Flat& flat) { return flat.type == type; });
+    if (found == flats_.end()) {
+      flats_.push_back({type, {0}, {}});
+      found = flats_.end() - 1;
+    }
+    places_[param] = {static_cast<std::size_t>(found - flats_.begin()), found->bounds.back()};
+    found->bounds.push_back(found->bounds.back() + subject_.params[param].numel());
+  }
+
+  at::Tensor value_of(std::size_t param) const {
+    const at::Tensor& like = subject_.params[param];
+    return flats_[places_[param].flat]
+        .values.narrow(0, places_[param].begin, like.numel())
+        .view(like.sizes());
+  }
+
+  void begin() {
+    if (std::exchange(begun_, true)) return;
+    scale_ = 1;
+    buffers_.start(subject_.group);
+  }
+
+  // Copies this rank's gradients. A parameter that it did not use counts as zero.
+  void pack() {
+    begin();
+    if (std::exchange(packed_, true)) return;
+    const at::NoGradGuard guard;
+    for (std::size_t i = 0; i < used_.size(); ++i) {
+      const at::Tensor& grad = subject_.params[i].grad();
+      used_[i] = grad.defined();
+      const bool good = used_[i] && (subject_.check == nullptr ||
+                                     subject_.check->look(static_cast<int>(i), grad));
+      if (good) {
+        value_of(i).copy_(grad.is_sparse() ? grad.to_dense() : grad);
+      } else {
+        value_of(i).zero_();
+      }
+    }
+  }
+
+  void end() {
+    buffers_.finish(subject_.group);
+    begun_ = packed_ = reduced_ = false;
+    *subject_.samples = 0;
+  }
+
+  Subject subject_;
+  BufferBroadcast buffers_;
+  std::vector<Flat> flats_;
+  std::vector<Place> places_;  // by parameter
+  std::vector<bool> used_;
+  double scale_ = 1;
+  bool begun_ = false, packed_ = false, reduced_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_adasum_transport(Subject subject) {
+  return std::make_unique<AdasumTransport>(std::move(subject));
+}
+
+}  // namespace weft::parallel::internal

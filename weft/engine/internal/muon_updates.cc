@@ -1,0 +1,134 @@
+// Muon over ranks. Each matrix has an owner, which makes it orthogonal for all:
+//
+//   each rank   updates its elements of the momentum
+//   reduce      the owner gets the whole matrix     (stages 1 to 3, and shared weights)
+//   owner       Newton-Schulz iterations
+//   broadcast   each rank gets the result and updates its elements
+//
+// As many matrices as there are ranks are under way at a time.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <type_traits>
+
+#include "weft/base/fault/failpoint.h"
+#include "weft/engine/internal/whole_updates.h"
+#include "weft/optim/muon.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+// The polar factor of a matrix, about. The shorter side of X is that of X X'.
+at::Tensor orthogonal(const at::Tensor& matrix) {
+  const bool tall = matrix.size(0) > matrix.size(1);
+  at::Tensor x = tall ? matrix.t().contiguous() : matrix;
+  x = x / std::max(x.norm().item<double>(), 1e-7);
+  const auto [a, b, c] = optim::kNewtonSchulz;
+  for (int step = 0; step < optim::kNewtonSchulzSteps; ++step) {
+    const at::Tensor gram = at::mm(x, x.t());
+    x = at::addmm(x, at::addmm(gram, gram, gram, b, c), x, a, 1);
+  }
+  return (tall ? x.t() : x).contiguous();
+}
+
+class MuonUpdates final : public WholeUpdates {
+ public:
+  explicit MuonUpdates(Subject subject) : WholeUpdates(std::move(subject)) {
+    WEFT_REQUIRE(!is_split(),
+                 "optimizer: muon does not support tensors that are divided over tp or ep");
+    const auto& others = spec().not_orthogonal;
+    for (int param = 0; param < params(); ++param)
+      is_matrix_.push_back(shape(param).size() >= 2 && c10::multiply_integers(shape(param)) > 0 &&
+                           !(others && others(name(param))));
+  }
+
+  void update(const WholeStep& now) override {
+    std::map<int, WholePiece> of_matrices;
+    for (const WholePiece& at : now.pieces) {
+      if (is_matrix_[index(at.param)]) {
+        of_matrices[at.param] = at;
+      } else {
+        update_plain(at);
+      }
+    }
+    std::vector<int> round;
+    for (int param = 0; param < params(); ++param) {
+      if (!is_matrix_[index(param)] || !now.used[index(param)]) continue;
+      round.push_back(param);
+      if (static_cast<int>(round.size()) == now.group.size())
+        update_matrices(std::exchange(round, {}), of_matrices, now);
+    }
+    update_matrices(round, of_matrices, now);
+  }
+
+ private:
+  void update_plain(const WholePiece& at) const {
+    const auto muon = std::get<optim::Muon>(updates().rule(at.param));
+    const UpdateRule adam = kernels::Adam{.lr = muon.lr * muon.adam_lr,
+                                          .beta1 = muon.beta1,
+                                          .beta2 = muon.beta2,
+                                          .eps = muon.eps,
+                                          .decoupled_decay = muon.weight_decay};
+    updates().visit(at.param, at.begin, at.end, at.gradient,
+                    [&](const auto& step) { optim::update_flat(adam, step); });
+  }
+
+  // The matrix number i of `round` belongs to rank i.
+  void update_matrices(const std::vector<int>& round, const std::map<int, WholePiece>& pieces,
+                       const WholeStep& now) const {
+    std::vector<at::Tensor> matrices;
+    for (std::size_t i = 0; i < round.size(); ++i) {
+      matrices.push_back(momentum_of(round[i], pieces));
+      if (now.divided) now.group.reduce(matrices.back(), static_cast<int>(i));
+    }
+    const auto mine = static_cast<std::size_t>(now.group.rank());
+    if (mine < matrices.size()) {
+      const std::int64_t rows = shape(round[mine])[0];
+      matrices[mine] = orthogonal(matrices[mine].view({rows, -1})).reshape({-1});
+    }
+    for (std::size_t i = 0; i < round.size(); ++i) {
+      if (now.group.size() > 1) now.group.broadcast(matrices[i], static_cast<int>(i));
+      const auto found = pieces.find(round[i]);
+      if (found != pieces.end()) apply(found->second, matrices[i]);
+    }
+  }
+
+  // u of this rank's elements, and zeros elsewhere.
+  at::Tensor momentum_of(int param, const std::map<int, WholePiece>& pieces) const {
+    at::Tensor whole =
+        at::zeros({c10::multiply_integers(shape(param))}, at::TensorOptions(updates().type(param)));
+    const auto found = pieces.find(param);
+    if (found == pieces.end()) return whole;
+    const WholePiece& at = found->second;
+    const auto rule = std::get<optim::Muon>(updates().rule(param));
+    updates().visit(param, at.begin, at.end, at.gradient, [&](const auto& step) {
+      using Number = std::remove_pointer_t<decltype(step.weight)>;
+      optim::begin_step(rule, step, whole.data_ptr<Number>() + at.begin);
+    });
+    return whole;
+  }
+
+  void apply(const WholePiece& at, const at::Tensor& whole) const {
+    const auto rule = std::get<optim::Muon>(updates().rule(at.param));
+    const double rows = static_cast<double>(shape(at.param)[0]),
+                 columns = static_cast<double>(whole.numel()) / rows;
+    updates().visit(at.param, at.begin, at.end, at.gradient, [&](const auto& step) {
+      using Number = std::remove_pointer_t<decltype(step.weight)>;
+      optim::end_step(rule, step, whole.const_data_ptr<Number>() + at.begin,
+                      std::sqrt(std::max(1.0, rows / columns)));
+    });
+    failpoint("update.middle");
+  }
+
+  std::vector<bool> is_matrix_;  // by parameter
+};
+
+}  // namespace
+
+std::unique_ptr<WholeUpdates> make_muon_updates(WholeUpdates::Subject subject) {
+  return std::make_unique<MuonUpdates>(std::move(subject));
+}
+
+}  // namespace weft::parallel::internal

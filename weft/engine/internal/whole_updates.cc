@@ -1,0 +1,115 @@
+#include "weft/engine/internal/whole_updates.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+
+#include "weft/base/fault/failpoint.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+// The numbers of some sums, by parameter, as one tensor.
+at::Tensor pack(optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
+                const std::vector<int>& params) {
+  std::vector<at::Tensor> parts;
+  for (const int param : params) {
+    const std::size_t first = firsts[index(param)], count = firsts[index(param) + 1] - first;
+    if (count == 0) continue;
+    void* const memory = sums.exact() ? static_cast<void*>(sums.integers(first))
+                                      : static_cast<void*>(sums.doubles(first));
+    parts.push_back(at::from_blob(memory, {static_cast<std::int64_t>(count * sums.width())},
+                                  sums.exact() ? at::kLong : at::kDouble));
+  }
+  return parts.empty() ? at::Tensor() : at::cat(parts);
+}
+
+void unpack(const at::Tensor& packed, optim::TensorSums& sums,
+            const std::vector<std::size_t>& firsts, const std::vector<int>& params) {
+  const auto* from = static_cast<const std::byte*>(packed.const_data_ptr());
+  for (const int param : params) {
+    const std::size_t first = firsts[index(param)], count = firsts[index(param) + 1] - first;
+    if (count == 0) continue;
+    void* const memory = sums.exact() ? static_cast<void*>(sums.integers(first))
+                                      : static_cast<void*>(sums.doubles(first));
+    std::memcpy(memory, from, 8 * count * sums.width());
+    from += 8 * count * sums.width();
+  }
+}
+
+void add_over(const Group& group, optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
+              const std::vector<int>& params) {
+  at::Tensor packed = pack(sums, firsts, params);
+  if (!packed.defined() || group.size() == 1) return;
+  group.all_reduce(packed);
+  unpack(packed, sums, firsts, params);
+}
+
+// LARS and LAMB: two norms of each tensor.
+class LayerwiseUpdates final : public WholeUpdates {
+ public:
+  using WholeUpdates::WholeUpdates;
+
+  void update(const WholeStep& now) override {
+    std::vector<std::size_t> firsts;
+    for (int param = 0; param <= params(); ++param) firsts.push_back(2 * index(param));
+    optim::TensorSums sums(firsts.back(), exact());
+    each(now.pieces, [&](const auto& rule, const auto& step, int param) {
+      optim::begin_step(rule, step, sums, firsts[index(param)]);
+    });
+    join(sums, firsts, now);
+    each(now.pieces, [&](const auto& rule, const auto& step, int param) {
+      const std::size_t first = firsts[index(param)];
+      optim::end_step(rule, step,
+                      {.weight = std::sqrt(sums.value(first)),
+                       .update = std::sqrt(sums.value(first + 1)),
+                       .is_vector = shape(param).size() <= 1});
+      failpoint("update.middle");
+    });
+  }
+
+ private:
+  template <class Fn>
+  void each(const std::vector<WholePiece>& pieces, const Fn& fn) const {
+    for (const WholePiece& piece : pieces) {
+      const UpdateRule rule = updates().rule(piece.param);
+      updates().visit(piece.param, piece.begin, piece.end, piece.gradient, [&](const auto& step) {
+        if (const auto* const lars = std::get_if<optim::Lars>(&rule)) fn(*lars, step, piece.param);
+        if (const auto* const lamb = std::get_if<optim::Lamb>(&rule)) fn(*lamb, step, piece.param);
+      });
+    }
+  }
+};
+
+}  // namespace
+
+WholeUpdates::WholeUpdates(Subject subject) : subject_(std::move(subject)) {}
+
+std::vector<std::pair<std::string, at::Tensor>> WholeUpdates::state(int) const { return {}; }
+
+void WholeUpdates::join(optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
+                        const WholeStep& step) const {
+  std::vector<int> all;
+  for (int param = 0; param < params(); ++param) all.push_back(param);
+  if (step.divided) add_over(step.group, sums, firsts, all);
+  for (const WholeTensors::Split& split : subject_.options.splits) {
+    std::vector<int> some;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(some),
+                 [&](int param) { return split.which(name(param)); });
+    add_over(split.group, sums, firsts, some);
+  }
+}
+
+std::unique_ptr<WholeUpdates> make_whole_updates(WholeUpdates::Subject subject) {
+  const UpdateRule& rule = subject.updates.spec().rule;
+  if (!optim::needs_whole_tensors(rule)) return nullptr;
+  if (std::holds_alternative<optim::Adafactor>(rule))
+    return make_adafactor_updates(std::move(subject));
+  if (std::holds_alternative<optim::Muon>(rule)) return make_muon_updates(std::move(subject));
+  return std::make_unique<LayerwiseUpdates>(std::move(subject));
+}
+
+}  // namespace weft::parallel::internal

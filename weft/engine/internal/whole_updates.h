@@ -1,0 +1,80 @@
+// Updates by rules that need sums over whole tensors: LARS, LAMB, Adafactor and Muon.
+//
+//   each rank    adds what it needs of its elements of all tensors       (optim/tensor_sums.h)
+//   all ranks    all-reduce the sums, over the ranks that share tensors
+//   each rank    updates its elements
+//
+// Ranks share a tensor if they hold parts of it: over the model's group at stages 1 to 3 and with
+// weights that a host shares, and over WholeTensors::splits. Other ranks have equal tensors, and
+// compute equal sums.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/comm/group.h"
+#include "weft/engine/internal/updates.h"
+
+namespace weft::parallel::internal {
+
+// Elements [begin, end) of a parameter, not empty, and their gradient.
+struct WholePiece {
+  int param = 0;
+  std::int64_t begin = 0, end = 0;
+  const void* gradient = nullptr;
+};
+
+// A step of a rank.
+struct WholeStep {
+  std::vector<WholePiece> pieces;  // what this rank updates, in the order of parameters
+  const std::vector<bool>& used;   // by parameter: any rank has a gradient
+  const Group& group;
+  bool divided = false;  // ranks of the group have different elements; else each has all
+};
+
+class WholeUpdates {
+ public:
+  struct Subject {
+    const Updates& updates;
+    std::vector<std::string> names;                 // by parameter, like `shapes`
+    std::vector<std::vector<std::int64_t>> shapes;  // of trained parameters
+    WholeTensors options;
+  };
+
+  explicit WholeUpdates(Subject subject);
+  virtual ~WholeUpdates() = default;
+  WholeUpdates(const WholeUpdates&) = delete;
+  WholeUpdates& operator=(const WholeUpdates&) = delete;
+
+  // Collective over the group and the splits.
+  virtual void update(const WholeStep& step) = 0;
+  // optim::tensor_states() of a parameter, in place. Equal on all ranks.
+  virtual std::vector<std::pair<std::string, at::Tensor>> state(int param) const;
+
+ protected:
+  const Updates& updates() const { return subject_.updates; }
+  const std::vector<std::int64_t>& shape(int param) const { return subject_.shapes[index(param)]; }
+  int params() const { return static_cast<int>(subject_.shapes.size()); }
+  bool exact() const { return subject_.options.exact; }
+  bool is_split() const { return !subject_.options.splits.empty(); }
+  const OptimizerSpec& spec() const { return subject_.updates.spec(); }
+  const std::string& name(int param) const { return subject_.names[index(param)]; }
+  // Joins the sums of all ranks. `firsts`: first sum of each parameter, and the total at the end.
+  void join(optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
+            const WholeStep& step) const;
+
+ private:
+  const Subject subject_;
+};
+
+// Null for rules that do not need whole tensors.
+std::unique_ptr<WholeUpdates> make_whole_updates(WholeUpdates::Subject subject);
+std::unique_ptr<WholeUpdates> make_adafactor_updates(WholeUpdates::Subject subject);
+std::unique_ptr<WholeUpdates> make_muon_updates(WholeUpdates::Subject subject);
+
+}  // namespace weft::parallel::internal
