@@ -18,6 +18,10 @@ void check(const Options& options) {
                "staleness is " + std::to_string(options.staleness) +
                    "; it must be 0 (sync), a bound of at least 1, or -1 (async)");
   if (options.rule) {
+    WEFT_REQUIRE(!optim::needs_whole_tensors(*options.rule),
+                 "the parameter server divides tensors over servers, and " +
+                     optim::name_of(*options.rule) +
+                     " needs whole ones; use sgd, rmsprop, adagrad, adam or lion");
     const double lr = optim::lr_of(*options.rule);
     WEFT_REQUIRE(std::isfinite(lr) && lr >= 0,
                  "the learning rate of the parameter server must be "

@@ -16,7 +16,8 @@ inline constexpr int kSync = 0;
 inline constexpr int kAsync = -1;
 
 struct Options {
-  // Update of the values by pushed gradients. None: pushes are deltas, and are added.
+  // Update of the values by pushed gradients: sgd, rmsprop, adagrad, adam or lion. None: pushes are
+  // deltas, and are added.
   std::optional<optim::UpdateRule> rule = kernels::Sgd{.lr = 0.1};
 
   // kSync: pushes wait until every worker has pushed for the same step. Then one update is made by

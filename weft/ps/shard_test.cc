@@ -365,6 +365,7 @@ TEST(PsOptions, AreCheckedAndTravelAsBytes) {
     return refusal([&] { check(given); });
   };
   EXPECT_THAT(bad([](Options& o) { o.staleness = -2; }), HasSubstr("staleness is -2"));
+  EXPECT_THAT(bad([](Options& o) { o.rule = optim::Lamb{}; }), HasSubstr("lamb needs whole ones"));
   EXPECT_THAT(bad([](Options& o) { o.push_codec = "powersgd:2"; }), HasSubstr("not supported"));
   EXPECT_THAT(bad([](Options& o) { o.pull_codec = "int8:64"; }), HasSubstr("none, bf16 or f16"));
   EXPECT_THAT(bad([](Options& o) { o.delay_compensation = 0.1; }), HasSubstr("staleness 0"));

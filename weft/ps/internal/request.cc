@@ -1,5 +1,7 @@
 #include "weft/ps/internal/request.h"
 
+#include <type_traits>
+
 #include "weft/net/stream/bytes.h"
 
 namespace weft::ps::internal {
@@ -62,6 +64,12 @@ void each_field(kernels::Lion& o, Visit&& visit) {
   visit(o.decoupled_decay);
   each_field(o.regularizer, visit);
 }
+
+// Rules that need whole tensors, which check() refuses.
+template <class Rule, class Visit>
+requires(std::is_same_v<Rule, optim::Lars> || std::is_same_v<Rule, optim::Lamb> ||
+         std::is_same_v<Rule, optim::Adafactor> ||
+         std::is_same_v<Rule, optim::Muon>) void each_field(Rule&, Visit&&) {}
 
 template <std::size_t I = 0>
 optim::UpdateRule rule_of_kind(std::size_t kind) {

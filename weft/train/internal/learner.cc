@@ -175,7 +175,7 @@ void Learner::seed_generator(int replica, std::int64_t pass) const {
 }
 
 Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& timer,
-                             std::int64_t passes) {
+                            std::int64_t passes) {
   Step done;
   double global = 0;      // samples of all workers
   std::int64_t mine = 0;  // of this replica
