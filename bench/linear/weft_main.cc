@@ -13,8 +13,8 @@
 //   {"rule":"hogwild","loss":"logistic","c":1,"threads":2,"locks":"none","cluster_size":1,
 //    "epochs":10,"step":2,"decay":0.8}
 //
-// With "curve":true, Hogwild! evaluates the objective after each epoch, and the answer has the curve
-// and the seconds of the updates alone.
+// With "curve":true, Hogwild! evaluates the objective after each epoch. The answer then has the
+// curve and the seconds of the updates alone.
 //
 // The answer has the time that linear::train() takes on the slowest rank, from the rows in memory
 // to the model. It also has the most processor time of a rank, which says more on a busy machine.
