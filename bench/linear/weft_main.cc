@@ -13,6 +13,9 @@
 //   {"rule":"hogwild","loss":"logistic","c":1,"threads":2,"locks":"none","cluster_size":1,
 //    "epochs":10,"step":2,"decay":0.8}
 //
+// With "curve":true, Hogwild! evaluates the objective after each epoch. The answer then has the
+// curve and the seconds of the updates alone.
+//
 // The answer has the time that linear::train() takes on the slowest rank, from the rows in memory
 // to the model. It also has the most processor time of a rank, which says more on a busy machine.
 #include <ATen/Parallel.h>
@@ -92,8 +95,10 @@ ordered_json train(const Group& group, const linear::SparseRows& rows, double to
   auto options = options_of(command, total);
   json curve = json::array();
   double updates = 0;  // Hogwild!: seconds without the evaluations of the objective
-  std::int64_t passes = 0;
-  options.on_report = [&](const linear::Report& report) {
+  const bool hogwild = options.rule == linear::Rule::kHogwild;
+  const bool listens = !hogwild || command.value("curve", false);
+  std::int64_t passes = hogwild ? options.hogwild.epochs : 0;
+  const auto listen = [&](const linear::Report& report) {
     if (report.epoch) {
       updates = report.epoch->seconds;
       passes = report.epoch->epoch;
@@ -104,6 +109,7 @@ ordered_json train(const Group& group, const linear::SparseRows& rows, double to
         curve.push_back({report.round->seconds, report.round->certificate->relative_gap()});
     }
   };
+  if (listens) options.on_report = listen;
   auto copy = rows;
   group.barrier();
   const double cpu = cpu_seconds();
@@ -127,7 +133,7 @@ ordered_json train(const Group& group, const linear::SparseRows& rows, double to
     answer["dual"] = outcome.certificate->dual;
     answer["relative_gap"] = outcome.certificate->relative_gap();
     answer["converged"] = outcome.converged;
-  } else {
+  } else if (listens) {
     answer["update_seconds"] = updates;
   }
   return answer;

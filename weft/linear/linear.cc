@@ -117,9 +117,11 @@ class Training {
 
   std::vector<double> run_hogwild(const RowProblem& problem, std::size_t output, Outcome& outcome) {
     HogwildOptions with = options_.hogwild;
-    with.on_epoch = [&](const Epoch& epoch) {
-      report({.output = output, .outputs = model_.outputs(), .round = {}, .epoch = epoch});
-    };
+    if (options_.on_report) {
+      with.on_epoch = [&](const Epoch& epoch) {
+        report({.output = output, .outputs = model_.outputs(), .round = {}, .epoch = epoch});
+      };
+    }
     const std::size_t weights = model_.columns.size();
     if (place_)
       place_->reset(ranks_);

@@ -88,6 +88,8 @@ class Hogwild {
 
   HogwildResult run() {
     const std::uint64_t before = ranks_.exchanged_bytes();
+    std::array<double, 1> listens{options_.on_epoch ? 1.0 : 0.0};  // any rank
+    ranks_.max(listens);
     HogwildResult result;
     Epoch state;
     double step = options_.step / mean_square_;
@@ -99,6 +101,10 @@ class Hogwild {
       ranks_.max(seconds);
       state.seconds += seconds[0];
       result.weights = mean_weights();
+      if (listens[0] == 0 && epoch < options_.epochs) {
+        ranks_.max(listens);  // No rank goes on before the first one has set the mean.
+        continue;
+      }
       result.objective = state.objective = objective(result.weights);
       state.epoch = epoch;
       state.exchanged_bytes = ranks_.exchanged_bytes() - before;

@@ -33,6 +33,8 @@ struct HogwildOptions {
   std::int64_t epochs = 10;
   double step = 1, decay = 0.8;
   std::uint64_t seed = 1;
+  // Called after each epoch. If no rank has it, the objective is computed only at the end, which
+  // saves about a third of the time.
   std::function<void(const Epoch&)> on_epoch;
 };
 

@@ -117,6 +117,10 @@ TEST(Hogwild, ReportsTheObjectiveOfItsWeightsAfterEachEpoch) {
   ASSERT_EQ(objectives.size(), 5U);
   EXPECT_LT(objectives.back(), objectives.front());
   EXPECT_EQ(result.objective, objectives.back());
+  options.on_epoch = nullptr;
+  const auto silent = train(options);
+  EXPECT_EQ(silent.weights, result.weights);
+  EXPECT_EQ(silent.objective, result.objective);
   const double loss = loss_sum(Loss::kLogistic, data(), data().labels, result.weights);
   EXPECT_NEAR(result.objective, loss / 4000 + regularizer(kLogistic, result.weights), 1e-12);
 }

@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/linear/data/sparse_vector.h"
+#include "weft/linear/solve/internal/dense_vector.h"
 #include "weft/linear/solve/internal/round_plan.h"
 
 namespace weft::linear {
@@ -100,11 +101,7 @@ class Cocoa {
     const std::span<double> u(message_.data(), v_.size());
     std::copy(w_.begin(), w_.end(), u.begin());
     local.visit(count, plan_.repeats, sigma_, u);
-    double squares = 0;
-    for (std::size_t j = 0; j < u.size(); ++j) {
-      u[j] = (u[j] - w_[j]) / sigma_;
-      squares += u[j] * u[j];
-    }
+    const double squares = internal::to_changes(u, w_, 1 / sigma_);
     const auto sample = local.take_sample();
     double* const extras = message_.data() + v_.size();
     extras[kSquares] = squares;
@@ -119,16 +116,17 @@ class Cocoa {
   double apply(std::span<const double> changes, double parts) {
     double gamma = adds() ? 1.0 : 1.0 / ranks_.size();
     if (measures()) {
-      double whole = 0;
-      for (const double change : changes) whole += change * change;
+      const double whole = internal::squared_length(changes);
       const Step step = measured_step(whole, parts, sigma_, ranks_.size());
       gamma = step.gamma;
       sigma_ = step.next_sigma;
     }
-    for (std::size_t j = 0; j < v_.size(); ++j) {
-      v_[j] += gamma * changes[j];
-      w_[j] = soft(v_[j], kappa_);
+    if (kappa_ == 0) {  // v and w are the same
+      internal::add_scaled(w_, changes, gamma);
+      return gamma;
     }
+    internal::add_scaled(v_, changes, gamma);
+    for (std::size_t j = 0; j < v_.size(); ++j) w_[j] = soft(v_[j], kappa_);
     return gamma;
   }
 

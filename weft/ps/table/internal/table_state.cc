@@ -236,10 +236,17 @@ void TableState::push(std::span<const std::uint64_t> keys, std::span<const float
 std::uint64_t TableState::evict(std::uint64_t age, std::uint64_t most) {
   std::uint64_t evicted = 0;
   const std::uint32_t high = rows_.high();
+  const auto is_old = [&](const RowHeader& row) {
+    return row.next == RowHeader::kLive && clock - row.touched > age;
+  };
   for (std::uint64_t left = std::min<std::uint64_t>(most, high); left > 0; --left, ++evict_at_) {
     if (evict_at_ >= high) evict_at_ = 0;
-    RowHeader& row = rows_.at(evict_at_);
-    if (row.next != RowHeader::kLive || clock - row.touched <= age) continue;
+    if (evict_at_ + kAhead < high) {
+      const RowHeader& later = rows_.at(evict_at_ + kAhead);
+      if (is_old(later)) index.prefetch(hash_key(later.key));
+    }
+    const RowHeader& row = rows_.at(evict_at_);
+    if (!is_old(row)) continue;
     remove(row.key, evict_at_);
     ++evicted;
   }
