@@ -42,7 +42,7 @@ struct Settings {
 };
 
 struct Board {
-  std::atomic<std::uint32_t> ready;
+  std::atomic<std::uint32_t> ready, left;
   std::atomic<bool> go, stop, may_end;
   std::atomic<std::int64_t> updates[kMostWorkers];
 };
@@ -124,6 +124,7 @@ void work(const Settings& s, const std::string& store, std::uint32_t worker, Boa
     board.updates[worker].store(updates + 1, std::memory_order_relaxed);
   }
   client.leave();
+  ++board.left;
   while (!board.may_end) std::this_thread::sleep_for(1ms);
 }
 
@@ -163,7 +164,11 @@ int run(int argc, char** argv) {
   ps::Client reader(client_of(s, *directory, {}));
   const std::vector<float> zeros(s.parameters);
   reader.define({{"w", zeros}}, options_of(s));
-  while (reader.stats().workers > 0) std::this_thread::sleep_for(1ms);
+  const Deadline patience = Deadline::in(30s);
+  while (board.left < s.workers) {
+    if (patience.passed()) throw Error(Errc::kTimeout, "the workers do not end");
+    std::this_thread::sleep_for(1ms);
+  }
   reader.wait(reader.pull());
   bool verified = true;
   const auto all = static_cast<double>(count());

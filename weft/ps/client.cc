@@ -170,6 +170,7 @@ std::span<const float> Client::Impl::value(const std::string& name) const {
 
 Stats Client::Impl::stats() {
   stats_ = {};
+  stats_.workers = ~0u;
   const Ticket ticket = open_ticket();
   for (std::uint32_t i = 0; i < options_.servers; ++i) {
     Outstanding request;

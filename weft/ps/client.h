@@ -57,7 +57,7 @@ struct Stats {
   std::array<std::uint64_t, 33> staleness{};
   std::uint64_t updates = 0;       // of the shard with the most
   std::uint64_t memory_bytes = 0;  // of all shards, without backups
-  std::uint32_t workers = 0;
+  std::uint32_t workers = 0;       // that count on every shard
 };
 
 class Client {

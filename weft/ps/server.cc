@@ -169,6 +169,8 @@ class Server::Loop {
       answer.outcome = internal::Outcome::kElsewhere;
       return connections_.answer(token, answer);
     }
+    if (request.op == internal::Op::kPull && !request.in_memory)
+      hosted->second.replica->lend(connections_.take_spare(token));
     hosted->second.replica->request(token, request, target);
     flush(*hosted->second.replica);
   }

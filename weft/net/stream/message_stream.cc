@@ -70,6 +70,7 @@ bool MessageStream::flush() {
       done -= some;
       if (outgoing_.front().frames > 0) continue;
       queued_ -= outgoing_.front().bytes;
+      give_spare(std::move(outgoing_.front().body));
       outgoing_.pop_front();
     }
   }
@@ -80,10 +81,15 @@ bool MessageStream::flush() {
 void MessageStream::begin_frame() {
   const Header& header = in_.header();
   if (header.type != FrameType::kData || header.channel != 0 || header.message != received_ ||
-      header.offset != partial_.size() || header.total > max_message_)
+      header.offset != have_ || header.total > max_message_)
     throw Error(Errc::kCorrupt, "a frame does not belong to a message");
-  if (partial_.empty()) partial_.reserve(std::min<std::size_t>(header.total, kMaxReserved));
-  partial_.resize(partial_.size() + header.length);
+  if (have_ == 0 && header.total > kMaxPayload) {
+    partial_ = take_spare();
+    partial_.reserve(std::min<std::size_t>(header.total, kMaxReserved));
+  }
+  // Memory that was in use before is not cleared again.
+  have_ += header.length;
+  if (partial_.size() < have_) partial_.resize(have_);
   in_.place(reinterpret_cast<std::byte*>(partial_.data()) + header.offset);
 }
 
@@ -93,12 +99,18 @@ void MessageStream::take_frames(std::vector<std::string>& messages) {
       case FrameReader::Input::kNeedBytes: return;
       case FrameReader::Input::kHeader: begin_frame(); break;
       case FrameReader::Input::kFrame:
-        if (partial_.size() < in_.header().total) break;
+        if (have_ < in_.header().total) break;
+        partial_.resize(have_);
         messages.push_back(std::move(partial_));
         partial_.clear();
+        have_ = 0;
         ++received_;
     }
   }
+}
+
+void MessageStream::give_spare(std::string memory) {
+  if (memory.size() > spare_.size()) spare_ = std::move(memory);
 }
 
 bool MessageStream::receive(std::vector<std::string>& messages) {

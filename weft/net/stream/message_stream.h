@@ -38,6 +38,9 @@ class MessageStream {
   // ended. Throws Error(kCorrupt) for bytes that no MessageStream sends. Memory grows with the
   // bytes received, not with the length that a peer claims.
   bool receive(std::vector<std::string>& messages);
+  // Memory for the next large message: that of a received one, or of a body that is written.
+  void give_spare(std::string memory);
+  std::string take_spare() { return std::exchange(spare_, {}); }
 
  private:
   struct Outgoing {
@@ -57,7 +60,9 @@ class MessageStream {
   std::deque<Outgoing> outgoing_;
   std::size_t queued_ = 0;
   std::uint64_t sent_ = 0, received_ = 0;  // messages
-  std::string partial_;
+  std::string partial_;                    // its first have_ bytes have arrived
+  std::size_t have_ = 0;
+  std::string spare_;
 };
 
 }  // namespace weft::net::internal

@@ -155,7 +155,10 @@ void ClientLink::advance() {
   if (!stream_) return;
   std::vector<std::string> messages;
   const bool is_open = stream_->flush() && stream_->receive(messages);
-  for (const std::string& message : messages) take(message);
+  for (std::string& message : messages) {
+    take(message);
+    if (stream_) stream_->give_spare(std::move(message));
+  }
   if (!is_open && stream_) lose("the connection was closed");
   if (stream_) check_view();
 }

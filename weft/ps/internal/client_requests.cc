@@ -145,7 +145,7 @@ void Client::Impl::take(Shard& shard, const Outstanding& outstanding,
       stats_.staleness[i] += part.staleness[i];
     stats_.updates = std::max(stats_.updates, part.updates);
     stats_.memory_bytes += part.memory_bytes;
-    stats_.workers = std::max(stats_.workers, part.workers);
+    stats_.workers = std::min(stats_.workers, part.workers);
     return;
   }
   if (request.op == Op::kSave) {

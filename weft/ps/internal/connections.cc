@@ -176,7 +176,7 @@ void Connections::serve(Token token) {
   bool is_open = false;
   try {
     is_open = one.stream.flush() && one.stream.receive(messages);
-    for (const std::string& message : messages) {
+    for (std::string& message : messages) {
       if (one.kind == Kind::kUnknown) {
         if (message != kClientGreeting && message != kServerGreeting)
           throw Error(Errc::kCorrupt, "it speaks another version of the protocol");
@@ -186,6 +186,7 @@ void Connections::serve(Token token) {
       } else {
         events_.chain(message);
       }
+      one.stream.give_spare(std::move(message));
     }
   } catch (const Error& error) {
     if (error.code() != Errc::kCorrupt) throw;
@@ -214,6 +215,11 @@ std::span<std::byte> Connections::memory(Token token) const {
   const auto found = accepted_.find(token);
   if (found == accepted_.end()) return {};
   return {found->second.memory.data(), found->second.memory.size()};
+}
+
+std::string Connections::take_spare(Token token) {
+  const auto found = accepted_.find(token);
+  return found == accepted_.end() ? std::string() : found->second.stream.take_spare();
 }
 
 void Connections::dial(std::uint32_t server, const ServerAddress& address) {

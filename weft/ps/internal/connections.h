@@ -51,6 +51,8 @@ class Connections {
 
   // Answers a client. Does nothing if it has gone.
   void answer(Token token, Answer answer);
+  // Memory for a large answer, if the connection has some.
+  std::string take_spare(Token token);
   // Memory that the client of this connection shares.
   std::span<std::byte> memory(Token token) const;
   // Sends to another server, and dials it first if needed. Messages to a server that cannot be

@@ -186,6 +186,7 @@ void Replica::answer_pull(const Waiting& waiting) {
     } else if (pull.in_memory) {
       shard_.read(pull, waiting.target.first(bytes));
     } else {
+      answer.payload = std::exchange(spare_, {});
       answer.payload.resize(bytes);
       shard_.read(pull, std::as_writable_bytes(std::span(answer.payload)));
     }

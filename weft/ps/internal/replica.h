@@ -69,6 +69,8 @@ class Replica {
   // A client's request. `target` is the place of an in-memory pull, which must stay until the
   // answer or until forget().
   void request(Token token, const Request& request, std::span<std::byte> target = {});
+  // Memory for the payload of the next answer to a pull.
+  void lend(std::string memory) { spare_ = std::move(memory); }
   // The connection has ended.
   void forget(Token token);
   // A worker does not answer. Does nothing if it has joined again from another client. First
@@ -136,6 +138,7 @@ class Replica {
 
   std::list<Waiting> waiting_;
   std::multimap<std::uint64_t, Reply> uncommitted_;  // answers, by position
+  std::string spare_;
   std::vector<Message> messages_;
   std::vector<Reply> replies_;
 };
