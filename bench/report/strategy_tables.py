@@ -63,6 +63,12 @@ def periods(run):
     return table(["period", "`downpour`", "`easgd_async`"], rows)
 
 
+def rate_text(rate):
+    """"100mbit", as tc writes it: 100 Mbit/s."""
+    number = rate.rstrip("gmkbit")
+    return f"{number} {rate[len(number):].capitalize()}/s"
+
+
 def link(run):
     lines = of_case(run, "link")
     rows = []
@@ -71,7 +77,7 @@ def link(run):
         sync = value_of_sync(of_rate)
         for line in of_rate:
             of = line["params"]
-            row = [rate.replace("bit", "bit/s"), f"`{of['strategy']}`", period_of(line)]
+            row = [rate_text(rate), f"`{of['strategy']}`", period_of(line)]
             rows.append([*row, ms(of["step_ms"]), *time_of(line, sync)])
     head = ["link", "strategy", "period", "step, mean", "steps to the accuracy", "time"]
     return table([*head, "times faster than sync"], rows)
