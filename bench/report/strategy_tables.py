@@ -55,12 +55,15 @@ def accuracy(run):
 def periods(run):
     by_period = {}
     for line in of_case(run, "periods"):
-        by_period.setdefault(period_of(line), {})[line["params"]["strategy"]] = line["value"]
+        whole = any(word.startswith("strategy.lr=") for word in line["params"]["settings"])
+        rule = line["params"]["strategy"] + (", whole changes" if whole else "")
+        by_period.setdefault(period_of(line), {})[rule] = line["value"]
+    rules = ("downpour", "downpour, whole changes", "easgd_async")
     rows = [
-        [period, *(percent(of.get(name), 2) for name in ("downpour", "easgd_async"))]
+        [period, *(percent(of[rule], 2) if rule in of else "" for rule in rules)]
         for period, of in by_period.items()
     ]
-    return table(["period", "`downpour`", "`easgd_async`"], rows)
+    return table(["period", *rules], rows)
 
 
 def rate_text(rate):
