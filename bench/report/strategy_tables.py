@@ -55,12 +55,21 @@ def accuracy(run):
 def periods(run):
     by_period = {}
     for line in of_case(run, "periods"):
-        by_period.setdefault(period_of(line), {})[line["params"]["strategy"]] = line["value"]
+        whole = any(word.startswith("strategy.lr=") for word in line["params"]["settings"])
+        rule = line["params"]["strategy"] + (", whole changes" if whole else "")
+        by_period.setdefault(period_of(line), {})[rule] = line["value"]
+    rules = ("downpour", "downpour, whole changes", "easgd_async")
     rows = [
-        [period, *(percent(of.get(name), 2) for name in ("downpour", "easgd_async"))]
+        [period, *(percent(of[rule], 2) if rule in of else "" for rule in rules)]
         for period, of in by_period.items()
     ]
-    return table(["period", "`downpour`", "`easgd_async`"], rows)
+    return table(["period", *rules], rows)
+
+
+def rate_text(rate):
+    """"100mbit", as tc writes it: 100 Mbit/s."""
+    number = rate.rstrip("gmkbit")
+    return f"{number} {rate[len(number):].capitalize()}/s"
 
 
 def link(run):
@@ -71,7 +80,7 @@ def link(run):
         sync = value_of_sync(of_rate)
         for line in of_rate:
             of = line["params"]
-            row = [rate.replace("bit", "bit/s"), f"`{of['strategy']}`", period_of(line)]
+            row = [rate_text(rate), f"`{of['strategy']}`", period_of(line)]
             rows.append([*row, ms(of["step_ms"]), *time_of(line, sync)])
     head = ["link", "strategy", "period", "step, mean", "steps to the accuracy", "time"]
     return table([*head, "times faster than sync"], rows)

@@ -10,7 +10,8 @@
 end, the curve, and what a rank sends and shares in a step.
 
 "periods": DOWNPOUR and elastic averaging with momentum (EAMSGD), both asynchronous, at periods of 1
-to 64 steps, two epochs each.
+to 64 steps, two epochs each. DOWNPOUR adds 1 / workers of each change, and, as in its paper, whole
+changes (strategy.lr = workers).
 
 "link": the time to an accuracy over links of given rates, with two ranks. It is the number of
 steps to the accuracy, which does not depend on the link, times the mean duration of a step over the
@@ -110,8 +111,13 @@ def accuracy(args):
 
 def periods(args):
     for period in PERIODS:
-        for strategy in ("downpour", "easgd_async"):
-            tell_accuracy(args, "periods", strategy, [f"strategy.period={period}"], 2)
+        for strategy, settings in (
+            ("downpour", []),
+            ("downpour", [f"strategy.lr={args.ranks}"]),
+            ("easgd_async", []),
+        ):
+            settings = [f"strategy.period={period}", *settings]
+            tell_accuracy(args, "periods", strategy, settings, 2)
 
 
 def steps_in(records, target):

@@ -237,6 +237,10 @@ TEST_F(Asynchronous, IsRefusedInOneLineWithWhatNeedsMeetings) {
           "strategy.adapt_steps: ad_psgd has no common loss");
   refused({.name = "downpour"}, "train.balance = \"speed\" has nothing to do",
           [](Options& with) { with.balance_by_speed = true; });
+  refused({.name = "downpour", .delay_compensation = 1}, "set optimizer.name = \"sgd\"",
+          [](Options& with) {
+            with.plan.optimizer = parallel::optimizer_spec(torch::optim::AdamWOptions(0.01), {});
+          });
   refused({.name = "sync", .backup = 2}, "strategy.backup = 2");
   refused({.name = "sync", .backup = 1}, "strategy.backup = 1 must be from 0 to one less",
           [](Options& with) { with.mesh = "fsdp=2"; });

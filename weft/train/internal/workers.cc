@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 #include <utility>
+#include <variant>
 
 #include "weft/comm/init.h"
 #include "weft/comm/texts.h"
@@ -114,6 +115,12 @@ void check_workers(const Options& options, const Mesh& mesh) {
     refuse("train.verify_steps compares the gradients of replicas, which have other weights here");
   if (options.strategy.backup > 0 && mesh.size("dp") != mesh.world().size())
     refuse("strategy.backup needs workers of one rank each: use parallel.dp only");
+  if (options.strategy.delay_compensation > 0 &&
+      !std::holds_alternative<kernels::Sgd>(options.plan.optimizer.rule)) {
+    refuse(
+        "strategy.delay_compensation takes the gradient from a step of SGD; set "
+        "optimizer.name = \"sgd\"");
+  }
   if (options.balance_by_speed && strategy::is_asynchronous(options.strategy)) {
     refuse(
         "its workers take batches when they are ready, so train.balance = \"speed\" has nothing "
