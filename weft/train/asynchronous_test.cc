@@ -218,9 +218,12 @@ TEST_F(Asynchronous, StrategiesTrainImagesAndChangeTheNumberOfWorkers) {
   for (const auto& words : kinds) {
     ImageRuns runs;
     SCOPED_TRACE(words[0]);
-    EXPECT_LT(runs.train(3, "run", with(common, words)).result.loss, 2.31);
-    const auto more = with(with(common, words), {"train.epochs=3"});
-    EXPECT_EQ(runs.train(2, "run", more).result.steps, 21);
+    // Ten classes: 2.3 by chance. Of training: the images are random.
+    const auto some = with(with(common, words), {"train.epochs=12"});
+    const std::string loss = runs.train(3, "run", some).losses.back();
+    EXPECT_LT(std::stod(loss.substr(loss.find(':') + 1)), 2.1) << loss;
+    const auto more = with(some, {"train.epochs=13"});
+    EXPECT_EQ(runs.train(2, "run", more).result.steps, 91);
   }
 }
 
