@@ -17,14 +17,15 @@ def loopback(address):
 
 class Ports(harness.FaultTest):
     def listens(self, job, most):
-        """While its ranks meet and train, the job holds at most so many listening ports, all of
-        them on loopback."""
+        """While its ranks meet and train, the job holds at most so many listening ports at once,
+        all of them on loopback. Groups form one after another, with ports of their own."""
         seen = set()
         while job.steps() < 5:
-            seen |= job.listeners()
+            now = job.listeners()
+            self.assertLessEqual(len(now), most, now)
+            seen |= now
             self.assertIsNone(job.process.poll(), job.err())
         self.assertEqual([place for place in seen if not loopback(place[0])], [])
-        self.assertLessEqual(len(seen), most, seen)
         self.assertLessEqual(len(job.listeners()), 1, "ports stay open behind the meeting")
         return seen
 

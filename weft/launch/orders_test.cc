@@ -37,6 +37,10 @@ TEST(Orders, SayWhenAllNodesKnowThatTheJobIsOver) {
   plan.done = true;
   EXPECT_FALSE(orders_for(1, plan, {stays, left}).all_left);
   EXPECT_TRUE(orders_for(1, plan, {left}).all_left);
+  const NodeReport saved{.node = 0, .saved = {2, "ckpt/step-7"}, .left = true};
+  EXPECT_FALSE(orders_for(1, plan, {saved, left}).all_left) << "the plan lacks the checkpoint";
+  plan.saved = saved.saved;
+  EXPECT_TRUE(orders_for(1, plan, {saved, left}).all_left);
 }
 
 TEST(Orders, RanksAreLostWithTheirNodeOnceThePlanHasGivenItUp) {

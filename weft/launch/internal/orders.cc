@@ -19,9 +19,11 @@ NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeRepor
     if (place.node != node) orders.plan.ranks.erase(rank);
   }
   orders.nodes = static_cast<int>(used.size());
+  // The plan may have to wait for the agent that puts the last checkpoint into it.
   orders.all_left =
-      orders.is_over() &&
-      std::all_of(nodes.begin(), nodes.end(), [](const NodeReport& report) { return report.left; });
+      orders.is_over() && std::all_of(nodes.begin(), nodes.end(), [&](const NodeReport& report) {
+        return report.left && report.saved.serial <= plan.saved.serial;
+      });
   return orders;
 }
 

@@ -15,7 +15,8 @@ struct NodeOrders {
   int nodes = 0;    // nodes that have ranks
   int world = 0;    // ranks of the job, and numbers of ranks that are not used
   int members = 0;  // ranks of the group
-  // All nodes know that the job is over, and their ranks have ended.
+  // All nodes know that the job is over, their ranks have ended, and the plan has the newest
+  // checkpoint.
   bool all_left = false;
   JobPlan plan;  // with the ranks that this node shall run
   bool is_over() const { return plan.done || !plan.end.empty(); }
