@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/random.h"
@@ -28,7 +29,7 @@ Range share_of(std::int64_t count, int rank, const std::vector<double>& weights)
   return {cut(rank), cut(rank + 1)};
 }
 
-Sampler::Sampler(SamplerOptions options) : options_(options) {
+Sampler::Sampler(SamplerOptions options) : options_(std::move(options)) {
   WEFT_REQUIRE(options_.size > 0, "Sampler: the data set is empty");
   WEFT_REQUIRE(options_.batch > 0, "Sampler: a batch must have at least one sample, got " +
                                        std::to_string(options_.batch));
