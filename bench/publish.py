@@ -141,8 +141,12 @@ PARTS = {
             f"{STRATEGIES} accuracy --epochs 2 --eval-steps 234",
             f"{STRATEGIES} link --epochs 4 --eval-steps 234 --strategies 'sync local_sgd diloco'"
             " --rates '1gbit 100mbit'",
-            f"{STRATEGIES} slow --epochs 4 --eval-steps 117",
         ],
+    ),
+    "strategies-slow": (
+        "strategies with a worker that is four times slower",
+        FREE,
+        [f"{STRATEGIES} slow --epochs 3 --eval-steps 117"],
     ),
     "startup": (
         "from the command to the first step",

@@ -3,8 +3,8 @@
 from results import digits, ms, percent, table, times
 
 
-def of_case(run, case):
-    return [line for line in run.part("strategies") if line["params"]["case"] == case]
+def of_case(run, case, part="strategies"):
+    return [line for line in run.part(part) if line["params"]["case"] == case]
 
 
 def value_of_sync(lines):
@@ -87,9 +87,7 @@ def link(run):
 
 
 def slow(run):
-    lines = of_case(run, "slow")
-    if not lines:
-        return "Not measured in this run."
+    lines = of_case(run, "slow", "strategies-slow")
     sync = next(line["value"] for line in lines if line["params"]["rule"] == "sync")
     rows = []
     for line in lines:

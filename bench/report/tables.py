@@ -541,6 +541,7 @@ for _name in (
     "goodput",
     "recovery-cost",
     "strategies",
+    "strategies-slow",
 ):
     _parts = SOURCES.get(_name, (_name,))
     FIGURES[f"source-{_name}"] = lambda run, parts=_parts: measured(run, *parts)
