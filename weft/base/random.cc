@@ -1,5 +1,9 @@
 #include "weft/base/random.h"
 
+#include <sys/random.h>
+#include <sys/types.h>
+
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -95,6 +99,19 @@ void dropout_factors(std::span<float> to, std::uint64_t first, double p,
     for (std::size_t word = at % 4; word < 4 && done < to.size(); ++word, ++done)
       to[done] = words[word] >= threshold ? kept : 0.0F;
   }
+}
+
+std::string random_bytes(std::size_t count) {
+  std::string bytes(count, '\0');
+  if (::getrandom(bytes.data(), count, 0) != static_cast<ssize_t>(count))
+    throw Error(Errc::kUnavailable, "the system gives no random bytes");
+  return bytes;
+}
+
+std::uint64_t random_number() {
+  std::uint64_t number = 0;
+  while (number == 0) std::memcpy(&number, random_bytes(sizeof number).data(), sizeof number);
+  return number;
 }
 
 }  // namespace weft

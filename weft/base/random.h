@@ -6,8 +6,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace weft {
@@ -53,5 +55,11 @@ struct DropoutAddress {
 // part of the whole's mask.
 void dropout_factors(std::span<float> to, std::uint64_t first, double p,
                      const DropoutAddress& address);
+
+// Random bytes of the system, for names, identities and secrets: they do not repeat. Throws
+// Error(kUnavailable) if the system gives none. So does random_number().
+std::string random_bytes(std::size_t count);
+// Not 0.
+std::uint64_t random_number();
 
 }  // namespace weft

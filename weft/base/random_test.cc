@@ -142,5 +142,12 @@ TEST(DropoutFactors, DifferForOtherMasksSeedsAndDistantIndices) {
   EXPECT_EQ(all.size(), 16U);
 }
 
+TEST(SystemRandom, HasTheLengthAndDiffers) {
+  EXPECT_EQ(random_bytes(0), "");
+  EXPECT_EQ(random_bytes(33).size(), 33U);
+  EXPECT_NE(random_bytes(32), random_bytes(32));
+  EXPECT_NE(random_number(), random_number());
+}
+
 }  // namespace
 }  // namespace weft

@@ -1,11 +1,11 @@
 #include "weft/ps/client.h"
 
 #include <poll.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "weft/base/random.h"
 #include "weft/net/stream/bytes.h"
 #include "weft/ps/internal/client_impl.h"
 #include "weft/ps/internal/connections.h"
@@ -28,18 +28,9 @@ std::unique_ptr<compress::Codec> codec_of(const std::string& text) {
   return spec.kind == compress::Kind::kNone ? nullptr : compress::make_codec(spec);
 }
 
-std::uint64_t random_client() {
-  std::uint64_t number = 0;
-  while (number == 0) {
-    if (::getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number))
-      throw Error(Errc::kUnavailable, "the system gives no random numbers");
-  }
-  return number;
-}
-
 }  // namespace
 
-Client::Impl::Impl(ClientOptions options) : options_(std::move(options)), client_(random_client()) {
+Client::Impl::Impl(ClientOptions options) : options_(std::move(options)), client_(random_number()) {
   WEFT_REQUIRE(options_.directory != nullptr, "a client of a parameter server needs a directory");
   WEFT_REQUIRE(options_.servers >= 1, "a parameter server has at least one server");
   WEFT_REQUIRE(options_.pipeline >= 1 && options_.pipeline <= 64,

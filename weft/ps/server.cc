@@ -1,7 +1,6 @@
 #include "weft/ps/server.h"
 
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "weft/base/log.h"
+#include "weft/base/random.h"
 #include "weft/ps/internal/arrange.h"
 #include "weft/ps/internal/connections.h"
 
@@ -32,15 +32,6 @@ constexpr int kAfterLoss = 10;
 constexpr auto kUnused = 1s;
 // Of a call of the directory. The other servers wait longer for a sign of life.
 constexpr auto kDirectory = 300ms;
-
-std::uint64_t random_number() {
-  std::uint64_t number = 0;
-  while (number == 0) {
-    if (::getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number))
-      throw Error(Errc::kUnavailable, "the system gives no random numbers");
-  }
-  return number;
-}
 
 void check(const ServerOptions& options) {
   WEFT_REQUIRE(options.directory != nullptr, "a parameter server needs a directory");

@@ -11,12 +11,11 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <iomanip>
-#include <sstream>
 #include <thread>
 
+#include "weft/base/random.h"
+#include "weft/net/stream/local_socket.h"
 #include "weft/store/internal/message_stream.h"
-#include "weft/store/internal/random_number.h"
 
 namespace weft::store {
 namespace {
@@ -60,26 +59,14 @@ Error no_answer(const std::string& socket, const std::string& reason) {
 }  // namespace
 
 LocalListener listen_locally() {
-  std::ostringstream name_of_socket;
-  name_of_socket << "@weft-store-" << std::hex << std::setfill('0');
-  for (int half = 0; half < 2; ++half) name_of_socket << std::setw(16) << internal::random_number();
-  std::string name = name_of_socket.str();
-  const LocalAddress address = address_of(name);
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd ||
-      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 ||
-      ::listen(fd.get(), SOMAXCONN) != 0) {
-    throw Error(Errc::kUnavailable,
-                std::string("no socket for the store: ") + std::strerror(errno));
-  }
+  auto [fd, name] = net::internal::listen_locally("store");
   return {std::move(fd), std::move(name)};
 }
 
 // One connection, used by one call at a time.
 class Client::Session {
  public:
-  explicit Session(const std::string& socket)
-      : socket_(socket), client_(internal::random_number()) {}
+  explicit Session(const std::string& socket) : socket_(socket), client_(random_number()) {}
 
   pid_t owner() const { return owner_; }
 

@@ -8,11 +8,11 @@
 #include <cerrno>
 
 #include "weft/base/log.h"
+#include "weft/base/random.h"
 #include "weft/store/internal/journal.h"
 #include "weft/store/internal/local_clients.h"
 #include "weft/store/internal/node.h"
 #include "weft/store/internal/peer_links.h"
-#include "weft/store/internal/random_number.h"
 
 namespace weft::store {
 namespace {
@@ -42,7 +42,7 @@ internal::NodeOptions node_options(const ServerOptions& options) {
   node.node = options.node;
   node.founders = options.founders;
   node.address = options.address;
-  node.seed = internal::random_number();
+  node.seed = random_number();
   return node;
 }
 

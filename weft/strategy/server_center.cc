@@ -1,7 +1,6 @@
 #include "weft/strategy/server_center.h"
 
 #include <ATen/ATen.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/random.h"
 #include "weft/comm/texts.h"
 #include "weft/net/memory/host.h"
 #include "weft/ps/client.h"
@@ -29,13 +29,6 @@ constexpr const char *kValues = "values", *kClocks = "clocks";
 // A worker that waits for others looks so often, and asks so often whether all are still there.
 constexpr auto kLook = 500us;
 constexpr auto kCount = 200ms;
-
-std::string random_secret() {
-  std::string secret(32, '\0');
-  if (::getrandom(secret.data(), secret.size(), 0) != 32)
-    throw Error(Errc::kUnavailable, "cannot get random numbers for the secret of the center");
-  return secret;
-}
 
 // The first worker of each host.
 std::vector<int> servers_of(const Group& workers) {
@@ -68,7 +61,6 @@ class ServerCenter final : public Center {
     client_->join();
     workers_.barrier();
   }
-  ~ServerCenter() override { client_.reset(); }
 
   std::int64_t count() const override { return count_; }
 
@@ -137,7 +129,7 @@ class ServerCenter final : public Center {
 
  private:
   void start(const ServerCenterOptions& options) {
-    const std::string secret = comm::broadcast_text(workers_, random_secret());
+    const std::string secret = comm::broadcast_text(workers_, random_bytes(32));
     std::array<std::byte, 32> bytes{};
     std::memcpy(bytes.data(), secret.data(), bytes.size());
     const auto servers = servers_of(workers_);

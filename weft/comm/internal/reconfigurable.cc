@@ -2,7 +2,6 @@
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <variant>
 
 #include "weft/base/error.h"
+#include "weft/base/random.h"
 #include "weft/comm/internal/work.h"
 #include "weft/net/memory/host.h"
 
@@ -21,10 +21,8 @@ namespace {
 
 // Unique among all processes of all hosts.
 std::string new_handle() {
-  std::uint64_t number = 0;
-  if (::getrandom(&number, sizeof number, 0) != sizeof number)
-    throw Error(Errc::kUnavailable, "cannot get a random number for a handle");
-  return "weft/" + net::host_id() + "/" + std::to_string(::getpid()) + "/" + std::to_string(number);
+  return "weft/" + net::host_id() + "/" + std::to_string(::getpid()) + "/" +
+         std::to_string(random_number());
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 
 #include "weft/agent/news.h"
 #include "weft/base/log.h"
+#include "weft/base/random.h"
 #include "weft/comm/internal/job_ranks.h"
 #include "weft/comm/internal/over_mpi.h"
 #include "weft/comm/internal/split.h"
@@ -65,10 +65,7 @@ std::array<std::byte, 32> agree_on_secret(const std::string& given, const net::E
                                           int rank) {
   std::array<std::byte, 32> secret{};
   if (given.empty()) {
-    std::string made(32, '\0');
-    if (rank == 0 && getrandom(made.data(), made.size(), 0) != 32)
-      throw Error(Errc::kUnavailable, "cannot get random numbers for the secret");
-    const std::string agreed = exchange(made)[0];
+    const std::string agreed = exchange(random_bytes(secret.size()))[0];
     if (agreed.size() != secret.size()) {
       throw Error(Errc::kCorrupt,
                   "rank 0 gave a secret of " + std::to_string(agreed.size()) +

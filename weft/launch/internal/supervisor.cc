@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/json/error_file.h"
+#include "weft/base/random.h"
 #include "weft/comm/init.h"
 #include "weft/launch/internal/node_reports.h"
 #include "weft/launch/internal/pipe.h"
@@ -44,13 +44,6 @@ std::string read_secret(const std::string& file) {
         "--secret-file " + file + ": expected at least " + std::to_string(kSecretBytes) + " bytes",
         {"launch", -1, -1});
   }
-  return bytes;
-}
-
-std::string random_secret() {
-  std::string bytes(kSecretBytes, '\0');
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    unavailable("no random bytes");
   return bytes;
 }
 
@@ -96,7 +89,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   if (!options.secret_file.empty()) {
     secret_ = hold_secret(read_secret(options.secret_file));
   } else if (job_.nodes == 1) {
-    secret_ = hold_secret(random_secret());
+    secret_ = hold_secret(random_bytes(kSecretBytes));
   } else {
     note("no --secret-file: ranks of different nodes cannot authenticate each other");
   }

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -16,6 +15,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/random.h"
 
 namespace weft::net::internal {
 namespace {
@@ -36,11 +36,9 @@ LocalAddress address_of(const std::string& name) {
 }
 
 std::string random_digits() {
-  std::uint64_t halves[2] = {};
-  if (::getrandom(halves, sizeof halves, 0) != static_cast<ssize_t>(sizeof halves))
-    throw Error(Errc::kUnavailable, "the system gives no random numbers");
   std::ostringstream text;
-  text << std::hex << std::setfill('0') << std::setw(16) << halves[0] << std::setw(16) << halves[1];
+  text << std::hex << std::setfill('0');
+  for (int half = 0; half < 2; ++half) text << std::setw(16) << random_number();
   return text.str();
 }
 

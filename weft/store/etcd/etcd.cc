@@ -4,9 +4,9 @@
 #include <mutex>
 
 #include "weft/base/error.h"
+#include "weft/base/random.h"
 #include "weft/store/etcd/internal/change_feed.h"
 #include "weft/store/etcd/internal/etcd_changes.h"
-#include "weft/store/internal/random_number.h"
 
 namespace weft::store {
 namespace {
@@ -123,7 +123,7 @@ Response Etcd::execute(const Request& request, Deadline deadline,
 // For a program that uses it directly: a client of its own for each call, since calls may be
 // concurrent.
 Response Etcd::call(Request request, Deadline deadline) {
-  request.client = internal::random_number();
+  request.client = random_number();
   request.sequence = 1;
   return execute(request, deadline, [] { return false; });
 }

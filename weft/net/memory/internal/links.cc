@@ -1,7 +1,6 @@
 #include "weft/net/memory/internal/links.h"
 
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -15,6 +14,7 @@
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
+#include "weft/base/random.h"
 
 namespace weft::net::internal {
 namespace {
@@ -154,11 +154,9 @@ Link accept_one(int listener, LinkHello& hello, const LinkOptions& options,
 }  // namespace
 
 LinkListener::LinkListener() {
-  unsigned char random[16];
-  if (getrandom(random, sizeof random, 0) != sizeof random)
-    throw Error(Errc::kUnavailable, system_error("getrandom"));
   name_ = "weft-";
-  for (unsigned char byte : random) {
+  for (const char digits : random_bytes(16)) {
+    const auto byte = static_cast<unsigned char>(digits);
     name_ += "0123456789abcdef"[byte >> 4];
     name_ += "0123456789abcdef"[byte & 15];
   }

@@ -1,8 +1,8 @@
 #include "weft/store/etcd/internal/etcd_changes.h"
 
 #include "weft/base/error.h"
+#include "weft/base/random.h"
 #include "weft/store/internal/decimal_sum.h"
-#include "weft/store/internal/random_number.h"
 
 namespace weft::store::internal {
 namespace {
