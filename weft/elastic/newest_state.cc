@@ -131,7 +131,7 @@ class Parts {
   std::map<int, at::Tensor> blocks_, headers_;
 };
 
-// What each rank can read. Collective.
+// Lists the copies that each rank can read. Collective.
 std::vector<std::vector<Holding>> holdings_of_all(const Group& group,
                                                   const std::vector<StateCopies::Copy>& mine) {
   std::vector<Holding> holdings;

@@ -95,7 +95,7 @@ comm::RegroupOptions Recovery::smaller(int ranks, const std::vector<int>& newcom
 
 // Of ranks that the program cannot all use, the highest ones leave. Returns nothing if none does,
 // or if this one did.
-std::optional<comm::RegroupOptions> Recovery::park(const Steps& steps) {
+std::optional<comm::RegroupOptions> Recovery::park(Brought& brought) {
   const int ranks = world_.size(), stay = ranks - ranks % multiple_;
   if (stay == ranks) return std::nullopt;
   if (stay < std::max(1, min_ranks_)) {
@@ -107,7 +107,7 @@ std::optional<comm::RegroupOptions> Recovery::park(const Steps& steps) {
   if (world_.rank() == 0)
     log_warn("the mesh fits fewer ranks than are left: the others leave",
              {{"left", ranks}, {"fit", stay}});
-  steps.hand_over(stay);
+  hand_over(world_, stay, brought);
   has_left_ = world_.rank() >= stay;
   try {
     world_.barrier();
@@ -129,6 +129,7 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
   const auto start = Clock::now();
   std::optional<comm::RegroupOptions> next;
   if (regroup != nullptr) next = *regroup;
+  Brought brought{.copies = steps.copies};
   std::int64_t step = 0;
   for (;;) {
     if (next) {
@@ -139,10 +140,10 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
     }
     failpoint("recovery.regrouped");
     try {
-      next = park(steps);
+      next = park(brought);
       if (has_left_) return;
       if (next) continue;
-      step = steps.enter();
+      step = steps.enter(brought);
       failpoint("recovery.restored");
       break;
     } catch (const Error& error) {

@@ -19,11 +19,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "weft/base/error.h"
 #include "weft/comm/group.h"
+#include "weft/elastic/newest_state.h"
 
 namespace weft::elastic {
 
@@ -49,19 +51,19 @@ class Recovery {
  public:
   // What the program does around a new group.
   struct Steps {
+    // This rank's copies of the state. Null on a newcomer.
+    std::shared_ptr<const StateCopies> copies = nullptr;
     // Drops all that belongs to the old group. It has failed: nothing communicates.
     std::function<void()> leave;
-    // Gives copies of the state that only ranks from `staying` on can read to the others, which go
-    // on alone (hand_over()). Collective.
-    std::function<void(int staying)> hand_over;
-    // Makes everything in world() again, with the newest state, and returns the number of optimizer
-    // steps in it. Collective.
-    std::function<std::int64_t()> enter;
+    // Makes everything in world() again, with the newest state (use_newest_state()), and returns
+    // the number of optimizer steps in it. Collective.
+    std::function<std::int64_t(const Brought& brought)> enter;
   };
 
   // `world`: the group of weft::init(). The launcher's flags say which losses are answered
-  // (weft run --max-replacements, --min-ranks). `multiple`: the program can use only multiples of
-  // so many ranks, such as those of a pipeline. Of other numbers, the highest ranks leave the job.
+  // (weft run --max-replacements, --min-ranks). `multiple`: the number of
+  // ranks must be a multiple of this one, such as the stages of a pipeline. Of other numbers, the
+  // highest ranks leave the job.
   explicit Recovery(Group world, int multiple = 1);
 
   // The ranks that train: after recover(), another group.
@@ -95,7 +97,7 @@ class Recovery {
   bool has_newcomers() const;
   comm::RegroupOptions same_size() const;
   comm::RegroupOptions smaller(int ranks, const std::vector<int>& newcomers) const;
-  std::optional<comm::RegroupOptions> park(const Steps& steps);
+  std::optional<comm::RegroupOptions> park(Brought& brought);
   void go_on(const Steps& steps, const comm::RegroupOptions* regroup);
 
   Group world_;

@@ -81,16 +81,13 @@ class Run {
   }
 
   Recovery::Steps steps() {
-    const auto brought = std::make_shared<Brought>();
-    if (copying_) brought->copies = copying_->copies();
-    return {.leave =
+    return {.copies = copying_ ? copying_->copies() : nullptr,
+            .leave =
                 [this] {
                   copying_.reset();
                   state_.unbind();
                 },
-            .hand_over = [this,
-                          brought](int staying) { elastic::hand_over(world(), staying, *brought); },
-            .enter = [this, brought] { return enter(brought.get()); }};
+            .enter = [this](const Brought& brought) { return enter(&brought); }};
   }
 
   void recover(const Error* why) {

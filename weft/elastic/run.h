@@ -48,7 +48,7 @@ struct RunOptions {
   comm::InitOptions init;  // How the first group is formed.
   // Group to train in. Empty: weft::init(init).
   std::optional<Group> world = std::nullopt;
-  // The program can use only multiples of so many ranks, such as those of a pipeline. Of other
+  // The number of ranks must be a multiple of this one, such as the stages of a pipeline. Of other
   // numbers, the highest ranks leave (RunResult::left).
   int multiple = 1;
   // Steps between two copies of the state in memory. 0: as many that copies take 2 % of the time.

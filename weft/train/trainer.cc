@@ -235,16 +235,13 @@ void Trainer::Impl::make_again(const elastic::Brought& brought) {
 
 // What the recovery does around a new group.
 elastic::Recovery::Steps Trainer::Impl::steps() {
-  const auto brought = std::make_shared<elastic::Brought>();
-  if (session_ != nullptr) brought->copies = session_->loop.copies();
-  return {
-      .leave = [this] { session_.reset(); },
-      .hand_over = [this, brought](int staying) { elastic::hand_over(world(), staying, *brought); },
-      .enter =
-          [this, brought] {
-            make_again(*brought);
-            return session_->learner->model().steps();
-          }};
+  return {.copies = session_ != nullptr ? session_->loop.copies() : nullptr,
+          .leave = [this] { session_.reset(); },
+          .enter =
+              [this](const elastic::Brought& brought) {
+                make_again(brought);
+                return session_->learner->model().steps();
+              }};
 }
 
 void Trainer::Impl::recover(const Error* why) {
