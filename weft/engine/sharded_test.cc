@@ -10,18 +10,12 @@ namespace sharded_test {
 
 using namespace std::chrono_literals;
 using internal::blocks_of;
+using internal::Case;
 using internal::compare;
+using internal::kCases;
 using internal::make_parts;
 using internal::ModelOptions;
 using internal::require;
-
-struct Case {
-  int stage;
-  Weights weights;
-};
-const std::vector<Case> kCases{
-    {0, Weights::kShared}, {0, Weights::kPrivate}, {1, Weights::kShared},  {2, Weights::kShared},
-    {3, Weights::kShared}, {1, Weights::kPrivate}, {2, Weights::kPrivate}, {3, Weights::kPrivate}};
 
 std::vector<Case> cases_of(const Group& group) {
   std::vector<Case> cases;

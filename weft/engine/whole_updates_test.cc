@@ -16,19 +16,13 @@ using namespace std::chrono_literals;
 using internal::blocks_of;
 using internal::by_torch;
 using internal::ByEquations;
+using internal::Case;
 using internal::compare;
+using internal::kCases;
 using internal::make_parts;
 using internal::ModelOptions;
 using internal::options_of;
 using internal::require;
-
-struct Case {
-  int stage;
-  Weights weights;
-};
-const std::vector<Case> kCases{
-    {0, Weights::kShared}, {0, Weights::kPrivate}, {1, Weights::kShared},  {2, Weights::kShared},
-    {3, Weights::kShared}, {1, Weights::kPrivate}, {2, Weights::kPrivate}, {3, Weights::kPrivate}};
 
 const std::vector<UpdateRule> kRules{
     optim::Lars{.lr = 0.1, .trust = 0.1, .weight_decay = 0.1},

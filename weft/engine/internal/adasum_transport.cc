@@ -82,12 +82,6 @@ class AdasumTransport final : public Transport {
   }
   bool knows_all() const override { return false; }
 
-  double norm() override {
-    double squares = 0;
-    each_sum([&](int, const at::Tensor& sum) { squares += squares_of(sum.reshape({-1})); });
-    return std::sqrt(squares);
-  }
-
   at::Tensor sum_of(int param) override {
     const at::Tensor value = value_of(index(param));
     return begun_ ? value.clone() : value.mul(scale_);

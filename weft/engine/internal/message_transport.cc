@@ -121,12 +121,6 @@ class MessageTransport final : public Transport {
   }
   bool knows_all() const override { return false; }
 
-  double norm() override {
-    double squares = 0;
-    each_sum([&](int, const at::Tensor& sum) { squares += squares_of(sum.reshape({-1})); });
-    return std::sqrt(squares);
-  }
-
   at::Tensor sum_of(int param) override {
     settle();
     at::Tensor found;

@@ -2,7 +2,17 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
+#include "weft/engine/squares.h"
+
 namespace weft::parallel::internal {
+
+double Transport::norm() {
+  double squares = 0;
+  each_sum([&](int, const at::Tensor& sum) { squares += squares_of(sum.reshape({-1})); });
+  return std::sqrt(squares);
+}
 
 Weighting weigh(DataParallelOptions::Average average, const std::vector<double>& samples) {
   if (average == DataParallelOptions::Average::kSum) return {};

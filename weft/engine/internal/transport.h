@@ -49,7 +49,7 @@ class Transport {
   virtual bool all_finite() = 0;
   virtual bool knows_all() const = 0;
   // Norm of the sums.
-  virtual double norm() = 0;
+  virtual double norm();
   // The sum of a used parameter by which its weights were updated. Collective; valid until
   // gradients are dropped.
   virtual at::Tensor sum_of(int param) = 0;

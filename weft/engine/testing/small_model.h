@@ -155,6 +155,15 @@ inline double joined(const Group& world, const at::Tensor& loss, int64_t samples
   return sum.item<double>();
 }
 
+// A stage, and where the weights lie.
+struct Case {
+  int stage;
+  Weights weights;
+};
+inline const std::vector<Case> kCases{
+    {0, Weights::kShared}, {0, Weights::kPrivate}, {1, Weights::kShared},  {2, Weights::kShared},
+    {3, Weights::kShared}, {1, Weights::kPrivate}, {2, Weights::kPrivate}, {3, Weights::kPrivate}};
+
 // Small units, so that the model has several.
 inline ShardedOptions options_of(int stage, Weights weights, int prefetch = 1) {
   ShardedOptions options;
