@@ -1,4 +1,4 @@
-// What a server of the parameter server reads: requests, messages of the chain, states; and
+// Fuzzes the input of a parameter server: requests, messages of the chain, states; and
 // commands of a client that does not follow the protocol.
 #include "tests/fuzz/fuzz.h"
 #include "weft/ps/internal/chain_message.h"

@@ -22,9 +22,9 @@ class News {
   // not asked for a number yet.
   std::pair<int, std::vector<int>> wanted();
 
-  // Losses told so far. A group that is made now takes the number for lost_since().
+  // Number of losses told so far. A group keeps this number when it is made, for lost_since().
   std::uint64_t losses();
-  // Ranks by the launcher, of nodes that were lost since there were so many losses.
+  // The ranks, by the launcher, of the nodes whose loss was told after the first `losses` ones.
   std::vector<int> lost_since(std::uint64_t losses);
 
  private:

@@ -106,7 +106,7 @@ struct JobPlan {
   std::set<int> aside;    // nodes that get no ranks, since they failed too often
   std::set<int> leaving;  // nodes that asked to leave: the job goes on without them
   Announcement announcement;
-  int multiple = 1;                  // the program uses only multiples of so many ranks
+  int multiple = 1;                  // the number of ranks must be a multiple of it
   std::string run;                   // run folder, from which all ranks can start again
   SavedCheckpoint saved;             // the newest checkpoint
   std::map<int, std::string> notes;  // the latest changes, for people, by number

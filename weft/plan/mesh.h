@@ -57,7 +57,8 @@ std::vector<Axis> parse_axes(std::string_view text);
 // Inverse of parse_axes().
 std::string to_text(const std::vector<Axis>& axes);
 
-// refit() needs a multiple of so many ranks: the product of the axes that keep their sizes.
+// Product of the axes that keep their sizes in refit(). The number of ranks must be a multiple of
+// it.
 int fixed_size(const std::vector<Axis>& axes);
 
 // The axes for another number of ranks: dp changes, then fsdp; the others stay, since a model is

@@ -60,7 +60,7 @@ struct Strategy {
   // downpour: factor of the correction of gradients that were computed from older weights (DC-ASGD:
   // Zheng and others 2017). 0: none.
   double delay_compensation = 0;
-  // sync: a step leaves out the gradients of so many workers, those that are last (Chen and others
+  // sync: number of gradients that a step leaves out, those that come last (Chen and others
   // 2016).
   int backup = 0;
   // Codec of the exchanged weights or differences (compress/spec.h). Not with gossip and

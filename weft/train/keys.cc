@@ -271,7 +271,7 @@ Schema strategy_keys() {
        "Factor of the correction of gradients of older weights, DC-ASGD (downpour). 0: none.",
        at_least(0)},
       {"strategy.backup", whole(0),
-       "Backup workers (sync): a step leaves out the gradients of so many replicas, the last ones.",
+       "Backup workers (sync): number of gradients that a step leaves out, the last ones.",
        at_least(0)},
       {"strategy.codec", "none",
        "Compression of what the workers exchange: none, bf16, int8:64, topk:0.01, … "
