@@ -123,7 +123,7 @@ Answer Shard::define(const Request& command) {
     offset += part.count;
   }
   values_.resize(static_cast<std::size_t>(count));
-  std::memcpy(values_.data(), given.values.data(), given.values.size());
+  if (count > 0) std::memcpy(values_.data(), given.values.data(), given.values.size());
   states_.assign(states, std::vector<float>(values_.size()));
   if (options_.adaptive_compensation) mean_square_.assign(values_.size(), 0);
   used_bytes_ += bytes;
