@@ -40,13 +40,13 @@ std::optional<Choice> choose(const std::vector<std::vector<Holding>>& by_rank,
 std::vector<int> copy_places(const std::vector<std::vector<int>>& hosts);
 
 // Steps from one copy to the next. After a loss, the steps since the last copy are done again. With
-// copies at 2 % of the time, these take at most 50 times as long as a copy. The number at most
+// copies at 1 % of the time, these take at most 100 times as long as a copy. The number at most
 // doubles from one copy to the next: a copy may take long by chance, since another process has the
 // processor.
 class CopyInterval {
  public:
   // Largest share of the training time that copies may take.
-  static constexpr double kShare = 0.02;
+  static constexpr double kShare = 0.01;
   // `fixed`: steps between copies. 0: from the measured times.
   explicit CopyInterval(std::int64_t fixed = 0) : fixed_(fixed) {}
 

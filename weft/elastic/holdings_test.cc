@@ -99,7 +99,7 @@ TEST(CopyInterval, KeepsCopiesWithinTheirShareOfTheTime) {
   interval.taken(0, 5.0, 0);  // the first copy is not measured
   EXPECT_TRUE(interval.is_due(1));
   std::int64_t step = 1;
-  for (const int steps : {2, 4, 7, 7}) {  // 4 ms; 2 % of a step is 0.6 ms
+  for (const int steps : {2, 4, 8, 14, 14}) {  // 4 ms; 1 % of a step is 0.3 ms
     interval.taken(step, 0.004, 0.030);
     EXPECT_FALSE(interval.is_due(step + steps - 1));
     EXPECT_TRUE(interval.is_due(step + steps));
@@ -109,7 +109,7 @@ TEST(CopyInterval, KeepsCopiesWithinTheirShareOfTheTime) {
   EXPECT_TRUE(interval.is_due(step + 1));
 }
 
-// 50 times its duration would be 15 s without a copy.
+// 100 times its duration would be 30 s without a copy.
 TEST(CopyInterval, DoublesAtMostAfterACopyThatTookLongByChance) {
   CopyInterval interval;
   std::int64_t step = 0;
@@ -119,11 +119,11 @@ TEST(CopyInterval, DoublesAtMostAfterACopyThatTookLongByChance) {
   }
   while (!interval.is_due(step)) ++step;
   interval.taken(step, 0.3, 0.005);
-  EXPECT_FALSE(interval.is_due(step + 19));
-  EXPECT_TRUE(interval.is_due(step + 20));
-  step += 20;
+  EXPECT_FALSE(interval.is_due(step + 37));
+  EXPECT_TRUE(interval.is_due(step + 38));
+  step += 38;
   interval.taken(step, 0.00095, 0.005);
-  EXPECT_TRUE(interval.is_due(step + 10));
+  EXPECT_TRUE(interval.is_due(step + 19));
 }
 
 TEST(CopyInterval, TakesAFixedNumberOfSteps) {

@@ -51,7 +51,7 @@ struct RunOptions {
   // The number of ranks must be a multiple of this one, such as the stages of a pipeline. Of other
   // numbers, the highest ranks leave (RunResult::left).
   int multiple = 1;
-  // Steps between two copies of the state in memory. 0: as many that copies take 2 % of the time.
+  // Steps between two copies of the state in memory. 0: as many that copies take 1 % of the time.
   // After a loss, the steps since the last copy are done again.
   std::int64_t copy_steps = 0;
   // Loads an older state, such as a checkpoint, if too many ranks were lost at once and no whole

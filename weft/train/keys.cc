@@ -144,7 +144,7 @@ Schema train_keys() {
        "Skip a step, on all ranks alike, if a gradient of a rank is NaN or infinite."},
       {"train.copy_steps", whole(0),
        "Steps between copies of the state to memory, from which training goes on when a rank is "
-       "lost (--max-replacements). 0: as many that copies take 2 % of the time.",
+       "lost (--max-replacements). 0: as many that copies take 1 % of the time.",
        at_least(0)},
       {"train.on_resize", "keep_global_batch",
        "What happens to the batch when the number of ranks changes: \"keep_global_batch\" (each "

@@ -80,7 +80,7 @@ struct Options {
   // second time, training ends with kCorrupt. 0: none.
   std::int64_t verify_steps = 0;
   // Steps between copies of the state to memory, from which training goes on when a rank is lost.
-  // 0: as many that copies take 2 % of the time. Copies are made where the launcher replaces lost
+  // 0: as many that copies take 1 % of the time. Copies are made where the launcher replaces lost
   // ranks (weft run --max-replacements).
   std::int64_t copy_steps = 0;
   // What happens to the batch when the number of ranks changes while the job trains.
