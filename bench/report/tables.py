@@ -75,7 +75,13 @@ def hardware(head):
 def when(heads):
     days = sorted({one["date"] for one in heads})
     commits = dict.fromkeys(f"`{one['commit']}`" for one in heads)
-    return f"- weft at commit {' and '.join(commits)}, measured on {' and '.join(days)}."
+    return f"- weft at commit {listed(commits)}, measured on {listed(days)}."
+
+
+def listed(words):
+    """a, b and c"""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def by_size(run, part, op, vectors, ranks, impls):
