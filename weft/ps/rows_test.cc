@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, TableTransports,
     ::testing::Values(Case{}, Case{false}, Case{true, 3}, Case{false, 2},
                       // Several requests of 4 MiB, more than are outstanding together.
-                      Case{true, 2, 2048, 3000}, Case{false, 1, 2048, 2500},
+                      Case{true, 2, 2048, 2200}, Case{false, 1, 2048, 1100},
                       Case{true, 2, 8, 500, "bf16", "f16", 0.02f},
                       Case{false, 2, 8, 500, "int8:8,stochastic", "bf16", 0.05f}),
     [](const auto& info) {
