@@ -148,6 +148,11 @@ PARTS = {
         FREE,
         [f"{STRATEGIES} slow --epochs 3 --eval-steps 117"],
     ),
+    "ps": (
+        "parameter server beside torch.distributed.rpc, two workers",
+        FREE,
+        [f"{PYTHON} bench/ps/ps.py --json --rounds 3 --seconds 2"],
+    ),
     "startup": (
         "from the command to the first step",
         FREE,

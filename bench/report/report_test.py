@@ -72,6 +72,20 @@ class MadeUpRun(unittest.TestCase):
             "| case | Open MPI 5 |\n| --- | --- |\n| all-reduce, 8 B, rewritten | 2.00x |",
         )
 
+    def test_the_parameter_server_stands_beside_the_peer_over_the_same_transport(self):
+        self.store(
+            "ps",
+            line(3e6, "rows pulled/s", op="pull", impl="weft"),
+            line(6, "times faster", op="pull", impl="weft", against="torch-rpc"),
+            line(900, "rows pushed/s", op="push", impl="weft"),
+            line(0.5, "times faster", op="push", impl="weft", against="torch-rpc"),
+            line(5e5, "rows pulled/s", op="pull", impl="torch-rpc"),
+        )
+        text = tables.FIGURES["ps-rows"](self.run_of())
+        self.assertIn("| weft | shared memory | 3.00 M | 6.00x | 900 | 0.50x |", text)
+        self.assertIn("| torch.distributed.rpc | its choice within a host | 500000 |", text)
+        self.assertNotIn("TCP", text)
+
     def test_missed_targets_are_listed(self):
         self.store(
             "tensor",

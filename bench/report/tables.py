@@ -2,6 +2,7 @@
 
 import pathlib
 
+import ps_tables
 import recovery_tables
 import strategy_tables
 from results import Missing, against_alone, digits, mib, ms, percent, size_of, table, time_of, times
@@ -517,6 +518,7 @@ FIGURES = {
     "codecs-time": codecs_time,
     "readme": readme_en,
     "readme-zh": readme_zh,
+    **ps_tables.FIGURES,
     **recovery_tables.FIGURES,
     **strategy_tables.FIGURES,
 }
@@ -548,6 +550,7 @@ for _name in (
     "recovery-cost",
     "strategies",
     "strategies-slow",
+    "ps",
 ):
     _parts = SOURCES.get(_name, (_name,))
     FIGURES[f"source-{_name}"] = lambda run, parts=_parts: measured(run, *parts)

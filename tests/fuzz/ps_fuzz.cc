@@ -2,6 +2,7 @@
 // commands of a client that does not follow the protocol.
 #include "tests/fuzz/fuzz.h"
 #include "weft/ps/internal/chain_message.h"
+#include "weft/ps/internal/rows.h"
 #include "weft/ps/internal/shard.h"
 
 using weft::Errc;
@@ -13,6 +14,15 @@ using namespace weft::ps::internal;
 namespace {
 
 constexpr std::uint64_t kMemory = 1 << 20;
+
+// Memory for a push's head before arbitrary bytes, so that some pushes of rows are well-formed.
+std::string rows_payload(weft::fuzz::Bytes& bytes) {
+  std::vector<std::uint64_t> keys(bytes.number<std::uint8_t>() % 5);
+  for (auto& key : keys) key = bytes.number<std::uint8_t>() % 8;
+  std::string payload(rows_head_bytes(keys.size()), '\0');
+  write_rows_head(keys, payload.data());
+  return payload.append(bytes.take(2 * sizeof(float) * keys.size()));
+}
 
 // Decodes, and checks that what was accepted keeps its meaning.
 template <typename Decode>
@@ -31,6 +41,7 @@ void decode_all(std::string_view bytes) {
   decode_and_encode(bytes, [](std::string_view b) { return decode_address(b); });
   decode_and_encode(bytes, [](std::string_view b) { return decode_stats(b); });
   decode_and_encode(bytes, [](std::string_view b) { return decode_definition(b); });
+  accepts({Errc::kCorrupt}, [&] { RowKeys keys(bytes); });
   Shard shard(kMemory);
   accepts({Errc::kCorrupt}, [&] { shard.restore(bytes); });
 }
@@ -44,7 +55,12 @@ std::string definition(std::uint8_t choice) {
                                 : std::optional<weft::optim::UpdateRule>(weft::kernels::Adam{});
   definition.options.staleness = choice / 2 % 3 - 1;
   definition.options.push_codec = kCodecs[choice / 8 % 8];
+  if (choice >= 128) {
+    definition.options.pull_deltas = true;
+    definition.options.pull_codec = "int8:4";
+  }
   definition.parts = {{"a", 0, 5}, {"b", 2, 3}};
+  definition.tables = {{.name = "t", .row_floats = 2, .rule = Add{}, .evict_after = 1}};
   definition.values = std::string(8 * sizeof(float), '\0');
   return encode(definition);
 }
@@ -68,7 +84,10 @@ void give_commands(weft::fuzz::Bytes& bytes) {
     while (shard.has_applied(command.client, command.sequence)) ++command.sequence;
     for (int keys = bytes.number<std::uint8_t>() % 4; keys > 0; --keys)
       command.keys.push_back(bytes.number<std::uint8_t>() % 3);
-    const std::string payload(bytes.take(bytes.number<std::uint8_t>()));
+    const bool has_rows = command.op == Op::kPushRows && bytes.number<std::uint8_t>() % 4 != 0;
+    if (has_rows) command.keys = {0};
+    const std::string payload =
+        has_rows ? rows_payload(bytes) : std::string(bytes.take(bytes.number<std::uint8_t>()));
     command.payload = payload;
     shard.apply(command);
   }
@@ -76,6 +95,11 @@ void give_commands(weft::fuzz::Bytes& bytes) {
   Shard copy(kMemory);
   copy.restore(state);
   check(copy.snapshot() == state, "a state is restored with every field");
+  Shard in_pieces(kMemory);
+  in_pieces.receive_state(shard.begin_state());
+  while (const auto rows = shard.next_rows()) in_pieces.receive_rows(*rows);
+  in_pieces.finish_state();
+  check(in_pieces.snapshot() == state, "a state is received with every field");
 }
 
 }  // namespace

@@ -47,10 +47,13 @@ Client::Impl::Impl(ClientOptions options) : options_(std::move(options)), client
   }
 }
 
-void Client::Impl::define(const std::vector<Tensor>& tensors, const Options& options) {
-  WEFT_REQUIRE(tensors_.empty(), "define() was called before");
-  WEFT_REQUIRE(!tensors.empty(), "define() needs at least one tensor");
+void Client::Impl::define(const std::vector<Tensor>& tensors, const Options& options,
+                          const std::vector<TableSpec>& tables) {
+  WEFT_REQUIRE(!is_defined_, "define() was called before");
+  WEFT_REQUIRE(!tensors.empty() || !tables.empty(), "define() needs at least one tensor or table");
   check(options);
+  define_tables(tables);
+  is_defined_ = true;
   std::vector<TensorSize> sizes;
   for (const Tensor& tensor : tensors) {
     WEFT_REQUIRE(index_.emplace(tensor.name, sizes.size()).second,
@@ -61,19 +64,21 @@ void Client::Impl::define(const std::vector<Tensor>& tensors, const Options& opt
   }
   spec_ = options;
   push_codec_ = codec_of(options.push_codec);
-  pull_codec_ = codec_of(options.pull_codec);
+  (options.pull_deltas ? delta_codec_ : pull_codec_) = codec_of(options.pull_codec);
   if (compress::parse(options.push_codec).memory == compress::Memory::kFeedback)
     residual_.assign(count_, 0);
   stride_ = (sizeof(float) * count_ + kLine - 1) / kLine * kLine;
   const auto areas = static_cast<std::uint64_t>(options_.pipeline) + kValueAreas;
-  memory_ = net::internal::SharedMemory::create(std::max<std::size_t>(areas * stride_, kLine));
+  const std::uint64_t rows = row_memory(), bytes = areas * stride_ + rows;
+  memory_ = net::internal::SharedMemory::create(std::max<std::size_t>(bytes, kLine));
+  arena_ = internal::RowArena(areas * stride_, rows);
   slots_.assign(static_cast<std::size_t>(options_.pipeline), 0);
 
   const Ticket ticket = open_ticket();
   for (std::uint32_t i = 0; i < options_.servers; ++i) {
     Shard& shard = shards_[i];
     shard.pieces = pieces_of(sizes, i, options_.servers);
-    internal::Definition definition{options, {}, {}};
+    internal::Definition definition{options, {}, {}, tables};
     for (const Piece& piece : shard.pieces) {
       definition.parts.push_back({sizes[piece.tensor].name, piece.first, piece.count});
       const auto values = tensors[piece.tensor].values.subspan(
@@ -89,6 +94,8 @@ void Client::Impl::define(const std::vector<Tensor>& tensors, const Options& opt
 
 void Client::Impl::change_membership(Op op) {
   require_worker();
+  finish_pull_of_deltas();
+  for (Place& tensor : tensors_) tensor.is_known = false;
   const Ticket ticket = open_ticket();
   for (std::uint32_t i = 0; i < options_.servers; ++i) send(i, command(op, i), ticket);
   wait(ticket, patience());
@@ -104,6 +111,7 @@ Client::Ticket Client::Impl::push(const std::vector<std::string>& names, double 
   require_worker();
   WEFT_REQUIRE(std::isfinite(lr), "the learning rate of a push must be finite");
   const std::vector<bool> chosen = choose(names);
+  finish_pull_of_deltas();
   free_slot();
   for (const auto& [name, i] : index_) {
     if (chosen[i]) check_finite(name, slot() + tensors_[i].offset, tensors_[i].count);
@@ -125,7 +133,14 @@ Client::Ticket Client::Impl::pull(const std::vector<std::string>& names) {
   const std::vector<bool> chosen = choose(names);
   WEFT_REQUIRE(!pulling_, "another pull is outstanding; wait for it first");
   const Ticket ticket = open_ticket();
-  for (std::uint32_t i = 0; i < options_.servers; ++i) pull_shard(i, chosen, ticket);
+  const bool as_deltas = spec_.pull_deltas && options_.worker;
+  for (std::uint32_t i = 0; i < options_.servers; ++i) {
+    if (as_deltas)
+      pull_deltas(i, chosen, ticket);
+    else
+      pull_shard(i, chosen, ticket);
+  }
+  if (as_deltas) delta_ticket_ = ticket;
   tickets_.at(ticket).pulled = chosen;
   pulling_ = true;
   return ticket;
@@ -142,16 +157,23 @@ bool Client::Impl::is_done(Ticket ticket) {
 }
 
 void Client::Impl::wait(Ticket ticket, Deadline deadline) {
-  drive_until_answered(ticket, deadline);
+  try {
+    drive_until_answered(ticket, deadline);
+  } catch (const Error& error) {
+    abandon_rows(ticket, error);
+    throw;
+  }
   const auto found = tickets_.find(ticket);
   if (found == tickets_.end()) return;
   const State state = std::move(found->second);
   tickets_.erase(found);
   if (!state.pulled.empty()) pulling_ = false;
-  if (state.error) throw Error(*state.error);
   for (std::size_t i = 0; i < state.pulled.size(); ++i) {
-    if (state.pulled[i]) tensors_[i].area ^= 1;
+    if (!state.pulled[i]) continue;
+    tensors_[i].is_known = !state.error;
+    if (!state.error) tensors_[i].area ^= 1;
   }
+  if (state.error) throw Error(*state.error);
 }
 
 std::span<const float> Client::Impl::value(const std::string& name) const {
@@ -173,27 +195,45 @@ Stats Client::Impl::stats() {
 }
 
 std::string Client::Impl::save() {
-  WEFT_REQUIRE(!tensors_.empty(), "call define() first");
-  saved_.assign(options_.servers, "");
-  const Ticket ticket = open_ticket();
-  for (std::uint32_t i = 0; i < options_.servers; ++i) {
-    Outstanding request;
-    request.request = read(Op::kSave, i);
-    send(i, std::move(request), ticket);
-  }
-  wait(ticket, patience());
+  WEFT_REQUIRE(is_defined_, "call define() first");
+  const Deadline deadline = patience();
   net::internal::ByteWriter out;
   out.put(options_.servers);
-  for (const std::string& shard : saved_) {
-    out.put<std::uint64_t>(shard.size());
-    out.put_bytes(shard);
+  for (std::uint32_t i = 0; i < options_.servers; ++i) {
+    std::optional<std::string> shard;
+    while (!(shard = save_shard(i, deadline))) sleep(Deadline::in(std::chrono::milliseconds(20)));
+    out.put<std::uint64_t>(shard->size());
+    out.put_bytes(*shard);
   }
-  saved_.clear();
   return out.take();
 }
 
+// None: the save was interrupted, and begins again.
+std::optional<std::string> Client::Impl::save_shard(std::uint32_t shard, Deadline deadline) {
+  net::internal::ByteWriter out;
+  for (std::uint64_t piece = 0;; ++piece) {
+    saved_.clear();
+    const Ticket ticket = open_ticket();
+    Outstanding request;
+    request.request = read(Op::kSave, shard);
+    request.request.version = piece;
+    send(shard, std::move(request), ticket);
+    try {
+      wait(ticket, deadline);
+    } catch (const Error& error) {
+      if (error.code() == Errc::kAborted && !deadline.passed()) return std::nullopt;
+      throw;
+    }
+    if (saved_.empty()) return out.take();
+    out.put<std::uint64_t>(saved_.size());
+    out.put_bytes(saved_);
+  }
+}
+
+void Client::Impl::finish_pull_of_deltas() { drive_until_answered(delta_ticket_, patience()); }
+
 void Client::Impl::load(const std::string& saved) {
-  WEFT_REQUIRE(!tensors_.empty(), "call define() first");
+  WEFT_REQUIRE(is_defined_, "call define() first");
   std::vector<std::string_view> shards;
   try {
     net::internal::ByteReader in(saved);
@@ -242,16 +282,21 @@ void Client::Impl::drive_until_answered(Ticket ticket, Deadline deadline) {
     advance();
     if (is_answered(ticket)) return;
     if (deadline.passed()) throw no_answer();
-    std::vector<pollfd> polls;
-    int sleep = kSleep;
-    for (const auto& link : links_) {
-      if (link->fd() >= 0)
-        polls.push_back({link->fd(), link->events(), 0});
-      else if (!link->is_idle())
-        sleep = kSleepUnconnected;
-    }
-    ::poll(polls.data(), polls.size(), std::min(deadline.left_ms(), sleep));
+    sleep(deadline);
   }
+}
+
+// Until there is something to read or write, for a short time.
+void Client::Impl::sleep(Deadline deadline) {
+  std::vector<pollfd> polls;
+  int longest = kSleep;
+  for (const auto& link : links_) {
+    if (link->fd() >= 0)
+      polls.push_back({link->fd(), link->events(), 0});
+    else if (!link->is_idle())
+      longest = kSleepUnconnected;
+  }
+  ::poll(polls.data(), polls.size(), std::min(deadline.left_ms(), longest));
 }
 
 Error Client::Impl::no_answer() const {
@@ -265,8 +310,9 @@ Error Client::Impl::no_answer() const {
 
 Client::Client(ClientOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Client::~Client() = default;
-void Client::define(const std::vector<Tensor>& tensors, const Options& options) {
-  impl_->define(tensors, options);
+void Client::define(const std::vector<Tensor>& tensors, const Options& options,
+                    const std::vector<TableSpec>& tables) {
+  impl_->define(tensors, options, tables);
 }
 void Client::join() { impl_->change_membership(Op::kJoin); }
 void Client::leave() { impl_->change_membership(Op::kLeave); }
@@ -276,6 +322,17 @@ Client::Ticket Client::push(const std::vector<std::string>& tensors, double lr) 
 }
 Client::Ticket Client::pull(const std::vector<std::string>& tensors) {
   return impl_->pull(tensors);
+}
+Client::Ticket Client::push_rows(const std::string& table, std::span<const std::uint64_t> keys,
+                                 std::span<const float> gradients, double lr) {
+  return impl_->push_rows(table, keys, gradients, lr);
+}
+Client::Ticket Client::pull_rows(const std::string& table, std::span<const std::uint64_t> keys,
+                                 std::span<float> rows) {
+  return impl_->pull_rows(table, keys, rows);
+}
+void Client::evict_rows(const std::string& table, std::uint64_t age) {
+  impl_->evict_rows(table, age);
 }
 void Client::wait(Ticket ticket) { impl_->wait(ticket, impl_->patience()); }
 void Client::wait(Ticket ticket, Deadline deadline) { impl_->wait(ticket, deadline); }

@@ -10,6 +10,13 @@
 //   }
 //   client.leave();
 //
+// Embedding tables are defined with the tensors:
+//
+//   client.define({{"bias", b}}, {.staleness = ps::kAsync}, {{.name = "words", .row_floats = 64}});
+//   client.wait(client.pull_rows("words", keys, rows));
+//   client.push_rows("words", keys, gradients);
+//   client.wait(client.push());                    // the step ends
+//
 // Gradients are written to memory that the servers of this host read in place, and servers write
 // pulled values there. Over TCP, messages carry both. Requests may be outstanding while others are
 // made. If a server is lost, requests are sent to its backup, and each push is applied once.
@@ -57,6 +64,8 @@ struct Stats {
   std::array<std::uint64_t, 33> staleness{};
   std::uint64_t updates = 0;       // of the shard with the most
   std::uint64_t memory_bytes = 0;  // of all shards, without backups
+  std::uint64_t file_bytes = 0;    // of mapped tables, likewise
+  std::uint64_t rows = 0;          // of embedding tables, likewise
   std::uint32_t workers = 0;       // that count on every shard
 };
 
@@ -70,10 +79,11 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Creates the tensors. The values of the first client count. Every client defines the same
-  // tensors with the same options; otherwise Error(kInvalidArgument) says what differs.
-  // Error(kUnavailable): a server is full. Call it once.
-  void define(const std::vector<Tensor>& tensors, const Options& options);
+  // Creates the tensors and tables, at least one. The values of the first client count. Every
+  // client defines the same ones with the same options; otherwise Error(kInvalidArgument) says what
+  // differs. Error(kUnavailable): a server is full. Call it once.
+  void define(const std::vector<Tensor>& tensors, const Options& options,
+              const std::vector<TableSpec>& tables = {});
   // This worker counts from now on: in sync mode, the others wait for its pushes.
   void join();
   // The others do not wait for this worker any more.
@@ -89,8 +99,27 @@ class Client {
   // is sent then.
   Ticket push(const std::vector<std::string>& tensors = {}, double lr = -1);
   // Begins to pull these tensors; empty: all. With a bound of the staleness, the answer comes when
-  // the slowest worker is near enough. One pull at a time.
+  // the slowest worker is near enough. One pull at a time. With Options::pull_deltas, pushes wait
+  // for an outstanding pull.
   Ticket pull(const std::vector<std::string>& tensors = {});
+
+  // Begins to push a gradient (or delta) for each key: keys.size() rows, one after the other. They
+  // may be changed after the call. Rows belong to the step that the next push() ends: with
+  // staleness 0, they wait for it, and a worker that leaves before takes them with it. Otherwise,
+  // they are applied at once. Gradients of a key that repeats are summed and make one update; only
+  // if a call has more than 4 MiB for a server, they may make several. `lr` as for push(); not with
+  // rules add and ftrl. Throws Error(kInvalidArgument) for an unknown table, another size, and for
+  // NaN or infinity, which it names; nothing is sent then.
+  Ticket push_rows(const std::string& table, std::span<const std::uint64_t> keys,
+                   std::span<const float> gradients, double lr = -1);
+  // Begins to pull the rows of these keys, in their order, which may repeat. `rows` must stay until
+  // wait() returns or throws; pull again after kTimeout. A pull makes no rows. It waits for slow
+  // workers as pull().
+  Ticket pull_rows(const std::string& table, std::span<const std::uint64_t> keys,
+                   std::span<float> rows);
+  // Removes the rows that were not pushed in the last `age` steps, and waits for it.
+  void evict_rows(const std::string& table, std::uint64_t age);
+
   // Waits until the request is answered. Throws the server's refusal: kInvalidArgument,
   // kUnavailable (full), kAborted (the worker does not count any more).
   void wait(Ticket ticket);
@@ -100,12 +129,13 @@ class Client {
 
   // The values of the last complete pull. They stay until the pull after the next one begins.
   std::span<const float> value(const std::string& tensor) const;
-  // Values, optimizer state and steps of all shards, for a checkpoint; workers may go on meanwhile.
-  // Each shard is saved between two of its updates. In sync mode, save between two steps to have
-  // all shards at the same step.
+  // Values, rows, optimizer state and steps of all shards, for a checkpoint; workers may go on
+  // meanwhile. Each shard is saved between two of its updates. In sync mode, save between two steps
+  // to have all shards at the same step.
   std::string save();
   // Replaces them by what save() returned, before the first worker joins. The number of servers,
-  // tensors and kind of the update rule must be the same; otherwise Error(kInvalidArgument).
+  // tensors, tables and kinds of the update rules must be the same; otherwise
+  // Error(kInvalidArgument).
   void load(const std::string& saved);
 
   // Number of steps of this worker, as the servers count them.

@@ -6,8 +6,69 @@
 #include "weft/base/error.h"
 #include "weft/compress/spec.h"
 #include "weft/ps/internal/request.h"
+#include "weft/ps/table/table.h"
 
 namespace weft::ps {
+namespace {
+
+void check_pull_codec(const std::string& text) {
+  const auto kind = compress::parse(text).kind;
+  WEFT_REQUIRE(kind == compress::Kind::kNone || kind == compress::Kind::kBf16 ||
+                   kind == compress::Kind::kF16,
+               "pull_codec = \"" + text + "\" is not supported; use none, bf16 or f16");
+}
+
+void check_difference_codec(const std::string& text) {
+  using compress::Kind;
+  const compress::Spec spec = compress::parse(text);
+  const bool whole = spec.kind == Kind::kPowerSgd || spec.kind == Kind::kAuto ||
+                     spec.memory == compress::Memory::kDelta || spec.warmup > 0;
+  // Scaled up, it would overshoot.
+  const bool scaled = spec.kind == Kind::kRandomK && spec.memory == compress::Memory::kNone;
+  WEFT_REQUIRE(!whole && !scaled,
+               "pull_codec = \"" + text +
+                   "\" is not supported with pull_deltas; use none, bf16, f16, int8, int4, sign, "
+                   "topk, randomk or threshold, without delta, warmup and ef=off");
+}
+
+void check_row_codecs(const TableSpec& table) {
+  using compress::Kind;
+  const compress::Spec push = compress::parse(table.push_codec);
+  const bool known = push.kind == Kind::kNone || push.kind == Kind::kBf16 ||
+                     push.kind == Kind::kF16 || push.kind == Kind::kInt8 ||
+                     push.kind == Kind::kInt4;
+  WEFT_REQUIRE(known && push.memory == compress::Memory::kNone && push.warmup == 0,
+               "push_codec = \"" + table.push_codec +
+                   "\" is not supported; use none, bf16, f16, or int8 and int4 with stochastic or "
+                   "ef=off");
+  check_pull_codec(table.pull_codec);
+}
+
+}  // namespace
+
+bool TableSpec::operator==(const TableSpec& other) const {
+  return internal::encode_table(*this) == internal::encode_table(other);
+}
+
+void check(const TableSpec& table) {
+  WEFT_REQUIRE(!table.name.empty() && table.name.size() < 256,
+               "the name of a table has 1 to 255 bytes");
+  try {
+    check(TableOptions{
+        .row_floats = table.row_floats, .rule = table.rule, .initial_range = table.initial_range});
+    check_row_codecs(table);
+  } catch (const Error& error) {
+    throw Error(error.code(), "table " + table.name + ": " + error.message());
+  }
+}
+
+// The finalizer of MurmurHash3 (Appleby). It is independent of the hash of a table's index, whose
+// bits stay uniform within a shard.
+std::uint32_t shard_of(std::uint64_t key, std::uint32_t shards) {
+  key = (key ^ (key >> 33)) * 0xff51afd7ed558ccdULL;
+  key = (key ^ (key >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+  return static_cast<std::uint32_t>((key ^ (key >> 33)) % shards);
+}
 
 bool Options::operator==(const Options& other) const {
   return internal::encode_options(*this) == internal::encode_options(other);
@@ -42,11 +103,10 @@ void check(const Options& options) {
                "push_codec = \"" + options.push_codec +
                    "\" is not supported by the parameter server; use bf16, f16, int8, int4, sign, "
                    "topk, randomk or threshold, without delta and warmup");
-  const auto pull = compress::parse(options.pull_codec).kind;
-  WEFT_REQUIRE(
-      pull == compress::Kind::kNone || pull == compress::Kind::kBf16 ||
-          pull == compress::Kind::kF16,
-      "pull_codec = \"" + options.pull_codec + "\" is not supported; use none, bf16 or f16");
+  if (options.pull_deltas)
+    check_difference_codec(options.pull_codec);
+  else
+    check_pull_codec(options.pull_codec);
 }
 
 std::vector<Piece> pieces_of(const std::vector<TensorSize>& tensors, std::uint32_t shard,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/optim/update_rule.h"
+#include "weft/ps/table/rule.h"
 
 namespace weft::ps {
 
@@ -40,12 +41,46 @@ struct Options {
   std::string push_codec = "none";
   // Codec of pulls: none, bf16 or f16.
   std::string pull_codec = "none";
+  // A worker pulls differences to the values that it has. pull_codec may then be any codec of
+  // pushes. What a codec leaves out comes with later pulls, since the server knows what the worker
+  // has (EF21, Richtárik, Sokolov, Fatkhullin 2021, arXiv:2106.05203). The first pull after join()
+  // gives values. Costs a copy of the values for each worker; with delay compensation, the same.
+  bool pull_deltas = false;
 
   bool operator==(const Options&) const;
 };
 
 // Throws Error(kInvalidArgument) that names the option.
 void check(const Options& options);
+
+// A sparse embedding table: rows of float32 under 64-bit keys. A hash of the key chooses the server
+// of a row. A row is made by its first push. Before it, a pull gives the row's first weights, and
+// makes nothing. All clients define the same tables, in the same order.
+struct TableSpec {
+  std::string name;
+  std::int64_t row_floats = 0;  // Weights of a row, 1 to 2^20.
+  // Update of a row by its pushed gradient (table/rule.h). Add: pushes are deltas.
+  RowRule rule = Adagrad{.rule = {.lr = 0.1}};
+  // First weights are uniform in [-initial_range, initial_range); a function of seed and key.
+  float initial_range = 0;
+  std::uint64_t seed = 0;
+  // A row that was not pushed for more than this many steps is evicted: each push of rows looks at
+  // a part of the table. Steps are those of the fastest worker. 0: rows stay.
+  std::uint64_t evict_after = 0;
+  // Rows lie in files in the servers' folder (ServerOptions::folder) instead of in memory.
+  bool mapped = false;
+  // Codecs of pushed and pulled rows. Pushes: none, bf16, f16, or int8 and int4 with `stochastic`
+  // or `ef=off`, since the client keeps no residual of a row. Pulls: none, bf16 or f16.
+  std::string push_codec = "none", pull_codec = "none";
+
+  bool operator==(const TableSpec&) const;
+};
+
+// Throws Error(kInvalidArgument) that names the table and the option.
+void check(const TableSpec& table);
+
+// The shard that has the row of a key.
+std::uint32_t shard_of(std::uint64_t key, std::uint32_t shards);
 
 // A named tensor of float32, and its number of elements.
 struct TensorSize {

@@ -67,19 +67,43 @@ Options add_deltas() {
   return options;
 }
 
-// Each worker adds 1 to its row of the matrix, which all shards have a part of.
+constexpr std::size_t kRows = 50;
+
+// Rows of a table that only this worker pushes.
+std::vector<std::uint64_t> keys_of(std::uint32_t worker) {
+  std::vector<std::uint64_t> keys(kRows);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = 1000 * i + worker;
+  return keys;
+}
+
+std::vector<TableSpec> tables() {
+  return {{.name = "rows", .row_floats = 4, .rule = Add{}},
+          {.name = "young", .row_floats = 4, .evict_after = 5}};
+}
+
+// Each worker adds 1 to its row of the matrix, which all shards have a part of, and to its rows of
+// the table. It makes rows of the other table, which are evicted.
 void work(const std::string& store, std::uint32_t worker, Board& board) {
   const auto directory = job_directory("test", store);
   Client client(client_options(*directory, worker));
   const std::vector<float> zeros(1000);
-  client.define({{"row0", zeros}, {"row1", zeros}}, add_deltas());
+  client.define({{"row0", zeros}, {"row1", zeros}}, add_deltas(), tables());
   client.join();
+  std::vector<std::uint64_t> keys = keys_of(worker), young(10);
+  const std::vector<float> ones(4 * kRows, 1.0f);
   const std::string mine = "row" + std::to_string(worker);
   while (!board.stop) {
     const auto start = Clock::now();
     for (float& value : client.gradient(mine)) value = 1;
     board.workers[worker].issued += 1;
+    const auto issued = static_cast<std::uint64_t>(board.workers[worker].issued);
+    for (std::size_t i = 0; i < young.size(); ++i) young[i] = 20 * issued + 2 * i + worker;
+    const Client::Ticket rows = client.push_rows("rows", keys, ones);
+    const Client::Ticket more =
+        client.push_rows("young", young, std::span(ones).first(4 * young.size()));
     client.wait(client.push({mine}));
+    client.wait(rows);
+    client.wait(more);
     board.workers[worker].acknowledged += 1;
     const auto us =
         std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
@@ -136,16 +160,21 @@ void expect_that_kills_lose_nothing(int kills, std::chrono::milliseconds server_
   }
   const std::vector<float> zeros(1000);
   Client reader(client_options(*directory, {}));
-  reader.define({{"row0", zeros}, {"row1", zeros}}, add_deltas());
+  reader.define({{"row0", zeros}, {"row1", zeros}}, add_deltas(), tables());
   reader.wait(reader.pull());
   for (std::uint32_t worker = 0; worker < kWorkers; ++worker) {
     const Board::Worker& one = board.workers[worker];
     EXPECT_EQ(one.issued, one.acknowledged);
     for (const float value : reader.value("row" + std::to_string(worker)))
       ASSERT_EQ(value, static_cast<float>(one.acknowledged)) << "worker " << worker;
+    std::vector<float> rows(4 * kRows);
+    reader.wait(reader.pull_rows("rows", keys_of(worker), rows));
+    for (const float value : rows)
+      ASSERT_EQ(value, static_cast<float>(one.acknowledged)) << "rows of worker " << worker;
     EXPECT_LT(one.longest_us, std::chrono::microseconds(longest).count());
     EXPECT_GT(one.acknowledged, 10 * kills);
   }
+  EXPECT_GT(reader.stats().rows, 2 * kRows);
 }
 
 TEST(ServerProcesses, LoseNoAcknowledgedPushWhenTheyAreKilled) {

@@ -1,12 +1,14 @@
 // The chain of a shard under a simulated network. Each seed draws servers, workers, a bound of the
 // staleness and faults. Whatever happens: each push is applied once, an answered one is not lost,
-// pulls keep to the bound and do not go back, and the servers end with the same state.
+// pulls keep to the bound and do not go back, and the servers end with the same state. This holds
+// for elements of tensors and for rows of embedding tables.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <sstream>
 
+#include "weft/ps/testing/shard_state.h"
 #include "weft/ps/testing/simulated_worker.h"
 
 namespace weft::ps {
@@ -46,8 +48,10 @@ struct Scenario {
     const auto workers = static_cast<std::uint32_t>(1 + random.below(4));
     const int staleness = static_cast<int>(random.below(4)) - 1;
     const int pushes = 10 + static_cast<int>(random.below(30));
+    const bool deltas = random.below(3) == 0;
     for (std::uint32_t worker = 0; worker < workers; ++worker) {
       SimulatedWorker::Settings one{worker, workers, staleness, pushes};
+      one.pulls_deltas = deltas;
       one.compute = 1'000 + static_cast<Time>(random.below(30'000));
       if (random.below(6) == 0) {
         one.dies_after = static_cast<int>(random.below(static_cast<std::uint64_t>(pushes)));
@@ -71,7 +75,8 @@ struct Scenario {
   std::string describe() const {
     std::ostringstream out;
     out << chain.servers << " servers, " << workers.size() << " workers, bound "
-        << workers[0].staleness << ", " << workers[0].pushes << " pushes, delay " << chain.delay
+        << workers[0].staleness << ", " << workers[0].pushes << " pushes, "
+        << (workers[0].pulls_deltas ? "differences" : "values") << ", delay " << chain.delay
         << " us, loss " << chain.loss << ", repeats " << chain.repeats << ";";
     for (const Fault& fault : faults)
       out << (fault.is_crash ? " crash" : " cut") << " of "
@@ -92,13 +97,27 @@ std::vector<float> values_of(const internal::Shard& shard) {
   return testing::floats_of(bytes);
 }
 
+// Pushes are acknowledged one by one, and a step with staleness 0 happens as a whole.
+void check_row(const internal::Shard& shard, const SimulatedWorker& worker, float element) {
+  std::vector<float> row(2);
+  const std::vector<std::uint64_t> keys{SimulatedWorker::row_of(worker.worker())};
+  shard.tables().table(0).read(keys, row);
+  if (row[0] != row[1]) throw Violation("a row is torn");
+  if (worker.staleness() == kSync && row[0] != element)
+    throw Violation("a step was applied in part: " + worker.state());
+  if (worker.staleness() != kSync && row[0] < static_cast<float>(worker.acknowledged_rows()))
+    throw Violation("an acknowledged push of a row is lost: " + worker.state());
+  if (row[0] > static_cast<float>(worker.issued()))
+    throw Violation("a push of a row was applied twice: " + worker.state());
+}
+
 void check_end(SimulatedChain& chain,
                const std::vector<std::unique_ptr<SimulatedWorker>>& workers) {
   std::string state;
   for (const Member& member : chain.view().members) {
     const internal::Replica* const replica = chain.replica(member);
     if (replica == nullptr) throw Violation("a member of the last view is not alive");
-    const std::string mine = replica->shard().snapshot();
+    const std::string mine = testing::state_of(replica->shard());
     if (!state.empty() && state != mine) throw Violation("two servers have different states");
     state = mine;
     const std::vector<float> values = values_of(replica->shard());
@@ -109,6 +128,7 @@ void check_end(SimulatedChain& chain,
         throw Violation("an acknowledged push is lost: " + worker->state());
       if (value > static_cast<float>(worker->issued()))
         throw Violation("a push was applied twice: " + worker->state());
+      check_row(replica->shard(), *worker, value);
     }
   }
 }

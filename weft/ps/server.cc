@@ -40,6 +40,8 @@ void check(const ServerOptions& options) {
                    std::to_string(options.servers) + ": the numbers are 0 to servers - 1");
   WEFT_REQUIRE(options.memory_mb > 0,
                "memory_mb is " + std::to_string(options.memory_mb) + "; it must be above 0");
+  WEFT_REQUIRE(options.folder_mb > 0,
+               "folder_mb is " + std::to_string(options.folder_mb) + "; it must be above 0");
   WEFT_REQUIRE(options.server_timeout >= 100ms && options.worker_timeout >= 100ms,
                "server_timeout and worker_timeout must be at least 100 ms");
   WEFT_REQUIRE(options.secret || !net::internal::is_wildcard(options.interface),
@@ -106,6 +108,8 @@ class Server::Loop {
     settings.me = {options_.server, random_number()};
     settings.shard = shard;
     settings.memory_bytes = static_cast<std::uint64_t>(options_.memory_mb) * 1'000'000;
+    settings.files.folder = options_.folder;
+    settings.files.max_bytes = static_cast<std::uint64_t>(options_.folder_mb) * 1'000'000;
     return std::make_unique<Replica>(settings);
   }
 
@@ -150,7 +154,7 @@ class Server::Loop {
       if (request.offset > memory.size() || request.bytes > memory.size() - request.offset)
         throw Error(Errc::kCorrupt, "a request refers to memory that the client does not share");
       target = memory.subspan(request.offset, request.bytes);
-      if (request.op == internal::Op::kPush)
+      if (request.op == internal::Op::kPush || request.op == internal::Op::kPushRows)
         request.payload = {reinterpret_cast<const char*>(target.data()), target.size()};
     }
     const auto hosted = hosted_.find(request.shard);
@@ -160,8 +164,8 @@ class Server::Loop {
       answer.outcome = internal::Outcome::kElsewhere;
       return connections_.answer(token, answer);
     }
-    if (request.op == internal::Op::kPull && !request.in_memory)
-      hosted->second.replica->lend(connections_.take_spare(token));
+    const bool pulls = request.op == internal::Op::kPull || request.op == internal::Op::kPullRows;
+    if (pulls && !request.in_memory) hosted->second.replica->lend(connections_.take_spare(token));
     hosted->second.replica->request(token, request, target);
     flush(*hosted->second.replica);
   }

@@ -28,9 +28,14 @@ struct ServerOptions {
   std::uint32_t servers = 1;       // number of servers, which is also the number of shards
   // With a backup, each push is acknowledged when two servers have it. Not with one server.
   bool backup = true;
-  // Most bytes of values, optimizer states and waiting pushes, of each shard. A backup needs as
-  // much again.
+  // Most bytes of values, optimizer states, rows and waiting pushes, of each shard. A backup needs
+  // as much again. The same for all servers.
   std::int64_t memory_mb = 4096;
+  // Folder for the files of mapped tables (TableSpec::mapped). Nothing is left there when the
+  // server has ended. Empty: mapped tables are refused.
+  std::string folder;
+  // Most bytes of these files, of each shard.
+  std::int64_t folder_mb = 65'536;
 
   // Address, network or interface to listen on for other hosts, as in net/tcp/tcp.h. Empty: only
   // processes of this host reach the server.

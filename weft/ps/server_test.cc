@@ -12,11 +12,13 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/ps/client.h"
 #include "weft/ps/server.h"
+#include "weft/ps/testing/cluster.h"
 
 namespace weft::ps {
 namespace server_test {
 
 using namespace std::chrono_literals;
+using testing::Cluster;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -28,41 +30,6 @@ Options options_with(std::optional<optim::UpdateRule> rule, int staleness) {
   return options;
 }
 
-struct Cluster {
-  explicit Cluster(std::uint32_t count, const ServerOptions& base = {}) {
-    for (std::uint32_t i = 0; i < count; ++i) {
-      ServerOptions options = base;
-      options.directory = &directory;
-      options.server = i;
-      options.servers = count;
-      servers.push_back(std::make_unique<Server>(std::move(options)));
-    }
-  }
-  ClientOptions client(std::optional<std::uint32_t> worker, bool local = true) {
-    ClientOptions options;
-    options.directory = &directory;
-    options.servers = static_cast<std::uint32_t>(servers.size());
-    options.worker = worker;
-    options.local = local;
-    options.timeout = 20s;
-    return options;
-  }
-  // Until each shard has two servers.
-  void wait_for_backups() {
-    const Deadline deadline = Deadline::in(10s);
-    const auto has_backup = [](const auto& one) { return one.second.members.size() == 2; };
-    for (;;) {
-      const auto views = directory.views(deadline);
-      if (views.size() == servers.size() && std::all_of(views.begin(), views.end(), has_backup))
-        return;
-      if (deadline.passed()) throw Error(Errc::kTimeout, "no backups");
-      std::this_thread::sleep_for(5ms);
-    }
-  }
-  MemoryDirectory directory;
-  std::vector<std::unique_ptr<Server>> servers;
-};
-
 const std::vector<float> kWeight{1, 2, 3, 4, 5}, kBias{-1, 1};
 
 std::vector<Tensor> tensors() { return {{"weight", kWeight}, {"bias", kBias}}; }
@@ -72,6 +39,7 @@ struct Case {
   std::uint32_t servers = 1;
   std::string push = "none", pull = "none";
   float apart = 2;  // of the workers' targets from 4
+  bool deltas = false;
 };
 
 class Transports : public ::testing::TestWithParam<Case> {};
@@ -83,6 +51,7 @@ TEST_P(Transports, TrainSynchronously) {
   Options options = options_with(kernels::Sgd{.lr = 0.25}, kSync);
   options.push_codec = given.push;
   options.pull_codec = given.pull;
+  options.pull_deltas = given.deltas;
   constexpr int kSteps = 40;
   const auto train = [&](std::uint32_t worker) {
     Client client(cluster.client(worker, given.local));
@@ -120,7 +89,10 @@ TEST_P(Transports, TrainSynchronously) {
 INSTANTIATE_TEST_SUITE_P(All, Transports,
                          ::testing::Values(Case{true, 1}, Case{false, 1}, Case{true, 3},
                                            Case{false, 2}, Case{true, 2, "int8:64", "bf16"},
-                                           Case{false, 2, "topk:0.5", "f16", 0}),
+                                           Case{false, 2, "topk:0.5", "f16", 0},
+                                           Case{true, 2, "none", "none", 2, true},
+                                           Case{false, 2, "none", "int8:64", 2, true},
+                                           Case{true, 1, "none", "topk:0.5", 0, true}),
                          [](const auto& info) {
                            return std::string(info.param.local ? "Local" : "Tcp") +
                                   std::to_string(info.index);

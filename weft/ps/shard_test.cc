@@ -319,6 +319,46 @@ TEST(Shard, DecodesPushesAndEncodesPulls) {
   }
 }
 
+// The worker adds what it gets; with a codec, the rest comes with later pulls.
+TEST(Shard, GivesDifferencesToWhatTheWorkerHas) {
+  for (const std::string codec : {"none", "int8:8", "topk:0.5", "sign:8"}) {
+    Options options = options_with(kernels::Sgd{.lr = 1}, kAsync);
+    options.pull_deltas = true;
+    options.pull_codec = codec;
+    Workers setup(options, 2);
+    Commands& worker = setup.workers[1];
+    const auto whole = testing::floats_of(done(setup.shard, worker.pull_delta(true)).payload);
+    EXPECT_THAT(whole, ElementsAre(1, 2, 3));
+    Floats has = whole;
+    const auto decoder = codec == "none" ? nullptr : compress::make_codec(compress::parse(codec));
+    done(setup.shard, setup.workers[0].push({4, -8, 2}));
+    for (int pull = 0; pull < (decoder ? 30 : 1); ++pull) {
+      const Request request = worker.pull_delta(false);
+      const std::string payload = done(setup.shard, request).payload;
+      // A repeated pull gets the same difference, and does not count twice.
+      EXPECT_EQ(setup.shard.turn(request), Shard::Turn::kRepeated);
+      EXPECT_EQ(setup.shard.answered(request).payload, payload);
+      if (!decoder) {
+        const Floats sent = testing::floats_of(payload);
+        EXPECT_THAT(sent, ElementsAre(-4, 8, -2));
+        for (std::size_t i = 0; i < 3; ++i) has[i] += sent[i];
+        continue;
+      }
+      std::string_view rest(payload);
+      for (std::uint32_t key = 0; key < 2; ++key)
+        internal::decode_values(*decoder, rest, internal::draw_of(1, request, key),
+                                std::span(has).subspan(2 * key, key == 0 ? 2u : 1u));
+    }
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_NEAR(has[i], values(setup.shard)[i], 1e-3) << codec << " " << i;
+    Shard copy(kMuch);
+    copy.restore(setup.shard.snapshot());
+    EXPECT_EQ(copy.snapshot(), setup.shard.snapshot());
+  }
+  Workers setup(options_with(std::nullopt, kAsync), 1);
+  EXPECT_THAT(refused(setup.shard, setup.workers[0].pull_delta(true)), HasSubstr("pull_deltas"));
+}
+
 TEST(Shard, RestoresItsWholeState) {
   Options options = options_with(kernels::Adam{.lr = 0.1}, kSync);
   Workers setup(options, 2);
@@ -338,37 +378,6 @@ TEST(Shard, RestoresItsWholeState) {
     expect_refused([&] { copy.restore(std::string_view(bytes).substr(0, size)); }, Errc::kCorrupt,
                    "");
   EXPECT_EQ(copy.snapshot(), bytes);
-}
-
-TEST(PieceOfShards, CoverEachElementOnce) {
-  const std::vector<TensorSize> tensors{{"a", 100}, {"b", 1}, {"c", 0}, {"d", 1000}};
-  for (std::uint32_t shards : {1u, 2u, 3u, 7u, 200u}) {
-    std::vector<std::int64_t> next(tensors.size());
-    for (std::uint32_t shard = 0; shard < shards; ++shard) {
-      for (const Piece& piece : pieces_of(tensors, shard, shards)) {
-        EXPECT_EQ(piece.first, next[piece.tensor]);
-        next[piece.tensor] += piece.count;
-      }
-    }
-    for (std::size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ(next[i], tensors[i].count);
-  }
-}
-
-TEST(PsOptions, AreCheckedAndTravelAsBytes) {
-  Options options = options_with(kernels::RmsProp{.lr = 0.5, .momentum = 0.25}, 3);
-  options.push_codec = "topk:0.1";
-  EXPECT_TRUE(internal::decode_options(internal::encode_options(options)) == options);
-  check(options);
-  const auto bad = [](const std::function<void(Options&)>& change) {
-    Options given;
-    change(given);
-    return refusal([&] { check(given); });
-  };
-  EXPECT_THAT(bad([](Options& o) { o.staleness = -2; }), HasSubstr("staleness is -2"));
-  EXPECT_THAT(bad([](Options& o) { o.rule = optim::Lamb{}; }), HasSubstr("lamb needs whole ones"));
-  EXPECT_THAT(bad([](Options& o) { o.push_codec = "powersgd:2"; }), HasSubstr("not supported"));
-  EXPECT_THAT(bad([](Options& o) { o.pull_codec = "int8:64"; }), HasSubstr("none, bf16 or f16"));
-  EXPECT_THAT(bad([](Options& o) { o.delay_compensation = 0.1; }), HasSubstr("staleness 0"));
 }
 
 }  // namespace shard_test

@@ -33,6 +33,8 @@ std::string encode(const ChainMessage& message) {
   put(out, message.to);
   out.put(message.position);
   out.put(message.committed);
+  out.put(message.transfer);
+  out.put(message.piece);
   while (out.size() % kCommandAlign != 0) out.put<std::uint8_t>(0);
   std::string bytes = out.take();
   bytes.reserve(bytes.size() + message.payload.size());
@@ -49,6 +51,8 @@ ChainMessage decode_chain_message(std::string_view bytes) {
   message.to = take_member(in);
   message.position = in.take<std::uint64_t>();
   message.committed = in.take<std::uint64_t>();
+  message.transfer = in.take<std::uint64_t>();
+  message.piece = in.take<std::uint64_t>();
   while ((bytes.size() - in.left()) % kCommandAlign != 0) in.take<std::uint8_t>();
   message.payload = bytes.substr(bytes.size() - in.left());
   return message;

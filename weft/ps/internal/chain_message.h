@@ -12,7 +12,7 @@ namespace weft::ps::internal {
 struct ChainMessage {
   enum class Kind : std::uint8_t {
     kEntry,  // to the next: a command
-    kState,  // to the next: the whole state after a command
+    kState,  // to the next: a piece of the whole state after a command
     kAlive,  // to the next: nothing new
     kAck,    // to the one before: what this one and those after it have applied
   };
@@ -25,6 +25,9 @@ struct ChainMessage {
   std::uint64_t position = 0;
   // kAck: number of the last command that the whole rest of the chain has applied.
   std::uint64_t committed = 0;
+  // kState: number of the transfer, and of its piece from 0; the last one is empty. kAck of a
+  // server without a state: the transfer that it receives, and how many of its pieces it has.
+  std::uint64_t transfer = 0, piece = 0;
   std::string_view payload;  // refers to the bytes
 };
 

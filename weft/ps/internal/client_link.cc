@@ -42,7 +42,7 @@ void ClientLink::transmit(const Outstanding& outstanding) {
   std::string_view payload = outstanding.payload;
   const bool is_shared = request.bytes > 0;
   request.in_memory = is_shared && is_local_;
-  if (is_shared && !is_local_ && request.op == Op::kPush)
+  if (is_shared && !is_local_ && (request.op == Op::kPush || request.op == Op::kPushRows))
     payload = {memory + request.offset, static_cast<std::size_t>(request.bytes)};
   // The payload stays as it is until the answer.
   stream_->send_in_place(encode_head(request, payload.size()), std::as_bytes(std::span(payload)));

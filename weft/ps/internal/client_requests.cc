@@ -20,7 +20,7 @@ float* Client::Impl::area(int number) const {
 }
 
 void Client::Impl::require_worker() const {
-  WEFT_REQUIRE(!tensors_.empty(), "call define() first");
+  WEFT_REQUIRE(is_defined_, "call define() first");
   WEFT_REQUIRE(options_.worker, "a client without a worker's number only pulls");
 }
 
@@ -31,7 +31,7 @@ std::size_t Client::Impl::find(const std::string& name) const {
 }
 
 std::vector<bool> Client::Impl::choose(const std::vector<std::string>& names) const {
-  WEFT_REQUIRE(!tensors_.empty(), "call define() first");
+  WEFT_REQUIRE(is_defined_, "call define() first");
   std::vector<bool> chosen(tensors_.size(), names.empty());
   for (const std::string& name : names) chosen[find(name)] = true;
   return chosen;
@@ -128,10 +128,53 @@ void Client::Impl::pull_shard(std::uint32_t number, const std::vector<bool>& cho
   }
 }
 
+// Values of the tensors that the servers do not know yet, and differences of the others.
+void Client::Impl::pull_deltas(std::uint32_t number, const std::vector<bool>& chosen,
+                               Ticket ticket) {
+  const std::vector<Piece>& pieces = shards_[number].pieces;
+  for (const bool known : {false, true}) {
+    std::vector<std::uint32_t> keys;
+    for (std::uint32_t key = 0; key < pieces.size(); ++key) {
+      const std::uint32_t tensor = pieces[key].tensor;
+      if (chosen[tensor] && tensors_[tensor].is_known == known) keys.push_back(key);
+    }
+    if (keys.empty()) continue;
+    Outstanding pull = command(Op::kPullDelta, number);
+    pull.request.keys = std::move(keys);
+    pull.request.version = known ? 0 : 1;
+    send(number, std::move(pull), ticket);
+  }
+}
+
+void Client::Impl::take_deltas(const Request& pull, std::string_view payload) {
+  const std::uint64_t seed = compress::parse(spec_.pull_codec).seed;
+  const bool whole = pull.version != 0;
+  for (const std::uint32_t key : pull.keys) {
+    const Piece& piece = shards_[pull.shard].pieces[key];
+    const int has = tensors_[piece.tensor].area;
+    const auto count = static_cast<std::size_t>(piece.count);
+    const float* const from = area(has) + offset_of(piece);
+    const std::span<float> to(area(has ^ 1) + offset_of(piece), count);
+    std::copy_n(from, count, to.begin());
+    if (!whole && delta_codec_) {
+      internal::decode_values(*delta_codec_, payload, internal::draw_of(seed, pull, key), to);
+      continue;
+    }
+    if (payload.size() < sizeof(float) * count)
+      throw Error(Errc::kCorrupt, "a server sent fewer values than were pulled");
+    std::vector<float> sent(count);
+    if (count > 0) std::memcpy(sent.data(), payload.data(), sizeof(float) * count);
+    for (std::size_t i = 0; i < count; ++i) to[i] = whole ? sent[i] : to[i] + sent[i];
+    payload.remove_prefix(sizeof(float) * count);
+  }
+}
+
 void Client::Impl::take(Shard& shard, const Outstanding& outstanding,
                         const internal::Answer& answer, std::string_view payload) {
   const Request& request = outstanding.request;
   if (is_command(request.op)) shard.answered = std::max(shard.answered, request.sequence);
+  const auto rows = row_requests_.extract(request.id);
+  if (!rows.empty()) arena_.give_back(rows.mapped().offset);  // nobody takes it before this returns
   const auto ticket = tickets_.find(outstanding.ticket);
   if (ticket == tickets_.end()) return;
   --ticket->second.left;
@@ -145,14 +188,22 @@ void Client::Impl::take(Shard& shard, const Outstanding& outstanding,
       stats_.staleness[i] += part.staleness[i];
     stats_.updates = std::max(stats_.updates, part.updates);
     stats_.memory_bytes += part.memory_bytes;
+    stats_.file_bytes += part.file_bytes;
+    stats_.rows += part.rows;
     stats_.workers = std::min(stats_.workers, part.workers);
     return;
   }
   if (request.op == Op::kSave) {
-    saved_[request.shard] = std::string(payload);
+    saved_ = std::string(payload);
     return;
   }
   shard.clock = answer.clock;
+  if (request.op == Op::kPullRows && !rows.empty())
+    return take_rows(request, rows.mapped(), payload);
+  if (request.op == Op::kPullDelta) {
+    shard.version = answer.version;
+    return take_deltas(request, payload);
+  }
   if (request.op != Op::kPull) return;
   shard.version = answer.version;
   take_values(request, payload);

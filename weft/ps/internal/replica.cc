@@ -8,8 +8,8 @@ namespace {
 
 // Position in an acknowledgment of a server that has no state yet.
 constexpr std::uint64_t kNothing = ~std::uint64_t{0};
-// Ticks without progress after which commands are sent again; states, which are larger.
-constexpr int kCommandsAgain = 3, kStateAgain = 25;
+// Ticks without progress after which commands are sent again; pieces of a state, which are larger.
+constexpr int kCommandsAgain = 3, kStateAgain = 10;
 
 Answer elsewhere(const Request& request) {
   Answer answer;
@@ -27,7 +27,8 @@ Answer refused(const Request& request, std::string text) {
 }  // namespace
 
 Replica::Replica(const Settings& settings)
-    : settings_(settings), shard_(settings.memory_bytes, settings.flaw != Flaw::kForgetsClients) {}
+    : settings_(settings),
+      shard_(settings.memory_bytes, settings.flaw != Flaw::kForgetsClients, settings.files) {}
 
 void Replica::adopt(const View& view) {
   if (view.number <= view_.number || is_out_) return;
@@ -50,12 +51,15 @@ void Replica::adopt(const View& view) {
   std::vector<Member> chain = view.members;
   if (view.joining) chain.push_back(*view.joining);
   const auto here = std::find(chain.begin(), chain.end(), me());
-  previous_ = here == chain.begin() ? std::nullopt : std::optional(*(here - 1));
+  const auto previous = here == chain.begin() ? std::nullopt : std::optional(*(here - 1));
+  if (previous != previous_) receives_ = received_ = 0;
+  previous_ = previous;
   const auto next = here + 1 == chain.end() ? std::nullopt : std::optional(*(here + 1));
   if (next != next_) {
     next_ = next;
     next_has_.reset();
     next_needs_state_ = false;
+    state_bytes_.clear();
     silent_ticks_ = 0;
   }
   applied_at_view_ = applied_;
@@ -63,6 +67,7 @@ void Replica::adopt(const View& view) {
     log_.clear();
     commit(applied_);
   }
+  if (commits_alone()) commit(committed_alone_ = applied_);
   send_ack();
   serve_waiting();
 }
@@ -70,7 +75,7 @@ void Replica::adopt(const View& view) {
 std::optional<View> Replica::promotion() const {
   const bool is_last = !is_out_ && !view_.members.empty() && view_.members.back() == me();
   if (!is_last || !view_.joining) return std::nullopt;
-  const bool has_all = next_has_ && *next_has_ >= applied_at_view_;
+  const bool has_all = next_has_ && *next_has_ >= std::max(applied_at_view_, committed_alone_);
   if (!has_all && settings_.flaw != Flaw::kJoinsEarly) return std::nullopt;
   View next = view_;
   ++next.number;
@@ -86,18 +91,20 @@ void Replica::request(Token token, const Request& request, std::span<std::byte> 
   }
   if (request.op == Op::kStats || request.op == Op::kSave) {
     Answer answer;
+    if (request.op == Op::kStats)
+      answer.payload = encode(shard_.stats());
+    else
+      answer = save_piece(request);
     answer.id = request.id;
     answer.version = shard_.version();
-    answer.payload = request.op == Op::kStats ? encode(shard_.stats()) : shard_.save();
     return answer_at(applied_, token, std::move(answer));
   }
   if (!is_command(request.op)) {
-    Request pull = request;
-    pull.payload = {};
-    waiting_.push_back({token, std::move(pull), target});
+    waiting_.push_back({token, request, target, std::string(request.payload)});
+    waiting_.back().pull.payload = waiting_.back().keys;
     return serve_waiting();
   }
-  if (request.op == Op::kDrop || request.op == Op::kMark) {
+  if (is_of_server(request.op)) {
     replies_.push_back({token, refused(request, "only a server gives this command")});
     return;
   }
@@ -105,6 +112,11 @@ void Replica::request(Token token, const Request& request, std::span<std::byte> 
     case Shard::Turn::kEarly: return;  // an earlier one got lost; the client sends both again
     case Shard::Turn::kRepeated: return answer_at(applied_, token, shard_.answered(request));
     case Shard::Turn::kNext: break;
+  }
+  if (request.op == Op::kPullDelta) {
+    waiting_.push_back({token, request, {}, {}});
+    waiting_.back().pull.payload = {};
+    return serve_waiting();
   }
   Answer answer = submit(request);
   answer_at(applied_, token, std::move(answer));
@@ -128,19 +140,37 @@ void Replica::drop(std::uint32_t worker, std::uint64_t client) {
   serve_waiting();
 }
 
-// Numbers a command, applies it, and passes it on.
+// Numbers a command, applies it, and passes it on. If the first server lacks memory for it, the
+// command becomes a refusal on all servers. Any other server must apply it.
 Answer Replica::submit(const Request& command) {
+  Request applied = command;
+  applied.in_memory = false;
+  std::string refusal;
+  Answer answer;
+  try {
+    answer = shard_.apply(command);
+  } catch (const Error& error) {
+    const bool lacks = error.code() == Errc::kUnavailable || error.code() == Errc::kInvalidArgument;
+    if (previous_ || !lacks) throw;
+    refusal = encode(refuse(error.code(), error.message()));
+    applied.op = Op::kRefuse;
+    applied.payload = refusal;
+    answer = shard_.apply(applied);
+  }
   ++applied_;
   if (next_) {
-    Request copy = command;
-    copy.in_memory = false;
-    log_.push_back({applied_, encode(copy)});
+    log_.push_back({applied_, encode(applied)});
     if (next_has_) send(ChainMessage::Kind::kEntry, *next_, applied_, log_.back().bytes);
   }
-  Answer answer = shard_.apply(command);
   const bool is_alone = settings_.flaw == Flaw::kIgnoresJoining && next_ == view_.joining;
   if (!next_ || is_alone) commit(applied_);
+  if (commits_alone()) commit(committed_alone_ = applied_);
   return answer;
+}
+
+// The only member does not wait while the state of the joining server is under way.
+bool Replica::commits_alone() const {
+  return is_first() && view_.members.size() == 1 && next_ && !next_has_;
 }
 
 void Replica::answer_at(std::uint64_t position, Token token, Answer answer) {
@@ -159,7 +189,8 @@ void Replica::commit(std::uint64_t position) {
 }
 
 bool Replica::is_ready(const Request& pull) const {
-  return shard_.has_applied(pull.client, pull.sequence) && shard_.is_ready(pull);
+  const std::uint64_t before = is_command(pull.op) ? pull.sequence - 1 : pull.sequence;
+  return shard_.has_applied(pull.client, before) && shard_.is_ready(pull);
 }
 
 void Replica::serve_waiting() {
@@ -176,6 +207,12 @@ void Replica::serve_waiting() {
 
 void Replica::answer_pull(const Waiting& waiting) {
   const Request& pull = waiting.pull;
+  if (is_command(pull.op)) {
+    // The client may have sent it again over another connection.
+    Answer answer =
+        shard_.turn(pull) == Shard::Turn::kRepeated ? shard_.answered(pull) : submit(pull);
+    return answer_at(applied_, waiting.token, std::move(answer));
+  }
   Answer answer = shard_.check_pull(pull);
   answer.id = pull.id;
   if (answer.outcome == Outcome::kDone) {
@@ -190,7 +227,7 @@ void Replica::answer_pull(const Waiting& waiting) {
       answer.payload.resize(bytes);
       shard_.read(pull, std::as_writable_bytes(std::span(answer.payload)));
     }
-    if (shard_.marks() && pull.worker != kNoWorker) {
+    if (pull.op == Op::kPull && shard_.marks() && pull.worker != kNoWorker) {
       Request mark = pull;
       mark.op = Op::kMark;
       submit(mark);
@@ -199,8 +236,8 @@ void Replica::answer_pull(const Waiting& waiting) {
   answer_at(applied_, waiting.token, std::move(answer));
 }
 
-void Replica::send(ChainMessage::Kind kind, const Member& to, std::uint64_t position,
-                   std::string_view payload) {
+ChainMessage Replica::message_to(ChainMessage::Kind kind, const Member& to,
+                                 std::uint64_t position) const {
   ChainMessage message;
   message.kind = kind;
   message.shard = settings_.shard;
@@ -209,22 +246,29 @@ void Replica::send(ChainMessage::Kind kind, const Member& to, std::uint64_t posi
   message.to = to;
   message.position = position;
   message.committed = committed_;
+  return message;
+}
+
+void Replica::send(ChainMessage::Kind kind, const Member& to, std::uint64_t position,
+                   std::string_view payload) {
+  ChainMessage message = message_to(kind, to, position);
   message.payload = payload;
   messages_.push_back({to.server, encode(message)});
 }
 
 void Replica::send_ack() {
-  if (previous_ && !is_out_)
-    send(ChainMessage::Kind::kAck, *previous_, has_state_ ? applied_ : kNothing);
+  if (!previous_ || is_out_) return;
+  ChainMessage message =
+      message_to(ChainMessage::Kind::kAck, *previous_, has_state_ ? applied_ : kNothing);
+  message.transfer = receives_;
+  message.piece = received_;
+  messages_.push_back({previous_->server, encode(message)});
 }
 
 // Sends what the next member lacks.
 void Replica::send_missing() {
   silent_ticks_ = 0;
-  if (next_needs_state_) {
-    send(ChainMessage::Kind::kState, *next_, applied_, shard_.snapshot());
-    return;
-  }
+  if (next_needs_state_) return send_state();
   for (const Entry& entry : log_) {
     if (entry.position > *next_has_)
       send(ChainMessage::Kind::kEntry, *next_, entry.position, entry.bytes);
@@ -259,28 +303,20 @@ void Replica::take_entry(const ChainMessage& message) {
   send_ack();
 }
 
-void Replica::take_state(const ChainMessage& message) {
-  if (!has_state_) {
-    shard_.restore(message.payload);
-    has_state_ = true;
-    applied_ = message.position;
-    committed_ = std::max(committed_, message.committed);
-    if (!next_) commit(applied_);
-  }
-  send_ack();
-}
-
 void Replica::take_ack(const ChainMessage& message) {
   if (message.position == kNothing) {
     if (!next_needs_state_) {
       next_needs_state_ = true;
-      send_missing();
+      begin_state();
+    } else if (message.transfer == state_transfer_ && message.piece == state_piece_ + 1) {
+      send_next_piece();
     }
     return;
   }
   const bool is_first_word = !next_has_;
   const bool progress = is_first_word || message.position > *next_has_;
   next_needs_state_ = false;
+  state_bytes_.clear();
   next_has_ = std::max(next_has_.value_or(0), message.position);
   if (progress) silent_ticks_ = 0;
   if (is_first_word) send_missing();

@@ -12,8 +12,8 @@
 // Views. The members change only by a new view from the directory. If a member is lost, the others
 // go on: those before a lost one have applied at least what it had, so they send to its successor
 // what that one lacks. A server that was left out starts again, with nothing, as a new incarnation.
-// One that joins receives the state and then counts for commits at once, but it becomes a member
-// only when it has all that was committed before.
+// One that joins receives the state in pieces, while the others go on. With all pieces, it counts
+// for commits at once. It becomes a member only when it has all that was committed before.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +49,7 @@ class Replica {
     Member me;
     std::uint32_t shard = 0;
     std::uint64_t memory_bytes = ~std::uint64_t{0};
+    TableFiles files;
     Flaw flaw = Flaw::kNone;
   };
   explicit Replica(const Settings& settings);
@@ -76,6 +77,8 @@ class Replica {
   // A worker does not answer. Does nothing if it has joined again from another client. First
   // member only.
   void drop(std::uint32_t worker, std::uint64_t client);
+  // Throws Error if this server lacks memory or a folder that the server before it in the chain
+  // has. It must end then, and the others go on without it.
   void receive(const ChainMessage& message);
   // Sends signs of life, and what got lost. Call it at regular times.
   void tick();
@@ -102,6 +105,7 @@ class Replica {
     Token token;
     Request pull;
     std::span<std::byte> target;
+    std::string keys;  // payload of a pull of rows
   };
   struct Entry {
     std::uint64_t position;
@@ -109,13 +113,19 @@ class Replica {
   };
 
   Answer submit(const Request& command);
+  Answer save_piece(const Request& request);
   void answer_at(std::uint64_t position, Token token, Answer answer);
   void commit(std::uint64_t position);
   void serve_waiting();
   bool is_ready(const Request& pull) const;
   void answer_pull(const Waiting& waiting);
+  ChainMessage message_to(ChainMessage::Kind kind, const Member& to, std::uint64_t position) const;
   void send(ChainMessage::Kind kind, const Member& to, std::uint64_t position,
             std::string_view payload = {});
+  bool commits_alone() const;
+  void begin_state();
+  void send_state();
+  void send_next_piece();
   void send_ack();
   void send_missing();
   void take_entry(const ChainMessage& message);
@@ -130,10 +140,19 @@ class Replica {
   std::optional<Member> previous_, next_;
   std::uint64_t applied_ = 0, committed_ = 0;
   std::uint64_t applied_at_view_ = 0;
+  std::uint64_t committed_alone_ = 0;  // while the joining server had no state
 
   std::deque<Entry> log_;  // commands that are not committed, or that the next member lacks
   std::optional<std::uint64_t> next_has_;  // position that the next member has acknowledged
   bool next_needs_state_ = false;
+  // The state that goes to the next member: position, number, piece.
+  std::uint64_t state_position_ = 0, state_transfer_ = 0, state_piece_ = 0;
+  std::string state_bytes_;
+  // The last piece of a save: client (0: none), number, bytes.
+  std::uint64_t save_client_ = 0, save_piece_ = 0;
+  std::string save_bytes_;
+  // The state that comes from the one before: number, and pieces so far.
+  std::uint64_t receives_ = 0, received_ = 0;
   int silent_ticks_ = 0;  // since the next member has made progress
 
   std::list<Waiting> waiting_;

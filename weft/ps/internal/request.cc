@@ -1,8 +1,7 @@
 #include "weft/ps/internal/request.h"
 
-#include <type_traits>
-
 #include "weft/net/stream/bytes.h"
+#include "weft/ps/internal/rule_fields.h"
 
 namespace weft::ps::internal {
 namespace {
@@ -16,102 +15,27 @@ std::string_view rest_of(ByteReader& in, std::string_view all) {
   return all.substr(all.size() - in.left());
 }
 
-// Calls visit(field) for the numbers of an update rule.
-template <class Visit>
-void each_field(kernels::Regularizer& o, Visit&& visit) {
-  visit(o.l1);
-  visit(o.l2);
-}
-template <class Visit>
-void each_field(kernels::Sgd& o, Visit&& visit) {
-  visit(o.lr);
-  visit(o.momentum);
-  visit(o.dampening);
-  visit(o.nesterov);
-  each_field(o.regularizer, visit);
-}
-template <class Visit>
-void each_field(kernels::RmsProp& o, Visit&& visit) {
-  visit(o.lr);
-  visit(o.alpha);
-  visit(o.eps);
-  visit(o.momentum);
-  visit(o.centered);
-  each_field(o.regularizer, visit);
-}
-template <class Visit>
-void each_field(kernels::Adagrad& o, Visit&& visit) {
-  visit(o.lr);
-  visit(o.lr_decay);
-  visit(o.eps);
-  each_field(o.regularizer, visit);
-}
-template <class Visit>
-void each_field(kernels::Adam& o, Visit&& visit) {
-  visit(o.lr);
-  visit(o.beta1);
-  visit(o.beta2);
-  visit(o.eps);
-  visit(o.decoupled_decay);
-  visit(o.amsgrad);
-  each_field(o.regularizer, visit);
-}
-template <class Visit>
-void each_field(kernels::Lion& o, Visit&& visit) {
-  visit(o.lr);
-  visit(o.beta1);
-  visit(o.beta2);
-  visit(o.decoupled_decay);
-  each_field(o.regularizer, visit);
-}
-
-// Rules that need whole tensors, which check() refuses.
-template <class Rule, class Visit>
-requires(std::is_same_v<Rule, optim::Lars> || std::is_same_v<Rule, optim::Lamb> ||
-         std::is_same_v<Rule, optim::Adafactor> ||
-         std::is_same_v<Rule, optim::Muon>) void each_field(Rule&, Visit&&) {}
-
-template <std::size_t I = 0>
-optim::UpdateRule rule_of_kind(std::size_t kind) {
-  if constexpr (I < std::variant_size_v<optim::UpdateRule>) {
-    if (kind == I) return std::variant_alternative_t<I, optim::UpdateRule>{};
-    return rule_of_kind<I + 1>(kind);
-  } else {
-    ByteReader::fail();
-  }
-}
-
 void put(ByteWriter& out, const Options& options) {
-  out.put<std::uint8_t>(options.rule ? static_cast<std::uint8_t>(options.rule->index() + 1) : 0);
-  if (options.rule) {
-    optim::UpdateRule rule = *options.rule;
-    std::visit([&](auto& o) { each_field(o, [&](auto& field) { out.put(field); }); }, rule);
-  }
+  out.put<std::uint8_t>(options.rule.has_value());
+  if (options.rule) put_rule(out, *options.rule);
   out.put<std::int32_t>(options.staleness);
   out.put(options.delay_compensation);
   out.put<std::uint8_t>(options.adaptive_compensation);
   out.put_text(options.push_codec);
   out.put_text(options.pull_codec);
+  out.put<std::uint8_t>(options.pull_deltas);
 }
-
-struct TakeField {
-  ByteReader& in;
-  void operator()(double& field) const { field = in.take<double>(); }
-  void operator()(bool& field) const { field = in.take<std::uint8_t>() != 0; }
-};
 
 Options take_options(ByteReader& in) {
   Options options;
   options.rule.reset();
-  if (const auto kind = in.take<std::uint8_t>(); kind > 0) {
-    options.rule = rule_of_kind(kind - 1u);
-    std::visit([&](auto& o) { each_field(o, TakeField{in}); }, *options.rule);
-  }
+  if (in.take<std::uint8_t>() != 0) options.rule = take_rule<optim::UpdateRule>(in);
   options.staleness = in.take<std::int32_t>();
   options.delay_compensation = in.take<double>();
   options.adaptive_compensation = in.take<std::uint8_t>() != 0;
   options.push_codec = std::string(in.take_text());
   options.pull_codec = std::string(in.take_text());
+  options.pull_deltas = in.take<std::uint8_t>() != 0;
   return options;
 }
 
@@ -222,9 +146,41 @@ Options decode_options(std::string_view bytes) {
   return options;
 }
 
+std::string encode_table(const TableSpec& table) {
+  ByteWriter out;
+  out.put_text(table.name);
+  out.put(table.row_floats);
+  put_rule(out, table.rule);
+  out.put(table.initial_range);
+  out.put(table.seed);
+  out.put(table.evict_after);
+  out.put<std::uint8_t>(table.mapped);
+  out.put_text(table.push_codec);
+  out.put_text(table.pull_codec);
+  return out.take();
+}
+
+TableSpec decode_table(std::string_view bytes) {
+  ByteReader in(bytes);
+  TableSpec table;
+  table.name = std::string(in.take_text());
+  table.row_floats = in.take<std::int64_t>();
+  table.rule = take_rule<RowRule>(in);
+  table.initial_range = in.take<float>();
+  table.seed = in.take<std::uint64_t>();
+  table.evict_after = in.take<std::uint64_t>();
+  table.mapped = in.take<std::uint8_t>() != 0;
+  table.push_codec = std::string(in.take_text());
+  table.pull_codec = std::string(in.take_text());
+  in.expect_end();
+  return table;
+}
+
 std::string encode(const Definition& definition) {
   ByteWriter out;
   out.put_text(encode_options(definition.options));
+  out.put(static_cast<std::uint32_t>(definition.tables.size()));
+  for (const TableSpec& table : definition.tables) out.put_text(encode_table(table));
   out.put(static_cast<std::uint32_t>(definition.parts.size()));
   for (const Definition::Part& part : definition.parts) {
     out.put_text(part.name);
@@ -239,6 +195,8 @@ Definition decode_definition(std::string_view bytes) {
   ByteReader in(bytes);
   Definition definition;
   definition.options = decode_options(in.take_text());
+  definition.tables.resize(in.take_count(sizeof(std::uint32_t)));
+  for (TableSpec& table : definition.tables) table = decode_table(in.take_text());
   definition.parts.resize(in.take_count(sizeof(std::uint32_t) + 2 * sizeof(std::int64_t)));
   for (Definition::Part& part : definition.parts) {
     part.name = std::string(in.take_text());
@@ -255,6 +213,8 @@ std::string encode(const ShardStats& stats) {
   out.put(stats.updates);
   out.put(stats.memory_bytes);
   out.put(stats.workers);
+  out.put(stats.rows);
+  out.put(stats.file_bytes);
   return out.take();
 }
 
@@ -265,6 +225,8 @@ ShardStats decode_stats(std::string_view bytes) {
   stats.updates = in.take<std::uint64_t>();
   stats.memory_bytes = in.take<std::uint64_t>();
   stats.workers = in.take<std::uint32_t>();
+  stats.rows = in.take<std::uint64_t>();
+  stats.file_bytes = in.take<std::uint64_t>();
   in.expect_end();
   return stats;
 }

@@ -21,16 +21,22 @@ enum class Op : std::uint8_t {
   kLeave,
   kPush,
   kLoad,
-  // Commands of the server itself. They have no client.
-  kDrop,  // a worker does not answer
-  kMark,  // the worker has pulled: delay compensation keeps the values
+  kPushRows,   // of an embedding table; payload: rows.h
+  kEvict,      // rows of a table; payload: the age, the first and the last hash of their keys
+  kPullDelta,  // differences to what the worker has; the server keeps what it will have then
+  // Commands of the server itself. kDrop and kMark have no client.
+  kDrop,    // a worker does not answer
+  kMark,    // the worker has pulled: delay compensation keeps the values
+  kRefuse,  // in the place of a client's command for which a server had no memory or no file
   // Reads: a repeated one reads again.
   kPull,
+  kPullRows,
   kStats,
   kSave,
 };
 constexpr Op kLastOp = Op::kSave;
 constexpr bool is_command(Op op) { return op < Op::kPull; }
+constexpr bool is_of_server(Op op) { return op >= Op::kDrop && op <= Op::kRefuse; }
 
 inline constexpr std::uint32_t kNoWorker = ~0u;
 // As the only key of a request: no key at all. The push of such a request is only a step.
@@ -50,11 +56,12 @@ struct Request {
   std::uint64_t done = 0;
   // Number of the newest view of the shard that the client knows.
   std::uint64_t view = 0;
-  // Push: version of the values that the worker pulled last.
+  // Push: version of the values that the worker pulled last. kPullDelta: 1 for values, 0 for
+  // differences. kSave: number of the piece, from 0.
   std::uint64_t version = 0;
   // Push: learning rate of its update. Below 0: that of the rule.
   double lr = -1;
-  // Numbers of pieces of this shard; empty: all.
+  // Numbers of pieces of this shard; empty: all. For rows: the number of their table.
   std::vector<std::uint32_t> keys;
   // Valid during the call only.
   std::string_view payload;
@@ -108,11 +115,14 @@ struct Definition {
   Options options;
   std::vector<Part> parts;
   std::string values;  // float32, of all parts
+  std::vector<TableSpec> tables;
 };
 std::string encode(const Definition& definition);
 Definition decode_definition(std::string_view bytes);
 std::string encode_options(const Options& options);
 Options decode_options(std::string_view bytes);
+std::string encode_table(const TableSpec& table);
+TableSpec decode_table(std::string_view bytes);
 
 // Payload of the answer to kStats.
 struct ShardStats {
@@ -123,6 +133,8 @@ struct ShardStats {
   std::uint64_t updates = 0;
   std::uint64_t memory_bytes = 0;
   std::uint32_t workers = 0;
+  std::uint64_t rows = 0;        // of embedding tables
+  std::uint64_t file_bytes = 0;  // of those in files
 };
 std::string encode(const ShardStats& stats);
 ShardStats decode_stats(std::string_view bytes);

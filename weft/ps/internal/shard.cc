@@ -13,9 +13,25 @@ std::string named(const Definition::Part& part) {
          std::to_string(part.first + part.count) + ")";
 }
 
+std::string difference(const std::vector<TableSpec>& known, const std::vector<TableSpec>& given) {
+  for (std::size_t i = 0; i < std::min(known.size(), given.size()); ++i) {
+    if (known[i] == given[i]) continue;
+    if (known[i].name != given[i].name)
+      return "it has the table " + given[i].name + " where the server has " + known[i].name;
+    if (known[i].row_floats != given[i].row_floats)
+      return "table " + given[i].name + " has rows of " + std::to_string(given[i].row_floats) +
+             " floats, and on the server " + std::to_string(known[i].row_floats);
+    return "table " + given[i].name + " has other options";
+  }
+  if (known.size() == given.size()) return "";
+  return "it has " + std::to_string(given.size()) + " tables, and the server " +
+         std::to_string(known.size());
+}
+
 // What differs between the definition of a worker and that of the first one; "" if nothing.
-std::string difference(const std::vector<Definition::Part>& known, const Definition& given) {
-  if (known == given.parts) return "";
+std::string difference(const std::vector<Definition::Part>& known,
+                       const std::vector<TableSpec>& tables, const Definition& given) {
+  if (known == given.parts) return difference(tables, given.tables);
   for (std::size_t i = 0; i < std::min(known.size(), given.parts.size()); ++i) {
     if (known[i] == given.parts[i]) continue;
     return "it has " + named(given.parts[i]) + " where the server has " + named(known[i]);
@@ -24,10 +40,19 @@ std::string difference(const std::vector<Definition::Part>& known, const Definit
          " tensors in this shard, and the server " + std::to_string(known.size());
 }
 
+Answer refusal_in(std::string_view bytes) {
+  try {
+    const Answer given = decode_answer(bytes);
+    return refuse(given.code, given.text);
+  } catch (const Error&) {
+    return invalid("a refusal is malformed");
+  }
+}
+
 }  // namespace
 
-Shard::Shard(std::uint64_t memory_bytes, bool remembers)
-    : memory_bytes_(memory_bytes), remembers_(remembers) {}
+Shard::Shard(std::uint64_t memory_bytes, bool remembers, TableFiles files)
+    : memory_bytes_(memory_bytes), remembers_(remembers), files_(std::move(files)) {}
 
 bool Shard::has_applied(std::uint64_t client, std::uint64_t sequence) const {
   const auto known = clients_.find(client);
@@ -66,6 +91,7 @@ Answer Shard::apply(const Request& command) {
 }
 
 Answer Shard::change(const Request& command) {
+  if (command.op == Op::kRefuse) return refusal_in(command.payload);
   if (command.op == Op::kDefine) return define(command);
   if (!is_defined_) return invalid("the parameter server has no tensors yet; call define() first");
   switch (command.op) {
@@ -75,6 +101,9 @@ Answer Shard::change(const Request& command) {
     case Op::kMark: return mark(command);
     case Op::kPush: return push(command);
     case Op::kLoad: return load(command);
+    case Op::kPushRows: return push_rows(command);
+    case Op::kEvict: return evict(command);
+    case Op::kPullDelta: return pull_delta(command);
     default: return invalid("this request is not a command");
   }
 }
@@ -96,7 +125,7 @@ Answer Shard::define(const Request& command) {
   if (is_defined_) {
     std::vector<Definition::Part> known;
     for (const Slot& slot : slots_) known.push_back({slot.name, slot.first, slot.count});
-    if (const std::string what = difference(known, given); !what.empty())
+    if (const std::string what = difference(known, tables_.specs(), given); !what.empty())
       return invalid("the definition of this worker differs from that of the first one: " + what);
     if (!(given.options == options_))
       return invalid("the options of this worker differ from those of the first one");
@@ -107,6 +136,11 @@ Answer Shard::define(const Request& command) {
                    std::to_string(count) + " values of float32");
   try {
     check(given.options);
+    std::set<std::string> names;
+    for (const TableSpec& table : given.tables) {
+      check(table);
+      WEFT_REQUIRE(names.insert(table.name).second, "table " + table.name + " is defined twice");
+    }
   } catch (const Error& error) {
     return refuse(error.code(), error.message());
   }
@@ -115,7 +149,11 @@ Answer Shard::define(const Request& command) {
   const std::size_t arrays = 1 + states + (given.options.adaptive_compensation ? 1 : 0);
   const std::uint64_t bytes = arrays * given.values.size();
   if (!has_room(bytes)) return full("these tensors, with their optimizer state,", bytes);
+  Tables tables(given.tables, files_);
+  if (!has_room(bytes + tables.memory_bytes()))
+    return full("these tensors and empty tables", bytes + tables.memory_bytes());
 
+  tables_ = std::move(tables);
   options_ = given.options;
   std::int64_t offset = 0;
   for (const Definition::Part& part : given.parts) {
@@ -136,19 +174,22 @@ void Shard::make_codecs() {
   const compress::Spec push = compress::parse(options_.push_codec),
                        pull = compress::parse(options_.pull_codec);
   push_codec_ = push.kind == compress::Kind::kNone ? nullptr : compress::make_codec(push);
-  pull_codec_ = pull.kind == compress::Kind::kNone ? nullptr : compress::make_codec(pull);
+  auto& pull_codec = options_.pull_deltas ? delta_codec_ : pull_codec_;
+  pull_codec = pull.kind == compress::Kind::kNone ? nullptr : compress::make_codec(pull);
   push_seed_ = push.seed;
+  delta_seed_ = pull.seed;
 }
 
 std::uint64_t Shard::worker_bytes() const {
-  return options_.delay_compensation > 0 ? sizeof(float) * values_.size() : 0;
+  const bool keeps = options_.delay_compensation > 0 || options_.pull_deltas;
+  return keeps ? sizeof(float) * values_.size() : 0;
 }
 
 Answer Shard::full(const std::string& what, std::uint64_t bytes) const {
   const auto mb = [](std::uint64_t count) { return std::to_string((count + 999'999) / 1'000'000); };
   return refuse(Errc::kUnavailable,
                 "the parameter server is full: " + what + " would take " + mb(bytes) +
-                    " MB beside " + mb(used_bytes_) + " MB in use, and memory_mb is " +
+                    " MB beside " + mb(memory_in_use()) + " MB in use, and memory_mb is " +
                     std::to_string(memory_bytes_ / 1'000'000) +
                     "; nothing was changed. Raise memory_mb or use more servers");
 }
@@ -165,12 +206,16 @@ Answer Shard::join(const Request& command) {
   if (command.worker == kNoWorker) return invalid("a worker needs a number to join");
   Worker& worker = workers_[command.worker];
   const bool had_values = !worker.pulled.empty();
-  if (worker.counts && worker.client == command.client) return {};
+  if (worker.counts && worker.client == command.client) {
+    drop_unfinished_rows(command.worker);  // it begins its step again
+    return {};
+  }
   if (!had_values && !has_room(worker_bytes())) {
     if (!worker.counts && worker.client == 0) workers_.erase(command.worker);
     return full("the values that worker " + std::to_string(command.worker) + " pulls",
                 worker_bytes());
   }
+  drop_unfinished_rows(command.worker);
   worker.counts = false;  // a worker that was started again does not hold itself up
   const std::int64_t clock = slowest().value_or(last_clock_);
   // A push that this worker has made for a later step stays in its place.
@@ -194,6 +239,7 @@ Answer Shard::leave(std::uint32_t number, std::uint64_t client) {
   worker->second.counts = false;
   if (!worker->second.pulled.empty()) used_bytes_ -= worker_bytes();
   worker->second.pulled = {};
+  drop_unfinished_rows(number);
   finish_rounds();
   return {};
 }
@@ -221,7 +267,9 @@ ShardStats Shard::stats() const {
   ShardStats stats;
   stats.staleness = staleness_;
   stats.updates = version_;
-  stats.memory_bytes = used_bytes_;
+  stats.memory_bytes = memory_in_use();
+  stats.file_bytes = tables_.file_bytes();
+  stats.rows = tables_.rows();
   stats.workers = static_cast<std::uint32_t>(workers().size());
   return stats;
 }
@@ -251,6 +299,10 @@ Answer Shard::check_keys(const Request& request) const {
       return invalid("tensor " + slots_[key].name + " is named twice in one request");
   }
   if (request.op == Op::kPull) return {};  // anybody may read
+  return check_worker(request);
+}
+
+Answer Shard::check_worker(const Request& request) const {
   const auto worker = workers_.find(request.worker);
   const std::string name = "worker " + std::to_string(request.worker);
   if (worker == workers_.end()) return invalid(name + " has not joined; call join() first");

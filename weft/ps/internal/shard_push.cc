@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "weft/kernels/reduce.h"
+#include "weft/ps/internal/rows.h"
 #include "weft/ps/internal/shard.h"
 
 namespace weft::ps::internal {
@@ -44,6 +45,20 @@ std::string encode_values(const compress::Codec& codec, std::span<const float> v
   return bytes;
 }
 
+void decode_values(const compress::Codec& codec, std::string_view& bytes,
+                   const compress::Draw& draw, std::span<float> values) {
+  std::uint32_t size = 0;
+  if (bytes.size() < sizeof size) throw Error(Errc::kCorrupt, "too few bytes");
+  std::memcpy(&size, bytes.data(), sizeof size);
+  const std::size_t padded = (std::size_t{size} + kPad - 1) / kPad * kPad;
+  if (bytes.size() - sizeof size < padded) throw Error(Errc::kCorrupt, "too few bytes");
+  // The codec reads words, so its bytes must be aligned.
+  std::vector<std::byte> words(padded);
+  if (padded > 0) std::memcpy(words.data(), bytes.data() + sizeof size, padded);
+  codec.add(std::span(words).first(size), draw, values);
+  bytes.remove_prefix(sizeof size + padded);
+}
+
 const float* Shard::decode(const Request& push, const std::vector<std::uint32_t>& keys,
                            Answer& refusal) {
   const auto count = static_cast<std::size_t>(count_of(keys));
@@ -68,23 +83,12 @@ const float* Shard::decode(const Request& push, const std::vector<std::uint32_t>
   std::string_view rest = push.payload;
   std::span<float> out(scratch_);
   for (const std::uint32_t key : keys) {
-    std::uint32_t size = 0;
-    if (rest.size() < sizeof size) return wrong("too few bytes");
-    std::memcpy(&size, rest.data(), sizeof size);
-    rest.remove_prefix(sizeof size);
-    const std::size_t padded = (std::size_t{size} + kPad - 1) / kPad * kPad;
-    if (rest.size() < padded) return wrong("too few bytes");
     const auto here = static_cast<std::size_t>(slots_[key].count);
-    // The codec reads words, so its bytes must be aligned.
-    std::vector<std::byte> words(padded);
-    if (padded > 0) std::memcpy(words.data(), rest.data(), padded);
     try {
-      push_codec_->add(std::span(words).first(size), draw_of(push_seed_, push, key),
-                       out.first(here));
+      decode_values(*push_codec_, rest, draw_of(push_seed_, push, key), out.first(here));
     } catch (const Error& error) {
       return wrong("malformed codes (" + error.message() + ")");
     }
-    rest.remove_prefix(padded);
     out = out.subspan(here);
   }
   if (!rest.empty()) return wrong("too many bytes");
@@ -127,7 +131,7 @@ Answer Shard::push(const Request& command) {
     used_bytes_ += bytes;
     rounds_[worker.clock][command.worker] = {
         keys, std::vector<float>(values, values + count_of(keys)), command.lr};
-    ++worker.clock;
+    tables_.advance(++worker.clock);
     finish_rounds();
     return {};
   }
@@ -137,7 +141,7 @@ Answer Shard::push(const Request& command) {
     update(slots_[key], values, command.lr, &worker);
     values += slots_[key].count;
   }
-  ++worker.clock;
+  tables_.advance(++worker.clock);
   ++version_;
   return {};
 }
@@ -147,13 +151,14 @@ void Shard::finish_rounds() {
   while (!rounds_.empty()) {
     const auto least = slowest();
     if (least && rounds_.begin()->first >= *least) return;
-    apply_round(rounds_.begin()->second);
+    apply_round(rounds_.begin()->first, rounds_.begin()->second);
     rounds_.erase(rounds_.begin());
     ++version_;
   }
 }
 
-void Shard::apply_round(std::map<std::uint32_t, Buffered>& round) {
+void Shard::apply_round(std::int64_t clock, std::map<std::uint32_t, Buffered>& round) {
+  apply_rows(clock, round.size());
   const double lr = round.begin()->second.lr;
   for (std::uint32_t key = 0; key < slots_.size(); ++key) {
     std::vector<const void*> sources;  // in the order of the workers' numbers
@@ -227,6 +232,36 @@ void Shard::update(Slot& slot, const float* gradient, double lr, const Worker* w
   }
 }
 
+// The worker and this shard add the same codes to the same values. So the shard knows what the
+// worker has, and its next difference has what the codec has left out.
+Answer Shard::pull_delta(const Request& command) {
+  if (!options_.pull_deltas)
+    return invalid("this parameter server gives values, not differences; set pull_deltas");
+  if (Answer refusal = check_keys(command); refusal.outcome != Outcome::kDone) return refusal;
+  Worker& worker = workers_.at(command.worker);
+  const bool whole = command.version != 0;
+  Answer answer;
+  for (const std::uint32_t key : keys_of(command)) {
+    const auto count = static_cast<std::size_t>(slots_[key].count);
+    const float* const now = values_.data() + slots_[key].offset;
+    const std::span<float> has(worker.pulled.data() + slots_[key].offset, count);
+    std::vector<float> sent(now, now + count);
+    if (!whole)
+      for (std::size_t i = 0; i < count; ++i) sent[i] -= has[i];
+    if (whole || !delta_codec_) {
+      answer.payload.append(reinterpret_cast<const char*>(sent.data()), sizeof(float) * count);
+      for (std::size_t i = 0; i < count; ++i) has[i] = whole ? sent[i] : has[i] + sent[i];
+      continue;
+    }
+    const compress::Draw draw = draw_of(delta_seed_, command, key);
+    const std::string codes = encode_values(*delta_codec_, sent, draw, nullptr);
+    answer.payload += codes;
+    std::string_view rest(codes);
+    decode_values(*delta_codec_, rest, draw, has);
+  }
+  return answer;
+}
+
 bool Shard::is_ready(const Request& pull) const {
   const auto worker = workers_.find(pull.worker);
   if (!is_defined_ || options_.staleness < 0 || worker == workers_.end()) return true;
@@ -236,7 +271,7 @@ bool Shard::is_ready(const Request& pull) const {
 
 Answer Shard::check_pull(const Request& pull) const {
   if (!is_defined_) return invalid("the parameter server has no tensors yet; call define() first");
-  Answer answer = check_keys(pull);
+  Answer answer = pull.op == Op::kPullRows ? check_rows_pull(pull) : check_keys(pull);
   answer.version = version_;
   const auto worker = workers_.find(pull.worker);
   answer.clock = worker == workers_.end() ? 0 : worker->second.clock;
@@ -245,6 +280,8 @@ Answer Shard::check_pull(const Request& pull) const {
 }
 
 std::size_t Shard::pull_bytes(const Request& pull) const {
+  if (pull.op == Op::kPullRows)
+    return tables_.pull_bytes(pull.keys[0], RowKeys(pull.payload).keys().size());
   std::size_t bytes = 0;
   for (const std::uint32_t key : keys_of(pull)) {
     const std::int64_t count = slots_[key].count;
@@ -255,6 +292,8 @@ std::size_t Shard::pull_bytes(const Request& pull) const {
 }
 
 void Shard::read(const Request& pull, std::span<std::byte> out) const {
+  if (pull.op == Op::kPullRows)
+    return tables_.read(pull.keys[0], RowKeys(pull.payload).keys(), out);
   std::vector<std::byte> wire;
   for (const std::uint32_t key : keys_of(pull)) {
     const Slot& slot = slots_[key];

@@ -11,11 +11,12 @@ namespace {
 using net::internal::ByteReader;
 using net::internal::ByteWriter;
 
-constexpr std::uint32_t kStateVersion = 1;
+constexpr std::uint32_t kStateVersion = 2;
 
 void put_floats(ByteWriter& out, const std::vector<float>& values) {
   out.put(static_cast<std::uint64_t>(values.size()));
-  out.put_bytes({reinterpret_cast<const char*>(values.data()), sizeof(float) * values.size()});
+  if (!values.empty())
+    out.put_bytes({reinterpret_cast<const char*>(values.data()), sizeof(float) * values.size()});
 }
 
 std::vector<float> take_floats(ByteReader& in) {
@@ -26,9 +27,40 @@ std::vector<float> take_floats(ByteReader& in) {
   return values;
 }
 
+void put_rows(ByteWriter& out, const RowPush& push) {
+  out.put(push.table);
+  out.put(push.lr);
+  out.put(static_cast<std::uint64_t>(push.keys.size()));
+  for (const std::uint64_t key : push.keys) out.put(key);
+  put_floats(out, push.values);
+}
+
+RowPush take_rows(ByteReader& in) {
+  RowPush push;
+  push.table = in.take<std::uint32_t>();
+  push.lr = in.take<double>();
+  const auto count = in.take<std::uint64_t>();
+  const std::string_view keys = in.take_view(count, sizeof(std::uint64_t));
+  push.keys.resize(static_cast<std::size_t>(count));
+  if (count > 0) std::memcpy(push.keys.data(), keys.data(), keys.size());
+  push.values = take_floats(in);
+  return push;
+}
+
 }  // namespace
 
-std::string Shard::save() const {
+std::string Shard::save() {
+  ByteWriter out;
+  const auto put = [&](const std::string& piece) {
+    out.put<std::uint64_t>(piece.size());
+    out.put_bytes(piece);
+  };
+  put(begin_save());
+  while (const auto rows = next_rows()) put(*rows);
+  return out.take();
+}
+
+std::string Shard::begin_save() {
   ByteWriter out;
   out.put(kStateVersion);
   out.put_text(encode_options(options_));
@@ -43,6 +75,7 @@ std::string Shard::save() const {
   for (const auto& state : states_) put_floats(out, state);
   put_floats(out, mean_square_);
   out.put(version_);
+  out.put_bytes(tables_.begin_pieces());
   return out.take();
 }
 
@@ -52,7 +85,11 @@ Answer Shard::load(const Request& command) {
   };
   if (!workers().empty()) return refuse("workers count; load it before the first one joins");
   try {
-    ByteReader in(command.payload);
+    ByteReader all(command.payload);
+    const std::string_view head = all.take_view(all.take<std::uint64_t>(), 1);
+    std::vector<std::string_view> pieces;
+    while (all.left() > 0) pieces.push_back(all.take_view(all.take<std::uint64_t>(), 1));
+    ByteReader in(head);
     if (in.take<std::uint32_t>() != kStateVersion) return refuse("it has another version");
     // The learning rate and the mode may have changed, but the arrays must be the same.
     const Options saved = decode_options(in.take_text());
@@ -78,22 +115,38 @@ Answer Shard::load(const Request& command) {
     for (auto& state : states) state = take_floats(in);
     std::vector<float> mean_square = take_floats(in);
     const auto version = in.take<std::uint64_t>();
-    in.expect_end();
+    const std::string_view rows = head.substr(head.size() - in.left());
     bool fits = values.size() == values_.size() && mean_square.size() == mean_square_.size();
     for (const auto& state : states) fits = fits && state.size() == values.size();
     if (!fits) return refuse("its arrays have other sizes");
+    if (Answer refusal = load_rows(rows, pieces); refusal.outcome != Outcome::kDone) return refusal;
     slots_ = std::move(slots);
     values_ = std::move(values);
     states_ = std::move(states);
     mean_square_ = std::move(mean_square);
     version_ = std::max(version_, version);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (error.code() == Errc::kUnavailable) throw;  // this server lacks memory
+    if (error.code() == Errc::kInvalidArgument) return refuse(error.message());
     return refuse("it is malformed");
   }
   return {};
 }
 
-std::string Shard::snapshot() const {
+// As load(): all or nothing.
+Answer Shard::load_rows(std::string_view head, const std::vector<std::string_view>& pieces) {
+  Tables loaded = tables_.loaded(head, pieces, files_);
+  const std::uint64_t now = tables_.memory_bytes(), then = loaded.memory_bytes();
+  if (then > now && !has_room(then - now)) return full("the rows of the saved state", then - now);
+  if (loaded.file_bytes() > std::max(files_.max_bytes, tables_.file_bytes()))
+    return full_of_files("the rows of the saved state", loaded.file_bytes());
+  tables_ = std::move(loaded);
+  return {};
+}
+
+std::string Shard::snapshot() const { return snapshot_without_rows().append(tables_.snapshot()); }
+
+std::string Shard::snapshot_without_rows() const {
   ByteWriter out;
   out.put(kStateVersion);
   out.put<std::uint8_t>(is_defined_);
@@ -140,6 +193,16 @@ std::string Shard::snapshot() const {
       put_floats(out, push.values);
     }
   }
+  out.put(static_cast<std::uint32_t>(row_rounds_.size()));
+  for (const auto& [clock, round] : row_rounds_) {
+    out.put(clock);
+    out.put(static_cast<std::uint32_t>(round.size()));
+    for (const auto& [worker, pushes] : round) {
+      out.put(worker);
+      out.put(static_cast<std::uint32_t>(pushes.size()));
+      for (const RowPush& push : pushes) put_rows(out, push);
+    }
+  }
   out.put(last_clock_);
   out.put(version_);
   out.put(used_bytes_);
@@ -147,11 +210,11 @@ std::string Shard::snapshot() const {
   return out.take();
 }
 
-void Shard::restore(std::string_view bytes) {
+void Shard::take_state(std::string_view bytes, bool has_rows) {
   ByteReader in(bytes);
   if (in.take<std::uint32_t>() != kStateVersion)
     throw Error(Errc::kCorrupt, "the state of a parameter server has another version");
-  Shard fresh(memory_bytes_, remembers_);
+  Shard fresh(memory_bytes_, remembers_, files_);
   fresh.is_defined_ = in.take<std::uint8_t>() != 0;
   fresh.options_ = decode_options(in.take_text());
   fresh.slots_.resize(in.take_count(4 * sizeof(std::int64_t)));
@@ -191,11 +254,20 @@ void Shard::restore(std::string_view bytes) {
       push.values = take_floats(in);
     }
   }
+  for (std::uint32_t left = in.take<std::uint32_t>(); left > 0; --left) {
+    auto& round = fresh.row_rounds_[in.take<std::int64_t>()];
+    for (std::uint32_t workers = in.take<std::uint32_t>(); workers > 0; --workers) {
+      auto& pushes = round[in.take<std::uint32_t>()];
+      for (std::uint32_t count = in.take<std::uint32_t>(); count > 0; --count)
+        pushes.push_back(take_rows(in));
+    }
+  }
   fresh.last_clock_ = in.take<std::int64_t>();
   fresh.version_ = in.take<std::uint64_t>();
   fresh.used_bytes_ = in.take<std::uint64_t>();
   for (std::uint64_t& count : fresh.staleness_) count = in.take<std::uint64_t>();
-  in.expect_end();
+  const std::string_view tables = bytes.substr(bytes.size() - in.left());
+  fresh.tables_ = has_rows ? Tables::restored(tables, files_) : Tables::receiving(tables, files_);
   if (!fresh.is_consistent())
     throw Error(Errc::kCorrupt, "the state of a parameter server does not fit together");
   if (fresh.is_defined_) fresh.make_codecs();
@@ -224,7 +296,8 @@ bool Shard::is_consistent() const {
   fits = fits && mean_square_.size() ==
                      (options_.adaptive_compensation && is_defined_ ? values_.size() : 0);
   for (const auto& [number, worker] : workers_)
-    fits = fits && (worker.pulled.empty() || worker.pulled.size() == values_.size());
+    fits = fits && (worker.pulled.empty() ? !worker.counts || worker_bytes() == 0
+                                          : worker.pulled.size() == values_.size());
   for (const auto& [clock, round] : rounds_) {
     fits = fits && !round.empty();
     for (const auto& [worker, push] : round) {
@@ -234,6 +307,16 @@ bool Shard::is_consistent() const {
         count += static_cast<std::size_t>(slots_[key].count);
       }
       fits = fits && count == push.values.size();
+    }
+  }
+  for (const auto& [clock, round] : row_rounds_) {
+    for (const auto& [worker, pushes] : round) {
+      for (const RowPush& push : pushes) {
+        if (push.table >= tables_.size()) return false;
+        const auto width = static_cast<std::size_t>(tables_.spec(push.table).row_floats);
+        fits = fits && push.values.size() / width == push.keys.size() &&
+               push.values.size() % width == 0;
+      }
     }
   }
   return fits;

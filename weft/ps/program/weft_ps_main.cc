@@ -34,6 +34,8 @@ constexpr const char* kHelp =
   --store SOCKET    store of the job (default: WEFT_STORE, which weft run sets)
   --backup 0        without a backup of each shard (default: 1)
   --memory-mb N     most memory of a shard (default: 4096)
+  --folder PATH     folder for tables whose rows lie in files (default: such tables are refused)
+  --folder-mb N     most bytes of these files, of a shard (default: 65536)
   --interface ADDR  where other hosts connect: an address, a network or an interface
                     (default: 127.0.0.1); none: only processes of this host
   --advertise HOST  host that others connect to (default: the bound address)
@@ -97,6 +99,8 @@ void serve(Words words) {
   options.servers = static_cast<std::uint32_t>(words.number("servers", "1"));
   options.backup = words.number("backup", "1") != 0;
   options.memory_mb = words.number("memory-mb", "4096");
+  options.folder = words.text("folder", "");
+  options.folder_mb = words.number("folder-mb", "65536");
   options.interface = words.text("interface", "127.0.0.1");
   if (options.interface == "none") options.interface.clear();
   options.advertise = words.text("advertise", "");

@@ -127,6 +127,22 @@ void check(const RowRule& rule) {
              rule);
 }
 
+void set_lr(RowRule& rule, double lr) {
+  std::visit(Overloaded{[](Add&) {
+                          throw Error(Errc::kInvalidArgument,
+                                      "add has no learning rate: deltas are added as they are");
+                        },
+                        [&](kernels::Sgd& sgd) { sgd.lr = lr; },
+                        [&](Adagrad& adagrad) { adagrad.rule.lr = lr; },
+                        [&](kernels::Adam& adam) { adam.lr = lr; },
+                        [](Ftrl&) {
+                          throw Error(Errc::kInvalidArgument,
+                                      "the learning rate of ftrl cannot change: its state depends "
+                                      "on it");
+                        }},
+             rule);
+}
+
 void init_state(const RowRule& rule, const RowValues& row) {
   if (const auto* ftrl = std::get_if<Ftrl>(&rule)) return init_ftrl(*ftrl, row);
   const auto* adagrad = std::get_if<Adagrad>(&rule);

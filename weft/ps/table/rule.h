@@ -61,6 +61,10 @@ int state_arrays(const RowRule& rule);
 // Throws Error(kInvalidArgument) if a number of the rule is out of range.
 void check(const RowRule& rule);
 
+// Sets the learning rate. Throws Error(kInvalidArgument) for add, which has none, and for ftrl,
+// whose state depends on it.
+void set_lr(RowRule& rule, double lr);
+
 // A row: `count` weights, then the arrays of state, one after the other.
 struct RowValues {
   float* weights = nullptr;

@@ -76,8 +76,8 @@ TEST(TableSnapshot, RestoringGivesTheSameBits) {
     Floats expected(900), found(900);
     Keys keys(300);
     for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
-    table.pull(keys, expected, Missing::kRead);
-    again.pull(keys, found, Missing::kRead);
+    table.read(keys, expected);
+    again.read(keys, found);
     EXPECT_EQ(std::memcmp(expected.data(), found.data(), 900 * sizeof(float)), 0)
         << rule_name(rule);
     EXPECT_EQ(again.rows(), table.rows());

@@ -47,10 +47,17 @@ void Table::set_clock(std::uint64_t now) {
 
 std::uint64_t Table::clock() const { return state_->clock; }
 
-void Table::pull(std::span<const std::uint64_t> keys, std::span<float> out, Missing missing) {
+void Table::pull(std::span<const std::uint64_t> keys, std::span<float> out) {
   check_sizes("pull", keys.size(), out.size(), state_->options.row_floats);
-  state_->pull(keys, out, missing);
+  state_->pull(keys, out);
 }
+
+void Table::read(std::span<const std::uint64_t> keys, std::span<float> out) const {
+  check_sizes("read", keys.size(), out.size(), state_->options.row_floats);
+  state_->read(keys, out);
+}
+
+void Table::touch(std::span<const std::uint64_t> keys) { state_->touch(keys); }
 
 void Table::push(std::span<const std::uint64_t> keys, std::span<const float> gradients) {
   check_sizes("push", keys.size(), gradients.size(), state_->options.row_floats);
@@ -59,6 +66,10 @@ void Table::push(std::span<const std::uint64_t> keys, std::span<const float> gra
 
 std::uint64_t Table::evict(std::uint64_t age, std::uint64_t most) {
   return state_->evict(age, most);
+}
+
+std::uint64_t Table::evict_range(std::uint64_t age, std::uint64_t first, std::uint64_t last) {
+  return state_->evict_range(age, first, last);
 }
 
 bool Table::contains(std::uint64_t key) const {

@@ -51,10 +51,8 @@ struct TableOptions {
   std::string folder;  // For files that hold the rows. Empty: anonymous memory.
 };
 
-enum class Missing {
-  kCreate,  // Make the rows that are missing.
-  kRead,    // Give the weights that new rows would have, and make none.
-};
+// Throws Error(kInvalidArgument) for options out of range. Does not look at the folder.
+void check(const TableOptions& options);
 
 // The next piece of a snapshot.
 enum class SnapshotState { kMore, kDone };
@@ -80,12 +78,16 @@ class Table {
   std::uint64_t clock() const;
 
   // Writes the weights of each key's row to `out`, in the order of the keys: row_floats floats a
-  // key. Keys may repeat. Touches the rows.
+  // key. Keys may repeat. Makes rows that are missing, and touches all.
   //
   // Throws Error(kInvalidArgument) if `out` has another size, and Error(kUnavailable) if new rows
   // do not fit. The table then has the same rows as before; `out` may be written in part.
-  void pull(std::span<const std::uint64_t> keys, std::span<float> out,
-            Missing missing = Missing::kCreate);
+  void pull(std::span<const std::uint64_t> keys, std::span<float> out);
+  // Writes what pull() would write, and changes nothing: no row is made, none is touched. So copies
+  // of a table stay equal if only one of them is read. Throws as pull() for the size of `out`.
+  void read(std::span<const std::uint64_t> keys, std::span<float> out) const;
+  // Makes the rows that are missing, and touches all. Throws as pull(); nothing has changed then.
+  void touch(std::span<const std::uint64_t> keys);
 
   // Updates each key's row by its gradient (or delta: Add). Makes rows that are missing. Gradients
   // of the same key in one push are summed first, in their order, and count as one push of the row.
@@ -99,6 +101,11 @@ class Table {
   // `most` places of rows and goes on there in the next call, so that a server can evict a little
   // between requests. Returns the number of removed rows. The memory is used by later rows.
   std::uint64_t evict(std::uint64_t age, std::uint64_t most = ~std::uint64_t{0});
+
+  // Removes rows as evict(), but only of keys whose hash is from `first` to `last`. Which rows go
+  // depends on rows and clock only, not on the table's history: tables with equal rows stay equal.
+  // Reads at least one segment of the index (256 KiB).
+  std::uint64_t evict_range(std::uint64_t age, std::uint64_t first, std::uint64_t last);
 
   bool contains(std::uint64_t key) const;
   std::uint64_t rows() const;

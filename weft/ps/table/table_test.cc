@@ -25,9 +25,15 @@ Keys keys_up_to(std::uint64_t count) {
   return keys;
 }
 
-Floats pulled(Table& table, const Keys& keys, Missing missing = Missing::kCreate) {
+Floats pulled(Table& table, const Keys& keys) {
   Floats out(keys.size() * static_cast<std::size_t>(table.options().row_floats));
-  table.pull(keys, out, missing);
+  table.pull(keys, out);
+  return out;
+}
+
+Floats read_of(const Table& table, const Keys& keys) {
+  Floats out(keys.size() * static_cast<std::size_t>(table.options().row_floats));
+  table.read(keys, out);
   return out;
 }
 
@@ -47,9 +53,20 @@ void operate(Table& table, ModelTable& model, Random& random) {
   Keys keys(random.below(40));
   for (auto& key : keys) key = random.below(2) == 0 ? random.below(100) : random.below(100) << 57;
   const auto width = static_cast<std::size_t>(table.options().row_floats);
-  switch (random.below(6)) {
-    case 0: ASSERT_EQ(pulled(table, keys), model.pull(keys, Missing::kCreate)); break;
-    case 1: ASSERT_EQ(pulled(table, keys, Missing::kRead), model.pull(keys, Missing::kRead)); break;
+  switch (random.below(8)) {
+    case 0: ASSERT_EQ(pulled(table, keys), model.pull(keys)); break;
+    case 1: ASSERT_EQ(read_of(table, keys), model.read(keys)); break;
+    case 6:
+      table.touch(keys);
+      model.pull(keys);
+      break;
+    case 7: {
+      const std::uint64_t age = random.below(12), first = random.next_u64();
+      ASSERT_EQ(table.evict_range(age, first, ~std::uint64_t{0}) +
+                    (first == 0 ? 0 : table.evict_range(age, 0, first - 1)),
+                model.evict(age));
+      break;
+    }
     case 2:
       model.clock += random.below(3);
       table.set_clock(model.clock);
@@ -108,7 +125,7 @@ TEST(Table, FirstWeightsDependOnlyOnSeedAndKey) {
 
 TEST(Table, ReadingGivesTheWeightsOfANewRowAndMakesNone) {
   Table table(options_for(Adagrad{}));
-  const Floats read = pulled(table, {3, 4}, Missing::kRead);
+  const Floats read = read_of(table, {3, 4});
   EXPECT_EQ(table.rows(), 0u);
   EXPECT_EQ(pulled(table, {3, 4}), read);
   EXPECT_EQ(table.rows(), 2u);
@@ -131,7 +148,7 @@ TEST(Table, GrowsThroughManySplitsAndReusesEvictedPlaces) {
   Floats numbers(kRows);
   std::iota(numbers.begin(), numbers.end(), 0.0f);
   table.push(keys, numbers);
-  EXPECT_EQ(pulled(table, keys, Missing::kRead), numbers);
+  EXPECT_EQ(read_of(table, keys), numbers);
   table.set_clock(1);
   const Keys half(keys.begin(), keys.begin() + kRows / 2);
   pulled(table, half);
@@ -157,6 +174,47 @@ TEST(Table, EvictsInPiecesAndGoesOnWhereItEnded) {
   EXPECT_EQ(table.evict(9, 30), 30u);
   EXPECT_EQ(table.evict(9, 1000), 40u);
   EXPECT_EQ(table.rows(), 20u);
+}
+
+// Two tables with the same rows, one of which has another history: other segments, other places.
+TEST(Table, EvictsARangeOfHashesTheSameWhateverItsHistory) {
+  constexpr std::uint64_t kRows = 60'000, kParts = 7;
+  const TableOptions options{.row_floats = 1};
+  Table fresh(options), old(options);
+  pulled(old, keys_up_to(3 * kRows));
+  old.set_clock(5);
+  for (Table* const table : {&old, &fresh}) {
+    table->set_clock(5);
+    if (table == &old) table->evict(0);
+    table->push(keys_up_to(kRows), Floats(kRows, 1.0f));
+    table->set_clock(20);
+    table->push(keys_up_to(kRows / 3), Floats(kRows / 3, 1.0f));
+  }
+  std::uint64_t evicted = 0, first = 0;
+  for (std::uint64_t part = 0; part < kParts; ++part) {
+    const std::uint64_t last = part + 1 == kParts ? ~std::uint64_t{0} : first + ~0ull / kParts;
+    const std::uint64_t count = fresh.evict_range(10, first, last);
+    EXPECT_EQ(old.evict_range(10, first, last), count);
+    EXPECT_GT(count, kRows / 3 * 2 / kParts / 2);
+    evicted += count;
+    for (std::uint64_t key = 0; key < kRows; ++key)
+      ASSERT_EQ(fresh.contains(key), old.contains(key)) << key;
+    first = last + 1;
+  }
+  EXPECT_EQ(evicted, kRows - kRows / 3);
+  EXPECT_EQ(fresh.rows(), kRows / 3);
+}
+
+// A read must leave the ages alone: copies that were not read would keep other rows.
+TEST(Table, AReadTouchesNoRow) {
+  Table table({.row_floats = 1});
+  table.push(Keys{1, 2}, Floats{1, 1});
+  table.set_clock(5);
+  read_of(table, {1});
+  table.touch(Keys{2});
+  EXPECT_EQ(table.evict(3), 1u);
+  EXPECT_FALSE(table.contains(1));
+  EXPECT_TRUE(table.contains(2));
 }
 
 TEST(Table, RefusesNaNAndInfinityAndNamesTheKey) {
@@ -216,6 +274,13 @@ TEST(Table, ANewLearningRateActsFromTheNextPush) {
   table.set_rule(kernels::Sgd{.lr = 0.5});
   table.push(Keys{1}, Floats{1});
   EXPECT_EQ(pulled(table, {1}), Floats{-1.5f});
+  RowRule rule = Adagrad{};
+  set_lr(rule, 0.25);
+  EXPECT_EQ(std::get<Adagrad>(rule).rule.lr, 0.25);
+  rule = Add{};
+  expect_refused([&] { set_lr(rule, 1); }, Errc::kInvalidArgument, "add has no learning rate");
+  rule = Ftrl{};
+  expect_refused([&] { set_lr(rule, 1); }, Errc::kInvalidArgument, "ftrl cannot change");
 }
 
 TEST(Table, LosesNothingWhenItIsFull) {
@@ -253,7 +318,7 @@ TEST(Table, RowsInAFileAreTheSameAndLeaveNothingInTheFolder) {
   for (int i = 0; i < 100; ++i) operate(table, model, random);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   const Keys keys = keys_up_to(100);
-  EXPECT_EQ(pulled(table, keys, Missing::kRead), model.pull(keys, Missing::kRead));
+  EXPECT_EQ(read_of(table, keys), model.read(keys));
 }
 
 TEST(Table, HoldsTheLongestRowsAndTakesEmptyCalls) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/ps/internal/request.h"
+#include "weft/ps/internal/rows.h"
 
 namespace weft::ps::testing {
 
@@ -25,8 +26,9 @@ class Commands {
   Commands(std::uint64_t client, std::uint32_t worker) : client_(client), worker_(worker) {}
 
   internal::Request define(const Options& options,
-                           const std::vector<std::pair<std::string, std::vector<float>>>& tensors) {
-    internal::Definition definition{options, {}, {}};
+                           const std::vector<std::pair<std::string, std::vector<float>>>& tensors,
+                           const std::vector<TableSpec>& tables = {}) {
+    internal::Definition definition{options, {}, {}, tables};
     for (const auto& [name, values] : tensors) {
       definition.parts.push_back({name, 0, static_cast<std::int64_t>(values.size())});
       definition.values += bytes_of(values);
@@ -49,11 +51,36 @@ class Commands {
     request.keys = std::move(keys);
     return request;
   }
+  internal::Request push_rows(std::uint32_t table, const std::vector<std::uint64_t>& keys,
+                              const std::vector<float>& values) {
+    payload_ = head_of(keys) + bytes_of(values);
+    internal::Request request = command(internal::Op::kPushRows);
+    request.keys = {table};
+    return request;
+  }
+  internal::Request pull_rows(std::uint32_t table, const std::vector<std::uint64_t>& keys) {
+    payload_ = head_of(keys);
+    internal::Request request = base(internal::Op::kPullRows);
+    request.keys = {table};
+    request.payload = payload_;
+    return request;
+  }
+  internal::Request pull_delta(bool whole, std::vector<std::uint32_t> keys = {}) {
+    internal::Request request = command(internal::Op::kPullDelta);
+    request.keys = std::move(keys);
+    request.version = whole ? 1 : 0;
+    return request;
+  }
   std::uint64_t client() const { return client_; }
   std::uint32_t worker() const { return worker_; }
   std::uint64_t sequence() const { return sequence_; }
 
  private:
+  static std::string head_of(const std::vector<std::uint64_t>& keys) {
+    std::string head(internal::rows_head_bytes(keys.size()), '\0');
+    internal::write_rows_head(keys, head.data());
+    return head;
+  }
   internal::Request base(internal::Op op) {
     internal::Request request;
     request.op = op;
@@ -66,7 +93,9 @@ class Commands {
   internal::Request command(internal::Op op) {
     ++sequence_;
     internal::Request request = base(op);
-    if (op == internal::Op::kDefine || op == internal::Op::kPush) request.payload = payload_;
+    const bool has_payload =
+        op == internal::Op::kDefine || op == internal::Op::kPush || op == internal::Op::kPushRows;
+    if (has_payload) request.payload = payload_;
     return request;
   }
 

@@ -1,4 +1,5 @@
-// A worker of a simulated chain: pushes +1 to its own element, pulls, and checks what it sees.
+// A worker of a simulated chain: in each step, it pushes +1 to its own element and to its own row,
+// and a row of a table that evicts. It pulls, and checks what it sees.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +25,7 @@ class SimulatedWorker {
     int pushes = 10;
     int dies_after = -1;  // pushes; below 0: it lives
     Time compute = 1000;  // between a pull and a push
+    bool pulls_deltas = false;
   };
 
   // `may_push`: all workers have joined.
@@ -32,11 +34,16 @@ class SimulatedWorker {
         settings_(settings),
         may_push_(std::move(may_push)),
         commands_(1000 + settings.worker, settings.worker),
-        seen_(settings.workers) {
+        seen_(settings.workers),
+        seen_rows_(settings.workers),
+        has_(settings.workers) {
     Options options;
     options.rule.reset();
     options.staleness = settings.staleness;
-    give(commands_.define(options, {{"w", std::vector<float>(settings.workers)}}));
+    options.pull_deltas = settings.pulls_deltas;
+    give(commands_.define(options, {{"w", std::vector<float>(settings.workers)}},
+                          {{.name = "counts", .row_floats = 2, .rule = Add{}},
+                           {.name = "young", .row_floats = 1, .evict_after = 2}}));
     give(commands_.join());
     resend();
   }
@@ -46,12 +53,15 @@ class SimulatedWorker {
   bool is_dead() const { return is_dead_; }
   std::uint32_t worker() const { return settings_.worker; }
   std::uint64_t client() const { return commands_.client(); }
+  int staleness() const { return settings_.staleness; }
   int issued() const { return issued_; }
   int acknowledged() const { return acknowledged_; }
+  int acknowledged_rows() const { return acknowledged_rows_; }
+  static std::uint64_t row_of(std::size_t worker) { return 77 * worker; }
   std::string state() const {
     return "worker " + std::to_string(settings_.worker) + ": " + std::to_string(acknowledged_) +
-           " of " + std::to_string(issued_) + " pushes acknowledged, " +
-           std::to_string(outstanding_.size()) + " outstanding";
+           " of " + std::to_string(issued_) + " pushes and " + std::to_string(acknowledged_rows_) +
+           " pushes of rows acknowledged, " + std::to_string(outstanding_.size()) + " outstanding";
   }
 
  private:
@@ -90,7 +100,7 @@ class SimulatedWorker {
     const auto found = std::find_if(outstanding_.begin(), outstanding_.end(),
                                     [&](const Sent& one) { return one.request.id == answer.id; });
     const auto known = answers_.find(answer.id);
-    if (known != answers_.end() && known->second.op != internal::Op::kPull) {
+    if (known != answers_.end() && internal::is_command(known->second.op)) {
       if (known->second.clock != answer.clock || known->second.version != answer.version)
         throw Violation("a repeated command got another answer");
     }
@@ -100,7 +110,16 @@ class SimulatedWorker {
     outstanding_.erase(found);
     answers_[answer.id] = {request.op, answer.clock, answer.version};
     if (request.op == internal::Op::kPush) ++acknowledged_;
-    if (request.op == internal::Op::kPull) check(floats_of(answer.payload));
+    if (request.op == internal::Op::kPushRows && request.keys[0] == 0) ++acknowledged_rows_;
+    if (request.op == internal::Op::kPullDelta) {
+      const std::vector<float> sent = floats_of(answer.payload);
+      if (sent.size() != has_.size()) throw Violation("a pull has the wrong size");
+      for (std::size_t i = 0; i < sent.size(); ++i)
+        has_[i] = request.version != 0 ? sent[i] : has_[i] + sent[i];
+      check(has_, "elements", seen_);
+    }
+    if (request.op == internal::Op::kPull) check(floats_of(answer.payload), "elements", seen_);
+    if (request.op == internal::Op::kPullRows) check_rows(floats_of(answer.payload));
     if (outstanding_.empty()) chain_.after(settings_.compute, [this] { work(); });
   }
 
@@ -125,24 +144,43 @@ class SimulatedWorker {
       std::vector<float> delta(settings_.workers);
       delta[settings_.worker] = 1;
       ++issued_;
+      give(commands_.push_rows(0, {row_of(settings_.worker)}, {1, 1}));
+      // Some of these rows are pushed again before they are evicted.
+      give(commands_.push_rows(1, {chain_.random().below(40), 1000 + chain_.random().below(1000)},
+                               {0.5f, 1}));
       give(commands_.push(delta));
     }
-    give(commands_.pull());
+    give(settings_.pulls_deltas ? commands_.pull_delta(!std::exchange(has_pulled_, true))
+                                : commands_.pull());
+    std::vector<std::uint64_t> rows;
+    for (std::size_t worker = 0; worker < settings_.workers; ++worker)
+      rows.push_back(row_of(worker));
+    give(commands_.pull_rows(0, rows));
   }
 
-  void check(const std::vector<float>& values) {
-    if (values.size() != seen_.size()) throw Violation("a pull has the wrong size");
+  void check_rows(const std::vector<float>& rows) {
+    std::vector<float> first;
+    for (std::size_t i = 0; i + 1 < rows.size(); i += 2) {
+      if (rows[i] != rows[i + 1]) throw Violation("a row is torn");
+      first.push_back(rows[i]);
+    }
+    check(first, "rows", seen_rows_);
+  }
+
+  void check(const std::vector<float>& values, const std::string& what, std::vector<float>& seen) {
+    if (values.size() != seen.size()) throw Violation("a pull has the wrong size");
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const std::string where = "worker " + std::to_string(settings_.worker) + " pulls " +
-                                std::to_string(values[i]) + " of worker " + std::to_string(i);
-      if (values[i] < seen_[i]) throw Violation(where + " after " + std::to_string(seen_[i]));
+      const std::string where = "worker " + std::to_string(settings_.worker) + " pulls " + what +
+                                ", " + std::to_string(values[i]) + " of worker " +
+                                std::to_string(i);
+      if (values[i] < seen[i]) throw Violation(where + " after " + std::to_string(seen[i]));
     }
     if (values[settings_.worker] != static_cast<float>(issued_))
       throw Violation("worker " + std::to_string(settings_.worker) + " pulls " +
-                      std::to_string(values[settings_.worker]) + " of its own pushes after " +
-                      std::to_string(issued_));
+                      std::to_string(values[settings_.worker]) + " of its own pushes (" + what +
+                      ") after " + std::to_string(issued_));
     if (settings_.staleness >= 0) check_bound(values);
-    seen_ = values;
+    seen = values;
   }
 
   // All workers make as many pushes, unless they die. So each has made at least as many as this
@@ -176,8 +214,10 @@ class SimulatedWorker {
   std::deque<Sent> outstanding_;
   std::map<std::uint64_t, Seen> answers_;  // by id
   View view_;
-  int issued_ = 0, acknowledged_ = 0;
-  std::vector<float> seen_;
+  int issued_ = 0, acknowledged_ = 0, acknowledged_rows_ = 0;
+  std::vector<float> seen_, seen_rows_;
+  std::vector<float> has_;  // by differences
+  bool has_pulled_ = false;
   std::vector<std::size_t> mortal_;
   bool has_joined_ = false, is_dead_ = false, is_done_ = false, has_left_ = false;
 };

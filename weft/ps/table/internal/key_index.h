@@ -53,6 +53,22 @@ class KeyIndex {
     }
     return kNone;
   }
+  // Calls use(slot) for each key whose hash is from `first` to `last`. `use` must not change the
+  // index. Reads whole segments: their keys share the top bits of the hash.
+  template <class Use>
+  void each(std::uint64_t first, std::uint64_t last, const Use& use) const {
+    for (std::size_t at = place(first); at <= place(last); ++at) {
+      const Line* const lines = lines_[at];
+      if (at > place(first) && lines == lines_[at - 1]) continue;  // several places, one segment
+      for (std::size_t i = 0; i < kLines; ++i) {
+        for (unsigned left = lines[i].used; left != 0; left &= left - 1) {
+          const int entry = __builtin_ctz(left);
+          const std::uint64_t hash = hash_key(lines[i].keys[static_cast<std::size_t>(entry)]);
+          if (hash >= first && hash <= last) use(lines[i].slots[static_cast<std::size_t>(entry)]);
+        }
+      }
+    }
+  }
   // Adds a key that is not there. Throws Error(kUnavailable) if there is no memory; nothing changes
   // then.
   void insert(std::uint64_t hash, std::uint64_t key, std::uint32_t slot);

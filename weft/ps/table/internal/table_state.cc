@@ -10,7 +10,19 @@
 #include "weft/base/error.h"
 #include "weft/base/random.h"
 
-namespace weft::ps::internal {
+namespace weft::ps {
+
+void check(const TableOptions& options) {
+  WEFT_REQUIRE(options.row_floats >= 1 && options.row_floats <= TableOptions::kMostFloats,
+               "row_floats = " + std::to_string(options.row_floats) + ": a row has 1 to " +
+                   std::to_string(TableOptions::kMostFloats) + " floats");
+  WEFT_REQUIRE(std::isfinite(options.initial_range) && options.initial_range >= 0,
+               "initial_range = " + json_number(options.initial_range) +
+                   ": the range of first weights is at least 0");
+  check(options.rule);
+}
+
+namespace internal {
 namespace {
 
 constexpr std::uint32_t kInfinity = 0x7f800000;  // Bits of a float's infinity; NaNs are above.
@@ -37,13 +49,7 @@ std::size_t floats_of(const TableOptions& options) {
 }
 
 const TableOptions& checked(const TableOptions& options) {
-  WEFT_REQUIRE(options.row_floats >= 1 && options.row_floats <= TableOptions::kMostFloats,
-               "row_floats = " + std::to_string(options.row_floats) + ": a row has 1 to " +
-                   std::to_string(TableOptions::kMostFloats) + " floats");
-  WEFT_REQUIRE(std::isfinite(options.initial_range) && options.initial_range >= 0,
-               "initial_range = " + json_number(options.initial_range) +
-                   ": the range of first weights is at least 0");
-  check(options.rule);
+  check(options);
   return options;
 }
 
@@ -58,7 +64,7 @@ TableState::TableState(const TableOptions& given)
 
 // Three steps, kAhead keys apart: the index line is fetched, then the row, then both are there.
 template <class Use>
-void TableState::visit(std::span<const std::uint64_t> keys, bool fetch_rows, const Use& use) {
+void TableState::visit(std::span<const std::uint64_t> keys, bool fetch_rows, const Use& use) const {
   constexpr std::size_t kRing = 32;
   static_assert(kRing > 2 * kAhead);
   std::array<std::uint64_t, kRing> hashes{};
@@ -135,23 +141,45 @@ void TableState::remove_created() noexcept {
   created_.clear();
 }
 
-void TableState::pull(std::span<const std::uint64_t> keys, std::span<float> out, Missing missing) {
+void TableState::pull(std::span<const std::uint64_t> keys, std::span<float> out) {
   created_.clear();
   try {
     visit(keys, true, [&](std::size_t i, std::uint64_t hash, std::uint32_t slot) {
-      float* const to = out.data() + i * row_floats_;
-      if (slot == KeyIndex::kNone) {
-        if (missing == Missing::kRead) return initial_weights(keys[i], to);
-        slot = find_or_create(hash, keys[i]);
-      }
+      if (slot == KeyIndex::kNone) slot = find_or_create(hash, keys[i]);
       RowHeader& row = rows_.at(slot);
       row.touched = clock;
-      std::memcpy(to, row.values(), row_floats_ * sizeof(float));
+      std::memcpy(out.data() + i * row_floats_, row.values(), row_floats_ * sizeof(float));
     });
   } catch (...) {
     remove_created();
     throw;
   }
+}
+
+void TableState::read(std::span<const std::uint64_t> keys, std::span<float> out) const {
+  visit(keys, true, [&](std::size_t i, std::uint64_t, std::uint32_t slot) {
+    float* const to = out.data() + i * row_floats_;
+    if (slot == KeyIndex::kNone) return initial_weights(keys[i], to);
+    std::memcpy(to, rows_.at(slot).values(), row_floats_ * sizeof(float));
+  });
+}
+
+void TableState::find_or_create_all(std::span<const std::uint64_t> keys) {
+  created_.clear();
+  slots_.resize(keys.size());
+  try {
+    visit(keys, false, [&](std::size_t i, std::uint64_t hash, std::uint32_t slot) {
+      slots_[i] = slot != KeyIndex::kNone ? slot : find_or_create(hash, keys[i]);
+    });
+  } catch (...) {
+    remove_created();
+    throw;
+  }
+}
+
+void TableState::touch(std::span<const std::uint64_t> keys) {
+  find_or_create_all(keys);
+  for (const std::uint32_t slot : slots_) rows_.at(slot).touched = clock;
 }
 
 void TableState::check_finite(std::span<const std::uint64_t> keys,
@@ -210,16 +238,7 @@ void TableState::push(std::span<const std::uint64_t> keys, std::span<const float
   check_finite(keys, gradients);
   sum_duplicates(keys, gradients);
   check_sums(keys);
-  created_.clear();
-  slots_.resize(unique_.size());
-  try {
-    visit(unique_, false, [&](std::size_t i, std::uint64_t hash, std::uint32_t slot) {
-      slots_[i] = slot != KeyIndex::kNone ? slot : find_or_create(hash, unique_[i]);
-    });
-  } catch (...) {
-    remove_created();
-    throw;
-  }
+  find_or_create_all(unique_);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (i + kAhead < slots_.size()) rows_.prefetch(slots_[i + kAhead]);
     RowHeader& row = rows_.at(slots_[i]);
@@ -236,18 +255,29 @@ void TableState::push(std::span<const std::uint64_t> keys, std::span<const float
 std::uint64_t TableState::evict(std::uint64_t age, std::uint64_t most) {
   std::uint64_t evicted = 0;
   const std::uint32_t high = rows_.high();
-  const auto is_old = [&](const RowHeader& row) {
-    return row.next == RowHeader::kLive && clock - row.touched > age;
-  };
   for (std::uint64_t left = std::min<std::uint64_t>(most, high); left > 0; --left, ++evict_at_) {
     if (evict_at_ >= high) evict_at_ = 0;
     if (evict_at_ + kAhead < high) {
       const RowHeader& later = rows_.at(evict_at_ + kAhead);
-      if (is_old(later)) index.prefetch(hash_key(later.key));
+      if (is_old(later, age)) index.prefetch(hash_key(later.key));
     }
     const RowHeader& row = rows_.at(evict_at_);
-    if (!is_old(row)) continue;
+    if (!is_old(row, age)) continue;
     remove(row.key, evict_at_);
+    ++evicted;
+  }
+  return evicted;
+}
+
+std::uint64_t TableState::evict_range(std::uint64_t age, std::uint64_t first, std::uint64_t last) {
+  std::vector<std::uint32_t> slots;
+  index.each(first, last, [&](std::uint32_t slot) { slots.push_back(slot); });
+  std::uint64_t evicted = 0;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (i + kAhead < slots.size()) __builtin_prefetch(&rows_.at(slots[i + kAhead]));
+    const RowHeader& row = rows_.at(slots[i]);
+    if (!is_old(row, age)) continue;
+    remove(row.key, slots[i]);
     ++evicted;
   }
   return evicted;
@@ -263,4 +293,5 @@ bool TableState::insert(const SavedRow& saved) {
   return true;
 }
 
-}  // namespace weft::ps::internal
+}  // namespace internal
+}  // namespace weft::ps

@@ -32,9 +32,12 @@ class TableState {
  public:
   explicit TableState(const TableOptions& options);
 
-  void pull(std::span<const std::uint64_t> keys, std::span<float> out, Missing missing);
+  void pull(std::span<const std::uint64_t> keys, std::span<float> out);
+  void read(std::span<const std::uint64_t> keys, std::span<float> out) const;
+  void touch(std::span<const std::uint64_t> keys);
   void push(std::span<const std::uint64_t> keys, std::span<const float> gradients);
   std::uint64_t evict(std::uint64_t age, std::uint64_t most);
+  std::uint64_t evict_range(std::uint64_t age, std::uint64_t first, std::uint64_t last);
   // False if the key is there already.
   bool insert(const SavedRow& row);
 
@@ -54,13 +57,18 @@ class TableState {
   // Calls use(i, hash, slot) for each key, in order; slot may be kNone. The memory that it needs is
   // fetched before.
   template <class Use>
-  void visit(std::span<const std::uint64_t> keys, bool fetch_rows, const Use& use);
+  void visit(std::span<const std::uint64_t> keys, bool fetch_rows, const Use& use) const;
+  // Finds the rows of all keys, as slots_, and makes those that are missing. All or none.
+  void find_or_create_all(std::span<const std::uint64_t> keys);
   std::uint32_t find_or_create(std::uint64_t hash, std::uint64_t key);
   std::uint32_t add_row(std::uint64_t hash, std::uint64_t key);  // without values
   void remove(std::uint64_t key, std::uint32_t slot) noexcept;
   void remove_created() noexcept;
   void initial_weights(std::uint64_t key, float* to) const;
   RowValues values_of(RowHeader& row) const;
+  bool is_old(const RowHeader& row, std::uint64_t age) const {
+    return row.next == RowHeader::kLive && clock - row.touched > age;
+  }
 
   void check_finite(std::span<const std::uint64_t> keys, std::span<const float> gradients) const;
   void check_sums(std::span<const std::uint64_t> keys) const;

@@ -23,12 +23,17 @@ class ModelTable {
 
   std::uint64_t clock = 0;
 
-  std::vector<float> pull(std::span<const std::uint64_t> keys, Missing missing) {
+  std::vector<float> pull(std::span<const std::uint64_t> keys) {
+    for (const std::uint64_t key : keys) touch(key);
+    return read(keys);
+  }
+
+  std::vector<float> read(std::span<const std::uint64_t> keys) const {
     std::vector<float> out;
     for (const std::uint64_t key : keys) {
-      const bool makes = missing == Missing::kCreate || rows_.count(key) > 0;
-      const std::vector<float> weights = makes ? touch(key).weights : new_row(key).weights;
-      out.insert(out.end(), weights.begin(), weights.end());
+      const auto found = rows_.find(key);
+      const Row row = found == rows_.end() ? new_row(key) : found->second;
+      out.insert(out.end(), row.weights.begin(), row.weights.end());
     }
     return out;
   }
