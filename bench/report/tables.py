@@ -2,6 +2,7 @@
 
 import pathlib
 
+import curve_charts
 import recovery_tables
 import strategy_tables
 from results import Missing, against_alone, digits, mib, ms, percent, size_of, table, time_of, times
@@ -513,6 +514,7 @@ FIGURES = {
     "readme-zh": readme_zh,
     **recovery_tables.FIGURES,
     **strategy_tables.FIGURES,
+    **curve_charts.FIGURES,
 }
 # The stored parts of a figure, if they are not the part of the same name.
 SOURCES = {"halves": ("tensor", "context")}
@@ -541,7 +543,10 @@ for _name in (
     "goodput",
     "recovery-cost",
     "strategies",
+    "strategies-link",
+    "strategies-periods",
     "strategies-slow",
+    "optimizers",
 ):
     _parts = SOURCES.get(_name, (_name,))
     FIGURES[f"source-{_name}"] = lambda run, parts=_parts: measured(run, *parts)
