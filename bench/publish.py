@@ -135,13 +135,19 @@ PARTS = {
         [f"{PYTHON} bench/recovery/cost.py"],
     ),
     "strategies": (
-        "strategies beside synchronous training",
-        "accuracy: no rank is bound. Link: each rank has a network namespace of its own",
-        [
-            f"{STRATEGIES} accuracy --epochs 2 --eval-steps 234",
-            f"{STRATEGIES} link --epochs 4 --eval-steps 234 --strategies 'sync local_sgd diloco'"
-            " --rates '1gbit 100mbit'",
-        ],
+        "strategies beside synchronous training, over the whole recipe",
+        FREE,
+        [f"{STRATEGIES} accuracy --epochs 5 --eval-steps 234"],
+    ),
+    "strategies-link": (
+        "strategies over links of limited rates",
+        "each rank has a network namespace of its own",
+        [f"{STRATEGIES} link --epochs 4 --eval-steps 234 --rates '1gbit 100mbit'"],
+    ),
+    "strategies-periods": (
+        "elastic averaging beside DOWNPOUR at periods from 1 to 64",
+        FREE,
+        [f"{STRATEGIES} periods --epochs 2 --eval-steps 469"],
     ),
     "strategies-slow": (
         "strategies with a worker that is four times slower",
@@ -152,6 +158,11 @@ PARTS = {
         "parameter server beside torch.distributed.rpc, two workers",
         FREE,
         [f"{PYTHON} bench/ps/ps.py --json --rounds 3 --seconds 2"],
+    ),
+    "optimizers": (
+        "optimizers on recipes/fashion-mnist",
+        FREE,
+        [f"{STRATEGIES} optimizers --ranks 2 --epochs 3 --eval-steps 117"],
     ),
     "startup": (
         "from the command to the first step",

@@ -131,47 +131,6 @@ def curves(title, series, x_text, y_text):
     return picture.svg()
 
 
-def lines(title, series, x_name, y_text, low):
-    """Lines over linear axes. series: (name, class, [(x, y)]). Points below `low` are left out."""
-    width, height, left, right, top, bottom = 720, 420, 76, 120, 52, 56
-    picture = Picture(width, height, title)
-    picture.text(16, 26, title, "title ink")
-    series = [
-        (name, kind, [(x, y) for x, y in points if y >= low]) for name, kind, points in series
-    ]
-    most = max(x for _, _, points in series for x, _ in points)
-    high = max(y for _, _, points in series for _, y in points)
-
-    def place(x, y):
-        across, up = x / most, (y - low) / (high - low)
-        return left + across * (width - left - right), height - bottom - up * (
-            height - top - bottom
-        )
-
-    for i in range(5):
-        value = low + i * (high - low) / 4
-        _, y = place(0, value)
-        picture.line(left, y, width - right, y, "grid")
-        picture.text(left - 8, y + 4, y_text(value), "small dim end")
-        x, _ = place(i * most / 4, low)
-        picture.text(x, height - bottom + 20, f"{i * most / 4:.0f}", "small dim mid")
-    picture.text((left + width - right) / 2, height - 12, x_name, "small dim mid")
-    draw(picture, series, place, width - right + 8)
-    return picture.svg()
-
-
-def strategies(run):
-    """Accuracy by step. The asynchronous rules are left out: five lines can be told apart."""
-    shown = ["sync", "local_sgd", "diloco", "easgd", "gossip"]
-    series = []
-    for line in run.part("strategies"):
-        of = line["params"]
-        if of["case"] == "accuracy" and of["strategy"] in shown:
-            series.append((of["strategy"], str(shown.index(of["strategy"])), of["curve"]))
-    title = "Test accuracy of recipes/fashion-mnist on 4 ranks, by step"
-    return lines(title, series, "step", lambda value: f"{100 * value:.1f} %", 0.8)
-
-
 def all_reduce(run):
     shown = [("weft", "weft", "0"), ("openmpi5", "Open MPI 5", "1"), ("mpich", "MPICH", "2")]
     shown += [("gloo", "Gloo", "3"), ("ideal", "bound", "4")]
@@ -259,5 +218,4 @@ CHARTS = {
     "bench-all-reduce.svg": all_reduce,
     "bench-training.svg": training,
     "bench-sharded.svg": sharded,
-    "strategies.svg": strategies,
 }

@@ -8,6 +8,7 @@ import unittest
 import xml.etree.ElementTree
 
 import charts
+import curve_charts
 import report
 import tables
 from results import Missing, Results, digits, size_of, table, time_of
@@ -123,6 +124,57 @@ class MadeUpRun(unittest.TestCase):
         self.assertTrue(root.tag.endswith("svg"))
         with self.assertRaises(Missing):
             charts.training(self.run_of())
+
+
+    def strategies(self, **more):
+        curve = [[100, 0.82], [200, 0.9]]
+        case = {"case": "accuracy", "ranks": 4, "epochs": 5, "curve": curve, "seconds": 9}
+        case |= {"settings": [], "sent_mb": 1, "shared_mb": None, **more}
+        self.store(
+            "strategies",
+            line(0.9, "accuracy", rule="sync", strategy="sync", **case),
+            line(0.89, "accuracy", rule="EAMSGD", strategy="easgd", **case),
+        )
+        return self.run_of()
+
+    def test_each_rule_has_a_curve_beside_that_of_sync(self):
+        root = xml.etree.ElementTree.fromstring(
+            curve_charts.CHARTS["strategies.svg"](self.strategies())
+        )
+        text = "".join(root.itertext())
+        self.assertIn("EAMSGD", text)
+        self.assertIn("gray: sync", text)
+        self.assertEqual(len(root.findall("{*}polyline")), 2)
+
+    def test_a_chart_by_time_needs_times_and_the_page_says_so(self):
+        figure = curve_charts.FIGURES["chart-strategies-time"]
+        with self.assertRaises(Missing):
+            figure(self.strategies())
+        text = figure(self.strategies(at_s=[1.5, 3.25]))
+        self.assertEqual(
+            text, "![Test accuracy by time, a chart for each rule](pictures/strategies-time.svg)"
+        )
+
+    def test_a_rules_row_has_its_gap_to_sync(self):
+        text = tables.FIGURES["strategies"](self.strategies(at_s=[1.5, 3.25]))
+        self.assertIn("| EAMSGD | `strategy.name=easgd` | 89.00 % | -1.00 | 200 |", text)
+        self.assertIn("| 3 s |", text)
+
+    def test_rules_stand_side_by_side_over_periods(self):
+        lines = [
+            line(value, "accuracy", case="periods", rule=rule, strategy="x", settings=[period])
+            for value, rule, period in (
+                (0.9, "EAMSGD", "strategy.period=1"),
+                (0.8, "DOWNPOUR", "strategy.period=1"),
+                (0.1, "DOWNPOUR", "strategy.period=64"),
+            )
+        ]
+        self.store("strategies-periods", *lines)
+        self.assertEqual(
+            tables.FIGURES["strategies-periods"](self.run_of()),
+            "| period | EAMSGD | DOWNPOUR |\n| --- | --- | --- |\n"
+            "| 1 | 90.00 % | 80.00 % |\n| 64 |  | 10.00 % |",
+        )
 
 
 if __name__ == "__main__":

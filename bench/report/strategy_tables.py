@@ -1,14 +1,32 @@
-"""The tables of docs/strategies.md, each a function of the published runs."""
+"""The tables of docs/strategies.md and docs/optimizers.md. Each is a function of the published
+runs."""
 
-from results import digits, ms, percent, table, times
+from results import Missing, digits, ms, percent, table, times
 
 
 def of_case(run, case, part="strategies"):
     return [line for line in run.part(part) if line["params"]["case"] == case]
 
 
+def name_of(line):
+    """The name of a line's rule. Lines of older runs have the strategy only."""
+    return line["params"].get("rule") or f"`{line['params']['strategy']}`"
+
+
 def value_of_sync(lines):
     return next(line["value"] for line in lines if line["params"]["strategy"] == "sync")
+
+
+def settings_of(line):
+    of = line["params"]
+    words = [f"strategy.name={of['strategy']}", *of["settings"]]
+    return f"`{' '.join(words)}`"
+
+
+def seconds_of(line):
+    """The time of training, without evaluations. Older runs have that of the whole run only."""
+    of = line["params"]
+    return of["at_s"][-1] if of.get("at_s") else of["seconds"]
 
 
 def time_of(line, sync):
@@ -33,37 +51,55 @@ def steps_to(curve, target):
 def accuracy(run):
     lines = of_case(run, "accuracy")
     sync = value_of_sync(lines)
+    target = 0.90 if lines[0]["params"]["epochs"] >= 5 else 0.88
     rows = []
     for line in lines:
         of = line["params"]
         moved = sum(of[key] or 0 for key in ("sent_mb", "shared_mb"))
         rows.append(
             [
-                f"`{of['strategy']}`",
-                period_of(line),
+                name_of(line),
+                settings_of(line),
                 percent(line["value"], 2),
                 f"{100 * (line['value'] - sync):+.2f}",
-                steps_to(of["curve"], 0.88),
+                steps_to(of["curve"], target),
                 f"{digits(moved)} MB" if moved or of["strategy"] == "sync" else "not counted",
-                f"{of['seconds']:.0f} s",
+                f"{seconds_of(line):.0f} s",
             ]
         )
-    head = ["strategy", "period", "accuracy", "difference to sync, points", "steps to 88 %"]
-    return table([*head, "sent or read by others, a step", "time"], rows)
+    head = ["rule", "settings", "accuracy", "difference to sync, points"]
+    head += [f"steps to {100 * target:.0f} %", "sent or read by others, a step"]
+    return table([*head, "time of training"], rows)
 
 
 def periods(run):
     by_period = {}
-    for line in of_case(run, "periods"):
-        whole = any(word.startswith("strategy.lr=") for word in line["params"]["settings"])
-        rule = line["params"]["strategy"] + (", whole changes" if whole else "")
-        by_period.setdefault(period_of(line), {})[rule] = line["value"]
-    rules = ("downpour", "downpour, whole changes", "easgd_async")
+    for line in of_case(run, "periods", "strategies-periods"):
+        by_period.setdefault(period_of(line), {})[name_of(line)] = line["value"]
+    rules = list(dict.fromkeys(rule for of in by_period.values() for rule in of))
     rows = [
-        [period, *(percent(of[rule], 2) if rule in of else "" for rule in rules)]
-        for period, of in by_period.items()
+        [period, *(percent(of.get(rule), 2) for rule in rules)] for period, of in by_period.items()
     ]
     return table(["period", *rules], rows)
+
+
+def optimizers(run):
+    rows = []
+    for line in of_case(run, "optimizers", "optimizers"):
+        of = line["params"]
+        settings = " ".join(word.removeprefix("optimizer.") for word in of["settings"])
+        rows.append(
+            [
+                f"`{of['rule']}`" if " " not in of["rule"] else of["rule"],
+                f"`{settings}`" if settings else "the recipe's",
+                percent(line["value"], 2),
+                f"{of['loss']:.3f}",
+                steps_to(of["curve"], 0.88),
+                f"{of['samples_per_s']:.0f}",
+            ]
+        )
+    head = ["optimizer", "settings", "accuracy", "test loss", "steps to 88 %"]
+    return table([*head, "samples a second"], rows)
 
 
 def rate_text(rate):
@@ -72,17 +108,27 @@ def rate_text(rate):
     return f"{number} {rate[len(number):].capitalize()}/s"
 
 
+def lines_of_link(run):
+    """Older runs have them in another part."""
+    if "strategies-link" in run.lines:
+        return of_case(run, "link", "strategies-link")
+    lines = of_case(run, "link") if "strategies" in run.lines else []
+    if not lines:
+        raise Missing("strategies-link")
+    return lines
+
+
 def link(run):
-    lines = of_case(run, "link")
+    lines = lines_of_link(run)
     rows = []
     for rate in dict.fromkeys(line["params"]["rate"] for line in lines):
         of_rate = [line for line in lines if line["params"]["rate"] == rate]
         sync = value_of_sync(of_rate)
         for line in of_rate:
             of = line["params"]
-            row = [rate_text(rate), f"`{of['strategy']}`", period_of(line)]
+            row = [rate_text(rate), name_of(line), period_of(line)]
             rows.append([*row, ms(of["step_ms"]), *time_of(line, sync)])
-    head = ["link", "strategy", "period", "step, mean", "steps to the accuracy", "time"]
+    head = ["link", "rule", "period", "step, mean", "steps to the accuracy", "time"]
     return table([*head, "times faster than sync"], rows)
 
 
@@ -92,8 +138,7 @@ def slow(run):
     rows = []
     for line in lines:
         of = line["params"]
-        settings = " ".join([f"strategy.name={of['strategy']}", *of["settings"]])
-        row = [of["rule"], f"`{settings}`", ms(of["step_ms"]), *time_of(line, sync)]
+        row = [of["rule"], settings_of(line), ms(of["step_ms"]), *time_of(line, sync)]
         rows.append([*row, percent(of["accuracy"], 2)])
     head = ["rule", "settings", "step, mean", "steps to 90 %", "time", "times faster than sync"]
     return table([*head, "accuracy at the end"], rows)
@@ -104,4 +149,5 @@ FIGURES = {
     "strategies-periods": periods,
     "strategies-link": link,
     "strategies-slow": slow,
+    "optimizers": optimizers,
 }

@@ -2,6 +2,7 @@
 
 import pathlib
 
+import curve_charts
 import ps_tables
 import recovery_tables
 import strategy_tables
@@ -521,6 +522,7 @@ FIGURES = {
     **ps_tables.FIGURES,
     **recovery_tables.FIGURES,
     **strategy_tables.FIGURES,
+    **curve_charts.FIGURES,
 }
 # The stored parts of a figure, if they are not the part of the same name.
 SOURCES = {"halves": ("tensor", "context")}
@@ -549,8 +551,11 @@ for _name in (
     "goodput",
     "recovery-cost",
     "strategies",
+    "strategies-link",
+    "strategies-periods",
     "strategies-slow",
     "ps",
+    "optimizers",
 ):
     _parts = SOURCES.get(_name, (_name,))
     FIGURES[f"source-{_name}"] = lambda run, parts=_parts: measured(run, *parts)

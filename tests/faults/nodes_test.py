@@ -160,6 +160,20 @@ class Nodes(harness.FaultTest):
         second.wait_for(lambda: self.sizes(first) == [2], "two ranks")
         self.counts(first, second)
 
+    def test_batches_of_asynchronous_workers_are_given_out_again_after_a_kill(self):
+        # The center is on servers of both nodes, and the counter of batches in the job's store.
+        program = [COUNTING, 12, 4, 1, "private", "downpour"]
+        jobs = [
+            self.node("--nnodes", 2, "--max-replacements", 1, program=program) for _ in range(2)
+        ]
+        self.wait_for_steps(30, jobs[0])
+        os.kill(self.named(jobs[1], os.path.basename(COUNTING))[0], signal.SIGKILL)
+        results = self.counts(*jobs)
+        self.assertEqual(self.sizes(*jobs), [2])
+        said = "".join(result.err for result in results)
+        self.assertIn("batches_by_worker", said)  # each takes them when it is ready
+        self.assertNotIn("even parts", said)
+
     def test_agents_and_store_processes_are_killed_and_nothing_else_happens_slow(self):
         jobs = [self.node("--nnodes", 2, program=[COUNTING, 60, 5]) for _ in range(2)]
         self.wait_for_steps(10, jobs[0])

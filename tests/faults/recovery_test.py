@@ -109,6 +109,30 @@ class Recovery(RecoveryRuns):
             self.assertEqual(result.err.count("a new process replaces it"), 1, result.err)
             self.assertEqual(int(saved.partition("-")[2]), STEPS)
 
+    def test_synchronous_workers_have_the_bits_of_a_run_without_a_fault_slow(self):
+        for name in ("local_sgd", "slow_momentum", "diloco", "easgd", "gossip"):
+            with self.subTest(strategy=name):
+                self.recovers(
+                    3, f"strategy.name={name}", "strategy.period=4", "train.copy_steps=10",
+                    fail="update.begin:rank=1:step=31"
+                )
+
+    def test_asynchronous_workers_go_on_after_a_kill_slow(self):
+        for settings in (
+            ("strategy.name=downpour", "strategy.staleness=2"),
+            ("strategy.name=easgd_async", "strategy.period=2"),
+            ("strategy.name=ad_psgd",),
+        ):
+            for transport in ("", "tcp") if "ad_psgd" not in settings[0] else ("",):
+                with self.subTest(settings=settings, transport=transport):
+                    result, (saved, _) = self.run_of(
+                        3, *settings, "train.copy_steps=10", fail="update.begin:rank=1:step=31",
+                        transport=transport
+                    )
+                    self.assertEqual(result.code, 0, result.err)
+                    self.assertIn("failpoint update.begin", result.err)
+                    self.assertEqual(int(saved.partition("-")[2]), STEPS)
+
     def test_a_rank_that_exits(self):
         self.recovers(2, fail="step.begin:rank=1:step=31:action=exit")
 

@@ -187,6 +187,28 @@ TEST(WholeUpdates, KeepTheStateOfAdafactorSmall) {
   });
 }
 
+TEST(WholeUpdates, KeepOneArrayForAMatrixOfMuon) {
+  replicate(2, [](Group group) {
+    const ModelOptions how{.width = 20};
+    for (const Case& c : kCases) {
+      const auto make = [&](const UpdateRule& rule) {
+        return Sharded(blocks_of(make_parts(how)), group, optimizer_spec(rule, {}),
+                       options_of(c.stage, c.weights));
+      };
+      Sharded model = make(optim::Muon{}), lamb = make(optim::Lamb{});
+      require(4 * model.memory().state < 3 * lamb.memory().state, "the state is large");
+      internal::train(model, group, 0, how);
+      int vectors = 0;
+      for (const auto& [name, tensor] : model.state()) {
+        if (!name.ends_with(".exp_avg_sq")) continue;
+        require(tensor.dim() < 2, name + " is kept");
+        ++vectors;
+      }
+      require(vectors > 0 || group.rank() != 0, "the state of vectors is missing");
+    }
+  });
+}
+
 TEST(WholeUpdates, LeaveNamedMatricesToAdamW) {
   const UpdateRule rule = optim::Muon{};
   replicate(2, [&](Group group) {

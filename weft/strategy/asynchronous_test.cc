@@ -67,6 +67,22 @@ TEST(Downpour, AWorkerIsNeverFurtherAheadThanTheBound) {
   }
 }
 
+// The claim of the paper of EASGD. From one center, changes times c multiply its distance from an
+// optimum of curvature h by 1 - 4 c (1 - (1 - lr h)^period): c is 1 for whole changes, which is
+// stable at a period of 1 and not at 16.
+TEST(EasgdAsync, IsStableAtPeriodsAtWhichWholeChangesOfDownpourDiverge) {
+  const auto farthest = [](Strategy strategy, std::int64_t period) {
+    strategy.staleness = 0;
+    strategy.period = period;
+    return train(4, strategy, 320).result.abs().max().item<double>();
+  };
+  const Strategy whole{.name = "downpour", .lr = 4};
+  EXPECT_LT(farthest(whole, 1), 10);
+  EXPECT_GT(farthest(whole, 16), 1000);
+  EXPECT_LT(farthest({.name = "downpour"}, 16), 10);
+  EXPECT_LT(farthest({.name = "easgd_async"}, 16), 10);
+}
+
 TEST(EasgdAsync, MovesCenterAndWorkerByTheSameForce) {
   comm::replicate(2, [&](const Group& group) {
     at::Tensor x = torch::zeros({5}, torch::kDouble);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/strategy/server_center.h"
 #include "weft/strategy/strategy.h"
@@ -170,6 +171,20 @@ TEST(ServerCenter, PullsAndAddsAnyRangeAndRefusesOthers) {
     center->reset(&values);
     EXPECT_TRUE(torch::equal(center->snapshot(), values));
     EXPECT_ANY_THROW(server_center(group, torch::zeros({4}, torch::kDouble)));
+  });
+}
+
+TEST(ServerCenter, EndsWithPeerLostSoonAfterItsServerIsGone) {
+  comm::replicate(2, [](const Group& group) {
+    auto center = server_center(group, torch::zeros({20}));  // the server is worker 0's
+    group.barrier();
+    if (group.rank() == 0) center.reset();
+    group.barrier();
+    if (group.rank() == 0) return;
+    const auto start = std::chrono::steady_clock::now();
+    at::Tensor seen = torch::zeros({20});
+    expect_refused([&] { center->pull(0, seen); }, Errc::kPeerLost, "the center cannot be reached");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   });
 }
 

@@ -134,6 +134,35 @@ TEST(Easgd, FollowsEquations5And6OfThePaper) {
   expect_close(seen.result, center);
 }
 
+// Mean squared distance of a worker from the mean of all, where each step adds noise of its own.
+double drift(const Strategy& strategy, int workers) {
+  constexpr int kBegin = 96, kEnd = 288;  // multiples of the periods
+  double found = 0;
+  comm::replicate(workers, [&](const Group& group) {
+    const auto seed = static_cast<std::uint64_t>(group.rank());
+    const auto noise = at::detail::createCPUGenerator(seed);
+    at::Tensor x = torch::zeros({4000}, torch::kDouble), sum = torch::zeros({1}, torch::kDouble);
+    const auto rule = make_rule(strategy, {.workers = group, .world = group, .weights = {x}});
+    for (int step = 1; step <= kEnd; ++step) {
+      x.add_(torch::randn({4000}, noise, torch::kDouble));
+      at::Tensor mean = x.clone();
+      group.all_reduce(mean, ReduceOp::kAvg);
+      if (step > kBegin) sum += (x - mean).square().mean();
+      rule->after_step({step, kLr, 0, 1});
+    }
+    group.all_reduce(sum, ReduceOp::kAvg);
+    if (group.rank() == 0) found = sum.item<double>() / (kEnd - kBegin);
+  });
+  return found;
+}
+
+// 3 (1 + q) / (1 - q) = 12.02 for q = (1 - 0.9 / 4)^2: see describe().
+TEST(Easgd, LetsWorkersDriftApartAsLocalSgdWithALongerPeriod) {
+  const double elastic = drift({.name = "easgd", .period = 3}, 4);
+  EXPECT_NEAR(elastic / drift({.name = "local_sgd", .period = 12}, 4), 1, 0.05);
+  EXPECT_GT(elastic, 2.5 * drift({.name = "local_sgd", .period = 3}, 4));
+}
+
 TEST(Gossip, BringsWorkersTogetherAtTheMixingRateOfItsGraph) {
   for (const char* graph : {"ring", "exponential"}) {
     for (const int workers : {4, 8}) {

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <set>
 #include <thread>
 #include <utility>
@@ -29,6 +31,38 @@ constexpr const char *kValues = "values", *kClocks = "clocks";
 // A worker that waits for others looks so often, and asks so often whether all are still there.
 constexpr auto kLook = 500us;
 constexpr auto kCount = 200ms;
+// A server has so long to answer, and so long to accept a connection. Nothing replaces a server
+// that is lost.
+constexpr auto kAnswer = 30s;
+constexpr auto kConnection = 2s;
+constexpr auto kCheckConnection = 200ms;
+
+// Counts how often a client has asked where a server is, which it does before each attempt to
+// connect.
+class CountedDirectory final : public ps::Directory {
+ public:
+  explicit CountedDirectory(ps::Directory& of) : of_(of) {}
+
+  int attempts() const { return attempts_.load(); }
+  std::map<std::uint32_t, ps::View> views(Deadline deadline) override {
+    return of_.views(deadline);
+  }
+  bool replace(std::uint32_t shard, const ps::View& next, Deadline deadline) override {
+    return of_.replace(shard, next, deadline);
+  }
+  std::map<std::uint32_t, ps::ServerAddress> servers(Deadline deadline) override {
+    ++attempts_;
+    return of_.servers(deadline);
+  }
+  void announce(std::uint32_t server, const ps::ServerAddress& address,
+                Deadline deadline) override {
+    of_.announce(server, address, deadline);
+  }
+
+ private:
+  ps::Directory& of_;
+  std::atomic<int> attempts_{0};
+};
 
 // The first worker of each host.
 std::vector<int> servers_of(const Group& workers) {
@@ -157,7 +191,7 @@ class ServerCenter final : public Center {
       directory_.replace(i, views[i], soon);
     }
     ps::ClientOptions asking;
-    asking.directory = &directory_;
+    asking.directory = &asked_;
     asking.servers = static_cast<std::uint32_t>(servers.size());
     asking.worker = static_cast<std::uint32_t>(workers_.rank());
     asking.secret = bytes;
@@ -192,13 +226,26 @@ class ServerCenter final : public Center {
   }
 
   void fetch(const std::vector<std::string>& tensors) const {
-    guarded([&] { client_->wait(client_->pull(tensors)); });
+    guarded([&] { wait_for(client_->pull(tensors)); });
     if (tensors.front() != kClocks) return;
     const auto values = client_->value(kClocks);
     clocks_.assign(values.begin(), values.end());
   }
   void send(const char* tensor) {
-    guarded([&] { client_->wait(client_->push({tensor})); });
+    guarded([&] { wait_for(client_->push({tensor})); });
+  }
+  // Waits for the answer, but not for a server that does not accept a connection any more.
+  void wait_for(ps::Client::Ticket ticket) const {
+    const Deadline answer = Deadline::in(kAnswer);
+    for (Deadline lost = Deadline::in(kConnection);;) {
+      const int attempts = asked_.attempts();
+      try {
+        return client_->wait(ticket, Deadline::in(kCheckConnection));
+      } catch (const Error& error) {
+        if (error.code() != Errc::kTimeout || answer.passed() || lost.passed()) throw;
+        if (asked_.attempts() == attempts) lost = Deadline::in(kConnection);
+      }
+    }
   }
   // A server or this worker's place at it is lost, and training must recover.
   template <class Call>
@@ -251,6 +298,7 @@ class ServerCenter final : public Center {
   const Group workers_;
   const std::int64_t count_;
   ps::MemoryDirectory directory_;
+  CountedDirectory asked_{directory_};  // by the client
   std::optional<ps::Server> server_;
   mutable std::optional<ps::Client> client_;
   std::vector<float> mine_;            // this worker's numbers

@@ -5,7 +5,8 @@
 //   worker 0 0   2   4 5   7       a slow worker takes fewer
 //   worker 1   1   3     6
 //
-// Numbers and sums are in the memory of a host. Nobody meets, except in begin().
+// Numbers and sums are in the memory of a host, or, for ranks on several hosts, in the store of the
+// job. Nobody meets, except in begin() and meet().
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,11 @@
 
 #include "weft/comm/group.h"
 
-namespace weft::strategy {
-
-namespace internal {
-class SharedMemory;
+namespace weft::store {
+class Store;
 }
+
+namespace weft::strategy {
 
 class SharedBatches {
  public:
@@ -41,48 +42,56 @@ class SharedBatches {
     int rank = -1;
   };
 
-  // `ranks`: all ranks of all workers; `worker`: that of this rank, of `workers`; `is_first`: this
-  // is the first rank of its worker. Collective. Throws Error(kBadConfig) if the ranks are not on
-  // one host.
-  SharedBatches(const Group& ranks, int worker, int workers, bool is_first);
-  ~SharedBatches();
+  virtual ~SharedBatches() = default;
   SharedBatches(const SharedBatches&) = delete;
   SharedBatches& operator=(const SharedBatches&) = delete;
 
-  int workers() const { return workers_; }
+  virtual int workers() const = 0;
   // Gives out the numbers [0, count) from now on. Call it while no rank takes. Collective. Throws
   // Error(kInvalidArgument) for 2^31 numbers or more.
-  void begin(std::int64_t count);
+  virtual void begin(std::int64_t count) = 0;
   // The next number; nullopt if none is left. All ranks of a worker call it, and get the same. Any
   // one thread at a time. Waits for the first rank of the worker only. Throws as Group's operations
-  // do.
-  std::optional<std::int64_t> take();
+  // do, and kPeerLost if the store cannot be reached.
+  virtual std::optional<std::int64_t> take() = 0;
   // Gives out no numbers beyond those that complete a batch of all workers.
-  void close();
+  virtual void close() = 0;
   // The end of the numbers: that of begin(), or an earlier one after close().
-  std::int64_t end() const;
+  virtual std::int64_t end() const = 0;
+  // Waits for all ranks. done() and not_finite() are then up to date on all of them. Collective.
+  virtual void meet() = 0;
 
   // Adds to what this rank has done. memory_bytes replaces.
-  void add(const Done& done);
-  // By rank.
-  std::vector<Done> done() const;
-  // Adds a batch whose loss is finite, or is not. Returns the batches in a row that are not.
-  std::int64_t add_finite(bool is_finite, std::int64_t step);
-  NotFinite not_finite() const;
+  virtual void add(const Done& done) = 0;
+  // By rank. On several hosts, what other ranks have done may be half a second old.
+  virtual std::vector<Done> done() const = 0;
+  // Adds a batch whose loss is finite, or is not. Returns the batches in a row that are not, on
+  // several hosts those of this rank.
+  virtual std::int64_t add_finite(bool is_finite, std::int64_t step) = 0;
+  virtual NotFinite not_finite() const = 0;
 
- private:
-  struct Counter;
-  struct OfRank;
-  struct Draws;
-
-  const int worker_, workers_;
-  const bool is_first_;
-  const std::unique_ptr<internal::SharedMemory> memory_;
-  Counter* counter_ = nullptr;
-  OfRank* of_ranks_ = nullptr;  // by rank
-  Draws* draws_ = nullptr;      // by worker
-  std::uint32_t taken_ = 0;     // calls of take() since begin()
-  bool ended_ = false;          // none was left
+ protected:
+  SharedBatches() = default;
 };
+
+// Where a rank belongs.
+struct WorkerRank {
+  int worker = 0, workers = 1;
+  bool is_first = true;  // the first rank of its worker
+};
+
+struct SharedBatchesOptions {
+  // On several hosts: most numbers that a worker takes at a time. It takes fewer where few are
+  // left. A request of the store takes about 0.1 ms. With a bound on the staleness, 1: the numbers
+  // that a worker holds are older than those of the others.
+  int most_at_a_time = 4;
+  // The store for ranks on several hosts. Null: that of the job (WEFT_STORE).
+  std::shared_ptr<store::Store> store = nullptr;
+};
+
+// Makes the batches of `ranks`. Null if the ranks are on several hosts, and one of them has no
+// store of the job. Collective.
+std::unique_ptr<SharedBatches> make_shared_batches(const Group& ranks, const WorkerRank& place,
+                                                   const SharedBatchesOptions& options = {});
 
 }  // namespace weft::strategy

@@ -147,6 +147,15 @@ void check_graph(const Strategy& strategy) {
   }
 }
 
+// The period at which local SGD lets its workers drift as far apart as elastic averaging does. An
+// exchange leaves q = (1 - alpha)^2 of the squared distance from the mean, and a step adds s. The
+// mean over a period is then s (period q / (1 - q) + (period + 1) / 2), which is that of local SGD,
+// s (P + 1) / 2, for P = period (1 + q) / (1 - q).
+double drift_period(double beta, int workers, std::int64_t period) {
+  const double left = 1 - beta / workers, q = left * left;
+  return static_cast<double>(period) * (1 + q) / (1 - q);
+}
+
 // What describe() says at the end about a rule with one of these properties.
 std::string properties_of(const Strategy& strategy, int workers) {
   std::string text;
@@ -161,6 +170,9 @@ std::string properties_of(const Strategy& strategy, int workers) {
   if (strategy.name.starts_with("easgd")) {
     const double bound = easgd_bound(strategy.beta, workers, has_center(strategy));
     text += "; stable while learning rate times curvature is below " + number(bound);
+    if (workers > 1)
+      text += "; workers drift apart as with local_sgd every " +
+              number(drift_period(strategy.beta, workers, period_of(strategy))) + " steps";
   }
   if (has_graph(strategy) && workers > 1) {
     const schedule::Gossip gossip{schedule::parse_graph(strategy.graph), workers};

@@ -64,6 +64,8 @@ TEST(Strategy, SaysWhatARankSends) {
   EXPECT_THAT(describe({.name = "easgd_async"}, 4, 1'000'000),
               HasSubstr("8 MB for it, 1 MB a step; nobody waits; stable while learning rate times "
                         "curvature is below 1.7"));
+  EXPECT_THAT(describe({.name = "easgd"}, 4, 1'000'000),
+              HasSubstr("workers drift apart as with local_sgd every 32.1 steps"));
   EXPECT_THAT(describe({.name = "ad_psgd"}, 4, 1'000'000),
               HasSubstr("mixing rate of the graph exponential: 0.444"));
   EXPECT_THAT(describe({.backup = 1}, 4, 1'000'000), HasSubstr("a step takes the first 3 of 4"));

@@ -19,8 +19,10 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/parallel/compose/modules.h"
+#include "weft/store/testing/store_processes.h"
 #include "weft/train/internal/slow_rank.h"
 #include "weft/train/testing/image_runs.h"
+#include "weft/train/testing/over_tcp.h"
 #include "weft/train/trainer.h"
 
 namespace weft::train {
@@ -81,7 +83,9 @@ class Asynchronous : public testing::Test {
   TrainResult train(int world, const Options& options, Seen& seen, int slow_rank = -1,
                     int sleep_ms = 0) const {
     TrainResult result;
-    replicate(world, [&](const Group& group) {
+    const auto meeting = c10::make_intrusive<c10d::HashStore>();
+    replicate(world, [&](const Group& threads) {
+      const Group group = over_tcp_ ? internal::over_tcp(threads, meeting, false) : threads;
       const int sleep = group.rank() == slow_rank ? 4 * sleep_ms : sleep_ms;
       Options mine = options;
       if (group.rank() != group.size() - 1) mine.should_stop = nullptr;
@@ -100,6 +104,7 @@ class Asynchronous : public testing::Test {
   }
 
   TempDir folder_;
+  bool over_tcp_ = false;  // ranks communicate over TCP, as on several hosts
 };
 
 const std::vector<strategy::Strategy> kStrategies = {{.name = "downpour"},
@@ -172,6 +177,31 @@ TEST_F(Asynchronous, ASlowWorkerTakesFewerBatchesAndHoldsNobody) {
     EXPECT_LT(seen.losses[3].load() * 3, 0.6 * others);
     EXPECT_EQ(seen.losses[3].load() + others, 3 * 7 * 4);
   }
+}
+
+// The center is on servers, and the counter of batches in the store of the job.
+TEST_F(Asynchronous, OnSeveralHostsASlowWorkerTakesFewerBatchesAndEachSampleIsUsedOnce) {
+  const store::StoreProcess process({.program = WEFT_STORE_PROGRAM});
+  ::setenv(store::kStoreVariable, process.socket().c_str(), 1);
+  over_tcp_ = true;
+  const std::vector<strategy::Strategy> strategies = {{.name = "downpour"},
+                                                      {.name = "easgd_async", .period = 2}};
+  for (const auto& strategy : strategies) {
+    SCOPED_TRACE(strategy.name);
+    Seen seen;
+    Options cut = options(strategy, strategy.name);
+    cut.prefetch = 0;
+    cut.max_steps = 9;
+    EXPECT_EQ(train(3, cut, seen, /*slow_rank=*/2, /*sleep_ms=*/8).steps, 9);
+    cut.max_steps = 0;
+    cut.resume = true;
+    EXPECT_EQ(train(3, cut, seen, /*slow_rank=*/2, /*sleep_ms=*/8).steps, 21);
+    EXPECT_THAT(seen.counts(), Each(3));
+    const int others = seen.losses[0].load() + seen.losses[1].load();
+    EXPECT_EQ(seen.losses[2].load() + others, 3 * 7 * 3);
+    EXPECT_LT(seen.losses[2].load() * 2, 0.8 * others);
+  }
+  ::unsetenv(store::kStoreVariable);
 }
 
 TEST_F(Asynchronous, RanksReportWithoutAMeeting) {

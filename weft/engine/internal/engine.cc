@@ -196,7 +196,8 @@ std::string Engine::mismatch(const NamedTensors& given) const {
     const auto sizes = params_[i].tensor.sizes().vec();
     expected[params_[i].name] = sizes;
     if (i >= trained_) continue;
-    for (const auto& array : updates_->arrays()) expected[params_[i].name + "." + array] = sizes;
+    for (std::size_t array = 0; array < updates_->arrays_of(static_cast<int>(i)); ++array)
+      expected[params_[i].name + "." + updates_->arrays()[array]] = sizes;
     expected[params_[i].name + ".step"];
   }
   for (const auto& [name, tensor] : whole_state()) expected[name] = tensor.sizes().vec();

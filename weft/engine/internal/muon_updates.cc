@@ -38,10 +38,8 @@ class MuonUpdates final : public WholeUpdates {
   explicit MuonUpdates(Subject subject) : WholeUpdates(std::move(subject)) {
     WEFT_REQUIRE(!is_split(),
                  "optimizer: muon does not support tensors that are divided over tp or ep");
-    const auto& others = spec().not_orthogonal;
     for (int param = 0; param < params(); ++param)
-      is_matrix_.push_back(shape(param).size() >= 2 && c10::multiply_integers(shape(param)) > 0 &&
-                           !(others && others(name(param))));
+      is_matrix_.push_back(is_orthogonal(spec(), name(param), shape(param)));
   }
 
   void update(const WholeStep& now) override {

@@ -70,15 +70,17 @@ internal::Subject Replica::subject(internal::Updates* updates) {
 void Replica::use_optimizer(OptimizerSpec spec) {
   WEFT_REQUIRE(updates_ == nullptr, "optimizer(): the module has an optimizer already");
   std::vector<at::ScalarType> types;
+  std::vector<std::vector<std::int64_t>> shapes;
   std::vector<std::byte*> weights;
   for (const auto& param : trained_params_) {
     types.push_back(param.scalar_type());
+    shapes.push_back(param.sizes().vec());
     WEFT_REQUIRE(
         (types.back() == at::kFloat || types.back() == at::kDouble) && param.is_contiguous(),
         "optimizer(): parameters must be contiguous float32 or float64; for other parameters use a "
         "torch::optim optimizer, and data_parallel averages their gradients");
     offsets_.push_back(bytes_);
-    bytes_ += (static_cast<std::int64_t>(param.nbytes()) + 63) / 64 * 64;
+    bytes_ += padded_bytes(param);
     weights.push_back(static_cast<std::byte*>(param.data_ptr()));
   }
   WEFT_REQUIRE(options_.weights != Weights::kShared || host() != nullptr,
@@ -87,22 +89,15 @@ void Replica::use_optimizer(OptimizerSpec spec) {
   std::vector<std::string> trained = names();
   trained.resize(trained_);
   const float first_value = static_cast<float>(spec.initial_accumulator);
-  updates_ = std::make_unique<internal::Updates>(std::move(spec), std::move(trained), types);
+  updates_ =
+      std::make_unique<internal::Updates>(std::move(spec), std::move(trained), types, shapes);
   if (host() != nullptr && group_.size() > 1) {
     private_weights_ = options_.weights == Weights::kPrivate;
     if (!private_weights_) share_weights(weights);
   }
   std::vector<internal::Updates::Place> places(trained_);
-  for (std::size_t array = 0; array < updates_->arrays().size(); ++array) {
-    std::byte* block = nullptr;
-    if (shared_weights_) {
-      block = group_.host()->share(static_cast<std::size_t>(bytes_), group_.timeout());
-    } else {
-      own_state_.push_back(at::zeros({bytes_}, at::kByte));
-      block = static_cast<std::byte*>(own_state_.back().data_ptr());
-    }
-    for (std::size_t i = 0; i < trained_; ++i) places[i].state[array] = block + offsets_[i];
-  }
+  for (std::size_t array = 0; array < updates_->arrays().size(); ++array)
+    place_state(places, array);
   for (std::size_t i = 0; i < trained_; ++i) {
     places[i].weight = weights[i];
     updates_->put(static_cast<int>(i), places[i]);
@@ -308,7 +303,7 @@ Replica::NamedTensors Replica::gradients() {
 
 void Replica::each_state(const std::function<void(const std::string&, at::Tensor)>& visit) {
   for (std::size_t i = 0; i < trained_; ++i) {
-    for (std::size_t array = 0; array < updates().arrays().size(); ++array) {
+    for (std::size_t array = 0; array < updates().arrays_of(static_cast<int>(i)); ++array) {
       visit(params_[i].name + "." + updates_->arrays()[array],
             state_of(static_cast<int>(i), array));
     }
@@ -373,8 +368,7 @@ Sharded::Memory Replica::memory() {
     now.parameters += static_cast<std::int64_t>(param.tensor.nbytes()) / sharers;
   for (const auto& param : trained_params_)
     now.gradients += static_cast<std::int64_t>(param.nbytes());
-  now.state =
-      updates_ ? bytes_ * static_cast<std::int64_t>(updates_->arrays().size()) / sharers : 0;
+  now.state = state_bytes_ / sharers;
   now.peak = now.parameters + now.gradients + now.state;
   return now;
 }

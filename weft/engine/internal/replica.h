@@ -74,11 +74,16 @@ class Replica final : public Engine {
   // Makes the transport that suits the group and the optimizer.
   void make_transport();
   void share_weights(std::vector<std::byte*>& weights);
+  void place_state(std::vector<internal::Updates::Place>& places, std::size_t array);
+  // Parts of flat memory begin at cache lines.
+  static std::int64_t padded_bytes(const at::Tensor& tensor) {
+    return (static_cast<std::int64_t>(tensor.nbytes()) + 63) / 64 * 64;
+  }
   internal::Subject subject(internal::Updates* updates);
 
   std::vector<at::Tensor> trained_params_, buffers_;
-  std::vector<std::int64_t> offsets_;  // offsets of parameters in flat memory, in bytes
-  std::int64_t bytes_ = 0;
+  std::vector<std::int64_t> offsets_;         // offsets of parameters in flat memory, in bytes
+  std::int64_t bytes_ = 0, state_bytes_ = 0;  // of the weights, and of the optimizer state
   std::vector<at::Tensor> own_state_;
   std::unique_ptr<internal::Transport> transport_;
   std::vector<bool> ready_;  // by parameter, since the last finish

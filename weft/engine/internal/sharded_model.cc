@@ -33,6 +33,8 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
   for (auto& param : params_) {
     param.apart = options_.apart && options_.apart->which(param.name);
     param.uncoded = options_.uncoded && options_.uncoded(param.name);
+    if (param.tensor.requires_grad())
+      param.arrays = internal::arrays_of(optimizer, param.name, param.tensor.sizes());
   }
   for (auto* replicas :
        {&options_.replicas, options_.apart ? &options_.apart->replicas : nullptr}) {
@@ -48,9 +50,12 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
   if (options_.stage == 3 && !shared_)
     passes_ = std::make_unique<internal::Passes>(weights_, units_, options_.prefetch, meter_);
   std::vector<at::ScalarType> types;
-  for (const auto& param : params_)
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const auto& param : params_) {
     types.push_back(param.tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  updates_ = std::make_unique<internal::Updates>(std::move(optimizer), names(), types);
+    shapes.push_back(param.tensor.sizes().vec());
+  }
+  updates_ = std::make_unique<internal::Updates>(std::move(optimizer), names(), types, shapes);
   place_state();
   make_whole();
   reducer_ = std::make_unique<internal::Gradients>(internal::Gradients::Subject{
@@ -152,10 +157,9 @@ void ShardedModel::place_state() {
     return (unit.shard * static_cast<std::int64_t>(c10::elementSize(unit.master_type)) + 63) / 64 *
            64;
   };
-  const std::size_t arrays = updates_->arrays().size();
   std::int64_t bytes = 0;
   for (const auto& unit : units_)
-    bytes += unit.trainable ? bytes_of_array(unit) * static_cast<std::int64_t>(arrays) : 0;
+    bytes += unit.trainable ? bytes_of_array(unit) * static_cast<std::int64_t>(unit.arrays) : 0;
   if (!options_.offload.empty() && bytes > 0) {
     state_file_ =
         std::make_unique<internal::MappedFile>(options_.offload, static_cast<std::size_t>(bytes));
@@ -163,7 +167,7 @@ void ShardedModel::place_state() {
   std::byte* next = state_file_ ? state_file_->data() : nullptr;
   for (auto& unit : units_) {
     if (!unit.trainable) continue;
-    for (std::size_t array = 0; array < arrays; ++array) {
+    for (std::size_t array = 0; array < unit.arrays; ++array) {
       const auto type = at::TensorOptions(unit.master_type);
       unit.state.push_back(state_file_ ? at::from_blob(next, {unit.shard}, type)
                                        : at::empty({unit.shard}, type));
@@ -180,7 +184,7 @@ void ShardedModel::place_state() {
                static_cast<std::size_t>(piece.at) * flat.element_size();
       };
       internal::Updates::Place mine{.weight = at(unit.master), .first = piece.begin};
-      for (std::size_t array = 0; array < arrays; ++array)
+      for (std::size_t array = 0; array < unit.arrays; ++array)
         mine.state[array] = at(unit.state[array]);
       updates_->put(param, mine);
     }

@@ -1,4 +1,5 @@
-// A model's state as slices, in place, for checkpoints that no rank ever holds completely.
+// A model's state as slices, in place, for checkpoints that no rank ever holds completely; and the
+// memory of a replica's optimizer state.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -7,6 +8,7 @@
 
 #include "weft/engine/internal/replica.h"
 #include "weft/engine/internal/sharded_model.h"
+#include "weft/net/memory/host.h"
 
 namespace weft::parallel {
 namespace {
@@ -61,6 +63,29 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
   return all;
 }
 
+// Memory for an array of optimizer state, for the parameters that have it.
+void Replica::place_state(std::vector<internal::Updates::Place>& places, std::size_t array) {
+  std::vector<std::int64_t> offsets(trained_, -1);
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < trained_; ++i) {
+    if (array >= updates_->arrays_of(static_cast<int>(i))) continue;
+    offsets[i] = bytes;
+    bytes += padded_bytes(trained_params_[i]);
+  }
+  if (bytes == 0) return;
+  std::byte* block = nullptr;
+  if (shared_weights_) {
+    block = group_.host()->share(static_cast<std::size_t>(bytes), group_.timeout());
+  } else {
+    own_state_.push_back(at::zeros({bytes}, at::kByte));
+    block = static_cast<std::byte*>(own_state_.back().data_ptr());
+  }
+  state_bytes_ += bytes;
+  for (std::size_t i = 0; i < trained_; ++i) {
+    if (offsets[i] >= 0) places[i].state[array] = block + offsets[i];
+  }
+}
+
 // Tensors that are equal on all ranks are divided among them for saving. On loading, each rank
 // fills all of its own.
 checkpoint::Slices Replica::slices(const Sharded::Placing& placing, Wanted wanted) {
@@ -75,7 +100,7 @@ checkpoint::Slices Replica::slices(const Sharded::Placing& placing, Wanted wante
     };
     add(params_[i].tensor, "");
     for (std::size_t array = 0; wanted != Wanted::kWeights && updates_ && i < trained_ &&
-                                array < updates_->arrays().size();
+                                array < updates_->arrays_of(static_cast<int>(i));
          ++array) {
       add(state_of(static_cast<int>(i), array), "." + updates_->arrays()[array]);
     }

@@ -21,7 +21,7 @@ at::ScalarType computed_in(const at::Tensor& tensor, const UnitOptions& options)
 bool fits(const Unit& unit, const Param& param, const UnitOptions& options) {
   const bool same = unit.blocks == param.blocks && unit.trainable == param.tensor.requires_grad() &&
                     unit.type == computed_in(param.tensor, options) && unit.apart == param.apart &&
-                    unit.uncoded == param.uncoded;
+                    unit.uncoded == param.uncoded && unit.arrays == param.arrays;
   if (!same || options.most_bytes == 0) return same;
   return unit.bytes() +
              param.tensor.numel() * static_cast<std::int64_t>(c10::elementSize(unit.type)) <=
@@ -34,6 +34,7 @@ Unit unit_for(const Param& param, const UnitOptions& options) {
   unit.trainable = param.tensor.requires_grad();
   unit.apart = param.apart;
   unit.uncoded = param.uncoded;
+  unit.arrays = param.arrays;
   unit.type = computed_in(param.tensor, options);
   // Frozen parameters have no master of another type.
   unit.master_type = param.tensor.scalar_type() == at::kDouble ? at::kDouble

@@ -27,8 +27,9 @@ struct Param {
   std::string name;  // name in the first block that has it
   at::Tensor tensor;
   std::vector<int> blocks = {};
-  bool apart = false;    // ShardedOptions::apart
-  bool uncoded = false;  // ShardedOptions::uncoded
+  bool apart = false;      // ShardedOptions::apart
+  bool uncoded = false;    // ShardedOptions::uncoded
+  std::size_t arrays = 0;  // of optimizer state
 };
 
 // Counts the bytes that a rank holds.
@@ -48,6 +49,7 @@ struct Unit {
   std::int64_t elements = 0;  // shard times the number of ranks
   at::ScalarType type = at::kFloat, master_type = at::kFloat;
   bool trainable = true, apart = false, uncoded = false;
+  std::size_t arrays = 0;  // of optimizer state, the same for all its parameters
 
   at::Tensor flat;
   at::Tensor master;    // may be a view of `flat`

@@ -3,19 +3,33 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <variant>
 
 #include "weft/base/fault/failpoint.h"
 
 namespace weft::parallel::internal {
 
+bool is_orthogonal(const OptimizerSpec& spec, const std::string& name, at::IntArrayRef sizes) {
+  return std::holds_alternative<optim::Muon>(spec.rule) && sizes.size() >= 2 &&
+         c10::multiply_integers(sizes) > 0 && !(spec.not_orthogonal && spec.not_orthogonal(name));
+}
+
+std::size_t arrays_of(const OptimizerSpec& spec, const std::string& name, at::IntArrayRef sizes) {
+  return is_orthogonal(spec, name, sizes) ? 1 : state_names(spec.rule).size();
+}
+
 Updates::Updates(OptimizerSpec spec, std::vector<std::string> names,
-                 const std::vector<at::ScalarType>& types)
+                 const std::vector<at::ScalarType>& types,
+                 const std::vector<std::vector<std::int64_t>>& shapes)
     : spec_(std::move(spec)),
       rules_(spec_, names),
       arrays_(state_names(spec_.rule)),
       types_(types),
       places_(names.size()),
-      steps_(names.size(), 0) {}
+      steps_(names.size(), 0) {
+  for (std::size_t param = 0; param < names.size(); ++param)
+    counts_.push_back(internal::arrays_of(spec_, names[param], shapes[param]));
+}
 
 void Updates::update(int param, std::int64_t begin, std::int64_t end, const void* gradient) const {
   const UpdateRule rule = this->rule(param);

@@ -17,19 +17,26 @@
 
 namespace weft::parallel::internal {
 
+// True for tensors that Muon makes orthogonal.
+bool is_orthogonal(const OptimizerSpec& spec, const std::string& name, at::IntArrayRef sizes);
+// Number of state arrays of a parameter: the first ones of state_names(). Muon has one of two for a
+// tensor that it makes orthogonal.
+std::size_t arrays_of(const OptimizerSpec& spec, const std::string& name, at::IntArrayRef sizes);
+
 class Updates {
  public:
   // Location of element `first` of a parameter and of its state. Earlier elements do not belong to
   // this rank.
   struct Place {
     std::byte* weight = nullptr;
-    std::array<std::byte*, 3> state{};  // in the order of state_names()
+    std::array<std::byte*, 3> state{};  // in the order of state_names(): arrays_of()
     std::int64_t first = 0;
   };
 
   // Parameters are float32 or float64.
   Updates(OptimizerSpec spec, std::vector<std::string> names,
-          const std::vector<at::ScalarType>& types);
+          const std::vector<at::ScalarType>& types,
+          const std::vector<std::vector<std::int64_t>>& shapes);
   void put(int param, const Place& place) { places_[index(param)] = place; }
 
   // Updates elements [begin, end) of a parameter. `gradient` points to element `begin`, in the
@@ -66,6 +73,8 @@ class Updates {
   const OptimizerSpec& spec() const { return spec_; }
   // Names of the state arrays of the rule, such as "exp_avg".
   const std::vector<std::string>& arrays() const { return arrays_; }
+  // How many of them a parameter has: the first ones.
+  std::size_t arrays_of(int param) const { return counts_[index(param)]; }
   std::int64_t& steps(int param) { return steps_[index(param)]; }
   // This rank's state of a parameter from element `first` on, in place.
   at::Tensor state(int param, std::size_t array, at::IntArrayRef sizes) const;
@@ -82,7 +91,7 @@ class Updates {
                                  .gradient = static_cast<const Number*>(gradient),
                                  .count = end - begin,
                                  .step = steps_[index(param)] + 1};
-    for (std::size_t array = 0; array < arrays_.size(); ++array)
+    for (std::size_t array = 0; array < arrays_of(param); ++array)
       step.state[array] = at(place.state[array]);
     return step;
   }
@@ -94,6 +103,7 @@ class Updates {
   OptimizerSpec spec_;
   const ParamRules rules_;
   const std::vector<std::string> arrays_;
+  std::vector<std::size_t> counts_;          // of arrays, by parameter
   const std::vector<at::ScalarType> types_;  // by parameter
   std::vector<Place> places_;
   std::vector<std::int64_t> steps_;  // steps done, by parameter

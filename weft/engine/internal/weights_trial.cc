@@ -16,9 +16,13 @@ constexpr int kSteps = 16;
 // Median seconds of a step on the slowest rank.
 double time_of(Subject subject, const std::vector<std::byte*>& weights, bool own) {
   std::vector<at::ScalarType> types;
-  for (const auto& param : subject.params) types.push_back(param.scalar_type());
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const auto& param : subject.params) {
+    types.push_back(param.scalar_type());
+    shapes.push_back(param.sizes().vec());
+  }
   Updates updates({.rule = kernels::Sgd{.lr = 0.0}}, std::vector<std::string>(weights.size(), ""),
-                  types);
+                  types, shapes);
   for (std::size_t i = 0; i < weights.size(); ++i)
     updates.put(static_cast<int>(i), {.weight = weights[i]});
   subject.updates = &updates;

@@ -3,8 +3,10 @@
 //
 //   center = center + lr / workers * (x_i - read_i),   x_i = read_i = center
 //
-// Dean and others: Large scale distributed deep networks, 2012. There lr is the number of workers;
-// here 1 is the default, which keeps the effective learning rate of synchronous training. With
+// Dean and others: Large scale distributed deep networks, 2012. There lr is the number of workers:
+// near an optimum of curvature h, the center's distance is then multiplied by
+// 1 - workers * (1 - (1 - learning rate * h)^period), which is below -1 for long periods. Here 1 is
+// the default, which keeps the effective learning rate of synchronous training, and is stable. With
 // period 1 it is asynchronous SGD on shared weights, as in Hogwild! (Niu and others 2011,
 // arXiv:1106.5730), with a lock for each chunk, so that dense updates are not lost. With staleness
 // s it is stale synchronous parallel (Ho and others 2013); s = 0 is synchronous training.

@@ -12,10 +12,14 @@
 //
 // Limits: the result is the center, which lags behind the workers by about period / beta steps
 // while the learning rate is high. A worker computes with a part of the batch at the learning rate
-// of the whole, and its weights return to the others only by alpha in an exchange. So the longer
-// the period, the more training is like that with the small batch. beta must be in (0, 1], where
-// the center stays between the workers and itself. easgd_bound() has the paper's bound on learning
-// rates.
+// of the whole, and its weights return to the others only by alpha in an exchange. So workers drift
+// apart as with local SGD of the period
+//
+//   period * (1 + q) / (1 - q),   q = (1 - alpha)^2: about period * workers / beta
+//
+// An exchange leaves workers * mean + center in place, so the learning rate of all together is
+// workers / (workers + 1) of that of synchronous training. beta must be in (0, 1], where the center
+// stays between the workers and itself. easgd_bound() has the paper's bound on learning rates.
 #include <ATen/ATen.h>
 
 #include <utility>

@@ -11,11 +11,18 @@ namespace weft::train::internal {
 
 using observe::Phase;
 
+// Null also on several hosts without a store of the job: workers then get even parts.
 std::unique_ptr<strategy::SharedBatches> Learner::make_shared() const {
-  const bool one_host = mesh_.world().size() == 1 || mesh_.world().host() != nullptr;
-  if (!strategy::is_asynchronous(options_.strategy) || !one_host) return nullptr;
-  return std::make_unique<strategy::SharedBatches>(
-      mesh_.world(), mesh_.coordinate("dp"), mesh_.size("dp"), worker_mesh_.world().rank() == 0);
+  if (!strategy::is_asynchronous(options_.strategy)) return nullptr;
+  auto shared = strategy::make_shared_batches(
+      mesh_.world(), {mesh_.coordinate("dp"), mesh_.size("dp"), worker_mesh_.world().rank() == 0},
+      {.most_at_a_time = options_.strategy.staleness < 0 ? 4 : 1});
+  if (!shared && mesh_.world().rank() == 0) {
+    log_warn(
+        "workers get even parts of each batch: they are on several hosts, and the job has no "
+        "store; weft run starts one for several nodes, and a slow worker then takes fewer");
+  }
+  return shared;
 }
 
 // Number n stands for the part of worker n % workers in batch n / workers, whoever takes it. A
@@ -52,7 +59,7 @@ std::optional<std::int64_t> Learner::take_batch() {
 }
 
 std::int64_t Learner::end_batches() {
-  mesh_.world().barrier();
+  shared_->meet();
   const std::int64_t batches = shared_->end() / shared_->workers();
   position_.position = std::min(position_.position + batches * batches_.global, samples());
   return begun_ + batches;

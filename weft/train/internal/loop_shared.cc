@@ -5,7 +5,7 @@
 // Ranks meet at the end of an epoch, and where an evaluation, a checkpoint, a copy of the state or
 // train.max_steps is due. A rank that wishes to stop, save or resize ends the batches that are
 // given out, so that all ranks meet soon. Between meetings, rank 0 reports what it finds in the
-// memory that the ranks share.
+// memory that the ranks share, or in the store of the job.
 #include <algorithm>
 #include <cmath>
 #include <utility>

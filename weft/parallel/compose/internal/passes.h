@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "weft/parallel/compose/internal/composed.h"
 
@@ -20,6 +21,12 @@ bool sums_gradients(const Composed& composed);
 std::string cut_stages(Composed& composed);
 std::string split_layers(Composed& composed);
 std::string join_batch_norms(Composed& composed);
+
+// Muon: true if AdamW updates this parameter although it may be a matrix.
+bool is_not_orthogonal(const Composed& composed, const Stage& stage, const std::string& own);
+// Names of the parameter's arrays of optimizer state. Muon has one for a matrix.
+std::vector<std::string> state_arrays(const Composed& composed, const Stage& stage,
+                                      const Parameter& parameter);
 
 std::string replicate(Composed& composed);
 std::string shard_parameters(Composed& composed);

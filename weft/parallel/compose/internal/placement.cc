@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <variant>
 
 #include "weft/compress/spec.h"
 #include "weft/parallel/compose/internal/passes.h"
@@ -128,6 +129,21 @@ DataParallelOptions data_parallel_of(const Composed& c) {
 
 }  // namespace
 
+bool is_not_orthogonal(const Composed& c, const Stage& stage, const std::string& own) {
+  const auto& asked = c.plan.optimizer.not_orthogonal;
+  return asked ? asked(stage.find(own)->whole) : is_at_the_edge(c, stage, own);
+}
+
+std::vector<std::string> state_arrays(const Composed& c, const Stage& stage, const Parameter& p) {
+  std::vector<std::string> names = state_names(c.plan.optimizer.rule);
+  const bool is_matrix = p.sizes.size() >= 2 && c10::multiply_integers(p.sizes) > 0;
+  if (std::holds_alternative<optim::Muon>(c.plan.optimizer.rule) && is_matrix &&
+      !is_not_orthogonal(c, stage, p.own)) {
+    names.resize(1);
+  }
+  return names;
+}
+
 bool sums_gradients(const Composed& c) {
   const bool whole = keeps_stages_whole(c), copies = c.copies().size() > 1;
   const bool coded = c.plan.codec != "none" && !whole,
@@ -187,8 +203,8 @@ std::string shard_parameters(Composed& c) {
         return asked && asked(stage.find(own)->whole);
       };
     }
-    spec.not_orthogonal = [&c, &stage, asked = spec.not_orthogonal](const std::string& own) {
-      return asked ? asked(stage.find(own)->whole) : is_at_the_edge(c, stage, own);
+    spec.not_orthogonal = [&c, &stage](const std::string& own) {
+      return is_not_orthogonal(c, stage, own);
     };
     if (spec.no_decay || !c.plan.decay_vectors) {
       spec.no_decay = [&c, &stage, asked = spec.no_decay](const std::string& own) {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "weft/optim/update_rule.h"
-#include "weft/parallel/compose/internal/composed.h"
+#include "weft/parallel/compose/internal/passes.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -55,7 +55,7 @@ void Composed::check_on_all_ranks(const checkpoint::SliceSource& source, bool we
       for (const Parameter& p : stage.parameters) {
         want(p.whole, p.sizes);
         if (weights_only || !p.trained) continue;
-        for (const std::string& array : state_names(plan.optimizer.rule))
+        for (const std::string& array : state_arrays(*this, stage, p))
           want(p.whole + "." + array, p.sizes);
         for (const auto& state : optim::tensor_states(plan.optimizer.rule, p.sizes))
           want(p.whole + "." + state.name, state.sizes);

@@ -8,7 +8,7 @@
 
 #include "weft/engine/codec_state.h"
 #include "weft/optim/update_rule.h"
-#include "weft/parallel/compose/internal/composed.h"
+#include "weft/parallel/compose/internal/passes.h"
 
 namespace weft::parallel::internal {
 
@@ -59,11 +59,12 @@ void receive_all(const Group& group, int peer, NamedTensors& into) {
 
 // Entries of the state for one parameter, by the suffix after its name, and their sizes in the
 // whole model.
-std::map<std::string, std::vector<std::int64_t>> suffixes(const Plan& plan, const Parameter& p) {
+std::map<std::string, std::vector<std::int64_t>> suffixes(const Composed& c, const Stage& stage,
+                                                          const Parameter& p) {
   std::map<std::string, std::vector<std::int64_t>> all{{"", p.sizes}};
   if (!p.trained) return all;
-  for (const std::string& array : state_names(plan.optimizer.rule)) all["." + array] = p.sizes;
-  for (auto& state : optim::tensor_states(plan.optimizer.rule, p.sizes))
+  for (const std::string& array : state_arrays(c, stage, p)) all["." + array] = p.sizes;
+  for (auto& state : optim::tensor_states(c.plan.optimizer.rule, p.sizes))
     all["." + state.name] = std::move(state.sizes);
   all[".step"];
   return all;
@@ -90,7 +91,7 @@ NamedTensors Composed::whole(const std::function<Sharded::NamedTensors(Stage&)>&
     if (!is_first_copy() || mesh.coordinate("fsdp") != 0) continue;
     const std::map<std::string, at::Tensor> own(shards.begin(), shards.end());
     for (const Parameter& p : stage.parameters) {
-      for (const auto& [suffix, sizes] : suffixes(plan, p)) {
+      for (const auto& [suffix, sizes] : suffixes(*this, stage, p)) {
         const auto found = own.find(p.own + suffix);
         if (p.copy || found == own.end()) continue;
         at::Tensor all = found->second;
@@ -138,7 +139,7 @@ std::string Composed::mismatch(const std::map<std::string, at::Tensor>& state) c
   if (state.count("steps") == 0) return "the state has no 'steps'";
   for (const Stage& stage : stages) {
     for (const Parameter& p : stage.parameters) {
-      for (const auto& [suffix, sizes] : suffixes(plan, p)) {
+      for (const auto& [suffix, sizes] : suffixes(*this, stage, p)) {
         const auto found = state.find(p.whole + suffix);
         if (found == state.end()) return "the state has no '" + p.whole + suffix + "'";
         const bool fits =
@@ -160,7 +161,7 @@ std::string Composed::mismatch(const std::map<std::string, at::Tensor>& state) c
 void Composed::load(Stage& stage, const std::map<std::string, at::Tensor>& state) {
   Sharded::NamedTensors own;
   for (const Parameter& p : stage.parameters) {
-    for (const auto& [suffix, sizes] : suffixes(plan, p)) {
+    for (const auto& [suffix, sizes] : suffixes(*this, stage, p)) {
       at::Tensor part = state.at(p.whole + suffix);
       if (p.expert && is_divided(suffix)) part = slice_of(part, *p.expert, along_ep());
       if (p.slice && is_divided(suffix)) part = slice_of(part, *p.slice, tp);
