@@ -16,6 +16,7 @@ void Planning::form() {
       plan_.ranks[rank++] = {.node = number, .incarnation = ++plan_.incarnations, .first = true};
   }
   plan_.formed = true;
+  place_servers();
 }
 
 void Planning::note_checkpoint() {
@@ -43,8 +44,10 @@ void Planning::go_on() {
   plan_.done = plan_.done || any(RankPhase::kDone);
   if (plan_.done || !plan_.end.empty()) return;
   end_if_failed();
+  end_if_servers_are_lost();
   if (plan_.end.empty()) set_aside();
   if (plan_.end.empty()) replace_lost();
+  if (plan_.end.empty()) place_servers();
   if (plan_.end.empty() && !recovers()) resize();
 }
 
@@ -89,6 +92,7 @@ bool Planning::can_go_on_without(const std::vector<const NodeReport*>& asking) c
   for (const NodeReport* const at : asking) {
     if (at->holds_store) return false;
     trial.plan_.leaving.insert(at->node);
+    if (loses_a_shard_without({at->node})) return false;
   }
   trial.replace_lost();
   return trial.plan_.end.empty() && trial.plan_.attempt == plan_.attempt;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -106,6 +107,14 @@ class Planning {
   void check_enough(const std::string& text, int code);
   // No rank is left that has the job's state: all ranks start again, from the newest checkpoint.
   void start_again(const std::vector<int>& lost);
+
+  // Parameter servers (placing_servers.cc): each has a node, and neighbors are apart if possible.
+  void place_servers();
+  std::optional<int> node_for(int server) const;
+  int neighbors_on(int node, int server) const;
+  void separate_servers();
+  bool loses_a_shard_without(const std::set<int>& nodes) const;
+  void end_if_servers_are_lost();
 
   // A node that cannot be reached may still run its ranks. They cannot go on without one of the
   // group that is lost for certain: its own node says so.

@@ -86,6 +86,7 @@ class Client::Impl {
   void drive_until_answered(Ticket ticket, Deadline deadline);
   Error no_answer() const;
 
+  std::unique_ptr<Directory> directory_;  // of the job's servers; null: the caller gave one
   const ClientOptions options_;
   const std::uint64_t client_;
   Options spec_;
