@@ -216,9 +216,10 @@ bool Supervisor::is_placed(std::size_t at) const {
 
 // Ends processes whose ranks are elsewhere now.
 void Supervisor::drop_ranks() {
-  if (following_->orders.is_over() && !following_->left_alone) return;
+  const bool is_over = following_->orders.is_over() && !following_->left_alone;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (is_placed(i)) continue;
+    // Ranks of a job that is over end by themselves, but nobody takes a newcomer any more.
+    if (is_placed(i) || (is_over && following_->slots[i].phase >= RankPhase::kMember)) continue;
     following_->slots[i].dropped = true;
     if (!situation_.ranks[i]) {
       ranks_[i].process.signal(SIGKILL);

@@ -10,13 +10,13 @@
 namespace weft::launch::internal {
 
 // Neighbors of the server on this node. None, where shards have no copies.
-int Planning::neighbors_on(int node, int server) const {
+int Planning::neighbors_on(int number, int server) const {
   if (!policy_.server_backup) return 0;
   const int count = policy_.servers;
   const std::set<int> neighbors = {(server + 1) % count, (server + count - 1) % count};
   return static_cast<int>(std::count_if(neighbors.begin(), neighbors.end(), [&](int other) {
     const auto at = plan_.servers.find(other);
-    return other != server && at != plan_.servers.end() && at->second == node;
+    return other != server && at != plan_.servers.end() && at->second == number;
   }));
 }
 
