@@ -18,7 +18,7 @@
 namespace weft::launch::internal {
 namespace {
 
-constexpr int kMostRanks = 256;  // limit of ranks that share a host's memory
+constexpr int kMostRanks = 256;   // limit of ranks that share a host's memory
 constexpr int kMostServers = 64;  // each connects with its neighbors, and each worker with all
 
 [[noreturn]] void bad(const std::string& option, const std::string& value,
@@ -360,6 +360,9 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   result.push_back(std::string("WEFT_ELASTIC=") + (elastic ? "1" : "0"));
   result.push_back("WEFT_LAUNCHER_PID=" + text(::getpid()));
   result.push_back("WEFT_MIN_RANKS=" + text(job.min_ranks));
+  const bool grows = job.plan && job.min_ranks > 0;
+  result.push_back("WEFT_JOIN_TIMEOUT=" +
+                   (grows ? std::to_string(job.plan->join_limit.count() / 1000) : ""));
   result.push_back("WEFT_RESUME_RUN=" + attempt.resume_run);
   result.push_back(std::string("WEFT_NEWCOMER=") + (attempt.newcomer ? "1" : ""));
   if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)

@@ -1,5 +1,6 @@
 // The ranks of a node that leaves. The processes that replace them start first, and load while the
-// ranks train on. When all have loaded, the ranks leave at once, so that the group forms again once.
+// ranks train on. When all have loaded, the ranks leave together, so that the group forms again
+// once.
 #include <algorithm>
 
 #include "weft/launch/internal/planning.h"
