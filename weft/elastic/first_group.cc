@@ -32,7 +32,8 @@ bool Recovery::fit(const Steps& steps, const std::function<bool()>& should_stop)
   if (stay < least) {
     if (join_timeout().count() == 0) return false;  // nobody comes: the mesh says what is wrong
     SizeRequests requests;
-    resize(steps, ranks_when_enough(least, should_stop, requests), requests.newcomers());
+    const int enough = ranks_when_enough(least, should_stop, requests);
+    resize(steps, enough, requests.newcomers());
     return true;
   }
   if (world_.rank() == 0)
