@@ -73,6 +73,7 @@ std::string fitted(const std::string& mesh, int ranks) {
   const auto axes = plan::parse_axes(mesh);
   int product = 1;
   for (const plan::Axis& axis : axes) product *= axis.size;  // 0: an axis takes the rest
+  if (axes.empty()) return mesh;
   return product == 0 || product == ranks ? mesh : plan::to_text(plan::refit(axes, ranks));
 }
 
