@@ -8,6 +8,7 @@
 
 #include "codec_hook.h"
 #include "fork.h"
+#include "parameter_server.h"
 #include "regroup.h"
 #include "weft/base/error.h"
 #include "weft/comm/allocator.h"
@@ -129,6 +130,7 @@ PYBIND11_MODULE(_C, m) {
       },
       Released());
   weft::python::bind_regroup(m);
+  weft::python::bind_parameter_server(m);
 
   using weft::python::CodecHook;
   py::class_<CodecHook::Saved>(m, "SavedBucket")

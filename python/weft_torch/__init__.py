@@ -150,6 +150,7 @@ def heap_stats() -> dict[str, int]:
 
 from . import regrouping  # noqa: E402
 from .hooks import Codec, codec_hook  # noqa: E402
+from .parameter_server import ParameterServerClient  # noqa: E402
 from .regrouping import (  # noqa: E402
     Regrouped,
     init_process_group,
@@ -163,6 +164,7 @@ __all__ = [
     "Codec",
     "Error",
     "Options",
+    "ParameterServerClient",
     "Regrouped",
     "codec_hook",
     "copy_state",

@@ -145,7 +145,7 @@ class Chaos(harness.FaultTest):
         }
         values = {
             "--resume": "auto", "--dry-run": "true", "--requeue": "true", "--json": "true",
-            "--check": "true", "--scale-efficiency": "0.5"
+            "--check": "true", "--scale-efficiency": "0.5", "--server-backup": "true"
         }
         shown = self.weft("train", "--help").finish(20).out
         options = set(re.findall(r"^ +(?:-\w,)?(--[a-z][a-z-]+)", shown, re.MULTILINE))

@@ -4,7 +4,7 @@
 //   torch      data_parallel with an optimizer of torch
 //   sharded    ZeRO-3, made for each group
 //   steps=60   copy_steps=3   width=64   throw=20 (rank 1 throws in that step)
-//   timeout_ms=300000   pause_ms=0 (pause in each step)
+//   timeout_ms=300000   pause_ms=0 (pause in each step)   multiple=1 (of the number of ranks)
 //   save=DIR (SIGTERM: save a checkpoint there, and stop; the start continues from it)
 #include <torch/torch.h>
 
@@ -161,6 +161,7 @@ int train(int argc, char** argv) {
   weft::elastic::RunOptions options;
   options.init.timeout = std::chrono::milliseconds(number("timeout_ms", "300000"));
   options.copy_steps = number("copy_steps", "0");
+  options.multiple = static_cast<int>(number("multiple", "1"));
   if (const std::string dir = option(argc, argv, "save", ""); !dir.empty()) {
     std::signal(SIGTERM, [](int) { asked_to_go = 1; });
     options.should_stop = [] { return asked_to_go != 0; };
@@ -180,6 +181,7 @@ int train(int argc, char** argv) {
     return training.do_step(world);
   };
   const auto done = weft::elastic::run(state, do_step, options);
+  if (done.left) return 0;
   if (done.stopped) {
     std::cout << "rank " << done.world.rank() << " stopped after step " << training.step
               << std::endl;

@@ -49,6 +49,11 @@ class Elastic(harness.FaultTest):
             fail="step.begin:rank=1:step=9;update.middle:rank=0:step=22;copy.middle:rank=2:step=40"
         )
 
+    def test_ranks_beyond_a_multiple_leave_before_the_first_step(self):
+        result, got = self.run_of(3, "dp", "multiple=2", flags=("--min-ranks", 1))
+        self.assertEqual((result.code, got["ranks"]), (0, "2"), result.err)
+        self.assertEqual((got["steps"], got["uses"]), ("60", "3..3"), result.err)
+
     def test_shared_weights_whose_update_is_interrupted_slow(self):
         self.recovers(2, "dp", "weights=shared", fail="update.middle:rank=1:step=31")
 

@@ -147,6 +147,26 @@ class Leave(nodes_test.Nodes):
         jobs[1].process.send_signal(signal.SIGUSR1)
         self.all_go(jobs, "SIGUSR1")
 
+    def test_a_first_node_whose_ranks_are_too_few_for_the_mesh_waits_for_another_one(self):
+        program = [*self.training(), "--set", "parallel.pp=2", "--set", "parallel.dp=1"]
+        first = self.node("--nnodes", "1:2", conf="last_call_timeout=0", program=program)
+        first.wait_for(
+            lambda: "the mesh needs more ranks than there are: waiting for them ranks=1 needed=2"
+            in first.err(), "the wait"
+        )
+        second = self.node("--nnodes", "1:2", program=program)
+        self.wait_for_steps(5, second)
+        self.assertEqual(self.sizes(first), [2])
+        second.process.send_signal(signal.SIGTERM)
+        self.all_go([first, second], "SIGTERM")
+
+    def test_a_first_node_does_not_wait_for_ever_slow(self):
+        program = [*self.training(), "--set", "parallel.pp=2", "--set", "parallel.dp=1"]
+        conf = "last_call_timeout=0,join_timeout=2"
+        job = self.node("--nnodes", "1:2", conf=conf, program=program)
+        result = self.ends(job, 200, within=20)
+        self.assertIn("1 of at least 2 ranks, which the mesh needs, came within 2 s", result.err)
+
     def test_a_spare_of_the_node_takes_the_place_of_a_lost_rank(self):
         flags = ("--max-replacements", 9, "--spares", 1)
         jobs = [self.node("--nnodes", 2, *flags, program=[COUNTING, 80, 5]) for _ in range(2)]

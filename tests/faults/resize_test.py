@@ -75,6 +75,17 @@ class Resize(harness.FaultTest):
         self.scale(job, 2)
         self.counts(job, [1, 2])
 
+    def test_ranks_that_the_mesh_cannot_use_at_the_start_leave_and_come_when_it_can(self):
+        settings = ("parallel.pp=2", "parallel.dp=1", "train.epochs=8")
+        options = [word for setting in settings for word in ("--set", setting)]
+        job = self.weft("train", self.folder, "-n", "1:5", *options)
+        job.wait_for(lambda: self.sizes(job) == [4], "four of five ranks")
+        self.assertIn("the mesh fits fewer ranks than there are", job.err())
+        job.wait_for_steps(2)
+        self.scale(job, 2)
+        result = self.ends(job, 0, within=60)
+        self.assertEqual(self.sizes(job), [4, 2], result.err)
+
     def test_a_discovery_script_changes_the_number_of_ranks_and_its_errors_do_not_slow(self):
         slots = self.folder / "slots"
         slots.write_text("localhost:2\nelsewhere:9\n")

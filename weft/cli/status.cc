@@ -2,15 +2,18 @@
 // share, so it also works while ranks are stopped or hang.
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <string>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/find_launcher.h"
 #include "weft/cli/internal/run_name.h"
+#include "weft/launch/control.h"
 #include "weft/observe/position/position.h"
 #include "weft/observe/position/table.h"
 #include "weft/observe/run/run_folder.h"
@@ -31,6 +34,21 @@ pid_t process_of_run(const std::string& folder) {
                                             std::to_string(owner.pid) + " on " + owner.host +
                                             "; run weft status there");
   return owner.pid;
+}
+
+// What the launcher says of its parameter servers, one a line; none if it has none, or is busy.
+std::optional<std::string> servers_of(pid_t launcher) {
+  if (launcher <= 0) return std::nullopt;
+  try {
+    std::string text =
+        launch::ask_launcher(launcher, "servers", Deadline::in(std::chrono::seconds(1)));
+    if (text.empty() || !text.starts_with("server ")) return std::nullopt;
+    for (auto at = text.find("; "); at != std::string::npos; at = text.find("; ", at))
+      text.replace(at, 2, "\n");
+    return text;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -57,6 +75,7 @@ int status(const StatusCommand& command) {
     return 0;
   }
   std::cout << observe::table_of(views, now);
+  if (const auto servers = servers_of(page->header().launcher)) std::cout << *servers << std::endl;
   const int others = page->header().world - page->ranks();
   if (others > 0)
     std::cout << others << (others == 1 ? " more rank is" : " more ranks are")

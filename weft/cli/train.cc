@@ -191,6 +191,14 @@ void check_plan(const TrainCommand& command, const Config& config) {
                 "--max-replacements, --min-ranks, --spares, -n MIN:MAX and --nnodes MIN:MAX");
 }
 
+// Other strategies have nothing on servers.
+void warn_of_idle_servers(const TrainCommand& command, const Config& config) {
+  const std::string& strategy = config.get_string("strategy.name");
+  if (command.launching.servers.count > 0 && strategy != "downpour" && strategy != "easgd_async")
+    log_warn("--servers: the strategy \"" + strategy +
+             "\" uses no parameter servers; downpour and easgd_async do");
+}
+
 struct LauncherFlag {
   const char* name;
   bool is_set;
@@ -209,6 +217,7 @@ std::vector<LauncherFlag> launcher_flags(const TrainCommand& command) {
       {"--on-hang", given.on_hang != "warn", true},
       {"--discovery-script", !given.scaling.discovery_script.empty(), false},
       {"--scale-efficiency", given.scaling.efficiency != 0, false},
+      {"--servers", given.servers.count != 0, false},
       {"--requeue", given.going.requeue, false},
       {"--notice-command", !given.going.notice_command.empty(), false}};
   std::erase_if(flags, [](const LauncherFlag& flag) { return !flag.is_set; });
@@ -304,6 +313,7 @@ int train(const TrainCommand& command) {
     const auto page = live_page(command.launching.http);
     return train_rank(command, config, file, resumed.has_value(), least);
   }
+  warn_of_idle_servers(command, config);
   share_cores(ranks);
   return launch::launch_forked(launch_options(command), [&](int) {
     return train_rank(command, config, file, resumed.has_value(), least);

@@ -70,12 +70,23 @@ class Recovery {
   const Group& world() const { return world_; }
   // True if the launcher replaces lost ranks, or lets the others go on without them.
   bool is_on() const { return is_on_; }
+  // True if the job may also go on with fewer ranks, and grow again.
+  bool may_resize() const { return is_on_ && min_ranks_ > 0; }
   // True if this process has come into the running job in place of a lost rank.
   bool is_newcomer() const;
   // True after recover() or resize() on a rank that the others cannot use: it ends its program.
   bool has_left() const { return has_left_; }
   // True if recover() is the answer to this error.
   bool answers(const Error& error) const { return is_on_ && is_loss(error); }
+
+  // Gives the job's first group a number of ranks that the mesh can use, where that number may
+  // change (--min-ranks, -n MIN:MAX, --nnodes MIN:MAX). If there are enough ranks, the highest ones
+  // leave the job, and the others form the group again. If there are too few, all wait until the
+  // launcher has added some, at most as long as nodes wait for each other (join_timeout). Returns
+  // false if there is nothing to do: then the caller enters the group itself. `should_stop`: ends
+  // the wait with kUnavailable; may be null. Throws kTimeout at the end of the wait, and as
+  // recover(). All ranks of the group call it, before anything else.
+  bool fit(const Steps& steps, const std::function<bool()>& should_stop);
 
   // Forms the group again and enters it. If a rank is lost meanwhile, repeats both. `why`: the
   // error that ended training. A newcomer has none, since its group is formed. Throws what enter()
@@ -97,6 +108,8 @@ class Recovery {
   bool has_newcomers() const;
   comm::RegroupOptions same_size() const;
   comm::RegroupOptions smaller(int ranks, const std::vector<int>& newcomers) const;
+  int ranks_when_enough(int least, const std::function<bool()>& should_stop,
+                        SizeRequests& requests) const;
   std::optional<comm::RegroupOptions> park(Brought& brought);
   void go_on(const Steps& steps, const comm::RegroupOptions* regroup);
 

@@ -59,7 +59,12 @@ class Run {
 
   void train() {
     bool entered = recovery_.is_newcomer();
-    if (entered) recover(nullptr);
+    if (entered) {
+      recover(nullptr);
+    } else {
+      entered = recovery_.fit(steps(), options_.should_stop);
+      left_ = recovery_.has_left();
+    }
     for (;;) {
       try {
         if (!entered) enter(nullptr);

@@ -49,7 +49,8 @@ struct RunOptions {
   // Group to train in. Empty: weft::init(init).
   std::optional<Group> world = std::nullopt;
   // The number of ranks must be a multiple of this one, such as the stages of a pipeline. Of other
-  // numbers, the highest ranks leave (RunResult::left).
+  // numbers, the highest ranks leave (RunResult::left). If the first group is too small, it waits
+  // for more ranks (Recovery::fit()).
   int multiple = 1;
   // Steps between two copies of the state in memory. 0: as many that copies take 1 % of the time.
   // After a loss, the steps since the last copy are done again.

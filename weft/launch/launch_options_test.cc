@@ -35,6 +35,39 @@ TEST(ReadOptions, NamesTheWrongOptionAndItsValue) {
     EXPECT_THAT(complaint(&LaunchOptions::nnodes, nodes), HasSubstr("--nnodes ")) << nodes;
 }
 
+TEST(ReadOptions, ChecksTheParameterServersAndTellsTheRanks) {
+  const auto complaint = [](auto&& change) -> std::string {
+    LaunchOptions options;
+    change(options);
+    return complaint_about(options);
+  };
+  for (const int count : {-1, 65, 2'000'000'000}) {
+    EXPECT_THAT(complaint([&](LaunchOptions& options) { options.servers.count = count; }),
+                HasSubstr("--servers " + std::to_string(count) + ": from 0 to 64"));
+  }
+  EXPECT_THAT(complaint([](LaunchOptions& options) { options.servers.memory_mb = 0; }),
+              HasSubstr("--server-memory 0: from 1"));
+  EXPECT_THAT(complaint([](LaunchOptions& options) {
+                options.servers.count = 2;
+                options.nnodes = "2";
+                options.master_addr = "10.0.0.1";
+              }),
+              HasSubstr("--servers 2: nodes with --master-addr have no store"));
+  LaunchOptions options;
+  options.servers.count = 1;
+  EXPECT_FALSE(internal::read_options(options).server_backup) << "there is no other server";
+  options.servers.count = 2;
+  internal::Job job = internal::read_options(options);
+  EXPECT_TRUE(job.server_backup);
+  job.servers_folder = "/tmp/here";
+  const auto environment = internal::rank_environment(options, job, 0, {});
+  EXPECT_THAT(environment, testing::Contains("WEFT_PS_SERVERS=2"));
+  EXPECT_THAT(environment, testing::Contains("WEFT_PS_FOLDER=/tmp/here"));
+  options.servers.count = 0;  // a launcher that a rank starts has none of its own
+  EXPECT_THAT(internal::rank_environment(options, internal::read_options(options), 0, {}),
+              testing::Contains("WEFT_PS_SERVERS="));
+}
+
 TEST(ReadOptions, ReadsHowSeveralNodesMeet) {
   LaunchOptions options;
   options.nnodes = "2:3";

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -42,6 +43,17 @@ struct Scaling {
   // Use the most ranks whose throughput per rank is at least this fraction of the best one. 0: do
   // not. Programs of train::Trainer only.
   double efficiency = 0;
+};
+
+// Parameter servers (weft/ps) that run beside the ranks, each in a process of its own. On several
+// nodes they are spread over the nodes. A server that ends is started again; the ranks of a job
+// without servers left are told to stop. They end after the ranks.
+struct ParameterServers {
+  int count = 0;  // of the whole job. 0: none
+  // Each shard has a copy on the next server. Not with one server.
+  bool backup = true;
+  std::int64_t memory_mb = 4096;  // most memory of a shard
+  std::string program;            // path of weft_ps. Empty: it lies beside this program
 };
 
 struct LaunchOptions {
@@ -91,6 +103,7 @@ struct LaunchOptions {
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
   Going going;
   Scaling scaling;
+  ParameterServers servers;
   // Signals forwarded to the ranks. USR1 and USR2 are only forwarded. Any other signal also starts
   // the grace period, and a second one kills. Without USR1 here, USR1 is such a request too: the
   // ranks get SIGTERM.

@@ -16,6 +16,7 @@ void Planning::form() {
       plan_.ranks[rank++] = {.node = number, .incarnation = ++plan_.incarnations, .first = true};
   }
   plan_.formed = true;
+  place_servers();
 }
 
 void Planning::note_checkpoint() {
@@ -41,16 +42,20 @@ void Planning::take_requests() {
 void Planning::go_on() {
   note_members();
   plan_.done = plan_.done || any(RankPhase::kDone);
-  if (plan_.done || !plan_.end.empty()) return;
+  if (plan_.done || !plan_.end.empty()) return plan_.successors.clear();
   end_if_failed();
+  end_if_servers_are_lost();
   if (plan_.end.empty()) set_aside();
+  if (plan_.end.empty()) prepare_successors();
   if (plan_.end.empty()) replace_lost();
-  if (plan_.end.empty() && !recovers()) resize();
+  if (plan_.end.empty()) place_servers();
+  if (plan_.end.empty() && !recovers() && plan_.successors.empty()) resize();
 }
 
 int Planning::free_slots(const NodeReport& at) const {
-  const auto used = std::count_if(plan_.ranks.begin(), plan_.ranks.end(),
-                                  [&](const auto& rank) { return rank.second.node == at.node; });
+  const auto is_here = [&](const auto& rank) { return rank.second.node == at.node; };
+  const auto used = std::count_if(plan_.ranks.begin(), plan_.ranks.end(), is_here) +
+                    std::count_if(plan_.successors.begin(), plan_.successors.end(), is_here);
   return is_unused(at.node) ? 0 : std::max(0, at.slots - static_cast<int>(used));
 }
 
@@ -89,6 +94,7 @@ bool Planning::can_go_on_without(const std::vector<const NodeReport*>& asking) c
   for (const NodeReport* const at : asking) {
     if (at->holds_store) return false;
     trial.plan_.leaving.insert(at->node);
+    if (loses_a_shard_without({at->node})) return false;
   }
   trial.replace_lost();
   return trial.plan_.end.empty() && trial.plan_.attempt == plan_.attempt;
@@ -108,19 +114,27 @@ void Planning::note_members() {
 
 void Planning::end_if_failed() {
   for (const auto& [rank, place] : plan_.ranks) {
+    // Its successor has taken its place in the group.
+    if (plan_.successors.contains(rank)) continue;
     if (is(rank, place, RankPhase::kFailed))
       end(rank_name(rank) + " failed first: " + report(rank, place)->why,
           report(rank, place)->code);
   }
 }
 
-bool Planning::put(int rank, bool replaces) {
+std::optional<Placement> Planning::next_place(bool replaces) {
   const NodeReport* const at = place();
-  if (at == nullptr || plan_.never_joined >= kMostLostNewcomers) return false;
-  plan_.ranks[rank] = {.node = at->node,
-                       .incarnation = ++plan_.incarnations,
-                       .replaces = replaces,
-                       .tries = plan_.never_joined};
+  if (at == nullptr || plan_.never_joined >= kMostLostNewcomers) return std::nullopt;
+  return Placement{.node = at->node,
+                   .incarnation = ++plan_.incarnations,
+                   .replaces = replaces,
+                   .tries = plan_.never_joined};
+}
+
+bool Planning::put(int rank, bool replaces) {
+  const auto place = next_place(replaces);
+  if (!place) return false;
+  plan_.ranks[rank] = *place;
   plan_.gone.erase(rank);
   return true;
 }

@@ -65,13 +65,15 @@ struct NodeReport {
   int failures = 0;  // ranks that failed on it in the last ten minutes
   std::map<int, RankReport> ranks;
   SizeRequest wanted = {};
-  std::string run = {};        // run folder that a rank of it has named
-  int multiple = 0;            // as in JobPlan, if a rank of it has named it
-  SavedCheckpoint saved = {};  // that a rank of it has named
-  StopRequest stop = {};       // the job shall end
-  StopRequest leave = {};      // the job shall go on without this node, or end if it cannot
-  bool holds_store = false;    // without it, the other nodes cannot change the plan
-  bool left = false;           // it has seen the end of the job, and its ranks have ended
+  std::string run = {};           // run folder that a rank of it has named
+  int multiple = 0;               // as in JobPlan, if a rank of it has named it
+  SavedCheckpoint saved = {};     // that a rank of it has named
+  StopRequest stop = {};          // the job shall end
+  StopRequest leave = {};         // the job shall go on without this node, or end if it cannot
+  std::set<int> replicated = {};  // its parameter servers whose shards all have two copies
+  std::string servers_lost = {};  // why its parameter servers cannot go on
+  bool holds_store = false;       // without it, the other nodes cannot change the plan
+  bool left = false;              // it has seen the end of the job, and its ranks have ended
   bool operator==(const NodeReport&) const = default;
 };
 
@@ -105,6 +107,9 @@ struct JobPlan {
   std::set<int> gone;     // ranks that were lost and have no place
   std::set<int> aside;    // nodes that get no ranks, since they failed too often
   std::set<int> leaving;  // nodes that asked to leave: the job goes on without them
+  // Processes that load, and take the places of ranks of nodes that leave. By rank.
+  std::map<int, Placement> successors;
+  std::map<int, int> servers;  // node of each parameter server
   Announcement announcement;
   int multiple = 1;                  // the number of ranks must be a multiple of it
   std::string run;                   // run folder, from which all ranks can start again
@@ -124,6 +129,8 @@ struct MembershipPolicy {
   int min_ranks = 0;  // go on with so many; 0: every lost rank must be replaced
   int max_ranks = 1;  // ranks that the job shall have, if nobody asks for another number
   int max_replacements = 0;
+  int servers = 0;             // parameter servers
+  bool server_backup = false;  // server i + 1 has a copy of the shard of server i
 };
 
 // A node with so many failures in ten minutes is set aside, if the others can take its ranks.

@@ -28,6 +28,63 @@ TEST(Membership, MovesTheRanksOfANodeThatLeavesToFreePlaces) {
   EXPECT_EQ(job.plan().end, "");
 }
 
+TEST(Membership, StartsTheProcessesThatReplaceRanksBeforeTheseLeave) {
+  Cluster job({.min_nodes = 2, .max_nodes = 3, .max_ranks = 4, .max_replacements = 9});
+  for (int node = 0; node < 3; ++node) job.join(node, 2);
+  job.settle();
+  job.node(0).leave = kNotice;
+  job.settle(Phase::kStarting);
+  EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 1, 1})) << "the ranks train on";
+  EXPECT_EQ(job.plan().successors.size(), 2U);
+  EXPECT_EQ(job.plan().successors.at(1).node, 2);
+  EXPECT_EQ(job_plan_of(to_text(job.plan())), job.plan());
+  // One has loaded, and waits for the other one.
+  const Placement& first = job.plan().successors.at(0);
+  job.node(2).ranks[0] = {first.incarnation, Phase::kWaiting};
+  const MembershipPolicy policy{
+      .min_nodes = 2, .max_nodes = 3, .max_ranks = 4, .max_replacements = 9};
+  EXPECT_EQ(next_plan(job.plan(), job.reports(), policy, false), job.plan());
+  job.settle(Phase::kWaiting);
+  EXPECT_EQ(job.places(), (std::vector<int>{2, 2, 1, 1}));
+  EXPECT_TRUE(job.plan().successors.empty());
+  EXPECT_EQ(job.plan().replacements, 2);
+  EXPECT_TRUE(job.plan().gone.empty());
+  EXPECT_EQ(job.settle().end, "");
+}
+
+TEST(Membership, UsesTheSuccessorOfALeavingRankThatIsLostBefore) {
+  for (const Phase phase : {Phase::kLost, Phase::kFailed}) {
+    Cluster job({.min_nodes = 2, .max_nodes = 3, .max_ranks = 4, .max_replacements = 9});
+    for (int node = 0; node < 3; ++node) job.join(node, 2);
+    job.settle();
+    job.node(0).leave = kNotice;
+    job.settle(Phase::kStarting);
+    job.end_rank(0, phase, 137);  // failed: the group has formed again with its successor
+    job.settle(Phase::kStarting);
+    EXPECT_EQ(job.places(), (std::vector<int>{2, 0, 1, 1}));
+    job.settle(Phase::kWaiting);
+    EXPECT_EQ(job.places(), (std::vector<int>{2, 2, 1, 1}));
+    EXPECT_EQ(job.plan().replacements, 2);
+    EXPECT_EQ(job.plan().end, "");
+  }
+}
+
+TEST(Membership, TriesAnotherSuccessorAndNeedsNoneOnceTheProgramIsDone) {
+  Cluster job({.min_nodes = 2, .max_nodes = 3, .max_ranks = 4, .max_replacements = 9});
+  for (int node = 0; node < 3; ++node) job.join(node, 2);
+  job.settle();
+  job.node(0).leave = kNotice;
+  job.settle(Phase::kStarting);
+  const int before = job.plan().successors.at(0).incarnation;
+  job.node(2).ranks[0] = {before, Phase::kLost, "SIGKILL", 137};
+  job.settle(Phase::kStarting);
+  EXPECT_GT(job.plan().successors.at(0).incarnation, before);
+  EXPECT_EQ(job.plan().successors.at(0).tries, 1);
+  job.end_rank(3, Phase::kDone);
+  EXPECT_TRUE(job.settle(Phase::kStarting).successors.empty());
+  EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 1, 1}));
+}
+
 TEST(Membership, GoesOnWithFewerRanksWhenANodeLeavesAndDoesNotUseItAgain) {
   Cluster job({.min_nodes = 2, .max_nodes = 3, .min_ranks = 4, .max_ranks = 6});
   for (int node = 0; node < 3; ++node) job.join(node, 2);

@@ -173,9 +173,11 @@ class Simulation {
     const JobPlan& told = node.orders.plan;
     return node.orders.node >= 0 && plan_.attempt == told.attempt &&
            std::all_of(told.ranks.begin(), told.ranks.end(), [&](const auto& one) {
-             const auto found = plan_.ranks.find(one.first);
-             return found != plan_.ranks.end() &&
-                    found->second.incarnation == one.second.incarnation;
+             const auto has = [&](const std::map<int, Placement>& places) {
+               const auto found = places.find(one.first);
+               return found != places.end() && found->second.incarnation == one.second.incarnation;
+             };
+             return has(plan_.ranks) || has(plan_.successors);
            });
   }
 
@@ -219,10 +221,23 @@ class Simulation {
     return report;
   }
 
+  // As Supervisor::drop_ranks().
+  void drop_ranks(Node& node) const {
+    const auto& ranks = node.orders.plan.ranks;
+    for (auto& [incarnation, rank] : node.started) {
+      const auto place = ranks.find(rank->rank);
+      const bool stays = place != ranks.end() && place->second.incarnation == incarnation;
+      const bool ends_itself = node.orders.is_over() && rank->phase >= Phase::kMember;
+      if (!stays && !ends_itself && rank->alive() && flaw_ != Flaw::kIgnoresFence)
+        rank->phase = Phase::kLost;
+    }
+  }
+
   void step_launcher(std::size_t index) {
     Node& node = nodes_[index];
     const internal::NodeOrders& orders = node.orders;
     if (orders.is_over()) {
+      drop_ranks(node);
       if (node.over_since < 0) node.over_since = now_;
       if (!orders.plan.end.empty() && now_ - node.over_since > kGrace) end_ranks(node);
       const bool running = std::any_of(node.started.begin(), node.started.end(),
@@ -232,13 +247,10 @@ class Simulation {
         node.ended = true;
       return;
     }
-    for (auto& [incarnation, rank] : node.started) {
-      const auto place = orders.plan.ranks.find(rank->rank);
-      const bool stays =
-          place != orders.plan.ranks.end() && place->second.incarnation == incarnation;
-      if (!stays && rank->alive() && flaw_ != Flaw::kIgnoresFence) rank->phase = Phase::kLost;
-    }
-    if (orders.plan.leaving.contains(node.number)) node.ended = true;
+    drop_ranks(node);
+    const bool running = std::any_of(node.started.begin(), node.started.end(),
+                                     [](const auto& one) { return one.second->alive(); });
+    if (orders.plan.leaving.contains(node.number) && !running) node.ended = true;
     for (const auto& [rank, place] : orders.plan.ranks) {
       if (node.started.contains(place.incarnation)) continue;
       node.started[place.incarnation] = ranks_->start({.rank = rank,

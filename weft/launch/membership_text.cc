@@ -113,6 +113,8 @@ std::string to_text(const NodeReport& report) {
                {"saved", report.saved},
                {"stop", report.stop},
                {"leave", report.leave},
+               {"replicated", report.replicated},
+               {"servers_lost", report.servers_lost},
                {"holds_store", report.holds_store},
                {"left", report.left}});
 }
@@ -129,6 +131,8 @@ std::string to_text(const JobPlan& plan) {
                {"gone", plan.gone},
                {"aside", plan.aside},
                {"leaving", plan.leaving},
+               {"successors", by_number(plan.successors)},
+               {"servers", by_number(plan.servers)},
                {"announcement", plan.announcement},
                {"multiple", plan.multiple},
                {"run", plan.run},
@@ -154,6 +158,8 @@ NodeReport node_report_of(const std::string& text) {
                       .saved = object.at("saved").get<SavedCheckpoint>(),
                       .stop = object.at("stop").get<StopRequest>(),
                       .leave = object.at("leave").get<StopRequest>(),
+                      .replicated = object.at("replicated").get<std::set<int>>(),
+                      .servers_lost = object.at("servers_lost").get<std::string>(),
                       .holds_store = object.at("holds_store").get<bool>(),
                       .left = object.at("left").get<bool>()};
   });
@@ -172,6 +178,8 @@ JobPlan job_plan_of(const std::string& text) {
                    .gone = object.at("gone").get<std::set<int>>(),
                    .aside = object.at("aside").get<std::set<int>>(),
                    .leaving = object.at("leaving").get<std::set<int>>(),
+                   .successors = numbered<Placement>(object.at("successors")),
+                   .servers = numbered<int>(object.at("servers")),
                    .announcement = object.at("announcement").get<Announcement>(),
                    .multiple = multiple_of(object),
                    .run = object.at("run").get<std::string>(),
@@ -189,7 +197,9 @@ std::string to_text(const MembershipPolicy& policy) {
   const auto number = [](int value) { return std::to_string(value); };
   return "--nnodes " + number(policy.min_nodes) + ":" + number(policy.max_nodes) + ", at most " +
          number(policy.max_ranks) + " ranks, --min-ranks " + number(policy.min_ranks) +
-         ", --max-replacements " + number(policy.max_replacements);
+         ", --max-replacements " + number(policy.max_replacements) +
+         (policy.servers > 0 ? ", --servers " + number(policy.servers) : "") +
+         (policy.servers > 1 && !policy.server_backup ? " --no-server-backup" : "");
 }
 
 }  // namespace weft::launch

@@ -30,6 +30,15 @@ TEST(Orders, HaveTheRanksOfOneNodeAndTheCountsOfTheJob) {
   EXPECT_FALSE(orders.is_over());
 }
 
+TEST(Orders, HaveTheProcessesThatWillReplaceRanksOfNodesThatLeave) {
+  JobPlan plan = plan_of_two_nodes();
+  plan.leaving = {1};
+  plan.successors[2] = {.node = 0, .incarnation = 5};
+  EXPECT_EQ(orders_for(0, plan, {}).plan.ranks.at(2).incarnation, 5);
+  EXPECT_EQ(orders_for(1, plan, {}).plan.ranks.at(2).incarnation, 4);
+  EXPECT_EQ(orders_for(0, plan, {}).members, 1);
+}
+
 TEST(Orders, SayWhenAllNodesKnowThatTheJobIsOver) {
   JobPlan plan = plan_of_two_nodes();
   const NodeReport stays{.node = 0}, left{.node = 1, .left = true};

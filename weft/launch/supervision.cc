@@ -74,7 +74,8 @@ bool may_replace(const Situation& situation, const Policy& policy) {
 
 // What becomes of a lost rank, if the job goes on; nullopt if none is lost or the job must end.
 std::optional<Decision> go_on(const Situation& situation, const Policy& policy, Time now) {
-  if (situation.stop_sent || situation.store_lost || situation.hang || !state_remains(situation))
+  if (situation.stop_sent || situation.store_lost || situation.servers_lost || situation.hang ||
+      !state_remains(situation))
     return std::nullopt;
   const bool replaces = may_replace(situation, policy);
   const bool shrinks =
@@ -138,6 +139,7 @@ Act after_the_end(const Situation& situation, const Policy& policy) {
   if (!failed || situation.stop_signals > 0 || situation.asked || situation.store_lost)
     return Act::kFinish;
   if (situation.restarts < policy.max_restarts) return Act::kRestart;
+  if (situation.servers_lost) return Act::kFinish;
   // All ranks that held the state in memory are gone. A program that ended with a code below 128
   // would fail again.
   const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*failed)];
@@ -191,6 +193,7 @@ Decision follow_plan(const Situation& situation, const Policy& policy, Time now)
       situation.plan->away || late)
     return {Act::kFinish};
   if (!is_over && !situation.stop_sent) return {Act::kWait, situation.grace_end};
+  if (situation.plan->serves && situation.plan->done && !situation.stop_sent) return {};
   const Time limit = (is_over ? last : std::max(last, *situation.stop_sent)) + kFarewell;
   return now < limit ? Decision{Act::kWait, limit} : Decision{Act::kFinish};
 }
@@ -213,6 +216,7 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   if (!now_seen.joining.empty() && !state_remains(now_seen))
     return {Act::kTerminate, {}, "no rank is left that has the state of the job"};
   if (now_seen.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};
+  if (now_seen.servers_lost) return {Act::kTerminate, {}, *now_seen.servers_lost};
   if (const auto failed = first_failure(now_seen)) {
     const auto limit =
         now_seen.ranks[static_cast<std::size_t>(*failed)]->when + policy.survivor_grace;

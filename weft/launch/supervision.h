@@ -31,11 +31,12 @@ struct RankEnd {
 struct Situation {
   std::vector<std::optional<RankEnd>> ranks;  // by local rank; nullopt: running
   int first_rank = 0;                         // rank in the job of ranks[0]
-  std::set<int> stopped;               // local ranks whose process a signal (SIGSTOP) had stopped
-  int restarts = 0;                    // restarts of the job so far
-  int stop_signals = 0;                // stop signals that the launcher received
-  bool store_lost = false;             // the process that hosts the store has ended
-  std::optional<Time> stop_sent = {};  // time at which the ranks were first told to stop
+  std::set<int> stopped;    // local ranks whose process a signal (SIGSTOP) had stopped
+  int restarts = 0;         // restarts of the job so far
+  int stop_signals = 0;     // stop signals that the launcher received
+  bool store_lost = false;  // the process that hosts the store has ended
+  std::optional<std::string> servers_lost = {};  // why the parameter servers cannot go on
+  std::optional<Time> stop_sent = {};            // time at which the ranks were first told to stop
   bool kill_sent = false;
   bool asked = false;                  // somebody asked the job to end, other than by a signal
   std::optional<Time> grace_end = {};  // when ranks that were asked to stop are killed
@@ -63,6 +64,7 @@ struct Situation {
     bool stopped = false;           // since a launcher was told to stop
     bool all_left = false;          // all nodes know it, and their ranks have ended
     bool away = false;              // the job goes on without this node
+    bool serves = false;            // ranks of other nodes may use parameter servers of this one
   };
   std::optional<Followed> plan = {};
   // The rank that was killed because it hung, where a hang ends the job.

@@ -9,6 +9,7 @@
 #include "weft/net/stream/bytes.h"
 #include "weft/ps/internal/client_impl.h"
 #include "weft/ps/internal/connections.h"
+#include "weft/ps/job.h"
 
 namespace weft::ps {
 namespace {
@@ -28,10 +29,21 @@ std::unique_ptr<compress::Codec> codec_of(const std::string& text) {
   return spec.kind == compress::Kind::kNone ? nullptr : compress::make_codec(spec);
 }
 
+// With the servers of this job, if the caller gave no directory.
+ClientOptions complete(ClientOptions options, std::unique_ptr<Directory>& directory) {
+  if (options.directory != nullptr) return options;
+  const ClientOptions job = job_client();
+  directory = job_directory(kJobServers);
+  options.directory = directory.get();
+  options.servers = job.servers;
+  if (!options.secret) options.secret = job.secret;
+  return options;
+}
+
 }  // namespace
 
-Client::Impl::Impl(ClientOptions options) : options_(std::move(options)), client_(random_number()) {
-  WEFT_REQUIRE(options_.directory != nullptr, "a client of a parameter server needs a directory");
+Client::Impl::Impl(ClientOptions options)
+    : options_(complete(std::move(options), directory_)), client_(random_number()) {
   WEFT_REQUIRE(options_.servers >= 1, "a parameter server has at least one server");
   WEFT_REQUIRE(options_.pipeline >= 1 && options_.pipeline <= 64,
                "pipeline is " + std::to_string(options_.pipeline) + "; it must be 1 to 64");

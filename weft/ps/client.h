@@ -40,8 +40,10 @@
 namespace weft::ps {
 
 struct ClientOptions {
-  Directory* directory = nullptr;  // must outlive the client
-  std::uint32_t servers = 1;       // as in ServerOptions
+  // Must outlive the client. Null: that of the servers of this job (weft run --servers N), with
+  // their number and the job's secret.
+  Directory* directory = nullptr;
+  std::uint32_t servers = 1;  // as in ServerOptions
   // Number of this worker. None: the client only pulls, and never waits for workers.
   std::optional<std::uint32_t> worker;
   std::string job;                                  // as in ServerOptions

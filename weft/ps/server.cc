@@ -87,6 +87,11 @@ class Server::Loop {
 
   const ServerAddress& address() const { return address_; }
   bool is_over() const { return is_over_; }
+  bool is_replicated() const { return is_replicated_; }
+  std::optional<std::uint32_t> lost_shard() const {
+    const std::int64_t shard = lost_shard_;
+    return shard < 0 ? std::nullopt : std::optional(static_cast<std::uint32_t>(shard));
+  }
   std::optional<Error> failure() const {
     const std::lock_guard lock(mutex_);
     return failure_;
@@ -208,6 +213,9 @@ class Server::Loop {
       servers_ = options_.directory->servers(Deadline::in(kDirectory));
       directory_fails_ = false;
       for (auto& [shard, hosted] : hosted_) arrange(shard, hosted, views[shard]);
+      is_replicated_ = std::all_of(hosted_.begin(), hosted_.end(), [&](const auto& one) {
+        return views[one.first].members.size() >= internal::kCopies;
+      });
     } catch (const Error& error) {
       // It goes on with the views that it knows, and asks again at the next tick.
       if (!directory_fails_)
@@ -248,10 +256,12 @@ class Server::Loop {
     place.next_is_silent = silent(hosted.next, hosted.next_heard);
     const auto next = internal::next_view(*hosted.replica, view, place);
     if (!next) {
-      if (internal::is_lost(*hosted.replica, view) && !std::exchange(hosted.reported_loss, true))
+      if (internal::is_lost(*hosted.replica, view) && !std::exchange(hosted.reported_loss, true)) {
+        lost_shard_ = shard;
         log_warn("shard " + std::to_string(shard) + " of the parameter server is lost: server " +
                  std::to_string(options_.server) +
                  " was the only one that had it, and was started again");
+      }
       return;
     }
     const bool done = options_.directory->replace(shard, *next, Deadline::in(kDirectory));
@@ -303,7 +313,8 @@ class Server::Loop {
   std::map<std::uint32_t, ServerAddress> servers_;
   bool directory_fails_ = false, had_workers_ = false;
   Clock::time_point last_use_;
-  std::atomic<bool> is_over_ = false;
+  std::atomic<bool> is_over_ = false, is_replicated_ = false;
+  std::atomic<std::int64_t> lost_shard_ = -1;
   mutable std::mutex mutex_;
   std::optional<Error> failure_;  // guarded by mutex_
   std::jthread thread_;
@@ -313,6 +324,8 @@ Server::Server(ServerOptions options) : loop_(std::make_unique<Loop>(std::move(o
 Server::~Server() = default;
 ServerAddress Server::address() const { return loop_->address(); }
 bool Server::is_over() const { return loop_->is_over(); }
+bool Server::is_replicated() const { return loop_->is_replicated(); }
+std::optional<std::uint32_t> Server::lost_shard() const { return loop_->lost_shard(); }
 std::optional<Error> Server::failure() const { return loop_->failure(); }
 
 }  // namespace weft::ps

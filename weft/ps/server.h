@@ -65,6 +65,10 @@ class Server {
   ServerAddress address() const;
   // True if workers have joined, all have left, and no client has been connected for a second.
   bool is_over() const;
+  // True if each shard of this server has a second copy, as far as this server knows.
+  bool is_replicated() const;
+  // A shard whose values are lost: this server was the last one that had it, and was started again.
+  std::optional<std::uint32_t> lost_shard() const;
   // The error that has ended the server's thread.
   std::optional<Error> failure() const;
 

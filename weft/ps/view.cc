@@ -119,6 +119,8 @@ std::unique_ptr<Directory> job_directory(const std::string& name, const std::str
   WEFT_REQUIRE(nodes.empty() || nodes == "1",
                "a parameter server over several nodes needs the store of the job; start the job by "
                "weft run");
+  const std::string place = variable("WEFT_PS_FOLDER");
+  if (!place.empty()) return folder_directory(place + "/" + attempt);
   const std::string launcher = variable("WEFT_LAUNCHER_PID"), temporary = variable("TMPDIR");
   return folder_directory(
       (temporary.empty() ? "/tmp" : temporary) + "/weft-ps-" + std::to_string(::geteuid()) + "-" +

@@ -81,8 +81,8 @@ std::unique_ptr<Directory> folder_directory(const std::string& folder);
 // (weft/store), if it has one: `store` is the socket of the node's store process; empty:
 // WEFT_STORE, which `weft run` sets for several nodes. Otherwise, in a job of one node that weft
 // run or torchrun has started, in a folder below TMPDIR, whose name has the run id and the process
-// number of the launcher. After a restart of all ranks, it is empty. Throws Error(kInvalidArgument)
-// outside of a job.
+// number of the launcher, or below WEFT_PS_FOLDER, which `weft run --servers` sets. After a restart
+// of all ranks, it is empty. Throws Error(kInvalidArgument) outside of a job.
 std::unique_ptr<Directory> job_directory(const std::string& name, const std::string& store = "");
 
 }  // namespace weft::ps

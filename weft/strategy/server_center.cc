@@ -19,6 +19,7 @@
 #include "weft/comm/texts.h"
 #include "weft/net/memory/host.h"
 #include "weft/ps/client.h"
+#include "weft/ps/job.h"
 #include "weft/ps/server.h"
 
 namespace weft::strategy {
@@ -64,6 +65,14 @@ class CountedDirectory final : public ps::Directory {
   std::atomic<int> attempts_{0};
 };
 
+// Servers of the job outlive the group of workers, so there is room for the clocks of a larger one.
+constexpr std::size_t kRoom = 256;
+
+std::size_t workers_with_room(const Group& workers) {
+  const auto count = static_cast<std::size_t>(workers.size());
+  return ps::servers_of_job() == 0 ? count : (count + kRoom - 1) / kRoom * kRoom;
+}
+
 // The first worker of each host.
 std::vector<int> servers_of(const Group& workers) {
   std::vector<int> servers;
@@ -83,17 +92,22 @@ class ServerCenter final : public Center {
       : workers_(workers),
         count_(like.numel()),
         mine_(kPerWorker, 0.0f),
-        clocks_(static_cast<std::size_t>(workers.size()) * kPerWorker, 0.0f) {
+        clocks_(workers_with_room(workers) * kPerWorker, 0.0f) {
     if (like.scalar_type() != at::kFloat)
       throw Error(Errc::kBadConfig,
                   "a center on several hosts needs weights of float32; set train.precision to "
                   "fp32 or bf16");
-    start(options);
+    const bool of_job = ps::servers_of_job() > 0;
+    if (of_job)
+      find_servers();
+    else
+      start(options);
     const std::vector<float> zeros(static_cast<std::size_t>(count_), 0.0f);
     client_->define({{kValues, zeros}, {kClocks, clocks_}},
                     {.rule = std::nullopt, .staleness = ps::kAsync});
     client_->join();
     workers_.barrier();
+    if (of_job) begin_anew();
   }
 
   std::int64_t count() const override { return count_; }
@@ -162,6 +176,27 @@ class ServerCenter final : public Center {
   at::Tensor in_place() override { return {}; }
 
  private:
+  void find_servers() {
+    ps::ClientOptions asking = ps::job_client();
+    asking.worker = static_cast<std::uint32_t>(workers_.rank());
+    client_.emplace(asking);
+  }
+
+  // The servers may have the values and clocks of an earlier group of workers, none of whose
+  // clients counts any more: all workers have joined.
+  void begin_anew() {
+    fetch({kClocks});
+    const auto first = static_cast<std::ptrdiff_t>(workers_.rank()) * kPerWorker;
+    mine_.assign(clocks_.begin() + first, clocks_.begin() + first + kPerWorker);
+    set_mine(std::vector<float>(kPerWorker, 0.0f));
+    if (workers_.rank() == 0) {
+      at::Tensor now = at::empty({count_}, at::kFloat);
+      pull(0, now);
+      add(0, -now);
+    }
+    workers_.barrier();
+  }
+
   void start(const ServerCenterOptions& options) {
     const std::string secret = comm::broadcast_text(workers_, random_bytes(32));
     std::array<std::byte, 32> bytes{};

@@ -4,10 +4,15 @@
 //     return strategy::server_center(workers, like, {.interface = "10.0.0.0/8"});
 //   }});
 //
-// The first worker of each host, of at most eight hosts, has a server with a part of the vector and
-// of the clocks. Workers of its host reach it through shared memory, others over TCP. Servers have
-// no backup: if a worker with a server is lost, calls of the others throw kPeerLost, and training
-// recovers as with other strategies.
+// With `weft run --servers N`, the vector and the clocks lie on the servers of the job (ps/job.h).
+// The loss of a server then holds the workers for less than a second, if another one has the copy.
+// These servers keep one center, so all ranks of the job are its workers.
+//
+// Otherwise the first worker of each host, of at most eight hosts, has a server with a part of the
+// vector and of the clocks. These servers have no backup: if a worker with a server is lost, calls
+// of the others throw kPeerLost, and training recovers as with other strategies.
+//
+// Workers of its host reach a server through shared memory, others over TCP.
 #pragma once
 
 #include <memory>
@@ -18,7 +23,8 @@
 namespace weft::strategy {
 
 struct ServerCenterOptions {
-  // Where servers listen: an address, a network or the name of an interface, as in net/tcp/tcp.h.
+  // Where servers of workers listen: an address, a network or the name of an interface, as in
+  // net/tcp/tcp.h.
   std::string interface = "127.0.0.1";
 };
 

@@ -68,6 +68,15 @@ struct Session {
 // The number of ranks must be a multiple of this one: the product of the axes that keep their size.
 int fixed_ranks(const Options& options) { return plan::fixed_size(plan::parse_axes(options.mesh)); }
 
+// The mesh for the number of ranks with which a job begins that may have another number later.
+std::string fitted(const std::string& mesh, int ranks) {
+  const auto axes = plan::parse_axes(mesh);
+  int product = 1;
+  for (const plan::Axis& axis : axes) product *= axis.size;  // 0: an axis takes the rest
+  if (axes.empty()) return mesh;
+  return product == 0 || product == ranks ? mesh : plan::to_text(plan::refit(axes, ranks));
+}
+
 }  // namespace
 
 class Trainer::Impl {
@@ -110,6 +119,7 @@ class Trainer::Impl {
 
  private:
   void begin();
+  void begin_run(Options options);
   void make_session(const Options& options, internal::Begin begin,
                     std::optional<internal::Saved> state);
   void make_again(const elastic::Brought& brought);
@@ -133,7 +143,12 @@ class Trainer::Impl {
 void Trainer::Impl::begin() {
   observe::set_activity(observe::Activity::kInit);
   if (recovery_.is_newcomer()) return recover(nullptr);
-  Options options = options_;
+  if (!recovery_.fit(steps(), options_.should_stop)) begin_run(options_);
+}
+
+// The first session of the job.
+void Trainer::Impl::begin_run(Options options) {
+  if (recovery_.may_resize()) options.mesh = fitted(options.mesh, world().size());
   // All ranks were lost, and the launcher has started them again.
   if (const char* const run = std::getenv("WEFT_RESUME_RUN"); run != nullptr && *run != '\0') {
     const std::filesystem::path folder(run);
@@ -210,12 +225,11 @@ void Trainer::Impl::make_again(const elastic::Brought& brought) {
   for (const std::string& name : comm::all_gather_texts(world(), run_name_)) {
     if (run_name_.empty()) run_name_ = name;
   }
-  if (run_name_.empty())
-    throw Error(Errc::kUnavailable, "no rank is left that knows the run; resume it by its name");
   Options options = options_;
+  options.mesh = plan::to_text(plan::refit(plan::parse_axes(options_.mesh), world().size()));
+  if (run_name_.empty()) return begin_run(options);  // no rank has begun to train
   options.resume = true;
   options.name = run_name_;
-  options.mesh = plan::to_text(plan::refit(plan::parse_axes(options_.mesh), world().size()));
   elastic::use_newest_state(
       world(), brought, [&](std::optional<elastic::Recovered> state, const std::string& missing) {
         if (!state && world().rank() == 0) {

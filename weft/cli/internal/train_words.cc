@@ -74,6 +74,19 @@ void add_recovery(CLI::App& sub, launch::LaunchOptions& options) {
       ->type_name("N");
 }
 
+void add_servers(CLI::App& sub, launch::ParameterServers& servers) {
+  sub.add_option("--servers", servers.count,
+                 "Parameter servers of the job, in processes beside the ranks and spread over the "
+                 "nodes. Clients in the ranks find them (docs/parameter-server.md)")
+      ->type_name("N");
+  sub.add_flag("--server-backup,!--no-server-backup", servers.backup,
+               "Keep a copy of each server's values on the next server, with two or more servers, "
+               "or do not (default: do)");
+  sub.add_option("--server-memory", servers.memory_mb,
+                 "Most memory for the values of a server, and as much for its copy of another's")
+      ->type_name("MB");
+}
+
 void add_nodes(CLI::App& sub, launch::LaunchOptions& options) {
   sub.add_option("--nnodes", options.nnodes,
                  "Number of nodes of the job. MIN:MAX, with --rdzv-endpoint or --rendezvous: start "
@@ -106,6 +119,7 @@ void add_http(CLI::App& sub, std::string& address) {
 void add_launching(CLI::App& sub, launch::LaunchOptions& options) {
   add_nodes(sub, options);
   add_recovery(sub, options);
+  add_servers(sub, options.servers);
   add_on_hang(sub, options.on_hang);
   add_going(sub, options.going);
   add_scaling(sub, options.scaling);

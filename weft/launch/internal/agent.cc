@@ -107,8 +107,11 @@ class Agent {
     if (!told_ || plan_.attempt != told_->plan.attempt) return false;
     const auto& mine = told_->plan.ranks;
     return std::all_of(mine.begin(), mine.end(), [&](const auto& one) {
-      const auto found = plan_.ranks.find(one.first);
-      return found != plan_.ranks.end() && found->second.incarnation == one.second.incarnation;
+      const auto has = [&](const std::map<int, Placement>& places) {
+        const auto found = places.find(one.first);
+        return found != places.end() && found->second.incarnation == one.second.incarnation;
+      };
+      return has(plan_.ranks) || has(plan_.successors);
     });
   }
 

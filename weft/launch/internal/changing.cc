@@ -80,6 +80,7 @@ std::string Supervisor::no_multiple(int ranks, int multiple) {
 // Answers `weft scale` when the job has the wanted number of ranks.
 std::optional<std::string> Supervisor::answer(const std::string& request) {
   if (request == "run") return run_folder_.empty() ? "none" : run_folder_;
+  if (request == "servers") return job_.servers == 0 ? "none" : servers_.describe();
   if (request == "stop" || request.starts_with("stop ")) return answer_stop(request);
   int ranks = 0;
   if (std::sscanf(request.c_str(), "scale %d", &ranks) != 1 || ranks < 1)

@@ -71,7 +71,9 @@ void Supervisor::begin_following() {
                   .max_nodes = job_.nodes,
                   .min_ranks = job_.min_ranks,
                   .max_ranks = job_.nodes * job_.local_world,
-                  .max_replacements = job_.max_replacements};
+                  .max_replacements = job_.max_replacements,
+                  .servers = job_.servers,
+                  .server_backup = job_.server_backup};
   agent.join_limit = plan.join_limit;
   agent.last_call = plan.last_call;
   agent.alone_limit = plan.alone_limit;
@@ -86,6 +88,7 @@ void Supervisor::begin_following() {
 int Supervisor::run_by_plan() {
   begin_following();
   watch();
+  servers_.end();
   if (situation_.plan->away) return end_of_leaving();
   say_how_it_went();
   const JobPlan& plan = following_->orders.plan;
@@ -118,6 +121,7 @@ std::optional<Time> Supervisor::follow() {
   };
   sooner(following_->agent->tend(at, [this](const agent::Message& message) { on_agent(message); }));
   drop_ranks();
+  run_servers();
   if (!following_->orders.is_over() && !situation_.stop_sent) sooner(start_placed(at));
   sooner(make_report(at));
   following_->agent->tell(following_->report);
@@ -136,13 +140,17 @@ void Supervisor::on_agent(const agent::Message& message) {
   if (message.verb == "fenced") {
     note("the other nodes went on without this node: its ranks end");
     state.orders.plan.ranks.clear();
+    state.orders.plan.servers.clear();
     state.orders.node = -1;
   }
+  // The store does not answer any more, and does not say when the other nodes have ended.
+  if (message.verb == "over" && state.orders.is_over()) state.orders.plan.servers.clear();
   if (message.verb == "over" && !state.orders.is_over()) {
     const char* const text = message.value.c_str();
     int code = 0;
     const auto [end, error] = std::from_chars(text, text + message.value.size(), code);
     state.orders.plan.ranks.clear();
+    state.orders.plan.servers.clear();
     state.orders.plan.end = std::string(end).substr(1);
     state.orders.plan.end_code = code;
     situation_.plan = Situation::Followed{.over = Deadline::Clock::now(), .stopped = true};
@@ -164,6 +172,8 @@ void Supervisor::take(NodeOrders orders) {
     resume_run_ = plan.run;
     situation_.restarts = plan.attempt;
     spares_.clear();
+    servers_.end();
+    situation_.servers_lost.reset();
   }
   situation_.plan->away = plan.leaving.contains(state.orders.node);
   situation_.replacements = plan.replacements;
@@ -206,9 +216,10 @@ bool Supervisor::is_placed(std::size_t at) const {
 
 // Ends processes whose ranks are elsewhere now.
 void Supervisor::drop_ranks() {
-  if (following_->orders.is_over() && !following_->left_alone) return;
+  const bool is_over = following_->orders.is_over() && !following_->left_alone;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (is_placed(i)) continue;
+    // Ranks of a job that is over end by themselves, but nobody takes a newcomer any more.
+    if (is_placed(i) || (is_over && following_->slots[i].phase >= RankPhase::kMember)) continue;
     following_->slots[i].dropped = true;
     if (!situation_.ranks[i]) {
       ranks_[i].process.signal(SIGKILL);
@@ -329,6 +340,8 @@ std::optional<Time> Supervisor::make_report(Time at) {
   }
   std::erase_if(state.failures, [&](Time when) { return at - when > kFailuresCount; });
   report.failures = static_cast<int>(state.failures.size());
+  report.replicated = servers_.replicated();
+  report.servers_lost = situation_.servers_lost.value_or("").substr(0, kLongestReason);
   report_requests();
   report.left = (state.orders.is_over() || situation_.plan->away) && !running;
   return next;

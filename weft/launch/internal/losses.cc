@@ -6,8 +6,9 @@
 
 namespace weft::launch::internal {
 bool Planning::is_lost(int rank, const Placement& place) const {
-  return node(place.node) == nullptr || is_unused(place.node) ||
-         is(rank, place, RankPhase::kLost) || is(rank, place, RankPhase::kRefused);
+  if (is_unused(place.node)) return !leaves_later(rank, place);
+  return node(place.node) == nullptr || is(rank, place, RankPhase::kLost) ||
+         is(rank, place, RankPhase::kRefused);
 }
 
 std::string Planning::loss(int rank, const Placement& place) const {
@@ -40,6 +41,12 @@ void Planning::replace_lost() {
 
 void Planning::replace(int rank) {
   const Placement was = plan_.ranks.at(rank);
+  if (const auto next = plan_.successors.find(rank); next != plan_.successors.end()) {
+    plan_.ranks[rank] = next->second;
+    plan_.ranks[rank].replaces = true;
+    plan_.successors.erase(next);
+    return;
+  }
   const std::string text = loss(rank, was);
   const int code = code_of(rank, was);
   const bool is_missed = was.member || was.replaces || was.first;
@@ -87,6 +94,7 @@ void Planning::start_again(const std::vector<int>& lost) {
   JobPlan again = plan_;
   again.ranks.clear();
   again.gone.clear();
+  again.successors.clear();
   again.announcement = {plan_.announcement.number, 0, {}};
   const int before = static_cast<int>(plan_.ranks.size());
   std::swap(plan_, again);

@@ -26,6 +26,14 @@ Address own_address(const Address& other) {
   return own;
 }
 
+std::string host_of(const Address& address) {
+  char host[NI_MAXHOST];
+  return ::getnameinfo(address.get(), address.size, host, sizeof host, nullptr, 0,
+                       NI_NUMERICHOST) == 0
+             ? host
+             : "";
+}
+
 std::string text_of(const Address& address) {
   char host[NI_MAXHOST], port[NI_MAXSERV];
   if (::getnameinfo(address.get(), address.size, host, sizeof host, port, sizeof port,
@@ -36,6 +44,10 @@ std::string text_of(const Address& address) {
 }
 
 }  // namespace
+
+std::string own_host(const std::string& host, int port) {
+  return host_of(own_address(resolve("--rdzv-endpoint", host, port)));
+}
 
 MeetingPoint find_meeting_point(const std::string& host, int port) {
   const Address endpoint = resolve("--rdzv-endpoint", host, port);

@@ -19,5 +19,7 @@ struct MeetingPoint {
 
 // Throws Error(kBadConfig) if the host has no address, and kUnavailable without a free port.
 MeetingPoint find_meeting_point(const std::string& host, int port);
+// This host's address on the way to another one, without a port. Throws as above.
+std::string own_host(const std::string& host, int port);
 
 }  // namespace weft::launch::internal

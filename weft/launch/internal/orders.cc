@@ -18,6 +18,11 @@ NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeRepor
     orders.members += place.member ? 1 : 0;
     if (place.node != node) orders.plan.ranks.erase(rank);
   }
+  for (const auto& [rank, place] : plan.successors) {
+    if (place.node == node) orders.plan.ranks[rank] = place;
+  }
+  orders.plan.successors.clear();
+  std::erase_if(orders.plan.servers, [&](const auto& entry) { return entry.second != node; });
   orders.nodes = static_cast<int>(used.size());
   // The plan may have to wait for the agent that puts the last checkpoint into it.
   orders.all_left =

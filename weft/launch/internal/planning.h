@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -92,13 +93,19 @@ class Planning {
 
   void note_members();
   void end_if_failed();
-  // A place for a rank, on the usable node with most free slots.
+  // A place for a rank, on the usable node with most free slots; nullopt if there is none.
+  std::optional<Placement> next_place(bool replaces);
   bool put(int rank, bool replaces);
 
   void set_aside();
   bool is_lost(int rank, const Placement& place) const;
   std::string loss(int rank, const Placement& place) const;
   int code_of(int rank, const Placement& place) const;
+  // Nodes that leave (successors.cc): a process that replaces a rank of theirs loads before the
+  // rank ends.
+  bool is_ready(int rank, const Placement& successor) const;
+  bool leaves_later(int rank, const Placement& place) const;
+  void prepare_successors();
   void replace_lost();
   void replace(int rank);
   std::string count_of_replacements() const;
@@ -106,6 +113,14 @@ class Planning {
   void check_enough(const std::string& text, int code);
   // No rank is left that has the job's state: all ranks start again, from the newest checkpoint.
   void start_again(const std::vector<int>& lost);
+
+  // Parameter servers (placing_servers.cc): each has a node, and neighbors are apart if possible.
+  void place_servers();
+  std::optional<int> node_for(int server) const;
+  int neighbors_on(int number, int server) const;
+  void separate_servers();
+  bool loses_a_shard_without(const std::set<int>& nodes) const;
+  void end_if_servers_are_lost();
 
   // A node that cannot be reached may still run its ranks. They cannot go on without one of the
   // group that is lost for certain: its own node says so.

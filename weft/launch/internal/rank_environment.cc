@@ -18,7 +18,8 @@
 namespace weft::launch::internal {
 namespace {
 
-constexpr int kMostRanks = 256;  // limit of ranks that share a host's memory
+constexpr int kMostRanks = 256;   // limit of ranks that share a host's memory
+constexpr int kMostServers = 64;  // each connects with its neighbors, and each worker with all
 
 [[noreturn]] void bad(const std::string& option, const std::string& value,
                       const std::string& what) {
@@ -274,6 +275,22 @@ void read_elasticity(const LaunchOptions& options, Job& job) {
                 {"launch", -1, -1});
 }
 
+void read_servers(const LaunchOptions& options, Job& job) {
+  const ParameterServers& servers = options.servers;
+  const std::string count = std::to_string(servers.count);
+  if (servers.count < 0 || servers.count > kMostServers)
+    bad("servers", count, "from 0 to " + std::to_string(kMostServers));
+  constexpr std::int64_t kMostMemory = std::int64_t{1} << 30;
+  if (servers.memory_mb < 1 || servers.memory_mb > kMostMemory)
+    bad("server-memory", std::to_string(servers.memory_mb),
+        "from 1 to " + std::to_string(kMostMemory) + " megabytes");
+  if (servers.count > 0 && job.nodes > 1 && !job.plan)
+    bad("servers", count,
+        "nodes with --master-addr have no store for servers; use --rdzv-endpoint or --rendezvous");
+  job.servers = servers.count;
+  job.server_backup = servers.backup && servers.count > 1;
+}
+
 }  // namespace
 
 Job read_options(const LaunchOptions& options) {
@@ -302,6 +319,7 @@ Job read_options(const LaunchOptions& options) {
   if (options.max_restarts < 0)
     bad("max-restarts", std::to_string(options.max_restarts), "0 or more");
   read_elasticity(options, job);
+  read_servers(options, job);
   job.on_hang = parse_on_hang(options);
   if (options.max_restarts > 0 && job.nodes > 1)
     bad("max-restarts", std::to_string(options.max_restarts), "supported on one node only");
@@ -342,6 +360,9 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   result.push_back(std::string("WEFT_ELASTIC=") + (elastic ? "1" : "0"));
   result.push_back("WEFT_LAUNCHER_PID=" + text(::getpid()));
   result.push_back("WEFT_MIN_RANKS=" + text(job.min_ranks));
+  const bool grows = job.plan && job.min_ranks > 0;
+  result.push_back("WEFT_JOIN_TIMEOUT=" +
+                   (grows ? std::to_string(job.plan->join_limit.count() / 1000) : ""));
   result.push_back("WEFT_RESUME_RUN=" + attempt.resume_run);
   result.push_back(std::string("WEFT_NEWCOMER=") + (attempt.newcomer ? "1" : ""));
   if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)
@@ -352,6 +373,8 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   // Never that of another job: a launcher started by a rank has its own secret, or none.
   result.push_back("WEFT_SECRET_FD=" + (attempt.secret_fd < 0 ? "" : text(attempt.secret_fd)));
   result.push_back("WEFT_STORE=" + attempt.store);
+  result.push_back("WEFT_PS_SERVERS=" + (job.servers > 0 ? text(job.servers) : ""));
+  result.push_back("WEFT_PS_FOLDER=" + job.servers_folder);
   result.push_back("WEFT_LIVE_FD=" + (attempt.live_fd < 0 ? "" : text(attempt.live_fd)));
   result.push_back("WEFT_LINK_FD=" + (attempt.link_fd < 0 ? "" : text(attempt.link_fd)));
   result.push_back("WEFT_PAGE_FD=" + (attempt.page_fd < 0 ? "" : text(attempt.page_fd)));

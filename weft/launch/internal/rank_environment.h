@@ -26,6 +26,9 @@ struct Job {
   int max_ranks = 0;         // most ranks to grow to; 0: the number of ranks is fixed
   int max_replacements = 0;
   int spares = 0;
+  int servers = 0;             // parameter servers of the whole job
+  bool server_backup = false;  // each shard has a copy on another server
+  std::string servers_folder;  // for their directory, on one node
   OnHang on_hang = OnHang::kWarn;
   std::vector<int> redirects, tee;  // by local rank: bit 0 stdout, bit 1 stderr
   std::vector<bool> shown;          // by local rank: whether its output is shown

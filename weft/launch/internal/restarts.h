@@ -22,6 +22,8 @@ class Restarts {
   void ended(Time now);
   // Until when to wait with the next start. nullopt: no longer.
   std::optional<Time> pause(Time now) const;
+  // Ends in a row, each within 10 s of the start.
+  int failures() const { return failures_; }
 
  private:
   Time started_{}, again_{};

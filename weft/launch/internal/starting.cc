@@ -13,7 +13,6 @@
 #include "weft/launch/internal/supervisor.h"
 
 namespace weft::launch::internal {
-namespace {
 
 Fd open_log(const std::filesystem::path& file, bool append) {
   Fd log(
@@ -23,8 +22,6 @@ Fd open_log(const std::filesystem::path& file, bool append) {
                 {"launch", -1, -1});
   return log;
 }
-
-}  // namespace
 
 // A descriptor with its own position, so that each rank can read it from the start.
 Fd reopen(const Fd& fd) {

@@ -80,9 +80,11 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
       discovery_(options.scaling.discovery_script, options.scaling.discovery_interval),
       spares_(
           job_.spares, [this] { return start_spare(); },
-          [this](const std::string& text) { note(text); }) {
+          [this](const std::string& text) { note(text); }),
+      servers_(serving()) {
   positions_.header().launcher = ::getpid();
-  require_descriptors(kDescriptors + kDescriptorsPerRank * (job_.local_world + job_.spares));
+  require_descriptors(kDescriptors +
+                      kDescriptorsPerRank * (job_.local_world + job_.spares + job_.servers));
   policy_ = policy_of(options, job_);
   if (job_.node_rank == 0 && !job_.plan)
     listener_ = listen_for_store(job_.master_addr, job_.master_port, &job_.master_port);
@@ -104,6 +106,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   situation_.other_nodes = job_.nodes > 1;
   if (policy_.max_ranks > 0) situation_.wanted = job_.local_world;
   make_folder();
+  make_servers_folder();
   control_.emplace();
   sigset_t handled;
   ::sigemptyset(&handled);
@@ -115,10 +118,12 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
 Supervisor::~Supervisor() {
   spares_.clear();
   ranks_.clear();
+  if (store_process_) servers_.end();
   following_.reset();
   store_process_.reset();
   std::error_code ignored;
   if (!keep_folder_) std::filesystem::remove_all(folder_, ignored);
+  if (!job_.servers_folder.empty()) std::filesystem::remove_all(job_.servers_folder, ignored);
   sigset_t handled;
   ::sigemptyset(&handled);
   for (const int number : handled_signals()) ::sigaddset(&handled, number);
@@ -140,14 +145,18 @@ int Supervisor::run_attempts() {
   for (;;) {
     start_attempt();
     const Act last = watch();
+    servers_.end();
     const bool again = last != Act::kFinish;
     if (!again) say_how_it_went();
     const Situation whole = situation_of_job();
     const auto failed = first_failure(whole);
     const bool by_store =
         situation_.store_lost && (!failed || whole.ranks[static_cast<std::size_t>(*failed)]->told);
-    if (failed && !by_store) write_all(STDERR_FILENO, report(whole));
+    const bool by_servers =
+        situation_.servers_lost && failed && whole.ranks[static_cast<std::size_t>(*failed)]->told;
+    if (failed && !by_store && !by_servers) write_all(STDERR_FILENO, report(whole));
     if (!again && by_store) return end_of_store();
+    if (!again && by_servers) return end_of_servers();
     if (!again && whole.hang) return exit_code(Errc::kTimeout);
     if (!again) return failed ? whole.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
     begin_again(last);
@@ -188,6 +197,7 @@ void Supervisor::start_attempt() {
   gone_.clear();
   if (!keep_folder_) keeping.folder = folder_;
   store_process_ = std::make_unique<StoreProcess>(keeping);
+  run_servers();
   const int count = situation_.wanted > 0 ? situation_.wanted : job_.local_world;
   set_places(job_, options_, count);
   positions_.set_ranks(count);
@@ -243,11 +253,12 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
     }
   }
   spares_.watch(watched);
+  servers_.watch(watched);
   notices_.watch(watched);
   discovery_.watch(watched);
   watch_for_hangs();
   Time look = now() + HangWatch::kPeriod;
-  for (const auto due : {spares_.next(), notices_.next(), discovery_.next()})
+  for (const auto due : {spares_.next(), servers_.next(now()), notices_.next(), discovery_.next()})
     look = due ? std::min(look, *due) : look;
   until = until ? std::min(*until, look) : look;
   ::poll(watched.data(), watched.size(), until ? Deadline::at(*until).left_ms() : -1);
@@ -257,6 +268,7 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
     rank.err.pump();
   }
   collect_ends();
+  look_after_servers();
   if (following_) follow_at_ = follow();
   look_after_spares();
   look_at_notices();

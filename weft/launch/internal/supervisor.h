@@ -18,6 +18,7 @@
 #include "weft/launch/internal/orders.h"
 #include "weft/launch/internal/polled_command.h"
 #include "weft/launch/internal/rank_environment.h"
+#include "weft/launch/internal/servers.h"
 #include "weft/launch/internal/spares.h"
 #include "weft/launch/internal/store_process.h"
 #include "weft/launch/live_page.h"
@@ -28,6 +29,8 @@ namespace weft::launch::internal {
 
 // A descriptor of the same file with its own position; none of none.
 Fd reopen(const Fd& fd);
+// Throws Error(kUnavailable), which names the file.
+Fd open_log(const std::filesystem::path& file, bool append);
 
 class Supervisor {
  public:
@@ -80,6 +83,13 @@ class Supervisor {
   void answer_stops(int code);
   void requeue();
   int run_attempts();
+  void make_servers_folder();
+  Servers::Options serving();
+  ServerProcess start_server(int server);
+  LineRelay relay_of_server(int server, int stream, Fd pipe);
+  void run_servers();
+  void look_after_servers();
+  int end_of_servers() const;
   bool is_calm() const;
   void look_after_spares();
   std::string count_of_replacements() const;
@@ -183,6 +193,8 @@ class Supervisor {
   Time saved_{};  // when it was complete
   Time attempt_began_{};
   Spares spares_;
+  std::string server_program_;
+  Servers servers_;
 };
 
 }  // namespace weft::launch::internal

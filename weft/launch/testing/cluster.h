@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "weft/launch/internal/orders.h"
 #include "weft/launch/membership.h"
 
 namespace weft::launch::testing_nodes {
@@ -51,8 +52,8 @@ class Cluster {
     int more = plan_.announcement.ranks > 0 ? plan_.announcement.ranks : 1 << 20;
     for (auto& [number, node] : nodes_) {
       std::map<int, RankReport> ranks;
-      for (const auto& [rank, place] : plan_.ranks) {
-        if (place.node != number) continue;
+      const internal::NodeOrders orders = internal::orders_for(number, plan_, {});
+      for (const auto& [rank, place] : orders.plan.ranks) {
         const auto known = node.ranks.find(rank);
         const bool same =
             known != node.ranks.end() && known->second.incarnation == place.incarnation;

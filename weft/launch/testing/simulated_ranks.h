@@ -197,7 +197,7 @@ class SimulatedRanks {
 
   // As the ranks agree through the store (comm/internal/rendezvous.h).
   void regroup(int attempt, const std::vector<RankPtr>& ranks) {
-    std::vector<RankPtr> next;
+    std::vector<RankPtr> next, left_out;
     bool all = true;
     const auto waiting = newcomers(attempt);
     for (const RankPtr& rank : ranks) {
@@ -207,6 +207,7 @@ class SimulatedRanks {
       });
       if (replaces != waiting.end()) {
         next.push_back(*replaces);
+        if (meets_store(*rank)) left_out.push_back(rank);  // its node leaves
       } else if (meets_store(*rank)) {
         next.push_back(rank);
       } else if (plan_->attempt != attempt || !plan_->gone.contains(rank->rank)) {
@@ -220,6 +221,8 @@ class SimulatedRanks {
     const int least = policy_.min_ranks > 0 ? policy_.min_ranks : policy_.max_ranks;
     if (!all && now_ - began <= kRegroupLimit) return;
     broken_since_.erase(attempt);
+    // They find that the others go on without them.
+    for (const RankPtr& rank : left_out) rank->phase = Phase::kFailed;
     if (static_cast<int>(next.size()) >= std::min<int>(least, static_cast<int>(ranks.size())))
       return form(attempt, next);
     for (const RankPtr& rank : next) {

@@ -138,6 +138,7 @@ class Client::Impl {
   void sleep(Deadline deadline);
   Error no_answer() const;
 
+  std::unique_ptr<Directory> directory_;  // of the job's servers; null: the caller gave one
   const ClientOptions options_;
   const std::uint64_t client_;
   bool is_defined_ = false;

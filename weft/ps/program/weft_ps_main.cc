@@ -5,8 +5,12 @@
 //                        exec ./worker'
 //
 // It ends when it has had workers, all of them have left and no client is connected, or by SIGTERM.
+//
+// `weft run --servers N` starts these programs itself, with --stay 1. On the link to the launcher
+// (weft/agent/link.h) a server says "serving", "replicated" or "alone" when this changes, and
+// "lost SHARD".
 #include <pthread.h>
-#include <unistd.h>
+#include <sys/prctl.h>
 
 #include <cerrno>
 #include <charconv>
@@ -17,6 +21,8 @@
 #include <map>
 #include <string>
 
+#include "weft/agent/link.h"
+#include "weft/ps/job.h"
 #include "weft/ps/server.h"
 
 namespace {
@@ -40,6 +46,7 @@ constexpr const char* kHelp =
                     (default: 127.0.0.1); none: only processes of this host
   --advertise HOST  host that others connect to (default: the bound address)
   --port N          port (default: a free one)
+  --stay 1          do not end after the workers: only by SIGTERM (default: 0)
 
 The secret of the job comes from WEFT_SECRET_FD, which weft run sets.
 )";
@@ -80,15 +87,24 @@ class Words {
   std::map<std::string, std::string> values_;
 };
 
-std::optional<std::array<std::byte, 32>> job_secret() {
-  const char* const text = std::getenv("WEFT_SECRET_FD");
-  if (text == nullptr || *text == '\0') return std::nullopt;
-  std::array<std::byte, 32> secret;
-  if (::pread(std::atoi(text), secret.data(), secret.size(), 0) !=
-      static_cast<ssize_t>(secret.size()))
-    throw Error(Errc::kInvalidArgument, "WEFT_SECRET_FD is not an open file of 32 bytes");
-  return secret;
-}
+// Tells the launcher, if one watches this server, how its shards are.
+class News {
+ public:
+  void look(const weft::ps::Server& server) {
+    if (!serves_) weft::agent::tell_launcher("serving");
+    serves_ = true;
+    if (server.is_replicated() != replicated_) {
+      replicated_ = !replicated_;
+      weft::agent::tell_launcher(replicated_ ? "replicated" : "alone");
+    }
+    const auto lost = server.lost_shard();
+    if (lost && !lost_) weft::agent::tell_launcher("lost", std::to_string(*lost));
+    lost_ = lost_ || lost;
+  }
+
+ private:
+  bool serves_ = false, replicated_ = false, lost_ = false;
+};
 
 void serve(Words words) {
   const auto directory =
@@ -105,8 +121,10 @@ void serve(Words words) {
   if (options.interface == "none") options.interface.clear();
   options.advertise = words.text("advertise", "");
   options.port = static_cast<int>(words.number("port", "0"));
-  options.secret = job_secret();
+  options.secret = weft::ps::job_secret();
+  const bool stays = words.number("stay", "0") != 0;
   words.expect_all_used();
+  ::prctl(PR_SET_NAME, ("weft server " + std::to_string(options.server)).c_str());
 
   // Before the server has its thread, so that only this thread gets the signals.
   sigset_t ends;
@@ -114,9 +132,12 @@ void serve(Words words) {
   for (const int number : {SIGTERM, SIGINT}) sigaddset(&ends, number);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   const weft::ps::Server server(std::move(options));
+  News news;
+  news.look(server);
   for (const timespec pause{0, 50'000'000}; ::sigtimedwait(&ends, nullptr, &pause) < 0;) {
     if (const auto failure = server.failure()) throw Error(*failure);
-    if (server.is_over()) return;
+    news.look(server);
+    if (server.is_over() && !stays) return;
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "weft/comm/init.h"
 #include "weft/comm/texts.h"
+#include "weft/ps/job.h"
 #include "weft/strategy/server_center.h"
 
 namespace weft::train::internal {
@@ -87,13 +88,18 @@ std::vector<at::Tensor> clones(const std::vector<at::Tensor>& tensors) {
   return copies;
 }
 
-// Workers that share no memory need servers.
+// Workers that share no memory need servers. Servers of the job are used wherever there are some.
 strategy::MakeCenter center_for(const Mesh& mesh) {
-  if (mesh["dp"].size() == 1 || mesh["dp"].host() != nullptr) return nullptr;
-  return
-      [interface = comm::interface_of(mesh.world())](const Group& workers, const at::Tensor& like) {
-        return strategy::server_center(workers, like, {.interface = interface});
-      };
+  const bool of_job = ps::servers_of_job() > 0;
+  if (mesh["dp"].size() == 1 || (!of_job && mesh["dp"].host() != nullptr)) return nullptr;
+  return [of_job, ranks = mesh.world().size(), interface = comm::interface_of(mesh.world())](
+             const Group& workers, const at::Tensor& like) {
+    if (of_job && workers.size() != ranks)
+      throw Error(Errc::kBadConfig,
+                  "--servers: the servers keep one center, so workers have one rank each; use "
+                  "parallel.dp only, or leave out --servers");
+    return strategy::server_center(workers, like, {.interface = interface});
+  };
 }
 
 }  // namespace
