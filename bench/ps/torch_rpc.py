@@ -174,7 +174,7 @@ def main():
     for one in processes:
         one.start()
     for _ in range(options.workers):
-        if not ready.acquire(timeout=60):
+        if not ready.acquire(timeout=200):  # a busy machine takes long for the imports
             raise SystemExit("torch_rpc.py: the workers do not start")
     go.set()
     time.sleep(0.3)  # warm-up

@@ -352,19 +352,29 @@ def ps_command(op, worker=0, keys=(), payload=b""):
     )
 
 
+def ps_rows(keys, worker=0):
+    values = struct.pack(f"<{2 * len(keys)}f", *[1] * (2 * len(keys)))
+    return bytes([5, worker, worker, 0, 1, len(keys), *keys]) + values
+
+
 def ps():
     ones = struct.pack("<8f", *[1] * 8)
-    for name, choice in (("sync", 2), ("async-adam", 1), ("ssp", 4), ("int8", 8), ("topk", 16)):
+    all_hashes = struct.pack("<QQQ", 0, 0, 2**64 - 1)
+    choices = (
+        ("sync", 2), ("async-adam", 1), ("ssp", 4), ("int8", 8), ("topk", 16), ("differences", 128)
+    )
+    for name, choice in choices:
         commands = [
             ps_command(1), ps_command(1, 1), ps_command(3, 0, payload=ones),
             ps_command(3, 1, (0,), ones[:20]), ps_command(3, 1, (1,), ones[:12]), ps_command(2, 1),
-            ps_command(5), ps_command(6),
+            ps_rows((1, 2, 1)), ps_rows((3,), 1), ps_command(3, 0, payload=ones),
+            ps_command(6, 0, (0,), all_hashes), ps_command(7), ps_command(8), ps_command(9),
         ]
         save("ps", name, bytes([1, choice]) + b"".join(commands))
     head = struct.pack("<BBIIQQQQQQdQQQI", 3, 0, 0, 1, 1, 7, 2, 1, 1, 0, -1.0, 0, 0, 4, 1)
     head += struct.pack("<I", 0)
     save("ps", "request", b"\0" + head + bytes(-len(head) % 16) + bytes(4))
-    message = struct.pack("<BIQIQIQQQ", 0, 0, 1, 0, 5, 1, 6, 1, 0)
+    message = struct.pack("<BIQIQIQQQQQ", 0, 0, 1, 0, 5, 1, 6, 1, 0, 2, 3)
     save("ps", "message", b"\0" + message + bytes(-len(message) % 16) + head)
     save("ps", "view", b"\0" + struct.pack("<QIIQB", 1, 1, 0, 5, 0))
 
