@@ -149,8 +149,8 @@ TEST(Membership, StopsIfTheMeshCannotUseEnoughRanksWithoutTheNodeThatLeaves) {
     job.node(3).leave = kNotice;
     const JobPlan& plan = job.settle();
     EXPECT_EQ(plan.is_stopped(), multiple == 4) << plan.end;
-    if (multiple == 1) EXPECT_EQ(job.places(), (std::vector<int>{0, 1, 2}));
-    if (multiple == 2) EXPECT_EQ(job.places(), (std::vector<int>{0, 1}));
+    const std::vector<int> places = multiple == 1 ? std::vector{0, 1, 2} : std::vector{0, 1};
+    EXPECT_EQ(job.places(), places);
   }
 }
 

@@ -74,8 +74,7 @@ class Server::Loop {
                      internal::identity(options_.job, options_.secret, 1), events()) {
     options_.directory->announce(options_.server, address_, Deadline::in(10s));
     host(options_.server);
-    if (options_.backup && options_.servers > 1)
-      host((options_.server + options_.servers - 1) % options_.servers);
+    if (has_backups()) host((options_.server + options_.servers - 1) % options_.servers);
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
 
@@ -103,7 +102,7 @@ class Server::Loop {
     Clock::time_point previous_heard, next_heard;
     std::optional<Member> previous, next;
     std::map<std::uint64_t, Clock::time_point> client_seen;
-    bool reported_loss = false;
+    bool reported_loss = false, was_replicated = false;
   };
 
   void host(std::uint32_t shard) { hosted_[shard].replica = make_replica(shard); }
@@ -163,10 +162,12 @@ class Server::Loop {
         request.payload = {reinterpret_cast<const char*>(target.data()), target.size()};
     }
     const auto hosted = hosted_.find(request.shard);
-    if (hosted == hosted_.end()) {
+    const bool begins = request.op == internal::Op::kDefine || request.op == internal::Op::kLoad;
+    if (hosted == hosted_.end() || (begins && waits_for_backup(hosted->second))) {
       Answer answer;
       answer.id = request.id;
       answer.outcome = internal::Outcome::kElsewhere;
+      if (hosted != hosted_.end()) answer.text = "its backup has not joined yet";
       return connections_.answer(token, answer);
     }
     const bool pulls = request.op == internal::Op::kPull || request.op == internal::Op::kPullRows;
@@ -174,6 +175,13 @@ class Server::Loop {
     hosted->second.replica->request(token, request, target);
     flush(*hosted->second.replica);
   }
+
+  // A new shard takes nothing before it has its backup: what is acknowledged has two copies.
+  bool waits_for_backup(const Hosted& hosted) const {
+    return has_backups() && hosted.replica->is_first() && !hosted.was_replicated;
+  }
+
+  bool has_backups() const { return options_.backup && options_.servers > 1; }
 
   void gone(Connections::Token token) {
     clients_.erase(token);
@@ -214,7 +222,8 @@ class Server::Loop {
       directory_fails_ = false;
       for (auto& [shard, hosted] : hosted_) arrange(shard, hosted, views[shard]);
       is_replicated_ = std::all_of(hosted_.begin(), hosted_.end(), [&](const auto& one) {
-        return views[one.first].members.size() >= internal::kCopies;
+        const View& view = views[one.first];  // may still have a server in this one's place
+        return view.members.size() >= internal::kCopies && view.has(one.second.replica->me());
       });
     } catch (const Error& error) {
       // It goes on with the views that it knows, and asks again at the next tick.
@@ -244,6 +253,7 @@ class Server::Loop {
   // Takes this server's place in the chain of a shard, and leaves out those that are lost.
   void arrange(std::uint32_t shard, Hosted& hosted, const View& view) {
     hosted.replica->adopt(view);
+    hosted.was_replicated = hosted.was_replicated || view.members.size() >= internal::kCopies;
     flush(*hosted.replica);
     if (hosted.replica->is_out()) hosted.replica = make_replica(shard);
     notice_neighbors(hosted);

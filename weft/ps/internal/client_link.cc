@@ -167,7 +167,8 @@ void ClientLink::take(const std::string& message) {
   std::string_view payload;
   const Answer answer = decode_answer(message, &payload);
   if (!stream_) return;  // an answer before this one has ended the connection
-  if (answer.outcome == Outcome::kElsewhere) return lose("another server serves it");
+  if (answer.outcome == Outcome::kElsewhere)
+    return lose(answer.text.empty() ? "another server serves it" : answer.text);
   const auto found =
       std::find_if(outstanding_.begin(), outstanding_.end(),
                    [&](const Outstanding& one) { return one.request.id == answer.id; });
