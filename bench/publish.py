@@ -148,6 +148,11 @@ PARTS = {
         FREE,
         [f"{STRATEGIES} slow --epochs 3 --eval-steps 117"],
     ),
+    "planning": (
+        "predictions of weft plan beside training on this machine",
+        FREE,
+        [f"{PYTHON} bench/planning/planning.py --weft {WEFT}"],
+    ),
     "startup": (
         "from the command to the first step",
         FREE,

@@ -27,6 +27,7 @@ PAGES = [
     "docs/benchmarks.md",
     "docs/compression.md",
     "docs/fault-tolerance.md",
+    "docs/planning.md",
     "docs/strategies.md",
     "python/README.md",
     "weft/parallel/recompute/README.md",

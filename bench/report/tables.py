@@ -2,6 +2,7 @@
 
 import pathlib
 
+import planning_tables
 import recovery_tables
 import strategy_tables
 from results import Missing, against_alone, digits, mib, ms, percent, size_of, table, time_of, times
@@ -511,6 +512,7 @@ FIGURES = {
     "codecs-time": codecs_time,
     "readme": readme_en,
     "readme-zh": readme_zh,
+    **planning_tables.FIGURES,
     **recovery_tables.FIGURES,
     **strategy_tables.FIGURES,
 }
@@ -542,6 +544,7 @@ for _name in (
     "recovery-cost",
     "strategies",
     "strategies-slow",
+    "planning",
 ):
     _parts = SOURCES.get(_name, (_name,))
     FIGURES[f"source-{_name}"] = lambda run, parts=_parts: measured(run, *parts)

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
+#include "weft/plan/calibration.h"
 #include "weft/plan/cluster/catalog.h"
 #include "weft/plan/cluster/cluster_file.h"
+#include "weft/plan/model/profile.h"
 #include "weft/plan/scenario/internal/fields.h"
 
 namespace weft::plan {
@@ -71,6 +74,19 @@ void read_images(Fields& f, Model& m) {
     f.has({name});
 }
 
+// The profile's times, where it has the model's blocks; else the profile's blocks alone.
+void take_profile(const std::string& file, Model& m, std::vector<std::string>& notes) {
+  Profile profile = load_profile(file);
+  if (!profile.machine.empty() && profile.machine != machine_identity())
+    notes.push_back("the profile was measured on another machine: " + profile.machine);
+  if (blocks_of(complete(m), {.precision = Precision::kFp32}).size() == profile.blocks.size()) {
+    m.profile = std::make_shared<const Profile>(std::move(profile));
+  } else {
+    notes.emplace_back("the model has the profile's blocks");
+    m = measured_model(std::move(profile));
+  }
+}
+
 Model read_model(const json* object, std::vector<std::string>& notes) {
   Fields f(object, "model");
   const std::string family = f.text({"family", "type"}).value_or("gpt");
@@ -88,6 +104,7 @@ Model read_model(const json* object, std::vector<std::string>& notes) {
   if (const auto psi = f.number({"parameters", "params", "num_parameters"}, {1, 1e16})) {
     if (!shaped) m.only_parameters = *psi;
   }
+  if (const auto profile = f.text({"profile"})) take_profile(*profile, m, notes);
   f.has({"name", "size"});
   for (const std::string& name : f.unknown()) notes.push_back("ignored " + name);
   return m;
