@@ -31,6 +31,16 @@ constexpr NcclLatencies kLatencies = {
     .net = {{{5.0, 8.5, 50}, {2.7, 4.0, 9.6}}},
 };
 
+// The same file: treeCorrectionFactor.
+constexpr NcclTreeShares kTreeShares = {{
+    {1,   1,   1,   1,   0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6,
+     0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1,   1,   1},
+    {1,   1,   1,   1,   1,   0.9, 0.8, 0.8, 0.8, 0.7, 0.6,
+     0.6, 0.6, 0.5, 0.6, 0.6, 0.7, 0.7, 0.8, 0.9, 0.9, 1},
+    {0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6,
+     0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8, 0.9},
+}};
+
 }  // namespace
 
 const Calibration& calibration() { return kCalibration; }
@@ -45,5 +55,7 @@ const Attention& attention_of(Generation generation) {
 }
 
 const NcclLatencies& nccl_latencies() { return kLatencies; }
+
+const NcclTreeShares& nccl_tree_shares() { return kTreeShares; }
 
 }  // namespace weft::plan

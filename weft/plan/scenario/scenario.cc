@@ -22,6 +22,7 @@ using nlohmann::json;
 using schedule::pipeline::Algorithm;
 
 constexpr std::size_t kMostLine = 64 << 10;
+constexpr double kCompiledLoss = 4;  // Bytes of a 16-bit logit and its gradient.
 constexpr Fields::Range kSizes = {1, 1e9};
 constexpr Fields::Range kFromZero = {0, 1e9};
 
@@ -323,8 +324,11 @@ void read_rest(Fields& f, Job& job, std::vector<std::string>& notes) {
   if (name == "torchtitan")
     job.software.compiled = g == Generation::kHopper || g == Generation::kBlackwell;
   if (const auto compiled = f.flag({"compile", "compiled"})) job.software.compiled = *compiled;
+  job.software.compiles_loss = f.flag({"compile_loss"}).value_or(false);
   if (job.software.compiled) job.software.loss_kept *= 0.75;
+  if (job.software.compiles_loss) job.software.loss_kept = kCompiledLoss;
   if (const auto async = f.flag({"async_tp"})) job.software.hides_tensor = *async;
+  if (const auto async = f.flag({"async_p2p"})) job.software.overlaps_messages = *async;
   if (const auto flash = f.flag({"flash", "flash_attention"})) job.software.flash = *flash;
   const auto sequence = f.flag({"sequence_parallel", "sp"});
   const bool usual = name == "torchtitan" || name == "nanotron";

@@ -96,6 +96,8 @@ void torchtitan_row(const CsvRow& r, Builder& b) {
                {"precision", r.text("fp8") == "1" ? "fp8" : "bf16"},
                {"compile", r.text("compile") == "1"},
                {"async_tp", contains(r.text("techniques"), "AsyncTP")},
+               // The loss is not compiled in the reports of 2024 (pytorch/torchtitan#755).
+               {"compile_loss", contains(r.text("source"), "2025")},
                {"software", "torchtitan"}};
   if (contains(r.text("schedule"), "nterleaved")) plan["virtual_stages"] = 2;
   const std::string label = r.text("model") + ", " + r.text("gpus") + " GPUs, " +
