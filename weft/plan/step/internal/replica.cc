@@ -277,12 +277,12 @@ void Replica::price(StageCost& stage, int index) {
       to.context += times * e.context;
       to.expert += times * e.expert;
     };
+    if (block.recomputes && kept == Recompute::kSelective)
+      add(stage.exchanges, cost.selective, 1);
     add(stage.in_forward, cost.ahead, 1);
     add(stage.exchanges, cost.ahead, 1);
     add(stage.exchanges, cost.back, 1);
     add(stage.exchanges, cost.repeated, repeats);
-    const bool some = block.recomputes && kept == Recompute::kSelective;
-    add(stage.exchanges, cost.selective, some ? 1 : 0);
   }
   if (gathers_each_time()) play_shards(stage, kept);
 }
