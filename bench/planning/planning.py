@@ -94,6 +94,18 @@ def predicted_params(answer):
     }
 
 
+def planned_params(log):
+    """The figures of the line that a planned run logs."""
+    seconds, memory, traffic = (
+        logged(log, "plan", field) for field in ("step_s", "memory_gib", "bytes")
+    )
+    return {
+        "predicted_ms": 1e3 * float(seconds) if seconds else None,
+        "predicted_memory_mib": 1024 * float(memory) if memory else None,
+        "predicted_traffic_mib": float(traffic) / 2**20 if traffic else None,
+    }
+
+
 def chosen_keys(config):
     """The keys that plan = "auto" has set, from the configuration of its run."""
     keys = []
@@ -176,13 +188,19 @@ class ModelBench:
             warn(f"{self.model.name}, {ranks} ranks, plan = \"auto\": {error}")
             return None
         case = Case(ranks, logged(run.log, "plan", "layout") or "auto", chosen_keys(run.config))
-        seconds = logged(run.log, "plan", "step_s")
-        memory = logged(run.log, "plan", "memory_gib")
-        case.params = {"chosen": True}
-        case.params["predicted_ms"] = 1e3 * float(seconds) if seconds else None
-        case.params["predicted_memory_mib"] = 1024 * float(memory) if memory else None
+        case.params = {"chosen": True, **planned_params(run.log)}
         case.params["planned_in_s"] = float(logged(run.log, "plan", "planned_in_s") or 0)
         return case
+
+    def first_losses(self, case):
+        """With --live, the run also predicts its step."""
+        live = self.args.live and "chosen" not in case.params
+        more = ['parallel.plan="predict"'] if live else []
+        run = Case(case.ranks, case.name, [*case.keys, *more]).train(self.args, self, seconds=0)
+        if live:
+            case.params["profile_ms"] = case.params.get("predicted_ms")
+            case.params |= planned_params(run.log)
+        return run.losses
 
     def verify(self):
         """Leaves out layouts whose losses differ from those of the first one."""
@@ -190,7 +208,7 @@ class ModelBench:
         for case in self.cases:
             name = f"{self.model.name}, {case.ranks} ranks, {case.name}"
             try:
-                losses = case.train(self.args, self, seconds=0).losses
+                losses = self.first_losses(case)
             except training.Failed as error:
                 warn(f"{name}: not measured: {error}")
                 continue
@@ -288,6 +306,11 @@ def main():
     parser.add_argument("--models", default=" ".join(model.name for model in cases.MODELS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.5, help="of the steps of a run")
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help='predictions of plan = "predict", which also measures steps of replicas',
+    )
     parser.add_argument("--short", action="store_true", help="one round of short runs")
     args = parser.parse_args()
     if unknown := set(args.cases) - set(NAMES):
