@@ -74,9 +74,9 @@ Software megatron_deepspeed() {
   s.reports_context = true;
   s.fragmentation = 0.2;
   s.tensor_wait = 1.2e-3;
-  // DeepSpeed's BF16_Optimizer (update_hp_grads) copies each gradient to float32, adds the copy,
-  // and clears the gradient: 2 + 4, 4 + 4 + 4 and 2 bytes.
-  s.sum_bytes = 20;
+  // DeepSpeed's BF16_Optimizer (update_hp_grads) copies each gradient to float32 and adds the copy:
+  // 2 + 4 and 4 + 4 + 4 bytes.
+  s.sum_bytes = 18;
   return s;
 }
 
