@@ -88,7 +88,7 @@ def predicted_params(answer):
     traffic = answer.get("traffic_gib")
     return {
         "predicted_ms": 1e3 * answer["step_s"],
-        "predicted_memory_mib": 1024 * sum(answer["memory"].values()),
+        "predicted_memory_mib": 1024 * answer["memory_gib"],
         "predicted_traffic_mib": None if traffic is None else 1024 * traffic,
         "parts": answer["parts"],
     }

@@ -81,9 +81,9 @@ class Training(unittest.TestCase):
         records = [{"samples_per_s": 1.0}] * 5 + [{"samples_per_s": 32.0}] * 10
         self.assertEqual(training.step_seconds(records, 16), 0.5)
 
-    def test_traffic_is_that_of_the_busiest_rank_for_a_step(self):
+    def test_traffic_is_the_mean_over_the_ranks_for_a_step(self):
         first, last = (10, [100.0, 100.0]), (20, [300.0, 600.0])
-        self.assertEqual(training.traffic_between(first, last), 50.0)
+        self.assertEqual(training.traffic_between(first, last), 35.0)
         self.assertIsNone(training.traffic_between(first, first))
         self.assertIsNone(training.traffic_between(None, last))
 

@@ -26,7 +26,7 @@ class Failed(Exception):
 
 
 # Seconds of a step (median), bytes of the process with the most memory (peak of resident memory),
-# bytes that the busiest rank sends or reads from other ranks in a step, losses by step, number of
+# bytes that a rank sends or reads from other ranks in a step (mean), losses by step, number of
 # steps, configuration of the run, its log.
 Trained = collections.namedtuple("Trained", "step_s memory traffic losses steps config log")
 
@@ -79,11 +79,12 @@ def moved_bytes(folder):
 
 
 def traffic_between(first, last):
-    """Bytes of a step of the busiest rank; None if they were not seen twice."""
+    """Bytes of a rank in a step, the mean over the ranks; None if they were not seen twice."""
     if not first or not last or first[0] == last[0]:
         return None
-    most = max(after - before for before, after in zip(first[1], last[1]))
-    return most / (last[0] - first[0])
+    return statistics.mean(
+        (after - before) / (last[0] - first[0]) for before, after in zip(first[1], last[1])
+    )
 
 
 def step_seconds(records, batch):

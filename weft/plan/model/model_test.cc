@@ -192,8 +192,9 @@ TEST(Blocks, HaveTheOperationsOfTheLayer) {
 double further_gathers(const char* framework) {
   const Split split{
       .micro_batch = 1, .tp = 8, .sequence_parallel = true, .software = software(framework)};
+  const auto block = blocks_of(llama(1, 4096, 14336, 8), split)[1];
   double count = 0;
-  for (const Exchange& e : blocks_of(llama(1, 4096, 14336, 8), split)[1]->exchanges)
+  for (const Exchange& e : block->exchanges)
     if (e.kind == ExchangeKind::kAllGather) count += e.selective + e.backward - e.forward;
   return count;
 }

@@ -214,6 +214,15 @@ std::string simple(std::string_view name) {
 
 }  // namespace
 
+SelectiveKind parse_selective(std::string_view name) {
+  if (name == "attention") return SelectiveKind::kAttention;
+  if (name == "matmuls") return SelectiveKind::kHalfOfMatmuls;
+  if (name == "layers") return SelectiveKind::kEverySecondLayer;
+  throw Error(Errc::kInvalidArgument, "selective recomputation \"" +
+                                          std::string(name.substr(0, 40)) +
+                                          "\" is not known; use attention, matmuls or layers");
+}
+
 std::vector<std::string> known_software() {
   std::vector<std::string> names;
   for (const Software& one : table()) names.push_back(one.name);

@@ -9,6 +9,8 @@
 namespace weft::plan {
 
 enum class SelectiveKind { kAttention, kHalfOfMatmuls, kEverySecondLayer };
+// "attention", "matmuls", "layers". Throws Error(kInvalidArgument).
+SelectiveKind parse_selective(std::string_view name);
 // How a model is cut into stages: layers in equal numbers (the embedding with the first, the head
 // with the last), by the time of blocks, or by their parameters.
 enum class CutRule { kEven, kTime, kParameters };

@@ -54,7 +54,6 @@ std::string answer_json(const Scenario& scenario, const Step& step) {
   const Memory& peak = step.peak();
   const bool process = scenario.job.software.reports_context;
   answer["memory_gib"] = rounded((process ? peak.total() : peak.allocated()) / kGiB);
-  answer["traffic_gib"] = rounded(step.traffic / kGiB, timed);
   answer["fits"] = step.fits;
   if (!step.fits) answer["short_by_gib"] = rounded(step.short_by / kGiB);
   answer["parts"] = parts_json(step.parts);

@@ -329,6 +329,7 @@ void read_rest(Fields& f, Job& job, std::vector<std::string>& notes) {
   if (job.software.compiles_loss) job.software.loss_kept = kCompiledLoss;
   if (const auto async = f.flag({"async_tp"})) job.software.hides_tensor = *async;
   if (const auto async = f.flag({"async_p2p"})) job.software.overlaps_messages = *async;
+  if (const auto kind = f.text({"selective"})) job.software.selective = parse_selective(*kind);
   if (const auto flash = f.flag({"flash", "flash_attention"})) job.software.flash = *flash;
   const auto sequence = f.flag({"sequence_parallel", "sp"});
   const bool usual = name == "torchtitan" || name == "nanotron";

@@ -33,8 +33,7 @@ struct Scenario {
 Scenario parse_scenario(std::string_view line, const std::string& name);
 
 // The answer as one line of JSON: step_s, tokens_per_s, samples_per_s, tflops_per_device, mfu,
-// memory_gib, traffic_gib, fits, parts (seconds), memory (GiB), notes. null where there is no such
-// number.
+// memory_gib, fits, parts (seconds), memory (GiB), notes. null where there is no such number.
 std::string answer_json(const Scenario& scenario, const Step& step);
 
 // Answers one line: parse, simulate, print. An error becomes {"error": …}.

@@ -105,8 +105,7 @@ TEST(AnswerLine, HasTheFieldsOfTheInterface) {
       "nodes": 4}, "plan": {"dp": 32, "micro_batch": 16, "global_batch": 512,
       "recompute": "full", "precision": "fp16"}})");
   for (const char* key :
-       {"step_s", "tokens_per_s", "samples_per_s", "tflops_per_device", "mfu", "memory_gib",
-        "traffic_gib"})
+       {"step_s", "tokens_per_s", "samples_per_s", "tflops_per_device", "mfu", "memory_gib"})
     EXPECT_GT(a.at(key).get<double>(), 0) << key;
   EXPECT_EQ(a.at("id"), 7);
   EXPECT_TRUE(a.at("fits").get<bool>());
