@@ -28,6 +28,7 @@ import training
 
 GIB = 1 << 30
 VERIFIED = 8  # losses that are compared
+TOLERANCE = 1e-3  # of losses, relative
 PROFILE_S = 300
 SLOW_BATCH = 48  # of GPT-128: enough samples for shares of a third
 SLOW_SHARE = 0.5
@@ -148,6 +149,15 @@ class Case:
         )
 
 
+def samples_at_once(model, ranks, config):
+    """Samples that a rank computes at once: of a micro-batch."""
+    axes = config["parallel"]
+    stages = axes["pp"]
+    replicas = ranks // (axes["tp"] * stages * axes["cp"])
+    passes = axes["micro_batches"] or (4 * stages if stages > 1 else 1)
+    return model.batch // replicas // passes
+
+
 def differs(losses, reference, tolerance):
     """The first of the compared steps whose losses differ; None if none does."""
     for step, (one, other) in enumerate(zip(losses[:VERIFIED], reference[:VERIFIED])):
@@ -200,20 +210,25 @@ class ModelBench:
         if live:
             case.params["profile_ms"] = case.params.get("predicted_ms")
             case.params |= planned_params(run.log)
-        return run.losses
+        return run
+
+    def alike(self, case, config):
+        """Layouts with equal keys have equal losses."""
+        return samples_at_once(self.model, case.ranks, config) if self.model.normalizes else None
 
     def verify(self):
         """Leaves out layouts whose losses differ from those of the first one."""
-        kept, reference = [], None
+        kept, references = [], {}
         for case in self.cases:
             name = f"{self.model.name}, {case.ranks} ranks, {case.name}"
             try:
-                losses = self.first_losses(case)
+                run = self.first_losses(case)
             except training.Failed as error:
                 warn(f"{name}: not measured: {error}")
                 continue
-            reference = reference or losses
-            if (step := differs(losses, reference, self.model.tolerance)) is not None:
+            losses = run.losses
+            reference = references.setdefault(self.alike(case, run.config), losses)
+            if (step := differs(losses, reference, TOLERANCE)) is not None:
                 warn(
                     f"{name}: not measured: the loss of step {step + 1} is {losses[step]:.5f}, and "
                     f"{reference[step]:.5f} in the first layout"

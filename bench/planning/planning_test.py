@@ -54,6 +54,13 @@ class Planning(unittest.TestCase):
         self.assertEqual(planning.differs([4.0, 4.0, 4.1, 4.0], reference, 1e-3), 2)
         self.assertEqual(planning.differs([float("nan")], reference, 1e-3), 0)
 
+    def test_samples_at_once_are_those_of_a_micro_batch(self):
+        model = next(model for model in cases.MODELS if model.normalizes)
+        axes = {"tp": 1, "cp": 1, "pp": 2, "micro_batches": 4}
+        self.assertEqual(planning.samples_at_once(model, 4, {"parallel": axes}), 8)
+        axes |= {"pp": 1, "micro_batches": 0}
+        self.assertEqual(planning.samples_at_once(model, 4, {"parallel": axes}), 16)
+
     def test_the_log_of_a_plan_is_read(self):
         log = 'warning: x\n[rank 0] plan layout="pp 2 x dp 2, 1f1b" step_s=0.125 planned_in_s=9\n'
         self.assertEqual(planning.logged(log, "plan", "layout"), "pp 2 x dp 2, 1f1b")

@@ -9,7 +9,7 @@ constexpr Calibration kCalibration = {{{
     {0.85, 0.75, ""},  // pascal
     {0.91, 0.80, ""},  // volta
     {0.90, 0.80, ""},  // ampere
-    {0.72, 0.80, ""},  // hopper
+    {0.68, 0.80, ""},  // hopper
     {0.80, 0.80, ""},  // blackwell
     {0.70, 0.75, ""},  // tpu
     {0.80, 0.70, ""},  // cpu
