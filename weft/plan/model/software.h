@@ -46,7 +46,7 @@ struct Software {
   bool gathers_ahead = true;       // ZeRO-3 gathers the next block while one computes.
 
   // Memory and optimizer.
-  double gradient_bytes = 2;   // Of one gradient, as it is kept and reduced.
+  double gradient_bytes = 2;  // Of one gradient, as it is kept and reduced.
   // Memory traffic of a parameter after each micro-batch, where kernels of their own add bfloat16
   // gradients to a float32 sum.
   double sum_bytes = 0;

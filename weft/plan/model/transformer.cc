@@ -43,12 +43,12 @@ void TransformerMaker::tensor_exchanges(ModelBlock& b) const {
 void TransformerMaker::gradient_sums(ModelBlock& b) const {
   if (s_.software.sum_bytes == 0 || s_.precision != Precision::kBf16) return;
   constexpr int kKernels = 12;  // One for each tensor of a layer.
-  b.operators.push_back({.kind = OperatorKind::kMemory,
-                         .name = "gradient sums",
-                         .backward_bytes = (b.parameters + b.expert_parameters) *
-                                           s_.software.sum_bytes,
-                         .forward_kernels = 0,
-                         .backward_kernels = kKernels});
+  b.operators.push_back(
+      {.kind = OperatorKind::kMemory,
+       .name = "gradient sums",
+       .backward_bytes = (b.parameters + b.expert_parameters) * s_.software.sum_bytes,
+       .forward_kernels = 0,
+       .backward_kernels = kKernels});
 }
 
 // Keys and values pass by every rank, behind the attention of the previous part.

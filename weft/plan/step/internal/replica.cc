@@ -277,8 +277,7 @@ void Replica::price(StageCost& stage, int index) {
       to.context += times * e.context;
       to.expert += times * e.expert;
     };
-    if (block.recomputes && kept == Recompute::kSelective)
-      add(stage.exchanges, cost.selective, 1);
+    if (block.recomputes && kept == Recompute::kSelective) add(stage.exchanges, cost.selective, 1);
     add(stage.in_forward, cost.ahead, 1);
     add(stage.exchanges, cost.ahead, 1);
     add(stage.exchanges, cost.back, 1);

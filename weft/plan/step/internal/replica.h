@@ -20,8 +20,8 @@ struct BlockCost {
     double sum() const { return tensor + context + expert; }
   } ahead, back;                  // Exposed, in forward and in backward.
   Exchanges repeated, selective;  // When forward runs again, and when a part of it does.
-  double gather = 0;        // Of the block's weights over the shards.
-  double scatter = 0;       // Reduce-scatter of its gradients over the shards.
+  double gather = 0;              // Of the block's weights over the shards.
+  double scatter = 0;             // Reduce-scatter of its gradients over the shards.
 };
 
 // Seconds of one stage for one micro-batch, by kind.
