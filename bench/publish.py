@@ -164,6 +164,11 @@ PARTS = {
         FREE,
         [f"{STRATEGIES} optimizers --ranks 2 --epochs 3 --eval-steps 117"],
     ),
+    "planning": (
+        "predictions of weft plan beside training on this machine",
+        FREE,
+        [f"{PYTHON} bench/planning/planning.py --weft {WEFT}"],
+    ),
     "startup": (
         "from the command to the first step",
         FREE,

@@ -30,6 +30,7 @@ PAGES = [
     "docs/fault-tolerance.md",
     "docs/optimizers.md",
     "docs/parameter-server.md",
+    "docs/planning.md",
     "docs/strategies.md",
     "python/README.md",
     "weft/parallel/recompute/README.md",

@@ -55,6 +55,24 @@ class MadeUpRun(unittest.TestCase):
         )
         self.assertEqual([size_of(v) for v in (8, 1 << 10, 25 << 20)], ["8 B", "1 KiB", "25 MiB"])
 
+    def test_predictions_stand_beside_measurements_and_the_chosen_layout_beside_the_fastest(self):
+        case = {"case": "layouts", "model": "gpt-128", "ranks": 2}
+        self.store(
+            "planning",
+            line(100, "ms a step", layout="dp 2", memory_mib=200, predicted_ms=90, **case),
+            line(80, "ms a step", layout="tp 2", memory_mib=100, predicted_ms=84, **case),
+            line(84, "ms a step", layout="dp 2, x", chosen=True, predicted_ms=80, **case),
+            line(90, "ms", case="unequal", variant="auto", layout="dp 2", times_faster=1.5),
+        )
+        run = self.run_of()
+        summary = tables.FIGURES["planning-summary"](run)
+        chosen = tables.FIGURES["planning-chosen"](run)
+        self.assertIn("| GPT-128 | 2 | 7.5 % | 10.0 % |", summary)
+        layouts = tables.FIGURES["planning-layouts"](run)
+        self.assertIn("| dp 2 | 100 ms | 90.0 ms | -10.0 % | 200 MiB |", layouts)
+        self.assertIn("| dp 2, x | 84.0 ms | 80.0 ms | -4.8 % | tp 2 | 80.0 ms | +5.0 % |", chosen)
+        self.assertIn("| auto | dp 2 | 90.0 ms | 1.50x |", tables.FIGURES["planning-unequal"](run))
+
     def test_a_table_leaves_out_columns_that_are_empty(self):
         self.assertEqual(
             table(["a", "b", "c"], [["1", "", "3"]]), "| a | c |\n| --- | --- |\n| 1 | 3 |"

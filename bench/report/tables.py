@@ -4,6 +4,7 @@ import pathlib
 
 import curve_charts
 import ps_tables
+import planning_tables
 import recovery_tables
 import strategy_tables
 from results import Missing, against_alone, digits, mib, ms, percent, size_of, table, time_of, times
@@ -520,6 +521,7 @@ FIGURES = {
     "readme": readme_en,
     "readme-zh": readme_zh,
     **ps_tables.FIGURES,
+    **planning_tables.FIGURES,
     **recovery_tables.FIGURES,
     **strategy_tables.FIGURES,
     **curve_charts.FIGURES,
@@ -556,6 +558,7 @@ for _name in (
     "strategies-slow",
     "ps",
     "optimizers",
+    "planning",
 ):
     _parts = SOURCES.get(_name, (_name,))
     FIGURES[f"source-{_name}"] = lambda run, parts=_parts: measured(run, *parts)

@@ -150,6 +150,7 @@ TEST(Membership, StopsIfTheMeshCannotUseEnoughRanksWithoutTheNodeThatLeaves) {
     const JobPlan& plan = job.settle();
     EXPECT_EQ(plan.is_stopped(), multiple == 4) << plan.end;
     const std::vector<int> places = multiple == 1 ? std::vector{0, 1, 2} : std::vector{0, 1};
+    if (multiple == 4) continue;
     EXPECT_EQ(job.places(), places);
   }
 }

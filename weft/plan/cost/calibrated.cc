@@ -9,7 +9,7 @@ constexpr Calibration kCalibration = {{{
     {0.85, 0.75, ""},  // pascal
     {0.91, 0.80, ""},  // volta
     {0.90, 0.80, ""},  // ampere
-    {0.72, 0.80, ""},  // hopper
+    {0.68, 0.80, ""},  // hopper
     {0.80, 0.80, ""},  // blackwell
     {0.70, 0.75, ""},  // tpu
     {0.80, 0.70, ""},  // cpu
@@ -31,6 +31,16 @@ constexpr NcclLatencies kLatencies = {
     .net = {{{5.0, 8.5, 50}, {2.7, 4.0, 9.6}}},
 };
 
+// The same file: treeCorrectionFactor.
+constexpr NcclTreeShares kTreeShares = {{
+    {1,   1,   1,   1,   0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6,
+     0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1,   1,   1},
+    {1,   1,   1,   1,   1,   0.9, 0.8, 0.8, 0.8, 0.7, 0.6,
+     0.6, 0.6, 0.5, 0.6, 0.6, 0.7, 0.7, 0.8, 0.9, 0.9, 1},
+    {0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6,
+     0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8, 0.9},
+}};
+
 }  // namespace
 
 const Calibration& calibration() { return kCalibration; }
@@ -45,5 +55,7 @@ const Attention& attention_of(Generation generation) {
 }
 
 const NcclLatencies& nccl_latencies() { return kLatencies; }
+
+const NcclTreeShares& nccl_tree_shares() { return kTreeShares; }
 
 }  // namespace weft::plan

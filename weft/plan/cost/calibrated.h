@@ -29,6 +29,10 @@ struct NcclLatencies {
   std::array<std::array<double, 3>, 2> base, nvlink, pci, net;
 };
 
+// Shares of their bandwidth that NCCL's trees reach, by protocol, and by the logarithm of
+// bytes / 64, rounded down. 1 for larger messages.
+using NcclTreeShares = std::array<std::array<double, 22>, 3>;
+
 struct Calibration {
   std::array<Fitted, 8> fitted;  // By Generation.
   const Fitted& of(Generation g) const { return fitted[static_cast<std::size_t>(g)]; }
@@ -38,5 +42,6 @@ struct Calibration {
 const Calibration& calibration();
 const Attention& attention_of(Generation generation);
 const NcclLatencies& nccl_latencies();
+const NcclTreeShares& nccl_tree_shares();
 
 }  // namespace weft::plan

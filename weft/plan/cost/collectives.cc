@@ -29,10 +29,20 @@ constexpr double kMessageShare = 0.9;
 enum Protocol { kLL, kLL128, kSimple };
 enum NcclAlgorithm { kTree, kRing };
 
-// Bandwidth of a protocol relative to Simple: flags take half of LL's lines and 8 of 128 bytes of
-// LL128's. LL moves at most half the bandwidth, and a quarter of it in a tree (tuning.cc).
-double protocol_share(int protocol) {
-  return protocol == kLL ? 0.25 : protocol == kLL128 ? 0.92 : 1;
+// Bandwidth of a protocol in a ring, relative to Simple: flags take half of LL's lines and 8 of 128
+// bytes of LL128's. LL moves a quarter of the bandwidth (tuning.cc).
+double ring_share(int protocol) { return protocol == kLL ? 0.25 : protocol == kLL128 ? 0.92 : 1; }
+
+// The same in a tree, relative to Simple in a ring (tuning.cc).
+double tree_share(int protocol, double bytes, int nodes) {
+  constexpr double kAll = 0.9, kLines = 1 / 3.8, kLongLinesOfNode = 7.0 / 9, kLongLines = 0.915;
+  const double share = protocol == kSimple ? 1
+                       : protocol == kLL   ? kLines
+                       : nodes == 1        ? kLongLinesOfNode
+                                           : kLongLines;
+  const auto& by_size = nccl_tree_shares()[static_cast<std::size_t>(protocol)];
+  const auto size = static_cast<std::size_t>(std::log2(std::max(bytes, 64.0) / 64));
+  return kAll * share * (size < by_size.size() ? by_size[size] : 1);
 }
 
 struct Steps {
@@ -42,14 +52,18 @@ struct Steps {
 // Launch of a collective, and the meeting of its ranks (nccl_collectives: 40 us for 32 KiB, of
 // which NCCL's own model explains 10).
 constexpr double kLaunchCollective = 20e-6;
-// Rings of large messages wait longer in each step (tuning.cc: "plateau effect of ring").
-constexpr double kPlateau = 1.9, kPlateauBytes = 1e6;
+// Rings of large messages wait longer in each step (tuning.cc: "plateau effect of ring"):
+// all-reduces over several nodes from 4 KiB for each rank on, others from 1 MB on.
+constexpr double kPlateau = 1.9, kPlateauBytes = 1e6, kPlateauBytesOfNodes = 4096;
+// Steps of LL inside a node, in a group that spans several (tuning.cc).
+constexpr double kLinesBehindNetwork = 1.8;
 
-double nccl_latency(int algorithm, int protocol, const Steps& steps, bool pci) {
+double nccl_latency(int algorithm, int protocol, const Steps& steps, const GroupShape& g) {
   const NcclLatencies& c = nccl_latencies();
   const auto a = static_cast<std::size_t>(algorithm), p = static_cast<std::size_t>(protocol);
-  return 1e-6 *
-         (c.base[a][p] + steps.intra * (pci ? c.pci : c.nvlink)[a][p] + steps.inter * c.net[a][p]);
+  const double inside = (g.pci ? c.pci : c.nvlink)[a][p],
+               slower = g.nodes > 1 && protocol == kLL ? kLinesBehindNetwork : 1;
+  return 1e-6 * (c.base[a][p] + steps.intra * slower * inside + steps.inter * c.net[a][p]);
 }
 
 double inter_bandwidth(const GroupShape& g) {
@@ -62,32 +76,33 @@ double bus_bandwidth(const GroupShape& g) {
   return bus;
 }
 
-// Rounds of a ring: n - 1, twice for an all-reduce. NCCL counts two messages between nodes for each
-// node.
+// Rounds of a ring: n - 1, twice for an all-reduce. As many pass between nodes as there are further
+// nodes.
 double nccl_ring(ExchangeKind kind, double bytes, const GroupShape& g) {
-  const double n = g.ranks, rounds = (kind == ExchangeKind::kAllReduce ? 2 : 1) * (n - 1);
-  const double inter = g.nodes > 1 ? (kind == ExchangeKind::kAllReduce ? 2.0 : 1.0) * g.nodes : 0;
-  const double wire = rounds / n * bytes / bus_bandwidth(g);
+  const bool whole = kind == ExchangeKind::kAllReduce;
+  const double n = g.ranks, passes = whole ? 2 : 1, rounds = passes * (n - 1),
+               inter = std::min(rounds, passes * (g.nodes - 1));
+  const double wire = rounds / n * bytes / bus_bandwidth(g),
+               plateau = g.nodes > 1 && whole ? kPlateauBytesOfNodes : kPlateauBytes;
   double best = std::numeric_limits<double>::infinity();
   for (const int protocol : {kLL, kLL128, kSimple}) {
     if (protocol == kLL128 && g.pci) continue;
-    const double slower = protocol == kSimple && bytes / n >= kPlateauBytes ? kPlateau : 1;
-    const Steps steps = {slower * std::max(0.0, rounds - inter), slower * std::min(rounds, inter)};
-    best = std::min(best,
-                    nccl_latency(kRing, protocol, steps, g.pci) + wire / protocol_share(protocol));
+    const double slower = protocol == kSimple && bytes / n >= plateau ? kPlateau : 1;
+    const Steps steps = {slower * (rounds - inter), slower * inter};
+    best = std::min(best, nccl_latency(kRing, protocol, steps, g) + wire / ring_share(protocol));
   }
   return best;
 }
 
 double nccl_tree(double bytes, const GroupShape& g) {
   const double n = g.ranks;
-  const Steps steps = {2 * (n / g.nodes - 1), 2 * std::ceil(std::log2(g.nodes))};
-  const double wire = 2 * (n - 1) / n * bytes / (bus_bandwidth(g) * 0.9);
+  const Steps steps = {2 * (n / g.nodes - 1), 2 * std::floor(std::log2(g.nodes))};
+  const double wire = 2 * bytes / bus_bandwidth(g);
   double best = std::numeric_limits<double>::infinity();
   for (const int protocol : {kLL, kLL128, kSimple}) {
     if (protocol == kLL128 && g.pci) continue;
-    const double share = protocol == kLL ? 0.5 : protocol_share(protocol);
-    best = std::min(best, nccl_latency(kTree, protocol, steps, g.pci) + wire / share);
+    best = std::min(best, nccl_latency(kTree, protocol, steps, g) +
+                              wire / tree_share(protocol, bytes, g.nodes));
   }
   return best;
 }

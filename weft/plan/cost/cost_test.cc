@@ -86,6 +86,17 @@ TEST(Collectives, LargeAllReducesReachTheMeasuredBusBandwidths) {
   EXPECT_NEAR(bus_bandwidth(cluster_of_system("Jean Zay V100", 4), 4e9), 10.6e9, 0.02 * 10.6e9);
 }
 
+// nccl_collectives.csv: 32 ranks on 4 nodes with a bandwidth of 100 GB/s.
+TEST(Collectives, OfSmallArraysOverSeveralNodesTakeTheMeasuredTime) {
+  Cluster cluster = cluster_of_system("DGX A100", 4);
+  cluster.nodes[0].inter = {100e9, 9.6e-6, 0.96};
+  for (const auto& [bytes, us] :
+       {std::pair{32768.0, 68.27}, {131072.0, 82.96}, {524288.0, 110.84}, {2097152.0, 170.78}})
+    EXPECT_NEAR(collective_seconds(ExchangeKind::kAllReduce, bytes, all_of(cluster)), us * 1e-6,
+                0.15 * us * 1e-6)
+        << bytes;
+}
+
 TEST(Collectives, OfFewRanksOfACubeMeshDependOnTheirNvlinks) {
   const NodeType mesh = cluster_of_system("DGX-1 V100", 1).nodes[0];
   const double one = 25e9 * mesh.intra.share;

@@ -67,6 +67,7 @@ struct Exchange {
   double bytes = 0;
   int forward = 0, backward = 0;  // How often in a forward and in a backward.
   int again = 0;                  // How often when full recomputation runs the forward again.
+  int selective = 0;              // How often when selective recomputation runs a part of it again.
   // Share of the block's computation behind which it can hide (0: fully exposed).
   double hidden_behind = 0;
 };

@@ -188,6 +188,41 @@ TEST(Blocks, HaveTheOperationsOfTheLayer) {
   EXPECT_DOUBLE_EQ(sum, 24 * b * s * h * h + 4 * b * s * s * h);
 }
 
+// How often a layer gathers its inputs over tp in backward, beyond the gathers of gradients.
+double further_gathers(const char* framework) {
+  const Split split{
+      .micro_batch = 1, .tp = 8, .sequence_parallel = true, .software = software(framework)};
+  const auto block = blocks_of(llama(1, 4096, 14336, 8), split)[1];
+  double count = 0;
+  for (const Exchange& e : block->exchanges)
+    if (e.kind == ExchangeKind::kAllGather) count += e.selective + e.backward - e.forward;
+  return count;
+}
+
+// Korthikanti et al. 2022, section 4.2.2; torchtitan's _save_list; nanotron keeps them.
+TEST(Blocks, WithASplitSequenceGatherTheirInputsAgainAsTheFrameworkDoes) {
+  EXPECT_EQ(further_gathers("megatron"), 2);
+  EXPECT_EQ(further_gathers("torchtitan"), 2);
+  EXPECT_EQ(further_gathers("nanotron"), 0);
+}
+
+double sum_bytes_of_parameter(const char* framework, Precision precision) {
+  const Split split{.micro_batch = 1, .precision = precision, .software = software(framework)};
+  const auto block = blocks_of(gpt(1, 1024, 16, 51200), split)[1];
+  double bytes = 0;
+  for (const Operator& op : block->operators)
+    if (op.name == "gradient sums") bytes += op.backward_bytes;
+  return bytes / block->parameters;
+}
+
+// Smith et al. 2022 (MT-NLG), section 2.1: gradients of 2 bytes and of 4 bytes. DeepSpeed's
+// update_hp_grads() copies (2 + 4 bytes) and adds (4 + 4 + 4 bytes).
+TEST(Blocks, AddGradientsToAFloat32SumWhereTheFrameworkDoesSoForBfloat16) {
+  EXPECT_EQ(sum_bytes_of_parameter("megatron_deepspeed", Precision::kBf16), 18);
+  EXPECT_EQ(sum_bytes_of_parameter("megatron_deepspeed", Precision::kFp16), 0);
+  EXPECT_EQ(sum_bytes_of_parameter("megatron", Precision::kBf16), 0);
+}
+
 TEST(Blocks, RefuseASplitThatDoesNotDivideWithTheNearestThatDoes) {
   const Model m = gpt(2, 768, 12, 50257);
   expect_refused([&] { blocks_of(m, {.tp = 8}); }, Errc::kInvalidArgument,

@@ -74,6 +74,9 @@ Software megatron_deepspeed() {
   s.reports_context = true;
   s.fragmentation = 0.2;
   s.tensor_wait = 1.2e-3;
+  // DeepSpeed's BF16_Optimizer (update_hp_grads) copies each gradient to float32 and adds the copy:
+  // 2 + 4 and 4 + 4 + 4 bytes.
+  s.sum_bytes = 18;
   return s;
 }
 
@@ -112,15 +115,17 @@ Software torchtitan() {
   return s;
 }
 
+// Its sharded loss keeps the logits and their softmax in float32. Queries, keys and values are
+// packed copies. A gradient is added to its float32 sum by one kernel (2 + 4 + 4 bytes).
 Software nanotron() {
   Software s;
   s.fused_elementwise = s.flash = true;
   s.loss_bytes = 52;
-  s.loss_kept = 2;
+  s.loss_kept = 8;
   s.gradient_bytes = 4;
-  s.sums_in_float = true;
+  s.sum_bytes = 10;
   s.keeps_gathered = true;
-  s.more_kept = 9;
+  s.more_kept = 3;
   s.cuts = CutRule::kParameters;
   s.message_rate = 0.7e9;
   s.receives_block = true;
@@ -208,6 +213,15 @@ std::string simple(std::string_view name) {
 }
 
 }  // namespace
+
+SelectiveKind parse_selective(std::string_view name) {
+  if (name == "attention") return SelectiveKind::kAttention;
+  if (name == "matmuls") return SelectiveKind::kHalfOfMatmuls;
+  if (name == "layers") return SelectiveKind::kEverySecondLayer;
+  throw Error(Errc::kInvalidArgument, "selective recomputation \"" +
+                                          std::string(name.substr(0, 40)) +
+                                          "\" is not known; use attention, matmuls or layers");
+}
 
 std::vector<std::string> known_software() {
   std::vector<std::string> names;

@@ -9,6 +9,8 @@
 namespace weft::plan {
 
 enum class SelectiveKind { kAttention, kHalfOfMatmuls, kEverySecondLayer };
+// "attention", "matmuls", "layers". Throws Error(kInvalidArgument).
+SelectiveKind parse_selective(std::string_view name);
 // How a model is cut into stages: layers in equal numbers (the embedding with the first, the head
 // with the last), by the time of blocks, or by their parameters.
 enum class CutRule { kEven, kTime, kParameters };
@@ -33,6 +35,7 @@ struct Software {
   Dispatch dispatch = Dispatch::kIndex;
   double loss_bytes = 40;  // Memory traffic of the loss for each logit, in bytes.
   double loss_kept = 10;   // Memory of the loss for each logit: its inputs, outputs and gradients.
+  bool compiles_loss = false;  // The loss is compiled, too: without a float32 copy of the logits.
 
   // Overlap.
   // Share of the gradients' reduction that runs in buckets during the last backward. 0: it begins
@@ -43,8 +46,10 @@ struct Software {
   bool gathers_ahead = true;       // ZeRO-3 gathers the next block while one computes.
 
   // Memory and optimizer.
-  double gradient_bytes = 2;   // Of one gradient, as it is kept and reduced.
-  bool sums_in_float = false;  // Gradients of micro-batches are summed in float32.
+  double gradient_bytes = 2;  // Of one gradient, as it is kept and reduced.
+  // Memory traffic of a parameter after each micro-batch, where kernels of their own add bfloat16
+  // gradients to a float32 sum.
+  double sum_bytes = 0;
   bool master_weights = true;  // 16-bit weights with a float32 copy in the optimizer.
   double bucket_bytes = 25e6;  // Of gradients that are reduced at once.
   SelectiveKind selective = SelectiveKind::kAttention;

@@ -12,7 +12,10 @@ namespace weft::plan {
 namespace internal {
 
 // Two all-reduces of activations in forward and two in backward. With sequence parallelism, each is
-// a reduce-scatter and an all-gather, and backward gathers two inputs again behind a product.
+// a reduce-scatter and an all-gather. Backward gathers two inputs again behind a product, unless
+// they are kept. torchtitan's selective recomputation keeps the results of products and of
+// reduce-scatters, and gathers again before the first product (_save_list in its
+// activation_checkpoint.py).
 void TransformerMaker::tensor_exchanges(ModelBlock& b) const {
   if (s_.tp == 1) return;
   const double bytes = x_ * e_;
@@ -20,15 +23,32 @@ void TransformerMaker::tensor_exchanges(ModelBlock& b) const {
     b.exchanges.push_back({.bytes = bytes, .forward = 2, .backward = 2, .again = 2});
     return;
   }
-  b.exchanges.push_back(
-      {.kind = ExchangeKind::kAllGather, .bytes = bytes, .forward = 2, .backward = 2, .again = 2});
+  const bool half = s_.software.selective == SelectiveKind::kHalfOfMatmuls;
+  b.exchanges.push_back({.kind = ExchangeKind::kAllGather,
+                         .bytes = bytes,
+                         .forward = 2,
+                         .backward = 2,
+                         .again = 2,
+                         .selective = half ? 2 : 0});
   b.exchanges.push_back({.kind = ExchangeKind::kReduceScatter,
                          .bytes = bytes,
                          .forward = 2,
                          .backward = 2,
                          .again = 2});
+  if (s_.software.keeps_gathered) return;
   b.exchanges.push_back(
       {.kind = ExchangeKind::kAllGather, .bytes = bytes, .backward = 2, .hidden_behind = 0.3});
+}
+
+void TransformerMaker::gradient_sums(ModelBlock& b) const {
+  if (s_.software.sum_bytes == 0 || s_.precision != Precision::kBf16) return;
+  constexpr int kKernels = 12;  // One for each tensor of a layer.
+  b.operators.push_back(
+      {.kind = OperatorKind::kMemory,
+       .name = "gradient sums",
+       .backward_bytes = (b.parameters + b.expert_parameters) * s_.software.sum_bytes,
+       .forward_kernels = 0,
+       .backward_kernels = kKernels});
 }
 
 // Keys and values pass by every rank, behind the attention of the previous part.
@@ -118,6 +138,7 @@ ModelBlock TransformerMaker::layer(bool has_experts) const {
     b.parameters += matrices;
   }
   b.output_bytes = x_ * share_ * e_;
+  gradient_sums(b);
   keep_layer(b, has_experts);
   b.transient = 2 * x_ * e_ + 2 * static_cast<double>(rows_ * over(m_.ffn, s_.tp)) * e_;
   return b;

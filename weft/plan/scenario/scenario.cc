@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
+#include "weft/plan/calibration.h"
 #include "weft/plan/cluster/catalog.h"
 #include "weft/plan/cluster/cluster_file.h"
+#include "weft/plan/model/profile.h"
 #include "weft/plan/scenario/internal/fields.h"
 
 namespace weft::plan {
@@ -19,6 +22,7 @@ using nlohmann::json;
 using schedule::pipeline::Algorithm;
 
 constexpr std::size_t kMostLine = 64 << 10;
+constexpr double kCompiledLoss = 4;  // Bytes of a 16-bit logit and its gradient.
 constexpr Fields::Range kSizes = {1, 1e9};
 constexpr Fields::Range kFromZero = {0, 1e9};
 
@@ -71,6 +75,19 @@ void read_images(Fields& f, Model& m) {
     f.has({name});
 }
 
+// The profile's times, where it has the model's blocks; else the profile's blocks alone.
+void take_profile(const std::string& file, Model& m, std::vector<std::string>& notes) {
+  Profile profile = load_profile(file);
+  if (!profile.machine.empty() && profile.machine != machine_identity())
+    notes.push_back("the profile was measured on another machine: " + profile.machine);
+  if (blocks_of(complete(m), {.precision = Precision::kFp32}).size() == profile.blocks.size()) {
+    m.profile = std::make_shared<const Profile>(std::move(profile));
+  } else {
+    notes.emplace_back("the model has the profile's blocks");
+    m = measured_model(std::move(profile));
+  }
+}
+
 Model read_model(const json* object, std::vector<std::string>& notes) {
   Fields f(object, "model");
   const std::string family = f.text({"family", "type"}).value_or("gpt");
@@ -88,6 +105,7 @@ Model read_model(const json* object, std::vector<std::string>& notes) {
   if (const auto psi = f.number({"parameters", "params", "num_parameters"}, {1, 1e16})) {
     if (!shaped) m.only_parameters = *psi;
   }
+  if (const auto profile = f.text({"profile"})) take_profile(*profile, m, notes);
   f.has({"name", "size"});
   for (const std::string& name : f.unknown()) notes.push_back("ignored " + name);
   return m;
@@ -306,8 +324,12 @@ void read_rest(Fields& f, Job& job, std::vector<std::string>& notes) {
   if (name == "torchtitan")
     job.software.compiled = g == Generation::kHopper || g == Generation::kBlackwell;
   if (const auto compiled = f.flag({"compile", "compiled"})) job.software.compiled = *compiled;
+  job.software.compiles_loss = f.flag({"compile_loss"}).value_or(false);
   if (job.software.compiled) job.software.loss_kept *= 0.75;
+  if (job.software.compiles_loss) job.software.loss_kept = kCompiledLoss;
   if (const auto async = f.flag({"async_tp"})) job.software.hides_tensor = *async;
+  if (const auto async = f.flag({"async_p2p"})) job.software.overlaps_messages = *async;
+  if (const auto kind = f.text({"selective"})) job.software.selective = parse_selective(*kind);
   if (const auto flash = f.flag({"flash", "flash_attention"})) job.software.flash = *flash;
   const auto sequence = f.flag({"sequence_parallel", "sp"});
   const bool usual = name == "torchtitan" || name == "nanotron";

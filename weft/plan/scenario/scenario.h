@@ -26,10 +26,10 @@ struct Scenario {
   std::vector<std::string> notes;  // What was assumed or ignored.
 };
 
-// Reads one line. `name` stands for the line in messages. A cluster {"file": PATH} is loaded from
-// there. Throws Error(kCorrupt) for text that is not a JSON object; Error(kInvalidArgument), naming
-// the field, for wrong types, negative and absurd values, and axes that do not multiply to the
-// world; what load_cluster() throws.
+// Reads one line. `name` stands for the line in messages. A cluster {"file": PATH} and a model's
+// "profile" are loaded from their files. Throws Error(kCorrupt) for text that is not a JSON object;
+// Error(kInvalidArgument), naming the field, for wrong types, negative and absurd values, and axes
+// that do not multiply to the world; what load_cluster() and load_profile() throw.
 Scenario parse_scenario(std::string_view line, const std::string& name);
 
 // The answer as one line of JSON: step_s, tokens_per_s, samples_per_s, tflops_per_device, mfu,

@@ -7,9 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
+#include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/plan/cluster/catalog.h"
 #include "weft/plan/model/model.h"
+#include "weft/plan/model/profile.h"
 
 namespace weft::plan {
 namespace scenario_test {
@@ -118,6 +120,41 @@ TEST(AnswerLine, OfAMistakeIsAnErrorThatKeepsTheOthersGoing) {
   const Answer bad = answer_line("not json", "line 3");
   EXPECT_THAT(bad.error, HasSubstr("line 3"));
   EXPECT_TRUE(json::parse(bad.json).contains("error"));
+}
+
+// Writes a profile of `blocks` blocks, each of which takes 1 ms forward and 2 ms backward a sample.
+std::string profile_of(int blocks, const TempDir& folder) {
+  Profile profile{.name = "made up", .machine = "another machine", .batches = {1}};
+  for (int b = 0; b < blocks; ++b)
+    profile.blocks.push_back({.name = std::to_string(b),
+                              .forward = {1e-3},
+                              .backward = {2e-3},
+                              .parameters = 1000,
+                              .output_bytes = 4096});
+  const std::string file = folder / "blocks.toml";
+  write_file_atomic(file, to_toml(profile));
+  return file;
+}
+
+json with_profile(int blocks) {
+  const TempDir folder;
+  const json model = {{"family", "gpt"}, {"layers", 4}, {"profile", profile_of(blocks, folder)}};
+  const json cluster = {{"accelerator", "A100"}, {"nodes", 1}, {"per_node", 1}};
+  return answer(
+      json{{"model", model}, {"cluster", cluster}, {"plan", {{"micro_batch", 2}}}}.dump());
+}
+
+TEST(Scenario, WithAProfileOfTheModelsBlocksTakesTheirTimes) {
+  const json a = with_profile(6);  // The embedding, four layers, the head.
+  EXPECT_NEAR(a.at("parts").at("compute_s").get<double>(), 2 * 6 * 3e-3, 1e-6);
+  EXPECT_THAT(a.at("notes").dump(), HasSubstr("measured on another machine"));
+  EXPECT_THAT(a.at("notes").dump(), testing::Not(HasSubstr("the profile's blocks")));
+}
+
+TEST(Scenario, WithAProfileOfOtherBlocksHasTheseBlocks) {
+  const json a = with_profile(3);
+  EXPECT_NEAR(a.at("parts").at("compute_s").get<double>(), 2 * 3 * 3e-3, 1e-6);
+  EXPECT_THAT(a.at("notes").dump(), HasSubstr("the profile's blocks"));
 }
 
 // Every family on every accelerator and system of the catalog.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/plan/cluster/catalog.h"
@@ -53,6 +54,27 @@ TEST(Step, BubblesOfEqualStagesAreThoseOfTheFormulas) {
     job.layout.virtual_stages = 2;
     EXPECT_NEAR(bubble_share(job), formula / 2, 0.03 * formula + 0.01);
   }
+}
+
+// build_model() in nanotron's models/base.py: a stage ends with the block whose sum passes its
+// share. 24 layers and a head of 2.45 layers over 8 stages: 3.3 layers are a share.
+TEST(Step, StagesOfNanotronEndWithTheBlockThatPassesTheirShare) {
+  Job job;
+  job.model = default_model("llama");
+  job.model.layers = 24;
+  job.model.hidden = 2048;
+  job.model.ffn = 4096;
+  job.model.heads = job.model.kv_heads = 32;
+  job.model.vocab = 50257;
+  job.model.tied = true;
+  job.cluster = cluster_of_system("DGX H100", 1);
+  job.software = software("nanotron");
+  job.layout.pp = 8;
+  job.layout.global_batch = 8;
+  const Step step = simulate_step(job);
+  std::vector<int> ends;
+  for (const StageReport& stage : step.stages) ends.push_back(stage.last_block);
+  EXPECT_EQ(ends, (std::vector<int>{5, 8, 11, 15, 18, 21, 25, 26}));  // Block 0: the embedding.
 }
 
 TEST(Step, PartsAddUpToTheStep) {

@@ -54,7 +54,10 @@ ModelBlock TransformerMaker::head() const {
   b.operators.push_back(
       {.name = "logits", .m = rows, .n = outputs, .k = m_.hidden, .low_precision = false});
   const double logits = static_cast<double>(rows) * static_cast<double>(outputs);
-  const double bytes = s_.software.compiled ? 16 : s_.software.loss_bytes;
+  // Compiled: forward reads the logits twice, backward reads and writes them.
+  const double bytes = s_.software.compiles_loss ? 4 * e_
+                       : s_.software.compiled    ? 16
+                                                 : s_.software.loss_bytes;
   b.operators.push_back({.kind = OperatorKind::kMemory,
                          .name = "loss",
                          .forward_bytes = logits * bytes * 0.65,

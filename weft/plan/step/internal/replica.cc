@@ -146,6 +146,7 @@ void Replica::add_exchange(const Exchange& e, double compute, int rank, BlockCos
   add(cost.ahead, exposed(e.forward, compute));
   add(cost.back, exposed(e.backward, 2 * compute));
   add(cost.repeated, exposed(e.again, compute));
+  add(cost.selective, exposed(e.selective, compute));
 }
 
 // Layers in equal numbers; the first stages take what is left over. The embedding goes to the first
@@ -167,8 +168,8 @@ std::vector<int> Replica::even_cuts(int stages) const {
   return cuts;
 }
 
-// A stage ends where the sum over all blocks passes its share (nanotron): the embedding costs
-// nothing, the head its matrix.
+// A stage ends with the block whose sum over all blocks passes its share (nanotron: build_model in
+// models/base.py): the embedding costs nothing, the head its matrix.
 std::vector<int> Replica::parameter_cuts(int stages) const {
   std::vector<double> sums;
   double sum = 0;
@@ -184,7 +185,7 @@ std::vector<int> Replica::parameter_cuts(int stages) const {
     const int before = at;
     while (at < count && sums[static_cast<std::size_t>(at)] <= sum * (s + 1) / stages * (1 + 1e-9))
       ++at;
-    at = std::clamp(at, before + 1, count - (stages - 1 - s));
+    at = std::clamp(at + 1, before + 1, count - (stages - 1 - s));
     cuts.push_back(at);
   }
   return cuts;
@@ -276,6 +277,7 @@ void Replica::price(StageCost& stage, int index) {
       to.context += times * e.context;
       to.expert += times * e.expert;
     };
+    if (block.recomputes && kept == Recompute::kSelective) add(stage.exchanges, cost.selective, 1);
     add(stage.in_forward, cost.ahead, 1);
     add(stage.exchanges, cost.ahead, 1);
     add(stage.exchanges, cost.back, 1);
@@ -302,7 +304,7 @@ void Replica::play_shards(StageCost& stage, Recompute kept) {
     const double f = cost.forward + cost.ahead.sum() + copy;
     const double g = cost.backward_input + cost.backward_weight + cost.back.sum() +
                      (full   ? cost.forward + cost.repeated.sum()
-                      : some ? cost.again
+                      : some ? cost.again + cost.selective.sum()
                              : 0) +
                      copy + pack;
     ahead.push_back({f, cost.gather, 0});

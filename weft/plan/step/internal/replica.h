@@ -18,9 +18,10 @@ struct BlockCost {
   struct Exchanges {
     double tensor = 0, context = 0, expert = 0;
     double sum() const { return tensor + context + expert; }
-  } ahead, back, repeated;  // Exposed, in forward, in backward, when forward runs again.
-  double gather = 0;        // Of the block's weights over the shards.
-  double scatter = 0;       // Reduce-scatter of its gradients over the shards.
+  } ahead, back;                  // Exposed, in forward and in backward.
+  Exchanges repeated, selective;  // When forward runs again, and when a part of it does.
+  double gather = 0;              // Of the block's weights over the shards.
+  double scatter = 0;             // Reduce-scatter of its gradients over the shards.
 };
 
 // Seconds of one stage for one micro-batch, by kind.

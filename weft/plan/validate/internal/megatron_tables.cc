@@ -116,6 +116,11 @@ void large_runs_row(const CsvRow& r, Builder& b) {
   const Json model = {{"family", "llama"}, {"layers", 126},       {"hidden", 16384},
                       {"ffn", 53248},      {"heads", 128},        {"kv_heads", 8},
                       {"vocab", 128256},   {"sequence", sequence}};
+  // One layer for each virtual stage. The first one has only the embedding, the last one only the
+  // output layer (Llama 3 paper, section 3.3.2).
+  constexpr int kLayers = 126, stages = kLayers + 2;
+  Json cuts = Json::array();
+  for (int block = 1; block < stages; ++block) cuts.push_back(block);
   const Json plan = {{"fsdp", dp},
                      {"tp", r.whole("tensor_parallel")},
                      {"pp", pp},
@@ -123,7 +128,9 @@ void large_runs_row(const CsvRow& r, Builder& b) {
                      {"zero_stage", 2},
                      {"micro_batch", 1},
                      {"global_batch", samples},
-                     {"virtual_stages", 7},
+                     {"virtual_stages", stages / pp},
+                     {"cuts", cuts},
+                     {"async_p2p", true},
                      {"precision", "bf16"},
                      {"sequence_parallel", true}};
   const double flops =

@@ -96,7 +96,11 @@ void torchtitan_row(const CsvRow& r, Builder& b) {
                {"precision", r.text("fp8") == "1" ? "fp8" : "bf16"},
                {"compile", r.text("compile") == "1"},
                {"async_tp", contains(r.text("techniques"), "AsyncTP")},
+               // The loss is not compiled in the reports of 2024 (pytorch/torchtitan#755).
+               {"compile_loss", contains(r.text("source"), "2025")},
                {"software", "torchtitan"}};
+  // Every second layer in full (torchtitan: selective_ac_option = "2").
+  if (contains(r.text("activation_checkpointing"), "selective layer")) plan["selective"] = "layers";
   if (contains(r.text("schedule"), "nterleaved")) plan["virtual_stages"] = 2;
   const std::string label = r.text("model") + ", " + r.text("gpus") + " GPUs, " +
                             r.text("techniques") + ", s " + r.text("seq_len_tokens");
