@@ -3,8 +3,8 @@
 import pathlib
 
 import curve_charts
-import ps_tables
 import planning_tables
+import ps_tables
 import recovery_tables
 import strategy_tables
 from results import Missing, against_alone, digits, mib, ms, percent, size_of, table, time_of, times
