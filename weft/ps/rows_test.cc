@@ -205,6 +205,34 @@ TEST(Tables, InFilesNeedAFolderOfTheServers) {
   EXPECT_GT(client.stats().file_bytes, client.stats().memory_bytes);
 }
 
+// It cannot have what the first server has. So it ends, and the chain goes on without it.
+TEST(Tables, InFilesEndABackupWithoutAFolder) {
+  const TempDir folder;
+  ServerOptions options;
+  options.folder = folder.path();
+  options.server_timeout = 200ms;
+  Cluster cluster(2, options);
+  cluster.wait_for_backups();
+  cluster.servers[1].reset();
+  cluster.wait_for_members(1);
+  options.folder.clear();
+  options.directory = &cluster.directory;
+  options.server = 1;
+  options.servers = 2;
+  cluster.servers[1] = std::make_unique<Server>(options);
+  cluster.wait_for_backups();
+  Client client(cluster.client(0));
+  client.define({}, mode(kAsync),
+                {{.name = "words", .row_floats = 2, .rule = Add{}, .mapped = true}});
+  ASSERT_TRUE(cluster.servers[1]->failure());
+  EXPECT_THAT(cluster.servers[1]->failure()->message(), ::testing::HasSubstr("no folder"));
+  client.join();
+  Floats rows{1, 2};
+  client.wait(client.push_rows("words", Keys{5}, rows));
+  client.wait(client.pull_rows("words", Keys{5}, rows));
+  EXPECT_EQ(rows, (Floats{1, 2}));
+}
+
 TEST(Tables, OfALostServerAreServedByItsBackup) {
   for (const bool local : {true, false}) {
     ServerOptions quick;
