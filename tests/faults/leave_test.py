@@ -95,6 +95,10 @@ class Leave(nodes_test.Nodes):
         self.assertEqual(len(used), 2)
         leaver = next(job for job in used if not self.sizes(job))  # rank 0 tells the sizes
         leaver.process.send_signal(signal.SIGUSR1)
+        leaver.wait_for(
+            lambda: sum(len(self.named(job, "weft_faults_counting")) for job in jobs) == 6,
+            "the processes that replace the two ranks, beside them"
+        )
         self.ends(leaver, 143, within=20, last=LEFT)
         others = [job for job in jobs if job is not leaver]
         results = self.counts(*others)

@@ -146,7 +146,7 @@ class SeveralNodes(nodes_test.Nodes):
     def test_servers_of_a_lost_node_run_on_another_one_slow(self):
         program = [
             harness.WEFT, "train", self.folder, "--set", "strategy.name=downpour", "--set",
-            "train.epochs=300", "--set", "train.log_every=8"
+            "train.epochs=30", "--set", "train.log_every=8"
         ]
         jobs = self.three("2:3", "--servers", 3, program=program)
         self.wait_for_steps(5, jobs[0])
