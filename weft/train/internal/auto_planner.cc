@@ -58,6 +58,11 @@ double max_over_ranks(const Group& world, double mine) {
   return most.item<double>();
 }
 
+// Bytes of the fullest process now. The process keeps the memory that the trials have taken.
+double held(const Group& world) {
+  return max_over_ranks(world, static_cast<double>(observe::process_memory()));
+}
+
 // A batch norm over features needs two samples.
 plan::Space space_for(const Config& config, bool is_recipe, const plan::Job& job) {
   if (is_recipe) return space_of(config);
@@ -136,8 +141,7 @@ void AutoPlanner::measure(const Task& task, const Options& options, const Group&
       std::max(0.0, measure_message(world) - cluster.nodes[0].intra.latency - kMessage);
   processors_ = cluster.nodes[0].processors;
   memory_ = cluster.accelerators[0].memory * cluster.nodes[0].devices;
-  job_.software.context_bytes =
-      max_over_ranks(world, static_cast<double>(observe::process_memory()));
+  job_.software.context_bytes = held(world);
   job_ = job_for(world.size());
   probe_replicas(task, options, world);
 }
@@ -157,7 +161,7 @@ void AutoPlanner::probe_replicas(const Task& task, const Options& options, const
     set_plan(tried, recipe_fragment(*layout, job));
     const ProbedStep real = probe(task, tried, world);
     compared.push_back({micro_batches, step.parts, real});
-    probed_.emplace_back(plan::describe(*layout), real);
+    probed_.emplace_back(*layout, real);
     if (micro_batches == 1) model_memory = step.peak().resident() - step.peak().context;
   }
   if (compared.empty()) return;
@@ -255,6 +259,24 @@ std::vector<PlannedLayout> AutoPlanner::candidates(const plan::Job& job, const T
   return good;
 }
 
+// Replaces the prediction by what real steps have shown.
+void AutoPlanner::take(PlannedLayout& planned, const ProbedStep& real, const Group& world) const {
+  const double memory = real.memory + copies(job_);
+  if (world.rank() == 0)
+    log_debug("plan: tried", {{"layout", planned.layout},
+                              {"predicted_step_s", planned.model_seconds},
+                              {"measured_step_s", real.seconds},
+                              {"predicted_memory_gib", planned.memory / kGiB},
+                              {"measured_memory_gib", memory / kGiB},
+                              {"predicted_bytes", planned.traffic},
+                              {"measured_bytes", real.traffic}});
+  planned.seconds = real.seconds;
+  planned.memory = memory;
+  planned.traffic = real.traffic;
+  planned.is_tried = true;
+  planned.parts = {real.seconds, real.data, real.compute, real.communication, real.update};
+}
+
 PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, const Group& world) {
   nlohmann::json answer;
   if (world.rank() == 0) {
@@ -271,29 +293,23 @@ PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, cons
   if (read.contains("error")) throw Error(Errc::kBadConfig, read["error"].get<std::string>());
   const double start = now();
   std::vector<PlannedLayout> tried;
+  for (const auto& [layout, real] : probed_) {
+    plan::Job job = job_;
+    job.layout = layout;
+    tried.push_back(describe(job, {layout, plan::simulate_step(job), 0, ""}));
+    take(tried.back(), real, world);
+  }
   for (const auto& one : read["layouts"]) {
     PlannedLayout planned = planned_layout(one.get<std::string>());
+    const bool known = std::any_of(tried.begin(), tried.end(), [&](const PlannedLayout& before) {
+      return before.layout == planned.layout;
+    });
+    if (known) continue;
     const double mine = world.rank() == 0 ? now() - start : 0;
     if (!tried.empty() && max_over_ranks(world, mine) > kTrialSeconds) break;
-    const auto known = std::find_if(probed_.begin(), probed_.end(), [&](const auto& before) {
-      return before.first == planned.layout;
-    });
     Options with = options;
     set_plan(with, planned.keys);
-    const ProbedStep real = known != probed_.end() ? known->second : probe(task, with, world);
-    if (world.rank() == 0)
-      log_debug("plan: tried", {{"layout", planned.layout},
-                                {"predicted_step_s", planned.model_seconds},
-                                {"measured_step_s", real.seconds},
-                                {"predicted_memory_gib", planned.memory / kGiB},
-                                {"measured_memory_gib", (real.memory + copies(job_)) / kGiB},
-                                {"predicted_bytes", planned.traffic},
-                                {"measured_bytes", real.traffic}});
-    planned.seconds = real.seconds;
-    planned.memory = real.memory + copies(job_);
-    planned.traffic = real.traffic;
-    planned.is_tried = true;
-    planned.parts = {real.seconds, real.data, real.compute, real.communication, real.update};
+    take(planned, probe(task, with, world), world);
     tried.push_back(std::move(planned));
   }
   // Shares by speed must be clearly faster, since they make runs differ.
@@ -304,6 +320,7 @@ PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, cons
       tried.begin(), tried.end(),
       [&](const PlannedLayout& a, const PlannedLayout& b) { return cost(a) < cost(b); });
   best.tried = static_cast<int>(tried.size());
+  best.memory = std::max(best.memory, held(world) + copies(job_));
   return best;
 }
 
@@ -324,7 +341,9 @@ PlannedLayout AutoPlanner::predict(const Options& options, const Group& world) c
   const std::int64_t parts = static_cast<std::int64_t>(micro_batches) * plan::replicas_of(l);
   l.global_batch = rounded_up(options.batch, parts);
   l.micro_batch = static_cast<int>(l.global_batch / parts);
-  return describe(job, {l, plan::simulate_step(job), 0, ""});
+  PlannedLayout planned = describe(job, {l, plan::simulate_step(job), 0, ""});
+  planned.memory = std::max(planned.memory, held(world) + copies(job));
+  return planned;
 }
 
 PlannedLayout all_replicas(int ranks) {

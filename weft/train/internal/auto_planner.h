@@ -70,6 +70,7 @@ class AutoPlanner {
   plan::Job job_for(int ranks) const;
   void probe_replicas(const Task& task, const Options& options, const Group& world);
   std::optional<plan::Layout> replicas_alone(int micro_batches) const;
+  void take(PlannedLayout& planned, const ProbedStep& real, const Group& world) const;
   std::vector<PlannedLayout> candidates(const plan::Job& job, const Task& task) const;
   PlannedLayout best_of(const plan::Job& job) const;
   PlannedLayout describe(const plan::Job& job, const plan::Candidate& candidate) const;
@@ -83,7 +84,7 @@ class AutoPlanner {
   plan::Job job_;
   int processors_ = 1;  // Of a host: ranks that compute at once.
   double memory_ = 0;   // Bytes of a host.
-  std::vector<std::pair<std::string, ProbedStep>> probed_;  // By describe(layout).
+  std::vector<std::pair<plan::Layout, ProbedStep>> probed_;  // Replicas alone.
 };
 
 }  // namespace weft::train::internal

@@ -95,16 +95,27 @@ class Prober {
       result.data += one[kProbedData] / ranks;
       result.compute += one[kProbedCompute] / ranks;
       result.update += one[kProbedUpdate] / ranks;
-      result.communication = rank == 0 ? one[kProbedCommunication]
-                                       : std::min(result.communication, one[kProbedCommunication]);
       result.memory = std::max(result.memory, one[kProbedMemory]);
       result.traffic += one[kProbedTraffic] / ranks;
       result.busy.push_back(one[kProbedBusy]);
     }
+    result.communication = least_communication();
     return result;
   }
 
  private:
+  // Ranks that are late in turn make the others wait, which is not the cost of communication.
+  double least_communication() const {
+    const auto& mine = values_[kProbedCommunication];
+    const auto steps = static_cast<std::int64_t>(mine.size());
+    at::Tensor all = at::empty({world_.size() * steps}, at::kDouble);
+    world_.all_gather(all, at::tensor(mine, at::kDouble));
+    std::vector<double> least;
+    for (std::int64_t step = 0; step < steps; ++step)
+      least.push_back(all.view({world_.size(), steps}).select(1, step).min().item<double>());
+    return median_of(least);
+  }
+
   const Group world_;
   const Mesh mesh_;
   Learner learner_;

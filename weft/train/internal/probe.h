@@ -14,7 +14,7 @@ struct ProbedStep {
   double seconds = 0;        // Of the whole step: the mean over the ranks.
   double data = 0;           // Waiting for the batch: the mean over the ranks.
   double compute = 0;        // Forward and backward: the mean over the ranks.
-  double communication = 0;  // Exposed: of the rank that waits least.
+  double communication = 0;  // Exposed: in each step, of the rank that waits least.
   double update = 0;         // Of the optimizer: the mean over the ranks.
   double memory = 0;         // Peak bytes of the fullest process.
   double traffic = 0;        // Bytes that a rank sends, or reads in others' memory: the mean.

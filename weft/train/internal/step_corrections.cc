@@ -57,12 +57,15 @@ plan::Corrections corrections(const ComparedStep& few, const std::optional<Compa
   m.sync_start = kSyncStart;
   m.sync = std::clamp((few.measured.update + few.measured.communication) / (sync + kSyncStart),
                       kLeastSync, kMostSync);
-  m.step = few.measured.data + host_seconds(few.measured);
+  // What is left: data loading, work of the host, and waits for ranks that are late in turn.
+  m.step =
+      std::max(0.0, few.measured.seconds - real - few.measured.update - few.measured.communication);
   const auto& busy = few.measured.busy;
   if (busy.size() < 2) return m;
   const auto [fast, slow] = std::minmax_element(busy.begin(), busy.end());
   if (*fast <= 0 || *slow < kUnequalRanks * *fast) return m;
   const double rest = few.measured.data + few.measured.update + host_seconds(few.measured);
+  m.step = few.measured.data + host_seconds(few.measured);
   for (const double one : busy)
     m.slowness.push_back(std::max(1e-3, (one - rest) / std::max(1e-9, real)));
   return m;
