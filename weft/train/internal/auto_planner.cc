@@ -58,7 +58,14 @@ double max_over_ranks(const Group& world, double mine) {
   return most.item<double>();
 }
 
-// Bytes of the fullest process now. The process keeps the memory that the trials have taken.
+double parameters_in(const plan::Job& job) {
+  double sum = 0;
+  for (const plan::MeasuredBlock& block : job.model.profile->blocks) sum += block.parameters;
+  return sum;
+}
+
+// Bytes of the fullest process now. The process keeps the memory that the trials have taken for
+// activations and gradients. That of weights and optimizer state is taken again.
 double held(const Group& world) {
   return max_over_ranks(world, static_cast<double>(observe::process_memory()));
 }
@@ -188,9 +195,7 @@ void AutoPlanner::probe_replicas(const Task& task, const Options& options, const
 // Bytes of the copy of the state that a checkpoint in the background is written from.
 double AutoPlanner::copies(const plan::Job& job) const {
   if (!saves_checkpoints(options_) || !options_.checkpoint_async) return 0;
-  double parameters = 0;
-  for (const plan::MeasuredBlock& block : job.model.profile->blocks) parameters += block.parameters;
-  return parameters * (4 + job.optimizer.state_bytes) / plan::devices(job.cluster);
+  return parameters_in(job) * (4 + job.optimizer.state_bytes) / plan::devices(job.cluster);
 }
 
 PlannedLayout AutoPlanner::describe(const plan::Job& job, const plan::Candidate& candidate) const {
@@ -203,6 +208,8 @@ PlannedLayout AutoPlanner::describe(const plan::Job& job, const plan::Candidate&
   planned.seconds = planned.model_seconds = step.seconds;
   planned.memory = step.peak().resident() + copies(job);
   planned.traffic = step.traffic;
+  const double divided = static_cast<double>(candidate.layout.pp) * candidate.layout.tp;
+  planned.states = parameters_in(job) * (4 + job.optimizer.state_bytes) / divided;
   const plan::Parts& parts = step.parts;
   planned.parts = {.step = step.seconds,
                    .compute = parts.compute + parts.recompute + parts.bubble,
@@ -320,7 +327,7 @@ PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, cons
       tried.begin(), tried.end(),
       [&](const PlannedLayout& a, const PlannedLayout& b) { return cost(a) < cost(b); });
   best.tried = static_cast<int>(tried.size());
-  best.memory = std::max(best.memory, held(world) + copies(job_));
+  best.memory = std::max(best.memory, held(world) + best.states + copies(job_));
   return best;
 }
 
@@ -342,7 +349,7 @@ PlannedLayout AutoPlanner::predict(const Options& options, const Group& world) c
   l.global_batch = rounded_up(options.batch, parts);
   l.micro_batch = static_cast<int>(l.global_batch / parts);
   PlannedLayout planned = describe(job, {l, plan::simulate_step(job), 0, ""});
-  planned.memory = std::max(planned.memory, held(world) + copies(job));
+  planned.memory = std::max(planned.memory, held(world) + planned.states + copies(job));
   return planned;
 }
 

@@ -32,6 +32,7 @@ struct PlannedLayout {
   double seconds = 0;  // Of a step, predicted: by real steps where it was tried, else the model's.
   double model_seconds = 0;  // Of a step, by the model alone.
   double memory = 0;         // Bytes of the fullest process.
+  double states = 0;         // Of it, weights and optimizer state that the process uses.
   double traffic = 0;        // Bytes that a rank sends in a step: the mean.
   int tried = 0;             // Layouts that were tried. 0: the model alone has chosen.
   bool is_tried = false;
