@@ -62,12 +62,23 @@ double Replica::exchange_bytes(const ModelBlock& block, int rank, double repeats
   return sum;
 }
 
+// Stages on one host of weft read each other's tensors in place, which is no traffic.
 double Replica::sent_bytes(int rank) const {
+  const auto crosses = [&](std::size_t s) {
+    const int from = sites_[static_cast<std::size_t>(stages_[s].rank)].first_rank,
+              to = sites_[static_cast<std::size_t>(stages_[s + 1].rank)].first_rank;
+    const DevicePlace a = device_place(job_.cluster, from), b = device_place(job_.cluster, to);
+    const NodeType& node = job_.cluster.nodes[static_cast<std::size_t>(a.type)];
+    return a.node != b.node || job_.cluster.library != Library::kWeft ||
+           node.wiring != Wiring::kShared;
+  };
   double sum = 0;
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     if (stages_[s].rank != rank) continue;
-    sum += stages_[s].exchange_bytes + stages_[s].message_bytes;
-    if (s > 0) sum += stages_[s - 1].message_bytes;  // The gradient of its input.
+    sum += stages_[s].exchange_bytes;
+    if (s + 1 < stages_.size() && crosses(s)) sum += stages_[s].message_bytes;
+    // The gradient of its input.
+    if (s > 0 && crosses(s - 1)) sum += stages_[s - 1].message_bytes;
   }
   return sum;
 }

@@ -98,6 +98,7 @@ double Replica::sync_bytes(int rank) const {
     return (reads_in_place(group) ? 1 : 2) * others(group) * bytes;
   };
   double sum = all_reduced(experts * g, site.expert_data);
+  if (rank == stages_.front().rank || rank == stages_.back().rank) sum += tied_parameters_ * g;
   if (l.zero_stage == 0) return sum + all_reduced(dense * g, site.replicas);
   const double gathers = !gathers_each_time() ? 1 : 2.0 * micro_batches_of(l);
   const double gathered = reads_in_place(site.shards) ? 0 : gathers * gathered_bytes(job_);
