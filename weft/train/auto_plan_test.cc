@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "weft/base/file.h"
-#include "weft/base/log.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/parallel/compose/modules.h"
@@ -122,7 +121,6 @@ Task two_layers() {
 
 // Measuring leaves weights and running statistics as the program has made them.
 TEST(AutoPlan, AProgramOfTwoRanksTrainsFromItsOwnValues) {
-  set_log_level(LogLevel::kError);
   const TempDir folder;
   comm::replicate(
       2,
