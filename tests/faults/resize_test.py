@@ -120,6 +120,21 @@ class Resize(harness.FaultTest):
         job = self.weft("train", self.folder, "-n", 2, "--discovery-script", "true")
         self.ends(job, 2, ["--discovery-script and --scale-efficiency need -n MIN:MAX"])
 
+    def test_a_planned_run_is_planned_again_for_another_number_of_ranks(self):
+        settings = ["parallel.plan=auto", "train.epochs=400", "train.eval_every=0"]
+        job = self.train("1:2", *settings)
+        job.wait_for(lambda: job.steps() >= 40, "step 40", seconds=60)
+        self.scale(job, 1)
+        job.wait_for(lambda: self.sizes(job) == [1], "one rank")
+        steps = job.steps()
+        job.wait_for_steps(steps + 20)
+        job.process.send_signal(signal.SIGTERM)
+        result = self.ends(job, 143, within=30)
+        plans = re.findall(r"plan layout=.*tried=(\d+)", result.err)
+        self.assertEqual(len(plans), 2, result.err)
+        self.assertGreater(int(plans[0]), 0)
+        self.assertEqual(int(plans[1]), 0, "the second plan is the model's alone")
+
     def test_all_ranks_are_lost_at_once(self):
         job = self.count("2:2", epochs=40)
         saved = self.folder / "runs/run/ckpt"

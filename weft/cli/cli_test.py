@@ -4,6 +4,7 @@
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -637,6 +638,56 @@ class Training(unittest.TestCase):
         self.assertTrue(list(self.run_of("run").glob("events.out.tfevents.*")))
         for name in ("config.toml", "log.jsonl", "metrics.jsonl", "ckpt"):
             self.assertTrue((self.run_of("run") / name).exists(), name)
+
+    def fields(self, line):
+        """The numbers of a log line."""
+        return {name: float(value) for name, value in re.findall(r"(\w+)=([-\d.e+]+)", line)}
+
+    def line(self, result, part):
+        found = [line for line in result.stderr.splitlines() if part in line]
+        self.assertEqual(len(found), 1, result.stderr)
+        return found[0]
+
+    def test_an_automatic_plan_is_chosen_trained_with_and_compared(self):
+        words = ["-n", "2", "--set", "train.max_steps=20", "--set", "train.epochs=9"]
+        result = self.train("planned", *words, "--set", "parallel.plan=auto")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        plan = self.fields(self.line(result, "plan layout="))
+        both = self.fields(self.line(result, "plan and measurement"))
+        self.assertGreaterEqual(plan["tried"], 1)
+        for what in ("step_s", "memory_gib", "bytes"):
+            self.assertGreaterEqual(both["predicted_" + what], 0)
+            self.assertGreaterEqual(both["measured_" + what], 0)
+        self.assertEqual(plan["step_s"], both["predicted_step_s"])
+        self.assertGreater(both["measured_step_s"], 0)
+        # A bound that holds on a busy machine. bench/planning has the real ones.
+        self.assertLess(abs(both["predicted_memory_gib"] / both["measured_memory_gib"] - 1), 0.25)
+        config = tomllib.loads((self.run_of("planned") / "config.toml").read_text())["parallel"]
+        self.assertEqual(config["plan"], "manual")
+        axes = [config[axis] for axis in ("dp", "fsdp", "tp", "pp", "cp", "ep")]
+        self.assertEqual(math.prod(axes), 2, axes)
+        # A resumed run keeps the plan, and reports what it measures.
+        resumed = self.train("planned", *words[:2], "--set", "train.max_steps=30", "--resume")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertNotIn("plan layout=", resumed.stderr)
+        self.assertIn("measured_memory_gib", self.line(resumed, "measured measured_step_s"))
+
+    def test_a_plan_that_is_given_is_predicted(self):
+        words = ["-n", "2", "--set", "train.max_steps=20", "--set", "train.epochs=9"]
+        words += ["--set", "parallel.plan=predict", "--set", "parallel.fsdp=2"]
+        result = self.train("predicted", *words)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        line = self.line(result, "plan layout=")
+        self.assertIn("fsdp 2", line)
+        self.assertEqual(self.fields(line)["tried"], 0)
+        both = self.fields(self.line(result, "plan and measurement"))
+        self.assertGreater(both["predicted_bytes"], 0)
+        self.assertGreater(both["measured_bytes"], 0)
+
+    def test_an_automatic_plan_refuses_axes_that_are_set(self):
+        result = self.train("no", "--set", "parallel.plan=auto", "--set", "parallel.dp=1")
+        self.refused(result, 2, "--set: parallel.dp is set", "leave one of them out")
+        self.assertFalse(self.run_of("no").exists())
 
     def test_a_run_and_its_export_generate_the_same_text(self):
         text = pathlib.Path(self.folder.name) / "verses.txt"

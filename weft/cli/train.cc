@@ -86,28 +86,6 @@ bool as_expected(double least, const train::TrainResult& result) {
   return good;
 }
 
-// With parallel.plan = "auto": chooses the layout, sets its keys, and says so.
-std::optional<train::ChosenPlan> planned(Config& config, const Group& world) {
-  if (config.get_string("parallel.plan") != "auto") return std::nullopt;
-  auto plan = train::plan_recipe(config, world);
-  if (world.rank() == 0)
-    log_info("plan", {{"layout", plan.layout},
-                      {"step_s", plan.step_s},
-                      {"memory_gib", plan.memory_gib},
-                      {"planned_in_s", std::round(plan.planning_s * 10) / 10}});
-  return plan;
-}
-
-// The prediction beside the measurement.
-void compare(const train::ChosenPlan& plan, const Config& config,
-             const train::TrainResult& result) {
-  if (result.samples_per_s <= 0) return;
-  const double step = static_cast<double>(config.get_int("train.batch")) / result.samples_per_s;
-  log_info("plan and measurement", {{"predicted_step_s", plan.step_s},
-                                    {"measured_step_s", step},
-                                    {"error_percent", std::round(100 * (plan.step_s / step - 1))}});
-}
-
 comm::InitOptions joining_of(const Config& config) {
   comm::InitOptions joining;
   joining.transport = comm::parse_transport(config.get_string("comm.transport"));
@@ -120,8 +98,8 @@ comm::InitOptions joining_of(const Config& config) {
 }
 
 // Runs one rank, from the rendezvous to its exit code. `least`: the accuracy that --check requires.
-int train_rank(const TrainCommand& command, Config config, const std::string& file, bool resume,
-               double least) {
+int train_rank(const TrainCommand& command, const Config& config, const std::string& file,
+               bool resume, double least) {
   use_threads();
   train::TrainerOptions options;
   options.recipe = train::recipe_name(file);
@@ -132,7 +110,6 @@ int train_rank(const TrainCommand& command, Config config, const std::string& fi
   train::Trainer::prepare(config, options);
   const auto world = comm::init(joining_of(config));
   watch_signals(command.launching.going);  // until here, a signal ends the process as usual
-  const auto plan = planned(config, world);
   train::Trainer trainer(config, world, options);
   const auto result = trainer.run();
   ::alarm(0);
@@ -151,7 +128,6 @@ int train_rank(const TrainCommand& command, Config config, const std::string& fi
                     {"samples_per_s", std::round(result.samples_per_s)},
                     {"seconds", std::round(result.seconds * 10) / 10},
                     {"run", trainer.run_folder()}});
-  if (plan) compare(*plan, config, result);
   if (command.json) std::cout << to_json(result) << std::endl;
   return command.check && !as_expected(least, result) ? 1 : 0;
 }
@@ -179,17 +155,6 @@ int most_ranks(const TrainCommand& command) {
 }
 
 bool is_range(const TrainCommand& command) { return command.ranks.find(':') != std::string::npos; }
-
-// A new rank would plan while the others train.
-void check_plan(const TrainCommand& command, const Config& config) {
-  const bool changes = command.launching.max_replacements.value_or(0) > 0 ||
-                       command.launching.min_ranks > 0 || command.launching.spares > 0 ||
-                       is_range(command) || command.launching.nnodes.find(':') != std::string::npos;
-  if (changes && config.get_string("parallel.plan") == "auto")
-    throw Error(Errc::kBadConfig,
-                "parallel.plan = \"auto\" needs a fixed number of ranks: leave out "
-                "--max-replacements, --min-ranks, --spares, -n MIN:MAX and --nnodes MIN:MAX");
-}
 
 // Other strategies have nothing on servers.
 void warn_of_idle_servers(const TrainCommand& command, const Config& config) {
@@ -298,7 +263,6 @@ int train(const TrainCommand& command) {
   const auto identity = comm::discover(comm::Environment::process());
   const auto flags = launcher_flags(command);
   check_launcher_flags(command, flags, identity.source);
-  check_plan(command, config);
   const int ranks = most_ranks(command);
   if (identity.source != "alone") {
     if (!command.ranks.empty() && ranks != identity.world) {

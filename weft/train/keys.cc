@@ -284,9 +284,9 @@ Schema run_keys() {
        "Compute batch norm statistics over the batches of all replicas (synchronized batch norm)."},
       {"parallel.plan", "manual",
        "manual: the keys as they are set. auto: measure machines and model at the start, and "
-       "choose "
-       "axes, micro-batches, schedule and recomputation (docs/planning.md).",
-       one_of({"manual", "auto"})},
+       "choose axes, micro-batches, schedule and recomputation. predict: the keys as they are set, "
+       "with a prediction of the step (docs/planning.md).",
+       one_of({"manual", "auto", "predict"})},
       {"parallel.weights", "auto",
        "Placement of weights: shared (one copy for each host), private (one for each rank), or "
        "auto.",

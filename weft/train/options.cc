@@ -15,8 +15,11 @@ using parallel::Precision;
 using parallel::Recompute;
 using Shape = optim::LearningRate::Shape;
 
+constexpr const char* kAutoMesh = "auto";
+
 // Mesh axes from the sizes in [parallel]. The axis with the most communication comes last.
 std::string mesh_of(const Config& config) {
+  if (config.get_string("parallel.plan") == kAutoMesh) return kAutoMesh;
   std::string axes;
   for (const std::string name : {"pp", "dp", "fsdp", "ep", "cp", "tp"}) {
     const auto size = config.get_int("parallel." + name);
@@ -216,7 +219,12 @@ Config config_of(const Options& options) {
   to.set("train.verify_steps", options.verify_steps);
   to.set("train.log_every", options.log_every);
   to.set("train.peak_tflops", options.peak_tflops);
-  for (const auto& [name, size] : plan::parse_axes(options.mesh)) to.set("parallel." + name, size);
+  if (options.mesh == kAutoMesh) {
+    to.set("parallel.plan", kAutoMesh);
+  } else {
+    for (const auto& [name, size] : plan::parse_axes(options.mesh))
+      to.set("parallel." + name, size);
+  }
   internal::write_optimizer(options.plan.optimizer, to);
   write_plan(options.plan, to);
   write_strategy(options.strategy, to);

@@ -35,7 +35,8 @@ struct Options {
   int prefetch = 2;  // Batches that a thread prepares ahead. 0: none.
 
   // Axes of the mesh, "dp=2,pp=2" (plan/mesh.h). An axis of size 0 takes all ranks that the others
-  // leave.
+  // leave. "auto": measures blocks and machines at the start, and sets axes, micro-batches,
+  // schedule and recomputation (docs/planning.md).
   std::string mesh = "dp=0";
   // Optimizer, seed, precision, and how the model is divided. micro_batches = 0: 4 for each rank of
   // pp, otherwise 1. The trainer sets `batch`. It also sets an empty `sample` if stages are cut by

@@ -89,6 +89,7 @@ plan::Profile checked_profile(const std::string& file) {
 // The model by its sizes, with the profile's times where they have the same blocks; else the
 // profile's blocks.
 plan::Model planned_model(const Config& config, const PlannedOptions& options) {
+  if (options.is_program) return plan::measured_model(*options.blocks);
   const std::string& name = config.get_string("model.name");
   const bool described = name != "lstm" && name != "mlp" && name != "mixer";
   plan::Model model;

@@ -24,6 +24,7 @@ struct PlannedOptions {
   std::int64_t vocabulary = 0;
   std::string profile;                          // File of weft plan profile RECIPE. Empty: none.
   std::shared_ptr<const plan::Profile> blocks;  // The same, measured in this process.
+  bool is_program = false;  // `config` is of the options of a program: `blocks` are its model.
 };
 
 // The model, global batch, precision, optimizer and layout of a recipe, on a cluster. Warns if the
@@ -56,18 +57,5 @@ struct ProfileOptions {
 // is measured on made-up tokens; an image recipe on its data. All ranks get the same. Collective.
 plan::Profile profile_recipe(const Config& config, const Group& world,
                              const ProfileOptions& options);
-
-struct ChosenPlan {
-  std::string layout;     // "pp 2 x dp 4, 1f1b, micro-batch 2".
-  double step_s = 0;      // Predicted.
-  double memory_gib = 0;  // Predicted, of the fullest rank.
-  double planning_s = 0;  // Seconds of measurement and search.
-};
-
-// For parallel.plan = "auto": measures the machines and the recipe's blocks, searches for the
-// fastest layout on rank 0, and sets its keys on all ranks. Takes some seconds. Collective. Throws
-// Error(kBadConfig) on all ranks if the recipe sets an axis itself, or if no layout fits: then with
-// the nearest one and what it needs.
-ChosenPlan plan_recipe(Config& config, const Group& world);
 
 }  // namespace weft::train

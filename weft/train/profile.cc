@@ -12,10 +12,8 @@
 #include "weft/train/recipe.h"
 
 namespace weft::train {
-namespace {
 
-// The recipe's model, with tokens that are made up.
-Task text_profile_task(const Config& config, std::int64_t vocabulary) {
+Task internal::text_profile_task(const Config& config, std::int64_t vocabulary) {
   const std::int64_t length = config.get_int("model.sequence");
   Task task;
   task.model = internal::text_blocks(config, vocabulary);
@@ -33,22 +31,23 @@ Task text_profile_task(const Config& config, std::int64_t vocabulary) {
   return task;
 }
 
-}  // namespace
-
 plan::Cluster profile_machine(const Group& world) { return internal::measure_cluster(world); }
 
 plan::Profile profile_recipe(const Config& config, const Group& world,
                              const ProfileOptions& options) {
   const bool text = is_text(config);
-  const Task task =
-      text ? text_profile_task(config, internal::vocabulary_of(config, options.vocabulary))
-           : internal::image_task(config, TrainerOptions{})->make("");
+  const Task task = text ? internal::text_profile_task(
+                               config, internal::vocabulary_of(config, options.vocabulary))
+                         : internal::image_task(config, TrainerOptions{})->make("");
   const Options training = options_of(config);
+  const internal::Turn turn = internal::turn_of(world);
   return internal::time_blocks(task, world,
                                {.batches = options.batches,
                                 .precision = training.plan.precision,
                                 .name = config.get_string("model.name"),
-                                .tokens = text ? config.get_int("model.sequence") : 0});
+                                .tokens = text ? config.get_int("model.sequence") : 0,
+                                .turn = turn.turn,
+                                .turns = turn.turns});
 }
 
 }  // namespace weft::train

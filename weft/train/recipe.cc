@@ -8,6 +8,7 @@
 #include "weft/compress/spec.h"
 #include "weft/models/registry.h"
 #include "weft/train/internal/newest_run.h"
+#include "weft/train/internal/plan_keys.h"
 
 namespace weft::train {
 namespace {
@@ -242,6 +243,7 @@ void check_recipe(const Config& config) {
                     config.origin("model.name") + ", " + config.origin("data.name") + ")");
   }
   refuse_misfits(config);
+  internal::check_plan_keys(config);
   try {
     compress::parse(config.get_string("parallel.codec"));
   } catch (const Error& error) {

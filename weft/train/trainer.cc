@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -18,7 +19,10 @@
 #include "weft/train/internal/block_times.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/loop.h"
+#include "weft/train/internal/machine_rates.h"
+#include "weft/train/internal/planned_model.h"
 #include "weft/train/internal/recipe_task.h"
+#include "weft/train/internal/run_plan.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -66,7 +70,10 @@ struct Session {
 };
 
 // The number of ranks must be a multiple of this one: the product of the axes that keep their size.
-int fixed_ranks(const Options& options) { return plan::fixed_size(plan::parse_axes(options.mesh)); }
+// Another plan is made for any number of ranks.
+int fixed_ranks(const internal::RunPlan& plan) {
+  return plan.is_auto() ? 1 : plan::fixed_size(plan::parse_axes(plan.options().mesh));
+}
 
 // The mesh for the number of ranks with which a job begins that may have another number later.
 std::string fitted(const std::string& mesh, int ranks) {
@@ -82,19 +89,17 @@ std::string fitted(const std::string& mesh, int ranks) {
 class Trainer::Impl {
  public:
   Impl(Task task, const Options& options, Group world)
-      : options_(options),
-        config_(config_of(options)),
+      : plan_(options, config_of(options), /*is_recipe=*/false),
         task_(std::move(task)),
-        recovery_(std::move(world), fixed_ranks(options_)) {
+        recovery_(std::move(world), fixed_ranks(plan_)) {
     check_task(*task_);
     begin();
   }
 
   Impl(const Config& config, Group world, const TrainerOptions& options)
-      : options_(of_recipe(config, options)),
-        config_(config),
+      : plan_(of_recipe(config, options), config, /*is_recipe=*/true),
         recipe_options_(options),
-        recovery_(std::move(world), fixed_ranks(options_)) {
+        recovery_(std::move(world), fixed_ranks(plan_)) {
     begin();
   }
 
@@ -103,7 +108,14 @@ class Trainer::Impl {
     for (;;) {
       try {
         if (recovery_.has_left()) return {.ranks = world().size(), .left = true};
-        if (auto result = session_->loop.run()) return *result;
+        if (auto result = session_->loop.run()) {
+          if (world().rank() == 0) plan_.report(session_->loop.measured());
+          return *result;
+        }
+        if (session_->loop.changes_plan()) {
+          change_plan();
+          continue;
+        }
         const int ranks = session_->loop.resize();
         if (world().rank() >= ranks) return leave(ranks);
         resize(ranks);
@@ -119,7 +131,11 @@ class Trainer::Impl {
 
  private:
   void begin();
-  void begin_run(Options options);
+  void begin_run();
+  void make_plan();
+  void watch_plan();
+  void change_plan();
+  const Options& options() const { return plan_.options(); }
   void make_session(const Options& options, internal::Begin begin,
                     std::optional<internal::Saved> state);
   void make_again(const elastic::Brought& brought);
@@ -130,24 +146,26 @@ class Trainer::Impl {
   void say_what_is_trained() const;
   TrainResult profile(const std::string& file);
 
-  const Options options_;
-  const Config config_;
+  internal::RunPlan plan_;
   const std::optional<Task> task_;  // the program's own, unless there is a recipe
   const TrainerOptions recipe_options_;
   elastic::Recovery recovery_;
   std::unique_ptr<internal::RecipeTask> recipe_;
   std::string run_name_;  // on all ranks, where recovery is on
+  double made_in_s_ = 0;  // seconds that the session took to make
   std::unique_ptr<Session> session_;
 };
 
 void Trainer::Impl::begin() {
   observe::set_activity(observe::Activity::kInit);
   if (recovery_.is_newcomer()) return recover(nullptr);
-  if (!recovery_.fit(steps(), options_.should_stop)) begin_run(options_);
+  if (!recovery_.fit(steps(), options().should_stop)) begin_run();
 }
 
 // The first session of the job.
-void Trainer::Impl::begin_run(Options options) {
+void Trainer::Impl::begin_run() {
+  make_plan();
+  Options options = this->options();
   if (recovery_.may_resize()) options.mesh = fitted(options.mesh, world().size());
   // All ranks were lost, and the launcher has started them again.
   if (const char* const run = std::getenv("WEFT_RESUME_RUN"); run != nullptr && *run != '\0') {
@@ -163,13 +181,49 @@ void Trainer::Impl::begin_run(Options options) {
   }
 }
 
+// The task of a recipe with images is kept; a text is read into the run folder later.
+void Trainer::Impl::make_plan() {
+  if (!plan_.is_on()) return;
+  if (task_) return plan_.begin(*task_, world());
+  const Config& config = plan_.config();
+  recipe_ = checked_recipe(config, world(), recipe_options_, internal::Begin::kNew);
+  const Task task = is_text(config)
+                        ? internal::text_profile_task(config, internal::vocabulary_of(config, 0))
+                        : recipe_->make("");
+  plan_.begin(task, world());
+}
+
+void Trainer::Impl::watch_plan() {
+  if (!plan_.is_auto() || plan_.planned() == nullptr) return;
+  session_->loop.watch_plan(
+      plan_.planned()->parts, [this](const internal::Departure& departure, std::int64_t left) {
+        constexpr double kSaveAndLoad = 2;  // seconds, besides making the session
+        return plan_.helps(departure, left, made_in_s_ + kSaveAndLoad, world());
+      });
+}
+
+// From the checkpoint that the loop has just saved.
+void Trainer::Impl::change_plan() {
+  const observe::ActivityScope activity(observe::Activity::kInit);
+  const std::filesystem::path folder(run_folder());
+  run_name_ = comm::broadcast_text(world(), folder.filename().string());
+  session_.reset();
+  plan_.adopt();
+  Options options = this->options();
+  options.resume = true;
+  options.name = run_name_;
+  make_session(options, internal::Begin::kAgain, {});
+}
+
 void Trainer::Impl::make_session(const Options& options, internal::Begin begin,
                                  std::optional<internal::Saved> state) {
   const bool again = begin == internal::Begin::kAgain;
-  auto session = std::make_unique<Session>(options, config_, world(), recovery_.is_on());
+  const auto start = std::chrono::steady_clock::now();
+  const Config& config = plan_.config();
+  auto session = std::make_unique<Session>(options, config, world(), recovery_.is_on());
   // Images do not depend on the group, so they are kept.
-  const bool keeps = recipe_ != nullptr && !is_text(config_);
-  if (!task_ && !keeps) recipe_ = checked_recipe(config_, world(), recipe_options_, begin);
+  const bool keeps = recipe_ != nullptr && !is_text(config);
+  if (!task_ && !keeps) recipe_ = checked_recipe(config, world(), recipe_options_, begin);
   internal::check_learner(task_ ? task_->model : recipe_->outline(), options, session->mesh,
                           task_ ? task_->train.size : 1);
   internal::Loop& loop = session->loop;
@@ -184,6 +238,8 @@ void Trainer::Impl::make_session(const Options& options, internal::Begin begin,
                    : std::vector<LogField>{{"samples_per_s", std::round(samples_per_s)}};
   };
   loop.start(*session_->learner, fields, recipe_ ? recipe_->throughput() : internal::Throughput{});
+  watch_plan();
+  made_in_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void Trainer::Impl::say_what_is_trained() const {
@@ -197,7 +253,7 @@ void Trainer::Impl::say_what_is_trained() const {
   const auto about = recipe_ ? recipe_->about() : std::vector<LogField>{};
   line.insert(line.end(), about.begin(), about.end());
   line.emplace_back("run", run_folder());
-  log_info("training " + options_.program, line);
+  log_info("training " + options().program, line);
   if (const internal::Workers* const workers = session_->learner->workers(); workers != nullptr)
     log_info("strategy: " + workers->describe());
   std::istringstream passes(session_->learner->model().describe());
@@ -209,12 +265,15 @@ void Trainer::Impl::say_what_is_trained() const {
 // Measures the blocks instead of training, for `weft plan profile PROGRAM`.
 TrainResult Trainer::Impl::profile(const std::string& file) {
   const Task task = task_ ? *task_ : recipe_->make(run_folder());
-  const std::int64_t batch = std::max<std::int64_t>(1, options_.batch / world().size());
-  internal::BlockTimesOptions options = {.precision = options_.plan.precision,
-                                         .name = options_.program};
-  options.batches = {1};
-  if (batch > 1) options.batches.push_back(std::min<std::int64_t>(batch, 64));
-  const plan::Profile profile = internal::time_blocks(task, world(), options);
+  const std::int64_t batch = std::max<std::int64_t>(1, options().batch / world().size());
+  const internal::Turn turn = internal::turn_of(world());
+  internal::BlockTimesOptions timing = {.precision = options().plan.precision,
+                                        .name = options().program,
+                                        .turn = turn.turn,
+                                        .turns = turn.turns};
+  timing.batches = {1};
+  if (batch > 1) timing.batches.push_back(std::min<std::int64_t>(batch, 64));
+  const plan::Profile profile = internal::time_blocks(task, world(), timing);
   if (world().rank() == 0) write_file_atomic(file, to_toml(profile));
   world().barrier();
   return {.ranks = world().size()};
@@ -225,11 +284,12 @@ void Trainer::Impl::make_again(const elastic::Brought& brought) {
   for (const std::string& name : comm::all_gather_texts(world(), run_name_)) {
     if (run_name_.empty()) run_name_ = name;
   }
-  Options options = options_;
-  options.mesh = plan::to_text(plan::refit(plan::parse_axes(options_.mesh), world().size()));
-  if (run_name_.empty()) return begin_run(options);  // no rank has begun to train
+  if (run_name_.empty()) return begin_run();  // no rank has begun to train
+  plan_.again(world());
+  Options options = this->options();
   options.resume = true;
   options.name = run_name_;
+  options.mesh = plan::to_text(plan::refit(plan::parse_axes(options.mesh), world().size()));
   elastic::use_newest_state(
       world(), brought, [&](std::optional<elastic::Recovered> state, const std::string& missing) {
         if (!state && world().rank() == 0) {

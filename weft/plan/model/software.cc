@@ -173,6 +173,7 @@ Software weft_on_cpu() {
   s.gradient_bytes = 4;
   s.master_weights = false;
   s.context_bytes = 0.3e9;
+  s.reports_context = true;
   s.cuts = CutRule::kTime;
   s.shards_over_context = false;
   return s;

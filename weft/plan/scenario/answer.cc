@@ -31,13 +31,15 @@ Json parts_json(const Parts& p) {
 }
 
 Json memory_json(const Memory& m) {
-  return {{"weights_gib", rounded(m.weights / kGiB)},
-          {"gradients_gib", rounded(m.gradients / kGiB)},
-          {"optimizer_gib", rounded(m.optimizer / kGiB)},
-          {"activations_gib", rounded(m.activations / kGiB)},
-          {"transient_gib", rounded(m.transient / kGiB)},
-          {"fragmentation_gib", rounded(m.fragmentation / kGiB)},
-          {"context_gib", rounded(m.context / kGiB)}};
+  Json memory = {{"weights_gib", rounded(m.weights / kGiB)},
+                 {"gradients_gib", rounded(m.gradients / kGiB)},
+                 {"optimizer_gib", rounded(m.optimizer / kGiB)},
+                 {"activations_gib", rounded(m.activations / kGiB)},
+                 {"transient_gib", rounded(m.transient / kGiB)},
+                 {"fragmentation_gib", rounded(m.fragmentation / kGiB)},
+                 {"context_gib", rounded(m.context / kGiB)}};
+  if (m.mapped > 0) memory["mapped_gib"] = rounded(m.mapped / kGiB);
+  return memory;
 }
 
 }  // namespace
@@ -53,7 +55,8 @@ std::string answer_json(const Scenario& scenario, const Step& step) {
   answer["mfu"] = rounded(step.mfu, timed);
   const Memory& peak = step.peak();
   const bool process = scenario.job.software.reports_context;
-  answer["memory_gib"] = rounded((process ? peak.total() : peak.allocated()) / kGiB);
+  answer["memory_gib"] = rounded((process ? peak.resident() : peak.allocated()) / kGiB);
+  answer["traffic_gib"] = rounded(step.traffic / kGiB, timed);
   answer["fits"] = step.fits;
   if (!step.fits) answer["short_by_gib"] = rounded(step.short_by / kGiB);
   answer["parts"] = parts_json(step.parts);

@@ -18,6 +18,7 @@ using internal::StageCost;
 // reduced.
 Bound bound_of(const Job& job) {
   check(job.layout, devices(job.cluster));
+  internal::check(job.measured, devices(job.cluster));
   const Replica replica(job, 0);
   const double m = micro_batches_of(job.layout);
   Bound bound;
@@ -37,7 +38,7 @@ Bound bound_of(const Job& job) {
     const double tail = sync.gradients + sync.sharding + sync.optimizer;
     bound.seconds = std::max(bound.seconds, (first[rank] + work[rank]) * share + tail);
   }
-  bound.seconds += job.loading + job.software.step_overhead;
+  bound.seconds += internal::step_overhead(job);
   bound.memory = internal::least_memory(job, replica);
   return bound;
 }

@@ -141,10 +141,8 @@ End end_of(const Job& job, const Replica& replica, const Played& played) {
     Replica::Sync sync = replica.sync(rank);
     sync.optimizer *= crowd;
     const double seconds = done + sync.gradients + sync.sharding + sync.optimizer;
-    double sent = sync.bytes;
-    for (const StageCost& stage : replica.stages())
-      if (stage.rank == rank) sent += micro_batches_of(job.layout) * stage.message_bytes;
-    end.traffic = std::max(end.traffic, sent);
+    const double sent = sync.bytes + micro_batches_of(job.layout) * replica.sent_bytes(rank);
+    end.traffic += sent / job.layout.pp;
     if (seconds <= end.seconds) continue;
     end.seconds = seconds;
     end.parts = parts;
@@ -212,7 +210,8 @@ Step states_only(const Job& job) {
 
 // Replicas of dp that differ in device, links or share of the batch.
 std::vector<int> distinct_replicas(const Job& job) {
-  if (is_uniform(job.cluster) && job.layout.shares.empty()) return {0};
+  const bool alike = is_uniform(job.cluster) && job.measured.slowness.empty();
+  if (alike && job.layout.shares.empty()) return {0};
   std::vector<int> all;
   for (int d = 0; d < job.layout.dp && d < 4096; ++d) all.push_back(d);
   return all;
@@ -245,6 +244,7 @@ const Memory& Step::peak() const {
 
 Step simulate_step(const Job& job) {
   check(job.layout, devices(job.cluster));
+  internal::check(job.measured, devices(job.cluster));
   if (job.model.only_parameters > 0) return states_only(job);
   Step step;
   for (const int index : distinct_replicas(job)) {
@@ -266,7 +266,7 @@ Step simulate_step(const Job& job) {
     step.timing = std::move(played.timing);
     step.left_out = static_cast<int>(played.repeats);
   }
-  step.parts.other = job.loading + job.software.step_overhead + step.seconds * straggling(job);
+  step.parts.other = internal::step_overhead(job) + step.seconds * straggling(job);
   step.seconds += step.parts.other;
   add_rates(job, step);
   return step;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,19 @@ class StepCache {
   std::unique_ptr<Content> content_;
 };
 
+// What real steps of a job have shown, for the prediction of its other layouts. The defaults change
+// nothing.
+struct Corrections {
+  double compute = 1;          // Seconds of forward and backward over those of the blocks alone.
+  double micro_batch = 0;      // Further seconds of each micro-batch of a stage.
+  double message = 0;          // Further seconds of each message between two stages.
+  double sync = 1;             // Seconds of gradients, shards and optimizer over the model's.
+  double sync_start = 0;       // Seconds of them that do not depend on bytes, before `sync`.
+  std::optional<double> step;  // Seconds of a step besides all this. Empty: the software's.
+  // By rank: seconds of its computation over the mean of the ranks. Empty: all alike.
+  std::vector<double> slowness;
+};
+
 struct Job {
   Model model;
   Cluster cluster;
@@ -51,6 +65,7 @@ struct Job {
   double noise = 0;    // Standard deviation of a rank's step time, relative; stragglers.
   const Calibration* constants = nullptr;  // nullptr: calibration().
   StepCache* cache = nullptr;              // Shared by jobs that differ in their layout alone.
+  Corrections measured;
 };
 
 // Seconds of the rank that ends last. They add up to the step.
@@ -76,11 +91,14 @@ struct Memory {
   double transient = 0;      // Lives only while one block is computed; gathered weights; buckets.
   double fragmentation = 0;  // Allowance for what the allocator cannot use.
   double context = 0;        // Of the process and its libraries.
+  double mapped = 0;         // Memory of other ranks of the host that it uses in place.
   double seconds = 0;        // Time of the peak, from the start of the step.
   double states() const { return weights + gradients + optimizer; }
   // What the framework allocates: all but the context.
   double allocated() const { return states() + activations + transient + fragmentation; }
   double total() const { return allocated() + context; }
+  // What the system shows for the process.
+  double resident() const { return total() + mapped; }
 };
 
 // One pipeline stage. With virtual stages, a rank has several.
@@ -105,9 +123,11 @@ struct Step {
   std::vector<double> capacity;  // Bytes of the device of each rank along pp.
   bool fits = true;
   double short_by = 0;  // Most bytes that a rank lacks.
-  double traffic = 0;   // Bytes that one rank sends in a step (busiest).
-  double joules = 0;    // 0: power unknown.
-  double dollars = 0;   // Of a step; 0: price unknown.
+  // Bytes that a rank sends in a step, or reads in the memory of other ranks of its host: the mean
+  // over the ranks of a replica.
+  double traffic = 0;
+  double joules = 0;   // 0: power unknown.
+  double dollars = 0;  // Of a step; 0: price unknown.
   // Of the pipeline (one replica). `left_out`: further micro-batches of the steady state, which
   // the schedule leaves out.
   schedule::pipeline::Schedule schedule;

@@ -131,8 +131,10 @@ class BlockTimer {
     Measurement m;
     std::vector<double> forward, backward;
     for (int run = 0; run < options_.runs + 1; ++run) {  // the first run warms up
+      for (int turn = 0; turn < options_.turn; ++turn) world_.barrier();
       world_.barrier();
       Measurement one = once(block, inputs, targets);
+      for (int turn = options_.turn + 1; turn < options_.turns; ++turn) world_.barrier();
       if (run > 0) {
         forward.push_back(one.forward);
         backward.push_back(one.backward);
@@ -141,6 +143,8 @@ class BlockTimer {
     }
     m.forward = median(forward);
     m.backward = median(backward);
+    static std::mutex one_at_a_time;  // Ranks may be threads of one process.
+    const std::lock_guard lock(one_at_a_time);
     const MemoryMeter meter;
     const parallel::Autocast autocast(options_.precision);
     const Tensors leaves = leaves_of(inputs);

@@ -18,11 +18,14 @@ struct BlockTimesOptions {
   int runs = 5;  // Of each measurement, after one that warms up. The median counts.
   std::string name;
   std::int64_t tokens = 0;  // Of a sample. 0: images.
+  // Where ranks share processors, they take turns: as many at once as there are processors
+  // (machine_rates.h). `turn`: of this rank.
+  int turn = 0, turns = 1;
 };
 
-// Every rank measures every block, undivided, at the same time as the others, so that memory is
-// shared as in training. The result is the mean over the ranks, the same on all. The loss counts
-// with the last block. Keeps one block at a time. Collective; throws what the task throws.
+// Every rank measures every block, undivided, at the same time as the others of its turn, so that
+// memory is shared as in training. The result is the mean over the ranks, the same on all. The loss
+// counts with the last block. Keeps one block at a time. Collective; throws what the task throws.
 plan::Profile time_blocks(const Task& task, const Group& world, const BlockTimesOptions& options);
 
 }  // namespace weft::train::internal

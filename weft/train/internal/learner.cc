@@ -197,7 +197,8 @@ Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& 
     const auto scope = timer.time(Phase::kCommunication);
     workers_->after_step({number, lr, done.losses[0], global / mesh_.world().size()});
   }
-  if (speeds_) speeds_->add(mine, (timer.ms(Phase::kForward) + timer.ms(Phase::kBackward)) / 1e3);
+  const double computed = (timer.ms(Phase::kForward) + timer.ms(Phase::kBackward)) / 1e3;
+  if (speeds_) speeds_->add(mine, slowdown_ * computed);
   // The ranks of tp, pp and cp have the same samples.
   const bool counts = mesh_.coordinate("tp") + mesh_.coordinate("pp") + mesh_.coordinate("cp") == 0;
   done.samples = !shared_ ? global : counts ? static_cast<double>(mine) : 0;

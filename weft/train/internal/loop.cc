@@ -43,12 +43,18 @@ Loop::Loop(Options options, const Config& config, Group world, bool copies)
 
 std::optional<TrainResult> Loop::run() {
   const observe::Trace::Use here(tracing_.trace(), "main");
-  while (epoch_ < options_.epochs && !at_end() && resize_ == 0) run_epoch();
+  while (epoch_ < options_.epochs && !at_end() && resize_ == 0 && !changes_plan_) run_epoch();
   if (resize_ != 0 && epoch_ < options_.epochs && !at_end()) {
     if (saver_) saver_->settle();
     copy_state(/*now=*/true);
     return std::nullopt;
   }
+  if (changes_plan_ && epoch_ < options_.epochs && !at_end()) {
+    if (saved_step_ != step_) save_now();
+    saver_->finish();
+    return std::nullopt;
+  }
+  changes_plan_ = false;
   if (!stop_ && evaluated_step_ != step_) evaluate();
   if (saved_step_ != step_ && saver_) save();
   observe::set_activity(observe::Activity::kEnd);
@@ -61,6 +67,7 @@ std::optional<TrainResult> Loop::run() {
     tracing_.finish();
   }
   if (metrics_) metrics_->flush();
+  measure_run();
   world_.barrier();  // no rank leaves while others still need it
   if (folder_ && folder_->is_gone()) {
     throw Error(Errc::kUnavailable,
@@ -85,7 +92,7 @@ void Loop::run_epoch() {
   const std::int64_t steps = epoch_steps_;
   progress_->start("epoch " + std::to_string(epoch_ + 1), steps, in_epoch_);
   const auto start = window_began_ = Clock::now();
-  while (in_epoch_ < steps && !at_end() && resize_ == 0) {
+  while (in_epoch_ < steps && !at_end() && resize_ == 0 && !changes_plan_) {
     advance();
     compare_replicas();
     progress_->update(in_epoch_, shown_);
@@ -137,6 +144,7 @@ void Loop::step() {
   record.waited_s = 1e-9 * static_cast<double>(observe::waited_ns() - waited_before);
   if (copying_) copying_->add_step(seconds_since(start));
   grad_norm_ = done.grad_norm;
+  count_step(record);
   if (learner_->shared() != nullptr) {
     add_shared(record);
   } else {
@@ -195,6 +203,7 @@ void Loop::look() {
   if (world_.rank() == 0 && show_ranks) agent::tell_launcher("step", std::to_string(step_));
   watch_numbers(seen.not_finite);
   watch_stragglers(seen);
+  watch_plan_now();
   if (saver_) saver_->poll();
   learner_->rebalance();
 }

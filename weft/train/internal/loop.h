@@ -22,6 +22,8 @@
 #include "weft/optim/learning_rate.h"
 #include "weft/strategy/shared_batches.h"
 #include "weft/train/internal/learner.h"
+#include "weft/train/internal/plan_watch.h"
+#include "weft/train/internal/run_plan.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/step_log.h"
 #include "weft/train/internal/stragglers.h"
@@ -51,10 +53,21 @@ class Loop {
   const std::optional<Saved>& resumed() const { return resumed_; }
   // Continues from the checkpoint, if any. The learner must outlive run(). Collective.
   void start(Learner& learner, EpochFields fields, Throughput throughput = {});
+  // Called when steps take other times than planned, with the number of steps left. True: run()
+  // ends, and training goes on with another plan. Collective.
+  using Answer = std::function<bool(const Departure&, std::int64_t steps_left)>;
+  // Watches the times of the steps from now on.
+  void watch_plan(const StepParts& expected, Answer answer);
   // Trains to the end, or until should_stop returns true. nullopt: the job shall have resize()
-  // ranks, and copies() has the state. Collective.
+  // ranks, and copies() has the state; or changes_plan(), and the newest checkpoint has it.
+  // Collective.
   std::optional<TrainResult> run();
   int resize() const { return resize_; }
+  bool changes_plan() const { return changes_plan_; }
+  // True if the run saves checkpoints, by which it can change its plan.
+  bool saves() const { return saver_.has_value(); }
+  // Of the steps so far. After run(), the same on all ranks.
+  const MeasuredRun& measured() const { return measured_; }
   // Ranks by the launcher that wait to join. This rank may not know them yet.
   const std::vector<int>& newcomers() const { return requests_.newcomers(); }
   // Copies of the state in memory; null if there are none. They outlive the loop.
@@ -91,6 +104,10 @@ class Loop {
   void watch_verification();
   void compare_replicas();
   void watch_stragglers(const StepLog::Seen& seen);
+  void count_step(const StepLog::Step& step);
+  void watch_plan_now();
+  std::int64_t steps_left() const;
+  void measure_run();
   void end_of_epoch();
   void evaluate_within();
   void evaluate();
@@ -157,6 +174,16 @@ class Loop {
   std::optional<double> grad_norm_;             // of the last step
   observe::Progress::Values shown_;             // on the progress line
   bool stop_ = false, folder_gone_ = false;
+  // Times and bytes of the steps so far (loop_plan.cc).
+  std::vector<float> step_seconds_;  // of the last ones
+  std::int64_t counted_ = 0;
+  double counted_bytes_ = 0;
+  MeasuredRun measured_;
+  std::optional<PlanWatch> watch_;
+  Answer answer_;
+  RankParts window_;  // sums of this rank
+  std::int64_t window_steps_ = 0;
+  bool changes_plan_ = false;
   // What all workers have done, where they take batches when they are ready.
   struct Shared {
     strategy::SharedBatches::Done met, reported;  // at the last meeting and the last report

@@ -21,6 +21,9 @@ using std::chrono::steady_clock;
 
 constexpr double kLeastSeconds = 0.02;  // Of the runs of one measurement.
 constexpr int kLeastRuns = 5, kMostRuns = 200;
+constexpr int kMessages = 50, kAllReduces = 11, kQuickRuns = 3;
+constexpr double kQuickFlops = 7e8;
+constexpr std::int64_t kMessageElements = 1024;
 constexpr std::int64_t kCopyBytes = 64 << 20;
 constexpr std::int64_t kSmallElements = 16, kLargeElements = 4 << 20;
 
@@ -37,13 +40,17 @@ constexpr Shape kShapes[] = {
     {2048, 2048, 2048}, {512, 2048, 384}, {64, 1024, 1024},
 };
 
-// Median seconds of a call.
-double time_of(const std::function<void()>& call) {
+// Median seconds of a call. `runs` above 0: so many calls. Else as many as take a while.
+double time_of(const std::function<void()>& call, int runs = 0) {
   call();  // warms up
   std::vector<double> all;
   double sum = 0;
-  while (static_cast<int>(all.size()) < kMostRuns &&
-         (sum < kLeastSeconds || static_cast<int>(all.size()) < kLeastRuns)) {
+  const auto is_done = [&] {
+    const auto done = static_cast<int>(all.size());
+    if (runs > 0) return done >= runs;
+    return done >= kMostRuns || (sum >= kLeastSeconds && done >= kLeastRuns);
+  };
+  while (!is_done()) {
     const auto start = steady_clock::now();
     call();
     all.push_back(std::chrono::duration<double>(steady_clock::now() - start).count());
@@ -54,15 +61,34 @@ double time_of(const std::function<void()>& call) {
   return all[all.size() / 2];
 }
 
+std::vector<int> ranks_here(const schedule::Topology& topology, const Group& world) {
+  const auto level = topology.find(schedule::Scope::kHost);
+  std::vector<int> ranks;
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (!level || topology.group_of(*level, rank) == topology.group_of(*level, world.rank()))
+      ranks.push_back(rank);
+  return ranks;
+}
+
+// Of `ranks` on this host, those that compute at once.
+int processors_for(int ranks) {
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return std::clamp(cores / std::max(1, at::get_num_threads()), 1, ranks);
+}
+
 // Measures on the ranks that compute at once, while the others wait; the mean is shared.
 class Meter {
  public:
-  Meter(const Group& world, bool computes) : world_(world), computes_(computes) {}
+  // `runs` as time_of().
+  Meter(const Group& world, bool computes, int runs)
+      : world_(world), computes_(computes), runs_(runs) {}
+
+  bool is_quick() const { return runs_ > 0; }
 
   double operator()(const std::function<void()>& call) const {
     world_.barrier();
     at::Tensor sum =
-        at::tensor({computes_ ? time_of(call) : 0.0, computes_ ? 1.0 : 0.0}, at::kDouble);
+        at::tensor({computes_ ? time_of(call, runs_) : 0.0, computes_ ? 1.0 : 0.0}, at::kDouble);
     world_.all_reduce(sum);
     const double* const sums = sum.const_data_ptr<double>();
     return sums[0] / std::max(1.0, sums[1]);
@@ -71,6 +97,7 @@ class Meter {
  private:
   const Group& world_;
   const bool computes_;
+  const int runs_;
 };
 
 double product(const Meter& meter, const Shape& shape, at::ScalarType type) {
@@ -88,12 +115,14 @@ plan::Accelerator measure_processor(const Meter& meter, int sharing) {
   for (const Shape& shape : kShapes) {
     const double m = static_cast<double>(shape.m), n = static_cast<double>(shape.n),
                  k = static_cast<double>(shape.k);
+    if (meter.is_quick() && 2 * m * n * k > kQuickFlops) continue;
     const double seconds = product(meter, shape, at::kFloat);
     a.rates.push_back({m, n, k, seconds});
     best = std::max(best, 2 * m * n * k / seconds);
   }
-  const Shape large = {1024, 1024, 1024};
-  const double narrow = 2 * std::pow(1024.0, 3) / product(meter, large, at::kBFloat16);
+  const double size = meter.is_quick() ? 256 : 1024;
+  const auto side = static_cast<std::int64_t>(size);
+  const double narrow = 2 * std::pow(size, 3) / product(meter, {side, side, side}, at::kBFloat16);
   a.peaks[static_cast<std::size_t>(plan::Precision::kFp32)] = best;
   a.peaks[static_cast<std::size_t>(plan::Precision::kBf16)] = narrow;
   const at::Tensor from = at::ones({kCopyBytes / 4});
@@ -109,14 +138,8 @@ plan::Accelerator measure_processor(const Meter& meter, int sharing) {
 double all_reduce_seconds(const Group& host, std::int64_t elements) {
   at::Tensor x = at::ones({elements});
   host.barrier();
-  double best = 1e9;
-  for (int run = 0; run < 2 * kLeastRuns; ++run) {
-    const auto start = steady_clock::now();
-    host.all_reduce(x);
-    best = std::min(best, std::chrono::duration<double>(steady_clock::now() - start).count());
-    x.fill_(1);
-  }
-  at::Tensor worst = at::tensor({best}, at::kDouble);
+  const double usual = time_of([&] { host.all_reduce(x); }, kAllReduces);
+  at::Tensor worst = at::tensor({usual}, at::kDouble);
   host.all_reduce(worst, ReduceOp::kMax);
   return worst.item<double>();
 }
@@ -143,13 +166,44 @@ plan::Link between_hosts(const schedule::Topology& topology, int hosts) {
 
 }  // namespace
 
-plan::Cluster measure_cluster(const Group& world) {
+Turn turn_of(const Group& world) {
+  const schedule::Topology topology = comm::topology::find_topology(world, {.probe = false});
+  const std::vector<int> ranks = ranks_here(topology, world);
+  const auto place = std::find(ranks.begin(), ranks.end(), world.rank()) - ranks.begin();
+  Turn turn{.processors = processors_for(static_cast<int>(ranks.size())),
+            .here = static_cast<int>(ranks.size())};
+  turn.turn = static_cast<int>(place) / turn.processors;
+  at::Tensor most = at::tensor({(turn.here + turn.processors - 1) / turn.processors}, at::kLong);
+  world.all_reduce(most, ReduceOp::kMax);
+  turn.turns = static_cast<int>(most.item<std::int64_t>());
+  return turn;
+}
+
+double measure_message(const Group& world) {
+  if (world.size() == 1) return 0;
+  at::Tensor x = at::zeros({kMessageElements});
+  const int rank = world.rank();
+  world.barrier();
+  double seconds = 0;
+  if (rank < 2) {
+    const double there_and_back = time_of(
+        [&] {
+          if (rank == 0) world.send(x, 1);
+          world.recv(x, 1 - rank);
+          if (rank == 1) world.send(x, 0);
+        },
+        kMessages);
+    seconds = rank == 0 ? there_and_back / 2 : 0;
+  }
+  at::Tensor all = at::tensor({seconds}, at::kDouble);
+  world.all_reduce(all);
+  return all.item<double>();
+}
+
+plan::Cluster measure_cluster(const Group& world, bool quick) {
   const schedule::Topology topology = comm::topology::find_topology(world);
   const auto level = topology.find(schedule::Scope::kHost);
-  const int mine = level ? topology.group_of(*level, world.rank()) : 0;
-  std::vector<int> ranks;
-  for (int rank = 0; rank < world.size(); ++rank)
-    if (!level || topology.group_of(*level, rank) == mine) ranks.push_back(rank);
+  const std::vector<int> ranks = ranks_here(topology, world);
   const int hosts = level ? topology.num_groups(*level) : 1;
   const int here = static_cast<int>(ranks.size());
   for (int other = 0; level && other < hosts; ++other) {
@@ -158,7 +212,7 @@ plan::Cluster measure_cluster(const Group& world) {
   }
   const auto place = std::find(ranks.begin(), ranks.end(), world.rank()) - ranks.begin();
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const int processors = std::clamp(cores / std::max(1, at::get_num_threads()), 1, here);
+  const int processors = processors_for(here);
 
   plan::Cluster cluster;
   cluster.name = "measured";
@@ -168,7 +222,8 @@ plan::Cluster measure_cluster(const Group& world) {
   cluster.software = "weft";
   cluster.machine = plan::machine_identity();
   cluster.library = plan::Library::kWeft;
-  cluster.accelerators = {measure_processor(Meter(world, place < processors), here)};
+  cluster.accelerators = {
+      measure_processor(Meter(world, place < processors, quick ? kQuickRuns : 0), here)};
   const Group host = world.subgroup(ranks, "profile-host");
   plan::NodeType node{.devices = here, .count = hosts, .processors = processors};
   node.wiring = plan::Wiring::kShared;

@@ -8,7 +8,22 @@ namespace weft::train::internal {
 
 // All ranks compute at once, so that they share memory as in training; where a host has fewer
 // processors than its ranks use, as many as can run at once. The result is the same on all ranks.
-// Takes some seconds. Collective.
-plan::Cluster measure_cluster(const Group& world);
+// Takes some seconds. `quick`: takes about a second; it leaves out large products, for models whose
+// blocks are measured too. Collective.
+plan::Cluster measure_cluster(const Group& world, bool quick = false);
+
+// Ranks of a host that compute at once: as many as its processors and the ranks' threads allow.
+struct Turn {
+  int processors = 1;  // Ranks of this host that compute at once.
+  int here = 1;        // Ranks of this host.
+  int turn = 0;        // Of this rank, from 0.
+  int turns = 1;       // Of all ranks of the world, the same on all.
+};
+// Collective.
+Turn turn_of(const Group& world);
+
+// Seconds of a small message between ranks 0 and 1, the same on all ranks. 0 with one rank.
+// Collective.
+double measure_message(const Group& world);
 
 }  // namespace weft::train::internal

@@ -48,10 +48,34 @@ double buffers_of(const Job& job, const Replica& replica, int rank) {
   }
   const double weight = half(job) ? 2 : 4, gradient = half(job) ? job.software.gradient_bytes : 4;
   if (job.layout.zero_stage == 3 && !replica.gathers_each_time()) return all * (weight + gradient);
+  const Site& site = replica.sites()[static_cast<std::size_t>(rank)];
+  if (job.layout.zero_stage == 3 && reads_in_place(site.shards)) return largest * gradient;
   if (job.layout.zero_stage == 3)
     return largest * (weight * (job.software.gathers_ahead ? 2 : 1) + gradient);
   if (job.layout.dp * job.layout.fsdp * job.layout.ep * job.layout.cp == 1) return 0;
+  if (updates_once_a_host(job, site.replicas)) return 0;
   return std::min(2 * job.software.bucket_bytes, all * gradient);
+}
+
+// Where ranks of a host use each other's memory, each has its share of what exists once, and maps
+// the rest.
+Memory states_on(const Job& job, const Replica& replica, int rank, double parameters) {
+  Memory m = states_of(job, parameters);
+  const Site& site = replica.sites()[static_cast<std::size_t>(rank)];
+  const bool once = updates_once_a_host(job, site.replicas);
+  const GroupShape& group = once ? site.replicas : site.shards;
+  if (!once && (job.layout.zero_stage == 0 || !reads_in_place(group))) return m;
+  const double n = group.ranks, others = (n - 1) / n;
+  const double whole = job.layout.zero_stage >= 3 ? m.weights * n : m.weights;
+  m.weights = whole / n;
+  m.mapped = whole * others;
+  if (once) {
+    m.mapped += m.gradients * (n - 1) + m.optimizer * others;
+    m.optimizer /= n;
+  } else if (job.layout.zero_stage == 1) {
+    m.mapped += m.gradients * others;
+  }
+  return m;
 }
 
 }  // namespace
@@ -82,7 +106,7 @@ double least_memory(const Job& job, const Replica& replica) {
       const StageMemory m = stage_memory(replica, stage, replica.recompute_of(static_cast<int>(s)));
       live = std::max(live, m.kept + std::max(m.ahead, m.back));
     }
-    const Memory states = states_of(job, parameters);
+    const Memory states = states_on(job, replica, rank, parameters);
     most = std::max(most, states.states() + buffers_of(job, replica, rank) +
                               live * (1 + job.software.fragmentation) + job.software.context_bytes);
   }
@@ -102,7 +126,7 @@ std::vector<Memory> memory_of(const Job& job, const Replica& replica,
     double parameters = 0;
     for (const StageCost& stage : replica.stages())
       if (stage.rank == rank) parameters += stage.parameters + stage.expert_parameters;
-    Memory peak = states_of(job, parameters);
+    Memory peak = states_on(job, replica, rank, parameters);
     const double buffers = buffers_of(job, replica, rank);
     double held = 0, most = -1;
     const auto& actions = schedule.actions[static_cast<std::size_t>(rank)];

@@ -49,8 +49,9 @@ Replica::Replica(const Job& job, int index)
   const Calibration& constants = job.constants != nullptr ? *job.constants : calibration();
   // Stages that fill whole equal nodes have equal sites.
   const int stage_ranks = world_of(job.layout) / job.layout.pp;
+  const bool even = job.measured.slowness.empty();
   const bool same =
-      job.cluster.nodes.size() == 1 && stage_ranks % job.cluster.nodes[0].devices == 0;
+      even && job.cluster.nodes.size() == 1 && stage_ranks % job.cluster.nodes[0].devices == 0;
   for (int rank = 0; rank < job.layout.pp; ++rank) {
     if (same && rank > 0) {
       sites_.push_back(sites_.front());
@@ -63,7 +64,7 @@ Replica::Replica(const Job& job, int index)
     devices_.push_back(
         std::make_unique<DeviceModel>(a, job.layout.precision, job.software, constants));
     int kind = same ? 0 : rank;
-    for (int other = 0; !same && other < rank && kind == rank; ++other) {
+    for (int other = 0; even && !same && other < rank && kind == rank; ++other) {
       Site same = sites_[static_cast<std::size_t>(other)];
       same.first_rank = sites_.back().first_rank;
       if (same == sites_.back()) kind = kind_[static_cast<std::size_t>(other)];
@@ -91,7 +92,7 @@ const BlockCost& Replica::cost_of(const ModelBlock& block, int rank) {
   const auto key = std::pair(&block, kind_[static_cast<std::size_t>(rank)]);
   const auto found = costs_.find(key);
   if (found != costs_.end()) return found->second;
-  if (job_.cache == nullptr || job_.cluster.nodes.size() > 1)
+  if (job_.cache == nullptr || job_.cluster.nodes.size() > 1 || !job_.measured.slowness.empty())
     return costs_[key] = measure(block, rank);
   const Site& site = sites_[static_cast<std::size_t>(rank)];
   const StepCache::Content::GroupKey none{};
@@ -112,13 +113,15 @@ BlockCost Replica::measure(const ModelBlock& block, int rank) const {
   BlockTime time = time_of(block, device(rank));
   if (const auto at = references_.find(&block); at != references_.end())
     scale(time, at->second, device(rank));
-  BlockCost cost = {time.all.forward, time.all.backward_input, time.all.backward_weight,
-                    time.again};
+  const double slower = job_.measured.compute * slowness(rank);
+  BlockCost cost = {slower * time.all.forward, slower * time.all.backward_input,
+                    slower * time.all.backward_weight, slower * time.again};
   for (const Exchange& e : block.exchanges) add_exchange(e, time.all.forward, rank, cost);
   if (gathers_each_time()) {
     const double whole = block.parameters + block.expert_parameters;
-    cost.gather =
-        collective_seconds(ExchangeKind::kAllGather, whole * gathered_bytes(job_), site.shards);
+    if (!reads_in_place(site.shards))
+      cost.gather =
+          collective_seconds(ExchangeKind::kAllGather, whole * gathered_bytes(job_), site.shards);
     cost.scatter =
         collective_seconds(ExchangeKind::kReduceScatter, whole * gradient_bytes(job_), site.shards);
   }
@@ -193,7 +196,8 @@ std::vector<int> Replica::parameter_cuts(int stages) const {
 
 std::vector<int> Replica::cost_cuts(int stages) {
   const Recompute kept = job_.layout.recompute;
-  const bool shared = job_.cache != nullptr && job_.cluster.nodes.size() == 1;
+  const bool shared =
+      job_.cache != nullptr && job_.cluster.nodes.size() == 1 && job_.measured.slowness.empty();
   const auto key = std::tuple(blocks_.front().get(), sites_[0].accelerator, kept, stages);
   if (shared) {
     const auto found = job_.cache->content().cuts.find(key);
@@ -249,6 +253,8 @@ void Replica::cut() {
 
 void Replica::price(StageCost& stage, int index) {
   const Recompute kept = recompute_of(index);
+  stage.forward += job_.measured.micro_batch / 2;
+  stage.backward_input += job_.measured.micro_batch / 2;
   for (int b = stage.first; b < stage.last; ++b) {
     const ModelBlock& block = *blocks_[static_cast<std::size_t>(b)];
     const BlockCost& cost = cost_of(block, stage.rank);
@@ -282,6 +288,7 @@ void Replica::price(StageCost& stage, int index) {
     add(stage.exchanges, cost.ahead, 1);
     add(stage.exchanges, cost.back, 1);
     add(stage.exchanges, cost.repeated, repeats);
+    stage.exchange_bytes += exchange_bytes(block, stage.rank, repeats);
   }
   if (gathers_each_time()) play_shards(stage, kept);
 }
@@ -298,9 +305,10 @@ void Replica::play_shards(StageCost& stage, Recompute kept) {
     const bool some = block.recomputes && kept == Recompute::kSelective;
     const double whole = block.parameters + block.expert_parameters;
     // Gathered weights are copied out of the buffer of the collective, gradients into it.
-    const double copy = device(stage.rank).memory(whole * 2 * gathered_bytes(job_), 1);
-    const double pack =
-        device(stage.rank).memory(whole * (gathered_bytes(job_) + gradient_bytes(job_)), 1);
+    const bool copies = !reads_in_place(sites_[static_cast<std::size_t>(stage.rank)].shards);
+    const double copy = copies ? device(stage.rank).memory(whole * 2 * gathered_bytes(job_), 1) : 0;
+    const double packed = whole * (gathered_bytes(job_) + gradient_bytes(job_));
+    const double pack = copies ? device(stage.rank).memory(packed, 1) : 0;
     const double f = cost.forward + cost.ahead.sum() + copy;
     const double g = cost.backward_input + cost.backward_weight + cost.back.sum() +
                      (full   ? cost.forward + cost.repeated.sum()
@@ -336,7 +344,8 @@ void Replica::add_messages() {
     const DevicePlace place = device_place(job_.cluster, from);
     const int here = job_.cluster.nodes[static_cast<std::size_t>(place.type)].devices;
     stage.message_bytes = bytes;
-    stage.message = message_seconds(job_.cluster, from, to, bytes, std::min(here, stage_ranks));
+    stage.message = message_seconds(job_.cluster, from, to, bytes, std::min(here, stage_ranks)) +
+                    job_.measured.message;
     const bool crosses = device_place(job_.cluster, to).node != place.node;
     if (crosses && job_.software.message_rate > 0)
       stage.message = std::max(stage.message, bytes / job_.software.message_rate);

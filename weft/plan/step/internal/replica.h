@@ -36,13 +36,26 @@ struct StageCost {
   double exposed_forward = 0, exposed_backward = 0;  // Of gathers and scatters (ZeRO-3).
   double message = 0;                                // To the next stage.
   double message_bytes = 0;
-  double tail = 0;  // Communication after the last backward, exposed.
+  double exchange_bytes = 0;  // That a rank sends inside blocks.
+  double tail = 0;            // Communication after the last backward, exposed.
   double total_forward() const { return forward + in_forward.sum() + exposed_forward; }
   double total_backward() const {
     return backward_input + backward_weight + recompute + exchanges.sum() - in_forward.sum() +
            exposed_backward;
   }
 };
+
+// Seconds of a step besides computation, communication and optimizer: data loading, the host.
+double step_overhead(const Job& job);
+// Throws Error(kInvalidArgument) for measurements that are negative, infinite or of another number
+// of ranks.
+void check(const Corrections& measured, int ranks);
+// True if the ranks of a host hold weights and optimizer state once together, and each updates its
+// share of them: weft without ZeRO.
+bool updates_once_a_host(const Job& job, const GroupShape& replicas);
+// True if the ranks that divide weights (ZeRO) read each other's memory, so that nothing is
+// gathered: weft on one host.
+bool reads_in_place(const GroupShape& group);
 
 // Bytes of a weight that is gathered, and of a gradient that is reduced.
 double gathered_bytes(const Job& job);
@@ -63,6 +76,9 @@ class Replica {
     double bytes = 0;  // Sent by a rank.
   };
   Sync sync(int rank) const;
+  // Bytes that a rank along pp sends for each micro-batch: messages between stages, and collectives
+  // inside blocks.
+  double sent_bytes(int rank) const;
   const DeviceModel& device(int rank) const { return *devices_[static_cast<std::size_t>(rank)]; }
   // Measured activations of block `index` over those that the model's formulas give. 1 without a
   // profile.
@@ -81,8 +97,11 @@ class Replica {
   void price(StageCost& stage, int index);
   void play_shards(StageCost& stage, Recompute kept);
   void add_messages();
+  double exchange_bytes(const ModelBlock& block, int rank, double repeats) const;
   double interference(int rank) const;
+  double slowness(int rank) const;
   double rank_parameters(int rank, bool experts) const;
+  double sync_bytes(int rank) const;
 
   const Job& job_;
   int index_;

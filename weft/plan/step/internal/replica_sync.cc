@@ -44,8 +44,9 @@ Replica::Sync Replica::sync(int rank) const {
   } else {
     if (!gathers_each_time()) {
       reduce = collective_seconds(ExchangeKind::kReduceScatter, dense * g, site.shards);
-      sync.sharding =
-          collective_seconds(ExchangeKind::kAllGather, dense * gathered_bytes(job_), site.shards);
+      if (!reads_in_place(site.shards))
+        sync.sharding =
+            collective_seconds(ExchangeKind::kAllGather, dense * gathered_bytes(job_), site.shards);
     }
     reduce += collective_seconds(ExchangeKind::kAllReduce, dense * g / shards, site.replicas);
   }
@@ -74,10 +75,35 @@ Replica::Sync Replica::sync(int rank) const {
   // gradient twice and write it once.
   const double traffic =
       2 * job_.optimizer.state_bytes + (half ? 8 + 2 : 8) + 4 * gradient_bytes(job_);
-  sync.optimizer = device(rank).memory(shard_parameters(rank) * traffic, 8);
-  const double over = l.zero_stage == 0 ? 1 : shards;
-  sync.bytes = 2 * dense * g / over + (l.zero_stage > 0 ? dense * (g + gathered_bytes(job_)) : 0);
+  const double once = updates_once_a_host(job_, site.replicas) ? site.replicas.ranks : 1;
+  sync.optimizer = device(rank).memory(shard_parameters(rank) / once * traffic, 8);
+  const Corrections& measured = job_.measured;
+  sync.optimizer = measured.sync * (measured.sync_start + sync.optimizer);
+  sync.gradients *= measured.sync;
+  sync.sharding *= measured.sync;
+  sync.bytes = sync_bytes(rank);
   return sync;
+}
+
+// Ranks of weft on one host read each other's gradients in place, and share the weights.
+double Replica::sync_bytes(int rank) const {
+  const Layout& l = job_.layout;
+  const Site& site = sites_[static_cast<std::size_t>(rank)];
+  const double g = gradient_bytes(job_) * codec_ratio(l.codec);
+  const double dense = rank_parameters(rank, false), experts = rank_parameters(rank, true);
+  const auto others = [](const GroupShape& group) {
+    return static_cast<double>(group.ranks - 1) / group.ranks;
+  };
+  const auto all_reduced = [&](double bytes, const GroupShape& group) {
+    return (reads_in_place(group) ? 1 : 2) * others(group) * bytes;
+  };
+  double sum = all_reduced(experts * g, site.expert_data);
+  if (rank == stages_.front().rank || rank == stages_.back().rank) sum += tied_parameters_ * g;
+  if (l.zero_stage == 0) return sum + all_reduced(dense * g, site.replicas);
+  const double gathers = !gathers_each_time() ? 1 : 2.0 * micro_batches_of(l);
+  const double gathered = reads_in_place(site.shards) ? 0 : gathers * gathered_bytes(job_);
+  sum += others(site.shards) * dense * (g + gathered);
+  return sum + all_reduced(dense * g / shard_ranks(job_), site.replicas);
 }
 
 }  // namespace weft::plan::internal

@@ -1,0 +1,165 @@
+// Runs that choose their layout: keys, options, and a program of two ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "weft/base/file.h"
+#include "weft/base/testing/refusal.h"
+#include "weft/comm/replicate.h"
+#include "weft/parallel/compose/modules.h"
+#include "weft/parallel/compose/parallelize.h"
+#include "weft/train/internal/auto_planner.h"
+#include "weft/train/internal/plan_keys.h"
+#include "weft/train/recipe.h"
+#include "weft/train/trainer.h"
+
+namespace weft::train {
+namespace auto_plan_test {
+
+namespace nn = torch::nn;
+using namespace std::chrono_literals;
+
+constexpr const char* kFragment =
+    "[train]\nbatch = 96\nrecompute = \"full\"\nbalance = \"speed\"\n\n"
+    "[parallel]\npp = 2\ndp = 2\nmicro_batches = 8\nschedule = \"zb_h1\"\ncuts = [3]\n";
+
+TEST(PlanKeys, AreSetExceptTheBatch) {
+  Config config(recipe_schema());
+  config.set("train.batch=90");
+  internal::set_plan_keys(config, kFragment, "the plan");
+  EXPECT_EQ(config.get_int("train.batch"), 90);
+  EXPECT_EQ(config.get_string("train.recompute"), "full");
+  EXPECT_EQ(config.get_int("parallel.pp"), 2);
+  EXPECT_EQ(config.origin("parallel.pp"), "the plan");
+  EXPECT_EQ(config.get_ints("parallel.cuts"), std::vector<std::int64_t>{3});
+}
+
+TEST(PlanKeys, ReplaceTheLayoutOfOptionsAndNothingElse) {
+  Options options;
+  options.mesh = "auto";
+  options.batch = 90;
+  options.plan.seed = 7;
+  options.plan.micro_batches = 3;
+  internal::set_plan(options, kFragment);
+  EXPECT_EQ(options.mesh, "pp=2,dp=2");
+  EXPECT_EQ(options.batch, 90);
+  EXPECT_EQ(options.plan.seed, 7u);
+  EXPECT_EQ(options.plan.micro_batches, 8);
+  EXPECT_EQ(options.plan.schedule, schedule::pipeline::Algorithm::kZeroBubbleH1);
+  EXPECT_EQ(options.plan.recompute, parallel::Recompute::kFull);
+  EXPECT_TRUE(options.balance_by_speed);
+  internal::set_plan(options, "[parallel]\ndp = 4\n");
+  EXPECT_EQ(options.mesh, "dp=4");
+  EXPECT_EQ(options.plan.micro_batches, 0);
+  EXPECT_TRUE(options.plan.cuts.empty());
+}
+
+TEST(PlanKeys, AnAutoMeshIsAKeyOfAConfiguration) {
+  Options options;
+  options.mesh = "auto";
+  const Config config = config_of(options);
+  EXPECT_EQ(config.get_string("parallel.plan"), "auto");
+  EXPECT_EQ(options_of(config).mesh, "auto");
+}
+
+TEST(PlanKeys, ThatContradictAPlanAreRefused) {
+  const auto refused = [](const std::vector<std::string>& keys, const std::string& what) {
+    Config config(recipe_schema());
+    config.set("parallel.plan=auto");
+    for (const std::string& key : keys) config.set(key);
+    expect_refused([&] { check_recipe(config); }, Errc::kBadConfig, what);
+  };
+  refused({"parallel.dp=2"}, "--set: parallel.dp is set, but parallel.plan = \"auto\" chooses it");
+  refused({"parallel.tp=1"}, "parallel.tp is set");
+  refused({"train.batch_per_rank=8"}, "train.batch_per_rank is not supported");
+  refused({"strategy.name=local_sgd"}, "strategy.name is not supported");
+  refused({"strategy.backup=1"}, "strategy.backup is not supported");
+  refused({"train.reproducible=true"}, "train.reproducible sets the micro-batches itself");
+  refused({"train.batch_schedule=noise"}, "train.batch_schedule is not supported");
+  refused({"train.verify_steps=10"}, "train.verify_steps is not supported");
+  Config config(recipe_schema());
+  config.set("parallel.plan=predict");
+  config.set("parallel.dp=2");
+  check_recipe(config);
+  EXPECT_THAT(refusal([&] { config.set("parallel.plan=best"); }, Errc::kBadConfig),
+              testing::HasSubstr("parallel.plan"));
+}
+
+TEST(PlannedLayout, IsTheSameAfterATransferAsText) {
+  internal::PlannedLayout planned{.layout = "pp 2", .keys = kFragment, .ranks = 2};
+  planned.seconds = 0.25;
+  planned.memory = 3e9;
+  planned.is_tried = true;
+  planned.parts = {0.25, 0.01, 0.2, 0.02, 0.02};
+  const auto again = internal::planned_layout(internal::to_json(planned));
+  EXPECT_EQ(internal::to_json(again), internal::to_json(planned));
+  EXPECT_EQ(again.keys, kFragment);
+  EXPECT_EQ(again.parts.compute, 0.2);
+  expect_refused([] { internal::planned_layout("{\"layout\": 3}"); }, Errc::kInternal,
+                 "not a planned layout");
+}
+
+Task two_layers() {
+  nn::Sequential net(nn::Linear(16, 32), nn::BatchNorm1d(32), nn::ReLU(), nn::Linear(32, 4));
+  const torch::NoGradGuard no_grad;
+  std::int64_t next = 0;
+  for (torch::Tensor& p : net->parameters())
+    p.copy_(torch::linspace(-1, 1, p.numel()).view(p.sizes()) * static_cast<double>(++next) / 8);
+  Task task(parallel::blocks_of(net), [](const torch::Tensor& y, const torch::Tensor& target) {
+    return torch::cross_entropy_loss(y, target);
+  });
+  const auto x = torch::linspace(-1, 1, 64 * 16).view({64, 16}).sin();
+  task.train = samples(x, x.sum(1).mul(10).to(torch::kLong).remainder(4));
+  return task;
+}
+
+// Measuring leaves weights and running statistics as the program has made them.
+TEST(AutoPlan, AProgramOfTwoRanksTrainsFromItsOwnValues) {
+  const TempDir folder;
+  comm::replicate(
+      2,
+      [&](const Group& world) {
+        std::map<std::string, torch::Tensor> before, after;
+        const auto blocks = two_layers();
+        for (const auto& spec : blocks.model.blocks) {
+          const auto module = spec.make({}).module;
+          for (const auto& p : module->named_parameters()) before[p.key()] = p.value().clone();
+          for (const auto& b : module->named_buffers()) before[b.key()] = b.value().clone();
+        }
+        Options options;
+        options.mesh = "auto";
+        options.batch = 16;
+        options.epochs = 2;
+        options.max_steps = 6;
+        options.checkpoint_every = 0;
+        options.checkpoint_minutes = 0;
+        options.prefetch = 0;
+        options.dir = folder.path();
+        options.name = "planned";
+        Trainer trainer(blocks, options, world);
+        const auto state = trainer.model().state();
+        for (const auto& [name, value] : state) after[name] = value.clone();
+        if (world.rank() == 0) {
+          for (const auto& [name, value] : before) {
+            const auto at = after.find(name);
+            ASSERT_NE(at, after.end()) << name;
+            EXPECT_TRUE(torch::equal(at->second, value)) << name;
+          }
+        }
+        const TrainResult result = trainer.run();
+        EXPECT_EQ(result.steps, 6);
+        EXPECT_TRUE(std::isfinite(result.loss));
+      },
+      100s);
+  const std::string config = read_file(folder / "planned/config.toml", 1 << 20);
+  EXPECT_THAT(config, testing::HasSubstr("plan = \"manual\""));
+}
+
+}  // namespace auto_plan_test
+}  // namespace weft::train

@@ -1,0 +1,381 @@
+#include "weft/train/internal/auto_planner.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/json/json.h"
+#include "weft/base/log.h"
+#include "weft/comm/texts.h"
+#include "weft/observe/memory.h"
+#include "weft/parallel/compose/plan.h"
+#include "weft/train/internal/block_times.h"
+#include "weft/train/internal/machine_rates.h"
+#include "weft/train/internal/plan_keys.h"
+#include "weft/train/internal/resizing.h"
+#include "weft/train/internal/step_corrections.h"
+#include "weft/train/planning.h"
+#include "weft/train/recipe.h"
+
+namespace weft::train::internal {
+namespace {
+
+constexpr double kSearchSeconds = 5, kTrialSeconds = 10;
+constexpr int kKept = 10, kMostTrials = 6;
+constexpr double kWorthTrying = 1.5;                  // Times the best predicted step.
+constexpr double kGiB = 1073741824, kMessage = 5e-6;  // kMessage: as plan/cost/collectives.cc.
+constexpr int kMostMicroBatch = 4096;                 // As plan/search.
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+std::string too_large(const plan::Found& found, const plan::Job& job) {
+  std::string text = "parallel.plan = \"auto\": no layout of " + plan::describe(job.cluster);
+  if (found.nearest.empty())
+    return text + " divides a batch of " + std::to_string(job.layout.global_batch) +
+           " samples and the model's blocks over all ranks; use another number of ranks";
+  const plan::Candidate& nearest = found.nearest.front();
+  const double needs = nearest.step.peak().total(), has = nearest.step.capacity.front();
+  char memory[128];
+  std::snprintf(memory, sizeof memory,
+                ") needs %.4g GiB of a rank, which has %.4g GiB: %.4g GiB short", needs / kGiB,
+                has / kGiB, std::max(0.0, needs - has) / kGiB);
+  return text + " holds the model; the nearest (" + plan::describe(nearest.layout) + memory;
+}
+
+double max_over_ranks(const Group& world, double mine) {
+  at::Tensor most = at::tensor({mine}, at::kDouble);
+  world.all_reduce(most, ReduceOp::kMax);
+  return most.item<double>();
+}
+
+double parameters_in(const plan::Job& job) {
+  double sum = 0;
+  for (const plan::MeasuredBlock& block : job.model.profile->blocks) sum += block.parameters;
+  return sum;
+}
+
+// Bytes of the fullest process now. The process keeps the memory that the trials have taken for
+// activations and gradients. That of weights and optimizer state is taken again.
+double held(const Group& world) {
+  return max_over_ranks(world, static_cast<double>(observe::process_memory()));
+}
+
+// A batch norm over features needs two samples.
+plan::Space space_for(const Config& config, bool is_recipe, const plan::Job& job) {
+  if (is_recipe) return space_of(config);
+  plan::Space space;
+  space.tp = space.cp = space.ep = false;
+  space.recomputes = {plan::Recompute::kNone, plan::Recompute::kFull};
+  const std::int64_t batch = job.layout.global_batch;
+  const int ranks = plan::devices(job.cluster);
+  for (int size = 2; size <= kMostMicroBatch && size <= batch; size *= 2)
+    space.micro_batches.push_back(size);
+  for (int replicas = 1; replicas <= ranks; ++replicas)
+    if (ranks % replicas == 0 && batch / replicas <= kMostMicroBatch)
+      space.micro_batches.push_back(static_cast<int>(batch / replicas));
+  std::sort(space.micro_batches.begin(), space.micro_batches.end());
+  space.micro_batches.erase(std::unique(space.micro_batches.begin(), space.micro_batches.end()),
+                            space.micro_batches.end());
+  return space;
+}
+
+}  // namespace
+
+AutoPlanner::AutoPlanner(Config config, bool is_recipe)
+    : config_(std::move(config)), is_recipe_(is_recipe) {}
+
+plan::Found AutoPlanner::found(const plan::Job& job, int keep) const {
+  plan::SearchOptions options;
+  options.space = space_for(config_, is_recipe_, job);
+  options.seconds = kSearchSeconds;
+  options.clock = now;
+  options.keep = keep;
+  return plan::search(job, options);
+}
+
+// The batch counts as rounded up, since ranks may differ by a sample.
+plan::Job AutoPlanner::job_for(int ranks) const {
+  plan::Job job = job_;
+  plan::NodeType& node = job.cluster.nodes[0];
+  WEFT_REQUIRE(ranks % node.count == 0, "a plan needs as many ranks on each host");
+  if (ranks != plan::devices(job.cluster)) job.measured.slowness.clear();
+  node.devices = ranks / node.count;
+  node.processors = std::min(processors_, node.devices);
+  job.cluster.accelerators[0].memory = memory_ / node.devices;
+  job.layout.global_batch = rounded_up(options_.batch, ranks);
+  return job;
+}
+
+std::optional<plan::Layout> AutoPlanner::replicas_alone(int micro_batches) const {
+  plan::Layout layout = job_.layout;
+  layout.dp = plan::devices(job_.cluster);
+  const std::int64_t share = layout.global_batch / layout.dp;
+  // A batch norm over features needs two samples.
+  const std::int64_t least = micro_batches == 1 ? 1 : 2 * micro_batches;
+  if (options_.batch < layout.dp || share < least) return std::nullopt;
+  layout.micro_batch = static_cast<int>((share + micro_batches - 1) / micro_batches);
+  return layout;
+}
+
+void AutoPlanner::measure(const Task& task, const Options& options, const Group& world) {
+  options_ = options;
+  const Turn turn = turn_of(world);
+  const plan::Cluster cluster = measure_cluster(world, /*quick=*/true);
+  const bool text = is_recipe_ && is_text(config_);
+  BlockTimesOptions timing{.precision = options.plan.precision,
+                           .name = is_recipe_ ? config_.get_string("model.name") : options.program,
+                           .tokens = text ? config_.get_int("model.sequence") : 0,
+                           .turn = turn.turn,
+                           .turns = turn.turns};
+  const std::int64_t share = options.batch / world.size();
+  timing.batches = {std::clamp<std::int64_t>(share, 1, 2)};
+  if (share > 2) timing.batches.push_back(share);
+  const auto blocks = std::make_shared<const plan::Profile>(time_blocks(task, world, timing));
+  PlannedOptions planned{.blocks = blocks, .is_program = !is_recipe_};
+  job_ = planned_job(config_, cluster, planned);
+  job_.model.profile = blocks;
+  job_.measured.message =
+      std::max(0.0, measure_message(world) - cluster.nodes[0].intra.latency - kMessage);
+  processors_ = cluster.nodes[0].processors;
+  memory_ = cluster.accelerators[0].memory * cluster.nodes[0].devices;
+  job_.software.context_bytes = held(world);
+  job_ = job_for(world.size());
+  probe_replicas(task, options, world);
+}
+
+// Corrects the model by real steps of replicas, with few and with more micro-batches.
+void AutoPlanner::probe_replicas(const Task& task, const Options& options, const Group& world) {
+  std::vector<ComparedStep> compared;
+  double model_memory = 0;
+  for (const int micro_batches : {1, 2}) {
+    const auto layout = replicas_alone(micro_batches);
+    if (!layout) break;
+    plan::Job job = job_;
+    job.layout = *layout;
+    const plan::Step step = plan::simulate_step(job);
+    if (!step.fits) break;
+    Options tried = options;
+    set_plan(tried, recipe_fragment(*layout, job));
+    const ProbedStep real = probe(task, tried, world);
+    compared.push_back({micro_batches, step.parts, real});
+    probed_.emplace_back(*layout, real);
+    if (micro_batches == 1) model_memory = step.peak().resident() - step.peak().context;
+  }
+  if (compared.empty()) return;
+  std::optional<ComparedStep> more;
+  if (compared.size() > 1) more = compared[1];
+  const double crowd = static_cast<double>(job_.cluster.nodes[0].devices) /
+                       std::max(1, job_.cluster.nodes[0].processors);
+  const double message = job_.measured.message;
+  job_.measured = corrections(compared[0], more, std::max(1.0, crowd));
+  job_.measured.message = message;
+  job_.software.context_bytes =
+      std::max(job_.software.context_bytes / 2, compared[0].measured.memory - model_memory);
+  if (world.rank() != 0) return;
+  const plan::Corrections& m = job_.measured;
+  log_debug("plan: measured", {{"compute_factor", m.compute},
+                               {"micro_batch_us", m.micro_batch * 1e6},
+                               {"message_us", m.message * 1e6},
+                               {"update_factor", m.sync},
+                               {"step_us", m.step.value_or(0) * 1e6},
+                               {"unequal_ranks", !m.slowness.empty()},
+                               {"process_gib", job_.software.context_bytes / kGiB}});
+}
+
+// Bytes of the copy of the state that a checkpoint in the background is written from.
+double AutoPlanner::copies(const plan::Job& job) const {
+  if (!saves_checkpoints(options_) || !options_.checkpoint_async) return 0;
+  return parameters_in(job) * (4 + job.optimizer.state_bytes) / plan::devices(job.cluster);
+}
+
+PlannedLayout AutoPlanner::describe(const plan::Job& job, const plan::Candidate& candidate) const {
+  const plan::Step& step = candidate.step;
+  PlannedLayout planned;
+  planned.layout = plan::describe(candidate.layout);
+  if (!candidate.layout.shares.empty()) planned.layout += ", batches by speed";
+  planned.keys = recipe_fragment(candidate.layout, job);
+  planned.ranks = plan::devices(job.cluster);
+  planned.seconds = planned.model_seconds = step.seconds;
+  planned.memory = step.peak().resident() + copies(job);
+  planned.traffic = step.traffic;
+  const double divided = static_cast<double>(candidate.layout.pp) * candidate.layout.tp;
+  planned.states = parameters_in(job) * (4 + job.optimizer.state_bytes) / divided;
+  const plan::Parts& parts = step.parts;
+  planned.parts = {.step = step.seconds,
+                   .compute = parts.compute + parts.recompute + parts.bubble,
+                   .communication = parts.exposed() + parts.gradients,
+                   .update = parts.optimizer};
+  return planned;
+}
+
+bool AutoPlanner::can_run(const PlannedLayout& planned, const Task& task,
+                          const Options& options) const {
+  try {
+    Options tried = options;
+    set_plan(tried, planned.keys);
+    const plan::MeshLayout mesh(planned.ranks, plan::parse_axes(tried.mesh));
+    tried.plan.batch = options.batch;
+    parallel::check_plan(tried.plan, parallel::shape_of(task.model), mesh);
+    plan_batches(tried, replicas(mesh), task.train.size);
+    if (!is_recipe_) return true;
+    Config config = config_;
+    set_plan_keys(config, planned.keys, "parallel.plan");
+    config.set("parallel.plan=\"manual\"");
+    check_recipe(config);
+    return true;
+  } catch (const Error& error) {
+    log_debug("plan: " + planned.layout + " cannot run: " + error.message());
+    return false;
+  }
+}
+
+// The best layouts by the model, the fastest first.
+std::vector<PlannedLayout> AutoPlanner::candidates(const plan::Job& job, const Task& task) const {
+  const plan::Found all = found(job, kKept);
+  if (all.best.empty()) throw Error(Errc::kBadConfig, too_large(all, job));
+  std::vector<PlannedLayout> good;
+  for (const plan::Candidate& one : all.best) {
+    good.push_back(describe(job, one));
+    if (job.measured.slowness.empty() || one.layout.dp < 2) continue;
+    plan::Job by_speed = job;
+    by_speed.layout = one.layout;
+    by_speed.layout.shares = shares_of(one.layout, job.measured.slowness);
+    good.push_back(describe(job, {by_speed.layout, plan::simulate_step(by_speed), 0, ""}));
+  }
+  std::erase_if(good, [&](const PlannedLayout& one) { return !can_run(one, task, options_); });
+  if (good.empty())
+    throw Error(Errc::kBadConfig, "parallel.plan = \"auto\": weft runs none of the " +
+                                      std::to_string(all.best.size()) +
+                                      " best layouts; set the axes yourself");
+  std::stable_sort(good.begin(), good.end(), [](const PlannedLayout& a, const PlannedLayout& b) {
+    return a.seconds < b.seconds;
+  });
+  const double most = kWorthTrying * good.front().seconds;
+  std::erase_if(good, [&](const PlannedLayout& one) { return one.seconds > most; });
+  if (good.size() > kMostTrials) good.resize(kMostTrials);
+  return good;
+}
+
+// Replaces the prediction by what real steps have shown.
+void AutoPlanner::take(PlannedLayout& planned, const ProbedStep& real, const Group& world) const {
+  const double memory = real.memory + copies(job_);
+  if (world.rank() == 0)
+    log_debug("plan: tried", {{"layout", planned.layout},
+                              {"predicted_step_s", planned.model_seconds},
+                              {"measured_step_s", real.seconds},
+                              {"predicted_memory_gib", planned.memory / kGiB},
+                              {"measured_memory_gib", memory / kGiB},
+                              {"predicted_bytes", planned.traffic},
+                              {"measured_bytes", real.traffic}});
+  planned.seconds = real.seconds;
+  planned.memory = memory;
+  planned.traffic = real.traffic;
+  planned.is_tried = true;
+  planned.parts = {real.seconds, real.data, real.compute, real.communication, real.update};
+}
+
+PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, const Group& world) {
+  nlohmann::json answer;
+  if (world.rank() == 0) {
+    try {
+      for (const PlannedLayout& one : candidates(job_, task))
+        answer["layouts"].push_back(to_json(one));
+    } catch (const Error& error) {
+      answer["error"] = error.message();
+    }
+  }
+  const std::string text =
+      comm::broadcast_text(world, world.rank() == 0 ? answer.dump() : std::string());
+  const nlohmann::json read = parse_json(text, "the plan of rank 0", {.depth = 4});
+  if (read.contains("error")) throw Error(Errc::kBadConfig, read["error"].get<std::string>());
+  const double start = now();
+  std::vector<PlannedLayout> tried;
+  for (const auto& [layout, real] : probed_) {
+    plan::Job job = job_;
+    job.layout = layout;
+    tried.push_back(describe(job, {layout, plan::simulate_step(job), 0, ""}));
+    take(tried.back(), real, world);
+  }
+  for (const auto& one : read["layouts"]) {
+    PlannedLayout planned = planned_layout(one.get<std::string>());
+    const bool known = std::any_of(tried.begin(), tried.end(), [&](const PlannedLayout& before) {
+      return before.layout == planned.layout;
+    });
+    if (known) continue;
+    const double mine = world.rank() == 0 ? now() - start : 0;
+    if (!tried.empty() && max_over_ranks(world, mine) > kTrialSeconds) break;
+    Options with = options;
+    set_plan(with, planned.keys);
+    take(planned, probe(task, with, world), world);
+    tried.push_back(std::move(planned));
+  }
+  // Shares by speed must be clearly faster, since they make runs differ.
+  const auto cost = [](const PlannedLayout& one) {
+    return one.seconds * (one.keys.find("balance = ") == std::string::npos ? 1 : 1.05);
+  };
+  PlannedLayout best = *std::min_element(
+      tried.begin(), tried.end(),
+      [&](const PlannedLayout& a, const PlannedLayout& b) { return cost(a) < cost(b); });
+  best.tried = static_cast<int>(tried.size());
+  best.memory = std::max(best.memory, held(world) + best.states + copies(job_));
+  return best;
+}
+
+PlannedLayout AutoPlanner::predict(const Options& options, const Group& world) const {
+  const plan::MeshLayout mesh(world.size(), plan::parse_axes(options.mesh));
+  plan::Job job = job_;
+  plan::Layout& l = job.layout;
+  l.dp = mesh.size("dp"), l.fsdp = mesh.size("fsdp"), l.tp = mesh.size("tp");
+  l.pp = mesh.size("pp"), l.cp = mesh.size("cp"), l.ep = mesh.size("ep");
+  l.zero_stage = l.fsdp > 1 ? options.plan.zero_stage : 0;
+  l.schedule = options.plan.schedule;
+  l.virtual_stages = l.pp > 1 ? parallel::virtual_stages(options.plan) : 1;
+  l.cuts = options.plan.cuts;
+  l.codec = options.plan.codec;
+  const int micro_batches = options.plan.micro_batches > 0 ? options.plan.micro_batches
+                            : l.pp > 1                     ? 4 * l.pp
+                                                           : 1;
+  const std::int64_t parts = static_cast<std::int64_t>(micro_batches) * plan::replicas_of(l);
+  l.global_batch = rounded_up(options.batch, parts);
+  l.micro_batch = static_cast<int>(l.global_batch / parts);
+  PlannedLayout planned = describe(job, {l, plan::simulate_step(job), 0, ""});
+  planned.memory = std::max(planned.memory, held(world) + planned.states + copies(job));
+  return planned;
+}
+
+PlannedLayout all_replicas(int ranks) {
+  return {.layout = "dp " + std::to_string(ranks), .keys = "[parallel]\ndp = 0\n", .ranks = ranks};
+}
+
+PlannedLayout AutoPlanner::best_of(const plan::Job& job) const {
+  const plan::Found all = found(job, 1);
+  if (!all.best.empty()) return describe(job, all.best.front());
+  return all_replicas(plan::devices(job.cluster));
+}
+
+PlannedLayout AutoPlanner::again(int ranks) const { return best_of(job_for(ranks)); }
+
+PlannedLayout AutoPlanner::again(const StepParts& expected, const StepParts& measured) const {
+  plan::Job job = job_;
+  const auto ratio = [](double real, double planned) {
+    return planned > 0 ? std::clamp(real / planned, 0.05, 20.0) : 1;
+  };
+  job.measured.compute *= ratio(measured.compute, expected.compute);
+  job.measured.micro_batch *= ratio(measured.compute, expected.compute);
+  job.measured.sync *=
+      ratio(measured.communication + measured.update, expected.communication + expected.update);
+  job.measured.step = std::max(0.0, job.measured.step.value_or(0) + measured.data - expected.data);
+  return best_of(job);
+}
+
+}  // namespace weft::train::internal

@@ -1,0 +1,91 @@
+// Plans a run at its start, on the machines that its ranks run on: for parallel.plan = "auto" and
+// "predict", and Options::mesh = "auto".
+//
+//   measure()  matrix products, links, blocks; then real steps of the layout with replicas alone
+//      │
+//   choose()   rank 0 searches (plan/search); all ranks try the best layouts for some real steps
+//      │
+//   again()    the same measurements, another number of ranks or slower parts: search alone
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/base/config.h"
+#include "weft/comm/group.h"
+#include "weft/plan/search/search.h"
+#include "weft/train/internal/plan_watch.h"
+#include "weft/train/internal/probe.h"
+#include "weft/train/options.h"
+#include "weft/train/task.h"
+
+namespace weft::train::internal {
+
+// A layout with its prediction. The same on all ranks.
+struct PlannedLayout {
+  std::string layout;  // "pp 2 x dp 4, 1f1b, micro-batch 2".
+  std::string keys;    // Its keys, as a fragment of a recipe.
+  int ranks = 0;       // Number of ranks that it is for.
+  double seconds = 0;  // Of a step, predicted: by real steps where it was tried, else the model's.
+  double model_seconds = 0;  // Of a step, by the model alone.
+  double memory = 0;         // Bytes of the fullest process.
+  double states = 0;         // Of it, weights and optimizer state that the process uses.
+  double traffic = 0;        // Bytes that a rank sends in a step: the mean.
+  int tried = 0;             // Layouts that were tried. 0: the model alone has chosen.
+  bool is_tried = false;
+  StepParts parts;  // Expected, for PlanWatch.
+};
+std::string to_json(const PlannedLayout& planned);
+// Inverse. Throws Error(kInternal) for any other text.
+PlannedLayout planned_layout(const std::string& json);
+
+// Sets mesh, micro-batches, schedule, sharding, recomputation and balance by a fragment of a
+// recipe.
+void set_plan(Options& options, const std::string& fragment);
+
+// All ranks as replicas, without a prediction.
+PlannedLayout all_replicas(int ranks);
+
+class AutoPlanner {
+ public:
+  // `config`: of the recipe, or of the options of a program.
+  AutoPlanner(Config config, bool is_recipe);
+
+  // Takes some seconds. `task`: of the run; its values stay as they are. Collective.
+  void measure(const Task& task, const Options& options, const Group& world);
+  // The fastest layout. Throws Error(kBadConfig) on all ranks if none fits: then with the nearest
+  // one and what it needs. Collective.
+  PlannedLayout choose(const Task& task, const Options& options, const Group& world);
+  // The prediction of the layout that the options give, without trying it. Collective.
+  PlannedLayout predict(const Options& options, const Group& world) const;
+  // The fastest layout for another number of ranks, by the model alone. If no layout divides batch
+  // and blocks over them, all ranks are replicas. Pure; takes up to some seconds.
+  PlannedLayout again(int ranks) const;
+  // The same for the present ranks, if parts of a step take other times than expected from now on.
+  PlannedLayout again(const StepParts& expected, const StepParts& measured) const;
+
+ private:
+  plan::Job job_for(int ranks) const;
+  void probe_replicas(const Task& task, const Options& options, const Group& world);
+  std::optional<plan::Layout> replicas_alone(int micro_batches) const;
+  void take(PlannedLayout& planned, const ProbedStep& real, const Group& world) const;
+  std::vector<PlannedLayout> candidates(const plan::Job& job, const Task& task) const;
+  PlannedLayout best_of(const plan::Job& job) const;
+  PlannedLayout describe(const plan::Job& job, const plan::Candidate& candidate) const;
+  bool can_run(const PlannedLayout& planned, const Task& task, const Options& options) const;
+  plan::Found found(const plan::Job& job, int keep) const;
+  double copies(const plan::Job& job) const;
+
+  const Config config_;
+  const bool is_recipe_;
+  Options options_;
+  plan::Job job_;
+  int processors_ = 1;  // Of a host: ranks that compute at once.
+  double memory_ = 0;   // Bytes of a host.
+  std::vector<std::pair<plan::Layout, ProbedStep>> probed_;  // Replicas alone.
+};
+
+}  // namespace weft::train::internal

@@ -1,0 +1,134 @@
+#include "weft/train/internal/plan_watch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace weft::train::internal {
+namespace {
+
+constexpr double kWindowSeconds = 2;
+constexpr std::int64_t kLeastWindow = 20, kMostWindow = 500;
+constexpr int kAgree = 2;  // Windows in a row.
+
+double busy(const RankParts& rank) { return std::max(0.0, rank.parts.step - rank.waited); }
+
+std::string line(const StepParts& measured, const StepParts& expected, const std::string& why) {
+  const double more = 100 * (measured.step / expected.step - 1);
+  char text[96];
+  std::snprintf(text, sizeof text, "steps take %.3g s, %.0f %% %s than planned: ", measured.step,
+                std::fabs(more), more < 0 ? "shorter" : "longer");
+  return text + why;
+}
+
+// The rank that is busy for longest, if it is much busier than the mean of the others.
+int slow_rank(const std::vector<RankParts>& ranks) {
+  if (ranks.size() < 2) return -1;
+  double sum = 0;
+  std::size_t most = 0;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    sum += busy(ranks[r]);
+    if (busy(ranks[r]) > busy(ranks[most])) most = r;
+  }
+  const double others = (sum - busy(ranks[most])) / static_cast<double>(ranks.size() - 1);
+  return busy(ranks[most]) > (1 + PlanWatch::kTolerance) * others ? static_cast<int>(most) : -1;
+}
+
+std::string times(double measured, double expected) {
+  char text[64];
+  if (expected <= 0) {
+    std::snprintf(text, sizeof text, "%.3g s", measured);
+  } else {
+    std::snprintf(text, sizeof text, "%.3g s instead of %.3g s", measured, expected);
+  }
+  return text;
+}
+
+}  // namespace
+
+const char* to_string(Cause cause) {
+  switch (cause) {
+    case Cause::kSlowRank: return "slow rank";
+    case Cause::kLinks: return "links";
+    case Cause::kCompute: return "computation";
+    case Cause::kData: return "data loading";
+  }
+  return "computation";
+}
+
+StepParts combined(const std::vector<RankParts>& ranks) {
+  StepParts mean;
+  const auto count = static_cast<double>(std::max<std::size_t>(1, ranks.size()));
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const StepParts& one = ranks[r].parts;
+    mean.step += one.step / count;
+    mean.data += one.data / count;
+    mean.compute += one.compute / count;
+    mean.update += one.update / count;
+    mean.communication =
+        r == 0 ? one.communication : std::min(mean.communication, one.communication);
+  }
+  return mean;
+}
+
+Departure cause_of(const StepParts& expected, const std::vector<RankParts>& ranks) {
+  Departure departure;
+  departure.measured = combined(ranks);
+  const StepParts& now = departure.measured;
+  const int slow = now.step > expected.step ? slow_rank(ranks) : -1;
+  std::string why;
+  if (slow >= 0) {
+    departure.cause = Cause::kSlowRank;
+    departure.rank = slow;
+    char text[96];
+    std::snprintf(text, sizeof text, "rank %d is slow: it is busy for %.3g s of a step", slow,
+                  busy(ranks[static_cast<std::size_t>(slow)]));
+    why = text;
+  } else {
+    const double sign = now.step > expected.step ? 1 : -1;
+    const double links = now.communication + now.update,
+                 planned_links = expected.communication + expected.update;
+    const double by_data = sign * (now.data - expected.data),
+                 by_compute = sign * (now.compute - expected.compute),
+                 by_links = sign * (links - planned_links);
+    const std::string speed = sign > 0 ? "slower " : "faster ";
+    if (by_data >= by_compute && by_data >= by_links) {
+      departure.cause = Cause::kData;
+      why = speed + "data loading, " + times(now.data, expected.data);
+    } else if (by_links >= by_compute) {
+      departure.cause = Cause::kLinks;
+      why = speed + "links: gradients and optimizer take " + times(links, planned_links);
+    } else {
+      departure.cause = Cause::kCompute;
+      why = speed + "computation, " + times(now.compute, expected.compute);
+    }
+  }
+  departure.text = line(now, expected, why);
+  return departure;
+}
+
+std::int64_t PlanWatch::window() const {
+  if (expected_.step <= 0) return kMostWindow;
+  const double steps = kWindowSeconds / expected_.step;
+  return steps >= static_cast<double>(kMostWindow)
+             ? kMostWindow
+             : std::max(kLeastWindow, static_cast<std::int64_t>(steps));
+}
+
+std::optional<Departure> PlanWatch::add(const std::vector<RankParts>& ranks) {
+  if (windows_++ == 0 || told_ || expected_.step <= 0 || ranks.empty()) return std::nullopt;
+  const double ratio = combined(ranks).step / expected_.step;
+  const bool outside = !(ratio > 1 - kTolerance && ratio < 1 + kTolerance);
+  outside_ = outside ? outside_ + 1 : 0;
+  if (outside_ < kAgree) return std::nullopt;
+  told_ = true;
+  return cause_of(expected_, ranks);
+}
+
+void PlanWatch::expect(const StepParts& expected) {
+  expected_ = expected;
+  outside_ = 0;
+  told_ = false;
+}
+
+}  // namespace weft::train::internal

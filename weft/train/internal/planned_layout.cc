@@ -1,0 +1,71 @@
+// Planned layouts as text, and as options.
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/json/json.h"
+#include "weft/train/internal/auto_planner.h"
+#include "weft/train/internal/plan_keys.h"
+
+namespace weft::train::internal {
+
+std::string to_json(const PlannedLayout& planned) {
+  const StepParts& parts = planned.parts;
+  const nlohmann::json json = {
+      {"layout", planned.layout},
+      {"keys", planned.keys},
+      {"ranks", planned.ranks},
+      {"step_s", planned.seconds},
+      {"model_step_s", planned.model_seconds},
+      {"memory", planned.memory},
+      {"states", planned.states},
+      {"traffic", planned.traffic},
+      {"tried", planned.tried},
+      {"is_tried", planned.is_tried},
+      {"parts", {parts.step, parts.data, parts.compute, parts.communication, parts.update}}};
+  return json.dump();
+}
+
+PlannedLayout planned_layout(const std::string& json) {
+  try {
+    const nlohmann::json read = parse_json(json, "a planned layout", {.depth = 4});
+    PlannedLayout planned;
+    planned.layout = read.at("layout").get<std::string>();
+    planned.keys = read.at("keys").get<std::string>();
+    planned.ranks = read.at("ranks").get<int>();
+    planned.seconds = read.at("step_s").get<double>();
+    planned.model_seconds = read.at("model_step_s").get<double>();
+    planned.memory = read.at("memory").get<double>();
+    planned.states = read.at("states").get<double>();
+    planned.traffic = read.at("traffic").get<double>();
+    planned.tried = read.at("tried").get<int>();
+    planned.is_tried = read.at("is_tried").get<bool>();
+    const auto parts = read.at("parts").get<std::vector<double>>();
+    planned.parts = {parts.at(0), parts.at(1), parts.at(2), parts.at(3), parts.at(4)};
+    return planned;
+  } catch (const std::exception& error) {
+    throw Error(Errc::kInternal, std::string("not a planned layout: ") + error.what());
+  }
+}
+
+void set_plan(Options& options, const std::string& fragment) {
+  const parallel::Plan defaults;
+  Options plain = options;
+  plain.mesh = "dp=0";
+  plain.balance_by_speed = false;
+  plain.plan.cuts.clear();
+  plain.plan.micro_batches = 0;
+  plain.plan.zero_stage = defaults.zero_stage;
+  plain.plan.schedule = defaults.schedule;
+  Config config = config_of(plain);
+  set_plan_keys(config, fragment, "parallel.plan = \"auto\"");
+  const Options planned = options_of(config);
+  options.mesh = planned.mesh;
+  options.balance_by_speed = options.balance_by_speed || planned.balance_by_speed;
+  options.plan.cuts = planned.plan.cuts;
+  options.plan.micro_batches = planned.plan.micro_batches;
+  options.plan.zero_stage = planned.plan.zero_stage;
+  options.plan.schedule = planned.plan.schedule;
+  options.plan.recompute = planned.plan.recompute;
+}
+
+}  // namespace weft::train::internal

@@ -1,0 +1,175 @@
+#include "weft/train/internal/probe.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+
+#include "weft/observe/position/position.h"
+#include "weft/train/internal/learner.h"
+#include "weft/train/internal/peak_memory.h"
+
+namespace weft::train::internal {
+namespace {
+
+using observe::Phase;
+using std::chrono::steady_clock;
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// What this rank has measured, in the order in which ranks exchange it.
+enum Value {
+  kProbedSeconds,
+  kProbedData,
+  kProbedCompute,
+  kProbedCommunication,
+  kProbedUpdate,
+  kProbedBusy,
+  kProbedMemory,
+  kProbedTraffic,
+  kValues
+};
+
+class Prober {
+ public:
+  Prober(const Task& task, const Options& options, const Group& world)
+      : world_(world),
+        mesh_(world, plan::parse_axes(options.mesh)),
+        learner_(task, options, mesh_, nullptr, nullptr) {}
+
+  void step() {
+    if (in_epoch_ == learner_.batches().per_epoch) {
+      learner_.end_epoch();
+      in_epoch_ = 0;
+    }
+    timer_.reset();
+    const comm::Traffic before = world_.traffic();
+    const std::int64_t waited = observe::waited_ns();
+    const auto start = steady_clock::now();
+    in_epoch_ += learner_.step(++number_, 0, timer_).passes;
+    const double seconds = std::chrono::duration<double>(steady_clock::now() - start).count();
+    const comm::Traffic after = world_.traffic();
+    const auto phase = [&](Phase one) { return timer_.ms(one) / 1e3; };
+    const double idle = 1e-9 * static_cast<double>(observe::waited_ns() - waited);
+    const double sent = static_cast<double>(after.sent_bytes - before.sent_bytes) +
+                        static_cast<double>(after.shared_bytes - before.shared_bytes);
+    const std::array<double, kValues> now = {seconds,
+                                             phase(Phase::kData),
+                                             phase(Phase::kForward) + phase(Phase::kBackward),
+                                             phase(Phase::kCommunication),
+                                             phase(Phase::kOptimizer),
+                                             std::max(0.0, seconds - idle),
+                                             0,
+                                             sent};
+    for (std::size_t i = 0; i < now.size(); ++i) values_[i].push_back(now[i]);
+  }
+
+  void forget() {
+    for (auto& one : values_) one.clear();
+  }
+  void rebalance() { learner_.rebalance(); }
+  double last() const { return values_[kProbedSeconds].back(); }
+
+  ProbedStep result() const {
+    at::Tensor mine = at::empty({static_cast<std::int64_t>(kValues)}, at::kDouble);
+    double* const own = mine.data_ptr<double>();
+    for (std::size_t i = 0; i < kValues; ++i) own[i] = median_of(values_[i]);
+    own[kProbedMemory] = peak_memory();
+    at::Tensor all = at::empty({world_.size() * static_cast<std::int64_t>(kValues)}, at::kDouble);
+    world_.all_gather(all, mine);
+    const double* const of = all.const_data_ptr<double>();
+    ProbedStep result;
+    const double ranks = world_.size();
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      const double* const one = of + rank * static_cast<int>(kValues);
+      result.seconds += one[kProbedSeconds] / ranks;
+      result.data += one[kProbedData] / ranks;
+      result.compute += one[kProbedCompute] / ranks;
+      result.update += one[kProbedUpdate] / ranks;
+      result.memory = std::max(result.memory, one[kProbedMemory]);
+      result.traffic += one[kProbedTraffic] / ranks;
+      result.busy.push_back(one[kProbedBusy]);
+    }
+    result.communication = least_communication();
+    return result;
+  }
+
+ private:
+  // Ranks that are late in turn make the others wait, which is not the cost of communication.
+  double least_communication() const {
+    const auto& mine = values_[kProbedCommunication];
+    const auto steps = static_cast<std::int64_t>(mine.size());
+    at::Tensor all = at::empty({world_.size() * steps}, at::kDouble);
+    world_.all_gather(all, at::tensor(mine, at::kDouble));
+    std::vector<double> least;
+    for (std::int64_t step = 0; step < steps; ++step)
+      least.push_back(all.view({world_.size(), steps}).select(1, step).min().item<double>());
+    return median_of(least);
+  }
+
+  const Group world_;
+  const Mesh mesh_;
+  Learner learner_;
+  observe::StepTimer timer_;
+  std::int64_t number_ = 0, in_epoch_ = 0;
+  std::array<std::vector<double>, kValues> values_;
+};
+
+template <class Fn>
+void each_value(const parallel::BlockSpec& spec, const Fn& fn) {
+  const parallel::Block block = spec.make({});
+  for (const at::Tensor& one : block.module->parameters()) fn(one);
+  for (const at::Tensor& one : block.module->buffers()) fn(one);
+}
+
+}  // namespace
+
+double ProbedStep::rest() const {
+  return std::max(0.0, seconds - data - compute - communication - update);
+}
+
+ProbedStep probe(const Task& task, const Options& options, const Group& world,
+                 const ProbeOptions& how) {
+  forget_peak_memory();
+  Prober prober(task, options, world);
+  for (int step = 0; step < how.warm; ++step) {
+    prober.step();
+    prober.rebalance();
+  }
+  const double wanted = how.seconds / std::max(1e-6, prober.last());
+  at::Tensor steps = at::tensor({std::clamp(wanted, 1.0 * how.least, 1.0 * how.most)}, at::kDouble);
+  world.broadcast(steps);
+  prober.forget();
+  for (int step = 0; step < static_cast<int>(steps.item<double>()); ++step) prober.step();
+  return prober.result();
+}
+
+KeptValues::KeptValues(const parallel::BlockModel& model) : model_(model) {
+  const at::NoGradGuard no_grad;
+  for (const parallel::BlockSpec& spec : model.blocks) {
+    auto& kept = values_.emplace_back();
+    each_value(spec, [&](const at::Tensor& one) { kept.push_back(one.detach().clone()); });
+  }
+}
+
+void KeptValues::restore() const {
+  const at::NoGradGuard no_grad;
+  for (std::size_t b = 0; b < values_.size(); ++b) {
+    std::size_t next = 0;
+    each_value(model_.blocks[b], [&](const at::Tensor& one) {
+      one.detach().copy_(values_[b][next++]);
+      if (one.requires_grad()) one.mutable_grad() = at::Tensor();
+    });
+  }
+}
+
+}  // namespace weft::train::internal

@@ -1,0 +1,168 @@
+#include "weft/train/internal/run_plan.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/comm/texts.h"
+#include "weft/train/internal/peak_memory.h"
+#include "weft/train/internal/plan_keys.h"
+
+namespace weft::train::internal {
+namespace {
+
+constexpr const char* kOrigin = "parallel.plan = \"auto\"";
+constexpr double kGibibyte = 1073741824;
+// A layout that the model alone prefers must promise to be faster by this share.
+constexpr double kLeastGain = 0.1;
+
+double clock_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double four_digits(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", value);
+  return std::atof(text);
+}
+
+double percent(double predicted, double measured) {
+  return std::round(100 * (predicted / measured - 1));
+}
+
+}  // namespace
+
+RunPlan::Mode RunPlan::mode_of(const Options& options, const Config& config) {
+  if (options.mesh == "auto") return Mode::kAuto;
+  return config.get_string("parallel.plan") == "predict" ? Mode::kPredict : Mode::kNone;
+}
+
+RunPlan::RunPlan(const Options& options, const Config& config, bool is_recipe)
+    : mode_(mode_of(options, config)),
+      is_recipe_(is_recipe),
+      given_(options),
+      given_config_(config),
+      options_(options),
+      config_(config) {
+  check_plan_keys(config);
+}
+
+void RunPlan::begin(const Task& task, const Group& world) {
+  if (!is_on()) return;
+  const double start = clock_seconds();
+  planner_ = std::make_unique<AutoPlanner>(given_config_, is_recipe_);
+  std::optional<KeptValues> kept;
+  if (!is_recipe_) kept.emplace(task.model);
+  planner_->measure(task, given_, world);
+  apply(is_auto() ? planner_->choose(task, given_, world) : planner_->predict(given_, world));
+  if (kept) kept->restore();
+  if (world.rank() == 0) say(clock_seconds() - start);
+  forget_peak_memory();
+}
+
+void RunPlan::apply(const PlannedLayout& planned) {
+  planned_ = planned;
+  if (!is_auto()) return;
+  options_ = given_;
+  set_plan(options_, planned.keys);
+  // A rank that becomes slow gets smaller parts of the batches.
+  if (options_.on_straggler == OnStraggler::kWarn) options_.on_straggler = OnStraggler::kRebalance;
+  config_ = is_recipe_ ? given_config_ : config_of(options_);
+  if (!is_recipe_) return;
+  set_plan_keys(config_, planned.keys, kOrigin);
+  config_.set("parallel.plan=\"manual\"", kOrigin);  // a resumed run keeps this plan
+}
+
+void RunPlan::say(double planning_s) const {
+  std::vector<LogField> fields{{"layout", planned_->layout},
+                               {"step_s", four_digits(planned_->seconds)},
+                               {"memory_gib", four_digits(planned_->memory / kGibibyte)},
+                               {"bytes", std::round(planned_->traffic)},
+                               {"model_step_s", four_digits(planned_->model_seconds)},
+                               {"tried", planned_->tried}};
+  if (planning_s > 0) fields.emplace_back("planned_in_s", std::round(planning_s * 10) / 10);
+  log_info("plan", fields);
+}
+
+// A rank that has measured, else one that has the plan.
+int RunPlan::first_that_knows(const Group& world) const {
+  const auto all = comm::all_gather_texts(world, planner_ ? "measured" : planned_ ? "plan" : "");
+  for (const char* wanted : {"measured", "plan"}) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+      if (all[rank] == wanted) return static_cast<int>(rank);
+  }
+  throw Error(Errc::kUnavailable, "no rank is left that knows the run's plan; resume the run");
+}
+
+void RunPlan::again(const Group& world) {
+  if (!is_auto()) return;
+  const int root = first_that_knows(world);
+  std::string text;
+  if (world.rank() == root) {
+    PlannedLayout next = *planned_;
+    if (next.ranks != world.size()) {
+      next = all_replicas(world.size());
+      try {
+        if (planner_) next = planner_->again(world.size());
+      } catch (const Error& error) {
+        log_warn("no plan for " + std::to_string(world.size()) + " ranks: " + error.message() +
+                 "; all ranks are replicas");
+      }
+    }
+    text = to_json(next);
+  }
+  const PlannedLayout next = planned_layout(comm::broadcast_text(world, text, root));
+  const bool changes = !planned_ || planned_->ranks != next.ranks;
+  apply(next);
+  if (changes && world.rank() == 0) say(0);
+}
+
+bool RunPlan::helps(const Departure& departure, std::int64_t steps_left, double cost,
+                    const Group& world) {
+  const int root = first_that_knows(world);
+  std::string text;
+  if (world.rank() == root && planner_ && departure.cause != Cause::kSlowRank) {
+    try {
+      const PlannedLayout next = planner_->again(planned_->parts, departure.measured);
+      const double gain = departure.measured.step - next.seconds;
+      const bool pays = gain > kLeastGain * departure.measured.step &&
+                        gain * static_cast<double>(steps_left) > cost;
+      if (pays && next.keys != planned_->keys) text = to_json(next);
+    } catch (const Error& error) {
+      log_debug("plan: " + error.message());
+    }
+  }
+  text = comm::broadcast_text(world, text, root);
+  if (text.empty()) return false;
+  next_ = planned_layout(text);
+  if (world.rank() == 0) log_warn("training goes on with another plan: " + next_->layout);
+  return true;
+}
+
+void RunPlan::adopt() {
+  if (next_) apply(*next_);
+  next_.reset();
+}
+
+void RunPlan::report(const MeasuredRun& measured) const {
+  if (measured.seconds <= 0) return;
+  std::vector<LogField> fields;
+  const auto add = [&](const std::string& name, double value) {
+    fields.emplace_back(name, four_digits(value));
+  };
+  const bool predicted = planned_ && planned_->seconds > 0;
+  if (predicted) add("predicted_step_s", planned_->seconds);
+  add("measured_step_s", measured.seconds);
+  if (predicted) fields.emplace_back("error_percent", percent(planned_->seconds, measured.seconds));
+  if (predicted && measured.memory > 0) add("predicted_memory_gib", planned_->memory / kGibibyte);
+  if (measured.memory > 0) add("measured_memory_gib", measured.memory / kGibibyte);
+  if (predicted) fields.emplace_back("predicted_bytes", std::round(planned_->traffic));
+  if (measured.has_traffic) fields.emplace_back("measured_bytes", std::round(measured.traffic));
+  if (predicted) add("model_step_s", planned_->model_seconds);
+  log_info(predicted ? "plan and measurement" : "measured", fields);
+}
+
+}  // namespace weft::train::internal

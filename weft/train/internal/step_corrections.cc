@@ -1,0 +1,91 @@
+#include "weft/train/internal/step_corrections.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace weft::train::internal {
+namespace {
+
+constexpr double kLeastFactor = 0.6, kMostFactor = 1.8;  // Of computation.
+constexpr double kLeastSync = 0.1, kMostSync = 20;
+constexpr double kLeastShare = 0.05;  // Of an even share.
+
+double mean(const std::vector<double>& values) {
+  return values.empty() ? 0
+                        : std::accumulate(values.begin(), values.end(), 0.0) /
+                              static_cast<double>(values.size());
+}
+
+// Seconds of a step that are neither computation nor communication, data or optimizer, on the rank
+// where they are least: work of the host.
+double host_seconds(const ProbedStep& step) {
+  if (step.busy.empty()) return step.rest();
+  const double least = *std::min_element(step.busy.begin(), step.busy.end());
+  return std::max(0.0, least - step.data - step.compute - step.update);
+}
+
+// Mean seconds that a rank computes, with what makes a rank slow.
+double computing(const ProbedStep& step) {
+  if (step.busy.empty()) return step.compute;
+  return std::max(0.0, mean(step.busy) - step.data - step.update - host_seconds(step));
+}
+
+double computing(const plan::Parts& parts) { return parts.compute + parts.recompute; }
+
+}  // namespace
+
+plan::Corrections corrections(const ComparedStep& few, const std::optional<ComparedStep>& more,
+                              double crowd) {
+  plan::Corrections m;
+  const double real = computing(few.measured), model = computing(few.predicted);
+  const double passes = few.micro_batches;
+  if (model > 0 && real > 0) {
+    m.compute = 1;
+    if (more) {
+      // real = compute * model + micro_batches * fixed, for both.
+      const double det = model * more->micro_batches - computing(more->predicted) * passes;
+      const double over = real * more->micro_batches - computing(more->measured) * passes;
+      if (det > 0.1 * model) m.compute = std::clamp(over / det, kLeastFactor, kMostFactor);
+    }
+    m.micro_batch = (real - m.compute * model) / passes / crowd;
+    if (m.micro_batch < 0) {
+      m.micro_batch = 0;
+      m.compute = std::clamp(real / model, kLeastFactor, kMostFactor);
+    }
+  }
+  const double sync = few.predicted.gradients + few.predicted.sharding + few.predicted.optimizer;
+  m.sync_start = kSyncStart;
+  m.sync = std::clamp((few.measured.update + few.measured.communication) / (sync + kSyncStart),
+                      kLeastSync, kMostSync);
+  // What is left: data loading, work of the host, and waits for ranks that are late in turn.
+  m.step =
+      std::max(0.0, few.measured.seconds - real - few.measured.update - few.measured.communication);
+  const auto& busy = few.measured.busy;
+  if (busy.size() < 2) return m;
+  const auto [fast, slow] = std::minmax_element(busy.begin(), busy.end());
+  if (*fast <= 0 || *slow < kUnequalRanks * *fast) return m;
+  const double rest = few.measured.data + few.measured.update + host_seconds(few.measured);
+  m.step = few.measured.data + host_seconds(few.measured);
+  for (const double one : busy)
+    m.slowness.push_back(std::max(1e-3, (one - rest) / std::max(1e-9, real)));
+  return m;
+}
+
+std::vector<double> shares_of(const plan::Layout& l, const std::vector<double>& slowness) {
+  const int replica = l.fsdp * l.ep * l.cp * l.tp, stage = replica * l.dp;
+  std::vector<double> shares;
+  double sum = 0;
+  for (int d = 0; d < l.dp; ++d) {
+    double slowest = 0;
+    for (int p = 0; p < l.pp; ++p) {
+      const auto first = slowness.begin() + p * stage + d * replica;
+      slowest = std::max(slowest, *std::max_element(first, first + replica));
+    }
+    shares.push_back(1 / std::max(1e-6, slowest));
+    sum += shares.back();
+  }
+  for (double& share : shares) share = std::max(kLeastShare, share / sum * l.dp);
+  return shares;
+}
+
+}  // namespace weft::train::internal

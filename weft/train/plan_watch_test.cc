@@ -1,0 +1,127 @@
+// When steps leave their plan, and the cause that is named.
+#include "weft/train/internal/plan_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace weft::train::internal {
+namespace plan_watch_test {
+
+using testing::HasSubstr;
+
+// 100 ms: 5 ms data, 80 ms computation, 5 ms communication, 10 ms update.
+constexpr StepParts kPlanned = {0.1, 0.005, 0.08, 0.005, 0.01};
+
+std::vector<RankParts> both(const StepParts& parts, double waited = 0.005) {
+  return {{parts, waited}, {parts, waited}};
+}
+
+TEST(PlanWatch, SaysNothingWhileStepsAreWithinTwentyPercent) {
+  PlanWatch watch(kPlanned);
+  StepParts now = kPlanned;
+  for (const double step : {0.1, 0.119, 0.081, 0.119, 0.119}) {
+    now.step = step;
+    EXPECT_FALSE(watch.add(both(now))) << step;
+  }
+}
+
+TEST(PlanWatch, SpeaksOnceAfterTwoWindowsInARow) {
+  PlanWatch watch(kPlanned);
+  StepParts now = kPlanned;
+  now.step = 0.15;
+  now.compute = 0.13;
+  EXPECT_FALSE(watch.add(both(now))) << "the first window warms up";
+  EXPECT_FALSE(watch.add(both(now)));
+  const auto departure = watch.add(both(now));
+  ASSERT_TRUE(departure);
+  EXPECT_EQ(departure->cause, Cause::kCompute);
+  EXPECT_EQ(departure->text,
+            "steps take 0.15 s, 50 % longer than planned: slower computation, 0.13 s instead of "
+            "0.08 s");
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(watch.add(both(now)));
+}
+
+TEST(PlanWatch, AnAccidentDoesNotCount) {
+  PlanWatch watch(kPlanned);
+  StepParts slow = kPlanned;
+  slow.step = 0.3;
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(watch.add(both(i % 2 == 0 ? slow : kPlanned)));
+}
+
+TEST(PlanWatch, SpeaksAgainAfterAnotherPlan) {
+  PlanWatch watch(kPlanned);
+  StepParts slow = kPlanned;
+  slow.step = 0.3;
+  slow.compute = 0.28;
+  const auto said = [&] {
+    int count = 0;
+    for (int i = 0; i < 4; ++i) count += watch.add(both(slow)) ? 1 : 0;
+    return count;
+  };
+  EXPECT_EQ(said(), 1);
+  watch.expect(slow);
+  EXPECT_EQ(said(), 0);
+  watch.expect(kPlanned);
+  EXPECT_EQ(said(), 1);
+}
+
+TEST(PlanWatch, NumbersThatAreNotFiniteAreOutside) {
+  PlanWatch watch(kPlanned);
+  StepParts bad = kPlanned;
+  bad.step = std::numeric_limits<double>::quiet_NaN();
+  watch.add(both(bad));
+  watch.add(both(bad));
+  EXPECT_TRUE(watch.add(both(bad)));
+  PlanWatch without({});
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(without.add(both(bad))) << "nothing was planned";
+}
+
+TEST(PlanWatch, AWindowTakesAboutTwoSeconds) {
+  EXPECT_EQ(PlanWatch({0.05}).window(), 40);
+  EXPECT_EQ(PlanWatch({10}).window(), 20);
+  EXPECT_EQ(PlanWatch({1e-5}).window(), 500);
+}
+
+TEST(CauseOf, NamesARankThatIsBusyForLonger) {
+  StepParts now = kPlanned;
+  now.step = 0.18;
+  const Departure departure = cause_of(kPlanned, {{now, 0.08}, {now, 0.001}, {now, 0.08}});
+  EXPECT_EQ(departure.cause, Cause::kSlowRank);
+  EXPECT_EQ(departure.rank, 1);
+  EXPECT_THAT(departure.text, HasSubstr("80 % longer than planned: rank 1 is slow: it is busy for "
+                                        "0.179 s of a step"));
+}
+
+TEST(CauseOf, NamesDataLoading) {
+  StepParts now = kPlanned;
+  now.step = 0.15;
+  now.data = 0.055;
+  const Departure departure = cause_of(kPlanned, both(now));
+  EXPECT_EQ(departure.cause, Cause::kData);
+  EXPECT_THAT(departure.text, HasSubstr("slower data loading, 0.055 s instead of 0.005 s"));
+}
+
+TEST(CauseOf, NamesLinksByTheRankThatWaitsLeast) {
+  StepParts now = kPlanned, late = kPlanned;
+  now.step = late.step = 0.15;
+  now.communication = 0.055;
+  late.communication = 0.05;
+  const Departure departure = cause_of(kPlanned, {{now, 0.055}, {late, 0.05}});
+  EXPECT_EQ(departure.cause, Cause::kLinks);
+  EXPECT_THAT(departure.text, HasSubstr("slower links: gradients and optimizer take 0.06 s instead "
+                                        "of 0.015 s"));
+}
+
+TEST(CauseOf, StepsMayAlsoBeShorter) {
+  StepParts now = kPlanned;
+  now.step = 0.05;
+  now.compute = 0.03;
+  const Departure departure = cause_of(kPlanned, both(now));
+  EXPECT_EQ(departure.cause, Cause::kCompute);
+  EXPECT_THAT(departure.text, HasSubstr("50 % shorter than planned: faster computation"));
+}
+
+}  // namespace plan_watch_test
+}  // namespace weft::train::internal
