@@ -32,6 +32,7 @@ TOLERANCE = 1e-3  # of losses, relative
 PROFILE_S = 300
 SLOW_BATCH = 48  # of GPT-128: enough samples for shares of a third
 SLOW_SHARE = 0.5
+SLOW_RUN = 6  # times as long as other runs: shares of the batch follow the speed
 NAMES = ("layouts", "unequal")
 # Keys that a plan sets.
 PLANNED = {"train": ("recompute", "balance"), "parallel": None}
@@ -282,7 +283,7 @@ def train_unequal(args, recipe, keys, processes):
     here |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     environments = [{**here, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in (0, 1)]
     commands = [command, slow_rank.joined(command, processes)]
-    return training.train(commands, SLOW_BATCH, 3 * args.seconds, environments)
+    return training.train(commands, SLOW_BATCH, SLOW_RUN * args.seconds, environments)
 
 
 def unequal(args, folder):
@@ -320,7 +321,7 @@ def main():
     parser.add_argument("--weft", default="build/release/bin/weft")
     parser.add_argument("--models", default=" ".join(model.name for model in cases.MODELS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.5, help="of the steps of a run")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of the steps of a run")
     parser.add_argument(
         "--live",
         action="store_true",
