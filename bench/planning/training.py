@@ -106,12 +106,13 @@ class Watch:
 
     def __init__(self, folder, processes, seconds):
         self.folder, self.processes, self.seconds = folder, processes, seconds
-        self.memory, self.begin = 0, None
+        # Of each process. A planned run forgets the peak of its measurements.
+        self.peaks, self.begin = {}, None
 
     def look(self):
         for process in self.processes:
-            ranks = children_of(process.pid) or {process.pid}
-            self.memory = max(self.memory, *(peak_bytes(rank) for rank in ranks))
+            for rank in children_of(process.pid) or {process.pid}:
+                self.peaks[rank] = peak_bytes(rank) or self.peaks.get(rank, 0)
 
     def until_done(self):
         """Returns when the run has trained for long enough, or has ended."""
@@ -163,7 +164,7 @@ def train(commands, batch, seconds, environments=None):
             raise Failed(f"{len(records)} steps, which are too few; {last_line(text)}")
         return Trained(
             step_s=step_seconds(records, batch),
-            memory=watch.memory,
+            memory=max(watch.peaks.values()),
             traffic=traffic_of(records),
             losses=[math.nan if record["loss"] is None else record["loss"] for record in records],
             steps=len(records),
