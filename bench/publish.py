@@ -167,7 +167,7 @@ PARTS = {
     "planning": (
         "predictions of weft plan beside training on this machine",
         FREE,
-        [f"{PYTHON} bench/planning/planning.py --weft {WEFT}"],
+        [f"{PYTHON} bench/planning/planning.py --weft {WEFT} --live"],
     ),
     "startup": (
         "from the command to the first step",

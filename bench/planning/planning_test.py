@@ -89,10 +89,9 @@ class Training(unittest.TestCase):
         self.assertEqual(training.step_seconds(records, 16), 0.5)
 
     def test_traffic_is_the_mean_over_the_ranks_for_a_step(self):
-        first, last = (10, [100.0, 100.0]), (20, [300.0, 600.0])
-        self.assertEqual(training.traffic_between(first, last), 35.0)
-        self.assertIsNone(training.traffic_between(first, first))
-        self.assertIsNone(training.traffic_between(None, last))
+        records = [{"loss": 1.0}, {"sent_mb": 2.0, "shared_mb": 1.0}, {"loss": 0.9}]
+        self.assertEqual(training.traffic_of(records), 3e6)
+        self.assertIsNone(training.traffic_of(records[:1]))
 
     def test_records_of_a_file_that_is_being_written_are_the_complete_ones(self):
         with tempfile.TemporaryDirectory() as place:

@@ -69,22 +69,11 @@ def records_of(folder):
     return [record for record in records if "samples_per_s" in record]
 
 
-def moved_bytes(folder):
-    """Step, and by rank the bytes that were sent or shared until then; None before the first."""
-    try:
-        seen = json.loads((folder / "ranks.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return seen["step"], [rank["sent_bytes"] + rank["shared_bytes"] for rank in seen["ranks"]]
-
-
-def traffic_between(first, last):
-    """Bytes of a rank in a step, the mean over the ranks; None if they were not seen twice."""
-    if not first or not last or first[0] == last[0]:
-        return None
-    return statistics.mean(
-        (after - before) / (last[0] - first[0]) for before, after in zip(first[1], last[1])
-    )
+def traffic_of(records):
+    """Bytes that a rank sends or reads from other ranks in a step, the mean over the ranks; None
+    if they are not counted."""
+    moved = [record["sent_mb"] + record["shared_mb"] for record in records if "sent_mb" in record]
+    return 1e6 * statistics.median(moved) if moved else None
 
 
 def step_seconds(records, batch):
@@ -117,14 +106,13 @@ class Watch:
 
     def __init__(self, folder, processes, seconds):
         self.folder, self.processes, self.seconds = folder, processes, seconds
-        self.memory, self.begin, self.first, self.last = 0, None, None, None
+        # Of each process. A planned run forgets the peak of its measurements.
+        self.peaks, self.begin = {}, None
 
     def look(self):
         for process in self.processes:
-            ranks = children_of(process.pid) or {process.pid}
-            self.memory = max(self.memory, *(peak_bytes(rank) for rank in ranks))
-        self.last = moved_bytes(self.folder)
-        self.first = self.first or self.last
+            for rank in children_of(process.pid) or {process.pid}:
+                self.peaks[rank] = peak_bytes(rank) or self.peaks.get(rank, 0)
 
     def until_done(self):
         """Returns when the run has trained for long enough, or has ended."""
@@ -176,8 +164,8 @@ def train(commands, batch, seconds, environments=None):
             raise Failed(f"{len(records)} steps, which are too few; {last_line(text)}")
         return Trained(
             step_s=step_seconds(records, batch),
-            memory=watch.memory,
-            traffic=traffic_between(watch.first, watch.last),
+            memory=max(watch.peaks.values()),
+            traffic=traffic_of(records),
             losses=[math.nan if record["loss"] is None else record["loss"] for record in records],
             steps=len(records),
             config=tomllib.loads((runs / "run/config.toml").read_text()),
