@@ -45,8 +45,8 @@ Recovery::Recovery(Group world, int multiple)
       multiple_(multiple),
       min_ranks_(from_launcher("WEFT_MIN_RANKS")),
       is_on_(from_launcher("WEFT_ELASTIC") > 0) {
-  if (world_.rank() == 0 && multiple_ > 1)
-    agent::tell_launcher("multiple", std::to_string(multiple_));
+  // By every rank: one that leaves must have told it before, or the launcher would replace it.
+  if (multiple_ > 1) agent::tell_launcher("multiple", std::to_string(multiple_));
 }
 
 bool Recovery::has_newcomers() const {
