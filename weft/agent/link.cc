@@ -41,7 +41,9 @@ std::optional<Message> Link::next() noexcept {
   ssize_t got;
   do {
     got = ::recv(end_.get(), text.data(), text.size(), MSG_DONTWAIT);
-  } while (got < 0 && errno == EINTR);
+    // ECONNRESET: the peer has ended and left messages unread. The system says so once, before the
+    // last messages of the peer.
+  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
   if (got <= 0) {
     ended_ = got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
     return std::nullopt;

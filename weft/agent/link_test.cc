@@ -37,6 +37,17 @@ TEST(Link, ReturnsTheTextsOfAnEndedProcessAndThenItsEnd) {
   EXPECT_FALSE(launcher.tell("ranks", "2"));  // and no SIGPIPE
 }
 
+TEST(Link, ReturnsTheTextsOfAProcessThatEndedWithoutReadingItsOwn) {
+  auto ends = std::make_optional(Link::make());
+  Link launcher = std::move(ends->second);
+  launcher.tell("ranks", "4");
+  ends->first.tell("leaving");
+  ends.reset();
+  EXPECT_EQ(launcher.next(), (Message{"leaving", ""}));
+  EXPECT_EQ(launcher.next(), std::nullopt);
+  EXPECT_TRUE(launcher.ended());
+}
+
 TEST(Link, DoesNotWaitForAReaderThatNeverReads) {
   auto [rank, launcher] = Link::make();
   int sent = 0;
