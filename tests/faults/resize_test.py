@@ -18,7 +18,7 @@ class Resize(harness.FaultTest):
 
     def scale(self, job, ranks, code=0, says=""):
         result = self.beside(job, "scale", job.process.pid, ranks)
-        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.returncode, code, result.stderr + job.err())
         self.assertIn(says, result.stderr)
 
     def sizes(self, job):
