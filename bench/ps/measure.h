@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <new>
@@ -18,6 +19,10 @@
 namespace weft::bench {
 
 constexpr int kMostWorkers = 16;
+// Learning rate: a power of two, so that all sums are exact in float32 with gradient_of().
+constexpr double kLr = 1.0 / 1024;
+
+inline float gradient_of(std::size_t i) { return static_cast<float>(i % 5) - 2; }
 
 // Settings of the command line: name=value.
 class Words {
@@ -176,6 +181,25 @@ inline Result measure(const Common& common, const Measured& measured) {
   const bool verified = measured.verify(reader, counts_of(common, board));
   board.may_end = true;
   return {static_cast<double>(after - before) / seconds, verified};
+}
+
+// Writes the JSON object of a result: `fields` are what was measured besides Common. Returns the
+// exit code.
+inline int write(const Common& common, const std::string& fields, double per_second,
+                 bool verified) {
+  std::cout << common.json("weft-ps") << fields << ",\"per_second\":" << per_second
+            << ",\"verified\":" << (verified ? "true" : "false") << "}" << std::endl;
+  return verified ? 0 : 1;
+}
+
+inline int run_bench(const char* name, int argc, char** argv, int (*run)(Words&)) {
+  try {
+    Words words(argc, argv);
+    return run(words);
+  } catch (const std::exception& error) {
+    std::cerr << name << ": " << describe(error) << '\n';
+    return 1;
+  }
 }
 
 }  // namespace weft::bench

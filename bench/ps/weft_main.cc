@@ -8,7 +8,6 @@
 // one JSON object: the updates of all workers in a second. `verified`: the values are those of SGD
 // with these gradients (not with lossy codecs).
 #include <cstring>
-#include <iostream>
 #include <numeric>
 
 #include "bench/ps/measure.h"
@@ -16,13 +15,7 @@
 namespace weft::bench {
 namespace {
 
-// A power of two: with small whole gradients, all sums are exact in float32.
-constexpr double kLr = 1.0 / 1024;
-
-float gradient_of(std::size_t i) { return static_cast<float>(i % 5) - 2; }
-
-int run(int argc, char** argv) {
-  Words words(argc, argv);
+int run(Words& words) {
   const Common common(words);
   const std::size_t parameters = std::stoul(words.take("parameters", "235146"));
   ps::Options options;
@@ -55,21 +48,15 @@ int run(int argc, char** argv) {
     return true;
   };
   const Result result = measure(common, measured);
-  std::cout << common.json("weft-ps") << ",\"push\":\"" << options.push_codec << "\",\"pull\":\""
-            << options.pull_codec << "\",\"parameters\":" << parameters
-            << ",\"per_second\":" << result.per_second
-            << ",\"verified\":" << (result.verified ? "true" : "false") << "}" << std::endl;
-  return result.verified ? 0 : 1;
+  return write(common,
+               ",\"push\":\"" + options.push_codec + "\",\"pull\":\"" + options.pull_codec +
+                   "\",\"parameters\":" + std::to_string(parameters),
+               result.per_second, result.verified);
 }
 
 }  // namespace
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  try {
-    return weft::bench::run(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "weft_bench_ps: " << weft::describe(error) << '\n';
-    return 1;
-  }
+  return weft::bench::run_bench("weft_bench_ps", argc, argv, weft::bench::run);
 }

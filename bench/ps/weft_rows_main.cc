@@ -10,7 +10,6 @@
 // gradients.
 #include <algorithm>
 #include <array>
-#include <iostream>
 #include <memory>
 
 #include "bench/ps/measure.h"
@@ -19,8 +18,6 @@
 namespace weft::bench {
 namespace {
 
-// A power of two: with small whole gradients, all sums are exact in float32.
-constexpr double kLr = 1.0 / 1024;
 constexpr std::size_t kBatches = 32;  // of a worker; it begins again after them
 constexpr std::size_t kOutstanding = 2;
 
@@ -38,7 +35,6 @@ struct Settings {
 
 // Keys are spread over 64 bits.
 std::uint64_t key_of(std::uint64_t row) { return row * 0x9e3779b97f4a7c15; }
-float gradient_of(std::size_t i) { return static_cast<float>(i % 5) - 2; }
 
 // Rows of the batches of a worker.
 std::vector<Keys> batches_of(const Settings& s, std::uint32_t worker) {
@@ -108,8 +104,7 @@ class Calls {
   std::size_t next_ = 0;
 };
 
-int run(int argc, char** argv) {
-  Words words(argc, argv);
+int run(Words& words) {
   const Common common(words);
   const Settings s(words);
   words.expect_end();
@@ -147,21 +142,16 @@ int run(int argc, char** argv) {
     return verify(reader, s, pushes, 1);
   };
   const Result result = measure(common, measured);
-  std::cout << common.json("weft-ps") << ",\"op\":\"" << (s.pushes ? "push" : "pull")
-            << "\",\"rows\":" << s.rows << ",\"floats\":" << s.floats << ",\"batch\":" << s.batch
-            << ",\"per_second\":" << result.per_second * static_cast<double>(s.batch)
-            << ",\"verified\":" << (result.verified ? "true" : "false") << "}" << std::endl;
-  return result.verified ? 0 : 1;
+  return write(common,
+               std::string(",\"op\":\"") + (s.pushes ? "push" : "pull") + "\",\"rows\":" +
+                   std::to_string(s.rows) + ",\"floats\":" + std::to_string(s.floats) +
+                   ",\"batch\":" + std::to_string(s.batch),
+               result.per_second * static_cast<double>(s.batch), result.verified);
 }
 
 }  // namespace
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  try {
-    return weft::bench::run(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "weft_bench_ps_rows: " << weft::describe(error) << '\n';
-    return 1;
-  }
+  return weft::bench::run_bench("weft_bench_ps_rows", argc, argv, weft::bench::run);
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <thread>
 
 #include "weft/base/deadline.h"
@@ -15,13 +14,6 @@ namespace {
 
 // Ranks that wait look so often for the news of the launcher.
 constexpr auto kLook = std::chrono::milliseconds(50);
-// Set by the launcher, in seconds: how long nodes wait for each other.
-constexpr const char* kJoinTimeout = "WEFT_JOIN_TIMEOUT";
-
-std::chrono::seconds join_timeout() {
-  const char* const text = std::getenv(kJoinTimeout);
-  return std::chrono::seconds(text != nullptr ? std::atoi(text) : 0);
-}
 
 }  // namespace
 
@@ -30,7 +22,7 @@ bool Recovery::fit(const Steps& steps, const std::function<bool()>& should_stop)
   if (min_ranks_ == 0 || !is_on_ || is_newcomer() || stay == ranks) return false;
   const int least = (std::max(min_ranks_, multiple_) + multiple_ - 1) / multiple_ * multiple_;
   if (stay < least) {
-    if (join_timeout().count() == 0) return false;  // nobody comes: the mesh says what is wrong
+    if (join_timeout_.count() == 0) return false;  // nobody comes: the mesh says what is wrong
     SizeRequests requests;
     const int enough = ranks_when_enough(least, should_stop, requests);
     resize(steps, enough, requests.newcomers());
@@ -51,11 +43,10 @@ bool Recovery::fit(const Steps& steps, const std::function<bool()>& should_stop)
 // Waits for the launcher's word that so many ranks are there. Collective.
 int Recovery::ranks_when_enough(int least, const std::function<bool()>& should_stop,
                                 SizeRequests& requests) const {
-  const auto limit = join_timeout();
   if (world_.rank() == 0)
     log_warn("the mesh needs more ranks than there are: waiting for them",
-             {{"ranks", world_.size()}, {"needed", least}, {"timeout_s", limit.count()}});
-  const Deadline deadline = Deadline::in(limit);
+             {{"ranks", world_.size()}, {"needed", least}, {"timeout_s", join_timeout_.count()}});
+  const Deadline deadline = Deadline::in(join_timeout_);
   for (;;) {
     const bool is_first = world_.rank() == 0;
     const int wanted = requests.ranks();
@@ -70,10 +61,11 @@ int Recovery::ranks_when_enough(int least, const std::function<bool()>& should_s
       throw Error(Errc::kUnavailable,
                   "a rank was told to stop while the job waited for more ranks");
     if (seen[1].item<double>() > 0) {
-      throw Error(Errc::kTimeout,
-                  std::to_string(world_.size()) + " of at least " + std::to_string(least) +
-                      " ranks, which the mesh needs, came within " + std::to_string(limit.count()) +
-                      " s; start more nodes, or raise join_timeout (--rdzv-conf)");
+      throw Error(Errc::kTimeout, std::to_string(world_.size()) + " of at least " +
+                                      std::to_string(least) +
+                                      " ranks, which the mesh needs, came within " +
+                                      std::to_string(join_timeout_.count()) +
+                                      " s; start more nodes, or raise join_timeout (--rdzv-conf)");
     }
     std::this_thread::sleep_for(kLook);
   }

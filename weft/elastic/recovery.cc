@@ -44,6 +44,7 @@ Recovery::Recovery(Group world, int multiple)
     : world_(std::move(world)),
       multiple_(multiple),
       min_ranks_(from_launcher("WEFT_MIN_RANKS")),
+      join_timeout_(from_launcher("WEFT_JOIN_TIMEOUT")),
       is_on_(from_launcher("WEFT_ELASTIC") > 0) {
   // By every rank: one that leaves must have told it before, or the launcher would replace it.
   if (multiple_ > 1) agent::tell_launcher("multiple", std::to_string(multiple_));

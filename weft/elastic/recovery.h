@@ -17,6 +17,7 @@
 //                    └── another rank is lost, or leaves ──┘
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -115,7 +116,8 @@ class Recovery {
 
   Group world_;
   const int multiple_;
-  const int min_ranks_;  // 0: all ranks
+  const int min_ranks_;                      // 0: all ranks
+  const std::chrono::seconds join_timeout_;  // How long nodes wait for each other.
   const bool is_on_;
   bool has_left_ = false;
 };

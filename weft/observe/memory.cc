@@ -75,4 +75,15 @@ std::uint64_t process_memory(const std::string& root) {
   return field(root + "proc/self/status", "VmRSS:") << 10;
 }
 
+std::uint64_t peak_memory(const std::string& root) {
+  return field(root + "proc/self/status", "VmHWM:") << 10;
+}
+
+// proc(5): 5 resets the peak.
+bool forget_peak_memory(const std::string& root) {
+  std::ofstream out(root + "proc/self/clear_refs");
+  out << "5" << std::flush;
+  return static_cast<bool>(out);
+}
+
 }  // namespace weft::observe

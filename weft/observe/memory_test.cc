@@ -27,7 +27,8 @@ class Machine {
     fs::create_directories(path.parent_path());
     std::ofstream(path) << text;
   }
-  MachineMemory read() const { return machine_memory(folder_.path() + "/"); }
+  MachineMemory read() const { return machine_memory(root()); }
+  std::string root() const { return folder_.path() + "/"; }
 
  private:
   TempDir folder_;
@@ -77,6 +78,25 @@ TEST(ProcessMemory, GrowsWithTouchedMemory) {
   const std::vector<char> touched(32 * kMiB, 1);
   EXPECT_GE(process_memory(), before + 24 * kMiB) << touched[kMiB];
   EXPECT_EQ(process_memory("/nowhere/"), 0u);
+}
+
+TEST(PeakMemory, RemembersMemoryThatIsFreeAgainUntilItForgets) {
+  const std::uint64_t held = process_memory();
+  {
+    const std::vector<char> large(128 * kMiB, 1);
+    EXPECT_EQ(large.back(), 1);
+  }
+  const std::uint64_t peak = peak_memory();
+  EXPECT_GE(peak, held + 100 * kMiB);
+  if (!forget_peak_memory()) GTEST_SKIP() << "the system does not let a process forget its peak";
+  EXPECT_LT(peak_memory(), peak - 50 * kMiB);
+}
+
+TEST(PeakMemory, IsZeroWhereItCannotBeRead) {
+  const Machine machine("0::/\n");
+  EXPECT_EQ(peak_memory(machine.root()), 0u);
+  machine.write("proc/self/status", "Name:\tweft\nVmHWM:\t  2048 kB\nVmRSS:\t 1 kB\n");
+  EXPECT_EQ(peak_memory(machine.root()), 2048u << 10);
 }
 
 }  // namespace

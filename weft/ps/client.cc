@@ -9,6 +9,7 @@
 #include "weft/net/stream/bytes.h"
 #include "weft/ps/internal/client_impl.h"
 #include "weft/ps/internal/connections.h"
+#include "weft/ps/internal/shard.h"
 #include "weft/ps/job.h"
 
 namespace weft::ps {
@@ -16,6 +17,7 @@ namespace {
 
 using internal::Answer;
 using internal::ClientLink;
+using internal::codec_of;
 using internal::Op;
 using internal::Outstanding;
 
@@ -23,11 +25,6 @@ constexpr std::size_t kLine = 64;
 constexpr std::uint64_t kValueAreas = 2;
 // Longest sleep with and without a connection to every server, in milliseconds.
 constexpr int kSleep = 50, kSleepUnconnected = 5;
-
-std::unique_ptr<compress::Codec> codec_of(const std::string& text) {
-  const compress::Spec spec = compress::parse(text);
-  return spec.kind == compress::Kind::kNone ? nullptr : compress::make_codec(spec);
-}
 
 // With the servers of this job, if the caller gave no directory.
 ClientOptions complete(ClientOptions options, std::unique_ptr<Directory>& directory) {

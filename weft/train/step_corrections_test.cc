@@ -1,15 +1,8 @@
-// What real steps tell about predicted ones, and the memory that a process has held.
+// What real steps tell about predicted ones.
 #include "weft/train/internal/step_corrections.h"
 
-#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <filesystem>
-
-#include "weft/base/file.h"
-#include "weft/observe/memory.h"
-#include "weft/train/internal/peak_memory.h"
 
 namespace weft::train::internal {
 namespace step_corrections_test {
@@ -110,23 +103,6 @@ TEST(SharesOf, TheSlowestRankOfAReplicaCounts) {
   layout.pp = layout.dp = layout.tp = 2;
   EXPECT_THAT(shares_of(layout, {1, 1, 1, 1, 1, 1, 3, 1}),
               ElementsAre(DoubleNear(1.5, 1e-9), DoubleNear(0.5, 1e-9)));
-}
-
-TEST(PeakMemory, RemembersMemoryThatIsFreeAgainUntilItForgets) {
-  const auto held = static_cast<double>(observe::process_memory());
-  { const at::Tensor large = at::ones({(128 << 20) / 4}); }
-  const double peak = peak_memory();
-  EXPECT_GE(peak, held + 100e6);
-  if (!forget_peak_memory()) GTEST_SKIP() << "the system does not let a process forget its peak";
-  EXPECT_LT(peak_memory(), peak - 50e6);
-}
-
-TEST(PeakMemory, IsZeroWhereItCannotBeRead) {
-  const TempDir folder;
-  EXPECT_EQ(peak_memory(folder.path() + "/"), 0);
-  std::filesystem::create_directories(folder / "proc/self");
-  write_file_atomic(folder / "proc/self/status", "Name:\tweft\nVmHWM:\t  2048 kB\nVmRSS:\t 1 kB\n");
-  EXPECT_EQ(peak_memory(folder.path() + "/"), 2048 * 1024);
 }
 
 }  // namespace step_corrections_test

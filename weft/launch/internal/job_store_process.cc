@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/launch/internal/sibling_program.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -17,18 +17,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kToEnd = 1s;
-
-std::string store_program(const std::string& asked) {
-  if (!asked.empty()) return asked;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft_store";
-  if (!std::filesystem::exists(program)) {
-    throw Error(Errc::kUnavailable,
-                "the store process " + program.string() +
-                    " is missing; build or install weft again, with the target weft_store",
-                {"launch", -1, -1});
-  }
-  return program.string();
-}
 
 Fd make_journal() {
   Fd fd(::memfd_create("weft-store-journal", MFD_CLOEXEC));
@@ -42,7 +30,7 @@ Fd make_journal() {
 
 JobStoreProcess::JobStoreProcess(Options options)
     : options_(std::move(options)), listener_(store::listen_locally()), journal_(make_journal()) {
-  options_.program = store_program(options_.program);
+  options_.program = sibling_program(options_.program, "weft_store", "weft_store");
   start(Deadline::Clock::now());
 }
 

@@ -2,27 +2,17 @@
 #include <fcntl.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 
 #include "weft/base/error.h"
 #include "weft/launch/internal/meeting_point.h"
 #include "weft/launch/internal/pipe.h"
+#include "weft/launch/internal/sibling_program.h"
 #include "weft/launch/internal/supervisor.h"
 
 namespace weft::launch::internal {
 namespace {
-
-std::string server_program(const std::string& asked) {
-  if (!asked.empty()) return asked;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft_ps";
-  if (!std::filesystem::exists(program)) {
-    throw Error(Errc::kUnavailable,
-                "--servers: the program " + program.string() +
-                    " is missing; build or install weft again, with the target weft_ps_server",
-                {"launch", -1, -1});
-  }
-  return program.string();
-}
 
 // Where workers of other hosts reach the servers of this node.
 std::string server_interface(const Job& job) {
@@ -36,7 +26,7 @@ std::string server_interface(const Job& job) {
 // A folder for the directory of the servers of one node. That of the logs is kept, so it has none.
 void Supervisor::make_servers_folder() {
   if (job_.servers == 0) return;
-  server_program_ = server_program(options_.servers.program);
+  server_program_ = sibling_program(options_.servers.program, "weft_ps", "weft_ps_server");
   if (job_.plan) return;
   std::string folder = (folder_ / "servers").string();
   if (keep_folder_) {

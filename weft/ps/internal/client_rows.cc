@@ -24,11 +24,6 @@ constexpr std::uint64_t kEvictParts = 64;
 // A codec's length before its bytes, and their padding.
 constexpr std::uint64_t kCodecHead = 8;
 
-std::unique_ptr<compress::Codec> row_codec_of(const std::string& text) {
-  const compress::Spec spec = compress::parse(text);
-  return spec.kind == compress::Kind::kNone ? nullptr : compress::make_codec(spec);
-}
-
 std::uint64_t value_bytes(const compress::Codec* codec, std::size_t floats) {
   return codec == nullptr
              ? sizeof(float) * floats
@@ -50,7 +45,7 @@ void Client::Impl::define_tables(const std::vector<TableSpec>& tables) {
     check(table);
     WEFT_REQUIRE(names.insert(table.name).second, "table " + table.name + " is defined twice");
     row_tables_.push_back({table, static_cast<std::size_t>(table.row_floats),
-                           row_codec_of(table.push_codec), row_codec_of(table.pull_codec)});
+                           codec_of(table.push_codec), codec_of(table.pull_codec)});
   }
 }
 

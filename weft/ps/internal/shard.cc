@@ -171,13 +171,10 @@ Answer Shard::define(const Request& command) {
 }
 
 void Shard::make_codecs() {
-  const compress::Spec push = compress::parse(options_.push_codec),
-                       pull = compress::parse(options_.pull_codec);
-  push_codec_ = push.kind == compress::Kind::kNone ? nullptr : compress::make_codec(push);
-  auto& pull_codec = options_.pull_deltas ? delta_codec_ : pull_codec_;
-  pull_codec = pull.kind == compress::Kind::kNone ? nullptr : compress::make_codec(pull);
-  push_seed_ = push.seed;
-  delta_seed_ = pull.seed;
+  push_codec_ = codec_of(options_.push_codec);
+  (options_.pull_deltas ? delta_codec_ : pull_codec_) = codec_of(options_.pull_codec);
+  push_seed_ = compress::parse(options_.push_codec).seed;
+  delta_seed_ = compress::parse(options_.pull_codec).seed;
 }
 
 std::uint64_t Shard::worker_bytes() const {

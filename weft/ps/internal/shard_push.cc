@@ -33,6 +33,11 @@ compress::Draw draw_of(std::uint64_t seed, const Request& push, std::uint32_t ke
           .rank = static_cast<int>(push.worker & 0xffffff)};
 }
 
+std::unique_ptr<compress::Codec> codec_of(const std::string& text) {
+  const compress::Spec spec = compress::parse(text);
+  return spec.kind == compress::Kind::kNone ? nullptr : compress::make_codec(spec);
+}
+
 std::string encode_values(const compress::Codec& codec, std::span<const float> values,
                           const compress::Draw& draw, float* residual) {
   std::vector<std::byte> wire;

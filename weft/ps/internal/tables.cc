@@ -19,11 +19,6 @@ constexpr std::uint64_t kRowHeader = 32, kRowUnit = 32;
 // A push looks at this many rows for eviction, or at as many as it has keys.
 constexpr std::size_t kLooks = 1024;
 
-std::unique_ptr<compress::Codec> codec_of(const std::string& text) {
-  const compress::Spec spec = compress::parse(text);
-  return spec.kind == compress::Kind::kNone ? nullptr : compress::make_codec(spec);
-}
-
 std::size_t width_of(const TableSpec& spec) { return static_cast<std::size_t>(spec.row_floats); }
 
 TableOptions options_of(const TableSpec& spec, const TableFiles& files) {

@@ -17,6 +17,7 @@
 #include "weft/base/error.h"
 #include "weft/parallel/compose/autocast.h"
 #include "weft/plan/calibration.h"
+#include "weft/train/internal/measured.h"
 
 namespace weft::train::internal {
 namespace {
@@ -84,11 +85,6 @@ class MemoryMeter {
   };
   Counting* const counting_;  // Never freed: an allocator must live as long as the process.
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 double elapsed_since(steady_clock::time_point start) {
   return std::chrono::duration<double>(steady_clock::now() - start).count();

@@ -6,8 +6,9 @@
 #include <utility>
 
 #include "weft/base/log.h"
+#include "weft/observe/memory.h"
 #include "weft/train/internal/loop.h"
-#include "weft/train/internal/peak_memory.h"
+#include "weft/train/internal/measured.h"
 
 namespace weft::train::internal {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::int64_t kWarmSteps = 2;    // Steps that do not count.
 constexpr std::size_t kKeptSteps = 4096;  // Steps whose times are kept, the last ones.
 
 // In the order in which ranks exchange them.
-enum Field { kStep, kData, kCompute, kCommunication, kUpdate, kWaited, kFields };
+enum Field { kStep, kData, kCompute, kCommunication, kUpdate, kWaited };
 
 }  // namespace
 
@@ -60,17 +61,11 @@ std::int64_t Loop::steps_left() const {
 void Loop::watch_plan_now() {
   if (!watch_ || window_steps_ < watch_->window()) return;
   const StepParts& sums = window_.parts;
-  const double all[] = {sums.step,          sums.data,   sums.compute,
-                        sums.communication, sums.update, window_.waited};
-  at::Tensor mine = at::empty({static_cast<std::int64_t>(kFields)}, at::kDouble);
-  for (int i = 0; i < kFields; ++i)
-    mine.data_ptr<double>()[i] = all[i] / static_cast<double>(window_steps_);
-  at::Tensor gathered =
-      at::empty({world_.size() * static_cast<std::int64_t>(kFields)}, at::kDouble);
-  world_.all_gather(gathered, mine);
+  std::vector<double> mine = {sums.step,          sums.data,   sums.compute,
+                              sums.communication, sums.update, window_.waited};
+  for (double& one : mine) one /= static_cast<double>(window_steps_);
   std::vector<RankParts> ranks;
-  for (int rank = 0; rank < world_.size(); ++rank) {
-    const double* const of = gathered.const_data_ptr<double>() + rank * static_cast<int>(kFields);
+  for (const auto& of : gather_numbers(world_, mine)) {
     ranks.push_back(
         {{of[kStep], of[kData], of[kCompute], of[kCommunication], of[kUpdate]}, of[kWaited]});
   }
@@ -89,14 +84,12 @@ void Loop::watch_plan_now() {
 
 // Collective.
 void Loop::measure_run() {
-  std::vector<float> seconds = step_seconds_;
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  if (!seconds.empty()) std::nth_element(seconds.begin(), middle, seconds.end());
   const comm::Traffic traffic = world_.traffic();
   const auto steps = static_cast<double>(std::max<std::int64_t>(1, counted_ - kWarmSteps));
-  at::Tensor most = at::tensor({seconds.empty() ? 0.0 : static_cast<double>(*middle), peak_memory(),
-                                traffic.is_complete ? 0.0 : 1.0},
-                               at::kDouble),
+  at::Tensor most = at::tensor(
+                 {median({step_seconds_.begin(), step_seconds_.end()}),
+                  static_cast<double>(observe::peak_memory()), traffic.is_complete ? 0.0 : 1.0},
+                 at::kDouble),
              sum = at::tensor({counted_bytes_ / steps}, at::kDouble);
   if (world_.size() > 1) {
     world_.all_reduce(most, ReduceOp::kMax);

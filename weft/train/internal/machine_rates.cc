@@ -9,10 +9,12 @@
 #include <cmath>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/comm/topology/find.h"
 #include "weft/plan/calibration.h"
+#include "weft/train/internal/measured.h"
 
 namespace weft::train::internal {
 namespace {
@@ -56,24 +58,29 @@ double time_of(const std::function<void()>& call, int runs = 0) {
     all.push_back(std::chrono::duration<double>(steady_clock::now() - start).count());
     sum += all.back();
   }
-  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2),
-                   all.end());
-  return all[all.size() / 2];
+  return median(std::move(all));
 }
 
-std::vector<int> ranks_here(const schedule::Topology& topology, const Group& world) {
-  const auto level = topology.find(schedule::Scope::kHost);
+int cores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+
+// The host of this rank.
+struct Host {
   std::vector<int> ranks;
-  for (int rank = 0; rank < world.size(); ++rank)
-    if (!level || topology.group_of(*level, rank) == topology.group_of(*level, world.rank()))
-      ranks.push_back(rank);
-  return ranks;
-}
+  int place = 0;       // Of this rank among them.
+  int processors = 1;  // Ranks that compute at once: as many as the cores allow.
+  int size() const { return static_cast<int>(ranks.size()); }
+};
 
-// Of `ranks` on this host, those that compute at once.
-int processors_for(int ranks) {
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return std::clamp(cores / std::max(1, at::get_num_threads()), 1, ranks);
+Host host_of(const schedule::Topology& topology, const Group& world) {
+  const auto level = topology.find(schedule::Scope::kHost);
+  Host host;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (rank == world.rank()) host.place = host.size();
+    if (!level || topology.group_of(*level, rank) == topology.group_of(*level, world.rank()))
+      host.ranks.push_back(rank);
+  }
+  host.processors = std::clamp(cores() / std::max(1, at::get_num_threads()), 1, host.size());
+  return host;
 }
 
 // Measures on the ranks that compute at once, while the others wait; the mean is shared.
@@ -167,16 +174,10 @@ plan::Link between_hosts(const schedule::Topology& topology, int hosts) {
 }  // namespace
 
 Turn turn_of(const Group& world) {
-  const schedule::Topology topology = comm::topology::find_topology(world, {.probe = false});
-  const std::vector<int> ranks = ranks_here(topology, world);
-  const auto place = std::find(ranks.begin(), ranks.end(), world.rank()) - ranks.begin();
-  Turn turn{.processors = processors_for(static_cast<int>(ranks.size())),
-            .here = static_cast<int>(ranks.size())};
-  turn.turn = static_cast<int>(place) / turn.processors;
-  at::Tensor most = at::tensor({(turn.here + turn.processors - 1) / turn.processors}, at::kLong);
+  const Host host = host_of(comm::topology::find_topology(world, {.probe = false}), world);
+  at::Tensor most = at::tensor({(host.size() + host.processors - 1) / host.processors}, at::kLong);
   world.all_reduce(most, ReduceOp::kMax);
-  turn.turns = static_cast<int>(most.item<std::int64_t>());
-  return turn;
+  return {host.place / host.processors, static_cast<int>(most.item<std::int64_t>())};
 }
 
 double measure_message(const Group& world) {
@@ -203,31 +204,27 @@ double measure_message(const Group& world) {
 plan::Cluster measure_cluster(const Group& world, bool quick) {
   const schedule::Topology topology = comm::topology::find_topology(world);
   const auto level = topology.find(schedule::Scope::kHost);
-  const std::vector<int> ranks = ranks_here(topology, world);
+  const Host host = host_of(topology, world);
   const int hosts = level ? topology.num_groups(*level) : 1;
-  const int here = static_cast<int>(ranks.size());
+  const int here = host.size();
   for (int other = 0; level && other < hosts; ++other) {
     WEFT_REQUIRE(static_cast<int>(topology.members(*level, other).size()) * hosts == world.size(),
                  "a profile needs as many ranks on each host; start them so");
   }
-  const auto place = std::find(ranks.begin(), ranks.end(), world.rank()) - ranks.begin();
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const int processors = processors_for(here);
-
   plan::Cluster cluster;
   cluster.name = "measured";
   cluster.source = "weft plan profile, " + std::to_string(here) + " ranks of " +
                    std::to_string(at::get_num_threads()) + " threads on a machine of " +
-                   std::to_string(cores) + " processors";
+                   std::to_string(cores()) + " processors";
   cluster.software = "weft";
   cluster.machine = plan::machine_identity();
   cluster.library = plan::Library::kWeft;
   cluster.accelerators = {
-      measure_processor(Meter(world, place < processors, quick ? kQuickRuns : 0), here)};
-  const Group host = world.subgroup(ranks, "profile-host");
-  plan::NodeType node{.devices = here, .count = hosts, .processors = processors};
+      measure_processor(Meter(world, host.place < host.processors, quick ? kQuickRuns : 0), here)};
+  const Group on_host = world.subgroup(host.ranks, "profile-host");
+  plan::NodeType node{.devices = here, .count = hosts, .processors = host.processors};
   node.wiring = plan::Wiring::kShared;
-  node.intra = shared_memory(host);
+  node.intra = shared_memory(on_host);
   node.inter = between_hosts(topology, hosts);
   cluster.nodes = {node};
   return cluster;

@@ -12,12 +12,10 @@ namespace weft::train::internal {
 // blocks are measured too. Collective.
 plan::Cluster measure_cluster(const Group& world, bool quick = false);
 
-// Ranks of a host that compute at once: as many as its processors and the ranks' threads allow.
+// Where a host has fewer processors than its ranks use, the ranks take turns.
 struct Turn {
-  int processors = 1;  // Ranks of this host that compute at once.
-  int here = 1;        // Ranks of this host.
-  int turn = 0;        // Of this rank, from 0.
-  int turns = 1;       // Of all ranks of the world, the same on all.
+  int turn = 0;   // Of this rank, from 0.
+  int turns = 1;  // Of all ranks of the world, the same on all.
 };
 // Collective.
 Turn turn_of(const Group& world);

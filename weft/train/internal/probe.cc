@@ -9,22 +9,16 @@
 #include <chrono>
 #include <cmath>
 
+#include "weft/observe/memory.h"
 #include "weft/observe/position/position.h"
 #include "weft/train/internal/learner.h"
-#include "weft/train/internal/peak_memory.h"
+#include "weft/train/internal/measured.h"
 
 namespace weft::train::internal {
 namespace {
 
 using observe::Phase;
 using std::chrono::steady_clock;
-
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // What this rank has measured, in the order in which ranks exchange it.
 enum Value {
@@ -80,17 +74,12 @@ class Prober {
   double last() const { return values_[kProbedSeconds].back(); }
 
   ProbedStep result() const {
-    at::Tensor mine = at::empty({static_cast<std::int64_t>(kValues)}, at::kDouble);
-    double* const own = mine.data_ptr<double>();
-    for (std::size_t i = 0; i < kValues; ++i) own[i] = median_of(values_[i]);
-    own[kProbedMemory] = peak_memory();
-    at::Tensor all = at::empty({world_.size() * static_cast<std::int64_t>(kValues)}, at::kDouble);
-    world_.all_gather(all, mine);
-    const double* const of = all.const_data_ptr<double>();
+    std::vector<double> mine;
+    for (const auto& values : values_) mine.push_back(median(values));
+    mine[kProbedMemory] = static_cast<double>(observe::peak_memory());
     ProbedStep result;
     const double ranks = world_.size();
-    for (int rank = 0; rank < world_.size(); ++rank) {
-      const double* const one = of + rank * static_cast<int>(kValues);
+    for (const auto& one : gather_numbers(world_, mine)) {
       result.seconds += one[kProbedSeconds] / ranks;
       result.data += one[kProbedData] / ranks;
       result.compute += one[kProbedCompute] / ranks;
@@ -106,14 +95,11 @@ class Prober {
  private:
   // Ranks that are late in turn make the others wait, which is not the cost of communication.
   double least_communication() const {
-    const auto& mine = values_[kProbedCommunication];
-    const auto steps = static_cast<std::int64_t>(mine.size());
-    at::Tensor all = at::empty({world_.size() * steps}, at::kDouble);
-    world_.all_gather(all, at::tensor(mine, at::kDouble));
-    std::vector<double> least;
-    for (std::int64_t step = 0; step < steps; ++step)
-      least.push_back(all.view({world_.size(), steps}).select(1, step).min().item<double>());
-    return median_of(least);
+    std::vector<double> least = values_[kProbedCommunication];
+    for (const auto& one : gather_numbers(world_, least))
+      for (std::size_t step = 0; step < least.size(); ++step)
+        least[step] = std::min(least[step], one[step]);
+    return median(least);
   }
 
   const Group world_;
@@ -139,7 +125,7 @@ double ProbedStep::rest() const {
 
 ProbedStep probe(const Task& task, const Options& options, const Group& world,
                  const ProbeOptions& how) {
-  forget_peak_memory();
+  observe::forget_peak_memory();
   Prober prober(task, options, world);
   for (int step = 0; step < how.warm; ++step) {
     prober.step();

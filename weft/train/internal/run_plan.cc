@@ -8,7 +8,7 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
-#include "weft/train/internal/peak_memory.h"
+#include "weft/observe/memory.h"
 #include "weft/train/internal/plan_keys.h"
 
 namespace weft::train::internal {
@@ -60,7 +60,7 @@ void RunPlan::begin(const Task& task, const Group& world) {
   apply(is_auto() ? planner_->choose(task, given_, world) : planner_->predict(given_, world));
   if (kept) kept->restore();
   if (world.rank() == 0) say(clock_seconds() - start);
-  forget_peak_memory();
+  observe::forget_peak_memory();
 }
 
 void RunPlan::apply(const PlannedLayout& planned) {

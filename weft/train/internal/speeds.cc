@@ -1,10 +1,10 @@
 #include "weft/train/internal/speeds.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
+
+#include "weft/train/internal/measured.h"
 
 namespace weft::train::internal {
 
@@ -27,16 +27,13 @@ void Speeds::add(std::int64_t samples, double seconds) {
 }
 
 std::optional<std::vector<double>> Speeds::rebalance() {
-  at::Tensor mine = at::empty({2}, at::kDouble), all = at::empty({2 * world_.size()}, at::kDouble);
-  mine.data_ptr<double>()[0] = static_cast<double>(std::exchange(samples_, 0));
-  mine.data_ptr<double>()[1] = std::exchange(seconds_, 0);
-  world_.all_gather(all, mine);
+  const auto all = gather_numbers(
+      world_, {static_cast<double>(std::exchange(samples_, 0)), std::exchange(seconds_, 0)});
   std::vector<std::int64_t> samples(given_.size());
   std::vector<double> seconds(given_.size());
   for (std::size_t rank = 0; rank < replica_of_.size(); ++rank) {
-    samples[replica_of_[rank]] = std::llround(all.const_data_ptr<double>()[2 * rank]);
-    seconds[replica_of_[rank]] =
-        std::max(seconds[replica_of_[rank]], all.const_data_ptr<double>()[2 * rank + 1]);
+    samples[replica_of_[rank]] = std::llround(all[rank][0]);
+    seconds[replica_of_[rank]] = std::max(seconds[replica_of_[rank]], all[rank][1]);
   }
   balance_.measure(samples, seconds);
   const auto weights = balance_.weights();
