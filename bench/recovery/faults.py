@@ -105,6 +105,7 @@ def line_of(case, params, plan):
         "steps": plan["steps"],
         "wall_s": plan["wall_s"],
         "goodput": plan["goodput"],
+        "undisturbed_step_s": plan["undisturbed_step_s"],
         "interrupted": plan["interrupted"],
         "problems": plan["problems"],
     }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "weft/base/error.h"
@@ -30,10 +31,13 @@ using internal::TrainCommand;
 constexpr double kSlowdown = 10, kOfJob_s = 60, kOfFault_s = 30;
 // Limit of an undisturbed job, if none is given.
 constexpr double kUndisturbed_s = 3600;
-// Time of an undisturbed job that shows only the pace.
-constexpr double kPace_s = 60;
+// Time of an undisturbed job that shows only how long a step takes.
+constexpr double kUndisturbedPart_s = 60;
 // Free space of a small file system, beside what the undisturbed run needs.
 constexpr std::uint64_t kSpare = std::uint64_t{16} << 20;
+
+// Settings of a job that trains until it is stopped.
+std::vector<std::string> endless() { return {"train.max_steps=0", "train.epochs=1000000000"}; }
 
 bool has(const Options& options, FaultKind kind) {
   return std::find(options.faults.begin(), options.faults.end(), kind) != options.faults.end();
@@ -130,44 +134,51 @@ class Chaos {
 
   // The undisturbed job first: it says how many steps there are, and how long they take.
   void run_steps(PlanOutcome& outcome, const std::string& folder, int count, std::size_t number) {
-    outcome.undisturbed = run_undisturbed(outcome, folder, {});
-    const auto finished = finished_steps(outcome.undisturbed.steps);
-    const auto steps = static_cast<std::int64_t>(finished.size());
-    const double step_s =
-        (finished.back().at_s - finished.front().at_s) / static_cast<double>(steps);
+    run_undisturbed(outcome, folder + "/undisturbed", {}, 0);
+    const auto steps = static_cast<std::int64_t>(finished_steps(outcome.undisturbed.steps).size());
     StepsOptions when{.count = count,
                       .first = std::max<std::int64_t>(1, steps / 20),
                       .last = steps - std::max<std::int64_t>(2, steps / 10),
                       .end = steps,
-                      .step_s = step_s};
+                      .step_s = outcome.undisturbed_step_s.back()};
     ScheduleOptions schedule = schedule_options();
     schedule.seed = options_.seed + number;
     auto faults = faults_at_steps(schedule, when);
     for (const Fault& fault : internal::failpoint_faults(options_.fail)) faults.push_back(fault);
     outcome.disturbed = run_disturbed(outcome, folder, faults, 0);
-    outcome.verdict = judge(outcome.undisturbed, outcome.disturbed, expected());
+    outcome.verdict =
+        judge(outcome.undisturbed, outcome.disturbed, {.same_weights = options_.same_weights});
   }
 
-  // The job with faults first: its last step is the undisturbed one's, unless only the pace of the
-  // undisturbed one is of interest.
+  // The job with faults first, where weights are compared: its last step is the undisturbed one's.
+  // Else only the time of a step is of interest. It changes with what the machine does besides, so
+  // it is measured before and after.
   void run_for_a_time(PlanOutcome& outcome, const std::string& folder) {
     const auto faults = faults_at_times(schedule_options(), options_.mean_s, options_.total_s);
+    const double part_s = std::min(kUndisturbedPart_s, options_.total_s);
+    if (!options_.same_weights)
+      run_undisturbed(outcome, folder + "/undisturbed", endless(), part_s);
     outcome.disturbed = run_disturbed(outcome, folder, faults, options_.total_s);
     const auto finished = finished_steps(outcome.disturbed.steps);
-    std::int64_t last = finished.empty() ? 1 : finished.back().step;
-    if (!options_.same_weights) {
-      const auto in_time = [&](const GroupStep& one) { return one.at_s <= kPace_s; };
-      last = std::max<std::int64_t>(2, std::count_if(finished.begin(), finished.end(), in_time));
+    const std::int64_t last = finished.empty() ? 1 : finished.back().step;
+    if (options_.same_weights) {
+      run_undisturbed(outcome, folder + "/undisturbed",
+                      {"train.max_steps=" + std::to_string(last), "train.epochs=1000000000"}, 0);
+    } else {
+      run_undisturbed(outcome, folder + "/undisturbed-after", endless(), part_s);
+      std::erase_if(outcome.undisturbed.steps, [&](const auto& one) { return one.step > last; });
     }
-    outcome.undisturbed = run_undisturbed(
-        outcome, folder, {"train.max_steps=" + std::to_string(last), "train.epochs=1000000000"});
-    outcome.verdict = judge(outcome.undisturbed, outcome.disturbed, expected());
+    const auto& all = outcome.undisturbed_step_s;
+    Expected expected{.same_weights = options_.same_weights};
+    expected.step_s =
+        std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+    outcome.verdict = judge(outcome.undisturbed, outcome.disturbed, expected);
   }
 
-  JobRecord run_undisturbed(const PlanOutcome& plan, const std::string& folder,
-                            const std::vector<std::string>& more) {
+  void run_undisturbed(PlanOutcome& plan, const std::string& folder,
+                       const std::vector<std::string>& more, double stop_after_s) {
     options_.tell(plan.name + ": undisturbed");
-    TrainCommand train = command_of(plan, folder + "/undisturbed");
+    TrainCommand train = command_of(plan, folder);
     train.settings.insert(train.settings.end(), more.begin(), more.end());
     RunOptions options;
     options.job = [train](bool, const std::string&) { return train.job({"WEFT_FAIL="}, false); };
@@ -175,9 +186,13 @@ class Chaos {
     options.limit_s =
         options_.limit_s > 0 ? options_.limit_s : std::max(kUndisturbed_s, 3 * options_.total_s);
     options.own_dev_shm = own_mounts_;
-    JobRecord record = internal::run(options);
-    if (record.exit_code == 0 && !record.digest.empty() && !finished_steps(record.steps).empty())
-      return record;
+    options.stop_after_s = stop_after_s;
+    const JobRecord record = internal::run(options);
+    if (record.exit_code == 0 && !record.digest.empty() && !finished_steps(record.steps).empty()) {
+      plan.undisturbed = record;
+      plan.undisturbed_step_s.push_back(seconds_per_step(record));
+      return;
+    }
     throw Error(Errc::kBadConfig,
                 plan.name + ": the undisturbed job " +
                     (record.timed_out        ? "did not end in time"
@@ -185,7 +200,7 @@ class Chaos {
                      : record.digest.empty() ? "saved no checkpoint: set train.checkpoint_every"
                                              : "finished no step") +
                     (record.lines.empty() ? "" : ": " + record.lines.back().text) + " (see " +
-                    folder + "/undisturbed/output.log)");
+                    folder + "/output.log)");
   }
 
   JobRecord run_disturbed(const PlanOutcome& plan, const std::string& folder,
@@ -198,10 +213,8 @@ class Chaos {
     train.min_ranks = options_.min_ranks;
     train.spares = options_.spares;
     train.launching = options_.launching;
-    if (stop_after_s > 0) {
-      train.settings.emplace_back("train.max_steps=0");
-      train.settings.emplace_back("train.epochs=1000000000");
-    }
+    if (stop_after_s > 0)
+      for (const std::string& setting : endless()) train.settings.push_back(setting);
     make_directories(train.runs());
     std::unique_ptr<internal::FullDisk> disk;
     if (has(options_, FaultKind::kDiskFull))
@@ -243,7 +256,6 @@ class Chaos {
             .hosts = options_.hosts,
             .overlap = options_.overlap};
   }
-  Expected expected() const { return {.same_weights = options_.same_weights}; }
 
   const Options options_;
   const bool own_mounts_;

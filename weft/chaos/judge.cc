@@ -208,11 +208,10 @@ class Judge {
 
   void measure() {
     verdict_.redone = static_cast<std::int64_t>(finished_.size()) - verdict_.steps;
-    const auto all = finished_steps(reference_.steps);
-    if (finished_.size() < 2 || all.size() < 2) return;
+    const double step_s = expected_.step_s.value_or(seconds_per_step(reference_));
+    if (finished_.size() < 2 || step_s <= 0) return;
     verdict_.wall_s = finished_.back().at_s - finished_.front().at_s;
-    const double pace = (all.back().at_s - all.front().at_s) / static_cast<double>(all.size() - 1);
-    verdict_.useful_s = pace * static_cast<double>(verdict_.steps - 1);
+    verdict_.useful_s = step_s * static_cast<double>(verdict_.steps - 1);
     verdict_.goodput = verdict_.wall_s > 0 ? verdict_.useful_s / verdict_.wall_s : 0;
     double lost = 0, until = 0;
     for (std::size_t i = 0; i < job_.faults.size(); ++i) {
@@ -234,6 +233,12 @@ class Judge {
 
 Verdict judge(const JobRecord& undisturbed, const JobRecord& disturbed, const Expected& expected) {
   return Judge(undisturbed, disturbed, expected).verdict();
+}
+
+double seconds_per_step(const JobRecord& job) {
+  const auto all = finished_steps(job.steps);
+  if (all.size() < 2) return 0;
+  return (all.back().at_s - all.front().at_s) / static_cast<double>(all.size() - 1);
 }
 
 std::optional<double> percentile(std::vector<double> values, double share) {

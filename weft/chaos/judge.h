@@ -34,6 +34,8 @@ struct Expected {
   bool same_weights = true;  // The digests must be equal.
   // Slow ranks and other pauses may take so long until the next step.
   double slowest_s = 60;
+  // Of a step without faults. nullopt: as in the undisturbed job.
+  std::optional<double> step_s = {};
 };
 
 struct Verdict {
@@ -44,11 +46,14 @@ struct Verdict {
   std::int64_t steps = 0;   // Different steps that were finished.
   std::int64_t redone = 0;  // Steps that were done more than once.
   double wall_s = 0;        // From the first finished step to the last one.
-  double useful_s = 0;      // Time that the undisturbed job takes for the same steps.
+  double useful_s = 0;      // Time that the same steps take without faults.
   double goodput = 0;       // useful_s / wall_s.
   double interrupted = 0;   // Share of wall_s between a fault and the catching up.
 };
 Verdict judge(const JobRecord& undisturbed, const JobRecord& disturbed, const Expected& expected);
+
+// Mean time of a job's steps, without its start. 0 if there are fewer than two.
+double seconds_per_step(const JobRecord& job);
 
 // The value below which a share of the values lies (nearest rank). nullopt without values.
 std::optional<double> percentile(std::vector<double> values, double share);

@@ -80,6 +80,14 @@ TEST(Judge, PassesAJobThatRecoversAndMeasuresIt) {
   EXPECT_NEAR(verdict.interrupted, 1.201 / 3.1, 1e-9);
 }
 
+TEST(Judge, TakesTheTimeOfAStepThatItIsGiven) {
+  EXPECT_NEAR(seconds_per_step(undisturbed()), 0.1, 1e-9);
+  EXPECT_EQ(seconds_per_step({}), 0);
+  const Verdict verdict = verdict_of(recovered(), {.step_s = 0.05});
+  EXPECT_NEAR(verdict.useful_s, 19 * 0.05, 1e-9);
+  EXPECT_NEAR(verdict.goodput, 19 * 0.05 / 3.1, 1e-9);
+}
+
 TEST(Judge, DoesNotTakeTheEndOfAnOldStepForRecovery) {
   JobRecord job = recovered();
   for (int rank = 0; rank < kRanks; ++rank)  // the old group still finishes step 11

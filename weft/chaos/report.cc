@@ -126,6 +126,7 @@ json json_of(const PlanOutcome& plan) {
           {"leftovers", plan.disturbed.leftovers},
           {"wall_s", verdict.wall_s},
           {"useful_s", verdict.useful_s},
+          {"undisturbed_step_s", plan.undisturbed_step_s},
           {"goodput", verdict.goodput},
           {"interrupted", verdict.interrupted},
           {"seconds", plan.disturbed.ended_s},
