@@ -18,7 +18,12 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-RECIPES = {"resnet18": "fashion-mnist-resnet18", "gpt-128": "licenses"}
+# The recipe of a model, and so many times --steps.
+RECIPES = {
+    "cnn": ("fashion-mnist", 8),
+    "resnet18": ("fashion-mnist-resnet18", 1),
+    "gpt-128": ("licenses", 1),
+}
 READY = ["--max-replacements", "1", "--set", "train.verify_steps=100"]
 LOG_EVERY, WARM = 10, 50
 
@@ -47,12 +52,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=300)
     options = parser.parse_args()
-    for model, recipe in RECIPES.items():
+    for model, (recipe, times_steps) in RECIPES.items():
+        steps = times_steps * options.steps
         times = {"plain": [], "ready": []}
         for round_ in range(options.rounds):
             forms = [("plain", []), ("ready", READY)]
             for form, more in forms if round_ % 2 == 0 else reversed(forms):
-                times[form].append(step_ms(options.weft, recipe, options.n, options.steps, more))
+                times[form].append(step_ms(options.weft, recipe, options.n, steps, more))
         for form, values in times.items():
             line = {"bench": "recovery-cost", "params": {"model": model, "ranks": options.n}}
             line["params"]["form"] = form

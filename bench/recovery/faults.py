@@ -106,6 +106,7 @@ def line_of(case, params, plan):
         "wall_s": plan["wall_s"],
         "goodput": plan["goodput"],
         "undisturbed_step_s": plan["undisturbed_step_s"],
+        "calm_step_s": plan["calm_step_s"],
         "interrupted": plan["interrupted"],
         "problems": plan["problems"],
     }

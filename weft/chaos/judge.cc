@@ -50,6 +50,21 @@ bool names(const std::string& text, const Fault& fault) {
 
 bool must_be_named(FaultKind kind) { return loses_a_rank(kind) || kind == FaultKind::kTerm; }
 
+// Steps between faults.
+struct Calm {
+  const std::vector<GroupStep>& finished;
+  double seconds = 0;
+  std::int64_t steps = 0;
+  void add(double from_s, double to_s) {
+    const auto is_before = [](const GroupStep& one, double at_s) { return one.at_s < at_s; };
+    const auto first = std::lower_bound(finished.begin(), finished.end(), from_s, is_before),
+               end = std::lower_bound(finished.begin(), finished.end(), to_s, is_before);
+    if (end - first < 2) return;
+    seconds += (end - 1)->at_s - first->at_s;
+    steps += end - first - 1;
+  }
+};
+
 class Judge {
  public:
   Judge(const JobRecord& undisturbed, const JobRecord& disturbed, const Expected& expected)
@@ -213,12 +228,17 @@ class Judge {
     verdict_.wall_s = finished_.back().at_s - finished_.front().at_s;
     verdict_.useful_s = step_s * static_cast<double>(verdict_.steps - 1);
     verdict_.goodput = verdict_.wall_s > 0 ? verdict_.useful_s / verdict_.wall_s : 0;
+    Calm calm{finished_};
     double lost = 0, until = 0;
     for (std::size_t i = 0; i < job_.faults.size(); ++i) {
-      const double begin = std::max(until, job_.faults[i].at_s);
-      until = std::max(until, job_.faults[i].at_s + verdict_.faults[i].caught_up_s.value_or(0));
+      const double at_s = job_.faults[i].at_s;
+      if (i > 0) calm.add(until + kCalm_s, at_s);
+      const double begin = std::max(until, at_s);
+      until = std::max(until, at_s + verdict_.faults[i].caught_up_s.value_or(0));
       lost += std::max(0.0, until - begin);
     }
+    calm.add(until + kCalm_s, finished_.back().at_s);
+    if (calm.steps > 0) verdict_.calm_step_s = calm.seconds / static_cast<double>(calm.steps);
     verdict_.interrupted = verdict_.wall_s > 0 ? lost / verdict_.wall_s : 0;
   }
 

@@ -18,6 +18,9 @@
 
 namespace weft::chaos {
 
+// So long after a recovery, what it has started (such as the next spare) has ended.
+constexpr double kCalm_s = 5;
+
 struct FaultResult {
   // Until the job's output named the victim and the fault.
   std::optional<double> named_s;
@@ -48,7 +51,9 @@ struct Verdict {
   double wall_s = 0;        // From the first finished step to the last one.
   double useful_s = 0;      // Time that the same steps take without faults.
   double goodput = 0;       // useful_s / wall_s.
-  double interrupted = 0;   // Share of wall_s between a fault and the catching up.
+  // Mean time of the job's own steps from kCalm_s after a recovery to the next fault. nullopt: none.
+  std::optional<double> calm_step_s;
+  double interrupted = 0;  // Share of wall_s between a fault and the catching up.
 };
 Verdict judge(const JobRecord& undisturbed, const JobRecord& disturbed, const Expected& expected);
 

@@ -88,6 +88,13 @@ TEST(Judge, TakesTheTimeOfAStepThatItIsGiven) {
   EXPECT_NEAR(verdict.goodput, 19 * 0.05 / 3.1, 1e-9);
 }
 
+TEST(Judge, MeasuresTheStepsBetweenFaults) {
+  EXPECT_FALSE(verdict_of(recovered()).calm_step_s);  // it ends too soon after the fault
+  JobRecord job = recovered();
+  train(job, 1, 21, 40, 10);
+  EXPECT_NEAR(*verdict_of(job).calm_step_s, 0.1, 1e-9);
+}
+
 TEST(Judge, DoesNotTakeTheEndOfAnOldStepForRecovery) {
   JobRecord job = recovered();
   for (int rank = 0; rank < kRanks; ++rank)  // the old group still finishes step 11

@@ -127,6 +127,7 @@ json json_of(const PlanOutcome& plan) {
           {"wall_s", verdict.wall_s},
           {"useful_s", verdict.useful_s},
           {"undisturbed_step_s", plan.undisturbed_step_s},
+          {"calm_step_s", number(verdict.calm_step_s)},
           {"goodput", verdict.goodput},
           {"interrupted", verdict.interrupted},
           {"seconds", plan.disturbed.ended_s},
