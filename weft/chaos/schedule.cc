@@ -11,6 +11,8 @@
 namespace weft::chaos {
 namespace {
 
+// A fault with a duration ends before the next one is due, but lasts so long at least.
+constexpr double kShortest_s = 0.2;
 // About as long as a recovery.
 constexpr double kRecovery_s = 0.5;
 // Streams of the random numbers.
@@ -90,8 +92,13 @@ std::vector<Fault> faults_at_steps(const ScheduleOptions& options, const StepsOp
     Fault fault = random_fault(kinds[faults.size()], options, numbers);
     fault.after_step = step;
     fault.delay_s = between(numbers, 0, 1.5 * steps.step_s);
-    const double left_s = static_cast<double>(steps.end - step) * steps.step_s;
-    fault.lasts_s = std::min(fault.lasts_s, left_s / 2);
+    const auto next = at.upper_bound(step);
+    const auto until_s = [&](std::int64_t end) {
+      return static_cast<double>(end - step) * steps.step_s;
+    };
+    const double gap_s = until_s(next == at.end() ? steps.end : *next);
+    fault.lasts_s =
+        std::min({fault.lasts_s, until_s(steps.end) / 2, std::max(kShortest_s, gap_s / 2)});
     if (fault.kind == FaultKind::kFailpoint) make_failpoint(fault, lost, options, numbers);
     if (options.overlap && faults.size() % 2 == 1 && fault.kind != FaultKind::kFailpoint) {
       fault.after_step = -1;

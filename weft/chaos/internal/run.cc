@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <optional>
 #include <thread>
 
@@ -86,11 +87,13 @@ class Run {
     job.signal(SIGTERM);
   }
 
-  // SIGTERM to a rank ends the job in order.
+  // SIGTERM to a rank ends the job in order. Another fault may happen before it has ended.
   bool must_resume() const {
     if (told_ || record_.exit_code != 128 + SIGTERM) return false;
     const auto applied = injector_.applied(false);
-    return !applied.empty() && applied.back().fault.kind == FaultKind::kTerm;
+    return jobs_ <= std::count_if(applied.begin(), applied.end(), [](const Applied& one) {
+             return one.fault.kind == FaultKind::kTerm;
+           });
   }
 
   void give_up(Job& job) {
