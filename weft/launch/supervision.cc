@@ -133,6 +133,16 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
   return Decision{Act::kAnnounce, {}, {}, -1, next};
 }
 
+// A rank to end that was started in addition and is of no use any more; nullopt if there is none.
+std::optional<Decision> dismiss(const Situation& situation) {
+  if (!is_finishing(situation) || members(situation) > 0) return std::nullopt;
+  for (const auto* newcomers : {&situation.growing, &situation.waiting}) {
+    for (const int local : *newcomers)
+      if (!situation.dismissed.contains(local)) return Decision{Act::kDismiss, {}, {}, local};
+  }
+  return std::nullopt;
+}
+
 // What follows when all ranks have ended.
 Act after_the_end(const Situation& situation, const Policy& policy) {
   const auto failed = first_failure(situation);
@@ -211,6 +221,7 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(),
                                      [](const auto& end) { return end.has_value(); });
   if (all_ended) return {after_the_end(now_seen, policy)};
+  if (const auto needless = dismiss(now_seen)) return *needless;
   if (const auto ending = shut_down(now_seen, policy, now)) return *ending;
   if (const auto without = go_on(now_seen, policy, now)) return *without;
   if (!now_seen.joining.empty() && !state_remains(now_seen))

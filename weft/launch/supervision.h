@@ -51,12 +51,13 @@ struct Situation {
   int restores = 0;            // restores in a row without a step beyond those of earlier attempts
   int multiple = 1;            // the number of ranks must be a multiple of it
   // Resizing. `ranks` then also has the places of ranks that are not part of the job.
-  int wanted = 0;          // ranks that the job shall have; 0: as many as it has
-  bool requested = false;  // somebody asked for `wanted`: it needs no replacements
-  std::set<int> leaving;   // local ranks that end, since the job shrinks
-  std::set<int> growing;   // local ranks that were started in addition, and load
-  std::set<int> waiting;   // local ranks that were started in addition, and wait for the others
-  int announced = 0;       // number of ranks that the ranks were told; 0: none
+  int wanted = 0;           // ranks that the job shall have; 0: as many as it has
+  bool requested = false;   // somebody asked for `wanted`: it needs no replacements
+  std::set<int> leaving;    // local ranks that end, since the job shrinks
+  std::set<int> growing;    // local ranks that were started in addition, and load
+  std::set<int> waiting;    // local ranks that were started in addition, and wait for the others
+  std::set<int> dismissed;  // local ranks that were ended, since the others finished without them
+  int announced = 0;        // number of ranks that the ranks were told; 0: none
   // Several nodes whose ranks follow the job's plan (membership.h). It decides which ranks run.
   struct Followed {
     std::optional<Time> over = {};  // when this node learned that the job is over
@@ -93,13 +94,15 @@ struct Policy {
 
 // kReplace: start a new process in place of a lost rank, while the others run. kLetGo: the others
 // go on without it. kGrow: start an additional rank. kAnnounce: tell the ranks how many ranks the
-// job shall have. kRestart: start all ranks again. kRestore: the same, from the newest checkpoint.
+// job shall have. kDismiss: end a rank that has not joined the others, which have finished.
+// kRestart: start all ranks again. kRestore: the same, from the newest checkpoint.
 enum class Act {
   kWait,
   kReplace,
   kLetGo,
   kGrow,
   kAnnounce,
+  kDismiss,
   kTerminate,
   kKill,
   kRestart,
@@ -112,7 +115,7 @@ struct Decision {
   std::optional<Time> until = {};  // kWait: latest time of the next decision
   std::string reason = {};
   // kReplace, kLetGo: the lost rank; kWait: a lost rank that is replaced at `until`, or -1; kGrow:
-  // the place. By local number.
+  // the place; kDismiss: the rank to end. By local number.
   int rank = -1;
   int ranks = 0;  // kAnnounce: the number to tell
 };

@@ -1,5 +1,7 @@
 // How the supervisor changes the ranks of a running job: replaces lost ones, goes on without them,
 // adds and removes some. decide() chooses; this executes.
+#include <signal.h>
+
 #include <cstdio>
 #include <cstdlib>
 
@@ -55,6 +57,16 @@ void Supervisor::announce(int ranks) {
 void Supervisor::let_go(int local) {
   situation_.ranks[static_cast<std::size_t>(local)]->let_go = true;
   note_lost(local, "the others go on without it");
+}
+
+// By SIGKILL: it waits for the others, and has nothing to lose.
+void Supervisor::dismiss(int local) {
+  hear(local);  // it may just have joined
+  if (!situation_.growing.contains(local) && !situation_.waiting.contains(local)) return;
+  situation_.dismissed.insert(local);
+  note("rank " + std::to_string(job_.rank(local)) +
+       " is ended: the others have finished before it had joined them");
+  ranks_[static_cast<std::size_t>(local)].process.signal(SIGKILL);
 }
 
 void Supervisor::note_lost(int local, const std::string& consequence) const {
@@ -143,6 +155,10 @@ void Supervisor::note_end_of_newcomer(int local) {
   if (situation_.leaving.erase(local) > 0 && end.status.ok()) end.left = true;
   const bool added = situation_.growing.erase(local) + situation_.waiting.erase(local) > 0;
   if (!added && situation_.joining.erase(local) == 0) return;
+  if (situation_.dismissed.contains(local)) {
+    end.let_go = true;
+    return;
+  }
   ++situation_.never_joined;
   situation_.last_end = end.when;
   if (!added || end.told) return;

@@ -217,6 +217,7 @@ Act Supervisor::watch() {
       case Act::kLetGo: let_go(decision.rank); break;
       case Act::kGrow: grow(decision.rank); break;
       case Act::kAnnounce: announce(decision.ranks); break;
+      case Act::kDismiss: dismiss(decision.rank); break;
       case Act::kTerminate:
         situation_.stop_sent = now();
         note_stopped_ranks();

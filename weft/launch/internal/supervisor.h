@@ -97,6 +97,7 @@ class Supervisor {
   void grow(int local);
   void announce(int ranks);
   void let_go(int local);
+  void dismiss(int local);
   void note_lost(int local, const std::string& consequence) const;
   void tell_gone();
   LineRelay relay(int local, int stream, Fd pipe, bool append);

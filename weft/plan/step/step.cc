@@ -223,9 +223,9 @@ Optimizer optimizer_of(std::string_view name) {
   const std::string key(name);
   if (key == "adam" || key == "adamw" || key == "lamb") return {key, 8};
   if (key == "adam16") return {key, 4, false};
-  if (key == "muon") return {key, 8};
   if (key == "sgd" || key == "none" || key == "adafactor") return {key, 0};
-  if (key == "momentum" || key == "rmsprop" || key == "adagrad" || key == "lion" || key == "lars")
+  if (key == "momentum" || key == "rmsprop" || key == "adagrad" || key == "lion" || key == "lars" ||
+      key == "muon")
     return {key, 4};
   const auto near = nearest(key, {"adam", "adamw", "lamb", "sgd", "momentum", "rmsprop", "adagrad",
                                   "lion", "lars", "adafactor", "muon"});

@@ -1,0 +1,120 @@
+// What the launcher decides while the number of ranks changes.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "weft/launch/supervision.h"
+#include "weft/launch/testing/rank_ends.h"
+
+namespace weft::launch {
+namespace {
+
+using std::chrono::seconds;
+
+TEST(Resize, GrowsToTheWantedNumberAndTellsTheRanksWhenTheNewOnesWait) {
+  Policy policy;
+  policy.max_ranks = 8;
+  auto seen = situation({std::nullopt, std::nullopt});
+  seen.wanted = 3;
+  const auto grow = decide(seen, policy, kStart);
+  EXPECT_EQ(grow.act, Act::kGrow);
+  EXPECT_EQ(grow.rank, 2);
+  seen.ranks.emplace_back();
+  seen.growing = {2};
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+  seen.growing.clear();
+  seen.waiting = {2};
+  const auto tell = decide(seen, policy, kStart);
+  EXPECT_EQ(tell.act, Act::kAnnounce);
+  EXPECT_EQ(tell.ranks, 3);
+  seen.announced = 3;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+  seen.waiting.clear();  // it has joined
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+}
+
+TEST(Resize, EndsRanksThatHaveNotJoinedWhenTheOthersHaveFinished) {
+  Policy policy;
+  policy.max_ranks = 8;
+  auto seen = situation({exited(0, seconds(1)), std::nullopt, std::nullopt, std::nullopt});
+  seen.wanted = 4;
+  seen.growing = {3};
+  seen.waiting = {2};
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
+  seen.ranks[1] = exited(0, seconds(2));
+  for (const int newcomer : {3, 2}) {
+    const auto end = decide(seen, policy, kStart + seconds(2));
+    EXPECT_EQ(end.act, Act::kDismiss);
+    EXPECT_EQ(end.rank, newcomer);
+    seen.dismissed.insert(newcomer);
+  }
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kWait);
+  seen.growing.clear();
+  seen.waiting.clear();
+  for (const std::size_t newcomer : {2U, 3U}) {
+    seen.ranks[newcomer] = killed(SIGKILL, seconds(3));
+    seen.ranks[newcomer]->let_go = true;
+  }
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(3)).act, Act::kFinish);
+  EXPECT_FALSE(first_failure(seen));
+}
+
+TEST(Resize, ShrinksToTheWantedNumberAndUsesThePlacesAgain) {
+  Policy policy;
+  policy.max_ranks = 8;
+  auto seen = situation({std::nullopt, std::nullopt, std::nullopt});
+  seen.wanted = 2;
+  const auto tell = decide(seen, policy, kStart);
+  EXPECT_EQ(tell.act, Act::kAnnounce);
+  EXPECT_EQ(tell.ranks, 2);
+  seen.announced = 2;
+  seen.ranks[1] = exited(0, seconds(1));
+  seen.ranks[1]->left = true;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+  seen.wanted = 3;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kGrow);
+  EXPECT_EQ(decide(seen, policy, kStart).rank, 1);
+}
+
+TEST(Resize, KeepsToMultiplesThatTheProgramCanUse) {
+  Policy policy;
+  policy.max_ranks = 8;
+  policy.min_ranks = 2;
+  auto seen = situation({std::nullopt, std::nullopt});
+  seen.multiple = 2;
+  seen.wanted = 3;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait) << "a third rank would be of no use";
+  seen.wanted = 4;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kGrow);
+  seen.ranks.resize(4);
+  seen.waiting = {2};
+  seen.growing = {3};
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+  seen.growing.clear();
+  seen.waiting = {2, 3};
+  EXPECT_EQ(decide(seen, policy, kStart).ranks, 4);
+  // Three of four are left: one of them will leave.
+  seen = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt, std::nullopt});
+  seen.multiple = 2;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kLetGo);
+  policy.min_ranks = 3;
+  EXPECT_NE(decide(seen, policy, kStart + seconds(1)).act, Act::kLetGo);
+}
+
+TEST(Resize, GrowsAgainAfterALossOnlyWhileReplacementsAreLeft) {
+  Policy policy;
+  policy.max_ranks = 8;
+  policy.min_ranks = 1;
+  auto seen = situation({std::nullopt, killed(SIGKILL, seconds(1))});
+  seen.ranks[1]->let_go = true;
+  seen.wanted = 2;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
+  policy.max_replacements = 1;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGrow);
+  seen.replacements = 1;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
+  seen.requested = true;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGrow);
+}
+
+}  // namespace
+}  // namespace weft::launch
