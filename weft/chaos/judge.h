@@ -51,7 +51,7 @@ struct Verdict {
   double wall_s = 0;        // From the first finished step to the last one.
   double useful_s = 0;      // Time that the same steps take without faults.
   double goodput = 0;       // useful_s / wall_s.
-  // Mean time of the job's own steps from kCalm_s after a recovery to the next fault. nullopt: none.
+  // Mean time of the job's own steps from kCalm_s after a recovery to the next fault.
   std::optional<double> calm_step_s;
   double interrupted = 0;  // Share of wall_s between a fault and the catching up.
 };

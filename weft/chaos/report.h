@@ -16,7 +16,8 @@ struct PlanOutcome {
   std::vector<std::string> settings;
   int ranks = 1;
   JobRecord undisturbed, disturbed;
-  // Seconds of a step of each undisturbed job: one, or one before and one after the job with faults.
+  // Seconds of a step of each undisturbed job: one, or one before and one after the job with
+  // faults.
   std::vector<double> undisturbed_step_s;
   Verdict verdict;
 };

@@ -88,6 +88,48 @@ TEST(Corrections, NothingMeasuredChangesNothing) {
   EXPECT_EQ(*m.step, 0);
 }
 
+// Two hosts of two ranks; gradients take three times as long as expected.
+TEST(Departed, SlowerLinksAlsoSlowMessagesBetweenStages) {
+  plan::Job job;
+  job.cluster.nodes = {{.devices = 2,
+                        .count = 2,
+                        .intra = {.bandwidth = 10e9, .latency = 1e-6},
+                        .inter = {.bandwidth = 1e9, .latency = 1e-5}}};
+  job.measured.message = 1e-5;
+  const StepParts expected{.step = 0.02, .compute = 0.01, .communication = 0.008, .update = 0.002};
+  Departure departure{
+      .cause = Cause::kLinks,
+      .measured = {
+          .step = 0.045, .data = 0.005, .compute = 0.01, .communication = 0.027, .update = 0.003}};
+  plan::Job seen = departed(job, expected, departure);
+  EXPECT_NEAR(seen.cluster.nodes[0].inter.bandwidth, 1e9 / 3, 1);
+  EXPECT_NEAR(seen.cluster.nodes[0].inter.latency, 3e-5, 1e-12);
+  EXPECT_EQ(seen.cluster.nodes[0].intra, job.cluster.nodes[0].intra);
+  EXPECT_NEAR(seen.measured.message, 3e-5, 1e-12);
+  EXPECT_EQ(seen.measured.sync, 1);
+  EXPECT_NEAR(*seen.measured.step, 0.005, 1e-12);
+
+  job.cluster.nodes[0].count = 1;
+  seen = departed(job, expected, departure);
+  EXPECT_NEAR(seen.cluster.nodes[0].intra.bandwidth, 10e9 / 3, 1);
+  EXPECT_EQ(seen.cluster.nodes[0].inter, job.cluster.nodes[0].inter);
+}
+
+TEST(Departed, SlowerComputationLeavesTheLinksAsTheyAre) {
+  plan::Job job;
+  job.cluster.nodes = {{.devices = 2}};
+  job.measured.micro_batch = 1e-4;
+  const StepParts expected{.step = 0.02, .compute = 0.01, .communication = 0.01};
+  const plan::Job seen =
+      departed(job, expected,
+               {.cause = Cause::kCompute,
+                .measured = {.step = 0.035, .compute = 0.02, .communication = 0.015}});
+  EXPECT_NEAR(seen.measured.compute, 2, 1e-12);
+  EXPECT_NEAR(seen.measured.micro_batch, 2e-4, 1e-12);
+  EXPECT_NEAR(seen.measured.sync, 1.5, 1e-12);
+  EXPECT_EQ(seen.cluster.nodes[0].intra, job.cluster.nodes[0].intra);
+}
+
 TEST(SharesOf, AreThoseOfTheSpeeds) {
   plan::Layout layout;
   layout.dp = 2;

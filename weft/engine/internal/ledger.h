@@ -4,8 +4,8 @@
 // Steps are numbered. Each rank writes the tokens of its gradients and then publishes units one
 // after the other. There are two ways to continue. Either each rank reads its shard of a unit and
 // marks it as read (read()). Or any rank claims a chunk (a part of a unit) that all ranks have
-// published, once per step and phase; at the end all ranks meet. Claims have the number of the step,
-// so that they need not be reset.
+// published, once per step and phase; at the end all ranks meet. Claims have the number of the
+// step, so that they need not be reset.
 #pragma once
 
 #include <atomic>

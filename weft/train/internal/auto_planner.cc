@@ -365,17 +365,8 @@ PlannedLayout AutoPlanner::best_of(const plan::Job& job) const {
 
 PlannedLayout AutoPlanner::again(int ranks) const { return best_of(job_for(ranks)); }
 
-PlannedLayout AutoPlanner::again(const StepParts& expected, const StepParts& measured) const {
-  plan::Job job = job_;
-  const auto ratio = [](double real, double planned) {
-    return planned > 0 ? std::clamp(real / planned, 0.05, 20.0) : 1;
-  };
-  job.measured.compute *= ratio(measured.compute, expected.compute);
-  job.measured.micro_batch *= ratio(measured.compute, expected.compute);
-  job.measured.sync *=
-      ratio(measured.communication + measured.update, expected.communication + expected.update);
-  job.measured.step = std::max(0.0, job.measured.step.value_or(0) + measured.data - expected.data);
-  return best_of(job);
+PlannedLayout AutoPlanner::again(const StepParts& expected, const Departure& departure) const {
+  return best_of(departed(job_, expected, departure));
 }
 
 }  // namespace weft::train::internal

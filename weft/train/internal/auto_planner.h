@@ -65,7 +65,7 @@ class AutoPlanner {
   // and blocks over them, all ranks are replicas. Pure; takes up to some seconds.
   PlannedLayout again(int ranks) const;
   // The same for the present ranks, if parts of a step take other times than expected from now on.
-  PlannedLayout again(const StepParts& expected, const StepParts& measured) const;
+  PlannedLayout again(const StepParts& expected, const Departure& departure) const;
 
  private:
   plan::Job job_for(int ranks) const;

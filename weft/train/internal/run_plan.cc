@@ -126,7 +126,7 @@ bool RunPlan::helps(const Departure& departure, std::int64_t steps_left, double 
   std::string text;
   if (world.rank() == root && planner_ && departure.cause != Cause::kSlowRank) {
     try {
-      const PlannedLayout next = planner_->again(planned_->parts, departure.measured);
+      const PlannedLayout next = planner_->again(planned_->parts, departure);
       const double gain = departure.measured.step - next.seconds;
       const bool pays = gain > kLeastGain * departure.measured.step &&
                         gain * static_cast<double>(steps_left) > cost;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr double kLeastFactor = 0.6, kMostFactor = 1.8;  // Of computation.
 constexpr double kLeastSync = 0.1, kMostSync = 20;
+constexpr double kMostChange = 20;    // Of the speed of a part.
 constexpr double kLeastShare = 0.05;  // Of an even share.
 
 double mean(const std::vector<double>& values) {
@@ -69,6 +70,32 @@ plan::Corrections corrections(const ComparedStep& few, const std::optional<Compa
   for (const double one : busy)
     m.slowness.push_back(std::max(1e-3, (one - rest) / std::max(1e-9, real)));
   return m;
+}
+
+plan::Job departed(plan::Job job, const StepParts& expected, const Departure& departure) {
+  const StepParts& now = departure.measured;
+  const auto ratio = [](double real, double planned) {
+    return planned > 0 ? std::clamp(real / planned, 1 / kMostChange, kMostChange) : 1;
+  };
+  const double compute = ratio(now.compute, expected.compute),
+               links =
+                   ratio(now.communication + now.update, expected.communication + expected.update);
+  plan::Corrections& measured = job.measured;
+  measured.compute *= compute;
+  measured.micro_batch *= compute;
+  measured.step = std::max(0.0, measured.step.value_or(0) + now.data - expected.data);
+  if (departure.cause != Cause::kLinks) {
+    measured.sync *= links;
+    return job;
+  }
+  const bool is_one_host = job.cluster.nodes.size() == 1 && job.cluster.nodes[0].count == 1;
+  for (plan::NodeType& node : job.cluster.nodes) {
+    plan::Link& link = is_one_host ? node.intra : node.inter;
+    link.bandwidth /= links;
+    link.latency *= links;
+  }
+  measured.message *= links;
+  return job;
 }
 
 std::vector<double> shares_of(const plan::Layout& l, const std::vector<double>& slowness) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/plan/step/step.h"
+#include "weft/train/internal/plan_watch.h"
 #include "weft/train/internal/probe.h"
 
 namespace weft::train::internal {
@@ -27,6 +28,10 @@ inline constexpr double kSyncStart = 5e-5;
 // least 1.
 plan::Corrections corrections(const ComparedStep& few, const std::optional<ComparedStep>& more,
                               double crowd);
+
+// The job with the speeds that steps have shown, whose parts were `expected`. With slower links
+// (Cause::kLinks), messages between stages take longer, too.
+plan::Job departed(plan::Job job, const StepParts& expected, const Departure& departure);
 
 // Batch shares of the replicas along dp, by the speed of their slowest rank, relative to their mean
 // (plan::Layout::shares); at least 5 % each. `slowness`: plan::Corrections::slowness, one for each
