@@ -111,6 +111,9 @@ bool Group::has_ordered_sums() const {
 Traffic Group::traffic() const {
   return state_->weft != nullptr ? state_->weft->traffic() : Traffic{.is_complete = size() <= 1};
 }
+void Group::count(const Traffic& moved) const {
+  if (state_->weft != nullptr) state_->weft->count(moved);
+}
 std::chrono::nanoseconds Group::timeout() const {
   return state_->weft != nullptr ? std::chrono::nanoseconds(state_->weft->timeout())
                                  : std::chrono::nanoseconds(std::chrono::minutes(5));

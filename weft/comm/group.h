@@ -150,6 +150,8 @@ class Group {
   // Traffic of this rank since the groups were made: in this group, in the group that it was made
   // from, and in all groups made from them. Failed calls may count in part. Any thread may call it.
   Traffic traffic() const;
+  // Adds what this rank has moved outside of groups, such as to a server. Any thread may call it.
+  void count(const Traffic& moved) const;
   // Longest time that a call waits for a peer.
   std::chrono::nanoseconds timeout() const;
   // Makes a group of ranks[0], ranks[1] … of this group, numbered in that order, with its own order

@@ -277,6 +277,15 @@ void Client::Impl::send(std::uint32_t shard, Outstanding request, Ticket ticket)
   links_[shard]->send(std::move(request));
 }
 
+Moved Client::Impl::moved() const {
+  Moved sum;
+  for (const auto& link : links_) {
+    sum.message_bytes += link->moved().message_bytes;
+    sum.shared_bytes += link->moved().shared_bytes;
+  }
+  return sum;
+}
+
 void Client::Impl::advance() {
   for (const auto& link : links_) link->advance();
   const auto taints = [](const auto& link) { return link->taints_memory(); };
@@ -351,6 +360,7 @@ std::span<const float> Client::value(const std::string& tensor) const {
 }
 std::int64_t Client::clock() const { return impl_->clock(); }
 Stats Client::stats() { return impl_->stats(); }
+Moved Client::moved() const { return impl_->moved(); }
 std::string Client::save() { return impl_->save(); }
 void Client::load(const std::string& saved) { impl_->load(saved); }
 

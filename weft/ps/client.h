@@ -71,6 +71,12 @@ struct Stats {
   std::uint32_t workers = 0;       // that count on every shard
 };
 
+// Payload that a client has moved to and from servers, requests that were repeated included.
+struct Moved {
+  std::uint64_t message_bytes = 0;  // in messages: gradients, keys and values
+  std::uint64_t shared_bytes = 0;   // in memory that a server of this host has used in place
+};
+
 class Client {
  public:
   using Ticket = std::uint64_t;
@@ -143,6 +149,8 @@ class Client {
   // Number of steps of this worker, as the servers count them.
   std::int64_t clock() const;
   Stats stats();
+  // Since the client was made. Asks nobody.
+  Moved moved() const;
 
  private:
   class Impl;

@@ -126,6 +126,24 @@ TEST(Client, HasSeveralPushesOutstandingAndPullsWhatItPushed) {
   }
 }
 
+// Seven elements are pushed and pulled.
+TEST(Client, CountsWhatItMoves) {
+  for (const bool local : {true, false}) {
+    Cluster cluster(1);
+    Client client(cluster.client(0, local));
+    client.define(tensors(), options_with(std::nullopt, kAsync));
+    client.join();
+    for (const char* tensor : {"weight", "bias"})
+      for (float& value : client.gradient(tensor)) value = 1;
+    const Moved before = client.moved();
+    client.wait(client.push());
+    client.wait(client.pull());
+    const Moved after = client.moved();
+    EXPECT_EQ(after.shared_bytes - before.shared_bytes, local ? 56U : 0U);
+    EXPECT_EQ(after.message_bytes - before.message_bytes, local ? 0U : 56U);
+  }
+}
+
 TEST(Client, NamesWhatIsWrong) {
   Cluster cluster(2);
   Client client(cluster.client(3));

@@ -174,6 +174,24 @@ TEST(ServerCenter, PullsAndAddsAnyRangeAndRefusesOthers) {
   });
 }
 
+// All of a center is pulled and pushed at once, from a server of this host.
+TEST(ServerCenter, CountsWhatItMoves) {
+  comm::replicate(2, [](const Group& group) {
+    const auto center = server_center(group, torch::zeros({1000}));
+    group.barrier();
+    const auto bytes_of = [&](const auto& call) {
+      const std::uint64_t before = group.traffic().shared_bytes;
+      call();
+      return group.traffic().shared_bytes - before;
+    };
+    at::Tensor seen = torch::zeros({1000});
+    EXPECT_EQ(bytes_of([&] { center->pull(0, seen); }), 4000U);
+    EXPECT_EQ(bytes_of([&] { center->add(0, seen); }), 4000U);
+    EXPECT_EQ(group.traffic().sent_bytes, 0U);
+    group.barrier();
+  });
+}
+
 TEST(ServerCenter, EndsWithPeerLostSoonAfterItsServerIsGone) {
   comm::replicate(2, [](const Group& group) {
     auto center = server_center(group, torch::zeros({20}));  // the server is worker 0's

@@ -261,13 +261,13 @@ class ServerCenter final : public Center {
   }
 
   void fetch(const std::vector<std::string>& tensors) const {
-    guarded([&] { wait_for(client_->pull(tensors)); });
+    exchange([&] { return client_->pull(tensors); });
     if (tensors.front() != kClocks) return;
     const auto values = client_->value(kClocks);
     clocks_.assign(values.begin(), values.end());
   }
   void send(const char* tensor) {
-    guarded([&] { wait_for(client_->push({tensor})); });
+    exchange([&] { return client_->push({tensor}); });
   }
   // Waits for the answer, but not for a server that does not accept a connection any more.
   void wait_for(ps::Client::Ticket ticket) const {
@@ -282,11 +282,15 @@ class ServerCenter final : public Center {
       }
     }
   }
-  // A server or this worker's place at it is lost, and training must recover.
-  template <class Call>
-  void guarded(const Call& call) const {
+  // `ask` returns the ticket. Throws kPeerLost if a server or this worker's place at it is lost, and
+  // training must recover.
+  template <class Ask>
+  void exchange(const Ask& ask) const {
     try {
-      call();
+      wait_for(ask());
+      const ps::Moved moved = client_->moved(), before = std::exchange(moved_, moved);
+      workers_.count({.sent_bytes = moved.message_bytes - before.message_bytes,
+                      .shared_bytes = moved.shared_bytes - before.shared_bytes});
     } catch (const Error& error) {
       if (error.code() == Errc::kInvalidArgument) throw;
       throw Error(Errc::kPeerLost, "the center cannot be reached: " + error.message(),
@@ -337,6 +341,7 @@ class ServerCenter final : public Center {
   std::optional<ps::Server> server_;
   mutable std::optional<ps::Client> client_;
   std::vector<float> mine_;            // this worker's numbers
+  mutable ps::Moved moved_;            // as it was last counted
   mutable std::vector<float> clocks_;  // of all workers, as they were last read
 };
 

@@ -29,7 +29,7 @@ class Family {
     ~Member() {
       const std::lock_guard lock(family_->mutex_);
       family_->note(failure());
-      add(family_->ended_, engine_.traffic());
+      add(family_->more_, engine_.traffic());
       std::erase(family_->members_, this);
     }
     Member(const Member&) = delete;
@@ -50,10 +50,15 @@ class Family {
       return family_->timeout_;
     }
 
+    // Moved outside of groups.
+    void count(const Traffic& moved) const {
+      const std::lock_guard lock(family_->mutex_);
+      add(family_->more_, moved);
+    }
     // Of all groups of the family, those that have ended included.
     Traffic traffic() const {
       const std::lock_guard lock(family_->mutex_);
-      Traffic all = family_->ended_;
+      Traffic all = family_->more_;
       for (const Member* member : family_->members_) add(all, member->engine_.traffic());
       return all;
     }
@@ -84,7 +89,7 @@ class Family {
 
   std::mutex mutex_;
   std::vector<Member*> members_;  // guarded by mutex_
-  Traffic ended_;                 // guarded by mutex_: of the groups that have ended
+  Traffic more_;                  // guarded by mutex_: of groups that have ended, and of no group
   std::optional<Error> cause_;    // guarded by mutex_
   std::optional<Error> timeout_;  // guarded by mutex_
 };

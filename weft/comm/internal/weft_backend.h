@@ -52,6 +52,10 @@ class WeftBackend final : public c10d::Backend {
   const HostSplit* split() { return engine_->split(); }
   std::string describe() const { return engine_->describe(); }
   Traffic traffic() const { return member_ ? member_->traffic() : engine_->traffic(); }
+  // No effect without a family.
+  void count(const Traffic& moved) const {
+    if (member_) member_->count(moved);
+  }
   bool has_ordered_sums() const { return engine_->has_ordered_sums(); }
   // The name of the group in the positions of its ranks. Call it before the first operation.
   void name_group(const std::string& name);

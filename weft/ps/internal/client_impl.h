@@ -36,6 +36,7 @@ class Client::Impl {
   std::span<const float> value(const std::string& name) const;
   std::int64_t clock() const { return shards_[0].clock; }
   Stats stats();
+  Moved moved() const;
   std::string save();
   void load(const std::string& saved);
 

@@ -44,6 +44,8 @@ void ClientLink::transmit(const Outstanding& outstanding) {
   request.in_memory = is_shared && is_local_;
   if (is_shared && !is_local_ && (request.op == Op::kPush || request.op == Op::kPushRows))
     payload = {memory + request.offset, static_cast<std::size_t>(request.bytes)};
+  moved_.message_bytes += payload.size();
+  if (request.in_memory) moved_.shared_bytes += request.bytes;
   // The payload stays as it is until the answer.
   stream_->send_in_place(encode_head(request, payload.size()), std::as_bytes(std::span(payload)));
 }
@@ -173,6 +175,7 @@ void ClientLink::take(const std::string& message) {
       std::find_if(outstanding_.begin(), outstanding_.end(),
                    [&](const Outstanding& one) { return one.request.id == answer.id; });
   if (found == outstanding_.end()) return;
+  moved_.message_bytes += payload.size();
   const Outstanding done = std::move(*found);
   outstanding_.erase(found);
   on_answer_(done, answer, payload);

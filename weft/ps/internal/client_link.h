@@ -13,6 +13,7 @@
 #include "weft/net/stream/local_socket.h"
 #include "weft/net/stream/message_stream.h"
 #include "weft/net/tcp/handshaking.h"
+#include "weft/ps/client.h"
 #include "weft/ps/internal/request.h"
 #include "weft/ps/view.h"
 
@@ -44,6 +45,7 @@ class ClientLink {
   // Sends it now or as soon as there is a connection.
   void send(Outstanding outstanding);
   bool is_idle() const { return outstanding_.empty(); }
+  const Moved& moved() const { return moved_; }
 
   // Connects if needed, sends and receives what is possible, and checks from time to time that
   // this is still the right server. Never waits.
@@ -78,6 +80,7 @@ class ClientLink {
   Member server_;
   bool is_local_ = false;
   bool taints_memory_ = false;
+  Moved moved_;
   std::string where_, trouble_;
 };
 
