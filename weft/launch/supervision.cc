@@ -133,10 +133,12 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
   return Decision{Act::kAnnounce, {}, {}, -1, next};
 }
 
-// A rank to end that was started in addition and is of no use any more; nullopt if there is none.
+// A rank to end that has not joined the others, which have finished; nullopt if there is none.
 std::optional<Decision> dismiss(const Situation& situation) {
-  if (!is_finishing(situation) || members(situation) > 0) return std::nullopt;
-  for (const auto* newcomers : {&situation.growing, &situation.waiting}) {
+  const bool finished =
+      situation.plan ? situation.plan->done : is_finishing(situation) && members(situation) == 0;
+  if (!finished) return std::nullopt;
+  for (const auto* newcomers : {&situation.joining, &situation.growing, &situation.waiting}) {
     for (const int local : *newcomers)
       if (!situation.dismissed.contains(local)) return Decision{Act::kDismiss, {}, {}, local};
   }
@@ -196,6 +198,7 @@ Decision follow_plan(const Situation& situation, const Policy& policy, Time now)
     running = running || !end;
     if (end) last = std::max(last, end->when);
   }
+  if (const auto needless = dismiss(situation)) return *needless;
   if (running) return end_by_plan(situation, policy, now);
   const bool is_over = situation.plan->over.has_value();
   const bool late = situation.grace_end && now >= *situation.grace_end;

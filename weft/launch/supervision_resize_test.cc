@@ -58,6 +58,20 @@ TEST(Resize, EndsRanksThatHaveNotJoinedWhenTheOthersHaveFinished) {
   EXPECT_FALSE(first_failure(seen));
 }
 
+TEST(Resize, EndsRanksOfANodeThatHaveNotJoinedWhenTheJobIsDone) {
+  auto seen = situation({exited(0, seconds(1)), std::nullopt});
+  seen.plan = Situation::Followed{};
+  seen.joining = {1};
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(1)).act, Act::kWait);
+  seen.plan->over = kStart + seconds(1);
+  seen.plan->done = true;
+  const auto end = decide(seen, Policy{}, kStart + seconds(1));
+  EXPECT_EQ(end.act, Act::kDismiss);
+  EXPECT_EQ(end.rank, 1);
+  seen.dismissed = {1};
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(1)).act, Act::kWait);
+}
+
 TEST(Resize, ShrinksToTheWantedNumberAndUsesThePlacesAgain) {
   Policy policy;
   policy.max_ranks = 8;

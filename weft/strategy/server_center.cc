@@ -282,7 +282,7 @@ class ServerCenter final : public Center {
       }
     }
   }
-  // `ask` returns the ticket. Throws kPeerLost if a server or this worker's place at it is lost, and
+  // `ask` returns the ticket. kPeerLost: a server or this worker's place at it is lost, so that
   // training must recover.
   template <class Ask>
   void exchange(const Ask& ask) const {

@@ -62,7 +62,10 @@ void Supervisor::let_go(int local) {
 // By SIGKILL: it waits for the others, and has nothing to lose.
 void Supervisor::dismiss(int local) {
   hear(local);  // it may just have joined
-  if (!situation_.growing.contains(local) && !situation_.waiting.contains(local)) return;
+  const bool has_joined = !situation_.joining.contains(local) &&
+                          !situation_.growing.contains(local) &&
+                          !situation_.waiting.contains(local);
+  if (has_joined) return;
   situation_.dismissed.insert(local);
   note("rank " + std::to_string(job_.rank(local)) +
        " is ended: the others have finished before it had joined them");
