@@ -99,7 +99,7 @@ void torchtitan_row(const CsvRow& r, Builder& b) {
                // The loss is not compiled in the reports of 2024 (pytorch/torchtitan#755).
                {"compile_loss", contains(r.text("source"), "2025")},
                {"software", "torchtitan"}};
-  // Every second layer in full (torchtitan: selective_ac_option = "2").
+  // Every second layer in full: "2" is torchtitan's default of selective_ac_option.
   if (contains(r.text("activation_checkpointing"), "selective layer")) plan["selective"] = "layers";
   if (contains(r.text("schedule"), "nterleaved")) plan["virtual_stages"] = 2;
   const std::string label = r.text("model") + ", " + r.text("gpus") + " GPUs, " +
