@@ -41,10 +41,11 @@ class Resize(harness.FaultTest):
         self.counts(job, [1, 2, 3])
 
     def test_asynchronous_workers_change_their_number_on_request(self):
-        job = self.count("1:4", epochs=80, strategy="downpour")
+        job = self.count("1:4", epochs=100000, strategy="downpour")
         job.wait_for_steps(2)
         for ranks in (1, 2, 4):
             self.scale(job, ranks)
+        (self.folder / "enough").touch()
         self.counts(job, [1, 2, 4])
 
     def test_batches_of_an_asynchronous_worker_that_is_killed_are_given_out_again(self):
