@@ -1,6 +1,7 @@
 """The tables and lists of the pages. Each is a function of a published run; FIGURES names them."""
 
 import pathlib
+import textwrap
 
 import curve_charts
 import planning_tables
@@ -78,7 +79,8 @@ def hardware(head):
 def when(heads):
     days = sorted({one["date"] for one in heads})
     commits = dict.fromkeys(f"`{one['commit']}`" for one in heads)
-    return f"- weft at commit {listed(commits)}, measured on {listed(days)}."
+    text = f"- weft at commit {listed(commits)}, measured on {listed(days)}."
+    return textwrap.fill(text, 100, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def listed(words):
