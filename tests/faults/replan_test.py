@@ -111,3 +111,7 @@ class Replan(harness.FaultTest):
             job.process.send_signal(signal.SIGTERM)
         for job in jobs:
             self.assertEqual(job.finish(20).code, 143, job.err())
+
+
+if __name__ == "__main__":
+    harness.main()

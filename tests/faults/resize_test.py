@@ -95,7 +95,7 @@ class Resize(harness.FaultTest):
         job = self.count("1:2", epochs=40)
         job.wait_for_steps(2)
         self.scale(job, 1)
-        (first,) = job.ranks()
+        (first,) = job.wait_for_ranks(1)
         subprocess.Popen(
             [harness.WEFT, "scale", str(job.process.pid), "2"], stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL
