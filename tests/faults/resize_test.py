@@ -92,17 +92,19 @@ class Resize(harness.FaultTest):
         self.ends(job, 143, within=30)
 
     def test_a_rank_that_has_not_joined_is_ended_when_the_others_have_finished(self):
-        job = self.count("1:2", epochs=40)
+        job = self.count("1:2", epochs=100000)
         job.wait_for_steps(2)
         self.scale(job, 1)
         (first,) = job.wait_for_ranks(1)
-        subprocess.Popen(
+        asking = subprocess.Popen(
             [harness.WEFT, "scale", str(job.process.pid), "2"], stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL
         )
         (newcomer,) = job.wait_for(lambda: set(job.ranks()) - {first}, "a new rank")
         os.kill(newcomer, signal.SIGSTOP)
+        (self.folder / "enough").touch()
         result = self.counts(job, [1])
+        self.assertNotEqual(asking.wait(10), 0)
         self.assertIn("is ended: the others have finished before it had joined them", result.err)
 
     def test_a_discovery_script_changes_the_number_of_ranks_and_its_errors_do_not_slow(self):
