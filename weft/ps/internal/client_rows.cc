@@ -14,6 +14,7 @@
 namespace weft::ps {
 namespace {
 
+using internal::codec_of;
 using internal::Op;
 
 constexpr std::uint64_t kRequestBytes = 4 << 20;
