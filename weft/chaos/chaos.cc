@@ -36,8 +36,10 @@ constexpr double kUndisturbedPart_s = 60;
 // Free space of a small file system, beside what the undisturbed run needs.
 constexpr std::uint64_t kSpare = std::uint64_t{16} << 20;
 
-// Settings of a job that trains until it is stopped.
-std::vector<std::string> endless() { return {"train.max_steps=0", "train.epochs=1000000000"}; }
+// Settings of a job that trains so many steps, whatever its recipe says; 0: until it is stopped.
+std::vector<std::string> steps_alone(std::int64_t steps) {
+  return {"train.max_steps=" + std::to_string(steps), "train.epochs=1000000000"};
+}
 
 bool has(const Options& options, FaultKind kind) {
   return std::find(options.faults.begin(), options.faults.end(), kind) != options.faults.end();
@@ -157,15 +159,14 @@ class Chaos {
     const auto faults = faults_at_times(schedule_options(), options_.mean_s, options_.total_s);
     const double part_s = std::min(kUndisturbedPart_s, options_.total_s);
     if (!options_.same_weights)
-      run_undisturbed(outcome, folder + "/undisturbed", endless(), part_s);
+      run_undisturbed(outcome, folder + "/undisturbed", steps_alone(0), part_s);
     outcome.disturbed = run_disturbed(outcome, folder, faults, options_.total_s);
     const auto finished = finished_steps(outcome.disturbed.steps);
     const std::int64_t last = finished.empty() ? 1 : finished.back().step;
     if (options_.same_weights) {
-      run_undisturbed(outcome, folder + "/undisturbed",
-                      {"train.max_steps=" + std::to_string(last), "train.epochs=1000000000"}, 0);
+      run_undisturbed(outcome, folder + "/undisturbed", steps_alone(last), 0);
     } else {
-      run_undisturbed(outcome, folder + "/undisturbed-after", endless(), part_s);
+      run_undisturbed(outcome, folder + "/undisturbed-after", steps_alone(0), part_s);
       std::erase_if(outcome.undisturbed.steps, [&](const auto& one) { return one.step > last; });
     }
     const auto& all = outcome.undisturbed_step_s;
@@ -214,7 +215,7 @@ class Chaos {
     train.spares = options_.spares;
     train.launching = options_.launching;
     if (stop_after_s > 0)
-      for (const std::string& setting : endless()) train.settings.push_back(setting);
+      for (const std::string& setting : steps_alone(0)) train.settings.push_back(setting);
     make_directories(train.runs());
     std::unique_ptr<internal::FullDisk> disk;
     if (has(options_, FaultKind::kDiskFull))

@@ -1,4 +1,4 @@
-// What the launcher decides while the number of ranks changes.
+// decide() while the number of ranks changes.
 #include <gtest/gtest.h>
 #include <signal.h>
 

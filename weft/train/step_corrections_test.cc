@@ -1,4 +1,4 @@
-// What real steps tell about predicted ones.
+// Predictions that are corrected by real steps.
 #include "weft/train/internal/step_corrections.h"
 
 #include <gmock/gmock.h>

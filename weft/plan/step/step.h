@@ -25,8 +25,12 @@ struct Optimizer {
   double state_bytes = 8;  // State of a parameter, without master weights.
   bool masters = true;     // Float32 copies of 16-bit weights, where the software keeps any.
 };
-// adam, adamw, lamb 8; adam16 (Adam in the precision of the model, without master weights) 4;
-// momentum, rmsprop, adagrad, lion, lars 4; muon 4, which is that of matrices; sgd, adafactor 0.
+// The optimizer of this name, with its state_bytes:
+//   adam, adamw, lamb                       8
+//   adam16                                  4, in the precision of the model, without master weights
+//   momentum, rmsprop, adagrad, lion, lars  4
+//   muon                                    4, that of matrices
+//   sgd, adafactor                          0
 // Throws Error(kInvalidArgument).
 Optimizer optimizer_of(std::string_view name);
 

@@ -181,7 +181,7 @@ class Shard {
   std::vector<float> scratch_;
 };
 
-// The codec of a text as in Options. nullptr: "none". Throws Error(kBadConfig).
+// The codec of a text as in Options. nullptr: "none". Throws as compress::parse().
 std::unique_ptr<compress::Codec> codec_of(const std::string& text);
 // Bytes of a push's tensor through a codec are preceded by their number, and padded to 4.
 std::string encode_values(const compress::Codec& codec, std::span<const float> values,
