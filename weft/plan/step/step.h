@@ -27,7 +27,7 @@ struct Optimizer {
 };
 // The optimizer of this name, with its state_bytes:
 //   adam, adamw, lamb                       8
-//   adam16                                  4, in the precision of the model, without master weights
+//   adam16                                  4: the precision of the model, no master weights
 //   momentum, rmsprop, adagrad, lion, lars  4
 //   muon                                    4, that of matrices
 //   sgd, adafactor                          0
