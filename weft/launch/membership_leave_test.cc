@@ -111,6 +111,21 @@ TEST(Membership, EndsWhenItCannotGoOnWithoutTheNodesThatLeave) {
   EXPECT_EQ(end_with({2}, true), "stopped by a notice, on node 0");
 }
 
+// Node 1 is lost while the successors load: the ranks that leave have the only state.
+TEST(Membership, EndsWithACheckpointIfOnlyRanksThatLeaveHaveTheState) {
+  Cluster job(
+      {.min_nodes = 2, .max_nodes = 3, .min_ranks = 1, .max_ranks = 2, .max_replacements = 9});
+  for (int node = 0; node < 3; ++node) job.join(node, 1);
+  job.settle();
+  job.node(0).leave = kNotice;
+  job.settle(Phase::kStarting);
+  EXPECT_EQ(job.plan().end, "");
+  job.lose(1);
+  job.settle(Phase::kWaiting);
+  EXPECT_EQ(job.plan().attempt, 0) << "a second group would train beside the first";
+  EXPECT_EQ(job.plan().end, "stopped by a notice, on node 0");
+}
+
 TEST(Membership, LetsOneNodeLeaveAfterAnother) {
   Cluster job({.min_nodes = 1, .max_nodes = 4, .min_ranks = 1, .max_ranks = 3});
   for (int node = 0; node < 4; ++node) job.join(node, 1);

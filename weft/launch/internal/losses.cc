@@ -35,7 +35,16 @@ void Planning::replace_lost() {
   const bool survives = std::any_of(plan_.ranks.begin(), plan_.ranks.end(), [&](const auto& entry) {
     return entry.second.member && !is_lost(entry.first, entry.second);
   });
-  if (!survives) return start_again(lost);
+  if (!survives) {
+    const auto runs = [&](int rank) { return is(rank, plan_.ranks.at(rank), RankPhase::kMember); };
+    const auto holder = std::find_if(lost.begin(), lost.end(), runs);
+    if (holder == lost.end()) return start_again(lost);
+    // Ranks that still run on nodes to be left have the only state: the job ends with a checkpoint,
+    // or the ranks stay.
+    const int number = plan_.ranks.at(*holder).node;
+    if (plan_.leaving.contains(number)) return stop(node(number)->leave, number);
+    std::erase_if(lost, runs);
+  }
   for (const int rank : lost) replace(rank);
 }
 
