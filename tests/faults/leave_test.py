@@ -93,6 +93,7 @@ class Leave(nodes_test.Nodes):
         jobs[0].wait_for(lambda: self.beside(jobs[0], *scale).returncode == 0, "four ranks")
         used = [job for job in jobs if self.named(job, "weft_faults_counting")]
         self.assertEqual(len(used), 2)
+        jobs[0].wait_for(lambda: any(map(self.sizes, used)), "the line of rank 0")
         leaver = next(job for job in used if not self.sizes(job))  # rank 0 tells the sizes
         leaver.process.send_signal(signal.SIGUSR1)
         leaver.wait_for(
