@@ -456,6 +456,20 @@ class Words(unittest.TestCase):
         self.assertAlmostEqual(hierarchical["levels"][0]["busiest_bytes"], 2 * 2**20 * 3 / 4)
         self.assertIn("simulated in", weft(*words).stdout)
 
+    def test_plan_auto_takes_a_strategy_where_links_are_slow(self):
+        words = ("plan", "auto", "licenses", "--cluster", "clusters/ethernet-cpu.toml")
+        words += ("--nodes", "4", "--no-knee", "--set", "train.batch=64", "--json")
+        sync = json.loads(weft(*words).stdout)
+        local = json.loads(weft(*words, "--strategies", "local_sgd:16").stdout)
+        self.assertNotIn("[strategy]", sync["recipe"])
+        self.assertIn('[strategy]\nname = "local_sgd"\nperiod = 16', local["recipe"])
+        seconds = [plan["plans"][0]["step"]["step_s"] for plan in (sync, local)]
+        self.assertLess(seconds[1], seconds[0])
+        set_name = ("--set", "strategy.name=local_sgd")
+        self.assertEqual(json.loads(weft(*words, *set_name).stdout)["recipe"], local["recipe"])
+        self.fails(["as in local_sgd:16"], *words, "--strategies", "local_sgd")
+        self.fails(["cannot be planned"], *words, "--set", "strategy.name=gossip")
+
     def test_doctor_prints_one_line_for_each_check(self):
         shown = weft("doctor")
         self.assertIn(shown.returncode, (0, 1))

@@ -199,6 +199,8 @@ int plan_auto(const AutoCommand& command) {
     options.space.codecs = command.codecs;
     options.space.codecs.insert(options.space.codecs.begin(), "none");
   }
+  for (const std::string& strategy : command.strategies)
+    options.space.rules.push_back(plan::parse_rule(strategy));
   options.seconds = command.seconds;
   options.clock = now;
   page.found = plan::search(page.job, options);

@@ -56,15 +56,16 @@ int plan_simulate(const SimulateCommand& command);
 struct AutoCommand {
   std::string recipe;
   std::vector<std::string> assignments;
-  std::string cluster;              // TOML file, or the name of a known system
-  std::optional<int> nodes;         // none: those of the file, else 1
-  std::string goal = "time";        // time, cost, memory or energy
-  double price = 0;                 // dollars an hour of a device; 0: those of the cluster
-  double tokens = 0;                // of the whole training, for its time and cost; 0: none
-  std::int64_t vocabulary = 0;      // tokens; 0: by the recipe's tokenizer
-  std::vector<std::string> codecs;  // gradient codecs to try besides none
-  std::string profile;              // file of plan_profile for this recipe; empty: none
-  double seconds = 9;               // of the search
+  std::string cluster;                  // TOML file, or the name of a known system
+  std::optional<int> nodes;             // none: those of the file, else 1
+  std::string goal = "time";            // time, cost, memory or energy
+  double price = 0;                     // dollars an hour of a device; 0: those of the cluster
+  double tokens = 0;                    // of the whole training, for its time and cost; 0: none
+  std::int64_t vocabulary = 0;          // tokens; 0: by the recipe's tokenizer
+  std::vector<std::string> codecs;      // codecs of the exchange to try besides none
+  std::vector<std::string> strategies;  // to try besides that of the recipe: "local_sgd:16"
+  std::string profile;                  // file of plan_profile for this recipe; empty: none
+  double seconds = 9;                   // of the search
   bool knee = true, json = false;
   std::string html;  // page to write; empty: none
 };

@@ -9,6 +9,7 @@
 #include "weft/base/log.h"
 #include "weft/plan/calibration.h"
 #include "weft/plan/cluster/catalog.h"
+#include "weft/strategy/strategy.h"
 #include "weft/train/internal/planned_model.h"
 #include "weft/train/recipe.h"
 
@@ -147,6 +148,26 @@ plan::Job planned_job(const Config& config, const plan::Cluster& cluster,
   return job;
 }
 
+namespace {
+
+// The rule of a recipe. Throws Error(kBadConfig) for one that the planner does not know.
+plan::Rule planned_rule(const Config& config) {
+  const std::string& name = config.get_string("strategy.name");
+  const std::int64_t period = config.get_int("strategy.period");
+  if (config.get_int("strategy.backup") > 0)
+    throw Error(Errc::kBadConfig,
+                "strategy.backup cannot be planned; leave it at 0, or set the axes yourself");
+  if (name == "sync") return {};
+  try {
+    return plan::parse_rule(name + ":" +
+                            std::to_string(period > 0 ? period : strategy::default_period(name)));
+  } catch (const Error& error) {
+    throw Error(Errc::kBadConfig, "strategy.name: " + error.message());
+  }
+}
+
+}  // namespace
+
 plan::Space space_of(const Config& config) {
   plan::Space space;
   const std::string& name = config.get_string("model.name");
@@ -156,6 +177,8 @@ plan::Space space_of(const Config& config) {
   space.ep = gpt && config.get_int("model.experts") > 0;
   if (!gpt) space.recomputes = {plan::Recompute::kNone, plan::Recompute::kFull};
   space.sequence_parallel = {false};
+  space.rules = {planned_rule(config)};
+  if (space.rules[0].name != "sync") space.codecs = {config.get_string("strategy.codec")};
   return space;
 }
 
@@ -175,6 +198,9 @@ std::string recipe_fragment(const plan::Layout& l, const plan::Job& job) {
     for (std::size_t c = 0; c < l.cuts.size(); ++c) out << (c == 0 ? "" : ", ") << l.cuts[c];
     out << "]\n";
   }
+  const bool is_sync = l.rule.name == "sync";
+  if (!is_sync)
+    out << "\n[strategy]\nname = \"" << l.rule.name << "\"\nperiod = " << l.rule.period << '\n';
   if (l.codec != "none") out << "codec = \"" << l.codec << "\"\n";
   return out.str();
 }

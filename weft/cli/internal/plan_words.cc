@@ -90,7 +90,13 @@ void add_auto(CLI::App& plan, AutoCommand& command, int& result) {
       ->check(CLI::Range(0, 1'000'000'000));
   search
       ->add_option("--codecs", command.codecs,
-                   "Gradient codecs to try, with commas between, such as bf16,int8:64")
+                   "Codecs between replicas to try, with commas between, such as bf16,int8:64")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  search
+      ->add_option("--strategies", command.strategies,
+                   "Strategies between replicas to try, with their periods, such as "
+                   "local_sgd:16,diloco:100")
       ->delimiter(',')
       ->allow_extra_args(false);
   search->add_option("--seconds", command.seconds, "Most seconds of the search")

@@ -70,6 +70,7 @@ struct Exchange {
   int selective = 0;              // How often when selective recomputation runs a part of it again.
   // Share of the block's computation behind which it can hide (0: fully exposed).
   double hidden_behind = 0;
+  double sent = 1;  // Share of the bytes that a rank sends, in the mean over the ranks.
 };
 
 struct ModelBlock {

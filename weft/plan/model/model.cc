@@ -20,7 +20,8 @@ struct Named {
 
 // Shapes: GPT-2 small (Radford et al. 2019), Llama 3 8B (2024), GShard-like mixture of Alpa's
 // benchmarks (Zheng et al. 2022), BERT base (Devlin et al. 2018), ViT-B/16 (Dosovitskiy et al.
-// 2020), ResNets (He et al. 2015), AmoebaNet-D and U-Net of GPipe and torchgpipe.
+// 2020), ResNets (He et al. 2015), VGG (Simonyan and Zisserman 2014), AmoebaNet-D and U-Net of
+// GPipe and torchgpipe.
 const std::vector<Named>& known() {
   static const std::vector<Named> kKnown = {
       {"gpt", {.vocab = 50257}},
@@ -51,6 +52,8 @@ const std::vector<Named>& known() {
       {"resnet101", {.family = Family::kResnet, .layers = 101}},
       {"resnet152", {.family = Family::kResnet, .layers = 152}},
       {"resnet", {.family = Family::kResnet, .layers = 50}},
+      {"vgg16", {.family = Family::kVgg, .layers = 16}},
+      {"vgg19", {.family = Family::kVgg, .layers = 19}},
       {"wresnet",
        {.family = Family::kWideResnet, .layers = 50, .classes = 1024, .base = 160, .factor = 2}},
       {"cnn",
@@ -66,17 +69,22 @@ const std::vector<Named>& known() {
   return kKnown;
 }
 
+std::string lower_letters(std::string_view name) {
+  std::string letters;
+  for (const char c : name) {
+    if (c != '-' && c != '_' && c != ' ' && c != '.')
+      letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return letters;
+}
+
 // Other names of the same families.
 std::string family_key(std::string_view family) {
-  std::string key;
-  for (const char c : family) {
-    if (c != '-' && c != '_' && c != ' ' && c != '.')
-      key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
+  const std::string key = lower_letters(family);
   const auto starts = [&](const char* with) { return key.rfind(with, 0) == 0; };
   if (starts("gpt") || starts("megatron") || starts("bloom") || starts("opt")) return "gpt";
-  if (starts("mixtral") || starts("gshard") || starts("moe")) return "moe";
-  if (starts("llama") || starts("mistral") || starts("qwen")) return "llama";
+  if (starts("gshard") || starts("moe")) return "moe";
+  if (starts("llama") || starts("mistral") || starts("mixtral") || starts("qwen")) return "llama";
   if (starts("bert")) return "bert";
   if (starts("vit") || starts("visiontransformer")) return "vit";
   if (starts("wideresnet") || starts("wresnet")) return "wresnet";
@@ -182,6 +190,13 @@ Model default_model(std::string_view family) {
                   (near ? "did you mean " + *near + "?" : "use one of " + all));
 }
 
+bool is_family(std::string_view name) {
+  const std::string key = family_key(name), letters = lower_letters(name);
+  const bool known_key = std::any_of(known().begin(), known().end(),
+                                     [&](const Named& one) { return key == one.name; });
+  return known_key && (letters == key || letters == key + "d");  // AmoebaNet-D
+}
+
 const char* to_string(Family family) {
   switch (family) {
     case Family::kGpt: return "gpt";
@@ -194,6 +209,7 @@ const char* to_string(Family family) {
     case Family::kCnn: return "cnn";
     case Family::kAmoebaNet: return "amoebanet";
     case Family::kUnet: return "unet";
+    case Family::kVgg: return "vgg";
     case Family::kMeasured: return "measured";
   }
   return "gpt";

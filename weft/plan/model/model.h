@@ -10,13 +10,14 @@
 //   moe        decoder as gpt, in which every expert_interval-th MLP is a mixture of experts
 //   bert       encoder with a masked-language-model head
 //   vit        Vision Transformer
-//   resnet18, 34, 50, 101, 152; wresnet (wider 3x3 convolutions); cnn (two convolutions, two
-//   linear layers); amoebanet (AmoebaNet-D of GPipe); unet (U-Net of torchgpipe)
+//   resnet18, 34, 50, 101, 152; vgg16, vgg19; wresnet (wider 3x3 convolutions); cnn (two
+//   convolutions, two linear layers); amoebanet (AmoebaNet-D of GPipe); unet (U-Net of torchgpipe)
 //   measured   the blocks of a profile (profile.h)
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,7 @@ enum class Family : std::uint8_t {
   kCnn,
   kAmoebaNet,
   kUnet,
+  kVgg,
   kMeasured
 };
 
@@ -73,6 +75,12 @@ struct Model {
 // Shape of a family's best-known member: GPT-2 small, Llama 3 8B, BERT base, ViT-B/16, ResNet-50
 // and so on. Throws Error(kInvalidArgument), naming the nearest family or all of them.
 Model default_model(std::string_view family);
+// A well-known model by its name, such as "GPT-2 XL", "llama-2-70b", "mixtral 8x7b", "bert-large",
+// "ViT-L/16". nullopt: not in the table (members.cc).
+std::optional<Model> known_model(std::string_view name);
+// True if default_model() takes the name as that of a family, and not of a kind of model that it
+// counts to one ("megatron": gpt).
+bool is_family(std::string_view name);
 const char* to_string(Family family);
 // Names of all families, as default_model() takes them.
 std::vector<std::string> families();

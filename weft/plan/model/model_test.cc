@@ -45,6 +45,40 @@ TEST(Parameters, OfKnownModelsAreThePublishedCounts) {
   EXPECT_EQ(parameters(default_model("resnet101")), 44'549'160);
 }
 
+// As above, and those that the model cards give.
+TEST(Parameters, OfWellKnownModelsAreThePublishedCounts) {
+  const auto count = [](const char* name) {
+    const auto known = known_model(name);
+    EXPECT_TRUE(known) << name;
+    return known ? parameters(*known) : 0;
+  };
+  EXPECT_EQ(count("GPT-2 medium"), 354'823'168);
+  EXPECT_EQ(count("gpt2-large"), 774'030'080);
+  EXPECT_EQ(count("gpt2_xl"), 1'557'611'200);
+  EXPECT_NEAR(count("GPT-3 175B"), 175e9, 1e9);
+  EXPECT_NEAR(count("GPT-3 1.3B"), 1.3e9, 0.05e9);
+  EXPECT_NEAR(count("OPT-30B"), 30e9, 0.3e9);
+  EXPECT_NEAR(count("bloom-7b1"), 7'069'016'064, 10e6);
+  EXPECT_NEAR(count("bloom"), 176'247'271'424, 50e6);
+  EXPECT_EQ(count("Llama 2 7B"), 6'738'415'616);
+  EXPECT_EQ(count("llama-2-70b"), 68'976'648'192);
+  EXPECT_EQ(count("llama-65b"), 65'285'660'672);
+  EXPECT_EQ(count("Llama 3.2 1B"), 1'235'814'400);
+  EXPECT_EQ(count("Llama 3.2 3B"), 3'212'749'824);
+  EXPECT_EQ(count("Llama 3.1 405B"), 405'853'388'800);
+  EXPECT_EQ(count("Mistral 7B"), 7'241'732'096);
+  EXPECT_EQ(count("mixtral-8x7b"), 46'702'792'704);
+  EXPECT_EQ(count("BERT large"), 336'226'108);
+  EXPECT_EQ(count("ViT-L/16"), 304'326'632);
+  EXPECT_EQ(count("vit_h_14"), 632'045'800);
+  EXPECT_EQ(count("ViT-B/32"), 88'224'232);
+  EXPECT_FALSE(known_model("llama-2-71b"));
+  // Without the biases of convolutions.
+  EXPECT_NEAR(parameters(default_model("VGG16")), 138'357'544, 10'000);
+  EXPECT_NEAR(parameters(default_model("vgg19")), 143'667'240, 10'000);
+  EXPECT_NEAR(model_flops(default_model("vgg16")), 3 * 2 * 15.47e9, 0.1e9);
+}
+
 // GPipe, table 1, and torchgpipe's README.
 TEST(Parameters, OfAmoebaNetAndUNetAreThoseOfGPipesTables) {
   const auto amoebanet = [](std::int64_t layers, std::int64_t filters) {

@@ -176,6 +176,7 @@ Software weft_on_cpu() {
   s.reports_context = true;
   s.cuts = CutRule::kTime;
   s.shards_over_context = false;
+  s.sends_seen_keys = true;
   return s;
 }
 

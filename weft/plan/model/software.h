@@ -73,6 +73,9 @@ struct Software {
   // (calibrated.cc).
   double tensor_wait = 0;
   bool shards_over_context = true;  // ZeRO shards over the ranks of cp, too.
+  // Context parallelism sends a rank only the keys that its queries see, and has no threads that
+  // communicate while others compute.
+  bool sends_seen_keys = false;
   // With pp > 1, ZeRO-3 gathers weights once for each step and keeps whole gradients until its end.
   bool gathers_once_in_pipeline = false;
   bool hides_tensor = false;  // Collectives of tensor parallelism hide behind products (async TP).

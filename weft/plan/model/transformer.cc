@@ -51,9 +51,12 @@ void TransformerMaker::gradient_sums(ModelBlock& b) const {
        .backward_kernels = kKernels});
 }
 
-// Keys and values pass by every rank, behind the attention of the previous part.
+// Keys and values pass by every rank, behind the attention of the previous part. With causal
+// attention, rank r of c has the r-th of 2 c parts of the sequence and the r-th from the end. It
+// sees the first part of every other rank, and the second part of those above it: three quarters.
 void TransformerMaker::context_exchanges(ModelBlock& b) const {
   if (s_.cp == 1) return;
+  const bool seen_only = s_.software.sends_seen_keys && m_.family != Family::kBert;
   const double bytes = 2.0 * static_cast<double>(rows_ * s_.cp * kv_heads() * m_.head_width) * e_;
   b.exchanges.push_back({.axis = SplitAxis::kContext,
                          .kind = ExchangeKind::kRing,
@@ -61,7 +64,22 @@ void TransformerMaker::context_exchanges(ModelBlock& b) const {
                          .forward = 1,
                          .backward = 2,
                          .again = 1,
-                         .hidden_behind = 0.5});
+                         .hidden_behind = s_.software.sends_seen_keys ? 0 : 0.5,
+                         .sent = seen_only ? 0.75 : 1});
+  if (s_.software.sends_seen_keys) context_joins(b);
+}
+
+// Copies of keys and values for messages, sums of partial results and of gradients.
+void TransformerMaker::context_joins(ModelBlock& b) const {
+  const double q = static_cast<double>(rows_ * m_.heads * m_.head_width) * e_,
+               kv = 2.0 * static_cast<double>(rows_ * kv_heads() * m_.head_width) * e_,
+               parts = s_.cp - 1;
+  b.operators.push_back({.kind = OperatorKind::kMemory,
+                         .name = "joins of attention",
+                         .forward_bytes = parts * (4 * q + 4 * kv),
+                         .backward_bytes = parts * (4 * q + 8 * kv),
+                         .forward_kernels = 10 * (s_.cp - 1),
+                         .backward_kernels = 14 * (s_.cp - 1)});
 }
 
 void TransformerMaker::keep_layer(ModelBlock& b, bool mixture) const {

@@ -3,112 +3,29 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
-#include "weft/plan/calibration.h"
 #include "weft/plan/cluster/catalog.h"
 #include "weft/plan/cluster/cluster_file.h"
-#include "weft/plan/model/profile.h"
 #include "weft/plan/scenario/internal/fields.h"
+#include "weft/plan/scenario/internal/model_fields.h"
 
 namespace weft::plan {
 namespace {
 
 using internal::Fields;
+using internal::read_model;
 using nlohmann::json;
 using schedule::pipeline::Algorithm;
 
 constexpr std::size_t kMostLine = 64 << 10;
 constexpr double kCompiledLoss = 4;  // Bytes of a 16-bit logit and its gradient.
-constexpr Fields::Range kSizes = {1, 1e9};
-constexpr Fields::Range kFromZero = {0, 1e9};
 
 const json* part(const json& line, const char* name) {
   const auto at = line.find(name);
   return at == line.end() ? nullptr : &*at;
-}
-
-void set(std::int64_t& field, std::optional<std::int64_t> value) {
-  if (value) field = *value;
-}
-
-void read_transformer(Fields& f, Model& m) {
-  set(m.layers, f.whole({"layers", "num_layers", "depth"}, {1, 1e5}));
-  set(m.hidden, f.whole({"hidden", "hidden_size", "width"}, {1, 1e7}));
-  set(m.sequence, f.whole({"sequence", "seq", "seq_len", "sequence_length"}, {1, 1e8}));
-  set(m.vocab, f.whole({"vocab", "vocab_size", "vocabulary"}, kSizes));
-  const bool shaped = f.has({"hidden", "hidden_size", "width"});
-  const auto ffn = f.whole({"ffn", "ffn_size", "intermediate_size"}, kFromZero);
-  const auto heads = f.whole({"heads", "num_heads", "attention_heads"}, {0, 1e6});
-  const auto kv = f.whole({"kv_heads", "num_kv_heads"}, {0, 1e6});
-  // Sizes of the family's best-known member hold for its own width only.
-  if (shaped) m.ffn = m.heads = m.kv_heads = 0;
-  set(m.ffn, ffn);
-  set(m.heads, heads);
-  set(m.kv_heads, kv);
-  set(m.head_width, f.whole({"head_width", "head_dim"}, {0, 1e6}));
-  set(m.experts, f.whole({"experts", "num_experts"}, {0, 1e6}));
-  set(m.top_k, f.whole({"top_k", "topk"}, {1, 1e6}));
-  set(m.expert_interval, f.whole({"expert_interval"}, {1, 1e5}));
-  set(m.predicted, f.whole({"predicted", "max_predictions"}, {1, 1e8}));
-  if (m.family == Family::kLlama && shaped) m.tied = m.hidden <= 3072;
-  if (m.experts == 1 || m.experts == 0) m.experts = 0;
-}
-
-void read_images(Fields& f, Model& m) {
-  set(m.image, f.whole({"image", "image_size", "resolution"}, {1, 16384}));
-  set(m.channels, f.whole({"channels", "image_channels"}, {1, 1e6}));
-  set(m.classes, f.whole({"classes", "num_classes"}, kSizes));
-  set(m.patch, f.whole({"patch", "patch_size"}, {1, 16384}));
-  set(m.base, f.whole({"base", "base_channels", "filters", "num_filters"}, {1, 1e5}));
-  set(m.factor, f.whole({"factor", "width_factor"}, {1, 1000}));
-  set(m.convs, f.whole({"convs", "num_convs"}, {1, 1000}));
-  if (const auto small = f.flag({"small_stem"})) m.small_stem = *small;
-  if (is_transformer(m)) return;
-  set(m.layers, f.whole({"layers", "num_layers", "depth"}, {1, 1e4}));
-  // Fields of transformers that tables may carry for all models.
-  for (const char* name :
-       {"hidden", "ffn", "heads", "kv_heads", "vocab", "sequence", "experts", "top_k"})
-    f.has({name});
-}
-
-// The profile's times, where it has the model's blocks; else the profile's blocks alone.
-void take_profile(const std::string& file, Model& m, std::vector<std::string>& notes) {
-  Profile profile = load_profile(file);
-  if (!profile.machine.empty() && profile.machine != machine_identity())
-    notes.push_back("the profile was measured on another machine: " + profile.machine);
-  if (blocks_of(complete(m), {.precision = Precision::kFp32}).size() == profile.blocks.size()) {
-    m.profile = std::make_shared<const Profile>(std::move(profile));
-  } else {
-    notes.emplace_back("the model has the profile's blocks");
-    m = measured_model(std::move(profile));
-  }
-}
-
-Model read_model(const json* object, std::vector<std::string>& notes) {
-  Fields f(object, "model");
-  const std::string family = f.text({"family", "type"}).value_or("gpt");
-  Model m = default_model(family);
-  // "resnet50" and the like fix the number of layers.
-  const std::int64_t layers = m.layers;
-  if (is_transformer(m)) read_transformer(f, m);
-  if (has_images(m)) read_images(f, m);
-  if (m.family == Family::kResnet && m.layers != 18 && m.layers != 34 && m.layers != 50 &&
-      m.layers != 101 && m.layers != 152)
-    m.layers = layers;
-  if (const auto tied = f.flag({"tied"})) m.tied = *tied;
-  if (const auto dropout = f.number({"dropout"}, {0, 1})) m.dropout = *dropout > 0;
-  const bool shaped = f.has({"layers", "num_layers", "hidden", "hidden_size", "image"});
-  if (const auto psi = f.number({"parameters", "params", "num_parameters"}, {1, 1e16})) {
-    if (!shaped) m.only_parameters = *psi;
-  }
-  if (const auto profile = f.text({"profile"})) take_profile(*profile, m, notes);
-  f.has({"name", "size"});
-  for (const std::string& name : f.unknown()) notes.push_back("ignored " + name);
-  return m;
 }
 
 // "dp": the ranks that the other axes leave, unless it is given.
@@ -302,6 +219,7 @@ Layout read_layout(Fields& f, const Axes& axes, const Cluster& cluster,
   for (const double cut : f.numbers({"cuts"}, {1, 1e6})) l.cuts.push_back(static_cast<int>(cut));
   l.shares = f.numbers({"shares"}, {1e-3, 1e3});
   l.codec = f.text({"codec"}).value_or("none");
+  l.rule = parse_rule(f.text({"strategy"}).value_or("sync"));
   return l;
 }
 

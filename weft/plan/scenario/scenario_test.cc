@@ -64,6 +64,23 @@ TEST(Scenario, TakesNullsNumbersWithPointsAndNamesOfOtherTools) {
   EXPECT_EQ(s.job.layout.precision, Precision::kFp16);
 }
 
+TEST(Scenario, KnowsModelsBySizeAndName) {
+  const auto model = [](const std::string& fields) {
+    return parse(R"({"model": {)" + fields + R"(}, "cluster": {"accelerator": "A100"}})").job.model;
+  };
+  EXPECT_EQ(model(R"("family": "llama-2", "size": "70B")").layers, 80);
+  EXPECT_EQ(model(R"("family": "bert-large")").hidden, 1024);
+  EXPECT_EQ(model(R"("name": "Mixtral 8x7B")").experts, 8);
+  EXPECT_EQ(model(R"("family": "resnet", "size": "101")").layers, 101);
+  // Sizes that are given hold; then `size` is what a table calls the model.
+  EXPECT_EQ(model(R"("family": "gpt", "layers": 60, "hidden": 10240, "size": "76B")").layers, 60);
+  expect_bad(R"({"model": {"family": "llama", "size": "71B"}, "cluster": {"accelerator": "A100"}})",
+             Errc::kInvalidArgument, "model.size \"71B\" of \"llama\" is not known");
+  const Scenario s =
+      parse(R"({"model": {"family": "megatron"}, "cluster": {"accelerator": "A100"}})");
+  EXPECT_THAT(s.notes, testing::Contains("family megatron counts as gpt"));
+}
+
 TEST(Scenario, IgnoresUnknownFieldsAndSaysSo) {
   const Scenario s = parse(
       R"({"model": {"family": "gpt", "color": 3}, "cluster": {"accelerator": "A100"}, "x": 1})");

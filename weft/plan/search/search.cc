@@ -261,6 +261,7 @@ double score_of(const Step& step, Goal goal) {
 Found search(const Job& job, const SearchOptions& options) {
   check_goal(job.cluster, options.goal);
   for (const std::string& codec : options.space.codecs) codec_ratio(codec);
+  for (const Rule& rule : options.space.rules) arrays_of(rule);
   return Search(job, options).run();
 }
 

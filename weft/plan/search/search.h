@@ -36,6 +36,7 @@ struct Space {
   std::vector<int> virtual_stages = {2};  // Of the interleaved schedule.
   std::vector<Recompute> recomputes = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
   std::vector<bool> sequence_parallel = {false};
+  std::vector<Rule> rules = {{}};  // Of dp. Not with cp and ep.
   std::vector<std::string> codecs = {"none"};
   std::vector<int> micro_batches;  // Sizes in samples. Empty: powers of two, and the largest.
 };

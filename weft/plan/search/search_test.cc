@@ -106,6 +106,20 @@ TEST(SearchSlow, FindsTheOptimumOfExhaustiveEnumerationUpTo64Devices) {
 }
 
 // Best first, with the reason why the others lose.
+TEST(Search, TakesAStrategyWhereLinksAreSlow) {
+  Job job = job_on(cluster_of_system("AWS p3.16xlarge", 2), 12, 1024);
+  SearchOptions options;
+  options.space.tp = options.space.pp = false;
+  options.space.rules = {{}, {"local_sgd", 16}};
+  const Found found = search(job, options);
+  ASSERT_FALSE(found.best.empty());
+  EXPECT_EQ(found.best[0].layout.rule.name, "local_sgd") << describe(found.best[0].layout);
+  EXPECT_NEAR(found.best[0].step.seconds, exhaustive(job, options.space, options.headroom).seconds,
+              1e-9);
+  options.space.rules = {{"gossip", 1}};
+  EXPECT_THAT(refusal([&] { search(job, options); }), HasSubstr("cannot be planned"));
+}
+
 TEST(Search, RanksTheNextBestAndSaysWhyTheyLose) {
   const Found found = search(job_on(cluster_of_system("DGX A100", 2), 16, 4096), {});
   ASSERT_EQ(found.best.size(), 4U);

@@ -141,18 +141,26 @@ class Maker {
     for (const Recompute recompute : space_.recomputes) {
       if (recompute == Recompute::kSelective && !is_transformer(model_)) continue;
       layout_.recompute = recompute;
-      for (const std::string& codec : space_.codecs) {
-        if (codec != "none" && layout_.dp * layout_.ep * layout_.cp == 1) continue;
-        layout_.codec = codec;
-        for (const bool split : space_.sequence_parallel) {
-          if (split && layout_.tp == 1) continue;
-          if (split &&
-              positions(model_) % (static_cast<std::int64_t>(layout_.tp) * layout_.cp) != 0)
-            continue;
-          layout_.sequence_parallel = split;
-          found_.push_back(layout_);
+      for (const Rule& rule : space_.rules) {
+        const bool workers = layout_.dp > 1 && layout_.cp * layout_.ep == 1;
+        if (rule.name != "sync" && !workers) continue;
+        layout_.rule = rule;
+        for (const std::string& codec : space_.codecs) {
+          if (codec != "none" && layout_.dp * layout_.ep * layout_.cp == 1) continue;
+          layout_.codec = codec;
+          splits();
         }
       }
+    }
+  }
+
+  void splits() {
+    for (const bool split : space_.sequence_parallel) {
+      if (split && layout_.tp == 1) continue;
+      if (split && positions(model_) % (static_cast<std::int64_t>(layout_.tp) * layout_.cp) != 0)
+        continue;
+      layout_.sequence_parallel = split;
+      found_.push_back(layout_);
     }
   }
 

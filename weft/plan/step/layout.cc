@@ -57,6 +57,48 @@ Recompute parse_recompute(std::string_view name) {
                   (near ? "did you mean " + *near + "?" : "use none, selective or full"));
 }
 
+namespace {
+
+struct KnownRule {
+  const char* name;
+  int arrays;
+};
+// weft/strategy/internal has a file for each: its memory is the anchor or center, and the momentum.
+constexpr KnownRule kRules[] = {
+    {"sync", 0}, {"local_sgd", 1}, {"slow_momentum", 3}, {"diloco", 3}, {"easgd", 2}};
+
+const KnownRule& known_rule(const std::string& name) {
+  for (const KnownRule& rule : kRules)
+    if (name == rule.name) return rule;
+  throw Error(Errc::kInvalidArgument,
+              "strategy \"" + name.substr(0, 40) +
+                  "\" cannot be planned; use sync, local_sgd, slow_momentum, diloco or easgd");
+}
+
+}  // namespace
+
+std::string to_string(const Rule& rule) {
+  return rule.name == "sync" ? rule.name : rule.name + ":" + std::to_string(rule.period);
+}
+
+Rule parse_rule(const std::string& text) {
+  Rule rule;
+  rule.name = text.substr(0, text.find(':'));
+  known_rule(rule.name);
+  if (text == "sync") return rule;
+  int period = 0;
+  const char* const end = text.data() + text.size();
+  const char* const first = std::min(end, text.data() + rule.name.size() + 1);
+  const auto read = std::from_chars(first, end, period);
+  WEFT_REQUIRE(rule.name != "sync" && read.ec == std::errc() && read.ptr == end && period >= 1,
+               "strategy \"" + text.substr(0, 40) +
+                   "\": give the steps between exchanges, as in local_sgd:16; sync has none");
+  rule.period = period;
+  return rule;
+}
+
+int arrays_of(const Rule& rule) { return known_rule(rule.name).arrays; }
+
 int world_of(const Layout& l) { return l.dp * l.fsdp * l.tp * l.pp * l.cp * l.ep; }
 
 int replicas_of(const Layout& l) { return l.dp * l.fsdp * l.ep; }
@@ -82,6 +124,8 @@ std::string describe(const Layout& l) {
   if (l.sequence_parallel) text += ", sequence parallel";
   if (l.recompute != Recompute::kNone)
     text += std::string(", ") + to_string(l.recompute) + " recomputation";
+  if (l.rule.name != "sync")
+    text += ", " + l.rule.name + " every " + std::to_string(l.rule.period) + " steps";
   if (l.codec != "none") text += ", codec " + l.codec;
   return text;
 }
@@ -94,15 +138,18 @@ double codec_ratio(const std::string& codec) {
     const char* first = codec.data() + name.size() + 1;
     std::from_chars(first, codec.data() + codec.size(), parameter);
   }
-  if (name == "bf16" || name == "fp16") return 0.5;
+  if (name == "bf16" || name == "f16" || name == "fp16") return 0.5;
   if (name == "int8") return 0.25 + (parameter > 0 ? 1 / parameter : 1.0 / 64);
   if (name == "int4") return 0.125 + (parameter > 0 ? 1 / parameter : 1.0 / 64);
-  if (name == "onebit" || name == "signsgd" || name == "1bit") return 1.0 / 32;
-  if (name == "topk" || name == "randomk") return 2 * (parameter > 0 ? parameter : 0.01);
+  if (name == "sign" || name == "onebit" || name == "signsgd" || name == "1bit")
+    return 1.0 / 32 + (parameter > 0 ? 1 / parameter : 1.0 / 1024);
+  if (name == "topk") return 2 * (parameter > 0 ? parameter : 0.01);
+  if (name == "randomk") return parameter > 0 ? parameter : 0.01;
   if (name == "powersgd") return 0.01 * (parameter > 0 ? parameter : 4);
   throw Error(Errc::kInvalidArgument,
               "codec \"" + codec.substr(0, 40) +
-                  "\" is not known; use none, bf16, int8, topk:0.01 or powersgd:4");
+                  "\" is not known; use none, bf16, f16, int8, int4, sign, topk:0.01, "
+                  "randomk:0.01 or powersgd:4");
 }
 
 void check(const Layout& l, int world) {
@@ -130,6 +177,12 @@ void check(const Layout& l, int world) {
                std::to_string(l.shares.size()) + " batch shares for dp = " + std::to_string(l.dp));
   WEFT_REQUIRE(micro_batches_of(l) <= 1'000'000, "more than a million micro-batches");
   codec_ratio(l.codec);
+  if (l.rule.name == "sync") return;
+  arrays_of(l.rule);
+  WEFT_REQUIRE(l.rule.period >= 1, "a strategy exchanges after 1 step or more");
+  WEFT_REQUIRE(l.cp == 1 && l.ep == 1 && (l.zero_stage == 0 || l.fsdp > 1),
+               "strategy " + to_string(l.rule) +
+                   ": replicas of dp are planned with fsdp, tp and pp inside, without cp and ep");
 }
 
 }  // namespace weft::plan

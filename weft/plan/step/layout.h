@@ -17,6 +17,22 @@ const char* to_string(Recompute recompute);
 // "none", "selective", "full"; "0", "1", "true", "false" too. Throws Error(kInvalidArgument).
 Recompute parse_recompute(std::string_view name);
 
+// How the replicas of dp train together (weft/strategy). "sync" adds their gradients at every step.
+// With another rule they exchange weights after every `period` steps: local_sgd, slow_momentum,
+// diloco, easgd.
+struct Rule {
+  std::string name = "sync";
+  int period = 1;
+  bool operator==(const Rule&) const = default;
+};
+// "sync", "local_sgd:16".
+std::string to_string(const Rule& rule);
+// Throws Error(kInvalidArgument) for another name, and for a rule without a period.
+Rule parse_rule(const std::string& text);
+// Arrays of float32 of the weights' size that a rule keeps besides weights and optimizer state, and
+// the one that it exchanges. 0 for sync.
+int arrays_of(const Rule& rule);
+
 // Axes as in a recipe: the number of replicas is dp * fsdp * ep. Ranks lie in the order pp, dp,
 // fsdp, ep, cp, tp: those of tp are neighbors.
 struct Layout {
@@ -33,7 +49,8 @@ struct Layout {
   Precision precision = Precision::kBf16;
   // First block of each stage except the first, in blocks_of(). Empty: cut by the software's rule.
   std::vector<int> cuts;
-  std::string codec = "none";  // Of gradients between replicas.
+  Rule rule;
+  std::string codec = "none";  // Of what replicas exchange.
   // Samples of a micro-batch of each replica of dp, relative to their mean. Empty: equal.
   std::vector<double> shares;
   bool operator==(const Layout&) const = default;

@@ -206,6 +206,37 @@ TEST(Step, CodecsShrinkTheExchangeOfGradients) {
   EXPECT_NEAR(simulate_step(job).parts.gradients / plain, codec_ratio("int8"), 0.02);
 }
 
+// Weights in float32 instead of gradients in 16 bits, every 16 steps, and nothing hides.
+TEST(Step, StrategiesExchangeWeightsOnceAPeriod) {
+  Job job = uniform(1, 16);
+  job.cluster = cluster_of_system("AWS p3.16xlarge", 2);
+  job.layout.pp = 1;
+  job.layout.dp = 16;
+  const Step plain = simulate_step(job);
+  job.layout.rule = parse_rule("local_sgd:16");
+  const Step local = simulate_step(job);
+  job.layout.rule.period = 32;
+  const Step longer = simulate_step(job);
+  EXPECT_LT(local.parts.gradients, 0.3 * plain.parts.gradients);
+  EXPECT_NEAR(longer.parts.gradients / local.parts.gradients, 0.5, 1e-6);
+  EXPECT_NEAR(longer.traffic / local.traffic, 0.5, 1e-6);
+  job.layout.codec = "int8";
+  EXPECT_NEAR(simulate_step(job).parts.gradients / longer.parts.gradients, codec_ratio("int8"),
+              0.02);
+  const double bytes = 4 * parameters(job.model);
+  EXPECT_NEAR(local.peak().optimizer - plain.peak().optimizer, bytes, 1e-3 * bytes);
+  job.layout.rule.name = "diloco";
+  EXPECT_NEAR(simulate_step(job).peak().optimizer - plain.peak().optimizer, 3 * bytes,
+              1e-2 * bytes);
+  EXPECT_EQ(to_string(parse_rule("diloco:100")), "diloco:100");
+  EXPECT_EQ(parse_rule("sync"), Rule{});
+  for (const char* wrong : {"local_sgd", "local_sgd:", "local_sgd:0", "local_sgd:4x", "sync:3"})
+    EXPECT_THAT(refusal([&] { parse_rule(wrong); }), testing::HasSubstr("as in local_sgd:16"));
+  EXPECT_THAT(refusal([] { parse_rule("gossip:1"); }), testing::HasSubstr("cannot be planned"));
+  job.layout.zero_stage = 1;
+  EXPECT_THAT(refusal([&] { simulate_step(job); }), testing::HasSubstr("without cp and ep"));
+}
+
 // Two kinds of nodes: the slow one decides, until it gets a smaller share of the batch.
 TEST(Step, OfUnequalDevicesTakesAsLongAsTheSlowReplicaUnlessItsShareIsSmaller) {
   Job job = uniform(1, 64);

@@ -158,6 +158,7 @@ Blocks convolution_blocks(const Model& model, const Split& split) {
     case Family::kCnn: return internal::cnn_blocks(model, split);
     case Family::kAmoebaNet: return internal::amoebanet_blocks(model, split);
     case Family::kUnet: return internal::unet_blocks(model, split);
+    case Family::kVgg: return internal::vgg_blocks(model, split);
     default: return internal::resnet_blocks(model, split);
   }
 }

@@ -50,6 +50,7 @@ class ConvolutionMaker {
 Blocks resnet_blocks(const Model& model, const Split& split);
 Blocks amoebanet_blocks(const Model& model, const Split& split);
 Blocks unet_blocks(const Model& model, const Split& split);
+Blocks vgg_blocks(const Model& model, const Split& split);
 Blocks cnn_blocks(const Model& model, const Split& split);
 
 }  // namespace weft::plan::internal

@@ -47,6 +47,7 @@ class TransformerMaker {
   void mixture(ModelBlock& b) const;
   void tensor_exchanges(ModelBlock& b) const;
   void context_exchanges(ModelBlock& b) const;
+  void context_joins(ModelBlock& b) const;
   void gradient_sums(ModelBlock& b) const;
   void keep_layer(ModelBlock& b, bool mixture) const;
   bool llama() const { return m_.family == Family::kLlama; }

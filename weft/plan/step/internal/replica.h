@@ -102,6 +102,7 @@ class Replica {
   double slowness(int rank) const;
   double rank_parameters(int rank, bool experts) const;
   double sync_bytes(int rank) const;
+  double exchanged_bytes(int rank) const;  // Of weights, by a rule that is not sync.
 
   const Job& job_;
   int index_;

@@ -34,7 +34,7 @@ bool reads_in_place(const GroupShape& group) {
 }
 
 bool updates_once_a_host(const Job& job, const GroupShape& replicas) {
-  return job.layout.zero_stage == 0 && reads_in_place(replicas);
+  return job.layout.zero_stage == 0 && job.layout.rule.name == "sync" && reads_in_place(replicas);
 }
 
 // Of the slowest rank that works on a stage of this replica.
@@ -57,7 +57,7 @@ double Replica::exchange_bytes(const ModelBlock& block, int rank, double repeats
                                                               : site.expert;
     const double passes = e.kind == ExchangeKind::kAllReduce ? 2 : 1;
     const double share = static_cast<double>(group.ranks - 1) / group.ranks;
-    sum += (e.forward + e.backward + repeats * e.again) * passes * share * e.bytes;
+    sum += (e.forward + e.backward + repeats * e.again) * passes * share * e.sent * e.bytes;
   }
   return sum;
 }

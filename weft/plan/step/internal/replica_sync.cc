@@ -34,13 +34,14 @@ double Replica::shard_parameters(int rank) const {
 Replica::Sync Replica::sync(int rank) const {
   const Layout& l = job_.layout;
   const Site& site = sites_[static_cast<std::size_t>(rank)];
-  const double g = gradient_bytes(job_) * codec_ratio(l.codec);
+  const bool is_sync = l.rule.name == "sync";
+  const double g = gradient_bytes(job_) * (is_sync ? codec_ratio(l.codec) : 1);
   const double dense = rank_parameters(rank, false), experts = rank_parameters(rank, true);
   const int shards = shard_ranks(job_);
   Sync sync;
   double reduce = 0;
   if (l.zero_stage == 0) {
-    reduce = collective_seconds(ExchangeKind::kAllReduce, dense * g, site.replicas);
+    if (is_sync) reduce = collective_seconds(ExchangeKind::kAllReduce, dense * g, site.replicas);
   } else {
     if (!gathers_each_time()) {
       reduce = collective_seconds(ExchangeKind::kReduceScatter, dense * g, site.shards);
@@ -48,7 +49,8 @@ Replica::Sync Replica::sync(int rank) const {
         sync.sharding =
             collective_seconds(ExchangeKind::kAllGather, dense * gathered_bytes(job_), site.shards);
     }
-    reduce += collective_seconds(ExchangeKind::kAllReduce, dense * g / shards, site.replicas);
+    if (is_sync)
+      reduce += collective_seconds(ExchangeKind::kAllReduce, dense * g / shards, site.replicas);
   }
   if (experts > 0)
     reduce += collective_seconds(ExchangeKind::kAllReduce, experts * g, site.expert_data);
@@ -66,6 +68,10 @@ Replica::Sync Replica::sync(int rank) const {
   const double last = bytes > 0 ? std::min(1.0, job_.software.bucket_bytes / bytes) : 1;
   hides = std::min(hides, reduce) * job_.software.overlap * (1 - last) * (1 - interference(rank));
   sync.gradients += reduce - hides;
+  if (!is_sync)
+    sync.gradients +=
+        collective_seconds(ExchangeKind::kAllReduce, exchanged_bytes(rank), site.replicas) /
+        l.rule.period;
   if (gathers_each_time()) {
     for (const StageCost& stage : stages_)
       if (stage.rank == rank) sync.sharding += stage.tail;
@@ -85,11 +91,19 @@ Replica::Sync Replica::sync(int rank) const {
   return sync;
 }
 
+// Weights in float32, once each period, nothing of which hides.
+double Replica::exchanged_bytes(int rank) const {
+  const Layout& l = job_.layout;
+  return 4 * codec_ratio(l.codec) * rank_parameters(rank, false) /
+         (l.zero_stage == 0 ? 1 : shard_ranks(job_));
+}
+
 // Ranks of weft on one host read each other's gradients in place, and share the weights.
 double Replica::sync_bytes(int rank) const {
   const Layout& l = job_.layout;
   const Site& site = sites_[static_cast<std::size_t>(rank)];
-  const double g = gradient_bytes(job_) * codec_ratio(l.codec);
+  const bool is_sync = l.rule.name == "sync";
+  const double g = gradient_bytes(job_) * (is_sync ? codec_ratio(l.codec) : 1);
   const double dense = rank_parameters(rank, false), experts = rank_parameters(rank, true);
   const auto others = [](const GroupShape& group) {
     return static_cast<double>(group.ranks - 1) / group.ranks;
@@ -99,11 +113,14 @@ double Replica::sync_bytes(int rank) const {
   };
   double sum = all_reduced(experts * g, site.expert_data);
   if (rank == stages_.front().rank || rank == stages_.back().rank) sum += tied_parameters_ * g;
-  if (l.zero_stage == 0) return sum + all_reduced(dense * g, site.replicas);
+  const double replicas =
+      is_sync ? all_reduced(dense * g, site.replicas) / (l.zero_stage == 0 ? 1 : shard_ranks(job_))
+              : all_reduced(exchanged_bytes(rank), site.replicas) / l.rule.period;
+  if (l.zero_stage == 0) return sum + replicas;
   const double gathers = !gathers_each_time() ? 1 : 2.0 * micro_batches_of(l);
   const double gathered = reads_in_place(site.shards) ? 0 : gathers * gathered_bytes(job_);
   sum += others(site.shards) * dense * (g + gathered);
-  return sum + all_reduced(dense * g / shard_ranks(job_), site.replicas);
+  return sum + replicas;
 }
 
 }  // namespace weft::plan::internal
