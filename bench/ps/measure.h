@@ -53,7 +53,8 @@ struct Common {
         backup(words.take("backup", "0") == "1"),
         servers(static_cast<std::uint32_t>(std::stoul(words.take("servers", "1")))),
         workers(static_cast<std::uint32_t>(std::stoul(words.take("workers", "2")))),
-        seconds(std::stod(words.take("seconds", "3"))) {
+        seconds(std::stod(words.take("seconds", "3"))),
+        folder(words.take("folder", "")) {
     WEFT_REQUIRE(workers >= 1 && workers <= kMostWorkers, "1 to 16 workers");
   }
   // The beginning of the JSON object of a result.
@@ -66,6 +67,7 @@ struct Common {
   bool local, backup;
   std::uint32_t servers, workers;
   double seconds;
+  std::string folder;  // for the servers' mapped tables
 };
 
 // What the processes share.
@@ -113,6 +115,7 @@ inline void serve(const Common& common, const std::string& store, std::uint32_t 
   options.server = number;
   options.servers = common.servers;
   options.backup = common.backup;
+  options.folder = common.folder;
   const ps::Server server(options);
   while (!server.failure()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   throw Error(*server.failure());

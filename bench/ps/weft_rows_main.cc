@@ -2,8 +2,9 @@
 // rows under random keys, as fast as it can.
 //
 //   weft_bench_ps_rows [op=pull] [transport=local] [servers=1] [backup=0] [workers=2]
-//                      [rows=200000] [floats=64] [batch=4096] [seconds=3]
+//                      [rows=200000] [floats=64] [batch=4096] [seconds=3] [folder=]
 //
+// With a folder, the rows lie in files there (TableSpec::mapped).
 // op=push: gradients, with SGD. A worker has two calls of `batch` keys outstanding. The table has
 // all rows before the run. Writes one JSON object: the rows of all workers in a second. `verified`:
 // before the run, each worker pulls the right values; after it, the table has those of SGD with all
@@ -116,7 +117,8 @@ int run(Words& words) {
     client.define({}, options,
                   {{.name = "t",
                     .row_floats = static_cast<std::int64_t>(s.floats),
-                    .rule = kernels::Sgd{.lr = kLr}}});
+                    .rule = kernels::Sgd{.lr = kLr},
+                    .mapped = !common.folder.empty()}});
   };
   measured.prepare = [&](ps::Client& client, std::uint32_t worker) {
     if (worker == 0) fill(client, s);

@@ -116,7 +116,7 @@ std::span<float> Client::Impl::gradient(const std::string& name) {
   return {slot() + tensor.offset, tensor.count};
 }
 
-Client::Ticket Client::Impl::push(const std::vector<std::string>& names, double lr) {
+Client::Ticket Client::Impl::push(const std::vector<std::string>& names, double lr, Coding coding) {
   require_worker();
   WEFT_REQUIRE(std::isfinite(lr), "the learning rate of a push must be finite");
   const std::vector<bool> chosen = choose(names);
@@ -130,6 +130,7 @@ Client::Ticket Client::Impl::push(const std::vector<std::string>& names, double 
     Outstanding request = command(Op::kPush, i);
     request.request.version = shards_[i].version;
     request.request.lr = lr;
+    request.request.exact = coding == Coding::kExact;
     load(request, shards_[i], chosen, slot());
     send(i, std::move(request), ticket);
   }
@@ -138,11 +139,14 @@ Client::Ticket Client::Impl::push(const std::vector<std::string>& names, double 
   return ticket;
 }
 
-Client::Ticket Client::Impl::pull(const std::vector<std::string>& names) {
+Client::Ticket Client::Impl::pull(const std::vector<std::string>& names, Coding coding) {
   const std::vector<bool> chosen = choose(names);
+  const bool exact = coding == Coding::kExact;
+  WEFT_REQUIRE(!exact || !pull_codec_, "pull_codec = \"" + spec_.pull_codec +
+                                           "\": a pull without the codec needs pull_deltas");
   WEFT_REQUIRE(!pulling_, "another pull is outstanding; wait for it first");
   const Ticket ticket = open_ticket();
-  const bool as_deltas = spec_.pull_deltas && options_.worker;
+  const bool as_deltas = spec_.pull_deltas && options_.worker && !exact;
   for (std::uint32_t i = 0; i < options_.servers; ++i) {
     if (as_deltas)
       pull_deltas(i, chosen, ticket);
@@ -151,6 +155,7 @@ Client::Ticket Client::Impl::pull(const std::vector<std::string>& names) {
   }
   if (as_deltas) delta_ticket_ = ticket;
   tickets_.at(ticket).pulled = chosen;
+  tickets_.at(ticket).exact = exact;
   pulling_ = true;
   return ticket;
 }
@@ -179,7 +184,7 @@ void Client::Impl::wait(Ticket ticket, Deadline deadline) {
   if (!state.pulled.empty()) pulling_ = false;
   for (std::size_t i = 0; i < state.pulled.size(); ++i) {
     if (!state.pulled[i]) continue;
-    tensors_[i].is_known = !state.error;
+    tensors_[i].is_known = !state.error && !state.exact;
     if (!state.error) tensors_[i].area ^= 1;
   }
   if (state.error) throw Error(*state.error);
@@ -335,11 +340,11 @@ void Client::define(const std::vector<Tensor>& tensors, const Options& options,
 void Client::join() { impl_->change_membership(Op::kJoin); }
 void Client::leave() { impl_->change_membership(Op::kLeave); }
 std::span<float> Client::gradient(const std::string& tensor) { return impl_->gradient(tensor); }
-Client::Ticket Client::push(const std::vector<std::string>& tensors, double lr) {
-  return impl_->push(tensors, lr);
+Client::Ticket Client::push(const std::vector<std::string>& tensors, double lr, Coding coding) {
+  return impl_->push(tensors, lr, coding);
 }
-Client::Ticket Client::pull(const std::vector<std::string>& tensors) {
-  return impl_->pull(tensors);
+Client::Ticket Client::pull(const std::vector<std::string>& tensors, Coding coding) {
+  return impl_->pull(tensors, coding);
 }
 Client::Ticket Client::push_rows(const std::string& table, std::span<const std::uint64_t> keys,
                                  std::span<const float> gradients, double lr) {

@@ -105,11 +105,12 @@ class Client {
   // step of the worker. `lr`: learning rate of this update; below 0: that of the rule. Throws
   // Error(kInvalidArgument) for an unknown name, and for NaN or infinity, which it names; nothing
   // is sent then.
-  Ticket push(const std::vector<std::string>& tensors = {}, double lr = -1);
+  Ticket push(const std::vector<std::string>& tensors = {}, double lr = -1,
+              Coding coding = Coding::kCodec);
   // Begins to pull these tensors; empty: all. With a bound of the staleness, the answer comes when
   // the slowest worker is near enough. One pull at a time. With Options::pull_deltas, pushes wait
-  // for an outstanding pull.
-  Ticket pull(const std::vector<std::string>& tensors = {});
+  // for an outstanding pull. kExact with a pull_codec needs pull_deltas.
+  Ticket pull(const std::vector<std::string>& tensors = {}, Coding coding = Coding::kCodec);
 
   // Begins to push a gradient (or delta) for each key: keys.size() rows, one after the other. They
   // may be changed after the call. Rows belong to the step that the next push() ends: with

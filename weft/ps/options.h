@@ -16,6 +16,14 @@ namespace weft::ps {
 inline constexpr int kSync = 0;
 inline constexpr int kAsync = -1;
 
+// How a push or a pull of dense tensors is sent.
+enum class Coding : std::uint8_t {
+  kCodec,  // Through Options::push_codec or pull_codec.
+  // As float32. A push also forgets what the codec has not sent yet of these tensors. A pull after
+  // it, with pull_deltas, gives values, not differences.
+  kExact,
+};
+
 struct Options {
   // Update of the values by pushed gradients: sgd, rmsprop, adagrad, adam or lion. None: pushes are
   // deltas, and are added.

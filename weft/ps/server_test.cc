@@ -144,6 +144,46 @@ TEST(Client, CountsWhatItMoves) {
   }
 }
 
+// topk:0.1 sends one element of a tensor of five. What is left of "weight" is forgotten by an exact
+// push of it.
+TEST(Client, PushesAndPullsWithoutTheCodecOnRequest) {
+  for (const bool local : {true, false}) {
+    Cluster cluster(1);
+    Client client(cluster.client(0, local));
+    Options options = options_with(std::nullopt, kAsync);
+    options.push_codec = options.pull_codec = "topk:0.1";
+    options.pull_deltas = true;
+    client.define(tensors(), options);
+    client.join();
+    const auto push = [&](const std::vector<float>& delta, Coding coding) {
+      std::copy(delta.begin(), delta.end(), client.gradient("weight").begin());
+      client.wait(client.push({"weight"}, -1, coding));
+    };
+    push({1, 2, 3, 4, 50}, Coding::kCodec);
+    client.wait(client.pull({"weight"}, Coding::kExact));
+    EXPECT_THAT(client.value("weight"), ElementsAre(1, 2, 3, 4, 55));
+    push({-1, -2, -3, -4, -55}, Coding::kExact);
+    client.wait(client.pull({"weight"}, Coding::kExact));
+    EXPECT_THAT(client.value("weight"), ElementsAre(0, 0, 0, 0, 0));
+    push({0, 0, 0, 1, 0}, Coding::kCodec);
+    push({0, 0, 0, 0, 0}, Coding::kCodec);
+    client.wait(client.pull({"weight"}));  // all values: they were pulled without the codec
+    EXPECT_THAT(client.value("weight"), ElementsAre(0, 0, 0, 1, 0));
+    push({3, 0, 4, 0, 0}, Coding::kExact);
+    client.wait(client.pull({"weight"}));  // the largest difference
+    EXPECT_THAT(client.value("weight"), ElementsAre(0, 0, 4, 1, 0));
+    client.wait(client.pull({"weight"}));
+    EXPECT_THAT(client.value("weight"), ElementsAre(3, 0, 4, 1, 0));
+  }
+  Cluster cluster(1);
+  Client client(cluster.client(0));
+  Options options = options_with(std::nullopt, kAsync);
+  options.pull_codec = "bf16";
+  client.define(tensors(), options);
+  expect_refused([&] { client.pull({}, Coding::kExact); }, Errc::kInvalidArgument,
+                 "a pull without the codec needs pull_deltas");
+}
+
 TEST(Client, NamesWhatIsWrong) {
   Cluster cluster(2);
   Client client(cluster.client(3));

@@ -24,8 +24,8 @@ class Client::Impl {
               const std::vector<TableSpec>& tables);
   void change_membership(internal::Op op);
   std::span<float> gradient(const std::string& name);
-  Ticket push(const std::vector<std::string>& names, double lr);
-  Ticket pull(const std::vector<std::string>& names);
+  Ticket push(const std::vector<std::string>& names, double lr, Coding coding);
+  Ticket pull(const std::vector<std::string>& names, Coding coding);
   Ticket push_rows(const std::string& table, std::span<const std::uint64_t> keys,
                    std::span<const float> gradients, double lr);
   Ticket pull_rows(const std::string& table, std::span<const std::uint64_t> keys,
@@ -60,6 +60,7 @@ class Client::Impl {
     int left = 0;
     std::optional<Error> error;
     std::vector<bool> pulled;  // by tensor
+    bool exact = false;        // pulled without a codec
   };
 
   struct RowTable {

@@ -69,12 +69,19 @@ Client::Impl::Outstanding Client::Impl::command(Op op, std::uint32_t shard) {
   return outstanding;
 }
 
-// The payload of a push: in place if all tensors go uncompressed.
+// The payload of a push: in place if all tensors go without a codec.
 void Client::Impl::load(Outstanding& push, const Shard& shard, const std::vector<bool>& chosen,
                         const float* values) {
   Request& request = push.request;
   const bool all = std::find(chosen.begin(), chosen.end(), false) == chosen.end();
-  if (all && !push_codec_ && !shard.pieces.empty()) {
+  const bool as_is = !push_codec_ || request.exact;
+  if (request.exact && !residual_.empty()) {
+    for (const Piece& piece : shard.pieces)
+      if (chosen[piece.tensor])
+        std::fill_n(residual_.data() + offset_of(piece), static_cast<std::size_t>(piece.count),
+                    0.0f);
+  }
+  if (all && as_is && !shard.pieces.empty()) {
     request.offset = offset_of(values + offset_of(shard.pieces.front()));
     for (const Piece& piece : shard.pieces)
       request.bytes += sizeof(float) * static_cast<std::uint64_t>(piece.count);
@@ -88,7 +95,7 @@ void Client::Impl::load(Outstanding& push, const Shard& shard, const std::vector
     request.keys.push_back(key);
     const std::size_t offset = offset_of(piece);
     std::span<const float> given(values + offset, static_cast<std::size_t>(piece.count));
-    if (!push_codec_) {
+    if (as_is) {
       push.payload.append(reinterpret_cast<const char*>(given.data()), given.size_bytes());
       continue;
     }

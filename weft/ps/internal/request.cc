@@ -62,6 +62,7 @@ std::string encode_head(const Request& request, std::size_t payload_bytes) {
   out.put(request.view);
   out.put(request.version);
   out.put(request.lr);
+  out.put<std::uint8_t>(request.exact);
   out.put(request.offset);
   out.put(request.bytes);
   out.put<std::uint64_t>(payload_bytes);
@@ -91,6 +92,7 @@ Request decode_request(std::string_view bytes) {
   request.view = in.take<std::uint64_t>();
   request.version = in.take<std::uint64_t>();
   request.lr = in.take<double>();
+  request.exact = in.take<std::uint8_t>() != 0;
   request.offset = in.take<std::uint64_t>();
   request.bytes = in.take<std::uint64_t>();
   const auto payload = in.take<std::uint64_t>();

@@ -61,6 +61,8 @@ struct Request {
   std::uint64_t version = 0;
   // Push: learning rate of its update. Below 0: that of the rule.
   double lr = -1;
+  // Push: the payload has float32 values, whatever the codec of pushes.
+  bool exact = false;
   // Numbers of pieces of this shard; empty: all. For rows: the number of their table.
   std::vector<std::uint32_t> keys;
   // Valid during the call only.

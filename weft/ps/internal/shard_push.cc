@@ -75,7 +75,7 @@ const float* Shard::decode(const Request& push, const std::vector<std::uint32_t>
         "; the shape must be that of define(), and push_codec that of the server");
     return nullptr;
   };
-  if (!push_codec_) {
+  if (!push_codec_ || push.exact) {
     if (push.payload.size() != sizeof(float) * count)
       return wrong(std::to_string(push.payload.size()) + " bytes");
     if (reinterpret_cast<std::uintptr_t>(push.payload.data()) % alignof(float) == 0)
