@@ -1,6 +1,7 @@
 #include "weft/comm/gossip.h"
 
 #include <ATen/ATen.h>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
@@ -28,6 +29,44 @@ at::Tensor mixed(const schedule::Mixing& mixing, const at::Tensor& mine,
   return sum;
 }
 
+// The messages of one round.
+class Messages {
+ public:
+  Messages(const Group& group, const schedule::Mixing& mixing, int tag)
+      : group_(group), mixing_(mixing), tag_(tag) {}
+
+  // Begins to send `mine`. wait() fills the tensors that it returns.
+  std::vector<at::Tensor> start(const at::Tensor& mine, std::span<const std::int64_t> lengths) {
+    std::vector<at::Tensor> sent{mine}, heard;
+    for (const int peer : mixing_.sends_to)
+      works_.push_back(group_.backend().send(sent, peer, tag_));
+    for (std::size_t i = 0; i < mixing_.hears.size(); ++i) {
+      std::vector<at::Tensor> one{lengths.empty() ? at::empty_like(mine)
+                                                  : at::empty({lengths[i]}, mine.options())};
+      works_.push_back(group_.backend().recv(one, mixing_.hears[i].rank, tag_));
+      heard.push_back(one[0]);
+    }
+    return heard;
+  }
+  void wait() {
+    FirstCause failure;
+    for (const auto& work : works_) {
+      try {
+        work->wait();
+      } catch (const std::exception&) {
+        failure.note();
+      }
+    }
+    failure.rethrow();
+  }
+
+ private:
+  const Group& group_;
+  const schedule::Mixing& mixing_;
+  const int tag_;
+  std::vector<Group::Work> works_;
+};
+
 }  // namespace
 
 void gossip(const Group& group, at::TensorList tensors, std::int64_t round,
@@ -36,30 +75,26 @@ void gossip(const Group& group, at::TensorList tensors, std::int64_t round,
   check(tensors);
   const auto mixing =
       schedule::mixing({options.graph, group.size(), options.seed}, group.rank(), round);
-  std::vector<Group::Work> works;
-  std::vector<std::vector<at::Tensor>> heard(tensors.size());
-  for (std::size_t t = 0; t < tensors.size(); ++t) {
-    std::vector<at::Tensor> mine{tensors[t].detach().contiguous()};
-    for (const int peer : mixing.sends_to)
-      works.push_back(group.backend().send(mine, peer, options.tag));
-    for (const auto& neighbor : mixing.hears) {
-      std::vector<at::Tensor> one{at::empty_like(mine[0])};
-      works.push_back(group.backend().recv(one, neighbor.rank, options.tag));
-      heard[t].push_back(one[0]);
-    }
-  }
-  FirstCause failure;
-  for (const auto& work : works) {
-    try {
-      work->wait();
-    } catch (const std::exception&) {
-      failure.note();
-    }
-  }
-  failure.rethrow();
+  Messages messages(group, mixing, options.tag);
+  std::vector<std::vector<at::Tensor>> heard;
+  for (const at::Tensor& tensor : tensors)
+    heard.push_back(messages.start(tensor.detach().contiguous(), {}));
+  messages.wait();
   if (mixing.hears.empty()) return;  // this rank pauses in this round
   for (std::size_t t = 0; t < tensors.size(); ++t)
     tensors[t].copy_(mixed(mixing, tensors[t], heard[t]));
+}
+
+std::vector<at::Tensor> exchange_with_neighbors(const Group& group, const schedule::Mixing& mixing,
+                                                const at::Tensor& mine,
+                                                std::span<const std::int64_t> lengths, int tag) {
+  WEFT_REQUIRE(lengths.empty() || lengths.size() == mixing.hears.size(),
+               "exchange_with_neighbors: " + std::to_string(lengths.size()) + " lengths for " +
+                   std::to_string(mixing.hears.size()) + " neighbors");
+  Messages messages(group, mixing, tag);
+  auto heard = messages.start(mine.detach().contiguous(), lengths);
+  messages.wait();
+  return heard;
 }
 
 }  // namespace weft::comm

@@ -77,6 +77,24 @@ TEST(Gossip, ConvergesAtTheMixingRateAndKeepsTheAverage) {
   }
 }
 
+// Rank r sends r + 1 numbers.
+TEST(Gossip, ExchangesVectorsOfAnyLengthsWithNeighbors) {
+  replicate(4, [](const Group& group) {
+    const auto mixing = schedule::mixing({Graph::kRing, 4}, group.rank(), 0);
+    const at::Tensor mine = at::full({group.rank() + 1}, group.rank(), at::kByte);
+    std::vector<std::int64_t> lengths;
+    for (const auto& from : mixing.hears) lengths.push_back(from.rank + 1);
+    const auto heard = exchange_with_neighbors(group, mixing, mine, lengths);
+    ASSERT_EQ(heard.size(), mixing.hears.size());
+    for (std::size_t i = 0; i < heard.size(); ++i) {
+      const int from = mixing.hears[i].rank;
+      EXPECT_TRUE(at::equal(heard[i], at::full({from + 1}, from, at::kByte))) << from;
+    }
+    lengths.pop_back();
+    EXPECT_ANY_THROW(exchange_with_neighbors(group, mixing, mine, lengths));
+  });
+}
+
 TEST(Gossip, AveragesAllParametersOfAModelAtOnceInAnyLayoutAndType) {
   replicate(2, [](const Group& group) {
     at::Tensor parameter = at::full({2, 3}, group.rank(), at::kFloat).requires_grad_();

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "weft/comm/group.h"
 
@@ -34,6 +35,8 @@ class Center {
 
   // Number of elements.
   virtual std::int64_t count() const = 0;
+  // Codec through which pull() and add() go, as in compress/spec.h.
+  virtual std::string codec() const { return "none"; }
   // Copies elements [offset, offset + n) into `out` [n], which has the center's element type.
   virtual void pull(std::int64_t offset, const at::Tensor& out) = 0;
   // Adds `change` [n] to elements [offset, offset + n). No addition is lost, and none is applied
@@ -55,7 +58,9 @@ class Center {
   // All workers take part, with clocks at 0. With `values` [count], sets the vector to those of
   // worker 0. Collective.
   virtual void reset(const at::Tensor* values) = 0;
-  // A copy of the vector while nobody changes it. Collective.
+  // Copies all elements into `out` [count], without a codec.
+  virtual void read(const at::Tensor& out) { pull(0, out); }
+  // A copy of the vector while nobody changes it, without a codec. Collective.
   virtual at::Tensor snapshot() = 0;
   // The vector in place, where this worker can address it; else undefined. Use it while nobody
   // exchanges.

@@ -174,6 +174,67 @@ TEST(ServerCenter, PullsAndAddsAnyRangeAndRefusesOthers) {
   });
 }
 
+TEST(ServerCenter, ExchangesThroughACodecAndIsReadAndSetWithoutIt) {
+  comm::replicate(2, [](const Group& group) {
+    const auto center = server_center(group, torch::zeros({100}), {.codec = "topk:0.1"});
+    EXPECT_EQ(center->codec(), "topk:0.1");
+    const at::Tensor values = torch::arange(100).to(torch::kFloat).sqrt();
+    center->reset(&values);
+    at::Tensor seen = torch::empty({100});
+    center->read(seen);
+    EXPECT_TRUE(torch::equal(seen, values));
+    // Ten elements come with the first addition of each worker, the others with the next ones.
+    const at::Tensor change = torch::arange(1, 101).to(torch::kFloat);
+    if (group.rank() == 0) {
+      center->add(0, change);
+      center->read(seen);
+      EXPECT_EQ((seen - values).count_nonzero().item<std::int64_t>(), 10);
+      for (int i = 0; i < 9; ++i) center->add(0, torch::zeros({100}));
+      center->read(seen);
+      EXPECT_TRUE(torch::allclose(seen, values + change));
+    }
+    group.barrier();
+    EXPECT_TRUE(torch::allclose(center->snapshot(), values + change));
+    for (int i = 0; i < 10; ++i) center->pull(0, seen);
+    EXPECT_TRUE(torch::allclose(seen, values + change));
+    group.barrier();
+  });
+}
+
+TEST(ServerCenter, TrainsThroughACodec) {
+  for (const char* name : {"downpour", "easgd_async"}) {
+    const auto wanted = train(3, {.name = name, .staleness = 0}, 200);
+    comm::replicate(3, [&](const Group& group) {
+      at::Tensor x = initial().to(torch::kFloat);
+      const MakeCenter make = [](const Group& workers, const at::Tensor& like) {
+        return server_center(workers, like, {.codec = "int8:64"});
+      };
+      const Strategy strategy{.name = name, .staleness = 0, .codec = "int8:64"};
+      const auto rule = make_rule(
+          strategy, {.workers = group, .world = group, .weights = {x}, .make_center = make});
+      for (int step = 1; step <= 200; ++step) {
+        x.sub_(gradient(x.to(torch::kDouble), group.rank()), kLr);
+        rule->after_step({step, kLr, 0, 1});
+      }
+      expect_close(rule->result().weights[0].to(torch::kDouble), wanted.result, 0.02);
+    });
+  }
+}
+
+TEST(ServerCenter, RefusesAnotherCodecThanThatOfTheRule) {
+  comm::replicate(2, [](const Group& group) {
+    Part part{.workers = group, .world = group, .weights = {torch::zeros({10})}};
+    const Strategy strategy{.name = "downpour", .codec = "bf16"};
+    expect_refused([&] { make_rule(strategy, part); }, Errc::kBadConfig,
+                   "the center is in the memory of this host");
+    part.make_center = [](const Group& workers, const at::Tensor& like) {
+      return server_center(workers, like);
+    };
+    expect_refused([&] { make_rule(strategy, part); }, Errc::kBadConfig,
+                   "strategy.codec = \"bf16\", and the center's is \"none\"");
+  });
+}
+
 // In memory of the host, or in messages to the server.
 TEST(ServerCenter, CountsWhatItMoves) {
   comm::replicate(2, [](const Group& group) {

@@ -91,6 +91,7 @@ class ServerCenter final : public Center {
   ServerCenter(const Group& workers, const at::Tensor& like, const ServerCenterOptions& options)
       : workers_(workers),
         count_(like.numel()),
+        codec_(options.codec),
         mine_(kPerWorker, 0.0f),
         clocks_(workers_with_room(workers) * kPerWorker, 0.0f) {
     if (like.scalar_type() != at::kFloat)
@@ -103,28 +104,33 @@ class ServerCenter final : public Center {
     else
       start(options);
     const std::vector<float> zeros(static_cast<std::size_t>(count_), 0.0f);
-    client_->define({{kValues, zeros}, {kClocks, clocks_}},
-                    {.rule = std::nullopt, .staleness = ps::kAsync});
+    client_->define({{kValues, zeros}, {kClocks, clocks_}}, {.rule = std::nullopt,
+                                                             .staleness = ps::kAsync,
+                                                             .push_codec = codec_,
+                                                             .pull_codec = codec_,
+                                                             .pull_deltas = codec_ != "none"});
     client_->join();
     workers_.barrier();
     if (of_job) begin_anew();
   }
 
   std::int64_t count() const override { return count_; }
+  std::string codec() const override { return codec_; }
 
   void pull(std::int64_t offset, const at::Tensor& out) override {
     check_range(offset, out);
-    fetch({kValues});
+    fetch_values(ps::Coding::kCodec);
     const auto values = client_->value(kValues);
     std::memcpy(out.mutable_data_ptr(), values.data() + offset, out.nbytes());
   }
+  void read(const at::Tensor& out) override {
+    check_range(0, out);
+    fetch_values(ps::Coding::kExact);
+    const auto values = client_->value(kValues);
+    std::memcpy(out.mutable_data_ptr(), values.data(), out.nbytes());
+  }
   void add(std::int64_t offset, const at::Tensor& change) override {
-    check_range(offset, change);
-    const at::Tensor dense = change.contiguous();
-    const auto delta = client_->gradient(kValues);
-    std::fill(delta.begin(), delta.end(), 0.0f);
-    std::memcpy(delta.data() + offset, dense.const_data_ptr(), dense.nbytes());
-    send(kValues);
+    add(offset, change, ps::Coding::kCodec);
   }
 
   void advance(Clock clock, std::int64_t exchange) override {
@@ -134,7 +140,7 @@ class ServerCenter final : public Center {
     set_mine(next);
   }
   std::int64_t additions() const override {
-    fetch({kClocks});
+    fetch_clocks();
     double sum = 0;
     for (int worker = 0; worker < workers_.size(); ++worker) sum += number(worker, kAdditions);
     return static_cast<std::int64_t>(sum);
@@ -160,8 +166,8 @@ class ServerCenter final : public Center {
     workers_.barrier();
     for (int time = 0; values != nullptr && workers_.rank() == 0 && time < 2; ++time) {
       at::Tensor now = at::empty({count_}, at::kFloat);
-      pull(0, now);
-      add(0, *values - now);
+      read(now);
+      add(0, *values - now, ps::Coding::kExact);
     }
     set_mine(std::vector<float>(kPerWorker, 0.0f));
     workers_.barrier();
@@ -169,7 +175,7 @@ class ServerCenter final : public Center {
   at::Tensor snapshot() override {
     workers_.barrier();
     at::Tensor copy = at::empty({count_}, at::kFloat);
-    pull(0, copy);
+    read(copy);
     workers_.barrier();
     return copy;
   }
@@ -185,14 +191,14 @@ class ServerCenter final : public Center {
   // The servers may have the values and clocks of an earlier group of workers, none of whose
   // clients counts any more: all workers have joined.
   void begin_anew() {
-    fetch({kClocks});
+    fetch_clocks();
     const auto first = static_cast<std::ptrdiff_t>(workers_.rank()) * kPerWorker;
     mine_.assign(clocks_.begin() + first, clocks_.begin() + first + kPerWorker);
     set_mine(std::vector<float>(kPerWorker, 0.0f));
     if (workers_.rank() == 0) {
       at::Tensor now = at::empty({count_}, at::kFloat);
-      pull(0, now);
-      add(0, -now);
+      read(now);
+      add(0, -now, ps::Coding::kExact);
     }
     workers_.barrier();
   }
@@ -260,14 +266,24 @@ class ServerCenter final : public Center {
                  "elements outside the center's " + std::to_string(count_));
   }
 
-  void fetch(const std::vector<std::string>& tensors) const {
-    exchange([&] { return client_->pull(tensors); });
-    if (tensors.front() != kClocks) return;
+  void fetch_values(ps::Coding coding) const {
+    exchange([&] { return client_->pull({kValues}, coding); });
+  }
+  void fetch_clocks() const {
+    exchange([&] { return client_->pull({kClocks}, ps::Coding::kExact); });
     const auto values = client_->value(kClocks);
     clocks_.assign(values.begin(), values.end());
   }
-  void send(const char* tensor) {
-    exchange([&] { return client_->push({tensor}); });
+  void send(const char* tensor, ps::Coding coding) {
+    exchange([&] { return client_->push({tensor}, -1, coding); });
+  }
+  void add(std::int64_t offset, const at::Tensor& change, ps::Coding coding) {
+    check_range(offset, change);
+    const at::Tensor dense = change.contiguous();
+    const auto delta = client_->gradient(kValues);
+    std::fill(delta.begin(), delta.end(), 0.0f);
+    std::memcpy(delta.data() + offset, dense.const_data_ptr(), dense.nbytes());
+    send(kValues, coding);
   }
   // Waits for the answer, but not for a server that does not accept a connection any more.
   void wait_for(ps::Client::Ticket ticket) const {
@@ -306,7 +322,7 @@ class ServerCenter final : public Center {
     std::fill(delta.begin(), delta.end(), 0.0f);
     for (std::size_t i = 0; i < kPerWorker; ++i)
       delta[static_cast<std::size_t>(workers_.rank()) * kPerWorker + i] = next[i] - mine_[i];
-    send(kClocks);
+    send(kClocks, ps::Coding::kExact);
     mine_ = next;
   }
 
@@ -315,7 +331,7 @@ class ServerCenter final : public Center {
     const Deadline deadline = Deadline::in(workers_.timeout());
     auto counted = Deadline::Clock::now();
     for (;;) {
-      fetch({kClocks});
+      fetch_clocks();
       int awaited = 0;
       while (awaited < workers_.size() && (number(awaited, kLeft) > 0 || !keeps_waiting(awaited)))
         ++awaited;
@@ -336,6 +352,7 @@ class ServerCenter final : public Center {
 
   const Group workers_;
   const std::int64_t count_;
+  const std::string codec_;
   ps::MemoryDirectory directory_;
   CountedDirectory asked_{directory_};  // by the client
   std::optional<ps::Server> server_;

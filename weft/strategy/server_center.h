@@ -26,6 +26,10 @@ struct ServerCenterOptions {
   // Where servers of workers listen: an address, a network or the name of an interface, as in
   // net/tcp/tcp.h.
   std::string interface = "127.0.0.1";
+  // Codec of what workers add and of what they pull (compress/spec.h). What it leaves out of an
+  // addition comes with later ones. Pulls have the encoded difference to what the worker has, for
+  // which servers keep a copy of the vector for each worker. Strategy::codec must be the same.
+  std::string codec = "none";
 };
 
 // A center of zeros. Throws Error(kBadConfig) unless `like` is float32, and as ps::Server and

@@ -9,6 +9,7 @@
 
 #include "weft/base/error.h"
 #include "weft/compress/spec.h"
+#include "weft/ps/options.h"
 #include "weft/schedule/gossip.h"
 #include "weft/strategy/internal/flat_rule.h"
 
@@ -46,6 +47,12 @@ const Entry& entry_of(const std::string& name) {
               "strategy.name = \"" + name + "\": there is no such strategy; there are " + known);
 }
 
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
 [[noreturn]] void refuse(const std::string& what) { throw Error(Errc::kBadConfig, what); }
 
 bool has_center(const Strategy& strategy) {
@@ -56,30 +63,60 @@ bool has_graph(const Strategy& strategy) {
   return strategy.name == "gossip" || strategy.name == "ad_psgd";
 }
 
-void check_codec(const Strategy& strategy) {
+// Gossip sends differences to what the neighbors have, to the same neighbors in each round.
+void check_gossip_codec(const Strategy& strategy, const compress::Spec& spec, int workers) {
+  if (spec.kind == compress::Kind::kPowerSgd)
+    refuse("strategy.codec: powersgd needs the sum of all workers, which gossip does not make");
+  if (spec.kind == compress::Kind::kRandomK && spec.memory == compress::Memory::kNone)
+    refuse("strategy.codec: gossip sends the rest of randomk later, so leave out \"ef=off\"");
+  if (spec.warmup > 0)
+    refuse("strategy.codec: gossip has no steps without the codec, so leave out \"warmup\"");
+  if (schedule::distinct_rounds({schedule::parse_graph(strategy.graph), workers}) > 1) {
+    refuse("strategy.codec: a codec needs the same neighbors in each round, which the graph " +
+           strategy.graph + " does not have; use ring, grid or exponential");
+  }
+  if (strategy.lr == 0 || strategy.lr > 1)
+    refuse("strategy.lr = " + number(strategy.lr) +
+           " must be above 0 and at most 1 for gossip with a codec; below 0: its default");
+}
+
+// A center on servers takes additions through a codec, and gives differences through it.
+void check_center_codec(const std::string& codec) {
+  try {
+    ps::check({.rule = std::nullopt,
+               .staleness = ps::kAsync,
+               .push_codec = codec,
+               .pull_codec = codec,
+               .pull_deltas = true});
+  } catch (const Error& error) {
+    refuse("strategy.codec: " + error.message());
+  }
+}
+
+void check_codec(const Strategy& strategy, int workers) {
   compress::Spec spec;
   try {
     spec = compress::parse(strategy.codec);
   } catch (const Error& error) {
     refuse("strategy.codec: " + error.message());
   }
-  if (spec.kind == compress::Kind::kNone) return;
-  if (strategy.name == "gossip" || is_asynchronous(strategy)) {
+  if (spec.kind == compress::Kind::kNone) {
+    if (strategy.name == "gossip" && strategy.lr >= 0)
+      refuse("strategy.lr: gossip without a codec takes the mean as it is; leave it below 0");
+    return;
+  }
+  if (is_asynchronous(strategy) && !has_center(strategy)) {
     refuse("strategy.codec: " + strategy.name +
            " exchanges weights as they are; leave it at \"none\"");
   }
   if (spec.kind == compress::Kind::kAuto)
     refuse("strategy.codec = \"auto\": name a codec, since exchanges are too rare to measure");
+  if (strategy.name == "gossip") check_gossip_codec(strategy, spec, workers);
+  if (has_center(strategy)) check_center_codec(strategy.codec);
 }
 
 std::int64_t period_of(const Strategy& strategy) {
   return strategy.period > 0 ? strategy.period : default_period(strategy.name);
-}
-
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
 }
 
 std::string megabytes(double bytes) { return number(bytes / 1e6) + " MB"; }
@@ -229,7 +266,7 @@ void check(const Strategy& strategy, int workers) {
   if (strategy.fragments > 1 && name != "diloco")
     refuse("strategy.fragments is for diloco; leave it at 1");
   check_graph(strategy);
-  check_codec(strategy);
+  check_codec(strategy, workers);
 }
 
 std::string describe(const Strategy& strategy, int workers, std::int64_t weights) {

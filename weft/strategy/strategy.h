@@ -46,7 +46,8 @@ struct Strategy {
   std::int64_t adapt_steps = 0;
   // slow_momentum and diloco: learning rate and momentum of the step that the exchange makes. Below
   // 0: the rule's default. slow_momentum: 1 and 0.5. diloco: 0.7 and 0.9. downpour: factor of what
-  // a worker adds to the center, where 1 is its share of the mean.
+  // a worker adds to the center, where 1 is its share of the mean. gossip with a codec: share of
+  // the way to the neighbors' mean, in (0, 1]; the default depends on the codec.
   double lr = -1, momentum = -1;
   // diloco: the weights are exchanged in so many fragments, one after the other over the period.
   int fragments = 1;
@@ -63,8 +64,10 @@ struct Strategy {
   // sync: number of gradients that a step leaves out, those that come last (Chen and others
   // 2016).
   int backup = 0;
-  // Codec of the exchanged weights or differences (compress/spec.h). Not with gossip and
-  // asynchronous rules.
+  // Codec of the exchanged weights or differences (compress/spec.h). Not with ad_psgd and backup
+  // workers. downpour and easgd_async: with a center on servers that has the same codec. gossip: on
+  // a graph whose rounds are equal. These three: not powersgd, nor the options warmup and ef=off
+  // of randomk.
   std::string codec = "none";
 };
 

@@ -24,10 +24,18 @@ TEST(Strategy, IsRefusedWithTheKeyToChange) {
   refused({.name = "local_sgd", .fragments = 2}, "strategy.fragments is for diloco");
   refused({.name = "diloco", .adapt_steps = 2}, "strategy.adapt_steps");
   refused({.name = "gossip", .graph = "rnig"}, "strategy.graph: ");
-  refused({.name = "gossip", .codec = "bf16"}, "strategy.codec: gossip");
+  refused({.name = "gossip", .codec = "powersgd:2"}, "strategy.codec: powersgd needs the sum");
+  refused({.name = "gossip", .codec = "randomk:0.1,ef=off"}, "so leave out \"ef=off\"");
+  refused({.name = "gossip", .codec = "int8:64,warmup=5"}, "so leave out \"warmup\"");
+  refused({.name = "gossip", .graph = "random_matching", .codec = "bf16"},
+          "which the graph random_matching does not have; use ring, grid or exponential");
+  refused({.name = "gossip", .lr = 2, .codec = "bf16"}, "strategy.lr = 2 must be above 0");
+  refused({.name = "gossip", .lr = 1}, "strategy.lr: gossip without a codec");
   refused({.name = "local_sgd", .codec = "topq"}, "strategy.codec: ");
   refused({.name = "local_sgd", .codec = "auto"}, "strategy.codec = \"auto\": name a codec");
-  refused({.name = "downpour", .codec = "bf16"}, "strategy.codec: downpour exchanges weights");
+  refused({.name = "downpour", .codec = "powersgd:2"}, "strategy.codec: push_codec = ");
+  refused({.name = "easgd_async", .codec = "randomk:0.1,ef=off"}, "strategy.codec: pull_codec = ");
+  refused({.name = "sync", .backup = 1, .codec = "bf16"}, "strategy.codec: sync exchanges weights");
   refused({.name = "easgd", .staleness = 2}, "strategy.staleness is for downpour");
   refused({.name = "easgd_async", .adapt_steps = 2}, "strategy.adapt_steps: easgd_async has no");
   refused({.name = "gossip", .delay_compensation = 1}, "strategy.delay_compensation is for downp");

@@ -250,8 +250,8 @@ Schema strategy_keys() {
        "Steps between changes of the period, which falls with the loss (AdaComm). 0: it stays.",
        at_least(0)},
       {"strategy.lr", -1.0,
-       "Learning rate of the exchange (slow_momentum, diloco, downpour). Below 0: 0.7 for diloco, "
-       "else 1."},
+       "Learning rate of the exchange (slow_momentum, diloco, downpour, and gossip with a codec). "
+       "Below 0: 0.7 for diloco, by codec for gossip, else 1."},
       {"strategy.momentum", -1.0,
        "Momentum of the exchange (slow_momentum, diloco). Below 0: 0.5 for slow_momentum, 0.9 for "
        "diloco."},

@@ -114,7 +114,7 @@ const std::vector<Use>& uses() {
       {"strategy.period", "strategy.name", workers},
       {"strategy.sync_steps", "strategy.name", workers},
       {"strategy.adapt_steps", "strategy.name", workers},
-      {"strategy.lr", "strategy.name", {"slow_momentum", "diloco", "downpour"}},
+      {"strategy.lr", "strategy.name", {"slow_momentum", "diloco", "downpour", "gossip"}},
       {"strategy.momentum", "strategy.name", {"slow_momentum", "diloco"}},
       {"strategy.fragments", "strategy.name", {"diloco"}},
       {"strategy.beta", "strategy.name", {"easgd", "easgd_async"}},

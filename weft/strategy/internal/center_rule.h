@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "weft/base/error.h"
 #include "weft/strategy/center.h"
 #include "weft/strategy/internal/asynchronous_rule.h"
 
@@ -21,6 +22,13 @@ class CenterRule : public AsynchronousRule {
     const MakeCenter& given = this->part().make_center;
     const at::Tensor like = weights().zeros();
     center_ = given ? given(this->part().workers, like) : shared_center(this->part().workers, like);
+    if (size() > 1 && center_->codec() != strategy.codec) {
+      throw Error(Errc::kBadConfig,
+                  given ? "strategy.codec = \"" + strategy.codec + "\", and the center's is \"" +
+                              center_->codec() + "\"; both must be the same"
+                        : "strategy.codec: the center is in the memory of this host, so nothing "
+                          "is sent; leave it at \"none\", or use weft train --servers");
+    }
     values_ = center_->in_place();
     is_here_ = values_.defined();
     if (!is_here_) values_ = weights().zeros();
@@ -28,7 +36,7 @@ class CenterRule : public AsynchronousRule {
   }
 
   State state() override {
-    if (!is_here_) center_->pull(0, values_);
+    if (!is_here_) center_->read(values_);
     return AsynchronousRule::state();
   }
   void restored() override {

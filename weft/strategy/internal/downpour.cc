@@ -21,7 +21,7 @@
 // momentum, g is the velocity, so a good lambda is smaller.
 //
 // Sends: nothing between hosts with a center in shared memory. Each exchange writes and reads the
-// vector once; the correction reads it once more.
+// vector once; the correction reads it once more. On servers, both may go through a codec.
 // Limits: a result depends on who comes first, so no two runs have the same bits; with staleness 0
 // they differ by rounding. Changes that were computed from old weights slow training down, the more
 // the more workers there are and the larger the learning rate and the momentum are.

@@ -89,16 +89,16 @@ std::vector<at::Tensor> clones(const std::vector<at::Tensor>& tensors) {
 }
 
 // Workers that share no memory need servers. Servers of the job are used wherever there are some.
-strategy::MakeCenter center_for(const Mesh& mesh) {
+strategy::MakeCenter center_for(const Mesh& mesh, const std::string& codec) {
   const bool of_job = ps::servers_of_job() > 0;
   if (mesh["dp"].size() == 1 || (!of_job && mesh["dp"].host() != nullptr)) return nullptr;
-  return [of_job, ranks = mesh.world().size(), interface = comm::interface_of(mesh.world())](
+  return [of_job, codec, ranks = mesh.world().size(), interface = comm::interface_of(mesh.world())](
              const Group& workers, const at::Tensor& like) {
     if (of_job && workers.size() != ranks)
       throw Error(Errc::kBadConfig,
                   "--servers: the servers keep one center, so workers have one rank each; use "
                   "parallel.dp only, or leave out --servers");
-    return strategy::server_center(workers, like, {.interface = interface});
+    return strategy::server_center(workers, like, {.interface = interface, .codec = codec});
   };
 }
 
@@ -172,7 +172,7 @@ Workers::Workers(const strategy::Strategy& strategy, const Mesh& mesh,
                                      .weights = tensors_of(held_.weights),
                                      .buffers = tensors_of(held_.buffers),
                                      .optimizer_state = [this] { return optimizer_arrays(model_); },
-                                     .make_center = center_for(mesh)});
+                                     .make_center = center_for(mesh, strategy.codec)});
   model_.take_changes();
 }
 
