@@ -94,6 +94,20 @@ TEST(PeakMemory, RemembersMemoryThatIsFreeAgainUntilItForgets) {
   EXPECT_LT(peak_memory(), peak - 50 * kMiB);
 }
 
+TEST(ProcessMemory, FallsWhenFreedMemoryIsReleased) {
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  std::vector<std::vector<char>> pieces(10'000);
+  for (auto& piece : pieces) piece.assign(8 << 10, 1);
+  const std::vector<char> last(8 << 10, 1);  // what is below it stays in the heap
+  pieces.clear();
+  const std::uint64_t held = process_memory();
+  release_memory();
+  EXPECT_LT(process_memory(), held - 40 * kMiB) << last[0];
+#else
+  GTEST_SKIP() << "another allocator";
+#endif
+}
+
 TEST(PeakMemory, IsZeroWhereItCannotBeRead) {
   const Machine machine("0::/\n");
   EXPECT_EQ(peak_memory(machine.root()), 0u);

@@ -28,7 +28,9 @@ constexpr double kSearchSeconds = 5, kTrialSeconds = 10;
 constexpr int kKept = 10, kMostTrials = 6;
 constexpr double kWorthTrying = 1.5;                  // Times the best predicted step.
 constexpr double kGiB = 1073741824, kMessage = 5e-6;  // kMessage: as plan/cost/collectives.cc.
-constexpr int kMostMicroBatch = 4096;                 // As plan/search.
+// Blocks are measured with a replica's samples, and with so many times fewer, again and again.
+constexpr std::int64_t kFewer = 4;
+constexpr int kMostMicroBatch = 4096;  // As plan/search.
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -64,9 +66,9 @@ double parameters_in(const plan::Job& job) {
   return sum;
 }
 
-// Bytes of the fullest process now. The process keeps the memory that the trials have taken for
-// activations and gradients. That of weights and optimizer state is taken again.
+// Bytes of the fullest process now, without what the trials have freed.
 double held(const Group& world) {
+  observe::release_memory();
   return max_over_ranks(world, static_cast<double>(observe::process_memory()));
 }
 
@@ -137,9 +139,14 @@ void AutoPlanner::measure(const Task& task, const Options& options, const Group&
                            .tokens = text ? config_.get_int("model.sequence") : 0,
                            .turn = turn.turn,
                            .turns = turn.turns};
-  const std::int64_t share = options.batch / world.size();
-  timing.batches = {std::clamp<std::int64_t>(share, 1, 2)};
-  if (share > 2) timing.batches.push_back(share);
+  // A batch norm over features needs two samples.
+  const std::int64_t share = std::max<std::int64_t>(1, options.batch / world.size()),
+                     least = text || share == 1 ? 1 : 2;
+  timing.batches = {share};
+  for (std::int64_t size = share / kFewer; size > least; size /= kFewer)
+    timing.batches.push_back(size);
+  if (share > least) timing.batches.push_back(least);
+  std::reverse(timing.batches.begin(), timing.batches.end());
   const auto blocks = std::make_shared<const plan::Profile>(time_blocks(task, world, timing));
   PlannedOptions planned{.blocks = blocks, .is_program = !is_recipe_};
   job_ = planned_job(config_, cluster, planned);
@@ -208,8 +215,9 @@ PlannedLayout AutoPlanner::describe(const plan::Job& job, const plan::Candidate&
   planned.seconds = planned.model_seconds = step.seconds;
   planned.memory = step.peak().resident() + copies(job);
   planned.traffic = step.traffic;
-  const double divided = static_cast<double>(candidate.layout.pp) * candidate.layout.tp;
-  planned.states = parameters_in(job) * (4 + job.optimizer.state_bytes) / divided;
+  const plan::Layout& l = candidate.layout;
+  const double state = job.optimizer.state_bytes / (l.zero_stage > 0 ? l.fsdp : 1);
+  planned.states = parameters_in(job) * (4 + state) / l.pp / l.tp;
   const plan::Parts& parts = step.parts;
   planned.parts = {.step = step.seconds,
                    .compute = parts.compute + parts.recompute + parts.bubble,

@@ -125,6 +125,7 @@ double ProbedStep::rest() const {
 
 ProbedStep probe(const Task& task, const Options& options, const Group& world,
                  const ProbeOptions& how) {
+  observe::release_memory();
   observe::forget_peak_memory();
   Prober prober(task, options, world);
   for (int step = 0; step < how.warm; ++step) {
