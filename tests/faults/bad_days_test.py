@@ -74,7 +74,7 @@ class Holders(harness.FaultTest):
         )
         self.assertEqual(len(re.findall(r"training goes on step=", said)), 1, said)
 
-    def test_two_ranks_that_do_not_hold_each_others_copies_are_lost_at_once(self):
+    def test_two_ranks_that_do_not_hold_each_others_copies_are_lost_at_once_slow(self):
         self.assertNotIn(FALLS_BACK, self.loses(0, 2))
 
 

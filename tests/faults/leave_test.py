@@ -172,7 +172,7 @@ class Leave(nodes_test.Nodes):
         result = self.ends(job, 200, within=20)
         self.assertIn("1 of at least 2 ranks, which the mesh needs, came within 2 s", result.err)
 
-    def test_a_spare_of_the_node_takes_the_place_of_a_lost_rank(self):
+    def test_a_spare_of_the_node_takes_the_place_of_a_lost_rank_slow(self):
         flags = ("--max-replacements", 9, "--spares", 1)
         jobs = [self.node("--nnodes", 2, *flags, program=[COUNTING, 80, 5]) for _ in range(2)]
         for job in jobs:

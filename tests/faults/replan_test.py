@@ -1,6 +1,7 @@
 """A run with parallel.plan = "auto" on two hosts goes on with another plan when the link between
 them becomes slower. The hosts are network namespaces."""
 
+import dataclasses
 import os
 import re
 import shutil
@@ -13,16 +14,22 @@ import tun_relay
 ADDRESSES = ("10.78.0.1", "10.78.0.2")
 
 
+@dataclasses.dataclass
+class Host:
+    address: str
+    namespace: int
+
+
 class Hosts:
     """Two network namespaces and a link whose rate can be changed."""
 
     def __init__(self):
         self.names = [f"weft-replan-{os.getpid()}-{number}" for number in (0, 1)]
-        self.namespaces = []
+        self.hosts = []
         try:
-            for name in self.names:
+            for name, address in zip(self.names, ADDRESSES):
                 self.ip("netns", "add", name)
-                self.namespaces.append(os.open(f"/run/netns/{name}", os.O_RDONLY))
+                self.hosts.append(Host(address, os.open(f"/run/netns/{name}", os.O_RDONLY)))
             self.ip(
                 "link", "add", "veth0", "netns", self.names[0], "type", "veth", "peer", "name",
                 "veth0", "netns", self.names[1]
@@ -48,8 +55,8 @@ class Hosts:
             )
 
     def close(self):
-        for namespace in self.namespaces:
-            os.close(namespace)
+        for host in self.hosts:
+            os.close(host.namespace)
         for name in self.names:
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
 
@@ -67,29 +74,11 @@ class Replan(harness.FaultTest):
         if not shutil.which("tc"):
             self.skipTest("there is no tc command (iproute2)")
 
-    def start(self, hosts):
-        settings = [*self.SETTINGS, f'run.dir="{self.folder}/runs"']
-        options = [word for setting in settings for word in ("--set", setting)]
-        jobs = []
-        for rank, namespace in enumerate(hosts.namespaces):
-            folder = self.folder / str(rank)
-            folder.mkdir()
-            env = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-                   "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29500",
-                   "WEFT_HOST_ID": f"host-{rank}"}
-            jobs.append(
-                harness.Job(
-                    folder, "train", self.folder, *options, env=env,
-                    preexec_fn=lambda: tun_relay.enter(namespace)
-                )
-            )
-            self.addCleanup(jobs[-1].clean)
-        return jobs
-
     def test_a_slower_link_leads_to_another_plan_slow(self):
         hosts = Hosts()
         self.addCleanup(hosts.close)
-        jobs = self.start(hosts)
+        settings = (*self.SETTINGS, f'run.dir="{self.folder}/runs"')
+        jobs = tun_relay.start_ranks(self, hosts.hosts, settings)
         metrics = self.folder / "runs/run/metrics.jsonl"
 
         def steps():

@@ -91,17 +91,13 @@ class Strangers(harness.FaultTest):
 
         self.bears(attack)
 
-    def test_garbage(self):
-        self.greeted("garbage")
+    def test_garbage_an_HTTP_request_and_a_TLS_hello(self):
+        self.greeted("garbage", "http", "tls")
 
-    def test_an_HTTP_request_and_a_TLS_hello(self):
-        self.greeted("http", "tls")
-
-    def test_a_length_of_2_to_the_63(self):
-        self.greeted("length", "length_big_endian", "length_in_a_frame")
-
-    def test_a_length_of_2_to_the_63_in_the_stores_own_language(self):
-        self.greeted("store_length", "store_lengths")
+    def test_lengths_of_2_to_the_63_also_in_the_stores_own_language(self):
+        self.greeted(
+            "length", "length_big_endian", "length_in_a_frame", "store_length", "store_lengths"
+        )
 
     def idle(self, count):
         """Connections that say nothing, before the ranks have met, to a job with a shell's usual

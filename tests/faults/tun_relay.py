@@ -63,6 +63,29 @@ def enter(namespace):
         raise OSError(ctypes.get_errno(), "setns")
 
 
+def start_ranks(test, hosts, settings, *flags, **more):
+    """One `weft train` of one rank on each host, which has an address and a namespace. Rank 0 has
+    the store."""
+    jobs = []
+    options = [word for setting in settings for word in ("--set", setting)]
+    for rank, host in enumerate(hosts):
+        folder = test.folder / str(rank)
+        folder.mkdir()
+        env = {
+            "RANK": str(rank), "WORLD_SIZE": str(len(hosts)), "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": hosts[0].address, "MASTER_PORT": "29500",
+            "WEFT_HOST_ID": f"host-{rank}", **more
+        }
+        jobs.append(
+            harness.Job(
+                folder, "train", test.folder, *flags, *options, env=env,
+                preexec_fn=lambda host=host: enter(host.namespace)
+            )
+        )
+        test.addCleanup(jobs[-1].clean)
+    return jobs
+
+
 class Host:
     """A namespace whose only way out is a TUN device, of which this process holds the other end."""
 

@@ -16,21 +16,7 @@ class Tun(harness.FaultTest):
             self.skipTest(reason)
 
     def start(self, relay, *settings):
-        """One `weft train` a host; rank 0 has the store."""
-        jobs = []
-        options = [word for setting in (*self.SETTINGS, *settings) for word in ("--set", setting)]
-        for rank, host in enumerate(relay.hosts):
-            folder = self.folder / str(rank)
-            folder.mkdir()
-            env = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-                   "MASTER_ADDR": relay.hosts[0].address, "MASTER_PORT": "29500"}
-            job = harness.Job(
-                folder, "train", self.folder, "--json", *options, env=env,
-                preexec_fn=lambda: tun_relay.enter(host.namespace)
-            )
-            self.addCleanup(job.clean)
-            jobs.append(job)
-        return jobs
+        return tun_relay.start_ranks(self, relay.hosts, (*self.SETTINGS, *settings), "--json")
 
     def network(self, seed, **weather):
         relay = tun_relay.Relay(seed, tun_relay.Weather(**weather))
