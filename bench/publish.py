@@ -139,6 +139,11 @@ PARTS = {
         FREE,
         [f"{STRATEGIES} accuracy --epochs 5 --eval-steps 234"],
     ),
+    "strategies-codecs": (
+        "strategies with codecs",
+        FREE,
+        [f"{STRATEGIES} codecs --epochs 3 --eval-steps 234"],
+    ),
     "strategies-link": (
         "strategies over links of limited rates",
         "each rank has a network namespace of its own",

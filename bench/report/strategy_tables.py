@@ -83,6 +83,29 @@ def periods(run):
     return table(["period", *rules], rows)
 
 
+def codecs(run):
+    """A rule with a codec is compared with the line before it that has none."""
+    rows = []
+    for line in of_case(run, "codecs", "strategies-codecs"):
+        of = line["params"]
+        if not any("codec" in word for word in of["settings"]):
+            plain = line
+        moved = sum(of[key] or 0 for key in ("sent_mb", "shared_mb"))
+        before = sum(plain["params"][key] or 0 for key in ("sent_mb", "shared_mb"))
+        rows.append(
+            [
+                name_of(line),
+                settings_of(line),
+                percent(line["value"], 2),
+                "" if line is plain else f"{100 * (line['value'] - plain['value']):+.2f}",
+                f"{digits(moved)} MB",
+                "" if line is plain else times(before / moved),
+            ]
+        )
+    head = ["rule", "settings", "accuracy", "difference, points"]
+    return table([*head, "sent or read by others, a step", "times less"], rows)
+
+
 def optimizers(run):
     rows = []
     for line in of_case(run, "optimizers", "optimizers"):
@@ -146,6 +169,7 @@ def slow(run):
 
 FIGURES = {
     "strategies": accuracy,
+    "strategies-codecs": codecs,
     "strategies-periods": periods,
     "strategies-link": link,
     "strategies-slow": slow,

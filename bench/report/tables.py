@@ -555,6 +555,7 @@ for _name in (
     "goodput",
     "recovery-cost",
     "strategies",
+    "strategies-codecs",
     "strategies-link",
     "strategies-periods",
     "strategies-slow",

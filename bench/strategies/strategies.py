@@ -6,6 +6,7 @@ docs/optimizers.md), and prints JSON lines.
     bench/strategies/strategies.py --weft build/release/bin/weft periods [--ranks 4] [--epochs 2]
     bench/strategies/strategies.py --weft build/release/bin/weft link [--rates "1gbit 100mbit"]
     bench/strategies/strategies.py --weft build/release/bin/weft slow [--ranks 4]
+    bench/strategies/strategies.py --weft build/release/bin/weft codecs [--ranks 4] [--epochs 3]
     bench/strategies/strategies.py --weft build/release/bin/weft optimizers [--epochs 2]
 
 "accuracy": all rules with the same samples, ranks and epochs. A line has the accuracy at the end,
@@ -22,6 +23,8 @@ link between two network namespaces. Needs root, ip and tc.
 "slow": the time to an accuracy where the last rank computes four times slower: it sleeps after each
 forward and backward. It is the number of steps to the accuracy times the mean duration of a step,
 without evaluations.
+
+"codecs": as "accuracy", rules with and without a codec of what they exchange.
 
 "optimizers": each optimizer and Adasum, with the same samples.
 
@@ -42,6 +45,7 @@ sys.path.insert(0, str(HERE.parent / "compression"))
 import shaped_link  # noqa: E402
 from train_recipe import trained  # noqa: E402
 
+RING = "strategy.graph=ring"
 # Of the case "accuracy": name in the table, strategy, settings.
 RULES = (
     ("sync", "sync", []),
@@ -56,7 +60,7 @@ RULES = (
     ("DiLoCo", "diloco", ["strategy.period=48", "strategy.momentum=0.5"]),
     ("EAMSGD", "easgd", ["strategy.period=8"]),
     ("EAMSGD, short period", "easgd", ["strategy.period=2"]),
-    ("D-PSGD", "gossip", ["strategy.graph=ring"]),
+    ("D-PSGD", "gossip", [RING]),
     ("SGP", "gossip", ["strategy.graph=exponential"]),
     ("DOWNPOUR", "downpour", []),
     ("SSP", "downpour", ["strategy.staleness=8"]),
@@ -75,6 +79,16 @@ WITH_A_SLOW_RANK = (
     ("downpour", "downpour", []),
     ("easgd_async", "easgd_async", ["strategy.period=8"]),
     ("ad_psgd", "ad_psgd", []),
+)
+# Of the case "codecs".
+WITH_CODECS = (
+    ("D-PSGD", "gossip", [RING]),
+    ("CHOCO-SGD, 8 bits", "gossip", [RING, "strategy.codec=int8:64"]),
+    ("CHOCO-SGD, a tenth", "gossip", [RING, "strategy.codec=topk:0.1"]),
+    ("CHOCO-SGD, signs", "gossip", [RING, "strategy.codec=sign:1024"]),
+    ("local SGD", "local_sgd", ["strategy.period=16"]),
+    ("local SGD, 8 bits", "local_sgd", ["strategy.period=16", "strategy.codec=int8:64"]),
+    ("local SGD, a tenth", "local_sgd", ["strategy.period=16", "strategy.codec=topk:0.1"]),
 )
 # Of the case "link".
 OVER_A_LINK = tuple(rule for rule in RULES if rule[0] in ("sync", "local SGD", "DiLoCo"))
@@ -187,6 +201,11 @@ def accuracy(args):
         tell_accuracy(args, "accuracy", *rule)
 
 
+def codecs(args):
+    for rule in wanted(args, WITH_CODECS):
+        tell_accuracy(args, "codecs", *rule)
+
+
 def periods(args):
     whole = f"strategy.lr={args.ranks}"
     rules = (
@@ -279,6 +298,7 @@ def slow(args):
 
 CASES = {
     "accuracy": accuracy,
+    "codecs": codecs,
     "periods": periods,
     "link": link,
     "slow": slow,
@@ -298,7 +318,7 @@ def main():
     parser.add_argument("--steps", type=int, default=96, help="that are timed over the link")
     parser.add_argument("--target", type=float, default=0.90, help="accuracy, of link and slow")
     args = parser.parse_args()
-    known = {rule for rules in (RULES, WITH_A_SLOW_RANK) for rule, *_ in rules}
+    known = {rule for rules in (RULES, WITH_CODECS, WITH_A_SLOW_RANK) for rule, *_ in rules}
     known |= {*OPTIMIZERS, "adasum", "EASGD", "DOWNPOUR with momentum", "DOWNPOUR of weft"}
     if unknown := sorted(set(args.only) - known):
         parser.error(f"--only: there is no {unknown[0]}; there are {', '.join(sorted(known))}")
