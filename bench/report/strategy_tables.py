@@ -23,6 +23,11 @@ def settings_of(line):
     return f"`{' '.join(words)}`"
 
 
+def moved_mb(line):
+    """What a rank sends in a step, or others read of it."""
+    return sum(line["params"][key] or 0 for key in ("sent_mb", "shared_mb"))
+
+
 def seconds_of(line):
     """The time of training, without evaluations. Older runs have that of the whole run only."""
     of = line["params"]
@@ -55,7 +60,7 @@ def accuracy(run):
     rows = []
     for line in lines:
         of = line["params"]
-        moved = sum(of[key] or 0 for key in ("sent_mb", "shared_mb"))
+        moved = moved_mb(line)
         rows.append(
             [
                 name_of(line),
@@ -90,8 +95,7 @@ def codecs(run):
         of = line["params"]
         if not any("codec" in word for word in of["settings"]):
             plain = line
-        moved = sum(of[key] or 0 for key in ("sent_mb", "shared_mb"))
-        before = sum(plain["params"][key] or 0 for key in ("sent_mb", "shared_mb"))
+        moved = moved_mb(line)
         rows.append(
             [
                 name_of(line),
@@ -99,7 +103,7 @@ def codecs(run):
                 percent(line["value"], 2),
                 "" if line is plain else f"{100 * (line['value'] - plain['value']):+.2f}",
                 f"{digits(moved)} MB",
-                "" if line is plain else times(before / moved),
+                "" if line is plain else times(moved_mb(plain) / moved),
             ]
         )
     head = ["rule", "settings", "accuracy", "difference, points"]

@@ -41,9 +41,9 @@ void gossip(const Group& group, at::TensorList tensors, std::int64_t round,
             const GossipOptions& options = {});
 
 // One round of messages only: sends `mine` (dense) to the ranks of mixing.sends_to, and returns
-// what the ranks of mixing.hears send, in their order. `lengths`: the number of elements of each
-// of these, which are vectors of the type of `mine`; empty: as many as `mine` has. Throws as
-// gossip() does.
+// what the ranks of mixing.hears send, in their order. `lengths` has the number of elements of each
+// answer: a vector of the type of `mine`. If it is empty, answers have the shape of `mine`. Throws
+// as gossip() does.
 std::vector<at::Tensor> exchange_with_neighbors(const Group& group, const schedule::Mixing& mixing,
                                                 const at::Tensor& mine,
                                                 std::span<const std::int64_t> lengths = {},

@@ -118,17 +118,9 @@ class ServerCenter final : public Center {
   std::string codec() const override { return codec_; }
 
   void pull(std::int64_t offset, const at::Tensor& out) override {
-    check_range(offset, out);
-    fetch_values(ps::Coding::kCodec);
-    const auto values = client_->value(kValues);
-    std::memcpy(out.mutable_data_ptr(), values.data() + offset, out.nbytes());
+    pull(offset, out, ps::Coding::kCodec);
   }
-  void read(const at::Tensor& out) override {
-    check_range(0, out);
-    fetch_values(ps::Coding::kExact);
-    const auto values = client_->value(kValues);
-    std::memcpy(out.mutable_data_ptr(), values.data(), out.nbytes());
-  }
+  void read(const at::Tensor& out) override { pull(0, out, ps::Coding::kExact); }
   void add(std::int64_t offset, const at::Tensor& change) override {
     add(offset, change, ps::Coding::kCodec);
   }
@@ -266,8 +258,11 @@ class ServerCenter final : public Center {
                  "elements outside the center's " + std::to_string(count_));
   }
 
-  void fetch_values(ps::Coding coding) const {
+  void pull(std::int64_t offset, const at::Tensor& out, ps::Coding coding) const {
+    check_range(offset, out);
     exchange([&] { return client_->pull({kValues}, coding); });
+    const auto values = client_->value(kValues);
+    std::memcpy(out.mutable_data_ptr(), values.data() + offset, out.nbytes());
   }
   void fetch_clocks() const {
     exchange([&] { return client_->pull({kClocks}, ps::Coding::kExact); });

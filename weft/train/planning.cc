@@ -178,7 +178,7 @@ plan::Space space_of(const Config& config) {
   if (!gpt) space.recomputes = {plan::Recompute::kNone, plan::Recompute::kFull};
   space.sequence_parallel = {false};
   space.rules = {planned_rule(config)};
-  if (space.rules[0].name != "sync") space.codecs = {config.get_string("strategy.codec")};
+  if (!space.rules[0].is_sync()) space.codecs = {config.get_string("strategy.codec")};
   return space;
 }
 
@@ -198,8 +198,7 @@ std::string recipe_fragment(const plan::Layout& l, const plan::Job& job) {
     for (std::size_t c = 0; c < l.cuts.size(); ++c) out << (c == 0 ? "" : ", ") << l.cuts[c];
     out << "]\n";
   }
-  const bool is_sync = l.rule.name == "sync";
-  if (!is_sync)
+  if (!l.rule.is_sync())
     out << "\n[strategy]\nname = \"" << l.rule.name << "\"\nperiod = " << l.rule.period << '\n';
   if (l.codec != "none") out << "codec = \"" << l.codec << "\"\n";
   return out.str();

@@ -78,8 +78,8 @@ Model default_model(std::string_view family);
 // A well-known model by its name, such as "GPT-2 XL", "llama-2-70b", "mixtral 8x7b", "bert-large",
 // "ViT-L/16". nullopt: not in the table (members.cc).
 std::optional<Model> known_model(std::string_view name);
-// True if default_model() takes the name as that of a family, and not of a kind of model that it
-// counts to one ("megatron": gpt).
+// True for the name of a family. False for other names that default_model() takes, such as
+// "megatron" for gpt.
 bool is_family(std::string_view name);
 const char* to_string(Family family);
 // Names of all families, as default_model() takes them.

@@ -143,7 +143,7 @@ class Maker {
       layout_.recompute = recompute;
       for (const Rule& rule : space_.rules) {
         const bool workers = layout_.dp > 1 && layout_.cp * layout_.ep == 1;
-        if (rule.name != "sync" && !workers) continue;
+        if (!rule.is_sync() && !workers) continue;
         layout_.rule = rule;
         for (const std::string& codec : space_.codecs) {
           if (codec != "none" && layout_.dp * layout_.ep * layout_.cp == 1) continue;

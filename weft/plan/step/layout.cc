@@ -78,7 +78,7 @@ const KnownRule& known_rule(const std::string& name) {
 }  // namespace
 
 std::string to_string(const Rule& rule) {
-  return rule.name == "sync" ? rule.name : rule.name + ":" + std::to_string(rule.period);
+  return rule.is_sync() ? rule.name : rule.name + ":" + std::to_string(rule.period);
 }
 
 Rule parse_rule(const std::string& text) {
@@ -90,7 +90,7 @@ Rule parse_rule(const std::string& text) {
   const char* const end = text.data() + text.size();
   const char* const first = std::min(end, text.data() + rule.name.size() + 1);
   const auto read = std::from_chars(first, end, period);
-  WEFT_REQUIRE(rule.name != "sync" && read.ec == std::errc() && read.ptr == end && period >= 1,
+  WEFT_REQUIRE(!rule.is_sync() && read.ec == std::errc() && read.ptr == end && period >= 1,
                "strategy \"" + text.substr(0, 40) +
                    "\": give the steps between exchanges, as in local_sgd:16; sync has none");
   rule.period = period;
@@ -124,7 +124,7 @@ std::string describe(const Layout& l) {
   if (l.sequence_parallel) text += ", sequence parallel";
   if (l.recompute != Recompute::kNone)
     text += std::string(", ") + to_string(l.recompute) + " recomputation";
-  if (l.rule.name != "sync")
+  if (!l.rule.is_sync())
     text += ", " + l.rule.name + " every " + std::to_string(l.rule.period) + " steps";
   if (l.codec != "none") text += ", codec " + l.codec;
   return text;
@@ -177,7 +177,7 @@ void check(const Layout& l, int world) {
                std::to_string(l.shares.size()) + " batch shares for dp = " + std::to_string(l.dp));
   WEFT_REQUIRE(micro_batches_of(l) <= 1'000'000, "more than a million micro-batches");
   codec_ratio(l.codec);
-  if (l.rule.name == "sync") return;
+  if (l.rule.is_sync()) return;
   arrays_of(l.rule);
   WEFT_REQUIRE(l.rule.period >= 1, "a strategy exchanges after 1 step or more");
   WEFT_REQUIRE(l.cp == 1 && l.ep == 1 && (l.zero_stage == 0 || l.fsdp > 1),

@@ -23,6 +23,7 @@ Recompute parse_recompute(std::string_view name);
 struct Rule {
   std::string name = "sync";
   int period = 1;
+  bool is_sync() const { return name == "sync"; }
   bool operator==(const Rule&) const = default;
 };
 // "sync", "local_sgd:16".

@@ -21,8 +21,8 @@
 // common first weights, the paper's with zeros.
 //
 // Sends: the weights to each neighbor, once each period: one to four messages a rank at any number
-// of workers, and no barrier, so a slow worker delays only its neighbors. With a codec, so many
-// encodings instead, and the weights once after a checkpoint was loaded.
+// of workers, and no barrier, so a slow worker delays only its neighbors. With a codec, these
+// messages have encodings. After a checkpoint was loaded, the weights go once without it.
 // Limits: the workers' weights differ; the mixing rate of the graph (schedule/gossip.h) says by how
 // much an exchange shrinks their distance. Their mean is what all gradients together have made. A
 // codec needs the same neighbors in each round, and two more vectors of the weights' size.

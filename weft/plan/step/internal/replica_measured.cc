@@ -34,7 +34,7 @@ bool reads_in_place(const GroupShape& group) {
 }
 
 bool updates_once_a_host(const Job& job, const GroupShape& replicas) {
-  return job.layout.zero_stage == 0 && job.layout.rule.name == "sync" && reads_in_place(replicas);
+  return job.layout.zero_stage == 0 && job.layout.rule.is_sync() && reads_in_place(replicas);
 }
 
 // Of the slowest rank that works on a stage of this replica.

@@ -34,7 +34,7 @@ double Replica::shard_parameters(int rank) const {
 Replica::Sync Replica::sync(int rank) const {
   const Layout& l = job_.layout;
   const Site& site = sites_[static_cast<std::size_t>(rank)];
-  const bool is_sync = l.rule.name == "sync";
+  const bool is_sync = l.rule.is_sync();
   const double g = gradient_bytes(job_) * (is_sync ? codec_ratio(l.codec) : 1);
   const double dense = rank_parameters(rank, false), experts = rank_parameters(rank, true);
   const int shards = shard_ranks(job_);
@@ -102,7 +102,7 @@ double Replica::exchanged_bytes(int rank) const {
 double Replica::sync_bytes(int rank) const {
   const Layout& l = job_.layout;
   const Site& site = sites_[static_cast<std::size_t>(rank)];
-  const bool is_sync = l.rule.name == "sync";
+  const bool is_sync = l.rule.is_sync();
   const double g = gradient_bytes(job_) * (is_sync ? codec_ratio(l.codec) : 1);
   const double dense = rank_parameters(rank, false), experts = rank_parameters(rank, true);
   const auto others = [](const GroupShape& group) {
