@@ -102,6 +102,16 @@ def listening_sockets():
     return found
 
 
+def rank_of(pid):
+    """The number that the launcher gave to the process; None if it gave none."""
+    try:
+        entries = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    ranks = [entry.partition(b"=")[2] for entry in entries if entry.startswith(b"RANK=")]
+    return int(ranks[-1]) if ranks and ranks[-1] else None
+
+
 class Result:
     def __init__(self, code, out, err, seconds):
         self.code, self.out, self.err, self.seconds = code, out, err, seconds
@@ -155,14 +165,15 @@ class Job:
         return sorted(found, key=lambda one: (one[1], one[0]))
 
     def ranks(self):
-        """The ranks' process ids, in order: the launcher's children but the first, which keeps the
-        store."""
-        children = []
+        """The ranks' process ids, in the order of the ranks. Not those of former spares, whose
+        environment has no number. Process ids and start times do not tell the order: ids begin
+        again, and times have steps of 10 ms."""
+        found = []
         for pid, start in self.processes():
-            stat = stat_of(pid)
-            if stat and stat[1] == self.process.pid:
-                children.append(pid)
-        return children[1:]
+            stat, rank = stat_of(pid), rank_of(pid)
+            if stat and stat[1] == self.process.pid and rank is not None:
+                found.append((rank, start, pid))
+        return [pid for _, _, pid in sorted(found)]
 
     def err(self):
         return (self.folder / "err").read_text(errors="replace")

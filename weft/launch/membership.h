@@ -74,6 +74,7 @@ struct NodeReport {
   std::string servers_lost = {};  // why its parameter servers cannot go on
   bool holds_store = false;       // without it, the other nodes cannot change the plan
   bool left = false;              // it has seen the end of the job, and its ranks have ended
+  bool knows_all_left = false;    // it has seen that all nodes have left
   bool operator==(const NodeReport&) const = default;
 };
 

@@ -218,6 +218,7 @@ class Simulation {
     if (now_ > 100) report.run = "/run";
     if (node.leaves) report.leave = {"notice", 143, 0};
     report.left = node.orders.is_over() && !running;
+    report.knows_all_left = node.orders.all_left;
     return report;
   }
 
@@ -243,7 +244,7 @@ class Simulation {
       const bool running = std::any_of(node.started.begin(), node.started.end(),
                                        [](const auto& one) { return one.second->alive(); });
       if (running) node.over_since = std::max(node.over_since, now_ - kGrace - 1);
-      if (!running && (orders.all_left || now_ - node.over_since > kGrace + kFarewellTicks))
+      if (!running && (orders.all_know || now_ - node.over_since > kGrace + kFarewellTicks))
         node.ended = true;
       return;
     }

@@ -116,7 +116,8 @@ std::string to_text(const NodeReport& report) {
                {"replicated", report.replicated},
                {"servers_lost", report.servers_lost},
                {"holds_store", report.holds_store},
-               {"left", report.left}});
+               {"left", report.left},
+               {"knows_all_left", report.knows_all_left}});
 }
 
 std::string to_text(const JobPlan& plan) {
@@ -161,7 +162,8 @@ NodeReport node_report_of(const std::string& text) {
                       .replicated = object.at("replicated").get<std::set<int>>(),
                       .servers_lost = object.at("servers_lost").get<std::string>(),
                       .holds_store = object.at("holds_store").get<bool>(),
-                      .left = object.at("left").get<bool>()};
+                      .left = object.at("left").get<bool>(),
+                      .knows_all_left = object.at("knows_all_left").get<bool>()};
   });
 }
 

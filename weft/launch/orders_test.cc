@@ -50,6 +50,13 @@ TEST(Orders, SayWhenAllNodesKnowThatTheJobIsOver) {
   EXPECT_FALSE(orders_for(1, plan, {saved, left}).all_left) << "the plan lacks the checkpoint";
   plan.saved = saved.saved;
   EXPECT_TRUE(orders_for(1, plan, {saved, left}).all_left);
+  NodeReport one = left, other = saved;
+  one.knows_all_left = true;
+  EXPECT_FALSE(orders_for(1, plan, {one, other}).all_know);
+  other.knows_all_left = true;
+  EXPECT_TRUE(orders_for(1, plan, {one, other}).all_know);
+  other.left = false;
+  EXPECT_FALSE(orders_for(1, plan, {one, other}).all_know);
 }
 
 TEST(Orders, RanksAreLostWithTheirNodeOnceThePlanHasGivenItUp) {

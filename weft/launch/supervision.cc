@@ -202,12 +202,15 @@ Decision follow_plan(const Situation& situation, const Policy& policy, Time now)
   if (running) return end_by_plan(situation, policy, now);
   const bool is_over = situation.plan->over.has_value();
   const bool late = situation.grace_end && now >= *situation.grace_end;
-  if (situation.store_lost || situation.kill_sent || situation.plan->all_left ||
+  if (situation.store_lost || situation.kill_sent || situation.plan->all_know ||
       situation.plan->away || late)
     return {Act::kFinish};
   if (!is_over && !situation.stop_sent) return {Act::kWait, situation.grace_end};
-  if (situation.plan->serves && situation.plan->done && !situation.stop_sent) return {};
-  const Time limit = (is_over ? last : std::max(last, *situation.stop_sent)) + kFarewell;
+  const auto all_left = situation.plan->all_left;
+  if (situation.plan->serves && situation.plan->done && !situation.stop_sent && !all_left)
+    return {};
+  const Time since = is_over ? all_left.value_or(last) : *situation.stop_sent;
+  const Time limit = std::max(last, since) + kFarewell;
   return now < limit ? Decision{Act::kWait, limit} : Decision{Act::kFinish};
 }
 

@@ -63,9 +63,11 @@ struct Situation {
     std::optional<Time> over = {};  // when this node learned that the job is over
     bool done = false;              // with success
     bool stopped = false;           // since a launcher was told to stop
-    bool all_left = false;          // all nodes know it, and their ranks have ended
-    bool away = false;              // the job goes on without this node
-    bool serves = false;            // ranks of other nodes may use parameter servers of this one
+    // When this node learned that the ranks of all nodes have ended; then that all nodes know it.
+    std::optional<Time> all_left = {};
+    bool all_know = false;
+    bool away = false;    // the job goes on without this node
+    bool serves = false;  // ranks of other nodes may use parameter servers of this one
   };
   std::optional<Followed> plan = {};
   // The rank that was killed because it hung, where a hang ends the job.

@@ -183,7 +183,9 @@ void Supervisor::take(NodeOrders orders) {
     if (plan.is_stopped()) heed_stop();
     situation_.plan->done = plan.done;
     situation_.plan->stopped = plan.is_stopped();
-    situation_.plan->all_left = state.orders.all_left;
+    if (state.orders.all_left && !situation_.plan->all_left)
+      situation_.plan->all_left = Deadline::Clock::now();
+    situation_.plan->all_know = state.orders.all_know;
   }
   note_run(plan);
   if (plan.announcement.number <= state.announced || plan.announcement.ranks == 0) return;
@@ -344,6 +346,7 @@ std::optional<Time> Supervisor::make_report(Time at) {
   report.servers_lost = situation_.servers_lost.value_or("").substr(0, kLongestReason);
   report_requests();
   report.left = (state.orders.is_over() || situation_.plan->away) && !running;
+  report.knows_all_left = state.orders.all_left;
   return next;
 }
 

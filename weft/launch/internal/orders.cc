@@ -29,6 +29,9 @@ NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeRepor
       orders.is_over() && std::all_of(nodes.begin(), nodes.end(), [&](const NodeReport& report) {
         return report.left && report.saved.serial <= plan.saved.serial;
       });
+  orders.all_know =
+      orders.all_left &&
+      std::all_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.knows_all_left; });
   return orders;
 }
 
@@ -50,7 +53,8 @@ std::set<int> lost_with_nodes(const JobPlan& before, const JobPlan& plan,
 std::string to_text(const NodeOrders& orders) {
   const nlohmann::json object = {{"node", orders.node},         {"nodes", orders.nodes},
                                  {"world", orders.world},       {"members", orders.members},
-                                 {"all_left", orders.all_left}, {"plan", to_text(orders.plan)}};
+                                 {"all_left", orders.all_left}, {"all_know", orders.all_know},
+                                 {"plan", to_text(orders.plan)}};
   return object.dump();
 }
 
@@ -62,6 +66,7 @@ NodeOrders orders_of(const std::string& text) {
             .world = object.at("world").get<int>(),
             .members = object.at("members").get<int>(),
             .all_left = object.at("all_left").get<bool>(),
+            .all_know = object.at("all_know").get<bool>(),
             .plan = job_plan_of(object.at("plan").get<std::string>())};
   } catch (const nlohmann::json::exception& error) {
     throw Error(Errc::kCorrupt, std::string("unreadable orders of an agent: ") + error.what());

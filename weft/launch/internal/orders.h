@@ -18,7 +18,8 @@ struct NodeOrders {
   // All nodes know that the job is over, their ranks have ended, and the plan has the newest
   // checkpoint.
   bool all_left = false;
-  JobPlan plan;  // with the ranks that this node shall run
+  bool all_know = false;  // all nodes have seen all_left, so none needs the store any more
+  JobPlan plan;           // with the ranks that this node shall run
   bool is_over() const { return plan.done || !plan.end.empty(); }
   bool operator==(const NodeOrders&) const = default;
 };
