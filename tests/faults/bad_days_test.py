@@ -225,10 +225,10 @@ class Interrupted(harness.FaultTest):
 
 class StoppedStore(resize_test.Resize):
     def stop_the_store(self, job):
-        pid = min(
-            (start, pid) for pid, start in job.processes()
+        pid = next(
+            pid for pid, _ in job.processes()
             if (stat := harness.stat_of(pid)) and stat[1] == job.process.pid
-        )[1]
+        )
         self.assertNotIn(pid, job.ranks())
         os.kill(pid, signal.SIGSTOP)
         harness.wait_until(lambda: harness.stat_of(pid)[0] == "T", 5, lambda: "the store runs")

@@ -23,6 +23,7 @@ import uuid
 WEFT = os.path.abspath(os.environ["WEFT_BINARY"])
 WORK = os.path.abspath(os.environ["WEFT_FAULTS_DIR"])
 SKIP = 77
+IDS = int(pathlib.Path("/proc/sys/kernel/pid_max").read_text())  # process ids begin again there
 
 RECIPE = (pathlib.Path(__file__).parents[1] / "shapes.toml").read_text(encoding="utf-8")
 
@@ -102,16 +103,6 @@ def listening_sockets():
     return found
 
 
-def rank_of(pid):
-    """The number that the launcher gave to the process; None if it gave none."""
-    try:
-        entries = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    ranks = [entry.partition(b"=")[2] for entry in entries if entry.startswith(b"RANK=")]
-    return int(ranks[-1]) if ranks and ranks[-1] else None
-
-
 class Result:
     def __init__(self, code, out, err, seconds):
         self.code, self.out, self.err, self.seconds = code, out, err, seconds
@@ -148,7 +139,8 @@ class Job:
         self.sockets = {}
 
     def processes(self):
-        """(pid, start time) of all of the job that are alive, wherever they have got to."""
+        """(pid, start time) of all of the job that are alive, wherever they have got to, in the
+        order in which they began."""
         found = []
         for entry in os.listdir("/proc"):
             try:
@@ -162,18 +154,18 @@ class Job:
             stat = stat_of(entry)
             if stat and stat[0] not in "ZX":
                 found.append((int(entry), stat[2]))
-        return sorted(found, key=lambda one: (one[1], one[0]))
+        # Start times have steps of 10 ms.
+        return sorted(found, key=lambda one: (one[1], (one[0] - self.process.pid) % IDS))
 
     def ranks(self):
-        """The ranks' process ids, in the order of the ranks. Not those of former spares, whose
-        environment has no number. Process ids and start times do not tell the order: ids begin
-        again, and times have steps of 10 ms."""
-        found = []
+        """The ranks' process ids, in order: the launcher's children but the first, which keeps the
+        store."""
+        children = []
         for pid, start in self.processes():
-            stat, rank = stat_of(pid), rank_of(pid)
-            if stat and stat[1] == self.process.pid and rank is not None:
-                found.append((rank, start, pid))
-        return [pid for _, _, pid in sorted(found)]
+            stat = stat_of(pid)
+            if stat and stat[1] == self.process.pid:
+                children.append(pid)
+        return children[1:]
 
     def err(self):
         return (self.folder / "err").read_text(errors="replace")

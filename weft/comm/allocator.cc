@@ -4,6 +4,11 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <stdlib.h>  // __GLIBC__
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -55,6 +60,13 @@ bool install_allocator() {
 }
 
 bool allocator_installed() { return heap != nullptr; }
+
+void release_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+  if (heap != nullptr) heap->trim();
+}
 
 at::Tensor readable(net::Host& host, const at::Tensor& tensor) {
   const at::Tensor dense = tensor.contiguous();

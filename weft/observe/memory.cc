@@ -1,11 +1,5 @@
 #include "weft/observe/memory.h"
 
-#include <stdlib.h>  // __GLIBC__
-
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -90,12 +84,6 @@ bool forget_peak_memory(const std::string& root) {
   std::ofstream out(root + "proc/self/clear_refs");
   out << "5" << std::flush;
   return static_cast<bool>(out);
-}
-
-void release_memory() {
-#ifdef __GLIBC__
-  ::malloc_trim(0);
-#endif
 }
 
 }  // namespace weft::observe

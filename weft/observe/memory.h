@@ -27,8 +27,4 @@ std::uint64_t peak_memory(const std::string& root = "/");
 // allow it; the peak then stays.
 bool forget_peak_memory(const std::string& root = "/");
 
-// Gives freed memory back to the system, which the allocator keeps otherwise. For glibc; elsewhere,
-// it does nothing.
-void release_memory();
-
 }  // namespace weft::observe

@@ -26,6 +26,7 @@ constexpr std::size_t kSmallMax = 32 << 10;
 constexpr std::size_t kSpan = 256 << 10;
 // The footprint grows in steps of this size, on huge pages if the system has them.
 constexpr std::size_t kGrow = 8 << 20;
+constexpr std::size_t kHuge = Region::kHugePage;
 constexpr int kClasses = 232;
 constexpr std::size_t kThreadCacheBytes = 256 << 10;  // most bytes per thread and size class
 
@@ -43,6 +44,8 @@ std::size_t bytes_of(int size_class) {
 }
 
 std::size_t page_rounded(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+std::uint64_t huge_pages(std::uint64_t bytes) { return (bytes + kHuge - 1) / kHuge * kHuge; }
 
 constexpr int small_classes() { return 16 + 5 * 8; }  // 32 KiB == bytes_of(55)
 
@@ -99,6 +102,26 @@ class Heap::Impl {
   void renew() {
     std::lock_guard lock(mutex_);  // so that the heap does not grow meanwhile
     region_.renew(top_);
+    for (const auto& [at, bytes] : released_) region_.release(at, bytes);
+  }
+  void trim() {
+    const std::lock_guard lock(mutex_);
+    merge_cached();
+    for (auto range = free_.begin(); range != free_.end();) {
+      const auto [at, bytes] = *range++;
+      const std::uint64_t first = huge_pages(at), end = (at + bytes) / kHuge * kHuge;
+      if (end <= first || !region_.release(first, end - first)) continue;
+      free_.erase(at);
+      if (at < first) free_.emplace(at, first - at);
+      if (end < at + bytes) free_.emplace(end, at + bytes - end);
+      insert(released_, first, end - first);
+      huge_ -= std::min(huge_, end - first);
+    }
+    if (released_.empty()) return;
+    const auto last = std::prev(released_.end());
+    if (last->first + last->second != top_) return;
+    top_ = last->first;
+    released_.erase(last);
   }
 
   HeapStats stats() const {
@@ -107,6 +130,7 @@ class Heap::Impl {
     s.live_bytes = live_.load();
     s.peak_bytes = peak_.load();
     s.footprint_bytes = top_;
+    for (const auto& [at, bytes] : released_) s.footprint_bytes -= bytes;
     s.limit_bytes = region_.size();
     s.huge_bytes = huge_;
     s.allocations = allocations_.load();
@@ -226,13 +250,13 @@ class Heap::Impl {
 
   void merge_cached() {
     for (int c = small_classes(); c < kClasses; ++c) {
-      for (void* block : large_[c]) give_pages(offset(block), page_rounded(bytes_of(c)));
+      for (void* block : large_[c]) insert(free_, offset(block), page_rounded(bytes_of(c)));
       large_[c].clear();
     }
     cached_ = 0;
   }
 
-  // Best fit among the free page ranges, otherwise the untouched end of the region. Called with the
+  // Best fit among the free page ranges, otherwise untouched pages of the region. Called with the
   // lock held.
   std::byte* take_pages(std::size_t bytes) {
     auto best = free_.end();
@@ -249,33 +273,47 @@ class Heap::Impl {
     return region_.data() + at;
   }
 
+  // Takes memory from the system: at released pages, otherwise at the end of those in use.
   bool grow(std::size_t bytes) {
+    const std::size_t pages = huge_pages(bytes);
+    for (const auto& [at, length] : released_) {
+      if (length < pages) continue;
+      const std::uint64_t rest = at + pages, more = length - pages;
+      touch(at, pages);
+      released_.erase(at);
+      if (more > 0) released_.emplace(rest, more);
+      return true;
+    }
     const std::size_t step = (bytes + kGrow - 1) / kGrow * kGrow;
     const std::size_t room = region_.size() - top_;
     const std::size_t more = std::min(step, room / kPage * kPage);
     if (more < bytes) return false;
-    if (top_ % Region::kHugePage == 0 && more % Region::kHugePage == 0 &&
-        region_.collapse(top_, more))
-      huge_ += more;
-    give_pages(top_, more);
+    touch(top_, more);
     top_ += more;
     return true;
   }
 
-  void give_pages(std::uint64_t at, std::size_t bytes) {
-    auto next = free_.lower_bound(at);
-    if (next != free_.end() && at + bytes == next->first) {
+  void touch(std::uint64_t at, std::size_t bytes) {
+    if (at % kHuge == 0 && bytes % kHuge == 0 && region_.collapse(at, bytes)) huge_ += bytes;
+    insert(free_, at, bytes);
+  }
+
+  using Ranges = std::map<std::uint64_t, std::size_t>;  // of pages: offset -> bytes, merged
+
+  static void insert(Ranges& ranges, std::uint64_t at, std::size_t bytes) {
+    auto next = ranges.lower_bound(at);
+    if (next != ranges.end() && at + bytes == next->first) {
       bytes += next->second;
-      next = free_.erase(next);
+      next = ranges.erase(next);
     }
-    if (next != free_.begin()) {
+    if (next != ranges.begin()) {
       auto before = std::prev(next);
       if (before->first + before->second == at) {
         before->second += bytes;
         return;
       }
     }
-    free_.emplace(at, bytes);
+    ranges.emplace(at, bytes);
   }
 
   Region region_;
@@ -287,8 +325,9 @@ class Heap::Impl {
   mutable std::mutex mutex_;  // guards all below
   std::size_t top_ = 0;       // the region is untouched from here on
   std::size_t huge_ = 0;
-  std::size_t cached_ = 0;                     // bytes in large_
-  std::map<std::uint64_t, std::size_t> free_;  // page ranges, offset -> bytes, merged
+  std::size_t cached_ = 0;  // bytes in large_
+  Ranges free_;
+  Ranges released_;  // huge pages below top_ that were given back
   std::vector<void*> small_[small_classes()];
   std::vector<void*> large_[kClasses];
 };
@@ -307,6 +346,7 @@ std::byte* Heap::data() const noexcept { return impl_->region().data(); }
 HeapStats Heap::stats() const { return impl_->stats(); }
 void Heap::abandon() noexcept { impl_->abandon(); }
 void Heap::renew() { impl_->renew(); }
+void Heap::trim() { impl_->trim(); }
 std::size_t Heap::rounded(std::size_t bytes) noexcept { return bytes_of(class_of(bytes)); }
 
 namespace {

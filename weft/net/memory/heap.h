@@ -18,7 +18,7 @@ namespace weft::net {
 struct HeapStats {
   std::uint64_t live_bytes = 0;       // bytes in use, rounded to classes
   std::uint64_t peak_bytes = 0;       // the highest live_bytes
-  std::uint64_t footprint_bytes = 0;  // bytes taken from the region so far: live, cached and free
+  std::uint64_t footprint_bytes = 0;  // memory taken from the system: live, cached and free
   std::uint64_t limit_bytes = 0;      // the region
   std::uint64_t huge_bytes = 0;       // bytes of the footprint on huge pages
   std::uint64_t allocations = 0;
@@ -60,6 +60,10 @@ class Heap {
   // call that writes to one may fail with EFAULT. Throws Error(kUnavailable) without changes if
   // there is no memory for both.
   void renew();
+
+  // Gives the memory of blocks that are cached or free back to the system, in pieces of 2 MiB and
+  // more. Small blocks stay in their caches. Any thread.
+  void trim();
 
   // Size of the block for a request of `bytes`.
   static std::size_t rounded(std::size_t bytes) noexcept;

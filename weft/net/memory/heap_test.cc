@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -131,6 +133,43 @@ TEST(Heap, ReturnsNullBeyondItsLimitAndReusesMergedClasses) {
   EXPECT_NE(whole, nullptr);
   heap.deallocate(whole);
   EXPECT_LE(heap.stats().footprint_bytes, std::size_t{32} << 20);
+}
+
+TEST(Heap, GivesFreeMemoryBackAndUsesItsPlaceAgain) {
+  constexpr std::size_t kMiB = 1 << 20;
+  Heap heap(64 * kMiB);
+  const auto held = [&] {
+    struct stat status {};
+    fstat(heap.fd(), &status);
+    return static_cast<std::size_t>(status.st_blocks) * 512;
+  };
+  auto* const first = static_cast<char*>(heap.allocate(8 * kMiB));
+  auto* const second = static_cast<char*>(heap.allocate(8 * kMiB));
+  auto* const third = static_cast<char*>(heap.allocate(8 * kMiB));
+  std::fill_n(first, 8 * kMiB, 'a');
+  std::fill_n(second, 8 * kMiB, 'b');
+  std::fill_n(third, 8 * kMiB, 'c');
+  const std::size_t before = held();
+  heap.deallocate(second);
+  heap.trim();
+  EXPECT_EQ(held(), before - 8 * kMiB);
+  EXPECT_LE(heap.stats().footprint_bytes, before - 8 * kMiB);
+  heap.renew();
+  EXPECT_LE(held(), before - 8 * kMiB);
+  EXPECT_EQ(first[8 * kMiB - 1], 'a');
+  EXPECT_EQ(third[0], 'c');
+  auto* const again = static_cast<char*>(heap.allocate(8 * kMiB));
+  EXPECT_EQ(again, second) << "not at the end of the region";
+  EXPECT_EQ(std::count(again, again + 8 * kMiB, 0), 8 * kMiB);
+  std::fill_n(again, 8 * kMiB, 'd');
+  for (char* block : {first, third, again}) heap.deallocate(block);
+  heap.trim();
+  EXPECT_EQ(held(), 0u);
+  EXPECT_EQ(heap.stats().footprint_bytes, 0u);
+  std::vector<void*> blocks;
+  while (void* block = heap.allocate(kMiB)) blocks.push_back(block);
+  EXPECT_GE(blocks.size(), 60u);
+  for (void* block : blocks) heap.deallocate(block);
 }
 
 TEST(Heap, ThreadsMayFreeEachOthersBlocks) {

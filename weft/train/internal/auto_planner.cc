@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
 #include "weft/base/log.h"
+#include "weft/comm/allocator.h"
 #include "weft/comm/texts.h"
 #include "weft/observe/memory.h"
 #include "weft/parallel/compose/plan.h"
@@ -68,7 +69,7 @@ double parameters_in(const plan::Job& job) {
 
 // Bytes of the fullest process now, without what the trials have freed.
 double held(const Group& world) {
-  observe::release_memory();
+  comm::release_memory();
   return max_over_ranks(world, static_cast<double>(observe::process_memory()));
 }
 

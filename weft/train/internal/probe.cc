@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "weft/comm/allocator.h"
 #include "weft/observe/memory.h"
 #include "weft/observe/position/position.h"
 #include "weft/train/internal/learner.h"
@@ -125,7 +126,7 @@ double ProbedStep::rest() const {
 
 ProbedStep probe(const Task& task, const Options& options, const Group& world,
                  const ProbeOptions& how) {
-  observe::release_memory();
+  comm::release_memory();
   observe::forget_peak_memory();
   Prober prober(task, options, world);
   for (int step = 0; step < how.warm; ++step) {

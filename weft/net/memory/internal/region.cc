@@ -147,6 +147,10 @@ bool Region::collapse(std::size_t offset, std::size_t bytes) const noexcept {
   return madvise(data_ + offset, bytes, MADV_COLLAPSE) == 0;
 }
 
+bool Region::release(std::size_t offset, std::size_t bytes) const noexcept {
+  return madvise(data_ + offset, bytes, MADV_REMOVE) == 0;
+}
+
 void Region::renew(std::size_t used) {
   static std::mutex mutex;  // one region moves at a time
   const std::lock_guard lock(mutex);

@@ -37,6 +37,11 @@ class Region {
   // the system has none; the memory works without them.
   bool collapse(std::size_t offset, std::size_t bytes) const noexcept;
 
+  // Gives the pages of [offset, offset + bytes) back to the system; they are zero when they are
+  // touched again, in all mappings. Whole pages. Returns false, with nothing changed, if the system
+  // cannot do it.
+  bool release(std::size_t offset, std::size_t bytes) const noexcept;
+
   // Moves the first `used` bytes to new shared memory, at the same addresses, and drops the rest.
   // Other processes keep their mapping of the old memory; their writes to it are never seen here.
   // Threads of this process that write meanwhile wait, but a system call that writes may fail with
