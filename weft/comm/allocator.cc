@@ -65,6 +65,7 @@ void release_memory() {
 #ifdef __GLIBC__
   ::malloc_trim(0);
 #endif
+  net::release_left_groups();
   if (heap != nullptr) heap->trim();
 }
 

@@ -1,19 +1,18 @@
 #include "weft/net/memory/host.h"
 
 #include <sched.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <new>
 
 #include "weft/base/deadline.h"
 #include "weft/net/memory/heap.h"
 #include "weft/net/memory/internal/futex.h"
+#include "weft/net/memory/internal/left_groups.h"
 #include "weft/net/memory/internal/links.h"
 #include "weft/observe/position/position.h"
 
@@ -31,6 +30,8 @@ constexpr int kQuickSpins = 256;
 constexpr int kSpinsOversubscribed = 20;
 constexpr int kYieldsOversubscribed = 16;
 constexpr auto kSlice = 10ms;
+// kHasLeft: the rank touches the group's memory no more.
+constexpr std::uint32_t kLeaves = 1, kHasLeft = 2;
 
 std::string milliseconds(std::chrono::nanoseconds time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
@@ -43,7 +44,7 @@ std::string milliseconds(std::chrono::nanoseconds time) {
 struct Host::Control {
   struct alignas(128) Seat {
     std::atomic<std::uint32_t> meetings;
-    std::atomic<std::uint32_t> departed;
+    std::atomic<std::uint32_t> departed;  // kLeaves, then kHasLeft
     std::atomic<std::int32_t> pid;
     cpu_set_t processors;  // processors on which this rank may run
   };
@@ -96,14 +97,6 @@ struct Host::Links {
   Deadline::Clock::time_point looked = {};  // time of the last check for lost peers
 };
 
-std::string host_id() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat net {};
-  stat("/proc/self/ns/net", &net);
-  return boot + ":" + std::to_string(net.st_ino) + ":" + std::to_string(geteuid());
-}
-
 Host::Host(int rank, int world)
     : rank_(rank),
       world_(world),
@@ -115,6 +108,7 @@ Host::Host(int rank, int world)
 }
 
 std::unique_ptr<Host> Host::connect(const HostOptions& options) {
+  release_left_groups();
   auto host = std::unique_ptr<Host>(new Host(options.rank, options.world));
   Heap* const heap = process_heap();
   internal::LinkListener listener;
@@ -199,22 +193,29 @@ void Host::place() {
 
 Host::~Host() {
   if (control_ != nullptr) {
-    control_->seats[rank_].departed.store(1, std::memory_order_release);
+    auto& departed = control_->seats[rank_].departed;
+    departed.store(kLeaves, std::memory_order_release);
     notify();
+    departed.store(kHasLeft, std::memory_order_release);
   }
-  for (const auto& link : links_->links) {
-    if (link.fd >= 0) close(link.fd);
+  if (control_ == nullptr || links_->heap == nullptr || rank_ != 0) {
+    for (const auto& link : links_->links)
+      if (link.fd >= 0) close(link.fd);
+    return;
   }
-  if (control_ == nullptr || links_->heap == nullptr) return;
-  // Peers may still read the memory that rank 0 shared. It is freed only if all peers have left;
-  // otherwise it is kept until the process ends.
-  bool alone = true;
-  for (int peer = 0; peer < world_; ++peer)
-    alone = alone && control_->seats[peer].departed.load(std::memory_order_acquire) == 1;
-  if (rank_ == 0 && alone) {
-    for (std::byte* block : links_->shared) links_->heap->deallocate(block);
-    links_->heap->deallocate(control_);
-  }
+  // Peers may still use the memory that rank 0 shared.
+  internal::LeftGroup group{
+      .heap = links_->heap,
+      .blocks = {links_->shared.begin(), links_->shared.end()},
+      .links = std::move(links_->links),
+      .has_ended = [control = control_](const internal::Link& link, int peer) {
+        return control->seats[peer].departed.load(std::memory_order_acquire) == kHasLeft ||
+               internal::is_closed(link);
+      }};
+  group.blocks.push_back(control_);
+  for (auto& link : group.links) link.heap.reset();
+  internal::keep(std::move(group));
+  release_left_groups();
 }
 
 Host::Token Host::token(const void* pointer) const noexcept {
@@ -331,7 +332,7 @@ void Host::look_for_lost_peers(const char* operation, int suspect) {
     links_->looked = now;
   }
   const auto departed = [&](int peer) {
-    return control_->seats[peer].departed.load(std::memory_order_acquire) == 1;
+    return control_->seats[peer].departed.load(std::memory_order_acquire) != 0;
   };
   std::optional<int> lost = lost_peer();
   const bool died = lost.has_value();
@@ -347,14 +348,15 @@ void Host::look_for_lost_peers(const char* operation, int suspect) {
 
 std::optional<int> Host::lost_peer() const {
   return internal::first_closed(links_->links, [&](int peer) {
-    return control_->seats[peer].departed.load(std::memory_order_acquire) == 1;
+    return control_->seats[peer].departed.load(std::memory_order_acquire) != 0;
   });
 }
 
 bool Host::has_ended(int peer) const {
-  const bool departed = control_->seats[peer].departed.load(std::memory_order_acquire) == 1;
-  return departed || (!links_->links.empty() &&
-                      internal::is_closed(links_->links[static_cast<std::size_t>(peer)]));
+  const auto departed = control_->seats[peer].departed.load(std::memory_order_acquire);
+  return departed == kHasLeft ||
+         (!links_->links.empty() &&
+          internal::is_closed(links_->links[static_cast<std::size_t>(peer)]));
 }
 
 void Host::fail(const Error& error) noexcept {

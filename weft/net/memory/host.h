@@ -72,8 +72,8 @@ class Host {
   // Error(kUnavailable) if the heap is full.
   std::byte* allocate(std::size_t bytes);
   void deallocate(std::byte* block) noexcept;
-  // Collective: allocates one zeroed block that all ranks share (at their own addresses). It lives
-  // as long as the Host.
+  // Collective: allocates one zeroed block that all ranks share (at their own addresses). Each rank
+  // may use it as long as its Host lives.
   std::byte* share(std::size_t bytes, std::chrono::nanoseconds timeout);
 
   // Names of the ranks in the position of a rank that waits. Call it before the first wait.
@@ -159,6 +159,10 @@ class Host {
   std::unique_ptr<Links> links_;
   Counter moved_;
 };
+
+// Frees memory that rank 0 of a group shared and the other ranks do not use any more. A host does
+// this at its end, for all groups before; but the other ranks may leave later than rank 0.
+void release_left_groups();
 
 // Hosts for `world` threads of this process.
 std::vector<std::unique_ptr<Host>> make_thread_hosts(int world);

@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/net/memory/heap.h"
+#include "weft/net/memory/testing/ranks.h"
 
 namespace weft::net {
 namespace host_test {
@@ -27,6 +28,41 @@ TEST(HostConnect, RejectsALocationOutsideTheHeapForTheGroupsMemory) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kCorrupt) << error.what();
       EXPECT_THAT(error.message(), testing::HasSubstr("'" + said + "', which is not in its heap"));
+    }
+  }
+}
+
+// Exit code of a rank that leaves its group before or after the other: 0 if the memory that rank 0
+// has shared is there until both have left.
+int leave_in_turn(int rank, int first, const Exchange& meet, const Exchange& exchange) {
+  constexpr std::uint64_t kBytes = 1 << 20;
+  auto host = Host::connect({.rank = rank, .world = 2, .exchange = exchange, .timeout = 10s});
+  host->share(kBytes, 10s);
+  const auto held = [] {
+    release_left_groups();
+    return process_heap()->stats().live_bytes;
+  };
+  if (rank == first) host.reset();
+  meet("");
+  if (rank == 0 && held() < kBytes) return 1;
+  if (rank != first) host.reset();
+  meet("");
+  return rank == 0 && held() >= kBytes ? 2 : 0;
+}
+
+TEST(Host, MemoryOfAGroupIsFreedWhenTheLastRankHasLeft) {
+  for (const int first : {0, 1}) {
+    internal::ForkExchange exchange(2), meeting(2);
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < 2; ++rank) {
+      children.push_back(fork());
+      if (children.back() == 0)
+        _exit(leave_in_turn(rank, first, meeting.of(rank), exchange.of(rank)));
+    }
+    for (const pid_t child : children) {
+      int status = -1;
+      waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0) << "rank " << first << " left first";
     }
   }
 }

@@ -69,6 +69,7 @@ double parameters_in(const plan::Job& job) {
 
 // Bytes of the fullest process now, without what the trials have freed.
 double held(const Group& world) {
+  world.barrier();
   comm::release_memory();
   return max_over_ranks(world, static_cast<double>(observe::process_memory()));
 }

@@ -126,6 +126,7 @@ double ProbedStep::rest() const {
 
 ProbedStep probe(const Task& task, const Options& options, const Group& world,
                  const ProbeOptions& how) {
+  world.barrier();  // what another rank has used is freed when it is here
   comm::release_memory();
   observe::forget_peak_memory();
   Prober prober(task, options, world);
