@@ -25,7 +25,7 @@ class Failed(Exception):
     """A run that ended with an error."""
 
 
-# Seconds of a step (median), bytes of the process with the most memory (peak of resident memory),
+# Seconds of a step (median), bytes of the process with the most memory (peak_bytes()),
 # bytes that a rank sends or reads from other ranks in a step (mean), losses by step, number of
 # steps, configuration of the run, its log.
 Trained = collections.namedtuple("Trained", "step_s memory traffic losses steps config log")
@@ -51,11 +51,16 @@ def children_of(parent):
 
 
 def peak_bytes(process):
-    """The peak of the resident memory of a process; 0 if it has ended."""
-    with contextlib.suppress(OSError):
-        for line in pathlib.Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) << 10
+    """The peak of the memory of a process, with its part of pages that several processes use (PSS);
+    0 if it has ended."""
+    folder, found = pathlib.Path(f"/proc/{process}"), {}
+    with contextlib.suppress(OSError, KeyError):  # an ended process has no memory
+        text = (folder / "status").read_text() + (folder / "smaps_rollup").read_text()
+        for words in map(str.split, text.splitlines()):
+            if words[0] in ("VmHWM:", "VmRSS:", "Pss:"):
+                found[words[0]] = int(words[1]) << 10
+        # Pages that are given back are no shared ones.
+        return found["Pss:"] + found["VmHWM:"] - found["VmRSS:"]
     return 0
 
 

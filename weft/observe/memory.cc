@@ -75,8 +75,18 @@ std::uint64_t process_memory(const std::string& root) {
   return field(root + "proc/self/status", "VmRSS:") << 10;
 }
 
+std::uint64_t memory_share(const std::string& root) {
+  const std::uint64_t share = field(root + "proc/self/smaps_rollup", "Pss:") << 10;
+  return share > 0 ? share : process_memory(root);
+}
+
 std::uint64_t peak_memory(const std::string& root) {
   return field(root + "proc/self/status", "VmHWM:") << 10;
+}
+
+std::uint64_t peak_memory_share(const std::string& root) {
+  const std::uint64_t peak = peak_memory(root), now = process_memory(root);
+  return memory_share(root) + (peak > now ? peak - now : 0);
 }
 
 // proc(5): 5 resets the peak.

@@ -20,9 +20,16 @@ MachineMemory machine_memory(const std::string& root = "/");
 // Bytes of memory that this process holds (RSS, including shared memory). 0 if it cannot be read.
 std::uint64_t process_memory(const std::string& root = "/");
 
+// Bytes of this process's own memory, and its equal part of each page that several processes use
+// (PSS): the sum over all processes is what they use together. process_memory() where the system
+// does not tell it.
+std::uint64_t memory_share(const std::string& root = "/");
+
 // The most bytes that this process has held since the last forget_peak_memory(), or since it began;
 // shared memory that it has used counts. 0 if it cannot be read.
 std::uint64_t peak_memory(const std::string& root = "/");
+// memory_share() at that peak, if the process gives back no page that others use, too.
+std::uint64_t peak_memory_share(const std::string& root = "/");
 // Lets peak_memory() start again with what the process holds now. False where the system does not
 // allow it; the peak then stays.
 bool forget_peak_memory(const std::string& root = "/");

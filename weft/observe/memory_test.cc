@@ -100,5 +100,20 @@ TEST(PeakMemory, IsZeroWhereItCannotBeRead) {
   EXPECT_EQ(peak_memory(machine.root()), 2048u << 10);
 }
 
+TEST(MemoryShare, CountsItsPartOfSharedPages) {
+  const Machine machine("0::/\n");
+  EXPECT_EQ(memory_share(machine.root()), 0u);
+  machine.write("proc/self/status", "VmHWM:\t  2048 kB\nVmRSS:\t 1024 kB\n");
+  EXPECT_EQ(memory_share(machine.root()), 1024u << 10) << "the system does not tell the share";
+  EXPECT_EQ(peak_memory_share(machine.root()), 2048u << 10);
+  machine.write("proc/self/smaps_rollup",
+                "5500-7f00 ---p 00 00:00 0   [rollup]\nRss: 1024 kB\n"
+                "Pss:                 600 kB\nPss_Dirty:  9 kB\n");
+  EXPECT_EQ(memory_share(machine.root()), 600u << 10);
+  EXPECT_EQ(peak_memory_share(machine.root()), 1624u << 10);
+  EXPECT_GT(memory_share(), 0u);
+  EXPECT_LE(memory_share(), process_memory() + kMiB);
+}
+
 }  // namespace
 }  // namespace weft::observe

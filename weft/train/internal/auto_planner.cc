@@ -67,11 +67,11 @@ double parameters_in(const plan::Job& job) {
   return sum;
 }
 
-// Bytes of the fullest process now, without what the trials have freed.
+// Bytes of the fullest process now, without what it has freed.
 double held(const Group& world) {
   world.barrier();
   comm::release_memory();
-  return max_over_ranks(world, static_cast<double>(observe::process_memory()));
+  return max_over_ranks(world, static_cast<double>(observe::memory_share()));
 }
 
 // A batch norm over features needs two samples.
@@ -178,7 +178,7 @@ void AutoPlanner::probe_replicas(const Task& task, const Options& options, const
     const ProbedStep real = probe(task, tried, world);
     compared.push_back({micro_batches, step.parts, real});
     probed_.emplace_back(*layout, real);
-    if (micro_batches == 1) model_memory = step.peak().resident() - step.peak().context;
+    if (micro_batches == 1) model_memory = step.peak().total() - step.peak().context;
   }
   if (compared.empty()) return;
   std::optional<ComparedStep> more;
@@ -215,11 +215,8 @@ PlannedLayout AutoPlanner::describe(const plan::Job& job, const plan::Candidate&
   planned.keys = recipe_fragment(candidate.layout, job);
   planned.ranks = plan::devices(job.cluster);
   planned.seconds = planned.model_seconds = step.seconds;
-  planned.memory = step.peak().resident() + copies(job);
+  planned.memory = step.peak().total() + copies(job);
   planned.traffic = step.traffic;
-  const plan::Layout& l = candidate.layout;
-  const double state = job.optimizer.state_bytes / (l.zero_stage > 0 ? l.fsdp : 1);
-  planned.states = parameters_in(job) * (4 + state) / l.pp / l.tp;
   const plan::Parts& parts = step.parts;
   planned.parts = {.step = step.seconds,
                    .compute = parts.compute + parts.recompute + parts.bubble,
@@ -337,12 +334,11 @@ PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, cons
       tried.begin(), tried.end(),
       [&](const PlannedLayout& a, const PlannedLayout& b) { return cost(a) < cost(b); });
   best.tried = static_cast<int>(tried.size());
-  best.memory = std::max(best.memory, held(world) + best.states + copies(job_));
   return best;
 }
 
-PlannedLayout AutoPlanner::predict(const Options& options, const Group& world) const {
-  const plan::MeshLayout mesh(world.size(), plan::parse_axes(options.mesh));
+PlannedLayout AutoPlanner::predict(const Options& options, int ranks) const {
+  const plan::MeshLayout mesh(ranks, plan::parse_axes(options.mesh));
   plan::Job job = job_;
   plan::Layout& l = job.layout;
   l.dp = mesh.size("dp"), l.fsdp = mesh.size("fsdp"), l.tp = mesh.size("tp");
@@ -358,9 +354,7 @@ PlannedLayout AutoPlanner::predict(const Options& options, const Group& world) c
   const std::int64_t parts = static_cast<std::int64_t>(micro_batches) * plan::replicas_of(l);
   l.global_batch = rounded_up(options.batch, parts);
   l.micro_batch = static_cast<int>(l.global_batch / parts);
-  PlannedLayout planned = describe(job, {l, plan::simulate_step(job), 0, ""});
-  planned.memory = std::max(planned.memory, held(world) + planned.states + copies(job));
-  return planned;
+  return describe(job, {l, plan::simulate_step(job), 0, ""});
 }
 
 PlannedLayout all_replicas(int ranks) {

@@ -31,8 +31,7 @@ struct PlannedLayout {
   int ranks = 0;       // Number of ranks that it is for.
   double seconds = 0;  // Of a step, predicted: by real steps where it was tried, else the model's.
   double model_seconds = 0;  // Of a step, by the model alone.
-  double memory = 0;         // Bytes of the fullest process.
-  double states = 0;         // Of it, weights and optimizer state that the process uses.
+  double memory = 0;         // Bytes of the fullest process: observe::memory_share() at its peak.
   double traffic = 0;        // Bytes that a rank sends in a step: the mean.
   int tried = 0;             // Layouts that were tried. 0: the model alone has chosen.
   bool is_tried = false;
@@ -60,7 +59,7 @@ class AutoPlanner {
   // one and what it needs. Collective.
   PlannedLayout choose(const Task& task, const Options& options, const Group& world);
   // The prediction of the layout that the options give, without trying it. Collective.
-  PlannedLayout predict(const Options& options, const Group& world) const;
+  PlannedLayout predict(const Options& options, int ranks) const;
   // The fastest layout for another number of ranks, by the model alone. If no layout divides batch
   // and blocks over them, all ranks are replicas. Pure; takes up to some seconds.
   PlannedLayout again(int ranks) const;

@@ -86,10 +86,10 @@ void Loop::watch_plan_now() {
 void Loop::measure_run() {
   const comm::Traffic traffic = world_.traffic();
   const auto steps = static_cast<double>(std::max<std::int64_t>(1, counted_ - kWarmSteps));
-  at::Tensor most = at::tensor(
-                 {median({step_seconds_.begin(), step_seconds_.end()}),
-                  static_cast<double>(observe::peak_memory()), traffic.is_complete ? 0.0 : 1.0},
-                 at::kDouble),
+  at::Tensor most = at::tensor({median({step_seconds_.begin(), step_seconds_.end()}),
+                                static_cast<double>(observe::peak_memory_share()),
+                                traffic.is_complete ? 0.0 : 1.0},
+                               at::kDouble),
              sum = at::tensor({counted_bytes_ / steps}, at::kDouble);
   if (world_.size() > 1) {
     world_.all_reduce(most, ReduceOp::kMax);

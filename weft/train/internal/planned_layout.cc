@@ -17,7 +17,6 @@ std::string to_json(const PlannedLayout& planned) {
       {"step_s", planned.seconds},
       {"model_step_s", planned.model_seconds},
       {"memory", planned.memory},
-      {"states", planned.states},
       {"traffic", planned.traffic},
       {"tried", planned.tried},
       {"is_tried", planned.is_tried},
@@ -35,7 +34,6 @@ PlannedLayout planned_layout(const std::string& json) {
     planned.seconds = read.at("step_s").get<double>();
     planned.model_seconds = read.at("model_step_s").get<double>();
     planned.memory = read.at("memory").get<double>();
-    planned.states = read.at("states").get<double>();
     planned.traffic = read.at("traffic").get<double>();
     planned.tried = read.at("tried").get<int>();
     planned.is_tried = read.at("is_tried").get<bool>();

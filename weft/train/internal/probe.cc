@@ -77,7 +77,7 @@ class Prober {
   ProbedStep result() const {
     std::vector<double> mine;
     for (const auto& values : values_) mine.push_back(median(values));
-    mine[kProbedMemory] = static_cast<double>(observe::peak_memory());
+    mine[kProbedMemory] = static_cast<double>(observe::peak_memory_share());
     ProbedStep result;
     const double ranks = world_.size();
     for (const auto& one : gather_numbers(world_, mine)) {

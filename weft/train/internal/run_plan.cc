@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/comm/allocator.h"
 #include "weft/comm/texts.h"
 #include "weft/observe/memory.h"
 #include "weft/train/internal/plan_keys.h"
@@ -57,9 +58,12 @@ void RunPlan::begin(const Task& task, const Group& world) {
   std::optional<KeptValues> kept;
   if (!is_recipe_) kept.emplace(task.model);
   planner_->measure(task, given_, world);
-  apply(is_auto() ? planner_->choose(task, given_, world) : planner_->predict(given_, world));
+  apply(is_auto() ? planner_->choose(task, given_, world)
+                  : planner_->predict(given_, world.size()));
   if (kept) kept->restore();
   if (world.rank() == 0) say(clock_seconds() - start);
+  world.barrier();
+  comm::release_memory();
   observe::forget_peak_memory();
 }
 
