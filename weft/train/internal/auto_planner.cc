@@ -67,11 +67,20 @@ double parameters_in(const plan::Job& job) {
   return sum;
 }
 
-// Bytes of the fullest process now, without what it has freed.
+// Bytes of a process now, without what it has freed: the mean over the ranks.
 double held(const Group& world) {
   world.barrier();
   comm::release_memory();
-  return max_over_ranks(world, static_cast<double>(observe::memory_share()));
+  at::Tensor sum = at::tensor({static_cast<double>(observe::memory_share())}, at::kDouble);
+  world.all_reduce(sum);
+  return sum.item<double>() / world.size();
+}
+
+// Bytes of a process: the mean over the ranks.
+double memory_of(const plan::Step& step) {
+  double sum = 0;
+  for (const plan::Memory& rank : step.memory) sum += rank.total();
+  return sum / static_cast<double>(step.memory.size());
 }
 
 // A batch norm over features needs two samples.
@@ -178,7 +187,7 @@ void AutoPlanner::probe_replicas(const Task& task, const Options& options, const
     const ProbedStep real = probe(task, tried, world);
     compared.push_back({micro_batches, step.parts, real});
     probed_.emplace_back(*layout, real);
-    if (micro_batches == 1) model_memory = step.peak().total() - step.peak().context;
+    if (micro_batches == 1) model_memory = memory_of(step) - step.peak().context;
   }
   if (compared.empty()) return;
   std::optional<ComparedStep> more;
@@ -215,7 +224,7 @@ PlannedLayout AutoPlanner::describe(const plan::Job& job, const plan::Candidate&
   planned.keys = recipe_fragment(candidate.layout, job);
   planned.ranks = plan::devices(job.cluster);
   planned.seconds = planned.model_seconds = step.seconds;
-  planned.memory = step.peak().total() + copies(job);
+  planned.memory = memory_of(step) + copies(job);
   planned.traffic = step.traffic;
   const plan::Parts& parts = step.parts;
   planned.parts = {.step = step.seconds,

@@ -31,9 +31,10 @@ struct PlannedLayout {
   int ranks = 0;       // Number of ranks that it is for.
   double seconds = 0;  // Of a step, predicted: by real steps where it was tried, else the model's.
   double model_seconds = 0;  // Of a step, by the model alone.
-  double memory = 0;         // Bytes of the fullest process: observe::memory_share() at its peak.
-  double traffic = 0;        // Bytes that a rank sends in a step: the mean.
-  int tried = 0;             // Layouts that were tried. 0: the model alone has chosen.
+  double memory =
+      0;  // Bytes of a process at its peak (observe::memory_share()): the mean over the ranks.
+  double traffic = 0;  // Bytes that a rank sends in a step: the mean.
+  int tried = 0;       // Layouts that were tried. 0: the model alone has chosen.
   bool is_tried = false;
   StepParts parts;  // Expected, for PlanWatch.
 };

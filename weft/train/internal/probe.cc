@@ -85,7 +85,7 @@ class Prober {
       result.data += one[kProbedData] / ranks;
       result.compute += one[kProbedCompute] / ranks;
       result.update += one[kProbedUpdate] / ranks;
-      result.memory = std::max(result.memory, one[kProbedMemory]);
+      result.memory += one[kProbedMemory] / ranks;
       result.traffic += one[kProbedTraffic] / ranks;
       result.busy.push_back(one[kProbedBusy]);
     }

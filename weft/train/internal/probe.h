@@ -16,7 +16,7 @@ struct ProbedStep {
   double compute = 0;        // Forward and backward: the mean over the ranks.
   double communication = 0;  // Exposed: in each step, of the rank that waits least.
   double update = 0;         // Of the optimizer: the mean over the ranks.
-  double memory = 0;         // Peak bytes of the fullest process.
+  double memory = 0;  // Peak bytes of a process (observe::memory_share()): the mean over the ranks.
   double traffic = 0;        // Bytes that a rank sends, or reads in others' memory: the mean.
   std::vector<double> busy;  // By rank: seconds in which it does not wait for others.
   // Seconds besides data, computation, communication and update.

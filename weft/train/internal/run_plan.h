@@ -17,7 +17,7 @@ namespace weft::train::internal {
 // What a run has measured: the same on all ranks.
 struct MeasuredRun {
   double seconds = 0;  // Median of its steps, without the first ones. 0: too few steps.
-  double memory = 0;   // Peak bytes of the fullest process. 0: unknown.
+  double memory = 0;   // Peak bytes of a process (observe::memory_share()), the mean. 0: unknown.
   double traffic = 0;  // Bytes of a step that a rank sends, or reads in others' memory: the mean.
   bool has_traffic = true;  // False: another backend moved data, too.
 };
