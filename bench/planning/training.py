@@ -25,9 +25,9 @@ class Failed(Exception):
     """A run that ended with an error."""
 
 
-# Seconds of a step (median), bytes of the process with the most memory (peak_bytes()),
-# bytes that a rank sends or reads from other ranks in a step (mean), losses by step, number of
-# steps, configuration of the run, its log.
+# Seconds of a step (median), bytes of a rank's process at its peak (mean), bytes that a rank sends
+# or reads from other ranks in a step (mean), losses by step, number of steps, configuration of the
+# run, its log.
 Trained = collections.namedtuple("Trained", "step_s memory traffic losses steps config log")
 
 
@@ -48,6 +48,12 @@ def children_of(parent):
     while more := {child for child, of in parents.items() if of in found} - found:
         found |= more
     return found - {parent}
+
+
+def is_rank(process):
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{process}/comm").read_text().startswith("weft rank ")
+    return False
 
 
 def peak_bytes(process):
@@ -116,7 +122,7 @@ class Watch:
 
     def look(self):
         for process in self.processes:
-            for rank in children_of(process.pid) or {process.pid}:
+            for rank in filter(is_rank, children_of(process.pid)):
                 self.peaks[rank] = peak_bytes(rank) or self.peaks.get(rank, 0)
 
     def until_done(self):
@@ -169,7 +175,7 @@ def train(commands, batch, seconds, environments=None):
             raise Failed(f"{len(records)} steps, which are too few; {last_line(text)}")
         return Trained(
             step_s=step_seconds(records, batch),
-            memory=max(watch.peaks.values()),
+            memory=statistics.mean(watch.peaks.values()),
             traffic=traffic_of(records),
             losses=[math.nan if record["loss"] is None else record["loss"] for record in records],
             steps=len(records),

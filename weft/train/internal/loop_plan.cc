@@ -87,16 +87,18 @@ void Loop::measure_run() {
   const comm::Traffic traffic = world_.traffic();
   const auto steps = static_cast<double>(std::max<std::int64_t>(1, counted_ - kWarmSteps));
   at::Tensor most = at::tensor({median({step_seconds_.begin(), step_seconds_.end()}),
-                                static_cast<double>(observe::peak_memory_share()),
                                 traffic.is_complete ? 0.0 : 1.0},
                                at::kDouble),
-             sum = at::tensor({counted_bytes_ / steps}, at::kDouble);
+             sum = at::tensor(
+                 {static_cast<double>(observe::peak_memory_share()), counted_bytes_ / steps},
+                 at::kDouble);
   if (world_.size() > 1) {
     world_.all_reduce(most, ReduceOp::kMax);
     world_.all_reduce(sum);
   }
-  const double* const values = most.const_data_ptr<double>();
-  measured_ = {values[0], values[1], sum.item<double>() / world_.size(), values[2] == 0};
+  const double *const values = most.const_data_ptr<double>(), *const sums =
+                                                                  sum.const_data_ptr<double>();
+  measured_ = {values[0], sums[0] / world_.size(), sums[1] / world_.size(), values[1] == 0};
 }
 
 }  // namespace weft::train::internal

@@ -54,6 +54,7 @@ double buffers_of(const Job& job, const Replica& replica, int rank) {
     return largest * (weight * (job.software.gathers_ahead ? 2 : 1) + gradient);
   if (job.layout.dp * job.layout.fsdp * job.layout.ep * job.layout.cp == 1) return 0;
   if (updates_once_a_host(job, site.replicas)) return 0;
+  if (job.layout.zero_stage > 0 && reads_in_place(site.shards)) return 0;
   if (!job.layout.rule.is_sync() && job.layout.zero_stage == 0) return 0;
   return std::min(2 * job.software.bucket_bytes, all * gradient);
 }
