@@ -107,7 +107,8 @@ TEST(Memory, RanksOfOneHostHaveTheirShareAndMapTheRest) {
   job.layout.zero_stage = 3;
   const Memory sharded = simulate_step(job).peak();
   EXPECT_NEAR(sharded.weights, parameters * 4 / 4, 1);
-  EXPECT_NEAR(sharded.mapped, parameters * 4 * 3 / 4, 1);
+  EXPECT_NEAR(sharded.gradients, parameters * 4, 1);
+  EXPECT_NEAR(sharded.mapped, 2 * parameters * 4 * 3 / 4, 1);
   EXPECT_LE(bound_of(job).memory, sharded.total() * (1 + 1e-9));
   EXPECT_EQ(simulate_step(on_one_machine(1, 1)).peak().mapped, 0);
 }

@@ -47,14 +47,13 @@ double buffers_of(const Job& job, const Replica& replica, int rank) {
     }
   }
   const double weight = half(job) ? 2 : 4, gradient = half(job) ? job.software.gradient_bytes : 4;
-  if (job.layout.zero_stage == 3 && !replica.gathers_each_time()) return all * (weight + gradient);
   const Site& site = replica.sites()[static_cast<std::size_t>(rank)];
-  if (job.layout.zero_stage == 3 && reads_in_place(site.shards)) return largest * gradient;
+  if (job.layout.zero_stage > 0 && reads_in_place(site.shards)) return 0;
+  if (job.layout.zero_stage == 3 && !replica.gathers_each_time()) return all * (weight + gradient);
   if (job.layout.zero_stage == 3)
     return largest * (weight * (job.software.gathers_ahead ? 2 : 1) + gradient);
   if (job.layout.dp * job.layout.fsdp * job.layout.ep * job.layout.cp == 1) return 0;
   if (updates_once_a_host(job, site.replicas)) return 0;
-  if (job.layout.zero_stage > 0 && reads_in_place(site.shards)) return 0;
   if (!job.layout.rule.is_sync() && job.layout.zero_stage == 0) return 0;
   return std::min(2 * job.software.bucket_bytes, all * gradient);
 }
@@ -74,7 +73,9 @@ Memory states_on(const Job& job, const Replica& replica, int rank, double parame
   if (once) {
     m.mapped += m.gradients * (n - 1) + m.optimizer * others;
     m.optimizer /= n;
-  } else if (job.layout.zero_stage == 1) {
+  } else {
+    // They stay where autograd made them until a rank that is behind has read them.
+    if (job.layout.zero_stage >= 2) m.gradients *= n;
     m.mapped += m.gradients * others;
   }
   return m;
