@@ -118,12 +118,20 @@ class Watch:
     def __init__(self, folder, processes, seconds):
         self.folder, self.processes, self.seconds = folder, processes, seconds
         # Of each process. A planned run forgets the peak of its measurements.
-        self.peaks, self.begin = {}, None
+        self.peaks, self.ranks, self.begin = {}, set(), None
 
     def look(self):
         for process in self.processes:
-            for rank in filter(is_rank, children_of(process.pid)):
-                self.peaks[rank] = peak_bytes(rank) or self.peaks.get(rank, 0)
+            ranks = set(filter(is_rank, children_of(process.pid)))
+            for one in ranks | {process.pid}:
+                self.peaks[one] = peak_bytes(one) or self.peaks.get(one, 0)
+            self.ranks |= ranks
+
+    def memory(self):
+        """Bytes of a rank: the mean. Without a launcher, the commands are the ranks."""
+        return statistics.mean(
+            peak for one, peak in self.peaks.items() if not self.ranks or one in self.ranks
+        )
 
     def until_done(self):
         """Returns when the run has trained for long enough, or has ended."""
@@ -175,7 +183,7 @@ def train(commands, batch, seconds, environments=None):
             raise Failed(f"{len(records)} steps, which are too few; {last_line(text)}")
         return Trained(
             step_s=step_seconds(records, batch),
-            memory=statistics.mean(watch.peaks.values()),
+            memory=watch.memory(),
             traffic=traffic_of(records),
             losses=[math.nan if record["loss"] is None else record["loss"] for record in records],
             steps=len(records),
