@@ -64,6 +64,19 @@ void close_what_exec_closes() {
   for (const int fd : closing) ::close(fd);
 }
 
+// Result of read(); nullopt: nothing has come in time.
+std::optional<ssize_t> read_before(Deadline deadline, int fd, int* value) {
+  for (;;) {
+    pollfd state{fd, POLLIN, 0};
+    const int ready = ::poll(&state, 1, deadline.left_ms());
+    if (ready > 0) {
+      const ssize_t got = ::read(fd, value, sizeof *value);
+      if (got >= 0 || errno != EINTR) return got;
+    }
+    if (deadline.passed()) return std::nullopt;
+  }
+}
+
 // Runs first in the child.
 void settle_in(const ProcessOptions& options, pid_t parent) {
   ::setpgid(0, 0);
@@ -170,10 +183,16 @@ Process::Process(const ProcessOptions& options) {
 
   failure_out.reset();
   int reason = 0;
-  ssize_t got;
-  do got = ::read(failure_in.get(), &reason, sizeof reason);
-  while (got < 0 && errno == EINTR);
-  if (got == sizeof reason) {
+  const auto got = read_before(Deadline::in(options.start_limit), failure_in.get(), &reason);
+  if (!got) {
+    signal(SIGKILL);
+    wait(Deadline::in(kReapLimit));
+    throw Error(Errc::kTimeout, "a new process (" + std::to_string(pid_) +
+                                    ") has not run its program after " +
+                                    std::to_string(options.start_limit.count()) +
+                                    " ms; it was stopped, or the machine is overloaded");
+  }
+  if (*got == sizeof reason) {
     ::waitpid(pid_, nullptr, 0);
     throw Error(Errc::kInvalidArgument,
                 "cannot start \"" + options.argv[0] + "\": " + std::strerror(reason));

@@ -73,6 +73,24 @@ TEST(Process, NamesAProgramThatCannotBeStartedAndTheReason) {
   }
 }
 
+TEST(Process, GivesUpAProcessThatIsStoppedBeforeItsProgram) {
+  Pipe pipe;
+  auto options = shell("exit 0");
+  options.before = [] { ::raise(SIGSTOP); };
+  options.start_limit = std::chrono::milliseconds(200);
+  options.stdout_fd = pipe.out.get();
+  const auto began = std::chrono::steady_clock::now();
+  try {
+    const Process process(options);
+    ADD_FAILURE() << "it has started";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kTimeout);
+    EXPECT_NE(error.message().find("has not run its program after 200 ms"), std::string::npos);
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - began, options.start_limit);
+  EXPECT_EQ(pipe.read_all(), "") << "the process is gone";
+}
+
 TEST(Process, RunsAFunctionInACopyOfThisProcess) {
   Pipe pipe;
   const pid_t here = ::getpid();

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <map>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "weft/base/file.h"
@@ -16,6 +19,7 @@
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/train/internal/auto_planner.h"
 #include "weft/train/internal/plan_keys.h"
+#include "weft/train/internal/run_plan.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
 
@@ -159,6 +163,55 @@ TEST(AutoPlan, AProgramOfTwoRanksTrainsFromItsOwnValues) {
       100s);
   const std::string config = read_file(folder / "planned/config.toml", 1 << 20);
   EXPECT_THAT(config, testing::HasSubstr("plan = \"manual\""));
+}
+
+// Both ranks see much slower links, for which the model prefers another layout.
+internal::Departure slower_links(const internal::StepParts& expected, double step) {
+  internal::Departure departure;
+  departure.cause = internal::Cause::kLinks;
+  departure.measured = expected;
+  departure.measured.communication += 50 * (expected.communication + expected.update);
+  departure.measured.step = step;
+  return departure;
+}
+
+TEST(AutoPlan, AnotherLayoutIsTriedAndTakenIfItsStepsAreFaster) {
+  comm::replicate(
+      2,
+      [&](const Group& world) {
+        std::atomic<int> pause_ms{0};
+        Task task = two_layers();
+        const auto x = torch::linspace(-1, 1, 64 * 16).view({64, 16});
+        task.train = samples(64, [&](const std::vector<std::int64_t>& indices) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms.load()));
+          const auto at = torch::tensor(indices);
+          return std::pair(x.index_select(0, at), at.remainder(4));
+        });
+        Options options;
+        options.mesh = "auto";
+        options.batch = 16;
+        options.prefetch = 0;
+        internal::RunPlan plan(options, config_of(options), false);
+        plan.begin(task, world);
+        const internal::PlannedLayout first = *plan.planned();
+        // Slower than the model's prediction, faster than the trial.
+        constexpr double kPresent = 0.15;
+        pause_ms = 200;
+        ASSERT_TRUE(plan.helps(slower_links(first.parts, kPresent), 1 << 20, 1, world));
+        plan.try_next(task, world);
+        EXPECT_EQ(plan.planned()->keys, first.keys);
+        EXPECT_EQ(plan.planned()->parts.step, kPresent) << "what steps are expected to take now";
+        pause_ms = 0;
+        ASSERT_TRUE(plan.helps(slower_links(first.parts, 10), 1 << 20, 1, world));
+        plan.try_next(task, world);
+        EXPECT_NE(plan.planned()->keys, first.keys);
+        EXPECT_TRUE(plan.planned()->is_tried);
+        EXPECT_LT(plan.planned()->seconds, 5);
+        const internal::PlannedLayout second = *plan.planned();
+        plan.try_next(task, world);
+        EXPECT_EQ(plan.planned()->keys, second.keys) << "there is no next one";
+      },
+      100s);
 }
 
 }  // namespace auto_plan_test

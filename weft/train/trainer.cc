@@ -133,6 +133,7 @@ class Trainer::Impl {
   void begin();
   void begin_run();
   void make_plan();
+  Task task_to_measure() const;
   void watch_plan();
   void change_plan();
   const Options& options() const { return plan_.options(); }
@@ -181,16 +182,19 @@ void Trainer::Impl::begin_run() {
   }
 }
 
-// The task of a recipe with images is kept; a text is read into the run folder later.
 void Trainer::Impl::make_plan() {
   if (!plan_.is_on()) return;
-  if (task_) return plan_.begin(*task_, world());
+  if (!task_)
+    recipe_ = checked_recipe(plan_.config(), world(), recipe_options_, internal::Begin::kNew);
+  plan_.begin(task_to_measure(), world());
+}
+
+// The task of a recipe with images is kept; a text is read into the run folder later.
+Task Trainer::Impl::task_to_measure() const {
+  if (task_) return *task_;
   const Config& config = plan_.config();
-  recipe_ = checked_recipe(config, world(), recipe_options_, internal::Begin::kNew);
-  const Task task = is_text(config)
-                        ? internal::text_profile_task(config, internal::vocabulary_of(config, 0))
-                        : recipe_->make("");
-  plan_.begin(task, world());
+  return is_text(config) ? internal::text_profile_task(config, internal::vocabulary_of(config, 0))
+                         : recipe_->make("");
 }
 
 void Trainer::Impl::watch_plan() {
@@ -208,7 +212,7 @@ void Trainer::Impl::change_plan() {
   const std::filesystem::path folder(run_folder());
   run_name_ = comm::broadcast_text(world(), folder.filename().string());
   session_.reset();
-  plan_.adopt();
+  plan_.try_next(task_to_measure(), world());
   Options options = this->options();
   options.resume = true;
   options.name = run_name_;

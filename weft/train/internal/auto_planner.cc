@@ -293,11 +293,8 @@ void AutoPlanner::take(PlannedLayout& planned, const ProbedStep& real, const Gro
                               {"measured_memory_gib", memory / kGiB},
                               {"predicted_bytes", planned.traffic},
                               {"measured_bytes", real.traffic}});
-  planned.seconds = real.seconds;
   planned.memory = memory;
-  planned.traffic = real.traffic;
-  planned.is_tried = true;
-  planned.parts = {real.seconds, real.data, real.compute, real.communication, real.update};
+  use_measured(planned, real);
 }
 
 PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, const Group& world) {

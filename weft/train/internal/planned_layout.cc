@@ -8,6 +8,13 @@
 
 namespace weft::train::internal {
 
+void use_measured(PlannedLayout& planned, const ProbedStep& real) {
+  planned.seconds = real.seconds;
+  planned.traffic = real.traffic;
+  planned.is_tried = true;
+  planned.parts = {real.seconds, real.data, real.compute, real.communication, real.update};
+}
+
 std::string to_json(const PlannedLayout& planned) {
   const StepParts& parts = planned.parts;
   const nlohmann::json json = {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
@@ -11,24 +12,30 @@
 #include "weft/comm/texts.h"
 #include "weft/observe/memory.h"
 #include "weft/train/internal/plan_keys.h"
+#include "weft/train/internal/probe.h"
 
 namespace weft::train::internal {
 namespace {
 
 constexpr const char* kOrigin = "parallel.plan = \"auto\"";
 constexpr double kGibibyte = 1073741824;
-// A layout that the model alone prefers must promise to be faster by this share.
-constexpr double kLeastGain = 0.1;
+// A layout that the model alone prefers must promise to be faster by this share; one that was tried
+// must have been by that share.
+constexpr double kLeastGain = 0.1, kLeastTriedGain = 0.05;
+// Steps that a trial takes about.
+constexpr double kTrialSteps = 6;
 
 double clock_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double four_digits(double value) {
+std::string short_text(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.4g", value);
-  return std::atof(text);
+  return text;
 }
+
+double four_digits(double value) { return std::atof(short_text(value).c_str()); }
 
 double percent(double predicted, double measured) {
   return std::round(100 * (predicted / measured - 1));
@@ -133,7 +140,7 @@ bool RunPlan::helps(const Departure& departure, std::int64_t steps_left, double 
       const PlannedLayout next = planner_->again(planned_->parts, departure);
       const double gain = departure.measured.step - next.seconds;
       const bool pays = gain > kLeastGain * departure.measured.step &&
-                        gain * static_cast<double>(steps_left) > cost;
+                        gain * static_cast<double>(steps_left) > cost + kTrialSteps * next.seconds;
       if (pays && next.keys != planned_->keys) text = to_json(next);
     } catch (const Error& error) {
       log_debug("plan: " + error.message());
@@ -142,13 +149,32 @@ bool RunPlan::helps(const Departure& departure, std::int64_t steps_left, double 
   text = comm::broadcast_text(world, text, root);
   if (text.empty()) return false;
   next_ = planned_layout(text);
-  if (world.rank() == 0) log_warn("training goes on with another plan: " + next_->layout);
+  before_next_ = departure.measured;
+  if (world.rank() == 0) log_info("another plan may be faster, and is tried: " + next_->layout);
   return true;
 }
 
-void RunPlan::adopt() {
-  if (next_) apply(*next_);
-  next_.reset();
+void RunPlan::try_next(const Task& task, const Group& world) {
+  if (!next_) return;
+  PlannedLayout next = *std::exchange(next_, std::nullopt);
+  Options options = given_;
+  set_plan(options, next.keys);
+  std::optional<KeptValues> kept;
+  if (!is_recipe_) kept.emplace(task.model);
+  const ProbedStep real = probe(task, options, world);
+  if (kept) kept->restore();
+  const double predicted = next.seconds;
+  use_measured(next, real);
+  next.tried = 1;
+  const std::string times = next.layout + " takes " + short_text(real.seconds) +
+                            " s a step (predicted: " + short_text(predicted) +
+                            " s), the present one " + short_text(before_next_.step) + " s";
+  if (real.seconds < (1 - kLeastTriedGain) * before_next_.step) {
+    if (world.rank() == 0) log_warn("training goes on with another plan: " + times);
+    return apply(next);
+  }
+  if (world.rank() == 0) log_info("the plan stays: " + times);
+  planned_->parts = before_next_;
 }
 
 void RunPlan::report(const MeasuredRun& measured) const {
