@@ -262,11 +262,7 @@ std::vector<PlannedLayout> AutoPlanner::candidates(const plan::Job& job, const T
   std::vector<PlannedLayout> good;
   for (const plan::Candidate& one : all.best) {
     good.push_back(describe(job, one));
-    if (job.measured.slowness.empty() || one.layout.dp < 2) continue;
-    plan::Job by_speed = job;
-    by_speed.layout = one.layout;
-    by_speed.layout.shares = shares_of(one.layout, job.measured.slowness);
-    good.push_back(describe(job, {by_speed.layout, plan::simulate_step(by_speed), 0, ""}));
+    if (const auto same = by_speed(job, one.layout)) good.push_back(*same);
   }
   std::erase_if(good, [&](const PlannedLayout& one) { return !can_run(one, task, options_); });
   if (good.empty())
@@ -279,7 +275,21 @@ std::vector<PlannedLayout> AutoPlanner::candidates(const plan::Job& job, const T
   const double most = kWorthTrying * good.front().seconds;
   std::erase_if(good, [&](const PlannedLayout& one) { return one.seconds > most; });
   if (good.size() > kMostTrials) good.resize(kMostTrials);
+  // The model may be wrong about the number of micro-batches. These layouts have run.
+  for (const auto& [layout, real] : probed_) {
+    const auto same = by_speed(job, layout);
+    if (same && can_run(*same, task, options_)) good.insert(good.begin(), *same);
+  }
   return good;
+}
+
+// The layout with batches by speed; nullopt if the ranks are equal or it has no replicas.
+std::optional<PlannedLayout> AutoPlanner::by_speed(plan::Job job,
+                                                   const plan::Layout& layout) const {
+  if (job.measured.slowness.empty() || layout.dp < 2) return std::nullopt;
+  job.layout = layout;
+  job.layout.shares = shares_of(layout, job.measured.slowness);
+  return describe(job, {job.layout, plan::simulate_step(job), 0, ""});
 }
 
 // Replaces the prediction by what real steps have shown.

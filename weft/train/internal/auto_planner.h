@@ -76,6 +76,7 @@ class AutoPlanner {
   std::optional<plan::Layout> replicas_alone(int micro_batches) const;
   void take(PlannedLayout& planned, const ProbedStep& real, const Group& world) const;
   std::vector<PlannedLayout> candidates(const plan::Job& job, const Task& task) const;
+  std::optional<PlannedLayout> by_speed(plan::Job job, const plan::Layout& layout) const;
   PlannedLayout best_of(const plan::Job& job) const;
   PlannedLayout describe(const plan::Job& job, const plan::Candidate& candidate) const;
   bool can_run(const PlannedLayout& planned, const Task& task, const Options& options) const;
