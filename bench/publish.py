@@ -172,7 +172,12 @@ PARTS = {
     "planning": (
         "predictions of weft plan beside training on this machine",
         FREE,
-        [f"{PYTHON} bench/planning/planning.py --weft {WEFT} --live"],
+        [f"{PYTHON} bench/planning/planning.py --weft {WEFT} --live layouts"],
+    ),
+    "planning-unequal": (
+        "plans for two ranks, one of them at half speed",
+        FREE,
+        [f"{PYTHON} bench/planning/planning.py --weft {WEFT} --live unequal"],
     ),
     "startup": (
         "from the command to the first step",

@@ -13,13 +13,13 @@ STEP, MEMORY, TRAFFIC = (
 )
 
 
-def lines_of(run, case):
-    return [line for line in run.part("planning") if line["params"]["case"] == case]
+def layouts_of(run):
+    return [line for line in run.part("planning") if line["params"]["case"] == "layouts"]
 
 
 def fixed(run):
     """The layouts that were given, without those that plan = "auto" chose."""
-    return [line for line in lines_of(run, "layouts") if not line["params"].get("chosen")]
+    return [line for line in layouts_of(run) if not line["params"].get("chosen")]
 
 
 def pair(line, keys):
@@ -86,7 +86,7 @@ def layouts(run):
 
 def chosen(run):
     """The chosen layout beside the best one of the same model and ranks."""
-    lines, rows = lines_of(run, "layouts"), []
+    lines, rows = layouts_of(run), []
     for line in lines:
         of = line["params"]
         if not of.get("chosen"):
@@ -123,7 +123,7 @@ def unequal(run):
             ms(line["value"]),
             times(line["params"]["times_faster"]),
         ]
-        for line in lines_of(run, "unequal")
+        for line in run.part("planning-unequal")
     ]
     return table(["plan", "layout", "step", "times faster than even"], rows)
 

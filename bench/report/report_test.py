@@ -62,6 +62,9 @@ class MadeUpRun(unittest.TestCase):
             line(100, "ms a step", layout="dp 2", memory_mib=200, predicted_ms=90, **case),
             line(80, "ms a step", layout="tp 2", memory_mib=100, predicted_ms=84, **case),
             line(84, "ms a step", layout="dp 2, x", chosen=True, predicted_ms=80, **case),
+        )
+        self.store(
+            "planning-unequal",
             line(90, "ms", case="unequal", variant="auto", layout="dp 2", times_faster=1.5),
         )
         run = self.run_of()

@@ -529,7 +529,7 @@ FIGURES = {
     **curve_charts.FIGURES,
 }
 # The stored parts of a figure, if they are not the part of the same name.
-SOURCES = {"halves": ("tensor", "context")}
+SOURCES = {"halves": ("tensor", "context"), "planning": ("planning", "planning-unequal")}
 for _name in (
     "all-reduce",
     "all-reduce-4",
