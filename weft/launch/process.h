@@ -53,7 +53,7 @@ struct ProcessOptions {
   std::vector<int> inherit;
   int stdin_fd = 0, stdout_fd = 1, stderr_fd = 2;
   bool dies_with_parent = true;
-  std::chrono::milliseconds start_limit = std::chrono::seconds(10);  // until the program runs
+  std::chrono::milliseconds start_limit = std::chrono::seconds(2);  // most time to wait for it
   // Runs in the child before its program or function, after its process group was created.
   // Descriptors of the parent are still open.
   std::function<void()> before;
@@ -61,8 +61,8 @@ struct ProcessOptions {
 
 class Process {
  public:
-  // Returns when the program runs. Throws Error(kInvalidArgument), with its name and the reason, if
-  // it cannot be executed; Error(kTimeout) if it does not run in time.
+  // Returns when the program runs, or after start_limit. Throws Error(kInvalidArgument), with its
+  // name and the reason, if it cannot be executed.
   explicit Process(const ProcessOptions& options);
   Process(Process&& other) noexcept;
   Process& operator=(Process&& other) noexcept;

@@ -183,6 +183,7 @@ TEST(ServerCenter, ExchangesThroughACodecAndIsReadAndSetWithoutIt) {
     at::Tensor seen = torch::empty({100});
     center->read(seen);
     EXPECT_TRUE(torch::equal(seen, values));
+    group.barrier();
     // Ten elements come with the first addition of each worker, the others with the next ones.
     const at::Tensor change = torch::arange(1, 101).to(torch::kFloat);
     if (group.rank() == 0) {
