@@ -25,9 +25,8 @@ class Failed(Exception):
     """A run that ended with an error."""
 
 
-# Seconds of a step (median), bytes of a rank's process at its peak (mean), bytes that a rank sends
-# or reads from other ranks in a step (mean), losses by step, number of steps, configuration of the
-# run, its log.
+# step_s: the median. memory: bytes of a rank's process at its peak, the mean. traffic: bytes that a
+# rank sends or reads from other ranks in a step, the mean. losses: by step. config: of the run.
 Trained = collections.namedtuple("Trained", "step_s memory traffic losses steps config log")
 
 

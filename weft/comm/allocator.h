@@ -19,8 +19,8 @@ bool install_allocator();
 // True after install_allocator() has succeeded.
 bool allocator_installed();
 
-// Gives freed memory back to the system: that of the shared heap, that of groups which all ranks
-// have left, and that of malloc() where the C library is glibc. They keep it otherwise.
+// Gives freed memory of the shared heap back to the system; with glibc, freed memory of malloc(),
+// too. Before, it frees the memory of groups that all ranks have left.
 void release_memory();
 
 // The tensor itself, contiguous, where the other ranks of `host` can read it, else a copy, which

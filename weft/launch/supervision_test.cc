@@ -72,11 +72,11 @@ TEST(DecideByPlan, StaysForTheOtherNodesForAWhile) {
   auto seen = followed({exited(0, seconds(9))}, {.over = kStart + seconds(10), .done = true});
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).until, kStart + seconds(10) + kFarewell);
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(10) + kFarewell).act, Act::kFinish);
-  seen.plan->all_left = kStart + seconds(12);
-  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(12)).until, kStart + seconds(12) + kFarewell)
+  seen.plan->all_left = kStart + seconds(11);
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).until, kStart + seconds(11) + kFarewell)
       << "another node may need the store of this one to learn it";
   seen.plan->all_know = true;
-  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(12)).act, Act::kFinish);
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).act, Act::kFinish);
 }
 
 TEST(KindOf, SaysWhetherAnotherProcessCanTakeThePlaceOfARank) {

@@ -20,9 +20,9 @@ MachineMemory machine_memory(const std::string& root = "/");
 // Bytes of memory that this process holds (RSS, including shared memory). 0 if it cannot be read.
 std::uint64_t process_memory(const std::string& root = "/");
 
-// Bytes of this process's own memory, and its equal part of each page that several processes use
-// (PSS): the sum over all processes is what they use together. process_memory() where the system
-// does not tell it.
+// Bytes of this process's own memory, plus its equal part of each page that several processes use
+// (PSS). Summed over the processes, this is what they use together. Where the system does not tell
+// it: process_memory().
 std::uint64_t memory_share(const std::string& root = "/");
 
 // The most bytes that this process has held since the last forget_peak_memory(), or since it began;

@@ -38,8 +38,8 @@ struct PlannedLayout {
   bool is_tried = false;
   StepParts parts;  // Expected, for PlanWatch.
 };
-// Replaces the predictions by what real steps have shown, except that of memory: a run also copies
-// its state to save it.
+// Replaces the predictions by what real steps have shown. Memory stays as predicted, since a run
+// also copies its state to save it.
 void use_measured(PlannedLayout& planned, const ProbedStep& real);
 std::string to_json(const PlannedLayout& planned);
 // Inverse. Throws Error(kInternal) for any other text.
