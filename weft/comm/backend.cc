@@ -1,9 +1,10 @@
 #include "weft/comm/backend.h"
 
 #include <array>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "weft/base/error.h"
+#include "weft/comm/internal/cuda/nccl.h"
 #include "weft/comm/internal/reconfigurable.h"
 #include "weft/comm/internal/transport.h"
 #include "weft/comm/internal/weft_backend.h"
@@ -23,6 +24,12 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
                                              const BackendOptions& options, const Lost& lost,
                                              const std::shared_ptr<internal::Family>& family) {
   const int size = static_cast<int>(here.ranks.size());
+  const bool nccl = options.transport == Transport::kNccl;
+  if (nccl && options.ordered_sums)
+    throw Error(Errc::kBadConfig,
+                "transport nccl does not support ordered sums; use transport auto",
+                {"init", here.me});
+  if (nccl) internal::require_nccl(here.me);
   const auto forming = internal::meet_at(here.store, here.me, size, options.to_connect(), lost);
   const auto make = [options, family, known = forming.lost_peer](const WeftBackend::Part& part) {
     BackendOptions as = options;
@@ -32,9 +39,14 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
         part, as, [known, ranks = part.ranks] { return internal::place_among(ranks, known()); },
         family);
   };
-  return c10::make_intrusive<WeftBackend>(
+  auto backend = c10::make_intrusive<WeftBackend>(
       internal::make_engine(forming, options), here.me, size, options.timeout,
       WeftBackend::Origin{here.store, make, family, options.job_ranks});
+  if (nccl && here.store) {
+    const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", here.store);
+    backend->use_for_devices(internal::make_nccl(store, here.me, size, options));
+  }
+  return backend;
 }
 
 }  // namespace

@@ -7,9 +7,11 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "weft/base/file.h"
 #include "weft/comm/init.h"
+#include "weft/comm/testing/cuda_devices.h"
 #include "weft/comm/testing/fork_ranks.h"
 
 namespace weft::comm {
@@ -19,7 +21,7 @@ const char* const kNoDevice =
     "no CUDA device: libtorch was built without CUDA, or the machine has none";
 
 TEST(Nccl, SaysWhyItIsUnavailable) {
-  if (at::hasCUDA()) GTEST_SKIP() << "a CUDA device is there";
+  if (cuda_devices() > 0) GTEST_SKIP() << "a CUDA device is there";
   try {
     form_group(c10::make_intrusive<c10d::HashStore>(), 0, 2, {.transport = Transport::kNccl});
     FAIL();
@@ -29,17 +31,17 @@ TEST(Nccl, SaysWhyItIsUnavailable) {
   }
 }
 
-constexpr int kTooFewDevices = 77;
+at::Device device_of(const Group& group) {
+  return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(group.rank()));
+}
 
 // Collectives of ranks with one device each. Results start with other values, so that a call
 // without effect is noticed.
 int run_nccl(const Group& world, const std::string& meeting) {
-  if (static_cast<int>(at::getNumGPUs()) < world.size()) return kTooFewDevices;
   const Group group = form_group(c10::make_intrusive<c10d::FileStore>(meeting, world.size()),
                                  world.rank(), world.size(), {.transport = Transport::kNccl});
-  if (group.backend().getBackendName() != "nccl") return 1;
-  const auto options =
-      at::device(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(group.rank())));
+  if (!group.has_device_backend()) return 1;
+  const auto options = at::device(device_of(group));
   const at::Tensor mine = at::arange(1000, options.dtype(at::kFloat)) + group.rank();
   std::vector<at::Tensor> of_ranks;
   for (int rank = 0; rank < group.size(); ++rank)
@@ -55,11 +57,21 @@ int run_nccl(const Group& world, const std::string& meeting) {
     return 3;
   at::Tensor sum = mine.clone();
   group.all_reduce(sum);
-  return at::equal(sum.cpu(), at::stack(of_ranks).sum(0)) ? 0 : 4;
+  if (!at::equal(sum.cpu(), at::stack(of_ranks).sum(0))) return 4;
+
+  // The same group with tensors in host memory, and a part of it with a device.
+  at::Tensor host = of_ranks[static_cast<std::size_t>(group.rank())].clone();
+  group.all_reduce(host);
+  if (!at::equal(host, sum.cpu())) return 5;
+  const Group again = group.duplicate("again");
+  at::Tensor later = mine.clone();
+  const Group::Work work = again.all_reduce_async(later);
+  work->wait();
+  return at::equal(later.cpu(), host) && again.has_device_backend() ? 0 : 6;
 }
 
 TEST(NcclGpu, GathersAndScattersOnOneDevice) {
-  if (!at::hasCUDA()) GTEST_SKIP() << kNoDevice;
+  if (cuda_devices() == 0) GTEST_SKIP() << kNoDevice;
   const TempDir folder;
   EXPECT_EQ(
       fork_ranks(1, "tcp", [&](const Group& world) { return run_nccl(world, folder / "meeting"); }),
@@ -67,18 +79,17 @@ TEST(NcclGpu, GathersAndScattersOnOneDevice) {
 }
 
 TEST(NcclGpu, GathersScattersAndSumsOverTwoDevices) {
-  if (!at::hasCUDA()) GTEST_SKIP() << kNoDevice;
+  if (cuda_devices() == 0) GTEST_SKIP() << kNoDevice;
+  if (cuda_devices() == 1) GTEST_SKIP() << "one CUDA device";
   const TempDir folder;
-  const auto codes =
-      fork_ranks(2, "tcp", [&](const Group& world) { return run_nccl(world, folder / "meeting"); });
-  if (codes == std::vector<int>(2, kTooFewDevices)) GTEST_SKIP() << "one CUDA device";
-  EXPECT_EQ(codes, std::vector<int>(2, 0));
+  EXPECT_EQ(
+      fork_ranks(2, "tcp", [&](const Group& world) { return run_nccl(world, folder / "meeting"); }),
+      std::vector<int>(2, 0));
 }
 
-// CUDA requires that forked ranks use it only after the fork. If there is one device, rank 0 has
-// it.
+// If there is one device, both ranks have it.
 TEST(MixedGpu, CpuAndGpuRanksReduceTogetherOverTheWeftBackend) {
-  if (!at::hasCUDA()) GTEST_SKIP() << kNoDevice;
+  if (cuda_devices() == 0) GTEST_SKIP() << kNoDevice;
   for (const bool both : {false, true}) {
     const auto codes = fork_ranks(2, "auto", [&](const Group& group) {
       const at::Device device(both || group.rank() == 0 ? at::kCUDA : at::kCPU);
@@ -99,6 +110,31 @@ TEST(MixedGpu, CpuAndGpuRanksReduceTogetherOverTheWeftBackend) {
     });
     EXPECT_EQ(codes, std::vector<int>(2, 0)) << both;
   }
+}
+
+// An operation takes what the caller's stream has written before the call, and the caller's stream
+// may go on meanwhile.
+TEST(MixedGpu, AnAsynchronousOperationWaitsForTheStreamOfItsCaller) {
+  if (cuda_devices() == 0) GTEST_SKIP() << kNoDevice;
+  const auto codes = fork_ranks(2, "auto", [&](const Group& group) {
+    const at::Device device(at::kCUDA, 0);
+    const at::Tensor big = at::ones({4096, 4096}, device);
+    std::vector<at::Tensor> sums;
+    std::vector<Group::Work> works;
+    for (int round = 0; round < 20; ++round) {
+      at::Tensor product = big;
+      for (int i = 0; i < 4; ++i) product = at::mm(product, big) / 4096;  // ones, after some time
+      sums.push_back(product.flatten() * (round + group.rank()));
+      works.push_back(group.all_reduce_async(sums.back()));
+    }
+    for (int round = 0; round < 20; ++round) {
+      works[static_cast<std::size_t>(round)]->wait();
+      const at::Tensor& sum = sums[static_cast<std::size_t>(round)];
+      if (!sum.eq(2 * round + 1).all().item<bool>()) return 1;
+    }
+    return 0;
+  });
+  EXPECT_EQ(codes, std::vector<int>(2, 0));
 }
 
 }  // namespace

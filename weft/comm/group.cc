@@ -67,9 +67,10 @@ struct Group::State {
     return weft->run_now(collective, args);
   }
 
-  // Backends other than weft's may continue after the call returns, so a synchronous call waits.
-  void finish(const Work& work) const {
-    if (weft == nullptr && work) work->wait();
+  // Other backends, and NCCL inside weft's, may continue after the call returns. So a synchronous
+  // call waits.
+  static void finish(const Work& work) {
+    if (work) work->wait();
   }
 };
 
@@ -107,6 +108,9 @@ Group::HostRanks Group::host_ranks() const {
 }
 bool Group::has_ordered_sums() const {
   return state_->weft != nullptr ? state_->weft->has_ordered_sums() : size() <= 2;
+}
+bool Group::has_device_backend() const {
+  return state_->weft != nullptr && state_->weft->has_device_backend();
 }
 Traffic Group::traffic() const {
   return state_->weft != nullptr ? state_->weft->traffic() : Traffic{.is_complete = size() <= 1};

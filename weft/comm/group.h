@@ -147,6 +147,9 @@ class Group {
   // ((0+1)+(2+3))+…. The bits are then those of ranks on one host. True within one host and for two
   // ranks; otherwise only where BackendOptions::ordered_sums asked for it.
   bool has_ordered_sums() const;
+  // True if tensors on devices travel by a backend of their own (Transport::kNccl). Every rank then
+  // needs a device, and all ranks pass tensors on devices or none does.
+  bool has_device_backend() const;
   // Traffic of this rank since the groups were made: in this group, in the group that it was made
   // from, and in all groups made from them. Failed calls may count in part. Any thread may call it.
   Traffic traffic() const;

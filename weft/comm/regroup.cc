@@ -11,7 +11,6 @@
 #include "weft/base/deadline.h"
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
-#include "weft/comm/internal/cuda/nccl.h"
 #include "weft/comm/internal/job_texts.h"
 #include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/meeting.h"
@@ -29,16 +28,6 @@ using internal::Lineage;
 using internal::Rendezvous;
 
 constexpr auto kLookAgain = std::chrono::milliseconds(5);
-
-c10::intrusive_ptr<c10d::Backend> make_any(c10::intrusive_ptr<c10d::Store> store, int rank,
-                                           int size, const BackendOptions& options) {
-  if (options.transport == Transport::kNccl && options.ordered_sums)
-    throw Error(Errc::kBadConfig,
-                "transport nccl does not support ordered sums; use transport auto", {"init", rank});
-  return options.transport == Transport::kNccl
-             ? internal::make_nccl(std::move(store), rank, size, options)
-             : make_backend(std::move(store), rank, size, options);
-}
 
 // Aborts pending operations and waits until they have ended, so that this rank no longer touches
 // tensors of other ranks. Returns the rank that is known to be lost, or -1.
@@ -140,7 +129,7 @@ class Passage {
     }
     c10::intrusive_ptr<c10d::Backend> backend;
     try {
-      backend = make_any(at.meeting_place(), rank, size, next->options);
+      backend = make_backend(at.meeting_place(), rank, size, next->options);
       at.ready(rank);
       if (at.settle(at.all_ready(size, wait, lost_rank))) {
         formed->store(true);
@@ -298,7 +287,7 @@ std::shared_ptr<Lineage> first_lineage(c10::intrusive_ptr<c10d::Store> store, in
 Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  const BackendOptions& options) {
   internal::compare_at_start(store, rank, size, options);
-  auto backend = make_any(store, rank, size, options);
+  auto backend = make_backend(store, rank, size, options);
   return Group(std::move(backend), "world", first_lineage(std::move(store), rank, size, options));
 }
 

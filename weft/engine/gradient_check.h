@@ -18,12 +18,13 @@ class GradientCheck {
   // Sets the parameters; an engine does this. `look()` counts them from 0.
   void watch(std::vector<std::string> names, std::vector<at::Tensor> parameters);
 
-  // Returns false if a number of the gradient is not finite.
+  // Returns false if a number of the gradient is not finite. Of a gradient on a device only first()
+  // tells it, so that no gradient waits for the device.
   bool look(int param, const at::Tensor& gradient);
   // Index and name of the first parameter since clear() whose gradient was not finite; -1 and an
   // empty name: none.
-  int first() const { return first_; }
-  std::string first_name() const { return first_ < 0 ? "" : names_[index_of(first_)]; }
+  int first();
+  std::string first_name() { return first() < 0 ? "" : names_[index_of(first_)]; }
 
   // From now on, look() also adds up squares, by parameter since clear(). Costs another pass.
   void measure() { measures_ = true; }
@@ -46,6 +47,9 @@ class GradientCheck {
   std::vector<at::Tensor> parameters_;
   bool records_ = false, measures_ = false;
   int first_ = -1;
+  // Gradients on a device: parameters, and whether each is finite (bool, on the device).
+  std::vector<int> unread_;
+  std::vector<at::Tensor> unread_finite_;
   std::vector<std::uint32_t> seen_;
   std::vector<double> squares_;
 };

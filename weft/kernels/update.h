@@ -17,6 +17,7 @@ namespace weft::kernels {
 struct Regularizer {
   double l1 = 0.0;
   double l2 = 0.0;
+  bool operator==(const Regularizer&) const = default;
 };
 
 struct Sgd {
@@ -25,6 +26,7 @@ struct Sgd {
   double dampening = 0.0;
   bool nesterov = false;
   Regularizer regularizer;
+  bool operator==(const Sgd&) const = default;
 };
 // momentum: `count` elements of state; unused (may be null) if options.momentum == 0. step counts
 // from 1; at step 1 the state is set, not read.
@@ -38,6 +40,7 @@ struct RmsProp {
   double momentum = 0.0;
   bool centered = false;
   Regularizer regularizer;
+  bool operator==(const RmsProp&) const = default;
 };
 // momentum is unused if options.momentum == 0. gradient_average is unused unless options.centered.
 // State starts as zeros.
@@ -49,6 +52,7 @@ struct Adagrad {
   double lr_decay = 0.0;
   double eps = 1e-10;
   Regularizer regularizer;
+  bool operator==(const Adagrad&) const = default;
 };
 // sum starts as the initial accumulator value. step counts from 1.
 void adagrad(float* weight, const float* gradient, float* sum, std::int64_t count,
@@ -63,6 +67,7 @@ struct Adam {
   double decoupled_decay = 0.0;
   bool amsgrad = false;
   Regularizer regularizer;
+  bool operator==(const Adam&) const = default;
 };
 // mean and variance (and max_variance with amsgrad) start as zeros. step counts from 1.
 void adam(float* weight, const float* gradient, float* mean, float* variance, float* max_variance,
@@ -76,6 +81,7 @@ struct Lion {
   double beta2 = 0.99;
   double decoupled_decay = 0.0;
   Regularizer regularizer;
+  bool operator==(const Lion&) const = default;
 };
 // mean starts as zeros.
 void lion(float* weight, const float* gradient, float* mean, std::int64_t count,

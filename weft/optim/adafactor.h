@@ -38,6 +38,7 @@ struct Adafactor {
   double clip = 1.0;
   double beta1 = 0.0;  // 0: no average, and no state for it.
   double weight_decay = 0.0;
+  bool operator==(const Adafactor&) const = default;
 };
 
 // A tensor as `outer` matrices of rows x columns. rows = 0: `columns` numbers that are not

@@ -36,6 +36,7 @@ struct Lars {
   double trust = 1e-3;
   bool nesterov = false;
   double weight_decay = 0.0;
+  bool operator==(const Lars&) const = default;
 };
 
 struct Lamb {
@@ -44,6 +45,7 @@ struct Lamb {
   double beta2 = 0.999;
   double eps = 1e-6;
   double weight_decay = 0.0;
+  bool operator==(const Lamb&) const = default;
 };
 
 // Norms of a whole tensor.

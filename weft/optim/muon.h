@@ -28,6 +28,7 @@ struct Muon {
   double weight_decay = 0.0;
   double adam_lr = 0.015;  // AdamW's learning rate over lr.
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-10;
+  bool operator==(const Muon&) const = default;
 };
 
 // The coefficients of X, A X and A A X.

@@ -97,6 +97,10 @@ Schema train_keys() {
        at_least(0)},
       {"train.max_steps", whole(0), "Stop after this many steps. 0: after train.epochs.",
        at_least(0)},
+      {"train.device", "cpu",
+       "Where a rank computes: cpu; cuda (the device with its number on the host); cuda:0, … (one "
+       "device for all ranks); or auto (a device of its own where there is one, else the CPU). "
+       "Devices are supported with dp alone (docs/gpus.md)."},
       {"train.precision", "f32",
        "Precision of forward and loss: f32, bf16 (autocast) or f16 (autocast with loss scaling). "
        "Weights stay f32.",
@@ -333,8 +337,10 @@ Schema run_keys() {
       {"parallel.overlap_forward", true,
        "Overlap the gradient exchange between hosts with the next forward (dp)."},
       {"comm.transport", "auto",
-       "Transport: shm (shared memory), tcp, mpi (under mpirun), or auto.",
-       one_of({"auto", "shm", "tcp", "mpi"})},
+       "Transport: shm (shared memory), tcp, mpi (under mpirun), nccl (for train.device = cuda), "
+       "or "
+       "auto.",
+       one_of({"auto", "shm", "tcp", "mpi", "nccl"})},
       {"comm.timeout_s", 300.0, "Seconds to wait for a peer before an operation fails.",
        between(0.1, 86400)},
       {"comm.interface", "",

@@ -163,6 +163,7 @@ Options options_of(const Config& config) {
   options.prefetch = static_cast<int>(config.get_int("data.prefetch"));
   options.mesh = mesh_of(config);
   options.plan = plan_of(config);
+  options.device = config.get_string("train.device");
   options.strategy = strategy_of(config);
   options.schedule = schedule_of(config);
   options.reference_batch = config.get_int("schedule.reference_batch");
@@ -204,6 +205,7 @@ Config config_of(const Options& options) {
   to.set("train.balance", options.balance_by_speed ? "speed" : "even");
   to.set("train.on_straggler", kOnStraggler[static_cast<int>(options.on_straggler)]);
   to.set("data.prefetch", options.prefetch);
+  to.set("train.device", options.device);
   to.set("train.eval_every", options.eval_every);
   to.set("train.eval_steps", options.eval_steps);
   to.set("train.eval_batch", options.eval_batch);

@@ -42,6 +42,9 @@ struct Options {
   // pp, otherwise 1. The trainer sets `batch`. It also sets an empty `sample` if stages are cut by
   // measured times.
   parallel::Plan plan = {.micro_batches = 0};
+  // Where a rank computes: "cpu", "cuda", "cuda:N" or "auto", as train.device of a recipe. It sets
+  // plan.device.
+  std::string device = "cpu";
   // How the replicas along dp work together. Other than "sync", they are workers with weights of
   // their own, which exchange these now and then in place of gradients (docs/strategies.md).
   strategy::Strategy strategy;

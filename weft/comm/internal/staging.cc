@@ -3,13 +3,33 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+
 namespace weft::comm::internal {
 
+Moment Moment::now(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& results) {
+  Moment moment;
+  for (const auto* const tensors : {&inputs, &results}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (!tensor.defined() || tensor.is_cpu()) continue;
+      const c10::Device device = tensor.device();
+      const auto known = [&](const c10::Stream& stream) { return stream.device() == device; };
+      if (std::any_of(moment.own_.begin(), moment.own_.end(), known)) continue;
+      const c10::impl::VirtualGuardImpl streams(device.type());
+      moment.events_.push_back(std::make_shared<c10::Event>(device.type()));
+      moment.events_.back()->record(streams.getStream(device));
+      moment.own_.push_back(streams.getStreamFromGlobalPool(device));
+    }
+  }
+  return moment;
+}
+
+Moment::Scope::Scope(const Moment& moment) {
+  for (const auto& event : moment.events_) event->synchronize();
+  if (!moment.own_.empty()) streams_.emplace(moment.own_);
+}
+
 at::Tensor to_host(const at::Tensor& tensor) {
-  // Operations run on weft's own threads, which do not have the caller's current stream. So wait
-  // for all streams of the device.
-  const c10::impl::VirtualGuardImpl device(tensor.device().type());
-  device.synchronizeDevice(tensor.device().index());
   const at::Tensor staged =
       at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(true));
   return staged.copy_(tensor);

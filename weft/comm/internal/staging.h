@@ -1,13 +1,43 @@
 // Copies tensors of an accelerator to host memory and back, since the weft backend moves host
 // memory only.
+//
+// An operation that runs on its caller's thread copies in the caller's stream. On a thread of weft
+// it must wait for the caller's stream first: the call notes the place in the stream (Moment), the
+// thread waits for it and copies in a stream of its own (Moment::Scope), while the caller's stream
+// goes on.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
 
 namespace weft::comm::internal {
 
-// A contiguous, pinned copy of `tensor` in host memory, made after all pending work of its device
-// has finished.
+class Moment {
+ public:
+  // Of the streams of the caller's thread, for the devices of these tensors. Nothing to wait for if
+  // all are in host memory.
+  static Moment now(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& results);
+
+  // While it lives, this thread copies in streams of its own, after the moment. Waits for it.
+  class Scope {
+   public:
+    explicit Scope(const Moment& moment);
+
+   private:
+    std::optional<c10::MultiStreamGuard> streams_;
+  };
+
+ private:
+  std::vector<std::shared_ptr<c10::Event>> events_;  // one for each device
+  std::vector<c10::Stream> own_;                     // by event
+};
+
+// A contiguous, pinned copy of `tensor` in host memory.
 at::Tensor to_host(const at::Tensor& tensor);
 
 }  // namespace weft::comm::internal

@@ -57,6 +57,12 @@ void require_same_type(const char* operation, const at::Tensor& a, const at::Ten
                    "; both must have the same type");
 }
 
+void require_list(const char* operation, const std::vector<at::Tensor>& list, int size) {
+  WEFT_REQUIRE(static_cast<int>(list.size()) == size,
+               std::string(operation) + ": expected a list of " + std::to_string(size) +
+                   " tensors, got " + std::to_string(list.size()));
+}
+
 void require_root(const char* operation, std::int64_t root, int size) {
   WEFT_REQUIRE(root >= 0 && root < size, std::string(operation) + ": root " + std::to_string(root) +
                                              " is not a rank of the group of " +

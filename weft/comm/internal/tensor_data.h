@@ -14,6 +14,9 @@ ReduceOp reduce_op(const c10d::ReduceOp& op);
 
 void require_same_type(const char* operation, const at::Tensor& a, const at::Tensor& b);
 
+// Throws kInvalidArgument if the list does not have `size` tensors.
+void require_list(const char* operation, const std::vector<at::Tensor>& list, int size);
+
 // Throws kInvalidArgument if `root` is not a rank of the group.
 void require_root(const char* operation, std::int64_t root, int size);
 

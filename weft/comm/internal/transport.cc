@@ -192,9 +192,6 @@ std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch,
 }
 
 std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions& options) {
-  if (options.transport == Transport::kNccl)
-    throw Error(Errc::kBadConfig,
-                "transport nccl: use init() or form_group(); make_backend() does not support it");
   if (forming.size == 1)
     return make_direct_engine(std::move(net::make_thread_hosts(1)[0]),
                               std::move(net::make_inproc(1)[0]), options.timeout);

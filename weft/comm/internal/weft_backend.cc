@@ -14,6 +14,7 @@
 
 #include "weft/base/json/error_file.h"
 #include "weft/comm/backend.h"
+#include "weft/comm/internal/staging.h"
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/observe/trace.h"
 
@@ -124,6 +125,7 @@ WeftBackend::~WeftBackend() {
     static_cast<void>(queues_.release());
     static_cast<void>(member_.release());
     static_cast<void>(engine_.release());
+    static_cast<void>(devices_.release());
     return;
   }
   const auto end = [this] {
@@ -133,6 +135,7 @@ WeftBackend::~WeftBackend() {
       engine_->fail(*cause);
     if (messages_ > 0) engine_->endpoint().fail(Error(Errc::kAborted, "the group has ended"));
     queues_.reset();
+    if (devices_) devices_->shutdown();
   };
   if (const AroundWait around = around_wait.load()) {
     around(end);
@@ -168,11 +171,13 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown
                "groups after the fork");
   auto work = c10::make_intrusive<WeftWork>(rank_, shown);
   const Traced traced(shown);
-  const auto run = [this, work, traced, body = std::move(body)]() -> TaskQueues::After {
+  const Moment moment = async ? Moment::now(shown.inputs, shown.results) : Moment();
+  const auto run = [this, work, traced, moment, body = std::move(body)]() -> TaskQueues::After {
     const at::NoGradGuard no_grad;
     int source = -1;
     std::exception_ptr why;
     try {
+      const Moment::Scope after(moment);
       const Traced::Scope scope(traced);  // recorded before the waiting threads continue
       source = body();
     } catch (...) {
@@ -306,6 +311,7 @@ WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& show
 
 WeftBackend::WorkPtr WeftBackend::send(Tensors& tensors, int peer, int tag) {
   const at::Tensor tensor = only(tensors, "send");
+  if (auto* const devices = device_backend(tensor)) return devices->send(tensors, peer, tag);
   WEFT_REQUIRE(peer >= 0 && peer < size_, "send: rank " + std::to_string(peer) +
                                               " is not in the group of " + std::to_string(size_));
   const Shown shown{c10d::OpType::SEND, "weft:send", tensors, tensors};
@@ -319,6 +325,7 @@ WeftBackend::WorkPtr WeftBackend::send(Tensors& tensors, int peer, int tag) {
 
 WeftBackend::WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
   const at::Tensor tensor = only(tensors, "recv");
+  if (auto* const devices = device_backend(tensor)) return devices->recv(tensors, peer, tag);
   WEFT_REQUIRE(peer >= 0 && peer < size_, "recv: rank " + std::to_string(peer) +
                                               " is not in the group of " + std::to_string(size_));
   const Shown shown{c10d::OpType::RECV, "weft:recv", tensors, tensors};
@@ -348,51 +355,6 @@ WeftBackend::WorkPtr WeftBackend::barrier(const c10d::BarrierOptions& options) {
   return collective({c10d::OpType::BARRIER, "weft:barrier", {}, {}}, how, [this, how] {
     engine_->run(schedule::Collective::kBarrier, {.timeout = how.timeout});
   });
-}
-
-void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
-  WEFT_REQUIRE(origin_.store, "monitored_barrier: this group was made without a store");
-  const auto timeout = options.timeout == c10d::kUnsetTimeout ? this->timeout() : options.timeout;
-  const std::string took = " in " + std::to_string(timeout.count()) + " ms";
-  if (timeout.count() <= 0)
-    throw Error(Errc::kTimeout,
-                "Rank " + std::to_string(rank_) + " timed out in monitoredBarrier" + took);
-  const auto prefix = [](std::uint64_t barrier) {
-    return "weft/monitored/" + std::to_string(barrier) + "/";
-  };
-  const std::uint64_t barrier = monitored_++;
-  const std::string result = prefix(barrier) + "result";
-  const auto deadline = Deadline::in(timeout);
-  const auto comes = [&](const std::string& key) {
-    while (!origin_.store->check({key})) {
-      if (deadline.passed()) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return true;
-  };
-  if (rank_ != 0) {
-    origin_.store->set(prefix(barrier) + std::to_string(rank_), std::vector<std::uint8_t>{1});
-    if (comes(result) && origin_.store->get(result) == std::vector<std::uint8_t>{1}) return;
-    throw Error(Errc::kTimeout, "Rank " + std::to_string(rank_) +
-                                    " successfully reached monitoredBarrier, but received errors "
-                                    "while waiting for send/recv from rank 0. "
-                                    "Please check rank 0 logs for faulty rank.");
-  }
-  std::string missing;
-  int count = 0;
-  for (int peer = 1; peer < size_ && (wait_all_ranks || count == 0); ++peer) {
-    if (comes(prefix(barrier) + std::to_string(peer))) continue;
-    missing += (count++ > 0 ? ", " : "") + std::to_string(peer);
-  }
-  origin_.store->set(result, std::vector<std::uint8_t>{static_cast<std::uint8_t>(count == 0)});
-  if (count > 0)
-    throw Error(Errc::kTimeout, std::string(wait_all_ranks && count > 1 ? "Ranks " : "Rank ") +
-                                    missing + " failed to pass monitoredBarrier" + took);
-  if (barrier == 0) return;
-  // All ranks that reached this point have read the result of the previous barrier.
-  for (int peer = 1; peer < size_; ++peer)
-    origin_.store->deleteKey(prefix(barrier - 1) + std::to_string(peer));
-  origin_.store->deleteKey(prefix(barrier - 1) + "result");
 }
 
 }  // namespace weft::comm::internal

@@ -44,14 +44,18 @@ class WeftBackend final : public c10d::Backend {
   // this rank leaves because of it. They get a timeout only if this group is aborted too.
   ~WeftBackend() override;
 
+  // From now on, `devices` runs the operations on tensors that are not in host memory.
+  void use_for_devices(BackendPtr devices) { devices_ = std::move(devices); }
+  bool has_device_backend() const { return static_cast<bool>(devices_); }
+
   const std::string getBackendName() const override { return "weft"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
-  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
   std::chrono::milliseconds timeout() const { return timeout_; }
   net::Host* host() { return engine_->host(); }
   const HostSplit* split() { return engine_->split(); }
   std::string describe() const { return engine_->describe(); }
-  Traffic traffic() const { return member_ ? member_->traffic() : engine_->traffic(); }
+  Traffic traffic() const;
   // No effect without a family.
   void count(const Traffic& moved) const {
     if (member_) member_->count(moved);
@@ -59,7 +63,7 @@ class WeftBackend final : public c10d::Backend {
   bool has_ordered_sums() const { return engine_->has_ordered_sums(); }
   // The name of the group in the positions of its ranks. Call it before the first operation.
   void name_group(const std::string& name);
-  void abort_with(const Error& why) noexcept { engine_->fail(why); }
+  void abort_with(const Error& why) noexcept;
   void abort() override { abort_with(Error(Errc::kAborted, "the group was aborted by its owner")); }
   const StorePtr& store() const { return origin_.store; }
   bool supportsSplitting() const override { return origin_.make != nullptr; }
@@ -116,6 +120,10 @@ class WeftBackend final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
 
  private:
+  // The backend for this tensor, if another one than this runs its operations. Null otherwise.
+  c10d::Backend* device_backend(const at::Tensor& tensor) const {
+    return devices_ && tensor.defined() && !tensor.is_cpu() ? devices_.get() : nullptr;
+  }
   // How to run a call: the common part of all c10d option types.
   struct How {
     std::chrono::milliseconds timeout;
@@ -168,6 +176,7 @@ class WeftBackend final : public c10d::Backend {
                          std::chrono::milliseconds timeout);
 
   std::unique_ptr<Engine> engine_;
+  BackendPtr devices_;                      // null: tensors of devices travel through host memory
   std::unique_ptr<Family::Member> member_;  // null without a family
   std::atomic<std::chrono::milliseconds> timeout_;
   const Origin origin_;

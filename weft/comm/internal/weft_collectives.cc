@@ -14,13 +14,7 @@ using schedule::Collective;
 using std::chrono::milliseconds;
 using Tensors = WeftBackend::Tensors;
 
-constexpr net::Channel kSplitChannel = net::Channel{1} << 60;
-
-void require_list(const char* operation, const Tensors& list, int size) {
-  WEFT_REQUIRE(static_cast<int>(list.size()) == size,
-               std::string(operation) + ": expected a list of " + std::to_string(size) +
-                   " tensors, got " + std::to_string(list.size()));
-}
+at::Tensor first_of(const Tensors& tensors) { return tensors.empty() ? at::Tensor() : tensors[0]; }
 
 // Checks that `whole` has room for the `part`s of all ranks.
 void require_parts(const char* operation, const at::Tensor& whole, const at::Tensor& part,
@@ -101,6 +95,7 @@ void WeftBackend::all_reduce_sparse(const at::Tensor& tensor, milliseconds timeo
 WeftBackend::WorkPtr WeftBackend::allreduce(Tensors& tensors,
                                             const c10d::AllreduceOptions& options) {
   const at::Tensor tensor = only(tensors, "all_reduce");
+  if (auto* const devices = device_backend(tensor)) return devices->allreduce(tensors, options);
   if (tensor.is_sparse()) return allreduce_sparse(tensors, options);
   const How how = this->how(options);
   return collective(
@@ -120,6 +115,8 @@ WeftBackend::WorkPtr WeftBackend::allreduce_sparse(Tensors& tensors,
 
 WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  if (auto* const devices = device_backend(first_of(tensors)))
+    return devices->allreduce_coalesced(tensors, options);
   const How how = this->how(options);
   return collective({c10d::OpType::ALLREDUCE_COALESCED, "weft:all_reduce", tensors, tensors}, how,
                     [this, tensors, op = options.reduceOp, how] {
@@ -137,6 +134,7 @@ WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(
 WeftBackend::WorkPtr WeftBackend::broadcast(Tensors& tensors,
                                             const c10d::BroadcastOptions& options) {
   const at::Tensor tensor = only(tensors, "broadcast");
+  if (auto* const devices = device_backend(tensor)) return devices->broadcast(tensors, options);
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
   require_root("broadcast", options.rootRank, size_);
@@ -151,6 +149,7 @@ WeftBackend::WorkPtr WeftBackend::broadcast(Tensors& tensors,
 
 WeftBackend::WorkPtr WeftBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const at::Tensor tensor = only(tensors, "reduce");
+  if (auto* const devices = device_backend(tensor)) return devices->reduce(tensors, options);
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
   require_root("reduce", options.rootRank, size_);
@@ -185,6 +184,8 @@ void WeftBackend::all_gather_list(const Tensors& outputs, const at::Tensor& inpu
 
 WeftBackend::WorkPtr WeftBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                   const c10d::AllgatherOptions& options) {
+  if (auto* const devices = device_backend(input))
+    return devices->_allgather_base(output, input, options);
   const How how = this->how(options);
   require_parts("all_gather", output, input, size_);
   return collective({c10d::OpType::_ALLGATHER_BASE, "weft:all_gather", {input}, {output}}, how,
@@ -193,6 +194,8 @@ WeftBackend::WorkPtr WeftBackend::_allgather_base(at::Tensor& output, at::Tensor
 
 WeftBackend::WorkPtr WeftBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  if (auto* const devices = device_backend(first_of(inputs)))
+    return devices->allgather_into_tensor_coalesced(outputs, inputs, options);
   const How how = this->how(options);
   require_list("all_gather", outputs, static_cast<int>(inputs.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -208,6 +211,8 @@ WeftBackend::WorkPtr WeftBackend::allgather_into_tensor_coalesced(
 WeftBackend::WorkPtr WeftBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                             const c10d::AllgatherOptions& options) {
   only(inputs, "all_gather");
+  if (auto* const devices = device_backend(inputs[0]))
+    return devices->allgather(outputs, inputs, options);
   return allgather_lists({c10d::OpType::ALLGATHER, "weft:all_gather", inputs, {}}, outputs, inputs,
                          how(options));
 }
@@ -244,6 +249,7 @@ WeftBackend::WorkPtr WeftBackend::allgather_lists(Shown shown, const TensorLists
 WeftBackend::WorkPtr WeftBackend::gather(TensorLists& outputs, Tensors& inputs,
                                          const c10d::GatherOptions& options) {
   const at::Tensor input = only(inputs, "gather");
+  if (auto* const devices = device_backend(input)) return devices->gather(outputs, inputs, options);
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
   require_root("gather", options.rootRank, size_);
@@ -265,6 +271,8 @@ WeftBackend::WorkPtr WeftBackend::gather(TensorLists& outputs, Tensors& inputs,
 WeftBackend::WorkPtr WeftBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                           const c10d::ScatterOptions& options) {
   const at::Tensor output = only(outputs, "scatter");
+  if (auto* const devices = device_backend(output))
+    return devices->scatter(outputs, inputs, options);
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
   require_root("scatter", options.rootRank, size_);
@@ -292,6 +300,8 @@ void WeftBackend::reduce_scatter_one(const at::Tensor& output, const at::Tensor&
 
 WeftBackend::WorkPtr WeftBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                        const c10d::ReduceScatterOptions& options) {
+  if (auto* const devices = device_backend(input))
+    return devices->_reduce_scatter_base(output, input, options);
   const How how = this->how(options);
   require_parts("reduce_scatter", input, output, size_);
   return collective({c10d::OpType::_REDUCE_SCATTER_BASE, "weft:reduce_scatter", {input}, {output}},
@@ -302,6 +312,8 @@ WeftBackend::WorkPtr WeftBackend::_reduce_scatter_base(at::Tensor& output, at::T
 
 WeftBackend::WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  if (auto* const devices = device_backend(first_of(inputs)))
+    return devices->reduce_scatter_tensor_coalesced(outputs, inputs, options);
   const How how = this->how(options);
   require_list("reduce_scatter", outputs, static_cast<int>(inputs.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -318,6 +330,8 @@ WeftBackend::WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(
 WeftBackend::WorkPtr WeftBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                  const c10d::ReduceScatterOptions& options) {
   const at::Tensor output = only(outputs, "reduce_scatter");
+  if (auto* const devices = device_backend(output))
+    return devices->reduce_scatter(outputs, inputs, options);
   WEFT_REQUIRE(inputs.size() == 1, "reduce_scatter: expected one list of inputs");
   require_list("reduce_scatter", inputs[0], size_);
   for (const auto& input : inputs[0]) require_parts("reduce_scatter", input, output, 1);
@@ -326,70 +340,6 @@ WeftBackend::WorkPtr WeftBackend::reduce_scatter(Tensors& outputs, TensorLists& 
                     [this, output, list = inputs[0], op = options.reduceOp, how] {
                       reduce_scatter_one(output, flatten(list), op, how.timeout);
                     });
-}
-
-WeftBackend::WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                                std::vector<int64_t>& output_splits,
-                                                std::vector<int64_t>& input_splits,
-                                                const c10d::AllToAllOptions& options) {
-  const How how = this->how(options);
-  const Shown shown{c10d::OpType::ALLTOALL_BASE, "weft:all_to_all", {input}, {output}};
-  require_same_type("all_to_all", output, input);
-  if (output_splits.empty() && input_splits.empty()) {
-    WEFT_REQUIRE(input.numel() % size_ == 0 && input.numel() == output.numel(),
-                 "all_to_all: input and output need the same number of elements, divisible by " +
-                     std::to_string(size_) + " ranks");
-    return collective(shown, how, [this, output, input, how] {
-      const Dense in(input, Dense::kIn), out(output, Dense::kOut);
-      auto args = in.movement(in.count() / size_, how.timeout);
-      args.output = out.data();
-      run(Collective::kAllToAll, input, args);
-      out.write_back();
-    });
-  }
-  const auto split = [&](const at::Tensor& tensor, const std::vector<int64_t>& sizes) {
-    std::vector<int64_t> each =
-        sizes.empty()
-            ? std::vector<int64_t>(static_cast<std::size_t>(size_), tensor.size(0) / size_)
-            : sizes;
-    WEFT_REQUIRE(static_cast<int>(each.size()) == size_ &&
-                     std::accumulate(each.begin(), each.end(), int64_t{0}) == tensor.size(0),
-                 "all_to_all: there must be one split size per rank, and they must add up to the "
-                 "tensor's first dimension");
-    return tensor.split_with_sizes(each, 0);
-  };
-  return collective(
-      shown, how,
-      [this, outputs = split(output, output_splits), inputs = split(input, input_splits),
-       timeout = how.timeout] { all_to_all_uneven(outputs, inputs, timeout); });
-}
-
-WeftBackend::WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs,
-                                           const c10d::AllToAllOptions& options) {
-  const How how = this->how(options);
-  require_list("all_to_all", outputs, size_);
-  require_list("all_to_all", inputs, size_);
-  require_apart("all_to_all", outputs, inputs);
-  return collective({c10d::OpType::ALLTOALL, "weft:all_to_all", inputs, outputs}, how,
-                    [this, outputs, inputs, timeout = how.timeout] {
-                      all_to_all_uneven(outputs, inputs, timeout);
-                    });
-}
-
-// Sends blocks of any length by messages. A wrong length is an error on the receiver.
-void WeftBackend::all_to_all_uneven(const Tensors& outputs, const Tensors& inputs,
-                                    milliseconds timeout) {
-  std::vector<Dense> in, out;
-  std::vector<net::Send> sends;
-  std::vector<net::Recv> recvs;
-  for (int peer = 0; peer < size_; ++peer) {
-    in.emplace_back(inputs[static_cast<std::size_t>(peer)], Dense::kIn);
-    out.emplace_back(outputs[static_cast<std::size_t>(peer)], Dense::kOut);
-    sends.push_back({peer, {static_cast<const std::byte*>(in.back().data()), in.back().bytes()}});
-    recvs.push_back({peer, {static_cast<std::byte*>(out.back().data()), out.back().bytes()}});
-  }
-  engine_->endpoint().exchange(kSplitChannel, sends, recvs, Deadline::in(timeout));
-  for (const auto& tensor : out) tensor.write_back();
 }
 
 }  // namespace weft::comm::internal

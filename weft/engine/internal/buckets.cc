@@ -22,7 +22,9 @@ Buckets::Buckets(Subject subject)
     : group_(std::move(subject.group)),
       params_(std::move(subject.params)),
       times_(subject.times),
-      check_(subject.check) {}
+      check_(subject.check),
+      devices_(subject.devices),
+      alone_(subject.devices && group_.size() == 1) {}
 
 void Buckets::reset(const std::vector<std::vector<int>>& buckets) {
   flats_.clear();
@@ -49,16 +51,24 @@ void Buckets::add(const std::vector<int>& bucket) {
   for (std::size_t i = 0; i < flats.size(); ++i) {
     Flat& flat = flats[i];
     const auto marks = static_cast<std::int64_t>(flat.places.size());
+    flat.exchange = std::make_unique<CodecExchange>(group_);
+    if (devices_) {
+      const auto& like = params_[index(flat.places[0].first)];
+      flat.gradients = at::empty({alone_ ? 0 : lengths[i]}, like.options().requires_grad(false));
+      flat.marks = at::zeros({marks}, at::kFloat);
+      flat.marks_exchange = std::make_unique<CodecExchange>(group_);
+      continue;
+    }
     flat.wire = at::zeros({lengths[i] + marks}, flat.type);
     flat.gradients = flat.wire.narrow(0, 0, lengths[i]);
     flat.marks = flat.wire.narrow(0, lengths[i], marks);
-    flat.exchange = std::make_unique<CodecExchange>(group_);
   }
   flats_.push_back(std::move(flats));
 }
 
 void Buckets::use_codec(const compress::Spec& spec, const compress::Momentum& momentum) {
   several_rounds_ = false;
+  if (devices_) return;
   for (auto& flats : flats_) {
     for (Flat& flat : flats) {
       flat.exchange = std::make_unique<CodecExchange>(group_);
@@ -82,12 +92,22 @@ bool Buckets::collects_by_collectives() const {
 void Buckets::launch(int bucket, std::int64_t step, double weight) {
   const at::NoGradGuard guard;
   const Stopwatch watch(times_->work, "update", "pack gradients");
+  if (alone_) return check_alone(bucket);
   under_way_[index(bucket)] = true;
   advanced_ = false;
   for (Flat& flat : flats_[index(bucket)]) {
     fill(flat, weight);
-    flat.exchange->start(flat.exchange->has_codec() ? flat.gradients : flat.wire, step);
+    flat.exchange->start(flat.marks_exchange ? flat.gradients : flat.wire, step);
     if (flat.marks_exchange) flat.marks_exchange->start(flat.marks, step);
+  }
+}
+
+void Buckets::check_alone(int bucket) const {
+  for (const Flat& flat : flats_[index(bucket)]) {
+    for (const auto& [param, first] : flat.places) {
+      at::Tensor& grad = params_[index(param)].mutable_grad();
+      if (grad.defined() && check_ != nullptr && !check_->look(param, grad)) grad.zero_();
+    }
   }
 }
 
@@ -140,6 +160,12 @@ bool Buckets::advance(CodecExchange& exchange) {
 
 void Buckets::each_sum(int bucket, const std::function<void(int, const at::Tensor&)>& visit) const {
   for (const Flat& flat : flats_[index(bucket)]) {
+    for (const auto& [param, first] : flat.places) {
+      const at::Tensor& grad = params_[index(param)].grad();
+      if (alone_ && grad.defined())
+        visit(param, (grad.is_sparse() ? grad.to_dense() : grad).contiguous());
+    }
+    if (alone_) continue;
     const at::Tensor marks = flat.marks.to(at::kFloat);
     const float* mark = marks.const_data_ptr<float>();
     for (const auto& [param, first] : flat.places) {

@@ -1,5 +1,9 @@
 // Buckets of gradients in transfer. In each bucket, the gradients of one element type form one flat
 // tensor, which is summed over the ranks as it is or, for float32, through a codec.
+//
+// If parameters of any rank are on a device, flat tensors are where this rank's parameters are, and
+// the marks travel beside them through host memory. So no rank waits for its device. A rank alone
+// does not copy its gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,6 +28,7 @@ class Buckets {
     std::vector<at::Tensor> params;
     DataParallelBase::Times* times;  // the time of waiting and of encoding is added
     GradientCheck* check;            // a gradient that is not finite is sent as zeros; null: none
+    bool devices = false;            // parameters of any rank are on a device
   };
   explicit Buckets(Subject subject);
   // Sets the parameters of each bucket. No transfer may be pending.
@@ -56,16 +61,18 @@ class Buckets {
   struct Flat {
     at::ScalarType type;
     at::Tensor wire;  // gradients, then a mark for each parameter: on how many ranks it has one
-    at::Tensor gradients, marks;                       // the parts of `wire`
+    at::Tensor gradients, marks;                       // the parts of `wire`; apart with devices
     std::vector<std::pair<int, std::int64_t>> places;  // parameter, first element
     std::uint32_t id;                                  // among all flat tensors
-    // Sums `wire` as it is, or `gradients` through a codec.
+    // Sums `wire` as it is, or `gradients`.
     std::unique_ptr<CodecExchange> exchange;
-    std::unique_ptr<CodecExchange> marks_exchange;  // sums `marks` if there is a codec
+    // Sums `marks`, with a codec or devices.
+    std::unique_ptr<CodecExchange> marks_exchange;
   };
 
   void add(const std::vector<int>& bucket);
   void fill(Flat& flat, double weight) const;
+  void check_alone(int bucket) const;
   compress::Unit unit_of(const Flat& flat) const;
   bool advance(CodecExchange& exchange);
   void advance_all();
@@ -76,6 +83,8 @@ class Buckets {
   const std::vector<at::Tensor> params_;
   DataParallelBase::Times* const times_;
   GradientCheck* const check_;
+  const bool devices_;
+  const bool alone_;                      // gradients stay where they are
   std::vector<std::vector<Flat>> flats_;  // by bucket
   std::vector<bool> under_way_;           // by bucket
   bool several_rounds_ = false;           // of some exchange

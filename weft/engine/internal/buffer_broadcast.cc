@@ -10,7 +10,8 @@ namespace weft::parallel::internal {
 BufferBroadcast::BufferBroadcast(std::vector<at::Tensor> buffers) {
   for (auto& buffer : buffers) {
     const auto same = [&](const Packed& packed) {
-      return packed.buffers[0].scalar_type() == buffer.scalar_type();
+      return packed.buffers[0].scalar_type() == buffer.scalar_type() &&
+             packed.buffers[0].device() == buffer.device();
     };
     auto found = std::find_if(packed_.begin(), packed_.end(), same);
     if (found == packed_.end()) found = packed_.insert(packed_.end(), Packed{});

@@ -60,16 +60,18 @@ Engine::Engine(Subject subject)
 
 // Each rank sends a hash of its list. If one differs from rank 0's, both lists are sent and the
 // error names the first difference.
-void Engine::check_same() const {
-  if (group_.size() == 1) return;
+int Engine::check_same() const {
+  const bool on_device = is_on_device();
+  if (group_.size() == 1) return on_device ? 1 : 0;
   const std::string mine = list_of(params_);
-  at::Tensor hash = at::tensor({static_cast<std::int64_t>(std::hash<std::string>{}(mine) >> 1),
-                                static_cast<std::int64_t>(mine.size())},
-                               at::kLong);
-  at::Tensor all = at::empty({group_.size(), 2}, at::kLong);
+  at::Tensor hash =
+      at::tensor({static_cast<std::int64_t>(std::hash<std::string>{}(mine) >> 1),
+                  static_cast<std::int64_t>(mine.size()), static_cast<std::int64_t>(on_device)},
+                 at::kLong);
+  at::Tensor all = at::empty({group_.size(), 3}, at::kLong);
   group_.all_gather(all, hash);
   for (int peer = 1; peer < group_.size(); ++peer) {
-    if (at::equal(all[peer], all[0])) continue;
+    if (at::equal(all[peer].narrow(0, 0, 2), all[0].narrow(0, 0, 2))) continue;
     const std::string first = comm::broadcast_text(group_, mine),
                       other = comm::broadcast_text(group_, mine, peer);
     const auto [here, there] = comm::first_difference(first, other);
@@ -78,6 +80,18 @@ void Engine::check_same() const {
                     std::to_string(peer),
                 {"data_parallel", group_.rank(), peer});
   }
+  return static_cast<int>(all.select(1, 2).sum().item<std::int64_t>());
+}
+
+bool Engine::is_on_device() const {
+  const at::Device device = params_[0].tensor.device();
+  for (const internal::Param& param : params_) {
+    WEFT_REQUIRE(param.tensor.device() == device,
+                 "data_parallel: '" + params_[0].name + "' is on " + device.str() + " and '" +
+                     param.name + "' on " + param.tensor.device().str() +
+                     "; move the whole model to one device");
+  }
+  return !device.is_cpu();
 }
 
 void Engine::start() {

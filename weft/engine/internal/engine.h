@@ -90,8 +90,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // or two have the same name.
   explicit Engine(Subject subject);
   // Collective: throws Error(kInvalidArgument) with the name of the first parameter that differs on
-  // any rank.
-  void check_same() const;
+  // any rank. Returns the number of ranks whose parameters are on a device.
+  int check_same() const;
+  // True if this rank's parameters are on a device. Throws Error(kInvalidArgument) if they are on
+  // several.
+  bool is_on_device() const;
   // Of the trained ones.
   virtual void on_ready(int param) = 0;
   // Collective: rank 0 visits all weights ("<name>") and all optimizer state ("<name>.<array>").

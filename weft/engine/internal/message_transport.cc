@@ -37,7 +37,7 @@ class MessageTransport final : public Transport {
   explicit MessageTransport(Subject subject)
       : subject_(std::move(subject)),
         codec_(compress::parse(subject_.options.codec)),
-        buckets_({subject_.group, subject_.params, &times_, subject_.check}),
+        buckets_({subject_.group, subject_.params, &times_, subject_.check, subject_.devices}),
         buffers_(subject_.buffers),
         fill_{subject_.options.bucket_bytes > 0 ? subject_.options.bucket_bytes : kDefaultBucket,
               subject_.options.first_bucket_bytes},
@@ -163,7 +163,9 @@ class MessageTransport final : public Transport {
   bool tunes_size() const {
     const comm::HostSplit* const split = subject_.group.split();
     const std::size_t terms = split != nullptr ? split->hosts.size() : index(subject_.group.size());
-    return subject_.options.bucket_bytes == 0 && subject_.options.codec == "none" && terms == 2;
+    // The times of a host say nothing about its device.
+    return subject_.options.bucket_bytes == 0 && subject_.options.codec == "none" && terms == 2 &&
+           !subject_.devices;
   }
   bool defers() const { return guard_ && !tuner_ && !buckets_.collects_by_collectives(); }
 
@@ -329,16 +331,18 @@ class MessageTransport final : public Transport {
     buckets_.collect(bucket);
     ++settled_;
     const Stopwatch watch(times_.work, "update", "update weights");
+    std::vector<std::pair<int, at::Tensor>> sums;
     buckets_.each_sum(bucket, [&](int param, const at::Tensor& sum) {
       used_[index(param)] = true;
-      apply(param, scale_ != 1.0 ? sum.mul(scale_) : sum);
+      sums.emplace_back(param, scale_ != 1.0 ? sum.mul(scale_) : sum);
     });
+    if (subject_.updates != nullptr) return subject_.updates->update_all(sums);
+    for (const auto& [param, sum] : sums) put_average(param, sum);
   }
 
-  void apply(int param, const at::Tensor& gradient) {
-    if (subject_.updates != nullptr)
-      return subject_.updates->update(param, 0, gradient.numel(), gradient.const_data_ptr());
+  void put_average(int param, const at::Tensor& gradient) {
     at::Tensor& grad = subject_.params[index(param)].mutable_grad();
+    if (grad.is_same(gradient)) return;
     if (!grad.defined() || grad.is_sparse()) {
       grad = gradient.clone();
     } else {

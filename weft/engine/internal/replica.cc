@@ -23,12 +23,17 @@ Replica::Replica(Subject what) : Engine(std::move(what)) {
           options_.offload.empty(),
       "sharded: replicas, apart, compute, reduce and offload are not supported at stage 0");
   // A model of an earlier group may have left the parameters in memory that ranks share.
-  for (auto& param : params_) internal::take_out_of_shared_block(param.tensor);
+  for (auto& param : params_) {
+    if (param.tensor.is_cpu()) internal::take_out_of_shared_block(param.tensor);
+  }
   for (std::size_t i = 0; i < trained_; ++i) trained_params_.push_back(params_[i].tensor);
   buffers_ = buffers();
   ready_.assign(trained_, false);
+  const int devices = check_same();
+  devices_ = devices > 0;
+  mixed_ = devices_ && devices < group_.size();
+  if (devices_) check_device_options();
   if (group_.size() > 1) {
-    check_same();
     const at::NoGradGuard guard;
     const auto broadcast = [&](const at::Tensor& tensor) {
       at::Tensor data = tensor.detach();
@@ -55,11 +60,13 @@ internal::Subject Replica::subject(internal::Updates* updates) {
                             .updates = updates,
                             .private_weights = private_weights_,
                             .check = options_.check.get(),
+                            .devices = devices_,
                             .samples = &samples_,
                             .times = &times_};
   subject.options.average = options_.average;
   if (options_.data_parallel.sync_buffers && group_.size() > 1) subject.buffers = buffers_;
   // Clipping and norms of tensors wait for all gradients.
+  if (devices_) subject.options.overlap_forward = false;
   if (updates != nullptr &&
       (updates->spec().max_grad_norm > 0 || optim::needs_whole_tensors(updates->spec().rule))) {
     subject.options.update_in_backward = subject.options.overlap_forward = false;
@@ -89,8 +96,13 @@ void Replica::use_optimizer(OptimizerSpec spec) {
   std::vector<std::string> trained = names();
   trained.resize(trained_);
   const float first_value = static_cast<float>(spec.initial_accumulator);
+  WEFT_REQUIRE(!devices_ || !optim::needs_whole_tensors(spec.rule),
+               "optimizer(): " + optim::name_of(spec.rule) +
+                   " is not supported with parameters on a device; use sgd, rmsprop, adagrad, "
+                   "adam, adamw or lion");
   updates_ =
       std::make_unique<internal::Updates>(std::move(spec), std::move(trained), types, shapes);
+  if (is_on_device()) return use_on_device(first_value);
   if (host() != nullptr && group_.size() > 1) {
     private_weights_ = options_.weights == Weights::kPrivate;
     if (!private_weights_) share_weights(weights);
@@ -266,6 +278,7 @@ void Replica::step(double scale) {
     } else {
       updates_->stepped(transport_->used());
     }
+    share_rank_0();
     ++steps_;
     stepped_ = true;
   });
@@ -318,8 +331,9 @@ void Replica::each_whole(const Visit& visit) {
 
 void Replica::take_over(const std::map<std::string, at::Tensor>& given) {
   const auto put = [&](const std::string& name, at::Tensor into) {
-    at::Tensor value = group_.rank() == 0 ? given.at(name).to(into.scalar_type()).contiguous()
-                                          : at::empty_like(into);
+    at::Tensor value = group_.rank() == 0
+                           ? given.at(name).to(into.device(), into.scalar_type()).contiguous()
+                           : at::empty_like(into);
     group_.broadcast(value, 0);
     if (writes()) into.copy_(value);
   };

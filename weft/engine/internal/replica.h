@@ -70,7 +70,10 @@ class Replica final : public Engine {
   void forget();
   bool is_adasum() const { return options_.average == DataParallelOptions::Average::kAdasum; }
   // Null if the ranks combine gradients by messages.
-  net::Host* host() const { return is_adasum() ? nullptr : group_.host(); }
+  net::Host* host() const { return is_adasum() || devices_ ? nullptr : group_.host(); }
+  void check_device_options() const;
+  void use_on_device(float first_value);
+  void share_rank_0();
   // Makes the transport that suits the group and the optimizer.
   void make_transport();
   void share_weights(std::vector<std::byte*>& weights);
@@ -87,6 +90,8 @@ class Replica final : public Engine {
   std::vector<at::Tensor> own_state_;
   std::unique_ptr<internal::Transport> transport_;
   std::vector<bool> ready_;  // by parameter, since the last finish
+  bool devices_ = false;     // some ranks' parameters are on a device
+  bool mixed_ = false;       // and others' are not
   bool any_ready_ = false;
   bool passed_ = false;   // the ranks have made a backward pass since the last step
   bool reduced_ = false;  // and the sums of this step are computed

@@ -10,7 +10,19 @@ namespace weft::parallel::internal {
 
 double Transport::norm() {
   double squares = 0;
-  each_sum([&](int, const at::Tensor& sum) { squares += squares_of(sum.reshape({-1})); });
+  std::vector<at::Tensor> on_device;
+  each_sum([&](int, const at::Tensor& sum) {
+    if (sum.is_cpu()) {
+      squares += squares_of(sum.reshape({-1}));
+    } else {
+      on_device.push_back(sum);
+    }
+  });
+  if (!on_device.empty()) {
+    std::vector<at::Tensor> norms = at::_foreach_norm(on_device, 2);
+    for (at::Tensor& norm : norms) norm = norm.to(at::kDouble);
+    squares += at::stack(norms).square().sum().item<double>();
+  }
   return std::sqrt(squares);
 }
 

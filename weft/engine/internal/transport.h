@@ -71,6 +71,7 @@ struct Subject {
   // a share of common weights.
   bool private_weights = false;
   GradientCheck* check = nullptr;  // null: none
+  bool devices = false;            // parameters of any rank are on a device
   double* samples = nullptr;       // of this rank since the last step
   DataParallelBase::Times* times = nullptr;
 };

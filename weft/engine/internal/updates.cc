@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "weft/base/fault/failpoint.h"
+#include "weft/engine/internal/device_updates.h"
 
 namespace weft::parallel::internal {
 
@@ -26,6 +27,7 @@ Updates::Updates(OptimizerSpec spec, std::vector<std::string> names,
       arrays_(state_names(spec_.rule)),
       types_(types),
       places_(names.size()),
+      device_places_(names.size()),
       steps_(names.size(), 0) {
   for (std::size_t param = 0; param < names.size(); ++param)
     counts_.push_back(internal::arrays_of(spec_, names[param], shapes[param]));
@@ -40,6 +42,39 @@ void Updates::update(int param, std::int64_t begin, std::int64_t end, const void
     update_as<float>(rule, param, begin, end, gradient);
   }
   failpoint("update.middle");
+}
+
+void Updates::put_on_device(int param, at::Tensor weight, std::vector<at::Tensor> state) {
+  device_places_[index(param)] = {std::move(weight), std::move(state)};
+}
+
+void Updates::update_all(const std::vector<std::pair<int, at::Tensor>>& gradients) const {
+  struct Alike {
+    UpdateRule rule;
+    std::int64_t step;
+    at::ScalarType type;
+    DeviceTensors tensors;
+  };
+  std::vector<Alike> groups;
+  for (const auto& [param, gradient] : gradients) {
+    const DevicePlace& place = device_places_[index(param)];
+    if (!place.weight.defined()) {
+      update(param, 0, gradient.numel(), gradient.const_data_ptr());
+      continue;
+    }
+    const UpdateRule rule = this->rule(param);
+    const auto is_alike = [&, number = param](const Alike& group) {
+      return group.step == step(number) && group.type == type(number) && group.rule == rule;
+    };
+    auto found = std::find_if(groups.begin(), groups.end(), is_alike);
+    if (found == groups.end())
+      found = groups.insert(groups.end(), Alike{rule, step(param), type(param), {}});
+    found->tensors.weights.push_back(place.weight);
+    found->tensors.gradients.push_back(gradient);
+    for (std::size_t array = 0; array < place.state.size(); ++array)
+      found->tensors.state[array].push_back(place.state[array]);
+  }
+  for (const Alike& group : groups) update_on_device(group.rule, group.step, group.tensors);
 }
 
 template <class Number>
@@ -89,6 +124,8 @@ void Updates::stepped(const std::vector<bool>& used) {
 }
 
 at::Tensor Updates::state(int param, std::size_t array, at::IntArrayRef sizes) const {
+  if (const DevicePlace& place = device_places_[index(param)]; place.weight.defined())
+    return place.state[array];
   return at::from_blob(places_[index(param)].state[array], sizes,
                        at::TensorOptions(types_[index(param)]));
 }

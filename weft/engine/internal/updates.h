@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/compress/reducer.h"
@@ -39,10 +40,16 @@ class Updates {
           const std::vector<std::vector<std::int64_t>>& shapes);
   void put(int param, const Place& place) { places_[index(param)] = place; }
 
-  // Updates elements [begin, end) of a parameter. `gradient` points to element `begin`, in the
+  // For a parameter on a device, in place of put().
+  void put_on_device(int param, at::Tensor weight, std::vector<at::Tensor> state);
+
+  // Updates elements [begin, end) of a parameter in host memory. `gradient` points to element `begin`, in the
   // parameter's type. Call it once per step for each element. Several threads or ranks may update
   // different elements at once.
   void update(int param, std::int64_t begin, std::int64_t end, const void* gradient) const;
+  // Updates whole parameters, each with its gradient: in host memory one after the other, on a
+  // device in few kernels.
+  void update_all(const std::vector<std::pair<int, at::Tensor>>& gradients) const;
   // Calls fn(step) with the FlatStep<float> or FlatStep<double> of these elements, for rules that
   // need whole tensors.
   template <class Fn>
@@ -100,12 +107,18 @@ class Updates {
                  const void* gradient) const;
   void update_with_velocity(const UpdateRule& rule, const optim::FlatStep<float>& at) const;
 
+  struct DevicePlace {
+    at::Tensor weight;  // undefined for a parameter in host memory
+    std::vector<at::Tensor> state;
+  };
+
   OptimizerSpec spec_;
   const ParamRules rules_;
   const std::vector<std::string> arrays_;
   std::vector<std::size_t> counts_;          // of arrays, by parameter
   const std::vector<at::ScalarType> types_;  // by parameter
   std::vector<Place> places_;
+  std::vector<DevicePlace> device_places_;
   std::vector<std::int64_t> steps_;  // steps done, by parameter
   std::optional<UpdateRule> held_;
   bool velocity_comes_ = false;  // gradients include the momentum

@@ -252,6 +252,23 @@ void check_micro_shards(const Plan& plan, const Sizes& sizes, const ModelShape& 
                                     "number of ranks; use one of them");
 }
 
+void check_device(const Plan& plan, const plan::MeshLayout& mesh) {
+  if (plan.device.is_cpu()) return;
+  const std::string what = "plan: a device (" + plan.device.str() + ")";
+  for (const char* axis : {"fsdp", "tp", "pp", "cp", "ep"}) {
+    require(mesh.size(axis) == 1,
+            what + " is supported with dp alone, not with " + axis + "; use dp, or the CPU");
+  }
+  require(plan.codec == "none" && plan.micro_shards == 0 && !plan.adasum &&
+              plan.weights != Weights::kShared,
+          what +
+              " does not support codec, micro_shards (reproducible), adasum or shared weights; "
+              "leave them out, or use the CPU");
+  require(!optim::needs_whole_tensors(plan.optimizer.rule),
+          what + " does not support the optimizer " + optim::name_of(plan.optimizer.rule) +
+              "; use sgd, rmsprop, adagrad, adam, adamw or lion");
+}
+
 }  // namespace
 
 OptimizerSpec plain_sgd() { return {}; }
@@ -291,6 +308,7 @@ void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayou
   check_optimizer(plan, mesh);
   check_noise(plan, mesh);
   check_adasum(plan, mesh);
+  check_device(plan, mesh);
   const Question question{plan, model};
   const std::string trouble = question.trouble(wanted);
   if (trouble.empty()) return check_cuts(plan, model.blocks, wanted.pp() * virtual_stages(plan));

@@ -12,6 +12,7 @@
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/random.h"
 #include "weft/observe/position/position.h"
+#include "weft/train/internal/device.h"
 #include "weft/train/internal/slow_rank.h"
 
 namespace weft::train {
@@ -50,6 +51,7 @@ std::vector<at::Tensor> sample_of(const data::Source& source, const parallel::Pl
 parallel::Plan plan_for(const Task& task, const Options& options, const Mesh& mesh,
                         std::int64_t batch, const Saved* resumed) {
   parallel::Plan plan = complete(options, mesh, batch);
+  plan.device = device_of(options.device);
   if (plan.cuts.empty() && resumed != nullptr)
     plan.cuts = parallel::ParallelModel::cuts_of(mesh, resumed->reader());
   if (plan.cuts.empty() && plan.sample.empty() && mesh.size("pp") > 1)
@@ -87,6 +89,20 @@ std::vector<Metric> with_loss(const Task& task) {
   return all;
 }
 
+void check_device_options(const Options& options) {
+  check_device_name(options.device);
+  if (options.device == "cpu") return;
+  const auto refuse = [&](bool found, const std::string& what) {
+    if (found) {
+      throw Error(Errc::kBadConfig, "train.device = \"" + options.device + "\" does not support " +
+                                        what + "; leave it out, or use train.device = \"cpu\"");
+    }
+  };
+  refuse(options.strategy.name != "sync" || options.strategy.backup > 0, "strategies");
+  refuse(options.mesh == "auto", "parallel.plan = \"auto\"");
+  refuse(options.verify_steps > 0, "train.verify_steps");
+}
+
 }  // namespace
 
 void check_learner(const parallel::BlockModel& model, const Options& options, const Mesh& mesh,
@@ -96,6 +112,9 @@ void check_learner(const parallel::BlockModel& model, const Options& options, co
   if (strategy::exchanges_weights(options.strategy)) check_workers(options, mesh);
   parallel::Plan plan = complete(options, mesh, batch);
   plan.batch *= plan.accumulate;
+  check_device_options(options);
+  // "auto" may give the other ranks a device.
+  if (options.device != "cpu") plan.device = at::Device(at::kCUDA, 0);
   parallel::check_plan(plan, parallel::shape_of(model), mesh.layout());
   plan_batches(options, replicas(mesh.layout()), samples);
   if (options.batch_schedule == "noise" && options.verify_steps > 0) {

@@ -7,8 +7,11 @@
 
 namespace weft::comm::internal {
 
-// Collective over the ranks that share `store`, with one CUDA device each. Throws kUnavailable if
-// this build has no NCCL or there is no device.
+// Throws kUnavailable if this build has no NCCL or there is no CUDA device.
+void require_nccl(int rank);
+
+// For the ranks that share `store`, with one CUDA device each. It connects in its first operation.
+// Throws as require_nccl().
 c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> store, int rank,
                                             int size, const BackendOptions& options);
 

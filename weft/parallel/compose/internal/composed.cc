@@ -8,6 +8,7 @@
 
 #include "weft/kernels/tree_sum.h"
 #include "weft/observe/position/position.h"
+#include "weft/parallel/compose/internal/on_device.h"
 
 // A training step up to its gradients. ending.cc has the rest, whole.cc the saved state.
 namespace weft::parallel::internal {
@@ -110,6 +111,7 @@ void Composed::before(const schedule::pipeline::Action& action) {
 
 void Composed::after(const schedule::pipeline::Action& action) {
   span_.reset();
+  wait_for(plan.device);  // its time counts here
   const auto spent = take_engine_times();
   (action.work == Work::kForward ? times.forward : times.backward) +=
       seconds_since(began_) - spent.wait - spent.work;
@@ -288,7 +290,8 @@ Tensors Composed::predict(const Tensors& inputs) {
   return guarded([&] {
     const Tensors outputs =
         plan.micro_shards > 0 ? predict_at_once(inputs) : pipeline->predict(inputs);
-    return outputs.empty() || !model.join ? outputs : model.join(outputs, contexts());
+    return on_device(outputs.empty() || !model.join ? outputs : model.join(outputs, contexts()),
+                     at::kCPU);
   });
 }
 

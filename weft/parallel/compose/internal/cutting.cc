@@ -5,6 +5,7 @@
 
 #include "weft/parallel/compose/autocast.h"
 #include "weft/parallel/compose/internal/composed.h"
+#include "weft/parallel/compose/internal/on_device.h"
 
 namespace weft::parallel::internal {
 
@@ -114,9 +115,9 @@ void check_loss(const at::Tensor& loss) {
 }  // namespace
 
 at::Tensor Composed::loss_of(const Tensors& outputs, const Tensors& targets) {
-  const Autocast autocast(precision);
+  const Autocast autocast(precision, plan.device.type());
   const double weight = targets.back().item<double>();
-  const Tensors wanted(targets.begin() + 1, targets.end() - 1);
+  const Tensors wanted = on_device({targets.begin() + 1, targets.end() - 1}, plan.device);
   const bool nothing = model.experts == 0 && wanted[0].size(0) == 0;
   const at::Tensor loss = nothing ? outputs[0].sum() * 0 : in_one_line("the loss", outputs, [&] {
     return model.loss(outputs, wanted, contexts());

@@ -10,6 +10,7 @@
 #include "weft/base/config.h"
 #include "weft/parallel/compose/autocast.h"
 #include "weft/parallel/compose/internal/composed.h"
+#include "weft/parallel/compose/internal/on_device.h"
 #include "weft/parallel/compose/internal/passes.h"
 #include "weft/parallel/recompute/recompute.h"
 
@@ -37,14 +38,28 @@ std::string place_experts(Composed& c) {
          std::to_string(first) + " to " + std::to_string(first + each - 1);
 }
 
+std::string move_to_device(Composed& c) {
+  const at::Device device = c.plan.device;
+  if (device.is_cpu()) return "";
+  for (Stage& stage : c.stages) {
+    for (Block& block : stage.blocks) {
+      block.module->to(device);
+      block.forward = [device, forward = std::move(block.forward)](const Tensors& x) {
+        return forward(on_device(x, device));
+      };
+    }
+  }
+  return "blocks compute on " + device.str();
+}
+
 std::string set_precision(Composed& c) {
   if (c.plan.precision == Precision::kAsItIs) return "";
   c.precision = c.plan.precision;
   for (Stage& stage : c.stages) {
     for (Block& block : stage.blocks) {
-      block.forward = [precision = c.plan.precision,
+      block.forward = [precision = c.plan.precision, device = c.plan.device.type(),
                        forward = std::move(block.forward)](const Tensors& x) {
-        const Autocast autocast(precision);
+        const Autocast autocast(precision, device);
         return forward(x);
       };
     }
@@ -157,6 +172,7 @@ constexpr std::array kPasses = {
     Pass{{"join batch norms", "batch norms take statistics over all replicas"},
          never,
          join_batch_norms},
+    Pass{{"move to device", "blocks compute on the device of this rank"}, never, move_to_device},
     Pass{{"precision", "blocks and loss compute in a narrower type"}, never, set_precision},
     Pass{{"recompute",
           "blocks keep only their inputs, or their expensive activations, and recompute the rest "

@@ -1,0 +1,28 @@
+// WeftBackend beside the backend of its devices.
+#include "weft/base/log.h"
+#include "weft/comm/internal/weft_backend.h"
+
+namespace weft::comm::internal {
+
+void WeftBackend::setTimeout(std::chrono::milliseconds timeout) {
+  timeout_ = timeout;
+  if (devices_) devices_->setTimeout(timeout);
+}
+
+Traffic WeftBackend::traffic() const {
+  Traffic moved = member_ ? member_->traffic() : engine_->traffic();
+  moved.is_complete = moved.is_complete && !devices_;
+  return moved;
+}
+
+void WeftBackend::abort_with(const Error& why) noexcept {
+  engine_->fail(why);
+  if (!devices_) return;
+  try {
+    devices_->abort();
+  } catch (const std::exception& error) {
+    log_debug("the device's backend cannot be aborted", {{"why", error.what()}});
+  }
+}
+
+}  // namespace weft::comm::internal

@@ -1,0 +1,32 @@
+#include "weft/train/internal/device.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/base/testing/refusal.h"
+
+namespace weft::train::internal {
+namespace device_test {
+
+std::string of(const std::string& name, int local_rank, int devices) {
+  return device_of(name, local_rank, devices).str();
+}
+
+TEST(Device, IsTheOneWithTheRanksNumber) {
+  EXPECT_EQ(of("cpu", 0, 2), "cpu");
+  EXPECT_EQ(of("cuda", 1, 2), "cuda:1");
+  EXPECT_EQ(of("cuda:0", 1, 2), "cuda:0");
+  EXPECT_EQ(of("auto", 1, 2), "cuda:1");
+  EXPECT_EQ(of("auto", 2, 2), "cpu");
+  EXPECT_EQ(of("auto", 0, 0), "cpu");
+}
+
+TEST(Device, ThatIsNotThereIsRefused) {
+  expect_refused([] { of("cuda", 1, 1); }, Errc::kBadConfig, "has 1 CUDA device;");
+  expect_refused([] { of("cuda", 0, 0); }, Errc::kBadConfig, "there is no CUDA device");
+  expect_refused([] { of("cuda:3", 0, 2); }, Errc::kBadConfig, "needs CUDA device 3");
+  for (const char* const name : {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x"})
+    expect_refused([name] { check_device_name(name); }, Errc::kBadConfig, "unknown device");
+}
+
+}  // namespace device_test
+}  // namespace weft::train::internal

@@ -1,0 +1,63 @@
+#include "weft/train/internal/device.h"
+
+#include <ATen/Context.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "weft/base/error.h"
+#include "weft/comm/environment.h"
+
+namespace weft::train::internal {
+namespace {
+
+constexpr const char* kPrefix = "cuda:";
+
+std::optional<int> number_in(const std::string& name) {
+  if (name.rfind(kPrefix, 0) != 0) return std::nullopt;
+  const char* const begin = name.data() + std::string_view(kPrefix).size();
+  const char* const end = name.data() + name.size();
+  int number = 0;
+  const auto [rest, error] = std::from_chars(begin, end, number);
+  if (error != std::errc() || rest != end || number < 0) return std::nullopt;
+  return number;
+}
+
+c10::Device cuda(int number) {
+  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(number)};
+}
+
+std::string have(int devices) {
+  return devices == 0 ? "there is no CUDA device (or weft was built without CUDA)"
+                      : "the host has " + std::to_string(devices) +
+                            (devices == 1 ? " CUDA device" : " CUDA devices");
+}
+
+}  // namespace
+
+void check_device_name(const std::string& name) {
+  if (name == "cpu" || name == "cuda" || name == "auto" || number_in(name)) return;
+  throw Error(Errc::kBadConfig,
+              "train.device: unknown device '" + name + "'; use cpu, cuda, cuda:0 or auto");
+}
+
+c10::Device device_of(const std::string& name, int local_rank, int devices) {
+  check_device_name(name);
+  const int number = number_in(name).value_or(local_rank);
+  if (name == "cpu" || (name == "auto" && number >= devices)) return c10::DeviceType::CPU;
+  if (number >= devices) {
+    throw Error(Errc::kBadConfig, "train.device = \"" + name + "\" needs CUDA device " +
+                                      std::to_string(number) + " on this host, but " +
+                                      have(devices) + "; use auto or cpu, or start fewer ranks");
+  }
+  return cuda(number);
+}
+
+c10::Device device_of(const std::string& name) {
+  if (name == "cpu") return c10::DeviceType::CPU;
+  const int local_rank = comm::discover(comm::Environment::process()).local_rank;
+  return device_of(name, local_rank, at::hasCUDA() ? static_cast<int>(at::getNumGPUs()) : 0);
+}
+
+}  // namespace weft::train::internal
