@@ -174,7 +174,7 @@ function(weft_import_torch root)
       PROPERTIES IMPORTED_LOCATION ${root}/lib/lib${library}.so)
   endforeach()
   if(WEFT_CUDA)
-    # weft uses no symbol of libtorch_cuda. Loading the library registers its kernels.
+    # Most of weft uses no symbol of libtorch_cuda. Loading the library registers its kernels.
     target_link_libraries(weft::torch
       INTERFACE "-Wl,--push-state,--no-as-needed,${root}/lib/libtorch_cuda.so,--pop-state"
                                                 weft::torch_c10_cuda ${cudart})

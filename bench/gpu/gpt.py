@@ -90,10 +90,18 @@ def train(arguments, rank, device):
         forward = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     elif arguments["mode"] == "compiled":
         forward = torch.compile(model)
-    losses, times, done = [], [], 0
+    losses, times, parts, done, timed, mark = [], [], [0.0, 0.0, 0.0], 0, False, 0.0
+
+    def end_part(part):
+        nonlocal mark
+        if timed:
+            wait(device)
+            parts[part] += (time.perf_counter() - mark) * 1e3 / int(arguments["steps"])
+            mark = time.perf_counter()
 
     def step():
-        nonlocal done
+        nonlocal done, mark
+        mark = time.perf_counter()
         tokens = tokens_of(batch, sequence, rank, done).to(device)
         done += 1
         with torch.autocast(
@@ -103,9 +111,12 @@ def train(arguments, rank, device):
             loss = F.cross_entropy(
                 logits.view(-1, VOCABULARY), tokens[:, 1:].contiguous().view(-1)
             )
+        end_part(0)
         loss.backward()
+        end_part(1)
         optimizer.step()
         optimizer.zero_grad()
+        end_part(2)
         return loss.detach()
 
     for _ in range(5):
@@ -120,8 +131,12 @@ def train(arguments, rank, device):
         wait(device)
         times.append((time.perf_counter() - start) * 1e3 / int(arguments["steps"]))
     losses.append(loss.item())
+    timed = True
+    for _ in range(int(arguments["steps"])):
+        step()
     if rank == 0:
-        print(json.dumps({"impl": "pytorch-" + arguments["mode"], "ms": times, "losses": losses}))
+        result = {"impl": "pytorch-" + arguments["mode"], "ms": times, "losses": losses}
+        print(json.dumps(dict(result, parts_ms=parts)))
 
 
 def wait(device):

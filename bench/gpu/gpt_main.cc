@@ -97,7 +97,17 @@ void train(const Group& world, const at::Device& device, const Arguments& argume
   std::vector<double> losses, times;
   at::Tensor loss;
   int done = 0;
+  std::vector<double> parts(3);  // forward, backward, update; with waits
+  bool timed = false;
+  Clock::time_point mark;
+  const auto end_part = [&](std::size_t part) {
+    if (!timed) return;
+    wait_for(device);
+    parts[part] += ms_since(mark) / static_cast<double>(number("steps"));
+    mark = Clock::now();
+  };
   const auto step = [&] {
+    mark = Clock::now();
     const at::Tensor tokens =
         tokens_of(number("batch"), number("sequence"), world.rank(), done++).to(device);
     {
@@ -105,9 +115,12 @@ void train(const Group& world, const at::Device& device, const Arguments& argume
       loss = model->loss(model.forward(tokens.slice(1, 0, -1).contiguous()),
                          tokens.slice(1, 1).contiguous());
     }
+    end_part(0);
     loss.backward();
+    end_part(1);
     optim.step();
     optim.zero_grad();
+    end_part(2);
   };
   for (int warm = 0; warm < 5; ++warm) {
     step();
@@ -122,9 +135,12 @@ void train(const Group& world, const at::Device& device, const Arguments& argume
     times.push_back(ms_since(start) / static_cast<double>(number("steps")));
   }
   losses.push_back(loss.item<double>());
+  timed = true;
+  for (int i = 0; i < number("steps"); ++i) step();
   if (world.rank() == 0)
-    std::printf("{\"impl\": \"weft\", \"ms\": %s, \"losses\": %s, \"how\": \"%s\"}\n",
-                list(times).c_str(), list(losses).c_str(), model.describe().c_str());
+    std::printf(
+        "{\"impl\": \"weft\", \"ms\": %s, \"losses\": %s, \"parts_ms\": %s, \"how\": \"%s\"}\n",
+        list(times).c_str(), list(losses).c_str(), list(parts).c_str(), model.describe().c_str());
 }
 
 void reduce(const Group& world, const at::Device& device) {
@@ -152,7 +168,8 @@ void reduce(const Group& world, const at::Device& device) {
 int run(int argc, char** argv) {
   const Arguments arguments = parse(argc, argv);
   const Group world = comm::init({.transport = comm::parse_transport(arguments.at("transport"))});
-  const at::Device device(arguments.at("device"));
+  const at::Device device = arguments.at("device") == "cuda" ? at::Device(at::kCUDA, 0)
+                                                             : at::Device(arguments.at("device"));
   if (arguments.at("what") == "reduce") {
     reduce(world, device);
   } else {

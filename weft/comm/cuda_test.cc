@@ -67,7 +67,8 @@ int run_nccl(const Group& world, const std::string& meeting) {
   at::Tensor later = mine.clone();
   const Group::Work work = again.all_reduce_async(later);
   work->wait();
-  return at::equal(later.cpu(), host) && again.has_device_backend() ? 0 : 6;
+  if (!at::equal(later.cpu(), host)) return 6;
+  return again.has_device_backend() || group.size() == 1 ? 0 : 7;
 }
 
 TEST(NcclGpu, GathersAndScattersOnOneDevice) {

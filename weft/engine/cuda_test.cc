@@ -65,8 +65,9 @@ struct Values final : checkpoint::SliceSource {
 // Trains on `device`, with weft's optimizer, or with torch's over averaged gradients. Half way, a
 // new model goes on from the state of the first.
 template <class Torch, class Options>
-int train(const Group& group, const at::Device& device, const Options& options, bool by_weft,
-          const std::vector<torch::Tensor>& expected) {
+int train(const Group& group, const at::Device& device, const Options& options, bool by_weft) {
+  // Here and not in the process of the test, whose threads of autograd a fork would lose.
+  const std::vector<torch::Tensor> expected = by_torch<Torch>(options);
   const std::int64_t share = kBatch / group.size(), begin = share * group.rank();
   const auto step_on = [&](auto& model, int step) {
     const auto mine = [&](const torch::Tensor& all) {
@@ -132,14 +133,13 @@ int train(const Group& group, const at::Device& device, const Options& options, 
 
 template <class Torch, class Options>
 void compare(const std::string& devices, const Options& options, const std::string& what) {
-  const auto expected = by_torch<Torch>(options);
   for (const bool by_weft : {true, false}) {
     if (!by_weft && devices.find('c') != std::string::npos) continue;  // weights would drift apart
     const auto codes =
         comm::fork_ranks(static_cast<int>(devices.size()), "auto", [&](const Group& group) {
           const bool gpu = devices[static_cast<std::size_t>(group.rank())] == 'g';
           const at::Device device = gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
-          return train<Torch>(group, device, options, by_weft, expected);
+          return train<Torch>(group, device, options, by_weft);
         });
     EXPECT_EQ(codes, std::vector<int>(devices.size(), 0))
         << what << " on " << devices << (by_weft ? " by weft" : " by torch");

@@ -155,9 +155,10 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target,
   if (rows.scalar_type() == at::kHalf || rows.scalar_type() == at::kBFloat16)
     rows = rows.to(at::kFloat);
 
-  const at::Tensor loss = tp.size() == 1
-                              ? plain(rows.narrow(1, 0, options.vocabulary), flat, options)
-                              : split(rows, flat, options, tp);
+  // A narrowed tensor costs a copy of the logits in backward.
+  if (tp.size() == 1 && options.vocabulary < columns) rows = rows.narrow(1, 0, options.vocabulary);
+  const at::Tensor loss =
+      tp.size() == 1 ? plain(rows, flat, options) : split(rows, flat, options, tp);
   if (options.reduction == LossReduction::kNone) return loss.view(target.sizes());
   if (options.reduction == LossReduction::kSum) return loss.sum();
   WEFT_REQUIRE(!flat.is_cpu() || counted.item<std::int64_t>() > 0,

@@ -61,7 +61,8 @@ struct CrossEntropyOptions {
 // exponentials, the targets' logits). With label smoothing, 3n (also sums of logits) instead of 2n.
 // Logits themselves would be n · vocabulary / ranks numbers. Backward is local.
 // Collective. Throws Error(kInvalidArgument) for shapes that do not fit, a target outside the
-// vocabulary, and the mean over no targets.
+// vocabulary, and the mean over no targets. On a device, targets are not looked at, so that nothing
+// waits for it: its kernels end the process for a target outside, and the mean over none is NaN.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target,
                          const CrossEntropyOptions& options, const TensorParallel& tp);
 
