@@ -11,8 +11,8 @@
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/random.h"
+#include "weft/comm/environment.h"
 #include "weft/observe/position/position.h"
-#include "weft/train/internal/device.h"
 #include "weft/train/internal/slow_rank.h"
 
 namespace weft::train {
@@ -51,7 +51,7 @@ std::vector<at::Tensor> sample_of(const data::Source& source, const parallel::Pl
 parallel::Plan plan_for(const Task& task, const Options& options, const Mesh& mesh,
                         std::int64_t batch, const Saved* resumed) {
   parallel::Plan plan = complete(options, mesh, batch);
-  plan.device = device_of(options.device);
+  plan.device = comm::device_of(options.device);
   if (plan.cuts.empty() && resumed != nullptr)
     plan.cuts = parallel::ParallelModel::cuts_of(mesh, resumed->reader());
   if (plan.cuts.empty() && plan.sample.empty() && mesh.size("pp") > 1)
@@ -90,7 +90,7 @@ std::vector<Metric> with_loss(const Task& task) {
 }
 
 void check_device_options(const Options& options) {
-  check_device_name(options.device);
+  comm::check_device_name(options.device);
   if (options.device == "cpu") return;
   const auto refuse = [&](bool found, const std::string& what) {
     if (found) {

@@ -1,5 +1,4 @@
-#include "weft/train/internal/device.h"
-
+// device_of() and check_device_name() of environment.h.
 #include <ATen/Context.h>
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 #include "weft/base/error.h"
 #include "weft/comm/environment.h"
 
-namespace weft::train::internal {
+namespace weft::comm {
 namespace {
 
 constexpr const char* kPrefix = "cuda:";
@@ -38,8 +37,7 @@ std::string have(int devices) {
 
 void check_device_name(const std::string& name) {
   if (name == "cpu" || name == "cuda" || name == "auto" || number_in(name)) return;
-  throw Error(Errc::kBadConfig,
-              "train.device: unknown device '" + name + "'; use cpu, cuda, cuda:0 or auto");
+  throw Error(Errc::kBadConfig, "unknown device '" + name + "'; use cpu, cuda, cuda:0 or auto");
 }
 
 c10::Device device_of(const std::string& name, int local_rank, int devices) {
@@ -47,7 +45,7 @@ c10::Device device_of(const std::string& name, int local_rank, int devices) {
   const int number = number_in(name).value_or(local_rank);
   if (name == "cpu" || (name == "auto" && number >= devices)) return c10::DeviceType::CPU;
   if (number >= devices) {
-    throw Error(Errc::kBadConfig, "train.device = \"" + name + "\" needs CUDA device " +
+    throw Error(Errc::kBadConfig, "device \"" + name + "\" needs CUDA device " +
                                       std::to_string(number) + " on this host, but " +
                                       have(devices) + "; use auto or cpu, or start fewer ranks");
   }
@@ -56,8 +54,8 @@ c10::Device device_of(const std::string& name, int local_rank, int devices) {
 
 c10::Device device_of(const std::string& name) {
   if (name == "cpu") return c10::DeviceType::CPU;
-  const int local_rank = comm::discover(comm::Environment::process()).local_rank;
+  const int local_rank = discover(Environment::process()).local_rank;
   return device_of(name, local_rank, at::hasCUDA() ? static_cast<int>(at::getNumGPUs()) : 0);
 }
 
-}  // namespace weft::train::internal
+}  // namespace weft::comm

@@ -1,10 +1,9 @@
-#include "weft/train/internal/device.h"
-
 #include <gtest/gtest.h>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/comm/environment.h"
 
-namespace weft::train::internal {
+namespace weft::comm {
 namespace device_test {
 
 std::string of(const std::string& name, int local_rank, int devices) {
@@ -29,4 +28,4 @@ TEST(Device, ThatIsNotThereIsRefused) {
 }
 
 }  // namespace device_test
-}  // namespace weft::train::internal
+}  // namespace weft::comm
