@@ -80,7 +80,8 @@ def tokens_of(batch, sequence, rank, step):
 
 def train(arguments, rank, device):
     batch, sequence = int(arguments["batch"]), int(arguments["sequence"])
-    model = Gpt(int(arguments["layers"]), int(arguments["width"]), int(arguments["heads"]), sequence)
+    sizes = [int(arguments[name]) for name in ("layers", "width", "heads")]
+    model = Gpt(*sizes, sequence)
     set_weights(model)
     model.to(device)
     # As weft's AdamW with its defaults: weight decay 0.01 for all parameters.

@@ -35,8 +35,8 @@ enum class Transport {
   kTcp,
   // MPI's own collectives, among ranks that one mpirun started (docs/mpi.md).
   kMpi,
-  // As kAuto, and NCCL for the collectives and messages of CUDA tensors. Each rank needs a device of
-  // its own. With the other transports, CUDA tensors travel through host memory.
+  // As kAuto, and NCCL for the collectives and messages of CUDA tensors. Each rank needs a device
+  // of its own. With the other transports, CUDA tensors travel through host memory.
   kNccl,
 };
 // "auto", "shm", "tcp", "mpi", "nccl".
@@ -85,8 +85,9 @@ struct BackendOptions {
 };
 
 // Makes the backend of the `size` ranks that share `store`. Collective. Throws kBadConfig for an
-// unknown transport or algorithm, for ranks that name different algorithms, and for ordered sums with
-// nccl. Throws kUnavailable if shm, mpi or nccl was asked for and is not available. Throws kTimeout, kPeerLost.
+// unknown transport or algorithm, for ranks that name different algorithms, and for ordered sums
+// with nccl. Throws kUnavailable if shm, mpi or nccl was asked for and is not available. Throws
+// kTimeout, kPeerLost.
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank,
                                                int size, const BackendOptions& options = {});
 

@@ -1,4 +1,4 @@
-// device_of() and check_device_name() of environment.h.
+// device_of() and check_device_name() of init.h.
 #include <ATen/Context.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/comm/environment.h"
+#include "weft/comm/init.h"
 
 namespace weft::comm {
 namespace {

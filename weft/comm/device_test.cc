@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/base/testing/refusal.h"
-#include "weft/comm/environment.h"
+#include "weft/comm/init.h"
 
 namespace weft::comm {
 namespace device_test {

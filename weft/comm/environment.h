@@ -7,8 +7,6 @@
 // values is an error.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -77,23 +75,8 @@ struct Identity {
 // several hosts, no MPI joins them, and nothing names the first host.
 Identity discover(const Environment& environment, const IdentityOptions& options = {});
 
-// Device of a rank by name: "cpu"; "cuda", the CUDA device with the rank's number on its host;
-// "cuda:N"; or "auto", as "cuda" where that device exists, else the CPU. `devices` is the number of
-// CUDA devices of the host. Throws kBadConfig for another name, and for a device that does not
-// exist.
-c10::Device device_of(const std::string& name, int local_rank, int devices);
-// As above, for this process. Uses CUDA, unless the name is "cpu"; fork no rank from this process
-// afterwards.
-c10::Device device_of(const std::string& name);
-// Throws kBadConfig if no rank can have a device of this name. Does not use CUDA.
-void check_device_name(const std::string& name);
-
 // Expands Slurm's host lists: "a,node[08-10,20]-ib" -> a, node08-ib, node09-ib, node10-ib,
 // node20-ib. Throws kBadConfig if the list is malformed or expands to more than 65536 names.
 std::vector<std::string> expand_hosts(const std::string& list);
 
 }  // namespace weft::comm
-
-namespace weft {
-using comm::device_of;
-}

@@ -19,6 +19,8 @@
 // that shared a host's memory with it first move their own memory (net::Heap::renew()).
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <chrono>
 #include <map>
 #include <string>
@@ -93,8 +95,20 @@ std::string lost_rank_key(const std::string& run_id, int restart_count);
 // that form the group again do not wait for them. A "+" before a number: it was started again.
 std::string gone_ranks_key(const std::string& run_id, int restart_count);
 
+// Device of a rank by name: "cpu"; "cuda", the CUDA device with the rank's number on its host;
+// "cuda:N"; or "auto", as "cuda" where that device exists, else the CPU. `devices` is the number of
+// CUDA devices of the host. Throws kBadConfig for another name, and for a device that does not
+// exist.
+c10::Device device_of(const std::string& name, int local_rank, int devices);
+// As above, for this process. Uses CUDA, unless the name is "cpu"; fork no rank from this process
+// afterwards.
+c10::Device device_of(const std::string& name);
+// Throws kBadConfig if no rank can have a device of this name. Does not use CUDA.
+void check_device_name(const std::string& name);
+
 }  // namespace weft::comm
 
 namespace weft {
+using comm::device_of;
 using comm::init;
 }  // namespace weft

@@ -16,10 +16,8 @@
 // With a torch::optim optimizer: backward() ends with the averaged gradient in every rank's grad().
 // Across hosts: gradients travel in buckets while backward goes on.
 // On a device: move the module there first. Weights, gradients and optimizer state stay on it, and
-// gradients travel in buckets, with NCCL or through host memory (Transport::kNccl). Ranks with
-// devices and ranks without can train together; weft's optimizer then sends rank 0's weights and
-// state to all after each step, since devices round differently. overlap_forward has no effect. Not
-// supported: codecs, adasum, shared weights, and LARS, LAMB, Adafactor and Muon.
+// gradients travel in buckets, with NCCL or through host memory. Ranks with and without devices can
+// train together. docs/gpus.md has the limits.
 //
 // A model may also be made without a group. bind() then gives it one, and later another one, with
 // the weights that it has and a new optimizer state. elastic::run() calls it (weft/elastic/run.h).

@@ -43,9 +43,9 @@ class Updates {
   // For a parameter on a device, in place of put().
   void put_on_device(int param, at::Tensor weight, std::vector<at::Tensor> state);
 
-  // Updates elements [begin, end) of a parameter in host memory. `gradient` points to element `begin`, in the
-  // parameter's type. Call it once per step for each element. Several threads or ranks may update
-  // different elements at once.
+  // Updates elements [begin, end) of a parameter in host memory. `gradient` points to element
+  // `begin`, in the parameter's type. Call it once per step for each element. Several threads or
+  // ranks may update different elements at once.
   void update(int param, std::int64_t begin, std::int64_t end, const void* gradient) const;
   // Updates whole parameters, each with its gradient: in host memory one after the other, on a
   // device in few kernels.

@@ -11,7 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/random.h"
-#include "weft/comm/environment.h"
+#include "weft/comm/init.h"
 #include "weft/observe/position/position.h"
 #include "weft/train/internal/slow_rank.h"
 
