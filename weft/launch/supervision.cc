@@ -118,6 +118,8 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
   const int coming = static_cast<int>(situation.growing.size() + situation.waiting.size());
   if (here + coming < whole(std::min(situation.wanted, policy.max_ranks), situation)) {
     const int place = free_place(situation);
+    // All places are taken as long as a rank that leaves still runs.
+    if (place >= policy.max_ranks) return std::nullopt;
     const bool is_new = place == static_cast<int>(situation.ranks.size()) ||
                         situation.ranks[static_cast<std::size_t>(place)]->left;
     if (situation.never_joined < kMostNeverJoined &&

@@ -32,6 +32,20 @@ TEST(Resize, GrowsToTheWantedNumberAndTellsTheRanksWhenTheNewOnesWait) {
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
 }
 
+TEST(Resize, TakesThePlaceOfARankThatLeavesOnceItHasEnded) {
+  Policy policy;
+  policy.max_ranks = 3;
+  auto seen = situation({std::nullopt, std::nullopt, std::nullopt});
+  seen.wanted = 3;
+  seen.leaving = {2};
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+  seen.leaving.clear();
+  seen.ranks[2] = exited(0, seconds(1));
+  seen.ranks[2]->left = true;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGrow);
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).rank, 2);
+}
+
 TEST(Resize, EndsRanksThatHaveNotJoinedWhenTheOthersHaveFinished) {
   Policy policy;
   policy.max_ranks = 8;
