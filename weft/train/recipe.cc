@@ -5,6 +5,7 @@
 #include <set>
 
 #include "weft/base/error.h"
+#include "weft/comm/init.h"
 #include "weft/compress/spec.h"
 #include "weft/models/registry.h"
 #include "weft/train/internal/newest_run.h"
@@ -162,6 +163,12 @@ void refuse_misfits(const Config& config) {
     throw Error(Errc::kBadConfig, rows[i].key + " (" + rows[i].origin + ") is for " +
                                       use->chosen_by + " = " + any_of(use->of) + ", not \"" +
                                       chosen + "\": leave it at " + defaults[i].value);
+  }
+  try {
+    comm::check_device_name(config.get_string("train.device"));
+  } catch (const Error& error) {
+    throw Error(Errc::kBadConfig,
+                "train.device (" + config.origin("train.device") + "): " + error.message());
   }
   const std::string& model = config.get_string("model.name");
   if (model == "lstm" && config.get_string("train.precision") == "f16") {

@@ -146,6 +146,8 @@ TEST(Recipe, RejectsKeysThatItsModelDataOrOptimizerDoesNotUseUnlessTheyAreDefaul
               HasSubstr("lamb"));
   EXPECT_THAT(bad_config([] { load_recipe("shapes", {"parallel.reduce=sum"}); }),
               HasSubstr("adasum"));
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"train.device=gpu"}); }),
+              HasSubstr("train.device (--set): unknown device 'gpu'; use cpu, cuda"));
   EXPECT_THAT(bad_config([] { load_recipe("shapes", {"model.name=lstm"}); }),
               HasSubstr("go together"));
   for (const char* key : {"model.heads=4", "parallel.dp=2", "train.precision=bf16",
