@@ -309,7 +309,7 @@ void Host::wait_longer(const std::function<bool()>& ready, const std::function<i
     futex_wait(word, 1, std::min<std::chrono::nanoseconds>(kSlice, deadline.left() + 1us));
     if (ready()) return;
     shown.set_peer(names_.of(suspect()));
-    look_for_lost_peers(operation, suspect());
+    look_for_lost_peers(ready, operation, suspect());
     if (!failed() && deadline.passed()) {
       const int peer = suspect();
       fail(Error(Errc::kTimeout,
@@ -323,8 +323,10 @@ void Host::wait_longer(const std::function<bool()>& ready, const std::function<i
 }
 
 // A closed socket means a dead process, which is lost for all ranks. A rank that left in order is
-// lost only for ranks that wait for it.
-void Host::look_for_lost_peers(const char* operation, int suspect) {
+// lost only for ranks that wait for it: it may have left since this rank last looked, after it had
+// done its part.
+void Host::look_for_lost_peers(const std::function<bool()>& ready, const char* operation,
+                               int suspect) {
   const auto now = Deadline::Clock::now();
   {
     std::lock_guard lock(links_->mutex);
@@ -337,7 +339,7 @@ void Host::look_for_lost_peers(const char* operation, int suspect) {
   std::optional<int> lost = lost_peer();
   const bool died = lost.has_value();
   if (!died && suspect >= 0 && departed(suspect)) lost = suspect;
-  if (!lost) return;
+  if (!lost || ready()) return;
   fail(Error(Errc::kPeerLost,
              "rank " + std::to_string(*lost) + " (process " +
                  std::to_string(control_->seats[*lost].pid.load()) + ") " +

@@ -144,7 +144,7 @@ class Host {
                    const char* operation, std::chrono::nanoseconds timeout);
   bool spin(const std::function<bool()>& ready) const;
   [[noreturn]] void throw_failure(const char* operation, bool late) const;
-  void look_for_lost_peers(const char* operation, int suspect);
+  void look_for_lost_peers(const std::function<bool()>& ready, const char* operation, int suspect);
 
   int rank_;
   int world_;

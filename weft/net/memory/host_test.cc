@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/net/memory/heap.h"
 #include "weft/net/memory/testing/ranks.h"
 
@@ -51,6 +52,29 @@ TEST(Host, MemoryOfAGroupIsFreedWhenTheLastRankHasLeft) {
       waitpid(child, &status, 0);
       EXPECT_EQ(status, 0) << "rank " << first << " left first";
     }
+  }
+}
+
+// It has done its part after this rank looked for it, and has left before this rank looks whether
+// it is lost.
+TEST(HostWait, APeerThatHasDoneItsPartMayLeaveAtAnyTime) {
+  for (const bool does_its_part : {true, false}) {
+    auto hosts = make_thread_hosts(2);
+    bool ready = false;
+    int looks = 0;
+    const auto suspect = [&] {
+      if (++looks < 2 || !hosts[1]) return 1;
+      hosts[1].reset();
+      ready = does_its_part;
+      return 1;
+    };
+    const auto wait = [&] { hosts[0]->wait([&] { return ready; }, suspect, "test", 10s); };
+    if (does_its_part) {
+      EXPECT_NO_THROW(wait());
+    } else {
+      expect_refused(wait, Errc::kPeerLost, "has left the group");
+    }
+    EXPECT_GE(looks, 2);
   }
 }
 
