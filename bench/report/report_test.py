@@ -108,6 +108,21 @@ class MadeUpRun(unittest.TestCase):
         self.assertIn("| torch.distributed.rpc | its choice within a host | 500000 |", text)
         self.assertNotIn("TCP", text)
 
+    def test_linear_models_stand_beside_their_peers(self):
+        common = {"bench": "linear", "loss": "hinge", "worst_gap": 9.5e-4}
+        self.store(
+            "linear",
+            dict(common, impl="weft-1", median_s=0.5, ratio_to_weft_1=1, ratio_to_weft_2=2),
+            dict(
+                common, impl="sklearn-sgd", median_s=2.25, ratio_to_weft_1=4.5, ratio_to_weft_2=None
+            ),
+        )
+        text = tables.FIGURES["linear"](self.run_of())
+        self.assertIn(
+            "| hinge | weft, one process (SDCA) | 0.50 s | 1.00x | 2.00x | 9.5e-04 |", text
+        )
+        self.assertIn("| scikit-learn, `SGDClassifier` | 2.25 s | 4.50x |  | 9.5e-04 |", text)
+
     def test_missed_targets_are_listed(self):
         self.store(
             "tensor",

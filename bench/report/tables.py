@@ -4,6 +4,7 @@ import pathlib
 import textwrap
 
 import curve_charts
+import linear_tables
 import planning_tables
 import ps_tables
 import recovery_tables
@@ -522,6 +523,7 @@ FIGURES = {
     "codecs-time": codecs_time,
     "readme": readme_en,
     "readme-zh": readme_zh,
+    **linear_tables.FIGURES,
     **ps_tables.FIGURES,
     **planning_tables.FIGURES,
     **recovery_tables.FIGURES,
@@ -560,6 +562,7 @@ for _name in (
     "strategies-periods",
     "strategies-slow",
     "ps",
+    "linear",
     "optimizers",
     "planning",
 ):
