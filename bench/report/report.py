@@ -28,6 +28,7 @@ PAGES = [
     "docs/benchmarks.md",
     "docs/compression.md",
     "docs/fault-tolerance.md",
+    "docs/linear-models.md",
     "docs/optimizers.md",
     "docs/parameter-server.md",
     "docs/planning.md",
