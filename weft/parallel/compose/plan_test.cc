@@ -32,6 +32,18 @@ TEST(PlanCheck, AcceptsPlansThatWork) {
   EXPECT_EQ(refusal({.schedule = Algorithm::kInterleaved}, kModel, 3, {{"pp", 3}}), "accepted");
 }
 
+TEST(PlanCheck, RejectsWhatADeviceDoesNotSupport) {
+  const at::Device device(at::kCUDA, 0);
+  EXPECT_EQ(refusal({.device = device}, kModel, 2, {{"dp", 2}}), "accepted");
+  EXPECT_EQ(refusal({.device = device}, kModel, 4, {{"dp", 2}, {"fsdp", 2}}),
+            "plan: a device (cuda:0) is supported with dp alone, not with fsdp; use dp, or the CPU");
+  EXPECT_THAT(refusal({.codec = "int8:64", .device = device}, kModel, 2, {{"dp", 2}}),
+              HasSubstr("does not support codec"));
+  EXPECT_THAT(
+      refusal({.optimizer = {.rule = optim::Lamb{}}, .device = device}, kModel, 2, {{"dp", 2}}),
+      HasSubstr("does not support the optimizer lamb"));
+}
+
 TEST(PlanCheck, NamesTheNearestPlanIfHeadsDoNotDivide) {
   EXPECT_EQ(refusal({}, kModel, 8, {{"tp", 8}}),
             "plan: heads = 12 cannot be split over tp=8; nearest that works: dp=2,tp=4");
