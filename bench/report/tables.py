@@ -373,8 +373,8 @@ def slower(run):
     rows = {}
     for lines in run.lines.values():
         for line in lines:
-            case = line["params"]
-            compared = line["unit"] == "times faster" and case.get("against") in PEERS
+            case = line.get("params", {})
+            compared = line.get("unit") == "times faster" and case.get("against") in PEERS
             if compared and case["impl"] in FORMS_OF_WEFT and line["value"] < 0.97:
                 row = rows.setdefault(name_of(case), dict.fromkeys(PEERS, ""))
                 row[case["against"]] = times(1 / line["value"])
@@ -387,7 +387,7 @@ def missed(run):
     rows = []
     for part in run.lines:
         for line in run.lines[part]:
-            case = line["params"]
+            case = line.get("params", {})
             if case.get("good") is False:
                 model = case.get("model", "").replace("gpt", "GPT")
                 quantity = case["measured"].replace("weft-", "").replace("zb_", "zero bubble ")
