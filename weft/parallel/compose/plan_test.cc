@@ -36,7 +36,8 @@ TEST(PlanCheck, RejectsWhatADeviceDoesNotSupport) {
   const at::Device device(at::kCUDA, 0);
   EXPECT_EQ(refusal({.device = device}, kModel, 2, {{"dp", 2}}), "accepted");
   EXPECT_EQ(refusal({.device = device}, kModel, 4, {{"dp", 2}, {"fsdp", 2}}),
-            "plan: a device (cuda:0) is supported with dp alone, not with fsdp; use dp, or the CPU");
+            "plan: a device (cuda:0) is supported with dp alone, not with fsdp; use dp, or the "
+            "CPU");
   EXPECT_THAT(refusal({.codec = "int8:64", .device = device}, kModel, 2, {{"dp", 2}}),
               HasSubstr("does not support codec"));
   EXPECT_THAT(
