@@ -1,6 +1,7 @@
 #include "weft/engine/internal/device_updates.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 #include <type_traits>
