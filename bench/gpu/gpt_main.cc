@@ -1,5 +1,5 @@
 // Trains a GPT-2 on random tokens with weft, each rank on a device. Prints one JSON line with the
-// losses and the times. The rank, the world and the meeting point come from the environment.
+// losses and the times. It takes its rank and the world size from the environment. Usage:
 //
 //   weft_bench_gpu [what=train|reduce] [device=cuda|cpu] [transport=auto] [layers=12] [width=768]
 //                  [heads=12] [sequence=1024] [batch=16] [steps=10] [windows=4] [precision=bf16]

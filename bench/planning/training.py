@@ -25,8 +25,9 @@ class Failed(Exception):
     """A run that ended with an error."""
 
 
-# step_s: the median. memory: bytes of a rank's process at its peak, the mean. traffic: bytes that a
-# rank sends or reads from other ranks in a step, the mean. losses: by step. config: of the run.
+# step_s: median step time. memory: mean peak memory of a rank's process, in bytes. traffic: mean
+# number of bytes that a rank sends or reads from other ranks in a step. losses: losses by step.
+# config: configuration of the run.
 Trained = collections.namedtuple("Trained", "step_s memory traffic losses steps config log")
 
 

@@ -53,7 +53,7 @@ void GradientCheck::watch(std::vector<std::string> names, std::vector<at::Tensor
 bool GradientCheck::look(int param, const at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
   if (records_) seen_[index_of(param)] = checksum_of(gradient);
-  if (measures_ && !gradient.is_cpu()) squares_[index_of(param)] += square_norm_of(gradient);
+  if (measures_) squares_[index_of(param)] += square_norm_of(gradient);
   if (!gradient.is_cpu()) {
     unread_.push_back(param);
     unread_finite_.push_back(finite_on_device(gradient));
@@ -61,7 +61,6 @@ bool GradientCheck::look(int param, const at::Tensor& gradient) {
   }
   const bool finite = is_finite(gradient);
   if (!finite && first_ < 0) first_ = param;
-  if (measures_) squares_[index_of(param)] += square_norm_of(gradient);
   return finite;
 }
 

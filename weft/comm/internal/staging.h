@@ -1,10 +1,10 @@
 // Copies tensors of an accelerator to host memory and back, since the weft backend moves host
 // memory only.
 //
-// An operation that runs on its caller's thread copies in the caller's stream. On a thread of weft
-// it must wait for the caller's stream first: the call notes the place in the stream (Moment), the
-// thread waits for it and copies in a stream of its own (Moment::Scope), while the caller's stream
-// goes on.
+// An operation on its caller's thread copies in the caller's stream. An operation on a thread of
+// weft must first wait for the work that the caller's stream had at the call. The call records this
+// point of the stream (Moment). The thread waits for it and copies in its own stream
+// (Moment::Scope). The caller's stream does not wait.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -57,7 +57,7 @@ WeftBackend::WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& 
 
 WeftBackend::WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                            const c10d::AllToAllOptions& options) {
-  if (auto* const devices = device_backend(inputs.empty() ? at::Tensor() : inputs[0]))
+  if (auto* const devices = device_backend(inputs))
     return devices->alltoall(outputs, inputs, options);
   const How how = this->how(options);
   require_list("all_to_all", outputs, size_);

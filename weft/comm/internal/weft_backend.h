@@ -124,6 +124,10 @@ class WeftBackend final : public c10d::Backend {
   c10d::Backend* device_backend(const at::Tensor& tensor) const {
     return devices_ && tensor.defined() && !tensor.is_cpu() ? devices_.get() : nullptr;
   }
+  // For a list, whose tensors are all in the same place.
+  c10d::Backend* device_backend(const Tensors& tensors) const {
+    return tensors.empty() ? nullptr : device_backend(tensors[0]);
+  }
   // How to run a call: the common part of all c10d option types.
   struct How {
     std::chrono::milliseconds timeout;

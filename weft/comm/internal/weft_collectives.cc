@@ -14,8 +14,6 @@ using schedule::Collective;
 using std::chrono::milliseconds;
 using Tensors = WeftBackend::Tensors;
 
-at::Tensor first_of(const Tensors& tensors) { return tensors.empty() ? at::Tensor() : tensors[0]; }
-
 // Checks that `whole` has room for the `part`s of all ranks.
 void require_parts(const char* operation, const at::Tensor& whole, const at::Tensor& part,
                    int size) {
@@ -115,7 +113,7 @@ WeftBackend::WorkPtr WeftBackend::allreduce_sparse(Tensors& tensors,
 
 WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  if (auto* const devices = device_backend(first_of(tensors)))
+  if (auto* const devices = device_backend(tensors))
     return devices->allreduce_coalesced(tensors, options);
   const How how = this->how(options);
   return collective({c10d::OpType::ALLREDUCE_COALESCED, "weft:all_reduce", tensors, tensors}, how,
@@ -194,7 +192,7 @@ WeftBackend::WorkPtr WeftBackend::_allgather_base(at::Tensor& output, at::Tensor
 
 WeftBackend::WorkPtr WeftBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  if (auto* const devices = device_backend(first_of(inputs)))
+  if (auto* const devices = device_backend(inputs))
     return devices->allgather_into_tensor_coalesced(outputs, inputs, options);
   const How how = this->how(options);
   require_list("all_gather", outputs, static_cast<int>(inputs.size()));
@@ -312,7 +310,7 @@ WeftBackend::WorkPtr WeftBackend::_reduce_scatter_base(at::Tensor& output, at::T
 
 WeftBackend::WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  if (auto* const devices = device_backend(first_of(inputs)))
+  if (auto* const devices = device_backend(inputs))
     return devices->reduce_scatter_tensor_coalesced(outputs, inputs, options);
   const How how = this->how(options);
   require_list("reduce_scatter", outputs, static_cast<int>(inputs.size()));

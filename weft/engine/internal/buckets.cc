@@ -160,12 +160,13 @@ bool Buckets::advance(CodecExchange& exchange) {
 
 void Buckets::each_sum(int bucket, const std::function<void(int, const at::Tensor&)>& visit) const {
   for (const Flat& flat : flats_[index(bucket)]) {
-    for (const auto& [param, first] : flat.places) {
-      const at::Tensor& grad = params_[index(param)].grad();
-      if (alone_ && grad.defined())
-        visit(param, (grad.is_sparse() ? grad.to_dense() : grad).contiguous());
+    if (alone_) {
+      for (const auto& [param, first] : flat.places) {
+        const at::Tensor& grad = params_[index(param)].grad();
+        if (grad.defined()) visit(param, (grad.is_sparse() ? grad.to_dense() : grad).contiguous());
+      }
+      continue;
     }
-    if (alone_) continue;
     const at::Tensor marks = flat.marks.to(at::kFloat);
     const float* mark = marks.const_data_ptr<float>();
     for (const auto& [param, first] : flat.places) {
