@@ -62,8 +62,8 @@ struct Values final : checkpoint::SliceSource {
   }
 };
 
-// Trains on `device`, with weft's optimizer, or with torch's over averaged gradients. After half of the steps, a
-// new model continues from the state of the first.
+// Trains on `device`, with weft's optimizer, or with torch's over averaged gradients.
+// After half of the steps, a new model continues from the state of the first.
 template <class Torch, class Options>
 int train(const Group& group, const at::Device& device, const Options& options, bool by_weft) {
   // Here and not in the process of the test, whose threads of autograd a fork would lose.
