@@ -200,7 +200,8 @@ GptMlp::GptMlp(const GptOptions& options, const TensorParallel& tp) : options_(o
 }
 
 at::Tensor GptMlp::forward(const at::Tensor& given) {
-  const at::Tensor x = parallel::enter_split(given, options_.sequence, tp_);
+  const at::Tensor split = parallel::enter_split(given, options_.sequence, tp_);
+  const at::Tensor x = gate_proj.is_empty() ? split : parallel::in_product_type(split);
   const at::Tensor up = up_proj->multiply(x);
   if (gate_proj.is_empty()) {
     const auto activation = [options = options_, up] { return activate(options, up); };

@@ -94,6 +94,33 @@ TEST(ServersOfTheJob, KeepTheCenterOfOneGroupOfWorkersAfterTheOther) {
   }
 }
 
+// Ranks 0 and 1 have parts of the model on one worker, ranks 2 and 3 on the other.
+TEST(ServersOfTheJob, KeepACenterForEachPartOfTheModel) {
+  Job job;
+  for (const char* name : {"downpour", "easgd_async"}) {
+    const Strategy strategy{.name = name, .period = 2, .staleness = 0};
+    const at::Tensor wanted = rules_test::train(2, strategy, 12).result;
+    comm::replicate(4, [&](const Group& world) {
+      const int part = world.rank() % 2, worker = world.rank() / 2;
+      const Group workers = world.subgroup({part, part + 2}, "part " + std::to_string(part));
+      const auto mine = [&](const at::Tensor& all) {
+        return part == 0 ? all.narrow(0, 0, 3) : all.narrow(0, 3, all.numel() - 3);
+      };
+      const MakeCenter make = [&](const Group& group, const at::Tensor& like) {
+        return server_center(group, like, {.all = world});
+      };
+      at::Tensor whole = initial().to(torch::kFloat), x = mine(whole);
+      const auto rule = make_rule(
+          strategy, {.workers = workers, .world = world, .weights = {x}, .make_center = make});
+      for (int step = 1; step <= 12; ++step) {
+        x.sub_(mine(gradient(whole.to(torch::kDouble), worker)), kLr);
+        rule->after_step({step, kLr, 0, 1});
+      }
+      expect_close(rule->result().weights[0], mine(wanted), 1e-5);
+    });
+  }
+}
+
 TEST(ServersOfTheJob, KeepTheCenterWhenOneOfThemIsLost) {
   Job job;
   job.wait_for_copies();

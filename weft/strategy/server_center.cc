@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -21,6 +20,7 @@
 #include "weft/ps/client.h"
 #include "weft/ps/job.h"
 #include "weft/ps/server.h"
+#include "weft/strategy/internal/counted_directory.h"
 
 namespace weft::strategy {
 namespace {
@@ -28,7 +28,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMostServers = 8;
-constexpr const char *kValues = "values", *kClocks = "clocks";
 // A worker that waits for others looks so often, and asks so often whether all are still there.
 constexpr auto kLook = 500us;
 constexpr auto kCount = 200ms;
@@ -37,33 +36,6 @@ constexpr auto kCount = 200ms;
 constexpr auto kAnswer = 30s;
 constexpr auto kConnection = 2s;
 constexpr auto kCheckConnection = 200ms;
-
-// Counts how often a client has asked where a server is, which it does before each attempt to
-// connect.
-class CountedDirectory final : public ps::Directory {
- public:
-  explicit CountedDirectory(ps::Directory& of) : of_(of) {}
-
-  int attempts() const { return attempts_.load(); }
-  std::map<std::uint32_t, ps::View> views(Deadline deadline) override {
-    return of_.views(deadline);
-  }
-  bool replace(std::uint32_t shard, const ps::View& next, Deadline deadline) override {
-    return of_.replace(shard, next, deadline);
-  }
-  std::map<std::uint32_t, ps::ServerAddress> servers(Deadline deadline) override {
-    ++attempts_;
-    return of_.servers(deadline);
-  }
-  void announce(std::uint32_t server, const ps::ServerAddress& address,
-                Deadline deadline) override {
-    of_.announce(server, address, deadline);
-  }
-
- private:
-  ps::Directory& of_;
-  std::atomic<int> attempts_{0};
-};
 
 // Servers of the job outlive the group of workers, so there is room for the clocks of a larger one.
 constexpr std::size_t kRoom = 256;
@@ -83,6 +55,37 @@ std::vector<int> servers_of(const Group& workers) {
   return servers;
 }
 
+// The tensors of a center on servers.
+struct Names {
+  std::string values, clocks;
+};
+
+Names names_of(std::size_t part) {
+  const std::string suffix = part == 0 ? "" : "." + std::to_string(part);
+  return {"values" + suffix, "clocks" + suffix};
+}
+
+// The centers that servers of the job keep: their numbers of elements, and which one is that of
+// this rank's workers.
+struct Parts {
+  std::vector<std::int64_t> counts;
+  std::size_t mine = 0;
+};
+
+// A part is known by the rank, among all, of its first worker. Collective over both groups.
+Parts parts_of(const Group& workers, const Group& all, std::int64_t count) {
+  const std::string first = comm::broadcast_text(workers, std::to_string(all.rank()));
+  std::map<int, std::int64_t> by_first;
+  for (const std::string& text : comm::all_gather_texts(all, first + " " + std::to_string(count)))
+    by_first[std::stoi(text)] = std::stoll(text.substr(text.find(' ')));
+  Parts parts;
+  for (const auto& [rank, elements] : by_first) {
+    if (rank == std::stoi(first)) parts.mine = parts.counts.size();
+    parts.counts.push_back(elements);
+  }
+  return parts;
+}
+
 class ServerCenter final : public Center {
   // Numbers of a worker in the tensor of clocks. Float32 counts to 16 million exchanges.
   enum Number { kAdded, kPulled, kAdditions, kLeft, kPerWorker };
@@ -90,6 +93,7 @@ class ServerCenter final : public Center {
  public:
   ServerCenter(const Group& workers, const at::Tensor& like, const ServerCenterOptions& options)
       : workers_(workers),
+        all_(options.all.value_or(workers)),
         count_(like.numel()),
         codec_(options.codec),
         mine_(kPerWorker, 0.0f),
@@ -98,20 +102,14 @@ class ServerCenter final : public Center {
       throw Error(Errc::kBadConfig,
                   "a center on several hosts needs weights of float32; set train.precision to "
                   "fp32 or bf16");
-    const bool of_job = ps::servers_of_job() > 0;
-    if (of_job)
+    if (of_job_)
       find_servers();
     else
       start(options);
-    const std::vector<float> zeros(static_cast<std::size_t>(count_), 0.0f);
-    client_->define({{kValues, zeros}, {kClocks, clocks_}}, {.rule = std::nullopt,
-                                                             .staleness = ps::kAsync,
-                                                             .push_codec = codec_,
-                                                             .pull_codec = codec_,
-                                                             .pull_deltas = codec_ != "none"});
+    define(of_job_ ? parts_of(workers_, all_, count_) : Parts{{count_}});
     client_->join();
     workers_.barrier();
-    if (of_job) begin_anew();
+    if (of_job_) begin_anew();
   }
 
   std::int64_t count() const override { return count_; }
@@ -176,8 +174,26 @@ class ServerCenter final : public Center {
  private:
   void find_servers() {
     ps::ClientOptions asking = ps::job_client();
-    asking.worker = static_cast<std::uint32_t>(workers_.rank());
+    asking.worker = static_cast<std::uint32_t>(all_.rank());
     client_.emplace(asking);
+  }
+
+  void define(const Parts& parts) {
+    names_ = names_of(parts.mine);
+    const auto most = *std::max_element(parts.counts.begin(), parts.counts.end());
+    const std::vector<float> zeros(static_cast<std::size_t>(most), 0.0f);
+    std::vector<ps::Tensor> tensors;
+    for (std::size_t part = 0; part < parts.counts.size(); ++part) {
+      const Names names = names_of(part);
+      const auto count = static_cast<std::size_t>(parts.counts[part]);
+      tensors.push_back({names.values, std::span(zeros).first(count)});
+      tensors.push_back({names.clocks, clocks_});
+    }
+    client_->define(tensors, {.rule = std::nullopt,
+                              .staleness = ps::kAsync,
+                              .push_codec = codec_,
+                              .pull_codec = codec_,
+                              .pull_deltas = codec_ != "none"});
   }
 
   // The servers may have the values and clocks of an earlier group of workers, none of whose
@@ -260,25 +276,25 @@ class ServerCenter final : public Center {
 
   void pull(std::int64_t offset, const at::Tensor& out, ps::Coding coding) const {
     check_range(offset, out);
-    exchange([&] { return client_->pull({kValues}, coding); });
-    const auto values = client_->value(kValues);
+    exchange([&] { return client_->pull({names_.values}, coding); });
+    const auto values = client_->value(names_.values);
     std::memcpy(out.mutable_data_ptr(), values.data() + offset, out.nbytes());
   }
   void fetch_clocks() const {
-    exchange([&] { return client_->pull({kClocks}, ps::Coding::kExact); });
-    const auto values = client_->value(kClocks);
+    exchange([&] { return client_->pull({names_.clocks}, ps::Coding::kExact); });
+    const auto values = client_->value(names_.clocks);
     clocks_.assign(values.begin(), values.end());
   }
-  void send(const char* tensor, ps::Coding coding) {
+  void send(const std::string& tensor, ps::Coding coding) {
     exchange([&] { return client_->push({tensor}, -1, coding); });
   }
   void add(std::int64_t offset, const at::Tensor& change, ps::Coding coding) {
     check_range(offset, change);
     const at::Tensor dense = change.contiguous();
-    const auto delta = client_->gradient(kValues);
+    const auto delta = client_->gradient(names_.values);
     std::fill(delta.begin(), delta.end(), 0.0f);
     std::memcpy(delta.data() + offset, dense.const_data_ptr(), dense.nbytes());
-    send(kValues, coding);
+    send(names_.values, coding);
   }
   // Waits for the answer, but not for a server that does not accept a connection any more.
   void wait_for(ps::Client::Ticket ticket) const {
@@ -313,11 +329,11 @@ class ServerCenter final : public Center {
     return clocks_[static_cast<std::size_t>(worker * kPerWorker + which)];
   }
   void set_mine(const std::vector<float>& next) {
-    const auto delta = client_->gradient(kClocks);
+    const auto delta = client_->gradient(names_.clocks);
     std::fill(delta.begin(), delta.end(), 0.0f);
     for (std::size_t i = 0; i < kPerWorker; ++i)
       delta[static_cast<std::size_t>(workers_.rank()) * kPerWorker + i] = next[i] - mine_[i];
-    send(kClocks, ps::Coding::kExact);
+    send(names_.clocks, ps::Coding::kExact);
     mine_ = next;
   }
 
@@ -338,20 +354,22 @@ class ServerCenter final : public Center {
       if (deadline.passed()) fail(Errc::kTimeout, "did not exchange in time");
       if (Deadline::Clock::now() - counted > kCount) {
         counted = Deadline::Clock::now();
-        if (static_cast<int>(client_->stats().workers) < workers_.size())
+        if (static_cast<int>(client_->stats().workers) < (of_job_ ? all_ : workers_).size())
           fail(Errc::kPeerLost, "is awaited, and a worker is lost");
       }
       std::this_thread::sleep_for(kLook);
     }
   }
 
-  const Group workers_;
+  const bool of_job_ = ps::servers_of_job() > 0;
+  const Group workers_, all_;
   const std::int64_t count_;
   const std::string codec_;
   ps::MemoryDirectory directory_;
-  CountedDirectory asked_{directory_};  // by the client
+  internal::CountedDirectory asked_{directory_};  // by the client
   std::optional<ps::Server> server_;
   mutable std::optional<ps::Client> client_;
+  Names names_;
   std::vector<float> mine_;            // this worker's numbers
   mutable ps::Moved moved_;            // as it was last counted
   mutable std::vector<float> clocks_;  // of all workers, as they were last read

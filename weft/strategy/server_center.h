@@ -6,7 +6,7 @@
 //
 // With `weft run --servers N`, the vector and the clocks lie on the servers of the job (ps/job.h).
 // The loss of a server then holds the workers for less than a second, if another one has the copy.
-// These servers keep one center, so all ranks of the job are its workers.
+// These servers may keep a center for each part of a model (ServerCenterOptions::all).
 //
 // Otherwise the first worker of each host, of at most eight hosts, has a server with a part of the
 // vector and of the clocks. These servers have no backup: if a worker with a server is lost, calls
@@ -16,6 +16,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "weft/strategy/center.h"
@@ -30,10 +31,14 @@ struct ServerCenterOptions {
   // addition comes with later ones. Pulls have the encoded difference to what the worker has, for
   // which servers keep a copy of the vector for each worker. Strategy::codec must be the same.
   std::string codec = "none";
+  // All ranks of the job, if they are several groups of workers with a center each: those of other
+  // parts of the model. Servers of the job keep all these centers. Empty: the workers.
+  std::optional<Group> all;
 };
 
 // A center of zeros. Throws Error(kBadConfig) unless `like` is float32, and as ps::Server and
-// ps::Client do. Collective.
+// ps::Client do: servers of the job keep the parts that their first clients had. Collective over
+// the workers and ServerCenterOptions::all.
 std::unique_ptr<Center> server_center(const Group& workers, const at::Tensor& like,
                                       const ServerCenterOptions& options = {});
 

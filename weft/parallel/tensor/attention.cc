@@ -207,7 +207,7 @@ at::Tensor AttentionImpl::forward(const at::Tensor& given, const at::Tensor& doc
   WEFT_REQUIRE(
       given.dim() == 3 && given.size(2) == options.width,
       "Attention: the input must be [batch, sequence, " + std::to_string(options.width) + "]");
-  const at::Tensor x = enter_split(given, options.sequence, tp_);
+  const at::Tensor x = in_product_type(enter_split(given, options.sequence, tp_));
   WEFT_REQUIRE(!documents.defined() || (documents.dim() == 2 && documents.size(0) == x.size(0)),
                "Attention: documents must be [batch, whole sequence]");
   const SequenceLayout layout =

@@ -1,5 +1,6 @@
 #include "weft/parallel/tensor/linear.h"
 
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include "weft/parallel/tensor/internal/initial.h"
@@ -36,6 +37,12 @@ void LinearImpl::reset() {
   }
   bias = register_parameter(
       "bias", mine("bias", internal::draw_bias(options.out, options.in, options.normal, tp_)));
+}
+
+at::Tensor in_product_type(const at::Tensor& x) {
+  const at::DeviceType device = x.device().type();
+  const bool is_on = at::autocast::is_autocast_enabled(device) && x.scalar_type() == at::kFloat;
+  return is_on ? x.to(at::autocast::get_autocast_dtype(device)) : x;
 }
 
 at::Tensor LinearImpl::multiply(const at::Tensor& x) const {

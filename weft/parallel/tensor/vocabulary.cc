@@ -2,13 +2,13 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
 namespace weft::parallel {
 namespace {
 
-namespace F = torch::nn::functional;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -82,17 +82,72 @@ struct SplitCrossEntropy final : torch::autograd::Function<SplitCrossEntropy> {
   }
 };
 
-at::Tensor plain(const at::Tensor& rows, const at::Tensor& target,
-                 const CrossEntropyOptions& options) {
-  return F::cross_entropy(rows, target,
-                          F::CrossEntropyFuncOptions()
-                              .ignore_index(options.ignore_index)
-                              .reduction(torch::kNone)
-                              .label_smoothing(options.label_smoothing));
+// As many rows as fit a cache, with `width` columns of float32.
+std::int64_t rows_of_part(const at::Tensor& logits) {
+  const std::int64_t bytes = logits.is_cpu() ? 1 << 20 : 24 << 20;
+  return std::max<std::int64_t>(1, bytes / (4 * std::max<std::int64_t>(1, logits.size(1))));
 }
 
-at::Tensor split(const at::Tensor& rows, const at::Tensor& target,
+// Loss of each row of [n, vocabulary], with the whole vocabulary on this rank; 0 for rows that do
+// not count. Computes some rows at a time, and probabilities again in backward, so that no array
+// of the size of the logits is kept, or has more bits than they have.
+struct WholeCrossEntropy final : torch::autograd::Function<WholeCrossEntropy> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& logits,
+                            const at::Tensor& target, double smoothing, std::int64_t ignore_index) {
+    const std::int64_t n = logits.size(0), step = rows_of_part(logits);
+    const auto type = logits.element_size() < 4 ? at::kFloat : logits.scalar_type();
+    const at::Tensor counts = target.ne(ignore_index),
+                     column = target.where(counts, 0).unsqueeze(1);
+    const at::Tensor own = at::empty({n, 1}, logits.options().dtype(type));
+    const at::Tensor mean = smoothing > 0 ? at::empty({n, 1}, own.options()) : at::Tensor();
+    for (std::int64_t row = 0; row < n; row += step) {
+      const std::int64_t some = std::min(step, n - row);
+      const at::Tensor log_p = at::_log_softmax(logits.narrow(0, row, some).to(type), 1, false);
+      own.narrow(0, row, some).copy_(log_p.gather(1, column.narrow(0, row, some)));
+      if (mean.defined()) mean.narrow(0, row, some).copy_(log_p.mean(1, true));
+    }
+    context->save_for_backward({logits, column, counts, own});
+    context->saved_data["e"] = smoothing;
+    at::Tensor loss = own * (smoothing - 1);
+    if (mean.defined()) loss -= mean * smoothing;
+    return loss.squeeze(1).masked_fill(counts.logical_not(), 0);
+  }
+
+  // softmax - ((1 - e) one-hot + e / vocabulary), each row times its gradient.
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    WEFT_REQUIRE(!at::GradMode::is_enabled(),
+                 "cross_entropy: backward of backward (create_graph) is not supported");
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &logits = saved[0], &column = saved[1], &own = saved[3];
+    const double e = context->saved_data["e"].toDouble(),
+                 rest = e / static_cast<double>(logits.size(1));
+    const at::Tensor scale = gradients[0].masked_fill(saved[2].logical_not(), 0).unsqueeze(1);
+    const std::int64_t n = logits.size(0), step = logits.is_cpu() ? rows_of_part(logits) : n;
+    const at::Tensor d = at::empty(logits.sizes(), logits.options());
+    for (std::int64_t row = 0; row < n; row += step) {
+      const std::int64_t some = std::min(step, n - row);
+      at::Tensor part = d.narrow(0, row, some);
+      at::_softmax_out(part, logits.narrow(0, row, some), 1, false);
+      if (e > 0) part.sub_(rest);
+      part.mul_(scale.narrow(0, row, some));
+    }
+    // For the target, the difference to 1 must not be rounded before it is taken.
+    d.scatter_(1, column, ((own.expm1() + (e - rest)) * scale).to(d.scalar_type()));
+    return {d, {}, {}, {}};
+  }
+};
+
+at::Tensor whole(const at::Tensor& rows, const at::Tensor& target,
+                 const CrossEntropyOptions& options) {
+  // A narrowed tensor costs a copy of the logits in backward.
+  return WholeCrossEntropy::apply(
+      options.vocabulary < rows.size(1) ? rows.narrow(1, 0, options.vocabulary) : rows, target,
+      options.label_smoothing, options.ignore_index);
+}
+
+at::Tensor split(const at::Tensor& logits, const at::Tensor& target,
                  const CrossEntropyOptions& options, const TensorParallel& tp) {
+  const at::Tensor rows = logits.element_size() < 4 ? logits.to(at::kFloat) : logits;
   const std::int64_t width = rows.size(1), begin = tp.rank() * width;
   const Columns columns{begin, std::clamp<std::int64_t>(options.vocabulary - begin, 0, width),
                         options.vocabulary, options.label_smoothing};
@@ -151,14 +206,9 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target,
   if (flat.is_cpu())
     require_ids("cross_entropy", flat.masked_select(flat.ne(options.ignore_index)),
                 options.vocabulary);
-  at::Tensor rows = logits.reshape({-1, logits.size(-1)});
-  if (rows.scalar_type() == at::kHalf || rows.scalar_type() == at::kBFloat16)
-    rows = rows.to(at::kFloat);
-
-  // A narrowed tensor costs a copy of the logits in backward.
-  if (tp.size() == 1 && options.vocabulary < columns) rows = rows.narrow(1, 0, options.vocabulary);
+  const at::Tensor rows = logits.reshape({-1, logits.size(-1)});
   const at::Tensor loss =
-      tp.size() == 1 ? plain(rows, flat, options) : split(rows, flat, options, tp);
+      tp.size() == 1 ? whole(rows, flat, options) : split(rows, flat, options, tp);
   if (options.reduction == LossReduction::kNone) return loss.view(target.sizes());
   if (options.reduction == LossReduction::kSum) return loss.sum();
   WEFT_REQUIRE(!flat.is_cpu() || counted.item<std::int64_t>() > 0,

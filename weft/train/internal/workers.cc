@@ -92,13 +92,10 @@ std::vector<at::Tensor> clones(const std::vector<at::Tensor>& tensors) {
 strategy::MakeCenter center_for(const Mesh& mesh, const std::string& codec) {
   const bool of_job = ps::servers_of_job() > 0;
   if (mesh["dp"].size() == 1 || (!of_job && mesh["dp"].host() != nullptr)) return nullptr;
-  return [of_job, codec, ranks = mesh.world().size(), interface = comm::interface_of(mesh.world())](
+  return [codec, all = mesh.world(), interface = comm::interface_of(mesh.world())](
              const Group& workers, const at::Tensor& like) {
-    if (of_job && workers.size() != ranks)
-      throw Error(Errc::kBadConfig,
-                  "--servers: the servers keep one center, so workers have one rank each; use "
-                  "parallel.dp only, or leave out --servers");
-    return strategy::server_center(workers, like, {.interface = interface, .codec = codec});
+    return strategy::server_center(workers, like,
+                                   {.interface = interface, .codec = codec, .all = all});
   };
 }
 
