@@ -101,10 +101,35 @@ TEST(TensorCrossEntropy, EqualsTorchWithLabelSmoothingAndIgnoredTargets) {
         compare_loss(ranks, {11, smoothing, reduction, at::kDouble});
       }
       compare_loss(ranks, {8, smoothing, LossReduction::kMean, at::kFloat});
+      // More rows than are computed at a time.
+      compare_loss(ranks, {100'000, smoothing, LossReduction::kMean, at::kDouble});
       // Of 4 ranks the last one has only padding.
       compare_loss(ranks, {5, smoothing, LossReduction::kMean, at::kDouble});
     }
   }
+}
+
+// Also the gradient of a target that is almost certain.
+TEST(TensorCrossEntropy, ComputesLogitsOf16BitsInFloat32) {
+  on_ranks(1, [](const TensorParallel& tp) {
+    for (const auto type : {at::kBFloat16, at::kHalf}) {
+      at::Tensor narrow = (wave({4, 300}, 0.4) * 9).to(type);
+      narrow[1][7] = 17;
+      narrow.requires_grad_();
+      const at::Tensor wide = narrow.detach().to(at::kDouble).requires_grad_(),
+                       target = torch::tensor({1, 7, -100, 299});
+      const at::Tensor got = cross_entropy(narrow, target, {}, tp),
+                       wanted = cross_entropy(wide, target, {}, tp);
+      EXPECT_EQ(got.scalar_type(), at::kFloat);
+      EXPECT_NEAR(got.item<double>(), wanted.item<double>(), 1e-6);
+      got.backward();
+      wanted.backward();
+      EXPECT_EQ(narrow.grad().scalar_type(), type);
+      const at::Tensor away = (narrow.grad().to(at::kDouble) - wide.grad()).abs();
+      EXPECT_TRUE(away.le(wide.grad().abs() * 0.008 + 1e-7).all().item<bool>());
+      EXPECT_LT(wide.grad()[1][7].item<double>(), -1e-6);
+    }
+  });
 }
 
 TEST(TensorCrossEntropy, SendsThreeOrFourNumbersPerTarget) {
