@@ -50,8 +50,10 @@ class StepCache {
 // What real steps of a job have shown, for the prediction of its other layouts. The defaults change
 // nothing.
 struct Corrections {
-  double compute = 1;          // Seconds of forward and backward over those of the blocks alone.
-  double micro_batch = 0;      // Further seconds of each micro-batch of a stage.
+  double compute = 1;  // Seconds of forward and backward over those of the blocks alone.
+  // Further seconds of each micro-batch of the whole model, of which a stage has its share by
+  // parameters.
+  double micro_batch = 0;
   double message = 0;          // Further seconds of each message between two stages.
   double sync = 1;             // Seconds of gradients, shards and optimizer over the model's.
   double sync_start = 0;       // Seconds of them that do not depend on bytes, before `sync`.

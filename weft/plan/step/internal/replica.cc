@@ -251,10 +251,23 @@ void Replica::cut() {
   }
 }
 
+// Of all parameters, whose gradients each further micro-batch is added to.
+double Replica::share_of(const StageCost& stage) const {
+  double all = 0, mine = 0;
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    const double parameters = blocks_[b]->parameters + blocks_[b]->expert_parameters;
+    all += parameters;
+    const int block = static_cast<int>(b);
+    if (block >= stage.first && block < stage.last) mine += parameters;
+  }
+  return all > 0 ? mine / all : static_cast<double>(stage.last - stage.first) / blocks_.size();
+}
+
 void Replica::price(StageCost& stage, int index) {
   const Recompute kept = recompute_of(index);
-  stage.forward += job_.measured.micro_batch / 2;
-  stage.backward_input += job_.measured.micro_batch / 2;
+  const double fixed = job_.measured.micro_batch * share_of(stage);
+  stage.forward += fixed / 2;
+  stage.backward_input += fixed / 2;
   for (int b = stage.first; b < stage.last; ++b) {
     const ModelBlock& block = *blocks_[static_cast<std::size_t>(b)];
     const BlockCost& cost = cost_of(block, stage.rank);

@@ -94,6 +94,7 @@ class Replica {
   std::vector<int> even_cuts(int stages) const;
   std::vector<int> parameter_cuts(int stages) const;
   std::vector<int> cost_cuts(int stages);
+  double share_of(const StageCost& stage) const;
   void price(StageCost& stage, int index);
   void play_shards(StageCost& stage, Recompute kept);
   void add_messages();
