@@ -69,8 +69,7 @@ double parameters_in(const plan::Job& job) {
 
 // Bytes of a process now, without what it has freed: the mean over the ranks.
 double held(const Group& world) {
-  world.barrier();
-  comm::release_memory();
+  release_memory(world);
   at::Tensor sum = at::tensor({static_cast<double>(observe::memory_share())}, at::kDouble);
   world.all_reduce(sum);
   return sum.item<double>() / world.size();

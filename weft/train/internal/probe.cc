@@ -124,10 +124,15 @@ double ProbedStep::rest() const {
   return std::max(0.0, seconds - data - compute - communication - update);
 }
 
-ProbedStep probe(const Task& task, const Options& options, const Group& world,
-                 const ProbeOptions& how) {
+void release_memory(const Group& world) {
   world.barrier();  // what another rank has used is freed when it is here
   comm::release_memory();
+  world.barrier();
+}
+
+ProbedStep probe(const Task& task, const Options& options, const Group& world,
+                 const ProbeOptions& how) {
+  release_memory(world);
   observe::forget_peak_memory();
   Prober prober(task, options, world);
   for (int step = 0; step < how.warm; ++step) {

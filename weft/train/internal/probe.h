@@ -30,6 +30,10 @@ struct ProbeOptions {
   double seconds = 0.3;  // Seconds of the steps that count, if there are at least `least`.
 };
 
+// Gives the memory that the ranks have freed back to the system. Ranks map each other's memory, so
+// what one of them uses next can be told only when all have done so. Collective.
+void release_memory(const Group& world);
+
 // Makes the learner of `options`, does some steps with learning rate 0, and ends it. With
 // options.balance_by_speed, batches are divided by speed after the steps that do not count.
 // Collective. Throws as Learner.

@@ -69,8 +69,7 @@ void RunPlan::begin(const Task& task, const Group& world) {
                   : planner_->predict(given_, world.size()));
   if (kept) kept->restore();
   if (world.rank() == 0) say(clock_seconds() - start);
-  world.barrier();
-  comm::release_memory();
+  release_memory(world);
   observe::forget_peak_memory();
 }
 
