@@ -25,7 +25,6 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmallMax = 32 << 10;
 constexpr std::size_t kSpan = 256 << 10;
 // The footprint grows in steps of this size, on huge pages if the system has them.
-constexpr std::size_t kGrow = 8 << 20;
 constexpr std::size_t kHuge = Region::kHugePage;
 constexpr int kClasses = 232;
 constexpr std::size_t kThreadCacheBytes = 256 << 10;  // most bytes per thread and size class
@@ -235,14 +234,7 @@ class Heap::Impl {
       return block;
     }
     fresh_.fetch_add(1, std::memory_order_relaxed);
-    // Before growing: if other classes cache more than half of the memory in use, merges it and
-    // cuts it again.
-    if (cached_ > live_.load(std::memory_order_relaxed) / 2 + kGrow) merge_cached();
     std::byte* block = take_pages(bytes);
-    if (block == nullptr) {
-      merge_cached();
-      block = take_pages(bytes);
-    }
     if (block != nullptr)
       page_class_[offset(block) / kPage] = static_cast<std::uint8_t>(size_class);
     return block;
@@ -256,21 +248,32 @@ class Heap::Impl {
     cached_ = 0;
   }
 
-  // Best fit among the free page ranges, otherwise untouched pages of the region. Called with the
-  // lock held.
+  using Ranges = std::map<std::uint64_t, std::size_t>;  // of pages: offset -> bytes, merged
+
+  // Best fit among the free page ranges, then also among what other classes cache, and last untouched
+  // pages of the region. Called with the lock held.
   std::byte* take_pages(std::size_t bytes) {
-    auto best = free_.end();
-    for (auto it = free_.begin(); it != free_.end(); ++it) {
-      if (it->second >= bytes && (best == free_.end() || it->second < best->second)) best = it;
+    auto best = best_fit(bytes);
+    if (best == free_.end() && cached_ > 0) {
+      merge_cached();
+      best = best_fit(bytes);
     }
     if (best == free_.end()) {
       if (!grow(bytes)) return nullptr;
-      return take_pages(bytes);
+      best = best_fit(bytes);
     }
     const auto [at, length] = *best;
     free_.erase(best);
     if (length > bytes) free_.emplace(at + bytes, length - bytes);
     return region_.data() + at;
+  }
+
+  Ranges::iterator best_fit(std::size_t bytes) {
+    auto best = free_.end();
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if (it->second >= bytes && (best == free_.end() || it->second < best->second)) best = it;
+    }
+    return best;
   }
 
   // Takes memory from the system: at released pages, otherwise at the end of those in use.
@@ -284,9 +287,8 @@ class Heap::Impl {
       if (more > 0) released_.emplace(rest, more);
       return true;
     }
-    const std::size_t step = (bytes + kGrow - 1) / kGrow * kGrow;
     const std::size_t room = region_.size() - top_;
-    const std::size_t more = std::min(step, room / kPage * kPage);
+    const std::size_t more = std::min(pages, room / kPage * kPage);
     if (more < bytes) return false;
     touch(top_, more);
     top_ += more;
@@ -297,8 +299,6 @@ class Heap::Impl {
     if (at % kHuge == 0 && bytes % kHuge == 0 && region_.collapse(at, bytes)) huge_ += bytes;
     insert(free_, at, bytes);
   }
-
-  using Ranges = std::map<std::uint64_t, std::size_t>;  // of pages: offset -> bytes, merged
 
   static void insert(Ranges& ranges, std::uint64_t at, std::size_t bytes) {
     auto next = ranges.lower_bound(at);

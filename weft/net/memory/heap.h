@@ -2,10 +2,9 @@
 //
 // Blocks are 64-byte aligned and reused: a freed block goes to the cache of its size class (64-byte
 // steps up to 1 KiB, then eight classes per doubling, so rounding wastes at most 12.5 %). Small
-// classes have a cache per thread. Blocks above 32 KiB are whole pages. If caches hold more than
-// half of the memory in use plus 8 MiB, these pages are merged and cut again before the heap grows.
-// The size of the region limits the growth: beyond it, allocate() returns nullptr, and the caller
-// uses ordinary memory.
+// classes have a cache per thread. Blocks above 32 KiB are whole pages. Before the heap grows, the
+// cached ones are merged, and cut again. The size of the region limits the growth: beyond it,
+// allocate() returns nullptr, and the caller uses ordinary memory.
 #pragma once
 
 #include <cstddef>
