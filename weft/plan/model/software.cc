@@ -172,6 +172,7 @@ Software weft_on_cpu() {
   s.flash = true;
   s.gradient_bytes = 4;
   s.master_weights = false;
+  s.frees_gradients = true;
   s.context_bytes = 0.15e9;  // loaded, libtorch and weft take 0.12e9; the rest is an allowance
   s.reports_context = true;
   s.cuts = CutRule::kTime;

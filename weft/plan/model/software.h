@@ -47,6 +47,8 @@ struct Software {
 
   // Memory and optimizer.
   double gradient_bytes = 2;  // Of one gradient, as it is kept and reduced.
+  // Gradients exist from the first backward of a step to its end. False: always.
+  bool frees_gradients = false;
   // Memory traffic of a parameter after each micro-batch, where kernels of their own add bfloat16
   // gradients to a float32 sum.
   double sum_bytes = 0;

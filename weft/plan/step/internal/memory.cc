@@ -1,12 +1,17 @@
 #include "weft/plan/step/internal/memory.h"
 
 #include <algorithm>
+#include <set>
 
 namespace weft::plan::internal {
 namespace {
 
 using schedule::pipeline::Action;
 using schedule::pipeline::Work;
+
+// Gradients are made where activations were, but not all of these places fit: so much of the smaller
+// of both lies between others. Measured with GPTs and ResNets on 2 and 4 ranks: 0.2 to 0.8.
+constexpr double kBetween = 0.5;
 
 bool half(const Job& job) { return element_bytes(job.layout.precision) < 4; }
 
@@ -111,8 +116,11 @@ double least_memory(const Job& job, const Replica& replica) {
       live = std::max(live, m.kept + std::max(m.ahead, m.back));
     }
     const Memory states = states_on(job, replica, rank, parameters);
-    most = std::max(most, states.states() + buffers_of(job, replica, rank) +
-                              live * (1 + job.software.fragmentation) + job.software.context_bytes);
+    const double activations = live * (1 + job.software.fragmentation);
+    const double working = job.software.frees_gradients ? std::max(states.gradients, activations)
+                                                        : states.gradients + activations;
+    most = std::max(most, states.weights + states.optimizer + working +
+                              buffers_of(job, replica, rank) + job.software.context_bytes);
   }
   return most;
 }
@@ -131,22 +139,34 @@ std::vector<Memory> memory_of(const Job& job, const Replica& replica,
     for (const StageCost& stage : replica.stages())
       if (stage.rank == rank) parameters += stage.parameters + stage.expert_parameters;
     Memory peak = states_on(job, replica, rank, parameters);
-    const double buffers = buffers_of(job, replica, rank);
-    double held = 0, most = -1;
+    const double buffers = buffers_of(job, replica, rank), whole = peak.gradients;
+    double held = 0, gradients = job.software.frees_gradients ? 0 : whole, most = -1;
+    std::set<int> made;  // stages with gradients
+    const auto look = [&](double further, double seconds) {
+      if (held + further + gradients <= most) return;
+      most = held + further + gradients;
+      peak.activations = held;
+      peak.gradients = gradients;
+      peak.transient = further + buffers;
+      peak.seconds = seconds;
+    };
     const auto& actions = schedule.actions[static_cast<std::size_t>(rank)];
     for (std::size_t i = 0; i < actions.size(); ++i) {
       const Action& action = actions[i];
-      const StageMemory& stage = stages[static_cast<std::size_t>(action.stage)];
+      const auto s = static_cast<std::size_t>(action.stage);
+      const StageMemory& stage = stages[s];
       const bool forward = action.work == Work::kForward;
+      const double end = timing.spans[static_cast<std::size_t>(rank)][i].end;
       if (forward) held += stage.kept;
-      const double now = held + (forward ? stage.ahead : stage.back);
-      if (now > most) {
-        most = now;
-        peak.activations = held;
-        peak.transient = now - held + buffers;
-        peak.seconds = timing.spans[static_cast<std::size_t>(rank)][i].end;
-      }
-      if (action.work == (splits ? Work::kBackwardWeight : Work::kBackward)) held -= stage.kept;
+      look(forward ? stage.ahead : stage.back, end);
+      if (action.work != (splits ? Work::kBackwardWeight : Work::kBackward)) continue;
+      held -= stage.kept;
+      if (!job.software.frees_gradients || !made.insert(action.stage).second) continue;
+      const StageCost& cost = replica.stages()[s];
+      const double stages_own = cost.parameters + cost.expert_parameters;
+      const double more = parameters > 0 ? whole * stages_own / parameters : 0;
+      gradients += more;
+      look(stage.back + kBetween * std::min(more, stage.kept), end);
     }
     peak.fragmentation = job.software.fragmentation * (peak.activations + peak.transient - buffers);
     peak.context = job.software.context_bytes;
