@@ -135,6 +135,17 @@ TEST(Heap, ReturnsNullBeyondItsLimitAndReusesMergedClasses) {
   EXPECT_LE(heap.stats().footprint_bytes, std::size_t{32} << 20);
 }
 
+TEST(Heap, UsesWhatOtherClassesCacheBeforeItGrows) {
+  Heap heap(256 << 20);
+  constexpr std::size_t kMany = 64, kBlock = 1 << 20;
+  std::vector<void*> blocks;
+  for (std::size_t i = 0; i < kMany; ++i) blocks.push_back(heap.allocate(kBlock));
+  const std::uint64_t footprint = heap.stats().footprint_bytes;
+  for (void* block : blocks) heap.deallocate(block);
+  for (std::size_t i = 0; i < kMany / 4; ++i) EXPECT_NE(heap.allocate(4 * kBlock), nullptr);
+  EXPECT_EQ(heap.stats().footprint_bytes, footprint);
+}
+
 TEST(Heap, GivesFreeMemoryBackAndUsesItsPlaceAgain) {
   constexpr std::size_t kMiB = 1 << 20;
   Heap heap(64 * kMiB);

@@ -60,6 +60,23 @@ TEST(Measured, TimesOfMicroBatchesAndOfTheStepAreAdded) {
   EXPECT_LE(bound_of(job).seconds, after.seconds * (1 + 1e-9));
 }
 
+// The time of a micro-batch besides that of its samples is mostly that of adding gradients.
+TEST(Measured, AStageHasItsShareOfTheTimeOfAMicroBatch) {
+  Job job = on_one_machine(2, 2);
+  job.layout.dp = 1;
+  job.layout.pp = 2;
+  job.layout.cuts = {3};
+  const auto before = simulate_step(job).stages;
+  job.measured.micro_batch = 8e-3;
+  const auto after = simulate_step(job).stages;
+  const auto more = [&](std::size_t stage) {
+    return after[stage].forward + after[stage].backward - before[stage].forward -
+           before[stage].backward;
+  };
+  EXPECT_NEAR(more(0), 6e-3, 1e-9);
+  EXPECT_NEAR(more(1), 2e-3, 1e-9);
+}
+
 TEST(Measured, FactorsApplyToComputationAndToTheUpdate) {
   Job job = on_one_machine(2, 2);
   const Parts before = simulate_step(job).parts;
@@ -90,6 +107,26 @@ TEST(Measured, RanksOfOneHostUpdateTheirShareOfTheWeights) {
   const double two = simulate_step(on_one_machine(2, 2)).parts.optimizer;
   const double four = simulate_step(on_one_machine(4, 4)).parts.optimizer;
   EXPECT_LT(four, 0.6 * two);
+}
+
+// With one micro-batch, activations are freed while gradients are made; with more, gradients stay
+// while the next one is computed.
+TEST(Memory, GradientsExistFromTheFirstBackward) {
+  Job job = on_one_machine(2, 2);
+  Profile profile = *job.model.profile;
+  for (MeasuredBlock& block : profile.blocks) block.kept_bytes = 16 * kParameters;
+  job.model = measured_model(profile);
+  const double activations = 4 * 16 * kParameters, gradients = 4 * 4 * kParameters;
+  job.layout.micro_batch = 1;
+  job.layout.global_batch = 2;
+  const Memory one = simulate_step(job).peak();
+  EXPECT_EQ(one.gradients, 0);
+  EXPECT_NEAR(one.activations, activations, 1);
+  job.layout.global_batch = 4;
+  const Memory two = simulate_step(job).peak();
+  EXPECT_NEAR(two.gradients, gradients, 1);
+  EXPECT_NEAR(two.activations, activations, 1);
+  EXPECT_LE(bound_of(job).memory, two.total() * (1 + 1e-9));
 }
 
 // Weights once a host; the gradients of all ranks are read.
