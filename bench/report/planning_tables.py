@@ -28,9 +28,15 @@ def pair(line, keys):
     return line["value"] if keys[0] is None else of.get(keys[0]), of.get(keys[1])
 
 
+NO_TRAFFIC_MIB = 0.001  # a message in shared memory has marks of a few bytes
+
+
 def error(line, keys):
     """The relative error of the prediction; None if one of the two is missing."""
     measured, predicted = pair(line, keys)
+    if keys is TRAFFIC and None not in (measured, predicted):
+        if max(measured, predicted) < NO_TRAFFIC_MIB:
+            return 0.0
     return predicted / measured - 1 if measured and predicted is not None else None
 
 

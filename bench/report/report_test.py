@@ -59,7 +59,11 @@ class MadeUpRun(unittest.TestCase):
         case = {"case": "layouts", "model": "gpt-128", "ranks": 2}
         self.store(
             "planning",
-            line(100, "ms a step", layout="dp 2", memory_mib=200, predicted_ms=90, **case),
+            line(
+                *(100, "ms a step"),
+                **(case | {"layout": "dp 2", "memory_mib": 200, "predicted_ms": 90}),
+                **{"traffic_mib": 2e-5, "predicted_traffic_mib": 0},
+            ),
             line(80, "ms a step", layout="tp 2", memory_mib=100, predicted_ms=84, **case),
             line(84, "ms a step", layout="dp 2, x", chosen=True, predicted_ms=80, **case),
         )
@@ -73,6 +77,7 @@ class MadeUpRun(unittest.TestCase):
         self.assertIn("| GPT-128 | 2 | 7.5 % | 10.0 % |", summary)
         layouts = tables.FIGURES["planning-layouts"](run)
         self.assertIn("| dp 2 | 100 ms | 90.0 ms | -10.0 % | 200 MiB |", layouts)
+        self.assertIn("| 0.00 MiB | +0.0 % |", layouts)
         self.assertIn("| dp 2, x | 84.0 ms | 80.0 ms | -4.8 % | tp 2 | 80.0 ms | +5.0 % |", chosen)
         self.assertIn("| auto | dp 2 | 90.0 ms | 1.50x |", tables.FIGURES["planning-unequal"](run))
 

@@ -20,6 +20,7 @@
 #include "weft/train/internal/auto_planner.h"
 #include "weft/train/internal/plan_keys.h"
 #include "weft/train/internal/run_plan.h"
+#include "weft/train/planning.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
 
@@ -93,6 +94,16 @@ TEST(PlanKeys, ThatContradictAPlanAreRefused) {
   check_recipe(config);
   EXPECT_THAT(refusal([&] { config.set("parallel.plan=best"); }, Errc::kBadConfig),
               testing::HasSubstr("parallel.plan"));
+}
+
+TEST(PlanKeys, ACodecThatIsGivenIsPlannedFor) {
+  Config config(recipe_schema());
+  config.set("parallel.plan=auto");
+  EXPECT_EQ(space_of(config).codecs, std::vector<std::string>{"none"});
+  config.set("parallel.codec=auto");
+  EXPECT_EQ(space_of(config).codecs, std::vector<std::string>{"none"});
+  config.set("parallel.codec=int8:64");
+  EXPECT_EQ(space_of(config).codecs, std::vector<std::string>{"int8:64"});
 }
 
 TEST(PlannedLayout, IsTheSameAfterATransferAsText) {

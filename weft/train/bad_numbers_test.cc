@@ -110,6 +110,21 @@ TEST(BadNumbers, TooManyInARowEndTheRunWithACheckpointOfTheLastGoodWeights) {
   EXPECT_THAT(*checkpoint::latest(folder / "run/ckpt").folder, HasSubstr("step-00000003"));
 }
 
+TEST(BadNumbers, AreNamedAtTheFirstAndTheTenthStepInARow) {
+  const Quiet quiet;
+  const TempDir folder;
+  Options options = options_in(folder);
+  options.max_not_finite = 0;
+  run(1, options, [] { return task_with(64, 64); });  // 24 steps
+  const std::string log = read_file(folder / "run/log.jsonl", 1 << 20);
+  std::vector<std::string> named;
+  for (std::size_t at = log.find(" is skipped"); at != std::string::npos;
+       at = log.find(" is skipped", at + 1))
+    named.push_back(log.substr(log.rfind("step ", at), at - log.rfind("step ", at)));
+  EXPECT_THAT(named, testing::ElementsAre("step 1", "step 10"));
+  EXPECT_THAT(log, HasSubstr("; 10 steps in a row"));
+}
+
 TEST(BadNumbers, WithoutSkippingTheRunEndsAsBefore) {
   const Quiet quiet;
   const TempDir folder;

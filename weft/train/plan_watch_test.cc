@@ -14,6 +14,8 @@ using testing::HasSubstr;
 // 100 ms: 5 ms data, 80 ms computation, 5 ms communication, 10 ms update.
 constexpr StepParts kPlanned = {0.1, 0.005, 0.08, 0.005, 0.01};
 
+constexpr std::int64_t kSteps = 20;  // two seconds
+
 std::vector<RankParts> both(const StepParts& parts, double waited = 0.005) {
   return {{parts, waited}, {parts, waited}};
 }
@@ -23,7 +25,7 @@ TEST(PlanWatch, SaysNothingWhileStepsAreWithinTwentyPercent) {
   StepParts now = kPlanned;
   for (const double step : {0.1, 0.119, 0.081, 0.119, 0.119}) {
     now.step = step;
-    EXPECT_FALSE(watch.add(both(now))) << step;
+    EXPECT_FALSE(watch.add(both(now), kSteps)) << step;
   }
 }
 
@@ -32,22 +34,22 @@ TEST(PlanWatch, SpeaksOnceAfterTwoWindowsInARow) {
   StepParts now = kPlanned;
   now.step = 0.15;
   now.compute = 0.13;
-  EXPECT_FALSE(watch.add(both(now))) << "the first window warms up";
-  EXPECT_FALSE(watch.add(both(now)));
-  const auto departure = watch.add(both(now));
+  EXPECT_FALSE(watch.add(both(now), kSteps)) << "the first window warms up";
+  EXPECT_FALSE(watch.add(both(now), kSteps));
+  const auto departure = watch.add(both(now), kSteps);
   ASSERT_TRUE(departure);
   EXPECT_EQ(departure->cause, Cause::kCompute);
   EXPECT_EQ(departure->text,
             "steps take 0.15 s, 50 % longer than planned: slower computation, 0.13 s instead of "
             "0.08 s");
-  for (int i = 0; i < 5; ++i) EXPECT_FALSE(watch.add(both(now)));
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(watch.add(both(now), kSteps));
 }
 
 TEST(PlanWatch, AnAccidentDoesNotCount) {
   PlanWatch watch(kPlanned);
   StepParts slow = kPlanned;
   slow.step = 0.3;
-  for (int i = 0; i < 10; ++i) EXPECT_FALSE(watch.add(both(i % 2 == 0 ? slow : kPlanned)));
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(watch.add(both(i % 2 == 0 ? slow : kPlanned), kSteps));
 }
 
 TEST(PlanWatch, SpeaksAgainAfterAnotherPlan) {
@@ -57,7 +59,7 @@ TEST(PlanWatch, SpeaksAgainAfterAnotherPlan) {
   slow.compute = 0.28;
   const auto said = [&] {
     int count = 0;
-    for (int i = 0; i < 4; ++i) count += watch.add(both(slow)) ? 1 : 0;
+    for (int i = 0; i < 4; ++i) count += watch.add(both(slow), kSteps) ? 1 : 0;
     return count;
   };
   EXPECT_EQ(said(), 1);
@@ -71,17 +73,31 @@ TEST(PlanWatch, NumbersThatAreNotFiniteAreOutside) {
   PlanWatch watch(kPlanned);
   StepParts bad = kPlanned;
   bad.step = std::numeric_limits<double>::quiet_NaN();
-  watch.add(both(bad));
-  watch.add(both(bad));
-  EXPECT_TRUE(watch.add(both(bad)));
+  watch.add(both(bad), kSteps);
+  watch.add(both(bad), kSteps);
+  EXPECT_TRUE(watch.add(both(bad), kSteps));
   PlanWatch without({});
-  for (int i = 0; i < 4; ++i) EXPECT_FALSE(without.add(both(bad))) << "nothing was planned";
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(without.add(both(bad), kSteps)) << "nothing was planned";
 }
 
 TEST(PlanWatch, AWindowTakesAboutTwoSeconds) {
-  EXPECT_EQ(PlanWatch({0.05}).window(), 40);
-  EXPECT_EQ(PlanWatch({10}).window(), 20);
-  EXPECT_EQ(PlanWatch({1e-5}).window(), 500);
+  EXPECT_EQ(PlanWatch({0.05}).steps(), 20);
+  EXPECT_EQ(PlanWatch({0.005}).steps(), 50);
+  EXPECT_EQ(PlanWatch({10}).steps(), 20);
+  EXPECT_EQ(PlanWatch({1e-5}).steps(), 62);
+}
+
+// 17 times as long as planned: a window by steps would take half a minute.
+TEST(PlanWatch, AWindowOfMuchSlowerStepsEndsAfterTwoSeconds) {
+  PlanWatch watch({0.01, 0, 0.01, 0, 0});
+  ASSERT_EQ(watch.steps(), 25);
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(watch.add(both({0.01, 0, 0.01, 0, 0}), 25));
+  const StepParts slow{0.17, 0, 0.01, 0.15, 0.01};
+  EXPECT_FALSE(watch.add(both(slow), 25));
+  const auto departure = watch.add(both(slow), 25);
+  ASSERT_TRUE(departure);
+  EXPECT_EQ(departure->cause, Cause::kLinks);
+  EXPECT_NEAR(departure->measured.step, 0.17, 1e-12);
 }
 
 TEST(CauseOf, NamesARankThatIsBusyForLonger) {

@@ -178,7 +178,9 @@ plan::Space space_of(const Config& config) {
   if (!gpt) space.recomputes = {plan::Recompute::kNone, plan::Recompute::kFull};
   space.sequence_parallel = {false};
   space.rules = {planned_rule(config)};
-  if (!space.rules[0].is_sync()) space.codecs = {config.get_string("strategy.codec")};
+  const bool is_sync = space.rules[0].is_sync();
+  const std::string& codec = config.get_string(is_sync ? "parallel.codec" : "strategy.codec");
+  if (codec != "auto") space.codecs = {codec};  // "auto": chosen while training
   return space;
 }
 

@@ -101,7 +101,7 @@ TEST(Departed, SlowerLinksAlsoSlowMessagesBetweenStages) {
       .cause = Cause::kLinks,
       .measured = {
           .step = 0.045, .data = 0.005, .compute = 0.01, .communication = 0.027, .update = 0.003}};
-  plan::Job seen = departed(job, expected, departure);
+  plan::Job seen = departed(job, expected, departure, 0);
   EXPECT_NEAR(seen.cluster.nodes[0].inter.bandwidth, 1e9 / 3, 1);
   EXPECT_NEAR(seen.cluster.nodes[0].inter.latency, 3e-5, 1e-12);
   EXPECT_EQ(seen.cluster.nodes[0].intra, job.cluster.nodes[0].intra);
@@ -109,8 +109,14 @@ TEST(Departed, SlowerLinksAlsoSlowMessagesBetweenStages) {
   EXPECT_EQ(seen.measured.sync, 1);
   EXPECT_NEAR(*seen.measured.step, 0.005, 1e-12);
 
+  // 3 MB of each of two ranks in 30 ms.
+  job.measured.sync = 0.3;
+  seen = departed(job, expected, departure, 3e6);
+  EXPECT_NEAR(seen.cluster.nodes[0].inter.bandwidth, 2e8, 1);
+  EXPECT_EQ(seen.measured.sync, 1);
+
   job.cluster.nodes[0].count = 1;
-  seen = departed(job, expected, departure);
+  seen = departed(job, expected, departure, 0);
   EXPECT_NEAR(seen.cluster.nodes[0].intra.bandwidth, 10e9 / 3, 1);
   EXPECT_EQ(seen.cluster.nodes[0].inter, job.cluster.nodes[0].inter);
 }
@@ -123,7 +129,8 @@ TEST(Departed, SlowerComputationLeavesTheLinksAsTheyAre) {
   const plan::Job seen =
       departed(job, expected,
                {.cause = Cause::kCompute,
-                .measured = {.step = 0.035, .compute = 0.02, .communication = 0.015}});
+                .measured = {.step = 0.035, .compute = 0.02, .communication = 0.015}},
+               0);
   EXPECT_NEAR(seen.measured.compute, 2, 1e-12);
   EXPECT_NEAR(seen.measured.micro_batch, 2e-4, 1e-12);
   EXPECT_NEAR(seen.measured.sync, 1.5, 1e-12);

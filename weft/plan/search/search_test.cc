@@ -120,6 +120,22 @@ TEST(Search, TakesAStrategyWhereLinksAreSlow) {
   EXPECT_THAT(refusal([&] { search(job, options); }), HasSubstr("cannot be planned"));
 }
 
+// A codec that is given is used by all layouts with replicas, and leaves out no other one.
+TEST(Search, PlansForTheCodecThatIsGiven) {
+  const Job job = job_on(cluster_of_system("AWS p3.16xlarge", 1), 8, 1024);
+  const auto with = [&](std::vector<std::string> codecs) {
+    Space space;
+    space.codecs = std::move(codecs);
+    return layouts_of(job, space);
+  };
+  const auto all = with({"none"}), given = with({"bf16"});
+  EXPECT_EQ(given.size(), all.size());
+  for (const Layout& layout : given) {
+    const bool has_replicas = layout.dp * layout.ep * layout.cp > 1;
+    EXPECT_EQ(layout.codec, has_replicas ? "bf16" : "none") << describe(layout);
+  }
+}
+
 TEST(Search, RanksTheNextBestAndSaysWhyTheyLose) {
   const Found found = search(job_on(cluster_of_system("DGX A100", 2), 16, 4096), {});
   ASSERT_EQ(found.best.size(), 4U);

@@ -146,8 +146,9 @@ class Maker {
         if (!rule.is_sync() && !workers) continue;
         layout_.rule = rule;
         for (const std::string& codec : space_.codecs) {
-          if (codec != "none" && layout_.dp * layout_.ep * layout_.cp == 1) continue;
-          layout_.codec = codec;
+          const bool serves = codec == "none" || layout_.dp * layout_.ep * layout_.cp > 1;
+          if (!serves && space_.codecs.size() > 1) continue;
+          layout_.codec = serves ? codec : "none";
           splits();
         }
       }

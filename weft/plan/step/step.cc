@@ -111,12 +111,14 @@ struct End {
   double traffic = 0;
 };
 
-// Ranks of a node for each of its processors, at least 1.
+// Ranks of a node for each of its processors, at least 1, where they are most.
 double crowding(const Job& job) {
-  const NodeType& type = job.cluster.nodes[0];
-  if (type.processors == 0) return 1;
-  const double ranks = std::min(type.devices, world_of(job.layout));
-  return std::max(1.0, ranks / type.processors);
+  double most = 1;
+  for (const NodeType& type : job.cluster.nodes) {
+    const double ranks = std::min(type.devices, world_of(job.layout));
+    if (type.processors > 0) most = std::max(most, ranks / type.processors);
+  }
+  return most;
 }
 
 // Mean seconds that a rank computes.

@@ -10,13 +10,14 @@
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
 #include "weft/base/log.h"
-#include "weft/comm/allocator.h"
 #include "weft/comm/texts.h"
 #include "weft/observe/memory.h"
 #include "weft/parallel/compose/plan.h"
 #include "weft/train/internal/block_times.h"
 #include "weft/train/internal/machine_rates.h"
 #include "weft/train/internal/plan_keys.h"
+#include "weft/train/internal/probe.h"
+#include "weft/train/internal/resized_cluster.h"
 #include "weft/train/internal/resizing.h"
 #include "weft/train/internal/step_corrections.h"
 #include "weft/train/planning.h"
@@ -118,12 +119,10 @@ plan::Found AutoPlanner::found(const plan::Job& job, int keep) const {
 // The batch counts as rounded up, since ranks may differ by a sample.
 plan::Job AutoPlanner::job_for(int ranks) const {
   plan::Job job = job_;
-  plan::NodeType& node = job.cluster.nodes[0];
-  WEFT_REQUIRE(ranks % node.count == 0, "a plan needs as many ranks on each host");
-  if (ranks != plan::devices(job.cluster)) job.measured.slowness.clear();
-  node.devices = ranks / node.count;
-  node.processors = std::min(processors_, node.devices);
-  job.cluster.accelerators[0].memory = memory_ / node.devices;
+  if (ranks != plan::devices(job.cluster)) {
+    job.measured.slowness.clear();
+    job.cluster = with_ranks(job.cluster, ranks);
+  }
   job.layout.global_batch = rounded_up(options_.batch, ranks);
   return job;
 }
@@ -161,10 +160,9 @@ void AutoPlanner::measure(const Task& task, const Options& options, const Group&
   PlannedOptions planned{.blocks = blocks, .is_program = !is_recipe_};
   job_ = planned_job(config_, cluster, planned);
   job_.model.profile = blocks;
-  job_.measured.message =
-      std::max(0.0, measure_message(world) - cluster.nodes[0].intra.latency - kMessage);
-  processors_ = cluster.nodes[0].processors;
-  memory_ = cluster.accelerators[0].memory * cluster.nodes[0].devices;
+  const plan::NodeType& first = cluster.nodes[0];
+  const plan::Link& link = first.devices > 1 ? first.intra : first.inter;
+  job_.measured.message = std::max(0.0, measure_message(world) - link.latency - kMessage);
   job_.software.context_bytes = held(world);
   job_ = job_for(world.size());
   probe_replicas(task, options, world);
@@ -191,10 +189,11 @@ void AutoPlanner::probe_replicas(const Task& task, const Options& options, const
   if (compared.empty()) return;
   std::optional<ComparedStep> more;
   if (compared.size() > 1) more = compared[1];
-  const double crowd = static_cast<double>(job_.cluster.nodes[0].devices) /
-                       std::max(1, job_.cluster.nodes[0].processors);
+  double crowd = 1;  // Ranks for each processor, where they are most.
+  for (const plan::NodeType& node : job_.cluster.nodes)
+    crowd = std::max(crowd, static_cast<double>(node.devices) / std::max(1, node.processors));
   const double message = job_.measured.message;
-  job_.measured = corrections(compared[0], more, std::max(1.0, crowd));
+  job_.measured = corrections(compared[0], more, crowd);
   job_.measured.message = message;
   job_.software.context_bytes =
       std::max(job_.software.context_bytes / 2, compared[0].measured.memory - model_memory);
@@ -384,8 +383,8 @@ PlannedLayout AutoPlanner::best_of(const plan::Job& job) const {
 
 PlannedLayout AutoPlanner::again(int ranks) const { return best_of(job_for(ranks)); }
 
-PlannedLayout AutoPlanner::again(const StepParts& expected, const Departure& departure) const {
-  return best_of(departed(job_, expected, departure));
+PlannedLayout AutoPlanner::again(const PlannedLayout& planned, const Departure& departure) const {
+  return best_of(departed(job_, planned.parts, departure, planned.traffic));
 }
 
 }  // namespace weft::train::internal

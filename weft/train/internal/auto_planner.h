@@ -67,8 +67,8 @@ class AutoPlanner {
   // The fastest layout for another number of ranks, by the model alone. If no layout divides batch
   // and blocks over them, all ranks are replicas. Pure; takes up to some seconds.
   PlannedLayout again(int ranks) const;
-  // The same for the present ranks, if parts of a step take other times than expected from now on.
-  PlannedLayout again(const StepParts& expected, const Departure& departure) const;
+  // The same for the present ranks, if parts of a step take other times than planned from now on.
+  PlannedLayout again(const PlannedLayout& planned, const Departure& departure) const;
 
  private:
   plan::Job job_for(int ranks) const;
@@ -87,8 +87,6 @@ class AutoPlanner {
   const bool is_recipe_;
   Options options_;
   plan::Job job_;
-  int processors_ = 1;  // Of a host: ranks that compute at once.
-  double memory_ = 0;   // Bytes of a host.
   std::vector<std::pair<plan::Layout, ProbedStep>> probed_;  // Replicas alone.
 };
 

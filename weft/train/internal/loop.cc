@@ -140,6 +140,7 @@ void Loop::step() {
   const bool is_bad = done.skipped && !parallel::scales_loss(options_.plan);
   record.bad_gradient = is_bad && learner_->workers() == nullptr;  // the same on all ranks
   if (done.skipped) watch_verification();
+  skipped_in_a_row_ = is_bad ? skipped_in_a_row_ + 1 : 0;
   if (is_bad && learner_->is_first_of_worker()) name_skipped_step();
   record.waited_s = 1e-9 * static_cast<double>(observe::waited_ns() - waited_before);
   if (copying_) copying_->add_step(seconds_since(start));

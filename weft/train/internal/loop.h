@@ -100,7 +100,7 @@ class Loop {
   void show(const StepLog::Seen& seen);
   void tell_rate(double samples, double seconds);
   void watch_numbers(const StepLog::Seen::NotFinite& now);
-  void name_skipped_step() const;
+  void name_skipped_step() const;  // the first, the tenth, the hundredth … in a row
   void watch_verification();
   void compare_replicas();
   void watch_stragglers(const StepLog::Seen& seen);
@@ -194,6 +194,7 @@ class Loop {
     bool wishes_to_stop = false;
   } shared_;
   StragglerWatch stragglers_;
+  std::int64_t skipped_in_a_row_ = 0;
   std::map<std::vector<int>, int> found_wrong_;  // how often each of the ranks, or one of them, was
   bool is_finite_ = true;  // loss and gradients of the last step that look() reduced
   Clock::time_point saved_at_ = Clock::now();

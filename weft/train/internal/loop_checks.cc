@@ -71,6 +71,9 @@ void Loop::watch_verification() {
 }
 
 void Loop::name_skipped_step() const {
+  std::int64_t named = 1;
+  while (named < skipped_in_a_row_) named *= 10;
+  if (named != skipped_in_a_row_) return;
   if (!learner_->model().wrong_gradients().empty())
     return log_warn("step " + std::to_string(step_ + 1) + " is skipped");
   const auto& bad = learner_->model().not_finite();
@@ -82,6 +85,7 @@ void Loop::name_skipped_step() const {
   }
   if (where.empty()) where = "the sum of the gradients over the ranks is NaN or infinite";
   if (bad.size() > 1) where += " and " + std::to_string(bad.size() - 1) + " more";
+  if (named > 1) where += "; " + std::to_string(named) + " steps in a row";
   log_warn("step " + std::to_string(step_ + 1) + " is skipped: " + where);
 }
 

@@ -59,7 +59,7 @@ std::int64_t Loop::steps_left() const {
 
 // All ranks have the same number of steps, and decide by the same numbers.
 void Loop::watch_plan_now() {
-  if (!watch_ || window_steps_ < watch_->window()) return;
+  if (!watch_ || window_steps_ < watch_->steps()) return;
   const StepParts& sums = window_.parts;
   std::vector<double> mine = {sums.step,          sums.data,   sums.compute,
                               sums.communication, sums.update, window_.waited};
@@ -69,9 +69,9 @@ void Loop::watch_plan_now() {
     ranks.push_back(
         {{of[kStep], of[kData], of[kCompute], of[kCommunication], of[kUpdate]}, of[kWaited]});
   }
+  const std::int64_t steps = std::exchange(window_steps_, 0);
   window_ = {};
-  window_steps_ = 0;
-  const auto departure = watch_->add(ranks);
+  const auto departure = watch_->add(ranks, steps);
   if (!departure) return;
   if (world_.rank() == 0) log_warn(departure->text);
   if (departure->measured.step < watch_->expected().step) return;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -171,6 +172,41 @@ plan::Link between_hosts(const schedule::Topology& topology, int hosts) {
   return {.bandwidth = link.bandwidth, .latency = link.latency, .share = 1};
 }
 
+struct HostSeen {
+  int ranks = 0, processors = 1;
+  double memory = 0;  // of a rank
+  plan::Link intra;
+};
+
+// Adjacent hosts with as many ranks are nodes of one type. What differs between them counts as on
+// the slowest.
+void add_hosts(const std::vector<HostSeen>& hosts, const plan::Accelerator& processor,
+               const plan::Link& inter, plan::Cluster& cluster) {
+  for (const HostSeen& host : hosts) {
+    if (cluster.nodes.empty() || cluster.nodes.back().devices != host.ranks) {
+      plan::NodeType node{.accelerator = static_cast<int>(cluster.nodes.size()),
+                          .devices = host.ranks,
+                          .count = 0,
+                          .processors = host.processors};
+      node.wiring = plan::Wiring::kShared;
+      node.intra = host.intra;
+      node.inter = inter;
+      cluster.nodes.push_back(node);
+      cluster.accelerators.push_back(processor);
+      cluster.accelerators.back().memory = host.memory;
+      if (cluster.nodes.size() > 1)
+        cluster.accelerators.back().name += " " + std::to_string(cluster.nodes.size());
+    }
+    plan::NodeType& node = cluster.nodes.back();
+    ++node.count;
+    node.processors = std::min(node.processors, host.processors);
+    node.intra.bandwidth = std::min(node.intra.bandwidth, host.intra.bandwidth);
+    node.intra.latency = std::max(node.intra.latency, host.intra.latency);
+    double& memory = cluster.accelerators.back().memory;
+    memory = std::min(memory, host.memory);
+  }
+}
+
 }  // namespace
 
 Turn turn_of(const Group& world) {
@@ -205,28 +241,30 @@ plan::Cluster measure_cluster(const Group& world, bool quick) {
   const schedule::Topology topology = comm::topology::find_topology(world);
   const auto level = topology.find(schedule::Scope::kHost);
   const Host host = host_of(topology, world);
-  const int hosts = level ? topology.num_groups(*level) : 1;
   const int here = host.size();
-  for (int other = 0; level && other < hosts; ++other) {
-    WEFT_REQUIRE(static_cast<int>(topology.members(*level, other).size()) * hosts == world.size(),
-                 "a profile needs as many ranks on each host; start them so");
+  const plan::Accelerator processor =
+      measure_processor(Meter(world, host.place < host.processors, quick ? kQuickRuns : 0), here);
+  const plan::Link intra = shared_memory(world.subgroup(host.ranks, "profile-host"));
+  const double number = level ? topology.group_of(*level, world.rank()) : 0;
+  std::vector<HostSeen> hosts;  // in the order of their first ranks
+  std::map<int, std::size_t> places;
+  for (const auto& rank : gather_numbers(world, {number, 1.0 * host.processors, processor.memory,
+                                                 intra.bandwidth, intra.latency})) {
+    const auto [at, is_new] = places.try_emplace(static_cast<int>(rank[0]), hosts.size());
+    if (is_new)
+      hosts.push_back(
+          {0, static_cast<int>(rank[1]), rank[2], {.bandwidth = rank[3], .latency = rank[4]}});
+    ++hosts[at->second].ranks;
   }
   plan::Cluster cluster;
   cluster.name = "measured";
-  cluster.source = "weft plan profile, " + std::to_string(here) + " ranks of " +
+  cluster.source = "weft plan profile, " + std::to_string(hosts[0].ranks) + " ranks of " +
                    std::to_string(at::get_num_threads()) + " threads on a machine of " +
                    std::to_string(cores()) + " processors";
   cluster.software = "weft";
   cluster.machine = plan::machine_identity();
   cluster.library = plan::Library::kWeft;
-  cluster.accelerators = {
-      measure_processor(Meter(world, host.place < host.processors, quick ? kQuickRuns : 0), here)};
-  const Group on_host = world.subgroup(host.ranks, "profile-host");
-  plan::NodeType node{.devices = here, .count = hosts, .processors = host.processors};
-  node.wiring = plan::Wiring::kShared;
-  node.intra = shared_memory(on_host);
-  node.inter = between_hosts(topology, hosts);
-  cluster.nodes = {node};
+  add_hosts(hosts, processor, between_hosts(topology, static_cast<int>(hosts.size())), cluster);
   return cluster;
 }
 

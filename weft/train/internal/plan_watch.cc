@@ -9,7 +9,8 @@ namespace {
 
 constexpr double kWindowSeconds = 2;
 constexpr std::int64_t kLeastWindow = 20, kMostWindow = 500;
-constexpr int kAgree = 2;  // Windows in a row.
+constexpr std::int64_t kLooks = 8;  // In a window by the plan.
+constexpr int kAgree = 2;           // Windows in a row.
 
 double busy(const RankParts& rank) { return std::max(0.0, rank.parts.step - rank.waited); }
 
@@ -19,6 +20,15 @@ std::string line(const StepParts& measured, const StepParts& expected, const std
   std::snprintf(text, sizeof text, "steps take %.3g s, %.0f %% %s than planned: ", measured.step,
                 std::fabs(more), more < 0 ? "shorter" : "longer");
   return text + why;
+}
+
+void add_to(RankParts& sum, const RankParts& one, double times) {
+  sum.parts.step += times * one.parts.step;
+  sum.parts.data += times * one.parts.data;
+  sum.parts.compute += times * one.parts.compute;
+  sum.parts.communication += times * one.parts.communication;
+  sum.parts.update += times * one.parts.update;
+  sum.waited += times * one.waited;
 }
 
 // The rank that is busy for longest, if it is much busier than the mean of the others.
@@ -115,18 +125,32 @@ std::int64_t PlanWatch::window() const {
              : std::max(kLeastWindow, static_cast<std::int64_t>(steps));
 }
 
-std::optional<Departure> PlanWatch::add(const std::vector<RankParts>& ranks) {
-  if (windows_++ == 0 || told_ || expected_.step <= 0 || ranks.empty()) return std::nullopt;
-  const double ratio = combined(ranks).step / expected_.step;
+std::int64_t PlanWatch::steps() const { return std::max(kLeastWindow, window() / kLooks); }
+
+std::optional<Departure> PlanWatch::add(const std::vector<RankParts>& ranks, std::int64_t steps) {
+  sums_.resize(ranks.size());
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    add_to(sums_[r], ranks[r], static_cast<double>(steps));
+  count_ += steps;
+  if (count_ < window() && combined(sums_).step < kWindowSeconds) return std::nullopt;
+  std::vector<RankParts> means(sums_.size());
+  for (std::size_t r = 0; r < means.size(); ++r)
+    add_to(means[r], sums_[r], 1.0 / static_cast<double>(count_));
+  sums_.clear();
+  count_ = 0;
+  if (windows_++ == 0 || told_ || expected_.step <= 0 || means.empty()) return std::nullopt;
+  const double ratio = combined(means).step / expected_.step;
   const bool outside = !(ratio > 1 - kTolerance && ratio < 1 + kTolerance);
   outside_ = outside ? outside_ + 1 : 0;
   if (outside_ < kAgree) return std::nullopt;
   told_ = true;
-  return cause_of(expected_, ranks);
+  return cause_of(expected_, means);
 }
 
 void PlanWatch::expect(const StepParts& expected) {
   expected_ = expected;
+  sums_.clear();
+  count_ = 0;
   outside_ = 0;
   told_ = false;
 }

@@ -45,17 +45,23 @@ class PlanWatch {
   // The first window does not count: it warms up.
   explicit PlanWatch(StepParts expected) : expected_(expected) {}
 
-  // Number of steps of a window: about two seconds, 20 to 500. The same on all ranks.
-  std::int64_t window() const;
-  // Adds the means of a window by rank. Two windows in a row must be outside of the tolerance.
-  // Says so once; again after expect().
-  std::optional<Departure> add(const std::vector<RankParts>& ranks);
+  // Number of steps until add(): an eighth of a window by the plan, at least 20. The same on all
+  // ranks.
+  std::int64_t steps() const;
+  // Adds the means of so many steps by rank. A window ends after two seconds, or 20 to 500 steps
+  // that take as long by the plan. Two windows in a row must be outside of the tolerance. Says so
+  // once; again after expect().
+  std::optional<Departure> add(const std::vector<RankParts>& ranks, std::int64_t steps);
   // Expects other times from now on.
   void expect(const StepParts& expected);
   const StepParts& expected() const { return expected_; }
 
  private:
+  std::int64_t window() const;
+
   StepParts expected_;
+  std::vector<RankParts> sums_;  // of the window so far
+  std::int64_t count_ = 0;       // its steps
   std::int64_t windows_ = 0;
   int outside_ = 0;
   bool told_ = false;

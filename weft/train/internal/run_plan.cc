@@ -8,7 +8,6 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
-#include "weft/comm/allocator.h"
 #include "weft/comm/texts.h"
 #include "weft/observe/memory.h"
 #include "weft/train/internal/plan_keys.h"
@@ -136,7 +135,7 @@ bool RunPlan::helps(const Departure& departure, std::int64_t steps_left, double 
   std::string text;
   if (world.rank() == root && planner_ && departure.cause != Cause::kSlowRank) {
     try {
-      const PlannedLayout next = planner_->again(planned_->parts, departure);
+      const PlannedLayout next = planner_->again(*planned_, departure);
       const double gain = departure.measured.step - next.seconds;
       const bool pays = gain > kLeastGain * departure.measured.step &&
                         gain * static_cast<double>(steps_left) > cost + kTrialSteps * next.seconds;

@@ -72,7 +72,8 @@ plan::Corrections corrections(const ComparedStep& few, const std::optional<Compa
   return m;
 }
 
-plan::Job departed(plan::Job job, const StepParts& expected, const Departure& departure) {
+plan::Job departed(plan::Job job, const StepParts& expected, const Departure& departure,
+                   double traffic) {
   const StepParts& now = departure.measured;
   const auto ratio = [](double real, double planned) {
     return planned > 0 ? std::clamp(real / planned, 1 / kMostChange, kMostChange) : 1;
@@ -88,13 +89,19 @@ plan::Job departed(plan::Job job, const StepParts& expected, const Departure& de
     measured.sync *= links;
     return job;
   }
+  // Most of the communication may have been hidden. So the link is not faster than the bytes on it.
+  const double seconds = now.communication + now.update;
   const bool is_one_host = job.cluster.nodes.size() == 1 && job.cluster.nodes[0].count == 1;
   for (plan::NodeType& node : job.cluster.nodes) {
     plan::Link& link = is_one_host ? node.intra : node.inter;
+    const double bytes = traffic * (is_one_host ? 1 : node.devices);
     link.bandwidth /= links;
+    if (bytes > 0) link.bandwidth = std::min(link.bandwidth, bytes / seconds);
     link.latency *= links;
   }
   measured.message *= links;
+  // A factor below 1 is that of the update in memory, which links do not shorten.
+  measured.sync = std::max(1.0, measured.sync);
   return job;
 }
 

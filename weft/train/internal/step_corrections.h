@@ -29,9 +29,11 @@ inline constexpr double kSyncStart = 5e-5;
 plan::Corrections corrections(const ComparedStep& few, const std::optional<ComparedStep>& more,
                               double crowd);
 
-// The job with the speeds that steps have shown, whose parts were `expected`. With slower links
-// (Cause::kLinks), messages between stages take longer, too.
-plan::Job departed(plan::Job job, const StepParts& expected, const Departure& departure);
+// The job with the speeds that steps have shown, whose parts were `expected`, and of which a rank
+// sends `traffic` bytes. With slower links (Cause::kLinks), messages between stages take longer,
+// too.
+plan::Job departed(plan::Job job, const StepParts& expected, const Departure& departure,
+                   double traffic);
 
 // Batch shares of the replicas along dp, by the speed of their slowest rank, relative to their mean
 // (plan::Layout::shares); at least 5 % each. `slowness`: plan::Corrections::slowness, one for each

@@ -1,0 +1,13 @@
+// The machines of a job after a resize.
+#pragma once
+
+#include "weft/plan/cluster/cluster.h"
+
+namespace weft::train::internal {
+
+// The cluster with `ranks` ranks on the same hosts. A host with the most ranks loses one first, and
+// one with the fewest gets one first; of several, the last one. Hosts without ranks leave. Ranks of
+// a host share its memory, and compute in turn where it has fewer processors. Pure.
+plan::Cluster with_ranks(const plan::Cluster& cluster, int ranks);
+
+}  // namespace weft::train::internal
