@@ -110,6 +110,14 @@ TEST(CauseOf, NamesARankThatIsBusyForLonger) {
                                         "0.179 s of a step"));
 }
 
+// A rank is busier by 10 ms, and the links take 100 ms more.
+TEST(CauseOf, ARankThatIsALittleBusierDoesNotExplainSlowLinks) {
+  StepParts now = kPlanned;
+  now.step = 0.2;
+  now.communication = 0.105;
+  EXPECT_EQ(cause_of(kPlanned, {{now, 0.17}, {now, 0.16}}).cause, Cause::kLinks);
+}
+
 TEST(CauseOf, NamesDataLoading) {
   StepParts now = kPlanned;
   now.step = 0.15;

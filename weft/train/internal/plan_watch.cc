@@ -31,8 +31,9 @@ void add_to(RankParts& sum, const RankParts& one, double times) {
   sum.waited += times * one.waited;
 }
 
-// The rank that is busy for longest, if it is much busier than the mean of the others.
-int slow_rank(const std::vector<RankParts>& ranks) {
+// The rank that is busy for longest, if it is much busier than the mean of the others, and this
+// explains at least half of what steps take longer.
+int slow_rank(const std::vector<RankParts>& ranks, double longer) {
   if (ranks.size() < 2) return -1;
   double sum = 0;
   std::size_t most = 0;
@@ -41,7 +42,8 @@ int slow_rank(const std::vector<RankParts>& ranks) {
     if (busy(ranks[r]) > busy(ranks[most])) most = r;
   }
   const double others = (sum - busy(ranks[most])) / static_cast<double>(ranks.size() - 1);
-  return busy(ranks[most]) > (1 + PlanWatch::kTolerance) * others ? static_cast<int>(most) : -1;
+  const double more = busy(ranks[most]) - others;
+  return more > PlanWatch::kTolerance * others && more > longer / 2 ? static_cast<int>(most) : -1;
 }
 
 std::string times(double measured, double expected) {
@@ -85,7 +87,8 @@ Departure cause_of(const StepParts& expected, const std::vector<RankParts>& rank
   Departure departure;
   departure.measured = combined(ranks);
   const StepParts& now = departure.measured;
-  const int slow = now.step > expected.step ? slow_rank(ranks) : -1;
+  const double longer = now.step - expected.step;
+  const int slow = longer > 0 ? slow_rank(ranks, longer) : -1;
   std::string why;
   if (slow >= 0) {
     departure.cause = Cause::kSlowRank;

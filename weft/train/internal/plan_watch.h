@@ -34,7 +34,7 @@ struct Departure {
 // The mean over the ranks; the communication of the rank that waits least.
 StepParts combined(const std::vector<RankParts>& ranks);
 // The cause that explains most of the difference. A rank is slow if it is busy for 20 % longer than
-// the mean of the others.
+// the mean of the others, and if this is at least half of the difference.
 Departure cause_of(const StepParts& expected, const std::vector<RankParts>& ranks);
 
 class PlanWatch {
