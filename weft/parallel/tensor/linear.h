@@ -82,9 +82,9 @@ class LinearImpl : public torch::nn::Cloneable<LinearImpl>, public SplitModule {
 };
 TORCH_MODULE(Linear);
 
-// Returns x in the type in which products are computed: under autocast, a copy in the narrower type,
-// otherwise x. For an input of several products, so that they share the copy, and its gradients are
-// added in that type.
+// Returns x in the type in which products are computed: under autocast a copy in the narrower type,
+// otherwise x. For an input of several products: they share the copy, and its gradients are added
+// in that type.
 at::Tensor in_product_type(const at::Tensor& x);
 
 }  // namespace weft::parallel

@@ -9,8 +9,8 @@ namespace {
 using schedule::pipeline::Action;
 using schedule::pipeline::Work;
 
-// Gradients are made where activations were, but not all of these places fit: so much of the smaller
-// of both lies between others. Measured with GPTs and ResNets on 2 and 4 ranks: 0.2 to 0.8.
+// Gradients are made where activations were, but not all fit there. So much of the smaller of both
+// lies elsewhere; measured with GPTs and ResNets on 2 and 4 ranks: 0.2 to 0.8.
 constexpr double kBetween = 0.5;
 
 bool half(const Job& job) { return element_bytes(job.layout.precision) < 4; }
