@@ -250,8 +250,8 @@ class Heap::Impl {
 
   using Ranges = std::map<std::uint64_t, std::size_t>;  // of pages: offset -> bytes, merged
 
-  // Best fit among the free page ranges, then also among what other classes cache. If there is none,
-  // untouched pages of the region. Called with the lock held.
+  // Best fit among the free page ranges, then also among what other classes cache. If there is
+  // none: untouched pages of the region. Called with the lock held.
   std::byte* take_pages(std::size_t bytes) {
     auto best = best_fit(bytes);
     if (best == free_.end() && cached_ > 0) {
