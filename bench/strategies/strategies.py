@@ -78,6 +78,7 @@ WITH_A_SLOW_RANK = (
     ("ssp", "downpour", ["strategy.staleness=8"]),
     ("downpour", "downpour", []),
     ("easgd_async", "easgd_async", ["strategy.period=8"]),
+    ("easgd_async, short period", "easgd_async", ["strategy.period=2"]),
     ("ad_psgd", "ad_psgd", []),
 )
 # Of the case "codecs".
