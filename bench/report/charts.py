@@ -22,9 +22,10 @@ class Picture:
     def __init__(self, width, height, label):
         self.width, self.height, self.label, self.parts = width, height, label, []
 
-    def text(self, x, y, text, kind="ink"):
+    def text(self, x, y, text, kind="ink", size=None):
+        style = "" if size is None else f' style="font-size:{size:.1f}px"'
         self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{html.escape(text)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}"{style}>{html.escape(text)}</text>'
         )
 
     def rect(self, x, y, width, height, kind):

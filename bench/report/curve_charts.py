@@ -7,6 +7,7 @@ from strategy_tables import name_of, of_case
 
 BY_TIME = ("second", "accuracy", lambda value: f"{100 * value:.0f} %", 0.8, None)
 COLUMNS, WIDTH, HEIGHT, LEFT, TOP, GAP_X, GAP_Y = 3, 186, 104, 62, 66, 30, 46
+SMALL, LETTER, END_WIDTH = 11, 6.0, 54  # size of a name, widths of its letters and of the value
 
 
 def panels(title, lines, axes):
@@ -49,7 +50,8 @@ def panel(picture, corner, lines, scale):
         picture.text(x, top + HEIGHT + 15, f"{value:.0f}", kind)
     picture.path([place(x, y) for x, y in base[2]], "l4")
     picture.path([place(x, y) for x, y in points], "l0")
-    picture.text(left, top - 6, name, "small ink")
+    fits = (WIDTH - END_WIDTH) / (LETTER * len(name))
+    picture.text(left, top - 6, name, "small ink", SMALL * fits if fits < 1 else None)
     picture.text(left + WIDTH, top - 6, end, "small dim end")
 
 
