@@ -57,13 +57,10 @@ class MadeUpRun(unittest.TestCase):
 
     def test_predictions_stand_beside_measurements_and_the_chosen_layout_beside_the_fastest(self):
         case = {"case": "layouts", "model": "gpt-128", "ranks": 2}
+        marks = {"traffic_mib": 2e-5, "predicted_traffic_mib": 0}
         self.store(
             "planning",
-            line(
-                *(100, "ms a step"),
-                **(case | {"layout": "dp 2", "memory_mib": 200, "predicted_ms": 90}),
-                **{"traffic_mib": 2e-5, "predicted_traffic_mib": 0},
-            ),
+            line(100, "ms a step", layout="dp 2", memory_mib=200, predicted_ms=90, **case, **marks),
             line(80, "ms a step", layout="tp 2", memory_mib=100, predicted_ms=84, **case),
             line(84, "ms a step", layout="dp 2, x", chosen=True, predicted_ms=80, **case),
         )

@@ -65,8 +65,8 @@ Names names_of(std::size_t part) {
   return {"values" + suffix, "clocks" + suffix};
 }
 
-// The centers that servers of the job keep: their numbers of elements, and which one is that of
-// this rank's workers.
+// The centers on the servers of the job: the number of elements of each, and the index of the one
+// that this rank's workers share.
 struct Parts {
   std::vector<std::int64_t> counts;
   std::size_t mine = 0;

@@ -120,7 +120,7 @@ TEST(Search, TakesAStrategyWhereLinksAreSlow) {
   EXPECT_THAT(refusal([&] { search(job, options); }), HasSubstr("cannot be planned"));
 }
 
-// A codec that is given is used by all layouts with replicas, and leaves out no other one.
+// All layouts with replicas use a given codec. Layouts without replicas remain, without it.
 TEST(Search, PlansForTheCodecThatIsGiven) {
   const Job job = job_on(cluster_of_system("AWS p3.16xlarge", 1), 8, 1024);
   const auto with = [&](std::vector<std::string> codecs) {

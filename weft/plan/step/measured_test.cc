@@ -60,7 +60,7 @@ TEST(Measured, TimesOfMicroBatchesAndOfTheStepAreAdded) {
   EXPECT_LE(bound_of(job).seconds, after.seconds * (1 + 1e-9));
 }
 
-// The time of a micro-batch besides that of its samples is mostly that of adding gradients.
+// The fixed cost of a micro-batch is mostly that its gradients are added to those before.
 TEST(Measured, AStageHasItsShareOfTheTimeOfAMicroBatch) {
   Job job = on_one_machine(2, 2);
   job.layout.dp = 1;

@@ -51,7 +51,7 @@ class StepCache {
 // nothing.
 struct Corrections {
   double compute = 1;  // Seconds of forward and backward over those of the blocks alone.
-  // Further seconds of each micro-batch of the whole model, of which a stage has its share by
+  // Fixed seconds of each micro-batch, for the whole model. A stage takes its share of them by
   // parameters.
   double micro_batch = 0;
   double message = 0;          // Further seconds of each message between two stages.

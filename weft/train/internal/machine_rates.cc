@@ -16,6 +16,7 @@
 #include "weft/comm/topology/find.h"
 #include "weft/plan/calibration.h"
 #include "weft/train/internal/measured.h"
+#include "weft/train/internal/resized_cluster.h"
 
 namespace weft::train::internal {
 namespace {
@@ -178,24 +179,19 @@ struct HostSeen {
   plan::Link intra;
 };
 
-// Adjacent hosts with as many ranks are nodes of one type. What differs between them counts as on
-// the slowest.
+// Adjacent hosts with equal numbers of ranks become nodes of one type. The type has the fewest
+// processors, the least memory and the slowest link of these hosts.
 void add_hosts(const std::vector<HostSeen>& hosts, const plan::Accelerator& processor,
                const plan::Link& inter, plan::Cluster& cluster) {
   for (const HostSeen& host : hosts) {
     if (cluster.nodes.empty() || cluster.nodes.back().devices != host.ranks) {
-      plan::NodeType node{.accelerator = static_cast<int>(cluster.nodes.size()),
-                          .devices = host.ranks,
-                          .count = 0,
-                          .processors = host.processors};
+      plan::NodeType node{.devices = host.ranks, .processors = host.processors};
       node.wiring = plan::Wiring::kShared;
       node.intra = host.intra;
       node.inter = inter;
-      cluster.nodes.push_back(node);
-      cluster.accelerators.push_back(processor);
-      cluster.accelerators.back().memory = host.memory;
-      if (cluster.nodes.size() > 1)
-        cluster.accelerators.back().name += " " + std::to_string(cluster.nodes.size());
+      plan::Accelerator own = processor;
+      own.memory = host.memory;
+      add_node_type(cluster, node, std::move(own));
     }
     plan::NodeType& node = cluster.nodes.back();
     ++node.count;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -16,6 +17,14 @@ struct Place {
 };
 
 }  // namespace
+
+void add_node_type(plan::Cluster& cluster, plan::NodeType node, plan::Accelerator processor) {
+  node.accelerator = static_cast<int>(cluster.accelerators.size());
+  node.count = 0;
+  if (node.accelerator > 0) processor.name += " " + std::to_string(node.accelerator + 1);
+  cluster.nodes.push_back(node);
+  cluster.accelerators.push_back(std::move(processor));
+}
 
 plan::Cluster with_ranks(const plan::Cluster& cluster, int ranks) {
   WEFT_REQUIRE(ranks > 0, "a cluster of no ranks");
@@ -41,12 +50,8 @@ plan::Cluster with_ranks(const plan::Cluster& cluster, int ranks) {
       plan::Accelerator processor =
           cluster.accelerators[static_cast<std::size_t>(node.accelerator)];
       processor.memory *= static_cast<double>(node.devices) / host.ranks;
-      node.accelerator = static_cast<int>(resized.accelerators.size());
       node.devices = host.ranks;
-      node.count = 0;
-      if (node.accelerator > 0) processor.name += " " + std::to_string(node.accelerator + 1);
-      resized.accelerators.push_back(std::move(processor));
-      resized.nodes.push_back(node);
+      add_node_type(resized, node, std::move(processor));
     }
     ++resized.nodes.back().count;
     last = &host;

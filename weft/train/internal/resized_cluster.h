@@ -5,6 +5,9 @@
 
 namespace weft::train::internal {
 
+// Adds a type of nodes that has a processor of its own, and no node yet.
+void add_node_type(plan::Cluster& cluster, plan::NodeType node, plan::Accelerator processor);
+
 // The cluster with `ranks` ranks on the same hosts. A host with the most ranks loses one first, and
 // one with the fewest gets one first; of several, the last one. Hosts without ranks leave. Ranks of
 // a host share its memory, and compute in turn where it has fewer processors. Pure.

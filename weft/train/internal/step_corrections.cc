@@ -100,7 +100,8 @@ plan::Job departed(plan::Job job, const StepParts& expected, const Departure& de
     link.latency *= links;
   }
   measured.message *= links;
-  // A factor below 1 is that of the update in memory, which links do not shorten.
+  // A factor below 1 was measured while the update in memory took most of the time. It does not
+  // apply to slow links.
   measured.sync = std::max(1.0, measured.sync);
   return job;
 }

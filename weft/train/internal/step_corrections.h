@@ -29,9 +29,9 @@ inline constexpr double kSyncStart = 5e-5;
 plan::Corrections corrections(const ComparedStep& few, const std::optional<ComparedStep>& more,
                               double crowd);
 
-// The job with the speeds that steps have shown, whose parts were `expected`, and of which a rank
-// sends `traffic` bytes. With slower links (Cause::kLinks), messages between stages take longer,
-// too.
+// Returns the job with the speeds that real steps have shown. `expected`: the planned parts of a
+// step. `traffic`: the bytes that a rank sends in it. With slower links (Cause::kLinks), messages
+// between stages take longer, too.
 plan::Job departed(plan::Job job, const StepParts& expected, const Departure& departure,
                    double traffic);
 

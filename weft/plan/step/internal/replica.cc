@@ -265,7 +265,7 @@ double Replica::share_of(const StageCost& stage) const {
 
 void Replica::price(StageCost& stage, int index) {
   const Recompute kept = recompute_of(index);
-  const double fixed = job_.measured.micro_batch * share_of(stage);
+  const double whole = job_.measured.micro_batch, fixed = whole > 0 ? whole * share_of(stage) : 0;
   stage.forward += fixed / 2;
   stage.backward_input += fixed / 2;
   for (int b = stage.first; b < stage.last; ++b) {
