@@ -285,6 +285,7 @@ TEST(Backup, LeavesOutTheLateGradientAndItsMomentum) {
                   {.workers = group, .world = group, .weights = {mine.x}, .optimizer_state = [&] {
                      return std::vector{mine.velocity};
                    }});
+    group.barrier();  // else worker 2 may start from a later center, and is not late
     const auto step = [&](const at::Tensor& g) {
       mine.step(g);
       rule->after_step({1, kLr, 0, 1});
