@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "weft/compress/measure.h"
+
 namespace weft::compress {
 namespace {
 
@@ -51,6 +53,25 @@ TEST(ChooseCodec, RevertsToNoneIfTheTrialIsNotFaster) {
   EXPECT_EQ(confirm(tried, 0.5, 0.2).spec, tried.spec);
   EXPECT_EQ(confirm(tried, 0.5, 0.5).spec, Spec{});
   EXPECT_THAT(confirm(tried, 0.5, 0.6).why, HasSubstr("not used"));
+}
+
+TEST(MeasureCodec, CountsTheBytesAndTheTimeOfAllBuffers) {
+  const Unit large{.count = 1 << 16, .matrices = {{0, 256, 256}}, .world = 2};
+  const Unit small{.count = 1 << 10, .matrices = {{0, 1 << 10, 1}}, .world = 2};
+  for (const int copies : {1, 8}) {
+    std::vector<Unit> buffers(static_cast<std::size_t>(copies), large);
+    buffers.push_back(small);
+    const Candidate bf16 = measure(parse("bf16"), buffers),
+                    rank4 = measure(parse("powersgd:4"), buffers);
+    EXPECT_DOUBLE_EQ(bf16.bytes, 0.5);
+    EXPECT_EQ(bf16.more_rounds, 0);
+    EXPECT_GT(bf16.code, 0);
+    // 4 (256 + 256) of 256 x 256 numbers, and vectors as they are.
+    const double numbers = copies * 65536.0 + 1024;
+    EXPECT_DOUBLE_EQ(rank4.bytes, (copies * 2048.0 + 1024) / numbers);
+    EXPECT_GE(rank4.more_rounds, copies);
+  }
+  EXPECT_EQ(measure(parse("bf16"), {}).code, 0);
 }
 
 TEST(ChooseCodec, HasValidCandidates) {

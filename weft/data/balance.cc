@@ -1,7 +1,6 @@
 #include "weft/data/balance.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "weft/base/error.h"
@@ -36,11 +35,24 @@ std::vector<double> Balance::weights() const {
   const double even = 1.0 / static_cast<double>(speeds_.size());
   std::vector<double> weights(speeds_.size(), even);
   if (std::find(speeds_.begin(), speeds_.end(), 0.0) != speeds_.end()) return weights;
-  const double all = std::accumulate(speeds_.begin(), speeds_.end(), 0.0);
-  for (std::size_t rank = 0; rank < speeds_.size(); ++rank)
-    weights[rank] = std::max(speeds_[rank] / all, even * options_.smallest_share);
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  for (double& weight : weights) weight /= sum;
+  const double least = even * options_.smallest_share;
+  // Ranks below the smallest share get it, and the others divide the rest.
+  std::vector<bool> is_least(speeds_.size());
+  for (bool moved = true; moved;) {
+    double rest = 1, speed = 0;
+    for (std::size_t rank = 0; rank < speeds_.size(); ++rank) {
+      if (is_least[rank])
+        rest -= least;
+      else
+        speed += speeds_[rank];
+    }
+    moved = false;
+    for (std::size_t rank = 0; rank < speeds_.size(); ++rank) {
+      weights[rank] = is_least[rank] ? least : rest * speeds_[rank] / speed;
+      if (weights[rank] >= least) continue;
+      is_least[rank] = moved = true;
+    }
+  }
   return weights;
 }
 

@@ -73,13 +73,28 @@ TEST(Balance, FollowsARankThatSlowsDownAndSmoothsOneSlowStep) {
 TEST(Balance, GivesEachRankSamplesSoThatItsRecoveryIsMeasured) {
   Balance balance(2, {.smoothing = 1, .smallest_share = 0.1});
   balance.measure({50, 50}, {1e-3, 1e3});
-  EXPECT_NEAR(balance.weights()[1], 0.05 / 1.05, 1e-6);
+  EXPECT_DOUBLE_EQ(balance.weights()[1], 0.05);
+  EXPECT_DOUBLE_EQ(balance.weights()[0], 0.95);
   balance.measure({95, 5}, {95e-3, 5e-3});
   EXPECT_DOUBLE_EQ(balance.weights()[1], 0.5);
   balance.measure({100, 0}, {100e-3, 0});  // no samples: the speed is kept
   EXPECT_DOUBLE_EQ(balance.weights()[1], 0.5);
   EXPECT_THROW(balance.measure({1}, {1}), Error);
   EXPECT_THROW(Balance(0), Error);
+}
+
+TEST(Balance, LeavesNoRankLessThanTheSmallestShare) {
+  Balance balance(4, {.smoothing = 1, .smallest_share = 0.5});
+  balance.measure({100, 100, 100, 100}, {1, 4, 20, 1e6});
+  const std::vector<double> weights = balance.weights();
+  EXPECT_DOUBLE_EQ(weights[2], 0.125);
+  EXPECT_DOUBLE_EQ(weights[3], 0.125);
+  EXPECT_DOUBLE_EQ(weights[0], 0.6);  // four times as fast as rank 1
+  EXPECT_DOUBLE_EQ(weights[1], 0.15);
+  const Balance even(3, {.smallest_share = 1});
+  Balance forced = even;
+  forced.measure({1, 1, 1}, {1, 2, 3});
+  for (const double weight : forced.weights()) EXPECT_DOUBLE_EQ(weight, 1.0 / 3);
 }
 
 TEST(WeightedSampler, TakesEverySampleOnceWhileWeightsChange) {

@@ -59,5 +59,15 @@ TEST(ResizedCluster, HostsWithOtherNumbersOfRanksAreMeasuredAsTypesOfTheirOwn) {
   EXPECT_EQ(comm::fork_ranks(3, "auto", measured, {"a", "a", "b"}), std::vector<int>(3, 0));
 }
 
+TEST(ResizedCluster, ARankAloneOnItsHostSharesNothing) {
+  const auto measured = [](const Group& world) {
+    const plan::Cluster cluster = measure_cluster(world, /*quick=*/true);
+    if (sizes_of(cluster) != Sizes{{1, 2}}) return 1;
+    const Turn turn = turn_of(world);
+    return turn.turn == 0 && turn.turns == 1 ? 0 : 2;
+  };
+  EXPECT_EQ(comm::fork_ranks(2, "auto", measured, {"a", "b"}), std::vector<int>(2, 0));
+}
+
 }  // namespace resized_cluster_test
 }  // namespace weft::train::internal

@@ -3,16 +3,15 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "weft/base/log.h"
+#include "weft/compress/measure.h"
 #include "weft/engine/internal/tuner.h"
 
 namespace weft::parallel::internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using compress::Round;
 
 constexpr int kSettle = 2, kTimed = 6;
 
@@ -20,57 +19,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Assumes that all ranks sent as much as this one.
-void pretend(const Round& round, int world) {
-  if (round.send == nullptr) return;
-  const auto block = static_cast<std::size_t>(round.count) * size_of(round.dtype);
-  for (int rank = 0; rank < world; ++rank) {
-    const std::size_t from =
-        round.how == Round::How::kAllToAll ? static_cast<std::size_t>(rank) * block : 0;
-    std::memcpy(static_cast<std::byte*>(round.data) + static_cast<std::size_t>(rank) * block,
-                static_cast<const std::byte*>(round.send) + from, block);
-  }
-}
-
-struct Traffic {
-  double sent = 0, plain = 0;
-  int more_rounds = 0;
-};
-Traffic traffic_of(const compress::Spec& spec, const std::vector<compress::Unit>& buffers) {
-  Traffic traffic;
-  for (const auto& unit : buffers) {
-    const auto reducer = compress::make_reducer(spec, unit);
-    traffic.sent += static_cast<double>(reducer->bytes_sent());
-    traffic.plain += static_cast<double>(compress::make_reducer({}, unit)->bytes_sent());
-    const std::string exchange = reducer->exchange();
-    traffic.more_rounds += exchange == "sharded" || exchange == "low rank" ? 1 : 0;
-  }
-  return traffic;
-}
-
 }  // namespace
-
-double time_coding(const compress::Spec& spec, const std::vector<compress::Unit>& buffers) {
-  const auto largest =
-      std::max_element(buffers.begin(), buffers.end(),
-                       [](const auto& a, const auto& b) { return a.count < b.count; });
-  double all = 0;
-  for (const auto& unit : buffers) all += static_cast<double>(unit.count);
-  if (largest == buffers.end() || largest->count == 0) return 0;
-  const auto reducer = compress::make_reducer(spec, *largest);
-  std::vector<float> values(static_cast<std::size_t>(largest->count)), work;
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 251) - 125.0f;
-  double fastest = 0;
-  for (int round = 0; round < 3; ++round) {
-    work = values;
-    const auto start = Clock::now();
-    reducer->begin(work.data(), spec.warmup + round);
-    while (const auto next = reducer->next()) pretend(*next, largest->world);
-    const double seconds = seconds_since(start);
-    fastest = round == 0 ? seconds : std::min(fastest, seconds);
-  }
-  return fastest * all / static_cast<double>(largest->count);
-}
 
 std::optional<compress::Spec> CodecTrial::step_ended(double exposed, std::int64_t numbers,
                                                      const std::vector<compress::Unit>& buffers) {
@@ -111,10 +60,8 @@ std::vector<compress::Candidate> CodecTrial::measure_candidates(
   std::vector<double> own;
   const auto specs = compress::standard_candidates();
   for (const auto& spec : specs) {
-    const Traffic traffic = traffic_of(spec, buffers);
-    own.push_back(time_coding(spec, buffers));
-    own.push_back(traffic.plain > 0 ? traffic.sent / traffic.plain : 0.0);
-    own.push_back(traffic.more_rounds);
+    const compress::Candidate one = compress::measure(spec, buffers);
+    own.insert(own.end(), {one.code, one.bytes, 1.0 * one.more_rounds});
   }
   at::Tensor all = at::tensor(own, at::kDouble);
   group_.all_reduce(all, ReduceOp::kMax);

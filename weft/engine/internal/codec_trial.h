@@ -47,7 +47,4 @@ class CodecTrial {
   compress::Choice choice_;
 };
 
-// Seconds to encode and decode one step's buffers on this processor, without sending anything.
-double time_coding(const compress::Spec& spec, const std::vector<compress::Unit>& buffers);
-
 }  // namespace weft::parallel::internal

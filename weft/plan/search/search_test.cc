@@ -136,6 +136,19 @@ TEST(Search, PlansForTheCodecThatIsGiven) {
   }
 }
 
+TEST(Search, TakesACodecWhereLinksAreSlowAndEncodingIsNot) {
+  Job job = job_on(cluster_of_system("AWS p3.16xlarge", 2), 12, 1024);
+  SearchOptions options;
+  options.space.tp = options.space.pp = options.space.fsdp = false;
+  options.space.codecs = {"none", "bf16", "int8:64"};
+  const auto best = [&] { return search(job, options).best.at(0).layout.codec; };
+  EXPECT_EQ(best(), "int8:64");
+  job.measured.codecs["int8:64"] = {.seconds = 1e-9, .bytes = 0.26};
+  EXPECT_EQ(best(), "bf16");
+  job.measured.codecs["bf16"] = {.seconds = 1e-9, .bytes = 0.5};
+  EXPECT_EQ(best(), "none");
+}
+
 TEST(Search, RanksTheNextBestAndSaysWhyTheyLose) {
   const Found found = search(job_on(cluster_of_system("DGX A100", 2), 16, 4096), {});
   ASSERT_EQ(found.best.size(), 4U);

@@ -132,9 +132,9 @@ std::string describe(const Layout& l) {
 
 double codec_ratio(const std::string& codec) {
   if (codec.empty() || codec == "none" || codec == "auto") return 1;
-  const std::string name = codec.substr(0, codec.find(':'));
+  const std::string name = codec.substr(0, codec.find_first_of(":,"));
   double parameter = 0;
-  if (name.size() < codec.size()) {
+  if (name.size() < codec.size() && codec[name.size()] == ':') {
     const char* first = codec.data() + name.size() + 1;
     std::from_chars(first, codec.data() + codec.size(), parameter);
   }

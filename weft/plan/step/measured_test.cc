@@ -89,6 +89,29 @@ TEST(Measured, FactorsApplyToComputationAndToTheUpdate) {
               1e-9);
 }
 
+// Two hosts with a processor each.
+TEST(Measured, ACodecTakesItsTimeAndSendsItsShareOfTheBytes) {
+  Job job = on_one_machine(1, 1);
+  job.cluster.nodes[0].count = job.layout.dp = 2;
+  job.layout.global_batch = 8;
+  const Step plain = simulate_step(job);
+  job.layout.codec = "int8:64,ef=on";
+  const Step known = simulate_step(job);
+  EXPECT_NEAR(known.traffic, plain.traffic * codec_ratio("int8:64"), 1);
+  const double bytes = plain.traffic;  // of two ranks, each sends its gradients once
+  job.measured.codecs[job.layout.codec] = {.seconds = 0, .bytes = 0.1};
+  const Step sent = simulate_step(job);
+  EXPECT_NEAR(sent.traffic, 0.1 * bytes, 1);
+  EXPECT_LT(sent.parts.gradients, plain.parts.gradients);
+  job.measured.codecs[job.layout.codec].seconds = 2e-9;
+  const Step coded = simulate_step(job);
+  EXPECT_NEAR(coded.parts.gradients - sent.parts.gradients, 2e-9 * bytes, 1e-9);
+  EXPECT_NEAR(coded.parts.sum(), coded.seconds, 1e-9);
+  EXPECT_LE(bound_of(job).seconds, coded.seconds * (1 + 1e-9));
+  job.layout.codec = "none";
+  EXPECT_EQ(simulate_step(job).seconds, plain.seconds);
+}
+
 TEST(Measured, TheSlowestRankSetsTheStepUnlessItsBatchIsSmaller) {
   Job job = on_one_machine(2, 2);
   const double even = simulate_step(job).parts.compute;
@@ -162,6 +185,9 @@ TEST(Measured, RefusesTimesAndSpeedsThatCannotBe) {
                  "the speeds of 3 ranks were measured, for 2 ranks");
   job.measured.slowness = {1, 0};
   expect_refused([&] { simulate_step(job); }, Errc::kInvalidArgument, "must be above 0");
+  job.measured = {};
+  job.measured.codecs["bf16"] = {.seconds = -1, .bytes = 0.5};
+  expect_refused([&] { simulate_step(job); }, Errc::kInvalidArgument, "the costs of codec bf16");
 }
 
 // A rank reads the other ranks' gradients in place: (n - 1) / n of them on average.

@@ -7,6 +7,7 @@
 // Pure functions. A step with 64 stages and 512 micro-batches takes some ten milliseconds.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,12 @@ class StepCache {
   std::unique_ptr<Content> content_;
 };
 
+// Costs of a codec on the ranks of a job, for a byte of float32 gradients.
+struct CodecCost {
+  double seconds = 0;  // To encode and decode it.
+  double bytes = 1;    // That are sent for it.
+};
+
 // What real steps of a job have shown, for the prediction of its other layouts. The defaults change
 // nothing.
 struct Corrections {
@@ -60,6 +67,8 @@ struct Corrections {
   std::optional<double> step;  // Seconds of a step besides all this. Empty: the software's.
   // By rank: seconds of its computation over the mean of the ranks. Empty: all alike.
   std::vector<double> slowness;
+  // By codec (Layout::codec). One that is missing takes no time, and codec_ratio() bytes.
+  std::map<std::string, CodecCost> codecs;
 };
 
 struct Job {

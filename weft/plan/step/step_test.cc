@@ -294,6 +294,8 @@ TEST(Layout, ThatDoesNotFitTheClusterIsRefusedWithTheNearest) {
   job.layout.virtual_stages = 8;
   job.layout.schedule = Algorithm::kInterleaved;
   expect_refused([&] { simulate_step(job); }, Errc::kInvalidArgument, "32 stages of 16 blocks");
+  EXPECT_EQ(codec_ratio("bf16,ef=off"), 0.5);
+  EXPECT_EQ(codec_ratio("int8:128,ef=on"), codec_ratio("int8:128"));
   EXPECT_THAT(refusal([] { codec_ratio("zip"); }), testing::HasSubstr("not known"));
 }
 

@@ -14,7 +14,9 @@
 #include "weft/observe/memory.h"
 #include "weft/parallel/compose/plan.h"
 #include "weft/train/internal/block_times.h"
+#include "weft/train/internal/codec_costs.h"
 #include "weft/train/internal/machine_rates.h"
+#include "weft/train/internal/plan_candidates.h"
 #include "weft/train/internal/plan_keys.h"
 #include "weft/train/internal/probe.h"
 #include "weft/train/internal/resized_cluster.h"
@@ -27,12 +29,10 @@ namespace weft::train::internal {
 namespace {
 
 constexpr double kSearchSeconds = 5, kTrialSeconds = 10;
-constexpr int kKept = 10, kMostTrials = 6;
-constexpr double kWorthTrying = 1.5;                  // Times the best predicted step.
+constexpr int kKept = 10;
 constexpr double kGiB = 1073741824, kMessage = 5e-6;  // kMessage: as plan/cost/collectives.cc.
 // Blocks are measured with a replica's samples, and with so many times fewer, again and again.
 constexpr std::int64_t kFewer = 4;
-constexpr int kMostMicroBatch = 4096;  // As plan/search.
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -40,20 +40,6 @@ double now() {
 
 std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
-}
-
-std::string too_large(const plan::Found& found, const plan::Job& job) {
-  std::string text = "parallel.plan = \"auto\": no layout of " + plan::describe(job.cluster);
-  if (found.nearest.empty())
-    return text + " divides a batch of " + std::to_string(job.layout.global_batch) +
-           " samples and the model's blocks over all ranks; use another number of ranks";
-  const plan::Candidate& nearest = found.nearest.front();
-  const double needs = nearest.step.peak().total(), has = nearest.step.capacity.front();
-  char memory[128];
-  std::snprintf(memory, sizeof memory,
-                ") needs %.4g GiB of a rank, which has %.4g GiB: %.4g GiB short", needs / kGiB,
-                has / kGiB, std::max(0.0, needs - has) / kGiB);
-  return text + " holds the model; the nearest (" + plan::describe(nearest.layout) + memory;
 }
 
 double max_over_ranks(const Group& world, double mine) {
@@ -83,23 +69,8 @@ double memory_of(const plan::Step& step) {
   return sum / static_cast<double>(step.memory.size());
 }
 
-// A batch norm over features needs two samples.
-plan::Space space_for(const Config& config, bool is_recipe, const plan::Job& job) {
-  if (is_recipe) return space_of(config);
-  plan::Space space;
-  space.tp = space.cp = space.ep = false;
-  space.recomputes = {plan::Recompute::kNone, plan::Recompute::kFull};
-  const std::int64_t batch = job.layout.global_batch;
-  const int ranks = plan::devices(job.cluster);
-  for (int size = 2; size <= kMostMicroBatch && size <= batch; size *= 2)
-    space.micro_batches.push_back(size);
-  for (int replicas = 1; replicas <= ranks; ++replicas)
-    if (ranks % replicas == 0 && batch / replicas <= kMostMicroBatch)
-      space.micro_batches.push_back(static_cast<int>(batch / replicas));
-  std::sort(space.micro_batches.begin(), space.micro_batches.end());
-  space.micro_batches.erase(std::unique(space.micro_batches.begin(), space.micro_batches.end()),
-                            space.micro_batches.end());
-  return space;
+bool has_several_hosts(const plan::Cluster& cluster) {
+  return cluster.nodes.size() > 1 || cluster.nodes[0].count > 1;
 }
 
 }  // namespace
@@ -110,11 +81,15 @@ AutoPlanner::AutoPlanner(Config config, bool is_recipe)
 plan::Found AutoPlanner::found(const plan::Job& job, int keep) const {
   plan::SearchOptions options;
   options.space = space_for(config_, is_recipe_, job);
+  if (chooses_codec()) options.space.codecs = codecs_of_plans();
   options.seconds = kSearchSeconds;
   options.clock = now;
   options.keep = keep;
   return plan::search(job, options);
 }
+
+// On one host, ranks read each other's gradients in place, and no codec helps.
+bool AutoPlanner::chooses_codec() const { return !job_.measured.codecs.empty(); }
 
 // The batch counts as rounded up, since ranks may differ by a sample.
 plan::Job AutoPlanner::job_for(int ranks) const {
@@ -165,6 +140,8 @@ void AutoPlanner::measure(const Task& task, const Options& options, const Group&
   job_.measured.message = std::max(0.0, measure_message(world) - link.latency - kMessage);
   job_.software.context_bytes = held(world);
   job_ = job_for(world.size());
+  if (options.plan.codec == "auto" && has_several_hosts(cluster))
+    job_.measured.codecs = measure_codecs(task.model, world);
   probe_replicas(task, options, world);
 }
 
@@ -192,9 +169,10 @@ void AutoPlanner::probe_replicas(const Task& task, const Options& options, const
   double crowd = 1;  // Ranks for each processor, where they are most.
   for (const plan::NodeType& node : job_.cluster.nodes)
     crowd = std::max(crowd, static_cast<double>(node.devices) / std::max(1, node.processors));
-  const double message = job_.measured.message;
-  job_.measured = corrections(compared[0], more, crowd);
-  job_.measured.message = message;
+  plan::Corrections measured = corrections(compared[0], more, crowd);
+  measured.message = job_.measured.message;
+  measured.codecs = job_.measured.codecs;
+  job_.measured = std::move(measured);
   job_.software.context_bytes =
       std::max(job_.software.context_bytes / 2, compared[0].measured.memory - model_memory);
   if (world.rank() != 0) return;
@@ -220,6 +198,7 @@ PlannedLayout AutoPlanner::describe(const plan::Job& job, const plan::Candidate&
   planned.layout = plan::describe(candidate.layout);
   if (!candidate.layout.shares.empty()) planned.layout += ", batches by speed";
   planned.keys = recipe_fragment(candidate.layout, job);
+  planned.codec = candidate.layout.codec;
   planned.ranks = plan::devices(job.cluster);
   planned.seconds = planned.model_seconds = step.seconds;
   planned.memory = memory_of(step) + copies(job);
@@ -255,7 +234,8 @@ bool AutoPlanner::can_run(const PlannedLayout& planned, const Task& task,
 
 // The best layouts by the model, the fastest first.
 std::vector<PlannedLayout> AutoPlanner::candidates(const plan::Job& job, const Task& task) const {
-  const plan::Found all = found(job, kKept);
+  const int codecs = chooses_codec() ? static_cast<int>(job.measured.codecs.size()) + 1 : 1;
+  const plan::Found all = found(job, kKept * codecs);
   if (all.best.empty()) throw Error(Errc::kBadConfig, too_large(all, job));
   std::vector<PlannedLayout> good;
   for (const plan::Candidate& one : all.best) {
@@ -267,12 +247,7 @@ std::vector<PlannedLayout> AutoPlanner::candidates(const plan::Job& job, const T
     throw Error(Errc::kBadConfig, "parallel.plan = \"auto\": weft runs none of the " +
                                       std::to_string(all.best.size()) +
                                       " best layouts; set the axes yourself");
-  std::stable_sort(good.begin(), good.end(), [](const PlannedLayout& a, const PlannedLayout& b) {
-    return a.seconds < b.seconds;
-  });
-  const double most = kWorthTrying * good.front().seconds;
-  std::erase_if(good, [&](const PlannedLayout& one) { return one.seconds > most; });
-  if (good.size() > kMostTrials) good.resize(kMostTrials);
+  keep_some(good);
   // The model may be wrong about the number of micro-batches. These layouts have run.
   for (const auto& [layout, real] : probed_) {
     const auto same = by_speed(job, layout);
@@ -340,13 +315,8 @@ PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, cons
     take(planned, probe(task, with, world), world);
     tried.push_back(std::move(planned));
   }
-  // Shares by speed must be clearly faster, since they make runs differ.
-  const auto cost = [](const PlannedLayout& one) {
-    return one.seconds * (one.keys.find("balance = ") == std::string::npos ? 1 : 1.05);
-  };
-  PlannedLayout best = *std::min_element(
-      tried.begin(), tried.end(),
-      [&](const PlannedLayout& a, const PlannedLayout& b) { return cost(a) < cost(b); });
+  PlannedLayout best =
+      best_of(tried, chooses_codec() ? codecs_of_plans() : std::vector<std::string>{});
   best.tried = static_cast<int>(tried.size());
   return best;
 }
@@ -375,16 +345,16 @@ PlannedLayout all_replicas(int ranks) {
   return {.layout = "dp " + std::to_string(ranks), .keys = "[parallel]\ndp = 0\n", .ranks = ranks};
 }
 
-PlannedLayout AutoPlanner::best_of(const plan::Job& job) const {
+PlannedLayout AutoPlanner::best_for(const plan::Job& job) const {
   const plan::Found all = found(job, 1);
   if (!all.best.empty()) return describe(job, all.best.front());
   return all_replicas(plan::devices(job.cluster));
 }
 
-PlannedLayout AutoPlanner::again(int ranks) const { return best_of(job_for(ranks)); }
+PlannedLayout AutoPlanner::again(int ranks) const { return best_for(job_for(ranks)); }
 
 PlannedLayout AutoPlanner::again(const PlannedLayout& planned, const Departure& departure) const {
-  return best_of(departed(job_, planned.parts, departure, planned.traffic));
+  return best_for(departed(job_, planned.parts, departure, planned.traffic));
 }
 
 }  // namespace weft::train::internal

@@ -28,6 +28,7 @@ namespace weft::train::internal {
 struct PlannedLayout {
   std::string layout;  // "pp 2 x dp 4, 1f1b, micro-batch 2".
   std::string keys;    // Its keys, as a fragment of a recipe.
+  std::string codec = "none";
   int ranks = 0;       // Number of ranks that it is for.
   double seconds = 0;  // Of a step, predicted: by real steps where it was tried, else the model's.
   double model_seconds = 0;  // Of a step, by the model alone.
@@ -41,6 +42,12 @@ struct PlannedLayout {
 // Replaces the predictions by what real steps have shown. Memory stays as predicted, since a run
 // also copies its state to save it.
 void use_measured(PlannedLayout& planned, const ProbedStep& real);
+// The fastest of layouts that were tried. One with batches by speed must be 5 % faster than the
+// others, since it makes runs differ. `codecs`: those that the plan chooses from, in the order of
+// rising error; empty if it does not choose. A layout with one must be 5 % faster than all without,
+// and 10 % faster than all with a codec of smaller error.
+const PlannedLayout& best_of(const std::vector<PlannedLayout>& tried,
+                             const std::vector<std::string>& codecs);
 std::string to_json(const PlannedLayout& planned);
 // Inverse. Throws Error(kInternal) for any other text.
 PlannedLayout planned_layout(const std::string& json);
@@ -72,12 +79,13 @@ class AutoPlanner {
 
  private:
   plan::Job job_for(int ranks) const;
+  bool chooses_codec() const;
   void probe_replicas(const Task& task, const Options& options, const Group& world);
   std::optional<plan::Layout> replicas_alone(int micro_batches) const;
   void take(PlannedLayout& planned, const ProbedStep& real, const Group& world) const;
   std::vector<PlannedLayout> candidates(const plan::Job& job, const Task& task) const;
   std::optional<PlannedLayout> by_speed(plan::Job job, const plan::Layout& layout) const;
-  PlannedLayout best_of(const plan::Job& job) const;
+  PlannedLayout best_for(const plan::Job& job) const;
   PlannedLayout describe(const plan::Job& job, const plan::Candidate& candidate) const;
   bool can_run(const PlannedLayout& planned, const Task& task, const Options& options) const;
   plan::Found found(const plan::Job& job, int keep) const;

@@ -152,7 +152,7 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
   // A step that a lost rank has interrupted leaves gradients in the blocks.
   model_.zero_grad();
   if (plan_.micro_shards > 0) at::set_num_threads(1);  // fixes the order of sums
-  if (options.balance_by_speed && replicas(mesh.layout()) > 1) speeds_.emplace(mesh);
+  if (options.balance_by_speed) measure_speeds();
 }
 
 data::Loader Learner::make_loader(const data::Source& source, const data::SamplerOptions& sampling,
@@ -274,7 +274,20 @@ void Learner::count_times(observe::StepTimer& timer) {
 }
 
 void Learner::start_balancing() {
-  if (!speeds_ && replicas(mesh_.layout()) > 1) speeds_.emplace(mesh_);
+  if (!speeds_) measure_speeds();
+}
+
+// A slow replica keeps enough samples for its micro-batches: two for each if the model may have
+// batch norms, which refuse one sample. Shares differ from their weights by up to one sample.
+void Learner::measure_speeds() {
+  const int all = replicas(mesh_.layout());
+  if (all == 1) return;
+  at::Tensor buffers = at::tensor({model_.held().buffers.empty() ? 0.0 : 1.0}, at::kDouble);
+  mesh_.world().all_reduce(buffers, ReduceOp::kMax);
+  const double of_micro_batch = 1 + buffers.item<double>(),
+               least = of_micro_batch * plan_.micro_batches + 1,
+               even = static_cast<double>(batches_.global) / all;
+  speeds_.emplace(mesh_, std::clamp(least / even, data::BalanceOptions{}.smallest_share, 1.0));
 }
 
 void Learner::rebalance() {

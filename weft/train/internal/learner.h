@@ -130,6 +130,7 @@ class Learner {
   void count_times(observe::StepTimer& timer);
   std::unique_ptr<strategy::SharedBatches> make_shared() const;
   data::Loader make_train_loader() const;
+  void measure_speeds();
 
   const Task task_;
   const Options options_;

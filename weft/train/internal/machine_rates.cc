@@ -73,13 +73,18 @@ struct Host {
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
-Host host_of(const schedule::Topology& topology, const Group& world) {
+// Where no host has several ranks, the topology has no level of hosts.
+int host_number(const schedule::Topology& topology, int rank) {
   const auto level = topology.find(schedule::Scope::kHost);
+  return level ? topology.group_of(*level, rank) : rank;
+}
+
+Host host_of(const schedule::Topology& topology, const Group& world) {
+  const int mine = host_number(topology, world.rank());
   Host host;
   for (int rank = 0; rank < world.size(); ++rank) {
     if (rank == world.rank()) host.place = host.size();
-    if (!level || topology.group_of(*level, rank) == topology.group_of(*level, world.rank()))
-      host.ranks.push_back(rank);
+    if (host_number(topology, rank) == mine) host.ranks.push_back(rank);
   }
   host.processors = std::clamp(cores() / std::max(1, at::get_num_threads()), 1, host.size());
   return host;
@@ -235,13 +240,12 @@ double measure_message(const Group& world) {
 
 plan::Cluster measure_cluster(const Group& world, bool quick) {
   const schedule::Topology topology = comm::topology::find_topology(world);
-  const auto level = topology.find(schedule::Scope::kHost);
   const Host host = host_of(topology, world);
   const int here = host.size();
   const plan::Accelerator processor =
       measure_processor(Meter(world, host.place < host.processors, quick ? kQuickRuns : 0), here);
   const plan::Link intra = shared_memory(world.subgroup(host.ranks, "profile-host"));
-  const double number = level ? topology.group_of(*level, world.rank()) : 0;
+  const double number = host_number(topology, world.rank());
   std::vector<HostSeen> hosts;  // in the order of their first ranks
   std::map<int, std::size_t> places;
   for (const auto& rank : gather_numbers(world, {number, 1.0 * host.processors, processor.memory,

@@ -1,5 +1,8 @@
 // Planned layouts as text, and as options.
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
@@ -7,6 +10,12 @@
 #include "weft/train/internal/plan_keys.h"
 
 namespace weft::train::internal {
+namespace {
+
+// Times of layouts that a run shall not take without a gain, over those of the others.
+constexpr double kBySpeed = 1.05, kCodec = 0.95, kNextCodec = 0.9;
+
+}  // namespace
 
 void use_measured(PlannedLayout& planned, const ProbedStep& real) {
   planned.seconds = real.seconds;
@@ -15,11 +24,36 @@ void use_measured(PlannedLayout& planned, const ProbedStep& real) {
   planned.parts = {real.seconds, real.data, real.compute, real.communication, real.update};
 }
 
+const PlannedLayout& best_of(const std::vector<PlannedLayout>& tried,
+                             const std::vector<std::string>& codecs) {
+  WEFT_CHECK(!tried.empty(), "no layout was tried");
+  const auto cost = [](const PlannedLayout& one) {
+    return one.seconds * (one.keys.find("balance = ") == std::string::npos ? 1 : kBySpeed);
+  };
+  // The place of its codec in `codecs`; that of no codec for all others.
+  const auto place = [&](const PlannedLayout& one) {
+    const auto at = std::find(codecs.begin(), codecs.end(), one.codec);
+    return at == codecs.end() ? 0 : at - codecs.begin();
+  };
+  std::vector<const PlannedLayout*> order;
+  for (const PlannedLayout& one : tried) order.push_back(&one);
+  std::stable_sort(order.begin(), order.end(), [&](const auto* a, const auto* b) {
+    return std::pair(place(*a), cost(*a)) < std::pair(place(*b), cost(*b));
+  });
+  const PlannedLayout* best = order.front();
+  for (const PlannedLayout* one : order) {
+    const double most = place(*one) == place(*best) ? 1 : place(*best) == 0 ? kCodec : kNextCodec;
+    if (cost(*one) < most * cost(*best)) best = one;
+  }
+  return *best;
+}
+
 std::string to_json(const PlannedLayout& planned) {
   const StepParts& parts = planned.parts;
   const nlohmann::json json = {
       {"layout", planned.layout},
       {"keys", planned.keys},
+      {"codec", planned.codec},
       {"ranks", planned.ranks},
       {"step_s", planned.seconds},
       {"model_step_s", planned.model_seconds},
@@ -37,6 +71,7 @@ PlannedLayout planned_layout(const std::string& json) {
     PlannedLayout planned;
     planned.layout = read.at("layout").get<std::string>();
     planned.keys = read.at("keys").get<std::string>();
+    planned.codec = read.at("codec").get<std::string>();
     planned.ranks = read.at("ranks").get<int>();
     planned.seconds = read.at("step_s").get<double>();
     planned.model_seconds = read.at("model_step_s").get<double>();
@@ -57,6 +92,7 @@ void set_plan(Options& options, const std::string& fragment) {
   Options plain = options;
   plain.mesh = "dp=0";
   plain.balance_by_speed = false;
+  if (plain.plan.codec == "auto") plain.plan.codec = "none";  // unless the plan has chosen one
   plain.plan.cuts.clear();
   plain.plan.micro_batches = 0;
   plain.plan.zero_stage = defaults.zero_stage;
@@ -66,6 +102,7 @@ void set_plan(Options& options, const std::string& fragment) {
   const Options planned = options_of(config);
   options.mesh = planned.mesh;
   options.balance_by_speed = options.balance_by_speed || planned.balance_by_speed;
+  options.plan.codec = planned.plan.codec;
   options.plan.cuts = planned.plan.cuts;
   options.plan.micro_batches = planned.plan.micro_batches;
   options.plan.zero_stage = planned.plan.zero_stage;

@@ -8,9 +8,10 @@
 
 namespace weft::train::internal {
 
-Speeds::Speeds(const Mesh& mesh)
+Speeds::Speeds(const Mesh& mesh, double smallest_share)
     : world_(mesh.world()),
-      balance_(mesh.size("dp") * mesh.size("fsdp") * mesh.size("ep")),
+      balance_(mesh.size("dp") * mesh.size("fsdp") * mesh.size("ep"),
+               {.smallest_share = smallest_share}),
       given_(balance_.weights()) {
   const plan::MeshLayout& layout = mesh.layout();
   for (int rank = 0; rank < layout.world(); ++rank) {

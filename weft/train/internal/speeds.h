@@ -13,7 +13,8 @@ namespace weft::train::internal {
 
 class Speeds {
  public:
-  explicit Speeds(const Mesh& mesh);
+  // `smallest_share`: of a replica, as a fraction of an even share, in [0, 1].
+  explicit Speeds(const Mesh& mesh, double smallest_share = data::BalanceOptions{}.smallest_share);
 
   // Adds work of this rank. `seconds`: time of forward and backward, without waiting for other
   // ranks.

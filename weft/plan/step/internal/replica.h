@@ -47,6 +47,8 @@ struct StageCost {
 
 // Seconds of a step besides computation, communication and optimizer: data loading, the host.
 double step_overhead(const Job& job);
+// Of the layout's codec.
+CodecCost codec_cost(const Job& job);
 // Throws Error(kInvalidArgument) for measurements that are negative, infinite or of another number
 // of ranks.
 void check(const Corrections& measured, int ranks);

@@ -16,10 +16,19 @@ double step_overhead(const Job& job) {
   return job.loading + job.measured.step.value_or(job.software.step_overhead);
 }
 
+CodecCost codec_cost(const Job& job) {
+  const auto measured = job.measured.codecs.find(job.layout.codec);
+  if (measured != job.measured.codecs.end()) return measured->second;
+  return {.seconds = 0, .bytes = codec_ratio(job.layout.codec)};
+}
+
 void check(const Corrections& m, int ranks) {
   const bool times = is_time(m.compute) && is_time(m.micro_batch) && is_time(m.message) &&
                      is_time(m.sync) && is_time(m.sync_start) && is_time(m.step.value_or(0));
   WEFT_REQUIRE(times, "measured times must be finite and not negative");
+  for (const auto& [codec, cost] : m.codecs)
+    WEFT_REQUIRE(is_time(cost.seconds) && is_time(cost.bytes),
+                 "the costs of codec " + codec + " must be finite and not negative");
   if (m.slowness.empty()) return;
   WEFT_REQUIRE(static_cast<int>(m.slowness.size()) == ranks,
                "the speeds of " + std::to_string(m.slowness.size()) + " ranks were measured, for " +

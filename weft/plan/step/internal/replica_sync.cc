@@ -35,7 +35,8 @@ Replica::Sync Replica::sync(int rank) const {
   const Layout& l = job_.layout;
   const Site& site = sites_[static_cast<std::size_t>(rank)];
   const bool is_sync = l.rule.is_sync();
-  const double g = gradient_bytes(job_) * (is_sync ? codec_ratio(l.codec) : 1);
+  const CodecCost codec = codec_cost(job_);
+  const double g = gradient_bytes(job_) * (is_sync ? codec.bytes : 1);
   const double dense = rank_parameters(rank, false), experts = rank_parameters(rank, true);
   const int shards = shard_ranks(job_);
   Sync sync;
@@ -86,6 +87,9 @@ Replica::Sync Replica::sync(int rank) const {
   const Corrections& measured = job_.measured;
   sync.optimizer = measured.sync * (measured.sync_start + sync.optimizer);
   sync.gradients *= measured.sync;
+  // The processors that compute also encode and decode.
+  if (is_sync)
+    sync.gradients += 4 * (dense / (l.zero_stage == 0 ? 1 : shards) + experts) * codec.seconds;
   sync.sharding *= measured.sync;
   sync.bytes = sync_bytes(rank);
   return sync;
@@ -94,7 +98,7 @@ Replica::Sync Replica::sync(int rank) const {
 // Weights in float32, once each period, nothing of which hides.
 double Replica::exchanged_bytes(int rank) const {
   const Layout& l = job_.layout;
-  return 4 * codec_ratio(l.codec) * rank_parameters(rank, false) /
+  return 4 * codec_cost(job_).bytes * rank_parameters(rank, false) /
          (l.zero_stage == 0 ? 1 : shard_ranks(job_));
 }
 
@@ -103,7 +107,7 @@ double Replica::sync_bytes(int rank) const {
   const Layout& l = job_.layout;
   const Site& site = sites_[static_cast<std::size_t>(rank)];
   const bool is_sync = l.rule.is_sync();
-  const double g = gradient_bytes(job_) * (is_sync ? codec_ratio(l.codec) : 1);
+  const double g = gradient_bytes(job_) * (is_sync ? codec_cost(job_).bytes : 1);
   const double dense = rank_parameters(rank, false), experts = rank_parameters(rank, true);
   const auto others = [](const GroupShape& group) {
     return static_cast<double>(group.ranks - 1) / group.ranks;

@@ -1,0 +1,68 @@
+#include "weft/train/internal/plan_candidates.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+#include <utility>
+
+#include "weft/train/planning.h"
+
+namespace weft::train::internal {
+namespace {
+
+constexpr std::size_t kMostTrials = 6;
+constexpr double kWorthTrying = 1.5;   // Times the best predicted step.
+constexpr int kMostMicroBatch = 4096;  // As plan/search.
+constexpr double kGiBytes = 1073741824;
+
+}  // namespace
+
+// A batch norm over features needs two samples.
+plan::Space space_for(const Config& config, bool is_recipe, const plan::Job& job) {
+  if (is_recipe) return space_of(config);
+  plan::Space space;
+  space.tp = space.cp = space.ep = false;
+  space.recomputes = {plan::Recompute::kNone, plan::Recompute::kFull};
+  const std::int64_t batch = job.layout.global_batch;
+  const int ranks = plan::devices(job.cluster);
+  for (int size = 2; size <= kMostMicroBatch && size <= batch; size *= 2)
+    space.micro_batches.push_back(size);
+  for (int replicas = 1; replicas <= ranks; ++replicas)
+    if (ranks % replicas == 0 && batch / replicas <= kMostMicroBatch)
+      space.micro_batches.push_back(static_cast<int>(batch / replicas));
+  std::sort(space.micro_batches.begin(), space.micro_batches.end());
+  space.micro_batches.erase(std::unique(space.micro_batches.begin(), space.micro_batches.end()),
+                            space.micro_batches.end());
+  return space;
+}
+
+void keep_some(std::vector<PlannedLayout>& layouts) {
+  std::stable_sort(
+      layouts.begin(), layouts.end(),
+      [](const PlannedLayout& a, const PlannedLayout& b) { return a.seconds < b.seconds; });
+  std::vector<PlannedLayout> first, others;
+  std::set<std::string> seen;
+  for (PlannedLayout& one : layouts) {
+    if (one.seconds > kWorthTrying * layouts.front().seconds) break;
+    (seen.insert(one.codec).second ? first : others).push_back(one);
+  }
+  first.insert(first.end(), others.begin(), others.end());
+  if (first.size() > kMostTrials) first.resize(kMostTrials);
+  layouts = std::move(first);
+}
+
+std::string too_large(const plan::Found& found, const plan::Job& job) {
+  std::string text = "parallel.plan = \"auto\": no layout of " + plan::describe(job.cluster);
+  if (found.nearest.empty())
+    return text + " divides a batch of " + std::to_string(job.layout.global_batch) +
+           " samples and the model's blocks over all ranks; use another number of ranks";
+  const plan::Candidate& nearest = found.nearest.front();
+  const double needs = nearest.step.peak().total(), has = nearest.step.capacity.front();
+  char memory[128];
+  std::snprintf(memory, sizeof memory,
+                ") needs %.4g GiB of a rank, which has %.4g GiB: %.4g GiB short", needs / kGiBytes,
+                has / kGiBytes, std::max(0.0, needs - has) / kGiBytes);
+  return text + " holds the model; the nearest (" + plan::describe(nearest.layout) + memory;
+}
+
+}  // namespace weft::train::internal
