@@ -179,8 +179,8 @@ TEST(PlannedLayout, IsTheSameAfterATransferAsText) {
                  "not a planned layout");
 }
 
-// `pause`: of forward for a sample, before and after the first layer. Replicas then do a step in the
-// shortest time on a busy machine, too.
+// `pause`: of forward for a sample, at the start and at the end. Replicas then do a step in the
+// shortest time, on a busy machine too.
 Task two_layers(std::chrono::microseconds pause = {}) {
   const auto wait = [pause](const torch::Tensor& x) {
     if (pause.count() > 0) std::this_thread::sleep_for(pause * x.size(0));

@@ -50,6 +50,19 @@ TEST(ResizedCluster, RanksShareTheMemoryOfTheirHost) {
   EXPECT_NEAR(memory_of(1), 16e9 / 3, 1);
 }
 
+TEST(ResizedCluster, RanksHaveTheSpeedOfTheirHost) {
+  const plan::Cluster two = of_two_hosts();
+  EXPECT_TRUE(slowness_with(two, {}, 7).empty());
+  const std::vector<double> slowness = {0.6, 0.8, 0.8, 0.6, 1.3, 1.3, 1.2, 1.4};
+  const auto seven = slowness_with(two, slowness, 7);
+  ASSERT_EQ(seven.size(), 7u);
+  for (std::size_t rank = 0; rank < 7; ++rank)
+    EXPECT_NEAR(seven[rank], rank < 4 ? 0.7 : 1.3, 1e-12) << rank;
+  const auto one = slowness_with(two, slowness, 1);
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_NEAR(one[0], 0.7, 1e-12);
+}
+
 TEST(ResizedCluster, HostsWithOtherNumbersOfRanksAreMeasuredAsTypesOfTheirOwn) {
   const auto measured = [](const Group& world) {
     const plan::Cluster cluster = measure_cluster(world, /*quick=*/true);

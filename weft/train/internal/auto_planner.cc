@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <set>
 
 #include "weft/base/error.h"
-#include "weft/base/json/json.h"
 #include "weft/base/log.h"
-#include "weft/comm/texts.h"
 #include "weft/observe/memory.h"
 #include "weft/parallel/compose/plan.h"
 #include "weft/train/internal/block_times.h"
@@ -28,8 +26,9 @@
 namespace weft::train::internal {
 namespace {
 
-constexpr double kSearchSeconds = 5, kTrialSeconds = 10;
+constexpr double kSearchSeconds = 5;
 constexpr int kKept = 10;
+constexpr std::size_t kKeptAgain = 3;
 constexpr double kGiB = 1073741824, kMessage = 5e-6;  // kMessage: as plan/cost/collectives.cc.
 // Blocks are measured with a replica's samples, and with so many times fewer, again and again.
 constexpr std::int64_t kFewer = 4;
@@ -40,12 +39,6 @@ double now() {
 
 std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
-}
-
-double max_over_ranks(const Group& world, double mine) {
-  at::Tensor most = at::tensor({mine}, at::kDouble);
-  world.all_reduce(most, ReduceOp::kMax);
-  return most.item<double>();
 }
 
 double parameters_in(const plan::Job& job) {
@@ -81,21 +74,25 @@ AutoPlanner::AutoPlanner(Config config, bool is_recipe)
 plan::Found AutoPlanner::found(const plan::Job& job, int keep) const {
   plan::SearchOptions options;
   options.space = space_for(config_, is_recipe_, job);
-  if (chooses_codec()) options.space.codecs = codecs_of_plans();
+  if (const auto names = codecs(); !names.empty()) options.space.codecs = names;
   options.seconds = kSearchSeconds;
   options.clock = now;
   options.keep = keep;
   return plan::search(job, options);
 }
 
-// On one host, ranks read each other's gradients in place, and no codec helps.
-bool AutoPlanner::chooses_codec() const { return !job_.measured.codecs.empty(); }
+// Those that a plan chooses from. On one host, ranks read each other's gradients in place, and no
+// codec helps.
+std::vector<std::string> AutoPlanner::codecs() const {
+  if (job_.measured.codecs.empty()) return {};
+  return codecs_of_plans();
+}
 
 // The batch counts as rounded up, since ranks may differ by a sample.
 plan::Job AutoPlanner::job_for(int ranks) const {
   plan::Job job = job_;
   if (ranks != plan::devices(job.cluster)) {
-    job.measured.slowness.clear();
+    job.measured.slowness = slowness_with(job.cluster, job.measured.slowness, ranks);
     job.cluster = with_ranks(job.cluster, ranks);
   }
   job.layout.global_batch = rounded_up(options_.batch, ranks);
@@ -115,6 +112,8 @@ std::optional<plan::Layout> AutoPlanner::replicas_alone(int micro_batches) const
 
 void AutoPlanner::measure(const Task& task, const Options& options, const Group& world) {
   options_ = options;
+  shape_ = parallel::shape_of(task.model);
+  samples_ = task.train.size;
   const Turn turn = turn_of(world);
   const plan::Cluster cluster = measure_cluster(world, /*quick=*/true);
   const bool text = is_recipe_ && is_text(config_);
@@ -211,15 +210,14 @@ PlannedLayout AutoPlanner::describe(const plan::Job& job, const plan::Candidate&
   return planned;
 }
 
-bool AutoPlanner::can_run(const PlannedLayout& planned, const Task& task,
-                          const Options& options) const {
+bool AutoPlanner::can_run(const PlannedLayout& planned) const {
   try {
-    Options tried = options;
+    Options tried = options_;
     set_plan(tried, planned.keys);
     const plan::MeshLayout mesh(planned.ranks, plan::parse_axes(tried.mesh));
-    tried.plan.batch = options.batch;
-    parallel::check_plan(tried.plan, parallel::shape_of(task.model), mesh);
-    plan_batches(tried, replicas(mesh), task.train.size);
+    tried.plan.batch = tried.batch;
+    parallel::check_plan(tried.plan, shape_, mesh);
+    plan_batches(tried, replicas(mesh), samples_);
     if (!is_recipe_) return true;
     Config config = config_;
     set_plan_keys(config, planned.keys, "parallel.plan");
@@ -233,16 +231,16 @@ bool AutoPlanner::can_run(const PlannedLayout& planned, const Task& task,
 }
 
 // The best layouts by the model, the fastest first.
-std::vector<PlannedLayout> AutoPlanner::candidates(const plan::Job& job, const Task& task) const {
-  const int codecs = chooses_codec() ? static_cast<int>(job.measured.codecs.size()) + 1 : 1;
-  const plan::Found all = found(job, kKept * codecs);
+std::vector<PlannedLayout> AutoPlanner::candidates(const plan::Job& job) const {
+  const int kept = kKept * std::max(1, static_cast<int>(codecs().size()));
+  const plan::Found all = found(job, kept);
   if (all.best.empty()) throw Error(Errc::kBadConfig, too_large(all, job));
   std::vector<PlannedLayout> good;
   for (const plan::Candidate& one : all.best) {
     good.push_back(describe(job, one));
     if (const auto same = by_speed(job, one.layout)) good.push_back(*same);
   }
-  std::erase_if(good, [&](const PlannedLayout& one) { return !can_run(one, task, options_); });
+  std::erase_if(good, [&](const PlannedLayout& one) { return !can_run(one); });
   if (good.empty())
     throw Error(Errc::kBadConfig, "parallel.plan = \"auto\": weft runs none of the " +
                                       std::to_string(all.best.size()) +
@@ -251,7 +249,7 @@ std::vector<PlannedLayout> AutoPlanner::candidates(const plan::Job& job, const T
   // The model may be wrong about the number of micro-batches. These layouts have run.
   for (const auto& [layout, real] : probed_) {
     const auto same = by_speed(job, layout);
-    if (same && can_run(*same, task, options_)) good.insert(good.begin(), *same);
+    if (same && can_run(*same)) good.insert(good.begin(), *same);
   }
   return good;
 }
@@ -263,62 +261,6 @@ std::optional<PlannedLayout> AutoPlanner::by_speed(plan::Job job,
   job.layout = layout;
   job.layout.shares = shares_of(layout, job.measured.slowness);
   return describe(job, {job.layout, plan::simulate_step(job), 0, ""});
-}
-
-// Replaces the prediction by what real steps have shown.
-void AutoPlanner::take(PlannedLayout& planned, const ProbedStep& real, const Group& world) const {
-  const double memory = real.memory + copies(job_);
-  if (world.rank() == 0)
-    log_debug("plan: tried", {{"layout", planned.layout},
-                              {"predicted_step_s", planned.model_seconds},
-                              {"measured_step_s", real.seconds},
-                              {"predicted_memory_gib", planned.memory / kGiB},
-                              {"measured_memory_gib", memory / kGiB},
-                              {"predicted_bytes", planned.traffic},
-                              {"measured_bytes", real.traffic}});
-  planned.memory = memory;
-  use_measured(planned, real);
-}
-
-PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, const Group& world) {
-  nlohmann::json answer;
-  if (world.rank() == 0) {
-    try {
-      for (const PlannedLayout& one : candidates(job_, task))
-        answer["layouts"].push_back(to_json(one));
-    } catch (const Error& error) {
-      answer["error"] = error.message();
-    }
-  }
-  const std::string text =
-      comm::broadcast_text(world, world.rank() == 0 ? answer.dump() : std::string());
-  const nlohmann::json read = parse_json(text, "the plan of rank 0", {.depth = 4});
-  if (read.contains("error")) throw Error(Errc::kBadConfig, read["error"].get<std::string>());
-  const double start = now();
-  std::vector<PlannedLayout> tried;
-  for (const auto& [layout, real] : probed_) {
-    plan::Job job = job_;
-    job.layout = layout;
-    tried.push_back(describe(job, {layout, plan::simulate_step(job), 0, ""}));
-    take(tried.back(), real, world);
-  }
-  for (const auto& one : read["layouts"]) {
-    PlannedLayout planned = planned_layout(one.get<std::string>());
-    const bool known = std::any_of(tried.begin(), tried.end(), [&](const PlannedLayout& before) {
-      return before.layout == planned.layout;
-    });
-    if (known) continue;
-    const double mine = world.rank() == 0 ? now() - start : 0;
-    if (!tried.empty() && max_over_ranks(world, mine) > kTrialSeconds) break;
-    Options with = options;
-    set_plan(with, planned.keys);
-    take(planned, probe(task, with, world), world);
-    tried.push_back(std::move(planned));
-  }
-  PlannedLayout best =
-      best_of(tried, chooses_codec() ? codecs_of_plans() : std::vector<std::string>{});
-  best.tried = static_cast<int>(tried.size());
-  return best;
 }
 
 PlannedLayout AutoPlanner::predict(const Options& options, int ranks) const {
@@ -345,15 +287,26 @@ PlannedLayout all_replicas(int ranks) {
   return {.layout = "dp " + std::to_string(ranks), .keys = "[parallel]\ndp = 0\n", .ranks = ranks};
 }
 
-PlannedLayout AutoPlanner::best_for(const plan::Job& job) const {
-  const plan::Found all = found(job, 1);
-  if (!all.best.empty()) return describe(job, all.best.front());
-  return all_replicas(plan::devices(job.cluster));
+// One for each mesh, so that they differ in more than micro-batches.
+std::vector<PlannedLayout> AutoPlanner::best_for(const plan::Job& job) const {
+  std::vector<PlannedLayout> good;
+  std::set<std::string> meshes;
+  for (const plan::Candidate& one : found(job, 3 * kKept).best) {
+    PlannedLayout planned = describe(job, one);
+    const std::string mesh = planned.layout.substr(0, planned.layout.find(','));
+    if (good.size() == kKeptAgain || !can_run(planned) || !meshes.insert(mesh).second) continue;
+    good.push_back(std::move(planned));
+  }
+  return good;
 }
 
-PlannedLayout AutoPlanner::again(int ranks) const { return best_for(job_for(ranks)); }
+PlannedLayout AutoPlanner::again(int ranks) const {
+  const auto best = best_for(job_for(ranks));
+  return best.empty() ? all_replicas(ranks) : best.front();
+}
 
-PlannedLayout AutoPlanner::again(const PlannedLayout& planned, const Departure& departure) const {
+std::vector<PlannedLayout> AutoPlanner::again(const PlannedLayout& planned,
+                                              const Departure& departure) const {
   return best_for(departed(job_, planned.parts, departure, planned.traffic));
 }
 

@@ -16,6 +16,7 @@
 
 #include "weft/base/config.h"
 #include "weft/comm/group.h"
+#include "weft/parallel/compose/plan.h"
 #include "weft/plan/search/search.h"
 #include "weft/train/internal/plan_watch.h"
 #include "weft/train/internal/probe.h"
@@ -46,8 +47,8 @@ void use_measured(PlannedLayout& planned, const ProbedStep& real);
 // others, since it makes runs differ. `codecs`: those that the plan chooses from, in the order of
 // rising error; empty if it does not choose. A layout with one must be 5 % faster than all without,
 // and 10 % faster than all with a codec of smaller error.
-const PlannedLayout& best_of(const std::vector<PlannedLayout>& tried,
-                             const std::vector<std::string>& codecs);
+PlannedLayout best_of(const std::vector<PlannedLayout>& tried,
+                      const std::vector<std::string>& codecs);
 std::string to_json(const PlannedLayout& planned);
 // Inverse. Throws Error(kInternal) for any other text.
 PlannedLayout planned_layout(const std::string& json);
@@ -61,6 +62,11 @@ PlannedLayout all_replicas(int ranks);
 
 class AutoPlanner {
  public:
+  // A layout, and what its trials have shown.
+  struct Trials {
+    PlannedLayout planned;
+    std::vector<ProbedStep> steps;
+  };
   // `config`: of the recipe, or of the options of a program.
   AutoPlanner(Config config, bool is_recipe);
 
@@ -74,26 +80,33 @@ class AutoPlanner {
   // The fastest layout for another number of ranks, by the model alone. If no layout divides batch
   // and blocks over them, all ranks are replicas. Pure; takes up to some seconds.
   PlannedLayout again(int ranks) const;
-  // The same for the present ranks, if parts of a step take other times than planned from now on.
-  PlannedLayout again(const PlannedLayout& planned, const Departure& departure) const;
+  // The fastest layouts for the present ranks, the best one first, if parts of a step take other
+  // times than planned from now on. Up to three.
+  std::vector<PlannedLayout> again(const PlannedLayout& planned, const Departure& departure) const;
 
  private:
   plan::Job job_for(int ranks) const;
-  bool chooses_codec() const;
+  std::vector<std::string> codecs() const;
   void probe_replicas(const Task& task, const Options& options, const Group& world);
   std::optional<plan::Layout> replicas_alone(int micro_batches) const;
   void take(PlannedLayout& planned, const ProbedStep& real, const Group& world) const;
-  std::vector<PlannedLayout> candidates(const plan::Job& job, const Task& task) const;
+  ProbedStep try_out(const PlannedLayout& planned, const Task& task, const Options& options,
+                     const Group& world, const ProbeOptions& how = {}) const;
+  void compare(std::vector<Trials>& tried, const Task& task, const Options& options,
+               const Group& world) const;
+  std::vector<PlannedLayout> candidates(const plan::Job& job) const;
   std::optional<PlannedLayout> by_speed(plan::Job job, const plan::Layout& layout) const;
-  PlannedLayout best_for(const plan::Job& job) const;
+  std::vector<PlannedLayout> best_for(const plan::Job& job) const;
   PlannedLayout describe(const plan::Job& job, const plan::Candidate& candidate) const;
-  bool can_run(const PlannedLayout& planned, const Task& task, const Options& options) const;
+  bool can_run(const PlannedLayout& planned) const;
   plan::Found found(const plan::Job& job, int keep) const;
   double copies(const plan::Job& job) const;
 
   const Config config_;
   const bool is_recipe_;
   Options options_;
+  parallel::ModelShape shape_;
+  std::int64_t samples_ = 0;  // Of an epoch.
   plan::Job job_;
   std::vector<std::pair<plan::Layout, ProbedStep>> probed_;  // Replicas alone.
 };

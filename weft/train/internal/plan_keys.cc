@@ -41,6 +41,7 @@ void check_plan_keys(const Config& config) {
 }
 
 void set_plan_keys(Config& config, const std::string& fragment, const std::string& origin) {
+  if (config.get_string("parallel.codec") == "auto") config.set("parallel.codec=none", origin);
   std::istringstream lines(fragment);
   std::string table;
   for (std::string line; std::getline(lines, line);) {

@@ -24,8 +24,8 @@ void use_measured(PlannedLayout& planned, const ProbedStep& real) {
   planned.parts = {real.seconds, real.data, real.compute, real.communication, real.update};
 }
 
-const PlannedLayout& best_of(const std::vector<PlannedLayout>& tried,
-                             const std::vector<std::string>& codecs) {
+PlannedLayout best_of(const std::vector<PlannedLayout>& tried,
+                      const std::vector<std::string>& codecs) {
   WEFT_CHECK(!tried.empty(), "no layout was tried");
   const auto cost = [](const PlannedLayout& one) {
     return one.seconds * (one.keys.find("balance = ") == std::string::npos ? 1 : kBySpeed);
@@ -92,7 +92,6 @@ void set_plan(Options& options, const std::string& fragment) {
   Options plain = options;
   plain.mesh = "dp=0";
   plain.balance_by_speed = false;
-  if (plain.plan.codec == "auto") plain.plan.codec = "none";  // unless the plan has chosen one
   plain.plan.cuts.clear();
   plain.plan.micro_batches = 0;
   plain.plan.zero_stage = defaults.zero_stage;

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/json/json.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
 #include "weft/observe/memory.h"
@@ -35,6 +37,12 @@ std::string short_text(double value) {
 }
 
 double four_digits(double value) { return std::atof(short_text(value).c_str()); }
+
+std::string names_of(const std::vector<PlannedLayout>& layouts) {
+  std::string names;
+  for (const PlannedLayout& one : layouts) names += (names.empty() ? "" : "; ") + one.layout;
+  return names;
+}
 
 double percent(double predicted, double measured) {
   return std::round(100 * (predicted / measured - 1));
@@ -132,44 +140,56 @@ void RunPlan::again(const Group& world) {
 bool RunPlan::helps(const Departure& departure, std::int64_t steps_left, double cost,
                     const Group& world) {
   const int root = first_that_knows(world);
-  std::string text;
+  nlohmann::json found = nlohmann::json::array();
   if (world.rank() == root && planner_ && departure.cause != Cause::kSlowRank) {
     try {
-      const PlannedLayout next = planner_->again(*planned_, departure);
-      const double gain = departure.measured.step - next.seconds;
-      const bool pays = gain > kLeastGain * departure.measured.step &&
-                        gain * static_cast<double>(steps_left) > cost + kTrialSteps * next.seconds;
-      if (pays && next.keys != planned_->keys) text = to_json(next);
+      double trials = cost;
+      for (const PlannedLayout& next : planner_->again(*planned_, departure)) {
+        trials += kTrialSteps * next.seconds;
+        const double gain = departure.measured.step - next.seconds;
+        const bool pays = gain > kLeastGain * departure.measured.step &&
+                          gain * static_cast<double>(steps_left) > trials;
+        if (pays && next.keys != planned_->keys) found.push_back(to_json(next));
+      }
     } catch (const Error& error) {
       log_debug("plan: " + error.message());
     }
   }
-  text = comm::broadcast_text(world, text, root);
-  if (text.empty()) return false;
-  next_ = planned_layout(text);
+  next_.clear();
+  const std::string text = comm::broadcast_text(world, found.dump(), root);
+  for (const auto& one : parse_json(text, "the plans of a rank", {.depth = 2}))
+    next_.push_back(planned_layout(one.get<std::string>()));
+  if (next_.empty()) return false;
   before_next_ = departure.measured;
-  if (world.rank() == 0) log_info("another plan may be faster, and is tried: " + next_->layout);
+  if (world.rank() == 0)
+    log_info(next_.size() == 1 ? "another plan may be faster, and is tried"
+                               : "other plans may be faster, and are tried",
+             {{"layouts", names_of(next_)}});
   return true;
 }
 
 void RunPlan::try_next(const Task& task, const Group& world) {
-  if (!next_) return;
-  PlannedLayout next = *std::exchange(next_, std::nullopt);
-  Options options = given_;
-  set_plan(options, next.keys);
+  if (next_.empty()) return;
+  std::vector<PlannedLayout> tried = std::exchange(next_, {});
   std::optional<KeptValues> kept;
   if (!is_recipe_) kept.emplace(task.model);
-  const ProbedStep real = probe(task, options, world);
+  std::string times;
+  for (PlannedLayout& next : tried) {
+    Options options = given_;
+    set_plan(options, next.keys);
+    const double predicted = next.seconds;
+    use_measured(next, probe(task, options, world));
+    next.tried = static_cast<int>(tried.size());
+    times += next.layout + " takes " + short_text(next.seconds) +
+             " s a step (predicted: " + short_text(predicted) + " s), ";
+  }
   if (kept) kept->restore();
-  const double predicted = next.seconds;
-  use_measured(next, real);
-  next.tried = 1;
-  const std::string times = next.layout + " takes " + short_text(real.seconds) +
-                            " s a step (predicted: " + short_text(predicted) +
-                            " s), the present one " + short_text(before_next_.step) + " s";
-  if (real.seconds < (1 - kLeastTriedGain) * before_next_.step) {
-    if (world.rank() == 0) log_warn("training goes on with another plan: " + times);
-    return apply(next);
+  times += "the present one " + short_text(before_next_.step) + " s";
+  const PlannedLayout best = best_of(tried, {});
+  if (best.seconds < (1 - kLeastTriedGain) * before_next_.step) {
+    if (world.rank() == 0)
+      log_warn("training goes on with another plan: " + best.layout + "; " + times);
+    return apply(best);
   }
   if (world.rank() == 0) log_info("the plan stays: " + times);
   planned_->parts = before_next_;

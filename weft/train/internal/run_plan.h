@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "weft/base/config.h"
 #include "weft/comm/group.h"
@@ -41,11 +42,12 @@ class RunPlan {
   // For a new group. A rank that has come into the job gets the others' plan. Does nothing unless
   // is_auto(). Throws Error(kUnavailable) if no rank is left that knows a plan. Collective.
   void again(const Group& world);
-  // True if another layout is worth its cost by the model: steps left times what a step gains,
-  // against `cost` seconds and those of a trial. Says so on rank 0. Collective.
+  // True if other layouts are worth their cost by the model: steps left times what a step gains,
+  // against `cost` seconds and those of the trials. Says so on rank 0. Collective.
   bool helps(const Departure& departure, std::int64_t steps_left, double cost, const Group& world);
-  // Does some steps with the layout of helps(). Takes it if they are faster than those before, and
-  // says on rank 0 what it does. The values of `task` stay as they are. Collective.
+  // Does some steps with each layout of helps(). Takes the best one if its steps are faster than
+  // those before, and says on rank 0 what it does. The values of `task` stay as they are.
+  // Collective.
   void try_next(const Task& task, const Group& world);
   // Logs what was measured, beside the prediction if there is one. On rank 0.
   void report(const MeasuredRun& measured) const;
@@ -64,7 +66,8 @@ class RunPlan {
   Options options_;
   Config config_;
   std::unique_ptr<AutoPlanner> planner_;  // Null on ranks that came later.
-  std::optional<PlannedLayout> planned_, next_;
+  std::optional<PlannedLayout> planned_;
+  std::vector<PlannedLayout> next_;
   StepParts before_next_;  // A step of the present layout, measured.
 };
 
