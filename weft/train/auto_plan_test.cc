@@ -164,6 +164,23 @@ TEST(PlannedLayout, TheFastestOfEachCodecIsTriedFirst) {
       kept, testing::ElementsAre("int4100", "bf16120", "int8140", "int4105", "int4110", "int4115"));
 }
 
+TEST(PlannedLayout, ThatDoesNotFitIsRefusedWithOneThatDoes) {
+  plan::Layout layout;
+  layout.dp = 2;
+  layout.micro_batch = 512;
+  plan::Step step;
+  step.memory = {{.weights = 3 * 1073741824.0}};
+  step.capacity = {2 * 1073741824.0};
+  plan::Found found;
+  EXPECT_EQ(internal::does_not_fit(layout, step, found),
+            "parallel.plan = \"predict\": dp 2, micro-batch 512, needs 3 GiB of a rank, which has "
+            "2 GiB: 1 GiB short; no other layout fits either; use more ranks or a smaller batch");
+  found.best = {{.layout = layout, .step = step}};
+  found.best[0].layout.micro_batch = 8;
+  EXPECT_THAT(internal::does_not_fit(layout, step, found),
+              testing::HasSubstr("1 GiB short; this fits: dp 2, micro-batch 8"));
+}
+
 TEST(PlannedLayout, IsTheSameAfterATransferAsText) {
   internal::PlannedLayout planned{.layout = "pp 2", .keys = kFragment, .codec = "bf16", .ranks = 2};
   planned.seconds = 0.25;

@@ -154,5 +154,16 @@ TEST(SharesOf, TheSlowestRankOfAReplicaCounts) {
               ElementsAre(DoubleNear(1.5, 1e-9), DoubleNear(0.5, 1e-9)));
 }
 
+// Ranks of fsdp divide the samples of their replica by speed.
+TEST(SharesOf, RanksOfFsdpAddTheirSpeeds) {
+  plan::Layout layout;
+  layout.dp = layout.fsdp = 2;
+  layout.zero_stage = 3;
+  EXPECT_THAT(shares_of(layout, {1, 1, 1, 0.25}),
+              ElementsAre(DoubleNear(4.0 / 7, 1e-9), DoubleNear(10.0 / 7, 1e-9)));
+  layout.dp = 1;
+  EXPECT_THAT(shares_of(layout, {1, 3}), ElementsAre(1));
+}
+
 }  // namespace step_corrections_test
 }  // namespace weft::train::internal

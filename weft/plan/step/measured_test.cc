@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/plan/model/profile.h"
@@ -118,6 +119,12 @@ TEST(Measured, TheSlowestRankSetsTheStepUnlessItsBatchIsSmaller) {
   job.measured.slowness = {1, 2};
   EXPECT_NEAR(simulate_step(job).parts.compute, 2 * even, 1e-9);
   job.layout.shares = {4.0 / 3, 2.0 / 3};
+  EXPECT_NEAR(simulate_step(job).parts.compute, 4.0 / 3 * even, 1e-9);
+  job.layout.fsdp = std::exchange(job.layout.dp, 1);
+  job.layout.zero_stage = 3;
+  job.layout.shares.clear();
+  EXPECT_NEAR(simulate_step(job).parts.compute, 2 * even, 1e-9);
+  job.layout.shares = {1};
   EXPECT_NEAR(simulate_step(job).parts.compute, 4.0 / 3 * even, 1e-9);
 }
 

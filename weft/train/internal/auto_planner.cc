@@ -26,7 +26,7 @@
 namespace weft::train::internal {
 namespace {
 
-constexpr double kSearchSeconds = 5;
+constexpr double kSearchSeconds = 5, kBlockSeconds = 2, kProbeSeconds = 5;
 constexpr int kKept = 10;
 constexpr std::size_t kKeptAgain = 3;
 constexpr double kGiB = 1073741824, kMessage = 5e-6;  // kMessage: as plan/cost/collectives.cc.
@@ -60,6 +60,12 @@ double memory_of(const plan::Step& step) {
   double sum = 0;
   for (const plan::Memory& rank : step.memory) sum += rank.total();
   return sum / static_cast<double>(step.memory.size());
+}
+
+double least_memory(const plan::Cluster& cluster) {
+  double least = cluster.accelerators[0].memory;
+  for (const plan::Accelerator& one : cluster.accelerators) least = std::min(least, one.memory);
+  return least;
 }
 
 bool has_several_hosts(const plan::Cluster& cluster) {
@@ -99,13 +105,15 @@ plan::Job AutoPlanner::job_for(int ranks) const {
   return job;
 }
 
-std::optional<plan::Layout> AutoPlanner::replicas_alone(int micro_batches) const {
+std::optional<plan::Layout> AutoPlanner::replicas_alone(int micro_batches,
+                                                        std::int64_t batch) const {
   plan::Layout layout = job_.layout;
   layout.dp = plan::devices(job_.cluster);
+  layout.global_batch = rounded_up(batch, layout.dp);
   const std::int64_t share = layout.global_batch / layout.dp;
   // A batch norm over features needs two samples.
   const std::int64_t least = micro_batches == 1 ? 1 : 2 * micro_batches;
-  if (options_.batch < layout.dp || share < least) return std::nullopt;
+  if (batch < layout.dp || share < least) return std::nullopt;
   layout.micro_batch = static_cast<int>((share + micro_batches - 1) / micro_batches);
   return layout;
 }
@@ -121,7 +129,9 @@ void AutoPlanner::measure(const Task& task, const Options& options, const Group&
                            .name = is_recipe_ ? config_.get_string("model.name") : options.program,
                            .tokens = text ? config_.get_int("model.sequence") : 0,
                            .turn = turn.turn,
-                           .turns = turn.turns};
+                           .turns = turn.turns,
+                           .most_seconds = kBlockSeconds,
+                           .most_bytes = least_memory(cluster) / 4};
   // A batch norm over features needs two samples.
   const std::int64_t share = std::max<std::int64_t>(1, options.batch / world.size()),
                      least = text || share == 1 ? 1 : 2;
@@ -144,22 +154,39 @@ void AutoPlanner::measure(const Task& task, const Options& options, const Group&
   probe_replicas(task, options, world);
 }
 
+// Fewer samples than a step has, if all would take long or do not fit, but four for each rank.
+std::int64_t AutoPlanner::probed_batch() const {
+  const std::int64_t parts = 2 * plan::devices(job_.cluster);
+  for (std::int64_t batch = options_.batch;;) {
+    const auto layout = replicas_alone(1, batch);
+    const std::int64_t half = batch / 2 / parts * parts;
+    if (!layout || half < 2 * parts) return batch;
+    plan::Job job = job_;
+    job.layout = *layout;
+    const plan::Step step = plan::simulate_step(job);
+    if (step.fits && step.seconds <= kProbeSeconds) return batch;
+    batch = half;
+  }
+}
+
 // Corrects the model by real steps of replicas, with few and with more micro-batches.
 void AutoPlanner::probe_replicas(const Task& task, const Options& options, const Group& world) {
   std::vector<ComparedStep> compared;
   double model_memory = 0;
+  const std::int64_t batch = probed_batch();
   for (const int micro_batches : {1, 2}) {
-    const auto layout = replicas_alone(micro_batches);
+    const auto layout = replicas_alone(micro_batches, batch);
     if (!layout) break;
     plan::Job job = job_;
     job.layout = *layout;
     const plan::Step step = plan::simulate_step(job);
     if (!step.fits) break;
     Options tried = options;
+    tried.batch = batch;
     set_plan(tried, recipe_fragment(*layout, job));
     const ProbedStep real = probe(task, tried, world);
     compared.push_back({micro_batches, step.parts, real});
-    probed_.emplace_back(*layout, real);
+    if (batch == options.batch) probed_.emplace_back(*layout, real);
     if (micro_batches == 1) model_memory = memory_of(step) - step.peak().context;
   }
   if (compared.empty()) return;
@@ -257,7 +284,7 @@ std::vector<PlannedLayout> AutoPlanner::candidates(const plan::Job& job) const {
 // The layout with batches by speed; nullopt if the ranks are equal or it has no replicas.
 std::optional<PlannedLayout> AutoPlanner::by_speed(plan::Job job,
                                                    const plan::Layout& layout) const {
-  if (job.measured.slowness.empty() || layout.dp < 2) return std::nullopt;
+  if (job.measured.slowness.empty() || plan::replicas_of(layout) < 2) return std::nullopt;
   job.layout = layout;
   job.layout.shares = shares_of(layout, job.measured.slowness);
   return describe(job, {job.layout, plan::simulate_step(job), 0, ""});
@@ -280,7 +307,9 @@ PlannedLayout AutoPlanner::predict(const Options& options, int ranks) const {
   const std::int64_t parts = static_cast<std::int64_t>(micro_batches) * plan::replicas_of(l);
   l.global_batch = rounded_up(options.batch, parts);
   l.micro_batch = static_cast<int>(l.global_batch / parts);
-  return describe(job, {l, plan::simulate_step(job), 0, ""});
+  const plan::Step step = plan::simulate_step(job);
+  if (!step.fits) throw Error(Errc::kBadConfig, does_not_fit(l, step, found(job_, 1)));
+  return describe(job, {l, step, 0, ""});
 }
 
 PlannedLayout all_replicas(int ranks) {

@@ -88,7 +88,8 @@ class AutoPlanner {
   plan::Job job_for(int ranks) const;
   std::vector<std::string> codecs() const;
   void probe_replicas(const Task& task, const Options& options, const Group& world);
-  std::optional<plan::Layout> replicas_alone(int micro_batches) const;
+  std::optional<plan::Layout> replicas_alone(int micro_batches, std::int64_t batch) const;
+  std::int64_t probed_batch() const;
   void take(PlannedLayout& planned, const ProbedStep& real, const Group& world) const;
   ProbedStep try_out(const PlannedLayout& planned, const Task& task, const Options& options,
                      const Group& world, const ProbeOptions& how = {}) const;

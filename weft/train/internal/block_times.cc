@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
+#include <sstream>
+#include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/parallel/compose/autocast.h"
@@ -26,6 +28,7 @@ using parallel::Tensors;
 using std::chrono::steady_clock;
 
 constexpr std::uint8_t kFirst = 254;  // Priority of an allocator that replaces all others.
+constexpr double kLongSeconds = 1;    // Of all runs of a block that takes long; at least one.
 
 // Counts the bytes of libtorch's CPU tensors while it lives, whichever allocator makes them.
 // Tensors that outlive it are freed as usual.
@@ -111,6 +114,29 @@ double own_parameters(const parallel::Block& block) {
   return sum;
 }
 
+// The largest of each number over the ranks.
+std::vector<double> most(const Group& world, std::vector<double> numbers) {
+  at::Tensor all = at::tensor(numbers, at::kDouble);
+  world.all_reduce(all, ReduceOp::kMax);
+  const double* const values = all.const_data_ptr<double>();
+  return {values, values + numbers.size()};
+}
+
+// Equal for blocks that are alike: types, parameters and inputs. Empty for a block without
+// parameters, which may do anything.
+std::string likeness(const parallel::Block& block, const std::vector<Tensors>& inputs) {
+  const auto parameters = block.module->parameters();
+  if (parameters.empty()) return {};
+  std::ostringstream text;
+  for (const auto& module : block.module->modules()) text << module->name() << ' ';
+  for (const at::Tensor& one : parameters)
+    text << one.sizes() << one.dtype() << one.requires_grad();
+  for (const Tensors& of : inputs)
+    for (const at::Tensor& one : of)
+      text << one.sizes() << one.strides() << one.dtype() << one.requires_grad();
+  return text.str();
+}
+
 // One block at one number of samples.
 struct Measurement {
   double forward = 0, backward = 0, kept = 0;
@@ -126,7 +152,8 @@ class BlockTimer {
                       const Tensors& targets) const {
     Measurement m;
     std::vector<double> forward, backward;
-    for (int run = 0; run < options_.runs + 1; ++run) {  // the first run warms up
+    int runs = options_.runs + 1;  // the first run warms up
+    for (int run = 0; run < runs; ++run) {
       for (int turn = 0; turn < options_.turn; ++turn) world_.barrier();
       world_.barrier();
       Measurement one = once(block, inputs, targets);
@@ -134,6 +161,9 @@ class BlockTimer {
       if (run > 0) {
         forward.push_back(one.forward);
         backward.push_back(one.backward);
+      } else {
+        const double long_runs = kLongSeconds / most(world_, {one.forward + one.backward})[0];
+        runs = 1 + std::clamp(static_cast<int>(long_runs), 1, options_.runs);
       }
       m.outputs = std::move(one.outputs);
     }
@@ -233,13 +263,33 @@ plan::Profile time_blocks(const Task& task, const Group& world, const BlockTimes
   }
   const BlockTimer timer(task, world, options);
   const std::size_t count = task.model.blocks.size();
+  std::map<std::string, std::pair<plan::MeasuredBlock, std::vector<Tensors>>> seen;  // with outputs
   for (std::size_t b = 0; b < count; ++b) {
     const parallel::BlockSpec& spec = task.model.blocks[b];
     parallel::Block block = spec.make({});
     block.name = spec.name;
+    const bool is_last = b + 1 == count;
     plan::MeasuredBlock measured{.name = spec.name, .parameters = own_parameters(block)};
+    const std::string alike = is_last ? std::string() : likeness(block, inputs);
+    if (const auto before = seen.find(alike); before != seen.end()) {
+      measured.forward = before->second.first.forward;
+      measured.backward = before->second.first.backward;
+      measured.output_bytes = before->second.first.output_bytes;
+      measured.kept_bytes = before->second.first.kept_bytes;
+      inputs = before->second.second;
+      profile.blocks.push_back(std::move(measured));
+      continue;
+    }
+    double seconds = 0, bytes = 0;  // of the last number of samples
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      Measurement m = timer.measure(block, inputs[i], b + 1 == count ? targets[i] : Tensors());
+      const double ratio = i == 0 ? 1 : profile.batches[i] / profile.batches[i - 1];
+      if (i > 0 && (ratio * seconds > options.most_seconds || ratio * bytes > options.most_bytes)) {
+        inputs.resize(i);
+        break;
+      }
+      Measurement m = timer.measure(block, inputs[i], is_last ? targets[i] : Tensors());
+      const auto agreed = most(world, {m.forward + m.backward, m.kept});
+      seconds = agreed[0], bytes = agreed[1];
       measured.forward.push_back(m.forward);
       measured.backward.push_back(m.backward);
       // The largest batch tells the bytes.
@@ -247,7 +297,14 @@ plan::Profile time_blocks(const Task& task, const Group& world, const BlockTimes
       measured.kept_bytes = std::max(0.0, m.kept) / profile.batches[i];
       inputs[i] = std::move(m.outputs);
     }
+    if (!alike.empty()) seen.insert_or_assign(alike, std::pair(measured, inputs));
     profile.blocks.push_back(std::move(measured));
+  }
+  // Numbers of samples that are too many for one block are left out of all.
+  profile.batches.resize(inputs.size());
+  for (plan::MeasuredBlock& block : profile.blocks) {
+    block.forward.resize(inputs.size());
+    block.backward.resize(inputs.size());
   }
   share_times(world, profile);
   return profile;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,16 @@ struct BlockTimesOptions {
   // Where ranks share processors, they take turns: as many at once as there are processors
   // (machine_rates.h). `turn`: of this rank.
   int turn = 0, turns = 1;
+  // Leaves out numbers of samples, except the smallest, with which a block would take more seconds,
+  // or keep more bytes, on any rank.
+  double most_seconds = std::numeric_limits<double>::infinity();
+  double most_bytes = std::numeric_limits<double>::infinity();
 };
 
 // Every rank measures every block, undivided, at the same time as the others of its turn, so that
 // memory is shared as in training. The result is the mean over the ranks, the same on all. The loss
-// counts with the last block. Keeps one block at a time. Collective; throws what the task throws.
+// counts with the last block. A block like one before it (the same types, parameters and inputs) has
+// its times. Keeps one block at a time. Collective; throws what the task throws.
 plan::Profile time_blocks(const Task& task, const Group& world, const BlockTimesOptions& options);
 
 }  // namespace weft::train::internal

@@ -15,6 +15,15 @@ constexpr double kWorthTrying = 1.5;   // Times the best predicted step.
 constexpr int kMostMicroBatch = 4096;  // As plan/search.
 constexpr double kGiBytes = 1073741824;
 
+std::string shortage(const plan::Layout& layout, const plan::Step& step) {
+  const double needs = step.peak().total(), has = step.capacity.front();
+  char memory[128];
+  std::snprintf(memory, sizeof memory,
+                ", needs %.4g GiB of a rank, which has %.4g GiB: %.4g GiB short", needs / kGiBytes,
+                has / kGiBytes, std::max(0.0, needs - has) / kGiBytes);
+  return plan::describe(layout) + memory;
+}
+
 }  // namespace
 
 // A batch norm over features needs two samples.
@@ -57,12 +66,14 @@ std::string too_large(const plan::Found& found, const plan::Job& job) {
     return text + " divides a batch of " + std::to_string(job.layout.global_batch) +
            " samples and the model's blocks over all ranks; use another number of ranks";
   const plan::Candidate& nearest = found.nearest.front();
-  const double needs = nearest.step.peak().total(), has = nearest.step.capacity.front();
-  char memory[128];
-  std::snprintf(memory, sizeof memory,
-                ") needs %.4g GiB of a rank, which has %.4g GiB: %.4g GiB short", needs / kGiBytes,
-                has / kGiBytes, std::max(0.0, needs - has) / kGiBytes);
-  return text + " holds the model; the nearest (" + plan::describe(nearest.layout) + memory;
+  return text + " holds the model; the nearest, " + shortage(nearest.layout, nearest.step);
+}
+
+std::string does_not_fit(const plan::Layout& layout, const plan::Step& step,
+                         const plan::Found& found) {
+  return "parallel.plan = \"predict\": " + shortage(layout, step) +
+         (found.best.empty() ? "; no other layout fits either; use more ranks or a smaller batch"
+                             : "; this fits: " + plan::describe(found.best.front().layout));
 }
 
 }  // namespace weft::train::internal

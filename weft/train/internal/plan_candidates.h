@@ -19,5 +19,8 @@ void keep_some(std::vector<PlannedLayout>& layouts);
 
 // Says what the nearest layout needs, if none of `found` fits.
 std::string too_large(const plan::Found& found, const plan::Job& job);
+// Says what a layout needs that does not fit, and which one of `found` does.
+std::string does_not_fit(const plan::Layout& layout, const plan::Step& step,
+                         const plan::Found& found);
 
 }  // namespace weft::train::internal

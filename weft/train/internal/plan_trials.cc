@@ -16,8 +16,9 @@ namespace weft::train::internal {
 namespace {
 
 constexpr double kTrialSeconds = 10;
+constexpr double kLongestStep = 20;  // Layouts with longer steps are not tried.
 // Layouts whose steps take less than kClose times the best one's are compared by more trials.
-constexpr double kClose = 1.12, kCompareSeconds = 5;
+constexpr double kClose = 1.12, kCompareSeconds = 6;
 constexpr int kMoreTrials = 2, kMoreSteps = 5;
 constexpr std::size_t kMostCompared = 3;
 constexpr double kGibi = 1073741824;
@@ -85,6 +86,10 @@ PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, cons
       return before.planned.layout == planned.layout;
     });
     if (known) continue;
+    if (planned.model_seconds > kLongestStep) {
+      if (tried.empty()) return planned;  // the fastest one by the model
+      continue;
+    }
     if (!tried.empty() && max_over_ranks(world, clock_now() - start) > kTrialSeconds) break;
     add(planned, try_out(planned, task, options, world));
   }
@@ -116,8 +121,11 @@ void AutoPlanner::compare(std::vector<Trials>& tried, const Task& task, const Op
   if (close.size() > kMostCompared) close.resize(kMostCompared);
   if (close.size() < 2) return;
   const double start = clock_now();
+  double round_s = 0;
+  for (const Trials* one : close)
+    round_s += (ProbeOptions{}.warm + kMoreSteps) * one->planned.seconds;
   for (int round = 0; round < kMoreTrials; ++round) {
-    if (max_over_ranks(world, clock_now() - start) > kCompareSeconds) break;
+    if (max_over_ranks(world, clock_now() - start) + round_s > kCompareSeconds) break;
     for (Trials* one : close)
       one->steps.push_back(try_out(one->planned, task, options, world, {.least = kMoreSteps}));
   }

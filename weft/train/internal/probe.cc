@@ -135,15 +135,18 @@ ProbedStep probe(const Task& task, const Options& options, const Group& world,
   release_memory(world);
   observe::forget_peak_memory();
   Prober prober(task, options, world);
-  for (int step = 0; step < how.warm; ++step) {
+  double last = 0;  // rank 0's
+  for (int step = 0; step < how.warm && last < how.long_step; ++step) {
     prober.step();
     prober.rebalance();
+    at::Tensor seconds = at::tensor({prober.last()}, at::kDouble);
+    world.broadcast(seconds);
+    last = std::max(1e-6, seconds.item<double>());
   }
-  const double wanted = how.seconds / std::max(1e-6, prober.last());
-  at::Tensor steps = at::tensor({std::clamp(wanted, 1.0 * how.least, 1.0 * how.most)}, at::kDouble);
-  world.broadcast(steps);
+  const int least = last < how.long_step ? how.least : std::min(how.least, 2);
+  const int steps = static_cast<int>(std::clamp(how.seconds / last, 1.0 * least, 1.0 * how.most));
   prober.forget();
-  for (int step = 0; step < static_cast<int>(steps.item<double>()); ++step) prober.step();
+  for (int step = 0; step < steps; ++step) prober.step();
   return prober.result();
 }
 

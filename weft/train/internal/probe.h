@@ -28,6 +28,8 @@ struct ProbeOptions {
   int least = 3;         // Steps that count, at least.
   int most = 100;        // Steps that count, at most.
   double seconds = 0.3;  // Seconds of the steps that count, if there are at least `least`.
+  // After a step of so many seconds, two steps count.
+  double long_step = 2;
 };
 
 // Gives the memory that the ranks have freed back to the system. Ranks map each other's memory, so

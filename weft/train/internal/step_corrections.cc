@@ -107,17 +107,21 @@ plan::Job departed(plan::Job job, const StepParts& expected, const Departure& de
 }
 
 std::vector<double> shares_of(const plan::Layout& l, const std::vector<double>& slowness) {
-  const int replica = l.fsdp * l.ep * l.cp * l.tp, stage = replica * l.dp;
+  const int alike = l.cp * l.tp, replica = l.fsdp * l.ep * alike, stage = replica * l.dp;
   std::vector<double> shares;
   double sum = 0;
   for (int d = 0; d < l.dp; ++d) {
-    double slowest = 0;
-    for (int p = 0; p < l.pp; ++p) {
-      const auto first = slowness.begin() + p * stage + d * replica;
-      slowest = std::max(slowest, *std::max_element(first, first + replica));
+    double speed = 0;
+    for (int part = 0; part < replica; part += alike) {
+      double slowest = 1e-6;
+      for (int p = 0; p < l.pp; ++p) {
+        const auto first = slowness.begin() + p * stage + d * replica + part;
+        slowest = std::max(slowest, *std::max_element(first, first + alike));
+      }
+      speed += 1 / slowest;
     }
-    shares.push_back(1 / std::max(1e-6, slowest));
-    sum += shares.back();
+    shares.push_back(speed);
+    sum += speed;
   }
   for (double& share : shares) share = std::max(kLeastShare, share / sum * l.dp);
   return shares;

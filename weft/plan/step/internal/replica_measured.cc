@@ -46,14 +46,21 @@ bool updates_once_a_host(const Job& job, const GroupShape& replicas) {
   return job.layout.zero_stage == 0 && job.layout.rule.is_sync() && reads_in_place(replicas);
 }
 
-// Of the slowest rank that works on a stage of this replica.
+// Of the slowest rank that works on a stage of this replica. With shares by speed, ranks of fsdp and
+// ep have samples by their speed, too, and end together.
 double Replica::slowness(int rank) const {
   const std::vector<double>& all = job_.measured.slowness;
   if (all.empty()) return 1;
   const Layout& l = job_.layout;
-  const int first = sites_[static_cast<std::size_t>(rank)].first_rank;
-  const auto begin = all.begin() + first;
-  return *std::max_element(begin, begin + l.fsdp * l.ep * l.cp * l.tp);
+  const int alike = l.cp * l.tp, groups = l.fsdp * l.ep;
+  auto group = all.begin() + sites_[static_cast<std::size_t>(rank)].first_rank;
+  double slowest = 0, speed = 0;
+  for (int i = 0; i < groups; ++i, group += alike) {
+    const double one = *std::max_element(group, group + alike);
+    slowest = std::max(slowest, one);
+    speed += 1 / one / groups;
+  }
+  return l.shares.empty() ? slowest : 1 / speed;
 }
 
 // Where ranks read each other's memory, a rank reads what the others have, once.
