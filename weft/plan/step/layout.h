@@ -52,8 +52,8 @@ struct Layout {
   std::vector<int> cuts;
   Rule rule;
   std::string codec = "none";  // Of what replicas exchange.
-  // Samples of a micro-batch of each replica of dp, relative to their mean. The ranks of fsdp and ep
-  // then divide those of their replica by speed, too. Empty: equal.
+  // Samples of a micro-batch of each replica of dp, relative to their mean. The ranks of fsdp and
+  // ep then divide those of their replica by speed. Empty: equal.
   std::vector<double> shares;
   bool operator==(const Layout&) const = default;
 };

@@ -30,8 +30,8 @@ struct BlockTimesOptions {
 
 // Every rank measures every block, undivided, at the same time as the others of its turn, so that
 // memory is shared as in training. The result is the mean over the ranks, the same on all. The loss
-// counts with the last block. A block like one before it (the same types, parameters and inputs) has
-// its times. Keeps one block at a time. Collective; throws what the task throws.
+// counts with the last block. A block like one before it (the same types, parameters and inputs)
+// has its times. Keeps one block at a time. Collective; throws what the task throws.
 plan::Profile time_blocks(const Task& task, const Group& world, const BlockTimesOptions& options);
 
 }  // namespace weft::train::internal

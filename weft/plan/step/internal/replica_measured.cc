@@ -46,8 +46,8 @@ bool updates_once_a_host(const Job& job, const GroupShape& replicas) {
   return job.layout.zero_stage == 0 && job.layout.rule.is_sync() && reads_in_place(replicas);
 }
 
-// Of the slowest rank that works on a stage of this replica. With shares by speed, ranks of fsdp and
-// ep have samples by their speed, too, and end together.
+// Of the slowest rank that works on a stage of this replica. With shares by speed, ranks of fsdp
+// and ep have samples by their speed, and end together.
 double Replica::slowness(int rank) const {
   const std::vector<double>& all = job_.measured.slowness;
   if (all.empty()) return 1;
