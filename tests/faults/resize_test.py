@@ -13,9 +13,9 @@ COUNTING = os.path.abspath(os.environ["WEFT_COUNTING_PROGRAM"])
 
 
 class Resize(harness.FaultTest):
-    def count(self, ranks, *flags, epochs=12, step_ms=2, strategy=None):
+    def count(self, ranks, *flags, epochs=12, step_ms=2, strategy=None, **how):
         more = (1, "private", strategy) if strategy else ()
-        return self.weft("run", "-n", ranks, *flags, COUNTING, epochs, step_ms, *more)
+        return self.weft("run", "-n", ranks, *flags, COUNTING, epochs, step_ms, *more, **how)
 
     def scale(self, job, ranks, code=0, says=""):
         result = self.beside(job, "scale", job.process.pid, ranks)
@@ -39,6 +39,27 @@ class Resize(harness.FaultTest):
         for ranks in (1, 2, 3):
             self.scale(job, ranks)
         self.counts(job, [1, 2, 3])
+
+    def test_a_rank_that_is_killed_when_it_has_left_is_not_replaced(self):
+        job = self.count("1:3", epochs=100000, env={"WEFT_FAIL": "leave.told:rank=2"})
+        job.wait_for_steps(2)
+        self.scale(job, 2)
+        job.wait_for(lambda: "rank 2 had left the job when it ended: SIGKILL" in job.err(), "a kill")
+        self.scale(job, 3)
+        (self.folder / "enough").touch()
+        self.assertNotIn("is lost", self.counts(job, [2, 3]).err)
+
+    # The launcher does not know that it has left.
+    def test_a_rank_that_is_killed_while_it_leaves_does_not_hold_up_the_job(self):
+        job = self.count("1:3", epochs=100000, env={"WEFT_FAIL": "leave.begin:rank=2"})
+        job.wait_for_steps(2)
+        self.scale(job, 2)
+        job.wait_for(lambda: "failpoint leave.begin" in job.err(), "the fault")
+        self.scale(job, 1)
+        self.scale(job, 3)
+        (self.folder / "enough").touch()
+        result = self.counts(job)
+        self.assertIn("rank 2 is ended: the others go on without it", result.err)
 
     def test_asynchronous_workers_change_their_number_on_request(self):
         job = self.count("1:4", epochs=100000, strategy="downpour")
@@ -171,13 +192,23 @@ class Resize(harness.FaultTest):
         self.ends(job, 7, within=20, last="failed first: exit code 7")
 
     def test_ranks_are_killed_and_the_job_is_resized_at_random_slow(self):
-        numbers = random.Random(7)
+        self.resize_at_random(7)
+
+    def test_ranks_are_killed_while_others_leave_at_random_slow(self):
+        self.resize_at_random(121)
+
+    def test_ranks_are_killed_as_soon_as_the_job_shrinks_at_random_slow(self):
+        self.resize_at_random(123)
+
+    def resize_at_random(self, seed):
+        numbers = random.Random(seed)
         job = self.count("1:4", epochs=100000, step_ms=5)
         job.wait_for_steps(2)
         for _ in range(30):
             if numbers.random() < 0.5:
                 self.scale(job, numbers.randint(1, 4))
-            else:
+            elif self.sizes(job)[-1:] != [1]:
+                # A rank that is alone has the only state.
                 os.kill(numbers.choice(job.ranks()), signal.SIGKILL)
                 steps = job.steps()
                 job.wait_for_steps(steps + 5)

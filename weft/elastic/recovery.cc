@@ -121,7 +121,9 @@ std::optional<comm::RegroupOptions> Recovery::park(Brought& brought) {
 }
 
 void Recovery::leave_job() const {
+  failpoint("leave.begin");
   agent::tell_launcher("leaving");
+  failpoint("leave.told");
   log_info("this rank leaves the job", {{"rank", world_.rank()}});
 }
 

@@ -56,7 +56,7 @@ struct Situation {
   std::set<int> leaving;    // local ranks that end, since the job shrinks
   std::set<int> growing;    // local ranks that were started in addition, and load
   std::set<int> waiting;    // local ranks that were started in addition, and wait for the others
-  std::set<int> dismissed;  // local ranks that were ended, since the others finished without them
+  std::set<int> dismissed;  // local ranks that were ended, since the others do not need them
   int announced = 0;        // number of ranks that the ranks were told; 0: none
   // Several nodes whose ranks follow the job's plan (membership.h). It decides which ranks run.
   struct Followed {

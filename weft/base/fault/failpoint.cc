@@ -17,9 +17,9 @@ namespace {
 
 // Places that action=break can break.
 constexpr const char* kBreakable[] = {"copy.middle", "recovery.restored"};
-constexpr const char* kPoints[] = {"step.begin",       "forward.begin", "update.begin",
-                                   "update.middle",    "copy.middle",   "recovery.regrouped",
-                                   "recovery.restored"};
+constexpr const char* kPoints[] = {"step.begin",        "forward.begin", "update.begin",
+                                   "update.middle",     "copy.middle",   "recovery.regrouped",
+                                   "recovery.restored", "leave.begin",   "leave.told"};
 
 using Action = Failpoint::Action;
 constexpr std::pair<const char*, Action> kActions[] = {

@@ -122,6 +122,16 @@ std::optional<std::string> Supervisor::answer(const std::string& request) {
   return "the job keeps " + std::to_string(size_) + " ranks: new ranks ended before they joined";
 }
 
+// A rank that was replaced after the others had gone on without it: they do not wait for the new
+// process.
+void Supervisor::end_needless() {
+  for (const int local : situation_.joining) {
+    if (job_.rank(local) < size_ || !situation_.dismissed.insert(local).second) continue;
+    note("rank " + std::to_string(job_.rank(local)) + " is ended: the others go on without it");
+    ranks_[static_cast<std::size_t>(local)].process.signal(SIGKILL);
+  }
+}
+
 // What a rank has told since the last call.
 void Supervisor::hear(int local) {
   while (const auto message = ranks_[static_cast<std::size_t>(local)].link.next()) {
@@ -135,7 +145,10 @@ void Supervisor::hear(int local) {
     if (verb == "refused") situation_.joining.insert(local);
     if (verb == "leaving") situation_.leaving.insert(local);
     if (verb == "multiple") situation_.multiple = std::max(1, std::atoi(message->value.c_str()));
-    if (verb == "size") size_ = std::atoi(message->value.c_str());
+    if (verb == "size") {
+      size_ = std::atoi(message->value.c_str());
+      if (!following_) end_needless();
+    }
     if (verb == "step") situation_.step = std::atoll(message->value.c_str());
     if (verb == "run") run_folder_ = message->value;
     if (verb == "run") situation_.trained = true;
@@ -155,7 +168,7 @@ void Supervisor::hear(int local) {
 // The end of a rank that had not joined the others yet, or that leaves them.
 void Supervisor::note_end_of_newcomer(int local) {
   RankEnd& end = *situation_.ranks[static_cast<std::size_t>(local)];
-  if (situation_.leaving.erase(local) > 0 && end.status.ok()) end.left = true;
+  if (situation_.leaving.erase(local) > 0) end.left = true;
   const bool added = situation_.growing.erase(local) + situation_.waiting.erase(local) > 0;
   if (!added && situation_.joining.erase(local) == 0) return;
   if (situation_.dismissed.contains(local)) {

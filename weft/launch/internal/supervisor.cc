@@ -306,11 +306,15 @@ void Supervisor::collect_ends() {
     if (!status) continue;
     hear(static_cast<int>(i));  // what it told before its end
     store_process_->forget(group);
-    if (!status->ok()) store_process_->tell_lost(job_.rank(static_cast<int>(i)));
+    const bool leaves = situation_.leaving.contains(static_cast<int>(i));
+    if (!status->ok() && !leaves) store_process_->tell_lost(job_.rank(static_cast<int>(i)));
+    if (!status->ok() && leaves)
+      note("rank " + std::to_string(job_.rank(static_cast<int>(i))) +
+           " had left the job when it ended: " + status->describe());
     const bool joining = situation_.joining.contains(static_cast<int>(i));
     ranks_[i].out.finish();
     ranks_[i].err.finish();
-    situation_.ranks[i] = RankEnd{.status = *status,
+    situation_.ranks[i] = RankEnd{.status = leaves ? ExitStatus{} : *status,
                                   .when = seen,
                                   .cause = read_error_file(error_file_of(static_cast<int>(i))),
                                   .told = situation_.stop_sent.has_value(),

@@ -98,6 +98,7 @@ class Supervisor {
   void announce(int ranks);
   void let_go(int local);
   void dismiss(int local);
+  void end_needless();
   void note_lost(int local, const std::string& consequence) const;
   void tell_gone();
   LineRelay relay(int local, int stream, Fd pipe, bool append);
