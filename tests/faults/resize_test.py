@@ -44,7 +44,8 @@ class Resize(harness.FaultTest):
         job = self.count("1:3", epochs=100000, env={"WEFT_FAIL": "leave.told:rank=2"})
         job.wait_for_steps(2)
         self.scale(job, 2)
-        job.wait_for(lambda: "rank 2 had left the job when it ended: SIGKILL" in job.err(), "a kill")
+        says = "rank 2 had left the job when it ended: SIGKILL"
+        job.wait_for(lambda: says in job.err(), "the fault")
         self.scale(job, 3)
         (self.folder / "enough").touch()
         self.assertNotIn("is lost", self.counts(job, [2, 3]).err)
