@@ -26,7 +26,7 @@
 namespace weft::train::internal {
 namespace {
 
-constexpr double kSearchSeconds = 5, kBlockSeconds = 2, kProbeSeconds = 5;
+constexpr double kSearchSeconds = 5, kBlockSeconds = 2, kProbeSeconds = 5, kMemorySeconds = 2.5;
 constexpr int kKept = 10;
 constexpr std::size_t kKeptAgain = 3;
 constexpr double kGiB = 1073741824, kMessage = 5e-6;  // kMessage: as plan/cost/collectives.cc.
@@ -184,7 +184,9 @@ void AutoPlanner::probe_replicas(const Task& task, const Options& options, const
     Options tried = options;
     tried.batch = batch;
     set_plan(tried, recipe_fragment(*layout, job));
-    const ProbedStep real = probe(task, tried, world);
+    // The memory of a process grows over some steps, while gaps between blocks fill.
+    const ProbeOptions how{.seconds = micro_batches == 1 ? kMemorySeconds : ProbeOptions{}.seconds};
+    const ProbedStep real = probe(task, tried, world, how);
     compared.push_back({micro_batches, step.parts, real});
     if (batch == options.batch) probed_.emplace_back(*layout, real);
     if (micro_batches == 1) model_memory = memory_of(step) - step.peak().context;
