@@ -25,9 +25,12 @@ class Failed(Exception):
     """A run that ended with an error."""
 
 
-# step_s: the median step time. memory: the peak memory of a rank's process in bytes, the mean over
-# the ranks. traffic: the bytes that a rank moves in a step, also the mean. It moves what it sends,
-# and what it reads from other ranks. losses: one for each step. config: the run's configuration.
+# What a run has shown. Memory and traffic are means over the ranks.
+#   step_s    median seconds of a step
+#   memory    peak bytes of a rank's process
+#   traffic   bytes of a step that a rank sends, or reads from other ranks
+#   losses    one for each step
+#   config    the run's configuration
 Trained = collections.namedtuple("Trained", "step_s memory traffic losses steps config log")
 
 

@@ -307,10 +307,13 @@ void Supervisor::collect_ends() {
     hear(static_cast<int>(i));  // what it told before its end
     store_process_->forget(group);
     const bool leaves = situation_.leaving.contains(static_cast<int>(i));
-    if (!status->ok() && !leaves) store_process_->tell_lost(job_.rank(static_cast<int>(i)));
-    if (!status->ok() && leaves)
-      note("rank " + std::to_string(job_.rank(static_cast<int>(i))) +
+    const int rank = job_.rank(static_cast<int>(i));
+    if (!status->ok() && leaves) {
+      note("rank " + std::to_string(rank) +
            " had left the job when it ended: " + status->describe());
+    } else if (!status->ok()) {
+      store_process_->tell_lost(rank);
+    }
     const bool joining = situation_.joining.contains(static_cast<int>(i));
     ranks_[i].out.finish();
     ranks_[i].err.finish();

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <set>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
@@ -87,8 +86,8 @@ plan::Found AutoPlanner::found(const plan::Job& job, int keep) const {
   return plan::search(job, options);
 }
 
-// Those that a plan chooses from. On one host, ranks read each other's gradients in place, and no
-// codec helps.
+// The codecs that a plan chooses from. There are none on one host: its ranks read each other's
+// gradients in place, so no codec helps.
 std::vector<std::string> AutoPlanner::codecs() const {
   if (job_.measured.codecs.empty()) return {};
   return codecs_of_plans();
@@ -321,11 +320,14 @@ PlannedLayout all_replicas(int ranks) {
 // One for each mesh, so that they differ in more than micro-batches.
 std::vector<PlannedLayout> AutoPlanner::best_for(const plan::Job& job) const {
   std::vector<PlannedLayout> good;
-  std::set<std::string> meshes;
+  std::vector<std::vector<plan::Axis>> meshes;
   for (const plan::Candidate& one : found(job, 3 * kKept).best) {
+    if (good.size() == kKeptAgain) break;
+    const std::vector<plan::Axis> mesh = plan::axes_of(one.layout);
+    if (std::find(meshes.begin(), meshes.end(), mesh) != meshes.end()) continue;
     PlannedLayout planned = describe(job, one);
-    const std::string mesh = planned.layout.substr(0, planned.layout.find(','));
-    if (good.size() == kKeptAgain || !can_run(planned) || !meshes.insert(mesh).second) continue;
+    if (!can_run(planned)) continue;
+    meshes.push_back(mesh);
     good.push_back(std::move(planned));
   }
   return good;

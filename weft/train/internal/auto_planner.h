@@ -44,9 +44,9 @@ struct PlannedLayout {
 // also copies its state to save it.
 void use_measured(PlannedLayout& planned, const ProbedStep& real);
 // The fastest of layouts that were tried. One with batches by speed must be 5 % faster than the
-// others, since it makes runs differ. `codecs`: those that the plan chooses from, in the order of
-// rising error; empty if it does not choose. A layout with one must be 5 % faster than all without,
-// and 10 % faster than all with a codec of smaller error.
+// others, since it makes runs differ. `codecs`: the codecs that the plan chooses from, in the order
+// of rising error; empty if it does not choose. A layout with one of them must be 5 % faster than
+// all without, and 10 % faster than all with a codec of smaller error.
 PlannedLayout best_of(const std::vector<PlannedLayout>& tried,
                       const std::vector<std::string>& codecs);
 std::string to_json(const PlannedLayout& planned);
@@ -56,6 +56,10 @@ PlannedLayout planned_layout(const std::string& json);
 // Sets mesh, micro-batches, schedule, sharding, recomputation and balance by a fragment of a
 // recipe.
 void set_plan(Options& options, const std::string& fragment);
+
+// Real steps of a layout, for which `options` get its keys. Collective.
+ProbedStep try_out(const PlannedLayout& planned, const Task& task, Options options,
+                   const Group& world, const ProbeOptions& how = {});
 
 // All ranks as replicas, without a prediction.
 PlannedLayout all_replicas(int ranks);
@@ -91,8 +95,6 @@ class AutoPlanner {
   std::optional<plan::Layout> replicas_alone(int micro_batches, std::int64_t batch) const;
   std::int64_t probed_batch() const;
   void take(PlannedLayout& planned, const ProbedStep& real, const Group& world) const;
-  ProbedStep try_out(const PlannedLayout& planned, const Task& task, const Options& options,
-                     const Group& world, const ProbeOptions& how = {}) const;
   void compare(std::vector<Trials>& tried, const Task& task, const Options& options,
                const Group& world) const;
   std::vector<PlannedLayout> candidates(const plan::Job& job) const;

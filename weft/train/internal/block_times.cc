@@ -114,14 +114,6 @@ double own_parameters(const parallel::Block& block) {
   return sum;
 }
 
-// The largest of each number over the ranks.
-std::vector<double> most(const Group& world, std::vector<double> numbers) {
-  at::Tensor all = at::tensor(numbers, at::kDouble);
-  world.all_reduce(all, ReduceOp::kMax);
-  const double* const values = all.const_data_ptr<double>();
-  return {values, values + numbers.size()};
-}
-
 // Equal for blocks that are alike: types, parameters and inputs. Empty for a block without
 // parameters, which may do anything.
 std::string likeness(const parallel::Block& block, const std::vector<Tensors>& inputs) {
@@ -162,7 +154,8 @@ class BlockTimer {
         forward.push_back(one.forward);
         backward.push_back(one.backward);
       } else {
-        const double long_runs = kLongSeconds / most(world_, {one.forward + one.backward})[0];
+        const double long_runs =
+            kLongSeconds / largest_numbers(world_, {one.forward + one.backward})[0];
         runs = 1 + std::clamp(static_cast<int>(long_runs), 1, options_.runs);
       }
       m.outputs = std::move(one.outputs);
@@ -272,12 +265,11 @@ plan::Profile time_blocks(const Task& task, const Group& world, const BlockTimes
     plan::MeasuredBlock measured{.name = spec.name, .parameters = own_parameters(block)};
     const std::string alike = is_last ? std::string() : likeness(block, inputs);
     if (const auto before = seen.find(alike); before != seen.end()) {
-      measured.forward = before->second.first.forward;
-      measured.backward = before->second.first.backward;
-      measured.output_bytes = before->second.first.output_bytes;
-      measured.kept_bytes = before->second.first.kept_bytes;
+      plan::MeasuredBlock same = before->second.first;
+      same.name = measured.name;
+      same.parameters = measured.parameters;
+      profile.blocks.push_back(std::move(same));
       inputs = before->second.second;
-      profile.blocks.push_back(std::move(measured));
       continue;
     }
     double seconds = 0, bytes = 0;  // of the last number of samples
@@ -288,7 +280,7 @@ plan::Profile time_blocks(const Task& task, const Group& world, const BlockTimes
         break;
       }
       Measurement m = timer.measure(block, inputs[i], is_last ? targets[i] : Tensors());
-      const auto agreed = most(world, {m.forward + m.backward, m.kept});
+      const auto agreed = largest_numbers(world, {m.forward + m.backward, m.kept});
       seconds = agreed[0], bytes = agreed[1];
       measured.forward.push_back(m.forward);
       measured.backward.push_back(m.backward);

@@ -22,8 +22,8 @@ struct BlockTimesOptions {
   // Where ranks share processors, they take turns: as many at once as there are processors
   // (machine_rates.h). `turn`: of this rank.
   int turn = 0, turns = 1;
-  // Leaves out numbers of samples, except the smallest, with which a block would take more seconds,
-  // or keep more bytes, on any rank.
+  // The most seconds and bytes of a block on any rank. Larger numbers of samples are not measured.
+  // The smallest one is measured in any case.
   double most_seconds = std::numeric_limits<double>::infinity();
   double most_bytes = std::numeric_limits<double>::infinity();
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "weft/compress/measure.h"
+#include "weft/train/internal/measured.h"
 
 namespace weft::train::internal {
 namespace {
@@ -51,9 +52,8 @@ std::map<std::string, plan::CodecCost> measure_codecs(const parallel::BlockModel
     mine.insert(mine.end(),
                 {one.code / std::max(1.0, 4.0 * static_cast<double>(sample.count)), one.bytes});
   }
-  at::Tensor all = at::tensor(mine, at::kDouble);
-  world.all_reduce(all, ReduceOp::kMax);
-  const double* value = all.const_data_ptr<double>();
+  const std::vector<double> most = largest_numbers(world, mine);
+  auto value = most.begin();
   std::map<std::string, plan::CodecCost> costs;
   for (const compress::Spec& spec : specs) {
     costs[compress::to_string(spec)] = {value[0], value[1]};

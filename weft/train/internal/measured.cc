@@ -25,4 +25,11 @@ std::vector<std::vector<double>> gather_numbers(const Group& world,
   return rows;
 }
 
+std::vector<double> largest_numbers(const Group& world, const std::vector<double>& mine) {
+  at::Tensor all = at::tensor(mine, at::kDouble);
+  world.all_reduce(all, ReduceOp::kMax);
+  const double* const values = all.const_data_ptr<double>();
+  return {values, values + mine.size()};
+}
+
 }  // namespace weft::train::internal

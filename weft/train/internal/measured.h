@@ -14,4 +14,7 @@ double median(std::vector<double> values);
 std::vector<std::vector<double>> gather_numbers(const Group& world,
                                                 const std::vector<double>& mine);
 
+// The largest of each number over the ranks. Collective.
+std::vector<double> largest_numbers(const Group& world, const std::vector<double>& mine);
+
 }  // namespace weft::train::internal

@@ -15,8 +15,8 @@ namespace weft::train::internal {
 // a program's options.
 void check_plan_keys(const Config& config);
 
-// Sets the keys of a fragment of a recipe (recipe_fragment()), except that of the batch. A codec
-// that is "auto" becomes that of the fragment, or "none".
+// Sets the keys of a fragment of a recipe (recipe_fragment()), except train.batch. The codec "auto"
+// is replaced by the fragment's codec, or by "none".
 void set_plan_keys(Config& config, const std::string& fragment, const std::string& origin);
 
 }  // namespace weft::train::internal

@@ -1,6 +1,4 @@
 // Tries layouts with real steps.
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -11,6 +9,7 @@
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
 #include "weft/train/internal/auto_planner.h"
+#include "weft/train/internal/measured.h"
 
 namespace weft::train::internal {
 namespace {
@@ -27,12 +26,6 @@ double clock_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double max_over_ranks(const Group& world, double mine) {
-  at::Tensor most = at::tensor({mine}, at::kDouble);
-  world.all_reduce(most, ReduceOp::kMax);
-  return most.item<double>();
-}
-
 std::vector<PlannedLayout> layouts_of(const std::vector<AutoPlanner::Trials>& tried) {
   std::vector<PlannedLayout> layouts;
   for (const auto& one : tried) layouts.push_back(one.planned);
@@ -40,6 +33,12 @@ std::vector<PlannedLayout> layouts_of(const std::vector<AutoPlanner::Trials>& tr
 }
 
 }  // namespace
+
+ProbedStep try_out(const PlannedLayout& planned, const Task& task, Options options,
+                   const Group& world, const ProbeOptions& how) {
+  set_plan(options, planned.keys);
+  return probe(task, options, world, how);
+}
 
 // Replaces the prediction by what real steps have shown.
 void AutoPlanner::take(PlannedLayout& planned, const ProbedStep& real, const Group& world) const {
@@ -90,21 +89,13 @@ PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, cons
       if (tried.empty()) return planned;  // the fastest one by the model
       continue;
     }
-    if (!tried.empty() && max_over_ranks(world, clock_now() - start) > kTrialSeconds) break;
+    if (!tried.empty() && largest_numbers(world, {clock_now() - start})[0] > kTrialSeconds) break;
     add(planned, try_out(planned, task, options, world));
   }
   compare(tried, task, options, world);
   PlannedLayout best = best_of(layouts_of(tried), codecs());
   best.tried = static_cast<int>(tried.size());
   return best;
-}
-
-ProbedStep AutoPlanner::try_out(const PlannedLayout& planned, const Task& task,
-                                const Options& options, const Group& world,
-                                const ProbeOptions& how) const {
-  Options with = options;
-  set_plan(with, planned.keys);
-  return probe(task, with, world, how);
 }
 
 // The machine's speed changes by some percent within seconds. So layouts that are about as fast as
@@ -125,7 +116,7 @@ void AutoPlanner::compare(std::vector<Trials>& tried, const Task& task, const Op
   for (const Trials* one : close)
     round_s += (ProbeOptions{}.warm + kMoreSteps) * one->planned.seconds;
   for (int round = 0; round < kMoreTrials; ++round) {
-    if (max_over_ranks(world, clock_now() - start) + round_s > kCompareSeconds) break;
+    if (largest_numbers(world, {clock_now() - start})[0] + round_s > kCompareSeconds) break;
     for (Trials* one : close)
       one->steps.push_back(try_out(one->planned, task, options, world, {.least = kMoreSteps}));
   }

@@ -30,7 +30,7 @@ PlannedLayout best_of(const std::vector<PlannedLayout>& tried,
   const auto cost = [](const PlannedLayout& one) {
     return one.seconds * (one.keys.find("balance = ") == std::string::npos ? 1 : kBySpeed);
   };
-  // The place of its codec in `codecs`; that of no codec for all others.
+  // Position of the layout's codec in `codecs`. A codec that is not listed counts as no codec, 0.
   const auto place = [&](const PlannedLayout& one) {
     const auto at = std::find(codecs.begin(), codecs.end(), one.codec);
     return at == codecs.end() ? 0 : at - codecs.begin();

@@ -175,10 +175,8 @@ void RunPlan::try_next(const Task& task, const Group& world) {
   if (!is_recipe_) kept.emplace(task.model);
   std::string times;
   for (PlannedLayout& next : tried) {
-    Options options = given_;
-    set_plan(options, next.keys);
     const double predicted = next.seconds;
-    use_measured(next, probe(task, options, world));
+    use_measured(next, try_out(next, task, given_, world));
     next.tried = static_cast<int>(tried.size());
     times += next.layout + " takes " + short_text(next.seconds) +
              " s a step (predicted: " + short_text(predicted) + " s), ";

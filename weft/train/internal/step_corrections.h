@@ -37,8 +37,7 @@ plan::Job departed(plan::Job job, const StepParts& expected, const Departure& de
 
 // Batch shares of the replicas along dp, by the speed of their ranks of fsdp and ep, relative to
 // their mean (plan::Layout::shares); at least 5 % each. Of ranks that have the same samples, the
-// slowest one counts. `slowness`: plan::Corrections::slowness, one for each
-// rank of the layout.
+// slowest one counts. `slowness`: plan::Corrections::slowness, one for each rank of the layout.
 std::vector<double> shares_of(const plan::Layout& layout, const std::vector<double>& slowness);
 
 }  // namespace weft::train::internal
