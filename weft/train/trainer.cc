@@ -15,12 +15,14 @@
 #include "weft/comm/texts.h"
 #include "weft/elastic/newest_state.h"
 #include "weft/elastic/recovery.h"
+#include "weft/observe/memory.h"
 #include "weft/observe/position/position.h"
 #include "weft/train/internal/block_times.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/loop.h"
 #include "weft/train/internal/machine_rates.h"
 #include "weft/train/internal/planned_model.h"
+#include "weft/train/internal/probe.h"
 #include "weft/train/internal/recipe_task.h"
 #include "weft/train/internal/run_plan.h"
 #include "weft/train/recipe.h"
@@ -243,6 +245,9 @@ void Trainer::Impl::make_session(const Options& options, internal::Begin begin,
   };
   loop.start(*session_->learner, fields, recipe_ ? recipe_->throughput() : internal::Throughput{});
   watch_plan();
+  // What planning, the reading of texts and a checkpoint have left.
+  internal::release_memory(world());
+  if (plan_.is_on()) observe::forget_peak_memory();
   made_in_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 

@@ -11,7 +11,6 @@
 #include "weft/base/json/json.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
-#include "weft/observe/memory.h"
 #include "weft/train/internal/plan_keys.h"
 #include "weft/train/internal/probe.h"
 
@@ -76,8 +75,6 @@ void RunPlan::begin(const Task& task, const Group& world) {
                   : planner_->predict(given_, world.size()));
   if (kept) kept->restore();
   if (world.rank() == 0) say(clock_seconds() - start);
-  release_memory(world);
-  observe::forget_peak_memory();
 }
 
 void RunPlan::apply(const PlannedLayout& planned) {

@@ -80,10 +80,11 @@ class Travel {
  private:
   void next(int step) {
     if (step + 1 >= ring_.ranks) return;
-    messages_.send(here_.both.narrow(0, 0, ring_.keys(ring_.down(), step + 1)), ring_.down(),
-                   Kind::kKeys);
+    // First the receive: what comes before it is copied once more.
     coming_ = Pack::like(here_.k(), ring_.keys(ring_.rank, step + 1), here_.both.scalar_type());
     coming_work_ = messages_.receive(coming_.both, ring_.up(), Kind::kKeys);
+    messages_.send(here_.both.narrow(0, 0, ring_.keys(ring_.down(), step + 1)), ring_.down(),
+                   Kind::kKeys);
   }
 
   const Ring& ring_;
