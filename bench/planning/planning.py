@@ -7,7 +7,8 @@
 has the step time, the peak memory of a process and the traffic of a rank, beside a prediction: of
 `weft plan predict` from profiles that were measured before, or, with --live, of plan = "predict",
 which measures machine, blocks and steps of replicas when a training starts. The layout that plan =
-"auto" chooses is trained beside the others. Layouts whose losses differ are not measured.
+"auto" chooses is trained beside the others, and then in turn with the two fastest of them. Layouts
+whose losses differ are not measured.
 
 "unequal": a control group (cgroup) gives the second of two ranks half of a processor. Trains with
 equal shares of the batch, with shares by speed, and with plan = "auto". Needs root.
@@ -36,6 +37,9 @@ SLOW_BATCH = 48  # of GPT-128: enough samples for shares of a third
 SLOW_SHARE = 0.5
 SLOW_RUN = 6  # times as long as other runs: shares of the batch follow the speed
 NAMES = ("layouts", "unequal")
+AXES = ("dp", "fsdp", "tp", "pp", "cp", "ep")
+RIVALS = 2  # layouts that are trained in turn with a chosen one
+TURNS = 5
 # Keys that a plan sets.
 PLANNED = {"train": ("recompute", "balance"), "parallel": None}
 
@@ -130,23 +134,37 @@ def logged(log, line, field):
     return None
 
 
+def layout_of(config):
+    """What makes two runs the same layout, from a run's configuration."""
+    axes = config["parallel"]
+    parts = {axis: axes[axis] for axis in AXES} | {"micro_batches": axes["micro_batches"] or 1}
+    if axes["fsdp"] > 1:
+        parts["zero_stage"] = axes["zero_stage"]
+    if axes["pp"] > 1:
+        parts |= {key: axes[key] for key in ("schedule", "virtual_stages", "cuts", "micro_batches")}
+    return parts | {key: config["train"][key] for key in ("recompute", "balance")}
+
+
 class Case:
     """A layout of a model that is trained in every round."""
 
     def __init__(self, ranks, name, keys):
         self.ranks, self.name, self.keys = ranks, name, keys
-        self.runs, self.params = [], {}
+        self.runs, self.params, self.layout = [], {}, None
 
     def train(self, args, bench, seconds):
         keys = [*bench.keys, *self.keys]
         command = training.command_of(args.weft, bench.recipe, keys, self.ranks)
         return training.train([command], bench.model.batch, seconds)
 
+    def step_ms(self):
+        return 1e3 * statistics.median(run.step_s for run in self.runs)
+
     def medians(self):
         """Step time in ms, memory and traffic in MiB."""
         traffic = [run.traffic for run in self.runs if run.traffic is not None]
         return (
-            1e3 * statistics.median(run.step_s for run in self.runs),
+            self.step_ms(),
             statistics.median(run.memory for run in self.runs) / 2**20,
             statistics.median(traffic) / 2**20 if traffic else None,
         )
@@ -247,17 +265,45 @@ class ModelBench:
                     f"{reference[step]:.5f} in the first layout"
                 )
                 continue
+            case.layout = layout_of(run.config)
             kept.append(case)
         self.cases = kept
+
+    def run(self, case):
+        try:
+            return case.train(self.args, self, self.args.seconds)
+        except training.Failed as error:
+            sys.exit(f"{self.model.name}, {case.ranks} ranks, {case.name}: {error}")
 
     def measure(self):
         for turn in range(self.args.rounds):
             for i in range(len(self.cases)):
                 case = self.cases[(i + turn) % len(self.cases)]
-                try:
-                    case.runs.append(case.train(self.args, self, self.args.seconds))
-                except training.Failed as error:
-                    sys.exit(f"{self.model.name}, {case.ranks} ranks, {case.name}: {error}")
+                case.runs.append(self.run(case))
+        for case in self.cases:
+            if "chosen" in case.params:
+                self.compare(case)
+
+    def compare(self, chosen):
+        """Trains a chosen layout in turn with the fastest others. The speed of the machine changes
+        between runs, so the ratios of a turn count."""
+        others = [
+            case
+            for case in self.cases
+            if case.ranks == chosen.ranks and case.layout != chosen.layout
+        ]
+        rivals = sorted(others, key=Case.step_ms)[:RIVALS]
+        turns = {case: [] for case in (chosen, *rivals)}
+        for turn in range(self.args.turns):
+            for i in range(len(turns)):
+                case = list(turns)[(i + turn) % len(turns)]
+                turns[case].append(1e3 * self.run(case).step_s)
+        told = []
+        for rival in rivals:
+            ratios = [a / b for a, b in zip(turns[chosen], turns[rival])]
+            told.append({"layout": rival.name, "turns_ms": turns[rival]})
+            told[-1]["chosen_over"] = statistics.median(ratios)
+        chosen.params |= {"turns_ms": turns[chosen], "rivals": told}
 
     def tell(self):
         for case in self.cases:
@@ -333,6 +379,7 @@ def main():
     parser.add_argument("--weft", default="build/release/bin/weft")
     parser.add_argument("--models", default=" ".join(model.name for model in cases.MODELS))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=TURNS, help="of a chosen layout and others")
     parser.add_argument("--seconds", type=float, default=1.5, help="of the steps of a run")
     parser.add_argument(
         "--live",
@@ -347,7 +394,7 @@ def main():
     if unknown := set(args.models) - {model.name for model in cases.MODELS}:
         parser.error(f"--models: there is no {', '.join(sorted(unknown))}")
     if args.short:
-        args.rounds, args.seconds = 1, 1
+        args.rounds, args.turns, args.seconds = 1, 1, 1
     args.weft = str(pathlib.Path(args.weft).resolve())
     with tempfile.TemporaryDirectory(prefix="weft-planning-") as place:
         folder = pathlib.Path(place)

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests the parts of the bench that need no training."""
 
+import argparse
+import collections
 import os
 import pathlib
 import subprocess
@@ -81,6 +83,44 @@ class Planning(unittest.TestCase):
                 "parallel.cuts=[3]",
             ],
         )
+
+
+    def test_layouts_are_the_same_if_they_differ_only_in_keys_without_effect(self):
+        def config(**keys):
+            axes = {"dp": 1, "fsdp": 1, "tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batches": 0}
+            axes |= {"schedule": "gpipe", "virtual_stages": 1, "cuts": [], "zero_stage": 3}
+            train = {"recompute": "none", "balance": "even"}
+            return {"parallel": axes | keys, "train": train}
+
+        given = planning.layout_of(config(dp=2))
+        chosen = config(dp=2, micro_batches=1, schedule="1f1b", zero_stage=0)
+        self.assertEqual(given, planning.layout_of(chosen))
+        self.assertNotEqual(given, planning.layout_of(config(dp=2, micro_batches=2)))
+        self.assertNotEqual(
+            planning.layout_of(config(fsdp=2)), planning.layout_of(config(fsdp=2, zero_stage=1))
+        )
+        self.assertNotEqual(
+            planning.layout_of(config(pp=2)), planning.layout_of(config(pp=2, schedule="1f1b"))
+        )
+
+    def test_a_chosen_layout_is_trained_in_turn_with_the_fastest_others_of_its_ranks(self):
+        run = collections.namedtuple("run", "step_s")
+        seconds = {"slow": 9, "fast": 1, "same": 1, "medium": 2, "other ranks": 0.5, "chosen": 1.5}
+        ranks = {name: 4 if name == "other ranks" else 2 for name in seconds}
+        bench = planning.ModelBench.__new__(planning.ModelBench)
+        bench.args = argparse.Namespace(turns=3)
+        bench.run = lambda case: run(seconds[case.name])
+        bench.cases = [planning.Case(ranks[name], name, []) for name in seconds]
+        for case in bench.cases:
+            case.runs = [run(seconds[case.name])]
+            case.layout = "chosen" if case.name == "same" else case.name
+        chosen = bench.cases[-1]
+        bench.compare(chosen)
+        self.assertEqual(
+            [(one["layout"], one["chosen_over"]) for one in chosen.params["rivals"]],
+            [("fast", 1.5), ("medium", 0.75)],
+        )
+        self.assertEqual(chosen.params["turns_ms"], [1500] * 3)
 
 
 class Training(unittest.TestCase):

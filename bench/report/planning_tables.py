@@ -91,18 +91,13 @@ def layouts(run):
 
 
 def chosen(run):
-    """The chosen layout beside the best one of the same model and ranks."""
-    lines, rows = layouts_of(run), []
-    for line in lines:
+    """The chosen layout beside the fastest of the others, of runs in turn."""
+    rows = []
+    for line in layouts_of(run):
         of = line["params"]
-        if not of.get("chosen"):
+        if not of.get("rivals"):
             continue
-        same = [
-            one
-            for one in lines
-            if (one["params"]["model"], one["params"]["ranks"]) == (of["model"], of["ranks"])
-        ]
-        best = min(same, key=lambda one: one["value"])
+        fastest = max(of["rivals"], key=lambda rival: rival["chosen_over"])
         rows.append(
             [
                 name_of(line),
@@ -111,13 +106,15 @@ def chosen(run):
                 ms(line["value"]),
                 ms_text(of["predicted_ms"]),
                 signed(error(line, STEP)),
-                "the same" if best is line else best["params"]["layout"],
-                ms(best["value"]),
-                signed(line["value"] / best["value"] - 1),
+                fastest["layout"],
+                ms(statistics.median(of["turns_ms"])),
+                ms(statistics.median(fastest["turns_ms"])),
+                signed(fastest["chosen_over"] - 1),
             ]
         )
     head = ["model", "ranks", "chosen layout", "step", "predicted at the start", "error"]
-    return table([*head, "fastest of all", "its step", "chosen over fastest"], rows)
+    head += ["fastest other", "in turn: chosen", "other", "chosen over other"]
+    return table(head, rows)
 
 
 def unequal(run):

@@ -57,12 +57,17 @@ class MadeUpRun(unittest.TestCase):
 
     def test_predictions_stand_beside_measurements_and_the_chosen_layout_beside_the_fastest(self):
         case = {"case": "layouts", "model": "gpt-128", "ranks": 2}
+        rivals = [
+            {"layout": "dp 2", "turns_ms": [90, 92, 99], "chosen_over": 0.9},
+            {"layout": "tp 2", "turns_ms": [80, 88, 81], "chosen_over": 1.05},
+        ]
+        turns = {"turns_ms": [84, 85, 86], "rivals": rivals}
         marks = {"traffic_mib": 2e-5, "predicted_traffic_mib": 0}
         self.store(
             "planning",
             line(100, "ms a step", layout="dp 2", memory_mib=200, predicted_ms=90, **case, **marks),
             line(80, "ms a step", layout="tp 2", memory_mib=100, predicted_ms=84, **case),
-            line(84, "ms a step", layout="dp 2, x", chosen=True, predicted_ms=80, **case),
+            line(84, "ms a step", layout="dp 2, x", chosen=True, predicted_ms=80, **turns, **case),
         )
         self.store(
             "planning-unequal",
@@ -75,7 +80,8 @@ class MadeUpRun(unittest.TestCase):
         layouts = tables.FIGURES["planning-layouts"](run)
         self.assertIn("| dp 2 | 100 ms | 90.0 ms | -10.0 % | 200 MiB |", layouts)
         self.assertIn("| 0.00 MiB | +0.0 % |", layouts)
-        self.assertIn("| dp 2, x | 84.0 ms | 80.0 ms | -4.8 % | tp 2 | 80.0 ms | +5.0 % |", chosen)
+        self.assertIn("| dp 2, x | 84.0 ms | 80.0 ms | -4.8 % | tp 2 | 85.0 ms |", chosen)
+        self.assertIn("| 85.0 ms | 81.0 ms | +5.0 % |", chosen)
         self.assertIn("| auto | dp 2 | 90.0 ms | 1.50x |", tables.FIGURES["planning-unequal"](run))
 
     def test_a_table_leaves_out_columns_that_are_empty(self):

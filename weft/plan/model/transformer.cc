@@ -69,7 +69,8 @@ void TransformerMaker::context_exchanges(ModelBlock& b) const {
   if (s_.software.sends_seen_keys) context_joins(b);
 }
 
-// Copies of keys and values for messages, sums of partial results and of gradients.
+// Copies of keys and values for messages, sums of partial results and of gradients. Backward holds
+// the keys of two ranks, their gradients, and the queries' gradients twice.
 void TransformerMaker::context_joins(ModelBlock& b) const {
   const double q = static_cast<double>(rows_ * m_.heads * m_.head_width) * e_,
                kv = 2.0 * static_cast<double>(rows_ * kv_heads() * m_.head_width) * e_,
@@ -80,6 +81,7 @@ void TransformerMaker::context_joins(ModelBlock& b) const {
                          .backward_bytes = parts * (4 * q + 8 * kv),
                          .forward_kernels = 10 * (s_.cp - 1),
                          .backward_kernels = 14 * (s_.cp - 1)});
+  b.transient += 2 * q + 4 * kv;
 }
 
 void TransformerMaker::keep_layer(ModelBlock& b, bool mixture) const {
@@ -158,7 +160,7 @@ ModelBlock TransformerMaker::layer(bool has_experts) const {
   b.output_bytes = x_ * share_ * e_;
   gradient_sums(b);
   keep_layer(b, has_experts);
-  b.transient = 2 * x_ * e_ + 2 * static_cast<double>(rows_ * over(m_.ffn, s_.tp)) * e_;
+  b.transient += 2 * x_ * e_ + 2 * static_cast<double>(rows_ * over(m_.ffn, s_.tp)) * e_;
   return b;
 }
 
