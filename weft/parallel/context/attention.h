@@ -3,8 +3,8 @@
 // their sums (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
 // "FlashAttention", 2022, and libtorch's kernel of it).
 //
-// Ring: in step s, rank r uses the keys and values of rank r + s (modulo W), and sends them to r -
-// 1 meanwhile.
+// Ring: in step s, rank r uses the keys and values of rank r + s (modulo W). Ranks of one host read
+// them in place. Others send them to r - 1 meanwhile.
 //
 //   Causal, 3 ranks: the chunks of keys seen, by the chunks of queries.
 //
@@ -15,22 +15,23 @@
 //
 // On all ranks, every step costs half of the rank's own block without a mask. Only lower ranks use
 // a late chunk, so it is not sent further. Backward repeats the ring with the gradients of the
-// keys. The last rank that adds to them sends them back to their owner.
+// keys. The last rank that adds to them sends them back to their owner; in place, owners add each
+// rank's part.
 //
-// Bytes that a rank sends, with m = 2 · batch · kv_heads · head_width entries for keys and values
+// Bytes that a rank sends, or reads in place, with m = 2 · batch · kv_heads · head_width entries for keys and values
 // of one position, W ranks, whole sequence T divisible by 2 W, e bytes per entry, and a bytes per
 // entry of float32 (of float64 for float64 inputs):
 //
-//   ring, causal   forward  m e (T / 2W) (2 (W - 1) - b) to rank b = r - 1 (modulo W), on average
-//                           3/4 of what it is without a mask;
+//   ring, causal   forward  m e (T / 2W) (2 (W - 1) - b) to rank b = r - 1 (modulo W), in place
+//                           with b = r; on average 3/4 of what it is without a mask;
 //                  backward the same and, over all ranks, a / e times as much again for gradients
 //   ring, not      forward  m e (T / W) (W - 1); backward the same and m a (T / W) (W - 1)
 //   heads          forward  batch · head_width · e (T / W) (2 heads + 2 max(kv_heads, W))
 //                           (W - 1) / W; backward the same; in two all-to-alls, as long as the
 //                           longest part
 //
-// Memory beyond arguments and result: the ring keeps the keys and values of two ranks (in backward
-// also their gradients). The heads method keeps those of heads / W heads for all positions.
+// Memory beyond arguments and result: the ring keeps the keys and values of two ranks (none in
+// place), and in backward their gradients. The heads method keeps those of heads / W heads for all positions.
 // Documents need a mask [batch, 256, keys of a rank]. Dropout needs about five arrays of weights
 // and masks [batch, heads, 256, keys of a rank], which backward computes again: libtorch's kernel
 // does not support dropout, so blocks are then computed by matrix products.

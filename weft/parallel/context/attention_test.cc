@@ -2,7 +2,13 @@
 // relative and absolute in float64, 1e-5 in float32, 3e-2 in bfloat16.
 #include "weft/parallel/context/attention.h"
 
+#include <chrono>
+#include <functional>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
 #include "weft/base/testing/refusal.h"
+#include "weft/comm/backend.h"
+#include "weft/net/memory/host.h"
 #include "weft/parallel/context/testing/parity.h"
 
 namespace weft::parallel {
@@ -15,12 +21,24 @@ using internal::known;
 using internal::wave;
 using testing::HasSubstr;
 
+// As replicate(), without memory that the ranks share.
+void replicate_over_messages(int ranks, const std::function<void(Group)>& fn) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  replicate(ranks, [&](const Group& threads) {
+    const comm::BackendOptions options{.transport = comm::Transport::kTcp,
+                                       .timeout = std::chrono::seconds(60)};
+    fn(Group(comm::make_backend(store, threads.rank(), threads.size(), options), "tcp"));
+  });
+}
+
 void compare_over(const Case& c, std::initializer_list<int> worlds) {
   const internal::Answer answer = known(c);
+  const auto on_rank = [&](Group group) {
+    compare(c, answer, ContextParallel(std::move(group), c.method));
+  };
   for (const int ranks : worlds) {
-    replicate(ranks, [&](Group group) {
-      compare(c, answer, ContextParallel(std::move(group), c.method));
-    });
+    replicate(ranks, on_rank);
+    if (ranks > 1 && c.method == ContextMethod::kRing) replicate_over_messages(ranks, on_rank);
   }
 }
 
@@ -94,35 +112,54 @@ TEST(ContextAttention, HasTheSameDropoutAsOneProcessInEachType) {
   compare_over({.length = 700, .heads = 1, .kv_heads = 1, .dropout = 0.3}, {1, 2});
 }
 
-// Bytes that each rank sends, forward and backward.
-struct Sent {
+// Bytes of each rank, by operation: forward and backward.
+struct Bytes {
   std::vector<std::map<std::string, std::int64_t>> forward, backward;
 };
 
-Sent count(const Case& c, int ranks) {
+using Replicate = std::function<void(int, const std::function<void(Group)>&)>;
+
+Bytes count(const Case& c, int ranks, const Replicate& with_ranks) {
   const internal::Answer a = known(c);
-  Sent sent{std::vector<std::map<std::string, std::int64_t>>(static_cast<std::size_t>(ranks)), {}};
-  sent.backward = sent.forward;
-  replicate(ranks, [&](Group group) {
-    const ContextParallel cp(std::move(group), c.method);
+  Bytes bytes{std::vector<std::map<std::string, std::int64_t>>(static_cast<std::size_t>(ranks)),
+              {}};
+  bytes.backward = bytes.forward;
+  with_ranks(ranks, [&](const Group& group) {
+    const ContextParallel cp(group, c.method);
     const auto rank = static_cast<std::size_t>(cp.rank());
     const auto mine = [&](const at::Tensor& x) {
       return cp.part(x.detach(), 2).to(c.type).requires_grad_();
     };
     const at::Tensor q = mine(a.q), k = mine(a.k), v = mine(a.v);
     Counted counted;
+    net::Host* const host = group.host();
+    std::int64_t before = 0;
+    const auto take = [&] {
+      auto all = counted.take();
+      const std::int64_t read =
+          host == nullptr ? 0 : static_cast<std::int64_t>(host->moved_bytes()) - before;
+      if (read > 0) all["read"] = read;
+      before += read;
+      return all;
+    };
+    take();
     const at::Tensor y = context_attention(q, k, v, cp.layout(c.length), {.causal = c.causal}, cp);
-    sent.forward[rank] = counted.take();
+    bytes.forward[rank] = take();
     y.sum().backward();
-    sent.backward[rank] = counted.take();
+    bytes.backward[rank] = take();
   });
-  return sent;
+  return bytes;
+}
+
+Bytes count(const Case& c, int ranks) {
+  return count(c, ranks, [](int n, const auto& fn) { replicate(n, fn); });
 }
 
 TEST(RingAttention, SendsTheDocumentedBytes) {
   for (const int ranks : {2, 3, 4}) {
     const std::int64_t length = 24, m = 2 * 2 * 2 * internal::kWidth, chunk = length / (2 * ranks);
-    const Sent causal = count({.length = length, .kv_heads = 2, .type = at::kBFloat16}, ranks);
+    const Bytes causal = count({.length = length, .kv_heads = 2, .type = at::kBFloat16}, ranks,
+                               replicate_over_messages);
     std::int64_t forward = 0, backward = 0;
     for (int r = 0; r < ranks; ++r) {
       const int below = (r + ranks - 1) % ranks;
@@ -134,8 +171,9 @@ TEST(RingAttention, SendsTheDocumentedBytes) {
     }
     EXPECT_EQ(4 * forward, 3 * m * 2 * length * (ranks - 1)) << "3/4 of what it is without a mask";
     EXPECT_EQ(backward, forward + 2 * forward) << "gradients are float32";
-    const Sent whole =
-        count({.length = length, .kv_heads = 2, .causal = false, .type = at::kFloat}, ranks);
+    const Bytes whole =
+        count({.length = length, .kv_heads = 2, .causal = false, .type = at::kFloat}, ranks,
+              replicate_over_messages);
     for (int r = 0; r < ranks; ++r) {
       const std::int64_t keys = m * 4 * (length / ranks) * (ranks - 1);
       EXPECT_EQ(whole.forward[static_cast<std::size_t>(r)].at("send"), keys);
@@ -144,14 +182,30 @@ TEST(RingAttention, SendsTheDocumentedBytes) {
   }
 }
 
+TEST(RingAttention, ReadsTheDocumentedBytesInPlaceAndSendsNone) {
+  for (const int ranks : {2, 3, 4}) {
+    const std::int64_t length = 24, m = 2 * 2 * 2 * internal::kWidth, chunk = length / (2 * ranks);
+    const Bytes causal = count({.length = length, .kv_heads = 2, .type = at::kBFloat16}, ranks);
+    for (int r = 0; r < ranks; ++r) {
+      const std::int64_t keys = m * 2 * chunk * (2 * (ranks - 1) - r),
+                         gradients = m * 4 * chunk * (ranks - 1 + r);
+      const auto rank = static_cast<std::size_t>(r);
+      EXPECT_EQ(causal.forward[rank].at("read"), keys) << ranks << " ranks, " << r;
+      EXPECT_EQ(causal.backward[rank].at("read"), keys + gradients) << ranks << " ranks, " << r;
+      EXPECT_FALSE(causal.forward[rank].contains("send"));
+      EXPECT_FALSE(causal.backward[rank].contains("send"));
+    }
+  }
+}
+
 TEST(HeadsAttention, ExchangesTheDocumentedBytes) {
   for (const std::int64_t kv_heads : {4, 1}) {
     for (const std::int64_t length : {24, 23}) {
-      const Sent sent = count({.length = length,
-                               .kv_heads = kv_heads,
-                               .type = at::kFloat,
-                               .method = ContextMethod::kHeads},
-                              2);
+      const Bytes sent = count({.length = length,
+                                .kv_heads = kv_heads,
+                                .type = at::kFloat,
+                                .method = ContextMethod::kHeads},
+                               2);
       // The input of an all-to-all includes the part that stays on the rank: (W - 1) / W of it are
       // sent.
       const std::int64_t handed =

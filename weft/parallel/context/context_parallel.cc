@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "weft/parallel/context/internal/passing.h"
+
 namespace weft::parallel {
 namespace {
 
@@ -28,14 +30,33 @@ struct StandsFor final : torch::autograd::Function<StandsFor> {
 
 }  // namespace
 
+struct ContextParallel::Shared {
+  Group group;
+  bool asked = false;  // for the ring
+  std::shared_ptr<internal::HostRing> ring;
+};
+
 ContextParallel::ContextParallel() = default;
 ContextParallel::ContextParallel(Group group, ContextMethod method)
-    : group_(std::make_shared<const Group>(std::move(group))), method_(method) {}
+    : shared_(std::make_shared<Shared>(Shared{std::move(group), false, nullptr})),
+      method_(method) {}
+
+int ContextParallel::rank() const { return shared_ ? shared_->group.rank() : 0; }
+int ContextParallel::size() const { return shared_ ? shared_->group.size() : 1; }
 
 const Group& ContextParallel::group() const {
-  WEFT_REQUIRE(group_ != nullptr,
+  WEFT_REQUIRE(shared_ != nullptr,
                "ContextParallel: made without a group; pass a group to the constructor");
-  return *group_;
+  return shared_->group;
+}
+
+internal::HostRing* ContextParallel::host_ring() const {
+  if (shared_ == nullptr) return nullptr;
+  Shared& shared = *shared_;
+  if (!shared.asked && shared.group.size() > 1 && shared.group.host() != nullptr)
+    shared.ring = internal::make_host_ring(shared.group);
+  shared.asked = true;
+  return shared.ring.get();
 }
 
 SequenceLayout ContextParallel::layout_of_part(std::int64_t here) const {

@@ -28,6 +28,10 @@ class Module;
 
 namespace weft::parallel {
 
+namespace internal {
+class HostRing;
+}
+
 // Method by which attention reads the whole sequence.
 enum class ContextMethod {
   // Keys and values go around the ranks (Liu, Zaharia, Abbeel, "Ring Attention with Blockwise
@@ -46,8 +50,8 @@ class ContextParallel {
   // Not collective.
   explicit ContextParallel(Group group, ContextMethod method = ContextMethod::kRing);
 
-  int rank() const { return group_ ? group_->rank() : 0; }
-  int size() const { return group_ ? group_->size() : 1; }
+  int rank() const;
+  int size() const;
   ContextMethod method() const { return method_; }
   // Throws Error(kInvalidArgument) for one rank alone, which has no group.
   const Group& group() const;
@@ -67,8 +71,13 @@ class ContextParallel {
   // backward is local. Throws Error(kInvalidArgument) on all ranks if the total count is 0.
   at::Tensor mean(const at::Tensor& sum, std::int64_t count) const;
 
+  // For attention: what the ranks of one host use to read each other's keys in place. Null where
+  // they do not share memory. The first call is collective.
+  internal::HostRing* host_ring() const;
+
  private:
-  std::shared_ptr<const Group> group_;  // Null: one rank alone.
+  struct Shared;
+  std::shared_ptr<Shared> shared_;  // Null: one rank alone.
   ContextMethod method_ = ContextMethod::kRing;
 };
 

@@ -70,7 +70,7 @@ void TransformerMaker::context_exchanges(ModelBlock& b) const {
 }
 
 // Copies of keys and values for messages, sums of partial results and of gradients. Backward holds
-// the keys of two ranks, their gradients, and the queries' gradients twice.
+// the keys of two ranks or the gradients of one more, and the queries' gradients twice.
 void TransformerMaker::context_joins(ModelBlock& b) const {
   const double q = static_cast<double>(rows_ * m_.heads * m_.head_width) * e_,
                kv = 2.0 * static_cast<double>(rows_ * kv_heads() * m_.head_width) * e_,

@@ -3,11 +3,12 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "weft/parallel/context/internal/block.h"
-#include "weft/parallel/context/internal/messages.h"
+#include "weft/parallel/context/internal/passing.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -15,86 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Values that backward needs besides tensors; one rank's view of the ring.
-struct Ring final : torch::CustomClassHolder {
-  Ring(const SequenceLayout& layout_, ContextAttentionOptions options_, const ContextParallel& cp_)
-      : layout(layout_), options(std::move(options_)), cp(cp_), rank(cp.rank()), ranks(cp.size()) {}
-
-  SequenceLayout layout;
-  ContextAttentionOptions options;
-  ContextParallel cp;
-  int rank, ranks;
-
-  int down() const { return (rank + ranks - 1) % ranks; }
-  int up() const { return (rank + 1) % ranks; }
-  // The rank whose keys this rank uses in a step, and their number: higher ranks do not use late
-  // chunks.
-  int owner(int who, int step) const { return (who + step) % ranks; }
-  std::int64_t keys(int who, int step) const {
-    const int from = owner(who, step);
-    return options.causal && from < who ? layout.low(from).size : layout.length(from);
-  }
-  // This rank's queries with visible keys in the step: all, or those of its late chunk, [first,
-  // end).
-  std::int64_t first_query(int step) const {
-    return options.causal && owner(rank, step) > rank ? layout.low(rank).size : 0;
-  }
-};
-
-// Keys and values (or their gradients) of one rank: [positions, 2, batch, kv_heads, width], so that
-// the first positions are one message.
-struct Pack {
-  at::Tensor both;
-
-  static Pack like(const at::Tensor& k, std::int64_t positions, at::ScalarType type) {
-    return {at::empty({positions, 2, k.size(0), k.size(1), k.size(3)},
-                      k.options().dtype(type).requires_grad(false))};
-  }
-  static Pack of(const at::Tensor& k, const at::Tensor& v) {
-    Pack pack = like(k, k.size(2), k.scalar_type());
-    pack.k().copy_(k);
-    pack.v().copy_(v);
-    return pack;
-  }
-  // [batch, kv_heads, positions, width]
-  at::Tensor k() const { return both.select(1, 0).permute({1, 2, 0, 3}); }
-  at::Tensor v() const { return both.select(1, 1).permute({1, 2, 0, 3}); }
-};
-
-// Passes the keys down the ring. Call at(step) for 1, 2, …; the next keys are in transfer
-// meanwhile.
-class Travel {
- public:
-  Travel(const Ring& ring, Messages& messages, const at::Tensor& k, const at::Tensor& v)
-      : ring_(ring), messages_(messages) {
-    here_ = Pack::of(k, v);
-    next(0);
-  }
-  const Pack& at(int step) {
-    messages_.wait(coming_work_);
-    here_ = std::move(coming_);
-    next(step);
-    return here_;
-  }
-
- private:
-  void next(int step) {
-    if (step + 1 >= ring_.ranks) return;
-    // First the receive: what comes before it is copied once more.
-    coming_ = Pack::like(here_.k(), ring_.keys(ring_.rank, step + 1), here_.both.scalar_type());
-    coming_work_ = messages_.receive(coming_.both, ring_.up(), Kind::kKeys);
-    messages_.send(here_.both.narrow(0, 0, ring_.keys(ring_.down(), step + 1)), ring_.down(),
-                   Kind::kKeys);
-  }
-
-  const Ring& ring_;
-  Messages& messages_;
-  Pack here_, coming_;
-  Group::Work coming_work_;
-};
-
-Block block_of(const Ring& ring, int step, const at::Tensor& q,
-               const std::pair<at::Tensor, at::Tensor>& kv) {
+Block block_of(const Ring& ring, int step, const at::Tensor& q, const KeysAndValues& kv) {
   const std::int64_t first = ring.first_query(step);
   const int from = ring.owner(ring.rank, step);
   Block block{q.narrow(2, first, q.size(2) - first), kv.first,          kv.second, {}, {},
@@ -115,78 +37,33 @@ Block block_of(const Ring& ring, int step, const at::Tensor& q,
 // The last dimension must be contiguous, and gradients may be expanded tensors.
 at::Tensor dense(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
+std::unique_ptr<Passing> passing_of(const Ring& ring, const KeysAndValues& mine, Pass pass) {
+  HostRing* const host = ring.cp.host_ring();
+  return host == nullptr ? pass_messages(ring, mine, pass) : pass_in_place(*host, ring, mine, pass);
+}
+
 std::pair<at::Tensor, at::Tensor> forward(const Ring& ring, const at::Tensor& q,
                                           const at::Tensor& k, const at::Tensor& v) {
   if (ring.ranks == 1) return attend(block_of(ring, 0, q, {k, v}));
-  Messages messages(ring.cp.group());
-  Travel travel(ring, messages, k, v);
+  const auto passing = passing_of(ring, {k, v}, Pass::kForward);
   auto [out, lse] = attend(block_of(ring, 0, q, {k, v}));
   out = out.to(sum_type(q));
   for (int step = 1; step < ring.ranks; ++step) {
-    const Pack& pack = travel.at(step);
-    const Block block = block_of(ring, step, q, {pack.k(), pack.v()});
+    const Block block = block_of(ring, step, q, passing->next(step));
     const std::int64_t first = ring.first_query(step), rows = q.size(2) - first;
     at::Tensor o = out.narrow(2, first, rows), l = lse.narrow(2, first, rows);
     if (rows > 0 && block.k.size(2) > 0) join(o, l, attend(block));
   }
-  messages.finish();
+  passing->finish();
   return {out.to(q.scalar_type()), lse};
 }
-
-// Returns the gradients of the keys to their owners, one step behind the keys.
-class Homeward {
- public:
-  Homeward(const Ring& ring, Messages& messages) : ring_(ring), messages_(messages) {}
-
-  // Before the computation of a step: starts to receive the gradients that other ranks have begun.
-  void expect(int step, const Pack& like) {
-    begun_ = {};
-    if (step < 2) return;
-    begun_ = Pack::like(like.k(), ring_.keys(ring_.rank, step), sum_type(like.both));
-    begun_work_ = messages_.receive(begun_.both, ring_.up(), Kind::kGradients);
-  }
-  // After it: adds this rank's part and sends them on. Rank 0, the last to use late chunks, returns
-  // them to their owners.
-  void hand_on(int step, const at::Tensor& mine) {
-    if (begun_.both.defined()) {
-      messages_.wait(begun_work_);
-      mine.add_(begun_.both);
-    }
-    const int home = ring_.owner(ring_.rank, step);
-    if (ring_.options.causal && ring_.rank == 0) {
-      const std::int64_t low = ring_.layout.low(home).size;
-      messages_.send(mine.narrow(0, 0, low), ring_.down(), Kind::kGradients);
-      messages_.send(mine.narrow(0, low, mine.size(0) - low), home, Kind::kLateGradients);
-    } else {
-      messages_.send(mine, ring_.down(), Kind::kGradients);
-    }
-  }
-  // Adds the gradients of this rank's own keys from the other ranks.
-  void collect(const Pack& own) {
-    const std::int64_t all = own.both.size(0),
-                       low = ring_.options.causal ? ring_.layout.low(ring_.rank).size : all;
-    const at::Tensor found = at::empty_like(own.both);
-    const auto early = messages_.receive(found.narrow(0, 0, low), ring_.up(), Kind::kGradients);
-    const std::int64_t late = ring_.rank == 0 ? 0 : all - low;
-    const auto last = messages_.receive(found.narrow(0, low, late), 0, Kind::kLateGradients);
-    messages_.wait(early);
-    messages_.wait(last);
-    own.both.narrow(0, 0, low + late).add_(found.narrow(0, 0, low + late));
-  }
-
- private:
-  const Ring& ring_;
-  Messages& messages_;
-  Pack begun_;
-  Group::Work begun_work_;
-};
 
 // Returns dq and the gradients of this rank's keys and values, in the type of sums.
 std::pair<at::Tensor, Pack> backward(const Ring& ring, const variable_list& saved,
                                      const at::Tensor& dout) {
   const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4];
   const at::Tensor dq = at::zeros(q.sizes(), q.options().dtype(sum_type(q)).requires_grad(false));
-  const auto add = [&](int step, const std::pair<at::Tensor, at::Tensor>& kv, const Pack& to) {
+  const auto add = [&](int step, const KeysAndValues& kv, const Pack& to) {
     const std::int64_t first = ring.first_query(step);
     const auto late = [&](const at::Tensor& x) { return x.narrow(2, first, x.size(2) - first); };
     to.both.zero_();
@@ -198,19 +75,16 @@ std::pair<at::Tensor, Pack> backward(const Ring& ring, const variable_list& save
     add(0, {k, v}, own);
     return {dq, own};
   }
-  Messages messages(ring.cp.group());
-  Travel travel(ring, messages, k, v);
-  Homeward homeward(ring, messages);
+  const auto passing = passing_of(ring, {k, v}, Pass::kBackward);
   add(0, {k, v}, own);
   for (int step = 1; step < ring.ranks; ++step) {
-    const Pack& pack = travel.at(step);
-    homeward.expect(step, pack);
-    const Pack found = Pack::like(pack.k(), pack.both.size(0), sum_type(k));
-    add(step, {pack.k(), pack.v()}, found);
-    homeward.hand_on(step, found.both);
+    const KeysAndValues kv = passing->next(step);
+    const Pack found = Pack::like(k, kv.first.size(2), sum_type(k));
+    add(step, kv, found);
+    passing->hand_on(step, found, own);
   }
-  homeward.collect(own);
-  messages.finish();
+  passing->collect(own);
+  passing->finish();
   return {dq, own};
 }
 

@@ -146,6 +146,9 @@ void Replica::add_exchange(const Exchange& e, double compute, int rank, BlockCos
      : e.axis == SplitAxis::kContext ? to.context
                                      : to.expert) += seconds;
   };
+  // Attention reads keys and values in place; their gradients, half of backward, are added up.
+  if (e.kind == ExchangeKind::kRing && reads_in_place(group))
+    return add(cost.back, exposed(e.backward / 2, 2 * compute));
   add(cost.ahead, exposed(e.forward, compute));
   add(cost.back, exposed(e.backward, 2 * compute));
   add(cost.repeated, exposed(e.again, compute));
