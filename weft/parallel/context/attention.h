@@ -18,9 +18,9 @@
 // keys. The last rank that adds to them sends them back to their owner; in place, owners add each
 // rank's part.
 //
-// Bytes that a rank sends, or reads in place, with m = 2 · batch · kv_heads · head_width entries for keys and values
-// of one position, W ranks, whole sequence T divisible by 2 W, e bytes per entry, and a bytes per
-// entry of float32 (of float64 for float64 inputs):
+// Bytes that a rank sends, or reads in place, with m = 2 · batch · kv_heads · head_width entries
+// for keys and values of one position, W ranks, whole sequence T divisible by 2 W, e bytes per
+// entry, and a bytes per entry of float32 (of float64 for float64 inputs):
 //
 //   ring, causal   forward  m e (T / 2W) (2 (W - 1) - b) to rank b = r - 1 (modulo W), in place
 //                           with b = r; on average 3/4 of what it is without a mask;
@@ -31,10 +31,10 @@
 //                           longest part
 //
 // Memory beyond arguments and result: the ring keeps the keys and values of two ranks (none in
-// place), and in backward their gradients. The heads method keeps those of heads / W heads for all positions.
-// Documents need a mask [batch, 256, keys of a rank]. Dropout needs about five arrays of weights
-// and masks [batch, heads, 256, keys of a rank], which backward computes again: libtorch's kernel
-// does not support dropout, so blocks are then computed by matrix products.
+// place), and in backward their gradients. The heads method keeps those of heads / W heads for all
+// positions. Documents need a mask [batch, 256, keys of a rank]. Dropout needs about five arrays of
+// weights and masks [batch, heads, 256, keys of a rank], which backward computes again: libtorch's
+// kernel does not support dropout, so blocks are then computed by matrix products.
 #pragma once
 
 #include <ATen/core/Tensor.h>
