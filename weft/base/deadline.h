@@ -1,9 +1,14 @@
-// A point in monotonic time by which a wait must end. Every wait in weft takes one.
+// Monotonic time. Deadline: a point by which a wait must end; every wait in weft takes one.
 #pragma once
 
 #include <chrono>
 
 namespace weft {
+
+// Seconds of the monotonic clock, for differences.
+inline double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 class Deadline {
  public:

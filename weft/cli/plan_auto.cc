@@ -1,9 +1,9 @@
 // `weft plan auto`: searches for the best layout of a recipe on a cluster, and explains it.
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <iostream>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
@@ -19,12 +19,6 @@
 
 namespace weft::cli {
 namespace {
-
-constexpr double kGiB = 1073741824;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::string figure(double value, const char* unit) {
   char text[48];
@@ -66,9 +60,9 @@ plan::Cluster cluster_of(const AutoCommand& command) {
   const plan::Candidate& nearest = found.nearest.front();
   const double lacks = nearest.step.peak().total() - nearest.step.capacity.front();
   text += "; the nearest (" + plan::describe(nearest.layout) + ") needs " +
-          figure(nearest.step.peak().total() / kGiB, " GiB") + " of a device, which has " +
-          figure(nearest.step.capacity.front() / kGiB, " GiB");
-  if (lacks > 0) text += ": " + figure(lacks / kGiB, " GiB") + " short";
+          figure(nearest.step.peak().total() / plan::kGiB, " GiB") + " of a device, which has " +
+          figure(nearest.step.capacity.front() / plan::kGiB, " GiB");
+  if (lacks > 0) text += ": " + figure(lacks / plan::kGiB, " GiB") + " short";
   // The number of nodes at which a layout fits.
   for (int factor = 2; factor <= 64 && job.cluster.nodes.size() == 1; factor *= 2) {
     plan::Job larger = job;
@@ -76,7 +70,7 @@ plan::Cluster cluster_of(const AutoCommand& command) {
     plan::SearchOptions options;
     options.keep = 1;
     options.refine = false;
-    options.clock = now;
+    options.clock = steady_seconds;
     options.seconds = 2;
     const plan::Found more = plan::search(larger, options);
     if (more.best.empty()) continue;
@@ -131,7 +125,7 @@ void print_step(const plan::Step& step, const AutoCommand& command) {
 void print_memory(const plan::Step& step) {
   std::vector<std::vector<std::string>> rows = {
       {"pp rank", "weights", "gradients", "optimizer", "activations", "rest", "GiB", "of", "at"}};
-  const auto gib = [](double bytes) { return figure(bytes / kGiB, ""); };
+  const auto gib = [](double bytes) { return figure(bytes / plan::kGiB, ""); };
   const std::size_t count = step.memory.size();
   for (std::size_t r = 0; r < count; ++r) {
     if (count > 12 && r >= 6 && r + 4 < count) continue;
@@ -202,7 +196,7 @@ int plan_auto(const AutoCommand& command) {
   for (const std::string& strategy : command.strategies)
     options.space.rules.push_back(plan::parse_rule(strategy));
   options.seconds = command.seconds;
-  options.clock = now;
+  options.clock = steady_seconds;
   page.found = plan::search(page.job, options);
   if (page.found.best.empty()) refuse(page.found, page.job);
   page.job.layout = page.found.best.front().layout;

@@ -116,7 +116,7 @@ Accelerator from_row(const AcceleratorRow& row) {
   a.achievable = row.achievable * 1e12;
   a.memory = row.memory_gb * 1e9;
   // Capacities of GPUs are printed in units of 2^30 bytes.
-  if (row.generation != Generation::kTpu) a.memory = row.memory_gb * 1073741824.0;
+  if (row.generation != Generation::kTpu) a.memory = row.memory_gb * kGiB;
   a.bandwidth = row.bandwidth_gb * 1e9;
   a.units = row.units;
   a.link = row.link_gb * 1e9;

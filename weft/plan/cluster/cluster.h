@@ -18,6 +18,8 @@
 
 namespace weft::plan {
 
+inline constexpr double kGiB = 1073741824;
+
 // Generation of hardware, by which calibrated constants are looked up.
 enum class Generation : std::uint8_t {
   kOther,

@@ -9,8 +9,6 @@
 namespace weft::plan {
 namespace {
 
-constexpr double kGibibyte = 1073741824;
-
 constexpr const char* kStyle = R"(<style>
 :root { --text: #1c2430; --soft: #5d6b7c; --line: #d9dfe7; --back: #ffffff; --panel: #f6f8fa;
   --forward: #2f7ed8; --backward: #e0752d; --weight: #f0b06a; --exchange: #8a63d2;
@@ -93,7 +91,7 @@ std::string cards(const PlanPage& page, const Step& step) {
     html += card(number(step.samples_per_s), "samples a second");
   }
   if (step.mfu > 0) html += card(number(100 * step.mfu, " %"), "model FLOPs utilization");
-  html += card(number(step.peak().total() / kGibibyte, " GiB"), "memory of the fullest rank");
+  html += card(number(step.peak().total() / kGiB, " GiB"), "memory of the fullest rank");
   if (step.dollars > 0) html += card(number(step.dollars / step.seconds * 3600, " $"), "an hour");
   if (step.joules > 0) html += card(number(step.joules / 1e3, " kJ"), "a step");
   (void)page;
@@ -147,7 +145,7 @@ std::string layouts_table(const Found& found) {
   for (const Candidate& c : found.best)
     html += "<tr><td>" + escaped(describe(c.layout)) + "</td><td class=\"number\">" +
             number(c.step.seconds, " s") + "</td><td class=\"number\">" +
-            number(c.step.peak().total() / kGibibyte, " GiB") + "</td><td>" +
+            number(c.step.peak().total() / kGiB, " GiB") + "</td><td>" +
             (c.why.empty() ? "chosen" : escaped(c.why)) + "</td></tr>\n";
   return html + "</table></div>\n";
 }

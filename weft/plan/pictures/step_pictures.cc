@@ -15,7 +15,6 @@ using schedule::pipeline::Work;
 constexpr double kWidth = 760;
 constexpr int kMostRows = 32;  // Ranks that a picture shows.
 constexpr std::size_t kMostBoxes = 3000;
-constexpr double kGiB = 1073741824;
 
 std::string tag(const char* format, double a, double b, double c, double d) {
   char text[256];

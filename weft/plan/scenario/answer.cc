@@ -9,8 +9,6 @@
 namespace weft::plan {
 namespace {
 
-constexpr double kGiB = 1073741824;
-
 using Json = nlohmann::ordered_json;
 
 // Numbers with six significant digits; null for what there is not.

@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/observe/memory.h"
@@ -28,13 +28,9 @@ namespace {
 constexpr double kSearchSeconds = 5, kBlockSeconds = 2, kProbeSeconds = 5, kMemorySeconds = 2.5;
 constexpr int kKept = 10;
 constexpr std::size_t kKeptAgain = 3;
-constexpr double kGiB = 1073741824, kMessage = 5e-6;  // kMessage: as plan/cost/collectives.cc.
+constexpr double kMessage = 5e-6;  // kMessage: as plan/cost/collectives.cc.
 // Blocks are measured with a replica's samples, and with so many times fewer, again and again.
 constexpr std::int64_t kFewer = 4;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
@@ -81,7 +77,7 @@ plan::Found AutoPlanner::found(const plan::Job& job, int keep) const {
   options.space = space_for(config_, is_recipe_, job);
   if (const auto names = codecs(); !names.empty()) options.space.codecs = names;
   options.seconds = kSearchSeconds;
-  options.clock = now;
+  options.clock = steady_seconds;
   options.keep = keep;
   return plan::search(job, options);
 }
@@ -210,7 +206,7 @@ void AutoPlanner::probe_replicas(const Task& task, const Options& options, const
                                {"update_factor", m.sync},
                                {"step_us", m.step.value_or(0) * 1e6},
                                {"unequal_ranks", !m.slowness.empty()},
-                               {"process_gib", job_.software.context_bytes / kGiB}});
+                               {"process_gib", job_.software.context_bytes / plan::kGiB}});
 }
 
 // Bytes of the copy of the state that a checkpoint in the background is written from.

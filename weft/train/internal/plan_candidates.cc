@@ -13,14 +13,13 @@ namespace {
 constexpr std::size_t kMostTrials = 6;
 constexpr double kWorthTrying = 1.5;   // Times the best predicted step.
 constexpr int kMostMicroBatch = 4096;  // As plan/search.
-constexpr double kGiBytes = 1073741824;
 
 std::string shortage(const plan::Layout& layout, const plan::Step& step) {
   const double needs = step.peak().total(), has = step.capacity.front();
   char memory[128];
   std::snprintf(memory, sizeof memory,
-                ", needs %.4g GiB of a rank, which has %.4g GiB: %.4g GiB short", needs / kGiBytes,
-                has / kGiBytes, std::max(0.0, needs - has) / kGiBytes);
+                ", needs %.4g GiB of a rank, which has %.4g GiB: %.4g GiB short",
+                needs / plan::kGiB, has / plan::kGiB, std::max(0.0, needs - has) / plan::kGiB);
   return plan::describe(layout) + memory;
 }
 

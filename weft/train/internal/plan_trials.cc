@@ -1,9 +1,9 @@
 // Tries layouts with real steps.
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
 #include "weft/base/log.h"
@@ -20,11 +20,6 @@ constexpr double kLongestStep = 20;  // Layouts with longer steps are not tried.
 constexpr double kClose = 1.12, kCompareSeconds = 6;
 constexpr int kMoreTrials = 2, kMoreSteps = 5;
 constexpr std::size_t kMostCompared = 3;
-constexpr double kGibi = 1073741824;
-
-double clock_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::vector<PlannedLayout> layouts_of(const std::vector<AutoPlanner::Trials>& tried) {
   std::vector<PlannedLayout> layouts;
@@ -47,8 +42,8 @@ void AutoPlanner::take(PlannedLayout& planned, const ProbedStep& real, const Gro
     log_debug("plan: tried", {{"layout", planned.layout},
                               {"predicted_step_s", planned.model_seconds},
                               {"measured_step_s", real.seconds},
-                              {"predicted_memory_gib", planned.memory / kGibi},
-                              {"measured_memory_gib", memory / kGibi},
+                              {"predicted_memory_gib", planned.memory / plan::kGiB},
+                              {"measured_memory_gib", memory / plan::kGiB},
                               {"predicted_bytes", planned.traffic},
                               {"measured_bytes", real.traffic}});
   planned.memory = memory;
@@ -68,7 +63,7 @@ PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, cons
       comm::broadcast_text(world, world.rank() == 0 ? answer.dump() : std::string());
   const nlohmann::json read = parse_json(text, "the plan of rank 0", {.depth = 4});
   if (read.contains("error")) throw Error(Errc::kBadConfig, read["error"].get<std::string>());
-  const double start = clock_now();
+  const double start = steady_seconds();
   std::vector<Trials> tried;
   const auto add = [&](PlannedLayout planned, const ProbedStep& real) {
     take(planned, real, world);
@@ -89,7 +84,8 @@ PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, cons
       if (tried.empty()) return planned;  // the fastest one by the model
       continue;
     }
-    if (!tried.empty() && largest_numbers(world, {clock_now() - start})[0] > kTrialSeconds) break;
+    if (!tried.empty() && largest_numbers(world, {steady_seconds() - start})[0] > kTrialSeconds)
+      break;
     add(planned, try_out(planned, task, options, world));
   }
   compare(tried, task, options, world);
@@ -111,12 +107,12 @@ void AutoPlanner::compare(std::vector<Trials>& tried, const Task& task, const Op
   });
   if (close.size() > kMostCompared) close.resize(kMostCompared);
   if (close.size() < 2) return;
-  const double start = clock_now();
+  const double start = steady_seconds();
   double round_s = 0;
   for (const Trials* one : close)
     round_s += (ProbeOptions{}.warm + kMoreSteps) * one->planned.seconds;
   for (int round = 0; round < kMoreTrials; ++round) {
-    if (largest_numbers(world, {clock_now() - start})[0] + round_s > kCompareSeconds) break;
+    if (largest_numbers(world, {steady_seconds() - start})[0] + round_s > kCompareSeconds) break;
     for (Trials* one : close)
       one->steps.push_back(try_out(one->planned, task, options, world, {.least = kMoreSteps}));
   }

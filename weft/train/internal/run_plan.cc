@@ -1,12 +1,12 @@
 #include "weft/train/internal/run_plan.h"
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
 #include "weft/base/log.h"
@@ -18,16 +18,11 @@ namespace weft::train::internal {
 namespace {
 
 constexpr const char* kOrigin = "parallel.plan = \"auto\"";
-constexpr double kGibibyte = 1073741824;
 // A layout that the model alone prefers must promise to be faster by this share; one that was tried
 // must have been by that share.
 constexpr double kLeastGain = 0.1, kLeastTriedGain = 0.05;
 // Steps that a trial takes about.
 constexpr double kTrialSteps = 6;
-
-double clock_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::string short_text(double value) {
   char text[32];
@@ -66,7 +61,7 @@ RunPlan::RunPlan(const Options& options, const Config& config, bool is_recipe)
 
 void RunPlan::begin(const Task& task, const Group& world) {
   if (!is_on()) return;
-  const double start = clock_seconds();
+  const double start = steady_seconds();
   planner_ = std::make_unique<AutoPlanner>(given_config_, is_recipe_);
   std::optional<KeptValues> kept;
   if (!is_recipe_) kept.emplace(task.model);
@@ -74,7 +69,7 @@ void RunPlan::begin(const Task& task, const Group& world) {
   apply(is_auto() ? planner_->choose(task, given_, world)
                   : planner_->predict(given_, world.size()));
   if (kept) kept->restore();
-  if (world.rank() == 0) say(clock_seconds() - start);
+  if (world.rank() == 0) say(steady_seconds() - start);
 }
 
 void RunPlan::apply(const PlannedLayout& planned) {
@@ -93,7 +88,7 @@ void RunPlan::apply(const PlannedLayout& planned) {
 void RunPlan::say(double planning_s) const {
   std::vector<LogField> fields{{"layout", planned_->layout},
                                {"step_s", four_digits(planned_->seconds)},
-                               {"memory_gib", four_digits(planned_->memory / kGibibyte)},
+                               {"memory_gib", four_digits(planned_->memory / plan::kGiB)},
                                {"bytes", std::round(planned_->traffic)},
                                {"model_step_s", four_digits(planned_->model_seconds)},
                                {"tried", planned_->tried}};
@@ -200,8 +195,8 @@ void RunPlan::report(const MeasuredRun& measured) const {
   if (predicted) add("predicted_step_s", planned_->seconds);
   add("measured_step_s", measured.seconds);
   if (predicted) fields.emplace_back("error_percent", percent(planned_->seconds, measured.seconds));
-  if (predicted && measured.memory > 0) add("predicted_memory_gib", planned_->memory / kGibibyte);
-  if (measured.memory > 0) add("measured_memory_gib", measured.memory / kGibibyte);
+  if (predicted && measured.memory > 0) add("predicted_memory_gib", planned_->memory / plan::kGiB);
+  if (measured.memory > 0) add("measured_memory_gib", measured.memory / plan::kGiB);
   if (predicted) fields.emplace_back("predicted_bytes", std::round(planned_->traffic));
   if (measured.has_traffic) fields.emplace_back("measured_bytes", std::round(measured.traffic));
   if (predicted) add("model_step_s", planned_->model_seconds);

@@ -168,7 +168,7 @@ std::string why_slower(const Step& step, const Step& best) {
   }
   if (more.empty() && step.peak().total() > best.peak().total()) {
     std::snprintf(text, sizeof text, "; %.3g GiB more memory",
-                  (step.peak().total() - best.peak().total()) / 1073741824);
+                  (step.peak().total() - best.peak().total()) / kGiB);
     why += text;
   }
   return why;

@@ -98,7 +98,7 @@ void alpa_2021_row(const CsvRow& r, Builder& b) {
     b.add(label, scenario, Quantity::kSeconds, r.number("iteration_time_s_mean")).group =
         family + r.text("gpus");
   Case& memory = b.add(label + ", memory", scenario, Quantity::kMemory,
-                       r.number("allocated_memory_gib") * 1073741824.0);
+                       r.number("allocated_memory_gib") * kGiB);
   if (images && devices > 1 && method != "alpa.data_parallel")
     memory.exception =
         "the compiler shards and recomputes convolutions in ways that no layout of "
@@ -198,8 +198,8 @@ void alpa_osdi_row(const CsvRow& r, Builder& b) {
   if (images && r.number("tflops_per_gpu") < 1)
     one.exception = "0.37 TFLOP/s: the compiler's plan falls back to copies over Ethernet";
   if (r.has("peak_memory_gib")) {
-    Case& memory = b.add(label + ", memory", scenario, Quantity::kMemory,
-                         r.number("peak_memory_gib") * 1073741824.0);
+    Case& memory =
+        b.add(label + ", memory", scenario, Quantity::kMemory, r.number("peak_memory_gib") * kGiB);
     memory.choice = choice;
     memory.exception =
         "micro-batch and layout are the compiler's choice; the row does not name "

@@ -97,7 +97,7 @@ void gpipe_memory_row(const CsvRow& r, Builder& b) {
   const double parameters = r.number("parameters");
   // RMSProp: 12 bytes a parameter. The rows of AmoebaNet are in 10^9 bytes, the others in 2^30. The
   // numbers of parameters are rounded.
-  const double unit = r.text("model") == "AmoebaNet-D" ? 1e9 : 1073741824.0;
+  const double unit = r.text("model") == "AmoebaNet-D" ? 1e9 : kGiB;
   Case& one = b.formula(r.text("model") + " " + r.text("experiment") + ", weights and state",
                         12 * parameters / unit, r.number("total_model_parameter_memory_gb"),
                         0.08 * r.number("total_model_parameter_memory_gb"));

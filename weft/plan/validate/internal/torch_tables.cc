@@ -111,8 +111,7 @@ void torchtitan_row(const CsvRow& r, Builder& b) {
   if (contains(r.text("techniques"), "rowwise"))
     one.exception = "row-wise scales of FP8 were slower than bf16 at that time";
   if (r.has("peak_memory_gib"))
-    b.add(label + ", memory", scenario, Quantity::kMemory,
-          r.number("peak_memory_gib") * 1073741824.0);
+    b.add(label + ", memory", scenario, Quantity::kMemory, r.number("peak_memory_gib") * kGiB);
 }
 
 void dlperf_gpt_row(const CsvRow& r, Builder& b) {
