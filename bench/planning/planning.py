@@ -141,7 +141,7 @@ def layout_of(config):
     if axes["fsdp"] > 1:
         parts["zero_stage"] = axes["zero_stage"]
     if axes["pp"] > 1:
-        parts |= {key: axes[key] for key in ("schedule", "virtual_stages", "cuts", "micro_batches")}
+        parts |= {key: axes[key] for key in ("schedule", "cuts", "micro_batches")}
     return parts | {key: config["train"][key] for key in ("recompute", "balance")}
 
 

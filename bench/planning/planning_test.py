@@ -88,7 +88,7 @@ class Planning(unittest.TestCase):
     def test_layouts_are_the_same_if_they_differ_only_in_keys_without_effect(self):
         def config(**keys):
             axes = {"dp": 1, "fsdp": 1, "tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batches": 0}
-            axes |= {"schedule": "gpipe", "virtual_stages": 1, "cuts": [], "zero_stage": 3}
+            axes |= {"schedule": "gpipe", "cuts": [], "zero_stage": 3}
             train = {"recompute": "none", "balance": "even"}
             return {"parallel": axes | keys, "train": train}
 
