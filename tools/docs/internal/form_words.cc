@@ -90,10 +90,10 @@ const Form kAll[] = {
      {{"cp", 4}},
      0,
      "Each rank has some positions of every sequence. Attention has two methods. Ring: keys "
-     "and values pass by every rank. Each rank has an early and a late chunk of positions, so "
-     "that all ranks have equal work under a causal mask. Heads: two all-to-alls give each "
-     "rank all positions of some heads, and back. Dropout drops the same elements as in one "
-     "process.",
+     "and values pass by every rank; on one host, ranks read them in place. Each rank has an "
+     "early and a late chunk of positions, so that all ranks have equal work under a causal "
+     "mask. Heads: two all-to-alls give each rank all positions of some heads, and back. "
+     "Dropout drops the same elements as in one process.",
      "Liu, Zaharia, Abbeel: Ring attention with blockwise transformers for near-infinite context, "
      "2023; Jacobs and others: DeepSpeed "
      "Ulysses, 2023",

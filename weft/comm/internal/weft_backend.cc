@@ -8,11 +8,13 @@
 #include <array>
 #include <exception>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "weft/base/json/error_file.h"
+#include "weft/base/log.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/staging.h"
 #include "weft/comm/internal/tensor_data.h"
@@ -135,7 +137,11 @@ WeftBackend::~WeftBackend() {
       engine_->fail(*cause);
     if (messages_ > 0) engine_->endpoint().fail(Error(Errc::kAborted, "the group has ended"));
     queues_.reset();
-    if (devices_) devices_->shutdown();
+    try {
+      if (devices_) devices_->shutdown();
+    } catch (const std::exception& error) {  // NCCL's; a destructor must not throw
+      log_warn(std::string("the device backend did not shut down: ") + error.what());
+    }
   };
   if (const AroundWait around = around_wait.load()) {
     around(end);
