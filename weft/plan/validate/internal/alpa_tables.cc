@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "weft/plan/cluster/cluster.h"
 #include "weft/plan/validate/internal/adapters.h"
 
 namespace weft::plan::internal {

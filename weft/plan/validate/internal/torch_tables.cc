@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/plan/cluster/cluster.h"
 #include "weft/plan/validate/internal/adapters.h"
 
 namespace weft::plan::internal {
