@@ -199,10 +199,11 @@ TEST(DirectTiming, AKilledRankIsPeerLostOnEverySurvivorWithinTwoSeconds) {
   expect_within(2s, [](SlowestRank& slowest) {
     const auto statuses = run_processes(3, [&](Host& host) {
       Direct direct(host, 20s);
-      direct.barrier({.timeout = 20s});
-      if (host.rank() == 1) raise(SIGKILL);
-      const auto start = Deadline::Clock::now();
+      auto start = Deadline::Clock::now();
       try {
+        direct.barrier({.timeout = 20s});
+        if (host.rank() == 1) raise(SIGKILL);
+        start = Deadline::Clock::now();
         std::vector<float> data(100'000, 1.0f);
         direct.all_reduce(args_of(data.data(), data.data(), 100'000));
       } catch (const Error& error) {

@@ -49,8 +49,10 @@ TEST(ShmProcesses, ExchangeLargeMessagesOverAMemfd) {
   EXPECT_EQ(ranks.wait(), (std::vector<int>{0, 0, 0}));
 }
 
+// After a meeting. A rank may still be in it when rank 1 ends.
 int wait_for_rank_one(Endpoint& endpoint, std::chrono::milliseconds timeout) {
   try {
+    meet(endpoint);
     std::byte byte{};
     endpoint.recv(1, 5, {&byte, 1}, Deadline::in(timeout));
   } catch (const Error& error) {
@@ -65,9 +67,10 @@ int wait_for_rank_one(Endpoint& endpoint, std::chrono::milliseconds timeout) {
 // Rank 1 sends itself `signal` once all ranks have met. Returns the exit codes.
 std::vector<int> with_rank_one_ending(int signal, std::chrono::milliseconds timeout) {
   ShmProcesses ranks(3, [&](Endpoint& endpoint, auto) {
+    if (endpoint.rank() != 1) return wait_for_rank_one(endpoint, timeout);
     meet(endpoint);
-    if (endpoint.rank() == 1) raise(signal);
-    return wait_for_rank_one(endpoint, timeout);
+    raise(signal);
+    return 1;
   });
   if (signal == SIGSTOP) {  // a stopped rank ends only after the others
     for (const int rank : {0, 2}) {
@@ -119,6 +122,7 @@ TEST(ShmProcesses, LoseAPeerKilledInTheMiddleOfALargeMessage) {
 
 // Rank 1 sends numbers until a timer kills it at an arbitrary instruction.
 int send_until_killed(Endpoint& endpoint) {
+  meet(endpoint);
   const itimerval soon_over{{}, {0, 3000}};
   setitimer(ITIMER_REAL, &soon_over, nullptr);
   for (std::uint64_t number = 0;; ++number) {
@@ -129,6 +133,7 @@ int send_until_killed(Endpoint& endpoint) {
 
 int receive_until_lost(Endpoint& endpoint) {
   try {
+    meet(endpoint);
     for (std::uint64_t number = 0;; ++number) {
       std::vector<std::uint64_t> bytes(number % 7 == 6 ? 600 : 1 + number % 5);
       endpoint.recv(1, 1, std::as_writable_bytes(std::span(bytes)), soon());
@@ -142,7 +147,6 @@ int receive_until_lost(Endpoint& endpoint) {
 TEST(ShmProcesses, LoseASenderKilledAtAnyInstructionAndGetOnlyWholeMessages) {
   for (int round = 0; round < 5; ++round) {
     ShmProcesses ranks(2, [](Endpoint& endpoint, auto) {
-      meet(endpoint);
       return endpoint.rank() == 1 ? send_until_killed(endpoint) : receive_until_lost(endpoint);
     });
     EXPECT_EQ(ranks.wait(), (std::vector<int>{kLostRankOne, 128 + SIGALRM}));
