@@ -111,25 +111,26 @@ class Hang(HangRuns):
     def test_a_stopped_rank_over_tcp_slow(self):
         self.stop_and_go(*self.live("tcp"))
 
+    # The launcher must have looked at ten steps before the fault. Until then its limit is 10 s.
     def test_an_endless_loop_ends_the_job_if_that_is_asked_for_slow(self):
         job = self.weft(
             "train", self.folder, "-n", 2, "--on-hang", "end", "--set", "train.eval_every=0",
-            env={"WEFT_FAIL": "forward.begin:rank=1:step=40:action=spin"}
+            env={"WEFT_FAIL": "forward.begin:rank=1:step=400:action=spin"}
         )
         result = self.ends(job, 200, within=60, last="the job was ended (--on-hang end)")
         self.assertRegex(
             result.last_line,
-            r"weft: rank 1 hangs in forward of step 40: it computes without an end \(process \d+\)"
-            r" for [\d.]+ s; rank 0 waits for it in step 40 of dp/gradients"
+            r"weft: rank 1 hangs in forward of step 400: it computes without an end \(process \d+\)"
+            r" for [\d.]+ s; rank 0 waits for it in step 400 of dp/gradients"
         )
 
     def test_a_rank_that_sleeps_is_replaced_if_that_is_asked_for_slow(self):
         job = self.weft(
             "train", self.folder, "-n", 2, "--on-hang", "replace", "--max-replacements", 1, "--set",
-            "train.max_steps=100", "--set", "train.eval_every=0",
-            env={"WEFT_FAIL": "forward.begin:rank=1:step=40:action=sleep"}
+            "train.max_steps=500", "--set", "train.eval_every=0",
+            env={"WEFT_FAIL": "forward.begin:rank=1:step=400:action=sleep"}
         )
-        result = self.ends(job, 0, ["rank 1 hangs in forward of step 40: it sleeps in"], within=60)
+        result = self.ends(job, 0, ["rank 1 hangs in forward of step 400: it sleeps in"], within=60)
         self.assertIn(": killing it", result.err)
         self.assertIn("a new process replaces it (1 of 1)", result.err)
 
@@ -187,11 +188,11 @@ class HangTiming(HangRuns):
         def attempt():
             job = self.train(
                 2, "train.eval_every=0",
-                env={"WEFT_FAIL": f"forward.begin:rank=1:step=40:action={action}"}
+                env={"WEFT_FAIL": f"forward.begin:rank=1:step=400:action={action}"}
             )
             job.wait_for(lambda: "failpoint forward.begin" in job.err(), "the fault")
             start = time.monotonic()
-            job.wait_for(lambda: "rank 1 hangs in forward of step 40" in job.err(), "the name", 60)
+            job.wait_for(lambda: "rank 1 hangs in forward of step 400" in job.err(), "the name", 60)
             took = time.monotonic() - start
             job.clean()
             return took
