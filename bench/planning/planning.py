@@ -187,6 +187,13 @@ def differs(losses, reference, tolerance):
     return None
 
 
+def in_turns(cases, turns):
+    """All cases in each turn, each time from another one on."""
+    for turn in range(turns):
+        for i in range(len(cases)):
+            yield cases[(i + turn) % len(cases)]
+
+
 class ModelBench:
     """All layouts of one model."""
 
@@ -276,10 +283,8 @@ class ModelBench:
             sys.exit(f"{self.model.name}, {case.ranks} ranks, {case.name}: {error}")
 
     def measure(self):
-        for turn in range(self.args.rounds):
-            for i in range(len(self.cases)):
-                case = self.cases[(i + turn) % len(self.cases)]
-                case.runs.append(self.run(case))
+        for case in in_turns(self.cases, self.args.rounds):
+            case.runs.append(self.run(case))
         for case in self.cases:
             if "chosen" in case.params:
                 self.compare(case)
@@ -294,15 +299,12 @@ class ModelBench:
         ]
         rivals = sorted(others, key=Case.step_ms)[:RIVALS]
         turns = {case: [] for case in (chosen, *rivals)}
-        for turn in range(self.args.turns):
-            for i in range(len(turns)):
-                case = list(turns)[(i + turn) % len(turns)]
-                turns[case].append(1e3 * self.run(case).step_s)
+        for case in in_turns(list(turns), self.args.turns):
+            turns[case].append(1e3 * self.run(case).step_s)
         told = []
         for rival in rivals:
-            ratios = [a / b for a, b in zip(turns[chosen], turns[rival])]
-            told.append({"layout": rival.name, "turns_ms": turns[rival]})
-            told[-1]["chosen_over"] = statistics.median(ratios)
+            over = statistics.median(a / b for a, b in zip(turns[chosen], turns[rival]))
+            told.append({"layout": rival.name, "turns_ms": turns[rival], "chosen_over": over})
         chosen.params |= {"turns_ms": turns[chosen], "rivals": told}
 
     def tell(self):

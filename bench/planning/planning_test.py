@@ -84,7 +84,6 @@ class Planning(unittest.TestCase):
             ],
         )
 
-
     def test_layouts_are_the_same_if_they_differ_only_in_keys_without_effect(self):
         def config(**keys):
             axes = {"dp": 1, "fsdp": 1, "tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batches": 0}

@@ -25,10 +25,10 @@ class Failed(Exception):
     """A run that ended with an error."""
 
 
-# What a run has shown. Memory and traffic are means over the ranks.
+# The figures of a run:
 #   step_s    median seconds of a step
-#   memory    peak bytes of a rank's process
-#   traffic   bytes of a step that a rank sends, or reads from other ranks
+#   memory    peak bytes of a rank's process; the mean over the ranks
+#   traffic   bytes of a step that a rank sends, or reads from other ranks; the mean
 #   losses    one for each step
 #   config    the run's configuration
 Trained = collections.namedtuple("Trained", "step_s memory traffic losses steps config log")

@@ -245,7 +245,7 @@ void Trainer::Impl::make_session(const Options& options, internal::Begin begin,
   };
   loop.start(*session_->learner, fields, recipe_ ? recipe_->throughput() : internal::Throughput{});
   watch_plan();
-  // What planning, the reading of texts and a checkpoint have left.
+  // Gives back what planning, reading texts and reading a checkpoint have used.
   internal::release_memory(world());
   if (plan_.is_on()) observe::forget_peak_memory();
   made_in_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

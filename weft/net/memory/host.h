@@ -21,6 +21,7 @@
 #include "weft/base/error.h"
 #include "weft/net/counter.h"
 #include "weft/net/rank_names.h"
+#include "weft/observe/position/position.h"
 #include "weft/observe/position/rank_page.h"
 
 namespace weft::net {
@@ -94,6 +95,15 @@ class Host {
       pause();
     }
     wait_longer(std::ref(ready), std::ref(suspect), operation, timeout);
+  }
+  // The same for what `peer` does (-1: unknown). The rank's position shows the operation, with the
+  // `number` that it has in the group.
+  template <class Ready>
+  void wait_for(int peer, const Ready& ready, const char* operation, std::uint64_t number,
+                std::chrono::nanoseconds timeout) {
+    const observe::OperationScope here({.name = operation, .group = group_name_, .number = number});
+    wait(
+        ready, [peer] { return peer; }, operation, timeout);
   }
   // Wakes the peers that sleep in wait().
   void notify() noexcept;

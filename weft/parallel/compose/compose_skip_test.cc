@@ -1,8 +1,7 @@
 // A gradient that is not finite on one rank: all ranks skip the step together, under every plan.
 #include <limits>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "weft/comm/backend.h"
+#include "weft/comm/testing/over_tcp.h"
 #include "weft/parallel/compose/testing/parity.h"
 #include "weft/parallel/compose/testing/tampered.h"
 
@@ -80,14 +79,8 @@ TEST(SkipNotFinite, WorksWithClipping) {
 }
 
 TEST(SkipNotFinite, WorksOverMessages) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
   const Case c = on({{"dp", 2}});
-  replicate(2, [&](const Group& threads) {
-    const comm::BackendOptions options{.transport = comm::Transport::kTcp,
-                                       .timeout = std::chrono::seconds(60)};
-    const Group tcp(comm::make_backend(store, threads.rank(), threads.size(), options), "tcp");
-    expect_skip(tcp, c, 1, -kInfinity);
-  });
+  comm::replicate_over_tcp(2, [&](const Group& group) { expect_skip(group, c, 1, -kInfinity); });
 }
 
 TEST(SkipNotFinite, AHugeGradientCountsBecauseSumsWouldOverflow) {

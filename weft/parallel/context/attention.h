@@ -18,12 +18,15 @@
 // keys. The last rank that adds to them sends them back to their owner; in place, owners add each
 // rank's part.
 //
-// Bytes that a rank sends, or reads in place, with m = 2 · batch · kv_heads · head_width entries
-// for keys and values of one position, W ranks, whole sequence T divisible by 2 W, e bytes per
-// entry, and a bytes per entry of float32 (of float64 for float64 inputs):
+// Bytes that a rank sends, or reads in place:
 //
-//   ring, causal   forward  m e (T / 2W) (2 (W - 1) - b) to rank b = r - 1 (modulo W), in place
-//                           with b = r; on average 3/4 of what it is without a mask;
+//   W ranks; T positions of the whole sequence, divisible by 2 W
+//   m = 2 · batch · kv_heads · head_width: entries of keys and values for one position
+//   e: bytes of an entry; a: bytes of a sum, 4 (8 for float64 inputs)
+//   b = r - 1 (modulo W), the rank that it sends to; in place, b = r
+//
+//   ring, causal   forward  m e (T / 2W) (2 (W - 1) - b); on average 3/4 of what it is without a
+//                           mask;
 //                  backward the same and, over all ranks, a / e times as much again for gradients
 //   ring, not      forward  m e (T / W) (W - 1); backward the same and m a (T / W) (W - 1)
 //   heads          forward  batch · head_width · e (T / W) (2 heads + 2 max(kv_heads, W))
@@ -32,9 +35,9 @@
 //
 // Memory beyond arguments and result: the ring keeps the keys and values of two ranks (none in
 // place), and in backward their gradients. The heads method keeps those of heads / W heads for all
-// positions. Documents need a mask [batch, 256, keys of a rank]. Dropout needs about five arrays of
-// weights and masks [batch, heads, 256, keys of a rank], which backward computes again: libtorch's
-// kernel does not support dropout, so blocks are then computed by matrix products.
+// positions. Documents need a mask [batch, 256, keys of a rank]. Libtorch's kernel does not support
+// dropout. Blocks with dropout are computed by matrix products. They need about five arrays of
+// weights and masks [batch, heads, 256, keys of a rank], which backward computes again.
 #pragma once
 
 #include <ATen/core/Tensor.h>

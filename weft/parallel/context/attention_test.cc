@@ -2,12 +2,10 @@
 // relative and absolute in float64, 1e-5 in float32, 3e-2 in bfloat16.
 #include "weft/parallel/context/attention.h"
 
-#include <chrono>
 #include <functional>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "weft/base/testing/refusal.h"
-#include "weft/comm/backend.h"
+#include "weft/comm/testing/over_tcp.h"
 #include "weft/net/memory/host.h"
 #include "weft/parallel/context/testing/parity.h"
 
@@ -21,16 +19,6 @@ using internal::known;
 using internal::wave;
 using testing::HasSubstr;
 
-// As replicate(), without memory that the ranks share.
-void replicate_over_messages(int ranks, const std::function<void(Group)>& fn) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  replicate(ranks, [&](const Group& threads) {
-    const comm::BackendOptions options{.transport = comm::Transport::kTcp,
-                                       .timeout = std::chrono::seconds(60)};
-    fn(Group(comm::make_backend(store, threads.rank(), threads.size(), options), "tcp"));
-  });
-}
-
 void compare_over(const Case& c, std::initializer_list<int> worlds) {
   const internal::Answer answer = known(c);
   const auto on_rank = [&](Group group) {
@@ -38,7 +26,7 @@ void compare_over(const Case& c, std::initializer_list<int> worlds) {
   };
   for (const int ranks : worlds) {
     replicate(ranks, on_rank);
-    if (ranks > 1 && c.method == ContextMethod::kRing) replicate_over_messages(ranks, on_rank);
+    if (ranks > 1 && c.method == ContextMethod::kRing) comm::replicate_over_tcp(ranks, on_rank);
   }
 }
 
@@ -159,7 +147,7 @@ TEST(RingAttention, SendsTheDocumentedBytes) {
   for (const int ranks : {2, 3, 4}) {
     const std::int64_t length = 24, m = 2 * 2 * 2 * internal::kWidth, chunk = length / (2 * ranks);
     const Bytes causal = count({.length = length, .kv_heads = 2, .type = at::kBFloat16}, ranks,
-                               replicate_over_messages);
+                               comm::replicate_over_tcp);
     std::int64_t forward = 0, backward = 0;
     for (int r = 0; r < ranks; ++r) {
       const int below = (r + ranks - 1) % ranks;
@@ -173,7 +161,7 @@ TEST(RingAttention, SendsTheDocumentedBytes) {
     EXPECT_EQ(backward, forward + 2 * forward) << "gradients are float32";
     const Bytes whole =
         count({.length = length, .kv_heads = 2, .causal = false, .type = at::kFloat}, ranks,
-              replicate_over_messages);
+              comm::replicate_over_tcp);
     for (int r = 0; r < ranks; ++r) {
       const std::int64_t keys = m * 4 * (length / ranks) * (ranks - 1);
       EXPECT_EQ(whole.forward[static_cast<std::size_t>(r)].at("send"), keys);

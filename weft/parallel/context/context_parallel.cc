@@ -32,14 +32,12 @@ struct StandsFor final : torch::autograd::Function<StandsFor> {
 
 struct ContextParallel::Shared {
   Group group;
-  bool asked = false;  // for the ring
-  std::shared_ptr<internal::HostRing> ring;
+  std::shared_ptr<internal::HostRing> ring;  // made by the first host_ring()
 };
 
 ContextParallel::ContextParallel() = default;
 ContextParallel::ContextParallel(Group group, ContextMethod method)
-    : shared_(std::make_shared<Shared>(Shared{std::move(group), false, nullptr})),
-      method_(method) {}
+    : shared_(std::make_shared<Shared>(Shared{std::move(group), nullptr})), method_(method) {}
 
 int ContextParallel::rank() const { return shared_ ? shared_->group.rank() : 0; }
 int ContextParallel::size() const { return shared_ ? shared_->group.size() : 1; }
@@ -53,9 +51,8 @@ const Group& ContextParallel::group() const {
 internal::HostRing* ContextParallel::host_ring() const {
   if (shared_ == nullptr) return nullptr;
   Shared& shared = *shared_;
-  if (!shared.asked && shared.group.size() > 1 && shared.group.host() != nullptr)
+  if (shared.ring == nullptr && shared.group.size() > 1 && shared.group.host() != nullptr)
     shared.ring = internal::make_host_ring(shared.group);
-  shared.asked = true;
   return shared.ring.get();
 }
 

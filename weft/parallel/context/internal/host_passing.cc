@@ -10,7 +10,6 @@
 
 #include "weft/comm/allocator.h"
 #include "weft/net/memory/host.h"
-#include "weft/observe/position/position.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/context/internal/block.h"
 #include "weft/parallel/context/internal/passing.h"
@@ -19,7 +18,6 @@ namespace weft::parallel::internal {
 namespace {
 
 constexpr const char* kOperation = "context parallelism";
-constexpr observe::ShortName kName = kOperation;
 constexpr std::size_t kDimensions = 4;
 
 // A tensor of another rank.
@@ -110,10 +108,7 @@ class HostRing {
  private:
   template <class Ready>
   void await(const Ready& ready, int peer, std::uint64_t number) {
-    const observe::OperationScope here(
-        {.name = kName, .group = host_.group_name(), .number = number});
-    host_.wait(
-        ready, [peer] { return peer; }, kOperation, timeout_);
+    host_.wait_for(peer, ready, kOperation, number, timeout_);
   }
 
   const Group group_;

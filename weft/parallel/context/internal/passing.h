@@ -74,8 +74,8 @@ enum class Pass { kForward, kBackward };
 
 std::unique_ptr<Passing> pass_messages(const Ring& ring, const KeysAndValues& mine, Pass pass);
 
-// What the ranks of one host have published, in memory that they share. One thread of a rank uses
-// it at a time.
+// Memory that the ranks of one host share: each publishes there what the others read. One thread of
+// a rank uses it at a time.
 class HostRing;
 // Collective.
 std::shared_ptr<HostRing> make_host_ring(const Group& group);

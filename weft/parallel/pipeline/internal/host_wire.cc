@@ -10,7 +10,6 @@
 
 #include "weft/comm/allocator.h"
 #include "weft/net/memory/host.h"
-#include "weft/observe/position/position.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/pipeline/internal/wire.h"
 
@@ -18,7 +17,6 @@ namespace weft::parallel::internal {
 namespace {
 
 constexpr const char* kOperation = "pipeline";
-constexpr observe::ShortName kName = kOperation;
 constexpr std::size_t kMostTensors = (kHeaderWords - 1) / 3;
 
 enum class Kind { kActivations, kGradients };
@@ -126,10 +124,7 @@ class HostWire final : public Wire {
 
   template <class Ready>
   void await(const Ready& ready, int peer, std::uint64_t number) {
-    const observe::OperationScope here(
-        {.name = kName, .group = host_.group_name(), .number = number});
-    host_.wait(
-        ready, [peer] { return peer; }, kOperation, timeout_);
+    host_.wait_for(peer, ready, kOperation, number, timeout_);
   }
 
   void send(int peer, Kind kind, const Tensors& tensors) {
