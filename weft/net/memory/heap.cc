@@ -8,28 +8,27 @@
 #include <atomic>
 #include <bit>
 #include <cstdlib>
-#include <iterator>
-#include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/net/memory/internal/page_ranges.h"
 #include "weft/net/memory/internal/region.h"
 
 namespace weft::net {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-// Blocks up to this size are cut from spans and cached per thread.
+// Blocks up to this size are cut from spans and cached per thread. Larger ones are whole pages.
 constexpr std::size_t kSmallMax = 32 << 10;
 constexpr std::size_t kSpan = 256 << 10;
 // The footprint grows in steps of this size, on huge pages if the system has them.
 constexpr std::size_t kHuge = Region::kHugePage;
-constexpr int kClasses = 232;
 constexpr std::size_t kThreadCacheBytes = 256 << 10;  // most bytes per thread and size class
 
-// Class 0..15: 64-byte steps to 1 KiB. Then eight classes per doubling.
+// Of small blocks. Class 0..15: 64-byte steps to 1 KiB. Then eight classes per doubling.
 int class_of(std::size_t bytes) {
   if (bytes <= 1024) return bytes == 0 ? 0 : static_cast<int>((bytes - 1) / 64);
   const int log = std::bit_width(bytes - 1) - 1;  // bytes in (2^log, 2^(log+1)]
@@ -44,9 +43,14 @@ std::size_t bytes_of(int size_class) {
 
 std::size_t page_rounded(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
+// Bytes of the block for a request.
+std::size_t block_bytes(std::size_t bytes) {
+  return bytes <= kSmallMax ? bytes_of(class_of(bytes)) : page_rounded(bytes);
+}
+
 std::uint64_t huge_pages(std::uint64_t bytes) { return (bytes + kHuge - 1) / kHuge * kHuge; }
 
-constexpr int small_classes() { return 16 + 5 * 8; }  // 32 KiB == bytes_of(55)
+constexpr int kClasses = 16 + 5 * 8;  // kSmallMax == bytes_of(kClasses - 1)
 
 }  // namespace
 
@@ -54,43 +58,48 @@ class Heap::Impl {
  public:
   explicit Impl(std::size_t limit)
       : region_(Region::create(limit)),
-        page_class_(mapped_bytes(region_.size() / kPage)),
+        kinds_(mapped_kinds(region_.size() / kPage)),
         id_(next_id()) {}
   ~Impl() {
     std::uint64_t mine = id_;
     live_id().compare_exchange_strong(mine, 0);
-    munmap(page_class_, region_.size() / kPage);
+    munmap(kinds_, region_.size() / kPage * sizeof(std::uint32_t));
   }
 
   void* allocate(std::size_t bytes) noexcept {
-    const int size_class = class_of(bytes);
-    if (size_class >= kClasses || abandoned_.load(std::memory_order_relaxed)) return nullptr;
-    void* block =
-        size_class < small_classes() ? allocate_small(size_class) : allocate_large(size_class);
+    if (abandoned_.load(std::memory_order_relaxed)) return nullptr;
+    void* block = nullptr;
+    if (bytes <= kSmallMax) {
+      block = allocate_small(class_of(bytes));
+    } else if (bytes <= region_.size()) {
+      block = allocate_large(page_rounded(bytes));
+    }
     if (block == nullptr) {
       refused_.fetch_add(1, std::memory_order_relaxed);
       return nullptr;
     }
     allocations_.fetch_add(1, std::memory_order_relaxed);
-    const auto live =
-        live_.fetch_add(bytes_of(size_class), std::memory_order_relaxed) + bytes_of(size_class);
+    const std::size_t taken = block_bytes(bytes);
+    const auto live = live_.fetch_add(taken, std::memory_order_relaxed) + taken;
     if (live > peak_.load(std::memory_order_relaxed)) peak_.store(live, std::memory_order_relaxed);
     return block;
   }
 
   void deallocate(void* pointer) noexcept {
     if (abandoned_.load(std::memory_order_relaxed)) return;
-    const int size_class = page_class_[offset(pointer) / kPage];
-    live_.fetch_sub(bytes_of(size_class), std::memory_order_relaxed);
-    if (size_class >= small_classes()) {
-      std::lock_guard lock(mutex_);
-      large_[size_class].push_back(pointer);
-      cached_ += page_rounded(bytes_of(size_class));
+    const std::uint32_t kind = kinds_[offset(pointer) / kPage];
+    if (kind >= kClasses) {
+      const std::size_t bytes = std::size_t{kind - kClasses} * kPage;
+      live_.fetch_sub(bytes, std::memory_order_relaxed);
+      const std::lock_guard lock(mutex_);
+      free_.add(offset(pointer), bytes);
       return;
     }
-    auto& list = cache().lists[size_class];
+    const std::size_t bytes = bytes_of(static_cast<int>(kind));
+    live_.fetch_sub(bytes, std::memory_order_relaxed);
+    auto& list = cache().lists[kind];
     list.push_back(pointer);
-    if (list.size() * bytes_of(size_class) > kThreadCacheBytes) spill(size_class, list);
+    if (list.size() * bytes > kThreadCacheBytes) spill(kind, list);
   }
 
   std::uint64_t offset(const void* pointer) const {
@@ -101,26 +110,26 @@ class Heap::Impl {
   void renew() {
     std::lock_guard lock(mutex_);  // so that the heap does not grow meanwhile
     region_.renew(top_);
-    for (const auto& [at, bytes] : released_) region_.release(at, bytes);
+    for (const auto& range : released_) region_.release(range.at, range.bytes);
   }
   void trim() {
     const std::lock_guard lock(mutex_);
-    merge_cached();
-    for (auto range = free_.begin(); range != free_.end();) {
-      const auto [at, bytes] = *range++;
-      const std::uint64_t first = huge_pages(at), end = (at + bytes) / kHuge * kHuge;
-      if (end <= first || !region_.release(first, end - first)) continue;
-      free_.erase(at);
-      if (at < first) free_.emplace(at, first - at);
-      if (end < at + bytes) free_.emplace(end, at + bytes - end);
-      insert(released_, first, end - first);
+    internal::PageRanges kept;
+    for (const auto& range : free_) {
+      const std::uint64_t first = huge_pages(range.at), end = range.end() / kHuge * kHuge;
+      if (end <= first || !region_.release(first, end - first)) {
+        kept.add(range.at, range.bytes);
+        continue;
+      }
+      if (range.at < first) kept.add(range.at, first - range.at);
+      if (end < range.end()) kept.add(end, range.end() - end);
+      released_.add(first, end - first);
       huge_ -= std::min(huge_, end - first);
     }
-    if (released_.empty()) return;
-    const auto last = std::prev(released_.end());
-    if (last->first + last->second != top_) return;
-    top_ = last->first;
-    released_.erase(last);
+    free_ = std::move(kept);
+    if (released_.empty() || released_.back().end() != top_) return;
+    top_ = released_.back().at;
+    released_.pop_back();
   }
 
   HeapStats stats() const {
@@ -129,11 +138,11 @@ class Heap::Impl {
     s.live_bytes = live_.load();
     s.peak_bytes = peak_.load();
     s.footprint_bytes = top_;
-    for (const auto& [at, bytes] : released_) s.footprint_bytes -= bytes;
+    for (const auto& range : released_) s.footprint_bytes -= range.bytes;
     s.limit_bytes = region_.size();
     s.huge_bytes = huge_;
     s.allocations = allocations_.load();
-    s.reused = s.allocations - fresh_.load();
+    s.reused = s.allocations - grown_.load();
     s.refused = refused_.load();
     return s;
   }
@@ -142,18 +151,18 @@ class Heap::Impl {
   struct ThreadCache {
     std::uint64_t owner = 0;  // id of the heap that owns these blocks
     Impl* heap = nullptr;
-    std::vector<void*> lists[small_classes()];
+    std::vector<void*> lists[kClasses];
     ~ThreadCache() {
       if (owner != 0 && owner == live_id().load()) heap->take_back(*this);
     }
   };
 
-  static std::uint8_t* mapped_bytes(std::size_t bytes) {
-    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+  static std::uint32_t* mapped_kinds(std::size_t pages) {
+    void* data = mmap(nullptr, pages * sizeof(std::uint32_t), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data == MAP_FAILED)
       throw Error(Errc::kUnavailable, "no address space for the heap's page table");
-    return static_cast<std::uint8_t*>(data);
+    return static_cast<std::uint32_t*>(data);
   }
   static std::uint64_t next_id() {
     static std::atomic<std::uint64_t> id{0};
@@ -179,7 +188,7 @@ class Heap::Impl {
 
   void take_back(ThreadCache& cache) {
     std::lock_guard lock(mutex_);
-    for (int c = 0; c < small_classes(); ++c) {
+    for (int c = 0; c < kClasses; ++c) {
       small_[c].insert(small_[c].end(), cache.lists[c].begin(), cache.lists[c].end());
       cache.lists[c].clear();
     }
@@ -207,11 +216,10 @@ class Heap::Impl {
     auto& common = small_[size_class];
     const std::size_t bytes = bytes_of(size_class);
     if (common.empty()) {
-      fresh_.fetch_add(1, std::memory_order_relaxed);
       std::byte* span = take_pages(kSpan);
       if (span == nullptr) return false;
-      std::fill_n(page_class_ + offset(span) / kPage, kSpan / kPage,
-                  static_cast<std::uint8_t>(size_class));
+      std::fill_n(kinds_ + offset(span) / kPage, kSpan / kPage,
+                  static_cast<std::uint32_t>(size_class));
       for (std::size_t at = kSpan / bytes * bytes; at >= bytes; at -= bytes)
         common.push_back(span + at - bytes);
     }
@@ -223,113 +231,58 @@ class Heap::Impl {
     return true;
   }
 
-  void* allocate_large(int size_class) {
-    std::lock_guard lock(mutex_);
-    const std::size_t bytes = page_rounded(bytes_of(size_class));
-    auto& list = large_[size_class];
-    if (!list.empty()) {
-      void* block = list.back();
-      list.pop_back();
-      cached_ -= bytes;
-      return block;
-    }
-    fresh_.fetch_add(1, std::memory_order_relaxed);
+  void* allocate_large(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
     std::byte* block = take_pages(bytes);
     if (block != nullptr)
-      page_class_[offset(block) / kPage] = static_cast<std::uint8_t>(size_class);
+      kinds_[offset(block) / kPage] = static_cast<std::uint32_t>(kClasses + bytes / kPage);
     return block;
   }
 
-  void merge_cached() {
-    for (int c = small_classes(); c < kClasses; ++c) {
-      for (void* block : large_[c]) insert(free_, offset(block), page_rounded(bytes_of(c)));
-      large_[c].clear();
-    }
-    cached_ = 0;
-  }
-
-  using Ranges = std::map<std::uint64_t, std::size_t>;  // of pages: offset -> bytes, merged
-
-  // Best fit among the free page ranges, then also among what other classes cache. If there is
-  // none: untouched pages of the region. Called with the lock held.
+  // The free pages at the lowest address. If there are none: new ones. Called with the lock held.
   std::byte* take_pages(std::size_t bytes) {
-    auto best = best_fit(bytes);
-    if (best == free_.end() && cached_ > 0) {
-      merge_cached();
-      best = best_fit(bytes);
-    }
-    if (best == free_.end()) {
-      if (!grow(bytes)) return nullptr;
-      best = best_fit(bytes);
-    }
-    const auto [at, length] = *best;
-    free_.erase(best);
-    if (length > bytes) free_.emplace(at + bytes, length - bytes);
-    return region_.data() + at;
-  }
-
-  Ranges::iterator best_fit(std::size_t bytes) {
-    auto best = free_.end();
-    for (auto it = free_.begin(); it != free_.end(); ++it) {
-      if (it->second >= bytes && (best == free_.end() || it->second < best->second)) best = it;
-    }
-    return best;
+    std::optional<std::uint64_t> at = free_.take(bytes);
+    if (!at && grow(bytes)) at = free_.take(bytes);
+    return at ? region_.data() + *at : nullptr;
   }
 
   // Takes memory from the system: at released pages, otherwise at the end of those in use.
   bool grow(std::size_t bytes) {
     const std::size_t pages = huge_pages(bytes);
-    for (const auto& [at, length] : released_) {
-      if (length < pages) continue;
-      const std::uint64_t rest = at + pages, more = length - pages;
-      touch(at, pages);
-      released_.erase(at);
-      if (more > 0) released_.emplace(rest, more);
+    if (const auto at = released_.take(pages)) {
+      touch(*at, pages);
       return true;
     }
+    const bool ends_free = !free_.empty() && free_.back().end() == top_;
+    const std::size_t missing = bytes - (ends_free ? free_.back().bytes : 0);
     const std::size_t room = region_.size() - top_;
-    const std::size_t more = std::min(pages, room / kPage * kPage);
-    if (more < bytes) return false;
+    const std::size_t more = std::min<std::size_t>(huge_pages(missing), room / kPage * kPage);
+    if (more < missing) return false;
     touch(top_, more);
     top_ += more;
     return true;
   }
 
   void touch(std::uint64_t at, std::size_t bytes) {
+    grown_.fetch_add(1, std::memory_order_relaxed);
     if (at % kHuge == 0 && bytes % kHuge == 0 && region_.collapse(at, bytes)) huge_ += bytes;
-    insert(free_, at, bytes);
-  }
-
-  static void insert(Ranges& ranges, std::uint64_t at, std::size_t bytes) {
-    auto next = ranges.lower_bound(at);
-    if (next != ranges.end() && at + bytes == next->first) {
-      bytes += next->second;
-      next = ranges.erase(next);
-    }
-    if (next != ranges.begin()) {
-      auto before = std::prev(next);
-      if (before->first + before->second == at) {
-        before->second += bytes;
-        return;
-      }
-    }
-    ranges.emplace(at, bytes);
+    free_.add(at, bytes);
   }
 
   Region region_;
-  std::uint8_t* page_class_;  // by page: the size class of the block (its first page) or span
+  // By page: the size class of its span, or kClasses and the number of pages of the block that
+  // begins there.
+  std::uint32_t* kinds_;
   const std::uint64_t id_;
   std::atomic<bool> abandoned_{false};
-  std::atomic<std::uint64_t> live_{0}, peak_{0}, allocations_{0}, fresh_{0}, refused_{0};
+  std::atomic<std::uint64_t> live_{0}, peak_{0}, allocations_{0}, grown_{0}, refused_{0};
 
   mutable std::mutex mutex_;  // guards all below
   std::size_t top_ = 0;       // the region is untouched from here on
   std::size_t huge_ = 0;
-  std::size_t cached_ = 0;  // bytes in large_
-  Ranges free_;
-  Ranges released_;  // huge pages below top_ that were given back
-  std::vector<void*> small_[small_classes()];
-  std::vector<void*> large_[kClasses];
+  internal::PageRanges free_;
+  internal::PageRanges released_;  // huge pages below top_ that were given back
+  std::vector<void*> small_[kClasses];
 };
 
 Heap::Heap(std::size_t limit_bytes) : impl_(std::make_unique<Impl>(limit_bytes)) {}
@@ -347,7 +300,7 @@ HeapStats Heap::stats() const { return impl_->stats(); }
 void Heap::abandon() noexcept { impl_->abandon(); }
 void Heap::renew() { impl_->renew(); }
 void Heap::trim() { impl_->trim(); }
-std::size_t Heap::rounded(std::size_t bytes) noexcept { return bytes_of(class_of(bytes)); }
+std::size_t Heap::rounded(std::size_t bytes) noexcept { return block_bytes(bytes); }
 
 namespace {
 

@@ -1,10 +1,10 @@
 // A caching allocator over shared memory: the other ranks of the host can read its blocks in place.
 //
-// Blocks are 64-byte aligned and reused: a freed block goes to the cache of its size class (64-byte
-// steps up to 1 KiB, then eight classes per doubling, so rounding wastes at most 12.5 %). Small
-// classes have a cache per thread. Blocks above 32 KiB are whole pages. Before the heap grows, the
-// cached ones are merged, and cut again. The size of the region limits the growth: beyond it,
-// allocate() returns nullptr, and the caller uses ordinary memory.
+// Blocks are 64-byte aligned. Up to 32 KiB they belong to size classes (64-byte steps up to 1 KiB,
+// then eight classes per doubling), which are cached, also for each thread. Larger blocks are whole
+// pages: a new one takes the lowest address where it fits, and a freed one is merged with its free
+// neighbors at once, so that blocks of many sizes leave small gaps. The size of the region limits
+// the growth: beyond it, allocate() returns nullptr, and the caller uses ordinary memory.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 namespace weft::net {
 
 struct HeapStats {
-  std::uint64_t live_bytes = 0;       // bytes in use, rounded to classes
+  std::uint64_t live_bytes = 0;       // bytes in use, rounded to classes and pages
   std::uint64_t peak_bytes = 0;       // the highest live_bytes
   std::uint64_t footprint_bytes = 0;  // memory taken from the system: live, cached and free
   std::uint64_t limit_bytes = 0;      // the region
   std::uint64_t huge_bytes = 0;       // bytes of the footprint on huge pages
   std::uint64_t allocations = 0;
-  std::uint64_t reused = 0;   // allocations served from a cache
+  std::uint64_t reused = 0;   // allocations that took no new memory from the system
   std::uint64_t refused = 0;  // allocations that did not fit the limit
 };
 

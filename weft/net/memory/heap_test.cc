@@ -121,29 +121,73 @@ TEST(Heap, RenewLosesNoWriteOfAnotherThread) {
   heap.deallocate(block);
 }
 
-TEST(Heap, ReturnsNullBeyondItsLimitAndReusesMergedClasses) {
+TEST(Heap, ReturnsNullBeyondItsLimitAndMergesFreedBlocks) {
   Heap heap(std::size_t{32} << 20);
   std::vector<void*> blocks;
   while (void* block = heap.allocate(1 << 20)) blocks.push_back(block);
-  EXPECT_GE(blocks.size(), 28u);
+  EXPECT_EQ(blocks.size(), 32u);
   EXPECT_EQ(heap.stats().refused, 1u);
   for (void* block : blocks) heap.deallocate(block);
-  // Only possible once the cached megabytes are merged.
-  void* whole = heap.allocate(std::size_t{24} << 20);
+  void* whole = heap.allocate(std::size_t{32} << 20);
   EXPECT_NE(whole, nullptr);
   heap.deallocate(whole);
-  EXPECT_LE(heap.stats().footprint_bytes, std::size_t{32} << 20);
+  EXPECT_EQ(heap.stats().footprint_bytes, std::size_t{32} << 20);
+  for (const std::size_t bytes : {(std::size_t{32} << 20) + 1, SIZE_MAX})
+    EXPECT_EQ(heap.allocate(bytes), nullptr) << bytes;
 }
 
-TEST(Heap, UsesWhatOtherClassesCacheBeforeItGrows) {
+TEST(Heap, GrowsOnlyByWhatIsMissingAtItsEnd) {
   Heap heap(256 << 20);
-  constexpr std::size_t kMany = 64, kBlock = 1 << 20;
-  std::vector<void*> blocks;
-  for (std::size_t i = 0; i < kMany; ++i) blocks.push_back(heap.allocate(kBlock));
-  const std::uint64_t footprint = heap.stats().footprint_bytes;
-  for (void* block : blocks) heap.deallocate(block);
-  for (std::size_t i = 0; i < kMany / 4; ++i) EXPECT_NE(heap.allocate(4 * kBlock), nullptr);
-  EXPECT_EQ(heap.stats().footprint_bytes, footprint);
+  constexpr std::size_t kMiB = 1 << 20;
+  void* const first = heap.allocate(kMiB);
+  void* const second = heap.allocate(3 * kMiB);
+  EXPECT_EQ(heap.stats().footprint_bytes, 4 * kMiB);
+  EXPECT_EQ(static_cast<char*>(second), static_cast<char*>(first) + kMiB);
+  for (void* block : {first, second}) heap.deallocate(block);
+  void* const third = heap.allocate(6 * kMiB);
+  EXPECT_EQ(third, first);
+  EXPECT_EQ(heap.stats().footprint_bytes, 6 * kMiB);
+  EXPECT_EQ(heap.stats().reused, 0u);
+  heap.deallocate(third);
+  heap.deallocate(heap.allocate(5 * kMiB));
+  EXPECT_EQ(heap.stats().reused, 1u);
+}
+
+// As in steps of a convolutional model: from layer to layer, activations become smaller and weights
+// larger. One activation of each layer is kept for backward.
+TEST(Heap, BlocksOfManySizesLeaveSmallGaps) {
+  constexpr int kLayers = 40;
+  Heap heap(std::size_t{1} << 30);
+  std::mt19937 random(1);
+  const auto blocks_of = [&](int layer) {
+    const std::size_t activation = std::size_t{4'000'000} >> layer / 10;
+    const std::size_t weight = std::size_t{150'000} << 2 * (layer / 10);
+    return std::vector<void*>{heap.allocate(activation), heap.allocate(weight),
+                              heap.allocate(activation), heap.allocate(weight / 3)};
+  };
+  const auto deallocate = [&](std::vector<void*> blocks) {
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    for (void* block : blocks) heap.deallocate(block);
+  };
+  for (int step = 0; step < 5; ++step) {
+    std::vector<void*> kept;
+    for (int layer = 0; layer < kLayers; ++layer) {
+      std::vector<void*> own = blocks_of(layer);
+      kept.push_back(own.front());
+      own.erase(own.begin());
+      deallocate(own);
+    }
+    for (int layer = kLayers - 1; layer >= 0; --layer) {
+      std::vector<void*> own = blocks_of(layer);
+      own.push_back(kept.back());
+      kept.pop_back();
+      deallocate(own);
+    }
+  }
+  const HeapStats stats = heap.stats();
+  EXPECT_EQ(stats.live_bytes, 0u);
+  EXPECT_LT(static_cast<double>(stats.footprint_bytes),
+            1.1 * static_cast<double>(stats.peak_bytes));
 }
 
 TEST(Heap, GivesFreeMemoryBackAndUsesItsPlaceAgain) {
