@@ -32,7 +32,7 @@ TcpOptions job() {
 }
 
 // Checks that the group works after everything that happened before.
-void expect_works(Group& group) {
+void expect_works(const Group& group) {
   std::array<std::byte, 5> out{std::byte{1}, std::byte{2}}, in{};
   group[0]->send(1, 1, out, soon());
   group[1]->recv(0, 1, in, soon());
@@ -89,8 +89,7 @@ TEST(StrangersTiming, SlowSendersAreDisconnectedAfterTheHandshakeTimeout) {
       ++sent;
     EXPECT_LT(sent, hello.size());
     slowest.report_since(begin);
-    Group group = attacked.complete();
-    expect_works(group);
+    expect_works(attacked.complete());
   });
 }
 
@@ -101,11 +100,7 @@ void attack_with_idle(std::size_t count) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur < count + 2048)
     GTEST_SKIP() << "the limit of descriptors, " << limit.rlim_cur << ", is too low";
-  {  // makes what the process keeps
-    AttackedGroup first(job());
-    Group group = first.complete();
-    expect_works(group);
-  }
+  expect_works(AttackedGroup(job()).complete());  // makes what the process keeps
   const auto before = resident_bytes();
   const auto descriptors = open_descriptors();
   {
@@ -113,7 +108,7 @@ void attack_with_idle(std::size_t count) {
     std::vector<Stranger> idle;
     idle.reserve(count);
     for (std::size_t i = 0; i < count; ++i) idle.emplace_back(attacked.address());
-    Group group = attacked.complete();
+    const Group group = attacked.complete();
     expect_works(group);
     EXPECT_LT(resident_bytes(), before + kMemoryBound);
   }
@@ -145,8 +140,7 @@ TEST(Impostors, GetTheReasonForTheirRejectionAndNeverSeeTheSecret) {
     EXPECT_EQ(error.code(), c.code) << c.what;
     EXPECT_THAT(error.what(), HasSubstr(c.says));
     EXPECT_THAT(error.what(), HasSubstr("rank 0"));
-    Group group = attacked.complete();
-    expect_works(group);
+    expect_works(attacked.complete());
     ASSERT_FALSE(attacked.refused().empty()) << c.what;
     EXPECT_THAT(attacked.refused().front(), HasSubstr(c.says));
     for (const std::string& line : {attacked.refused().front(), std::string(error.what())}) {
