@@ -1,5 +1,7 @@
 #include "weft/models/lstm.h"
 
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/torch.h>
 
 #include <cmath>
@@ -32,10 +34,34 @@ LstmOptions checked(const LstmOptions& o) {
   return o;
 }
 
+// True if libtorch has an LSTM in 16 bits for this processor. It is computed by oneDNN, which has
+// none on many processors, such as those without AVX-512.
+bool has_lstm_in(at::ScalarType type) {
+  const char* name =
+      type == at::kHalf ? "mkldnn::_is_mkldnn_fp16_supported" : "mkldnn::_is_mkldnn_bf16_supported";
+  const auto asks = c10::Dispatcher::singleton().findSchema({name, ""});
+  return !asks || asks->typed<bool()>().call();
+}
+
 // Runs one layer with these weights (ih, hh and their biases) on x [batch, sequence, …]. `before`
-// is the initial state: hidden and cell, [1, batch, hidden] each.
+// is the initial state: hidden and cell, [1, batch, hidden] each. If the processor has no LSTM in 16
+// bits, it is computed in float32.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer(const at::Tensor& x, at::TensorList weights,
                                                      at::TensorList before, bool training) {
+  const bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
+  const at::ScalarType type = autocast ? at::autocast::get_autocast_dtype(at::kCPU)  //
+                                       : x.scalar_type();
+  const bool is_half = type == at::kBFloat16 || type == at::kHalf;
+  if (x.is_cpu() && is_half && !has_lstm_in(type)) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
+    const auto whole = [](at::TensorList tensors) {
+      std::vector<at::Tensor> converted;
+      for (const at::Tensor& tensor : tensors) converted.push_back(tensor.to(at::kFloat));
+      return converted;
+    };
+    const auto [y, hidden, cell] = layer(x.to(at::kFloat), whole(weights), whole(before), training);
+    return {y.to(type), hidden.to(type), cell.to(type)};
+  }
   return at::lstm(x, before, weights, /*has_biases=*/true, /*num_layers=*/1, /*dropout=*/0,
                   training, /*bidirectional=*/false,
                   /*batch_first=*/true);

@@ -259,12 +259,13 @@ TEST(AutoPlan, AProgramOfTwoRanksTrainsFromItsOwnValues) {
   EXPECT_THAT(config, testing::HasSubstr("plan = \"manual\""));
 }
 
-// Both ranks see much slower links, for which the model prefers a pipeline.
+// Both ranks see slower links. What the model predicts for them stays far below the steps that the
+// test takes for the present ones, also if a busy machine has measured slow messages.
 internal::Departure slower_links(const internal::StepParts& expected, double step) {
   internal::Departure departure;
   departure.cause = internal::Cause::kLinks;
   departure.measured = expected;
-  departure.measured.communication = 0.1;  // seconds for some kilobytes
+  departure.measured.communication = 0.02;  // seconds for some kilobytes
   departure.measured.step = step;
   return departure;
 }
