@@ -44,8 +44,8 @@ bool has_lstm_in(at::ScalarType type) {
 }
 
 // Runs one layer with these weights (ih, hh and their biases) on x [batch, sequence, …]. `before`
-// is the initial state: hidden and cell, [1, batch, hidden] each. If the processor has no LSTM in 16
-// bits, it is computed in float32.
+// is the initial state: hidden and cell, [1, batch, hidden] each. Computes in float32 if the
+// processor has no LSTM in 16 bits.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer(const at::Tensor& x, at::TensorList weights,
                                                      at::TensorList before, bool training) {
   const bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
