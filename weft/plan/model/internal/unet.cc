@@ -1,6 +1,7 @@
 // U-Net (Ronneberger et al. 2015) with `convs` convolutions of each level, as torchgpipe's
 // benchmarks build it: encoder levels of base 2^i filters, a bottleneck of base 2^depth, decoder
-// levels of half the encoder's filters. Each convolution is a block of its own.
+// levels of half the encoder's filters. Each convolution is a block of its own, with dropout, norm
+// and activation.
 #include <algorithm>
 #include <cmath>
 
@@ -21,6 +22,7 @@ Shape stack(ConvolutionMaker& maker, Blocks& blocks, const Shape& first_in, cons
   for (std::int64_t c = 0; c < convs; ++c) {
     maker.begin("convolution");
     at = maker.convolution(at, c + 1 == convs ? channels.out : channels.middle, {});
+    maker.move(at, 2);  // dropout
     maker.batch_norm(at, true);
     blocks.push_back(std::make_shared<const ModelBlock>(maker.end(at)));
   }

@@ -31,21 +31,46 @@ Json amoebanet(const std::string& text) {
   return {{"family", "amoebanet"}, {"layers", layers}, {"base", filters}};
 }
 
-// First blocks of all stages but the first, from "7;17": 7 of 24 layers in the first stage.
-Json cuts_of(const std::string& balance, int blocks) {
-  std::vector<double> sums{0};
-  for (std::size_t at = 0; at < balance.size();) {
-    sums.push_back(sums.back() + std::atoi(balance.c_str() + at));
-    const std::size_t next = balance.find(';', at);
-    at = next == std::string::npos ? balance.size() : next + 1;
-  }
+// The stages of a balance such as "104;137", layers of each stage, as cuts between blocks.
+// `layers`: of each block. A cut inside a block moves to its nearer end.
+Json cuts_of(const std::string& balance, const std::vector<int>& layers) {
   Json cuts = Json::array();
-  int last = 0;
-  for (std::size_t s = 1; s + 1 < sums.size(); ++s) {
-    last = std::max(last + 1, static_cast<int>(std::lround(sums[s] / sums.back() * blocks)));
-    cuts.push_back(last);
+  int sum = 0, block = 0, start = 0;
+  for (std::size_t at = 0; at < balance.size();) {
+    const std::size_t next = balance.find(';', at);
+    if (next == std::string::npos) break;  // the last stage
+    sum += std::atoi(balance.c_str() + at);
+    const auto size = [&] { return layers[static_cast<std::size_t>(block)]; };
+    while (block + 1 < static_cast<int>(layers.size()) && 2 * (sum - start) >= size()) {
+      start += size();
+      ++block;
+    }
+    cuts.push_back(block);
+    at = next + 1;
   }
   return cuts;
+}
+
+// Layers of each block, as torchgpipe's benchmarks flatten their models.
+std::vector<int> layers_of(const std::string& benchmark) {
+  const auto has = [&](const char* word) { return benchmark.find(word) != std::string::npos; };
+  std::vector<int> layers;
+  const auto add = [&](int times, std::vector<int> block) {
+    for (int i = 0; i < times; ++i) layers.insert(layers.end(), block.begin(), block.end());
+  };
+  if (has("amoebanet")) add(24, {1});
+  if (has("resnet101")) {
+    add(1, {4});  // convolution, norm, activation, pool
+    add(33, {11});
+    add(1, {3});
+  }
+  if (has("unet")) {  // 5 convolutions of a level with dropout, norm and activation
+    add(5, {4, 4, 4, 4, 4, 2});
+    add(5, {4});
+    add(5, {2, 4, 4, 4, 4, 4});
+    add(1, {1});
+  }
+  return layers;
 }
 
 // Bytes of a parameter at a ZeRO stage over n ranks, 16-bit Adam with float32 masters.
@@ -156,11 +181,7 @@ void torchgpipe_row(const CsvRow& r, Builder& b) {
   if (what.find("unet") != std::string::npos)
     model = {{"family", "unet"}, {"convs", 5}, {"base", 64}};
   const bool baseline = r.text("checkpoint_mode") == "none";
-  // Layers of each stage, as shares of all, in blocks of this model.
-  const int blocks = what.find("amoebanet") != std::string::npos   ? 24
-                     : what.find("resnet101") != std::string::npos ? 35
-                                                                   : 66;
-  const Json cuts = cuts_of(r.text("balance_layers_per_stage"), blocks);
+  const Json cuts = cuts_of(r.text("balance_layers_per_stage"), layers_of(what));
   Json plan = {{"pp", devices},
                {"schedule", "gpipe"},
                {"micro_batch", std::max(1, batch / m)},
