@@ -19,6 +19,8 @@ NAMED = re.compile(
     r"weft: rank (\d+) hangs: it is stopped by a signal \(process (\d+)\) for ([\d.]+) s"
     r"; rank (\d+) waits for it in (\w+)( \d+)?( of \S+)?"
 )
+# A fault that comes after the launcher has seen ten steps. Until then its limit is 10 s.
+LATE = "forward.begin:rank=1:step=400:action="
 PLANS = {
     "dp": (2, []),
     "zero3": (2, ["parallel.dp=1", "parallel.fsdp=2", "parallel.zero_stage=3"]),
@@ -111,11 +113,10 @@ class Hang(HangRuns):
     def test_a_stopped_rank_over_tcp_slow(self):
         self.stop_and_go(*self.live("tcp"))
 
-    # The launcher must have looked at ten steps before the fault. Until then its limit is 10 s.
     def test_an_endless_loop_ends_the_job_if_that_is_asked_for_slow(self):
         job = self.weft(
             "train", self.folder, "-n", 2, "--on-hang", "end", "--set", "train.eval_every=0",
-            env={"WEFT_FAIL": "forward.begin:rank=1:step=400:action=spin"}
+            env={"WEFT_FAIL": LATE + "spin"}
         )
         result = self.ends(job, 200, within=60, last="the job was ended (--on-hang end)")
         self.assertRegex(
@@ -128,7 +129,7 @@ class Hang(HangRuns):
         job = self.weft(
             "train", self.folder, "-n", 2, "--on-hang", "replace", "--max-replacements", 1, "--set",
             "train.max_steps=500", "--set", "train.eval_every=0",
-            env={"WEFT_FAIL": "forward.begin:rank=1:step=400:action=sleep"}
+            env={"WEFT_FAIL": LATE + "sleep"}
         )
         result = self.ends(job, 0, ["rank 1 hangs in forward of step 400: it sleeps in"], within=60)
         self.assertIn(": killing it", result.err)
@@ -188,7 +189,7 @@ class HangTiming(HangRuns):
         def attempt():
             job = self.train(
                 2, "train.eval_every=0",
-                env={"WEFT_FAIL": f"forward.begin:rank=1:step=400:action={action}"}
+                env={"WEFT_FAIL": LATE + action}
             )
             job.wait_for(lambda: "failpoint forward.begin" in job.err(), "the fault")
             start = time.monotonic()

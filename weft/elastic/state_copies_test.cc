@@ -3,11 +3,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-
-#include "weft/comm/backend.h"
 #include "weft/comm/replicate.h"
 #include "weft/comm/testing/fork_ranks.h"
+#include "weft/comm/testing/over_tcp.h"
 #include "weft/elastic/newest_state.h"
 #include "weft/net/memory/heap.h"
 
@@ -78,19 +76,10 @@ TEST(StateCopies, FallBackToTheLastStepThatAllRanksHaveCopied) {
   });
 }
 
-// The same ranks without shared memory.
-Group over_tcp(const Group& threads, const c10::intrusive_ptr<c10d::HashStore>& store) {
-  const comm::BackendOptions options{.transport = comm::Transport::kTcp,
-                                     .timeout = std::chrono::seconds(60)};
-  return Group(comm::make_backend(store, threads.rank(), threads.size(), options), "tcp");
-}
-
 // Ranks without shared memory keep each other's copies.
 TEST(StateCopies, OfRanksOverTcpSurviveTheLossOfAnyOne) {
   for (int lost = 0; lost < 3; ++lost) {
-    const auto store = c10::make_intrusive<c10d::HashStore>();
-    replicate(3, [&](const Group& threads) {
-      const Group group = over_tcp(threads, store);
+    comm::replicate_over_tcp(3, [&](const Group& group) {
       StateCopies copies(group);
       for (const std::int64_t step : {1, 2, 3}) {
         copies.take(shards_at(step, group.rank(), 3));
@@ -102,9 +91,7 @@ TEST(StateCopies, OfRanksOverTcpSurviveTheLossOfAnyOne) {
 }
 
 TEST(StateCopies, SayWhichPartsAreLost) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  replicate(4, [&](const Group& threads) {
-    const Group group = over_tcp(threads, store);
+  comm::replicate_over_tcp(4, [&](const Group& group) {
     StateCopies copies(group);
     copies.take(shards_at(7, group.rank(), 4));
     group.barrier();
@@ -116,9 +103,7 @@ TEST(StateCopies, SayWhichPartsAreLost) {
 
 // Ranks 1 to 3 leave. Part 1 is on ranks 1 and 2, part 2 on ranks 2 and 3.
 TEST(StateCopies, OfRanksThatLeaveAreHandedOverIfNobodyElseHasThem) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  replicate(4, [&](const Group& threads) {
-    const Group group = over_tcp(threads, store);
+  comm::replicate_over_tcp(4, [&](const Group& group) {
     StateCopies copies(group);
     for (const std::int64_t step : {6, 7}) {
       copies.take(shards_at(step, group.rank(), 4));

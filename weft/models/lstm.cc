@@ -34,13 +34,22 @@ LstmOptions checked(const LstmOptions& o) {
   return o;
 }
 
-// True if libtorch has an LSTM in 16 bits for this processor. It is computed by oneDNN, which has
-// none on many processors, such as those without AVX-512.
+// True if libtorch has an LSTM in this type for this processor. It is computed by oneDNN, which has
+// none in 16 bits on many processors, such as those without AVX-512.
 bool has_lstm_in(at::ScalarType type) {
-  const char* name =
-      type == at::kHalf ? "mkldnn::_is_mkldnn_fp16_supported" : "mkldnn::_is_mkldnn_bf16_supported";
-  const auto asks = c10::Dispatcher::singleton().findSchema({name, ""});
-  return !asks || asks->typed<bool()>().call();
+  const auto asks = [](const char* name) {
+    const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
+    return !op || op->typed<bool()>().call();
+  };
+  static const bool in_bfloat16 = asks("mkldnn::_is_mkldnn_bf16_supported"),
+                    in_half = asks("mkldnn::_is_mkldnn_fp16_supported");
+  return type == at::kBFloat16 ? in_bfloat16 : type != at::kHalf || in_half;
+}
+
+// The type that libtorch computes in, for x on the CPU.
+at::ScalarType type_of(const at::Tensor& x) {
+  return at::autocast::is_autocast_enabled(at::kCPU) ? at::autocast::get_autocast_dtype(at::kCPU)
+                                                     : x.scalar_type();
 }
 
 // Runs one layer with these weights (ih, hh and their biases) on x [batch, sequence, …]. `before`
@@ -48,11 +57,7 @@ bool has_lstm_in(at::ScalarType type) {
 // processor has no LSTM in 16 bits.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer(const at::Tensor& x, at::TensorList weights,
                                                      at::TensorList before, bool training) {
-  const bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
-  const at::ScalarType type = autocast ? at::autocast::get_autocast_dtype(at::kCPU)  //
-                                       : x.scalar_type();
-  const bool is_half = type == at::kBFloat16 || type == at::kHalf;
-  if (x.is_cpu() && is_half && !has_lstm_in(type)) {
+  if (const at::ScalarType type = type_of(x); x.is_cpu() && !has_lstm_in(type)) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
     const auto whole = [](at::TensorList tensors) {
       std::vector<at::Tensor> converted;

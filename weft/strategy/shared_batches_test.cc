@@ -8,13 +8,11 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
 #include "weft/base/testing/refusal.h"
-#include "weft/comm/backend.h"
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/over_tcp.h"
 #include "weft/store/testing/store_processes.h"
 
 namespace weft::strategy {
@@ -38,17 +36,13 @@ class SharedBatchesTest : public testing::Test {
   // Ranks over TCP, which share a store process.
   void on_several_hosts(int ranks, const std::function<void(const Group&, const Make&)>& fn,
                         int most_at_a_time = 4, std::chrono::milliseconds timeout = 60s) {
-    const auto meeting = c10::make_intrusive<c10d::HashStore>();
-    comm::replicate(ranks, [&](const Group& threads) {
-      const comm::BackendOptions options{.transport = comm::Transport::kTcp, .timeout = timeout};
-      const Group group(comm::make_backend(meeting, threads.rank(), threads.size(), options),
-                        "tcp");
-      fn(group, [&](const Group& all, const WorkerRank& place) {
-        return make_shared_batches(all, place,
-                                   {.most_at_a_time = most_at_a_time,
-                                    .store = std::make_shared<store::Client>(process_.socket())});
-      });
-    });
+    const Make make = [&](const Group& all, const WorkerRank& place) {
+      return make_shared_batches(all, place,
+                                 {.most_at_a_time = most_at_a_time,
+                                  .store = std::make_shared<store::Client>(process_.socket())});
+    };
+    comm::replicate_over_tcp(ranks, [&](const Group& group) { fn(group, make); },
+                             {.timeout = timeout});
   }
   void on_both(int ranks, const std::function<void(const Group&, const Make&)>& fn) {
     {

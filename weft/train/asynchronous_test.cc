@@ -18,11 +18,11 @@
 #include "weft/base/log.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/over_tcp.h"
 #include "weft/parallel/compose/modules.h"
 #include "weft/store/testing/store_processes.h"
 #include "weft/train/internal/slow_rank.h"
 #include "weft/train/testing/image_runs.h"
-#include "weft/train/testing/over_tcp.h"
 #include "weft/train/trainer.h"
 
 namespace weft::train {
@@ -83,16 +83,19 @@ class Asynchronous : public testing::Test {
   TrainResult train(int world, const Options& options, Seen& seen, int slow_rank = -1,
                     int sleep_ms = 0) const {
     TrainResult result;
-    const auto meeting = c10::make_intrusive<c10d::HashStore>();
-    replicate(world, [&](const Group& threads) {
-      const Group group = over_tcp_ ? internal::over_tcp(threads, meeting, false) : threads;
+    const auto on_rank = [&](const Group& group) {
       const int sleep = group.rank() == slow_rank ? 4 * sleep_ms : sleep_ms;
       Options mine = options;
       if (group.rank() != group.size() - 1) mine.should_stop = nullptr;
       Trainer trainer(counting_task(seen, group.rank(), sleep), mine, group);
       const TrainResult got = trainer.run();
       if (group.rank() == 0) result = got;
-    });
+    };
+    if (over_tcp_) {
+      comm::replicate_over_tcp(world, on_rank);
+    } else {
+      replicate(world, on_rank);
+    }
     return result;
   }
 

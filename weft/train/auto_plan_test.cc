@@ -259,8 +259,8 @@ TEST(AutoPlan, AProgramOfTwoRanksTrainsFromItsOwnValues) {
   EXPECT_THAT(config, testing::HasSubstr("plan = \"manual\""));
 }
 
-// Both ranks see slower links. What the model predicts for them stays far below the steps that the
-// test takes for the present ones, also if a busy machine has measured slow messages.
+// Both ranks see slower links. The predicted steps of other layouts stay far below `step`, even if
+// a busy machine has measured slow messages.
 internal::Departure slower_links(const internal::StepParts& expected, double step) {
   internal::Departure departure;
   departure.cause = internal::Cause::kLinks;

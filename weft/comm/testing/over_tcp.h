@@ -10,11 +10,12 @@
 
 namespace weft::comm {
 
-// As replicate(), with TCP between the ranks.
-inline void replicate_over_tcp(int ranks, const std::function<void(Group)>& fn) {
+// As replicate(), with TCP between the ranks, as on several hosts.
+inline void replicate_over_tcp(int ranks, const std::function<void(Group)>& fn,
+                               BackendOptions options = {.timeout = std::chrono::seconds(60)}) {
+  options.transport = Transport::kTcp;
   const auto store = c10::make_intrusive<c10d::HashStore>();
   replicate(ranks, [&](const Group& threads) {
-    const BackendOptions options{.transport = Transport::kTcp, .timeout = std::chrono::seconds(60)};
     fn(Group(make_backend(store, threads.rank(), threads.size(), options), "tcp"));
   });
 }

@@ -43,11 +43,6 @@ std::size_t bytes_of(int size_class) {
 
 std::size_t page_rounded(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Bytes of the block for a request.
-std::size_t block_bytes(std::size_t bytes) {
-  return bytes <= kSmallMax ? bytes_of(class_of(bytes)) : page_rounded(bytes);
-}
-
 std::uint64_t huge_pages(std::uint64_t bytes) { return (bytes + kHuge - 1) / kHuge * kHuge; }
 
 constexpr int kClasses = 16 + 5 * 8;  // kSmallMax == bytes_of(kClasses - 1)
@@ -69,17 +64,20 @@ class Heap::Impl {
   void* allocate(std::size_t bytes) noexcept {
     if (abandoned_.load(std::memory_order_relaxed)) return nullptr;
     void* block = nullptr;
+    std::size_t taken = 0;
     if (bytes <= kSmallMax) {
-      block = allocate_small(class_of(bytes));
+      const int size_class = class_of(bytes);
+      taken = bytes_of(size_class);
+      block = allocate_small(size_class);
     } else if (bytes <= region_.size()) {
-      block = allocate_large(page_rounded(bytes));
+      taken = page_rounded(bytes);
+      block = allocate_large(taken);
     }
     if (block == nullptr) {
       refused_.fetch_add(1, std::memory_order_relaxed);
       return nullptr;
     }
     allocations_.fetch_add(1, std::memory_order_relaxed);
-    const std::size_t taken = block_bytes(bytes);
     const auto live = live_.fetch_add(taken, std::memory_order_relaxed) + taken;
     if (live > peak_.load(std::memory_order_relaxed)) peak_.store(live, std::memory_order_relaxed);
     return block;
@@ -239,7 +237,7 @@ class Heap::Impl {
     return block;
   }
 
-  // The free pages at the lowest address. If there are none: new ones. Called with the lock held.
+  // Free pages at the lowest address where they fit, otherwise new ones. Called with the lock held.
   std::byte* take_pages(std::size_t bytes) {
     std::optional<std::uint64_t> at = free_.take(bytes);
     if (!at && grow(bytes)) at = free_.take(bytes);
@@ -300,7 +298,9 @@ HeapStats Heap::stats() const { return impl_->stats(); }
 void Heap::abandon() noexcept { impl_->abandon(); }
 void Heap::renew() { impl_->renew(); }
 void Heap::trim() { impl_->trim(); }
-std::size_t Heap::rounded(std::size_t bytes) noexcept { return block_bytes(bytes); }
+std::size_t Heap::rounded(std::size_t bytes) noexcept {
+  return bytes <= kSmallMax ? bytes_of(class_of(bytes)) : page_rounded(bytes);
+}
 
 namespace {
 

@@ -2,8 +2,8 @@
 //
 // Blocks are 64-byte aligned. Up to 32 KiB they belong to size classes (64-byte steps up to 1 KiB,
 // then eight classes per doubling), which are cached, also for each thread. Larger blocks are whole
-// pages: a new one takes the lowest address where it fits, and a freed one is merged with its free
-// neighbors at once, so that blocks of many sizes leave small gaps. The size of the region limits
+// pages. A new one takes the lowest address where it fits. A freed one is merged with its free
+// neighbors at once, so blocks of many sizes leave small gaps. The size of the region limits
 // the growth: beyond it, allocate() returns nullptr, and the caller uses ordinary memory.
 #pragma once
 

@@ -1,6 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "weft/net/memory/internal/page_ranges.h"
 

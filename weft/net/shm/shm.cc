@@ -338,7 +338,7 @@ class ShmEndpoint final : public Endpoint {
     // A process that ended after leaving in order is not lost. Ranks that still need it are handled
     // in look_for_departed().
     if (!lost || *lost < 0 || *lost >= world() || region_.left(*lost)) return;
-    if (progress()) return;  // it died after it had sent what this rank waits for
+    if (progress()) return;  // what it sent before its death counts
     end_group(Error(Errc::kPeerLost, "rank " + std::to_string(*lost) + " has died",
                     {operation, rank(), *lost}));
   }

@@ -20,10 +20,12 @@
 //
 // Bytes that a rank sends, or reads in place:
 //
-//   W ranks; T positions of the whole sequence, divisible by 2 W
-//   m = 2 · batch · kv_heads · head_width: entries of keys and values for one position
-//   e: bytes of an entry; a: bytes of a sum, 4 (8 for float64 inputs)
-//   b = r - 1 (modulo W), the rank that it sends to; in place, b = r
+//   W  number of ranks.
+//   T  positions of the whole sequence. 2 W divides it.
+//   m  entries of the keys and values of one position: 2 · batch · kv_heads · head_width.
+//   e  bytes of an entry.
+//   a  bytes of a sum: 4, or 8 for float64 inputs.
+//   b  number of the rank that rank r sends to: r - 1 (modulo W). In place, b is r.
 //
 //   ring, causal   forward  m e (T / 2W) (2 (W - 1) - b); on average 3/4 of what it is without a
 //                           mask;

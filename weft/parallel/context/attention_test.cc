@@ -143,11 +143,15 @@ Bytes count(const Case& c, int ranks) {
   return count(c, ranks, [](int n, const auto& fn) { replicate(n, fn); });
 }
 
+Bytes count_over_tcp(const Case& c, int ranks) {
+  return count(c, ranks, [](int n, const auto& fn) { comm::replicate_over_tcp(n, fn); });
+}
+
 TEST(RingAttention, SendsTheDocumentedBytes) {
   for (const int ranks : {2, 3, 4}) {
     const std::int64_t length = 24, m = 2 * 2 * 2 * internal::kWidth, chunk = length / (2 * ranks);
-    const Bytes causal = count({.length = length, .kv_heads = 2, .type = at::kBFloat16}, ranks,
-                               comm::replicate_over_tcp);
+    const Bytes causal =
+        count_over_tcp({.length = length, .kv_heads = 2, .type = at::kBFloat16}, ranks);
     std::int64_t forward = 0, backward = 0;
     for (int r = 0; r < ranks; ++r) {
       const int below = (r + ranks - 1) % ranks;
@@ -159,9 +163,8 @@ TEST(RingAttention, SendsTheDocumentedBytes) {
     }
     EXPECT_EQ(4 * forward, 3 * m * 2 * length * (ranks - 1)) << "3/4 of what it is without a mask";
     EXPECT_EQ(backward, forward + 2 * forward) << "gradients are float32";
-    const Bytes whole =
-        count({.length = length, .kv_heads = 2, .causal = false, .type = at::kFloat}, ranks,
-              comm::replicate_over_tcp);
+    const Bytes whole = count_over_tcp(
+        {.length = length, .kv_heads = 2, .causal = false, .type = at::kFloat}, ranks);
     for (int r = 0; r < ranks; ++r) {
       const std::int64_t keys = m * 4 * (length / ranks) * (ranks - 1);
       EXPECT_EQ(whole.forward[static_cast<std::size_t>(r)].at("send"), keys);

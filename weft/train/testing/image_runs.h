@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -17,10 +18,10 @@
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/over_tcp.h"
 #include "weft/data/shapes.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/train/recipe.h"
-#include "weft/train/testing/over_tcp.h"
 #include "weft/train/trainer.h"
 
 namespace weft::train::internal {
@@ -64,9 +65,7 @@ class ImageRuns {
     config.set("run.name=" + name);
     const bool resume = std::filesystem::exists(folder_ / name);
     Outcome outcome;
-    const auto store = c10::make_intrusive<c10d::HashStore>();
-    replicate(world, [&](Group group) {
-      if (tcp) group = internal::over_tcp(group, store, *tcp == Sums::kOrdered);
+    const auto on_rank = [&](const Group& group) {
       TrainerOptions options;
       options.resume = resume;
       options.trace = trace;
@@ -79,7 +78,14 @@ class ImageRuns {
       if (group.rank() != 0) return;
       outcome.result = result;
       outcome.tensors = {state.begin(), state.end()};
-    });
+    };
+    if (tcp) {
+      const bool ordered = *tcp == Sums::kOrdered;
+      comm::replicate_over_tcp(world, on_rank,
+                               {.ordered_sums = ordered, .timeout = std::chrono::seconds(60)});
+    } else {
+      replicate(world, on_rank);
+    }
     outcome.losses = losses_of(folder_ / (name + "/metrics.jsonl"));
     return outcome;
   }

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,9 +16,9 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/over_tcp.h"
 #include "weft/train/generate.h"
 #include "weft/train/recipe.h"
-#include "weft/train/testing/over_tcp.h"
 #include "weft/train/trainer.h"
 
 namespace weft::train::internal {
@@ -74,13 +75,13 @@ class TextRuns {
   // The same over TCP, as on several hosts.
   TrainResult train_over_tcp(int world, bool ordered_sums, const std::string& name,
                              const Assignments& assignments) const {
-    const auto store = c10::make_intrusive<c10d::HashStore>();
     TrainResult result;
-    replicate(world, [&](const Group& threads) {
-      const Group group = over_tcp(threads, store, ordered_sums);
+    const auto on_rank = [&](const Group& group) {
       const auto mine = train(group, name, assignments, false);
       if (group.rank() == 0) result = mine;
-    });
+    };
+    comm::replicate_over_tcp(world, on_rank,
+                             {.ordered_sums = ordered_sums, .timeout = std::chrono::seconds(60)});
     return result;
   }
 

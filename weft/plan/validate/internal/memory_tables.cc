@@ -51,34 +51,38 @@ Json cuts_of(const std::string& balance, const std::vector<int>& layers) {
   return cuts;
 }
 
-// Layers of each block, as torchgpipe's benchmarks flatten their models.
-std::vector<int> layers_of(const std::string& benchmark) {
-  const auto has = [&](const char* word) { return benchmark.find(word) != std::string::npos; };
+// A model of torchgpipe's benchmarks, and the layers that each block has there.
+struct Benchmark {
+  Json model;
   std::vector<int> layers;
-  const auto add = [&](int times, std::vector<int> block) {
-    for (int i = 0; i < times; ++i) layers.insert(layers.end(), block.begin(), block.end());
+};
+
+Benchmark benchmark_of(const std::string& name) {
+  const auto has = [&](const char* word) { return name.find(word) != std::string::npos; };
+  std::vector<int> layers;
+  const auto add = [&](int times, const std::vector<int>& blocks) {
+    for (int i = 0; i < times; ++i) layers.insert(layers.end(), blocks.begin(), blocks.end());
   };
-  if (has("amoebanet")) add(24, {1});
+  if (has("amoebanet")) {
+    add(24, {1});
+    return {amoebanet("(18,256)"), layers};
+  }
   if (has("resnet101")) {
     add(1, {4});  // convolution, norm, activation, pool
     add(33, {11});
     add(1, {3});
+    return {{{"family", "resnet101"}}, layers};
   }
-  if (has("unet")) {  // 5 convolutions of a level with dropout, norm and activation
-    add(5, {4, 4, 4, 4, 4, 2});
-    add(5, {4});
-    add(5, {2, 4, 4, 4, 4, 4});
-    add(1, {1});
-  }
-  return layers;
+  // U-Net: 5 convolutions of a level with dropout, norm and activation
+  add(5, {4, 4, 4, 4, 4, 2});
+  add(5, {4});
+  add(5, {2, 4, 4, 4, 4, 4});
+  add(1, {1});
+  return {{{"family", "unet"}, {"convs", 5}, {"base", 64}}, layers};
 }
 
 // Bytes of a parameter at a ZeRO stage over n ranks, 16-bit Adam with float32 masters.
 double bytes_of_parameter(int stage, double n) {
-  Json scenario = {
-      {"model", {{"parameters", 1e9}}},
-      {"cluster", {{"accelerator", "V100 SXM2/SXM3 32GB"}, {"nodes", n}, {"per_node", 1}}}};
-  (void)scenario;
   const double weights = stage >= 3 ? 2 / n : 2, gradients = stage >= 2 ? 2 / n : 2,
                state = stage >= 1 ? 12 / n : 12;
   return weights + gradients + state;
@@ -175,13 +179,9 @@ void torchgpipe_row(const CsvRow& r, Builder& b) {
   if (!speed) return b.skip(1, "accuracy runs and memory without a batch size");
   const int devices = r.whole("gpus"), m = r.whole("chunks_microbatches"),
             batch = r.whole("batch_size");
-  Json model;
-  if (what.find("amoebanet") != std::string::npos) model = amoebanet("(18,256)");
-  if (what.find("resnet101") != std::string::npos) model = {{"family", "resnet101"}};
-  if (what.find("unet") != std::string::npos)
-    model = {{"family", "unet"}, {"convs", 5}, {"base", 64}};
+  const Benchmark benchmark = benchmark_of(what);
   const bool baseline = r.text("checkpoint_mode") == "none";
-  const Json cuts = cuts_of(r.text("balance_layers_per_stage"), layers_of(what));
+  const Json cuts = cuts_of(r.text("balance_layers_per_stage"), benchmark.layers);
   Json plan = {{"pp", devices},
                {"schedule", "gpipe"},
                {"micro_batch", std::max(1, batch / m)},
@@ -193,7 +193,7 @@ void torchgpipe_row(const CsvRow& r, Builder& b) {
   const auto used = batch / m * m;  // samples: all micro-batches are of one size
   Case& one =
       b.add(what + " " + r.text("experiment") + ", " + r.text("gpus") + " GPUs",
-            {{"model", model},
+            {{"model", benchmark.model},
              {"cluster", {{"system", "torchgpipe node"}, {"nodes", 1}, {"per_node", devices}}},
              {"plan", plan}},
             Quantity::kSeconds, static_cast<double>(used) / r.number("throughput_samples_per_s"));
