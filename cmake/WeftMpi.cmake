@@ -50,6 +50,7 @@ function(weft_mpi_plugin name)
     PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/weft CXX_VISIBILITY_PRESET hidden
                                                     INSTALL_RPATH_USE_LINK_PATH ON)
   if(WEFT_INSTALL)
+    set_property(GLOBAL APPEND PROPERTY WEFT_MPI_PLUGINS weft_mpi_${name})
     foreach(component runtime devel)  # loaded by the command and by programs that link weft
       install(TARGETS weft_mpi_${name} LIBRARY DESTINATION lib/weft COMPONENT ${component})
     endforeach()

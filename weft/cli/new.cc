@@ -118,37 +118,55 @@ warmup_epochs = 0.5
 constexpr const char* kPage = R"(# @NAME@
 
 ```
-cmake -B build && cmake --build build        # finds libtorch in Torch_DIR or in Python's torch
+@INSTALL@cmake -B build@OPTION@ && cmake --build build
 ./build/@NAME@ train.toml                    # a run folder in runs/: metrics, checkpoints, log
 weft run -n 2 ./build/@NAME@ train.toml      # two ranks
 ./build/@NAME@ train.toml --resume           # goes on with the newest run
 ctest --test-dir build
 ```
 
+CMake takes the libtorch that `Torch_DIR` names, that of `python3`, or the one that weft was built
+with. `find_package(Torch)` is not needed; `weft::torch` is the libtorch alone.
+
 Add `parallel.fsdp=2` or `parallel.pp=2` after `train.toml` to divide the model over two ranks.
 )";
 
-std::string filled(std::string text, const std::string& name, const std::string& where) {
+// How the project's CMake finds weft.
+struct Package {
+  std::string lists;    // line of CMakeLists.txt
+  std::string install;  // command that installs the package first
+  std::string option;   // option of cmake -B build
+};
+
+// The package that contains this command: that of its prefix, which CMake may search by default, or
+// the one that its build folder installs.
+Package package() {
+  std::error_code ignored;
+  const fs::path prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
+  if (fs::exists(prefix / "lib/cmake/weft/weftConfig.cmake", ignored)) {
+    if (prefix == "/usr" || prefix == "/usr/local") return {};
+    return {"list(APPEND CMAKE_PREFIX_PATH \"" + prefix.string() + "\")\n", "", ""};
+  }
+  if (fs::exists(prefix / "build_to_install.cmake", ignored))
+    return {"", "cmake --install \"" + prefix.string() + "\" --prefix \"$HOME/.local\"",
+            " -DCMAKE_PREFIX_PATH=\"$HOME/.local\""};
+  return {"", "", " -DCMAKE_PREFIX_PATH=PREFIX_OF_WEFT"};
+}
+
+std::string filled(std::string text, const std::string& name, const Package& from) {
   const std::string header = "#include <weft/weft.h>";
+  const std::string install =
+      from.install.empty() ? "" : from.install + "   # once: installs weft\n";
   for (const auto& [mark, value] : {std::pair<std::string, std::string>{"@NAME@", name},
-                                    {"@WHERE@", where},
+                                    {"@WHERE@", from.lists},
+                                    {"@INSTALL@", install},
+                                    {"@OPTION@", from.option},
                                     {"@HEADER@", header}}) {
     for (auto at = text.find(mark); at != std::string::npos;
          at = text.find(mark, at + value.size()))
       text.replace(at, mark.size(), value);
   }
   return text;
-}
-
-// Prefix of the installed weft that contains this command. Empty if weft is not installed, or if
-// CMake searches the prefix by default.
-std::string place_of_package() {
-  std::error_code ignored;
-  const fs::path prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
-  if (!fs::exists(prefix / "lib/cmake/weft/weftConfig.cmake", ignored) || prefix == "/usr" ||
-      prefix == "/usr/local")
-    return "";
-  return "list(APPEND CMAKE_PREFIX_PATH \"" + prefix.string() + "\")\n";
 }
 
 void check_name(const std::string& name) {
@@ -172,18 +190,19 @@ int new_project(const NewCommand& command) {
   std::error_code ignored;
   if (fs::exists(folder, ignored))
     throw Error(Errc::kInvalidArgument, "weft new: " + folder.string() + " exists already");
-  const std::string where = place_of_package();
+  const Package from = package();
   make_directories(folder.string());
   constexpr std::pair<const char*, const char*> kFiles[] = {{"CMakeLists.txt", kLists},
                                                             {"main.cc", kProgram},
                                                             {"train.toml", kToml},
                                                             {"README.md", kPage}};
   for (const auto& [file, text] : kFiles) {
-    write_file_atomic((folder / file).string(), filled(text, name, where));
+    write_file_atomic((folder / file).string(), filled(text, name, from));
   }
-  std::cout << folder.string() << ": CMakeLists.txt, main.cc, train.toml, README.md\n"
-            << "  cd " << folder.string() << " && cmake -B build && cmake --build build && ./build/"
-            << name << " train.toml\n";
+  std::cout << folder.string() << ": CMakeLists.txt, main.cc, train.toml, README.md\n";
+  if (!from.install.empty()) std::cout << "  " << from.install << "   # once: installs weft\n";
+  std::cout << "  cd " << folder.string() << " && cmake -B build" << from.option
+            << " && cmake --build build && ./build/" << name << " train.toml\n";
   return 0;
 }
 

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""needed.py BUILD NINJA: `cmake --install BUILD` builds each file that it installs.
+
+Compares the files of the install rules with the inputs of the target weft_to_install, which is
+built first. So the test needs no build folder without these files."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+RULE = re.compile(r"file\(INSTALL DESTINATION .*?FILES ([^)]*)\)", re.DOTALL)
+
+
+def installed(build):
+    """The files in the build folder that the install rules name."""
+    for script in build.rglob("cmake_install.cmake"):
+        for files in RULE.findall(script.read_text()):
+            for name in re.findall(r'"([^"]+)"', files):
+                path = pathlib.Path(name)
+                if path.is_relative_to(build) and ".cmake" not in path.suffixes:
+                    yield path.relative_to(build).as_posix()
+
+
+def main():
+    build, ninja = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+    command = [ninja, "-C", build, "-t", "inputs", "weft_to_install"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    inputs = {line.removeprefix(f"{build}/") for line in text.splitlines()}
+    files = {name for name in installed(build) if not name.startswith("shell/")}
+    missing = sorted(files - inputs)
+    first = (build / "cmake_install.cmake").read_text()
+    rule = first.find("build_to_install.cmake")
+    if not 0 <= rule < first.find("cmake_install.cmake"):
+        missing.append("build_to_install.cmake is not the first rule")
+    print("\n".join(missing) or f"{len(files)} installed files are built first")
+    sys.exit(1 if missing or not files else 0)
+
+
+if __name__ == "__main__":
+    main()
