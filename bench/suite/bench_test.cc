@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
@@ -236,6 +237,35 @@ TEST(BenchPeers, AreFoundAboveTheProgramAndNeverInTheCurrentFolder) {
   EXPECT_EQ(find_above("bench/peers/planted.py"), std::nullopt);
   std::filesystem::current_path(before);
   std::filesystem::remove_all(planted);
+}
+
+TEST(BenchPeers, APythonThatCannotImportTheModuleIsPassedOverWithoutItsTraceback) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("weft_pythons_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto python = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder / name) << "#!/bin/sh\n" << text;
+    std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);
+    return (folder / name).string();
+  };
+  const std::string broken = python("broken", "echo Traceback >&2; exit 1\n");
+  const std::string good = python("good", "test \"$2\" = 'import torch'\n");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(python_that_imports("torch", {"/nowhere/python", broken, good}), good);
+  EXPECT_EQ(python_that_imports("torch", {broken}), std::nullopt);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(BenchSlow, AMissingPeerIsNamedOnceWithTheCommandThatAddsIt) {
+  testing::internal::CaptureStderr();
+  const Peers peers = collective_peers(3, true);  // 3 ranks over TCP: Open MPI and Gloo alone
+  for (int bench = 0; bench < 2; ++bench) warn_of_missing(peers);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'),
+            static_cast<std::ptrdiff_t>(peers.missing.size()));
+  for (const auto& why : peers.missing) EXPECT_THAT(why, HasSubstr("./dev bench setup adds it"));
+  EXPECT_EQ(peers.missing.size() + peers.found.size(), 2u);
 }
 
 TEST(BenchSlow, TrainingOfEveryVariantHasTheLossesOfOneProcess) {

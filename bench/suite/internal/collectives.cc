@@ -59,7 +59,7 @@ std::vector<Contender> start(const BenchOptions& options, const std::string& fol
           {variant.impl, start_ranks(variant, options.ranks, folder, signals), "", "", "us"});
   }
   Peers peers = collective_peers(options.ranks, options.transport == "tcp");
-  for (const auto& why : peers.missing) log_warn("left out: " + why);
+  warn_of_missing(peers);
   for (const auto& peer : peers.found) {
     if (wanted(options, peer.impl))
       contenders.push_back({peer.impl, start_peer(peer, signals), "", "", "us"});

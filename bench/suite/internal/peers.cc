@@ -1,11 +1,15 @@
 #include "bench/suite/internal/peers.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <set>
 #include <thread>
 
+#include "weft/base/log.h"
 #include "weft/launch/process.h"
 
 namespace weft::cli::bench_internal {
@@ -13,6 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
+
+constexpr const char* kSetup = "; ./dev bench setup adds it";
 
 bool in_path(const std::string& program) {
   if (program.find('/') != std::string::npos) return ::access(program.c_str(), X_OK) == 0;
@@ -26,26 +32,38 @@ bool in_path(const std::string& program) {
   return false;
 }
 
-bool has(const std::string& module, const std::string& python) {
+// Starts the Python, because a wheel may be there and miss libraries that it loads: a CUDA build
+// without its CUDA packages.
+bool imports(const std::string& python, const std::string& module) {
   if (!in_path(python)) return false;
-  const std::string question =
-      "import importlib.util, sys; sys.exit(importlib.util.find_spec('" + module + "') is None)";
+  const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   launch::ProcessOptions options;
-  options.argv = {python, "-c", question};
+  options.argv = {python, "-c", "import " + module};
+  options.stdout_fd = options.stderr_fd = nowhere.get();
   launch::Process process(options);
-  const auto ended = process.wait(Deadline::in(20s));
+  const auto ended = process.wait(Deadline::in(60s));
   return ended && ended->ok();
 }
 
-std::optional<std::string> python_with(const std::string& module) {
+std::vector<std::string> pythons(const std::string& module) {
+  std::vector<std::string> found;
   if (const char* named = std::getenv("WEFT_DEEPSPEED_PYTHON");
-      named != nullptr && module == "deepspeed" && has(module, named))
-    return named;
-  for (const char* own : {".venv/bin/python", ".venv-bench/bin/python"}) {
-    if (const auto found = find_above(own); found && has(module, *found)) return found;
+      named != nullptr && module == "deepspeed")
+    found.emplace_back(named);
+  for (const char* own :
+       {".venv/bin/python", ".venv-bench/bin/python", ".venv-python/bin/python"}) {
+    if (const auto path = find_above(own)) found.push_back(*path);
   }
-  if (has(module, "python3")) return "python3";
-  return std::nullopt;
+  found.emplace_back("python3");
+  return found;
+}
+
+// Asks once for each module: an import takes seconds.
+std::optional<std::string> python_with(const std::string& module) {
+  static std::map<std::string, std::optional<std::string>> known;
+  const auto [entry, fresh] = known.try_emplace(module);
+  if (fresh) entry->second = python_that_imports(module, pythons(module));
+  return entry->second;
 }
 
 // The command of a script of bench/peers, with a Python that has `module`. If something is missing,
@@ -55,20 +73,21 @@ std::vector<std::string> script(Peers& peers, const std::string& impl, const std
   const auto path = find_above("bench/peers/" + name);
   if (!path) {
     peers.missing.push_back(impl + ": bench/peers/" + name +
-                            " is not in a folder above the program");
+                            " is not above the program; bin/weft bench in a clone has it");
     return {};
   }
   const auto python = python_with(module);
-  if (!python) peers.missing.push_back(impl + ": no Python here imports " + module);
+  if (!python) peers.missing.push_back(impl + ": no Python here imports " + module + kSetup);
   return python ? std::vector<std::string>{*python, *path} : std::vector<std::string>{};
 }
 
 void add_built(Peers& peers, PeerProgram program, const std::string& name) {
   const auto path = find_above("bench/peers/" + name);
   if (!path) {
-    peers.missing.push_back(program.impl + ": " + name + " has not been built");
+    peers.missing.push_back(program.impl + ": " + name + " is not built" + kSetup);
   } else if (!program.argv.empty() && !in_path(program.argv[0])) {
-    peers.missing.push_back(program.impl + ": there is no " + program.argv[0] + " in PATH");
+    peers.missing.push_back(program.impl + ": there is no " + program.argv[0] + " in PATH" +
+                            kSetup);
   } else {
     program.argv.push_back(*path);
     peers.found.push_back(std::move(program));
@@ -79,7 +98,7 @@ void add_built(Peers& peers, PeerProgram program, const std::string& name) {
 void add_openmpi5(Peers& peers, const std::string& ranks) {
   const auto start = find_above(".venv-bench/bin/mpirun");
   if (!start) {
-    peers.missing.push_back("openmpi5: ./dev bench setup installs it");
+    peers.missing.push_back(std::string("openmpi5: there is no .venv-bench") + kSetup);
     return;
   }
   add_built(peers,
@@ -91,6 +110,21 @@ void add_openmpi5(Peers& peers, const std::string& ranks) {
 }
 
 }  // namespace
+
+std::optional<std::string> python_that_imports(const std::string& module,
+                                               const std::vector<std::string>& pythons) {
+  for (const auto& python : pythons) {
+    if (imports(python, module)) return python;
+  }
+  return std::nullopt;
+}
+
+void warn_of_missing(const Peers& peers) {
+  static std::set<std::string> said;
+  for (const auto& why : peers.missing) {
+    if (said.insert(why).second) log_warn("left out: " + why);
+  }
+}
 
 std::optional<std::string> find_above(const std::string& name) {
   std::error_code ignored;
@@ -127,13 +161,12 @@ Peers collective_peers(int ranks, bool tcp) {
   return peers;
 }
 
-Peers training_peers(int ranks, bool deepspeed) {
+Peers training_peers(const std::string& impl, int ranks, bool deepspeed) {
   Peers peers;
-  auto argv = script(peers, deepspeed ? "deepspeed" : "pytorch", "torch_training.py",
-                     deepspeed ? "deepspeed" : "torch");
+  auto argv = script(peers, impl, "torch_training.py", deepspeed ? "deepspeed" : "torch");
   if (argv.empty()) return peers;
   argv.insert(argv.end(), {"--ranks", std::to_string(ranks)});
-  peers.found.push_back({"pytorch", argv, {"PYTHONWARNINGS=ignore::FutureWarning"}});
+  peers.found.push_back({impl, argv, {"PYTHONWARNINGS=ignore::FutureWarning"}});
   return peers;
 }
 

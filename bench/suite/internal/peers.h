@@ -16,7 +16,8 @@ struct PeerProgram {
 
 struct Peers {
   std::vector<PeerProgram> found;
-  std::vector<std::string> missing;  // messages such as "openmpi: weft_peer_mpi has not been built"
+  // A line for each peer that is not here, with the command that adds it.
+  std::vector<std::string> missing;
 };
 
 // Searches the folders above the running program for bench/peers (sources and built programs) and
@@ -24,9 +25,16 @@ struct Peers {
 Peers collective_peers(int ranks, bool tcp);
 // torch_training.py, with a Python that has torch. `deepspeed`: with one that has deepspeed, too;
 // WEFT_DEEPSPEED_PYTHON is tried first.
-Peers training_peers(int ranks, bool deepspeed);
+Peers training_peers(const std::string& impl, int ranks, bool deepspeed);
 // torchrun with torch_first_step.py.
 Peers first_step_peers(int ranks);
+
+// Logs each missing peer once, however many benches ask for it.
+void warn_of_missing(const Peers& peers);
+
+// The first of the Pythons that imports the module. Starts each, and hides what it prints.
+std::optional<std::string> python_that_imports(const std::string& module,
+                                               const std::vector<std::string>& pythons);
 
 // The path of `name` in the folder of the running program or in the nearest folder above it. Does
 // not search the current folder: anybody who can write there could make weft-bench run a program.

@@ -153,7 +153,7 @@ int bench_startup(const BenchOptions& options, const Signals& signals) {
     throw Error(Errc::kUnavailable,
                 "no bin/weft or recipes/fashion-mnist above the program or the working directory");
   Peers peers = first_step_peers(options.ranks);
-  for (const auto& why : peers.missing) log_warn("left out: " + why);
+  warn_of_missing(peers);
   Results weft{"weft", {}, {}}, torch{"pytorch-ddp", {}, {}};
   for (int round = 0; round < rounds; ++round) {
     if (wanted(options, "weft")) weft.add(bench.weft(*program, *recipe));

@@ -187,10 +187,9 @@ class TrainingBench {
   }
 
   std::shared_ptr<Participant> peer(const std::string& impl) {
-    Peers peers = training_peers(options_.ranks, is_deepspeed(impl));
-    for (const auto& why : peers.missing) log_warn("left out: " + impl + ": " + why);
+    const Peers peers = training_peers(impl, options_.ranks, is_deepspeed(impl));
+    warn_of_missing(peers);
     if (peers.found.empty()) return nullptr;
-    peers.found[0].impl = impl;
     return start_peer(peers.found[0], signals_);
   }
 
