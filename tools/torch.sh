@@ -93,20 +93,34 @@ weft_torch_python() {
 }
 
 # The tests of the Python module import torch. The Python packages of a CPU build are small, so they
-# are installed. Those of a CUDA build take 3 GB; if they are missing, these tests are skipped.
+# are installed. Those of a CUDA build take 5 GB, so they have an environment of their own, which
+# WEFT_WITH_PYTHON (dev test --python) installs. Without it, these tests are skipped.
 weft_setup_python_torch() {
   local python
   python=$(weft_torch_python)
   if [[ -z $python ]]; then
     weft_say "tests of the Python module are skipped: $WEFT_TORCH_ROOT belongs to no Python here"
-    return 0
-  fi
-  if [[ $python = "$WEFT_VENV"/* && ! -e $WEFT_TORCH_ROOT/lib/libtorch_cuda.so ]]; then
+  elif [[ $python = "$WEFT_VENV"/* && ! -e $WEFT_TORCH_ROOT/lib/libtorch_cuda.so ]]; then
     weft_setup_python "tests of the Python module" 'lib/python3*/site-packages/sympy' \
       "torch==$WEFT_TORCH_FOUND"
   elif ! "$python" -c 'import torch' 2>/dev/null; then
-    weft_say "tests of the Python module are skipped: this torch cannot be imported without its" \
-      "CUDA packages (3 GB); to run them:"
-    printf '    %s -m pip install torch==%s\n' "$python" "$WEFT_TORCH_FOUND" >&2
+    weft_setup_cuda_python "$python"
   fi
+}
+
+# weft_setup_cuda_python PYTHON: makes .venv-python, with PYTHON's version of torch and the packages
+# of the tests.
+weft_setup_cuda_python() {
+  local name="torch-$WEFT_TORCH_FOUND.dist-info"
+  if compgen -G ".venv-python/lib/python3*/site-packages/$name" >/dev/null; then return; fi
+  if [[ -z ${WEFT_WITH_PYTHON-} ]]; then
+    weft_say "tests of the Python module are skipped: this torch cannot be imported without its" \
+      "CUDA packages; ./dev test --python installs them into .venv-python (5.3 GB)"
+    return
+  fi
+  weft_check_disk 7 "torch with its CUDA packages takes 5.3 GB"
+  weft_step "making a Python environment in .venv-python" "$1" -m venv --clear .venv-python &&
+    weft_step "installing torch $WEFT_TORCH_FOUND with its CUDA packages (5.3 GB on disk)" \
+      .venv-python/bin/pip install --no-compile "torch==$WEFT_TORCH_FOUND" numpy expecttest \
+      safetensors setuptools wheel || weft_die "the tests of the Python module cannot do without"
 }
