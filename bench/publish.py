@@ -38,6 +38,11 @@ HOSTS = "each rank is bound to a core; a network namespace for each host"
 
 # Part: its title, pinning, commands. Each command prints JSON lines on stdout.
 PARTS = {
+    "clone": (
+        "the README's two commands in a fresh clone",
+        FREE,
+        ["python3 bench/clone/clone.py"],
+    ),
     "all-reduce": (
         "all-reduce in shared memory, 2 ranks",
         PINNED,
@@ -357,6 +362,13 @@ def publish(part, folder, commit):
     return True
 
 
+def require_peers():
+    if missing := [name for name, found in versions().items() if found == "not installed"]:
+        sys.exit(f"publish: not installed: {', '.join(missing)} (./dev bench setup installs them)")
+    if os.geteuid() != 0 or not shutil.which("tc"):
+        sys.exit("publish: network namespaces need root and iproute2: sudo ./dev bench publish")
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--list", action="store_true", help="print the parts and measure nothing")
@@ -369,10 +381,8 @@ def main():
             print(f"{part:16} {what}")
         return 0
     commit, folder = folder_of_commit()
-    if missing := [name for name, found in versions().items() if found == "not installed"]:
-        sys.exit(f"publish: not installed: {', '.join(missing)} (./dev bench setup installs them)")
-    if os.geteuid() != 0 or not shutil.which("tc"):
-        sys.exit("publish: network namespaces need root and iproute2: sudo ./dev bench publish")
+    if options.parts != ["clone"]:  # it needs nothing that a user does not have
+        require_peers()
     failed = []
     for part in options.parts or PARTS:
         if (folder / f"{part}.jsonl").exists():

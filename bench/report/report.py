@@ -25,9 +25,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGES = [
     "README.md",
     "README.zh-CN.md",
+    "CONTRIBUTING.md",
     "docs/benchmarks.md",
     "docs/compression.md",
     "docs/fault-tolerance.md",
+    "docs/install.md",
     "docs/linear-models.md",
     "docs/optimizers.md",
     "docs/parameter-server.md",

@@ -55,6 +55,37 @@ class MadeUpRun(unittest.TestCase):
         )
         self.assertEqual([size_of(v) for v in (8, 1 << 10, 25 << 20)], ["8 B", "1 KiB", "25 MiB"])
 
+    def test_the_two_commands_have_their_times_or_no_time_at_all(self):
+        words = tables.FIGURES["clone-readme"]
+        self.all_reduce()
+        self.assertNotIn(" s |", words(self.run_of()))
+        with self.assertRaises(Missing):
+            tables.FIGURES["clone-details"](self.run_of())
+        figures = {
+            "first": {"libtorch": 64, "compiling": 296, "training": 90.2, "together": 471},
+            "second": {"compiling": 690, "tests": 707, "together": 1398, "number of tests": 797},
+        }
+        self.store(
+            "clone",
+            *(
+                line(value, "s", command=command, what=what, torch="2.15.0")
+                for command, all in figures.items()
+                for what, value in all.items()
+            ),
+            machine={"cores": 2, "cpu": "A CPU", "memory_gib": 23.5},
+            date="2026-11-28",
+        )
+        run = self.run_of()
+        self.assertIn(
+            "| `bin/weft train recipes/fashion-mnist -n 2` | 1 min 04 s | 4 min 56 s | 1 min 30 s "
+            "| 7 min 51 s |",
+            words(run),
+        )
+        self.assertIn("| `./dev test` |  | 11 min 30 s | 11 min 47 s | 23 min 18 s |", words(run))
+        self.assertIn("2 virtual cores (A CPU)", words(run))
+        self.assertIn("| number of tests |  | 797 |", tables.FIGURES["clone-details"](run))
+        self.assertIn("with torch 2.15.0", tables.FIGURES["clone-where"](run))
+
     def test_predictions_stand_beside_measurements_and_the_chosen_layout_beside_the_fastest(self):
         case = {"case": "layouts", "model": "gpt-128", "ranks": 2}
         rivals = [

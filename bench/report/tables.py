@@ -3,6 +3,7 @@
 import pathlib
 import textwrap
 
+import clone_tables
 import curve_charts
 import linear_tables
 import planning_tables
@@ -523,6 +524,7 @@ FIGURES = {
     "codecs-time": codecs_time,
     "readme": readme_en,
     "readme-zh": readme_zh,
+    **clone_tables.FIGURES,
     **linear_tables.FIGURES,
     **ps_tables.FIGURES,
     **planning_tables.FIGURES,
@@ -533,6 +535,7 @@ FIGURES = {
 # The stored parts of a figure, if they are not the part of the same name.
 SOURCES = {"halves": ("tensor", "context"), "planning": ("planning", "planning-unequal")}
 for _name in (
+    "clone",
     "all-reduce",
     "all-reduce-4",
     "collectives",
