@@ -14,7 +14,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FRAMES = pathlib.Path(__file__).resolve().parent / "frames"
-GENERATED = ("algorithms.md", "pipelines.md", "parallelism.md", "pytorch-tests.md")
+GENERATED = (
+    "algorithms.md", "pipelines.md", "parallelism.md", "pytorch-tests.md", "recipe-keys.md"
+)
 LANGUAGES = {"bash": "sh"}
 MARKER = re.compile(r"<!-- test: (.*?) -->$")
 MAIN = """

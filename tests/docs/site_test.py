@@ -46,7 +46,7 @@ def breaches(root, out):
     for page, words in (
         ("api/group.html", ["all_reduce_async", "RegroupOptions", "at_least"]),
         ("api/error.html", ["WEFT_REQUIRE", "kPeerLost"]),
-        ("api/recipe-keys.html", ["zero_stage", "label_smoothing"]),
+        ("recipe-keys.html", ["zero_stage", "label_smoothing"]),
         ("search/search_index.js", ["var __index"]),
     ):
         for word in words:

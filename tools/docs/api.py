@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""api.py ROOT OUT: writes the API reference. It has a Markdown page for each public header
-(cmake/public_headers.txt), made of its comments and declarations, and a page of all recipe keys."""
+"""api.py ROOT [--check]: writes the API reference into docs. docs/api has a page for each public
+header (cmake/public_headers.txt), made of its comments and declarations. docs/recipe-keys.md has
+all recipe keys. --check writes nothing, and names the pages that differ."""
 
 import pathlib
 import re
@@ -24,7 +25,7 @@ FRONT = """# API reference
 
 A page for each public header, made of its comments. A program includes `<weft/weft.h>`; most need
 no other header. Names are in namespace `weft`, or in a namespace below it that the page gives.
-[Recipe keys](recipe-keys.md) lists the keys of recipes and of `weft::train::load_options()`.
+[Recipe keys](../recipe-keys.md) lists the keys of recipes and of `weft::train::load_options()`.
 """
 
 
@@ -218,7 +219,6 @@ def navigation(root):
     for title, names in groups(root):
         yield f'      - "{title}":'
         yield from (f"          - {name}: api/{page_name(name)}" for name in names)
-    yield "      - Recipe keys: api/recipe-keys.md"
 
 
 def recipe_keys(root):
@@ -247,29 +247,42 @@ def recipe_keys(root):
 
 
 def pages(root):
-    """{name of a page: its text}, for the folder of the reference. "index.md" is its first page."""
+    """{name of a page in docs: its text}. "api/index.md" is the first one of the reference."""
     texts = runpy.run_path(str(root / "tools/make_public_headers"))["make"](root)
     writer = Writer({header: page_name(header) for header in texts})
-    made, front = {"recipe-keys.md": "\n".join(recipe_keys(root))}, [FRONT]
+    made, front = {"recipe-keys.md": "\n".join(recipe_keys(root))}, [FRONT]  # in docs
     for title, names in groups(root):
         front += [f"## {title}\n", "| header | content |", "| --- | --- |"]
         for header in names:
             page = Page(header, texts[header], writer)
-            made[page_name(header)] = page.text()
+            made["api/" + page_name(header)] = page.text()
             first = re.split(r"(?<=[.:])\s", " ".join(page.top.split()))[0].rstrip(":")
             shown = [f"`{name}`" for name in page.names[:8]] + ["…"] * (len(page.names) > 8)
             content = "<br>".join(filter(None, [writer.sentence(first), ", ".join(shown)]))
             front.append(f"| [{header}]({page_name(header)}) | {content} |")
         front.append("")
-    made["index.md"] = "\n".join(front)
-    return made
+    made["api/index.md"] = "\n".join(front)
+    return {name: text.rstrip("\n") + "\n" for name, text in made.items()}
 
 
 def main():
-    folder = pathlib.Path(sys.argv[2])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages(pathlib.Path(sys.argv[1])).items():
-        (folder / name).write_text(text)
+    root = pathlib.Path(sys.argv[1])
+    docs, made = root / "docs", pages(root)
+    left = {f"api/{page.name}" for page in (docs / "api").glob("*.md")} - made.keys()
+    wrong = [name for name, text in made.items() if not same(docs / name, text)] + sorted(left)
+    if "--check" in sys.argv[2:]:
+        lines = [f"docs/{name} differs from the sources: tools/docs/api.py ." for name in wrong]
+        print("\n".join(lines) or f"{len(made)} pages are those of the sources")
+        sys.exit(1 if wrong else 0)
+    (docs / "api").mkdir(exist_ok=True)
+    for name in left:
+        (docs / name).unlink()
+    for name, text in made.items():
+        (docs / name).write_text(text)
+
+
+def same(path, text):
+    return path.exists() and path.read_text() == text
 
 
 if __name__ == "__main__":

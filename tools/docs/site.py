@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""site.py ROOT OUT: builds the documentation site of docs/*.md, with the API reference, into OUT.
+"""site.py ROOT OUT: builds the documentation site of docs, with the API reference, into OUT.
 
 Pages link to files of the tree (../bench/README.md, ../examples/regroup.cc), so that the links also
 work in a repository browser. The site gets a copy of each linked file: Markdown as a page, a source
@@ -16,6 +16,8 @@ import sys
 import api
 
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s#]*)(#[^)\s]*)?\)")
+# A diagram of a page: its lines must not wrap.
+DIAGRAM = re.compile(r"\A```(?:text)?\n(?=.*[─│┌└├┐┘])", re.DOTALL)
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LANGUAGES = {
     ".cc": "cpp",
@@ -61,8 +63,7 @@ class Site:
 
         def moved(match):
             target = match[2]
-            within = page.startswith("api/") and "/" not in target
-            if not target or within or re.match(r"[a-z]+:", target):
+            if not target or re.match(r"[a-z]+:", target):
                 return match[0]
             path = (source.parent / target).resolve()
             if not path.exists():
@@ -70,7 +71,10 @@ class Site:
             return f"{match[1]}{'../' * page.count('/')}{self.place(path)}{match[3] or ''})"
 
         parts = FENCED.split(text)
-        return "".join(part if at % 2 else LINK.sub(moved, part) for at, part in enumerate(parts))
+        return "".join(
+            DIAGRAM.sub("``` { .text .figure }\n", part) if at % 2 else LINK.sub(moved, part)
+            for at, part in enumerate(parts)
+        )
 
     def write(self, page, text):
         (self.stage / page).parent.mkdir(parents=True, exist_ok=True)
@@ -100,11 +104,8 @@ class Site:
 
     def fill(self):
         shutil.rmtree(self.stage, ignore_errors=True)
-        for path in sorted((self.root / "docs").glob("*.md")):
+        for path in sorted((self.root / "docs").rglob("*.md")):
             self.place(path)
-        for name, text in api.pages(self.root).items():
-            page = "api/" + name
-            self.write(page, self.rewrite(text, self.root / "docs" / page, page))
         while self.waiting:
             path = self.waiting.pop()
             if path != self.root / "README.md":
