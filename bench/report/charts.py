@@ -11,10 +11,12 @@ STYLE = """text{font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;font
 .paper{fill:#ffffff}.ink{fill:#1c2128}.dim{fill:#667080}.grid{stroke:#dfe4ea;stroke-width:1}
 .mark{stroke:#1c2128;stroke-width:1.2;stroke-dasharray:4 3}
 .s0{fill:#1f6fd1}.s1{fill:#d9731f}.s2{fill:#8a4fb0}.s3{fill:#2b8a57}.s4{fill:#8a94a3}
+.s5{fill:#5b9ae4}.s6{fill:#9cc4f2}.s7{fill:#74bd97}
 .l0{stroke:#1f6fd1}.l1{stroke:#d9731f}.l2{stroke:#8a4fb0}.l3{stroke:#2b8a57}.l4{stroke:#8a94a3}
 @media (prefers-color-scheme:dark){.paper{fill:#12161c}.ink{fill:#e8ecf1}.dim{fill:#97a3b2}
 .grid{stroke:#2c343f}.mark{stroke:#e8ecf1}
 .s0{fill:#6aa9f5}.s1{fill:#f0a060}.s2{fill:#c592e4}.s3{fill:#6cc596}.s4{fill:#7c8794}
+.s5{fill:#4580c8}.s6{fill:#2c5a94}.s7{fill:#3f8561}
 .l0{stroke:#6aa9f5}.l1{stroke:#f0a060}.l2{stroke:#c592e4}.l3{stroke:#6cc596}.l4{stroke:#7c8794}}"""
 
 
@@ -61,6 +63,9 @@ def bars(title, groups, unit_of, mark=None):
     """A chart of horizontal bars. groups: (name, [(label, value, class)]). mark: (value, text) of a
     vertical line.
     """
+    named = {kind: label for _, of in groups for label, _, kind in of}
+    if any(named[kind] != label for _, of in groups for label, _, kind in of):
+        raise ValueError(f"{title}: one color for two series")
     step, left, right, width = 20, 150, 70, 720
     rows = sum(len(of) for _, of in groups)
     height = 62 + rows * step + 34 * len(groups)
@@ -171,12 +176,12 @@ def training(run):
 def sharded(run):
     shown = [
         ("weft", "weft, data parallel", "s0"),
-        ("weft-zero1", "weft, ZeRO-1", "s0"),
-        ("weft-zero3", "weft, ZeRO-3", "s0"),
+        ("weft-zero1", "weft, ZeRO-1", "s5"),
+        ("weft-zero3", "weft, ZeRO-3", "s6"),
         ("pytorch-ddp-tuned", "DDP, tuned", "s1"),
         ("pytorch-fsdp2", "FSDP2", "s2"),
         ("deepspeed-zero1", "DeepSpeed ZeRO-1", "s3"),
-        ("deepspeed-zero3", "DeepSpeed ZeRO-3", "s3"),
+        ("deepspeed-zero3", "DeepSpeed ZeRO-3", "s7"),
     ]
     groups = []
     for name, model in (

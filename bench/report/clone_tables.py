@@ -78,11 +78,10 @@ def details(run):
         [text, *(shown(of(run, command, what)) for command in COMMANDS)]
         for text, what, shown in kinds
     ]
-    return table(["", "first command", "second command"], body)
+    return table(["", "first command", "second command"], body) + "\n\n" + where(run)
 
 
 def where(run):
-    run.part("clone")
     head = run.heads["clone"]
     machine, torch = head["machine"], run.part("clone")[0]["params"]["torch"]
     return (
@@ -97,5 +96,4 @@ FIGURES = {
     "clone-readme": readme_en,
     "clone-readme-zh": readme_zh,
     "clone-details": details,
-    "clone-where": where,
 }

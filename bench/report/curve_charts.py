@@ -6,8 +6,8 @@ from results import Missing, percent
 from strategy_tables import name_of, of_case
 
 BY_TIME = ("second", "accuracy", lambda value: f"{100 * value:.0f} %", 0.8, None)
-COLUMNS, WIDTH, HEIGHT, LEFT, TOP, GAP_X, GAP_Y = 3, 186, 104, 62, 66, 30, 46
-SMALL, LETTER, END_WIDTH = 11, 6.0, 54  # size of a name, widths of its letters and of the value
+COLUMNS, WIDTH, HEIGHT, LEFT, TOP, GAP_X, GAP_Y = 3, 230, 124, 62, 72, 52, 66
+SMALL, LETTER, END_WIDTH = 11.5, 6.6, 62  # size of a name, widths of its letters and of the value
 
 
 def panels(title, lines, axes):
@@ -51,8 +51,8 @@ def panel(picture, corner, lines, scale):
     picture.path([place(x, y) for x, y in base[2]], "l4")
     picture.path([place(x, y) for x, y in points], "l0")
     fits = (WIDTH - END_WIDTH) / (LETTER * len(name))
-    picture.text(left, top - 6, name, "small ink", SMALL * fits if fits < 1 else None)
-    picture.text(left + WIDTH, top - 6, end, "small dim end")
+    picture.text(left, top - 10, name, "small ink", SMALL * fits if fits < 1 else None)
+    picture.text(left + WIDTH, top - 10, end, "small dim end")
 
 
 def ends_of(lines):

@@ -84,7 +84,7 @@ class MadeUpRun(unittest.TestCase):
         self.assertIn("| `./dev test` |  | 11 min 30 s | 11 min 47 s | 23 min 18 s |", words(run))
         self.assertIn("2 virtual cores (A CPU)", words(run))
         self.assertIn("| number of tests |  | 797 |", tables.FIGURES["clone-details"](run))
-        self.assertIn("with torch 2.15.0", tables.FIGURES["clone-where"](run))
+        self.assertIn("with torch 2.15.0", tables.FIGURES["clone-details"](run))
 
     def test_predictions_stand_beside_measurements_and_the_chosen_layout_beside_the_fastest(self):
         case = {"case": "layouts", "model": "gpt-128", "ranks": 2}
@@ -192,6 +192,12 @@ class MadeUpRun(unittest.TestCase):
         self.store("tensor", line(1))
         [wrong] = report.ancestors(self.run_of())
         self.assertIn("commit abc is not an ancestor of HEAD", wrong)
+
+    def test_two_series_of_a_chart_have_two_colors(self):
+        bar = ("weft", 1.0, "s0")
+        charts.bars("a chart", [("one", [bar]), ("two", [bar])], str)
+        with self.assertRaises(ValueError):
+            charts.bars("a chart", [("one", [bar, ("weft, ZeRO-1", 1.1, "s0")])], str)
 
     def test_charts_are_svg(self):
         self.all_reduce()

@@ -8,7 +8,7 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Programs that are not weft's: the test does not check their words.
-OTHERS = {"cd", "chmod", "cmake", "export", "grep", "head", "ls", "scontrol", "ss"}
+OTHERS = {"cd", "chmod", "cmake", "export", "git", "grep", "head", "ls", "scontrol", "ss"}
 LAUNCHERS = {"mpirun", "mpirun.mpich", "srun", "salloc", "torchrun"}  # a weft command may follow
 RECIPES = {"RECIPE": "shapes"}  # a word that stands for the reader's own
 SECONDS = 100

@@ -18,6 +18,9 @@ def installed(build):
         for files in RULE.findall(script.read_text()):
             for name in re.findall(r'"([^"]+)"', files):
                 path = pathlib.Path(name)
+                # The folder of generated headers is an input, too, by its stamp.
+                if path.name == "weft" and path.parent.name == "include":
+                    path = path.parent / "made"
                 if path.is_relative_to(build) and ".cmake" not in path.suffixes:
                     yield path.relative_to(build).as_posix()
 
