@@ -14,6 +14,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/file_kind.h"
 #include "weft/base/internal/config_value.h"
 #include "weft/base/internal/toml_text.h"
 #include "weft/base/internal/utf8.h"
@@ -256,6 +257,7 @@ Config Config::load(const std::string& path, Schema schema) {
 
 Config Config::parse(std::string_view text, const std::string& source, Schema schema) {
   Config config(std::move(schema));
+  if (const auto kind = wrong_kind(text)) throw Error(Errc::kBadConfig, source + " is " + *kind);
   if (text.size() > kMaxFileBytes) fail(source, "the file is larger than 64 KiB");
   refuse_unquoted(text, source);
   toml::table table;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/file_kind.h"
 
 namespace weft {
 
@@ -14,6 +15,7 @@ json parse_json(std::string_view text, const std::string& name, const JsonLimits
   const auto fail = [&](const std::string& what) {
     throw Error(Errc::kCorrupt, name + ": " + what);
   };
+  if (const auto kind = wrong_kind(text)) throw Error(Errc::kCorrupt, name + " is " + *kind);
   // The parser takes a zero byte for the end of its input.
   if (text.find('\0') != std::string_view::npos) fail("not JSON: it contains a zero byte");
   std::vector<std::set<std::string>> keys;  // of the objects around the current value

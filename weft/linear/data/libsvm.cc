@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "weft/base/error.h"
+#include "weft/base/file_kind.h"
 #include "weft/linear/data/internal/libsvm_parser.h"
 #include "weft/linear/data/text_file.h"
 
@@ -58,19 +59,25 @@ void read_share(TextFile& file, const std::string& path, const LibsvmOptions& op
                path + " is not a file, so " + std::to_string(options.world) +
                    " ranks cannot divide it; use one rank");
   LineShare share;
+  std::uint64_t begin = 0;
   if (file.is_gzip()) {
     share.rank = static_cast<std::uint64_t>(options.rank);
     share.world = static_cast<std::uint64_t>(options.world);
   } else if (options.world > 1) {
     const std::uint64_t end = share_begin(file.size(), options, options.rank + 1);
-    const std::uint64_t begin =
-        line_begin(file, share_begin(file.size(), options, options.rank), end);
+    begin = line_begin(file, share_begin(file.size(), options, options.rank), end);
     share.end = end - begin;
     share.lines_before = [path, begin] { return count_lines(path, begin); };
     file.seek(begin);
   }
+  std::string_view piece = file.next();
+  if (const std::size_t mark = begin == 0 ? mark_bytes(piece) : 0; mark > 0) {
+    piece.remove_prefix(mark);
+    // The first line begins with the mark. It stays in the share that has the first byte.
+    share.end = share.end > mark ? share.end - mark : std::min<std::uint64_t>(share.end, 1);
+  }
   LibsvmParser parser(path, options, std::move(share), rows);
-  for (auto piece = file.next(); !piece.empty(); piece = file.next()) {
+  for (; !piece.empty(); piece = file.next()) {
     if (!parser.feed(piece)) return;
   }
   parser.finish();

@@ -29,14 +29,15 @@ struct LibsvmOptions {
 };
 
 // Reads the rows of this rank, in the order of the file. Zeros are not stored. Lines without words,
-// comments (from # to the end of the line) and CRLF are accepted; a rank may get no row.
+// comments (from # to the end of the line), CRLF, and UTF-8's byte order mark at the start are
+// accepted; a rank may get no row.
 //
 // Throws Error(kInvalidArgument) if the file cannot be opened or an option is out of range, and
 // for a pipe with several ranks. Throws Error(kCorrupt), in the form FILE:LINE:COLUMN: reason, for:
 // - a label or value that is no finite number, or a value that float32 cannot hold;
 // - an index that is negative, 0, above max_index, out of order, or twice in a row;
 // - words that are not index:value, `qid:`, a word above 512 bytes, several labels in a row;
-// - damaged or truncated gzip data.
+// - damaged or truncated gzip data, and files of another kind: a Git LFS pointer, UTF-16, an archive.
 // Throws Error(kUnavailable) if the rows need more than max_bytes.
 SparseRows read_libsvm(const std::string& path, const LibsvmOptions& options = {});
 

@@ -295,6 +295,29 @@ TEST_F(LibsvmFile, GzipFilesReadAsTheirContentAlsoInSeveralMembers) {
   EXPECT_EQ(rows, 500U);
 }
 
+TEST_F(LibsvmFile, AByteOrderMarkIsLeftOutByAnyNumberOfRanks) {
+  const std::string mark = "\xEF\xBB\xBF";
+  for (const std::string text : {"1 1:1\n2 2:2\n3 3:3\n", "\n1 1:1\n", "1 1:1", ""}) {
+    const std::string expected = text_of(parse(text));
+    for (const int world : {1, 2, 5, 30})
+      EXPECT_EQ(all_parts(write(mark + text), world), expected) << text << world;
+    EXPECT_EQ(text_of(read_libsvm(write(gzip(mark + text)))), expected) << text;
+  }
+  const std::string path = write(mark + "1 1:x\n");
+  expect_refused([&] { read_libsvm(path); }, Errc::kCorrupt, path + ":1:3: value \"x\"");
+}
+
+TEST_F(LibsvmFile, OtherKindsOfFilesAreNamed) {
+  for (const std::string& text :
+       {std::string("\xFF\xFE"
+                    "1\0",
+                    4),
+        std::string("PK\x03\x04"), std::string("version https://git-lfs.github.com/spec/v1\n")}) {
+    const std::string path = write(text);
+    expect_refused([&] { read_libsvm(path); }, Errc::kCorrupt, path + " is ");
+  }
+}
+
 TEST_F(LibsvmFile, DamagedOrTruncatedGzipDataIsRefused) {
   std::string text;
   for (int i = 0; i < 500; ++i) text += std::to_string(i * i) + " 1:1 2:0.5\n";

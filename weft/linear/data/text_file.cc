@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/file_kind.h"
 
 namespace weft::linear {
 namespace {
@@ -50,6 +51,8 @@ bool TextFile::is_gzip() {
   known_ = true;
   first_ = read();
   if (first_.starts_with("\x1f\x8b")) inflate_ = std::make_unique<Inflate>();
+  if (const auto kind = wrong_kind(first_); kind && inflate_ == nullptr)
+    throw Error(Errc::kCorrupt, path_ + " is " + *kind);
   return inflate_ != nullptr;
 }
 

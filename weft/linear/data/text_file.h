@@ -20,7 +20,8 @@ class TextFile {
   TextFile& operator=(const TextFile&) = delete;
 
   // True if the content is compressed. Then only a read from the start is possible. The first call
-  // reads the first piece.
+  // reads the first piece, and throws Error(kCorrupt) for a file that is no text, such as a Git LFS
+  // pointer or UTF-16.
   bool is_gzip();
   // True for a regular file, which has a size and can be read from any place.
   bool is_regular() const { return regular_; }

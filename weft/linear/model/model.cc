@@ -16,7 +16,8 @@ struct Solver {
   std::string_view name;
   bool classifier = true;
 };
-constexpr std::array<Solver, 11> kSolvers{{{"L2R_LR"},
+constexpr std::string_view kOneClass = "ONECLASS_SVM";
+constexpr std::array<Solver, 12> kSolvers{{{"L2R_LR"},
                                            {"L2R_L2LOSS_SVC_DUAL"},
                                            {"L2R_L2LOSS_SVC"},
                                            {"L2R_L1LOSS_SVC_DUAL"},
@@ -26,7 +27,8 @@ constexpr std::array<Solver, 11> kSolvers{{{"L2R_LR"},
                                            {"L2R_LR_DUAL"},
                                            {"L2R_L2LOSS_SVR", false},
                                            {"L2R_L2LOSS_SVR_DUAL", false},
-                                           {"L2R_L1LOSS_SVR_DUAL", false}}};
+                                           {"L2R_L1LOSS_SVR_DUAL", false},
+                                           {kOneClass, false}}};
 
 const Solver* find_solver(std::string_view name) {
   const auto found = std::find_if(kSolvers.begin(), kSolvers.end(),
@@ -58,6 +60,8 @@ std::uint64_t read_header(internal::ModelWords& words, Model& model) {
       knows_features = true;
     } else if (key == "bias") {
       model.bias = words.number();
+    } else if (key == "rho") {
+      model.rho = words.number();
     } else {
       words.fail("key", key);
     }
@@ -67,6 +71,10 @@ std::uint64_t read_header(internal::ModelWords& words, Model& model) {
   if (find_solver(model.solver)->classifier && (classes < 1 || model.labels.size() != classes))
     words.fail("there are no labels of the classes before the weights");
   if (!find_solver(model.solver)->classifier) model.labels.clear();
+  if (model.solver == kOneClass)
+    model.labels = {1, -1};
+  else
+    model.rho = 0;
   return std::uint64_t{model.features} + (model.bias >= 0 ? 1 : 0);
 }
 
@@ -92,7 +100,8 @@ std::string solver_name(const Objective& objective) {
 }
 
 void write_model(const Model& model, const std::string& path) {
-  const bool classifies = !model.labels.empty();
+  const bool one_class = model.solver == kOneClass;
+  const bool classifies = !model.labels.empty() && !one_class;
   std::string text = "solver_type " + model.solver + "\nnr_class " +
                      std::to_string(classifies ? model.labels.size() : 2) + "\n";
   if (classifies) {
@@ -102,6 +111,7 @@ void write_model(const Model& model, const std::string& path) {
   }
   text += "nr_feature " + std::to_string(model.features) + "\nbias ";
   append(text, model.bias);
+  if (one_class) append(text += "\nrho ", model.rho);
   text += "\nw\n";
   const auto add_row = [&](std::uint32_t id) {
     for (std::size_t output = 0; output < model.outputs(); ++output) {

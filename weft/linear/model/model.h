@@ -17,12 +17,14 @@ namespace weft::linear {
 struct Model {
   // LIBLINEAR's name of the solver, which tells how to predict: "L2R_LR", "L2R_L2LOSS_SVR", …
   std::string solver = "L2R_LR";
-  // Classes of a classifier. Empty: a regression.
+  // Classes of a classifier. Empty: a regression. ONECLASS_SVM has 1 (like the training data) and -1.
   std::vector<int> labels;
   // Largest feature index, counted from 1.
   std::uint32_t features = 0;
   // Value of the constant feature of each row. Below 0: none.
   double bias = -1;
+  // Subtracted from the score (ONECLASS_SVM). 0 for other solvers.
+  double rho = 0;
   // Columns that have weights, the bias among them if there is one.
   ColumnMap columns;
   // Weights by (column id, output).

@@ -32,6 +32,10 @@ constexpr const char* kCrammerSinger =
     "solver_type MCSVM_CS\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n0.5 -0.5 \n-0.5 0.5 "
     "\n";
 
+// In the form in which LIBLINEAR 2.40 and later write a model of -s 21.
+constexpr const char* kOneClassSvm =
+    "solver_type ONECLASS_SVM\nnr_class 2\nnr_feature 3\nbias -1\nrho 0.4\nw\n0.4\n0.8\n0\n";
+
 class Models : public testing::Test {
  protected:
   Model read(const std::string& text) {
@@ -84,8 +88,19 @@ TEST_F(Models, OfCrammerAndSingerHaveAScoreForEachOfTwoClasses) {
   EXPECT_EQ(predict(model, three_rows(-1)).labels, (std::vector<double>{1, -1, 1}));
 }
 
+TEST_F(Models, OfOneClassTellRowsThatAreLikeTheTrainingDataFromOthers) {
+  const Model model = read(kOneClassSvm);
+  EXPECT_EQ(model.outputs(), 1U);
+  // Scores 0.2, 0.8 and 0.4, compared with rho = 0.4 as liblinear-predict does: above it is 1.
+  EXPECT_EQ(predict(model, three_rows(-1)).labels, (std::vector<double>{-1, 1, -1}));
+  expect_refused([&] { predict(model, three_rows(-1), true); }, Errc::kInvalidArgument,
+                 "a model of ONECLASS_SVM has no probabilities");
+  write_model(model, path_);
+  EXPECT_EQ(read_file(path_, 1000), kOneClassSvm);
+}
+
 TEST_F(Models, AreWrittenAsTheyWereRead) {
-  for (const std::string text : {kThreeClasses, kRegression, kCrammerSinger}) {
+  for (const std::string text : {kThreeClasses, kRegression, kCrammerSinger, kOneClassSvm}) {
     const Model model = read(text);
     write_model(model, path_);
     const Model again = read_model(path_);
@@ -93,6 +108,7 @@ TEST_F(Models, AreWrittenAsTheyWereRead) {
     EXPECT_EQ(again.labels, model.labels);
     EXPECT_EQ(again.features, model.features);
     EXPECT_EQ(again.bias, model.bias);
+    EXPECT_EQ(again.rho, model.rho);
     EXPECT_EQ(again.weights, model.weights);
   }
 }
@@ -117,7 +133,6 @@ TEST_F(Models, ThatAreNotWellFormedAreRefusedWithTheLine) {
   refused("", ":1: the file ends early; this is no model file of LIBLINEAR");
   refused("1 1:0.5\n", ":1: unknown key \"1\"");
   refused("solver_type L2R_XX\n", ":1: unknown solver type \"L2R_XX\"");
-  refused("solver_type ONECLASS_SVM\n", ":1: unknown solver type \"ONECLASS_SVM\"");
   refused("solver_type L2R_LR\nnr_class 2\nnr_feature 1\nbias -1\nw\n1\n",
           ":5: there are no labels of the classes");
   refused("nr_class 2\nlabel 1 -1\nnr_feature 1\nw\n1\n", ":4: there is no solver_type");

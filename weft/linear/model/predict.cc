@@ -10,7 +10,7 @@ namespace {
 
 // Scores of one row, by output.
 void score(const Model& model, std::span<const Entry> row, std::vector<double>& scores) {
-  std::fill(scores.begin(), scores.end(), 0.0);
+  std::fill(scores.begin(), scores.end(), -model.rho);
   for (const Entry& entry : row) {
     const std::uint32_t id = model.columns.find(entry.column);
     if (id == ColumnMap::kNone) continue;
