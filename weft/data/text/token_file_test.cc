@@ -229,6 +229,29 @@ TEST_F(TokenizeFiles, NameADocumentThatIsTooLongAndWriteNoFile) {
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
+TEST_F(TokenizeFiles, LeaveOutAByteOrderMarkAndRefuseOtherKindsOfFiles) {
+  for (const Documents documents : {Documents::kFile, Documents::kLine, Documents::kBlank})
+    EXPECT_EQ(spelled("\xEF\xBB\xBFone", documents), "one|");
+  EXPECT_EQ(report_.bytes, 3);
+  EXPECT_EQ(spelled("\xEF\xBB\xBF", Documents::kFile), "");
+  for (const std::string& text : {std::string("\xFF\xFEh\0i\0", 6), std::string("\x1F\x8B\b"),
+                                 std::string("version https://git-lfs.github.com/spec/v1\n")}) {
+    expect_refused([&] { spelled(text, Documents::kLine); }, Errc::kBadConfig, "a.txt is ");
+    expect_refused([&] { check_text_file(dir_ / "a.txt"); }, Errc::kBadConfig, "a.txt is ");
+  }
+}
+
+TEST_F(TokenizeFiles, DoubtTextInAnotherEncoding) {
+  const auto doubt = [&](const std::string& text) {
+    put(dir_ / "a.txt", text);
+    return check_text_file(dir_ / "a.txt");
+  };
+  EXPECT_EQ(doubt("caf\xC3\xA9"), "");
+  EXPECT_EQ(doubt(std::string((64 << 10) - 1, 'a') + "\xC3\xA9"), "");
+  EXPECT_THAT(doubt("caf\xE9 au lait"), testing::HasSubstr("a.txt is not in UTF-8 from byte 3 on"));
+  EXPECT_THAT(doubt(std::string("h\0i\0", 4)), testing::HasSubstr("a.txt has zero bytes"));
+}
+
 TEST_F(TokenizeFiles, RefuseAnUnknownEndToken) {
   expect_refused([&] { tokens("abc", {.end_token = "</s>"}); }, Errc::kInvalidArgument,
                  "no token </s>");

@@ -3,12 +3,20 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <utility>
+
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/file_kind.h"
 #include "weft/data/text/token_file.h"
 
 namespace weft::data::text {
 namespace {
+
+void refuse_other_kinds(const std::string& path, std::string_view head) {
+  if (const auto kind = wrong_kind(head)) throw Error(Errc::kBadConfig, path + " is " + *kind);
+}
 
 // Reads the documents of a file in order.
 class DocumentReader {
@@ -49,7 +57,12 @@ class DocumentReader {
     if (got < 0) fail_io("cannot read", path_);
     buffer_.resize(static_cast<std::size_t>(got));
     at_ = 0;
-    return got > 0;
+    if (std::exchange(begins_, false)) {
+      refuse_other_kinds(path_, buffer_);
+      at_ = mark_bytes(buffer_);
+      offset_ = static_cast<std::int64_t>(at_);
+    }
+    return at_ < buffer_.size() || (got > 0 && fill());
   }
 
   void take(std::string& out, std::size_t count) {
@@ -90,9 +103,25 @@ class DocumentReader {
   std::string buffer_;
   std::size_t at_ = 0;
   std::int64_t offset_ = 0;
+  bool begins_ = true;  // Nothing has been read yet.
 };
 
 }  // namespace
+
+std::string check_text_file(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) fail_io("cannot open", path);
+  std::string head(kHeadBytes, '\0');
+  ssize_t got = -1;
+  do {
+    got = ::pread(file.get(), head.data(), head.size(), 0);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) fail_io("cannot read", path);
+  head.resize(static_cast<std::size_t>(got));
+  refuse_other_kinds(path, head);
+  const auto doubt = doubt_of_text(head, head.size() < kHeadBytes);
+  return doubt ? path + " " + *doubt : "";
+}
 
 TokenizeReport tokenize_files(const std::vector<std::string>& inputs, const std::string& output,
                               Tokenizer& tokenizer, const TokenizeOptions& options) {

@@ -62,6 +62,8 @@ class ByteTokenizer : public Tokenizer {
     return kBytes + static_cast<std::int64_t>(specials_.size());
   }
 
+  bool has_token(TokenId id) const override { return id >= 0 && id < vocab_size(); }
+
   std::optional<TokenId> id_of(std::string_view token) const override {
     const auto found = std::find(specials_.begin(), specials_.end(), token);
     if (found != specials_.end()) return kBytes + static_cast<TokenId>(found - specials_.begin());

@@ -42,6 +42,8 @@ class Tokenizer {
 
   // All ids are smaller. Not every id has a token.
   virtual std::int64_t vocab_size() const = 0;
+  // True if decode() accepts the id.
+  virtual bool has_token(TokenId id) const = 0;
   // Returns the id of an added token by its text ("</s>"), or else of a token of the vocabulary as
   // tokenizer.json writes it.
   virtual std::optional<TokenId> id_of(std::string_view token) const = 0;

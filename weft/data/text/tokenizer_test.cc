@@ -142,6 +142,11 @@ TEST(Tokenizer, RefusesIdsWithoutAToken) {
       },
       Errc::kInvalidArgument, "id 500 at position 2");
   expect_refused([&] { tokenizer->decode({-1}); }, Errc::kInvalidArgument, "id -1 at position 0");
+  for (const auto& one : {load_tokenizer(reference("gpt2.json")), byte_tokenizer()}) {
+    const auto size = static_cast<TokenId>(one->vocab_size());
+    for (const TokenId id : {0, size - 1}) EXPECT_TRUE(one->has_token(id)) << id;
+    for (const TokenId id : {-1, size}) EXPECT_FALSE(one->has_token(id)) << id;
+  }
 }
 
 TEST(Tokenizer, NamesAByteWithoutAToken) {

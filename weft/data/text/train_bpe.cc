@@ -10,6 +10,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/file_kind.h"
 #include "weft/data/text/internal/byte_alphabet.h"
 #include "weft/data/text/internal/components.h"
 #include "weft/data/text/tokenizer.h"
@@ -161,7 +162,8 @@ std::vector<Word> count_words(const std::vector<std::string>& files, const BpeTr
   std::map<std::string, std::int64_t, std::less<>> counts;
   for (const std::string& path : files) {
     const std::string text = read_file(path, options.max_bytes);
-    for (std::size_t begin = 0; begin < text.size();) {
+    if (const auto kind = wrong_kind(text)) throw Error(Errc::kBadConfig, path + " is " + *kind);
+    for (std::size_t begin = mark_bytes(text); begin < text.size();) {
       const std::size_t end = std::min(text.find('\n', begin), text.size() - 1) + 1;
       splitter.split(
           std::string_view(text).substr(begin, end - begin), false, [&](std::string_view word) {

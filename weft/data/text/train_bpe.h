@@ -23,7 +23,7 @@ struct BpeTrainOptions {
 // per MB of new text, then a few seconds for thousands of merges. Throws Error(kInvalidArgument)
 // for a vocabulary smaller than bytes and special tokens, for a special token that is empty or
 // occurs twice, and for a file that cannot be read. Throws Error(kCorrupt) for a file that is too
-// large.
+// large, and Error(kBadConfig) for one that is no text, as check_text_file() (tokenize_file.h).
 std::string train_bpe(const std::vector<std::string>& files, const BpeTrainOptions& options = {});
 
 }  // namespace weft::data::text

@@ -53,6 +53,19 @@ TEST(TrainBpe, StopsWhenNoPairIsFrequentEnough) {
             257);
 }
 
+TEST(TrainBpe, LeavesOutAByteOrderMarkAndRefusesUtf16) {
+  const TempDir dir;
+  write_file_atomic(dir / "a", "abab abab abab");
+  write_file_atomic(dir / "marked",
+                    "\xEF\xBB\xBF"
+                    "abab abab abab");
+  write_file_atomic(dir / "wide", std::string("\xFF\xFE"
+                                              "a\0b\0",
+                                              6));
+  EXPECT_EQ(train_bpe({dir / "marked"}), train_bpe({dir / "a"}));
+  EXPECT_THROW(train_bpe({dir / "wide"}), Error);
+}
+
 TEST(TrainBpe, RefusesAVocabularyWithoutRoomForBytes) {
   EXPECT_THROW(train_bpe({}, {.vocab_size = 256}), Error);
   EXPECT_THROW(train_bpe({}, {.specials = {"a", "a"}}), Error);

@@ -16,6 +16,7 @@ class BpeTokenizer : public Tokenizer {
   void encode(std::string_view text, std::vector<TokenId>& ids, Specials specials) override;
   std::string decode(const std::vector<TokenId>& ids) const override;
   std::int64_t vocab_size() const override { return model_->texts.size(); }
+  bool has_token(TokenId id) const override { return model_->texts.find(id).has_value(); }
   std::optional<TokenId> id_of(std::string_view token) const override;
   bool round_trips() const override;
   std::uint32_t fingerprint() const override { return model_->fingerprint; }
