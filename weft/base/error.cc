@@ -1,10 +1,16 @@
 #include "weft/base/error.h"
 
+#include <string.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <new>
 #include <string_view>
 #include <system_error>
+
+#include "weft/base/internal/describe.h"
 
 namespace weft {
 namespace {
@@ -22,34 +28,88 @@ std::string render(Errc code, const std::string& message, const Error::Context& 
 
 // Messages quote text from files, peers and the environment. That text must not break the line or
 // reach the terminal as a control sequence.
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
 std::string one_line(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
+  std::replace_if(text.begin(), text.end(), is_control, '?');
   return text;
 }
 
-// What has run out, as a message. Empty for other exceptions.
-std::string exhausted(const std::exception& error) {
+// What has run out. Allocates nothing, as all of describe_into().
+enum class RunOut { kNothing, kThreads, kPrimitives, kMemory };
+
+constexpr std::string_view kPrimitive = "could not create a primitive";  // of oneDNN
+constexpr std::string_view kAsked = "you tried to allocate ";            // libtorch's CPU allocator
+
+RunOut run_out(const std::exception& error) noexcept {
   const auto* const system = dynamic_cast<const std::system_error*>(&error);
   if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again)
-    return "cannot start a thread: there are too many, or too little memory; raise the limit "
-           "(ulimit -u, the cgroup's pids.max, or the limit of memory)";
-  constexpr std::string_view kPrimitive = "could not create a primitive";  // of oneDNN
-  if (error.what() == kPrimitive) return "out of memory? oneDNN " + std::string(kPrimitive);
-  constexpr std::string_view kAsked = "you tried to allocate ";  // libtorch's CPU allocator
+    return RunOut::kThreads;
   const std::string_view text = error.what();
-  const auto at = text.find(kAsked);
-  const bool is_bad_alloc = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-  if (at == std::string_view::npos && !is_bad_alloc) return "";
-  std::string asked;
-  if (at != std::string_view::npos) {
-    const auto digits = text.substr(at + kAsked.size());
-    asked = ": " + std::string(digits.substr(0, digits.find_first_not_of("0123456789"))) +
-            " bytes were asked for";
+  if (text == kPrimitive) return RunOut::kPrimitives;
+  const bool is_bad_alloc = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+                            (system != nullptr && system->code() == std::errc::not_enough_memory);
+  return is_bad_alloc || text.find(kAsked) != std::string_view::npos ? RunOut::kMemory
+                                                                     : RunOut::kNothing;
+}
+
+template <class Append>
+void compose_run_out(RunOut what, std::string_view text, const Append& append) {
+  if (what == RunOut::kThreads)
+    return append(
+        "cannot start a thread: there are too many, or too little memory; raise the limit "
+        "(ulimit -u, the cgroup's pids.max, or the limit of memory)");
+  if (what == RunOut::kPrimitives) {
+    append("out of memory? oneDNN ");
+    return append(kPrimitive);
   }
-  return "out of memory" + asked +
-         "; use a smaller batch or model, fewer ranks, or a higher memory limit";
+  append("out of memory");
+  if (const auto at = text.find(kAsked); at != std::string_view::npos) {
+    const auto digits = text.substr(at + kAsked.size());
+    append(": ");
+    append(digits.substr(0, digits.find_first_not_of("0123456789")));
+    append(" bytes were asked for");
+  }
+  append("; use a smaller batch or model, fewer ranks, or a higher memory limit");
+}
+
+// An error of the system that libraries throw: its reason, and for the file system the paths.
+template <class Append>
+void compose_system(const std::system_error& error, const Append& append) {
+  const auto* const files = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
+  if (files == nullptr || files->path1().empty()) return append(error.what());
+  append(files->path1().native());
+  if (!files->path2().empty()) {
+    append(" and ");
+    append(files->path2().native());
+  }
+  append(": ");
+  append(::strerrordesc_np(error.code().value()));
+}
+
+bool is_of_system(const std::system_error& error) noexcept {
+  return error.code().category() == std::system_category() ||
+         error.code().category() == std::generic_category();
+}
+
+// describe(), in parts.
+template <class Append>
+void compose(const std::exception& error, const Append& append) {
+  std::string_view text = error.what();
+  if (dynamic_cast<const Error*>(&error) != nullptr) return append(text);
+  if (const RunOut what = run_out(error); what != RunOut::kNothing) {
+    append("Unavailable: ");
+    return compose_run_out(what, text, append);
+  }
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && is_of_system(*system)) {
+    append(to_string(code_of(error)));
+    append(": ");
+    return compose_system(*system, append);
+  }
+  text = text.substr(0, text.find("\nException raised from "));
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  append(text);
 }
 
 // The path relative to the project's root, without the folders of the build machine.
@@ -89,21 +149,63 @@ int exit_code(Errc code) noexcept {
 }
 
 std::string describe(const std::exception& error) {
-  std::string text = error.what();
-  const char* debug = std::getenv("WEFT_DEBUG");
-  if (debug != nullptr && std::string_view(debug) == "1") return text;
-  if (const std::string what = exhausted(error); !what.empty())
-    return Error(Errc::kUnavailable, what).what();
-  text = text.substr(0, text.find("\nException raised from "));
-  while (!text.empty() && text.back() == '\n') text.pop_back();
+  if (internal::wants_full_text()) return error.what();
+  std::string text;
+  compose(error, [&](std::string_view part) { text += part; });
   std::replace(text.begin(), text.end(), '\n', ' ');
-  return one_line(text);
+  return one_line(std::move(text));
 }
 
 Errc code_of(const std::exception& error) noexcept {
   if (const auto* const known = dynamic_cast<const Error*>(&error)) return known->code();
-  return exhausted(error).empty() ? Errc::kInternal : Errc::kUnavailable;
+  if (run_out(error) != RunOut::kNothing) return Errc::kUnavailable;
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  return system != nullptr && is_of_system(*system)
+             ? internal::code_of_errno(system->code().value())
+             : Errc::kInternal;
 }
+
+namespace internal {
+
+Errc code_of_errno(int error_number) noexcept {
+  switch (error_number) {
+    case EACCES:
+    case EEXIST:
+    case EINVAL:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENOENT:
+    case ENOTDIR:
+    case ENOTEMPTY:
+    case EPERM:
+    case EROFS: return Errc::kInvalidArgument;
+    default: return Errc::kUnavailable;
+  }
+}
+
+bool wants_full_text() noexcept {
+  const char* const debug = std::getenv("WEFT_DEBUG");
+  return debug != nullptr && std::string_view(debug) == "1";
+}
+
+std::size_t describe_into(const std::exception& error, char* out, std::size_t size) noexcept {
+  std::size_t used = 0;
+  const auto append = [&](std::string_view part) {
+    for (const char c : part.substr(0, size - 1 - used)) out[used++] = c;
+  };
+  if (wants_full_text()) {
+    append(error.what());
+  } else {
+    compose(error, append);
+    std::replace(out, out + used, '\n', ' ');
+    std::replace_if(out, out + used, is_control, '?');
+  }
+  out[used] = '\0';
+  return used;
+}
+
+}  // namespace internal
 
 Error::Error(Errc code, const std::string& message) : Error(code, message, Context{}) {}
 

@@ -4,7 +4,10 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
+
+#include "weft/base/internal/describe.h"
 
 namespace weft {
 namespace {
@@ -80,7 +83,34 @@ TEST(Describe, SaysWhatHasRunOut) {
 TEST(CodeOf, IsTheCodeOfAnErrorAndInternalForOthers) {
   EXPECT_EQ(code_of(Error(Errc::kCorrupt, "torn")), Errc::kCorrupt);
   EXPECT_EQ(code_of(std::runtime_error("no such operator")), Errc::kInternal);
-  EXPECT_EQ(code_of(std::system_error(ENOENT, std::generic_category())), Errc::kInternal);
+}
+
+// Libraries throw the system's errors. They are no bugs of weft.
+TEST(Describe, NamesThePathAndTheReasonOfAnErrorOfTheSystem) {
+  const auto of = [](int reason) { return std::make_error_code(static_cast<std::errc>(reason)); };
+  const std::filesystem::filesystem_error missing("cannot open", "/nowhere", of(ENOENT));
+  EXPECT_EQ(describe(missing), "InvalidArgument: /nowhere: No such file or directory");
+  EXPECT_EQ(code_of(missing), Errc::kInvalidArgument);
+  const std::filesystem::filesystem_error full("cannot copy", "/a", "/b", of(ENOSPC));
+  EXPECT_EQ(describe(full), "Unavailable: /a and /b: No space left on device");
+  EXPECT_EQ(code_of(full), Errc::kUnavailable);
+  const std::filesystem::filesystem_error nameless("no current folder", of(ENOENT));
+  EXPECT_EQ(describe(nameless).find("InvalidArgument: "), 0u);
+  EXPECT_NE(describe(nameless).find("no current folder"), std::string::npos);
+  EXPECT_EQ(code_of(std::system_error(ENOENT, std::system_category())), Errc::kInvalidArgument);
+  EXPECT_EQ(
+      describe(std::system_error(ENOMEM, std::generic_category())).find("Unavailable: out of"), 0u);
+}
+
+TEST(DescribeInto, IsDescribeCutToTheMemoryThatIsThere) {
+  char text[12];
+  EXPECT_EQ(internal::describe_into(Error(Errc::kCorrupt, "torn\nfile"), text, sizeof text), 11u);
+  EXPECT_STREQ(text, "Corrupt: to");
+  char all[200];
+  for (const auto& error : {std::runtime_error("one\ntwo\n"), std::runtime_error("\x1b[2J")}) {
+    internal::describe_into(error, all, sizeof all);
+    EXPECT_EQ(all, describe(error));
+  }
 }
 
 }  // namespace

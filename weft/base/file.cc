@@ -12,26 +12,10 @@
 #include <filesystem>
 
 #include "weft/base/error.h"
+#include "weft/base/internal/describe.h"
 
 namespace weft {
 namespace {
-
-Errc code_of(int error_number) {
-  switch (error_number) {
-    case EACCES:
-    case EEXIST:
-    case EINVAL:
-    case EISDIR:
-    case ELOOP:
-    case ENAMETOOLONG:
-    case ENOENT:
-    case ENOTDIR:
-    case ENOTEMPTY:
-    case EPERM:
-    case EROFS: return Errc::kInvalidArgument;
-    default: return Errc::kUnavailable;
-  }
-}
 
 std::atomic<FileFault> file_fault{nullptr};
 
@@ -115,7 +99,8 @@ void UniqueFd::reset(int fd) {
 }
 
 void fail_io(const std::string& what, const std::string& path, int error_number) {
-  throw Error(code_of(error_number), what + " " + path + ": " + std::strerror(error_number));
+  throw Error(internal::code_of_errno(error_number),
+              what + " " + path + ": " + std::strerror(error_number));
 }
 
 void write_all(int fd, std::string_view bytes, const std::string& path) {

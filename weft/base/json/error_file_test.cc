@@ -2,9 +2,31 @@
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <new>
+#include <stdexcept>
+
+#include "weft/base/file.h"
+
+namespace {
+bool no_memory = false;
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  void* const memory = no_memory ? nullptr : std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace weft {
 namespace {
@@ -47,6 +69,52 @@ TEST_F(ErrorFile, SaysWhetherTheLauncherReports) {
   EXPECT_EQ(cause->peer, -1);
   ::unsetenv("TORCHELASTIC_ERROR_FILE");
   EXPECT_FALSE(write_error_file("no data"));
+}
+
+TEST_F(ErrorFile, IsWrittenIfMemoryHasRunOut) {
+  const Error error(Errc::kPeerLost, "rank \"5\" \\ is lost, \xc3\xa4 \xff", {"init", 4, 5});
+  no_memory = true;
+  record_failure(error);
+  no_memory = false;
+  const auto cause = read_error_file(file_);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->message, "PeerLost{5}: init, rank 4: rank \"5\" \\ is lost, \xc3\xa4 ?");
+  EXPECT_EQ(cause->peer, 5);
+  forget_failure();
+  no_memory = true;
+  const int code = fail_with(std::bad_alloc());
+  no_memory = false;
+  EXPECT_EQ(code, exit_code(Errc::kUnavailable));
+  ASSERT_TRUE(read_error_file(file_));
+  EXPECT_EQ(read_error_file(file_)->message.find("Unavailable: out of memory"), 0u);
+}
+
+TEST_F(ErrorFile, KeepsTheBeginningOfALongMessage) {
+  write_error_file(std::string(100'000, '\x01'));
+  ASSERT_TRUE(read_error_file(file_));
+  EXPECT_GT(read_error_file(file_)->message.size(), 1000u);
+}
+
+// How a process ends in which nobody catches the exception: its exit code, or 128 + the signal.
+int end_by(const std::function<void()>& thrower) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const UniqueFd nothing(::open("/dev/null", O_WRONLY));
+    ::dup2(nothing.get(), 2);
+    report_exhaustion_on_terminate();
+    [&]() noexcept { thrower(); }();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+TEST_F(ErrorFile, NamesAnExhaustionThatNobodyCatches) {
+  EXPECT_EQ(end_by([] { throw std::bad_alloc(); }), exit_code(Errc::kUnavailable));
+  ASSERT_TRUE(read_error_file(file_));
+  EXPECT_EQ(read_error_file(file_)->message.find("Unavailable: out of memory"), 0u);
+  EXPECT_EQ(end_by([] { throw std::logic_error("a bug"); }), 128 + SIGABRT);
 }
 
 TEST_F(ErrorFile, RecordsTheFailureThatTellsMost) {

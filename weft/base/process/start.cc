@@ -1,0 +1,44 @@
+#include "weft/base/process/start.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "weft/base/error.h"
+
+namespace weft {
+
+void open_standard_descriptors() noexcept {
+  for (int fd = 0; fd <= 2; ++fd) {
+    // open() takes the lowest free number, and those below `fd` are open.
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", O_RDWR) != fd) return;
+  }
+}
+
+void ignore_file_size_signal() noexcept {
+  struct sigaction now {};
+  if (::sigaction(SIGXFSZ, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+    ::signal(SIGXFSZ, SIG_IGN);
+}
+
+std::string temporary_folder() {
+  const char* const set = std::getenv("TMPDIR");
+  const bool is_set = set != nullptr && *set != '\0';
+  const std::string folder = is_set ? set : "/tmp";
+  struct stat there {};
+  const int failed = ::stat(folder.c_str(), &there) != 0          ? errno
+                     : !S_ISDIR(there.st_mode)                    ? ENOTDIR
+                     : ::access(folder.c_str(), W_OK | X_OK) != 0 ? errno
+                                                                  : 0;
+  if (failed == 0) return folder;
+  throw Error(Errc::kBadConfig, "no temporary files can be made in " + folder + ": " +
+                                    std::strerror(failed) +
+                                    "; set TMPDIR to a folder that this user can write to");
+}
+
+}  // namespace weft
