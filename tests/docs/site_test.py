@@ -39,6 +39,8 @@ def breaches(root, out):
     for page in sorted((root / "docs").glob("*.md")):
         if not (out / f"{page.stem}.html").exists():
             yield f"docs/{page.name} is not in the site"
+        if page.name not in (root / "tools/docs/site/mkdocs.yml").read_text():
+            yield f"docs/{page.name} is not in the navigation (tools/docs/site/mkdocs.yml)"
     listed = (root / "cmake/public_headers.txt").read_text()
     for header in re.findall(r"^weft/(\w+)\.h", listed, re.MULTILINE):
         if not (out / f"api/{header}.html").exists():
