@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # public_pypi.sh SOURCE CMAKE: the README's first command in a fresh clone, by a user who has the
 # public PyPI alone: pip then gives a CUDA build of torch. Asserts that weft trains with its CPU
-# libraries, without the CUDA packages.
+# libraries, without the CUDA packages, and that it can be installed next.
 set -euo pipefail
-source=$1
+source=$1 cmake=$2
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export PIP_CONFIG_FILE=/dev/null
@@ -24,3 +24,8 @@ torch=$(sed -n 's/.*libtorch 2[^:]*: //p' "$scratch/log")
   { echo "pip gave a CPU build: this test is of the CUDA build"; exit 1; }
 ! ldd build/release/bin/weft | grep -E 'libtorch_cuda|libcudnn|not found' ||
   { echo "weft links CUDA libraries"; exit 1; }
+
+"$cmake" --install build/release --prefix "$scratch/prefix" >"$scratch/log" ||
+  { tail -n 20 "$scratch/log"; exit 1; }
+"$scratch/prefix/bin/weft" --version
+[[ -f $scratch/prefix/lib/cmake/weft/weftConfig.cmake ]] || { echo "no package"; exit 1; }
