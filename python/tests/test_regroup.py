@@ -3,7 +3,6 @@ copies of the state; and c10d's own interface, reconfigure()."""
 
 import contextlib
 import gc
-import multiprocessing
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import ranks
 import weft_torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -151,6 +151,7 @@ def another_world(rank):
 
 
 def _child(body, rank, world, port, extra, path):
+    ranks.shows_where_it_is()
     torch.set_num_threads(1)
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
@@ -160,22 +161,23 @@ def _child(body, rank, world, port, extra, path):
 
 
 class Launched:
-    """Forked ranks around a store that this process hosts, as a launcher does."""
+    """Forked ranks around a store, as under a launcher."""
 
     def __init__(self, folder, world, **environment):
         self.folder, self.world, self.environment = folder, world, environment
-        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.store = ranks.StoreHost()
         self.processes = []
 
     def start(self, body, rank, **extra):
         number = len(self.processes)
-        process = multiprocessing.get_context("fork").Process(
-            target=_child, args=(
-                body, rank, self.world, self.store.port, self.environment | extra,
-                f"{self.folder}/{number}"
+        process = ranks.start(
+            ranks.FORK.Process(
+                target=_child, args=(
+                    body, rank, self.world, self.store.port, self.environment | extra,
+                    f"{self.folder}/{number}"
+                )
             )
         )
-        process.start()
         self.processes.append(process)
         return process
 
@@ -193,11 +195,10 @@ class Launched:
 
     def answers(self):
         answers = []
+        left = ranks.join(self.processes, 60)
+        if left:
+            raise AssertionError(f"process {left[0]} did not end")
         for number, process in enumerate(self.processes):
-            process.join(60)
-            if process.exitcode is None:
-                process.kill()
-                raise AssertionError(f"process {number} did not end")
             good = process.exitcode == 0
             answers.append(
                 torch.load(f"{self.folder}/{number}", weights_only=False) if good
@@ -206,12 +207,16 @@ class Launched:
         return answers
 
 
-class Regroup(unittest.TestCase):
+class Jobs(unittest.TestCase):
     def launched(self, world, **environment):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        return Launched(folder.name, world, **environment)
+        launched = Launched(folder.name, world, **environment)
+        self.addCleanup(launched.store.close)
+        return launched
 
+
+class Regroup(Jobs):
     def weights(self, world):
         job = self.launched(world)
         for rank in range(world):
@@ -223,8 +228,8 @@ class Regroup(unittest.TestCase):
         for lost, transport in ((1, "auto"), (0, "tcp")):
             job = self.launched(3, WEFT_ELASTIC="1", WEFT_TRANSPORT=transport)
             bodies = [trains_and_dies if rank == lost else trains for rank in range(3)]
-            ranks = [job.start(body, rank) for rank, body in enumerate(bodies)]
-            ranks[lost].join(60)
+            started = [job.start(body, rank) for rank, body in enumerate(bodies)]
+            started[lost].join(60)
             told = job.replace(trains, lost)
             answers = job.answers()
             self.assertEqual(answers[lost], -signal.SIGKILL)
@@ -245,8 +250,8 @@ class Regroup(unittest.TestCase):
 
     def test_a_newcomer_of_another_model_is_refused_with_the_difference(self):
         job = self.launched(2, WEFT_ELASTIC="1")
-        ranks = [job.start(body, rank) for rank, body in enumerate((trains, trains_and_dies))]
-        ranks[1].join(60)
+        started = [job.start(body, rank) for rank, body in enumerate((trains, trains_and_dies))]
+        started[1].join(60)
         job.replace(is_another_model, 1)
         job.processes[-1].join(60)
         job.replace(trains, 1)  # the right one; the other rank has waited
@@ -292,9 +297,7 @@ class Regroup(unittest.TestCase):
 
 def reconfigures(rank):
     """A group of three; a group of two after the third is killed; an operation of no group."""
-    store = dist.distributed_c10d.TCPStore(
-        "127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=False
-    )
+    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=False)
     dist.init_process_group(
         "weft", store=dist.PrefixStore("job", store), rank=rank, world_size=3,
         timeout=timedelta(seconds=20), enable_reconfigure=True
@@ -323,7 +326,7 @@ def reconfigures(rank):
 
 
 @unittest.skipUnless(hasattr(dist, "_reconfigure"), "torch has reconfigure() from 2.14 on")
-class Reconfigure(Regroup):
+class Reconfigure(Jobs):
     def test_a_group_forms_again_without_a_killed_rank(self):
         job = self.launched(3)
         for rank in range(3):
