@@ -104,7 +104,11 @@ class Heap::Impl {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(pointer) - region_.data());
   }
   const Region& region() const { return region_; }
-  void abandon() { abandoned_.store(true); }
+  void before_fork() { mutex_.lock(); }
+  void after_fork(bool in_child) {
+    if (in_child) abandoned_.store(true);
+    mutex_.unlock();
+  }
   void renew() {
     std::lock_guard lock(mutex_);  // so that the heap does not grow meanwhile
     region_.renew(top_);
@@ -295,7 +299,8 @@ int Heap::fd() const noexcept { return impl_->region().fd(); }
 std::size_t Heap::size() const noexcept { return impl_->region().size(); }
 std::byte* Heap::data() const noexcept { return impl_->region().data(); }
 HeapStats Heap::stats() const { return impl_->stats(); }
-void Heap::abandon() noexcept { impl_->abandon(); }
+void Heap::before_fork() noexcept { impl_->before_fork(); }
+void Heap::after_fork(bool in_child) noexcept { impl_->after_fork(in_child); }
 void Heap::renew() { impl_->renew(); }
 void Heap::trim() { impl_->trim(); }
 std::size_t Heap::rounded(std::size_t bytes) noexcept {
@@ -329,7 +334,8 @@ Heap* process_heap() {
     try {
       auto* made = new Heap(limit);
       static Heap* const kept = made;
-      pthread_atfork(nullptr, nullptr, [] { kept->abandon(); });
+      pthread_atfork([] { kept->before_fork(); }, [] { kept->after_fork(false); },
+                     [] { kept->after_fork(true); });
       return made;
     } catch (const Error& error) {
       heap_error() = error.message();

@@ -49,9 +49,11 @@ class Heap {
   std::size_t size() const noexcept;
   std::byte* data() const noexcept;
   HeapStats stats() const;
-  // For a forked child, since the memory belongs to its parent: from now on allocate() returns
-  // nullptr and deallocate() does nothing.
-  void abandon() noexcept;
+  // For pthread_atfork. Between the two calls, other threads wait, so that a child never inherits a
+  // lock that is held. In the child the memory belongs to the parent: from then on allocate()
+  // returns nullptr and deallocate() does nothing.
+  void before_fork() noexcept;
+  void after_fork(bool in_child) noexcept;
   // Moves the whole heap to new shared memory, at the same addresses. Peers keep their mapping of
   // the old memory, and their writes to it are never seen here. Used to exclude a peer that may
   // still be writing. Copies footprint_bytes, and needs as much additional memory until the last

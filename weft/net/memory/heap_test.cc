@@ -261,5 +261,30 @@ TEST(Heap, AForkedChildDoesNotUseItsParentsHeap) {
   EXPECT_EXIT(succeeds(), testing::ExitedWithCode(0), "");
 }
 
+TEST(Heap, AForkedChildInheritsNoLockThatAnotherThreadHolds) {
+  const auto succeeds = [] {
+    Heap* heap = process_heap();
+    if (heap == nullptr) _exit(1);
+    std::atomic<bool> ends{false};
+    std::thread busy([&] {
+      while (!ends) heap->deallocate(heap->allocate(1 << 20));
+    });
+    int failed = 0;
+    for (int i = 0; i < 20 && failed == 0; ++i) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(5);
+        static_cast<void>(heap->stats());
+        _exit(0);
+      }
+      waitpid(child, &failed, 0);
+    }
+    ends = true;
+    busy.join();
+    _exit(failed == 0 ? 0 : 1);
+  };
+  EXPECT_EXIT(succeeds(), testing::ExitedWithCode(0), "");
+}
+
 }  // namespace heap_test
 }  // namespace weft::net
