@@ -102,8 +102,9 @@ def run(body, world=2, backend="weft", timeout=60, patience=120, lost=()):
         ranks = [
             start(
                 FORK.Process(
-                    target=_rank,
-                    args=(body, rank, world, backend, f"{folder}/store", f"{folder}/{rank}", timeout),
+                    target=_rank, args=(
+                        body, rank, world, backend, f"{folder}/store", f"{folder}/{rank}", timeout
+                    )
                 )
             )
             for rank in range(world)
