@@ -25,7 +25,8 @@ RESULTS = ROOT / "bench/results"
 BIN = "build/release/bin"
 WEFT = f"{BIN}/weft"
 PYTHON = ".venv/bin/python"
-DDP = f"PYTHONPATH=build/release/python {PYTHON} python/bench/ddp.py"
+WITH_TORCH = f"{PYTHON} python/tests/with_torch.py"  # a Python that imports torch
+DDP = f"PYTHONPATH=build/release/python {WITH_TORCH} python/bench/ddp.py"
 NETWORK = f"{PYTHON} bench/network/network.py --json --bin build/release/bench/network"
 MIB = 1 << 20
 
@@ -167,7 +168,7 @@ PARTS = {
     "ps": (
         "parameter server beside torch.distributed.rpc, two workers",
         FREE,
-        [f"{PYTHON} bench/ps/ps.py --json --rounds 3 --seconds 2"],
+        [f"{WITH_TORCH} bench/ps/ps.py --json --rounds 3 --seconds 2"],
     ),
     "optimizers": (
         "optimizers on recipes/fashion-mnist",
