@@ -1,5 +1,6 @@
-"""The line that ./dev test prints about tests that did not run."""
+"""The line that ./dev test prints about tests that did not run, from what ctest itself writes."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -7,60 +8,92 @@ import tempfile
 import unittest
 
 SKIPPED = pathlib.Path(__file__).with_name("skipped")
-END = "<end of output>\nTest time =   0.05 sec\n" + "-" * 58 + "\n"
+CMAKE = pathlib.Path(os.environ.get("WEFT_CMAKE", "cmake"))
+HEAD = "cmake_minimum_required(VERSION 3.25)\nproject(x NONE)\nenable_testing()\n"
 
 
-def entry(number, name, output, result):
+def test(name, *lines, code=0):
+    said = "; ".join(f"echo '{line}'" for line in (*lines, ""))
     return (
-        f"{number}/4 Testing: {name}\n{number}/4 Test: {name}\nCommand: \"x\"\nOutput:\n"
-        f"{'-' * 58}\n{output}\n{END}{result}\n\"{name}\" end time: now\n{'-' * 58}\n\n"
+        f'add_test(NAME {name} COMMAND sh -c "{said}; exit {code}")\n'
+        f"set_tests_properties({name} PROPERTIES SKIP_RETURN_CODE 77)\n"
     )
 
 
+# ./dev test without what sets up and builds: its last two lines.
+RUN = """
+set -euo pipefail
+root=$PWD WEFT_VENV=.venv WEFT_WITH_PYTHON= slow= preset=release arguments=()
+set_up() { :; }
+weft_build_folder() { echo build; }
+weft_build() { :; }
+. tools/test.sh
+run_tests
+"""
+
+
 class Skipped(unittest.TestCase):
-    def line(self, log, *left_out):
-        with tempfile.NamedTemporaryFile("w") as file:
-            file.write(log)
-            file.flush()
-            command = [sys.executable, SKIPPED, file.name, *left_out]
+    def line(self, tests, *left_out):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "CMakeLists.txt").write_text(HEAD + "".join(tests))
+            build = ["-S", folder, "-B", folder]
+            subprocess.run([CMAKE, *build], check=True, capture_output=True)
+            ctest = [CMAKE.with_name("ctest"), "--test-dir", folder, "--output-on-failure"]
+            printed = subprocess.run(ctest, capture_output=True, text=True).stdout
+            (folder / "printed").write_text(printed)
+            log = folder / "Testing/Temporary/LastTest.log"
+            command = [sys.executable, SKIPPED, folder / "printed", log, *left_out]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
         (line,) = done.stdout.splitlines()
         return line
 
-    def test_tests_are_counted_by_their_reasons(self):
+    def test_tests_and_their_single_cases_are_counted_by_their_reasons(self):
         why = "skipped: no Python here imports torch"
-        log = "Start testing\n" + "".join(
+        line = self.line(
             (
-                entry(1, "python.backend", why, "Test Skipped."),
-                entry(2, "python.stack", why, "Test Skipped."),
-                entry(3, "cli.Live", "no package prometheus_client: skipped", "Test Skipped."),
-                entry(4, "base.Log", "ok", "Test Passed."),
-            )
+                test("python.backend", why, code=77),
+                test("python.stack", why, code=77),
+                test("cli.Live", "no package prometheus_client: skipped", code=77),
+                test("a.B", code=77),
+                test("base.Log", "ok"),
+                test("net.Zero", "zero_test.cc:3: Skipped", "needs root.", code=0),
+                test("faults.All", "Ran 3 tests", "OK (skipped=2)"),
+                test("base.Wrong", "skipped: a word of a test that failed", code=1),
+            ),
+            "slow=45",
+            "for a GPU=0",
         )
         self.assertEqual(
-            self.line(log),
-            "not run: 3 tests skipped (2 no Python here imports torch, "
-            "1 no package prometheus_client)",
+            line,
+            "not run: 4 tests skipped (2 no Python here imports torch, "
+            "1 no package prometheus_client, 1 a.B, which gives no reason); "
+            "3 single cases skipped (2 of faults.All, 1 needs root); left out: 45 slow",
         )
 
-    def test_single_cases_of_tests_that_ran_are_counted(self):
-        log = "".join(
-            (
-                entry(1, "net.Zero", "net/zero_test.cc:3: Skipped\nneeds root.\n", "Test Passed."),
-                entry(2, "faults.All", "Ran 3 tests\n\nOK (skipped=2)", "Test Passed."),
-            )
-        )
+    def test_dev_test_prints_the_line_before_the_result_of_ctest(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            slow = "set_tests_properties(base.Slow PROPERTIES LABELS slow)\n"
+            tests = (test("a.B", "skipped: no root", code=77), test("base.Slow"), slow, test("c.D"))
+            (folder / "CMakeLists.txt").write_text(HEAD + "".join(tests))
+            (folder / "tools").symlink_to(SKIPPED.parent)
+            configure = [CMAKE, "-S", folder, "-B", folder / "build"]
+            subprocess.run(configure, check=True, capture_output=True)
+            env = {**os.environ, "WEFT_CMAKE": str(CMAKE)}
+            command = ["bash", "-c", RUN]
+            done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(
-            self.line(log), "not run: 3 single cases skipped (2 of faults.All, 1 needs root)"
+            done.stdout.splitlines()[-2:],
+            [
+                "not run: 1 test skipped (1 no root); left out: 1 slow (./dev test --slow)",
+                "100% tests passed, 0 tests failed out of 2",
+            ],
         )
 
-    def test_groups_that_were_left_out_are_named_and_empty_ones_are_not(self):
-        log = entry(1, "base.Log", "ok", "Test Passed.")
-        self.assertEqual(self.line(log, "slow=45", "for a GPU=0"), "not run: left out: 45 slow")
-        self.assertEqual(self.line(log), "not run: none")
-
-    def test_a_skipped_test_without_a_reason_is_named(self):
-        self.assertIn("a.B, which gives no reason", self.line(entry(1, "a.B", "", "Test Skipped.")))
+    def test_where_all_tests_ran_nothing_is_counted(self):
+        self.assertEqual(self.line((test("base.Log", "ok"),)), "not run: none")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ SAID = (
     (re.compile(r"\[weft\] built \S+ in (\d+) s$"), "compiling", "s"),
     (re.compile(r"Total Test time \(real\) = +([\d.]+) sec"), "tests", "s"),
     (re.compile(r"tests passed, \d+ tests failed out of (\d+)$"), "number of tests", "tests"),
-    (re.compile(r"^not run: (\d+) tests skipped"), "skipped tests", "tests"),
+    (re.compile(r"^not run: (\d+) tests? skipped"), "skipped tests", "tests"),
 )
 TORCH = re.compile(r"\[weft\] libtorch (\S+):")
 TRAINING = re.compile(r"\[rank 0\] training ")
