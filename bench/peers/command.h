@@ -52,8 +52,8 @@ inline float element(int rank, std::size_t index) {
 
 // The sum of element(r, index) over ranks 0 … ranks-1.
 inline float element_sum(int ranks, std::size_t index) {
-  return static_cast<float>(ranks) * element(0, index) +
-         static_cast<float>(ranks * (ranks - 1) / 2);
+  const int sum_of_ranks = ranks * (ranks - 1) / 2;
+  return static_cast<float>(ranks) * element(0, index) + static_cast<float>(sum_of_ranks);
 }
 
 }  // namespace weft::bench
