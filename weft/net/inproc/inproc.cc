@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "weft/net/channels.h"
 #include "weft/net/internal/failure.h"
 #include "weft/net/internal/mailbox.h"
 
@@ -91,8 +92,7 @@ class InprocEndpoint final : public Endpoint {
       if (peer >= 0) return peer;
       if (box_.failure.latched()) box_.failure.end_pending("await_any");
       if (deadline.passed()) {
-        throw Error(Errc::kTimeout,
-                    "no message on channel " + std::to_string(channel) + " before the deadline",
+        throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
                     {"await_any", rank_});
       }
       box_.changed.wait_until(lock, deadline.when());
@@ -126,8 +126,8 @@ class InprocEndpoint final : public Endpoint {
 
   [[noreturn]] void throw_timeout(Channel channel, int peer, const char* what) const {
     throw Error(Errc::kTimeout,
-                std::string(what) + " rank " + std::to_string(peer) + " on channel " +
-                    std::to_string(channel) + " was not complete before the deadline",
+                std::string(what) + " rank " + std::to_string(peer) + on_channel(channel) +
+                    " was not complete before the deadline",
                 {"exchange", rank_, peer});
   }
 

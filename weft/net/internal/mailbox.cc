@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "weft/net/channels.h"
 #include "weft/net/internal/failure.h"
 
 namespace weft::net::internal {
@@ -21,10 +22,9 @@ void Mailbox::check_match(const Message& message, int peer, Channel channel) con
   const auto expected = message.receipt->recv.bytes.size();
   if (message.total == expected) return;
   throw Error(Errc::kInvalidArgument,
-              "rank " + std::to_string(rank_) + " receives " + std::to_string(expected) +
-                  " bytes on channel " + std::to_string(channel) + " but rank " +
-                  std::to_string(peer) + " sent " + std::to_string(message.total) +
-                  "; both must use the same length",
+              "rank " + std::to_string(rank_) + " receives " + std::to_string(expected) + " bytes" +
+                  on_channel(channel) + " but rank " + std::to_string(peer) + " sent " +
+                  std::to_string(message.total) + "; both must use the same length",
               {"exchange", rank_, peer});
 }
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "weft/net/channels.h"
 #include "weft/net/internal/failure.h"
 #include "weft/net/tcp/internal/engine.h"
 #include "weft/net/tcp/internal/formation.h"
@@ -99,8 +100,7 @@ class TcpEndpoint final : public Endpoint {
       guarded([&] { check_company(); });
       if (failure_.latched()) failure_.end_pending("await_any");
       if (deadline.passed()) {
-        throw Error(Errc::kTimeout,
-                    "no message on channel " + std::to_string(channel) + " before the deadline",
+        throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
                     {"await_any", rank_});
       }
       progress(lock, deadline);
@@ -303,10 +303,9 @@ class TcpEndpoint final : public Endpoint {
     for (const Outgoing& message : transfers.outgoing) {
       if (!message.complete()) add("to rank ", message.send.peer);
     }
-    const Error error(
-        Errc::kTimeout,
-        "not complete before the deadline on channel " + std::to_string(channel) + ": " + missing,
-        {"exchange", rank_, culprit});
+    const Error error(Errc::kTimeout,
+                      "not complete before the deadline" + on_channel(channel) + ": " + missing,
+                      {"exchange", rank_, culprit});
     end_group(error);
     throw error;
   }

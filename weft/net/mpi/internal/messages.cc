@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "weft/net/channels.h"
+
 namespace weft::net::mpi::internal {
 namespace {
 
@@ -115,13 +117,12 @@ void Messages::take(Expected& expected, const Header& header, const std::byte* b
   --operation.unmatched;
   const auto target = expected.recv.bytes;
   if (header.bytes != target.size()) {
-    operation.error =
-        Error(Errc::kInvalidArgument,
-              "rank " + std::to_string(rank_) + " receives " + std::to_string(target.size()) +
-                  " bytes on channel " + std::to_string(channel) + " but rank " +
-                  std::to_string(expected.recv.peer) + " sent " + std::to_string(header.bytes) +
-                  "; both must use the same length",
-              {"exchange", rank_, expected.recv.peer});
+    operation.error = Error(Errc::kInvalidArgument,
+                            "rank " + std::to_string(rank_) + " receives " +
+                                std::to_string(target.size()) + " bytes" + on_channel(channel) +
+                                " but rank " + std::to_string(expected.recv.peer) + " sent " +
+                                std::to_string(header.bytes) + "; both must use the same length",
+                            {"exchange", rank_, expected.recv.peer});
     return;
   }
   if (header.tag == kHeaderTag) {
@@ -155,10 +156,10 @@ bool Messages::step(Operation& operation, Channel channel, Deadline deadline) {
                                  [](const Expected& e) { return !e.matched; });
   const int peer = late != operation.receives.end() ? late->recv.peer : -1;
   throw Error(Errc::kTimeout,
-              peer >= 0 ? "the receive from rank " + std::to_string(peer) + " on channel " +
-                              std::to_string(channel) + " was not complete before the deadline"
-                        : "a message on channel " + std::to_string(channel) +
-                              " was not received before the deadline",
+              peer >= 0
+                  ? "the receive from rank " + std::to_string(peer) + on_channel(channel) +
+                        " was not complete before the deadline"
+                  : "a message" + on_channel(channel) + " was not received before the deadline",
               {"exchange", rank_, peer});
 }
 
@@ -204,8 +205,7 @@ int Messages::await_any(Channel channel, Deadline deadline) {
       if (queue != queues.end() && !queue->second.arrived.empty()) found = turn_ = peer;
     }
     if (found < 0 && deadline.passed()) {
-      throw Error(Errc::kTimeout,
-                  "no message on channel " + std::to_string(channel) + " before the deadline",
+      throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
                   {"await_any", rank_});
     }
     return found >= 0;

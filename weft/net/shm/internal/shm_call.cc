@@ -1,5 +1,7 @@
 #include "weft/net/shm/internal/shm_call.h"
 
+#include "weft/net/channels.h"
+
 namespace weft::net::internal {
 
 int ShmCall::awaited() const {
@@ -13,8 +15,7 @@ int ShmCall::awaited() const {
 }
 
 void ShmCall::throw_timeout(int rank) const {
-  const std::string tail =
-      " on channel " + std::to_string(channel) + " was not complete before the deadline";
+  const std::string tail = on_channel(channel) + " was not complete before the deadline";
   for (const Receipt& receipt : receipts) {
     const int peer = receipt.recv.peer;
     if (!receipt.done)
@@ -27,8 +28,7 @@ void ShmCall::throw_timeout(int rank) const {
       throw Error(Errc::kTimeout, "the send to rank " + std::to_string(peer) + tail,
                   {name, rank, peer});
   }
-  throw Error(Errc::kTimeout,
-              "no message on channel " + std::to_string(channel) + " before the deadline",
+  throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
               {name, rank});
 }
 

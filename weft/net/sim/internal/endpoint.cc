@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "weft/net/channels.h"
+
 namespace weft::net::sim::internal {
 namespace {
 
@@ -84,8 +86,7 @@ int SimEndpoint::await_any(Channel channel, Deadline deadline) {
     guarded([&] { check_company(); });
     if (failure_.latched()) failure_.end_pending("await_any");
     if (network_.now() >= time_of(deadline)) {
-      throw Error(Errc::kTimeout,
-                  "no message on channel " + std::to_string(channel) + " before the deadline",
+      throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
                   {"await_any", rank_});
     }
     wait_until(time_of(deadline));
@@ -162,10 +163,9 @@ void SimEndpoint::time_out(Channel channel, const Receipts& receipts,
     if (message.next < message.send.bytes.size() || message.flying > 0)
       add("to rank ", message.send.peer);
   }
-  const Error error(
-      Errc::kTimeout,
-      "not complete before the deadline on channel " + std::to_string(channel) + ": " + missing,
-      {"exchange", rank_, culprit});
+  const Error error(Errc::kTimeout,
+                    "not complete before the deadline" + on_channel(channel) + ": " + missing,
+                    {"exchange", rank_, culprit});
   end_group(error);
   throw error;
 }
