@@ -32,7 +32,10 @@ ReconfigurableBackend::ReconfigurableBackend(StorePtr store, int rank, int size,
     : Backend(rank, size),
       store_(std::move(store)),
       handle_(new_handle()),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      shown_(c10::make_intrusive<Options>("weft", options_.timeout)) {
+  shown_->enable_reconfigure = true;
+}
 
 int ReconfigurableBackend::place_among(const c10d::ReconfigureOptions& options, int* size) const {
   std::vector<std::string> handles;
@@ -64,6 +67,7 @@ ReconfigurableBackend::WorkPtr ReconfigurableBackend::reconfigure(
                      " is already used; give each group of a backend a fresh one");
     before = std::move(group_);
     how = options_;
+    how.timeout = shown_->timeout;
   }
   if (before) before->abort();
   before.reset();
@@ -76,8 +80,8 @@ ReconfigurableBackend::WorkPtr ReconfigurableBackend::reconfigure(
   group_ = std::move(made);
   rank_ = rank;
   size_ = size;
-  auto work =
-      c10::make_intrusive<WeftWork>(rank, Shown{c10d::OpType::UNKNOWN, "weft:reconfigure", {}, {}});
+  auto work = c10::make_intrusive<WeftWork>(
+      rank, Shown{c10d::OpType::UNKNOWN, "weft:reconfigure", {}, {}}, 0);
   work->end(nullptr, -1);
   return work;
 }
@@ -90,15 +94,12 @@ ReconfigurableBackend::BackendPtr ReconfigurableBackend::group() const {
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> ReconfigurableBackend::getBackendOptions() {
-  const std::lock_guard lock(mutex_);
-  auto options = c10::make_intrusive<Options>("weft", options_.timeout);
-  options->enable_reconfigure = true;
-  return options;
+  return shown_;
 }
 
 void ReconfigurableBackend::setTimeout(std::chrono::milliseconds timeout) {
   const std::lock_guard lock(mutex_);
-  options_.timeout = timeout;
+  shown_->timeout = timeout;
   if (group_) group_->setTimeout(timeout);
 }
 

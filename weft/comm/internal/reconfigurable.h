@@ -95,9 +95,10 @@ class ReconfigurableBackend final : public c10d::Backend {
   const StorePtr store_;
   const std::string handle_;
   mutable std::mutex mutex_;
-  BackendOptions options_;       // guarded by mutex_
-  BackendPtr group_;             // guarded by mutex_
-  std::set<std::int64_t> used_;  // guarded by mutex_: the uuids so far
+  BackendOptions options_;                   // guarded by mutex_
+  const c10::intrusive_ptr<Options> shown_;  // shared with torch, which may write to it
+  BackendPtr group_;                         // guarded by mutex_
+  std::set<std::int64_t> used_;              // guarded by mutex_: the uuids so far
 };
 
 }  // namespace weft::comm::internal

@@ -1,7 +1,12 @@
 #include "weft/comm/internal/tensor_data.h"
 
 #include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "weft/comm/internal/staging.h"
 
@@ -32,11 +37,67 @@ Element element_of(at::ScalarType type) {
   }
 }
 
+bool is_whole(at::ScalarType type) { return c10::isIntegralType(type, /*includeBool=*/true); }
+
+std::string shape_of(const at::Tensor& tensor) {
+  std::string text = "[";
+  for (const std::int64_t size : tensor.sizes())
+    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+// The tensor times one number, in the tensor's type.
+at::Tensor times(const at::Tensor& tensor, const at::Scalar& factor) {
+  const at::ScalarType type = tensor.scalar_type();
+  if (!is_whole(type) || !factor.isFloatingPoint()) return tensor.mul(factor).to(type);
+  constexpr double kLimit = 0x1p62;
+  const double by = factor.toDouble();
+  if (std::trunc(by) == by && std::abs(by) < kLimit)
+    return tensor.mul(static_cast<std::int64_t>(by)).to(type);
+  return tensor.to(at::kDouble).mul(by).to(type);
+}
+
+// Memory that a tensor's elements are in: from the first to the last.
+std::span<const std::byte> memory_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.numel() == 0) return {};
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()),
+          at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize())};
+}
+
+struct Place {
+  std::span<const std::byte> memory;
+  std::size_t number;  // in its list
+};
+
+// Ordered by address, without the empty ones.
+std::vector<Place> places_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<Place> places;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (const auto memory = memory_of(tensors[i]); !memory.empty()) places.push_back({memory, i});
+  }
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+    return std::less<>()(a.memory.data(), b.memory.data());
+  });
+  return places;
+}
+
+// Calls found(one, other) for places of which the other begins before the one ends.
+template <class Found>
+void each_overlap(const std::vector<Place>& places, const Found& found) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    for (std::size_t j = i + 1; j < places.size(); ++j) {
+      if (!overlap(places[i].memory, places[j].memory)) break;
+      found(places[i], places[j]);
+    }
+  }
+}
+
 }  // namespace
 
 ReduceOp reduce_op(const c10d::ReduceOp& op) {
   switch (op.op_) {
-    case c10d::ReduceOp::SUM: return ReduceOp::kSum;
+    case c10d::ReduceOp::SUM:
+    case c10d::ReduceOp::PREMUL_SUM: return ReduceOp::kSum;
     case c10d::ReduceOp::AVG: return ReduceOp::kAvg;
     case c10d::ReduceOp::PRODUCT: return ReduceOp::kProduct;
     case c10d::ReduceOp::MIN: return ReduceOp::kMin;
@@ -44,10 +105,31 @@ ReduceOp reduce_op(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::BAND: return ReduceOp::kBitAnd;
     case c10d::ReduceOp::BOR: return ReduceOp::kBitOr;
     case c10d::ReduceOp::BXOR: return ReduceOp::kBitXor;
-    default:
-      throw Error(Errc::kInvalidArgument,
-                  "the weft backend does not support PREMUL_SUM; scale the tensor, then use SUM");
+    default: throw Error(Errc::kInvalidArgument, "the weft backend does not have this reduction");
   }
+}
+
+at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return tensor;
+  const auto* by = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  WEFT_REQUIRE(by != nullptr, "PREMUL_SUM needs a factor");
+  require_reduction(tensor, ReduceOp::kSum);
+  const at::Tensor& factor = by->tensor_factor;
+  if (!factor.defined()) return times(tensor, by->double_factor);
+  WEFT_REQUIRE(factor.numel() == 1,
+               "PREMUL_SUM: the factor has shape " + shape_of(factor) + "; use one number");
+  WEFT_REQUIRE(tensor.is_complex() || !factor.is_complex(),
+               std::string("PREMUL_SUM: a complex factor of ") +
+                   c10::toString(tensor.scalar_type()) + "; use a real one");
+  return times(tensor, factor.item());
+}
+
+void require_reduction(const at::Tensor& tensor, ReduceOp op) {
+  const Element element = element_of(tensor.scalar_type());
+  const std::string type = c10::toString(tensor.scalar_type());
+  WEFT_REQUIRE(element.reducible, "tensors of type " + type + " cannot be reduced");
+  WEFT_REQUIRE(element.per_element == 1 || op == ReduceOp::kSum || op == ReduceOp::kAvg,
+               "complex tensors have no " + std::string(to_string(op)));
 }
 
 void require_same_type(const char* operation, const at::Tensor& a, const at::Tensor& b) {
@@ -69,33 +151,50 @@ void require_root(const char* operation, std::int64_t root, int size) {
                                              std::to_string(size));
 }
 
-bool any_overlap(const std::vector<at::Tensor>& tensors) {
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      const bool strided = !tensors[i].is_sparse() && !tensors[j].is_sparse();
-      if (strided && at::get_overlap_status(tensors[i], tensors[j]) != at::MemOverlapStatus::No)
-        return true;
-    }
+void require_writable(const std::string& operation, const std::vector<at::Tensor>& outputs) {
+  for (const auto& output : outputs) {
+    WEFT_REQUIRE(output.defined(), operation + ": an output is an undefined tensor");
+    WEFT_REQUIRE(
+        output.layout() != at::kStrided || at::has_internal_overlap(output) != at::MemOverlap::Yes,
+        operation + ": an output of shape " + shape_of(output) +
+            " is expanded: several of its elements share memory; use its contiguous()");
   }
-  return false;
 }
 
-void require_apart(const char* operation, const std::vector<at::Tensor>& outputs,
-                   const std::vector<at::Tensor>& inputs) {
-  const auto share = [](const at::Tensor& a, const at::Tensor& b) {
-    const auto status = at::get_overlap_status(a, b);
-    return status == at::MemOverlapStatus::Full || status == at::MemOverlapStatus::Partial;
-  };
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    for (std::size_t j = 0; j < outputs.size(); ++j) {
-      if (i == j) continue;
-      const bool with_output = share(outputs[i], outputs[j]);
-      WEFT_REQUIRE(!with_output && (j >= inputs.size() || !share(outputs[i], inputs[j])),
-                   std::string(operation) + ": output " + std::to_string(i) +
-                       " shares memory with " + (with_output ? "output " : "input ") +
-                       std::to_string(j) + "; give each its own memory");
-    }
-  }
+void require_apart(const char* operation, const std::vector<at::Tensor>& outputs) {
+  each_overlap(places_of(outputs), [&](const Place& a, const Place& b) {
+    WEFT_REQUIRE(!outputs[a.number].is_non_overlapping_and_dense() ||
+                     !outputs[b.number].is_non_overlapping_and_dense(),
+                 std::string(operation) + ": output " +
+                     std::to_string(std::min(a.number, b.number)) + " shares memory with output " +
+                     std::to_string(std::max(a.number, b.number)) + "; give each its own memory");
+  });
+}
+
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  const std::less<> before;
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
+}
+
+bool any_overlap(const std::vector<at::Tensor>& tensors) {
+  bool any = false;
+  each_overlap(places_of(tensors), [&](const Place&, const Place&) { any = true; });
+  return any;
+}
+
+std::vector<at::Tensor> apart_from(const std::vector<at::Tensor>& outputs,
+                                   const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> all = outputs;
+  all.insert(all.end(), inputs.begin(), inputs.end());
+  std::vector<at::Tensor> apart = inputs;
+  const std::size_t first = outputs.size();
+  each_overlap(places_of(all), [&](const Place& a, const Place& b) {
+    const auto [low, high] = std::minmax(a.number, b.number);
+    if (low < first && high >= first && apart[high - first].is_same(inputs[high - first]))
+      apart[high - first] = inputs[high - first].clone();
+  });
+  return apart;
 }
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {
@@ -113,7 +212,7 @@ at::Tensor flatten(const std::vector<at::Tensor>& tensors) {
 
 std::optional<DType> plain_type(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_cpu() ||
-      !tensor.is_contiguous())
+      !tensor.is_contiguous() || tensor.is_neg())
     return std::nullopt;
   const Element element = element_of(tensor.scalar_type());
   if (!element.reducible || element.per_element != 1) return std::nullopt;
@@ -128,39 +227,18 @@ Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {
                ? std::string(tensor.is_sparse() ? "a sparse tensor"
                                                 : "a tensor on " + tensor.device().str())
                : "an undefined tensor"));
-  dense_ = tensor.is_cpu() ? tensor.contiguous() : to_host(tensor);
+  dense_ = tensor.is_cpu() ? tensor.contiguous().resolve_conj().resolve_neg() : to_host(tensor);
   const Element element = element_of(tensor.scalar_type());
   dtype_ = element.dtype;
-  reducible_ = element.reducible;
-  complex_ = element.per_element == 2 && element.reducible;
   count_ = tensor.numel() * element.per_element;
 }
 
 void* Dense::data() const { return dense_.data_ptr(); }
 
+void Dense::copy_memory() { dense_ = dense_.clone(); }
+
 void Dense::write_back() const {
   if (use_ != kIn && !dense_.is_same(tensor_)) tensor_.copy_(dense_);
-}
-
-net::DirectArgs Dense::movement(std::int64_t count, std::chrono::nanoseconds timeout,
-                                int root) const {
-  return {.input = data(),
-          .output = data(),
-          .count = count,
-          .dtype = dtype_,
-          .root = root,
-          .timeout = timeout};
-}
-
-net::DirectArgs Dense::reduction(ReduceOp op, std::int64_t count,
-                                 std::chrono::nanoseconds timeout) const {
-  WEFT_REQUIRE(reducible_, std::string("tensors of type ") + c10::toString(tensor_.scalar_type()) +
-                               " cannot be reduced");
-  WEFT_REQUIRE(!complex_ || op == ReduceOp::kSum || op == ReduceOp::kAvg,
-               "complex tensors have no " + std::string(to_string(op)));
-  net::DirectArgs args = movement(count, timeout);
-  args.op = op;
-  return args;
 }
 
 }  // namespace weft::comm::internal

@@ -3,14 +3,25 @@
 
 #include <ATen/core/Tensor.h>
 #include <optional>
+#include <span>
 #include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
 
-#include "weft/net/memory/direct.h"
+#include "weft/base/dtype.h"
 
 namespace weft::comm::internal {
 
-// Converts the reduction. Throws kInvalidArgument for PREMUL_SUM, which weft does not support.
+// Converts the reduction. PREMUL_SUM is the sum of what premultiplied() returns.
 ReduceOp reduce_op(const c10d::ReduceOp& op);
+
+// The tensor times the factor of PREMUL_SUM, in the tensor's own type and shape; the tensor itself
+// for other reductions. Integers are multiplied as integers by a whole factor, and rounded towards
+// zero otherwise. Throws kInvalidArgument for a factor that is not one number, and for a complex
+// factor of real numbers.
+at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op);
+
+// Throws kInvalidArgument if tensors of this type have no such reduction.
+void require_reduction(const at::Tensor& tensor, ReduceOp op);
 
 void require_same_type(const char* operation, const at::Tensor& a, const at::Tensor& b);
 
@@ -20,14 +31,24 @@ void require_list(const char* operation, const std::vector<at::Tensor>& list, in
 // Throws kInvalidArgument if `root` is not a rank of the group.
 void require_root(const char* operation, std::int64_t root, int size);
 
-// Whether any two of the tensors share memory, as far as ATen can tell; strided views of one
-// storage count as sharing.
+// Throws kInvalidArgument if a tensor is undefined, or is expanded, so that several of its elements
+// are one place in memory.
+void require_writable(const std::string& operation, const std::vector<at::Tensor>& outputs);
+
+// Throws kInvalidArgument if two contiguous outputs share memory.
+void require_apart(const char* operation, const std::vector<at::Tensor>& outputs);
+
+// True if two pieces of memory have a byte in common.
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b);
+
+// Whether any two of the tensors may share memory. Interleaved views of one storage count as
+// sharing.
 bool any_overlap(const std::vector<at::Tensor>& tensors);
 
-// Throws kInvalidArgument if an output shares memory with another output, or with the input of
-// another place, which would be overwritten before it is read.
-void require_apart(const char* operation, const std::vector<at::Tensor>& outputs,
-                   const std::vector<at::Tensor>& inputs);
+// The inputs, for outputs that are written before all inputs have been read: a copy of each input
+// that may share memory with an output.
+std::vector<at::Tensor> apart_from(const std::vector<at::Tensor>& outputs,
+                                   const std::vector<at::Tensor>& inputs);
 
 // Returns the tensor of a list of one. Throws kInvalidArgument for any other number of tensors.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
@@ -39,32 +60,29 @@ at::Tensor flatten(const std::vector<at::Tensor>& tensors);
 // for any other tensor.
 std::optional<DType> plain_type(const at::Tensor& tensor);
 
-// A tensor's memory as one contiguous run: its own, or a copy if it is not contiguous or is on a
-// CUDA device (staging.h). Complex tensors count as pairs of reals. Types that cannot be reduced
-// (such as float8) can still be moved, as bytes. Throws kInvalidArgument for tensors that are not
-// dense or on another device.
+// A tensor's memory as one contiguous run: its own, or a copy if it is not contiguous, is on a CUDA
+// device (staging.h), or is a lazy conjugate or negation. Complex tensors count as pairs of reals.
+// Types that cannot be reduced (such as float8) can still be moved, as bytes. Throws
+// kInvalidArgument for tensors that are not dense or on another device.
 class Dense {
  public:
   enum Use { kIn, kOut, kInOut };
   Dense(const at::Tensor& tensor, Use use);
 
   void* data() const;
+  DType dtype() const { return dtype_; }
   std::int64_t count() const { return count_; }
   std::size_t bytes() const { return static_cast<std::size_t>(count_) * size_of(dtype_); }
+  std::span<std::byte> memory() const { return {static_cast<std::byte*>(data()), bytes()}; }
+  // From now on, the memory is a copy. For inputs.
+  void copy_memory();
   // Copies the result back to the tensor if this is a copy.
   void write_back() const;
-
-  // Returns arguments with this memory as input and output.
-  net::DirectArgs movement(std::int64_t count, std::chrono::nanoseconds timeout,
-                           int root = 0) const;
-  net::DirectArgs reduction(ReduceOp op, std::int64_t count,
-                            std::chrono::nanoseconds timeout) const;
 
  private:
   at::Tensor tensor_, dense_;
   Use use_;
   DType dtype_;
-  bool reducible_ = true, complex_ = false;
   std::int64_t count_ = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "weft/comm/internal/tensor_call.h"
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/comm/internal/weft_backend.h"
 
@@ -31,11 +32,10 @@ WeftBackend::WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& 
                  "all_to_all: input and output need the same number of elements, divisible by " +
                      std::to_string(size_) + " ranks");
     return collective(shown, how, [this, output, input, how] {
-      const Dense in(input, Dense::kIn), out(output, Dense::kOut);
-      auto args = in.movement(in.count() / size_, how.timeout);
-      args.output = out.data();
-      run(Collective::kAllToAll, input, args);
-      out.write_back();
+      run_call(*engine_, {.collective = Collective::kAllToAll,
+                          .input = input,
+                          .output = output,
+                          .timeout = how.timeout});
     });
   }
   const auto split = [&](const at::Tensor& tensor, const std::vector<int64_t>& sizes) {
@@ -62,21 +62,26 @@ WeftBackend::WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs,
   const How how = this->how(options);
   require_list("all_to_all", outputs, size_);
   require_list("all_to_all", inputs, size_);
-  require_apart("all_to_all", outputs, inputs);
+  for (const auto* list : {&outputs, &inputs}) {
+    for (const auto& tensor : *list) require_same_type("all_to_all", tensor, outputs[0]);
+  }
+  require_apart("all_to_all", outputs);
   return collective({c10d::OpType::ALLTOALL, "weft:all_to_all", inputs, outputs}, how,
                     [this, outputs, inputs, timeout = how.timeout] {
                       all_to_all_uneven(outputs, inputs, timeout);
                     });
 }
 
-// Sends blocks of any length by messages. A wrong length is an error on the receiver.
+// Sends blocks of any length by messages. A wrong length is an error on the receiver. Blocks arrive
+// while others are sent, so inputs that share memory with outputs are copied first.
 void WeftBackend::all_to_all_uneven(const Tensors& outputs, const Tensors& inputs,
                                     milliseconds timeout) {
+  const Tensors own = apart_from(outputs, inputs);
   std::vector<Dense> in, out;
   std::vector<net::Send> sends;
   std::vector<net::Recv> recvs;
   for (int peer = 0; peer < size_; ++peer) {
-    in.emplace_back(inputs[static_cast<std::size_t>(peer)], Dense::kIn);
+    in.emplace_back(own[static_cast<std::size_t>(peer)], Dense::kIn);
     out.emplace_back(outputs[static_cast<std::size_t>(peer)], Dense::kOut);
     sends.push_back({peer, {static_cast<const std::byte*>(in.back().data()), in.back().bytes()}});
     recvs.push_back({peer, {static_cast<std::byte*>(out.back().data()), out.back().bytes()}});

@@ -18,6 +18,7 @@
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/staging.h"
 #include "weft/comm/internal/tensor_data.h"
+#include "weft/net/channels.h"
 #include "weft/observe/trace.h"
 
 // TaskQueues, messages, barriers and the group's life; the collectives are in weft_collectives.cc.
@@ -27,7 +28,6 @@ namespace {
 constexpr std::uint64_t kCollectiveQueue = 0;
 constexpr std::uint64_t kSendQueue = std::uint64_t{1} << 60, kRecvQueue = std::uint64_t{2} << 60,
                         kAnyQueue = std::uint64_t{3} << 60;
-constexpr net::Channel kUserChannel = net::Channel{1} << 61;
 
 std::uint64_t queue_of(std::uint64_t direction, int peer, int tag) {
   return direction |
@@ -36,7 +36,7 @@ std::uint64_t queue_of(std::uint64_t direction, int peer, int tag) {
          static_cast<std::uint32_t>(tag);
 }
 
-net::Channel channel_of(int tag) { return kUserChannel | static_cast<std::uint32_t>(tag); }
+net::Channel channel_of(int tag) { return net::kTags + static_cast<std::uint32_t>(tag); }
 
 // Made once, because a name costs more than the rest of a position.
 const auto collective_names = [] {
@@ -99,6 +99,14 @@ std::span<std::byte> bytes_of(const Dense& data) {
   return {static_cast<std::byte*>(data.data()), data.bytes()};
 }
 
+// The error of an endpoint's call under the name of the operation that made it.
+Error named(const Error& error, std::string_view operation) {
+  const auto& [call, rank, peer] = error.context();
+  if (operation.empty() || (call != "exchange" && call != "await_any" && call != "flow"))
+    return error;
+  return Error(error.code(), error.message(), {std::string(operation), rank, peer});
+}
+
 std::atomic<AroundWait> around_wait = nullptr;
 
 // True for errors after which a group cannot be used; the others are mistakes in a call.
@@ -113,7 +121,7 @@ WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
                          std::chrono::milliseconds timeout, Origin origin)
     : Backend(rank, size),
       engine_(std::move(engine)),
-      timeout_(timeout),
+      options_(c10::make_intrusive<Options>("weft", timeout)),
       origin_(std::move(origin)),
       process_(getpid()),
       between_threads_(engine_->endpoint().name() == std::string_view("inproc")),
@@ -155,9 +163,7 @@ void WeftBackend::name_group(const std::string& name) {
   if (net::Host* const shared = host()) shared->name_group(name);
 }
 
-c10::intrusive_ptr<c10d::Backend::Options> WeftBackend::getBackendOptions() {
-  return c10::make_intrusive<Options>("weft", timeout());
-}
+c10::intrusive_ptr<c10d::Backend::Options> WeftBackend::getBackendOptions() { return options_; }
 
 WeftBackend::BackendPtr WeftBackend::split(const StorePtr& store, const std::vector<int>& ranks,
                                            const c10::intrusive_ptr<Options>& options) {
@@ -166,7 +172,10 @@ WeftBackend::BackendPtr WeftBackend::split(const StorePtr& store, const std::vec
   if (mine == ranks.end()) return nullptr;
   auto made = origin_.make({store, ranks, static_cast<int>(mine - ranks.begin()),
                             options ? options->timeout : timeout()});
-  if (options) made->setGroupUid(options->group_name);
+  if (!options) return made;
+  made->setGroupUid(options->group_name);
+  made->getBackendOptions()->group_name = options->group_name;
+  made->getBackendOptions()->global_ranks_in_group = options->global_ranks_in_group;
   return made;
 }
 
@@ -175,10 +184,11 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown
   WEFT_REQUIRE(getpid() == process_,
                "this process was forked from a rank of a weft group and is not a rank itself; make "
                "groups after the fork");
-  auto work = c10::make_intrusive<WeftWork>(rank_, shown);
+  auto work = c10::make_intrusive<WeftWork>(rank_, shown, getSequenceNumberForGroup());
   const Traced traced(shown);
   const Moment moment = async ? Moment::now(shown.inputs, shown.results) : Moment();
-  const auto run = [this, work, traced, moment, body = std::move(body)]() -> TaskQueues::After {
+  const auto run = [this, work, traced, moment, name = shown.name(),
+                    body = std::move(body)]() -> TaskQueues::After {
     const at::NoGradGuard no_grad;
     int source = -1;
     std::exception_ptr why;
@@ -187,7 +197,7 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown
       const Traced::Scope scope(traced);  // recorded before the waiting threads continue
       source = body();
     } catch (...) {
-      why = caused_by(std::current_exception());
+      why = caused_by(std::current_exception(), name);
     }
     return work->end(why, source);
   };
@@ -200,11 +210,11 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown
   return work;
 }
 
-std::exception_ptr WeftBackend::caused_by(std::exception_ptr why) {
+std::exception_ptr WeftBackend::caused_by(std::exception_ptr why, std::string_view operation) {
   try {
     std::rethrow_exception(why);
   } catch (const Error& raw) {
-    const Error error = cause_of(in_job_ranks(raw, origin_.job_ranks));
+    const Error error = cause_of(named(in_job_ranks(raw, origin_.job_ranks), operation));
     if (is_of_group(error.code())) record_failure(error);
     return std::make_exception_ptr(error);
   } catch (...) {
@@ -224,6 +234,7 @@ Error WeftBackend::cause_of(const Error& error) {
 
 WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how,
                                              std::function<void()> body) {
+  if (shown.writes) require_writable(std::string(shown.name()), shown.results);
   const std::uint64_t number = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
   return submit(kCollectiveQueue, shown, how.async,
                 [body = std::move(body), position = shown_as(shown, number)] {
@@ -248,13 +259,13 @@ bool WeftBackend::is_quiet() const {
 }
 
 template <class Body>
-void WeftBackend::run_here(std::uint64_t queue, const Body& body) {
+void WeftBackend::run_here(std::uint64_t queue, std::string_view operation, const Body& body) {
   std::exception_ptr why;
   queues_->run(queue, [&]() -> TaskQueues::After {
     try {
       body();
     } catch (...) {
-      why = caused_by(std::current_exception());
+      why = caused_by(std::current_exception(), operation);
     }
     return nullptr;
   });
@@ -269,7 +280,8 @@ bool WeftBackend::run_now(schedule::Collective collective, net::DirectArgs args)
        .number = sequence_.fetch_add(1, std::memory_order_relaxed) + 1,
        .bytes = static_cast<std::uint64_t>(args.count) * size_of(args.dtype)});
   args.timeout = timeout();
-  run_here(kCollectiveQueue, [&] { engine_->run(collective, args); });
+  run_here(kCollectiveQueue, schedule::to_string(collective),
+           [&] { engine_->run(collective, args); });
   return true;
 }
 
@@ -278,10 +290,11 @@ bool WeftBackend::message_now(std::uint64_t direction, int peer, int tag,
                               const Transfer& transfer) {
   if (peer < 0 || peer >= size_ || between_threads_ || !is_quiet()) return false;
   messages_.fetch_add(1);
+  ++others_;
   const CountedUntilHere under_way(messages_);
   const observe::OperationScope here(
       {.name = direction == kSendQueue ? kSendName : kRecvName, .group = group_name_});
-  run_here(queue_of(direction, peer, tag),
+  run_here(queue_of(direction, peer, tag), direction == kSendQueue ? "send" : "recv",
            [&] { transfer(engine_->endpoint(), channel_of(tag), Deadline::in(timeout())); });
   return true;
 }
@@ -301,6 +314,7 @@ bool WeftBackend::recv_now(std::span<std::byte> bytes, int peer, int tag) {
 WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& shown,
                                           std::function<int(Deadline deadline)> body) {
   messages_.fetch_add(1);
+  ++others_;
   try {
     return submit(
         queue, shown, true,
@@ -334,6 +348,7 @@ WeftBackend::WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
   if (auto* const devices = device_backend(tensor)) return devices->recv(tensors, peer, tag);
   WEFT_REQUIRE(peer >= 0 && peer < size_, "recv: rank " + std::to_string(peer) +
                                               " is not in the group of " + std::to_string(size_));
+  require_writable("recv", tensors);
   const Shown shown{c10d::OpType::RECV, "weft:recv", tensors, tensors};
   return message(queue_of(kRecvQueue, peer, tag), shown,
                  [this, tensor, peer, tag](Deadline deadline) {
@@ -346,6 +361,7 @@ WeftBackend::WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
 
 WeftBackend::WorkPtr WeftBackend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor tensor = only(tensors, "recv");
+  require_writable("recv", tensors);
   const Shown shown{c10d::OpType::RECVANYSOURCE, "weft:recvAnySource", tensors, tensors};
   return message(queue_of(kAnyQueue, 0, tag), shown, [this, tensor, tag](Deadline deadline) {
     const int peer = engine_->endpoint().await_any(channel_of(tag), deadline);

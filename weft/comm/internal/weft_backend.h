@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "weft/comm/internal/engine.h"
@@ -51,7 +52,10 @@ class WeftBackend final : public c10d::Backend {
   const std::string getBackendName() const override { return "weft"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
   void setTimeout(std::chrono::milliseconds timeout) override;
-  std::chrono::milliseconds timeout() const { return timeout_; }
+  // A program may also change it in the options.
+  std::chrono::milliseconds timeout() const {
+    return std::atomic_ref(options_->timeout).load(std::memory_order_relaxed);
+  }
   net::Host* host() { return engine_->host(); }
   const HostSplit* split() { return engine_->split(); }
   std::string describe() const { return engine_->describe(); }
@@ -117,7 +121,8 @@ class WeftBackend final : public c10d::Backend {
   bool recv_now(std::span<std::byte> bytes, int peer, int tag);
 
   void setSequenceNumberForGroup() override {}
-  uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
+  // Number of operations that this rank has called, messages included, as in Gloo.
+  uint64_t getSequenceNumberForGroup() override { return sequence_ + others_; }
 
  private:
   // The backend for this tensor, if another one than this runs its operations. Null otherwise.
@@ -140,9 +145,9 @@ class WeftBackend final : public c10d::Backend {
   // Runs `body` (on the calling thread if it is synchronous and nothing is pending) and returns its
   // Work.
   WorkPtr submit(std::uint64_t queue, const Shown& shown, bool async, std::function<int()> body);
-  // Returns the error to report instead of `why`, with ranks of the job, and records it for the
-  // launcher.
-  std::exception_ptr caused_by(std::exception_ptr why);
+  // Returns the error to report instead of `why`, with ranks of the job and the name of the
+  // operation, and records it for the launcher.
+  std::exception_ptr caused_by(std::exception_ptr why, std::string_view operation);
   // Returns the same error whichever operation ends first. For an aborted operation or a lost peer:
   // the kCorrupt or kInternal error of a group of the family, if any. For an aborted operation:
   // else the timeout of another operation of this rank.
@@ -153,7 +158,7 @@ class WeftBackend final : public c10d::Backend {
   // Runs `body` on the caller's thread, after all tasks posted to the queue before. Throws what
   // `body` throws.
   template <class Body>
-  void run_here(std::uint64_t queue, const Body& body);
+  void run_here(std::uint64_t queue, std::string_view operation, const Body& body);
   // Runs a synchronous message on the fast path: transfer(endpoint, channel, deadline).
   template <class Transfer>
   bool message_now(std::uint64_t direction, int peer, int tag, const Transfer& transfer);
@@ -164,12 +169,13 @@ class WeftBackend final : public c10d::Backend {
                   std::function<int(Deadline deadline)> body);
   WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs,
                           const How& how);
-  void run(schedule::Collective collective, const at::Tensor& shown, net::DirectArgs args);
-
   // Bodies of the collectives. They run one at a time.
   void all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp& op,
                       std::chrono::milliseconds timeout);
   void all_reduce_sparse(const at::Tensor& tensor, std::chrono::milliseconds timeout);
+  // `output` is undefined on the other ranks than root.
+  void reduce_one(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op,
+                  int root, std::chrono::milliseconds timeout);
   void all_gather_one(const at::Tensor& output, const at::Tensor& input,
                       std::chrono::milliseconds timeout);
   void all_gather_list(const Tensors& outputs, const at::Tensor& input,
@@ -182,17 +188,18 @@ class WeftBackend final : public c10d::Backend {
   std::unique_ptr<Engine> engine_;
   BackendPtr devices_;                      // null: tensors of devices travel through host memory
   std::unique_ptr<Family::Member> member_;  // null without a family
-  std::atomic<std::chrono::milliseconds> timeout_;
+  const c10::intrusive_ptr<Options> options_;  // shared with torch, which may write to it
   const Origin origin_;
   const int process_;  // a child forked from it cannot use the group
   const bool between_threads_;
   observe::ShortName group_name_;
   std::uint64_t monitored_ = 0;
-  std::atomic<std::uint64_t> sequence_{0};
-  std::atomic<int> messages_{0};        // sends and receives under way
-  std::mutex timed_out_mutex_;          // guards timed_out_
-  std::optional<Error> timed_out_;      // the first timeout of an operation of this rank
-  std::unique_ptr<TaskQueues> queues_;  // last: ends before the engine
+  std::atomic<std::uint64_t> sequence_{0};  // collectives so far
+  std::atomic<std::uint64_t> others_{0};    // messages and monitored barriers so far
+  std::atomic<int> messages_{0};            // sends and receives under way
+  std::mutex timed_out_mutex_;              // guards timed_out_
+  std::optional<Error> timed_out_;          // the first timeout of an operation of this rank
+  std::unique_ptr<TaskQueues> queues_;      // last: ends before the engine
 };
 
 }  // namespace weft::comm::internal

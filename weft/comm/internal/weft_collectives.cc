@@ -1,7 +1,8 @@
 #include <ATen/ATen.h>
 
-#include <numeric>
+#include <algorithm>
 
+#include "weft/comm/internal/tensor_call.h"
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/comm/internal/weft_backend.h"
 
@@ -18,39 +19,21 @@ using Tensors = WeftBackend::Tensors;
 void require_parts(const char* operation, const at::Tensor& whole, const at::Tensor& part,
                    int size) {
   require_same_type(operation, whole, part);
+  const std::string times = size == 1 ? "as many as" : std::to_string(size) + " times";
   WEFT_REQUIRE(whole.numel() == part.numel() * size,
                std::string(operation) + ": one side has " + std::to_string(whole.numel()) +
-                   " elements, expected " + std::to_string(size) + " times the other's " +
-                   std::to_string(part.numel()));
-}
-
-// PREMUL_SUM is the sum of the results of premultiplied().
-ReduceOp sum_or(const c10d::ReduceOp& op) {
-  return op.op_ == c10d::ReduceOp::PREMUL_SUM ? ReduceOp::kSum : reduce_op(op);
-}
-
-at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return tensor;
-  const auto* by = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
-  WEFT_REQUIRE(by != nullptr, "PREMUL_SUM needs a factor");
-  return by->tensor_factor.defined() ? tensor.mul(by->tensor_factor)
-                                     : tensor.mul(by->double_factor);
+                   " elements, expected " + times + " the other's " + std::to_string(part.numel()));
 }
 
 }  // namespace
 
-void WeftBackend::run(Collective operation, const at::Tensor& shown, net::DirectArgs args) {
-  args.shape = shown.sizes().data();
-  args.dims = static_cast<int>(shown.dim());
-  engine_->run(operation, args);
-}
-
 void WeftBackend::all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp& op,
                                  milliseconds timeout) {
   if (op.op_ == c10d::ReduceOp::PREMUL_SUM) tensor.copy_(premultiplied(tensor, op));
-  const Dense data(tensor, Dense::kInOut);
-  run(Collective::kAllReduce, tensor, data.reduction(sum_or(op), data.count(), timeout));
-  data.write_back();
+  run_call(*engine_, {.collective = Collective::kAllReduce,
+                      .output = tensor,
+                      .op = reduce_op(op),
+                      .timeout = timeout});
 }
 
 // Gathers the entries of all ranks, padded to the longest list, and sums them by coalescing.
@@ -136,12 +119,14 @@ WeftBackend::WorkPtr WeftBackend::broadcast(Tensors& tensors,
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
   require_root("broadcast", options.rootRank, size_);
-  return collective({c10d::OpType::BROADCAST, "weft:broadcast", tensors, tensors}, how,
-                    [this, tensor, root, how] {
-                      const Dense data(tensor, root == rank_ ? Dense::kIn : Dense::kOut);
-                      run(Collective::kBroadcast, tensor,
-                          data.movement(data.count(), how.timeout, root));
-                      data.write_back();
+  return collective({c10d::OpType::BROADCAST, "weft:broadcast", tensors, tensors, root != rank_},
+                    how, [this, tensor, root, how] {
+                      const bool sends = root == rank_;
+                      run_call(*engine_, {.collective = Collective::kBroadcast,
+                                          .input = sends ? tensor : at::Tensor(),
+                                          .output = sends ? at::Tensor() : tensor,
+                                          .root = root,
+                                          .timeout = how.timeout});
                     });
 }
 
@@ -151,25 +136,28 @@ WeftBackend::WorkPtr WeftBackend::reduce(Tensors& tensors, const c10d::ReduceOpt
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
   require_root("reduce", options.rootRank, size_);
-  return collective({c10d::OpType::REDUCE, "weft:reduce", tensors, tensors}, how,
+  return collective({c10d::OpType::REDUCE, "weft:reduce", tensors, tensors, root == rank_}, how,
                     [this, tensor, op = options.reduceOp, root, how] {
-                      const Dense in(premultiplied(tensor, op), Dense::kIn),
-                          out(tensor, Dense::kOut);
-                      auto args = in.reduction(sum_or(op), in.count(), how.timeout);
-                      args.root = root;
-                      args.output = rank_ == root ? out.data() : nullptr;
-                      run(Collective::kReduce, tensor, args);
-                      if (rank_ == root) out.write_back();
+                      reduce_one(rank_ == root ? tensor : at::Tensor(), tensor, op, root,
+                                 how.timeout);
                     });
+}
+
+void WeftBackend::reduce_one(const at::Tensor& output, const at::Tensor& input,
+                             const c10d::ReduceOp& op, int root, milliseconds timeout) {
+  run_call(*engine_, {.collective = Collective::kReduce,
+                      .input = premultiplied(input, op),
+                      .output = output,
+                      .op = reduce_op(op),
+                      .root = root,
+                      .timeout = timeout});
 }
 
 void WeftBackend::all_gather_one(const at::Tensor& output, const at::Tensor& input,
                                  milliseconds timeout) {
-  const Dense in(input, Dense::kIn), out(output, Dense::kOut);
-  auto args = in.movement(in.count(), timeout);
-  args.output = out.data();
-  run(Collective::kAllGather, input, args);
-  out.write_back();
+  run_call(
+      *engine_,
+      {.collective = Collective::kAllGather, .input = input, .output = output, .timeout = timeout});
 }
 
 void WeftBackend::all_gather_list(const Tensors& outputs, const at::Tensor& input,
@@ -198,11 +186,12 @@ WeftBackend::WorkPtr WeftBackend::allgather_into_tensor_coalesced(
   require_list("all_gather", outputs, static_cast<int>(inputs.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i)
     require_parts("all_gather", outputs[i], inputs[i], size_);
-  require_apart("all_gather", outputs, inputs);
+  require_apart("all_gather", outputs);
   return collective({c10d::OpType::ALLGATHER_COALESCED, "weft:all_gather", inputs, outputs}, how,
                     [this, outputs, inputs, how] {
-                      for (std::size_t i = 0; i < inputs.size(); ++i)
-                        all_gather_one(outputs[i], inputs[i], how.timeout);
+                      const Tensors own = apart_from(outputs, inputs);
+                      for (std::size_t i = 0; i < own.size(); ++i)
+                        all_gather_one(outputs[i], own[i], how.timeout);
                     });
 }
 
@@ -238,9 +227,10 @@ WeftBackend::WorkPtr WeftBackend::allgather_lists(Shown shown, const TensorLists
     for (const auto& output : outputs[i]) require_parts("all_gather", output, inputs[i], 1);
     shown.results.insert(shown.results.end(), outputs[i].begin(), outputs[i].end());
   }
-  return collective(shown, how, [this, outputs, inputs, how] {
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      all_gather_list(outputs[i], inputs[i], how.timeout);
+  return collective(shown, how, [this, outputs, inputs, results = shown.results, how] {
+    // The first list is written before the second input is read.
+    const Tensors own = inputs.size() > 1 ? apart_from(results, inputs) : inputs;
+    for (std::size_t i = 0; i < own.size(); ++i) all_gather_list(outputs[i], own[i], how.timeout);
   });
 }
 
@@ -253,14 +243,16 @@ WeftBackend::WorkPtr WeftBackend::gather(TensorLists& outputs, Tensors& inputs,
   require_root("gather", options.rootRank, size_);
   const Tensors list = rank_ == root && !outputs.empty() ? outputs[0] : Tensors{};
   if (rank_ == root) require_list("gather", list, size_);
+  for (const auto& output : list) require_parts("gather", output, input, 1);
   return collective(
       {c10d::OpType::GATHER, "weft:gather", inputs, list}, how, [this, list, input, root, how] {
-        const Dense in(input, Dense::kIn);
         const at::Tensor flat =
             rank_ == root ? at::empty({size_, input.numel()}, input.options()) : at::Tensor();
-        auto args = in.movement(in.count(), how.timeout, root);
-        args.output = flat.defined() ? flat.data_ptr() : nullptr;
-        run(Collective::kGather, input, args);
+        run_call(*engine_, {.collective = Collective::kGather,
+                            .input = input,
+                            .output = flat,
+                            .root = root,
+                            .timeout = how.timeout});
         for (std::size_t peer = 0; peer < list.size(); ++peer)
           list[peer].copy_(flat[static_cast<int64_t>(peer)].view(list[peer].sizes()));
       });
@@ -276,24 +268,24 @@ WeftBackend::WorkPtr WeftBackend::scatter(Tensors& outputs, TensorLists& inputs,
   require_root("scatter", options.rootRank, size_);
   const Tensors list = rank_ == root && !inputs.empty() ? inputs[0] : Tensors{};
   if (rank_ == root) require_list("scatter", list, size_);
+  for (const auto& input : list) require_parts("scatter", input, output, 1);
   return collective({c10d::OpType::SCATTER, "weft:scatter", list, outputs}, how,
                     [this, list, output, root, how] {
-                      const Dense out(output, Dense::kOut);
-                      const at::Tensor flat = rank_ == root ? flatten(list) : at::Tensor();
-                      auto args = out.movement(out.count(), how.timeout, root);
-                      args.input = flat.defined() ? flat.data_ptr() : nullptr;
-                      run(Collective::kScatter, output, args);
-                      out.write_back();
+                      run_call(*engine_, {.collective = Collective::kScatter,
+                                          .input = rank_ == root ? flatten(list) : at::Tensor(),
+                                          .output = output,
+                                          .root = root,
+                                          .timeout = how.timeout});
                     });
 }
 
 void WeftBackend::reduce_scatter_one(const at::Tensor& output, const at::Tensor& input,
                                      const c10d::ReduceOp& op, milliseconds timeout) {
-  const Dense in(premultiplied(input, op), Dense::kIn), out(output, Dense::kOut);
-  auto args = out.reduction(sum_or(op), out.count(), timeout);
-  args.input = in.data();
-  run(Collective::kReduceScatter, output, args);
-  out.write_back();
+  run_call(*engine_, {.collective = Collective::kReduceScatter,
+                      .input = premultiplied(input, op),
+                      .output = output,
+                      .op = reduce_op(op),
+                      .timeout = timeout});
 }
 
 WeftBackend::WorkPtr WeftBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -316,12 +308,13 @@ WeftBackend::WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(
   require_list("reduce_scatter", outputs, static_cast<int>(inputs.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i)
     require_parts("reduce_scatter", inputs[i], outputs[i], size_);
-  require_apart("reduce_scatter", outputs, inputs);
+  require_apart("reduce_scatter", outputs);
   return collective(
       {c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, "weft:reduce_scatter", inputs, outputs}, how,
       [this, outputs, inputs, op = options.reduceOp, how] {
-        for (std::size_t i = 0; i < inputs.size(); ++i)
-          reduce_scatter_one(outputs[i], inputs[i], op, how.timeout);
+        const Tensors own = apart_from(outputs, inputs);
+        for (std::size_t i = 0; i < own.size(); ++i)
+          reduce_scatter_one(outputs[i], own[i], op, how.timeout);
       });
 }
 
@@ -332,11 +325,20 @@ WeftBackend::WorkPtr WeftBackend::reduce_scatter(Tensors& outputs, TensorLists& 
     return devices->reduce_scatter(outputs, inputs, options);
   WEFT_REQUIRE(inputs.size() == 1, "reduce_scatter: expected one list of inputs");
   require_list("reduce_scatter", inputs[0], size_);
-  for (const auto& input : inputs[0]) require_parts("reduce_scatter", input, output, 1);
+  const Tensors& list = inputs[0];
+  require_parts("reduce_scatter", list[static_cast<std::size_t>(rank_)], output, 1);
+  for (const auto& input : list) require_same_type("reduce_scatter", input, output);
+  const bool even = std::all_of(list.begin(), list.end(), [&](const at::Tensor& input) {
+    return input.numel() == output.numel();
+  });
   const How how = this->how(options);
-  return collective({c10d::OpType::REDUCE_SCATTER, "weft:reduce_scatter", inputs[0], outputs}, how,
-                    [this, output, list = inputs[0], op = options.reduceOp, how] {
-                      reduce_scatter_one(output, flatten(list), op, how.timeout);
+  return collective({c10d::OpType::REDUCE_SCATTER, "weft:reduce_scatter", list, outputs}, how,
+                    [this, output, list, even, op = options.reduceOp, how] {
+                      if (even) return reduce_scatter_one(output, flatten(list), op, how.timeout);
+                      const Tensors own = apart_from({output}, list);
+                      for (int root = 0; root < size_; ++root)
+                        reduce_one(root == rank_ ? output : at::Tensor(),
+                                   own[static_cast<std::size_t>(root)], op, root, how.timeout);
                     });
 }
 

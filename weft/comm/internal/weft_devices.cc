@@ -1,11 +1,13 @@
 // WeftBackend beside the backend of its devices.
+#include <unistd.h>
+
 #include "weft/base/log.h"
 #include "weft/comm/internal/weft_backend.h"
 
 namespace weft::comm::internal {
 
 void WeftBackend::setTimeout(std::chrono::milliseconds timeout) {
-  timeout_ = timeout;
+  std::atomic_ref(options_->timeout).store(timeout, std::memory_order_relaxed);
   if (devices_) devices_->setTimeout(timeout);
 }
 
@@ -16,6 +18,7 @@ Traffic WeftBackend::traffic() const {
 }
 
 void WeftBackend::abort_with(const Error& why) noexcept {
+  if (getpid() != process_) return;  // the group is that of the parent
   engine_->fail(why);
   if (!devices_) return;
   try {

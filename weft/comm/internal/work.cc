@@ -6,9 +6,10 @@
 
 namespace weft::comm::internal {
 
-WeftWork::WeftWork(int rank, const Shown& shown)
+WeftWork::WeftWork(int rank, const Shown& shown, std::uint64_t number)
     : Work(rank, shown.type, shown.title, shown.inputs),
       name_(shown.name().data()),
+      number_(number),
       results_(shown.results) {}
 
 bool WeftWork::wait(std::chrono::milliseconds timeout) {

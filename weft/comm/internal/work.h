@@ -2,6 +2,7 @@
 // caller gets it.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -14,6 +15,7 @@ struct Shown {
   const char* title = nullptr;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> results;
+  bool writes = true;  // to the results, on this rank
 
   // The title without its prefix: "all_reduce".
   std::string_view name() const {
@@ -24,7 +26,8 @@ struct Shown {
 
 class WeftWork final : public c10d::Work {
  public:
-  WeftWork(int rank, const Shown& shown);
+  // `number`: of the operation in its group, for torch's debugging tools.
+  WeftWork(int rank, const Shown& shown, std::uint64_t number);
 
   // Called once, from any thread. `why` is null on success. `source` is the sender of a message,
   // else -1. Returns a function that completes the future, or nothing. The future's callbacks may
@@ -35,6 +38,7 @@ class WeftWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   std::vector<at::Tensor> result() override { return results_; }
   int sourceRank() const override { return source_; }
+  uint64_t getSequencenumber() const override { return number_; }
   // A single operation cannot be canceled; the whole group is aborted.
   void abort() override {}
   // The results, a list of tensors. Created on request. Its callbacks run on the thread that
@@ -45,6 +49,7 @@ class WeftWork final : public c10d::Work {
   void complete();
 
   const char* const name_;
+  const std::uint64_t number_;
   std::vector<at::Tensor> results_;
   int source_ = -1;
   std::mutex future_mutex_;  // guards the two below

@@ -30,6 +30,29 @@ inline void expect(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what + " is wrong");
 }
 
+// Input and output share memory, wholly or in part: the result is that of a copy of the input.
+inline void exercise_overlaps(const Group& group, int64_t n) {
+  const int rank = group.rank(), world = group.size();
+  const int64_t all = world * n;
+  for (const int64_t begin : {int64_t{0}, int64_t{1}, n, all - 1, all}) {
+    at::Tensor memory = of_rank(rank, {2 * all}), output = memory.narrow(0, begin, all);
+    group.all_to_all(output, memory.narrow(0, 0, all));
+    for (int peer = 0; peer < world; ++peer)
+      expect(
+          at::equal(output.narrow(0, peer * n, n), of_rank(peer, {2 * all}).narrow(0, rank * n, n)),
+          "all_to_all onto its input");
+    memory = of_rank(rank, {2 * all}), output = memory.narrow(0, begin, n);
+    group.reduce_scatter(output, memory.narrow(0, 0, all));
+    expect(at::equal(output, sum_over(world, {2 * all}).narrow(0, rank * n, n)),
+           "reduce_scatter onto its input");
+    memory = of_rank(rank, {2 * all}), output = memory.narrow(0, 0, all);
+    group.all_gather(output, memory.narrow(0, begin, n));
+    for (int peer = 0; peer < world; ++peer)
+      expect(at::equal(output.narrow(0, peer * n, n), of_rank(peer, {2 * all}).narrow(0, begin, n)),
+             "all_gather of a part of its output");
+  }
+}
+
 // Runs every operation of Group, small and large, on values that every rank can compute.
 inline void exercise(const Group& group) {
   const int rank = group.rank(), world = group.size();
@@ -98,6 +121,7 @@ inline void exercise(const Group& group) {
     group.recv(from, left, 7);
     sender.join();
     expect(at::equal(from, of_rank(left, {n})), "send and recv");
+    exercise_overlaps(group, n);
   }
   group.barrier();
 }
