@@ -271,6 +271,50 @@ def late(rank, world):
     return [None, None]
 
 
+def noted(rank, world):
+    """What debugging tools ask a group for."""
+    group = dist.group.WORLD
+    backend = group._get_backend(torch.device("cpu"))
+    numbers = [group._get_sequence_number_for_group()]
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    work.wait()
+    numbers += [group._get_sequence_number_for_group(), work._get_sequence_number()]
+    if rank == 0:
+        dist.send(torch.ones(1), 1)
+    else:
+        dist.recv(torch.ones(1), 0)
+    dist.barrier()
+    numbers.append(group._get_sequence_number_for_group())
+    limit = timedelta(seconds=77)
+    getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)(limit)
+    part = dist.new_group([0, 1])._get_backend(torch.device("cpu")).options
+    return (
+        numbers, backend.options.backend, backend.options._timeout == limit,
+        list(part.global_ranks_in_group), bool(part.group_name)
+    )
+
+
+def late_in(operation):
+    """A body in which rank 1 does not come to the operation before rank 0 has given up."""
+    def body(rank, world):
+        store = dist.distributed_c10d._get_default_store()
+        if rank == 1:
+            return store.get("gave up")
+        dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout = timedelta(seconds=0.2)
+        try:
+            operation()
+        except weft_torch.Error as error:
+            said = [error.code, error.operation, str(error)]
+        store.set("gave up", "yes")
+        return said
+
+    return body
+
+
+def swaps():
+    dist.all_to_all([torch.ones(2), torch.ones(2)], [torch.ones(2), torch.ones(2)])
+
+
 def killed(rank, world):
     dist.barrier()
     if rank == 1:
@@ -345,6 +389,22 @@ class Backend(unittest.TestCase):
 
     def test_names_the_rank_that_does_not_come(self):
         self.assertEqual(ranks.run(late, timeout=0.3, patience=30)[0], ["Timeout", 1])
+
+    def test_a_timeout_names_the_operation_on_every_transport(self):
+        for transport in ("shm", "tcp"):
+            with unittest.mock.patch.dict(os.environ, WEFT_TRANSPORT=transport):
+                for name, operation, words in (
+                    ("all_reduce", lambda: dist.all_reduce(torch.ones(2000)), "1"),
+                    ("all_to_all", swaps, ""),
+                    ("recv", lambda: dist.recv(torch.ones(1), 1, tag=5), "tag 5"),
+                ):
+                    code, where, text = ranks.run(late_in(operation), patience=30)[0]
+                    self.assertEqual((code, where), ("Timeout", name), text)
+                    self.assertIn(words, text)
+                    self.assertNotIn("channel", text)
+
+    def test_torch_finds_what_it_asks_of_a_group(self):
+        self.assertEqual(ranks.run(noted), [([0, 1, 1, 3], "weft", True, [0, 1], True)] * 2)
 
     def test_names_the_rank_that_was_killed(self):
         self.assertEqual(

@@ -98,7 +98,15 @@ def make_options(options: Options, timeout: timedelta) -> Any:
 
 
 def _create(where: Any, options: Any) -> Any:
-    """Makes the backend of a group: the default group, which can form again, or another one."""
+    """Makes the backend of a group, with what torch notes in its options."""
+    backend = _form(where, options)
+    backend.options.global_ranks_in_group = where.global_ranks_in_group
+    backend.options.group_name = where.group_id
+    return backend
+
+
+def _form(where: Any, options: Any) -> Any:
+    """The backend of the default group, which can form again, or of another one."""
     is_default = not where.global_ranks_in_group
     if is_default and (formed := regrouping.take_formed()) is not None:
         return formed.backend
@@ -135,6 +143,38 @@ def monitored_barrier(
 
 
 dist.monitored_barrier = dist.distributed_c10d.monitored_barrier = monitored_barrier
+
+
+if not hasattr(dist, "set_timeout"):  # torch 2.13 sets the timeout of Gloo's and NCCL's groups only
+    _torch_set_pg_timeout = dist.distributed_c10d._set_pg_timeout
+
+    def _set_pg_timeout(timeout: timedelta, group: dist.ProcessGroup | None = None) -> None:
+        group = group or dist.distributed_c10d._get_default_group()
+        backends = [group._get_backend(device) for device in group._device_types]
+        for backend in backends:
+            if backend.name() == "weft":
+                backend._set_default_timeout(timeout)
+        if any(backend.name() != "weft" for backend in backends):
+            _torch_set_pg_timeout(timeout, group)
+
+    dist.distributed_c10d._set_pg_timeout = _set_pg_timeout
+
+
+_torch_sequence_number = dist.ProcessGroup._get_sequence_number_for_group
+
+
+def _sequence_number(group: dist.ProcessGroup) -> int:
+    """torch 2.13 knows the sequence numbers of its own backends only."""
+    try:
+        return _torch_sequence_number(group)
+    except RuntimeError:
+        backend = group._get_backend(torch.device("cpu"))
+        if backend.name() != "weft":
+            raise
+        return backend._get_sequence_number_for_group()
+
+
+dist.ProcessGroup._get_sequence_number_for_group = _sequence_number
 
 
 def is_shared(tensor: torch.Tensor) -> bool:
