@@ -1,8 +1,10 @@
 """Builds weft_torch._C with the project's CMake files, for the torch of the running Python. Needs
 g++, CMake and Ninja, but no network."""
 
+import contextlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +24,27 @@ except ImportError:
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("WEFT_PYTHON_BUILD", ROOT / "build" / "wheel")).resolve()
 TORCH = torch.__version__.split("+")[0]
+
+
+def say(text):
+    """Writes a line to the terminal too: pip keeps the output of a build to itself."""
+    print(text, flush=True)
+    with contextlib.suppress(OSError), open("/dev/tty", "w") as terminal:
+        terminal.write(f"\r  weft-torch: {text}\n")
+
+
+def run(*command):
+    """Runs a command. Says every tenth of ninja's steps."""
+    said = 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            step = re.match(r"\[(\d+)/(\d+)\]", line)
+            done, steps = map(int, step.groups()) if step else (0, 1)
+            if 10 * done // steps > said:
+                said = 10 * done // steps
+                say(f"{done} of {steps} files compiled and linked")
+    return process.returncode
 
 
 class Package(build_py):
@@ -49,23 +72,18 @@ class Compiled(build_ext):
             f"CMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}",
             f"Python3_EXECUTABLE={sys.executable}",
         ]
-        subprocess.run(
-            [
-                "cmake",
-                "-S",
-                ROOT,
-                "-B",
-                BUILD,
-                "-G",
-                "Ninja",
-                *(f"-D{option}" for option in options),
-            ],
-            check=True,
+        say(f"building for torch {torch.__version__} in {BUILD}; the first build takes minutes")
+        configured = run(
+            "cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", *(f"-D{option}" for option in options)
         )
+        if configured != 0:
+            sys.exit(
+                "weft-torch: CMake failed, see its lines above; python/README.md lists the Debian "
+                "packages that the build needs"
+            )
         jobs = os.environ.get("WEFT_JOBS")
-        subprocess.run(
-            ["ninja", "-C", BUILD, *(["-j", jobs] if jobs else []), "weft_python"], check=True
-        )
+        if run("ninja", "-C", BUILD, *(["-j", jobs] if jobs else []), "weft_python") != 0:
+            sys.exit("weft-torch: the build failed, see the lines of the compiler above")
         target = pathlib.Path(self.get_ext_fullpath(extension.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         self.copy_file(BUILD / "python" / "weft_torch" / "_C.so", target)

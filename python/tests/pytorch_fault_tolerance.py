@@ -1,21 +1,40 @@
 #!/usr/bin/env python3
 """PyTorch's own tests of reconfigure(), test/distributed/test_c10d_fault_tolerance.py, over weft.
 
-    python pytorch_fault_tolerance.py FILE [TEST…]
+    python pytorch_fault_tolerance.py [FILE [TEST…]]
 
-FILE is that file of PyTorch's sources at the tag of the installed torch (2.14 or newer); the wheel
-does not contain it. Its text is unchanged but for ("weft", "cpu") in its list of backends. Ranks
-are forked, so that no test imports torch again."""
+FILE is that file of PyTorch's sources at the tag of the installed torch (2.14 or newer). Without
+it, the file is looked for in the folder that WEFT_PYTORCH_TESTS names (PyTorch's test/distributed)
+and where torch is installed. If it is not there, the tests are skipped: no public wheel contains it
+so far. Its text is unchanged but for ("weft", "cpu") in its list of backends. Ranks are forked, so
+that no test imports torch again."""
 
+import os
+import pathlib
 import sys
 import types
 import unittest
 
 import torch
+import torch.distributed as dist
 
 import weft_torch  # noqa: F401
 
+NAME = "test_c10d_fault_tolerance.py"
 BACKENDS = "FAULT_TOLERANCE_BACKENDS = ["
+
+
+def find():
+    """The path of the file, or None."""
+    named = os.environ.get("WEFT_PYTORCH_TESTS")
+    package = pathlib.Path(torch.__file__).parent
+    folders = [pathlib.Path(named)] if named else []
+    folders += [
+        package / "testing" / "_internal" / "distributed",
+        package / "test" / "distributed",
+        package.parent / "test" / "distributed",
+    ]
+    return next((str(folder / NAME) for folder in folders if (folder / NAME).exists()), None)
 
 
 def load(path):
@@ -29,8 +48,25 @@ def load(path):
     return module
 
 
+def skipped(why):
+    print(f"skipped: {why}")
+    return 77
+
+
 def main():
-    module = load(sys.argv[1])
+    if not hasattr(dist, "_reconfigure"):
+        return skipped(f"torch {torch.__version__} has no reconfigure(); 2.14 and newer have it")
+    path = sys.argv[1] if len(sys.argv) > 1 else find()
+    if path is None:
+        return skipped(
+            f"no {NAME} is installed with torch {torch.__version__}; set WEFT_PYTORCH_TESTS to "
+            "test/distributed of PyTorch's sources"
+        )
+    try:
+        import expecttest  # noqa: F401
+    except ImportError:
+        return skipped("PyTorch's tests need the package expecttest")
+    module = load(path)
     suite = module.WeftFaultToleranceTest
 
     def fork(self):

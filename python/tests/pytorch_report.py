@@ -34,6 +34,10 @@ on CPU). There weft is accepted if Gloo or MPI is (`NAMES` in
 
 A test counts as passed if it passed at one of these numbers of ranks and failed at none. The reason
 for a skip is the test's own.
+
+Other files of PyTorch's tests are not in its wheel. `test_c10d_fault_tolerance.py` runs in the
+suite where it is found ([python/README.md](../python/README.md#lost-ranks)). The types of each
+reduction are in [python/README.md](../python/README.md#what-is-different-from-gloo).
 """
 
 
