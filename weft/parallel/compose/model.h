@@ -19,6 +19,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -58,6 +59,9 @@ struct BlockSpec {
   std::string name;  // Distinct name (Block::name).
   // Called once for each block of this rank, and once more if stages are cut by measured times.
   std::function<Block(const Contexts&)> make;
+  // The caller's own block (blocks_of()), whose module ParallelModel::gather() fills. Empty: make()
+  // makes a new module each time.
+  std::optional<Block> own = std::nullopt;
 };
 
 // A function of the last block's outputs and of targets, such as a loss. It accepts lambdas of

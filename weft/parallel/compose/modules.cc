@@ -2,21 +2,32 @@
 
 #include <torch/torch.h>
 
+#include <limits>
+
 #include "weft/base/error.h"
+#include "weft/parallel/compose/internal/own_modules.h"
 
 namespace weft::parallel {
 namespace {
 
-// A model that shards its parameters leaves them in one block of memory together, or without
-// memory. A second model of the same blocks cuts each parameter by itself. Its values come from a
-// checkpoint or from another rank.
-void give_memory_to_parameters(torch::nn::Module& module) {
+// A model leaves its parameters in one block of memory together, or without memory; those of other
+// stages, and their buffers, have none. A second model of the same blocks cuts each parameter by
+// itself. Its values come from a checkpoint or from another rank. A value that is not loaded is
+// NaN, so that no model trains from it.
+void give_memory(torch::nn::Module& module) {
   const torch::NoGradGuard no_grad;
+  const auto empty = [](const torch::Tensor& like) {
+    torch::Tensor made = torch::zeros(like.sizes(), like.options().requires_grad(false));
+    if (made.is_floating_point()) made.fill_(std::numeric_limits<double>::quiet_NaN());
+    return made;
+  };
   for (torch::Tensor& parameter : module.parameters()) {
-    const auto bytes = parameter.storage().nbytes();
-    if (bytes == parameter.nbytes()) continue;
-    parameter.set_data(bytes == 0 ? torch::zeros(parameter.sizes(), parameter.options())
-                                  : parameter.detach().clone());
+    const bool is_there = internal::has_values(parameter);
+    if (is_there && parameter.storage().nbytes() == parameter.nbytes()) continue;
+    parameter.set_data(is_there ? parameter.detach().clone() : empty(parameter));
+  }
+  for (torch::Tensor& buffer : module.buffers()) {
+    if (!internal::has_values(buffer)) buffer.set_data(empty(buffer));
   }
 }
 
@@ -27,27 +38,34 @@ BlockModel blocks_of(std::vector<Block> blocks) {
   for (Block& one : blocks) {
     WEFT_REQUIRE(one.module && one.forward, "blocks_of: a block has no module or no forward");
     std::string name = one.name.empty() ? std::to_string(model.blocks.size()) : one.name;
-    model.blocks.push_back({std::move(name), [block = std::move(one)](const Contexts&) {
-                              give_memory_to_parameters(*block.module);
-                              return block;
-                            }});
+    BlockSpec spec{.name = std::move(name), .make = nullptr, .own = one};
+    spec.make = [block = std::move(one)](const Contexts&) {
+      give_memory(*block.module);
+      return block;
+    };
+    model.blocks.push_back(std::move(spec));
   }
   WEFT_REQUIRE(!model.blocks.empty(), "blocks_of: there are no blocks");
   return model;
 }
 
-// Puts each entry into its own Sequential, so that its batch norms can be replaced.
+// Puts each entry into its own Sequential, so that its batch norms can be replaced there. `own` has
+// the entries that the caller's Sequential keeps.
 BlockModel blocks_of(const torch::nn::Sequential& sequential) {
-  std::vector<Block> blocks;
+  std::vector<Block> blocks, own;
   std::size_t number = 0;
   for (const auto& child : sequential->named_children()) {
-    torch::nn::Sequential one;
-    one->push_back(child.key(), *(sequential->begin() + static_cast<std::ptrdiff_t>(number++)));
-    Block made = block(child.key(), one);
-    made.prefix = "";
-    blocks.push_back(std::move(made));
+    const auto& entry = *(sequential->begin() + static_cast<std::ptrdiff_t>(number++));
+    for (std::vector<Block>* const list : {&blocks, &own}) {
+      torch::nn::Sequential one;
+      one->push_back(child.key(), entry);
+      list->push_back(block(child.key(), one));
+      list->back().prefix = "";
+    }
   }
-  return blocks_of(std::move(blocks));
+  BlockModel model = blocks_of(std::move(blocks));
+  for (std::size_t i = 0; i < own.size(); ++i) model.blocks[i].own = std::move(own[i]);
+  return model;
 }
 
 }  // namespace weft::parallel

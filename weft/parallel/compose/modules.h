@@ -15,9 +15,12 @@ class Sequential;
 
 namespace weft::parallel {
 
-// Takes blocks that exist already. Each rank makes all of them and keeps its own. Ranks get the
+// Takes blocks that exist already. Each rank makes all of them and trains its own. Ranks get the
 // first replica's initial values. A block's name is the prefix of its parameters' names in
 // checkpoints; a block without a name is called by its number.
+// The modules stay the caller's. After a step, those of other stages have no values, and an
+// operation on them throws an error that says so. ParallelModel::gather() gives all of them the
+// trained values; Trainer::run() calls it at its end.
 // Besides data parallelism, a list of blocks allows pipeline stages (pp), ZeRO-3 that gathers one
 // block at a time, and recomputation.
 BlockModel blocks_of(std::vector<Block> blocks);

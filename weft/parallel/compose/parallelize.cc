@@ -88,6 +88,9 @@ void ParallelModel::load_weights(const checkpoint::SliceSource& source) {
 std::vector<ParallelModel::Difference> ParallelModel::compare_replicas() {
   return composed_->compare_replicas();
 }
+void ParallelModel::gather() { composed_->gather(); }
+std::int64_t ParallelModel::gather_bytes() const { return composed_->own_modules.missing_bytes(); }
+void ParallelModel::refuse(const std::string& advice) { composed_->own_modules.refuse(advice); }
 ParallelModel::NamedTensors ParallelModel::gradients() { return composed_->gradients(); }
 
 std::int64_t ParallelModel::num_parameters() {

@@ -32,11 +32,10 @@
 // tokens of all its ranks. Gradients are then summed: experts' over dp, fsdp and cp, all others'
 // over ep too. Experts are balanced over all of dp, fsdp, cp and ep, the ranks with tokens of their
 // own.
-// Reproducibility. For the same micro-batches, no bit depends on the schedule, the cuts or
-// recomputation. The exception is a weight that is tied within a stage in one plan and over stages
-// in another. No bit depends on the ZeRO stage or on the placement of weights. With
-// Plan::micro_shards no bit depends on replicas, shards or stages either: the result is that of one
-// process. Otherwise sums run in another order.
+// Reproducibility. For the same micro-batches, no bit depends on the schedule, the cuts,
+// recomputation, the ZeRO stage or the placement of weights. The exception is a weight that is tied
+// within a stage in one plan and over stages in another. With Plan::micro_shards no bit depends on
+// replicas, shards or stages either: the result is that of one process.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -145,7 +144,7 @@ class ParallelModel {
   double grad_norm();
 
   // For optim::NoiseScale: this rank's part of the means over the replicas of the square norm of a
-  // replica's own gradient and of 1 / samples. The sums over the ranks of the world are the means.
+  // replica's own gradient and of 1 / samples. Sums over the world's ranks are the means.
   struct GradientNoise {
     double squares = 0, inverse_samples = 0;
   };
@@ -156,8 +155,8 @@ class ParallelModel {
   // it on all ranks, before the first train_step() of a step. Not collective.
   void set_accumulate(int batches);
 
-  // Index of this rank's share of a batch, and the number of shares. Ranks of tp, pp and cp have
-  // the same share. Not collective.
+  // Index of this rank's share of a batch, and the number of shares. The same share on ranks of tp,
+  // pp and cp. Not collective.
   int replica() const;
   int replicas() const;
   // All ranks set the same rate. Not collective.
@@ -172,9 +171,9 @@ class ParallelModel {
   // Block::prefix), "<parameter>.exp_avg" and the like, "<parameter>.step", "steps"; with loss
   // scaling also "loss_scale" and "loss_scale.good_steps".
   NamedTensors state();
-  // Loads state() of any plan, by names. Every rank passes the whole (of a mapped file, which costs
-  // no memory) and takes its own part. Throws kInvalidArgument on all ranks if a name is missing or
-  // has another shape; nothing is changed then. A loss scale is loaded if this plan has one.
+  // Loads state() of any plan, by names. Every rank passes the whole and takes its own part. Throws
+  // kInvalidArgument on all ranks if a name is missing or has another shape; nothing is changed
+  // then. A loss scale is loaded if this plan has one.
   void load_state(const NamedTensors& state);
   // This rank's slices of state(), by the same names, and of the codec's memory: the parts "model",
   // "optimizer", "scaling" and "codec" of a checkpoint. They are views of the model's memory, valid
@@ -187,46 +186,49 @@ class ParallelModel {
   // Loads only the parameters: another model's weights to start from.
   void load_weights(const checkpoint::SliceSource& source);
   // Loads the codec's memory of gradients that were not sent. Returns false on all ranks, and loads
-  // nothing, if the checkpoint has none, or that of another codec, mesh or cut. The codec then
-  // starts without memory; up to some steps' worth of gradients that it had not sent is lost.
-  // Throws Error(kCorrupt).
+  // nothing, if the checkpoint has none, or that of another codec, mesh or cut. What the codec had
+  // not sent is lost then. Throws Error(kCorrupt).
   bool load_codec(const checkpoint::Reader& saved);
-  // Stage cuts of the model whose codec memory the checkpoint has. Empty if there is none, or it is
-  // of another mesh. A resumed run passes them as Plan::cuts, since cuts by measured times may
-  // differ from run to run, and the memory belongs to its cuts.
+  // Stage cuts to which the codec's memory of the checkpoint belongs, for Plan::cuts of a resumed
+  // run: cuts by measured times differ from run to run. Empty without it, and of another mesh.
   static std::vector<int> cuts_of(const Mesh& mesh, const checkpoint::Reader& saved);
   // Compares the weights and optimizer state that several ranks hold, by checksums: those of
-  // replicas, and whole tensors of ranks of tp. They differ only after a fault: a bit that flipped
-  // in memory, or a processor that computed wrongly. Ranks that differ from the majority get its
-  // values. Returns what differed, the same on all ranks; empty: nothing. Costs one pass over the
-  // memory of the state, and about 60 bytes sent for each tensor. Call it between two steps.
-  // Collective.
+  // replicas, and whole tensors of ranks of tp. They differ only after a fault of memory or of a
+  // processor. Ranks that differ from the majority get its values. Returns what differed, the same
+  // on all ranks. Costs one pass over the memory of the state, and about 60 bytes sent for each
+  // tensor. Call it between two steps. Collective.
   struct Difference {
     std::string tensor;
     std::vector<int> ranks;  // Ranks of the world that differ. Without a majority: all holders.
     bool is_healed = false;  // False: there is no majority.
   };
   std::vector<Difference> compare_replicas();
-  // Averaged gradients by parameter, on rank 0; after step(), as clipped. Without parameters that
-  // no rank used.
+  // Gives the caller's modules (blocks_of()) the trained parameters and buffers, whole, on every
+  // rank, for their own forward. Before, modules of other stages, and those that ZeRO-3 gathers,
+  // have no values. They stay until the next step(), also after this object's end. Broadcasts each
+  // value once, if a rank misses one. Call it between two steps. Collective.
+  void gather();
+  // Bytes that gather() would allocate on this rank. Not collective.
+  std::int64_t gather_bytes() const;
+  // In place of gather(): operations on modules without values throw an error that ends with
+  // `advice`. Not collective.
+  void refuse(const std::string& advice);
+  // Averaged gradients by used parameter, on rank 0; after step(), as clipped.
   NamedTensors gradients();
 
-  // Load of the experts of this rank's blocks while training since the last call, from all ranks
-  // that share the batch, by "<block>.<layer>" (MixtureOfExperts::take_sum). Not collective.
+  // Load of the experts of this rank's blocks in training since the last call, from all ranks that
+  // share the batch, by "<block>.<layer>" (MixtureOfExperts::take_sum). Not collective.
   std::map<std::string, ExpertLoad> take_expert_loads();
 
-  // Number of elements in all parameters of the whole model; tied parameters count once.
-  // Collective.
+  // Elements of all parameters of the whole model; tied ones count once. Collective.
   std::int64_t num_parameters();
 
-  // Bytes of all stages on this rank, as Sharded counts them. Not collective.
   struct Memory {
     std::int64_t parameters = 0, gradients = 0, state = 0;
   };
-  Memory memory();
-  // Seconds since the last call. `communication` is the time that train_step() and step() waited
-  // for other stages, for gradients after the last backward, and for numbers of all ranks. Traffic
-  // inside blocks (tp, cp, ep) counts as theirs. Not collective.
+  Memory memory();  // Bytes of all stages on this rank, as Sharded counts them. Not collective.
+  // Seconds since the last call. `communication`: waits of train_step() and step() for stages, for
+  // gradients, for numbers of all ranks. Traffic inside blocks counts as theirs. Not collective.
   struct Times {
     double forward = 0, backward = 0, communication = 0, update = 0;
   };

@@ -194,6 +194,7 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
   WEFT_REQUIRE(!replicates() || kept_batches_ < accumulate,
                "train_step: call step() after every " + std::to_string(accumulate) +
                    " calls, as the plan's `accumulate` says");
+  own_modules.attach();
   samples_ = static_cast<double>(inputs[0].size(0));
   const bool by_shards = plan.micro_shards > 0,
              sums = sharding.average == ShardedOptions::Average::kSum;

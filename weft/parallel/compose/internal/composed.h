@@ -15,6 +15,7 @@
 #include "weft/engine/sharded.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/compose/internal/any_order.h"
+#include "weft/parallel/compose/internal/own_modules.h"
 #include "weft/parallel/compose/internal/statistics.h"
 #include "weft/parallel/compose/internal/verification.h"
 #include "weft/parallel/compose/parallelize.h"
@@ -77,9 +78,9 @@ class Composed {
   void load_shards(const checkpoint::SliceSource& source);
   void load_weights(const checkpoint::SliceSource& source);
   std::vector<ParallelModel::Difference> compare_replicas();
+  void gather();
   void verify(const Tensors& inputs, const Tensors& targets, Verification::Seed seed);
 
-  // Of Pipeline's options.
   at::Tensor loss_of(const Tensors& outputs, const Tensors& targets);
   void before(const schedule::pipeline::Action& action);
   void after(const schedule::pipeline::Action& action);
@@ -87,14 +88,12 @@ class Composed {
     return (mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp")) * mesh.size("ep") +
            mesh.coordinate("ep");
   }
-  // Ranks that have their own samples.
-  const Group& replicas() const { return mesh.along({"dp", "fsdp", "ep"}); }
+  const Group& replicas() const { return mesh.along({"dp", "fsdp", "ep"}); }  // with own samples
   // Ranks with tokens of their own: those of cp share samples, but not positions.
   const Group& sharers() const {
     return model.experts > 0 && mesh.size("cp") > 1 ? mesh.along({"dp", "fsdp", "cp", "ep"})
                                                     : replicas();
   }
-  // Ranks that have the same weights, and the same experts.
   const Group& copies() const { return mesh.along({"dp", "cp", "ep"}); }
   const Group& copies_of_experts() const { return mesh.along({"dp", "cp"}); }
   // Ranks that have the same blocks and slices.
@@ -115,6 +114,7 @@ class Composed {
   schedule::pipeline::Request request;
   std::vector<int> cuts;
   std::vector<Stage> stages;
+  OwnModules own_modules;
   TensorParallel tp;  // tensor parallelism of the loss
   ContextParallel cp;
   ExpertParallel ep;
@@ -128,9 +128,10 @@ class Composed {
   std::vector<std::pair<std::string, std::string>> done;  // pass name and description
   std::int64_t steps = 0;
   ParallelModel::Times times;
-  std::map<int, std::string> not_finite;                      // see ParallelModel
-  std::vector<ParallelModel::WrongGradient> wrong_gradients;  // see ParallelModel
-  std::optional<ParallelModel::GradientNoise> noise;          // see ParallelModel
+  // See ParallelModel.
+  std::map<int, std::string> not_finite;
+  std::vector<ParallelModel::WrongGradient> wrong_gradients;
+  std::optional<ParallelModel::GradientNoise> noise;
 
  private:
   // Rows of a micro-batch, as told to the pipeline (at least one), and the factor of the loss.
@@ -146,8 +147,7 @@ class Composed {
   std::vector<Part> even_parts(std::int64_t rows, double factor) const;
   std::vector<Part> micro_shards(double all, double factor) const;
   Cut cut(const Tensors& inputs, const Tensors& targets, const std::vector<Part>& parts) const;
-  // Returns the mean loss over this replica's samples. For micro-shards see losses_.
-  double train(const Tensors& inputs, const Tensors& targets);
+  double train(const Tensors& inputs, const Tensors& targets);  // mean loss; micro-shards: losses_
   Tensors predict_at_once(const Tensors& inputs);
   // True for a micro-batch of made-up rows.
   bool is_made_up(int micro_batch) const;
@@ -229,7 +229,7 @@ auto Composed::guarded(const Fn& fn) -> decltype(fn()) {
 // "Float[16, 2], Long[16]".
 std::string shapes_of(const Tensors& tensors);
 
-// Converts libtorch's error about the inputs of `what`, such as wrong shapes, to one line.
+// Converts libtorch's error about inputs of `what`, such as wrong shapes, to one line.
 template <class Fn>
 auto in_one_line(const std::string& what, const Tensors& inputs, const Fn& fn) -> decltype(fn()) {
   try {

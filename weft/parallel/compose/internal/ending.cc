@@ -168,6 +168,7 @@ bool Composed::step() {
     stepped_ = true;
     batches_ = kept_batches_ = 0;
     ++steps;
+    own_modules.forget();
     return true;
   });
 }

@@ -235,6 +235,7 @@ void compose(Composed& c) {
   for (const Pass& pass : kPasses) {
     c.done.emplace_back(pass.info.name, left_out(c, pass.info.name) ? "left out" : pass.run(c));
   }
+  c.own_modules = OwnModules(c.model, c.stages);
 }
 
 }  // namespace internal

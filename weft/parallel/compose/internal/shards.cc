@@ -186,6 +186,25 @@ void Composed::load_shards(const checkpoint::SliceSource& source) {
     }
   });
   steps = done.item<std::int64_t>();
+  own_modules.forget();
+}
+
+// The engines of stages 1 to 3 first let go of what they have gathered, so that each tensor either
+// has its values or no memory.
+void Composed::gather() {
+  if (own_modules.empty()) return;
+  guarded([&] {
+    wait_for_weights();
+    for (Stage& stage : stages) {
+      if (!stage.sharded || replicates()) continue;
+      stage.sharded->let_go();
+      stage.sharded->take_changes();
+    }
+    const checkpoint::Parts parts = shards();
+    const auto model_part = parts.find(kModel);
+    own_modules.gather(mesh.world(),
+                       model_part == parts.end() ? checkpoint::Slices{} : model_part->second);
+  });
 }
 
 void Composed::load_weights(const checkpoint::SliceSource& source) {
@@ -195,6 +214,7 @@ void Composed::load_weights(const checkpoint::SliceSource& source) {
       if (stage.sharded) stage.sharded->load_weights(source, placing_of(stage));
     }
   });
+  own_modules.forget();
 }
 
 }  // namespace weft::parallel::internal

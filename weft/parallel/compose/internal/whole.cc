@@ -193,6 +193,7 @@ void Composed::load_state(const NamedTensors& given) {
     }
   });
   steps = state.at("steps").item<std::int64_t>();
+  own_modules.forget();
   if (const auto scale = state.find("loss_scale"); scaler && scale != state.end()) {
     const auto good = state.find("loss_scale.good_steps");
     scaler->set(scale->second.item<double>(),

@@ -1,0 +1,152 @@
+// The modules that the caller holds, during training and after it.
+#include <gmock/gmock.h>
+
+#include <torch/torch.h>
+
+#include "weft/parallel/compose/modules.h"
+#include "weft/parallel/compose/testing/parity.h"
+
+namespace weft::parallel::internal {
+namespace compose_gather_test {
+
+namespace nn = torch::nn;
+using testing::HasSubstr;
+
+// The same on every rank and thread.
+nn::Sequential net() {
+  nn::Sequential all(nn::Linear(3, 8), nn::BatchNorm1d(8), nn::ReLU(), nn::Linear(8, 8), nn::ReLU(),
+                     nn::Linear(8, 2));
+  const torch::NoGradGuard no_grad;
+  double phase = 0;
+  for (const auto& parameter : all->parameters())
+    parameter.copy_(
+        ((torch::arange(parameter.numel()) * 0.7 + ++phase).sin() * 0.5).view(parameter.sizes()));
+  return all;
+}
+
+at::Tensor inputs() { return (torch::arange(24) * 0.37).sin().view({8, 3}); }
+
+BlockModel model_of(const nn::Sequential& own) {
+  BlockModel model = blocks_of(own);
+  model.loss = [](const at::Tensor& y, const at::Tensor& t) { return torch::mse_loss(y, t); };
+  return model;
+}
+
+void step(ParallelModel& model) {
+  const at::Tensor x = inputs().chunk(model.replicas())[static_cast<std::size_t>(model.replica())];
+  model.train_step({x}, {x.narrow(1, 0, 2)});
+  EXPECT_TRUE(model.step());
+  model.zero_grad();
+}
+
+// What the caller's own module answers, without weft.
+at::Tensor answer(nn::Sequential own) {
+  const torch::NoGradGuard no_grad;
+  own->eval();
+  return own->forward(inputs());
+}
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all{
+      on({{"dp", 2}}),
+      on({{"dp", 2}}, {.weights = Weights::kShared}),
+      on({{"fsdp", 2}}, {.zero_stage = 1}),
+      on({{"fsdp", 2}}, {.zero_stage = 2, .weights = Weights::kPrivate}),
+      on({{"fsdp", 2}}, {.weights = Weights::kPrivate}),
+      on({{"fsdp", 2}}, {.weights = Weights::kShared}),
+      on({{"pp", 2}}, {.micro_batches = 1}),
+      on({{"pp", 2}}, {.schedule = Algorithm::kInterleaved, .micro_batches = 2}),
+      on({{"pp", 2}, {"dp", 2}}, {.micro_batches = 1}),
+      on({{"pp", 2}, {"fsdp", 2}}, {.micro_batches = 1, .weights = Weights::kPrivate})};
+  return all;
+}
+
+double loss_of(const nn::Sequential& own) {
+  return torch::mse_loss(answer(own), inputs().narrow(1, 0, 2)).item<double>();
+}
+
+TEST(ComposeGather, MakesTheCallersModuleTheTrainedOneUnderEveryPlan) {
+  const double untrained = loss_of(net());
+  for (const Case& c : cases()) {
+    replicate(c.world(), [&](const Group& world) {
+      nn::Sequential own = net();
+      double loss = 0;
+      {
+        ParallelModel model = parallelize(model_of(own), trained_by(c), Mesh(world, c.axes));
+        for (int i = 0; i < 3; ++i) step(model);
+        const at::Tensor x =
+            inputs().chunk(model.replicas())[static_cast<std::size_t>(model.replica())];
+        loss = model.evaluate({x}, {x.narrow(1, 0, 2)});
+        model.gather();
+        EXPECT_NEAR(loss_of(own), loss, 1e-6) << c.name();
+        EXPECT_EQ(model.gather_bytes(), 0) << c.name();
+        world.barrier();
+      }
+      EXPECT_NEAR(loss_of(own), loss, 1e-6) << c.name() << ", after the end of the model";
+      EXPECT_GT(std::abs(loss - untrained), 1e-3) << c.name();
+    });
+  }
+}
+
+TEST(ComposeGather, LetsTrainingGoOn) {
+  for (const Case& c : cases()) {
+    replicate(c.world(), [&](const Group& world) {
+      nn::Sequential through = net(), gathered = net();
+      ParallelModel a = parallelize(model_of(through), trained_by(c), Mesh(world, c.axes)),
+                    b = parallelize(model_of(gathered), trained_by(c), Mesh(world, c.axes));
+      for (int i = 0; i < 3; ++i) {
+        step(a);
+        step(b);
+        b.gather();
+      }
+      a.gather();
+      EXPECT_TRUE(at::equal(answer(through), answer(gathered))) << c.name();
+    });
+  }
+}
+
+TEST(ComposeGather, IsNeededBeforeModulesOfOtherStagesAnswer) {
+  replicate(2, [&](const Group& world) {
+    nn::Sequential own = net();
+    ParallelModel model = parallelize(model_of(own), trained_by(on({}, {.micro_batches = 1})),
+                                      Mesh(world, {{"pp", 2}}));
+    step(model);
+    std::string what;
+    try {
+      answer(own);
+    } catch (const c10::Error& error) {
+      what = error.what_without_backtrace();
+    }
+    EXPECT_THAT(what, HasSubstr("has no trained values on this rank, since other ranks train it; "
+                                "call ParallelModel::gather()"));
+    EXPECT_GT(model.gather_bytes(), 0);
+    model.refuse("save the weights");
+    what.clear();
+    try {
+      answer(own);
+    } catch (const c10::Error& error) {
+      what = error.what_without_backtrace();
+    }
+    EXPECT_THAT(what, HasSubstr("other ranks train it; save the weights"));
+    model.gather();
+    answer(own);
+  });
+}
+
+// A second model of the same blocks must be given values; what it is not given is never taken for
+// weights.
+TEST(ComposeGather, LeavesNoMadeUpValuesForASecondModel) {
+  replicate(2, [&](const Group& world) {
+    nn::Sequential own = net();
+    const Plan plan = trained_by(on({}, {.micro_batches = 1}));
+    std::optional<ParallelModel> first(parallelize(model_of(own), plan, Mesh(world, {{"pp", 2}})));
+    step(*first);
+    first.reset();
+    ParallelModel second = parallelize(model_of(own), trained_by(on({})), Mesh(world, {{"dp", 2}}));
+    const at::Tensor x = inputs();
+    EXPECT_TRUE(std::isnan(second.evaluate({x}, {x.narrow(1, 0, 2)})));
+  });
+}
+
+}  // namespace compose_gather_test
+}  // namespace weft::parallel::internal

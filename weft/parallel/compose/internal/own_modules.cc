@@ -1,0 +1,249 @@
+#include "weft/parallel/compose/internal/own_modules.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "weft/base/error.h"
+#include "weft/comm/texts.h"
+#include "weft/parallel/compose/internal/composed.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+constexpr std::int64_t kMessageBytes = std::int64_t{16} << 20;
+constexpr const char* kAdvice =
+    "call ParallelModel::gather(), which Trainer::run() does at its end, or Trainer::save() and "
+    "weft::load_weights()";
+
+// A tensor of the same sizes that takes no memory. Each access to its data throws `why`.
+at::Tensor refusing(const at::Tensor& like, const std::string& why) {
+  at::Tensor tensor = at::empty(like.sizes(), like.options().requires_grad(false));
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, like.device()));
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(why);
+  return tensor;
+}
+
+std::string without_values(const std::string& name, const std::string& advice) {
+  return "'" + name + "' has no trained values on this rank, since other ranks train it; " + advice;
+}
+
+// Names of a block's tensors in the whole model.
+std::string whole_name_of(const BlockSpec& spec, const std::string& name,
+                          const at::Tensor& tensor) {
+  for (const auto& [shared, tied] : spec.own->tied) {
+    if (tied.is_same(tensor)) return shared;
+  }
+  const std::string& prefix = spec.own->prefix ? *spec.own->prefix : spec.name;
+  return prefix.empty() ? name : prefix + "." + name;
+}
+
+// "name\ntype\ndimensions\noffset size …\n" of each.
+std::string announcement_of(const checkpoint::Slices& slices) {
+  std::ostringstream out;
+  for (const checkpoint::Slice& slice : slices) {
+    out << slice.name << '\n'
+        << static_cast<int>(slice.tensor.scalar_type()) << ' ' << slice.tensor.dim();
+    for (std::int64_t dim = 0; dim < slice.tensor.dim(); ++dim)
+      out << ' ' << slice.offset[static_cast<std::size_t>(dim)] << ' ' << slice.tensor.size(dim);
+    out << '\n';
+  }
+  return out.str();
+}
+
+// A slice of another rank, without values.
+struct Announced {
+  std::string name;
+  at::ScalarType type = at::kFloat;
+  std::vector<std::int64_t> offset, sizes;
+
+  std::int64_t bytes() const {
+    std::int64_t count = static_cast<std::int64_t>(c10::elementSize(type));
+    for (const std::int64_t size : sizes) count *= size;
+    return count;
+  }
+  std::int64_t padded() const { return (bytes() + 15) / 16 * 16; }
+};
+
+std::vector<Announced> parse_announcement(const std::string& text) {
+  std::vector<Announced> all;
+  std::istringstream in(text);
+  for (Announced one; std::getline(in, one.name);) {
+    int type = 0;
+    std::size_t dims = 0;
+    in >> type >> dims;
+    one.type = static_cast<at::ScalarType>(type);
+    one.offset.assign(dims, 0);
+    one.sizes.assign(dims, 0);
+    for (std::size_t dim = 0; dim < dims; ++dim) in >> one.offset[dim] >> one.sizes[dim];
+    in.ignore(1);
+    all.push_back(one);
+  }
+  return all;
+}
+
+using Take = std::function<void(const Announced& slice, const at::Tensor& values)>;
+
+// Broadcasts one rank's slices, several small ones in a message. `mine` is read on that rank.
+void broadcast_slices(const Group& world, int root, const std::vector<Announced>& slices,
+                      const checkpoint::Slices& mine, const Take& take) {
+  for (std::size_t begin = 0, end = 0; begin < slices.size(); begin = end) {
+    std::int64_t bytes = 0;
+    for (; end < slices.size(); ++end) {
+      if (end > begin && bytes + slices[end].padded() > kMessageBytes) break;
+      bytes += slices[end].padded();
+    }
+    at::Tensor message = at::empty({bytes}, at::kByte);
+    std::int64_t at = 0;
+    const auto part = [&](const Announced& slice) {
+      auto* const data = static_cast<std::byte*>(message.data_ptr()) + at;
+      at += slice.padded();
+      return at::from_blob(data, slice.sizes, at::TensorOptions(slice.type));
+    };
+    for (std::size_t i = begin; root == world.rank() && i < end; ++i)
+      part(slices[i]).copy_(mine[i].tensor.detach());
+    if (bytes > 0) world.broadcast(message, root);
+    at = 0;
+    for (std::size_t i = begin; i < end; ++i) take(slices[i], part(slices[i]));
+  }
+}
+
+at::Tensor narrowed(at::Tensor tensor, const Announced& slice) {
+  for (std::size_t dim = 0; dim < slice.sizes.size(); ++dim)
+    tensor = tensor.narrow(static_cast<std::int64_t>(dim), slice.offset[dim], slice.sizes[dim]);
+  return tensor;
+}
+
+}  // namespace
+
+bool has_values(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return true;
+  if (tensor.storage().nbytes() == 0) return false;  // not gathered
+  try {
+    return tensor.const_data_ptr() != nullptr;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+OwnModules::OwnModules(const BlockModel& model, const std::vector<Stage>& stages) {
+  std::set<const c10::TensorImpl*> known;
+  const auto list = [&](const BlockSpec& spec, std::vector<Named>& into) {
+    if (!spec.own) return;
+    const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+      if (known.insert(tensor.unsafeGetTensorImpl()).second)
+        into.push_back({whole_name_of(spec, name, tensor), tensor});
+    };
+    for (const auto& item : spec.own->module->named_parameters()) add(item.key(), item.value());
+    for (const auto& item : spec.own->module->named_buffers()) add(item.key(), item.value());
+  };
+  std::vector<bool> here(model.blocks.size());
+  for (const Stage& stage : stages) {
+    for (std::size_t i = 0; i < stage.names.size(); ++i)
+      here[static_cast<std::size_t>(stage.first) + i] = true;
+  }
+  // First this rank's: a weight that it shares with another stage is up to date here.
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    if (here[i]) list(model.blocks[i], trained_);
+  }
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    if (!here[i]) list(model.blocks[i], elsewhere_);
+  }
+}
+
+void OwnModules::forget() {
+  is_whole_ = false;
+  if (forgotten_ || elsewhere_.empty()) return;
+  forgotten_ = true;
+  const at::NoGradGuard no_grad;
+  for (Named& one : elsewhere_)
+    one.tensor.set_data(refusing(one.tensor, without_values(one.name, kAdvice)));
+}
+
+void OwnModules::attach() {
+  if (!std::exchange(detached_, false)) return;
+  const at::NoGradGuard no_grad;
+  for (Named& one : trained_) {
+    if (one.view.defined()) one.tensor.set_data(std::exchange(one.view, at::Tensor()));
+  }
+}
+
+std::vector<OwnModules::Named*> OwnModules::missing() {
+  std::vector<Named*> all;
+  for (Named& one : trained_) {
+    if (!has_values(one.tensor)) all.push_back(&one);
+  }
+  for (Named& one : elsewhere_) {
+    if (!is_whole_) all.push_back(&one);
+  }
+  return all;
+}
+
+std::int64_t OwnModules::missing_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto* const list : {&trained_, &elsewhere_}) {
+    for (const Named& one : *list)
+      bytes += has_values(one.tensor) ? 0 : static_cast<std::int64_t>(one.tensor.nbytes());
+  }
+  return bytes;
+}
+
+void OwnModules::gather(const Group& world, const checkpoint::Slices& mine) {
+  const at::NoGradGuard no_grad;
+  const std::vector<Named*> wanted = missing();
+  at::Tensor any = at::scalar_tensor(static_cast<std::int64_t>(wanted.size()), at::kLong);
+  if (world.size() > 1) world.all_reduce(any, ReduceOp::kMax);
+  if (any.item<std::int64_t>() == 0) return;
+  struct Whole {
+    Named* of;
+    at::Tensor values;
+    std::int64_t filled = 0;
+  };
+  std::multimap<std::string, Whole> wholes;
+  for (Named* const one : wanted) {
+    const at::Tensor& tensor = one->tensor;
+    wholes.emplace(one->name,
+                   Whole{one, at::empty(tensor.sizes(), tensor.options().requires_grad(false))});
+  }
+  const Take take = [&](const Announced& slice, const at::Tensor& values) {
+    const auto [begin, end] = wholes.equal_range(slice.name);
+    for (auto whole = begin; whole != end; ++whole) {
+      narrowed(whole->second.values, slice).copy_(values);
+      whole->second.filled += values.numel();
+    }
+  };
+  const auto texts = comm::all_gather_texts(world, announcement_of(mine));
+  for (int root = 0; root < world.size(); ++root)
+    broadcast_slices(world, root, parse_announcement(texts[static_cast<std::size_t>(root)]), mine,
+                     take);
+  for (const auto& [name, whole] : wholes)
+    WEFT_CHECK(whole.filled == whole.values.numel(), "gather: no rank has all of '" + name + "'");
+  for (auto& [name, whole] : wholes) {
+    const bool is_trained =
+        whole.of >= trained_.data() && whole.of < trained_.data() + trained_.size();
+    if (is_trained && !whole.of->view.defined()) whole.of->view = whole.of->tensor.variable_data();
+    detached_ = detached_ || is_trained;
+    whole.of->tensor.set_data(whole.values);
+  }
+  forgotten_ = false;
+  is_whole_ = true;
+}
+
+void OwnModules::refuse(const std::string& advice) {
+  const at::NoGradGuard no_grad;
+  for (Named* const one : missing()) {
+    const bool is_trained = one >= trained_.data() && one < trained_.data() + trained_.size();
+    if (is_trained && !one->view.defined()) one->view = one->tensor.variable_data();
+    detached_ = detached_ || is_trained;
+    one->tensor.set_data(refusing(one->tensor, without_values(one->name, advice)));
+  }
+  forgotten_ = true;
+}
+
+}  // namespace weft::parallel::internal
