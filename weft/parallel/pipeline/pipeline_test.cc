@@ -179,6 +179,24 @@ TEST(Pipeline, SendsTheDocumentedMessages) {
   }
 }
 
+// Of a step, without the 8 bytes of the loss that each rank reads of the last stage.
+TEST(Pipeline, CountsWhatStagesReadOfEachOthersMemory) {
+  constexpr int kRanks = 3, kMicro = 4;
+  replicate(kRanks, [&](const Group& group) {
+    Pipeline model(
+        group, kBlocks, [](int i) { return block(Link(i)); },
+        options_of(Algorithm::kGPipe, kMicro));
+    const std::uint64_t before = group.traffic().shared_bytes;
+    model.train_step({input_of(0)}, {target_of(0)});
+    at::Tensor moved =
+        torch::tensor({static_cast<std::int64_t>(group.traffic().shared_bytes - before)});
+    group.all_reduce(moved);
+    const std::int64_t bytes = (kRanks - 1) * 2 * kSamples * kFeatures * 8;
+    EXPECT_GE(moved.item<std::int64_t>(), bytes);
+    EXPECT_LE(moved.item<std::int64_t>(), bytes + 8 * kRanks);
+  });
+}
+
 // x · w, counted from its forward until its part of the graph is gone.
 struct Counted : torch::autograd::Function<Counted> {
   struct Mark : torch::CustomClassHolder {

@@ -119,6 +119,7 @@ class HostWire final : public Wire {
       std::byte* const there = host_.at(peer, slot.tokens.at(next++));
       tensor.detach().copy_(at::from_blob(there, tensor.sizes(),
                                           tensor.options().device(at::kCPU).requires_grad(false)));
+      host_.count_moved(static_cast<std::uint64_t>(tensor.nbytes()));
     }
   }
 
