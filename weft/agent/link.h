@@ -14,8 +14,9 @@
 //     leaving      ends, since the job shrinks
 //     ready        a spare can take a rank
 //     saved PATH   a checkpoint is complete
-//     stopping     a signal asked this rank
-//                  to stop
+//     stopping WHY this rank shall stop: by a
+//                  "signal", or because its
+//                  "should_stop" said so
 //     rate X       samples per second of the whole job
 //
 // A text is a verb and, after a blank, its value. One thread at a time reads an end; any thread may

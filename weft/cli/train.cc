@@ -106,7 +106,10 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   options.resume = resume;
   options.trace = command.trace;
   options.progress = observe::parse_progress_mode(command.progress);
-  options.should_stop = [] { return stop_signal != 0; };
+  options.should_stop = [] {
+    if (stop_signal != 0) agent::tell_launcher("stopping", "signal");
+    return stop_signal != 0;
+  };
   train::Trainer::prepare(config, options);
   const auto world = comm::init(joining_of(config));
   watch_signals(command.launching.going);  // until here, a signal ends the process as usual

@@ -186,7 +186,7 @@ class Run {
   // The ranks agree on whether to stop, and on when they ask again.
   void look() {
     const bool wishes = options_.should_stop();
-    if (wishes) agent::tell_launcher("stopping");
+    if (wishes) agent::tell_launcher("stopping", "should_stop");
     at::Tensor seen = at::tensor({wishes ? 1.0 : 0.0, step_s_}, at::kDouble);
     world().all_reduce(seen, ReduceOp::kMax);
     const double step_s = std::max(seen[1].item<double>(), 1e-9);

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "weft/launch/internal/supervisor.h"
 
@@ -152,9 +153,10 @@ void Supervisor::hear(int local) {
     if (verb == "step") situation_.step = std::atoll(message->value.c_str());
     if (verb == "run") run_folder_ = message->value;
     if (verb == "run") situation_.trained = true;
-    if (verb == "stopping") ranks_[static_cast<std::size_t>(local)].stops = true;
-    if (verb == "stopping")
-      note_departure("a signal to rank " + std::to_string(job_.rank(local)), false, {});
+    if (verb == "stopping" && !std::exchange(ranks_[static_cast<std::size_t>(local)].stops, true))
+      note_departure((message->value == "signal" ? "a signal to rank " : "should_stop of rank ") +
+                         std::to_string(job_.rank(local)),
+                     false, {});
     if (verb == "rate")
       throughputs_.add(size_, std::strtod(message->value.c_str(), nullptr),
                        std::chrono::steady_clock::now());
