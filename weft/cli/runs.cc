@@ -26,6 +26,14 @@ std::string number(const std::optional<std::int64_t>& value) {
   return value ? std::to_string(*value) : "-";
 }
 
+// "top5=0.93 f1=0.81".
+std::string own_metrics(const observe::RunInfo& run) {
+  std::string text;
+  for (const auto& [name, value] : run.own)
+    text += (text.empty() ? "" : " ") + name + "=" + number(std::optional(value));
+  return text.empty() ? "-" : text;
+}
+
 Row row_of(const observe::RunInfo& run) {
   return {run.name,
           run.running ? "running" : "ended",
@@ -34,6 +42,7 @@ Row row_of(const observe::RunInfo& run) {
           number(run.loss),
           number(run.test_loss),
           number(run.accuracy),
+          own_metrics(run),
           number(run.checkpoint),
           observe::local_time(run.changed)};
 }
@@ -50,6 +59,14 @@ void print_json(const observe::RunInfo& run) {
   put("test_loss", run.test_loss);
   put("accuracy", run.accuracy);
   put("checkpoint", run.checkpoint);
+  if (!run.own.empty()) {
+    std::cout << ", \"own\": {";
+    for (std::size_t i = 0; i < run.own.size(); ++i) {
+      std::cout << (i == 0 ? "" : ", ") << json_quote(run.own[i].first) << ": "
+                << json_number(run.own[i].second);
+    }
+    std::cout << "}";
+  }
   std::cout << ", \"changed\": " << std::chrono::system_clock::to_time_t(run.changed) << "}\n";
 }
 
@@ -65,8 +82,8 @@ int list_runs(const RunsCommand& command) {
     std::cerr << "there is no run in " << command.folder << '\n';
     return 0;
   }
-  std::vector<Row> rows{
-      {"RUN", "STATE", "EPOCH", "STEP", "LOSS", "TEST LOSS", "ACCURACY", "CHECKPOINT", "CHANGED"}};
+  std::vector<Row> rows{{"RUN", "STATE", "EPOCH", "STEP", "LOSS", "TEST LOSS", "ACCURACY",
+                         "OTHER METRICS", "CHECKPOINT", "CHANGED"}};
   for (const auto& run : runs) rows.push_back(row_of(run));
   print_table(rows);
   return 0;

@@ -78,6 +78,25 @@ std::string clock_of(const ProgressView& view) {
   return format_clock(view.seconds) + "<" + format_clock(left);
 }
 
+bool shows_run(const ProgressView& view) { return view.run.total > view.total; }
+
+// Seconds until the end of the run; below 0: unknown.
+double left_of_run(const ProgressView::Run& run) {
+  const std::int64_t done = run.done - run.first;
+  if (run.done >= run.total) return 0;
+  return done > 0
+             ? run.seconds / static_cast<double>(done) * static_cast<double>(run.total - run.done)
+             : -1;
+}
+
+// "run 5% <04:01".
+std::string run_of(const ProgressView& view) {
+  const double share = std::clamp(
+      static_cast<double>(view.run.done) / static_cast<double>(view.run.total), 0.0, 1.0);
+  return "run " + std::to_string(static_cast<int>(share * 100)) + "% <" +
+         format_clock(left_of_run(view.run));
+}
+
 // Slow steps are shown in seconds per step, as in tqdm.
 std::string speed_of(const ProgressView& view) {
   const double rate = rate_of(view);
@@ -140,10 +159,10 @@ TerminalTraits terminal_traits(int fd) {
 std::string render_bar(const ProgressView& view, int columns, bool unicode) {
   const std::string head = view.task.empty() ? "" : view.task + ": ";
   std::size_t values = view.values.size();
-  bool speed = true;
+  bool speed = true, run = shows_run(view);
   while (true) {
-    std::string tail =
-        count_of(view) + " [" + clock_of(view) + (speed ? ", " + speed_of(view) : "");
+    std::string tail = count_of(view) + " [" + clock_of(view) + (run ? ", " + run_of(view) : "") +
+                       (speed ? ", " + speed_of(view) : "");
     for (std::size_t i = 0; i < values; ++i)
       tail += ", " + view.values[i].first + "=" + short_number(view.values[i].second);
     tail += "]";
@@ -158,6 +177,8 @@ std::string render_bar(const ProgressView& view, int columns, bool unicode) {
       --values;
     } else if (speed) {
       speed = false;
+    } else if (run) {
+      run = false;
     } else {
       const std::string rest = head + (bar ? percent_of(view) + " " : "") + count_of(view);
       const std::string clock = " [" + clock_of(view) + "]";
@@ -169,15 +190,25 @@ std::string render_bar(const ProgressView& view, int columns, bool unicode) {
 std::string render_line(const ProgressView& view) {
   std::string line = (view.task.empty() ? "" : view.task + ": ") + count_of(view);
   if (view.total > 0) line += " (" + percent_of(view) + ")";
-  line += " " + clock_of(view) + " " + speed_of(view);
+  line += " " + clock_of(view);
+  if (shows_run(view)) line += " " + run_of(view);
+  line += " " + speed_of(view);
   for (const auto& [name, value] : view.values) line += " " + name + "=" + short_number(value);
   return line;
 }
 
 std::string render_json(const ProgressView& view) {
+  const auto run_left = [](const ProgressView::Run& run) {
+    const double left = left_of_run(run);
+    return left < 0 ? std::string("null") : json_number(std::round(left));
+  };
   std::string line = "{\"event\":\"progress\",\"task\":" + json_quote(view.task) +
                      ",\"done\":" + std::to_string(view.done);
   line += ",\"total\":" + std::to_string(view.total) + ",\"seconds\":" + json_number(view.seconds) +
+          (shows_run(view) ? ",\"run_done\":" + std::to_string(view.run.done) +
+                                 ",\"run_total\":" + std::to_string(view.run.total) +
+                                 ",\"run_left_s\":" + run_left(view.run)
+                           : "") +
           ",\"values\":{";
   for (std::size_t i = 0; i < view.values.size(); ++i) {
     line += (i ? "," : "") + json_quote(view.values[i].first) + ":" +
@@ -196,10 +227,16 @@ Progress::Progress(Options options) : options_(std::move(options)) {
 
 Progress::~Progress() { finish(); }
 
+void Progress::start_run(std::int64_t total, std::int64_t done) {
+  finish();
+  view_.run = {.done = done, .total = total, .first = done, .seconds = 0};
+  if (options_.mode != ProgressMode::kNone) run_started_ = options_.now();
+}
+
 void Progress::start(const std::string& task, std::int64_t total, std::int64_t first) {
   finish();
   if (options_.mode == ProgressMode::kNone) return;
-  view_ = {.task = task, .done = first, .total = total, .first = first};
+  view_ = {.task = task, .done = first, .total = total, .first = first, .run = view_.run};
   // A name from a file must not control the terminal.
   std::replace_if(
       view_.task.begin(), view_.task.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; },
@@ -212,6 +249,7 @@ void Progress::start(const std::string& task, std::int64_t total, std::int64_t f
 
 void Progress::update(std::int64_t done, const Values& values) {
   if (!open_) return;
+  view_.run.done += done - view_.done;
   view_.done = done;
   if (!values.empty()) view_.values = values;
   const auto now = options_.now();
@@ -227,7 +265,9 @@ void Progress::finish() {
 }
 
 void Progress::draw(bool last) {
-  view_.seconds = std::chrono::duration<double>(options_.now() - started_).count();
+  const auto now = options_.now();
+  view_.seconds = std::chrono::duration<double>(now - started_).count();
+  view_.run.seconds = std::chrono::duration<double>(now - run_started_).count();
   if (options_.mode == ProgressMode::kBar) return draw_bar(last);
   const std::string line =
       (options_.mode == ProgressMode::kJson ? render_json(view_) : render_line(view_)) + "\n";

@@ -1,6 +1,6 @@
 // Shows the progress of a run on stderr: a bar on a terminal, plain lines elsewhere.
 //
-//   epoch 1:  45%|████▌     | 45/100 [00:12<00:15, 3.6it/s, loss=0.32]
+//   epoch 1/9:  45%|████▌     | 45/100 [00:12<00:15, run 5% <04:01, 3.6it/s, loss=0.32]
 //
 // The bar is redrawn at most ten times a second and fits the terminal's width. Log lines appear
 // above it. Plain lines are written every 10 s and at the end of each task, without control
@@ -35,21 +35,26 @@ TerminalTraits terminal_traits(int fd);
 
 // The state that is shown.
 struct ProgressView {
-  std::string task;  // "epoch 1"
+  std::string task;  // "epoch 1/9"
   std::int64_t done = 0;
   std::int64_t total = 0;  // 0: unknown
   double seconds = 0;      // time since the task began
   std::int64_t first = 0;  // first step of the task; the speed does not count steps before it
+  // The run that the task is a part of, in the same units. Total 0, or that of the task: not shown.
+  struct Run {
+    std::int64_t done = 0, total = 0, first = 0;
+    double seconds = 0;  // since its first step, with all that is between the tasks
+  } run = {};
   std::vector<std::pair<std::string, double>> values;
 };
 
 // The bar without color, at most `columns` wide. If there is not enough room, it omits the values
-// first, then the rate, the bar and the clock.
+// first, then the rate, the run, the bar and the clock.
 std::string render_bar(const ProgressView& view, int columns, bool unicode);
-// "epoch 1: 45/100 (45%) 00:12<00:15 3.6it/s loss=0.32".
+// "epoch 1/9: 45/100 (45%) 00:12<00:15 run 5% <04:01 3.6it/s loss=0.32".
 std::string render_line(const ProgressView& view);
-// {"event":"progress","task":"epoch
-// 1","done":45,"total":100,"seconds":12.5,"values":{"loss":0.32}}.
+// {"event":"progress","task":"epoch 1/9","done":45,"total":100,"seconds":12.5,"run_done":45,
+// "run_total":900,"run_left_s":241,"values":{"loss":0.32}}. run_left_s is null while it is unknown.
 std::string render_json(const ProgressView& view);
 
 class Progress {
@@ -72,6 +77,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
+  // Begins the run that the next tasks are parts of: `total` steps, of which `done` are done.
+  void start_run(std::int64_t total, std::int64_t done);
   // Begins a task of `total` steps (0: unknown) at step `first`. Finishes the previous task if it
   // is still open.
   void start(const std::string& task, std::int64_t total, std::int64_t first = 0);
@@ -90,7 +97,7 @@ class Progress {
   Options options_;
   ProgressView view_;
   bool open_ = false;
-  Clock::time_point started_;
+  Clock::time_point started_, run_started_;
   Clock::time_point next_;
   int drawn_columns_ = 0;
 };

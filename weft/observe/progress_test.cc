@@ -145,6 +145,22 @@ TEST(ProgressBar, DrawsZeroStepsAllStepsMoreThanAllStepsAndAnUnknownTotal) {
       "5/10 (50%) 00:50<00:50 10s/it");
 }
 
+TEST(RenderBar, ShowsTheShareOfTheRunAndTheTimeUntilItsEnd) {
+  ProgressView at = view();
+  at.task = "epoch 1/9";
+  at.run = {.done = 45, .total = 900, .first = 0, .seconds = 15};
+  EXPECT_EQ(render_bar(at, 83, false),
+            "epoch 1/9:  45%|####      | 45/100 [00:12<00:15, run 5% <04:45, 3.6it/s, loss=0.32]");
+  EXPECT_EQ(render_bar(at, 57, false), "epoch 1/9:  45%|#   | 45/100 [00:12<00:15, run 5% <04:45]");
+  EXPECT_EQ(render_line(at), "epoch 1/9: 45/100 (45%) 00:12<00:15 run 5% <04:45 3.6it/s loss=0.32");
+  EXPECT_THAT(render_json(at), HasSubstr(",\"run_done\":45,\"run_total\":900,\"run_left_s\":285,"));
+  at.run.first = 45;  // resumed, and no step is done yet
+  EXPECT_THAT(render_line(at), HasSubstr(" run 5% <? "));
+  EXPECT_THAT(render_json(at), HasSubstr("\"run_left_s\":null"));
+  at.run.total = 100;  // one epoch
+  EXPECT_THAT(render_line(at), Not(HasSubstr("run")));
+}
+
 TEST(ProgressBar, ComputesTheSpeedOfAResumedTaskFromItsFirstStep) {
   EXPECT_EQ(
       render_line({.task = "a", .done = 90, .total = 100, .seconds = 5, .first = 80, .values = {}}),

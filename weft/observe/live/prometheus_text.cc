@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/observe/live/run_view.h"
+#include "weft/observe/run/metric_names.h"
 
 namespace weft::observe {
 namespace {
@@ -128,6 +129,13 @@ std::string prometheus_text(const RunInfo& run, const MetricsSeries& series,
   for (const Exported& one : kGauges) {
     if (const auto value = last_of(series, one.name))
       families.gauge(one.exported, one.help, *value * one.scale);
+  }
+  families.begin("weft_own_metric",
+                 "Last value of a metric of the task, or of a value that the program logs.",
+                 MetricType::Gauge);
+  for (const auto& [name, points] : series) {
+    if (is_of_weft(name) || name == "accuracy" || points.empty()) continue;
+    families.add(points.back().value, {{"name", name}});
   }
   families.begin("weft_train_phase_seconds", "Time of a part of the last step, on rank 0.",
                  MetricType::Gauge);

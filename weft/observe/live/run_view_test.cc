@@ -23,7 +23,8 @@ TEST(PrometheusText, HasTypesHelpLabelsAndBaseUnits) {
   const MetricsSeries series = {{"loss", {{11, 0.75}, {12, 0.5}}},
                                 {"sent_mb", {{12, 2}}},
                                 {"forward_ms", {{12, 250}}},
-                                {"unknown", {{12, 1}}}};
+                                {"top5 \"a\"", {{12, 1}}},
+                                {"slowest_over_median", {{12, 1}}}};
   const RankState ranks[] = {{.memory_bytes = 1000}, {.memory_bytes = 2000, .sent_bytes = 4096}};
   const std::string text = prometheus_text(run, series, ranks_json(12, ranks));
   for (const char* line :
@@ -32,10 +33,10 @@ TEST(PrometheusText, HasTypesHelpLabelsAndBaseUnits) {
         "weft_run_info{run=\"a \\\"b\\\"\"} 1\n", "weft_run_running 1\n",
         "weft_communication_step_sent_bytes 2000000\n",
         "weft_train_phase_seconds{phase=\"forward\"} 0.25\n",
-        "weft_rank_memory_bytes{rank=\"1\"} 2000\n",
+        "weft_own_metric{name=\"top5 \\\"a\\\"\"} 1\n", "weft_rank_memory_bytes{rank=\"1\"} 2000\n",
         "weft_communication_bytes_total{rank=\"1\",path=\"messages\"} 4096\n"})
     EXPECT_THAT(text, HasSubstr(line));
-  EXPECT_THAT(text, Not(HasSubstr("unknown")));
+  EXPECT_THAT(text, Not(HasSubstr("slowest_over_median")));
   EXPECT_THAT(prometheus_text(run, {}, "{\"ranks\":[{\"rank\":0},3,{}]}"), HasSubstr("weft_run"));
 }
 

@@ -9,6 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/observe/report/metrics_file.h"
+#include "weft/observe/run/metric_names.h"
 #include "weft/observe/run/run_folder.h"
 
 namespace weft::observe {
@@ -45,6 +46,9 @@ void read_last(const fs::path& file, RunInfo& info) {
   info.loss = value("loss");
   info.test_loss = value("test_loss");
   info.accuracy = value("accuracy");
+  for (const auto& [name, points] : series) {
+    if (!is_of_weft(name) && name != "accuracy") info.own.emplace_back(name, points.back().value);
+  }
 }
 
 std::optional<std::int64_t> newest_checkpoint(const fs::path& folder) {

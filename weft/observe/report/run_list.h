@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft::observe {
@@ -15,6 +16,8 @@ struct RunInfo {
   bool running = false;  // a process holds the folder's lock
   std::optional<std::int64_t> step, epoch;
   std::optional<double> loss, test_loss, accuracy;
+  // Last values of the other metrics of the task, and of those that the program logs, by name.
+  std::vector<std::pair<std::string, double>> own;
   std::optional<std::int64_t> checkpoint;         // step of the newest checkpoint
   std::chrono::system_clock::time_point changed;  // time of metrics.jsonl, else of config.toml
 };
