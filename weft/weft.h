@@ -33,6 +33,7 @@
 #include "weft/parallel/recompute/recompute.h"
 #include "weft/strategy/strategy.h"
 #include "weft/train/dataset.h"
+#include "weft/train/export.h"
 #include "weft/train/trainer.h"
 
 namespace weft {
@@ -54,9 +55,11 @@ using parallel::recompute;
 using parallel::Sharded;
 using parallel::ShardedOptions;
 using parallel::Weights;
+using train::load_weights;
 using train::Task;
 using train::Trainer;
 using train::TrainerOptions;
 using train::TrainResult;
+using train::WeightsOptions;
 
 }  // namespace weft

@@ -31,6 +31,8 @@ struct Checkpoint {
 struct SaveOptions {
   // Number of newest checkpoints to keep. Older ones are removed once the new one is safe. 0: all.
   int keep = 3;
+  // Steps of checkpoints that stay besides these. Those of rank 0 count.
+  std::vector<std::int64_t> also = {};
 };
 
 // Saves a checkpoint and returns its folder. Replaces a checkpoint of the same step, also at one

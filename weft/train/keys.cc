@@ -138,6 +138,22 @@ Schema train_keys() {
        "Minutes between checkpoints, checked every train.log_every steps. 0: none by time.",
        at_least(0)},
       {"train.keep", whole(3), "Newest checkpoints to keep, at least 2. 0: all.", at_least(0)},
+      {"train.keep_best", false,
+       "Save a checkpoint after each evaluation that is the best so far, and keep the best one "
+       "beside the newest."},
+      {"train.patience", whole(0),
+       "End the run after this many evaluations in a row that are not better than the best one. 0: "
+       "never.",
+       at_least(0)},
+      {"train.best_metric", "loss",
+       "Metric by which evaluations are compared: loss, accuracy, perplexity or another one of the "
+       "task."},
+      {"train.best_is", "auto",
+       "Better values of train.best_metric: min (smaller), max (larger), or auto: smaller for "
+       "losses, errors, perplexities and bits.",
+       one_of({"auto", "min", "max"})},
+      {"train.min_improvement", 0.0, "Least change of train.best_metric that counts as better.",
+       at_least(0)},
       {"train.checkpoint_async", true,
        "Write checkpoints in the background, from a copy of each rank's state in memory."},
       {"train.max_not_finite", whole(3),

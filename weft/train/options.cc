@@ -147,7 +147,7 @@ bool is_power_of_two(std::int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 bool saves_checkpoints(const Options& options) {
   return options.checkpoint_every > 0 || options.checkpoint_steps > 0 ||
-         options.checkpoint_minutes > 0;
+         options.checkpoint_minutes > 0 || options.keep_best;
 }
 
 Options options_of(const Config& config) {
@@ -174,6 +174,11 @@ Options options_of(const Config& config) {
   options.checkpoint_steps = config.get_int("train.checkpoint_steps");
   options.checkpoint_minutes = config.get_double("train.checkpoint_minutes");
   options.keep = config.get_int("train.keep");
+  options.keep_best = config.get_bool("train.keep_best");
+  options.patience = config.get_int("train.patience");
+  options.best_metric = config.get_string("train.best_metric");
+  options.best_is = config.get_string("train.best_is");
+  options.min_improvement = config.get_double("train.min_improvement");
   options.checkpoint_async = config.get_bool("train.checkpoint_async");
   options.max_not_finite = config.get_int("train.max_not_finite");
   options.copy_steps = config.get_int("train.copy_steps");
@@ -213,6 +218,11 @@ Config config_of(const Options& options) {
   to.set("train.checkpoint_steps", options.checkpoint_steps);
   to.set("train.checkpoint_minutes", options.checkpoint_minutes);
   to.set("train.keep", options.keep);
+  to.set("train.keep_best", options.keep_best);
+  to.set("train.patience", options.patience);
+  to.set("train.best_metric", options.best_metric);
+  to.set("train.best_is", options.best_is);
+  to.set("train.min_improvement", options.min_improvement);
   to.set("train.checkpoint_async", options.checkpoint_async);
   to.set("train.max_not_finite", options.max_not_finite);
   to.set("train.copy_steps", options.copy_steps);

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/observe/progress_mode.h"
@@ -17,6 +19,56 @@ class Schema;
 }  // namespace weft
 
 namespace weft::train {
+
+namespace internal {
+class Callbacks;
+}
+
+// What callbacks get and ask for (Options::on_step, Options::on_epoch_end):
+//
+//   options.on_epoch_end = [](const EpochReport& epoch, Control& control) {
+//     if (epoch.test_loss && *epoch.test_loss < 0.1) control.stop();
+//   };
+struct StepReport {
+  std::int64_t step = 0;   // Steps done, from 1.
+  std::int64_t epoch = 0;  // Complete epochs.
+  double lr = 0;           // Learning rate of the step.
+  double samples = 0;      // Samples of the step, over all ranks.
+  double seconds = 0;      // Time of the step on this rank.
+  // Mean loss over the samples of the step, the same on all ranks. Known after the steps in which
+  // ranks reduce their losses (Options::log_every).
+  std::optional<double> loss = {};
+};
+
+// The same on all ranks.
+struct EpochReport {
+  std::int64_t epoch = 0;  // Complete epochs, from 1.
+  std::int64_t step = 0;   // Steps done.
+  double train_loss = 0;   // Mean over the samples of the epoch.
+  // Results of the last evaluation, if there was one.
+  std::optional<double> test_loss = {};
+  std::vector<std::pair<std::string, double>> metrics = {};
+};
+
+// Requests of a callback. A request of any rank holds for all ranks.
+class Control {
+ public:
+  // Ends training on all ranks after the same step, with an evaluation and a checkpoint. From
+  // on_step: after the next step in which ranks reduce their losses. From on_epoch_end: at once.
+  void stop() { stop_ = true; }
+  // Saves a checkpoint, at the same time as stop() would end training.
+  void save() { save_ = true; }
+  // Adds a value of the program to metrics.jsonl, TensorBoard's file, /metrics, the report and the
+  // progress line. Those of rank 0 count; reduce a value over the ranks first if it differs.
+  // Throws Error(kInvalidArgument) for an empty name, and for a name of weft's own metrics.
+  void log(const std::string& name, double value);
+
+ private:
+  friend class internal::Callbacks;
+
+  bool stop_ = false, save_ = false;
+  std::vector<std::pair<std::string, double>> logged_;
+};
 
 // What to do about a rank that the others wait for. kWarn: name it in the log. kRebalance: also
 // divide batches by the measured speed of the replicas from then on. kReplace: also ask the
@@ -64,12 +116,23 @@ struct Options {
   // Samples of a block of the evaluation. 0: a replica's share of a batch.
   std::int64_t eval_batch = 0;
   // A checkpoint is saved when one of the next three is due, and at the end of training. All three
-  // 0: no checkpoints.
+  // 0, and no keep_best: no checkpoints.
   std::int64_t checkpoint_every = 1;  // Epochs between checkpoints. 0: none by epochs.
   std::int64_t checkpoint_steps = 0;  // Steps between checkpoints. 0: none by steps.
   // Minutes between checkpoints, checked every log_every steps. 0: none by time.
   double checkpoint_minutes = 10;
   std::int64_t keep = 3;  // Newest checkpoints to keep, at least 2. 0: all.
+  // Save a checkpoint after each evaluation that is the best so far, and keep the best one beside
+  // the newest. best.json of the run folder names it.
+  bool keep_best = false;
+  // End training after this many evaluations in a row that are not better than the best one (early
+  // stopping). 0: never.
+  std::int64_t patience = 0;
+  // The metric by which evaluations are compared: "loss", or the name of a metric of the task. It
+  // is better if it is smaller ("min") or larger ("max"). "auto": smaller for a name with loss,
+  // error, perplexity or bits in it. Smaller changes than min_improvement do not count.
+  std::string best_metric = "loss", best_is = "auto";
+  double min_improvement = 0;
   // Write checkpoints in the background, from a copy of each rank's state.
   bool checkpoint_async = true;
   // End with an error after this many steps in a row with a loss or a gradient that is NaN or
@@ -107,6 +170,12 @@ struct Options {
   // Called on every rank every log_every steps. True on any rank ends training on all ranks, after
   // a checkpoint.
   std::function<bool()> should_stop = nullptr;
+  // Called on every rank between two steps: after each step, and after each epoch and its
+  // evaluation. They may call what is collective, if all ranks have set them. Exceptions end
+  // training, as those of the loss do. With an asynchronous strategy, on_step is called for the
+  // rank's own batches.
+  std::function<void(const StepReport& step, Control& control)> on_step = nullptr;
+  std::function<void(const EpochReport& epoch, Control& control)> on_epoch_end = nullptr;
 };
 
 // True if these options ever save a checkpoint.

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -25,6 +26,7 @@
 #include "weft/train/internal/probe.h"
 #include "weft/train/internal/recipe_task.h"
 #include "weft/train/internal/run_plan.h"
+#include "weft/train/internal/trained_weights.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -50,6 +52,8 @@ Options of_recipe(const Config& config, const TrainerOptions& with) {
   options.trace = with.trace;
   options.progress = with.progress;
   options.should_stop = with.should_stop;
+  options.on_step = with.on_step;
+  options.on_epoch_end = with.on_epoch_end;
   return options;
 }
 
@@ -111,6 +115,7 @@ class Trainer::Impl {
       try {
         if (recovery_.has_left()) return {.ranks = world().size(), .left = true};
         if (auto result = session_->loop.run()) {
+          internal::hand_over(*session_->learner, world());
           if (world().rank() == 0) plan_.report(session_->loop.measured());
           return *result;
         }
@@ -126,6 +131,9 @@ class Trainer::Impl {
         recover(&error);
       }
     }
+  }
+  void save(const std::string& folder) {
+    internal::save_weights(*session_->learner, world(), folder);
   }
   parallel::ParallelModel& model() { return session_->learner->model(); }
   std::string run_folder() const { return session_->loop.run_folder(); }
@@ -146,6 +154,7 @@ class Trainer::Impl {
   void resize(int ranks);
   TrainResult leave(int ranks);
   elastic::Recovery::Steps steps();
+  void refuse_to_begin_again() const;
   void say_what_is_trained() const;
   TrainResult profile(const std::string& file);
 
@@ -234,6 +243,7 @@ void Trainer::Impl::make_session(const Options& options, internal::Begin begin,
                           task_ ? task_->train.size : 1);
   internal::Loop& loop = session->loop;
   loop.open(std::move(state));
+  if (again && !loop.resumed()) refuse_to_begin_again();
   Task task = task_ ? *task_ : recipe_->make(loop.run_folder());
   session->learner.emplace(std::move(task), options, session->mesh,
                            loop.resumed() ? &*loop.resumed() : nullptr, loop.trace());
@@ -249,6 +259,16 @@ void Trainer::Impl::make_session(const Options& options, internal::Begin begin,
   internal::release_memory(world());
   if (plan_.is_on()) observe::forget_peak_memory();
   made_in_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The blocks of a recipe are made anew, with their initial weights. Those of a program are not.
+void Trainer::Impl::refuse_to_begin_again() const {
+  const auto is_own = [](const parallel::BlockSpec& spec) { return spec.own.has_value(); };
+  if (!task_ || std::ranges::none_of(task_->model.blocks, is_own)) return;
+  throw Error(Errc::kUnavailable,
+              "cannot go on after the loss of a rank: no checkpoint and no whole copy of the state "
+              "is left, and the initial weights of the program's modules are gone; start the job "
+              "again, and set train.checkpoint_steps so that it has a checkpoint earlier");
 }
 
 void Trainer::Impl::say_what_is_trained() const {
@@ -364,6 +384,7 @@ Trainer::Trainer(const Config& config, Group world, const TrainerOptions& option
     : impl_(std::make_unique<Impl>(config, std::move(world), options)) {}
 Trainer::~Trainer() = default;
 TrainResult Trainer::run() { return impl_->run(); }
+void Trainer::save(const std::string& folder) { impl_->save(folder); }
 parallel::ParallelModel& Trainer::model() const { return impl_->model(); }
 std::string Trainer::run_folder() const { return impl_->run_folder(); }
 const Group& Trainer::world() const { return impl_->world(); }

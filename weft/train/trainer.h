@@ -41,6 +41,8 @@ struct TrainerOptions {
   std::string trace;           // Steps to trace, as in Options.
   observe::ProgressMode progress = observe::ProgressMode::kNone;
   std::function<bool()> should_stop;
+  std::function<void(const StepReport& step, Control& control)> on_step;  // As in Options.
+  std::function<void(const EpochReport& epoch, Control& control)> on_epoch_end;
   // Images that are already loaded. Empty: the trainer loads those that the recipe names.
   std::shared_ptr<const data::ImageSet> train_images, test_images;
 };
@@ -56,7 +58,12 @@ struct TrainResult {
   double samples_per_s = 0;  // Samples per second over all ranks, in training alone.
   double seconds = 0;        // Seconds of this run, with evaluation and checkpoints.
   bool stopped = false;      // True: should_stop ended the run.
-  bool left = false;         // True: the job has shrunk, and this rank is no longer part of it.
+  // True: a callback ended the run, or Options::patience.
+  bool ended_early = false;
+  // Step and value of the best evaluation, with Options::keep_best or patience; else -1 and 0.
+  std::int64_t best_step = -1;
+  double best = 0;
+  bool left = false;  // True: the job has shrunk, and this rank is no longer part of it.
 };
 
 // One line of JSON: {"ranks": 2, "epochs": 5, "accuracy": 0.92, …}
@@ -82,11 +89,21 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Trains to the end. Call it once. Collective. Throws what blocks, loss, metrics and data throw;
-  // the other ranks then get kAborted. If the launcher replaces lost ranks or lets them go
-  // (weft run --max-replacements, --min-ranks), training goes on after the loss of a rank
-  // (docs/fault-tolerance.md). model(), world() and run_folder() then give new objects.
+  // Trains to the end. Then the modules that the program gave to blocks_of() are the trained ones,
+  // whole on every rank, under every plan and strategy. If a machine has too little memory for it,
+  // a warning says so, and operations on them throw. Call it once. Collective. Throws what blocks,
+  // loss, metrics, data and callbacks throw; the other ranks then get kAborted. If the launcher
+  // replaces lost ranks or lets them go (weft run --max-replacements, --min-ranks), training goes
+  // on after the loss of a rank (docs/fault-tolerance.md). model(), world() and run_folder() then
+  // give new objects.
   TrainResult run();
+
+  // Writes the parameters and buffers, whole, to `folder`: model.safetensors, or above 5 GB several
+  // files and model.safetensors.index.json, as Hugging Face's hub has them. load_weights() reads
+  // them into a module. No rank needs memory for the whole. Call it after run(), or in a callback
+  // that all ranks have. Several hosts need a shared file system. Collective. Throws on all ranks
+  // what writing files throws (base/file.h).
+  void save(const std::string& folder);
 
   // The ranks that train. After a rank was lost, another group than the constructor's.
   const Group& world() const;

@@ -77,10 +77,12 @@ void remove_aside(const std::string& dir) {
   }
 }
 
-void remove_old(const std::string& dir, std::int64_t saved, int keep) {
+void remove_old(const std::string& dir, std::int64_t saved, int keep,
+                const std::vector<std::int64_t>& also) {
   int kept = 0;
   for (const auto& [step, folder] : list_folders(dir)) {
     if (step == saved || ++kept <= keep - 1) continue;
+    if (std::ranges::find(also, step) != also.end()) continue;
     // The folder is renamed first, so that a half removed one is never taken for a damaged
     // checkpoint.
     const std::string aside = aside_name(dir, step);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "weft/checkpoint/internal/input_file.h"
 #include "weft/checkpoint/internal/manifest.h"
@@ -40,9 +41,10 @@ std::map<std::int64_t, std::string, std::greater<>> list_folders(const std::stri
 void put_in_place(const std::string& aside, const std::string& target);
 // Removes temporary folders left by crashes and by put_in_place(). Ignores errors.
 void remove_aside(const std::string& dir);
-// Removes all checkpoints but the newest `keep`. `saved` counts as one of these whatever its step
-// is. Ignores errors.
-void remove_old(const std::string& dir, std::int64_t saved, int keep);
+// Removes all checkpoints but the newest `keep`, and those of the steps `also`. `saved` counts as
+// one of the newest whatever its step is. Ignores errors.
+void remove_old(const std::string& dir, std::int64_t saved, int keep,
+                const std::vector<std::int64_t>& also = {});
 
 // Writes and reads a flat JSON object of strings.
 std::string render_state(const std::map<std::string, std::string>& state);

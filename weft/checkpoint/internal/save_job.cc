@@ -315,7 +315,7 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
   }
   if (first) {
     remove_aside(job.dir);  // the checkpoint that the new one replaced
-    if (job.options.keep > 0) remove_old(job.dir, job.step, job.options.keep);
+    if (job.options.keep > 0) remove_old(job.dir, job.step, job.options.keep, job.options.also);
   }
   return target;
 }

@@ -155,6 +155,12 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
   if (options.balance_by_speed) measure_speeds();
 }
 
+std::vector<std::string> Learner::metrics() const {
+  std::vector<std::string> names;
+  for (const Metric& metric : metrics_) names.push_back(metric.name);
+  return names;
+}
+
 data::Loader Learner::make_loader(const data::Source& source, const data::SamplerOptions& sampling,
                                   int prefetch) const {
   data::SamplerOptions mine = sampling;

@@ -69,6 +69,8 @@ class Learner {
   const Batches& batches() const { return batches_; }
   const BatchDivision& division() const { return division_; }
   std::int64_t samples() const { return task_.train.size; }  // per epoch
+  std::vector<std::string> metrics() const;                  // names, the loss among them
+  bool has_test_data() const { return task_.test.size > 0; }
   double flops_per_sample() const { return task_.flops_per_sample; }
   // Takes the next `passes` batches, at most max_passes(), and does optimizer step `number`, which
   // counts from 1, and what the strategy does after it.

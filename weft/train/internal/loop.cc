@@ -43,6 +43,7 @@ Loop::Loop(Options options, const Config& config, Group world, bool copies)
 
 std::optional<TrainResult> Loop::run() {
   const observe::Trace::Use here(tracing_.trace(), "main");
+  progress_->start_run(batches_of_run(), epoch_ * learner_->batches().per_epoch + in_epoch_);
   while (epoch_ < options_.epochs && !at_end() && resize_ == 0 && !changes_plan_) run_epoch();
   if (resize_ != 0 && epoch_ < options_.epochs && !at_end()) {
     if (saver_) saver_->settle();
@@ -85,12 +86,24 @@ std::optional<TrainResult> Loop::run() {
   result.samples_per_s = training_s_ > 0 ? trained_samples_ / training_s_ : 0;
   result.seconds = seconds_since(started_);
   result.stopped = stop_;
+  result.ended_early = decisions_->ends() && !is_complete();
+  if (const BestMark best = decisions_->best(); best.step >= 0) {
+    result.best_step = best.step;
+    result.best = best.value;
+  }
   return result;
+}
+
+// As the progress line counts them: from the first one, in batches.
+std::int64_t Loop::batches_of_run() const {
+  const std::int64_t all = options_.epochs * learner_->batches().per_epoch;
+  return options_.max_steps > 0 ? std::min(all, options_.max_steps) : all;
 }
 
 void Loop::run_epoch() {
   const std::int64_t steps = epoch_steps_;
-  progress_->start("epoch " + std::to_string(epoch_ + 1), steps, in_epoch_);
+  progress_->start("epoch " + std::to_string(epoch_ + 1) + "/" + std::to_string(options_.epochs),
+                   steps, in_epoch_);
   const auto start = window_began_ = Clock::now();
   while (in_epoch_ < steps && !at_end() && resize_ == 0 && !changes_plan_) {
     advance();
@@ -98,7 +111,7 @@ void Loop::run_epoch() {
     progress_->update(in_epoch_, shown_);
     if (in_epoch_ == steps || at_end()) continue;
     evaluate_within();
-    if (steps_due() || save_due_) save();
+    if (saver_ && save_is_due()) save();
     copy_state();
   }
   training_s_ += seconds_since(start);
@@ -110,12 +123,15 @@ void Loop::run_epoch() {
 void Loop::advance() {
   if (learner_->shared() != nullptr) return run_shared();
   tracing_.before(step_ + 1);
-  step();
+  StepReport report = step();
   tracing_.after(step_);
+  step_loss_.reset();
   if (look_due()) look();
+  report.loss = step_loss_;
+  tell_step(report);
 }
 
-void Loop::step() {
+StepReport Loop::step() {
   const auto start = Clock::now();
   const observe::TraceScope whole("step", "step");
   set_failpoint_step(step_ + 1);
@@ -146,6 +162,7 @@ void Loop::step() {
   if (copying_) copying_->add_step(seconds_since(start));
   grad_norm_ = done.grad_norm;
   count_step(record);
+  const StepReport report{step_ + 1, epoch_, lr, done.samples, record.seconds};
   if (learner_->shared() != nullptr) {
     add_shared(record);
   } else {
@@ -156,6 +173,7 @@ void Loop::step() {
   ++step_;
   in_epoch_ += done.passes;
   note_time(false);
+  return report;
 }
 
 void Loop::note_time(bool ready) {
@@ -177,10 +195,14 @@ void Loop::look() {
   if (show_ranks) ranks_shown_ = Clock::now();
   const bool wishes_to_stop = std::exchange(shared_.wishes_to_stop, false) ||
                               (options_.should_stop && options_.should_stop());
+  const Callbacks::Requests asked = decisions_->callbacks().take_requests();
   auto seen = log_->reduce(epoch_loss_,
-                           {wishes_to_stop, world_.rank() == 0 && minutes_due(), requests_.ranks()},
+                           {.stop = wishes_to_stop,
+                            .end = asked.stop,
+                            .save = asked.save || (world_.rank() == 0 && minutes_due()),
+                            .ranks = requests_.ranks()},
                            show_ranks);
-  if (wishes_to_stop) agent::tell_launcher("stopping");
+  if (wishes_to_stop) agent::tell_launcher("stopping", "should_stop");
   if (wishes_to_stop && seen.stops < world_.size())
     log_warn("this rank was told to stop: all ranks stop after this step", {{"step", step_}});
   if (learner_->shared() != nullptr) {
@@ -190,7 +212,9 @@ void Loop::look() {
   }
   epoch_loss_ = seen.sum;
   stop_ = seen.stop;
-  save_due_ = seen.save;
+  if (seen.end) end_early();
+  save_due_ = seen.save && saver_.has_value();
+  if (learner_->shared() == nullptr) step_loss_ = seen.loss;
   resize_ = copies_ && seen.ranks != world_.size() ? seen.ranks : 0;
   if (step_ % options_.log_every == 0)  // other calls depend on times
     passes_ =
@@ -233,6 +257,7 @@ void Loop::show(const StepLog::Seen& seen) {
   if (flops > 0 && peak > 0 && seconds > 0)
     shown_.emplace_back("mfu", std::round(1e3 * flops / seconds / peak) / 1e3);
   shown_.emplace_back("memory_gb", std::round(seen.memory_gb * 100) / 100);
+  shown_.insert(shown_.end(), logged_.begin(), logged_.end());
   window_began_ = now;
   window_samples_ = 0;
 }
@@ -247,7 +272,8 @@ void Loop::end_of_epoch() {
   const bool last = epoch_ == options_.epochs;
   const auto due = [&](std::int64_t every) { return every > 0 && (last || epoch_ % every == 0); };
   if (due(options_.eval_every) || last) evaluate();
-  if (saver_ && (due(options_.checkpoint_every) || steps_due() || save_due_)) save();
+  tell_epoch(loss);
+  if (saver_ && (due(options_.checkpoint_every) || save_is_due())) save();
   std::vector<LogField> fields{{"epoch", epoch_}, {"train_loss", rounded(loss)}};
   if (evaluation_.samples > 0) fields.emplace_back("test_loss", rounded(evaluation_.loss));
   for (const auto& [name, value] : evaluation_.metrics) fields.emplace_back(name, rounded(value));
@@ -276,7 +302,10 @@ void Loop::evaluate() {
   learner_->model().wait_for_weights();
   evaluation_ = learner_->evaluate();
   evaluated_step_ = step_;
-  if (!metrics_ || evaluation_.samples == 0) return;
+  if (evaluation_.samples == 0) return;
+  decisions_->evaluated(evaluation_, step_);
+  if (!decisions_->reason().empty()) end_early();
+  if (!metrics_) return;
   observe::Values values(evaluation_.metrics.begin(), evaluation_.metrics.end());
   values.emplace_back("test_loss", evaluation_.loss);
   metrics_->add("test", step_, epoch_, values);
@@ -304,7 +333,8 @@ void Loop::save_now() {
   saved_step_ = step_;
   saved_at_ = Clock::now();
   save_due_ = false;
-  saver_->save(shards_of(learner_->parts(false), progressed()));
+  decisions_->saved();
+  saver_->save(shards_of(learner_->parts(false), progressed()), decisions_->best());
 }
 
 // Does nothing where no copy is due. Without look(), the state would lack the losses of the steps

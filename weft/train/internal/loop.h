@@ -21,6 +21,7 @@
 #include "weft/observe/run/step_times.h"
 #include "weft/optim/learning_rate.h"
 #include "weft/strategy/shared_batches.h"
+#include "weft/train/internal/decisions.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/plan_watch.h"
 #include "weft/train/internal/run_plan.h"
@@ -84,9 +85,10 @@ class Loop {
   using Clock = std::chrono::steady_clock;
 
   void restore();
+  std::int64_t batches_of_run() const;
   void run_epoch();
   void advance();
-  void step();
+  StepReport step();
   // Asynchronous strategies (loop_shared.cc).
   void run_shared();
   std::int64_t next_meeting() const;
@@ -113,6 +115,12 @@ class Loop {
   void evaluate();
   void save();  // unless the loss or a gradient is NaN or infinite
   void save_now();
+  // What the program and the evaluations decide (loop_decisions.cc).
+  void tell_step(const StepReport& report);
+  void tell_epoch(double train_loss);
+  void add_logged();
+  void end_early();
+  bool save_is_due() const { return steps_due() || save_due_ || decisions_->save_is_due(); }
   void copy_state(bool now = false);
   Progressed progressed() const {
     return {step_,
@@ -121,7 +129,8 @@ class Loop {
             options_.plan.seed,
             learner_->division(),
             log_->noise(),
-            passes_};
+            passes_,
+            decisions_->state()};
   }
   void write_environment() const;
   void write_report() const;
@@ -133,7 +142,9 @@ class Loop {
   bool look_due() const {
     return step_ >= next_look_ || in_epoch_ == epoch_steps_ || at_end() || steps_due();
   }
-  bool at_end() const { return stop_ || (options_.max_steps > 0 && step_ >= options_.max_steps); }
+  bool has_all_steps() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
+  bool is_complete() const { return epoch_ >= options_.epochs || has_all_steps(); }
+  bool at_end() const { return stop_ || decisions_->ends() || has_all_steps(); }
 
   const Options options_;
   const Config config_;
@@ -156,6 +167,7 @@ class Loop {
   std::optional<StepLog> log_;
   optim::NoiseScale::State resumed_noise_;  // of the checkpoint
   std::int64_t passes_ = 1;                 // batches of a step (batch_schedule.h)
+  std::optional<Decisions> decisions_;      // from start() on
   std::optional<RunSaver> saver_;
   std::optional<elastic::Copying> copying_;
   std::optional<observe::Progress> progress_;
@@ -173,7 +185,9 @@ class Loop {
   double rate_samples_ = 0, rate_seconds_ = 0;  // since the launcher was told the last rate
   std::optional<double> grad_norm_;             // of the last step
   observe::Progress::Values shown_;             // on the progress line
-  bool stop_ = false, folder_gone_ = false;
+  observe::Progress::Values logged_;            // the part of it that callbacks have logged
+  std::optional<double> step_loss_;             // of the last step, if look() has reduced it
+  bool stop_ = false, folder_gone_ = false, told_end_ = false;
   // Times and bytes of the steps so far (loop_plan.cc).
   std::vector<float> step_seconds_;  // of the last ones
   std::int64_t counted_ = 0;

@@ -78,7 +78,7 @@ void Loop::run_shared() {
     in_epoch_ = *taken;
     step_ = first + *taken;
     tracing_.before(step_ + 1);
-    step();
+    tell_step(step());
     report_shared(/*last=*/false);
     if (wants_meeting()) learner_->shared()->close();
   }
@@ -99,7 +99,7 @@ bool Loop::wants_meeting() {
   next_look_ = step_ + options_.log_every;
   if (!shared_.wishes_to_stop && options_.should_stop)
     shared_.wishes_to_stop = options_.should_stop();
-  if (shared_.wishes_to_stop) return true;
+  if (shared_.wishes_to_stop || decisions_->callbacks().has_requests()) return true;
   if (world_.rank() != 0) return false;
   const int ranks = copies_ ? requests_.ranks() : 0;
   return minutes_due() || (ranks != 0 && ranks != world_.size());

@@ -80,6 +80,8 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   rate_.base = batches.base_rate;
   if (rate_.period <= 0)
     rate_.period = static_cast<double>(std::max<std::int64_t>(1, options_.epochs));
+  Best::check(options_, learner.metrics(), learner.has_test_data());
+  decisions_.emplace(options_, world_);
   if (resumed_) restore();
   if (folder_) folder_->keep();
   tell_launcher();
@@ -100,7 +102,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   const int keep = options_.keep == 1 ? 2 : static_cast<int>(options_.keep);
   saver_.emplace(world_, learner.parts(false),
                  RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", keep,
-                                   options_.checkpoint_async});
+                                   options_.checkpoint_async, decisions_->best()});
 }
 
 // Continues from the checkpoint, or from copies in memory.
@@ -123,10 +125,12 @@ void Loop::restore() {
   epoch_loss_ = progressed.epoch_loss;
   resumed_noise_ = progressed.noise;
   passes_ = std::min(progressed.passes, learner_->max_passes());
+  decisions_->restore(progressed.best);
   resumed_.reset();
   if (!recovers_) log_info("resuming", {{"step", step_}, {"epoch", epoch_}});
   if (!recovers_ && (epoch_ >= options_.epochs || at_end())) {
-    log_info("nothing is left to train: raise train.epochs or train.max_steps to go on",
+    log_info("nothing is left to train: raise train.epochs or train.max_steps to go on" +
+                 (decisions_->reason().empty() ? "" : "; " + decisions_->reason()),
              {{"epochs", options_.epochs}, {"max_steps", options_.max_steps}});
   }
 }

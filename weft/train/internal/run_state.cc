@@ -3,16 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <fstream>
-#include <map>
-#include <sstream>
+#include <filesystem>
 
 #include "weft/agent/link.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
 #include "weft/elastic/entry.h"
-#include "weft/observe/memory.h"
+#include "weft/train/internal/room.h"
 #include "weft/train/internal/workers.h"
 
 namespace weft::train::internal {
@@ -43,42 +41,10 @@ std::int64_t bytes_of(const checkpoint::Parts& parts) {
   return bytes;
 }
 
-std::string boot_id() {
-  std::string id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
-  return id.empty() ? "?" : id;
-}
-
-// Describes a machine whose ranks' copies would take more than half of its available memory. Empty
-// if there is none. Collective.
-std::string too_small(const Group& world, std::int64_t copy_bytes) {
-  struct Host {
-    std::uint64_t copies = 0, available = UINT64_MAX;
-  };
-  std::map<std::string, Host> hosts;
-  const std::string mine = boot_id() + " " + std::to_string(copy_bytes) + " " +
-                           std::to_string(observe::machine_memory().available);
-  for (const std::string& text : comm::all_gather_texts(world, mine)) {
-    std::istringstream words(text);
-    std::string id;
-    std::uint64_t copy = 0, available = 0;
-    words >> id >> copy >> available;
-    Host& host = hosts[id];
-    host.copies += copy;
-    host.available = std::min(host.available, available);
-  }
-  for (const auto& [id, host] : hosts) {
-    if (host.copies <= host.available / 2) continue;
-    return "its ranks' copies of the state take " + std::to_string(host.copies >> 20) +
-           " MiB, and " + std::to_string(host.available >> 20) + " MiB are available";
-  }
-  return "";
-}
-
 // Limit of the memory for copies. 0: no copies, so saves are synchronous.
 std::int64_t staging_bytes(const Group& world, bool async, std::int64_t copy_bytes) {
   if (!async) return 0;
-  const std::string why = too_small(world, copy_bytes);
+  const std::string why = too_small(world, copy_bytes, "copies of the state", 0.5);
   if (why.empty()) return INT64_MAX;
   if (world.rank() == 0) {
     log_warn(
@@ -94,6 +60,8 @@ RunSaver::RunSaver(const Group& world, const checkpoint::Parts& now, const Optio
     : world_(world),
       folder_(comm::broadcast_text(world, options.folder)),
       keep_(options.keep),
+      best_(options.best),
+      kept_(options.best.step),
       saver_(world, staging_bytes(world, options.async, bytes_of(now))) {
   saver_.reserve({.parts = now, .state = {}});
 }
@@ -113,12 +81,18 @@ checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progress
                   {"reference", std::to_string(progressed.batch.reference)},
                   {"noise", elastic::text_of(progressed.noise.noise)},
                   {"signal", elastic::text_of(progressed.noise.signal)},
-                  {"passes", std::to_string(progressed.passes)}};
+                  {"passes", std::to_string(progressed.passes)},
+                  {"best_step", std::to_string(progressed.best.step)},
+                  {"best_value", elastic::text_of(progressed.best.value)},
+                  {"best_since", std::to_string(progressed.best.since)}};
   return shards;
 }
 
-void RunSaver::save(const checkpoint::Shards& shards) {
-  report(saver_.save(folder_, shards, {keep_}));
+// Until the new best checkpoint is complete, the one before stays.
+void RunSaver::save(const checkpoint::Shards& shards, const BestMark& best) {
+  report(saver_.wait());
+  if (best.step == shards.step) best_ = best;
+  report(saver_.save(folder_, shards, {.keep = keep_, .also = {best_.step, kept_}}));
 }
 
 void RunSaver::poll() { report(saver_.poll()); }
@@ -131,13 +105,17 @@ void RunSaver::finish() {
   report(result);
 }
 
-void RunSaver::report(const std::optional<checkpoint::AsyncSaver::Result>& result) const {
+void RunSaver::report(const std::optional<checkpoint::AsyncSaver::Result>& result) {
   if (!result || world_.rank() != 0) return;
   if (result->error) {
     log_error(result->error->message() + "; training goes on, and older checkpoints are untouched");
     return;
   }
   agent::tell_launcher("saved", result->folder);
+  if (result->step == best_.step) {
+    kept_ = best_.step;
+    write_best(std::filesystem::path(folder_).parent_path().string(), best_, result->folder);
+  }
   const auto ms = [](std::chrono::nanoseconds time) {
     return std::chrono::duration<double, std::milli>(time).count();
   };
@@ -167,6 +145,11 @@ Progressed Saved::progress(std::uint64_t seed, std::int64_t batch) const {
   if (reader_.state().contains("noise")) {
     progressed.noise = {number<double>(reader_, "noise"), number<double>(reader_, "signal")};
     progressed.passes = number<std::int64_t>(reader_, "passes");
+  }
+  if (reader_.state().contains("best_step")) {
+    progressed.best = {number<std::int64_t>(reader_, "best_step"),
+                       number<double>(reader_, "best_value"),
+                       number<std::int64_t>(reader_, "best_since")};
   }
   require_same("train.seed", static_cast<std::int64_t>(progressed.seed),
                static_cast<std::int64_t>(seed));

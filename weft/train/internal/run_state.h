@@ -18,6 +18,7 @@
 #include "weft/data/sampler.h"
 #include "weft/optim/noise_scale.h"
 #include "weft/parallel/compose/parallelize.h"
+#include "weft/train/internal/best.h"
 #include "weft/train/internal/resizing.h"
 
 namespace weft::train::internal {
@@ -32,6 +33,7 @@ struct Progressed {
   BatchDivision batch;
   optim::NoiseScale::State noise;  // zeros in checkpoints of older versions
   std::int64_t passes = 1;         // batches of a step
+  Best::State best;                // of the evaluations so far
 };
 
 // This rank's part of the state of a run. `parts`: of the model (Learner::parts()).
@@ -45,14 +47,18 @@ class RunSaver {
     std::string folder;  // used on rank 0 only
     int keep = 3;        // 0: all
     bool async = true;
+    // Checkpoint of the best evaluation so far, which is kept.
+    BestMark best = {};
   };
   // Allocates the memory for the copies that asynchronous saves need, for states like `now`.
   // Collective.
   RunSaver(const Group& world, const checkpoint::Parts& now, const Options& options);
 
   // Starts to save a state (shards_of()). Call between two steps. Waits for the previous
-  // save. If that one failed, rank 0 logs an error, and training can continue. Collective.
-  void save(const checkpoint::Shards& shards);
+  // save. If that one failed, rank 0 logs an error, and training can continue. `best`: the best
+  // evaluation so far; if it is of this step, this is the best checkpoint, which is kept.
+  // Collective.
+  void save(const checkpoint::Shards& shards, const BestMark& best = {});
   // Logs the result of a save that has ended since. Not collective.
   void poll();
   // Waits for the last save. If it failed, rank 0 logs an error. Collective.
@@ -61,11 +67,13 @@ class RunSaver {
   void finish();
 
  private:
-  void report(const std::optional<checkpoint::AsyncSaver::Result>& result) const;
+  void report(const std::optional<checkpoint::AsyncSaver::Result>& result);
 
   const Group world_;
   const std::string folder_;
   const int keep_;
+  BestMark best_;      // the best evaluation whose checkpoint was begun
+  std::int64_t kept_;  // step of the best checkpoint that is complete; -1: none
   checkpoint::AsyncSaver saver_;
 };
 

@@ -16,7 +16,7 @@ using observe::Phase;
 
 namespace {
 
-constexpr std::size_t kWishes = 4, kMoved = 2, kNoise = 2,
+constexpr std::size_t kWishes = 5, kMoved = 2, kNoise = 2,
                       kOfRank = sizeof(observe::RankState) / sizeof(double);
 
 }  // namespace
@@ -45,6 +45,7 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
   wanted[0] = wishes.stop;
   wanted[1] = wishes.save;
   wanted[2] = world_.rank() == 0 ? wishes.ranks : 0;
+  wanted[4] = wishes.end;
   const observe::RankState mine = state();
   std::memcpy(of_ranks + static_cast<std::size_t>(world_.rank()) * kOfRank, &mine, sizeof mine);
   if (world_.size() > 1) world_.all_reduce(shared);
@@ -59,6 +60,7 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
   seen.stops = static_cast<int>(wanted[0]);
   seen.stop = seen.stops > 0;
   seen.save = wanted[1] > 0;
+  seen.end = wanted[4] > 0;
   seen.ranks = static_cast<int>(wanted[2]);
   seen.step_s = wanted[3];
   for (std::size_t i = 0; i < steps_.size(); ++i) {

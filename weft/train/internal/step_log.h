@@ -45,6 +45,7 @@ class StepLog {
     double sum = 0;   // the `sum` argument plus the loss of every step, added in order
     bool stop = false;
     int stops = 0;  // ranks that wish to stop
+    bool end = false;
     bool save = false;
     int ranks = 0;                           // rank 0's wish
     double step_s = 0;                       // mean over the added steps and the ranks
@@ -66,6 +67,7 @@ class StepLog {
   // Requests of one rank.
   struct Wishes {
     bool stop = false;
+    bool end = false;  // as after the last epoch
     bool save = false;
     int ranks = 0;  // number of ranks that the job shall have, on rank 0; 0: no wish
   };

@@ -189,6 +189,14 @@ void Workers::begin(std::int64_t step) {
   model_.take_changes();
 }
 
+void Workers::take_result() {
+  const at::NoGradGuard no_grad;
+  const strategy::Rule::Result& result = rule_->result();
+  copy_all(result.weights, tensors_of(held_.weights));
+  copy_all(result.buffers, tensors_of(held_.buffers));
+  model_.take_changes();
+}
+
 void Workers::with_result(const std::function<void()>& fn) {
   const at::NoGradGuard no_grad;
   const auto weights = tensors_of(held_.weights), buffers = tensors_of(held_.buffers);

@@ -50,6 +50,8 @@ class Workers {
   // Calls fn() while the model has the weights and buffers of the result, then puts back the
   // worker's own. Collective.
   void with_result(const std::function<void()>& fn);
+  // The model has the result from now on, and no worker trains any more. Collective.
+  void take_result();
   // This rank's slices of a checkpoint, or of a copy for recovery (without the result). Valid until
   // the next step. Collective.
   checkpoint::Parts parts(bool with_result);

@@ -1,0 +1,242 @@
+// Early stopping, the best checkpoint, and callbacks.
+#include "weft/train/internal/best.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "weft/base/file.h"
+#include "weft/base/log.h"
+#include "weft/base/testing/refusal.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/comm/replicate.h"
+#include "weft/parallel/compose/modules.h"
+#include "weft/parallel/compose/parallelize.h"
+#include "weft/train/internal/learner.h"
+#include "weft/train/trainer.h"
+
+namespace weft::train {
+namespace best_test {
+
+using internal::Best;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Evaluation evaluation(double loss, double accuracy = 0) {
+  return {.samples = 1, .loss = loss, .metrics = {{"accuracy", accuracy}}};
+}
+
+TEST(Best, IsTheSmallestLossOrTheLargestMetric) {
+  Best by_loss({.patience = 2});
+  EXPECT_TRUE(by_loss.add(evaluation(1), 10));
+  EXPECT_FALSE(by_loss.add(evaluation(1), 20));
+  EXPECT_TRUE(by_loss.add(evaluation(0.5), 30));
+  EXPECT_EQ(by_loss.mark().step, 30);
+  Best by_accuracy({.patience = 2, .best_metric = "accuracy"});
+  EXPECT_TRUE(by_accuracy.add(evaluation(1, 0.5), 10));
+  EXPECT_FALSE(by_accuracy.add(evaluation(0, 0.4), 20));
+  Best smallest({.patience = 2, .best_metric = "accuracy", .best_is = "min"});
+  EXPECT_TRUE(smallest.add(evaluation(1, 0.5), 10));
+  EXPECT_TRUE(smallest.add(evaluation(1, 0.4), 20));
+}
+
+TEST(Best, IsOverAfterPatienceEvaluationsWithoutAnImprovement) {
+  Best best({.patience = 2, .min_improvement = 0.1});
+  best.add(evaluation(1), 1);
+  EXPECT_FALSE(best.add(evaluation(0.95), 2));  // too little
+  EXPECT_FALSE(best.is_over());
+  EXPECT_TRUE(best.add(evaluation(0.8), 3));
+  best.add(evaluation(0.8), 4);
+  EXPECT_FALSE(best.add(evaluation(std::numeric_limits<double>::quiet_NaN()), 5));
+  EXPECT_TRUE(best.is_over());
+  Best resumed({.patience = 3, .min_improvement = 0.1});
+  resumed.restore(best.state());
+  EXPECT_FALSE(resumed.is_over());
+  resumed.add(evaluation(0.75), 6);
+  EXPECT_TRUE(resumed.is_over());
+}
+
+TEST(Best, NeedsEvaluationsAndAKnownMetric) {
+  const auto refused = [](const Options& options, bool has_test_data, const std::string& what) {
+    expect_refused(
+        [&] {
+          Best::check(options, {"loss", "accuracy"}, has_test_data);
+        },
+        Errc::kBadConfig, what);
+  };
+  refused({.keep_best = true}, false, "train.keep_best compares evaluations, but the task has no");
+  refused({.eval_every = 0, .patience = 1}, true, "set train.eval_every or train.eval_steps");
+  refused({.patience = 1, .best_metric = "f1"}, true, "it has loss, accuracy");
+  refused({.best_is = "up"}, true, "use \"auto\", \"min\" or \"max\"");
+  Best::check({.patience = 1, .best_metric = "accuracy"}, {"loss", "accuracy"}, true);
+}
+
+// A model whose only weight is the number of the step; the metric is a function of it.
+struct CounterImpl : torch::nn::Module {
+  CounterImpl() { weight = register_parameter("weight", torch::zeros({1})); }
+  torch::Tensor forward(const torch::Tensor& x) { return x * 0 - weight; }
+  torch::Tensor weight;
+};
+TORCH_MODULE(Counter);
+
+class BestRun : public testing::Test {
+ protected:
+  BestRun() { set_log_level(LogLevel::kError); }
+
+  // 2 steps in an epoch. `score` by step.
+  TrainResult train(Options options, const std::function<double(int)>& score, int world = 2) {
+    options.batch = 4;
+    options.dir = folder_.path();
+    options.name = "run";
+    options.prefetch = 0;
+    options.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(1), {});
+    TrainResult result;
+    replicate(world, [&](const Group& group) {
+      Task task(parallel::blocks_of(Counter()),
+                [](const torch::Tensor& y, const torch::Tensor&) { return y.mean(); });
+      task.train = task.test = samples(torch::zeros({8, 1}), torch::zeros({8, 1}));
+      task.metrics.push_back({"score", [&](const torch::Tensor& y, const torch::Tensor&) {
+                                const auto step = std::lround(-y[0].item<double>());
+                                return torch::tensor(score(static_cast<int>(step)));
+                              }});
+      const TrainResult mine = Trainer(task, options, group).run();
+      if (group.rank() == 0) result = mine;
+    });
+    return result;
+  }
+
+  std::vector<std::string> checkpoints() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "run/ckpt"))
+      names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(BestRun, EndsOnAllRanksWhenEvaluationsNoLongerImprove) {
+  Options options;
+  options.epochs = 50;
+  options.patience = 3;
+  options.best_metric = "score";
+  const auto result = train(options, [](int step) { return -std::abs(step - 6); });
+  EXPECT_TRUE(result.ended_early);
+  EXPECT_FALSE(result.stopped);
+  EXPECT_EQ(result.epochs, 3 + 3);
+  EXPECT_EQ(result.best_step, 6);
+  EXPECT_EQ(result.best, 0);
+  // It has ended; more patience goes on.
+  options.resume = true;
+  EXPECT_EQ(train(options, [](int) { return -9; }).steps, 12);
+  options.patience = 5;
+  EXPECT_EQ(train(options, [](int) { return -9; }).epochs, 3 + 5);
+}
+
+TEST_F(BestRun, KeepsTheBestCheckpointBesideTheNewest) {
+  Options options;
+  options.epochs = 6;
+  options.keep = 2;
+  options.keep_best = true;
+  options.best_metric = "score";
+  const auto score = [](int step) { return step == 4 ? 2.0 : 0.1 * step; };
+  const auto result = train(options, score);
+  EXPECT_EQ(result.best_step, 4);
+  EXPECT_THAT(checkpoints(), ElementsAre("step-00000004", "step-00000010", "step-00000012"));
+  EXPECT_EQ(internal::best_checkpoint(folder_ / "run"), folder_ / "run/ckpt/step-00000004");
+  // Also after a resume, without other checkpoints than this one asks for.
+  options.resume = true;
+  options.epochs = 12;
+  EXPECT_EQ(train(options, score).best_step, 24);
+  EXPECT_THAT(checkpoints(), ElementsAre("step-00000022", "step-00000024"));
+  expect_refused([&] { internal::best_checkpoint(folder_.path()); }, Errc::kInvalidArgument,
+                 "has no best checkpoint");
+}
+
+TEST_F(BestRun, SavesTheBestAlsoWithinAnEpochAndWithoutOtherCheckpoints) {
+  Options options;
+  options.epochs = 3;
+  options.eval_steps = 1;
+  options.checkpoint_every = 0;
+  options.checkpoint_minutes = 0;
+  options.keep_best = true;
+  options.best_metric = "score";
+  EXPECT_EQ(train(options, [](int step) { return step == 3 ? 1.0 : 0.0; }).best_step, 3);
+  EXPECT_THAT(checkpoints(), ElementsAre("step-00000001", "step-00000003", "step-00000006"));
+}
+
+TEST_F(BestRun, CallsTheProgramAfterStepsAndEpochs) {
+  std::vector<std::int64_t> steps, epochs;
+  std::vector<double> scores;
+  int losses = 0;
+  Options options;
+  options.epochs = 3;
+  options.log_every = 2;
+  options.on_step = [&](const StepReport& report, Control& control) {
+    steps.push_back(report.step);
+    losses += report.loss.has_value() ? 1 : 0;
+    control.log("twice", 2.0 * static_cast<double>(report.step));
+    expect_refused([&] { control.log("loss", 1); }, Errc::kInvalidArgument, "weft's own metrics");
+  };
+  options.on_epoch_end = [&](const EpochReport& report, Control& control) {
+    epochs.push_back(report.epoch);
+    scores.push_back(report.metrics.at(0).second);
+    EXPECT_EQ(report.test_loss.value(), static_cast<double>(-report.step));
+    control.log("epochs", static_cast<double>(report.epoch));
+  };
+  train(
+      options, [](int step) { return step; }, 1);
+  EXPECT_THAT(steps, ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_EQ(losses, 3);
+  EXPECT_THAT(epochs, ElementsAre(1, 2, 3));
+  EXPECT_THAT(scores, ElementsAre(2, 4, 6));
+  const std::string metrics = read_file(folder_ / "run/metrics.jsonl", 1 << 20);
+  EXPECT_THAT(metrics, HasSubstr("{\"step\":3,\"epoch\":1,\"twice\":6}"));
+  EXPECT_THAT(metrics, HasSubstr("{\"step\":4,\"epoch\":2,\"epochs\":2}"));
+}
+
+// Also where only one rank has the callback.
+TEST_F(BestRun, EndsAndSavesWhenTheCallbackOfOneRankAsks) {
+  Options options;
+  options.epochs = 50;
+  options.checkpoint_every = 0;
+  std::atomic<int> calls{0};
+  options.on_epoch_end = [&](const EpochReport& report, Control& control) {
+    if (calls++ % 2 > 0) return;  // one of the two ranks
+    if (report.epoch == 1) control.save();
+    if (report.epoch == 3) control.stop();
+  };
+  auto result = train(options, [](int) { return 0; });
+  EXPECT_EQ(result.steps, 6);
+  EXPECT_TRUE(result.ended_early);
+  EXPECT_THAT(checkpoints(), ElementsAre("step-00000002", "step-00000006"));
+  options.on_epoch_end = nullptr;
+  options.on_step = [](const StepReport& report, Control& control) {
+    if (report.step == 9) control.stop();
+  };
+  options.resume = true;
+  options.log_every = 3;
+  EXPECT_EQ(train(options, [](int) { return 0; }).steps, 10);  // the end of the epoch reduces too
+}
+
+TEST_F(BestRun, EndsWorkersThatTakeBatchesWhenTheyAreReady) {
+  Options options;
+  options.epochs = 1000;
+  options.strategy.name = "downpour";
+  options.checkpoint_every = 0;
+  options.on_step = [](const StepReport& report, Control& control) {
+    if (report.step >= 3) control.stop();
+  };
+  const auto result = train(options, [](int) { return 0; });
+  EXPECT_TRUE(result.ended_early);
+  EXPECT_LT(result.epochs, 900);
+}
+
+}  // namespace best_test
+}  // namespace weft::train

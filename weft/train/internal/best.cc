@@ -1,0 +1,93 @@
+#include "weft/train/internal/best.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/base/log.h"
+#include "weft/train/internal/learner.h"
+
+namespace weft::train::internal {
+namespace {
+
+constexpr std::size_t kMostMarkBytes = 1 << 16;
+
+// Without a direction that was asked for, a name decides.
+bool is_smaller_better(const Options& options) {
+  if (options.best_is != "auto") return options.best_is == "min";
+  return std::ranges::any_of(
+      std::vector<std::string>{"loss", "error", "perplexity", "bits"},
+      [&](const std::string& word) { return options.best_metric.find(word) != std::string::npos; });
+}
+
+}  // namespace
+
+void Best::check(const Options& options, const std::vector<std::string>& metrics,
+                 bool has_test_data) {
+  if (options.best_is != "auto" && options.best_is != "min" && options.best_is != "max") {
+    throw Error(Errc::kBadConfig,
+                "train.best_is = \"" + options.best_is + "\": use \"auto\", \"min\" or \"max\"");
+  }
+  if (!is_on(options)) return;
+  const std::string key = options.patience > 0 ? "train.patience" : "train.keep_best";
+  if (!has_test_data)
+    throw Error(Errc::kBadConfig, key + " compares evaluations, but the task has no test data");
+  if (options.patience > 0 && options.eval_every == 0 && options.eval_steps == 0) {
+    throw Error(Errc::kBadConfig,
+                "train.patience counts evaluations, but there is none before the end of training; "
+                "set train.eval_every or train.eval_steps");
+  }
+  if (options.best_metric == "loss" || std::ranges::count(metrics, options.best_metric) > 0) return;
+  std::string known = "loss";
+  for (const std::string& name : metrics) known += name == "loss" ? "" : ", " + name;
+  throw Error(Errc::kBadConfig, "train.best_metric = \"" + options.best_metric +
+                                    "\" is no metric of this task; it has " + known);
+}
+
+Best::Best(const Options& options)
+    : metric_(options.best_metric),
+      smaller_(is_smaller_better(options)),
+      least_(options.min_improvement),
+      patience_(options.patience) {}
+
+bool Best::add(const Evaluation& evaluation, std::int64_t step) {
+  const double value = metric_ == "loss" ? evaluation.loss : evaluation.metric(metric_);
+  const double gain = smaller_ ? state_.value - value : value - state_.value;
+  const bool is_better = std::isfinite(value) && (state_.step < 0 || (gain > 0 && gain >= least_));
+  if (is_better) {
+    state_ = {step, value, 0};
+  } else {
+    ++state_.since;
+  }
+  return is_better;
+}
+
+void write_best(const std::string& run, const BestMark& mark, const std::string& checkpoint) {
+  const nlohmann::ordered_json json{
+      {"step", mark.step},
+      {"metric", mark.metric},
+      {"value", mark.value},
+      {"checkpoint", "ckpt/" + std::filesystem::path(checkpoint).filename().string()}};
+  try {
+    write_file_atomic(run + "/best.json", json.dump() + "\n");
+  } catch (const Error& error) {
+    log_warn(error.message() + "; the best checkpoint is " + checkpoint);
+  }
+}
+
+std::string best_checkpoint(const std::string& run) {
+  const std::string file = run + "/best.json";
+  std::error_code ignored;
+  WEFT_REQUIRE(std::filesystem::exists(file, ignored),
+               run + " has no best checkpoint; train it with train.keep_best = true");
+  const auto json = nlohmann::json::parse(read_file(file, kMostMarkBytes), nullptr, false);
+  const bool is_good =
+      json.is_object() && json.contains("checkpoint") && json["checkpoint"].is_string();
+  if (!is_good) throw Error(Errc::kCorrupt, file + ": expected an object with \"checkpoint\"");
+  return run + "/" + json["checkpoint"].get<std::string>();
+}
+
+}  // namespace weft::train::internal

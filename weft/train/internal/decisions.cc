@@ -1,0 +1,75 @@
+#include "weft/train/internal/decisions.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/observe/run/metric_names.h"
+
+namespace weft::train {
+
+void Control::log(const std::string& name, double value) {
+  WEFT_REQUIRE(!name.empty(), "log: the value has no name");
+  WEFT_REQUIRE(!observe::is_of_weft(name),
+               "log: '" + name + "' is one of weft's own metrics; choose another name");
+  logged_.emplace_back(name, value);
+}
+
+namespace internal {
+
+Callbacks::Callbacks(const Options& options, const Group& world)
+    : on_step_(options.on_step), on_epoch_end_(options.on_epoch_end) {
+  at::Tensor any = at::scalar_tensor(on_epoch_end_ ? 1 : 0, at::kInt);
+  if (world.size() > 1) world.all_reduce(any, ReduceOp::kMax);
+  any_on_epoch_end_ = any.item<int>() > 0;
+}
+
+void Callbacks::step_done(const StepReport& step) {
+  if (on_step_) on_step_(step, control_);
+}
+
+bool Callbacks::epoch_done(const EpochReport& epoch) {
+  if (on_epoch_end_) on_epoch_end_(epoch, control_);
+  return any_on_epoch_end_;
+}
+
+Callbacks::Requests Callbacks::take_requests() {
+  return {std::exchange(control_.stop_, false), std::exchange(control_.save_, false)};
+}
+
+Callbacks::Requests Callbacks::agree(const Group& world) {
+  const Requests mine = take_requests();
+  at::Tensor wishes = at::tensor({mine.stop ? 1 : 0, mine.save ? 1 : 0}, at::kInt);
+  if (world.size() > 1) world.all_reduce(wishes, ReduceOp::kMax);
+  return {wishes[0].item<int>() > 0, wishes[1].item<int>() > 0};
+}
+
+observe::Values Callbacks::take_logged() { return std::exchange(control_.logged_, {}); }
+
+Decisions::Decisions(const Options& options, const Group& world)
+    : callbacks_(options, world), keeps_best_(options.keep_best) {
+  if (Best::is_on(options)) best_.emplace(options);
+}
+
+void Decisions::evaluated(const Evaluation& evaluation, std::int64_t step) {
+  if (!best_) return;
+  if (best_->add(evaluation, step)) save_is_due_ = keeps_best_;
+  watch_patience();
+}
+
+void Decisions::restore(const Best::State& state) {
+  if (!best_) return;
+  best_->restore(state);
+  watch_patience();
+}
+
+void Decisions::watch_patience() {
+  if (!best_->is_over()) return;
+  ends_ = true;
+  reason_ = "no better " + best_->mark().metric + " in " + std::to_string(best_->state().since) +
+            (best_->state().since == 1 ? " evaluation" : " evaluations");
+}
+
+}  // namespace internal
+}  // namespace weft::train

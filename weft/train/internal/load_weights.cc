@@ -1,0 +1,123 @@
+#include "weft/train/export.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/checkpoint/reader.h"
+#include "weft/models/huggingface.h"
+#include "weft/train/internal/best.h"
+
+namespace weft::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string newest_of(const std::string& dir) {
+  const checkpoint::Latest latest = checkpoint::latest(dir);
+  for (const std::string& line : latest.damaged)
+    log_warn("passing over a damaged checkpoint: " + line);
+  WEFT_REQUIRE(latest.folder.has_value(), "load_weights: " + dir + " holds no complete checkpoint");
+  return *latest.folder;
+}
+
+checkpoint::Reader reader_of(const std::string& from, bool best) {
+  std::error_code ignored;
+  const auto has = [&](const char* name) { return fs::exists(from + "/" + name, ignored); };
+  WEFT_REQUIRE(!best || has("ckpt"), "load_weights: " + from + " is no run, which `best` is for");
+  if (fs::is_regular_file(from, ignored)) return checkpoint::Reader::of_files({from});
+  if (best) return checkpoint::Reader(internal::best_checkpoint(from));
+  if (has("manifest")) return checkpoint::Reader(from);
+  if (has("ckpt")) return checkpoint::Reader(newest_of(from + "/ckpt"));
+  if (has("model.safetensors") || has("model.safetensors.index.json"))
+    return checkpoint::Reader::of_files(models::huggingface_files(from));
+  throw Error(Errc::kInvalidArgument,
+              "load_weights: " + from +
+                  " holds no weights; give a folder that Trainer::save() wrote, a run's folder, a "
+                  "checkpoint, or a .safetensors file");
+}
+
+// Tensors of a module by name. One tensor under several names appears once, with all its names.
+struct Target {
+  std::vector<std::string> names;
+  at::Tensor tensor;
+};
+
+std::vector<Target> targets_of(const torch::nn::Module& module, const std::string& prefix) {
+  std::vector<Target> all;
+  std::map<const c10::TensorImpl*, std::size_t> known;
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    const auto [at, is_new] = known.emplace(tensor.unsafeGetTensorImpl(), all.size());
+    if (is_new) all.push_back({{}, tensor});
+    all[at->second].names.push_back(prefix + name);
+  };
+  for (const auto& item : module.named_parameters()) add(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) add(item.key(), item.value());
+  return all;
+}
+
+// False for a tensor of which a plan has taken the memory.
+bool has_values(const at::Tensor& tensor) {
+  try {
+    return tensor.numel() == 0 || (tensor.storage().nbytes() > 0 && tensor.const_data_ptr());
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+std::string shape_text(at::IntArrayRef sizes) {
+  std::string text;
+  for (const std::int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+}  // namespace
+
+void load_weights(torch::nn::Module& module, const std::string& from,
+                  const WeightsOptions& options) {
+  const checkpoint::Reader reader = reader_of(from, options.best);
+  const auto& stored = reader.shapes("model");
+  const std::vector<Target> targets = targets_of(module, options.prefix);
+  std::vector<std::string> names;
+  std::set<std::string> used;
+  for (const Target& target : targets) {
+    const std::string* found = nullptr;
+    for (const std::string& name : target.names) {
+      used.insert(name);
+      if (found == nullptr && stored.contains(name)) found = &name;
+    }
+    WEFT_REQUIRE(found != nullptr, "load_weights: " + from + " has no '" + target.names.front() +
+                                       "'; it has '" +
+                                       (stored.empty() ? "" : stored.begin()->first) +
+                                       "' and others: load a module of the same names, or set "
+                                       "WeightsOptions::prefix");
+    WEFT_REQUIRE(target.tensor.sizes() == at::IntArrayRef(stored.at(*found)),
+                 "load_weights: '" + *found + "' has the shape " + shape_text(stored.at(*found)) +
+                     " in " + from + ", and " + shape_text(target.tensor.sizes()) +
+                     " in the module");
+    names.push_back(*found);
+  }
+  for (const auto& [name, shape] : stored) {
+    WEFT_REQUIRE(used.contains(name) || !name.starts_with(options.prefix),
+                 "load_weights: the module has no '" + name + "', which is in " + from);
+  }
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    at::Tensor tensor = targets[i].tensor;
+    const at::Tensor values = reader.read("model", names[i]);
+    if (has_values(tensor)) {
+      tensor.variable_data().copy_(values);
+    } else {
+      tensor.set_data(values.to(tensor.options().requires_grad(false)));
+    }
+  }
+}
+
+}  // namespace weft::train
