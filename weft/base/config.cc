@@ -14,10 +14,10 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/base/file_kind.h"
 #include "weft/base/internal/config_value.h"
 #include "weft/base/internal/toml_text.h"
 #include "weft/base/internal/utf8.h"
+#include "weft/base/kind/file_kind.h"
 
 namespace weft {
 namespace {

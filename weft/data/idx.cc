@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "weft/base/error.h"
+#include "weft/base/kind/file_kind.h"
 
 namespace weft::data {
 namespace {
@@ -34,6 +35,8 @@ class IdxFile {
       gzip_ = true;
       WEFT_CHECK(inflateInit2(&zip_, 16 + MAX_WBITS) == Z_OK, "zlib cannot be initialized");
     } else if (path.ends_with(".gz") || zip_.avail_in < 4 || in_[0] != 0 || in_[1] != 0) {
+      const std::string_view head(reinterpret_cast<const char*>(in_.data()), zip_.avail_in);
+      if (const auto kind = wrong_kind(head)) throw Error(Errc::kCorrupt, path + " is " + *kind);
       fail(0, path.ends_with(".gz") ? "not a gzip file" : "neither gzip nor IDX");
     }
   }
@@ -167,11 +170,27 @@ IdxArray read_idx(const std::string& path, IdxLimits limits) {
   return array;
 }
 
-ImageSet load_fashion_mnist(const std::string& dir, Part part) {
+namespace {
+
+struct PartFiles {
+  std::string images, labels;
+};
+
+PartFiles files_of(const std::string& dir, Part part) {
   const std::string folder = dir.empty() ? kDebianFolder : dir;
   const std::string stem = part == Part::kTrain ? "train" : "t10k";
-  const std::string image_file = find_file(folder, stem + "-images-idx3-ubyte");
-  const std::string label_file = find_file(folder, stem + "-labels-idx1-ubyte");
+  return {find_file(folder, stem + "-images-idx3-ubyte"),
+          find_file(folder, stem + "-labels-idx1-ubyte")};
+}
+
+}  // namespace
+
+void check_fashion_mnist(const std::string& dir) {
+  for (const Part part : {Part::kTrain, Part::kTest}) files_of(dir, part);
+}
+
+ImageSet load_fashion_mnist(const std::string& dir, Part part) {
+  const auto [image_file, label_file] = files_of(dir, part);
   IdxArray images = read_idx(image_file);
   IdxArray labels = read_idx(label_file);
   if (images.shape.size() != 3)

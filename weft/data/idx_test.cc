@@ -96,6 +96,8 @@ TEST_F(Idx, RefusesAWrongMagicNumber) {
   EXPECT_THAT(refusal(write("flat", be32(0x0800) + "a")), HasSubstr("magic"));
   EXPECT_THAT(refusal(write("page", "<html><body>404</body></html>")),
               HasSubstr("neither gzip nor IDX"));
+  EXPECT_THAT(refusal(write("pointer", "version https://git-lfs.github.com/spec/v1\noid 1\n")),
+              HasSubstr("pointer is a Git LFS pointer"));
   EXPECT_THAT(refusal(write("page.gz", "<html><body>404</body></html>")),
               HasSubstr("not a gzip file"));
 }

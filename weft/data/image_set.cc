@@ -16,6 +16,10 @@ ImageSet load_images(const SetOptions& options, Part part) {
               "data.name: unknown data set \"" + options.name + "\"; use fashion-mnist or shapes");
 }
 
+void check_image_files(const SetOptions& options) {
+  if (options.name == "fashion-mnist") check_fashion_mnist(options.dir);
+}
+
 ChannelStats channel_stats(const ImageSet& set) {
   const std::int64_t plane = set.height * set.width;
   WEFT_REQUIRE(set.size() > 0 && plane > 0, "channel_stats: the data set is empty");

@@ -33,6 +33,9 @@ struct SetOptions {
 // folder (the message says what to install or set), and Error(kCorrupt) for a damaged file.
 ImageSet load_images(const SetOptions& options, Part part);
 
+// Throws as load_images() if a file of the data set is not there. Reads nothing.
+void check_image_files(const SetOptions& options);
+
 // Mean and standard deviation of each channel's pixels, scaled to [0, 1], for AugmentOptions.
 struct ChannelStats {
   std::vector<float> mean;

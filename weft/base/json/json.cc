@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
-#include "weft/base/file_kind.h"
+#include "weft/base/kind/file_kind.h"
 
 namespace weft {
 

@@ -33,5 +33,7 @@ IdxArray read_idx(const std::string& path, IdxLimits limits = {});
 // or without .gz). An empty `dir` is Debian's folder. Throws as read_idx does, and Error(kCorrupt)
 // if images and labels do not fit each other.
 ImageSet load_fashion_mnist(const std::string& dir, Part part);
+// Throws as load_fashion_mnist() if one of the four files is not there.
+void check_fashion_mnist(const std::string& dir);
 
 }  // namespace weft::data

@@ -8,7 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/base/file_kind.h"
+#include "weft/base/kind/file_kind.h"
 #include "weft/data/text/token_file.h"
 
 namespace weft::data::text {

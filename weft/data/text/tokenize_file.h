@@ -10,8 +10,8 @@
 
 namespace weft::data::text {
 
-// Checks the start of a text file. Throws Error(kBadConfig), naming the file and the remedy, for one
-// that is no text in UTF-8 for certain, such as a Git LFS pointer, UTF-16 or a compressed file.
+// Checks the start of a text file. Throws Error(kBadConfig), naming the file and the remedy, for
+// one that is no text in UTF-8 for certain, such as a Git LFS pointer, UTF-16 or a compressed file.
 // Returns a doubt for a warning, such as "FILE has zero bytes…"; empty: none. Throws
 // Error(kInvalidArgument) for a file that cannot be read.
 std::string check_text_file(const std::string& path);
@@ -36,9 +36,10 @@ struct TokenizeReport {
 };
 
 // Reads the files in order and writes `output`, completely or not at all. The same input gives the
-// same file. A byte order mark at the start of a file is not part of the text. Throws Error(kInvalidArgument) for an end token that the tokenizer does not have, for
-// a file that cannot be read, and as Tokenizer::encode(). Throws Error(kCorrupt), naming file and
-// offset, for a document that is too long. Also throws as check_text_file().
+// same file. A byte order mark at the start of a file is not part of the text. Throws
+// Error(kInvalidArgument) for an end token that the tokenizer does not have, for a file that cannot
+// be read, and as Tokenizer::encode(). Throws Error(kCorrupt), naming file and offset, for a
+// document that is too long. Also throws as check_text_file().
 TokenizeReport tokenize_files(const std::vector<std::string>& inputs, const std::string& output,
                               Tokenizer& tokenizer, const TokenizeOptions& options = {});
 

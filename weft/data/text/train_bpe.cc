@@ -10,7 +10,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/base/file_kind.h"
+#include "weft/base/kind/file_kind.h"
 #include "weft/data/text/internal/byte_alphabet.h"
 #include "weft/data/text/internal/components.h"
 #include "weft/data/text/tokenizer.h"

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "weft/base/error.h"
-#include "weft/base/file_kind.h"
+#include "weft/base/kind/file_kind.h"
 #include "weft/linear/data/internal/libsvm_parser.h"
 #include "weft/linear/data/text_file.h"
 

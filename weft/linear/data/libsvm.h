@@ -37,7 +37,8 @@ struct LibsvmOptions {
 // - a label or value that is no finite number, or a value that float32 cannot hold;
 // - an index that is negative, 0, above max_index, out of order, or twice in a row;
 // - words that are not index:value, `qid:`, a word above 512 bytes, several labels in a row;
-// - damaged or truncated gzip data, and files of another kind: a Git LFS pointer, UTF-16, an archive.
+// - damaged or truncated gzip data;
+// - files of another kind: a Git LFS pointer, UTF-16, an archive.
 // Throws Error(kUnavailable) if the rows need more than max_bytes.
 SparseRows read_libsvm(const std::string& path, const LibsvmOptions& options = {});
 

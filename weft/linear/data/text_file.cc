@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
-#include "weft/base/file_kind.h"
+#include "weft/base/kind/file_kind.h"
 
 namespace weft::linear {
 namespace {

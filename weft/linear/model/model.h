@@ -17,7 +17,8 @@ namespace weft::linear {
 struct Model {
   // LIBLINEAR's name of the solver, which tells how to predict: "L2R_LR", "L2R_L2LOSS_SVR", …
   std::string solver = "L2R_LR";
-  // Classes of a classifier. Empty: a regression. ONECLASS_SVM has 1 (like the training data) and -1.
+  // Classes of a classifier. Empty: a regression. ONECLASS_SVM has 1 (like the training data) and
+  // -1.
   std::vector<int> labels;
   // Largest feature index, counted from 1.
   std::uint32_t features = 0;

@@ -1,4 +1,4 @@
-#include "weft/base/file_kind.h"
+#include "weft/base/kind/file_kind.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
