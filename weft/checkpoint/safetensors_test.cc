@@ -153,6 +153,21 @@ TEST_F(Safetensors, RefuseHeadersLargerThanTheFile) {
   }
 }
 
+TEST_F(Safetensors, NameOtherKindsOfFilesWithTheRemedy) {
+  const auto refused_file = [&](const std::string& bytes) {
+    return refusal(write(dir_ / "other", bytes));
+  };
+  EXPECT_THAT(refused_file("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"),
+              HasSubstr("other is a Git LFS pointer, not the file itself; fetch"));
+  EXPECT_THAT(refused_file("PK\x03\x04" + std::string(60, '\x01')), HasSubstr("PyTorch"));
+  EXPECT_THAT(refused_file("<html>\n<body>Not found"),
+              HasSubstr("is text, not a safetensors file; it begins with \"<html>\""));
+  EXPECT_THAT(refused_file("gone"), HasSubstr("is text"));
+  EXPECT_THAT(refused_file(std::string(80, '\xff')), HasSubstr("gives the header"));
+  // A header of 640 bytes begins as a pickle does.
+  load_safetensors(write(dir_ / "good", with_length("{}" + std::string(638, ' '))));
+}
+
 TEST_F(Safetensors, RefuseDuplicateAndUnknownKeys) {
   const std::string one = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
   EXPECT_THAT(refused("{" + one + "," + one + "}", 1), HasSubstr("twice"));

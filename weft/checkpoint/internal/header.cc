@@ -35,7 +35,9 @@ DType read_dtype(const Field& field) {
   for (const auto& [dtype, text] : kNames) {
     if (field.value == text) return dtype;
   }
-  fail(field.place, "unknown dtype " + field.value.dump());
+  std::string known;
+  for (const auto& [dtype, text] : kNames) known += (known.empty() ? "" : ", ") + std::string(text);
+  fail(field.place, "unknown dtype " + field.value.dump() + "; weft reads " + known);
 }
 
 std::vector<std::int64_t> read_integers(const Field& field, std::size_t most) {

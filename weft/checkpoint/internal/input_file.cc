@@ -11,6 +11,7 @@
 
 #include "weft/base/crc32c.h"
 #include "weft/base/error.h"
+#include "weft/base/kind/file_kind.h"
 
 namespace weft::checkpoint::internal {
 
@@ -110,15 +111,35 @@ void InputFile::verify(std::int64_t begin, std::int64_t end) const {
   }
 }
 
+namespace {
+
+// Throws if the first bytes of a file without a valid header show what it is.
+void refuse_other_kinds(const InputFile& in, const std::string& path) {
+  constexpr std::int64_t kMost = 64;
+  std::string head(static_cast<std::size_t>(std::min(kMost, in.bytes())), '\0');
+  in.read(head.data(), static_cast<std::int64_t>(head.size()), 0);
+  if (const auto kind = wrong_kind(head)) throw Error(Errc::kCorrupt, path + " is " + *kind);
+  // The length of a header ends with zero bytes.
+  const auto is_text = [](unsigned char c) { return c >= 0x20 || (c >= '\t' && c <= '\r'); };
+  if (head.empty() || !std::all_of(head.begin(), head.end(), is_text)) return;
+  throw Error(Errc::kCorrupt, path + " is text, not a safetensors file; it begins with \"" +
+                                  head.substr(0, head.find_first_of("\r\n")) + "\"");
+}
+
+}  // namespace
+
 TensorFileMap::TensorFileMap(std::unique_ptr<InputFile> file, const std::string& path)
     : in(std::move(file)) {
-  if (in->bytes() < kLengthBytes)
+  if (in->bytes() < kLengthBytes) {
+    refuse_other_kinds(*in, path);
     in->fail("truncated: " + std::to_string(in->bytes()) +
              " bytes, too few for a safetensors file");
+  }
   std::uint64_t length = 0;
   in->read(&length, kLengthBytes, 0);
   if (length > static_cast<std::uint64_t>(kMaxHeaderBytes) ||
       length > static_cast<std::uint64_t>(in->bytes() - kLengthBytes)) {
+    refuse_other_kinds(*in, path);
     in->fail("offset 0: gives the header " + std::to_string(length) +
              " bytes, too many for a file of " + std::to_string(in->bytes()) + " bytes");
   }
