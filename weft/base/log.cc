@@ -82,6 +82,17 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+// A fraction with at most six significant digits. The JSON file has all digits.
+std::string short_number(const std::string& json) {
+  if (json.find_first_of(".e") == std::string::npos || json.find('"') == 0) return json;
+  double value = 0;
+  const auto [end, error] = std::from_chars(json.data(), json.data() + json.size(), value);
+  if (error != std::errc() || end != json.data() + json.size()) return json;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return std::strlen(text) < json.size() ? text : json;
+}
+
 std::string human_line(LogLevel level, Speaker who, std::string_view message,
                        const std::vector<LogField>& fields) {
   std::string line;
@@ -89,7 +100,8 @@ std::string human_line(LogLevel level, Speaker who, std::string_view message,
   if (level != LogLevel::kInfo)
     line += std::string(level == LogLevel::kWarn ? "warning" : name_of(level)) + ": ";
   line += printable(message);
-  for (const LogField& field : fields) line += " " + field.name + "=" + printable(field.json);
+  for (const LogField& field : fields)
+    line += " " + field.name + "=" + printable(short_number(field.json));
   return line + "\n";
 }
 

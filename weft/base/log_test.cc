@@ -42,6 +42,19 @@ TEST(Log, ShowsTheRankOnlyIfThereAreSeveral) {
             "[rank 0] ready\n");
 }
 
+TEST(Log, ShortensFractionsForPeopleAndKeepsTheirDigitsInTheFile) {
+  const TempDir folder;
+  EXPECT_EQ(stderr_of([&] {
+              attach_log_file(folder / "log.jsonl");
+              log_info("a", {{"rate", 1.0 / 3}, {"tiny", 1e-9 / 3}, {"count", 12345678}});
+              log_info("b", {{"half", 0.5}, {"many", 1234567.5}, {"text", "0.33333333333"}});
+              detach_log_file();
+            }),
+            "a rate=0.333333 tiny=3.33333e-10 count=12345678\n"
+            "b half=0.5 many=1234567.5 text=\"0.33333333333\"\n");
+  EXPECT_THAT(read_file(folder / "log.jsonl", 10000), HasSubstr("\"rate\":0.3333333333333333,"));
+}
+
 TEST(Log, PrintsInformationOfRankZeroOnlyButWarningsAndErrorsOfAllRanks) {
   EXPECT_EQ(stderr_of([] {
               set_rank(1, 2);
