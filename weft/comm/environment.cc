@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "weft/base/process/host.h"
 #include "weft/comm/internal/discovery.h"
 #include "weft/comm/internal/launchers.h"
 
@@ -96,9 +97,10 @@ void check(const Claim& claim) {
 void place_store(const Environment& env, const IdentityOptions& options, const Claim& claim,
                  Identity& me) {
   const bool one_host = claim.world == 1 || claim.nodes == 1 || claim.local_world == claim.world;
-  const auto addr = options.master_addr      ? options.master_addr
-                    : env.has("MASTER_ADDR") ? env.get("MASTER_ADDR")
-                                             : claim.master_addr;
+  auto addr = options.master_addr      ? options.master_addr
+              : env.has("MASTER_ADDR") ? env.get("MASTER_ADDR")
+                                       : claim.master_addr;
+  if (addr && claim.world > 1) addr = parse_host("MASTER_ADDR", *addr, "MASTER_PORT");
   const bool knows_port =
       claim.run_id || claim.master_port || options.master_port || env.has("MASTER_PORT");
   me.mpi = claim.mpi;

@@ -20,6 +20,7 @@
 #include "weft/agent/link.h"
 #include "weft/agent/spare.h"
 #include "weft/base/log.h"
+#include "weft/base/process/start.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/job_store.h"
@@ -64,6 +65,17 @@ bool is_loopback(const sockaddr& address) {
   return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
 }
 
+[[noreturn]] void fail_to_host(const Identity& identity, const std::string& why,
+                               Errc code = Errc::kUnavailable) {
+  throw Error(code,
+              "rank 0 cannot host the store at " + identity.master_addr + ":" +
+                  std::to_string(identity.master_port) +
+                  " (port in use, or address of another host); set MASTER_PORT to a free port and "
+                  "MASTER_ADDR to an address of rank 0's host: " +
+                  why,
+              {"init", identity.rank});
+}
+
 // Opens a listening socket for the store on the address of MASTER_ADDR. By default the store
 // listens on every interface and accepts anybody. Returns -1 for the default if other hosts must
 // reach a name that is loopback on this host (Debian's 127.0.1.1).
@@ -72,7 +84,7 @@ int listen_for_store(const Identity& identity) {
   hints.ai_socktype = SOCK_STREAM;
   const int failed = ::getaddrinfo(identity.master_addr.c_str(),
                                    std::to_string(identity.master_port).c_str(), &hints, &raw);
-  if (failed != 0) throw std::runtime_error(::gai_strerror(failed));
+  if (failed != 0) fail_to_host(identity, ::gai_strerror(failed));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(raw, &::freeaddrinfo);
   if (is_loopback(*found->ai_addr) && identity.world > identity.local_world) {
     log_warn(
@@ -85,9 +97,10 @@ int listen_for_store(const Identity& identity) {
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(fd, found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd, SOMAXCONN) == 0) return fd;
-  const std::string reason = std::strerror(errno);
+  const int reason = errno;
   ::close(fd);
-  throw std::runtime_error(reason);
+  fail_to_host(identity, std::strerror(reason),
+               reason == EADDRNOTAVAIL ? Errc::kBadConfig : Errc::kUnavailable);
 }
 
 // The replicated store of the job, if its launcher runs one, else PyTorch's store.
@@ -110,17 +123,12 @@ c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it
     auto store = c10::make_intrusive<c10d::TCPStore>(identity.master_addr, options);
     internal::limit_silence_of_store(identity.master_port, kStoreSilence);
     return store;
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception& error) {
-    const std::string place = identity.master_addr + ":" + std::to_string(identity.master_port);
     const std::string what = error.what();
-    if (options.isServer) {
-      throw Error(Errc::kUnavailable,
-                  "rank 0 cannot host the store at " + place +
-                      " (port in use, or address of another host); set MASTER_PORT to a free port "
-                      "and MASTER_ADDR to an address of rank 0's host: " +
-                      what.substr(0, what.find('\n')),
-                  {"init", identity.rank});
-    }
+    if (options.isServer) fail_to_host(identity, what.substr(0, what.find('\n')));
+    const std::string place = identity.master_addr + ":" + std::to_string(identity.master_port);
     throw Error(
         Errc::kTimeout,
         "no store answers at " + place + " within " + std::to_string(timeout.count()) +
@@ -213,6 +221,7 @@ Group init(const InitOptions& options) {
 }
 
 Group init(const Identity& identity, const InitOptions& asked) {
+  ignore_file_size_signal();
   InitOptions options = asked;
   static bool has_joined = false;  // the replacement of a lost rank joins once
   const char* const newcomer = std::getenv("WEFT_NEWCOMER");

@@ -137,7 +137,10 @@ class Passage {
         return Group(std::move(backend), "world", std::move(next));
       }
     } catch (const Error& error) {
-      if (error.code() == Errc::kBadConfig || error.code() == Errc::kInvalidArgument) throw;
+      // Without a peer, this process itself has run out of something.
+      const bool is_own = error.code() == Errc::kUnavailable && error.context().peer < 0;
+      if (error.code() == Errc::kBadConfig || error.code() == Errc::kInvalidArgument || is_own)
+        throw;
       log_warn("epoch " + std::to_string(epoch) +
                " of the group could not be formed: " + error.message());
       const int lost = error.context().peer;

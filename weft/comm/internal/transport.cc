@@ -16,6 +16,7 @@
 #include "weft/agent/news.h"
 #include "weft/base/log.h"
 #include "weft/base/random.h"
+#include "weft/comm/internal/descriptors.h"
 #include "weft/comm/internal/job_ranks.h"
 #include "weft/comm/internal/over_mpi.h"
 #include "weft/comm/internal/split.h"
@@ -107,7 +108,11 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
     return ranks_in_group(agent::news().lost_since(since), jobs);
   };
   tcp.on_refused = [](const std::string& line) { log_warn(line); };
-  return net::connect_tcp(tcp);
+  auto endpoint = net::connect_tcp(tcp);
+  const char* const elastic = std::getenv("WEFT_ELASTIC");
+  const bool is_first = (options.epoch & 0xffff) == 0;  // later ones use what was reserved
+  if (is_first && elastic != nullptr && *elastic == '1') reserve_descriptors_for_recovery();
+  return endpoint;
 }
 
 // Ring buffers for messages between each pair of ranks: at most 32 MiB in total.

@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -218,9 +219,19 @@ Fd accept_on(const Fd& listener, std::string& from, int& error) {
   return fd;
 }
 
+void fail_without_descriptors() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  throw Error(Errc::kUnavailable,
+              "this process has the most open files that it may have, " +
+                  std::to_string(limit.rlim_cur) + "; raise the limit (ulimit -n)",
+              {kNoDescriptors});
+}
+
 Fd begin_connect(const std::string& text) {
   const Address address = parse_address(text);
   Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd && (errno == EMFILE || errno == ENFILE)) fail_without_descriptors();
   if (fd) begin_without_bbr(fd);
   if (!fd || (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage),
                         address.length) != 0 &&

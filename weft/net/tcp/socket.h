@@ -33,8 +33,12 @@ int bound_port(const Fd& listener);
 Fd accept_on(const Fd& listener, std::string& from, int& error);
 // Starts to connect, with the same congestion control as listen_on(). Throws
 // Error(kInvalidArgument) for an invalid address and Error(kUnavailable) if the connection is
-// refused at once.
+// refused at once, or as fail_without_descriptors().
 Fd begin_connect(const std::string& address);
+// For a process that has reached its limit of open files: throws Error(kUnavailable) with the
+// operation kNoDescriptors. Another try would not help.
+constexpr const char* kNoDescriptors = "open a socket";
+[[noreturn]] void fail_without_descriptors();
 // Sets no delay, keep-alive probes, and a timeout of `silence` for unacknowledged data.
 void set_options(const Fd& fd, std::chrono::milliseconds silence);
 // Sets the congestion control of a connection. Throws Error(kBadConfig) if this process may not use

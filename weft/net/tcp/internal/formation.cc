@@ -74,6 +74,7 @@ void Formation::start_dials() {
       dial.under_way = true;
     } catch (const Error& error) {
       if (error.code() != Errc::kUnavailable) throw;
+      if (error.context().operation == kNoDescriptors) throw;
       dial.failure = error.message();  // retried until the deadline
     }
   }
@@ -110,6 +111,8 @@ void Formation::accept_all() {
     if (exhausted || pending_.size() >= limit_) {
       const auto oldest = std::find_if(pending_.begin(), pending_.end(),
                                        [](const Pending& p) { return p.shake.is_accepted(); });
+      // Without a connection of strangers to close, this process itself has opened too many files.
+      if (exhausted && oldest == pending_.end()) fail_without_descriptors();
       if (oldest != pending_.end()) pending_.erase(oldest);
       if (exhausted || pending_.size() >= limit_) return;
     }

@@ -1,0 +1,51 @@
+#include "weft/comm/internal/descriptors.h"
+
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+
+namespace weft::comm::internal {
+
+std::size_t descriptors_of_recovery(std::size_t open, std::size_t sockets) {
+  // Measured: 4 ranks have 45 sockets in 5 groups. In a recovery, 3 groups form before the old ones
+  // are closed. Each has 2 other descriptors and a listener.
+  constexpr std::size_t kOthers = 10;
+  return open + 2 * sockets / 3 + kOthers;
+}
+
+void reserve_descriptors_for_recovery() {
+  std::size_t open = 0, sockets = 0;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator at("/proc/self/fd", ignored), end; at != end; ++at) {
+    ++open;
+    int family = 0;
+    socklen_t size = sizeof family;
+    const int fd = std::atoi(at->path().filename().c_str());
+    const bool is_socket = ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0;
+    sockets += is_socket && (family == AF_INET || family == AF_INET6);
+  }
+  const std::size_t needed = descriptors_of_recovery(open, sockets);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || needed <= limit.rlim_cur) return;
+  if (needed > limit.rlim_max) {
+    throw Error(Errc::kUnavailable,
+                "a rank of this job needs " + std::to_string(needed) +
+                    " open files to go on without a lost one, and may have " +
+                    std::to_string(limit.rlim_max) + "; raise the limit (ulimit -n)",
+                {"init"});
+  }
+  const rlim_t before = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) == 0)
+    log_debug("the limit of open files is raised",
+              {{"from", std::to_string(before)}, {"to", std::to_string(limit.rlim_cur)}});
+}
+
+}  // namespace weft::comm::internal
