@@ -142,7 +142,7 @@ class Going(Elastic):
 
     def test_a_signal_to_a_rank(self):
         self.goes_and_continues(
-            lambda job: os.kill(job.ranks()[1], signal.SIGTERM), "should_stop of rank 1", "dp"
+            lambda job: os.kill(job.ranks()[1], signal.SIGTERM), "rank 1 asked to stop", "dp"
         )
 
 

@@ -152,6 +152,18 @@ class Nodes(harness.FaultTest):
         self.assertEqual(self.sizes(*jobs[1:]), [2])
         self.nothing_left(jobs[0])
 
+    def test_the_end_of_a_process_that_only_cleans_up_ends_nothing(self):
+        jobs = [self.node("--nnodes", 2, program=[COUNTING, 45, 4]) for _ in range(2)]
+        self.wait_for_steps(5, jobs[0])
+        (guard, ) = [
+            pid for pid, _ in jobs[1].processes()
+            if harness.stat_of(pid)[1] == jobs[1].process.pid and pid in self.named(jobs[1], "weft")
+            and pid not in self.named(jobs[1], "weft agent") + self.named(jobs[1], "weft_")
+        ]
+        os.kill(guard, signal.SIGKILL)
+        jobs[1].wait_for(lambda: "a new one takes its place" in jobs[1].err(), "a new process")
+        self.counts(*jobs)
+
     def test_a_node_comes_late_and_the_job_grows(self):
         program = [COUNTING, 45, 4]
         first = self.node("--nnodes", "1:2", conf="last_call_timeout=0", program=program)

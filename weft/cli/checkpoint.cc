@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "weft/base/error.h"
 #include "weft/checkpoint/convert.h"
@@ -32,11 +33,17 @@ std::string checkpoint_folder(const std::string& name) {
   return name;
 }
 
+// `name` without a slash at its end, if it is the folder of one checkpoint.
+std::optional<std::string> one_checkpoint(const std::string& name) {
+  const fs::path path = fs::path(name + "/").parent_path();
+  const bool is_one = is_folder(name) && path.filename().string().starts_with("step-");
+  return is_one ? std::optional(path.string()) : std::nullopt;
+}
+
 // The folder of a checkpoint. `name`: that folder itself, or a run as in checkpoint_folder(). For a
 // run, it is the newest complete checkpoint.
 std::string checkpoint_of(const std::string& name) {
-  const fs::path path = fs::path(name + "/").parent_path();
-  if (is_folder(name) && path.filename().string().starts_with("step-")) return path.string();
+  if (const auto one = one_checkpoint(name)) return *one;
   const auto found = checkpoint::latest(checkpoint_folder(name));
   for (const std::string& line : found.damaged)
     std::cerr << "passing over a damaged checkpoint: " << line << '\n';
@@ -49,6 +56,28 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   for (std::size_t d = 0; d < shape.size(); ++d)
     text += (d > 0 ? ", " : "") + std::to_string(shape[d]);
   return text + "]";
+}
+
+// The checkpoints of a run, oldest first.
+std::vector<std::string> checkpoints_in(const std::string& dir) {
+  std::vector<std::string> folders;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (entry.path().filename().string().starts_with("step-"))
+      folders.push_back(entry.path().string());
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+// What is wrong with a checkpoint. nullopt: nothing.
+std::optional<std::string> damage_of(const std::string& folder) {
+  try {
+    checkpoint::verify(folder);
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (error.code() != Errc::kCorrupt && error.code() != Errc::kInvalidArgument) throw;
+    return error.message();
+  }
 }
 
 std::int64_t bytes_in(const std::string& folder) {
@@ -76,15 +105,11 @@ std::int64_t slices_of(const Reader& reader, const std::string& part) {
 int checkpoint_list(const CheckpointCommand& command) {
   const std::string dir = checkpoint_folder(command.checkpoint);
   int damaged = 0;
-  std::vector<std::string> folders;
-  for (const auto& entry : fs::directory_iterator(dir)) {
-    if (entry.path().filename().string().starts_with("step-"))
-      folders.push_back(entry.path().string());
-  }
-  std::sort(folders.begin(), folders.end());
+  const auto folders = checkpoints_in(dir);
   for (const std::string& folder : folders) {
     std::string line;
     try {
+      if (!command.quick) checkpoint::verify(folder);
       const Reader reader(folder);
       for (const std::string& part : reader.parts()) {
         line += ", " + part + ": " + std::to_string(reader.shapes(part).size()) + " tensors in " +
@@ -139,10 +164,21 @@ int checkpoint_show(const CheckpointCommand& command) {
 }
 
 int checkpoint_verify(const CheckpointCommand& command) {
-  const std::string folder = checkpoint_of(command.checkpoint);
-  checkpoint::verify(folder);
-  std::cout << folder << ": " << mib(bytes_in(folder)) << ", every checksum is right\n";
-  return 0;
+  const auto one = one_checkpoint(command.checkpoint);
+  const auto folders =
+      one ? std::vector<std::string>{*one} : checkpoints_in(checkpoint_folder(command.checkpoint));
+  WEFT_REQUIRE(!folders.empty(), command.checkpoint + " has no checkpoint");
+  bool is_damaged = false;
+  for (const std::string& folder : folders) {
+    const auto damage = damage_of(folder);
+    is_damaged = is_damaged || damage;
+    if (damage) {
+      std::cerr << "weft: Corrupt: " << *damage << '\n';
+    } else {
+      std::cout << folder << ": " << mib(bytes_in(folder)) << ", every checksum is right\n";
+    }
+  }
+  return is_damaged ? exit_code(Errc::kCorrupt) : 0;
 }
 
 int checkpoint_convert(const CheckpointCommand& command) {

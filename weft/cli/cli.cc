@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "weft/base/error.h"
+#include "weft/base/process/start.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/command_line.h"
 #include "weft/cli/internal/completion.h"
@@ -177,24 +178,31 @@ void add_export(CLI::App& app, ExportCommand& command, int& result) {
 void add_checkpoint(CLI::App& app, CheckpointCommand& command, int& result) {
   auto* sub = add(app, kCheckpoint);
   sub->require_subcommand(1);
-  const auto verb = [&](const char* name, const char* help, int (*call)(const CheckpointCommand&)) {
+  const char* const newest =
+      "Folder of a checkpoint, folder of a run, or name of a run in runs/; of a run, its newest "
+      "complete checkpoint";
+  const char* const all =
+      "Folder of a checkpoint, folder of a run, or name of a run in runs/; of a run, all "
+      "checkpoints";
+  const auto verb = [&](const char* name, const char* help, const char* which,
+                        int (*call)(const CheckpointCommand&)) {
     auto* one = sub->add_subcommand(name, help);
-    const char* which =
-        "Folder of a checkpoint, folder of a run, or name of a run in runs/; of a run, its newest "
-        "complete checkpoint";
     one->add_option("checkpoint", command.checkpoint, which)->required();
     one->callback([&command, &result, call] { result = call(command); });
     return one;
   };
-  verb("ls", "List the checkpoints of a run; exit with 1 if one is damaged", checkpoint_list);
+  auto* list = verb("ls", "List the checkpoints of a run; exit with 1 if one is damaged", all,
+                    checkpoint_list);
+  list->add_flag("--quick", command.quick, "Look at sizes only, and do not read every byte");
   auto* show = verb("show", "Print the training state and each tensor's type, shape and slices",
-                    checkpoint_show);
+                    newest, checkpoint_show);
   show->add_option("--part", command.part, "Part to show: model or optimizer");
   show->add_flag("--json", command.json, "Print one JSON object for each tensor");
-  verb("verify", "Read every byte and compare the checksums", checkpoint_verify);
+  verb("verify", "Read every byte and compare the checksums; exit with 65 if one is wrong", all,
+       checkpoint_verify);
   auto* convert = verb(
       "convert", "Write whole tensors for other programs, or a checkpoint in the newest format",
-      checkpoint_convert);
+      newest, checkpoint_convert);
   convert
       ->add_option("output", command.output,
                    "File NAME.safetensors, or a folder in the layout of Hugging Face's hub")
@@ -237,6 +245,8 @@ int run_bench(char** arguments) {
 }  // namespace
 
 int weft_main(int argc, char** argv) {
+  open_standard_descriptors();
+  ignore_file_size_signal();
   if (argc > 1 && std::string_view(argv[1]) == "bench") return run_bench(argv + 1);
   CLI::App app("Distributed deep learning for C++.", "weft");
   app.footer("Examples:\n  weft train recipes/fashion-mnist -n 2\n  weft COMMAND --help");

@@ -560,7 +560,7 @@ class Words(unittest.TestCase):
         self.fails(["/nowhere is no folder"], "checkpoint", "ls", "/nowhere")
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(weft("checkpoint", "ls", folder).stdout, f"{folder}: no checkpoint\n")
-            self.fails(["has no complete checkpoint"], "checkpoint", "verify", folder)
+            self.fails(["has no checkpoint"], "checkpoint", "verify", folder)
             step = pathlib.Path(folder) / "step-00000001"
             step.mkdir()
             self.fails(["manifest: missing"], "checkpoint", "show", str(step), code=65)
@@ -703,6 +703,21 @@ class Training(unittest.TestCase):
         self.refused(result, 2, "--set: parallel.dp is set", "leave one of them out")
         self.assertFalse(self.run_of("no").exists())
 
+    def a_flipped_bit_of_the_newest_checkpoint_is_found(self, run):
+        checkpoints = sorted((pathlib.Path(run) / "ckpt").glob("step-*"))
+        files = checkpoints[-1].glob("model*.safetensors")
+        tensors = max(files, key=lambda file: file.stat().st_size)
+        whole = tensors.read_bytes()
+        tensors.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
+        verified = weft("checkpoint", "verify", run)
+        self.assertEqual(verified.returncode, 65, verified.stderr)
+        self.assertRegex(verified.stderr, r"\Aweft: Corrupt: [^\n]*" + tensors.name)
+        listed = weft("checkpoint", "ls", run)
+        self.assertEqual(listed.returncode, 1)
+        self.assertIn(f"{checkpoints[-1].name}  damaged: ", listed.stdout)
+        self.assertEqual(weft("checkpoint", "ls", run, "--quick").returncode, 0)
+        tensors.write_bytes(whole)
+
     def test_a_run_and_its_export_generate_the_same_text(self):
         text = pathlib.Path(self.folder.name) / "verses.txt"
         text.write_text("warp weft " * 200)
@@ -753,6 +768,7 @@ class Training(unittest.TestCase):
         ]
         written = weft("generate", run, *draw).stdout
         self.assertIn("every checksum is right", weft("checkpoint", "verify", run).stdout)
+        self.a_flipped_bit_of_the_newest_checkpoint_is_found(run)
         plain = self.run_of("plain.safetensors")
         self.assertEqual(weft("checkpoint", "convert", run, str(plain)).stdout, f"{plain}\n")
         shown = [

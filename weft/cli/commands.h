@@ -166,6 +166,7 @@ struct CheckpointCommand {
   std::string output;      // file NAME.safetensors, or a folder
   std::uint64_t max_shard_bytes = 5'000'000'000;  // most bytes of a file in the folder; 0: no limit
   bool as_checkpoint = false;                     // copy into `output`, a folder of checkpoints
+  bool quick = false;                             // listing: do not read all bytes
   bool json = false;
 };
 int checkpoint_list(const CheckpointCommand& command);

@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/process/start.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/ranks.h"
 #include "weft/comm/init.h"
@@ -41,7 +42,7 @@ void write_profile(const std::string& text, const std::string& output) {
 // The program measures its blocks where it would train (Trainer::run).
 int profile_program(const ProfileCommand& command, int ranks) {
   const bool temporary = command.output.empty();
-  std::string folder = (fs::temp_directory_path() / "weft-profile-XXXXXX").string();
+  std::string folder = temporary_folder() + "/weft-profile-XXXXXX";
   if (temporary && ::mkdtemp(folder.data()) == nullptr)
     throw Error(Errc::kUnavailable, "cannot make a folder in " + folder);
   const std::string file = fs::absolute(temporary ? folder + "/profile.toml" : command.output);

@@ -17,6 +17,7 @@
 #include "weft/comm/init.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/progress.h"
+#include "weft/observe/run/run_name.h"
 #include "weft/plan/mesh.h"
 #include "weft/strategy/strategy.h"
 #include "weft/train/planning.h"
@@ -37,20 +38,40 @@ void end_after_grace(int) {
   ::_exit(128 + stop_signal);
 }
 
-// The first signal requests a checkpoint and a clean exit. A second one ends the process at once.
+void request_stop(int number) {
+  stop_signal = number;
+  if (grace_s > 0) ::alarm(static_cast<unsigned>(grace_s));
+}
+
+// For a signal that is ignored: only the launcher's counts.
+void request_stop_of_launcher(int number, siginfo_t* info, void*) {
+  if (info->si_code == SI_USER && info->si_pid == ::getppid()) request_stop(number);
+}
+
+// The first signal requests a checkpoint and a clean exit. A second one ends the process at once. A
+// signal that this process ignores, as after nohup, stays ignored. But the launcher asks its ranks
+// to stop by SIGTERM.
 void watch_signals(const launch::Going& going) {
   if (agent::launcher() == nullptr) {
     const double grace = std::chrono::duration<double>(going.grace.value_or(kGrace)).count();
     grace_s = std::max(1, static_cast<int>(0.9 * grace));
     ::signal(SIGALRM, end_after_grace);
   }
-  struct sigaction action {};
-  action.sa_handler = [](int number) {
-    stop_signal = number;
-    if (grace_s > 0) ::alarm(static_cast<unsigned>(grace_s));
-  };
-  action.sa_flags = SA_RESETHAND | SA_RESTART;
-  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) ::sigaction(number, &action, nullptr);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
+    struct sigaction now {
+    }, action{};
+    ::sigaction(number, nullptr, &now);
+    const bool is_ignored = now.sa_handler == SIG_IGN;
+    if (is_ignored && (number != SIGTERM || agent::launcher() == nullptr)) continue;
+    if (is_ignored) {
+      action.sa_sigaction = request_stop_of_launcher;
+      action.sa_flags = SA_SIGINFO | SA_RESTART;
+    } else {
+      action.sa_handler = request_stop;
+      action.sa_flags = SA_RESETHAND | SA_RESTART;
+    }
+    ::sigaction(number, &action, nullptr);
+  }
 }
 
 void print_configuration(const Config& config) {
@@ -254,6 +275,7 @@ int train(const TrainCommand& command) {
                            ? std::nullopt
                            : train::load_recipe_of_run(file, command.assignments, command.name);
   const auto config = resumed ? *resumed : configuration_of_new_run(command, file);
+  observe::check_run_name(config.get_string("run.name"));
   observe::parse_progress_mode(command.progress);
   const double least =
       command.check ? least_accuracy(file) : 0;  // checked before the training starts

@@ -1,3 +1,13 @@
+#include "weft/base/json/error_file.h"
 #include "weft/cli/commands.h"
+
+namespace {
+
+// Runs before the initializers of libtorch, which need memory.
+__attribute__((section(".preinit_array"), used)) void (*const first)() = [] {
+  weft::report_exhaustion_on_terminate();
+};
+
+}  // namespace
 
 int main(int argc, char** argv) { return weft::cli::weft_main(argc, argv); }

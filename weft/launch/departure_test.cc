@@ -28,8 +28,20 @@ TEST(Departure, NamesTheCheckpointThatWasWrittenInTime) {
   EXPECT_EQ(line_of({kAsked, true, false, "runs/a/ckpt/step-7", kRequest + milliseconds(1250)}),
             "the checkpoint runs/a/ckpt/step-7 was complete 1.25 s after SIGTERM");
   // Ranks that hang after their checkpoint lose nothing.
-  EXPECT_EQ(line_of({kAsked, true, true, "step-7", kRequest + seconds(2)}),
+  EXPECT_EQ(line_of({kAsked, true, true, "step-7", kRequest + seconds(2), {}, true}),
             "the checkpoint step-7 was complete 2 s after SIGTERM");
+}
+
+TEST(Departure, DoesNotTakeACheckpointForAnAnswerThatIsWrittenAnyway) {
+  EXPECT_EQ(line_of({kAsked, true, true, "step-7", kRequest + seconds(25)}),
+            "no checkpoint fit into the grace period of 30 s; the newest one is step-7");
+}
+
+TEST(Departure, IsSilentAboutAProgramThatStopsByItselfAndSavesNothing) {
+  Departure own{.why = "rank 0 asked to stop", .since = kRequest, .by_program = true};
+  EXPECT_EQ(line_of({own, true, false, "", {}}), "");
+  EXPECT_EQ(line_of({own, true, false, "step-7", kRequest + seconds(1)}),
+            "the checkpoint step-7 was complete 1 s after rank 0 asked to stop");
 }
 
 TEST(Departure, SaysThatNoCheckpointFit) {

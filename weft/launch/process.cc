@@ -19,6 +19,7 @@
 #include <map>
 
 #include "weft/base/error.h"
+#include "weft/base/json/error_file.h"
 
 namespace weft::launch {
 namespace {
@@ -38,6 +39,14 @@ std::vector<std::string> merged_environment(const std::vector<std::string>& chan
   std::vector<std::string> result;
   for (auto& [name, entry] : merged) result.push_back(std::move(entry));
   return result;
+}
+
+// If SIGCHLD is ignored, as some parents leave it, the system reaps children, and their ends are
+// lost.
+void keep_ends_of_children() {
+  struct sigaction now {};
+  if (::sigaction(SIGCHLD, nullptr, &now) == 0 && now.sa_handler == SIG_IGN)
+    ::signal(SIGCHLD, SIG_DFL);
 }
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
@@ -77,8 +86,9 @@ std::optional<ssize_t> read_before(Deadline deadline, int fd, int* value) {
   }
 }
 
-// Runs first in the child.
-void settle_in(const ProcessOptions& options, pid_t parent) {
+// Runs first in the child. noexcept, as all that runs there: an exception must not reach the code
+// of the parent.
+void settle_in(const ProcessOptions& options, pid_t parent) noexcept {
   ::setpgid(0, 0);
   if (options.dies_with_parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -94,7 +104,7 @@ void settle_in(const ProcessOptions& options, pid_t parent) {
   if (options.stderr_fd != 2) ::dup2(options.stderr_fd, 2);
 }
 
-[[noreturn]] void run_call(const ProcessOptions& options) {
+[[noreturn]] void run_call(const ProcessOptions& options) noexcept {
   for (const int fd : options.inherit) keep_on_exec(fd);
   close_what_exec_closes();
   for (const auto& entry : options.environment) {
@@ -104,11 +114,8 @@ void settle_in(const ProcessOptions& options, pid_t parent) {
   int code = exit_code(Errc::kInternal);
   try {
     code = options.call();
-  } catch (const Error& error) {
-    std::cerr << "weft: " << error.what() << '\n';
-    code = exit_code(error.code());
   } catch (const std::exception& error) {
-    std::cerr << "weft: " << describe(error) << '\n';
+    print_error(error);
     code = exit_code(code_of(error));
   }
   std::cout.flush();
@@ -126,6 +133,14 @@ void settle_in(const ProcessOptions& options, pid_t parent) {
   const int reason = errno;
   [[maybe_unused]] const auto written = ::write(failure, &reason, sizeof reason);
   ::_exit(127);
+}
+
+// The reason of the system, with the limit to raise.
+std::string no_process(int reason) {
+  const std::string text = std::strerror(reason);
+  if (reason == EAGAIN)
+    return text + "; raise the limit of processes (ulimit -u, or the cgroup's pids.max)";
+  return reason == ENOMEM ? text + "; raise the limit of memory, or start fewer ranks" : text;
 }
 
 }  // namespace
@@ -166,6 +181,7 @@ Process::Process(const ProcessOptions& options) {
   const Fd failure_in(failure[0]);
   Fd failure_out(failure[1]);
 
+  keep_ends_of_children();
   std::fflush(nullptr);  // otherwise both processes would print the buffered output
   const pid_t parent = ::getpid();
   pid_ = ::fork();
@@ -174,9 +190,7 @@ Process::Process(const ProcessOptions& options) {
     if (options.argv.empty()) run_call(options);
     run_program(options, argv.data(), envp.data(), failure_out.get());
   }
-  if (pid_ < 0)
-    throw Error(Errc::kUnavailable,
-                std::string("cannot create a process: ") + std::strerror(errno));
+  if (pid_ < 0) throw Error(Errc::kUnavailable, "cannot create a process: " + no_process(errno));
   ::setpgid(pid_, pid_);  // the child does this too; the first call wins
   // By number: glibc 2.36 declares pidfd_open() without extern "C".
   pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
@@ -187,8 +201,9 @@ Process::Process(const ProcessOptions& options) {
   const auto got = read_before(Deadline::in(options.start_limit), failure_in.get(), &reason);
   if (got == sizeof reason) {
     ::waitpid(pid_, nullptr, 0);
-    throw Error(Errc::kInvalidArgument,
-                "cannot start \"" + options.argv[0] + "\": " + std::strerror(reason));
+    const bool may_help = reason == EAGAIN || reason == ENOMEM || reason == ENFILE;
+    throw Error(may_help ? Errc::kUnavailable : Errc::kInvalidArgument,
+                "cannot start \"" + options.argv[0] + "\": " + no_process(reason));
   }
 }
 

@@ -1,8 +1,9 @@
 // One child process: started in its own process group, watched by a pidfd, never left behind.
 //
 // The child dies with the thread that started it (PR_SET_PDEATHSIG), so start it from a long-lived
-// thread. When a child ends, the rest of its process group is killed. Not thread-safe. Throws
-// Error(kUnavailable) if the system cannot create a process.
+// thread. When a child ends, the rest of its process group is killed. If this process ignores
+// SIGCHLD, the first Process ends that. Not thread-safe. Throws Error(kUnavailable) if the system
+// cannot create a process.
 #pragma once
 
 #include <sys/types.h>

@@ -62,14 +62,23 @@ bool state_remains(const Situation& situation) {
 
 // The earliest time of the next replacement.
 Time next_start(const Situation& situation) {
-  return situation.never_joined == 0
-             ? situation.last_end
-             : situation.last_end + kFirstBackOff * (1 << (situation.never_joined - 1));
+  std::chrono::milliseconds pause{};
+  if (situation.never_joined > 0) pause = kFirstBackOff * (1 << (situation.never_joined - 1));
+  if (situation.failed_starts > 0) {
+    const std::chrono::milliseconds doubled =
+        kFirstBackOff * (1 << std::min(situation.failed_starts - 1, 8));
+    pause = std::max(pause, std::min<std::chrono::milliseconds>(doubled, kLongestStartBackOff));
+  }
+  return situation.last_end + pause;
+}
+
+// False if new processes end before they join, again and again.
+bool may_start(const Situation& situation) {
+  return situation.never_joined < kMostNeverJoined && situation.failed_starts < kMostFailedStarts;
 }
 
 bool may_replace(const Situation& situation, const Policy& policy) {
-  return situation.replacements < policy.max_replacements &&
-         situation.never_joined < kMostNeverJoined;
+  return situation.replacements < policy.max_replacements && may_start(situation);
 }
 
 // What becomes of a lost rank, if the job goes on; nullopt if none is lost or the job must end.
@@ -122,8 +131,7 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
     if (place >= policy.max_ranks) return std::nullopt;
     const bool is_new = place == static_cast<int>(situation.ranks.size()) ||
                         situation.ranks[static_cast<std::size_t>(place)]->left;
-    if (situation.never_joined < kMostNeverJoined &&
-        (is_new || situation.requested || may_replace(situation, policy))) {
+    if (may_start(situation) && (is_new || situation.requested || may_replace(situation, policy))) {
       if (now < next_start(situation)) return Decision{Act::kWait, next_start(situation)};
       return Decision{Act::kGrow, {}, {}, place};
     }
@@ -150,16 +158,16 @@ std::optional<Decision> dismiss(const Situation& situation) {
 // What follows when all ranks have ended.
 Act after_the_end(const Situation& situation, const Policy& policy) {
   const auto failed = first_failure(situation);
-  if (!failed || situation.stop_signals > 0 || situation.asked || situation.store_lost)
-    return Act::kFinish;
+  if (!failed || situation.stop_signals > 0 || situation.asked) return Act::kFinish;
   if (situation.restarts < policy.max_restarts) return Act::kRestart;
   if (situation.servers_lost) return Act::kFinish;
   // All ranks that held the state in memory are gone. A program that ended with a code below 128
   // would fail again.
   const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*failed)];
-  const bool restores = may_replace(situation, policy) && is_lost(end) && situation.trained &&
-                        end.status.code() >= 128 && situation.restores < kMostRestores &&
-                        !situation.other_nodes;
+  const bool is_loss = is_lost(end) && end.status.code() >= 128;
+  const bool restores = may_replace(situation, policy) && situation.trained &&
+                        (is_loss || (situation.store_lost && end.told)) && !situation.unsaved &&
+                        situation.restores < kMostRestores && !situation.other_nodes;
   return restores ? Act::kRestore : Act::kFinish;
 }
 

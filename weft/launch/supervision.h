@@ -41,12 +41,17 @@ struct Situation {
   bool asked = false;                  // somebody asked the job to end, other than by a signal
   std::optional<Time> grace_end = {};  // when ranks that were asked to stop are killed
   int replacements = 0;                // lost ranks that were replaced so far
-  std::set<int> joining;     // local ranks whose replacement has not joined the others yet
-  int never_joined = 0;      // replacements in a row that ended before they had joined
+  std::set<int> joining;  // local ranks whose replacement has not joined the others yet
+  int never_joined = 0;   // replacements in a row that ended before they had joined
+  // Replacements in a row that the machine could not start, or that ended since it had run out of
+  // processes, memory or descriptors.
+  int failed_starts = 0;
   Time last_end{};           // of a replacement that never joined
   bool other_nodes = false;  // ranks of other nodes, in an unknown state, may hold the job's state
   bool trained = false;      // the ranks of this attempt have begun to train
-  std::int64_t step = 0;     // latest known step of training
+  // The training is done, and its last checkpoint could not be written: all would be done again.
+  bool unsaved = false;
+  std::int64_t step = 0;       // latest known step of training
   std::int64_t last_step = 0;  // of earlier attempts
   int restores = 0;            // restores in a row without a step beyond those of earlier attempts
   int multiple = 1;            // the number of ranks must be a multiple of it
@@ -130,6 +135,10 @@ HangAct act_on(const Hang& hang, const Policy& policy);
 // A crash loop ends after this many replacements that end before they have joined. The second and
 // later ones wait for kFirstBackOff, twice that, four times that and so on.
 constexpr int kMostNeverJoined = 3;
+// Starts that fail since the machine has run out of something wait as long, but at most
+// kLongestStartBackOff. After so many in a row, the rank is given up.
+constexpr int kMostFailedStarts = 30;
+constexpr auto kLongestStartBackOff = std::chrono::seconds(2);
 // All ranks are not started again after this many restores in a row without progress.
 constexpr int kMostRestores = 3;
 constexpr auto kFirstBackOff = std::chrono::milliseconds(500);

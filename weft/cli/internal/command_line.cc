@@ -38,10 +38,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
 
 }  // namespace
 
-int fail(const Error& error) {
-  if (!write_error_file(error)) std::cerr << "weft: " << error.what() << '\n';
-  return exit_code(error.code());
-}
+int fail(const Error& error) { return fail_with(error); }
 
 int parse_and_run(CLI::App& app, int argc, char** argv, const int& result) {
   try {
@@ -52,11 +49,8 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const int& result) {
     return app.exit(version);
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error);
-  } catch (const Error& error) {
-    return fail(error);
   } catch (const std::exception& error) {
-    if (!write_error_file(describe(error))) std::cerr << "weft: " << describe(error) << '\n';
-    return exit_code(code_of(error));
+    return fail_with(error);
   }
   return result;
 }

@@ -62,8 +62,7 @@ std::optional<AgentProcess::Time> AgentProcess::tend(
     process_.reset();
   }
   if (const auto until = restarts_.pause(now)) return until;
-  start(now);
-  return std::nullopt;
+  return restarts_.try_start(now, [&] { start(now); });
 }
 
 }  // namespace weft::launch::internal

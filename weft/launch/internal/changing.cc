@@ -4,11 +4,22 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <utility>
 
+#include "weft/base/error.h"
 #include "weft/launch/internal/supervisor.h"
 
 namespace weft::launch::internal {
+namespace {
+
+// The code of the error by which a rank ended; nullopt: of none.
+std::optional<Errc> error_of(const RankEnd& end) {
+  if (end.cause && end.cause->code) return end.cause->code;
+  const bool is_unavailable =
+      !end.status.signaled && end.status.value == exit_code(Errc::kUnavailable);
+  return is_unavailable ? std::optional(Errc::kUnavailable) : std::nullopt;
+}
+
+}  // namespace
 
 std::string Supervisor::count_of_replacements() const {
   if (policy_.max_replacements == kNoLimit) return "";
@@ -16,14 +27,33 @@ std::string Supervisor::count_of_replacements() const {
          std::to_string(policy_.max_replacements) + ")";
 }
 
-void Supervisor::replace(int local) {
-  const auto at = static_cast<std::size_t>(local);
-  ++situation_.replacements;
-  const std::string who = spares_.has_ready() ? "a spare" : "a new process";
-  note_lost(local, who + " replaces it" + count_of_replacements());
+// nullopt: the machine has no process, memory or descriptor for it now. The rank is then tried
+// again.
+std::optional<Supervisor::Rank> Supervisor::try_to_start(int local, bool replaces) {
   std::error_code ignored;
   std::filesystem::remove(error_file_of(local), ignored);
-  ranks_[at] = start_rank(local, true);
+  try {
+    Rank started = start_rank(local, replaces);
+    situation_.failed_starts = 0;
+    return started;
+  } catch (const std::exception& error) {
+    if (code_of(error) != Errc::kUnavailable) throw;
+    situation_.last_end = std::chrono::steady_clock::now();
+    if (++situation_.failed_starts == 1)
+      note("rank " + std::to_string(job_.rank(local)) + " cannot be started now: " +
+           describe(error) + "; it is tried again, and this is said once");
+    return std::nullopt;
+  }
+}
+
+void Supervisor::replace(int local) {
+  const auto at = static_cast<std::size_t>(local);
+  const std::string who = spares_.has_ready() ? "a spare" : "a new process";
+  auto started = try_to_start(local);
+  if (!started) return;
+  ++situation_.replacements;
+  note_lost(local, who + " replaces it" + count_of_replacements());
+  ranks_[at] = std::move(*started);
   situation_.ranks[at].reset();
   situation_.joining.insert(local);
 }
@@ -31,16 +61,21 @@ void Supervisor::replace(int local) {
 // Starts an additional rank in a free place.
 void Supervisor::grow(int local) {
   const auto at = static_cast<std::size_t>(local);
-  std::error_code ignored;
-  std::filesystem::remove(error_file_of(local), ignored);
-  if (at == ranks_.size()) {
-    set_places(job_, options_, local + 1);
-    positions_.set_ranks(local + 1);
+  const bool is_new = at == ranks_.size();
+  if (is_new) set_places(job_, options_, local + 1);
+  if (is_new) positions_.set_ranks(local + 1);
+  auto started = try_to_start(local);
+  if (!started) {
+    if (is_new) set_places(job_, options_, local);
+    if (is_new) positions_.set_ranks(local);
+    return;
+  }
+  if (is_new) {
     situation_.ranks.emplace_back(RankEnd{});
-    ranks_.push_back(start_rank(local, true));
+    ranks_.push_back(std::move(*started));
   } else {
     if (situation_.ranks[at]->let_go && !situation_.requested) ++situation_.replacements;
-    ranks_[at] = start_rank(local, true);
+    ranks_[at] = std::move(*started);
   }
   situation_.ranks[at].reset();
   situation_.growing.insert(local);
@@ -142,7 +177,7 @@ void Supervisor::hear(int local) {
     if (verb == "joined" && situation_.joining.erase(local) + situation_.growing.erase(local) +
                                     situation_.waiting.erase(local) >
                                 0)
-      situation_.never_joined = 0;
+      situation_.never_joined = situation_.failed_starts = 0;
     if (verb == "refused") situation_.joining.insert(local);
     if (verb == "leaving") situation_.leaving.insert(local);
     if (verb == "multiple") situation_.multiple = std::max(1, std::atoi(message->value.c_str()));
@@ -153,10 +188,8 @@ void Supervisor::hear(int local) {
     if (verb == "step") situation_.step = std::atoll(message->value.c_str());
     if (verb == "run") run_folder_ = message->value;
     if (verb == "run") situation_.trained = true;
-    if (verb == "stopping" && !std::exchange(ranks_[static_cast<std::size_t>(local)].stops, true))
-      note_departure((message->value == "signal" ? "a signal to rank " : "should_stop of rank ") +
-                         std::to_string(job_.rank(local)),
-                     false, {});
+    if (verb == "unsaved") situation_.unsaved = true;
+    if (verb == "stopping") note_stop_of(local, message->value);
     if (verb == "rate")
       throughputs_.add(size_, std::strtod(message->value.c_str(), nullptr),
                        std::chrono::steady_clock::now());
@@ -177,7 +210,7 @@ void Supervisor::note_end_of_newcomer(int local) {
     end.let_go = true;
     return;
   }
-  ++situation_.never_joined;
+  ++(error_of(end) == Errc::kUnavailable ? situation_.failed_starts : situation_.never_joined);
   situation_.last_end = end.when;
   if (!added || end.told) return;
   end.let_go = true;

@@ -31,12 +31,14 @@ std::string line_of(const Leave& leave) {
   const bool too_late =
       leave.killed || (by_plan && leave.ended >= end_of_grace(leave.asked) - earlier);
   const Time since = leave.asked.since - (by_plan && !too_late ? kPlanDelay : Time::duration{});
-  if (!leave.newest.empty() && leave.saved >= since) {
+  const bool heeded = leave.heeded || !leave.killed || by_plan;
+  if (!leave.newest.empty() && leave.saved >= since && heeded) {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
         std::max(leave.saved - leave.asked.since, Time::duration{}));
     return "the checkpoint " + leave.newest + " was complete " + seconds(took) + " after " +
            leave.asked.why;
   }
+  if (leave.asked.by_program) return "";
   if (too_late) return "no checkpoint fit into " + grace + "; " + newest;
   return "no checkpoint was written after " + leave.asked.why + "; " + newest;
 }

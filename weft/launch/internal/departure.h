@@ -18,6 +18,8 @@ struct Departure {
   std::chrono::milliseconds grace{};
   bool requeues = false;  // with --requeue, the batch system shall start the job again
   bool by_plan = false;   // learned from the job's plan: `since` is up to kPlanDelay late
+  // A rank stops by its own should_stop: nobody waits for the end of the job.
+  bool by_program = false;
 };
 
 // What became of it.
@@ -28,6 +30,8 @@ struct Leave {
   std::string newest;    // folder of the newest checkpoint; empty: none
   Time saved{};          // when it was complete
   Time ended{};          // when the last rank ended
+  // A rank has said that it stops. If none has, checkpoints are those that are written anyway.
+  bool heeded = false;
 };
 
 // When the ranks are killed: a little before the end of the grace period, so that the launcher can

@@ -47,9 +47,7 @@ RankPhase phase_of(EndKind kind) {
 void Supervisor::begin_following() {
   const Job::ByPlan& plan = *job_.plan;
   out_of_memory_before_ = out_of_memory_kills();
-  StoreProcess::Options guarding;
-  if (!keep_folder_) guarding.folder = folder_;
-  store_process_ = std::make_unique<StoreProcess>(guarding);
+  store_process_ = std::make_unique<StoreProcess>(guarding());
   JobStoreProcess::Options store;
   store.job = job_.run_id;
   store.secret_fd = secret_.get();
@@ -103,7 +101,6 @@ int Supervisor::run_by_plan() {
     note(plan.end);
     return plan.end_code;
   }
-  if (situation_.store_lost) return end_of_store();
   const auto failed = first_failure(situation_);
   if (failed && !situation_.ranks[static_cast<std::size_t>(*failed)]->let_go) {
     write_all(STDERR_FILENO, report(situation_));
@@ -254,7 +251,10 @@ std::optional<Time> Supervisor::start_placed(Time at) {
                        std::any_of(state.slots.begin(), state.slots.end(),
                                    [](const Slot& slot) { return slot.dropped; });
     const auto slot = waits ? std::nullopt : free_slot();
-    if (slot) start_in(*slot, rank, place);
+    if (!slot || start_in(*slot, rank, place)) continue;
+    const Time again = at + kLongestStartBackOff;
+    state.due[place.incarnation] = again;
+    next = next ? std::min(*next, again) : again;
   }
   return next;
 }
@@ -267,34 +267,39 @@ std::optional<std::size_t> Supervisor::free_slot() const {
   return has_room ? std::optional(ranks_.size()) : std::nullopt;
 }
 
-void Supervisor::start_in(std::size_t slot, int rank, const Placement& place) {
+// False: the machine cannot start a process now.
+bool Supervisor::start_in(std::size_t slot, int rank, const Placement& place) {
   const int local = static_cast<int>(slot);
   Following& state = *following_;
   Job::ByPlan& plan = *job_.plan;
-  if (slot == ranks_.size()) {
-    state.slots.emplace_back();
-    plan.ranks.push_back(rank);
-    positions_.set_ranks(local + 1);
-    situation_.ranks.emplace_back(RankEnd{});
-  }
-  plan.ranks[slot] = rank;
+  const bool is_new = slot == ranks_.size();
+  if (is_new) plan.ranks.push_back(rank);
+  if (is_new) positions_.set_ranks(local + 1);
+  const int before = std::exchange(plan.ranks[slot], rank);
   plan.here = std::max(static_cast<int>(state.orders.plan.ranks.size()), local + 1);
   plan.world = std::max({state.orders.world, plan.here, rank + 1});
   plan.nodes = state.orders.nodes;
-  std::error_code ignored;
-  std::filesystem::remove(error_file_of(local), ignored);
   if (!place.first && spares_.has_ready())
     note("a spare of this node becomes rank " + std::to_string(rank));
-  Rank started = start_rank(local, !place.first);
-  if (slot == ranks_.size()) {
-    ranks_.push_back(std::move(started));
+  auto started = try_to_start(local, !place.first);
+  if (!started) {
+    plan.ranks[slot] = before;
+    if (is_new) plan.ranks.pop_back();
+    if (is_new) positions_.set_ranks(local);
+    return false;
+  }
+  if (is_new) {
+    state.slots.emplace_back();
+    situation_.ranks.emplace_back(RankEnd{});
+    ranks_.push_back(std::move(*started));
   } else {
-    ranks_[slot] = std::move(started);
+    ranks_[slot] = std::move(*started);
   }
   state.slots[slot] = {.incarnation = place.incarnation};
   situation_.ranks[slot].reset();
   situation_.joining.erase(local);
   if (!place.first) situation_.joining.insert(local);
+  return true;
 }
 
 // What a rank has told, for the report.

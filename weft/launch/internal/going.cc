@@ -35,17 +35,29 @@ bool Supervisor::passes_on(int signal) const {
 // The first request counts. `grace`: nullopt for that of the options.
 void Supervisor::note_departure(const std::string& why, bool requeues,
                                 std::optional<std::chrono::milliseconds> grace) {
-  if (job_goes()) return;
+  if (job_goes() && !departure_->by_program) return;
   leaving_ = false;
   departure_ = Departure{why, std::chrono::steady_clock::now(), grace.value_or(grace_of(options_)),
                          requeues};
   situation_.grace_end = end_of_grace(*departure_);
 }
 
+// A rank stops, and all others with it. `cause`: "signal", or "should_stop".
+void Supervisor::note_stop_of(int local, const std::string& cause) {
+  const std::string rank = "rank " + std::to_string(job_.rank(local));
+  ranks_[static_cast<std::size_t>(local)].stops = true;
+  if (cause == "signal") return note_departure("a signal to " + rank, false, {});
+  if (departure_) return;
+  departure_ = Departure{.why = rank + " asked to stop",
+                         .since = std::chrono::steady_clock::now(),
+                         .grace = grace_of(options_),
+                         .by_program = true};
+}
+
 // Lets the ranks save a checkpoint and end.
 void Supervisor::ask_to_go(const std::string& why, bool requeues,
                            std::optional<std::chrono::milliseconds> grace) {
-  if (job_goes()) return;
+  if (job_goes() && !departure_->by_program) return;
   note(why + ": the ranks shall save a checkpoint and end");
   note_departure(why, requeues, grace);
   situation_.asked = true;
@@ -58,7 +70,7 @@ void Supervisor::ask_to_leave(const std::string& why) {
   const bool is_elastic = policy_.max_replacements > 0 || policy_.min_ranks > 0;
   const bool by_plan = following_ && following_->orders.node >= 0 && is_elastic;
   if (!by_plan || options_.going.requeue) return ask_to_go(why, true, {});
-  if (departure_) return;
+  if (departure_ && !departure_->by_program) return;
   note(why + ": this node leaves, if the others can go on without it; else the job ends");
   note_departure(why, true, {});
   leaving_ = true;
@@ -67,7 +79,7 @@ void Supervisor::ask_to_leave(const std::string& why) {
 // For the agents: what this launcher was asked.
 void Supervisor::report_requests() {
   NodeReport& report = following_->report;
-  if (!departure_ || following_->orders.is_over()) return;
+  if (!departure_ || departure_->by_program || following_->orders.is_over()) return;
   StopRequest& request = leaving_ ? report.leave : report.stop;
   if (!leaving_) report.leave = {};
   if (!request.why.empty()) return;
@@ -82,7 +94,7 @@ void Supervisor::heed_stop() {
   const StopRequest& stop = following_->orders.plan.stop;
   leaving_ = false;
   situation_.asked = true;
-  if (departure_) return;
+  if (departure_ && !departure_->by_program) return;
   note_departure(stop.why, false, std::chrono::milliseconds(stop.grace_ms));
   departure_->by_plan = true;
 }
@@ -129,12 +141,15 @@ void Supervisor::say_how_it_went() {
   if (!departure_) return;
   Time ended{};
   for (const auto& end : situation_.ranks) ended = end ? std::max(ended, end->when) : ended;
+  const bool heeded =
+      std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.stops; });
   const std::string line = line_of({.asked = *departure_,
                                     .trained = situation_.trained || !newest_checkpoint_.empty(),
                                     .killed = situation_.kill_sent,
                                     .newest = newest_checkpoint_,
                                     .saved = saved_,
-                                    .ended = ended});
+                                    .ended = ended,
+                                    .heeded = heeded});
   if (!line.empty()) note(line);
   stopped_ = situation_.kill_sent ? line : "ok" + (line.empty() ? "" : " " + line);
 }

@@ -95,8 +95,7 @@ std::optional<JobStoreProcess::Time> JobStoreProcess::tend(Time now) {
     process_.reset();
   }
   if (const auto until = restarts_.pause(now)) return until;
-  start(now);
-  return std::nullopt;
+  return restarts_.try_start(now, [&] { start(now); });
 }
 
 }  // namespace weft::launch::internal

@@ -13,6 +13,7 @@
 #include <random>
 
 #include "weft/base/error.h"
+#include "weft/base/process/host.h"
 #include "weft/store/etcd_url.h"
 
 namespace weft::launch::internal {
@@ -310,7 +311,7 @@ Job read_options(const LaunchOptions& options) {
   if (job.nodes > 1 && !job.plan) {
     if (options.master_addr.empty())
       bad("nnodes", options.nnodes, "set --master-addr, the host of node 0, on every node");
-    job.master_addr = options.master_addr;
+    job.master_addr = parse_host("--master-addr", options.master_addr, "--master-port");
     if (job.master_port == 0) job.master_port = 29500;
   }
   if (options.going.requeue && std::getenv("SLURM_JOB_ID") == nullptr)

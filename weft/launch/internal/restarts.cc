@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "weft/base/error.h"
+
 namespace weft::launch::internal {
 namespace {
 
@@ -21,6 +23,20 @@ void Restarts::began(Time now) { started_ = now; }
 void Restarts::ended(Time now) {
   failures_ = now - started_ >= kRanWell ? 1 : failures_ + 1;
   again_ = now + restart_pause(failures_);
+}
+
+std::optional<Restarts::Time> Restarts::try_start(Time now, const std::function<void()>& start) {
+  constexpr auto kLeast = 100ms;
+  try {
+    start();
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (error.code() != Errc::kUnavailable) throw;
+    began(now);
+    ended(now);
+    again_ = std::max(again_, now + kLeast);
+    return again_;
+  }
 }
 
 std::optional<Restarts::Time> Restarts::pause(Time now) const {

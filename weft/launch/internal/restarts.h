@@ -1,7 +1,8 @@
-// When the launcher starts a process of its own again that has ended. Pure.
+// When the launcher starts a process of its own again that has ended.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 
 #include "weft/base/deadline.h"
@@ -22,6 +23,8 @@ class Restarts {
   void ended(Time now);
   // Until when to wait with the next start. nullopt: no longer.
   std::optional<Time> pause(Time now) const;
+  // Calls `start`. If it throws, since the machine has no process now: when to try it again.
+  std::optional<Time> try_start(Time now, const std::function<void()>& start);
   // Ends in a row, each within 10 s of the start.
   int failures() const { return failures_; }
 

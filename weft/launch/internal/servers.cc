@@ -67,6 +67,14 @@ std::set<int> Servers::replicated() const {
   return all;
 }
 
+std::vector<pid_t> Servers::groups() const {
+  std::vector<pid_t> groups;
+  for (const auto& [server, place] : servers_) {
+    if (place.running) groups.push_back(place.running->process.pid());
+  }
+  return groups;
+}
+
 std::string Servers::describe() const {
   std::string text;
   for (const auto& [server, place] : servers_) {

@@ -54,6 +54,8 @@ class Servers {
   const std::optional<std::string>& failure() const { return failure_; }
   // Servers whose shards all have two copies.
   std::set<int> replicated() const;
+  // Process groups of the servers that run.
+  std::vector<pid_t> groups() const;
   // One line for people: "server 0: process 4711, serves, two copies".
   std::string describe() const;
   // Ends all of them: SIGTERM, and SIGKILL to those that still run after 3 s.

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "weft/base/error.h"
+#include "weft/base/process/start.h"
 #include "weft/launch/internal/meeting_point.h"
 #include "weft/launch/internal/pipe.h"
 #include "weft/launch/internal/sibling_program.h"
@@ -30,7 +31,7 @@ void Supervisor::make_servers_folder() {
   if (job_.plan) return;
   std::string folder = (folder_ / "servers").string();
   if (keep_folder_) {
-    folder = (std::filesystem::temp_directory_path() / "weft_servers_XXXXXX").string();
+    folder = temporary_folder() + "/weft_servers_XXXXXX";
     if (::mkdtemp(folder.data()) == nullptr)
       throw Error(Errc::kUnavailable, "--servers: cannot make a folder " + folder);
   }

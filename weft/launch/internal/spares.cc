@@ -94,6 +94,12 @@ bool Spares::has_ready() const {
   return std::any_of(spares_.begin(), spares_.end(), [](const Spare& one) { return one.ready; });
 }
 
+std::vector<pid_t> Spares::groups() const {
+  std::vector<pid_t> groups;
+  for (const Spare& spare : spares_) groups.push_back(spare.process.pid());
+  return groups;
+}
+
 void Spares::clear() {
   spares_.clear();
   situation_.running = 0;

@@ -44,6 +44,7 @@ class Spares {
   // Takes a spare that is ready. nullopt: none is.
   std::optional<Spare> take();
   bool has_ready() const;
+  std::vector<pid_t> groups() const;
   // Ends all of them at once.
   void clear();
 

@@ -9,6 +9,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/json/error_file.h"
+#include "weft/base/process/start.h"
 #include "weft/launch/internal/pipe.h"
 #include "weft/launch/internal/supervisor.h"
 
@@ -38,7 +39,7 @@ void Supervisor::make_folder() {
   };
   keep_folder_ = !options_.log_dir.empty() || any(job_.redirects) || any(job_.tee);
   const std::filesystem::path parent = options_.log_dir.empty()
-                                           ? std::filesystem::temp_directory_path()
+                                           ? std::filesystem::path(temporary_folder())
                                            : std::filesystem::path(options_.log_dir);
   std::error_code failed;
   std::filesystem::create_directories(parent, failed);
@@ -87,12 +88,8 @@ ProcessOptions Supervisor::program_of(int rank) {
     ::prctl(PR_SET_NAME, name.c_str());  // for ps and weft chaos
     try {
       return run_(rank);
-    } catch (const Error& error) {
-      if (!write_error_file(error)) throw;
-      return exit_code(error.code());
     } catch (const std::exception& error) {
-      if (!write_error_file(describe(error))) throw;
-      return exit_code(code_of(error));
+      return fail_with(error);
     }
   };
   return process;

@@ -112,6 +112,7 @@ Fd listen_for_store(const std::string& host, int port, int* bound) {
   // refused connection would cost it a second.
   Fd listener = listen_at(resolve("--master-addr", host, port));
   if (!listener) throw Error(Errc::kBadConfig, refusal(host, port, errno));
+  require_route(host, address_of(listener));
   *bound = ntohs(address_of(listener).port());
   return listener;
 }

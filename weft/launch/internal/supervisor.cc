@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -108,11 +107,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   make_folder();
   make_servers_folder();
   control_.emplace();
-  sigset_t handled;
-  ::sigemptyset(&handled);
-  for (const int number : handled_signals()) ::sigaddset(&handled, number);
-  ::sigprocmask(SIG_BLOCK, &handled, nullptr);
-  signals_ = Fd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  signals_.emplace(handled_signals());
 }
 
 Supervisor::~Supervisor() {
@@ -124,14 +119,6 @@ Supervisor::~Supervisor() {
   std::error_code ignored;
   if (!keep_folder_) std::filesystem::remove_all(folder_, ignored);
   if (!job_.servers_folder.empty()) std::filesystem::remove_all(job_.servers_folder, ignored);
-  sigset_t handled;
-  ::sigemptyset(&handled);
-  for (const int number : handled_signals()) ::sigaddset(&handled, number);
-  // Signals received since the last check no longer matter, since the ranks have ended.
-  const timespec at_once{};
-  while (::sigtimedwait(&handled, nullptr, &at_once) > 0) {
-  }
-  ::sigprocmask(SIG_UNBLOCK, &handled, nullptr);
 }
 
 int Supervisor::run() {
@@ -151,7 +138,8 @@ int Supervisor::run_attempts() {
     const Situation whole = situation_of_job();
     const auto failed = first_failure(whole);
     const bool by_store =
-        situation_.store_lost && (!failed || whole.ranks[static_cast<std::size_t>(*failed)]->told);
+        situation_.store_lost && (failed ? whole.ranks[static_cast<std::size_t>(*failed)]->told
+                                         : whole.stop_sent.has_value());
     const bool by_servers =
         situation_.servers_lost && failed && whole.ranks[static_cast<std::size_t>(*failed)]->told;
     if (failed && !by_store && !by_servers) write_all(STDERR_FILENO, report(whole));
@@ -165,10 +153,14 @@ int Supervisor::run_attempts() {
 
 void Supervisor::begin_again(Act how) {
   resume_run_ = how == Act::kRestore ? run_folder_ : "";
+  const std::string why =
+      situation_.store_lost
+          ? "the process that holds the store has ended: " + store_process_->poll()->describe() +
+                ": starting all ranks again,"
+          : "all ranks are lost: starting them again,";
   situation_ = next_attempt(situation_, how);
   if (how == Act::kRestore) {
-    note("all ranks are lost: starting them again, from the newest checkpoint" +
-         count_of_replacements());
+    note(why + " from the newest checkpoint" + count_of_replacements());
   } else {
     note("restarting all ranks (restart " + std::to_string(situation_.restarts) + " of " +
          std::to_string(policy_.max_restarts) + ")");
@@ -179,7 +171,7 @@ void Supervisor::begin_again(Act how) {
 int Supervisor::end_of_store() {
   const auto status = store_process_->poll();
   note("the process that holds the store ended first: " + status->describe());
-  return status->signaled || status->ok() ? exit_code(Errc::kInternal) : status->code();
+  return status->ok() ? exit_code(Errc::kInternal) : status->code();
 }
 
 void Supervisor::start_attempt() {
@@ -237,9 +229,9 @@ Act Supervisor::watch() {
 }
 
 void Supervisor::wait_for_events(std::optional<Time> until) {
-  std::vector<pollfd> watched = {{signals_.get(), POLLIN, 0}};
+  std::vector<pollfd> watched = {{signals_->fd(), POLLIN, 0}};
   control_->watch(watched);
-  if (!situation_.store_lost) watched.push_back({store_process_->pidfd(), POLLIN, 0});
+  if (!store_process_->poll()) watched.push_back({store_process_->pidfd(), POLLIN, 0});
   if (following_) {
     watched.push_back({following_->store->pidfd(), POLLIN, 0});
     watched.push_back({following_->agent->link_fd(), POLLIN, 0});
@@ -278,9 +270,8 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
 }
 
 void Supervisor::on_signal() {
-  signalfd_siginfo info;
-  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-    const int number = static_cast<int>(info.ssi_signo);
+  while (const auto signal = signals_->next()) {
+    const int number = *signal;
     if (number == SIGUSR1 && !passes_on(SIGUSR1)) {
       ask_to_leave("SIGUSR1");
       continue;
@@ -324,7 +315,8 @@ void Supervisor::collect_ends() {
                                   .joining = joining};
     note_end_of_newcomer(static_cast<int>(i));
   }
-  if (!situation_.store_lost && store_process_->poll()) situation_.store_lost = true;
+  if (following_ && store_process_->poll()) return renew_guard();
+  if (store_process_->poll()) situation_.store_lost = true;
 }
 
 // Before they are continued, so that a rank that SIGSTOP had stopped can be named.

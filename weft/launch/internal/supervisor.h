@@ -20,6 +20,7 @@
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/internal/servers.h"
 #include "weft/launch/internal/spares.h"
+#include "weft/launch/internal/stop_signals.h"
 #include "weft/launch/internal/store_process.h"
 #include "weft/launch/live_page.h"
 #include "weft/launch/supervision.h"
@@ -48,7 +49,7 @@ class Supervisor {
     Process process;
     agent::Link link;
     LineRelay out, err;
-    bool stops = false;  // it was told to stop, by a signal to it
+    bool stops = false;  // it has said that it stops
   };
 
   void make_folder();
@@ -66,6 +67,7 @@ class Supervisor {
   void ask_to_go(const std::string& why, bool requeues,
                  std::optional<std::chrono::milliseconds> grace);
   void ask_to_leave(const std::string& why);
+  void note_stop_of(int local, const std::string& cause);
   // True if the whole job was asked to go.
   bool job_goes() const { return departure_ && !leaving_; }
   int stop_code() const;
@@ -93,6 +95,7 @@ class Supervisor {
   bool is_calm() const;
   void look_after_spares();
   std::string count_of_replacements() const;
+  std::optional<Rank> try_to_start(int local, bool replaces = true);
   void replace(int local);
   void grow(int local);
   void announce(int ranks);
@@ -134,7 +137,9 @@ class Supervisor {
   void drop_ranks();
   std::optional<Time> start_placed(Time at);
   std::optional<std::size_t> free_slot() const;
-  void start_in(std::size_t slot, int rank, const Placement& place);
+  bool start_in(std::size_t slot, int rank, const Placement& place);
+  StoreProcess::Options guarding() const;
+  void renew_guard();
   void note_phase(int local, const agent::Message& message);
   RankReport state_of(std::size_t at, Time when, std::optional<Time>& next);
   std::optional<Time> make_report(Time at);
@@ -160,7 +165,8 @@ class Supervisor {
   const std::function<int(int)> run_;
   Job job_;
   Policy policy_;
-  Fd listener_, secret_, signals_;
+  Fd listener_, secret_;
+  std::optional<StopSignals> signals_;
   observe::RankPage positions_;  // shared with the ranks
   std::filesystem::path folder_;
   bool keep_folder_ = false;
@@ -179,6 +185,7 @@ class Supervisor {
   std::unique_ptr<StoreProcess> store_process_;
   std::unique_ptr<Following> following_;  // null: this launcher decides itself
   std::optional<Time> follow_at_;         // when to follow again
+  Time renew_guard_at_{};                 // not before
   // by local rank; destroyed before the store process, so that it never guards an ended group
   std::vector<Rank> ranks_;
   std::optional<Departure> departure_;  // the first request that the job goes

@@ -23,6 +23,14 @@ Address resolve(const std::string& flag, const std::string& host, int port) {
   return address;
 }
 
+void require_route(const std::string& host, const Address& address) {
+  const Fd probe(::socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe || ::connect(probe.get(), address.get(), address.size) == 0) return;
+  throw Error(Errc::kBadConfig,
+              host + " cannot be reached from this machine: " + std::strerror(errno) +
+                  "; is the network interface up (ip link set lo up)?");
+}
+
 Fd listen_at(const Address& address) {
   Fd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;

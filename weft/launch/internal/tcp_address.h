@@ -22,6 +22,9 @@ struct Address {
 
 // The first address of the host. Throws Error(kBadConfig), which names the flag that gave it.
 Address resolve(const std::string& flag, const std::string& host, int port);
+// Throws Error(kBadConfig) if this machine has no way to the address, as with a loopback interface
+// that is down.
+void require_route(const std::string& host, const Address& address);
 // A listening socket; none, with errno, if the address is not this host's or is in use.
 Fd listen_at(const Address& address);
 // The address of a socket.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/launch/internal/hang_report.h"
 #include "weft/launch/internal/supervisor.h"
@@ -94,7 +95,11 @@ void Supervisor::report_hangs(std::vector<Hang> hangs, std::vector<observe::Rank
     write_file_atomic(file + ".json", files.json);
     return 0;
   };
-  hang_writer_.emplace(writing);
+  try {
+    hang_writer_.emplace(writing);
+  } catch (const Error& error) {  // no process now
+    note("they are not written: " + error.message());
+  }
 }
 
 }  // namespace weft::launch::internal

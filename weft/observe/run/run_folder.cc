@@ -16,6 +16,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/observe/run/run_name.h"
 
 namespace weft::observe {
 namespace {
@@ -96,9 +97,7 @@ RunOwner owner_of_run(const std::string& path) {
 
 RunFolder::RunFolder(const RunFolderOptions& options, const Config& config) {
   const std::string& name = options.name;
-  WEFT_REQUIRE(name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
-                   name != "." && name != "..",
-               "the run's name '" + name + "' must be a single folder name");
+  check_run_name(name);
   path_ = name.empty() && !options.resume ? claim_folder(options.parent, options.recipe)
                                           : options.parent + "/" + name;
   WEFT_REQUIRE(!options.resume || holds_something(path_), "there is no run to resume in " + path_);
