@@ -1,5 +1,6 @@
 #include "weft/base/fault/failpoint.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -17,9 +18,16 @@ namespace {
 
 // Places that action=break can break.
 constexpr const char* kBreakable[] = {"copy.middle", "recovery.restored"};
-constexpr const char* kPoints[] = {"step.begin",        "forward.begin", "update.begin",
-                                   "update.middle",     "copy.middle",   "recovery.regrouped",
-                                   "recovery.restored", "leave.begin",   "leave.told"};
+constexpr const char* kPoints[] = {
+    "step.begin", "forward.begin", "update.begin", "update.middle", "copy.middle",
+    // The start of the job.
+    "meet.begin", "meet.made",
+    // A recovery, in this order.
+    "recovery.begin", "recovery.left", "regroup.begin", "regroup.arrived", "regroup.decided",
+    "regroup.connected", "regroup.ready", "recovery.regrouped", "state.begin", "state.listed",
+    "subgroup.begin", "subgroup.made", "state.loaded", "recovery.restored",
+    // A rank that leaves the job.
+    "leave.begin", "leave.told"};
 
 using Action = Failpoint::Action;
 constexpr std::pair<const char*, Action> kActions[] = {
@@ -77,12 +85,17 @@ Failpoint parse_one(const std::string& text) {
       failpoint.step = read_number(words[i], value);
     } else if (key == "newcomer") {
       failpoint.newcomer = read_number(words[i], value) != 0;
+    } else if (key == "attempt") {
+      failpoint.attempt = static_cast<int>(read_number(words[i], value));
+    } else if (key == "once" && !value.empty()) {
+      failpoint.once = value;
     } else if (const auto action = action_of(value); key == "action" && action) {
       failpoint.action = *action;
     } else {
-      reject(
-          words[i],
-          "expected rank=N, step=N, newcomer=1, or action=kill, stop, exit, spin, sleep or break");
+      reject(words[i],
+             "expected rank=N, step=N, newcomer=1, attempt=N, once=FILE, or action=kill, stop, "
+             "exit, spin, sleep "
+             "or break");
     }
   }
   const bool can_break = std::find(std::begin(kBreakable), std::end(kBreakable), failpoint.point) !=
@@ -94,7 +107,7 @@ Failpoint parse_one(const std::string& text) {
 
 struct Armed {
   std::vector<Failpoint> failpoints;
-  int rank = -1;
+  int rank = -1, attempt = 0;
   bool newcomer = false;
 };
 
@@ -109,6 +122,7 @@ const Armed& armed() {
     const std::string rank = value("RANK");
     read.rank = rank.empty() ? 0 : std::atoi(rank.c_str());
     read.newcomer = !value("WEFT_NEWCOMER").empty();
+    read.attempt = std::atoi(value("TORCHELASTIC_RESTART_COUNT").c_str());
     return read;
   }();
   return plan;
@@ -124,6 +138,19 @@ bool has_rank() {
   return true;
 }
 
+// True if another process has failed here already.
+bool is_used(const Failpoint& one) {
+  return !one.once.empty() && ::access(one.once.c_str(), F_OK) == 0;
+}
+
+// False if another process has been faster.
+bool use(const Failpoint& one) {
+  if (one.once.empty()) return true;
+  const int made = ::open(one.once.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (made >= 0) ::close(made);
+  return made >= 0;
+}
+
 // The failpoint that this process has reached: one that breaks, or another one.
 const Failpoint* find(const char* point, bool breaks) {
   if (!has_rank()) return nullptr;
@@ -131,8 +158,9 @@ const Failpoint* find(const char* point, bool breaks) {
   for (const Failpoint& one : plan.failpoints) {
     if ((one.action == Failpoint::Action::kBreak) != breaks) continue;
     const bool here = one.point == point && (one.rank < 0 || one.rank == plan.rank) &&
+                      (one.attempt < 0 || one.attempt == plan.attempt) &&
                       one.step <= step_now.load(std::memory_order_relaxed);
-    if (here && (breaks || one.newcomer == plan.newcomer)) return &one;
+    if (here && (breaks || (one.newcomer == plan.newcomer && !is_used(one)))) return &one;
   }
   return nullptr;
 }
@@ -166,7 +194,7 @@ bool is_broken(const char* point) {
 
 void failpoint(const char* point) {
   const Failpoint* const one = find(point, false);
-  if (one == nullptr) return;
+  if (one == nullptr || !use(*one)) return;
   print(*one);
   switch (one->action) {
     case Action::kKill: ::raise(SIGKILL); break;

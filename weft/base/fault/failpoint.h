@@ -2,6 +2,7 @@
 //
 //   WEFT_FAIL=update.middle:rank=1:step=7   kills rank 1 in its first update from step 7 on
 //   WEFT_FAIL=copy.middle:rank=0:action=stop   stops rank 0 in its first copy (SIGSTOP)
+//   WEFT_FAIL=state.begin:once=/tmp/x          kills the first process that loads the state
 //
 // Without WEFT_FAIL a failpoint costs one comparison. docs/fault-tolerance.md lists the places.
 #pragma once
@@ -23,6 +24,10 @@ struct Failpoint {
   // True: only in a process that replaces a lost rank. False: only in others. Without effect on
   // kBreak.
   bool newcomer = false;
+  // A file that the failing process makes. The failpoint does nothing once the file exists. Empty:
+  // there is no such file, and every process may fail. Without effect on kBreak.
+  std::string once = {};
+  int attempt = -1;  // Starts of all ranks before this one. -1: any number.
   bool operator==(const Failpoint&) const = default;
 };
 

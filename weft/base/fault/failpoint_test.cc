@@ -1,6 +1,11 @@
 #include "weft/base/fault/failpoint.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <string>
 
 #include "weft/base/testing/refusal.h"
 
@@ -9,6 +14,8 @@ namespace {
 
 TEST(Failpoints, AreReadFromTheirText) {
   EXPECT_TRUE(parse_failpoints("").empty());
+  EXPECT_EQ(parse_failpoints("meet.begin:attempt=2:once=/tmp/x"),
+            (std::vector<Failpoint>{{.point = "meet.begin", .once = "/tmp/x", .attempt = 2}}));
   EXPECT_EQ(parse_failpoints("update.middle:rank=1:step=7;copy.middle:action=stop:newcomer=1"),
             (std::vector<Failpoint>{
                 {"update.middle", 1, 7},
@@ -37,6 +44,19 @@ TEST(FailpointsDeathTest, KillTheProcessAtTheirStepAlone) {
   };
   EXPECT_EXIT(run(2), ::testing::ExitedWithCode(0), "");
   EXPECT_EXIT(run(5), ::testing::KilledBySignal(SIGKILL), "failpoint step.begin: .* step 3");
+}
+
+TEST(FailpointsDeathTest, FailInOneProcessAloneWithAFile) {
+  const std::string file = ::testing::TempDir() + "failpoint_once_" + std::to_string(::getpid());
+  const auto run = [&] {
+    ::setenv("WEFT_FAIL", ("step.begin:once=" + file).c_str(), 1);
+    const bool is_first = is_failpoint("step.begin");
+    failpoint("step.begin");
+    ::_exit(is_first ? 1 : 0);
+  };
+  EXPECT_EXIT(run(), ::testing::KilledBySignal(SIGKILL), "failpoint step.begin");
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+  ::unlink(file.c_str());
 }
 
 TEST(FailpointsDeathTest, BreakAPlaceAndLetTheProcessGoOn) {
