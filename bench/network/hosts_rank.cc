@@ -25,7 +25,7 @@ std::unique_ptr<comm::internal::Engine> join(const comm::Identity& me,
   where.waitWorkers = false;
   const auto store = c10::make_intrusive<c10d::TCPStore>(me.master_addr, where);
   return comm::internal::make_engine(
-      comm::internal::meet_at(store, me.rank, me.world, std::chrono::minutes(1)),
+      comm::internal::meet_at(store, {me.rank, me.world, std::chrono::minutes(1)}),
       {.interface = interface, .store_host = me.master_addr});
 }
 

@@ -18,6 +18,7 @@ namespace {
 constexpr std::array kTransports = {"auto", "shm", "tcp", "mpi", "nccl"};
 
 // Returns the rank that is known to have ended. Empty: the launcher's entry in the store tells it.
+// Throws if the group cannot be formed for another reason.
 using Lost = std::function<std::optional<int>()>;
 
 c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
@@ -30,14 +31,23 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
                 "transport nccl does not support ordered sums; use transport auto",
                 {"init", here.me});
   if (nccl) internal::require_nccl(here.me);
-  const auto forming = internal::meet_at(here.store, here.me, size, options.to_connect(), lost);
+  // All ranks of a group that has formed again are known to run.
+  const auto names =
+      options.lost_rank ? std::optional(net::RankNames(options.job_ranks)) : std::nullopt;
+  const auto forming = internal::meet_at(here.store, {.rank = here.me,
+                                                      .size = size,
+                                                      .timeout = options.to_connect(),
+                                                      .lost = lost,
+                                                      .names = names});
   const auto make = [options, family, known = forming.lost_peer](const WeftBackend::Part& part) {
     BackendOptions as = options;
     as.timeout = part.timeout;
     as.job_ranks = internal::ranks_in_job(part.ranks, options.job_ranks);
-    return over_store(
-        part, as, [known, ranks = part.ranks] { return internal::place_among(ranks, known()); },
-        family);
+    const auto lost_of_part = [known, family, ranks = part.ranks] {
+      if (const auto loss = family->loss()) throw *loss;
+      return internal::place_among(ranks, known());
+    };
+    return over_store(part, as, lost_of_part, family);
   };
   auto backend = c10::make_intrusive<WeftBackend>(
       internal::make_engine(forming, options), here.me, size, options.timeout,

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "weft/base/fault/failpoint.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/tensor_data.h"
@@ -142,7 +143,10 @@ Group Group::subgroup(const std::vector<int>& ranks, const std::string& name) co
   }
   auto store = state_->weft != nullptr ? state_->weft->store() : state_->lineage->store;
   if (store) store = c10::make_intrusive<c10d::PrefixStore>(state_->place_of(ranks, name), store);
-  return Group(state_->backend->split(store, ranks, state_->backend->getBackendOptions()), name);
+  failpoint("subgroup.begin");
+  Group made(state_->backend->split(store, ranks, state_->backend->getBackendOptions()), name);
+  failpoint("subgroup.made");
+  return made;
 }
 
 Group Group::duplicate(const std::string& name) const {

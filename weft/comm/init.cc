@@ -16,9 +16,11 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
 
 #include "weft/agent/link.h"
 #include "weft/agent/spare.h"
+#include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
 #include "weft/base/process/start.h"
 #include "weft/comm/allocator.h"
@@ -268,8 +270,12 @@ Group init(const Identity& identity, const InitOptions& asked) {
         store_prefix(identity.run_id, identity.restart_count), store);
     if (options.newcomer) agent::tell_launcher("joining");
     if (options.newcomer) return join_group(prefixed, backend, options.timeout, identity.rank);
+    static bool has_met = false;  // a program may form further groups while it trains
+    if (!std::exchange(has_met, true)) agent::tell_launcher("meeting");
+    failpoint("meet.begin");
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();
+  if (!options.newcomer) failpoint("meet.made");
   if (replaces || !options.newcomer) agent::tell_launcher("joined");
   has_joined = has_joined || replaces;
   const auto* const weft = dynamic_cast<const internal::WeftBackend*>(&group.backend());

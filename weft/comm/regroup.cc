@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "weft/base/deadline.h"
+#include "weft/base/fault/failpoint.h"
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
 #include "weft/comm/internal/job_texts.h"
@@ -77,8 +78,11 @@ class Passage {
   // rank.
   std::vector<Arrival> agree(std::uint32_t epoch, std::chrono::milliseconds wait) {
     Rendezvous at(lineage_.store, epoch);
+    failpoint("regroup.begin");
     if (!at.decided()) at.arrive(me_);
+    failpoint("regroup.arrived");
     const auto deadline = Deadline::in(wait);
+    observe::WaitScope shown("regroup", -1);
     for (;;) {
       auto members = at.decided();
       if (!members) {
@@ -87,7 +91,9 @@ class Passage {
           std::erase_if(awaited_.names, [&](const auto& one) { return has_ended_(one.first); });
         }
         const auto left = internal::without(awaited_, internal::gone_ranks(*lineage_.store));
-        const auto list = internal::agree(at.arrived(), left, late);
+        const auto arrived = at.arrived();
+        shown.set_peer(internal::missing_rank(arrived, left));
+        const auto list = internal::agree(arrived, left, late);
         if (list) members = at.decide(*list);
       }
       if (members && place_of(*members, me_.name) < 0) left_out(epoch, *members);
@@ -106,7 +112,7 @@ class Passage {
     next->options.epoch = epoch;
     next->options.connect_timeout = wait;
     const auto formed = std::make_shared<std::atomic<bool>>(false);
-    const auto lost_rank = watch(at, members, formed);
+    const auto lost_rank = watch(epoch, members, formed);
     next->options.lost_rank = lost_rank;
     next->names.clear();
     next->former.clear();
@@ -127,10 +133,13 @@ class Passage {
       awaited_.names.emplace(member.name, member.job);
       awaited_.jobs.insert(member.job);
     }
+    failpoint("regroup.decided");
     c10::intrusive_ptr<c10d::Backend> backend;
     try {
       backend = make_backend(at.meeting_place(), rank, size, next->options);
+      failpoint("regroup.connected");
       at.ready(rank);
+      failpoint("regroup.ready");
       if (at.settle(at.all_ready(size, wait, lost_rank))) {
         formed->store(true);
         forget_failure();
@@ -155,13 +164,15 @@ class Passage {
 
  private:
   // A function that names a member which is lost: reported by another one, replaced by its
-  // launcher, or never to be replaced. Once `formed` is true, only a report counts: the members
-  // then notice the end of a peer themselves.
+  // launcher, or never to be replaced. Once `formed` is true, the members notice the end of a peer
+  // themselves (Family::loss()), and the function throws kAborted if one of them has noticed it.
   std::function<std::optional<int>()> watch(
-      const Rendezvous& at, const std::vector<Arrival>& members,
+      std::uint32_t epoch, const std::vector<Arrival>& members,
       const std::shared_ptr<const std::atomic<bool>>& formed) const {
     const auto known = std::make_shared<std::vector<int>>();  // ranks that newcomers asked for
-    return [at, members, formed, known, store = lineage_.store]() -> std::optional<int> {
+    const Rendezvous at(lineage_.store, epoch), next(lineage_.store, epoch + 1);
+    return [at, next, members, formed, known, store = lineage_.store]() -> std::optional<int> {
+      if (formed->load() && is_begun(next)) throw given_up();
       try {
         if (formed->load()) return internal::lost_rank(*at.meeting_place());
         if (const auto lost = at.lost(static_cast<int>(members.size()))) return lost;
@@ -177,6 +188,20 @@ class Passage {
       }
       return std::nullopt;
     };
+  }
+
+  static bool is_begun(const Rendezvous& next) {
+    try {
+      return next.has_survivor();
+    } catch (const std::exception&) {
+      return false;  // the store is gone: the next exchange reports it
+    }
+  }
+
+  static Error given_up() {
+    return Error(
+        Errc::kAborted,
+        "another rank has given up this group, because a rank is lost, and forms the next");
   }
 
   [[noreturn]] void left_out(std::uint32_t epoch, const std::vector<Arrival>& members) const {
@@ -313,7 +338,11 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
     Rendezvous at(store, epoch);
     const auto members = at.decided();
     if (!members) {
-      if (!arrived) at.arrive(me);
+      if (!arrived) {
+        failpoint("regroup.begin");
+        at.arrive(me);
+        failpoint("regroup.arrived");
+      }
       arrived = true;
       std::this_thread::sleep_for(kLookAgain);
       continue;

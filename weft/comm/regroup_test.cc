@@ -274,6 +274,51 @@ TEST(Regroup, DoesNotWaitForAMemberThatWasReplacedWhileTheGroupForms) {
   EXPECT_LT(Deadline::Clock::now() - start, kLimit / 3);
 }
 
+// Rank 3 dies while the others divide the group into {2, 3}, where rank 2 waits for it, and {0, 1}.
+// Rank 1 waits for rank 0, which has left for the next group because of rank 3.
+TEST(Regroup, NoRankWaitsForASubgroupOnceARankOfTheWholeGroupIsLost) {
+  constexpr auto kLimit = 60s;
+  for (const char* transport : {"auto", "tcp"}) {
+    const auto start = Deadline::Clock::now();
+    Processes processes(4, [&](const Me& me) {
+      const Group group = form_group(me.store, me.id, 4,
+                                     {.transport = parse_transport(transport), .timeout = kLimit});
+      expect_works(group);
+      if (me.id == 3) raise(SIGKILL);
+      if (me.id > 0) {
+        const std::vector<int> part = me.id == 1 ? std::vector{0, 1} : std::vector{2, 3};
+        const auto [code, what] = error_of([&] { group.subgroup(part, "part"); });
+        expect(code == Errc::kPeerLost || code == Errc::kAborted, what.c_str());
+      }
+      const Group next = group.regroup({.size = 3, .wait = kLimit, .timeout = kLimit});
+      expect(next.size() == 3, "the new group");
+      expect_works(next);
+      return 0;
+    });
+    EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0, 0, -SIGKILL})) << transport;
+    EXPECT_LT(Deadline::Clock::now() - start, kLimit / 3) << transport;
+  }
+}
+
+// The same in a group that has formed again, of which a rank gives up for a reason of its own.
+TEST(Regroup, NoRankWaitsForASubgroupOnceAnotherOneFormsTheNextGroup) {
+  constexpr auto kLimit = 60s;
+  const auto start = Deadline::Clock::now();
+  Processes processes(3, [&](const Me& me) {
+    const Group first =
+        form_group(me.store, me.id, 3, {.transport = Transport::kTcp, .timeout = kLimit});
+    const Group group = first.regroup({.wait = kLimit, .timeout = kLimit});
+    if (me.id > 0) {
+      const auto [code, what] = error_of([&] { group.subgroup({0, 1, 2}, "all"); });
+      expect(code == Errc::kAborted, what.c_str());
+    }
+    expect_works(group.regroup({.wait = kLimit, .timeout = kLimit}));
+    return 0;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0, 0}));
+  EXPECT_LT(Deadline::Clock::now() - start, kLimit / 3);
+}
+
 int regroup_with_pending_work(const Me& me, const char* transport, SlowestRank& slowest) {
   Group group =
       form_group(me.store, me.id, 2, {.transport = parse_transport(transport), .timeout = 60s});

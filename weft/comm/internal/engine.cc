@@ -31,7 +31,32 @@ class DirectEngine final : public Engine {
   net::Direct direct_;
 };
 
+Error given_up(const Error& why) {
+  const bool lost = why.code() == Errc::kPeerLost;
+  return Error(lost ? Errc::kPeerLost : Errc::kAborted, "the group has failed: " + why.message(),
+               {"subgroup", why.context().rank, why.context().peer});
+}
+
 }  // namespace
+
+std::optional<Error> loss_in(Engine& engine) {
+  const HostSplit* const split = engine.split();
+  net::Host* const host = split != nullptr ? split->local.host() : engine.host();
+  // With two levels, a failure of the host is soon one of the endpoint, too.
+  if (host != nullptr && split == nullptr) {
+    if (const auto failure = host->failure()) return given_up(*failure);
+  }
+  if (const auto failure = engine.endpoint().failure()) return given_up(*failure);
+  const auto local = host != nullptr ? host->lost_peer() : std::nullopt;
+  if (!local) return std::nullopt;
+  const int rank =
+      split == nullptr
+          ? *local
+          : split->hosts[static_cast<std::size_t>(split->host)][static_cast<std::size_t>(*local)];
+  return Error(Errc::kPeerLost,
+               "rank " + std::to_string(rank) + " has died while ranks of its group met",
+               {"subgroup", engine.endpoint().rank(), rank});
+}
 
 void run_direct(net::Direct& direct, Collective collective, const net::DirectArgs& args) {
   switch (collective) {

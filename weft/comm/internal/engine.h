@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "weft/comm/group.h"
@@ -29,6 +30,11 @@ class Engine {
   // What this engine has moved so far. Any thread may call it.
   virtual Traffic traffic() { return {.sent_bytes = endpoint().sent_bytes()}; }
 };
+
+// Why no rank can wait for the others of this group any more: it has failed, or the process of a
+// rank has died and nobody has noticed yet. nullopt: no reason is known. kPeerLost names the rank
+// of the group; else kAborted. Any thread may call it.
+std::optional<Error> loss_in(Engine& engine);
 
 // Returns the member function of `direct` for `collective`.
 void run_direct(net::Direct& direct, schedule::Collective collective, const net::DirectArgs& args);

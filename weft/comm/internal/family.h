@@ -25,12 +25,14 @@ class Family {
         : family_(std::move(family)), engine_(engine), job_ranks_(std::move(job_ranks)) {
       const std::lock_guard lock(family_->mutex_);
       family_->members_.push_back(this);
+      if (!std::exchange(family_->has_first_, true)) family_->first_ = this;
     }
     ~Member() {
       const std::lock_guard lock(family_->mutex_);
       family_->note(failure());
       add(family_->more_, engine_.traffic());
       std::erase(family_->members_, this);
+      if (family_->first_ == this) family_->first_ = nullptr;
     }
     Member(const Member&) = delete;
     Member& operator=(const Member&) = delete;
@@ -48,6 +50,13 @@ class Family {
       if (auto first = cause()) return first;
       const std::lock_guard lock(family_->mutex_);
       return family_->timeout_;
+    }
+
+    // Why the ranks of this group can meet no more: one is lost, or has given the group up. Looks
+    // at the processes, so no operation need have failed. nullopt: no reason is known.
+    std::optional<Error> loss() const {
+      const auto loss = loss_in(engine_);
+      return loss ? std::optional(in_job_ranks(*loss, job_ranks_)) : std::nullopt;
     }
 
     // Moved outside of groups.
@@ -74,6 +83,13 @@ class Family {
     const std::vector<int> job_ranks_;
   };
 
+  // Member::loss() of the first group, from which all others were split off. A rank that waits for
+  // others of a new group asks for it: each of them may have left because of a rank of another one.
+  std::optional<Error> loss() {
+    const std::lock_guard lock(mutex_);
+    return first_ != nullptr ? first_->loss() : std::nullopt;
+  }
+
  private:
   static void add(Traffic& sum, const Traffic& more) {
     sum.sent_bytes += more.sent_bytes;
@@ -89,6 +105,8 @@ class Family {
 
   std::mutex mutex_;
   std::vector<Member*> members_;  // guarded by mutex_
+  Member* first_ = nullptr;       // guarded by mutex_; null before the first group and after it
+  bool has_first_ = false;        // guarded by mutex_
   Traffic more_;                  // guarded by mutex_: of groups that have ended, and of no group
   std::optional<Error> cause_;    // guarded by mutex_
   std::optional<Error> timeout_;  // guarded by mutex_

@@ -45,7 +45,8 @@ std::optional<int> named_as_lost(c10d::Store& store) {
 // Polls: the store's own wait() would use up its timeout without a look at kLostKey.
 void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline deadline) {
   auto pause = std::chrono::microseconds(200);
-  const observe::WaitScope shown("rendezvous", -1);
+  const auto& names = meeting.party.names;
+  const observe::WaitScope shown("rendezvous", names ? names->of(peer) : -1);
   while (!meeting.store->check({key})) {
     if (const auto lost =
             meeting.party.lost ? meeting.party.lost() : named_as_lost(*meeting.store)) {
@@ -129,15 +130,17 @@ net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party) 
   };
 }
 
-Forming meet_at(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                std::chrono::milliseconds timeout, std::function<std::optional<int>()> lost) {
-  Forming forming{rank, size, {}, {}, {}};
+Forming meet_at(c10::intrusive_ptr<c10d::Store> store, Party party) {
+  Forming forming{party.rank, party.size, {}, {}, {}};
   if (!store) return forming;
-  forming.exchange = exchange_over(store, {rank, size, timeout, {}, "", lost});
-  forming.among = [=](const std::vector<int>& members, const std::string& name) {
-    return exchange_over(store, {rank, size, timeout, members, name, lost});
+  forming.exchange = exchange_over(store, party);
+  forming.among = [store, party](const std::vector<int>& members, const std::string& name) {
+    Party some = party;
+    some.members = members;
+    some.name = name;
+    return exchange_over(store, some);
   };
-  forming.lost_peer = lost ? lost : [store] { return lost_rank(*store); };
+  forming.lost_peer = party.lost ? party.lost : [store] { return lost_rank(*store); };
   return forming;
 }
 

@@ -13,6 +13,7 @@
 
 #include "weft/base/error.h"
 #include "weft/net/memory/host.h"
+#include "weft/net/rank_names.h"
 
 namespace c10d {
 class Store;
@@ -30,8 +31,12 @@ struct Party {
   std::chrono::milliseconds timeout;
   std::vector<int> members = {};  // empty: all
   std::string name = "";  // one word; parties with different names do not see each other's keys
-  // Returns the lost rank of the party, if any. Empty: the launcher's entry in the store tells it.
+  // Returns the lost rank of the party, if any. Throws if the ranks cannot meet for another reason.
+  // Empty: the launcher's entry in the store tells it.
   std::function<std::optional<int>()> lost = {};
+  // In the positions of ranks that wait. nullopt: they do not name the awaited rank, which may be
+  // slow to begin.
+  std::optional<net::RankNames> names = {};
 };
 
 // An exchange over `store` among the party's members, in their order; each call uses a new round of
@@ -61,9 +66,9 @@ struct Forming {
   bool over_mpi = false;                          // then MPI also connects the hosts
 };
 
-// Uses a store that all ranks can reach. Null for a group of one. `lost` as in Party.
-Forming meet_at(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                std::chrono::milliseconds timeout, std::function<std::optional<int>()> lost = {});
+// Uses a store that all ranks can reach; null for a group of one. `party` has all ranks of the
+// group.
+Forming meet_at(c10::intrusive_ptr<c10d::Store> store, Party party);
 
 // Converts a rank of the whole group into a rank of the group of `members`.
 std::optional<int> place_among(const std::vector<int>& ranks, std::optional<int> rank);

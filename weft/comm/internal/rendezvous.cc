@@ -107,6 +107,15 @@ std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Aw
   return arrived;
 }
 
+int missing_rank(const std::vector<Arrival>& arrived, const Awaited& awaited) {
+  const auto is_missing = [&](const auto& member) {
+    return std::none_of(arrived.begin(), arrived.end(),
+                        [&](const Arrival& who) { return who.name == member.first; });
+  };
+  const auto found = std::find_if(awaited.names.begin(), awaited.names.end(), is_missing);
+  return found == awaited.names.end() ? -1 : found->second;
+}
+
 Awaited without(Awaited awaited, const std::set<int>& gone) {
   std::erase_if(awaited.names, [&](const auto& member) { return gone.contains(member.second); });
   const auto is_gone = [&](int job) { return gone.contains(job); };
@@ -188,6 +197,12 @@ std::vector<Arrival> Rendezvous::arrived() const {
     for (auto& who : members_of(text_at(key))) all.push_back(std::move(who));
   }
   return all;
+}
+
+bool Rendezvous::has_survivor() const {
+  if (!has("count")) return false;
+  const auto all = arrived();
+  return std::any_of(all.begin(), all.end(), [](const Arrival& who) { return who.was >= 0; });
 }
 
 std::vector<Arrival> Rendezvous::decide(const std::vector<Arrival>& members) {

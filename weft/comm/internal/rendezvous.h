@@ -74,6 +74,9 @@ struct Awaited {
 // over. Throws kTimeout if fewer members joined than required.
 std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited,
                                           bool late);
+// The rank by the launcher of a member of the last attempt that is awaited and has not arrived; -1:
+// none, or unknown.
+int missing_rank(const std::vector<Arrival>& arrived, const Awaited& awaited);
 // What remains to be awaited if the ranks `gone` will not come and not be replaced.
 Awaited without(Awaited awaited, const std::set<int>& gone);
 
@@ -86,6 +89,8 @@ class Rendezvous {
   c10::intrusive_ptr<c10d::Store> meeting_place() const;
   void arrive(const Arrival& mine);
   std::vector<Arrival> arrived() const;
+  // True if a member of the former group has arrived: it has given that group up.
+  bool has_survivor() const;
   // Stores a list unless there is one already; returns the stored one.
   std::vector<Arrival> decide(const std::vector<Arrival>& members);
   std::optional<std::vector<Arrival>> decided() const;

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/launch/internal/supervisor.h"
