@@ -215,8 +215,9 @@ std::optional<Hang> HangWatch::judge(const Track& track, std::optional<Nanos> wa
   if (!waited || *waited < kAwaited || !track.first_cpu) return std::nullopt;
   const observe::Standing& standing = track.last.standing;
   if (may_take_long(standing.activity)) {
-    if (*waited < kSlow) return std::nullopt;
-    return Hang{.how = How::kSlow, .lasts = lasts, .limit = kSlow};
+    const Nanos limit = standing.activity == Activity::kRecovery ? kSlowRecovery : kSlow;
+    if (*waited < limit) return std::nullopt;
+    return Hang{.how = How::kSlow, .lasts = lasts, .limit = limit};
   }
   const bool at_start = standing.activity == Activity::kUnknown || track.first_step < 0 ||
                         standing.step - track.first_step < kFirstSteps;

@@ -77,6 +77,7 @@ class HangWatch {
   static constexpr Nanos kLeast = std::chrono::milliseconds(1500);
   static constexpr Nanos kLeastAtStart = std::chrono::seconds(10);  // Also without steps.
   static constexpr Nanos kSlow = std::chrono::seconds(30);
+  static constexpr Nanos kSlowRecovery = std::chrono::seconds(10);
   static constexpr Nanos kLeastWait = std::chrono::seconds(10);  // kElsewhere, kCycle.
   static constexpr Nanos kAwaited = std::chrono::milliseconds(200);
   static constexpr int kFirstSteps = 10;

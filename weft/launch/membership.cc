@@ -33,8 +33,10 @@ void Planning::take_requests() {
       note("the job shall have " + std::to_string(plan_.wanted.ranks) + " ranks");
     }
     if (!node->run.empty()) plan_.run = node->run;
-    if (node->multiple > 0) plan_.multiple = node->multiple;
     if (!node->stop.why.empty() && !plan_.done) stop(node->stop, number);
+    if (node->multiple == 0) continue;
+    plan_.multiple = node->multiple;
+    plan_.shards = node->shards;
   }
   if (!plan_.done && plan_.end.empty()) let_nodes_leave();
 }

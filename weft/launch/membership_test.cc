@@ -142,6 +142,23 @@ TEST(Membership, NeverStartsAgainWhileAllRanksMayTrainOnNodesThatCannotBeReached
   EXPECT_NE(job.settle().end.find("node 0 is lost or cannot be reached"), std::string::npos);
 }
 
+TEST(Membership, StartsAllRanksAgainWhenOneIsKilledBeforeAllHaveMet) {
+  Cluster job({.min_nodes = 2, .max_nodes = 2, .max_ranks = 2, .max_replacements = 9});
+  job.join(0, 1);
+  job.join(1, 1);
+  job.settle(Phase::kStarting);
+  // The other one has met it already, or not.
+  for (const Phase phase : {Phase::kMember, Phase::kStarting}) {
+    const int before = job.plan().attempt;
+    job.end_rank(0, Phase::kLost, 137, "SIGKILL");
+    job.end_rank(1, phase);
+    const JobPlan& plan = job.settle(Phase::kStarting);
+    EXPECT_EQ(plan.end, "");
+    EXPECT_EQ(plan.attempt, before + 1);
+    EXPECT_NE(plan.notes.rbegin()->second.find("before all ranks have met"), std::string::npos);
+  }
+}
+
 TEST(Membership, AProgramThatFailsAtItsStartIsNotStartedAgain) {
   Cluster job({.min_nodes = 1, .max_nodes = 1, .max_ranks = 2, .max_replacements = 9});
   job.join(0, 2);

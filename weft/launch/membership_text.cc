@@ -41,6 +41,13 @@ int multiple_of(const json& plan) {
   return multiple;
 }
 
+int shards_of(const json& plan) {
+  const int shards = plan.at("shards").get<int>();
+  if (shards < 0 || (shards & (shards - 1)) != 0)
+    throw std::out_of_range("shards " + std::to_string(shards));
+  return shards;
+}
+
 }  // namespace
 
 void to_json(json& object, const RankReport& rank) {
@@ -110,6 +117,7 @@ std::string to_text(const NodeReport& report) {
                {"wanted", report.wanted},
                {"run", report.run},
                {"multiple", report.multiple},
+               {"shards", report.shards},
                {"saved", report.saved},
                {"stop", report.stop},
                {"leave", report.leave},
@@ -136,6 +144,7 @@ std::string to_text(const JobPlan& plan) {
                {"servers", by_number(plan.servers)},
                {"announcement", plan.announcement},
                {"multiple", plan.multiple},
+               {"shards", plan.shards},
                {"run", plan.run},
                {"saved", plan.saved},
                {"notes", by_number(plan.notes)},
@@ -156,6 +165,7 @@ NodeReport node_report_of(const std::string& text) {
                       .wanted = object.at("wanted").get<SizeRequest>(),
                       .run = object.at("run").get<std::string>(),
                       .multiple = object.at("multiple").get<int>(),
+                      .shards = object.at("shards").get<int>(),
                       .saved = object.at("saved").get<SavedCheckpoint>(),
                       .stop = object.at("stop").get<StopRequest>(),
                       .leave = object.at("leave").get<StopRequest>(),
@@ -184,6 +194,7 @@ JobPlan job_plan_of(const std::string& text) {
                    .servers = numbered<int>(object.at("servers")),
                    .announcement = object.at("announcement").get<Announcement>(),
                    .multiple = multiple_of(object),
+                   .shards = shards_of(object),
                    .run = object.at("run").get<std::string>(),
                    .saved = object.at("saved").get<SavedCheckpoint>(),
                    .notes = numbered<std::string>(object.at("notes")),

@@ -49,7 +49,7 @@ int members(const Situation& situation) {
 }
 
 // The most ranks up to this number that the program can use.
-int whole(int ranks, const Situation& situation) { return ranks - ranks % situation.multiple; }
+int whole(int ranks, const Situation& situation) { return situation.usable().most(ranks); }
 
 // Number of running ranks that have the job's state.
 int ranks_with_state(const Situation& situation) {
@@ -83,6 +83,8 @@ bool may_replace(const Situation& situation, const Policy& policy) {
 
 // What becomes of a lost rank, if the job goes on; nullopt if none is lost or the job must end.
 std::optional<Decision> go_on(const Situation& situation, const Policy& policy, Time now) {
+  // There is no group to go on with, or to join.
+  if (!situation.meeting.empty() && !situation.other_nodes) return std::nullopt;
   if (situation.stop_sent || situation.store_lost || situation.servers_lost || situation.hang ||
       !state_remains(situation))
     return std::nullopt;
@@ -155,20 +157,42 @@ std::optional<Decision> dismiss(const Situation& situation) {
   return std::nullopt;
 }
 
+// True if nothing but lost ranks, or a lost store, keeps the job from going on, and it may start all
+// ranks again.
+bool may_begin_again(const Situation& situation) {
+  return situation.stop_signals == 0 && !situation.asked && !situation.servers_lost &&
+         !situation.hang && !situation.other_nodes && situation.restores < kMostRestores;
+}
+
+// True if all ranks can start again from the newest checkpoint, once all that held the state in
+// memory are gone. A program that ended with a code below 128 would fail again.
+bool may_restore(const Situation& situation, const Policy& policy) {
+  const auto failed = first_failure(situation);
+  if (!failed || !may_begin_again(situation) || !may_replace(situation, policy)) return false;
+  const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*failed)];
+  const bool has_trained = situation.trained || situation.restores > 0;
+  const bool is_loss = is_lost(end) && end.status.code() >= 128;
+  return has_trained && !situation.unsaved && (is_loss || (situation.store_lost && end.told));
+}
+
+// True if ranks wait for all of the first group, and one of these is lost: nobody can take its
+// place, since the group has never been formed. A rank that has noticed it ends, too.
+bool cannot_meet(const Situation& situation, const Policy& policy) {
+  const bool goes_on = may_replace(situation, policy) || policy.min_ranks > 0;
+  if (situation.meeting.empty() || situation.stop_sent || situation.store_lost || !goes_on ||
+      !may_begin_again(situation))
+    return false;
+  return !situation.joining.empty() ||
+         std::any_of(situation.ranks.begin(), situation.ranks.end(),
+                     [](const auto& end) { return end && is_lost(*end); });
+}
+
 // What follows when all ranks have ended.
 Act after_the_end(const Situation& situation, const Policy& policy) {
   const auto failed = first_failure(situation);
   if (!failed || situation.stop_signals > 0 || situation.asked) return Act::kFinish;
   if (situation.restarts < policy.max_restarts) return Act::kRestart;
-  if (situation.servers_lost) return Act::kFinish;
-  // All ranks that held the state in memory are gone. A program that ended with a code below 128
-  // would fail again.
-  const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*failed)];
-  const bool is_loss = is_lost(end) && end.status.code() >= 128;
-  const bool restores = may_replace(situation, policy) && situation.trained &&
-                        (is_loss || (situation.store_lost && end.told)) && !situation.unsaved &&
-                        situation.restores < kMostRestores && !situation.other_nodes;
-  return restores ? Act::kRestore : Act::kFinish;
+  return may_restore(situation, policy) ? Act::kRestore : Act::kFinish;
 }
 
 }  // namespace
@@ -234,14 +258,21 @@ EndKind kind_of(const RankEnd& end) {
 
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   if (now_seen.plan) return follow_plan(now_seen, policy, now);
+  if (cannot_meet(now_seen, policy)) return {Act::kRestore};
   const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(),
                                      [](const auto& end) { return end.has_value(); });
-  if (all_ended) return {after_the_end(now_seen, policy)};
+  if (all_ended) {
+    // Ranks of other nodes may hold the state.
+    const auto without = now_seen.other_nodes ? go_on(now_seen, policy, now) : std::nullopt;
+    return without ? *without : Decision{after_the_end(now_seen, policy)};
+  }
   if (const auto needless = dismiss(now_seen)) return *needless;
   if (const auto ending = shut_down(now_seen, policy, now)) return *ending;
   if (const auto without = go_on(now_seen, policy, now)) return *without;
-  if (!now_seen.joining.empty() && !state_remains(now_seen))
+  if (!now_seen.joining.empty() && !state_remains(now_seen)) {
+    if (may_restore(now_seen, policy)) return {Act::kRestore};
     return {Act::kTerminate, {}, "no rank is left that has the state of the job"};
+  }
   if (now_seen.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};
   if (now_seen.servers_lost) return {Act::kTerminate, {}, *now_seen.servers_lost};
   if (const auto failed = first_failure(now_seen)) {
@@ -263,6 +294,7 @@ Situation next_attempt(const Situation& situation, Act how) {
   next.replacements = situation.replacements + (restores ? 1 : 0);
   next.wanted = situation.wanted;
   next.multiple = situation.multiple;
+  next.shards = situation.shards;
   next.last_step = std::max(situation.last_step, situation.step);
   if (restores) next.restores = situation.step > situation.last_step ? 1 : situation.restores + 1;
   return next;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/agent/usable_ranks.h"
 #include "weft/base/json/error_file.h"
 #include "weft/launch/hang_watch.h"
 #include "weft/launch/process.h"
@@ -41,6 +42,7 @@ struct Situation {
   bool asked = false;                  // somebody asked the job to end, other than by a signal
   std::optional<Time> grace_end = {};  // when ranks that were asked to stop are killed
   int replacements = 0;                // lost ranks that were replaced so far
+  std::set<int> meeting;  // local ranks that wait for all ranks of the first group
   std::set<int> joining;  // local ranks whose replacement has not joined the others yet
   int never_joined = 0;   // replacements in a row that ended before they had joined
   // Replacements in a row that the machine could not start, or that ended since it had run out of
@@ -55,6 +57,7 @@ struct Situation {
   std::int64_t last_step = 0;  // of earlier attempts
   int restores = 0;            // restores in a row without a step beyond those of earlier attempts
   int multiple = 1;            // the number of ranks must be a multiple of it
+  int shards = 0;              // as agent::UsableRanks
   // Resizing. `ranks` then also has the places of ranks that are not part of the job.
   int wanted = 0;           // ranks that the job shall have; 0: as many as it has
   bool requested = false;   // somebody asked for `wanted`: it needs no replacements
@@ -81,6 +84,7 @@ struct Situation {
     std::string why;
   };
   std::optional<Killed> hang = {};
+  agent::UsableRanks usable() const { return {multiple, shards}; }
 };
 
 // What to do about a rank that hangs. kWarn: say so. kReplace: kill it, so that it is lost.
@@ -102,7 +106,8 @@ struct Policy {
 // kReplace: start a new process in place of a lost rank, while the others run. kLetGo: the others
 // go on without it. kGrow: start an additional rank. kAnnounce: tell the ranks how many ranks the
 // job shall have. kDismiss: end a rank that has not joined the others, which have finished.
-// kRestart: start all ranks again. kRestore: the same, from the newest checkpoint.
+// kRestart: start all ranks again. kRestore: the same, from the newest checkpoint if there is one;
+// ranks that still run are ended.
 enum class Act {
   kWait,
   kReplace,

@@ -128,6 +128,23 @@ TEST(Resize, KeepsToMultiplesThatTheProgramCanUse) {
   EXPECT_NE(decide(seen, policy, kStart + seconds(1)).act, Act::kLetGo);
 }
 
+// With train.reproducible and four micro-shards.
+TEST(Resize, KeepsToNumbersThatDivideTheMicroShards) {
+  Policy policy;
+  policy.max_ranks = 8;
+  policy.min_ranks = 2;
+  auto seen = situation({std::nullopt, std::nullopt, std::nullopt, std::nullopt});
+  seen.shards = 4;
+  seen.wanted = 8;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait) << "four are the most";
+  seen.wanted = 3;
+  EXPECT_EQ(decide(seen, policy, kStart).ranks, 2);
+  seen.ranks.resize(3);
+  seen.wanted = 4;
+  seen.ranks[1] = killed(SIGKILL, seconds(1));
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kLetGo);
+}
+
 TEST(Resize, GrowsAgainAfterALossOnlyWhileReplacementsAreLeft) {
   Policy policy;
   policy.max_ranks = 8;

@@ -153,6 +153,61 @@ TEST(Decide, EndsWhenNoRankIsLeftThatHasTheState) {
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kReplace);
 }
 
+// The newcomers are ended with their attempt.
+TEST(Decide, RestoresAtOnceWhenTheLastRankWithTheStateIsLost) {
+  Policy policy;
+  policy.max_replacements = 9;
+  auto seen = situation({std::nullopt, killed(SIGKILL, seconds(2)), std::nullopt});
+  seen.joining = {0, 2};
+  seen.trained = true;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kRestore);
+  // Also before the next attempt has begun to train.
+  seen.trained = false;
+  seen.restores = 1;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kRestore);
+  seen.restores = kMostRestores;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kTerminate);
+}
+
+TEST(Decide, StartsAllRanksAgainWhenOneIsLostBeforeAllHaveMet) {
+  Policy policy;
+  policy.max_replacements = 9;
+  auto seen = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt});
+  seen.meeting = {0};
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kRestore);
+  // Rank 0 has noticed it first; or rank 1 was replaced before another one began to meet.
+  seen.ranks[0] = waited(Errc::kPeerLost, 1, seconds(1), {false, 201});
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kRestore);
+  auto replaced = situation({std::nullopt, std::nullopt, std::nullopt});
+  replaced.meeting = {2};
+  EXPECT_EQ(decide(replaced, policy, kStart + seconds(1)).act, Act::kWait);
+  replaced.joining = {1};
+  EXPECT_EQ(decide(replaced, policy, kStart + seconds(1)).act, Act::kRestore);
+  // Not without an end, not without replacements, and not once all have met.
+  seen.restores = kMostRestores;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(9)).act, Act::kTerminate);
+  seen.restores = 0;
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(1)).act, Act::kWait);
+  auto met = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt});
+  EXPECT_EQ(decide(met, policy, kStart + seconds(1)).act, Act::kReplace);
+}
+
+// The ranks of other nodes have the state.
+TEST(Decide, ReplacesTheOnlyRankOfANodeWhileOtherNodesRun) {
+  Policy policy;
+  policy.max_replacements = 1;
+  auto seen = situation({killed(SIGKILL, seconds(1))});
+  seen.other_nodes = true;
+  const auto decision = decide(seen, policy, kStart + seconds(1));
+  EXPECT_EQ(decision.act, Act::kReplace);
+  EXPECT_EQ(decision.rank, 0);
+  seen.replacements = 1;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kFinish);
+  seen.ranks[0] = exited(0, seconds(1));
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kFinish);
+}
+
 TEST(Decide, EndsACrashLoopOfReplacements) {
   Policy policy;
   policy.max_replacements = 99;

@@ -23,7 +23,7 @@ std::optional<Errc> error_of(const RankEnd& end) {
 }  // namespace
 
 std::string Supervisor::count_of_replacements() const {
-  if (policy_.max_replacements == kNoLimit) return "";
+  if (policy_.max_replacements == kNoLimit || policy_.max_replacements == 0) return "";
   return " (" + std::to_string(situation_.replacements) + " of " +
          std::to_string(policy_.max_replacements) + ")";
 }
@@ -124,9 +124,9 @@ void Supervisor::tell_gone() {
   }
 }
 
-std::string Supervisor::no_multiple(int ranks, int multiple) {
-  return std::to_string(ranks) + " ranks: the mesh of this job uses multiples of " +
-         std::to_string(multiple);
+std::string Supervisor::not_usable(int ranks, const agent::UsableRanks& usable) {
+  return std::to_string(ranks) + " ranks: the mesh of this job uses " + usable.describe() +
+         (usable.shards > 0 ? ", which divide its micro-shards" : "");
 }
 
 // Answers `weft scale` when the job has the wanted number of ranks.
@@ -145,7 +145,7 @@ std::optional<std::string> Supervisor::answer(const std::string& request) {
   if (ranks < least || ranks > policy_.max_ranks)
     return std::to_string(ranks) + " ranks: this job may have " + std::to_string(least) + " to " +
            std::to_string(policy_.max_ranks);
-  if (ranks % situation_.multiple != 0) return no_multiple(ranks, situation_.multiple);
+  if (const auto usable = situation_.usable(); !usable.has(ranks)) return not_usable(ranks, usable);
   if (!situation_.trained || situation_.stop_sent) return "the job does not train yet, or it ends";
   if (size_ == ranks) {
     situation_.wanted = ranks;
@@ -175,19 +175,26 @@ void Supervisor::hear(int local) {
     const std::string& verb = message->verb;
     if (following_) note_phase(local, *message);
     if (verb == "joining" && situation_.growing.erase(local) > 0) situation_.waiting.insert(local);
+    if (verb == "meeting") situation_.meeting.insert(local);
+    if (verb == "joined") situation_.meeting.erase(local);
     if (verb == "joined" && situation_.joining.erase(local) + situation_.growing.erase(local) +
                                     situation_.waiting.erase(local) >
                                 0)
       situation_.never_joined = situation_.failed_starts = 0;
     if (verb == "refused") situation_.joining.insert(local);
     if (verb == "leaving") situation_.leaving.insert(local);
-    if (verb == "multiple") situation_.multiple = std::max(1, std::atoi(message->value.c_str()));
+    if (verb == "multiple") {
+      const auto usable = agent::usable_ranks_of(message->value);
+      situation_.multiple = usable.multiple;
+      situation_.shards = usable.shards;
+    }
     if (verb == "size") {
       size_ = std::atoi(message->value.c_str());
       if (!following_) end_needless();
     }
     if (verb == "step") situation_.step = std::atoll(message->value.c_str());
-    if (verb == "run") run_folder_ = message->value;
+    if (verb == "copied") has_state_ = true;
+    if (verb == "folder" || verb == "run") run_folder_ = message->value;
     if (verb == "run") situation_.trained = true;
     if (verb == "unsaved") situation_.unsaved = true;
     if (verb == "stopping") note_stop_of(local, message->value);
@@ -211,8 +218,11 @@ void Supervisor::note_end_of_newcomer(int local) {
     end.let_go = true;
     return;
   }
-  ++(error_of(end) == Errc::kUnavailable ? situation_.failed_starts : situation_.never_joined);
-  situation_.last_end = end.when;
+  const bool is_scarce = error_of(end) == Errc::kUnavailable;
+  ++(is_scarce ? situation_.failed_starts : situation_.never_joined);
+  // A process that was killed once is no crash loop: the next one does not wait.
+  const bool is_killed = end.status == ExitStatus{true, SIGKILL};
+  if (is_scarce || situation_.never_joined > 1 || !is_killed) situation_.last_end = end.when;
   if (!added || end.told) return;
   end.let_go = true;
   note_lost(local, "it had not joined the others, which go on without it");

@@ -32,6 +32,9 @@ void Planning::replace_lost() {
     if (is_lost(rank, place)) lost.push_back(rank);
   }
   if (lost.empty()) return;
+  if (is_meeting() &&
+      std::any_of(lost.begin(), lost.end(), [&](int rank) { return plan_.ranks.at(rank).first; }))
+    return start_again(lost);
   const bool survives = std::any_of(plan_.ranks.begin(), plan_.ranks.end(), [&](const auto& entry) {
     return entry.second.member && !is_lost(entry.first, entry.second);
   });
@@ -89,8 +92,8 @@ void Planning::check_enough(const std::string& text, int code) {
   const std::string number = std::to_string(policy_.min_ranks);
   end(text + (policy_.min_ranks == 0 ? "; it cannot be replaced"
               : left >= policy_.min_ranks
-                  ? "; the program uses multiples of " + std::to_string(plan_.multiple) +
-                        " ranks, so fewer than " + number + " of those left (--min-ranks)"
+                  ? "; the program uses " + plan_.usable().describe() + ", so fewer than " +
+                        number + " of those left (--min-ranks)"
                   : "; fewer than " + number + " ranks are left (--min-ranks)"),
       code);
 }
@@ -99,6 +102,7 @@ void Planning::start_again(const std::vector<int>& lost) {
   const int first = lost.front();
   const Placement& place = plan_.ranks.at(first);
   const std::string text = loss(first, place);
+  const bool meets = is_meeting();
   if (!may_start_again(lost)) return end(text, code_of(first, place));
   JobPlan again = plan_;
   again.ranks.clear();
@@ -116,14 +120,16 @@ void Planning::start_again(const std::vector<int>& lost) {
   }
   ++plan_.attempt;
   ++plan_.replacements;
-  note(text + "; no rank is left that has the job's state: starting all ranks again" +
-       (plan_.run.empty() ? "" : ", from the newest checkpoint") + count_of_replacements());
+  note(text +
+       (meets ? " before all ranks have met" : "; no rank is left that has the job's state") +
+       ": starting all ranks again" + (plan_.run.empty() ? "" : ", from the newest checkpoint") +
+       count_of_replacements());
 }
 
 bool Planning::may_start_again(const std::vector<int>& lost) const {
   if (plan_.replacements >= policy_.max_replacements || plan_.attempt >= kMostAttempts)
     return false;
-  const bool had_members = count(&Placement::member) > 0;
+  const bool meets = is_meeting(), had_members = count(&Placement::member) > 0;
   bool certain = false;
   for (const auto& [rank, place] : plan_.ranks) {
     if (had_members && !place.member) continue;
@@ -133,7 +139,7 @@ bool Planning::may_start_again(const std::vector<int>& lost) const {
   const bool would_fail_again = std::any_of(lost.begin(), lost.end(), [&](int rank) {
     const RankReport* const said = report(rank, plan_.ranks.at(rank));
     return said != nullptr && said->phase >= RankPhase::kLost &&
-           (said->code < 128 || plan_.run.empty());
+           (said->code < 128 || (plan_.run.empty() && !meets));
   });
   return certain && !would_fail_again;
 }

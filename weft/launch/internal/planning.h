@@ -63,7 +63,7 @@ class Planning {
                                           [&](const auto& one) { return one.second.*flag; }));
   }
   // The most ranks up to this number that the program can use.
-  int whole(int ranks) const { return ranks - ranks % plan_.multiple; }
+  int whole(int ranks) const { return plan_.usable().most(ranks); }
   int most_ranks() const {
     return plan_.wanted.serial > 0 ? plan_.wanted.ranks : policy_.max_ranks;
   }
@@ -126,6 +126,12 @@ class Planning {
   // group that is lost for certain: its own node says so.
   bool may_start_again(const std::vector<int>& lost) const;
 
+  // True until all of the first ranks have met. Nobody can take the place of one before.
+  bool is_meeting() const {
+    return std::any_of(plan_.ranks.begin(), plan_.ranks.end(), [](const auto& entry) {
+      return entry.second.first && !entry.second.member;
+    });
+  }
   // True while the ranks form their group, or form it again.
   bool recovers() const;
   void resize();

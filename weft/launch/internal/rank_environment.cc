@@ -366,6 +366,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
                    (grows ? std::to_string(job.plan->join_limit.count() / 1000) : ""));
   result.push_back("WEFT_RESUME_RUN=" + attempt.resume_run);
   result.push_back(std::string("WEFT_NEWCOMER=") + (attempt.newcomer ? "1" : ""));
+  result.push_back(std::string("WEFT_HAS_STATE=") + (attempt.has_state ? "1" : ""));
   if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)
     result.push_back("TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
   const int threads = threads_per_rank(job.local_world);

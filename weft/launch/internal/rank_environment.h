@@ -68,14 +68,16 @@ constexpr int kNoLimit = std::numeric_limits<int>::max();
 struct Attempt {
   int restarts = 0;
   std::string error_file;
-  int secret_fd = -1;           // -1: none
-  int live_fd = -1;             // -1: none
-  int link_fd = -1;             // end of the rank's agent::Link; -1: none
-  bool newcomer = false;        // the job runs already: the rank joins it
-  std::string resume_run = {};  // run folder to go on with; empty: none
-  bool reports = true;          // whether the launcher's report prints the rank's error
-  int page_fd = -1;             // of the positions (observe/position); -1: none
-  std::string store = {};       // socket of the job's replicated store; empty: none
+  int secret_fd = -1;     // -1: none
+  int live_fd = -1;       // -1: none
+  int link_fd = -1;       // end of the rank's agent::Link; -1: none
+  bool newcomer = false;  // the job runs already: the rank joins it
+  // Run folder to go on with, if no rank has the state; empty: none.
+  std::string resume_run = {};
+  bool reports = true;     // whether the launcher's report prints the rank's error
+  int page_fd = -1;        // of the positions (observe/position); -1: none
+  std::string store = {};  // socket of the job's replicated store; empty: none
+  bool has_state = false;  // the ranks have had a state to hand on (weft/elastic/run.h)
 };
 std::vector<std::string> rank_environment(const LaunchOptions& options, const Job& job, int local,
                                           const Attempt& attempt);

@@ -57,11 +57,12 @@ std::optional<Supervisor::Rank> Supervisor::become_rank(int local) {
   for (auto spare = spares_.take(); spare; spare = spares_.take()) {
     positions_.clear(local);
     positions_.header().generation.fetch_add(1);
-    const auto environment = rank_environment(
-        options_, job_, local,
-        {situation_.restarts, error_file_of(local).string(), spare->secret_fd,
-         job_.rank(local) == 0 ? spare->live_fd : -1, spare->link_fd, true, "", !logs_errors(local),
-         positions_.fd(), following_ ? following_->store->socket() : ""});
+    const auto environment =
+        rank_environment(options_, job_, local,
+                         {situation_.restarts, error_file_of(local).string(), spare->secret_fd,
+                          job_.rank(local) == 0 ? spare->live_fd : -1, spare->link_fd, true,
+                          run_folder_, !logs_errors(local), positions_.fd(),
+                          following_ ? following_->store->socket() : "", has_state_});
     if (!spare->link.tell("become", agent::to_text(environment))) continue;  // it has just ended
     return Rank{std::move(spare->process), std::move(spare->link),
                 relay(local, STDOUT_FILENO, spare->out.release(), true),

@@ -104,11 +104,11 @@ Supervisor::Rank Supervisor::start_rank(int local, bool replaces) {
   ProcessOptions process = program_of(job_.rank(local));
   const int live = page_ && job_.rank(local) == 0 ? page_->fd() : -1;
   auto [link, its_link] = agent::Link::make();
-  process.environment =
-      rank_environment(options_, job_, local,
-                       {situation_.restarts, error_file_of(local).string(), secret.get(), live,
-                        its_link.fd(), replaces, resume_run_, !logs_errors(local), positions_.fd(),
-                        following_ ? following_->store->socket() : ""});
+  process.environment = rank_environment(
+      options_, job_, local,
+      {situation_.restarts, error_file_of(local).string(), secret.get(), live, its_link.fd(),
+       replaces, replaces ? run_folder_ : resume_run_, !logs_errors(local), positions_.fd(),
+       following_ ? following_->store->socket() : "", replaces && has_state_});
   process.inherit.push_back(its_link.fd());
   process.inherit.push_back(positions_.fd());
   positions_.clear(local);

@@ -152,15 +152,18 @@ int Supervisor::run_attempts() {
 }
 
 void Supervisor::begin_again(Act how) {
+  const bool meets = !situation_.meeting.empty();
   resume_run_ = how == Act::kRestore ? run_folder_ : "";
   const std::string why =
       situation_.store_lost
           ? "the process that holds the store has ended: " + store_process_->poll()->describe() +
-                ": starting all ranks again,"
-          : "all ranks are lost: starting them again,";
+                ": starting all ranks again"
+          : std::string(meets ? "a rank is lost before all ranks have met" : "all ranks are lost") +
+                ": starting them again";
   situation_ = next_attempt(situation_, how);
   if (how == Act::kRestore) {
-    note(why + " from the newest checkpoint" + count_of_replacements());
+    note(why + (resume_run_.empty() ? "" : ", from the newest checkpoint") +
+         count_of_replacements());
   } else {
     note("restarting all ranks (restart " + std::to_string(situation_.restarts) + " of " +
          std::to_string(policy_.max_restarts) + ")");
@@ -187,6 +190,7 @@ void Supervisor::start_attempt() {
   keeping.lost_key = comm::lost_rank_key(job_.run_id, situation_.restarts);
   keeping.gone_key = comm::gone_ranks_key(job_.run_id, situation_.restarts);
   gone_.clear();
+  has_state_ = false;
   if (!keep_folder_) keeping.folder = folder_;
   store_process_ = std::make_unique<StoreProcess>(keeping);
   run_servers();

@@ -78,7 +78,7 @@ class Supervisor {
   void look_at_notices();
   int least_ranks() const;
   void want_ranks(int ranks, const std::string& why);
-  static std::string no_multiple(int ranks, int multiple);
+  static std::string not_usable(int ranks, const agent::UsableRanks& usable);
   void look_at_discovery();
   void autoscale();
   void say_how_it_went();
@@ -176,6 +176,7 @@ class Supervisor {
   std::set<int> gone_;  // local ranks of which tell_gone() was called
   int size_ = 0;        // of the ranks' group; 0: unknown
   std::optional<ControlSocket> control_;
+  bool has_state_ = false;               // the ranks of this attempt have had a state to hand on
   std::string run_folder_, resume_run_;  // of the job's run, and to go on with; empty: none
   HangWatch watch_;
   Time looked_{};                       // when it looked last

@@ -38,6 +38,11 @@ void Supervisor::watch_for_hangs() {
     } else if (views[i].pid == 0) {  // it has not started weft, but may be stopped
       views[i].pid = views[i].standing.thread = ranks_[i].process.pid();
     }
+    // It may load its program and its data for long.
+    const bool loads = situation_.joining.contains(static_cast<int>(i)) ||
+                       situation_.growing.contains(static_cast<int>(i));
+    auto& activity = views[i].standing.activity;
+    if (loads && activity == observe::Activity::kUnknown) activity = observe::Activity::kInit;
   }
   const Nanos clock(observe::monotonic_ns());
   const auto seen = watch_.look(clock, views, observe::read_thread);
