@@ -1,4 +1,4 @@
-"""The tables of docs/planning.md, each a function of the published runs."""
+"""The tables of docs/planning-results.md, each a function of the published runs."""
 
 import statistics
 

@@ -1,4 +1,4 @@
-"""The tables of docs/fault-tolerance.md, each a function of the published runs."""
+"""The tables of docs/fault-tolerance-results.md, each a function of the published runs."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The tables of docs/strategies.md and docs/optimizers.md. Each is a function of the published
+"""The tables of strategies-results.md and optimizers-results.md. Each is made of the published
 runs."""
 
 from results import Missing, digits, ms, percent, table, times

@@ -146,7 +146,7 @@ void add_predict(CLI::App& plan, PredictCommand& command, int& result) {
   predict
       ->add_option("file", command.file,
                    "File with one scenario a line, as JSON with model, cluster and plan "
-                   "(docs/planning.md); - for stdin")
+                   "(docs/planning-reference.md); - for stdin")
       ->required();
   predict->callback([&] { result = plan_predict(command); });
 }
@@ -160,7 +160,7 @@ void add_validate(CLI::App& plan, ValidateCommand& command, int& result) {
                      "Fit each generation's constants to a part of the rows, and test them on the "
                      "rest. Takes minutes");
   validate->add_option("--write", command.page,
-                       "Page whose generated part is replaced, such as docs/planning.md");
+                       "Page whose generated part is replaced, such as docs/planning-results.md");
   validate->callback([&] { result = plan_validate(command); });
 }
 

@@ -62,7 +62,7 @@ struct CrossCheck {
 };
 std::vector<CrossCheck> cross_checks(const std::vector<TableReport>& tables);
 
-// The tables as Markdown, for docs/planning.md, and as text for a terminal.
+// The tables as Markdown, for docs/planning-results.md, and as text for a terminal.
 std::string to_markdown(const std::vector<TableReport>& tables,
                         const std::vector<CrossCheck>& checks);
 

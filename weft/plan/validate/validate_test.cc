@@ -73,7 +73,7 @@ struct Goal {
 };
 
 // Tables whose medians and means reach the goals of 8 and 10 %, or the bounds that stand here where
-// they do not (docs/planning.md explains each).
+// they do not (docs/planning-results.md explains each).
 TEST(ValidateSlow, PublishedTablesStayWithinTheirErrors) {
   const std::map<std::string, Goal> goals = {{"act_recompute_table5_end_to_end", {0.08, 0.10}},
                                              {"alpa_2021_v100_32gb", {0.08, 0.10}},
