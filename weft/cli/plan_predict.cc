@@ -126,9 +126,13 @@ int plan_predict(const PredictCommand& command) {
 int plan_validate(const ValidateCommand& command) {
   const auto reports = plan::validate_folder(command.folder, plan::calibration());
   std::vector<plan::CrossCheck> checks;
-  if (command.fit) checks = plan::cross_checks(reports);
+  std::vector<plan::LeftOut> left_out;
+  if (command.fit) {
+    checks = plan::cross_checks(reports);
+    left_out = plan::left_out_checks(reports, checks);
+  }
   if (!command.page.empty()) {
-    write_page(command.page, plan::to_markdown(reports, checks));
+    write_page(command.page, plan::to_markdown(reports, checks, left_out));
     std::cerr << "written to " << command.page << '\n';
     return 0;
   }
@@ -140,6 +144,13 @@ int plan_validate(const ValidateCommand& command) {
         to_string(c.generation), c.test.c_str(), c.rest.count, c.fitted.matmul, c.fitted.memory,
         percents(c.fit.mean).c_str(), percents(c.rest.mean).c_str(),
         percents(c.shipped.mean).c_str());
+  }
+  for (const plan::LeftOut& one : left_out) {
+    std::printf(
+        "%s: %d rows of %d tables: mean error %s with the shipped constants, %s fitted to "
+        "all rows, %s with each table left out\n",
+        to_string(one.generation), one.rows, one.tables, percents(one.shipped).c_str(),
+        percents(one.fit).c_str(), percents(one.left_out).c_str());
   }
   return 0;
 }

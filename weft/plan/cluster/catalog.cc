@@ -112,7 +112,8 @@ Accelerator from_row(const AcceleratorRow& row) {
   Accelerator a;
   a.name = row.name;
   a.generation = row.generation;
-  a.peaks = {row.fp32 * 1e12, row.tf32 * 1e12, row.fp16 * 1e12, row.bf16 * 1e12, row.fp8 * 1e12};
+  a.peaks = {row.fp32 * 1e12, row.tf32 * 1e12, row.fp16 * 1e12,
+             row.bf16 * 1e12, row.fp8 * 1e12,  row.fp4 * 1e12};
   a.achievable = row.achievable * 1e12;
   a.memory = row.memory_gb * 1e9;
   // Capacities of GPUs are printed in units of 2^30 bytes.
@@ -159,15 +160,17 @@ Link intra_of(const Accelerator& a, Wiring wiring) {
   if (wiring == Wiring::kHost) return {a.link, 5.7e-6, 0.77};
   if (wiring == Wiring::kShared) return {a.link, 1e-6, 0.8};
   if (wiring == Wiring::kTorus) return {a.link, 2e-6, 0.8};
-  const double share = a.generation == Generation::kVolta    ? 0.813
-                       : a.generation == Generation::kHopper ? 0.82
-                                                             : 0.78;
+  const double share = a.generation == Generation::kVolta       ? 0.813
+                       : a.generation == Generation::kHopper    ? 0.82
+                       : a.generation == Generation::kBlackwell ? 0.76
+                                                                : 0.78;
   return {a.link, 3.4e-6, share};
 }
 
 Link inter_of(const System& system) {
   Link link = {system.inter_gb_per_s * 1e9, 9.6e-6, 0.96};
   if (system.inter == "tcp") link = {link.bandwidth, 25e-6, 0.8};
+  if (system.inter == "efa") link = {link.bandwidth, 15e-6, 0.91};  // p5en: 365 of 400 GB/s
   if (system.inter == "ici") link = {link.bandwidth, 2e-6, 0.8};
   if (system.inter_share > 0) link.share = system.inter_share;
   return link;
@@ -234,8 +237,9 @@ Cluster cluster_of_accelerator(std::string_view accelerator, int nodes, int per_
   const double ports = card ? 12.5e9
                        : a.generation == Generation::kVolta || a.generation == Generation::kPascal
                            ? 50e9
-                       : a.generation == Generation::kAmpere ? 25e9 * per_node
-                                                             : 50e9 * per_node;
+                       : a.generation == Generation::kAmpere      ? 25e9 * per_node
+                       : a.name.find("B300") != std::string::npos ? 100e9 * per_node
+                                                                  : 50e9 * per_node;
   type.inter = {ports, 9.6e-6, 0.96};
   if (a.generation == Generation::kTpu) type.inter = {a.link * per_node, 2e-6, 0.8};
   if (a.generation == Generation::kCpu) {

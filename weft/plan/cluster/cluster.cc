@@ -76,6 +76,7 @@ const char* to_string(Generation generation) {
 double peak(const Accelerator& a, Precision precision) {
   const auto at = [&](Precision p) { return a.peaks[static_cast<std::size_t>(p)]; };
   if (at(precision) > 0) return at(precision);
+  if (precision == Precision::kFp4) return peak(a, Precision::kFp8);
   // bf16 and fp16 run at the same rate; fp8 falls back to them, all others to fp32.
   const double half = std::max(at(Precision::kBf16), at(Precision::kFp16));
   if (precision != Precision::kFp32 && precision != Precision::kTf32 && half > 0) return half;

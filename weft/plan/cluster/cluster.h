@@ -44,7 +44,7 @@ struct Accelerator {
   std::string name;
   Generation generation = Generation::kOther;
   // Peak FLOP/s by Precision. 0: not supported; peak() then takes the next wider one.
-  std::array<double, 5> peaks{};
+  std::array<double, 6> peaks{};
   double achievable = 0;  // FLOP/s of the best 16-bit matrix product that was measured. 0: unknown.
   double memory = 0;      // Bytes.
   double bandwidth = 0;   // Bytes/s of its memory.

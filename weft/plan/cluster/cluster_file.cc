@@ -76,7 +76,7 @@ Schema accelerator_schema() {
       {"rates.n", Doubles{}, "Columns.", {.min = 1, .max = 1e9}},
       {"rates.k", Doubles{}, "Inner size.", {.min = 1, .max = 1e9}},
       {"rates.us", Doubles{}, "Microseconds.", positive(1e12)}};
-  for (const char* precision : {"fp32", "tf32", "fp16", "bf16", "fp8"}) {
+  for (const char* precision : {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"}) {
     schema.add({"accelerator." + std::string(precision) + "_tflops", Doubles{}, "Peak TFLOP/s.",
                 at_least_0(1e6)});
   }
@@ -127,8 +127,8 @@ int index_of(const char* const (&names)[N], const std::string& name) {
   return static_cast<int>(std::find(names, names + N, name) - names);
 }
 
-constexpr const char* kPeaks[] = {"fp32_tflops", "tf32_tflops", "fp16_tflops", "bf16_tflops",
-                                  "fp8_tflops"};
+constexpr const char* kPeaks[] = {"fp32_tflops", "tf32_tflops", "fp16_tflops",
+                                  "bf16_tflops", "fp8_tflops",  "fp4_tflops"};
 
 std::vector<Accelerator> described(const Config& config) {
   const Strings& names = config.get_strings("accelerator.name");

@@ -40,7 +40,8 @@ struct Calibration {
 
 // The constants of calibrated.cc.
 const Calibration& calibration();
-const Attention& attention_of(Generation generation);
+// `specialized`: kernels written for Hopper and Blackwell (FlashAttention-3, cuDNN 9).
+const Attention& attention_of(Generation generation, bool specialized = false);
 const NcclLatencies& nccl_latencies();
 const NcclTreeShares& nccl_tree_shares();
 

@@ -35,26 +35,33 @@ double ring_share(int protocol) { return protocol == kLL ? 0.25 : protocol == kL
 
 // The same in a tree, relative to Simple in a ring (tuning.cc).
 double tree_share(int protocol, double bytes, int nodes) {
-  constexpr double kAll = 0.9, kLines = 1 / 3.8, kLongLinesOfNode = 7.0 / 9, kLongLines = 0.915;
+  constexpr double kNode = 0.9, kNodes = 0.78, kLines = 1 / 3.8, kLongLinesOfNode = 7.0 / 9,
+                   kLongLines = 0.915;
   const double share = protocol == kSimple ? 1
                        : protocol == kLL   ? kLines
                        : nodes == 1        ? kLongLinesOfNode
                                            : kLongLines;
   const auto& by_size = nccl_tree_shares()[static_cast<std::size_t>(protocol)];
   const auto size = static_cast<std::size_t>(std::log2(std::max(bytes, 64.0) / 64));
-  return kAll * share * (size < by_size.size() ? by_size[size] : 1);
+  return (nodes == 1 ? kNode : kNodes) * share * (size < by_size.size() ? by_size[size] : 1);
 }
 
 struct Steps {
   double intra, inter;
 };
 
+// Reductions in NVSwitches (nccl_collectives). Shares of a link's bandwidth: one value explains
+// groups of 5 to 8 ranks. kFillSwitch: time until all channels are full; half of it at kFillBytes.
+constexpr double kSwitchedHopper = 0.68, kSwitchedBlackwell = 0.57;
+constexpr double kSwitchLatency = 10e-6, kFillSwitch = 60e-6, kFillBytes = 10e6;
+
 // Launch of a collective, and the meeting of its ranks (nccl_collectives: 40 us for 32 KiB, of
 // which NCCL's own model explains 10).
-constexpr double kLaunchCollective = 20e-6;
+constexpr double kLaunchCollective = 33e-6;
 // Rings of large messages wait longer in each step (tuning.cc: "plateau effect of ring"):
 // all-reduces over several nodes from 4 KiB for each rank on, others from 1 MB on.
 constexpr double kPlateau = 1.9, kPlateauBytes = 1e6, kPlateauBytesOfNodes = 4096;
+constexpr double kInfiniband = 9.6e-6;  // Seconds of a hop.
 // Steps of LL inside a node, in a group that spans several (tuning.cc).
 constexpr double kLinesBehindNetwork = 1.8;
 
@@ -63,7 +70,10 @@ double nccl_latency(int algorithm, int protocol, const Steps& steps, const Group
   const auto a = static_cast<std::size_t>(algorithm), p = static_cast<std::size_t>(protocol);
   const double inside = (g.pci ? c.pci : c.nvlink)[a][p],
                slower = g.nodes > 1 && protocol == kLL ? kLinesBehindNetwork : 1;
-  return 1e-6 * (c.base[a][p] + steps.intra * slower * inside + steps.inter * c.net[a][p]);
+  // The table's networks are InfiniBand.
+  const double network = g.nodes > 1 ? std::max(1.0, g.inter.latency / kInfiniband) : 1;
+  return 1e-6 *
+         (c.base[a][p] + steps.intra * slower * inside + steps.inter * network * c.net[a][p]);
 }
 
 double inter_bandwidth(const GroupShape& g) {
@@ -97,7 +107,9 @@ double nccl_ring(ExchangeKind kind, double bytes, const GroupShape& g) {
 double nccl_tree(double bytes, const GroupShape& g) {
   const double n = g.ranks;
   const Steps steps = {2 * (n / g.nodes - 1), 2 * std::floor(std::log2(g.nodes))};
-  const double wire = 2 * bytes / bus_bandwidth(g);
+  // Two binary trees over the nodes, each of half the array: n - 1 edges of each tree, up and down.
+  const double over_nodes = g.nodes > 1 ? static_cast<double>(g.nodes - 1) / g.nodes : 1;
+  const double wire = 2 * over_nodes * bytes / bus_bandwidth(g);
   double best = std::numeric_limits<double>::infinity();
   for (const int protocol : {kLL, kLL128, kSimple}) {
     if (protocol == kLL128 && g.pci) continue;
@@ -105,6 +117,13 @@ double nccl_tree(double bytes, const GroupShape& g) {
                               wire / tree_share(protocol, bytes, g.nodes));
   }
   return best;
+}
+
+// A rank reads 1 / n of the array, which the switch adds up, and writes it to all through the
+// switch. Its link carries the array once, and 1 / n of it again, in each direction.
+double nccl_switched(double bytes, const GroupShape& g) {
+  const double wire = bytes * (1 + 1.0 / g.ranks) / g.switched;
+  return kSwitchLatency + kFillSwitch * bytes / (bytes + kFillBytes) + wire;
 }
 
 // Each rank sends a block to every other one: (n - 1) / n of the payload, most of it to other nodes
@@ -119,12 +138,24 @@ double all_to_all(double bytes, const GroupShape& g) {
 
 double nccl_seconds(ExchangeKind kind, double bytes, const GroupShape& g) {
   if (kind == ExchangeKind::kAllToAll) return all_to_all(bytes, g);
-  const double ring = nccl_ring(kind, bytes, g);
-  return kLaunchCollective +
-         (kind == ExchangeKind::kAllReduce ? std::min(ring, nccl_tree(bytes, g)) : ring);
+  double best = nccl_ring(kind, bytes, g);
+  if (kind == ExchangeKind::kAllReduce) {
+    best = std::min(best, nccl_tree(bytes, g));
+    if (g.switched > 0 && g.nodes == 1) best = std::min(best, nccl_switched(bytes, g));
+  }
+  return kLaunchCollective + best;
 }
 
 }  // namespace
+
+double switch_bandwidth(const Cluster& cluster, const NodeType& type) {
+  if (type.wiring != Wiring::kSwitch) return 0;
+  switch (cluster.accelerators[static_cast<std::size_t>(type.accelerator)].generation) {
+    case Generation::kHopper: return kSwitchedHopper * type.intra.bandwidth;
+    case Generation::kBlackwell: return kSwitchedBlackwell * type.intra.bandwidth;
+    default: return 0;
+  }
+}
 
 double ring_bandwidth(const NodeType& type, const std::vector<int>& locals) {
   const double full = type.intra.bandwidth * type.intra.share;
@@ -161,6 +192,8 @@ GroupShape group_shape(const Cluster& cluster, const std::vector<int>& ranks, in
     const NodeType& type = cluster.nodes[static_cast<std::size_t>(types[node])];
     g.per_node = std::max(g.per_node, static_cast<int>(here.size()));
     g.intra = std::min(g.intra, ring_bandwidth(type, here));
+    const double switched = switch_bandwidth(cluster, type);
+    g.switched = locals.size() == 1 ? switched : 0;
     if (type.inter.bandwidth * type.inter.share < g.inter.bandwidth * g.inter.share)
       g.inter = type.inter;
     g.pci = g.pci || type.wiring == Wiring::kHost;

@@ -1,8 +1,9 @@
 // Times of collectives among the ranks of one axis of a layout, on the links of a cluster.
 //
 // NCCL: ring and tree with the protocols LL, LL128 and Simple, by the constants and the formula of
-// its tuning model: latency of all hops + bytes / bus bandwidth; the fastest counts. weft: the
-// schedules of weft/schedule, played on the links (plan/simulate.h); the fastest counts.
+// its tuning model: latency of all hops + bytes / bus bandwidth. Since Hopper, NVSwitches can also
+// reduce inside a node (NVLS). The fastest counts. weft: the schedules of weft/schedule, played on
+// the links (plan/simulate.h); the fastest counts.
 #pragma once
 
 #include <vector>
@@ -20,6 +21,8 @@ struct GroupShape {
   // Groups of the same axis that use a node's network cards at the same time.
   int sharing = 1;
   double intra = 0;  // Bytes/s that one rank reaches in a ring inside a node.
+  // Bytes/s of a rank's link in reductions that the switch of the node computes (NVLS). 0: none.
+  double switched = 0;
   Link inter;        // Of the node, with its share.
   bool pci = false;  // Ranks inside a node are connected through PCIe.
   bool shared_memory = false;
@@ -30,6 +33,9 @@ struct GroupShape {
 
 // The group of these ranks. `all_groups`: number of groups of the axis that share a node with it.
 GroupShape group_shape(const Cluster& cluster, const std::vector<int>& ranks, int sharing);
+
+// GroupShape::switched of a node: of NVSwitches since Hopper (third generation).
+double switch_bandwidth(const Cluster& cluster, const NodeType& type);
 
 // Bytes/s of a ring through these devices of one node (numbers on the node).
 double ring_bandwidth(const NodeType& type, const std::vector<int>& locals);

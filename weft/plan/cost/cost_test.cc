@@ -65,25 +65,76 @@ TEST(DeviceModel, MeasuredProductsAreThePredictionOfTheirShapes) {
                 0.01 * r.seconds);
 }
 
+// bench/published/hardware_accelerators.csv: 2.5 PFLOP/s in bf16, 5 in fp8; data sheet: 10 in fp4.
+TEST(DeviceModel, NarrowerProductsAreFasterButFp4KeepsAShareIn16Bits) {
+  const Accelerator gb200 = known_accelerator("GB200 (per GPU)");
+  const Software core = software("megatron_core");
+  const auto seconds = [&](Precision precision) {
+    const DeviceModel device(gb200, precision, core, calibration());
+    const Operator op = {.m = 8192, .n = 28672, .k = 8192};
+    return device.time(op).forward;
+  };
+  const double half = seconds(Precision::kBf16), eight = seconds(Precision::kFp8),
+               four = seconds(Precision::kFp4);
+  EXPECT_LT(eight, 0.65 * half);
+  EXPECT_LT(four, 0.9 * eight);
+  EXPECT_GT(four, 0.15 * half + 0.85 * half / 4);
+}
+
 GroupShape all_of(const Cluster& cluster) {
   std::vector<int> ranks(static_cast<std::size_t>(devices(cluster)));
   std::iota(ranks.begin(), ranks.end(), 0);
   return group_shape(cluster, ranks, 1);
 }
 
+double bus_bandwidth(const GroupShape& group, double bytes) {
+  const double n = group.ranks;
+  return 2 * (n - 1) / n * bytes / collective_seconds(ExchangeKind::kAllReduce, bytes, group);
+}
+
 double bus_bandwidth(const Cluster& cluster, double bytes) {
-  const double n = devices(cluster);
-  return 2 * (n - 1) / n * bytes /
-         collective_seconds(ExchangeKind::kAllReduce, bytes, all_of(cluster));
+  return bus_bandwidth(all_of(cluster), bytes);
 }
 
 // nccl_collectives.csv and nccl_busbw_summary.csv, large messages.
 TEST(Collectives, LargeAllReducesReachTheMeasuredBusBandwidths) {
   EXPECT_NEAR(bus_bandwidth(cluster_of_system("DGX A100", 1), 8e9), 235e9, 0.02 * 235e9);
-  EXPECT_NEAR(bus_bandwidth(cluster_of_system("DGX H100", 1), 8e9), 370e9, 0.02 * 370e9);
+  GroupShape ring = all_of(cluster_of_system("DGX H100", 1));
+  EXPECT_NEAR(bus_bandwidth(ring, 8e9), 480e9, 0.02 * 480e9);
+  ring.switched = 0;
+  EXPECT_NEAR(bus_bandwidth(ring, 8e9), 370e9, 0.02 * 370e9);
   EXPECT_NEAR(bus_bandwidth(cluster_of_system("DGX A100", 4), 8e9), 192e9, 0.02 * 192e9);
   EXPECT_NEAR(bus_bandwidth(cluster_of_system("DGX-1 V100", 1), 8e9), 122e9, 0.02 * 122e9);
   EXPECT_NEAR(bus_bandwidth(cluster_of_system("Jean Zay V100", 4), 4e9), 10.6e9, 0.02 * 10.6e9);
+}
+
+// nccl_collectives.csv: groups of H200 and B200 inside a node, 8 GiB.
+TEST(Collectives, ReducedInTheSwitchReachTheMeasuredBusBandwidthsOfEachGroupSize) {
+  for (const auto& [ranks, measured] : {std::pair{5, 414.2}, {6, 435.6}, {7, 460.0}, {8, 473.1}})
+    EXPECT_NEAR(bus_bandwidth(cluster_of_accelerator("H200 SXM 141GB", 1, ranks), 8589934592.0),
+                measured * 1e9, 0.03 * measured * 1e9)
+        << ranks;
+  for (const auto& [ranks, measured] :
+       {std::pair{4, 673.2}, {5, 677.8}, {6, 778.2}, {7, 811.2}, {8, 838.0}})
+    EXPECT_NEAR(bus_bandwidth(cluster_of_accelerator("B200 SXM", 1, ranks), 8589934592.0),
+                measured * 1e9, 0.08 * measured * 1e9)
+        << ranks;
+}
+
+TEST(Collectives, OfSmallArraysInsideANodeTakeTheMeasuredTime) {
+  const Cluster h200 = cluster_of_accelerator("H200 SXM 141GB", 1, 8);
+  for (const auto& [bytes, us] :
+       {std::pair{32768.0, 39.96}, {1048576.0, 45.95}, {16777216.0, 133.52}})
+    EXPECT_NEAR(collective_seconds(ExchangeKind::kAllReduce, bytes, all_of(h200)), us * 1e-6,
+                0.15 * us * 1e-6)
+        << bytes;
+}
+
+// A100 has no reductions in its switches.
+TEST(Collectives, OfAmpereAreNotReducedInTheSwitch) {
+  EXPECT_EQ(all_of(cluster_of_system("DGX A100", 1)).switched, 0);
+  EXPECT_GT(all_of(cluster_of_system("DGX H100", 1)).switched, 0);
+  EXPECT_EQ(all_of(cluster_of_system("DGX H100", 2)).switched, 0);
 }
 
 // nccl_collectives.csv: 32 ranks on 4 nodes with a bandwidth of 100 GB/s.

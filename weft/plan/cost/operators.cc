@@ -28,7 +28,12 @@ constexpr double kLaunch = 4e-6;     // Seconds of a kernel on a GPU.
 constexpr double kLaunchCpu = 3e-6;  // Of an operator on a CPU, without libtorch's dispatch.
 // Attention over the ranks of cp works on smaller blocks and merges their results.
 constexpr double kPartedAttention = 0.75;
-constexpr double kFloatShare = 0.95;     // Of the peak, FP32 products on vector units (cuBLAS).
+// Of the peak, FP32 products on vector units (oneDNN); on GPUs (cuBLAS) relative to the share that
+// 16-bit products reach.
+constexpr double kFloatShare = 0.95, kFloatOverHalf = 1.05;
+// Training in fp4 keeps some layers in 16 bits (NVIDIA: Pretraining large language models with
+// NVFP4, arXiv 2509.25149). The rows of GB200 and GB300 in megatron_bridge imply this share.
+constexpr double kNotFp4 = 0.15;
 constexpr double kUnknownShare = 0.83;   // Of the peak, where no best product was measured.
 constexpr double kNoTensorCores = 0.35;  // Share of the FP32 peak of products without tensor cores.
 
@@ -57,7 +62,9 @@ DeviceModel::DeviceModel(const Accelerator& accelerator, Precision precision,
 // units come close to their peak.
 double DeviceModel::rate(Precision precision) const {
   const double top = peak(accelerator_, precision);
-  if (precision == Precision::kFp32) return top * kFloatShare;
+  if (precision == Precision::kFp32 && accelerator_.generation == Generation::kCpu)
+    return top * kFloatShare;
+  if (precision == Precision::kFp32) return top * std::min(1.0, kFloatOverHalf * fitted_.matmul);
   const double half = std::max(peak(accelerator_, Precision::kBf16), 1.0);
   const double share = accelerator_.achievable > 0 ? accelerator_.achievable / half : kUnknownShare;
   return top * share * fitted_.matmul;
@@ -104,7 +111,8 @@ double DeviceModel::measured(const Product& p) const {
 }
 
 double DeviceModel::product(const Product& p, Precision precision, bool batched) const {
-  const double e = precision == Precision::kFp8                                     ? 1
+  const double e = precision == Precision::kFp4                                     ? 0.5
+                   : precision == Precision::kFp8                                   ? 1
                    : precision == Precision::kFp32 || precision == Precision::kTf32 ? 4
                                                                                     : 2;
   if (!accelerator_.rates.empty()) return measured(p);
@@ -126,20 +134,26 @@ double DeviceModel::product(const Product& p, Precision precision, bool batched)
 }
 
 OperatorTime DeviceModel::product_time(const Operator& op) const {
-  Precision p = op.low_precision || precision_ != Precision::kFp8 ? precision_ : Precision::kBf16;
+  Precision p = op.low_precision || precision_ < Precision::kFp8 ? precision_ : Precision::kBf16;
   if (op.in_float) p = Precision::kFp32;
   const double m = static_cast<double>(op.m), n = static_cast<double>(op.n),
                k = static_cast<double>(op.k), batch = static_cast<double>(op.batch);
   const bool batched = !op.has_weights;
   OperatorTime t;
-  t.forward = product({m, n, k, batch}, p, batched);
-  t.backward_input = op.no_input_gradient ? 0 : product({m, k, n, batch}, p, batched);
-  const double other = product({k, n, m, batch}, p, batched);
+  const auto seconds = [&](const Product& sizes) {
+    const double most = product(sizes, p, batched);
+    if (p != Precision::kFp4) return most;
+    return (1 - kNotFp4) * most + kNotFp4 * product(sizes, Precision::kBf16, batched);
+  };
+  t.forward = seconds({m, n, k, batch});
+  t.backward_input = op.no_input_gradient ? 0 : seconds({m, k, n, batch});
+  const double other = seconds({k, n, m, batch});
   (op.has_weights ? t.backward_weight : t.backward_input) += other;
-  if (p == Precision::kFp8) {  // inputs, weights and gradients are scaled and converted
-    const bool one = software_.compiled;
-    t.forward += memory((m * k + n * k) * (one ? 3 : 7), one ? 2 : 6);
-    t.backward_input += memory(m * n * (one ? 3 : 7), one ? 1 : 3);
+  if (p >= Precision::kFp8) {  // inputs, weights and gradients are scaled and converted
+    const bool one = software_.compiled || software_.caches_weights;
+    const double bytes = software_.compiled ? 3 : software_.cast_bytes;
+    t.forward += memory((m * k + (software_.caches_weights ? 0 : n * k)) * bytes, one ? 2 : 6);
+    t.backward_input += memory(m * n * bytes, one ? 1 : 3);
   }
   return t;
 }
@@ -171,7 +185,7 @@ OperatorTime DeviceModel::convolution_time(const Operator& op) const {
 // Fused attention. A causal mask halves the work, which is counted here for all decoders. Backward
 // computes the scores again: five products instead of two.
 OperatorTime DeviceModel::attention_time(const Operator& op) const {
-  const Attention& share = attention_of(accelerator_.generation);
+  const Attention& share = attention_of(accelerator_.generation, software_.new_attention);
   const double causal = 0.5, width = op.k < 128 ? 0.85 : 1;
   const double flops = forward_flops(op) * causal;
   if (accelerator_.generation == Generation::kCpu || !accelerator_.rates.empty()) {
@@ -180,7 +194,7 @@ OperatorTime DeviceModel::attention_time(const Operator& op) const {
                                    precision_, false);
     return {2 * seconds, 5 * seconds, 0};
   }
-  const Precision p = precision_ == Precision::kFp8 ? Precision::kBf16 : precision_;
+  const Precision p = precision_ >= Precision::kFp8 ? Precision::kBf16 : precision_;
   const double top = rate(p) / fitted_.matmul * (op.parts > 1 ? kPartedAttention : 1);
   return {flops / (top * share.forward * width) + launch_,
           2.5 * flops / (top * share.backward * width) + 2 * launch_, 0};

@@ -15,12 +15,13 @@
 
 namespace weft::plan {
 
-enum class Precision : std::uint8_t { kFp32, kTf32, kFp16, kBf16, kFp8 };
+enum class Precision : std::uint8_t { kFp32, kTf32, kFp16, kBf16, kFp8, kFp4 };
 const char* to_string(Precision precision);
-// "fp32", "tf32", "fp16", "bf16", "fp8", "amp", "mixed", "float16" … Throws
+// "fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4", "amp", "mixed", "float16" … Throws
 // Error(kInvalidArgument).
 Precision parse_precision(std::string_view name);
-// Bytes of an activation: 4 for kFp32 and kTf32, else 2 (fp8 is used inside matrix products only).
+// Bytes of an activation: 4 for kFp32 and kTf32, else 2 (fp8 and fp4 are used inside matrix
+// products only).
 double element_bytes(Precision precision);
 
 enum class OperatorKind : std::uint8_t {
@@ -41,7 +42,7 @@ struct Operator {
   bool winograd = false;           // A 3x3 convolution of stride 1.
   bool has_weights = true;         // False: both operands are activations (attention).
   bool no_input_gradient = false;  // First layer: the input needs no gradient.
-  bool low_precision = true;       // False: runs in 16 bits although the precision is fp8.
+  bool low_precision = true;       // False: runs in 16 bits although the precision is fp8 or fp4.
   bool in_float = false;           // Runs in float32 whatever the precision is.
   // kMemory: bytes read and written, and number of kernels.
   double forward_bytes = 0, backward_bytes = 0;

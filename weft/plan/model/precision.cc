@@ -15,6 +15,7 @@ const char* to_string(Precision precision) {
     case Precision::kFp16: return "fp16";
     case Precision::kBf16: return "bf16";
     case Precision::kFp8: return "fp8";
+    case Precision::kFp4: return "fp4";
   }
   return "fp32";
 }
@@ -23,6 +24,7 @@ Precision parse_precision(std::string_view name) {
   std::string key;
   for (const char c : name) key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const auto has = [&](const char* part) { return key.find(part) != std::string::npos; };
+  if (has("fp4") || has("float4")) return Precision::kFp4;
   if (has("fp8") || has("float8") || has("f8")) return Precision::kFp8;
   if (has("tf32")) return Precision::kTf32;
   if (has("bf16") || has("bfloat16")) return Precision::kBf16;
@@ -30,10 +32,11 @@ Precision parse_precision(std::string_view name) {
     return Precision::kFp16;
   if (has("fp32") || has("float32") || has("single") || key == "f32" || key == "float")
     return Precision::kFp32;
-  const auto near = nearest(key, {"fp32", "tf32", "fp16", "bf16", "fp8"});
-  throw Error(Errc::kInvalidArgument,
-              "precision \"" + std::string(name.substr(0, 40)) + "\" is not known; " +
-                  (near ? "did you mean " + *near + "?" : "use fp32, tf32, fp16, bf16 or fp8"));
+  const auto near = nearest(key, {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"});
+  throw Error(
+      Errc::kInvalidArgument,
+      "precision \"" + std::string(name.substr(0, 40)) + "\" is not known; " +
+          (near ? "did you mean " + *near + "?" : "use fp32, tf32, fp16, bf16, fp8 or fp4"));
 }
 
 double element_bytes(Precision precision) {

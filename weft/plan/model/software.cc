@@ -13,6 +13,7 @@ namespace {
 //   megatron_2020       Megatron-LM of 2020, with PyTorch's DistributedDataParallel.
 //   megatron            Megatron-LM 2021 and 2022 (Shoeybi et al. 2019, Narayanan et al. 2021): its
 //                       own fused kernels, gradients reduced after the last backward.
+//   megatron_core       Megatron-Core since 2023. "megatron" stands for it on Hopper and later.
 //   megatron_deepspeed  BLOOM's Megatron-DeepSpeed (2022): DeepSpeed's 1F1B with ZeRO-1.
 //   deepspeed           DeepSpeed with a PyTorch model: ZeRO, overlapped reduction.
 //   alpa                JAX and XLA (Zheng et al. 2022): fused elementwise chains, no fused
@@ -37,6 +38,26 @@ Software fused_kernels() {
   s.loss_bytes = 52;
   s.overlap = 0;
   s.splits_messages = true;
+  return s;
+}
+
+// Megatron-Core since 2023 with Transformer Engine: flash attention, the distributed optimizer with
+// overlapped reductions and gathers, tensor parallelism whose collectives overlap with products
+// (--tp-comm-overlap), interleaved pipelines whose messages overlap. Products add weight gradients
+// to float32 sums themselves.
+Software megatron_core() {
+  Software s = fused_kernels();
+  s.flash = s.new_attention = s.fused_rotary = true;
+  s.cuts = CutRule::kEnds;
+  s.overlap = s.overlaps_gather = 1;
+  s.overlaps_messages = s.hides_tensor = s.interleaves = true;
+  s.splits_messages = false;
+  s.gradient_bytes = 4;
+  // A pass that finds the largest value, and one that writes the array and its transpose.
+  s.cast_bytes = 2 + 2 + 1 + 1;
+  s.caches_weights = true;
+  s.bucket_bytes = 160e6;  // 40 million elements
+  s.loss_bytes = 32;
   return s;
 }
 
@@ -188,6 +209,7 @@ std::vector<Software> table() {
     all.push_back(std::move(software));
   };
   add("megatron", fused_kernels());
+  add("megatron_core", megatron_core());
   add("megatron_2020", megatron_2020());
   add("megatron_2019", megatron_2019());
   add("megatron_deepspeed", megatron_deepspeed());

@@ -12,8 +12,9 @@ enum class SelectiveKind { kAttention, kHalfOfMatmuls, kEverySecondLayer };
 // "attention", "matmuls", "layers". Throws Error(kInvalidArgument).
 SelectiveKind parse_selective(std::string_view name);
 // How a model is cut into stages: layers in equal numbers (the embedding with the first, the head
-// with the last), by the time of blocks, or by their parameters.
-enum class CutRule { kEven, kTime, kParameters };
+// with the last), by the time of blocks, or by their parameters. kEnds: as kEven, but embedding and
+// head count as layers where that makes the numbers equal.
+enum class CutRule { kEven, kEnds, kTime, kParameters };
 // How tokens reach their experts: by index, or by products with one-hot masks (GShard) over groups
 // of positions, in float32 or in the precision of the model.
 enum class Dispatch { kIndex, kMaskFloat, kMask };
@@ -25,6 +26,8 @@ struct Software {
   bool fused_elementwise = false;  // Bias, GELU, dropout and residual additions share kernels.
   // Passes over the scores of attention for scale, mask and softmax: 2 and 3 if fused.
   double softmax_forward = 7, softmax_backward = 5;
+  bool fused_rotary = false;   // One kernel; attention reads grouped keys in place.
+  bool new_attention = false;  // Attention kernels written for Hopper and Blackwell.
   bool flash = false;          // Fused attention that does not store its scores.
   bool compiled = false;       // Elementwise chains, norms and losses are fused by a compiler.
   bool channels_last = false;  // Convolutions without layout conversions.
@@ -32,6 +35,9 @@ struct Software {
   // convolutions. Measured on one device (calibrated.h lists the rows).
   double kernel_share = 1, float_share = 1, convolution_share = 1;
   double step_overhead = 2e-3;  // Seconds of the host in each step that nothing hides.
+  // Memory traffic of the conversion of an input or a gradient to fp8 or fp4, for each element.
+  double cast_bytes = 7;
+  bool caches_weights = false;  // Weights are converted once a step, not for each micro-batch.
   Dispatch dispatch = Dispatch::kIndex;
   double loss_bytes = 40;  // Memory traffic of the loss for each logit, in bytes.
   double loss_kept = 10;   // Memory of the loss for each logit: its inputs, outputs and gradients.
@@ -43,7 +49,10 @@ struct Software {
   double overlap = 1;
   bool overlaps_messages = false;  // Pipeline messages travel during computation.
   bool splits_messages = false;    // A stage boundary's message is split over tensor ranks.
-  bool gathers_ahead = true;       // ZeRO-3 gathers the next block while one computes.
+  // Share of the gather of updated weights (ZeRO-1 and 2) that runs during the first forward.
+  double overlaps_gather = 0;
+  bool interleaves = false;   // Pipelines are interleaved unless a scenario says how.
+  bool gathers_ahead = true;  // ZeRO-3 gathers the next block while one computes.
 
   // Memory and optimizer.
   double gradient_bytes = 2;  // Of one gradient, as it is kept and reduced.

@@ -142,7 +142,7 @@ ModelBlock TransformerMaker::layer(bool has_experts) const {
   if (has_experts) {
     mixture(b);
   } else {
-    mlp(b, 1);
+    mlp(b, 1, 1);
   }
   residual(b);
   tensor_exchanges(b);

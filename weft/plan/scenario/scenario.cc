@@ -231,16 +231,36 @@ void booleans_to_text(json& plan) {
   }
 }
 
+// What Megatron-Core's recipes do where a scenario does not say otherwise: the distributed
+// optimizer, and interleaved stages of two layers, else of one.
+void core_layout(Fields& f, Job& job) {
+  Layout& l = job.layout;
+  if (!f.has({"zero_stage", "zero"})) l.zero_stage = std::max(l.zero_stage, 1);
+  const bool says = f.has({"virtual_stages", "virtual_stages_per_rank"}) ||
+                    f.has({"schedule", "pipeline_schedule"}) || f.has({"cuts"});
+  if (says || l.pp == 1 || micro_batches_of(l) % l.pp != 0) return;
+  const std::int64_t layers = (job.model.layers + l.pp - 1) / l.pp;
+  const std::int64_t stages = layers % 2 == 0 ? layers / 2 : layers;
+  if (stages < 2 || job.model.layers % (l.pp * stages) != 0) return;
+  l.virtual_stages = static_cast<int>(stages);
+  l.schedule = Algorithm::kInterleaved;
+}
+
 void read_rest(Fields& f, Job& job, std::vector<std::string>& notes) {
   std::string name = f.text({"software", "framework"}).value_or("");
   if (name.empty()) {
     name = default_software(job.model, job.cluster, job.layout);
     notes.push_back("software: " + name);
   }
-  job.software = software(name);
   const Generation g = job.cluster.accelerators[0].generation;
-  if (name == "torchtitan")
-    job.software.compiled = g == Generation::kHopper || g == Generation::kBlackwell;
+  const bool recent = g == Generation::kHopper || g == Generation::kBlackwell;
+  if (name == "megatron" && recent) {
+    name = "megatron_core";
+    notes.push_back("software: " + name);
+  }
+  job.software = software(name);
+  if (name == "megatron_core") core_layout(f, job);
+  if (name == "torchtitan") job.software.compiled = recent;
   if (const auto compiled = f.flag({"compile", "compiled"})) job.software.compiled = *compiled;
   job.software.compiles_loss = f.flag({"compile_loss"}).value_or(false);
   if (job.software.compiled) job.software.loss_kept *= 0.75;
@@ -250,7 +270,7 @@ void read_rest(Fields& f, Job& job, std::vector<std::string>& notes) {
   if (const auto kind = f.text({"selective"})) job.software.selective = parse_selective(*kind);
   if (const auto flash = f.flag({"flash", "flash_attention"})) job.software.flash = *flash;
   const auto sequence = f.flag({"sequence_parallel", "sp"});
-  const bool usual = name == "torchtitan" || name == "nanotron";
+  const bool usual = name == "torchtitan" || name == "nanotron" || name == "megatron_core";
   job.layout.sequence_parallel = job.layout.tp > 1 && sequence.value_or(usual);
   const bool adam = is_transformer(job.model) || name == "alpa";
   const bool narrow = job.model.family == Family::kMoe && name == "alpa";
@@ -271,7 +291,10 @@ std::string default_software(const Model& model, const Cluster& cluster, const L
   if (g == Generation::kTpu) return "gpipe";
   if (!is_transformer(model) || model.family == Family::kBert || model.family == Family::kVit)
     return "torch_ddp";
-  if (g == Generation::kHopper || g == Generation::kBlackwell || model.family == Family::kLlama)
+  const bool recent = g == Generation::kHopper || g == Generation::kBlackwell;
+  if (recent && model.family == Family::kGpt && layout.fsdp == 1 && layout.zero_stage < 3)
+    return "megatron_core";
+  if (recent || model.family == Family::kLlama)
     return layout.fsdp > 1 || layout.zero_stage == 3 ? "torchtitan" : "nanotron";
   return cluster.name == "DLPerf cluster" ? "megatron_2020" : "megatron";
 }

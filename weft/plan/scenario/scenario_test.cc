@@ -38,6 +38,30 @@ TEST(Scenario, OfThreeNamesGetsDefaultsForAllElse) {
   EXPECT_FALSE(s.notes.empty());
 }
 
+// Megatron-Core since 2023: distributed optimizer, sequence parallelism, interleaved stages of two
+// layers. Megatron-LM of 2021 has none of them.
+TEST(Scenario, OfMegatronHasTheVersionOfItsHardware) {
+  const auto layout_on = [](const char* accelerator) {
+    return parse_scenario(
+               json{{"model", {{"family", "gpt"}, {"layers", 96}, {"hidden", 12288}}},
+                    {"cluster", {{"accelerator", accelerator}, {"nodes", 12}}},
+                    {"plan",
+                     {{"tp", 8}, {"pp", 6}, {"global_batch", 1152}, {"software", "megatron"}}}}
+                   .dump(),
+               "x")
+        .job;
+  };
+  const Job hopper = layout_on("H100 SXM 80GB"), ampere = layout_on("A100 SXM 80GB");
+  EXPECT_EQ(hopper.software.name, "megatron_core");
+  EXPECT_EQ(hopper.layout.zero_stage, 1);
+  EXPECT_EQ(hopper.layout.virtual_stages, 8);
+  EXPECT_TRUE(hopper.layout.sequence_parallel);
+  EXPECT_EQ(ampere.software.name, "megatron");
+  EXPECT_EQ(ampere.layout.zero_stage, 0);
+  EXPECT_EQ(ampere.layout.virtual_stages, 1);
+  EXPECT_FALSE(ampere.layout.sequence_parallel);
+}
+
 TEST(Scenario, WithoutNodesHasAsManyAsThePlanNeeds) {
   const Scenario s = parse(R"({"model": {"family": "llama"}, "cluster": {"accelerator": "H100"},
                                "plan": {"tp": 8, "pp": 4, "dp": 2, "micro_batch": 1}})");

@@ -173,7 +173,7 @@ void add_rates(const Job& job, Step& step) {
     const NodeType& type = job.cluster.nodes[static_cast<std::size_t>(place.type)];
     const Accelerator& a = job.cluster.accelerators[static_cast<std::size_t>(type.accelerator)];
     const int here = std::min(type.devices * type.count, world_of(job.layout) - rank);
-    top += here * peak(a, job.layout.precision == Precision::kFp8 ? Precision::kBf16
+    top += here * peak(a, job.layout.precision >= Precision::kFp8 ? Precision::kBf16
                                                                   : job.layout.precision);
     step.joules += here * a.watts * step.seconds;
     step.dollars += here * a.price * step.seconds / 3600;

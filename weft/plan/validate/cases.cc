@@ -17,6 +17,8 @@ constexpr NamedAdapter kAdapters[] = {
     {"act_recompute_table4_layer_times", recompute_layer_row},
     {"act_recompute_table5_end_to_end", recompute_end_row},
     {"megatron_readme_2020_v100_a100", readme_2020_row},
+    {"megatron_h100_2024", h100_2024_row},
+    {"megatron_bridge", bridge_row},
     {"large_runs", large_runs_row},
     {"bloom_176b_tuning_a100", bloom_row},
     {"nanotron_llama1b", nanotron_row},

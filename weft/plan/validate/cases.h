@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/plan/cluster/cluster.h"
 #include "weft/plan/validate/csv.h"
 
 namespace weft::plan {
@@ -29,6 +30,7 @@ struct Case {
   std::string group;     // Rows of a group are compared in their order; empty: in none.
   std::string scenario;  // JSON for parse_scenario(); empty: `predicted` is the prediction.
   double predicted = 0;
+  Generation generation = Generation::kOther;  // Of `predicted`; scenarios have their cluster's.
   std::string unit;  // kRatio: JSON of the scenario that the throughput is relative to.
   Quantity quantity = Quantity::kSeconds;
   double measured = 0;

@@ -8,6 +8,8 @@
 namespace weft::plan {
 namespace {
 
+constexpr const char* kEverySecond = "every second row";
+
 using CaseList = std::vector<const Case*>;
 
 Calibration with(Generation generation, double matmul, double memory) {
@@ -68,36 +70,76 @@ CrossCheck check_of(Generation generation, const std::string& test, const CaseLi
   return check;
 }
 
+constexpr Generation kGenerations[] = {Generation::kPascal, Generation::kVolta, Generation::kAmpere,
+                                       Generation::kHopper, Generation::kBlackwell};
+constexpr std::size_t kLeast = 4;  // Rows that two constants are fitted to.
+
+// Cases of a generation whose times depend on its two constants.
+CaseList cases_of(Generation generation, const std::vector<TableReport>& tables) {
+  CaseList cases;
+  for (const TableReport& table : tables) {
+    for (const CaseResult& r : table.results) {
+      const bool belongs = r.counts() && r.one.quantity == Quantity::kSeconds &&
+                           r.generation == generation && r.one.choice == Choice::kGiven &&
+                           !r.one.scenario.empty();
+      if (belongs) cases.push_back(&r.one);
+    }
+  }
+  return cases;
+}
+
+// Where no other table has rows of a generation, the constants of the one before it stand in (of
+// the oldest, those of the one after it).
+CrossCheck without_fit(Generation generation, const std::string& test, const CaseList& rest) {
+  CrossCheck check{.generation = generation, .test = test};
+  const auto at = std::find(std::begin(kGenerations), std::end(kGenerations), generation);
+  check.fitted = calibration().of(at == std::begin(kGenerations) ? *(at + 1) : *(at - 1));
+  check.rest = errors_with(rest, with(generation, check.fitted.matmul, check.fitted.memory));
+  check.shipped = errors_with(rest, calibration());
+  return check;
+}
+
 }  // namespace
 
 std::vector<CrossCheck> cross_checks(const std::vector<TableReport>& tables) {
   std::vector<CrossCheck> checks;
-  for (const Generation generation :
-       {Generation::kVolta, Generation::kAmpere, Generation::kHopper}) {
+  for (const Generation generation : kGenerations) {
+    const CaseList all = cases_of(generation, tables);
     CaseList even, odd;
     std::set<std::string> names;
-    std::size_t row = 0;
-    const auto belongs = [&](const CaseResult& r) {
-      return r.counts() && r.one.quantity == Quantity::kSeconds && r.generation == generation &&
-             r.one.choice == Choice::kGiven;
-    };
-    for (const TableReport& table : tables) {
-      for (const CaseResult& r : table.results) {
-        if (!belongs(r)) continue;
-        (row++ % 2 == 0 ? even : odd).push_back(&r.one);
-        names.insert(table.table);
-      }
+    for (const Case* one : all) {
+      (even.size() == odd.size() ? even : odd).push_back(one);
+      names.insert(one->table);
     }
-    if (even.size() < 3 || odd.size() < 3) continue;
-    checks.push_back(check_of(generation, "every second row", even, odd));
+    if (odd.size() >= kLeast) checks.push_back(check_of(generation, kEverySecond, even, odd));
     for (const std::string& left_out : names) {
       CaseList others, rest;
-      for (const CaseList* list : {&even, &odd})
-        for (const Case* one : *list) (one->table == left_out ? rest : others).push_back(one);
-      if (others.size() >= 4) checks.push_back(check_of(generation, left_out, others, rest));
+      for (const Case* one : all) (one->table == left_out ? rest : others).push_back(one);
+      checks.push_back(others.size() >= kLeast ? check_of(generation, left_out, others, rest)
+                                               : without_fit(generation, left_out, rest));
     }
   }
   return checks;
+}
+
+std::vector<LeftOut> left_out_checks(const std::vector<TableReport>& tables,
+                                     const std::vector<CrossCheck>& checks) {
+  std::vector<LeftOut> all;
+  for (const Generation generation : kGenerations) {
+    const CaseList cases = cases_of(generation, tables);
+    if (cases.empty()) continue;
+    LeftOut one{.generation = generation, .rows = static_cast<int>(cases.size())};
+    one.fitted = cases.size() >= kLeast ? fit(generation, cases) : calibration().of(generation);
+    one.fit = errors_with(cases, with(generation, one.fitted.matmul, one.fitted.memory)).mean;
+    one.shipped = errors_with(cases, calibration()).mean;
+    for (const CrossCheck& c : checks) {
+      if (c.generation != generation || c.test == kEverySecond) continue;
+      ++one.tables;
+      one.left_out += c.rest.mean * c.rest.count / one.rows;
+    }
+    all.push_back(one);
+  }
+  return all;
 }
 
 }  // namespace weft::plan

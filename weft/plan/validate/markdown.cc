@@ -103,7 +103,9 @@ void exceptions(std::ostringstream& out, const std::vector<TableReport>& tables)
 void checks_of(std::ostringstream& out, const std::vector<CrossCheck>& checks) {
   if (checks.empty()) return;
   out << "\n### Against overfitting\n\n"
-         "The two constants of a generation, fitted to some rows, tested on the others.\n\n"
+         "The two constants of a generation, fitted to some rows, tested on the others. Where no "
+         "other table\nhas four rows of a generation, the constants of a neighboring one stand "
+         "in.\n\n"
          "| generation | tested on | rows | products | memory | mean error on the fit | mean error "
          "on the test | with the shipped constants |\n"
          "| --- | --- | --- | --- | --- | --- | --- | --- |\n";
@@ -115,12 +117,56 @@ void checks_of(std::ostringstream& out, const std::vector<CrossCheck>& checks) {
   }
 }
 
+void generations(std::ostringstream& out, const std::vector<LeftOut>& left_out) {
+  if (left_out.empty()) return;
+  out << "\n### Tables that were left out\n\n"
+         "Mean errors of step times. \"Left out\": each row is predicted with constants that were "
+         "fitted to the\nother tables of its generation.\n\n"
+         "| generation | tables | rows | shipped constants | fitted to all rows | left out |\n"
+         "| --- | --- | --- | --- | --- | --- |\n";
+  for (const LeftOut& one : left_out) {
+    out << "| " << to_string(one.generation) << " | " << one.tables << " | " << one.rows << " | "
+        << percent(one.shipped) << " | " << percent(one.fit) << " | " << percent(one.left_out)
+        << " |\n";
+  }
+}
+
+// All rows with times, collectives included.
+void by_generation(std::ostringstream& out, const std::vector<TableReport>& tables) {
+  std::map<Generation, std::map<std::string, std::vector<CaseResult>>> all;
+  for (const TableReport& t : tables) {
+    for (const CaseResult& r : t.results) {
+      if (r.one.quantity == Quantity::kSeconds && r.counts())
+        all[r.generation][t.table].push_back(r);
+    }
+  }
+  out << "\n### Step times by generation\n\n"
+         "| generation | table | cases | median | mean | worst |\n"
+         "| --- | --- | --- | --- | --- | --- |\n";
+  for (const auto& [generation, lists] : all) {
+    std::vector<CaseResult> together;
+    const auto line = [&](const std::string& name, const std::vector<CaseResult>& results) {
+      const Errors e = errors_of(results, Quantity::kSeconds, false);
+      out << "| " << to_string(generation) << " | " << name << " | " << e.count << " |" << cells(e)
+          << '\n';
+    };
+    for (const auto& [table, results] : lists) {
+      line(table, results);
+      together.insert(together.end(), results.begin(), results.end());
+    }
+    line("all", together);
+  }
+}
+
 }  // namespace
 
 std::string to_markdown(const std::vector<TableReport>& tables,
-                        const std::vector<CrossCheck>& checks) {
+                        const std::vector<CrossCheck>& checks,
+                        const std::vector<LeftOut>& left_out) {
   std::ostringstream out;
   times(out, tables);
+  by_generation(out, tables);
+  generations(out, left_out);
   memory(out, tables);
   order(out, tables);
   exceptions(out, tables);

@@ -62,7 +62,7 @@ void set_error(CaseResult& result) {
 }  // namespace
 
 CaseResult predict_case(const Case& one, const Calibration& constants) {
-  CaseResult result{.one = one, .predicted = one.predicted};
+  CaseResult result{.one = one, .predicted = one.predicted, .generation = one.generation};
   if (!one.scenario.empty()) {
     try {
       Scenario scenario = parse_scenario(one.scenario, one.label);

@@ -82,10 +82,14 @@ TEST(ValidateSlow, PublishedTablesStayWithinTheirErrors) {
                                              {"deepspeed_misc", {0.10, 0.10}},
                                              {"dlperf_data_parallel_v100", {0.08, 0.10}},
                                              {"dlperf_gpt_v100", {0.08, 0.10}},
+                                             {"megatron_bridge", {0.08, 0.10}},
+                                             {"megatron_h100_2024", {0.08, 0.10}},
                                              {"megatron_readme_2020_v100_a100", {0.08, 0.10}},
                                              {"megatron_sc21_table1", {0.08, 0.10}},
                                              {"nanotron_llama1b", {0.08, 0.10}},
                                              {"nccl_busbw_summary", {0.08, 0.10}},
+                                             {"nccl_collectives", {0.08, 0.10}},
+                                             {"torchgpipe_p40", {0.10, 0.10}},
                                              {"torchtitan", {0.10, 0.10}}};
   int seen = 0;
   for (const TableReport& table : validate_folder(published(), calibration())) {
@@ -99,6 +103,23 @@ TEST(ValidateSlow, PublishedTablesStayWithinTheirErrors) {
     EXPECT_LE(fits.mean, table.table == "bloom_176b_tuning_a100" ? 0.05 : 0.12) << table.table;
   }
   EXPECT_EQ(seen, static_cast<int>(goals.size()));
+}
+
+// Each table is predicted with constants that were fitted to the other tables of its generation.
+TEST(ValidateSlow, TablesOfHopperThatWereLeftOutStayWithinTenPercent) {
+  std::vector<TableReport> tables;
+  for (const char* name : {"megatron_h100_2024", "nanotron_llama1b", "torchtitan"})
+    tables.push_back(validate_table(
+        parse_csv(read_file(published() + "/" + name + ".csv", 1 << 20), name), calibration()));
+  int seen = 0;
+  for (const LeftOut& one : left_out_checks(tables, cross_checks(tables))) {
+    if (one.generation == Generation::kAmpere) continue;
+    ++seen;
+    EXPECT_LE(one.left_out, 0.10) << to_string(one.generation);
+    EXPECT_LE(one.shipped, 0.10) << to_string(one.generation);
+    EXPECT_LE(one.fit, one.left_out + 0.005) << to_string(one.generation);
+  }
+  EXPECT_EQ(seen, 1);
 }
 
 }  // namespace validate_test

@@ -11,7 +11,8 @@ using enum Generation;
 constexpr const char* kMl = "ml-engineering, compute/accelerator (commit 744d01e1)";
 constexpr const char* kSheet = "vendor's data sheet";
 
-// name, generation, fp32, tf32, fp16, bf16, fp8, achievable, GB, GB/s, units, link GB/s, W, source
+// name, generation, fp32, tf32, fp16, bf16, fp8, achievable, GB, GB/s, units, link GB/s, W, source,
+// fp4
 constexpr AcceleratorRow kRows[] = {
     {"V100 SXM2 16GB", kVolta, 15.7, 0, 125, 0, 0, 0, 16, 900, 80, 150, 300, kMl},
     {"V100 SXM2/SXM3 32GB", kVolta, 15.7, 0, 125, 0, 0, 0, 32, 900, 80, 150, 300, kMl},
@@ -25,11 +26,14 @@ constexpr AcceleratorRow kRows[] = {
     {"H100 PCIe 80GB", kHopper, 51, 378, 756, 756, 1513, 0, 80, 2000, 114, 63, 350, kMl},
     {"H200 SXM 141GB", kHopper, 67, 494.5, 989, 989, 1979, 794.5, 141, 4800, 132, 450, 700, kMl},
     {"GH200", kHopper, 67, 494.5, 989, 989, 1979, 828.6, 141, 4800, 132, 450, 900, kMl},
-    {"B200 SXM", kBlackwell, 80, 1125, 2250, 2250, 4500, 1745, 180, 8000, 148, 900, 1000, kMl},
-    {"B300 SXM", kBlackwell, 80, 1125, 2250, 2250, 4500, 1769, 288, 8000, 148, 900, 1000, kMl},
+    {"B200 SXM", kBlackwell, 80, 1125, 2250, 2250, 4500, 1745, 180, 8000, 148, 900, 1000, kMl,
+     9000},
+    {"B300 SXM", kBlackwell, 80, 1125, 2250, 2250, 4500, 1769, 288, 8000, 148, 900, 1000, kMl,
+     13125},
     {"GB200 (per GPU)", kBlackwell, 80, 1250, 2500, 2500, 5000, 1822, 186, 8000, 148, 900, 1200,
-     kMl},
-    {"GB300 (per GPU)", kBlackwell, 80, 1250, 2500, 2500, 5000, 0, 288, 8000, 148, 900, 1400, kMl},
+     kMl, 10000},
+    {"GB300 (per GPU)", kBlackwell, 80, 1250, 2500, 2500, 5000, 0, 288, 8000, 148, 900, 1400, kMl,
+     15000},
     {"L40S", kAmpere, 91.6, 183, 362, 362, 733, 0, 48, 864, 142, 31, 350, kMl},
     {"MI250X", kOther, 47.9, 0, 383, 383, 0, 0, 128, 3280, 220, 100, 560, kMl},
     {"MI300X", kOther, 163.4, 653.7, 1300, 1300, 2610, 668.4, 192, 5300, 304, 448, 750, kMl},

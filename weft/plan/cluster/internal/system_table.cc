@@ -21,8 +21,8 @@ constexpr LinkRow kLinks[] = {
     {"NVLink1 (P100, 4 links)", 80, 3.4, kNvlink, kNetwork},
     {"NVLink2 (V100, 6 links)", 150, 3.4, 0.813, kNetwork},  // 122/150
     {"NVLink3 (A100, 12 links)", 300, 3.4, kNvlink, kNetwork},
-    {"NVLink4 (H100/H200, 18 links)", 450, 3.4, 0.82, kNetwork},  // 370/450
-    {"NVLink5 (B200/GB200, 18 links)", 900, 3.4, kNvlink, kNetwork},
+    {"NVLink4 (H100/H200, 18 links)", 450, 3.4, 0.82, kNetwork},   // 370/450
+    {"NVLink5 (B200/GB200, 18 links)", 900, 3.4, 0.76, kNetwork},  // 673 to 700 of 900
     {"NVLink6 (Rubin)", 1800, 3.4, kNvlink, kNetwork},
     {"NVLink2 single link", 25, 3.4, kNvlink, kNetwork},
     {"10 GbE", 1.25, 25, kTcp, kUnits},
@@ -74,7 +74,7 @@ const System kSystems[] = {
      "tensorflow", "Horovod docs: 128 servers, 25 Gb/s RoCE"},
     {"torchgpipe node", "Tesla P40 24GB", 8, Wiring::kHost, "PCIe 3.0 x16", 1.25, "tcp", 0, 0,
      "torchgpipe", "torchgpipe docs: 8 Tesla P40, PCIe 3.0; one node"},
-    {"AWS P6-B200", "B200 SXM", 8, Wiring::kSwitch, "", 400, "rdma", 0, 0, "torchtitan",
+    {"AWS P6-B200", "B200 SXM", 8, Wiring::kSwitch, "", 400, "efa", 0, 0, "torchtitan",
      "ml-engineering network README: 8 x 50 GB/s EFAv4"},
     {"DeepSpeed 1-bit Adam cluster", "V100 SXM2/SXM3 32GB", 4, Wiring::kSwitch, "", 4, "rdma", 0, 0,
      "deepspeed", "DeepSpeed blog: 40 Gb/s InfiniBand QDR, 32 Gb/s of data"},
@@ -98,7 +98,7 @@ const System kSystems[] = {
      "AWS: 4 x 100 Gb/s EFA"},
     {"AWS p5.48xlarge", "H100 SXM 80GB", 8, Wiring::kSwitch, "", 400, "rdma", 0.9, 0, "",
      "AWS: 32 x 100 Gb/s EFA"},
-    {"AWS p5en.48xlarge", "H200 SXM 141GB", 8, Wiring::kSwitch, "", 400, "rdma", 0.91, 0, "",
+    {"AWS p5en.48xlarge", "H200 SXM 141GB", 8, Wiring::kSwitch, "", 400, "efa", 0.91, 0, "",
      "AWS: 3200 Gb/s EFA; share: 364.87 of 400 GB/s measured (nccl_collectives.csv)"},
     {"GCP a3-highgpu-8g", "H100 SXM 80GB", 8, Wiring::kSwitch, "", 100, "tcp", 0.9, 0, "",
      "GCP: 4 x 200 Gb/s GPUDirect-TCPX"},

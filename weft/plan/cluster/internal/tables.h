@@ -18,6 +18,7 @@ struct AcceleratorRow {
   double link_gb;  // One direction, of one device.
   double watts;
   const char* source;
+  double fp4 = 0;  // Dense, from the vendor's data sheet.
 };
 struct LinkRow {
   const char* name;

@@ -47,7 +47,7 @@ void TransformerMaker::residual(ModelBlock& b) const {
 
 void TransformerMaker::rotary(ModelBlock& b) const {
   const double elements = static_cast<double>(rows_ * (heads() + kv_heads()) * m_.head_width);
-  const bool one = s_.software.compiled;
+  const bool one = s_.software.compiled || s_.software.fused_rotary;
   memory(b, "rotary", elements, one ? 2 : 8, one ? 2 : 8);
   kernels(b, one ? 1 : 4, one ? 1 : 4);
   if (m_.kv_heads < m_.heads && !one) {  // keys and values expanded to all heads
@@ -118,13 +118,18 @@ void TransformerMaker::attention(ModelBlock& b) const {
   residual(b);
 }
 
-void TransformerMaker::mlp(ModelBlock& b, double tokens) const {
+void TransformerMaker::mlp(ModelBlock& b, double tokens, std::int64_t experts) const {
   const std::int64_t f = over(m_.ffn, s_.tp);
   const auto rows = std::max<std::int64_t>(1, std::llround(static_cast<double>(rows_) * tokens));
   const bool half = s_.software.selective == SelectiveKind::kHalfOfMatmuls;
   const double y = static_cast<double>(rows) * static_cast<double>(f);
   const auto product = [&](const char* name, std::int64_t n, std::int64_t k, bool again) {
-    b.operators.push_back({.name = name, .m = rows, .n = n, .k = k, .again = again});
+    b.operators.push_back({.name = name,
+                           .m = std::max<std::int64_t>(1, rows / experts),
+                           .n = n,
+                           .k = k,
+                           .batch = experts,
+                           .again = again});
   };
   if (llama()) {
     product("gate", f, m_.hidden, false);
@@ -179,7 +184,7 @@ void TransformerMaker::mixture(ModelBlock& b) const {
   const double k = static_cast<double>(m_.top_k);
   matmul(b, "router", m_.experts, m_.hidden);
   dispatch(b);
-  mlp(b, k);
+  mlp(b, k, std::max<std::int64_t>(1, m_.experts / s_.ep));
   b.exchanges.push_back({.axis = SplitAxis::kExpert,
                          .kind = ExchangeKind::kAllToAll,
                          .bytes = k * x_ * e_,

@@ -42,7 +42,8 @@ class TransformerMaker {
   void attention(ModelBlock& b) const;
   void core(ModelBlock& b) const;
   void rotary(ModelBlock& b) const;
-  void mlp(ModelBlock& b, double tokens) const;
+  // For `tokens` times the positions, in products of their own for each of `experts`.
+  void mlp(ModelBlock& b, double tokens, std::int64_t experts) const;
   void dispatch(ModelBlock& b) const;
   void mixture(ModelBlock& b) const;
   void tensor_exchanges(ModelBlock& b) const;

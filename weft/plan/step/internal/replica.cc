@@ -158,6 +158,12 @@ void Replica::add_exchange(const Exchange& e, double compute, int rank, BlockCos
 // Layers in equal numbers; the first stages take what is left over. The embedding goes to the first
 // stage, the head to the last one.
 std::vector<int> Replica::even_cuts(int stages) const {
+  const int all = static_cast<int>(blocks_.size());
+  if (job_.software.cuts == CutRule::kEnds && all % stages == 0 && (all - 2) % stages != 0) {
+    std::vector<int> equal;
+    for (int s = 1; s < stages; ++s) equal.push_back(s * (all / stages));
+    return equal;
+  }
   std::vector<int> layers;
   for (std::size_t b = 0; b < blocks_.size(); ++b)
     if (blocks_[b]->is_layer) layers.push_back(static_cast<int>(b));
@@ -230,9 +236,9 @@ void Replica::cut() {
   std::vector<int> cuts = l.cuts;
   if (cuts.empty() && stages > 1) {
     const CutRule rule = is_transformer(job_.model) ? job_.software.cuts : CutRule::kTime;
-    cuts = rule == CutRule::kEven         ? even_cuts(stages)
-           : rule == CutRule::kParameters ? parameter_cuts(stages)
-                                          : cost_cuts(stages);
+    cuts = rule == CutRule::kEven || rule == CutRule::kEnds ? even_cuts(stages)
+           : rule == CutRule::kParameters                   ? parameter_cuts(stages)
+                                                            : cost_cuts(stages);
   }
   WEFT_REQUIRE(static_cast<int>(cuts.size()) == stages - 1,
                std::to_string(cuts.size()) + " cuts for " + std::to_string(stages) +

@@ -69,6 +69,12 @@ Replica::Sync Replica::sync(int rank) const {
   const double last = bytes > 0 ? std::min(1.0, job_.software.bucket_bytes / bytes) : 1;
   hides = std::min(hides, reduce) * job_.software.overlap * (1 - last) * (1 - interference(rank));
   sync.gradients += reduce - hides;
+  // Gathers of updated weights hide behind the first forward, all but the first one.
+  double first = 0;
+  for (const StageCost& stage : stages_)
+    if (stage.rank == rank) first += stage.total_forward();
+  const double gather = std::min(first, sync.sharding) * job_.software.overlaps_gather;
+  sync.sharding -= gather * (1 - last) * (1 - interference(rank));
   if (!is_sync)
     sync.gradients +=
         collective_seconds(ExchangeKind::kAllReduce, exchanged_bytes(rank), site.replicas) /

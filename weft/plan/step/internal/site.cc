@@ -49,6 +49,7 @@ GroupShape uniform_shape(const Cluster& cluster, int first, std::initializer_lis
   g.per_node = static_cast<int>(here.size());
   g.nodes = (ranks + g.per_node - 1) / g.per_node;
   g.intra = ring_bandwidth(type, here);
+  g.switched = g.nodes == 1 ? switch_bandwidth(cluster, type) : 0;
   g.inter = type.inter;
   g.pci = type.wiring == Wiring::kHost;
   g.shared_memory = type.wiring == Wiring::kShared;

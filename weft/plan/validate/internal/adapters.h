@@ -41,6 +41,8 @@ void sc21_row(const CsvRow& row, Builder& b);
 void recompute_layer_row(const CsvRow& row, Builder& b);
 void recompute_end_row(const CsvRow& row, Builder& b);
 void readme_2020_row(const CsvRow& row, Builder& b);
+void h100_2024_row(const CsvRow& row, Builder& b);
+void bridge_row(const CsvRow& row, Builder& b);
 void large_runs_row(const CsvRow& row, Builder& b);
 void bloom_row(const CsvRow& row, Builder& b);
 void nanotron_row(const CsvRow& row, Builder& b);

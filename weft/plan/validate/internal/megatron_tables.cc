@@ -92,6 +92,37 @@ void readme_2020_row(const CsvRow& r, Builder& b) {
         r.number("iteration_time_ms") / 1e3);
 }
 
+// Megatron-Core r0.8.0 (the README's scripts of 2024): distributed optimizer, overlapped reductions
+// and gathers, interleaved stages where there are several, sequence parallelism, no recomputation.
+void h100_2024_row(const CsvRow& r, Builder& b) {
+  const int devices = r.whole("gpus"), tp = r.whole("tensor_parallel"),
+            pp = r.whole("pipeline_parallel"), dp = r.whole("data_parallel"),
+            layers = r.whole("layers"), batch = r.whole("global_batch_size_sequences");
+  Gpt gpt = {layers, r.whole("hidden_size"), r.whole("attention_heads"), r.whole("vocab_size"),
+             r.whole("seq_len_tokens")};
+  Json model = gpt_json(gpt);
+  model["tied"] = false;
+  model["dropout"] = 0;
+  const Json plan = {{"dp", dp},
+                     {"tp", tp},
+                     {"pp", pp},
+                     {"micro_batch", 1},
+                     {"global_batch", batch},
+                     {"zero_stage", 1},
+                     {"sequence_parallel", tp > 1},
+                     {"precision", "bf16"},
+                     {"software", "megatron"}};
+  const double l = gpt.layers, h = gpt.hidden, s = gpt.sequence, v = gpt.vocab;
+  // Its count of operations: 72 B s l h^2 (1 + s/6h + V/12lh).
+  const double flops = 72 * batch * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
+  b.add(r.text("table") + ", " + r.text("model") + ", " + r.text("gpus") + " GPUs",
+        {{"model", model},
+         {"cluster", {{"accelerator", "H100 SXM 80GB"}, {"nodes", devices / 8}, {"per_node", 8}}},
+         {"plan", plan}},
+        Quantity::kSeconds, flops / (r.number("tflops_per_gpu") * 1e12 * devices))
+      .group = r.text("table") + r.text("model");
+}
+
 void large_runs_row(const CsvRow& r, Builder& b) {
   const int devices = r.whole("gpus"), dp = r.whole("data_parallel"),
             pp = r.whole("pipeline_parallel");

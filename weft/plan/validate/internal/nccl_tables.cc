@@ -17,8 +17,14 @@ Cluster cluster_of(const std::string& system, int nodes, int per_node) {
     return cluster_of_system("Jean Zay A100", nodes, per_node);
   if (contains_word(system, "Jean Zay")) return cluster_of_system("Jean Zay V100", nodes, per_node);
   if (contains_word(system, "p5en")) return cluster_of_system("AWS p5en.48xlarge", nodes, per_node);
-  if (contains_word(system, "H200"))
-    return cluster_of_accelerator("H200 SXM 141GB", nodes, per_node);
+  if (contains_word(system, "P6-B200")) return cluster_of_system("AWS P6-B200", nodes, per_node);
+  for (const auto& [word, name] : {std::pair{"GB200", "GB200 (per GPU)"},
+                                   {"GB300", "GB300 (per GPU)"},
+                                   {"B200", "B200 SXM"},
+                                   {"B300", "B300 SXM"},
+                                   {"H200", "H200 SXM 141GB"},
+                                   {"H100", "H100 SXM 80GB"}})
+    if (contains_word(system, word)) return cluster_of_accelerator(name, nodes, per_node);
   if (contains_word(system, "unlabelled")) {
     Cluster cluster = cluster_of_accelerator("A100 SXM 80GB", nodes, per_node);
     cluster.nodes[0].inter.bandwidth = 100e9;  // its plateau of 92 GB/s is that of 8 x 100 Gb/s
@@ -50,10 +56,10 @@ void nccl_collectives_row(const CsvRow& r, Builder& b) {
   Case& one = b.add(system.substr(0, 48) + ", " + what + ", " + r.text("message_bytes") + " bytes",
                     Json(), Quantity::kSeconds, seconds);
   one.scenario.clear();
-  one.predicted = collective_seconds(kind, bytes, group_shape(cluster, members, 1));
-  const bool switched = contains_word(system, "NVLS") && !contains_word(system, "NVLS off");
-  if (switched || (contains_word(system, "H200-SXM 8 GPUs") && what == "all_reduce"))
-    one.exception = "reductions in the switch (NVLS) exceed a ring's bandwidth";
+  one.generation = cluster.accelerators[0].generation;
+  GroupShape group = group_shape(cluster, members, 1);
+  if (contains_word(system + what, "NVLS off")) group.switched = 0;
+  one.predicted = collective_seconds(kind, bytes, group);
   if (contains_word(system, "nvlstree")) one.exception = "an algorithm that NCCL would not choose";
   if (contains_word(system, "before the PCIe/NUMA fix"))
     one.exception = "measured before the machine was repaired";
@@ -62,8 +68,10 @@ void nccl_collectives_row(const CsvRow& r, Builder& b) {
 void nccl_summary_row(const CsvRow& r, Builder& b) {
   const std::string& system = r.text("system");
   const std::string& what = r.text("operation");
-  if (what.find("all_reduce") == std::string::npos || contains_word(system, "SHARP"))
-    return b.skip(1, "copies between two devices, and reductions in switches");
+  const bool networks = contains_word(system, "SHARP") && r.text("scope") != "intra-node" &&
+                        !contains_word(system, "NVL72");
+  if (what.find("all_reduce") == std::string::npos || networks)
+    return b.skip(1, "copies between two devices, and reductions in InfiniBand switches");
   const double bytes = 8e9, measured = r.number("busbw_gb_per_s") * 1e9;
   const bool several = r.text("scope") != "intra-node";
   const int nodes = several ? 4 : 1, per_node = 8;
@@ -95,8 +103,10 @@ void nccl_summary_row(const CsvRow& r, Builder& b) {
   Case& one = b.add(r.text("scope") + ", " + system, Json(), Quantity::kSeconds,
                     2 * (n - 1) / n * bytes / measured);
   one.scenario.clear();
-  one.predicted =
-      collective_seconds(ExchangeKind::kAllReduce, bytes, group_shape(cluster, members, 1));
+  one.generation = cluster.accelerators[0].generation;
+  GroupShape group = group_shape(cluster, members, 1);
+  if (!contains_word(system, "SHARP")) group.switched = 0;
+  one.predicted = collective_seconds(ExchangeKind::kAllReduce, bytes, group);
 }
 
 }  // namespace weft::plan::internal
