@@ -28,10 +28,9 @@ at::Tensor convolved(torch::nn::Conv2dImpl& conv, const at::Tensor& x) {
 }  // namespace
 
 void CnnImpl::reset() {
-  const std::int64_t side = options.image_size / 4;
   conv1 = register_module("conv1", conv3x3(options.in_channels, 32));
   conv2 = register_module("conv2", conv3x3(32, 64));
-  fc1 = register_module("fc1", torch::nn::Linear(64 * side * side, 128));
+  fc1 = register_module("fc1", torch::nn::Linear(options.features(), 128));
   fc2 = register_module("fc2", torch::nn::Linear(128, options.num_classes));
 }
 
@@ -45,18 +44,17 @@ parallel::BlockModel cnn_blocks(const CnnOptions& options) {
   using parallel::Contexts;
   using torch::nn::Linear;
   using torch::nn::LinearImpl;
-  const std::int64_t side = options.image_size / 4;
   parallel::BlockModel model;
   model.blocks.push_back({"conv1", [options](const Contexts&) {
                             return layer_block(conv3x3(options.in_channels, 32), convolved);
                           }});
   model.blocks.push_back(
       {"conv2", [](const Contexts&) { return layer_block(conv3x3(32, 64), convolved); }});
-  model.blocks.push_back({"fc1", [side](const Contexts&) {
+  model.blocks.push_back({"fc1", [options](const Contexts&) {
                             const auto forward = [](LinearImpl& fc, const at::Tensor& x) {
                               return torch::relu(fc.forward(x.flatten(1)));
                             };
-                            return layer_block(Linear(64 * side * side, 128), forward);
+                            return layer_block(Linear(options.features(), 128), forward);
                           }});
   model.blocks.push_back({"fc2", [options](const Contexts&) {
                             return parallel::block(Linear(128, options.num_classes));

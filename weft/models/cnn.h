@@ -16,15 +16,21 @@ namespace weft::models {
 
 struct CnnOptions {
   std::int64_t in_channels = 1;
-  std::int64_t image_size = 28;  // Height and width, at least 4.
+  std::int64_t image_size = 28;  // Height, and width unless image_width is set; at least 4.
   std::int64_t num_classes = 10;
+  std::int64_t image_width = 0;  // 0: image_size.
+
+  // Values of an image after both convolutions.
+  std::int64_t features() const {
+    return 64 * (image_size / 4) * ((image_width > 0 ? image_width : image_size) / 4);
+  }
 };
 
 // Parameters conv1, conv2, fc1, fc2 with libtorch's initialization; 421,642 with the defaults.
 struct CnnImpl : torch::nn::Cloneable<CnnImpl> {
   explicit CnnImpl(CnnOptions options = {});
   void reset() override;
-  // [n, in_channels, image_size, image_size] -> logits [n, num_classes].
+  // [n, in_channels, height, width] -> logits [n, num_classes].
   at::Tensor forward(const at::Tensor& x);
 
   CnnOptions options;

@@ -221,6 +221,20 @@ TEST(Models, SupportOtherChannelsSizesClassesAndWidths) {
   }
 }
 
+TEST(Models, TakeImagesThatAreNotSquare) {
+  const torch::NoGradGuard no_grad;
+  for (const char* name : {"mlp", "cnn", "resnet18", "vit", "mixer"}) {
+    const ModelOptions options{.name = name, .image_size = 20, .image_width = 32};
+    const at::Tensor images = wave({2, 1, 20, 32}, 1).to(torch::kFloat);
+    EXPECT_EQ(make_model(options).forward(images).sizes(), (std::vector<std::int64_t>{2, 10}))
+        << name;
+    parallel::Tensors x{images};
+    for (const parallel::BlockSpec& spec : image_blocks(options).blocks)
+      x = spec.make({}).forward(x);
+    EXPECT_EQ(x[0].sizes(), (std::vector<std::int64_t>{2, 10})) << name;
+  }
+}
+
 TEST(Models, SuggestTheNearestNameForAnUnknownOne) {
   const auto refusal = [](const ModelOptions& options) -> std::string {
     try {
@@ -235,6 +249,9 @@ TEST(Models, SuggestTheNearestNameForAnUnknownOne) {
   EXPECT_THAT(refusal({.name = "transmogrifier"}), HasSubstr("There are mlp, cnn, resnet18"));
   EXPECT_THAT(refusal({.name = "resnet18", .stem = "5x5"}), HasSubstr("model.stem"));
   EXPECT_THAT(refusal({.name = "cnn", .image_size = 3}), HasSubstr("4x4"));
+  EXPECT_THAT(refusal({.name = "cnn", .image_size = 20, .image_width = 3}), HasSubstr("20x3"));
+  EXPECT_THAT(refusal({.name = "vit", .image_size = 20, .patch = 4, .image_width = 30}),
+              HasSubstr("model.patch: 4 does not divide images of 20x30"));
   EXPECT_THAT(refusal({.name = "mlp", .hidden = {0}}), HasSubstr("at least 1"));
   EXPECT_THAT(refusal({.name = "resnet51"}), HasSubstr("did you mean \"resnet50\""));
   EXPECT_THAT(refusal({.name = "vit", .patch = 5}),

@@ -18,14 +18,20 @@ Model wrap(Holder model) {
   return {model.ptr(), [model](const at::Tensor& x) mutable { return model->forward(x); }};
 }
 
+std::string size_text(const ModelOptions& o) {
+  return std::to_string(o.image_size) + "x" + std::to_string(o.wide());
+}
+
 MlpOptions mlp_options(const ModelOptions& o) {
-  return {o.in_channels * o.image_size * o.image_size, o.hidden, o.num_classes};
+  return {o.in_channels * o.image_size * o.wide(), o.hidden, o.num_classes};
 }
 
 CnnOptions cnn_options(const ModelOptions& o) {
-  if (o.image_size < 4)
-    throw Error(Errc::kBadConfig, "model.image_size: cnn needs images of 4x4 or more");
-  return {o.in_channels, o.image_size, o.num_classes};
+  if (o.image_size < 4 || o.wide() < 4) {
+    throw Error(Errc::kBadConfig, "model.name = \"cnn\" needs images of 4x4 or more; these are " +
+                                      size_text(o) + "; use mlp");
+  }
+  return {o.in_channels, o.image_size, o.num_classes, o.image_width};
 }
 
 template <std::int64_t depth>
@@ -39,10 +45,9 @@ ResNetOptions resnet_options(const ModelOptions& o) {
 }
 
 void require_patches(const ModelOptions& o) {
-  if (o.patch <= 0 || o.image_size % o.patch != 0) {
-    const std::string side = std::to_string(o.image_size);
+  if (o.patch <= 0 || o.image_size % o.patch != 0 || o.wide() % o.patch != 0) {
     throw Error(Errc::kBadConfig, "model.patch: " + std::to_string(o.patch) +
-                                      " does not divide images of " + side + "x" + side);
+                                      " does not divide images of " + size_text(o));
   }
   if (o.layers <= 0 || o.width <= 0)
     throw Error(Errc::kBadConfig, "model.layers and model.width must be at least 1");
@@ -61,6 +66,7 @@ VitOptions vit_options(const ModelOptions& o) {
   if (o.dropout < 0 || o.dropout >= 1)
     throw Error(Errc::kBadConfig, "model.dropout must be in [0, 1)");
   VitOptions vit{.image_size = o.image_size,
+                 .image_width = o.image_width,
                  .patch = o.patch,
                  .in_channels = o.in_channels,
                  .num_classes = o.num_classes};
@@ -75,6 +81,7 @@ VitOptions vit_options(const ModelOptions& o) {
 MixerOptions mixer_options(const ModelOptions& o) {
   require_patches(o);
   MixerOptions mixer{.image_size = o.image_size,
+                     .image_width = o.image_width,
                      .patch = o.patch,
                      .in_channels = o.in_channels,
                      .num_classes = o.num_classes};
@@ -127,7 +134,8 @@ const Maker& maker_of(const ModelOptions& options) {
   for (const Maker& maker : kMakers) names.emplace_back(maker.entry.name);
   for (const Maker& maker : kMakers) {
     if (options.name != maker.entry.name) continue;
-    bool positive = options.in_channels > 0 && options.image_size > 0 && options.num_classes > 0;
+    bool positive = options.in_channels > 0 && options.image_size > 0 && options.image_width >= 0 &&
+                    options.num_classes > 0;
     for (const std::int64_t width : options.hidden) positive = positive && width > 0;
     if (!positive)
       throw Error(Errc::kBadConfig,

@@ -17,20 +17,23 @@ namespace weft::models {
 struct ModelOptions {
   std::string name = "cnn";
   std::int64_t in_channels = 1;
-  std::int64_t image_size = 28;  // Height and width.
+  std::int64_t image_size = 28;  // Height, and width unless image_width is set.
   std::int64_t num_classes = 10;
   std::vector<std::int64_t> hidden = {256, 128};  // Widths of the hidden layers (mlp).
   std::string stem = "7x7";                       // "7x7" or "3x3" (resnets).
-  std::int64_t patch = 4;                // Side of a patch, a divisor of image_size (vit, mixer).
+  std::int64_t patch = 4;                // Side of a patch, a divisor of both sides (vit, mixer).
   std::int64_t layers = 4, width = 128;  // Number of blocks and their width (vit, mixer).
   std::int64_t heads = 4;                // Attention heads of a block (vit).
   std::string pool = "token";            // Input of the classifier: "token" or "mean" (vit).
   double dropout = 0;                    // Dropout probability (vit).
+  std::int64_t image_width = 0;          // 0: image_size.
+
+  std::int64_t wide() const { return image_width > 0 ? image_width : image_size; }
 };
 
 struct Model {
   std::shared_ptr<torch::nn::Module> module;
-  // [n, in_channels, image_size, image_size] -> logits [n, num_classes]. Keeps the module alive.
+  // [n, in_channels, height, width] -> logits [n, num_classes]. Keeps the module alive.
   std::function<at::Tensor(const at::Tensor&)> forward;
 };
 

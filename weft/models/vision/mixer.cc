@@ -15,7 +15,7 @@ using parallel::Split;
 using parallel::TensorParallel;
 
 MixerOptions complete(MixerOptions o) {
-  internal::require_patches("Mixer", {o.image_size, o.patch});
+  internal::require_patches("Mixer", {{o.image_size, o.image_width}, o.patch});
   WEFT_REQUIRE(o.in_channels > 0 && o.num_classes > 0 && o.layers > 0 && o.width > 0 &&
                    o.token_hidden >= 0 && o.channel_hidden >= 0,
                "Mixer: channels, classes, layers, width and hidden units must be at least 1");
@@ -88,13 +88,16 @@ MixerStemImpl::MixerStemImpl(MixerOptions given, TensorParallel tp_)
 }
 
 void MixerStemImpl::reset() {
-  proj = register_module(
-      "proj", internal::patch_projection(
-                  {options.image_size, options.patch, options.in_channels, options.width}, tp));
+  proj =
+      register_module("proj", internal::patch_projection({{options.image_size, options.image_width},
+                                                          options.patch,
+                                                          options.in_channels,
+                                                          options.width},
+                                                         tp));
 }
 
 at::Tensor MixerStemImpl::forward(const at::Tensor& x) {
-  return internal::project_patches("Mixer", x, options.image_size, proj);
+  return internal::project_patches("Mixer", x, {options.image_size, options.image_width}, proj);
 }
 
 MixerImpl::MixerImpl(MixerOptions given, TensorParallel tp_)

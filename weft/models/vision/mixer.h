@@ -28,7 +28,8 @@ namespace weft::models {
 
 // Options of an MLP-Mixer. The defaults are Mixer-B/16 for ImageNet.
 struct MixerOptions {
-  std::int64_t image_size = 224;  // Height and width of an image, a multiple of patch.
+  // Height of an image, and its width unless image_width is set; multiples of patch.
+  std::int64_t image_size = 224, image_width = 0;
   std::int64_t patch = 16;
   std::int64_t in_channels = 3;
   std::int64_t num_classes = 1000;
@@ -38,7 +39,9 @@ struct MixerOptions {
   // Units of the MLPs over channels. 0: 4 · width.
   std::int64_t channel_hidden = 0;
 
-  std::int64_t patches() const { return (image_size / patch) * (image_size / patch); }
+  std::int64_t patches() const {
+    return (image_size / patch) * ((image_width > 0 ? image_width : image_size) / patch);
+  }
 };
 
 // Linear layers fc1 (column) and fc2 (row).
@@ -70,7 +73,7 @@ TORCH_MODULE(MixerBlock);
 struct MixerStemImpl : torch::nn::Cloneable<MixerStemImpl> {
   MixerStemImpl(MixerOptions given, parallel::TensorParallel tp_);
   void reset() override;
-  // [n, in_channels, image_size, image_size] -> [n, patches, width].
+  // [n, in_channels, height, width] -> [n, patches, width].
   at::Tensor forward(const at::Tensor& x);
 
   MixerOptions options;
@@ -86,7 +89,7 @@ struct MixerImpl : torch::nn::Cloneable<MixerImpl> {
   // ranks.
   explicit MixerImpl(MixerOptions given = {}, parallel::TensorParallel tp_ = {});
   void reset() override;
-  // [n, in_channels, image_size, image_size], the same on all ranks -> logits [n, num_classes], the
+  // [n, in_channels, height, width], the same on all ranks -> logits [n, num_classes], the
   // same on all ranks. Collective, also in backward.
   at::Tensor forward(const at::Tensor& x);
   // Stem, blocks in order, head, as blocks that use this net's own modules.

@@ -17,7 +17,7 @@ using parallel::Linear;
 using parallel::TensorParallel;
 
 VitOptions complete(VitOptions o, const TensorParallel& tp) {
-  internal::require_patches("Vit", {o.image_size, o.patch});
+  internal::require_patches("Vit", {{o.image_size, o.image_width}, o.patch});
   WEFT_REQUIRE(o.in_channels > 0 && o.num_classes > 0 && o.layers > 0 && o.width > 0 &&
                    o.heads > 0 && o.hidden >= 0,
                "Vit: channels, classes, layers, width, heads and hidden units must be at least 1");

@@ -34,7 +34,8 @@ enum class VitPool {
 
 // Options of a Vision Transformer. The defaults are ViT-B/16 for ImageNet.
 struct VitOptions {
-  std::int64_t image_size = 224;  // Height and width of an image, a multiple of patch.
+  // Height of an image, and its width unless image_width is set; multiples of patch.
+  std::int64_t image_size = 224, image_width = 0;
   std::int64_t patch = 16;
   std::int64_t in_channels = 3;
   std::int64_t num_classes = 1000;
@@ -48,7 +49,8 @@ struct VitOptions {
   double initial_std = 0.02;
 
   std::int64_t tokens() const {
-    return (image_size / patch) * (image_size / patch) + (pool == VitPool::kToken ? 1 : 0);
+    const std::int64_t columns = (image_width > 0 ? image_width : image_size) / patch;
+    return (image_size / patch) * columns + (pool == VitPool::kToken ? 1 : 0);
   }
 };
 
@@ -60,7 +62,7 @@ struct VitImpl : torch::nn::Cloneable<VitImpl> {
   // the ranks.
   explicit VitImpl(VitOptions given = {}, parallel::TensorParallel tp_ = {});
   void reset() override;
-  // [n, in_channels, image_size, image_size], the same on all ranks -> logits [n, num_classes], the
+  // [n, in_channels, height, width], the same on all ranks -> logits [n, num_classes], the
   // same on all ranks. Collective, also in backward.
   at::Tensor forward(const at::Tensor& x);
   // Embeddings, blocks in order, head, as blocks that use this net's own modules.

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "weft/base/error.h"
 #include "weft/data/image_set.h"
 #include "weft/models/loss.h"
 #include "weft/models/registry.h"
@@ -34,6 +35,7 @@ models::ModelOptions model_options(const Config& config, const data::ImageSet& t
   options.name = config.get_string("model.name");
   options.in_channels = train.channels;
   options.image_size = train.height;
+  options.image_width = train.width;
   options.num_classes = train.num_classes;
   options.hidden = config.get_ints("model.hidden");
   options.stem = config.get_string("model.stem");
@@ -46,6 +48,16 @@ models::ModelOptions model_options(const Config& config, const data::ImageSet& t
   return options;
 }
 
+void require_alike(const data::ImageSet& train, const data::ImageSet& test) {
+  const auto shape = [](const data::ImageSet& set) {
+    return std::to_string(set.channels) + "x" + std::to_string(set.height) + "x" +
+           std::to_string(set.width);
+  };
+  if (shape(train) == shape(test)) return;
+  throw Error(Errc::kBadConfig, "data.dir: the training images are " + shape(train) +
+                                    " (channels x height x width), the test images " + shape(test));
+}
+
 class ImageTask final : public RecipeTask {
  public:
   ImageTask(const Config& config, const TrainerOptions& options)
@@ -56,6 +68,7 @@ class ImageTask final : public RecipeTask {
     if (!test_)
       test_ = std::make_shared<const data::ImageSet>(
           data::load_images(set_options(config_), data::Part::kTest));
+    require_alike(*train_, *test_);
     model_ = models::image_blocks(model_options(config_, *train_));
   }
 

@@ -7,17 +7,21 @@
 namespace weft::models::internal {
 
 void require_patches(const std::string& net, const PatchOptions& options) {
-  WEFT_REQUIRE(options.image_size > 0 && options.patch > 0,
+  const ImageSize& image = options.image;
+  WEFT_REQUIRE(image.height > 0 && image.width >= 0 && options.patch > 0,
                net + ": image size and patch must be at least 1");
-  if (options.image_size % options.patch == 0) return;
+  const auto fills = [&](std::int64_t patch) {
+    return image.height % patch == 0 && image.wide() % patch == 0;
+  };
+  if (fills(options.patch)) return;
   std::string good;
-  for (std::int64_t p = 1; p <= options.image_size; ++p) {
-    if (options.image_size % p == 0) good += (good.empty() ? "" : ", ") + std::to_string(p);
+  for (std::int64_t p = 1; p <= image.height; ++p) {
+    if (fills(p)) good += (good.empty() ? "" : ", ") + std::to_string(p);
   }
-  const std::string side = std::to_string(options.image_size),
-                    patch = std::to_string(options.patch);
+  const std::string patch = std::to_string(options.patch);
   throw Error(Errc::kInvalidArgument, net + ": patches of " + patch + "x" + patch +
-                                          " do not fill images of " + side + "x" + side +
+                                          " do not fill images of " + std::to_string(image.height) +
+                                          "x" + std::to_string(image.wide()) +
                                           "; these do: " + good);
 }
 
@@ -29,11 +33,11 @@ parallel::Conv2d patch_projection(const PatchOptions& options, const parallel::T
                           tp);
 }
 
-at::Tensor project_patches(const std::string& net, const at::Tensor& x, std::int64_t image_size,
+at::Tensor project_patches(const std::string& net, const at::Tensor& x, const ImageSize& image,
                            parallel::Conv2d projection) {
-  WEFT_REQUIRE(x.dim() == 4 && x.size(2) == image_size && x.size(3) == image_size,
-               net + ": images must be [n, channels, " + std::to_string(image_size) + ", " +
-                   std::to_string(image_size) + "]");
+  WEFT_REQUIRE(x.dim() == 4 && x.size(2) == image.height && x.size(3) == image.wide(),
+               net + ": images must be [n, channels, " + std::to_string(image.height) + ", " +
+                   std::to_string(image.wide()) + "]");
   return projection->forward(x).flatten(2).transpose(1, 2);
 }
 

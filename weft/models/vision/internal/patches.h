@@ -9,8 +9,16 @@
 
 namespace weft::models::internal {
 
+// Size of an image in pixels. A width of 0: as the height.
+struct ImageSize {
+  std::int64_t height = 0, width = 0;
+
+  std::int64_t wide() const { return width > 0 ? width : height; }
+};
+
 struct PatchOptions {
-  std::int64_t image_size = 0, patch = 0, in_channels = 0, width = 0;
+  ImageSize image;
+  std::int64_t patch = 0, in_channels = 0, width = 0;
 };
 
 // Throws Error(kInvalidArgument) if patches do not fill the image, naming sizes that do.
@@ -19,8 +27,9 @@ void require_patches(const std::string& net, const PatchOptions& options);
 // Returns a projection that is whole on every rank, with libtorch's own initial values.
 parallel::Conv2d patch_projection(const PatchOptions& options, const parallel::TensorParallel& tp);
 
-// [n, channels, image_size, image_size] -> [n, patches, width].
-at::Tensor project_patches(const std::string& net, const at::Tensor& x, std::int64_t image_size,
+// [n, channels, height, width] -> [n, patches, outputs of the projection]. Throws
+// Error(kInvalidArgument) for images of another size.
+at::Tensor project_patches(const std::string& net, const at::Tensor& x, const ImageSize& image,
                            parallel::Conv2d projection);
 
 }  // namespace weft::models::internal

@@ -37,9 +37,12 @@ VitPatchesImpl::VitPatchesImpl(VitOptions given, TensorParallel tp_)
 }
 
 void VitPatchesImpl::reset() {
-  projection = register_module("projection", patch_projection({options.image_size, options.patch,
-                                                               options.in_channels, options.width},
-                                                              tp));
+  projection =
+      register_module("projection", patch_projection({{options.image_size, options.image_width},
+                                                      options.patch,
+                                                      options.in_channels,
+                                                      options.width},
+                                                     tp));
 }
 
 VitEmbeddingsImpl::VitEmbeddingsImpl(VitOptions given, TensorParallel tp_)
@@ -57,7 +60,8 @@ void VitEmbeddingsImpl::reset() {
 }
 
 at::Tensor VitEmbeddingsImpl::forward(const at::Tensor& x) {
-  at::Tensor y = project_patches("Vit", x, options.image_size, patch_embeddings->projection);
+  at::Tensor y = project_patches("Vit", x, {options.image_size, options.image_width},
+                                 patch_embeddings->projection);
   if (cls_token.defined()) y = torch::cat({cls_token.expand({y.size(0), 1, options.width}), y}, 1);
   return dropout->forward(y + position_embeddings);
 }
