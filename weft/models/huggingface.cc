@@ -59,6 +59,7 @@ std::optional<parallel::Slice> slice_at(const std::map<std::string, parallel::Sl
 // reads its slices only.
 struct Source {
   std::map<std::string, std::vector<std::int64_t>> sizes;
+  std::function<at::ScalarType(const std::string& name)> dtype;
   std::function<at::Tensor(const std::string& name, std::int64_t dim, std::int64_t begin,
                            std::int64_t count)>
       read;
@@ -82,6 +83,7 @@ ReadPart read_part(const Source& source, const std::string& name, const Place& p
   const std::vector<std::int64_t>& there = source.sizes.at(name);
   WEFT_REQUIRE(there == theirs, "Hugging Face weights: \"" + name + "\" is " + shape(there) +
                                     ", the model's options ask for " + shape(theirs));
+  internal::require_floating(name, source.dtype(name));
 
   if (!mine.here) return {};
   const std::int64_t dim = mine.slice ? mine.slice->dim : 0,
@@ -141,6 +143,7 @@ HuggingFace huggingface_family(const GptOptions& o) {
 void set_huggingface(GptImpl& model, const TensorMap& tensors) {
   Source source;
   for (const auto& [name, tensor] : tensors) source.sizes.emplace(name, tensor.sizes().vec());
+  source.dtype = [&](const std::string& name) { return tensors.at(name).scalar_type(); };
   source.read = [&](const std::string& name, std::int64_t dim, std::int64_t begin,
                     std::int64_t count) { return tensors.at(name).narrow(dim, begin, count); };
   set_from(model, source);
@@ -158,6 +161,9 @@ void load_huggingface(GptImpl& model, const std::vector<std::string>& paths) {
       file_of[name] = files.size() - 1;
     }
   }
+  source.dtype = [&](const std::string& name) {
+    return files[file_of.at(name)].read(name, 0, 0, 0).scalar_type();  // reads nothing
+  };
   source.read = [&](const std::string& name, std::int64_t dim, std::int64_t begin,
                     std::int64_t count) {
     return files[file_of.at(name)].read(name, dim, begin, count);

@@ -38,19 +38,22 @@ struct HuggingFaceConfig {
 // kind, and for an unsupported option that would change the results. Throws Error(kCorrupt)
 // for text that is not JSON, and Error(kInvalidArgument) if there is no such file.
 HuggingFaceConfig read_huggingface_config(const std::string& folder);
+// As read_huggingface_config(), for the text of a config.json. Messages have `name` for the file.
+HuggingFaceConfig parse_huggingface_config(const std::string& text, const std::string& name);
 // Returns the text of a config.json from which transformers makes this model. Throws as
 // huggingface_family().
 std::string huggingface_config(const HuggingFaceConfig& config);
 // Returns the weight files of a folder: model.safetensors, or the files that
-// model.safetensors.index.json names. Throws Error(kInvalidArgument) if there is neither, and
-// Error(kCorrupt) for an index that names no file or a file outside the folder.
+// model.safetensors.index.json names. Throws Error(kInvalidArgument) if there is neither, or if
+// the index names a file that is not there. Throws Error(kCorrupt) for an index that names no file
+// or a file outside the folder.
 std::vector<std::string> huggingface_files(const std::string& folder);
 
 // Sets the model's weights; each rank keeps its slices and its experts. Names may lack the
 // outermost "transformer." or "model.". Masks and rotary tables of older files are skipped, and so
 // is a head's weight if the model's head is tied. Not collective. Throws Error(kInvalidArgument),
-// naming a tensor that is missing, has another shape, or has no place in the model; the model is
-// then unchanged.
+// naming a tensor that is missing, has another shape, has no place in the model, or holds no
+// floating-point numbers (quantized weights); the model is then unchanged.
 void set_huggingface(GptImpl& model, const checkpoint::TensorMap& tensors);
 // As set_huggingface(), from safetensors files (a model may have several). Each rank reads only its
 // slices and its experts.

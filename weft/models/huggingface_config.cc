@@ -228,7 +228,12 @@ constexpr Family kFamilies[] = {{HuggingFace::kGpt2, "gpt2", gpt2_options, gpt2_
 }  // namespace
 
 HuggingFaceConfig read_huggingface_config(const std::string& folder) {
-  const Keys keys = read_keys(folder + "/config.json");
+  const std::string path = folder + "/config.json";
+  return parse_huggingface_config(read_file(path, kMostBytes), path);
+}
+
+HuggingFaceConfig parse_huggingface_config(const std::string& text, const std::string& name) {
+  const Keys keys(parse_json(text, name), name);
   const std::string type = keys.word("model_type", "");
   const auto* const family = std::ranges::find(kFamilies, type, &Family::type);
   if (family == std::end(kFamilies))
@@ -272,6 +277,10 @@ std::vector<std::string> huggingface_files(const std::string& folder) {
       const std::string name = file.is_string() ? file.get<std::string>() : "";
       if (name.empty() || name.find('/') != std::string::npos)
         throw Error(Errc::kCorrupt, index + ": \"" + tensor + "\" is in no file of the folder");
+      if (!fs::exists(folder + "/" + name, ignored)) {
+        throw Error(Errc::kInvalidArgument,
+                    index + " names " + name + ", which is not in the folder; download it, too");
+      }
       files.insert(folder + "/" + name);
     }
   }

@@ -25,7 +25,9 @@ class HuggingFaceSource : public checkpoint::SliceSource {
     for (const Place& place : internal::places_of(options)) {
       places_[place.ours].push_back(place);
       places_[place.ours].back().theirs = internal::find(reader_.shapes("model"), place.theirs);
-      used_.insert(places_[place.ours].back().theirs);
+      const std::string& theirs = places_[place.ours].back().theirs;
+      internal::require_floating(theirs, reader_.dtype("model", theirs));
+      used_.insert(theirs);
     }
     for (const auto& [name, shape] : reader_.shapes("model")) {
       WEFT_REQUIRE(used_.contains(name) || internal::passed_over(name, options),

@@ -11,6 +11,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 
 namespace weft::models {
@@ -168,6 +169,32 @@ TEST(HuggingFaceFolder, RefusesAModelThatItWouldComputeWrongly) {
   EXPECT_THAT(refusal("/tie_word_embeddings", 1), HasSubstr("must be true or false"));
   EXPECT_THAT(refusal("/eos_token_id", 37), HasSubstr("eos_token_id = 37 is not a token"));
   EXPECT_EQ(refusal("/use_cache", false), "accepted");
+}
+
+TEST(HuggingFaceFolder, RefusesIntegersAsWeights) {
+  const Known k = known("llama3");
+  const TempDir folder;
+  write_folder(k, folder.path());
+  const HuggingFaceConfig config = read_huggingface_config(folder.path());
+  const std::string name = "model.layers.0.mlp.up_proj.weight", file = folder / "model.safetensors";
+  auto tensors = k.file.tensors;
+  tensors.at(name) = tensors.at(name).to(torch::kInt8);
+  checkpoint::save_safetensors(file, {tensors, {}});
+  const std::string what = "\"" + name + "\" is int8; weft reads float64";
+  Gpt model(config.options, TensorParallel());
+  const at::Tensor before = model->parameters()[0].clone();
+  expect_refused([&] { set_huggingface(*model, tensors); }, Errc::kInvalidArgument, what);
+  expect_refused([&] { load_huggingface(*model, {file}); }, Errc::kInvalidArgument, what);
+  expect_refused([&] { huggingface_source(config.options, {file}); }, Errc::kInvalidArgument, what);
+  EXPECT_TRUE(torch::equal(model->parameters()[0], before));
+}
+
+TEST(HuggingFaceFolder, RefusesAnIndexThatNamesAMissingFile) {
+  const TempDir folder;
+  write_file_atomic(folder / "model.safetensors.index.json",
+                    R"({"weight_map": {"a": "model-00001-of-00002.safetensors"}})");
+  expect_refused([&] { huggingface_files(folder.path()); }, Errc::kInvalidArgument,
+                 "index.json names model-00001-of-00002.safetensors, which is not in the folder");
 }
 
 TEST(HuggingFaceFolder, RefusesAFolderWithoutWeightsAndAnIndexThatLeavesIt) {

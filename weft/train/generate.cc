@@ -4,7 +4,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <optional>
 
 #include "weft/base/error.h"
 #include "weft/train/internal/text_model.h"
@@ -16,11 +18,54 @@ namespace text = data::text;
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-std::int64_t draw(const at::Tensor& logits, const GenerateOptions& options,
-                  const at::Generator& generator) {
-  if (options.temperature == 0) return logits.argmax().item<std::int64_t>();
-  return at::multinomial(distribution(logits, options), 1, false, generator).item<std::int64_t>();
-}
+// Draws tokens from a model's logits. Only tokens of the tokenizer: the model's vocabulary may be
+// padded beyond them.
+class Sampling {
+ public:
+  Sampling(const internal::TextModel& source, const GenerateOptions& options, std::string folder)
+      : source_(source),
+        options_(options),
+        folder_(std::move(folder)),
+        generator_(at::detail::createCPUGenerator(options.seed)) {}
+
+  std::int64_t next(at::Tensor logits) {
+    if (!without_token_) without_token_ = ids_without_token(logits.numel());
+    logits = logits.masked_fill(*without_token_, kNever);
+    if (!std::isfinite(logits.max().item<double>())) fail_not_finite();
+    return draw(logits);
+  }
+
+ private:
+  at::Tensor ids_without_token(std::int64_t vocabulary) const {
+    at::Tensor without = at::zeros({vocabulary}, at::kBool);
+    bool* const ids = without.data_ptr<bool>();
+    for (std::int64_t id = 0; id < vocabulary; ++id)
+      ids[id] = !source_.tokenizer->has_token(static_cast<text::TokenId>(id));
+    return without;
+  }
+
+  [[noreturn]] void fail_not_finite() const {
+    std::string why = "; its weights are finite, so numbers have become too large";
+    for (const auto& weight : source_.module->named_parameters()) {
+      if (at::isfinite(weight.value()).all().item<bool>()) continue;
+      why = ": \"" + weight.key() + "\" has values that are NaN or infinite; use other weights";
+      break;
+    }
+    throw Error(Errc::kCorrupt, folder_ + ": the model gives NaN or infinity for a token" + why);
+  }
+
+  std::int64_t draw(const at::Tensor& logits) const {
+    if (options_.temperature == 0) return logits.argmax().item<std::int64_t>();
+    return at::multinomial(distribution(logits, options_), 1, false, generator_)
+        .item<std::int64_t>();
+  }
+
+  const internal::TextModel& source_;
+  const GenerateOptions& options_;
+  const std::string folder_;
+  const at::Generator generator_;
+  std::optional<at::Tensor> without_token_;  // bool [vocabulary]
+};
 
 // Passes text on, but holds back an end that may be the beginning of a stop text.
 class Printer {
@@ -89,7 +134,7 @@ void generate(const std::string& folder, const GenerateOptions& options,
   require_options(options);
   internal::TextModel source = internal::load_text_model(folder, tp);
   const at::NoGradGuard no_grad;
-  const at::Generator generator = at::detail::createCPUGenerator(options.seed);
+  Sampling sampling(source, options, folder);
   std::vector<std::int64_t> context = source.begin;
   for (const auto id : source.tokenizer->encode(options.prompt)) context.push_back(id);
   if (context.empty()) context.push_back(source.start);
@@ -97,7 +142,7 @@ void generate(const std::string& folder, const GenerateOptions& options,
   std::vector<text::TokenId> made;
   std::string all;
   for (std::int64_t i = 0; i < options.tokens; ++i) {
-    const std::int64_t next = draw(source.reader->logits(context), options, generator);
+    const std::int64_t next = sampling.next(source.reader->logits(context));
     if (std::find(source.ends.begin(), source.ends.end(), next) != source.ends.end()) break;
     context.push_back(next);
     made.push_back(static_cast<text::TokenId>(next));

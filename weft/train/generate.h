@@ -42,8 +42,10 @@ at::Tensor distribution(const at::Tensor& logits, const GenerateOptions& options
 // again. An LSTM has seen all of the text, and a token costs one position's computation always.
 //
 // The model's layers are split over `tp`'s ranks; collective, and all of them get the same text.
+// Only tokens of the tokenizer are drawn, also where the model's vocabulary is padded beyond them.
 // Throws Error(kInvalidArgument) for a folder that holds neither or no checkpoint yet, an LSTM over
 // several ranks, and options out of range, and as read_huggingface_config() and load_tokenizer().
+// Throws Error(kCorrupt), naming a weight, for a model that gives NaN.
 void generate(const std::string& folder, const GenerateOptions& options,
               const std::function<void(std::string_view)>& piece,
               const parallel::TensorParallel& tp = {});

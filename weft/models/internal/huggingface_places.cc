@@ -85,6 +85,20 @@ bool passed_over(const std::string& name, const GptOptions& o) {
          name.ends_with("rotary_emb.inv_freq") || (o.tied && name == "lm_head.weight");
 }
 
+void require_floating(const std::string& name, at::ScalarType type) {
+  if (at::isFloatingType(type)) return;
+  constexpr std::pair<at::ScalarType, const char*> kTypes[] = {
+      {at::kChar, "int8"}, {at::kByte, "uint8"}, {at::kShort, "int16"},
+      {at::kInt, "int32"}, {at::kLong, "int64"}, {at::kBool, "bool"}};
+  std::string text = c10::toString(type);
+  for (const auto& [one, as_text] : kTypes) {
+    if (one == type) text = as_text;
+  }
+  throw Error(Errc::kInvalidArgument,
+              "Hugging Face weights: \"" + name + "\" is " + text +
+                  "; weft reads float64, float32, float16 and bfloat16, not quantized weights");
+}
+
 std::string find(const std::map<std::string, std::vector<std::int64_t>>& sizes,
                  const std::string& name) {
   const std::string shorter = name.substr(name.find('.') + 1);

@@ -23,6 +23,9 @@ struct Place {
 std::vector<Place> places_of(const GptOptions& options);
 // True for a Hugging Face tensor that holds no parameter of the model, such as a causal mask.
 bool passed_over(const std::string& name, const GptOptions& options);
+// Throws Error(kInvalidArgument) for values that are no floating-point numbers, such as int8 of
+// quantized weights: their scale is elsewhere.
+void require_floating(const std::string& name, at::ScalarType type);
 // Returns `name`, or the name without its first component ("transformer.", "model."), whichever
 // `sizes` contains. Throws Error(kInvalidArgument) if it contains neither.
 std::string find(const std::map<std::string, std::vector<std::int64_t>>& sizes,

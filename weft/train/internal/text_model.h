@@ -16,6 +16,7 @@ namespace weft::train::internal {
 struct TextModel {
   std::unique_ptr<Reader> reader;  // reads with the model below
   models::Gpt gpt{nullptr};        // null if the model is an LSTM
+  std::shared_ptr<torch::nn::Module> module;
   std::unique_ptr<data::text::Tokenizer> tokenizer;
   std::string json;                 // contents of tokenizer.json; empty: bytes
   std::vector<std::int64_t> begin;  // tokens before every text
