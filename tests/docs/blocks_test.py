@@ -79,7 +79,10 @@ class Parts:
         if block.language == "toml":
             with tempfile.TemporaryDirectory() as folder:
                 (pathlib.Path(folder) / "recipe.toml").write_text(block.text)
-                call([self.options.weft, "train", folder, "--dry-run"])
+                # A part of a recipe has neither model nor data.
+                whole = "[model]" in block.text
+                rest = [] if whole else ["--set", "model.name=mlp", "--set", "data.name=shapes"]
+                call([self.options.weft, "train", folder, "--dry-run", *rest])
         elif "lines-of" in block.options:
             have = (ROOT / block.options["lines-of"]).read_text()
             ours, _, theirs = block.options.get("rename", "").partition(":")

@@ -96,6 +96,23 @@ class Words(unittest.TestCase):
             self.assertIn("weft " + " ".join(words), shown.stdout)
             self.assertNotIn("\x1b", shown.stdout)
 
+    def test_help_shows_values_ranges_and_defaults_without_the_parsers_notation(self):
+        train, run, scale = (weft(verb, "--help").stdout for verb in ("train", "run", "scale"))
+        self.assertIn("Usage: weft train [OPTIONS] RECIPE\n", train)
+        self.assertIn("--resume [=auto] ", train)
+        self.assertRegex(train, r"--on-hang \{warn,replace,end\}\s+What to do .*\(default: warn\)")
+        self.assertRegex(train, r"--grace SECONDS\s+Seconds from")
+        self.assertIn("Usage: weft run [OPTIONS] PROGRAM [ARGUMENTS]...\n", run)
+        self.assertRegex(scale, r"RANKS +Number of ranks that the job shall have \(1 to 256\)")
+        self.assertRegex(scale, r"--timeout INT +.*\(1 to 86400; default: 120\)")
+        self.assertIn("-- train RECIPE [OPTIONS]\n", weft("chaos", "--help").stdout)
+        self.assertIn(
+            "[RECIPE | PROGRAM [ARGUMENTS]...]\n", weft("plan", "profile", "--help").stdout
+        )
+        for text in (train, run, scale, weft("man").stdout):
+            for notation in ("{true}", "{false}", "INT:", "TEXT:", "FLOAT:", "REQUIRED"):
+                self.assertNotIn(notation, text)
+
     def test_completion_offers_the_commands_and_options_that_can_follow(self):
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "weft.bash"
@@ -183,6 +200,52 @@ class Words(unittest.TestCase):
             "--set",
             f"run.dir={tempfile.gettempdir()}/weft-none",
         )
+
+    def test_recipes_are_found_by_name_from_any_folder(self):
+        shown = weft("train", "shapes", "--dry-run", cwd="/")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn("recipes/shapes/recipe.toml", shown.stdout)
+        with tempfile.TemporaryDirectory() as folder:
+            installed = pathlib.Path(folder).resolve()
+            (installed / "bin").mkdir()
+            shutil.copy(WEFT, installed / "bin/weft")
+            mine = installed / "share/weft/recipes/mine"
+            mine.mkdir(parents=True)
+            shutil.copy(ROOT / "recipes/shapes/recipe.toml", mine)
+            for name, code, out in (
+                ("mine", 0, "share/weft/recipes/mine/recipe.toml"),
+                ("mime", 2, f'searched {installed}/share/weft/recipes; did you mean "mine"?'),
+                ("none", 2, f"searched {installed}/share/weft/recipes; there are: mine"),
+            ):
+                shown = subprocess.run(
+                    [installed / "bin/weft", "train", name, "--dry-run"],
+                    cwd="/",
+                    env=environment(),
+                    capture_output=True,
+                    text=True,
+                    timeout=100,
+                )
+                self.assertEqual(shown.returncode, code, shown.stderr)
+                self.assertIn(out, shown.stdout + shown.stderr)
+
+    def test_what_is_wrong_is_found_before_ranks_start(self):
+        two = ["train", "licenses", "-n", "2"]
+        self.fails(["there is no file /nowhere"], *two, "--set", "data.file=/nowhere")
+        two = ["train", "shapes", "-n", "2"]
+        self.fails(["a single folder name"], *two, "--name", "../../evil")
+        self.fails(["has 300 bytes"], *two, "--name", "a" * 300)
+        data = ["--set", "data.name=fashion-mnist", "--set", "data.dir=/nowhere"]
+        self.fails(["no train-images-idx3-ubyte.gz in /nowhere"], *two, *data)
+
+    def test_a_recipe_without_a_model_or_data_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            recipe = pathlib.Path(folder) / "recipe.toml"
+            recipe.write_text("")
+            self.fails([f"{recipe}: model.name is not set"], "train", folder, "-n", "2")
+            recipe.write_text('[model]\nname = "cnn"\n')
+            self.fails([f"{recipe}: data.name is not set"], "train", folder)
+            recipe.write_bytes("[model]\nname = 'cnn'\n".encode("utf-16"))
+            self.fails([f"{recipe} is text in UTF-16"], "train", folder)
 
     def test_plan_show_shows_the_place_of_each_rank_on_a_mesh(self):
         shown = weft("plan", "show", "dp=2,tp=2", "--hosts", "2x2")
@@ -581,6 +644,24 @@ class Words(unittest.TestCase):
             self.fails(["config.json: hidden_size must be a whole number"], "generate", folder)
             config.write_text("{")
             self.fails(["config.json: not JSON"], "generate", folder, code=65)
+            pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+            config.write_text(pointer)
+            self.fails(["config.json is a Git LFS pointer"], "generate", folder, code=65)
+            sizes = '"vocab_size": 300, "n_positions": 8, "n_embd": 8, "n_layer": 1, "n_head": 2'
+            config.write_text('{"model_type": "gpt2", %s}' % sizes)
+            weights = pathlib.Path(folder) / "model.safetensors"
+            tokens = weft("tokenizer", "train", __file__, "-o", f"{folder}/tokenizer.json",
+                          "--vocab", "280")
+            self.assertEqual(tokens.returncode, 0, tokens.stderr)
+            weights.write_text(pointer)
+            self.fails(
+                ["model.safetensors is a Git LFS pointer", "git lfs pull"],
+                "generate",
+                folder,
+                code=65,
+            )
+            weights.write_text("<html>not found</html>")
+            self.fails(["model.safetensors is text"], "generate", folder, code=65)
 
 
 class Training(unittest.TestCase):
@@ -787,6 +868,16 @@ class Training(unittest.TestCase):
         self.assertEqual(weft("generate", out, *draw).stdout, written)
         split = weft("run", "-n", "2", "--no-prefix", WEFT, "generate", out, *draw)
         self.assertEqual(split.stdout, written, split.stderr)
+        # A recipe starts from the exported weights: a rate of 0 leaves them as they are.
+        tuned = [f"model.from={out}", "model.layers=4", "model.width=128", "model.heads=4"]
+        tuned += [f"data.tokenizer={out}/tokenizer.json", "train.max_steps=1", "optimizer.lr=0"]
+        result = weft(
+            *["train", "recipes/licenses", "-n", "2", "--progress", "none", "--name", "tuned"],
+            *["--set", "parallel.tp=2"],
+            *[word for setting in words + tuned for word in ("--set", setting)],
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(weft("generate", str(self.run_of("tuned")), *draw).stdout, written)
         again = weft("export", run, out)
         self.assertEqual(again.returncode, 2)
         self.assertIn("holds a model already", again.stderr)
@@ -894,6 +985,50 @@ class Training(unittest.TestCase):
         self.refused(other, 2, 'it is a run of the recipe "shapes", not of "mine"')
         self.refused(self.train("none", "--resume"), 2, "there is no run to resume in")
         self.assertEqual((self.run_of("run") / "config.toml").read_text(), before)
+
+    def test_a_recipe_with_a_name_beyond_ascii_keeps_it_in_the_name_of_its_run(self):
+        recipe = pathlib.Path(self.folder.name) / "résumé 1"
+        recipe.mkdir()
+        shutil.copy(ROOT / "recipes/shapes/recipe.toml", recipe)
+        words = ["train", str(recipe), *TINY, "--set", f"run.dir={self.folder.name}/runs"]
+        result = weft(*words)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (name,) = os.listdir(f"{self.folder.name}/runs")
+        self.assertRegex(name, r"-résumé-1$")
+        result = weft(*words, "--resume", "--set", "train.max_steps=8")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("resuming step=6", result.stderr)
+        shown = weft("checkpoint", "show", f"{self.folder.name}/runs/{name}").stdout
+        self.assertRegex(shown, r"  epoch_loss = \d+(\.\d+)?\n")
+
+    def test_images_that_are_not_square_are_trained_on_and_others_refused(self):
+        folder = pathlib.Path(self.folder.name)
+
+        def write(part, height, width, count):
+            shape = b"".join(size.to_bytes(4, "big") for size in (count, height, width))
+            pixels = bytes(i % 251 for i in range(count * height * width))
+            labels = bytes(i % 10 for i in range(count))
+            size = count.to_bytes(4, "big")
+            (folder / f"{part}-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03" + shape + pixels)
+            (folder / f"{part}-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01" + size + labels)
+
+        def train(name, *words):
+            return self.train(
+                name, "--set", "data.name=fashion-mnist", "--set", f"data.dir={folder}", *words
+            )
+
+        write("train", 20, 32, 200)
+        write("t10k", 20, 32, 50)
+        for name in ("mlp", "cnn", "vit", "mixer"):
+            words = [] if name == "mlp" else ["--set", "model.hidden=[256, 128]"]
+            result = train(name, "--set", f"model.name={name}", *words)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        words = ["--set", "model.hidden=[256, 128]", "--set", "model.name=vit"]
+        result = train("none", *words, "--set", "model.patch=8")
+        self.refused(result, 2, "model.patch: 8 does not divide images of 20x32")
+        write("t10k", 32, 20, 50)
+        self.refused(train("none"), 2, "the training images are 1x20x32", "1x32x20")
+        self.assertFalse(self.run_of("none").exists())
 
     def test_resume_auto_starts_a_run_or_resumes_it(self):
         first = self.train("run", "--resume=auto", "--set", "train.max_steps=3")

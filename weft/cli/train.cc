@@ -230,7 +230,7 @@ void check_launcher_flags(const TrainCommand& command, const std::vector<Launche
 
 Config configuration_of_new_run(const TrainCommand& command, const std::string& file) {
   Config config = train::load_recipe(file, command.assignments);
-  if (!command.name.empty()) config.set("run.name=\"" + command.name + "\"", "--name");
+  if (!command.name.empty()) config.set("run.name=" + command.name, "--name");
   if (command.resume == "true") {
     const std::string& name = config.get_string("run.name");
     const std::string& dir = config.get_string("run.dir");
@@ -240,7 +240,7 @@ Config configuration_of_new_run(const TrainCommand& command, const std::string& 
                           "; give its name with --name, or start one without --resume"
                     : "there is no run to resume in " + dir + "/" + name);
   }
-  config.set("run.recipe=\"" + train::recipe_name(file) + "\"", "weft train");
+  config.set("run.recipe=" + train::recipe_name(file), "weft train");
   return config;
 }
 
@@ -298,6 +298,7 @@ int train(const TrainCommand& command) {
     const auto page = identity.rank == 0 ? live_page(command.launching.http) : std::nullopt;
     return train_rank(command, config, file, resumed.has_value(), least);
   }
+  if (command.launching.nnodes == "1") train::check_files(config);
   if (ranks == 1 && flags.empty()) {
     const auto page = live_page(command.launching.http);
     return train_rank(command, config, file, resumed.has_value(), least);

@@ -35,6 +35,13 @@ constexpr const char* kFragment =
     "[train]\nbatch = 96\nrecompute = \"full\"\nbalance = \"speed\"\n\n"
     "[parallel]\npp = 2\ndp = 2\nmicro_batches = 8\nschedule = \"zb_h1\"\ncuts = [3]\n";
 
+Config small_recipe() {
+  Config config(recipe_schema());
+  config.set("model.name=cnn");
+  config.set("data.name=shapes");
+  return config;
+}
+
 TEST(PlanKeys, AreSetExceptTheBatch) {
   Config config(recipe_schema());
   config.set("train.batch=90");
@@ -76,7 +83,7 @@ TEST(PlanKeys, AnAutoMeshIsAKeyOfAConfiguration) {
 
 TEST(PlanKeys, ThatContradictAPlanAreRefused) {
   const auto refused = [](const std::vector<std::string>& keys, const std::string& what) {
-    Config config(recipe_schema());
+    Config config = small_recipe();
     config.set("parallel.plan=auto");
     for (const std::string& key : keys) config.set(key);
     expect_refused([&] { check_recipe(config); }, Errc::kBadConfig, what);
@@ -89,7 +96,7 @@ TEST(PlanKeys, ThatContradictAPlanAreRefused) {
   refused({"train.reproducible=true"}, "train.reproducible sets the micro-batches itself");
   refused({"train.batch_schedule=noise"}, "train.batch_schedule is not supported");
   refused({"train.verify_steps=10"}, "train.verify_steps is not supported");
-  Config config(recipe_schema());
+  Config config = small_recipe();
   config.set("parallel.plan=predict");
   config.set("parallel.dp=2");
   check_recipe(config);

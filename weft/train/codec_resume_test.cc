@@ -31,7 +31,7 @@ void train(const std::string& folder, const std::string& name, const std::string
     at::set_num_threads(1);
     Config config(recipe_schema());
     for (const char* common : {"train.batch=16", "train.epochs=2", "data.prefetch=0",
-                               "model.name=mlp", "optimizer.lr=0.02"})
+                               "model.name=mlp", "data.name=shapes", "optimizer.lr=0.02"})
       config.set(common);
     config.set("parallel.codec=\"" + codec + "\"");
     config.set("train.max_steps=" + std::to_string(max_steps));

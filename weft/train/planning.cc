@@ -11,6 +11,7 @@
 #include "weft/plan/cluster/catalog.h"
 #include "weft/strategy/strategy.h"
 #include "weft/train/internal/planned_model.h"
+#include "weft/train/internal/pretrained.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -24,7 +25,28 @@ constexpr std::int64_t kUsualVocabulary = 50257;
               config.origin(key) + ": " + key + " = \"" + config.get_string(key) + "\": " + what);
 }
 
+plan::Model pretrained_model(const Config& config, const models::GptOptions& o) {
+  const bool llama = o.positions == models::Positions::kRotary;
+  plan::Model model = plan::default_model(llama ? "llama" : "gpt");
+  model.layers = o.layers;
+  model.hidden = o.width;
+  model.heads = o.heads;
+  model.kv_heads = o.kv_heads;
+  model.head_width = o.head_width;
+  model.ffn = o.hidden;
+  model.sequence = config.get_int("model.sequence");
+  model.vocab = o.vocabulary;
+  model.experts = o.experts;
+  model.top_k = o.experts > 0 ? o.experts_top_k : 1;
+  model.expert_interval = 1;
+  model.tied = o.tied;
+  model.dropout = o.dropout > 0;
+  return model;
+}
+
 plan::Model text_model(const Config& config, std::int64_t vocabulary) {
+  if (const auto given = internal::pretrained(config))
+    return pretrained_model(config, given->options);
   const bool llama = config.get_string("model.family") == "llama";
   plan::Model model = plan::default_model(llama ? "llama" : "gpt");
   model.layers = config.get_int("model.layers");
@@ -123,6 +145,7 @@ namespace internal {
 std::int64_t vocabulary_of(const Config& config, std::int64_t given) {
   const std::string& tokenizer = config.get_string("data.tokenizer");
   if (given > 0) return given;
+  if (const auto model = pretrained(config)) return model->options.vocabulary;
   if (tokenizer == "bytes") return kBytes;
   std::int64_t size = 0;
   if (tokenizer.rfind("bpe:", 0) == 0) {
@@ -174,7 +197,8 @@ plan::Space space_of(const Config& config) {
   const bool gpt = name == "gpt";
   space.tp = gpt || name == "vit";
   space.cp = gpt;
-  space.ep = gpt && config.get_int("model.experts") > 0;
+  const auto given = internal::pretrained(config);
+  space.ep = gpt && (given ? given->options.experts : config.get_int("model.experts")) > 0;
   if (!gpt) space.recomputes = {plan::Recompute::kNone, plan::Recompute::kFull};
   space.sequence_parallel = {false};
   space.rules = {planned_rule(config)};

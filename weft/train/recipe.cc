@@ -7,28 +7,44 @@
 #include "weft/base/error.h"
 #include "weft/comm/init.h"
 #include "weft/compress/spec.h"
+#include "weft/data/image_set.h"
 #include "weft/models/registry.h"
+#include "weft/observe/run/run_folder.h"
 #include "weft/train/internal/newest_run.h"
 #include "weft/train/internal/plan_keys.h"
+#include "weft/train/internal/pretrained.h"
 
 namespace weft::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Search order: recipes/ in the current folder and its parents (so that names also work from
-// build/), then the recipes installed with this program.
-std::vector<fs::path> recipe_folders() {
-  std::vector<fs::path> folders;
-  std::error_code ignored;
-  for (auto at = fs::current_path(ignored); !at.empty(); at = at.parent_path()) {
-    if (fs::is_directory(at / "recipes", ignored)) folders.push_back(at / "recipes");
+// The folder and those above it.
+std::vector<fs::path> with_parents(fs::path at) {
+  std::vector<fs::path> all;
+  for (; !at.empty(); at = at.parent_path()) {
+    all.push_back(at);
     if (at == at.root_path()) break;
   }
-  const fs::path installed =
-      fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path() /
-      "share/weft/recipes";
-  if (fs::is_directory(installed, ignored)) folders.push_back(installed);
+  return all;
+}
+
+// Search order: recipes/ in the current folder and its parents (so that names also work from
+// build/), then those of the checkout in which this program was built, then those installed with
+// it.
+std::vector<fs::path> recipe_folders() {
+  std::error_code ignored;
+  std::vector<fs::path> folders;
+  const auto add = [&](const fs::path& folder) {
+    if (fs::is_directory(folder, ignored) && std::ranges::find(folders, folder) == folders.end())
+      folders.push_back(folder);
+  };
+  for (const fs::path& at : with_parents(fs::current_path(ignored))) add(at / "recipes");
+  const fs::path bin = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  for (const fs::path& at : with_parents(bin)) {
+    if (fs::exists(at / "weft/weft.h", ignored)) add(at / "recipes");
+  }
+  add(bin.parent_path() / "share/weft/recipes");
   return folders;
 }
 
@@ -43,21 +59,36 @@ std::vector<std::string> recipes_in(const fs::path& folder) {
   return names;
 }
 
+std::string joined(const std::vector<std::string>& words, const char* between) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : between) + word;
+  return text;
+}
+
 [[noreturn]] void fail_unknown(const std::string& recipe, const std::vector<fs::path>& folders) {
+  std::error_code ignored;
+  if (fs::is_directory(recipe, ignored))
+    throw Error(Errc::kBadConfig, "the folder " + recipe + " has no recipe.toml");
   std::string name = fs::path(recipe).filename().string();
   if (name.empty()) name = fs::path(recipe).parent_path().filename().string();
-  std::vector<std::string> known;
+  std::set<std::string> names;
+  std::vector<std::string> searched;
   for (const auto& folder : folders) {
-    const auto more = recipes_in(folder);
-    known.insert(known.end(), more.begin(), more.end());
+    searched.push_back(folder.string());
+    for (const auto& one : recipes_in(folder)) names.insert(one);
   }
+  const std::vector<std::string> known(names.begin(), names.end());
   const auto near = nearest(name, known);
+  const std::string where =
+      searched.empty() ? "there is no folder recipes/ here or above, beside this program's "
+                         "sources, or in its share/weft"
+                       : "searched " + joined(searched, ", ");
   std::string hint;
-  for (const auto& one : known) hint += (hint.empty() ? "; there are: " : ", ") + one;
   if (near) hint = "; did you mean \"" + *near + "\"?";
-  throw Error(Errc::kBadConfig,
-              "no recipe \"" + recipe +
-                  "\": neither a folder with a recipe.toml nor a name in recipes/" + hint);
+  if (!near && !known.empty()) hint = "; there are: " + joined(known, ", ");
+  throw Error(Errc::kBadConfig, "no recipe \"" + recipe +
+                                    "\": neither a folder with a recipe.toml nor a known name; " +
+                                    where + hint);
 }
 
 // A key that applies only to some models, data sets, optimizers or schedules. `chosen_by` is the
@@ -75,6 +106,7 @@ const std::vector<Use>& uses() {
                                                    "resnet152"};
   static const std::vector<std::string> images = {"fashion-mnist", "shapes"};
   static const std::vector<Use> all = {
+      {"model.from", "model.name", {"gpt"}},
       {"model.family", "model.name", {"gpt"}},
       {"model.layers", "model.name", {"gpt", "lstm", "vit", "mixer"}},
       {"model.width", "model.name", {"gpt", "lstm", "vit", "mixer"}},
@@ -136,9 +168,7 @@ const std::vector<Use>& uses() {
 }
 
 std::string any_of(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "\"" : " or \"") + name + "\"";
-  return text;
+  return "\"" + joined(names, "\" or \"") + "\"";
 }
 
 // Unknown models are rejected later, where the model is created, with a list of the known names.
@@ -181,6 +211,18 @@ void refuse_misfits(const Config& config) {
     throw Error(Errc::kBadConfig,
                 "train.recompute (" + config.origin("train.recompute") +
                     ") = \"selective\" is for model.name = \"gpt\"; use \"full\" or \"none\"");
+  }
+}
+
+// A default would train something else than the recipe's author meant, without a word. `where`:
+// begin of the message.
+void require_choices(const Config& config, const std::string& where) {
+  for (const char* key : {"model.name", "data.name"}) {
+    if (config.origin(key) != "default") continue;
+    throw Error(Errc::kBadConfig, where + key +
+                                      " is not set: a recipe names its model and its data, such "
+                                      "as name = \"cnn\" below [model] and name = \"shapes\" "
+                                      "below [data]");
   }
 }
 
@@ -239,6 +281,8 @@ std::string recipe_name(const std::string& path) {
 }
 
 void check_recipe(const Config& config) {
+  require_choices(config, "");
+  observe::check_run_name(config.get_string("run.name"));
   if (config.get_doubles("optimizer.betas").size() != 2) {
     throw Error(Errc::kBadConfig,
                 "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
@@ -250,6 +294,7 @@ void check_recipe(const Config& config) {
                     config.origin("model.name") + ", " + config.origin("data.name") + ")");
   }
   refuse_misfits(config);
+  internal::check_pretrained(config);
   internal::check_plan_keys(config);
   try {
     compress::parse(config.get_string("parallel.codec"));
@@ -257,6 +302,20 @@ void check_recipe(const Config& config) {
     throw Error(Errc::kBadConfig,
                 "parallel.codec (" + config.origin("parallel.codec") + "): " + error.message());
   }
+}
+
+void check_files(const Config& config) {
+  std::error_code ignored;
+  if (!is_text(config)) {
+    return data::check_image_files(
+        {.name = config.get_string("data.name"), .dir = config.get_string("data.dir")});
+  }
+  const std::string& file = config.get_string("data.file");
+  if (file.empty())
+    throw Error(Errc::kBadConfig, "data.file is not set: name a text file, or a folder of them");
+  if (!fs::exists(file, ignored))
+    throw Error(Errc::kBadConfig,
+                "data.file (" + config.origin("data.file") + "): there is no file " + file);
 }
 
 std::optional<Config> load_recipe_of_run(const std::string& recipe,
@@ -275,15 +334,16 @@ std::optional<Config> load_recipe_of_run(const std::string& recipe,
   Config config = before;
   for (const auto& assignment : assignments) config.set(assignment);
   refuse_other_model(before, config, dir + "/" + run);
-  config.set("run.dir=\"" + dir + "\"", "--resume");
-  config.set("run.name=\"" + run + "\"", "--resume");
+  config.set("run.dir=" + dir, "--resume");
+  config.set("run.name=" + run, "--resume");
   check_recipe(config);
   return config;
 }
 
 std::string outline_of(const Config& config) {
   // Places and addresses may differ from host to host.
-  static const std::set<std::string> kOfHost{"data.dir", "data.file", "data.prefetch"};
+  static const std::set<std::string> kOfHost{"data.dir", "data.file", "data.prefetch",
+                                             "model.from"};
   std::string text;
   for (const auto& row : config.describe()) {
     const bool own =
@@ -296,8 +356,11 @@ std::string outline_of(const Config& config) {
 bool is_text(const Config& config) { return config.get_string("data.name") == "text"; }
 
 Config load_recipe(const std::string& recipe, const std::vector<std::string>& assignments) {
-  Config config = Config::load(find_recipe(recipe), recipe_schema());
+  const std::string file = find_recipe(recipe);
+  Config config = Config::load(file, recipe_schema());
   for (const auto& assignment : assignments) config.set(assignment);
+  require_choices(config, file + ": ");
+  internal::take_pretrained(config);
   check_recipe(config);
   return config;
 }

@@ -13,17 +13,22 @@ namespace weft::train {
 // Every key that a recipe knows, with its default, limits and help.
 Schema recipe_schema();
 
-// recipe.toml of a recipe: `recipe` is a folder, a .toml file, or the name of a folder in recipes/,
-// here, in a folder above, or installed with this program (share/weft/recipes). Throws
-// Error(kBadConfig) naming the nearest recipe when there is none of that name.
+// recipe.toml of a recipe: `recipe` is a folder, a .toml file, or the name of a folder in recipes/:
+// here, in a folder above, in the checkout of this program, or installed with it
+// (share/weft/recipes). Throws Error(kBadConfig) when there is none of that name; it lists the
+// folders that were searched, and the nearest name.
 std::string find_recipe(const std::string& recipe);
 
 // "fashion-mnist" for recipes/fashion-mnist/recipe.toml.
 std::string recipe_name(const std::string& path);
 
-// Throws Error(kBadConfig) for keys that do not go together at any world, saying where they were
-// set.
+// Throws Error(kBadConfig) for a recipe that does not name its model and its data, and for keys
+// that do not go together at any world, saying where they were set.
 void check_recipe(const Config& config);
+
+// Throws Error(kBadConfig) if files of the data are not there. weft train calls it before it starts
+// ranks, so that one line tells what is missing. Reads nothing.
+void check_files(const Config& config);
 
 // Loads a recipe, then applies assignments ("train.epochs=2"). Errors are Error(kBadConfig), naming
 // file, line and the nearest key; as check_recipe().

@@ -35,6 +35,7 @@ class InFolderOfRecipes {
     for (const char* name : {"fashion-mnist", "shapes"}) {
       make_directories(folder_ / ("recipes/" + std::string(name)));
       write_file_atomic(folder_ / ("recipes/" + std::string(name) + "/recipe.toml"),
+                        "[model]\nname = \"cnn\"\n[data]\nname = \"shapes\"\n"
                         "[train]\nepochs = 3\n");
     }
     std::filesystem::current_path(folder_.path());
@@ -56,12 +57,40 @@ TEST(Recipe, IsFoundByNameByFolderAndByFile) {
   }
 }
 
-TEST(Recipe, SuggestsTheNearestNameOrListsAllForAnUnknownRecipe) {
+TEST(Recipe, OfTheCheckoutIsFoundByItsNameFromAnyFolder) {
+  const TempDir elsewhere;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(elsewhere.path());
+  const std::string file = find_recipe("shapes");
+  std::filesystem::current_path(before);
+  EXPECT_THAT(file, testing::EndsWith("/recipes/shapes/recipe.toml"));
+}
+
+TEST(Recipe, ThatIsUnknownGetsTheNearestNameOrAllNamesAndTheFoldersThatWereSearched) {
   const InFolderOfRecipes here;
   EXPECT_THAT(bad_config([] { find_recipe("recipes/fashon-mnist"); }),
               HasSubstr("did you mean \"fashion-mnist\"?"));
-  EXPECT_THAT(bad_config([] { find_recipe("imagenet"); }),
-              HasSubstr("there are: fashion-mnist, shapes"));
+  EXPECT_THAT(
+      bad_config([] { find_recipe("imagenet"); }),
+      AllOf(HasSubstr("searched " + (std::filesystem::current_path() / "recipes").string() + ", "),
+            HasSubstr("there are: "), HasSubstr("fashion-mnist, "), HasSubstr("shapes")));
+  EXPECT_THAT(bad_config([] { find_recipe("recipes"); }),
+              HasSubstr("the folder recipes has no recipe.toml"));
+}
+
+TEST(Recipe, WithoutAModelOrDataIsRefused) {
+  const TempDir folder;
+  const std::string file = folder / "recipe.toml";
+  const std::string model = "[model]\nname = \"cnn\"\n", data = "[data]\nname = \"shapes\"\n";
+  write_file_atomic(file, "");
+  EXPECT_THAT(bad_config([&] { load_recipe(file); }), HasSubstr(file + ": model.name is not set"));
+  write_file_atomic(file, model);
+  EXPECT_THAT(bad_config([&] { load_recipe(file); }), HasSubstr("data.name is not set"));
+  EXPECT_EQ(load_recipe(file, {"data.name=shapes"}).get_string("data.name"), "shapes");
+  write_file_atomic(file, model + data);
+  load_recipe(file);
+  EXPECT_THAT(bad_config([] { check_recipe(Config(recipe_schema())); }),
+              HasSubstr("model.name is not set"));
 }
 
 TEST(Recipe, AcceptsAssignmentsAndRejectsUnknownKeysWrongTypesAndRanges) {

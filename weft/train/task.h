@@ -11,10 +11,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "weft/checkpoint/slice.h"
 #include "weft/data/source.h"
 #include "weft/parallel/compose/model.h"
 
@@ -43,6 +45,9 @@ struct Task {
   // FLOPs that a sample costs in forward and backward, without recomputation. With
   // Options::peak_tflops, metrics get the MFU. 0: unknown.
   double flops_per_sample = 0;
+  // Opens weights to start from, by parameter names of the whole model, in a run that does not
+  // resume. Called on each rank. Empty: initial values of the blocks.
+  std::function<std::unique_ptr<checkpoint::SliceSource>()> start = {};
 };
 
 // Data in memory: sample i is x[i], with target y[i]. Throws Error(kInvalidArgument) if x and y

@@ -23,6 +23,7 @@
 #include "weft/train/internal/loop.h"
 #include "weft/train/internal/machine_rates.h"
 #include "weft/train/internal/planned_model.h"
+#include "weft/train/internal/pretrained.h"
 #include "weft/train/internal/probe.h"
 #include "weft/train/internal/recipe_task.h"
 #include "weft/train/internal/run_plan.h"
@@ -55,6 +56,12 @@ Options of_recipe(const Config& config, const TrainerOptions& with) {
   options.on_step = with.on_step;
   options.on_epoch_end = with.on_epoch_end;
   return options;
+}
+
+// A program's configuration, with the keys that loading a recipe fills in.
+Config completed(Config config) {
+  internal::take_pretrained(config);
+  return config;
 }
 
 std::unique_ptr<internal::RecipeTask> checked_recipe(const Config& config, const Group& world,
@@ -103,7 +110,7 @@ class Trainer::Impl {
   }
 
   Impl(const Config& config, Group world, const TrainerOptions& options)
-      : plan_(of_recipe(config, options), config, /*is_recipe=*/true),
+      : plan_(of_recipe(config, options), completed(config), /*is_recipe=*/true),
         recipe_options_(options),
         recovery_(std::move(world), fixed_ranks(plan_)) {
     begin();

@@ -66,6 +66,25 @@ void write_if_different(const std::string& path, const std::string& text) {
 
 }  // namespace
 
+void check_run_name(const std::string& name) {
+  constexpr std::size_t kLongest = 255;  // bytes of a name in Linux
+  WEFT_REQUIRE(name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
+                   name != "." && name != "..",
+               "the run's name '" + name + "' must be a single folder name");
+  WEFT_REQUIRE(name.size() <= kLongest, "the run's name '" + name.substr(0, 40) + "...' has " +
+                                            std::to_string(name.size()) +
+                                            " bytes; a folder name has at most 255");
+}
+
+std::string recipe_in_name(const std::string& recipe) {
+  std::string name = recipe.empty() ? "run" : recipe;
+  for (char& c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80 && !std::isalnum(byte) && c != '.' && c != '-' && c != '_') c = '-';
+  }
+  return name;
+}
+
 std::string default_run_name(const std::string& recipe, std::chrono::system_clock::time_point now,
                              int nth) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
@@ -73,11 +92,7 @@ std::string default_run_name(const std::string& recipe, std::chrono::system_cloc
   localtime_r(&seconds, &parts);
   char date[32];
   std::strftime(date, sizeof date, "%Y-%m-%d-%H%M%S-", &parts);
-  std::string name = recipe.empty() ? "run" : recipe;
-  for (char& c : name) {
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-' && c != '_') c = '-';
-  }
-  return date + (nth > 1 ? std::to_string(nth) + "-" : "") + name;
+  return date + (nth > 1 ? std::to_string(nth) + "-" : "") + recipe_in_name(recipe);
 }
 
 bool is_in_use(const std::string& path) {

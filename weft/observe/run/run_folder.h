@@ -19,9 +19,15 @@ struct RunFolderOptions {
   bool resume = false;  // use an existing run folder
 };
 
+// The recipe in the name of a run: ASCII characters other than letters, digits, dots, - and _
+// become -; others stay. "run" for an empty one.
+std::string recipe_in_name(const std::string& recipe);
+
+// Throws Error(kInvalidArgument) for a name that is not that of a single folder.
+void check_run_name(const std::string& name);
+
 // A name of the local time and the recipe, which sorts by time: "2026-01-31-235959-fashion-mnist".
-// Without a recipe it ends in "run". Characters of the recipe other than letters, digits, dots, -
-// and _ become -. With `nth` = 2: "2026-01-31-235959-2-fashion-mnist".
+// With `nth` = 2: "2026-01-31-235959-2-fashion-mnist".
 std::string default_run_name(const std::string& recipe, std::chrono::system_clock::time_point now,
                              int nth = 1);
 

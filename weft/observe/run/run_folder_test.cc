@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/testing/refusal.h"
 
 namespace weft::observe {
 namespace {
@@ -134,6 +135,9 @@ TEST(RunFolder, TheDefaultNameIsTheDateAndTheRecipe) {
   EXPECT_THAT(default_run_name("fashion-mnist", now),
               MatchesRegex("2023-11-1[45]-[0-9]{6}-fashion-mnist"));
   EXPECT_THAT(default_run_name("../a b", now), MatchesRegex("2023-11-1[45]-[0-9]{6}-..-a-b"));
+  EXPECT_THAT(refusal([] { check_run_name("../evil"); }), HasSubstr("a single folder name"));
+  EXPECT_THAT(refusal([] { check_run_name(std::string(300, 'a')); }), HasSubstr("has 300 bytes"));
+  EXPECT_THAT(default_run_name("résumé 2", now), testing::EndsWith("-résumé-2"));
   EXPECT_THAT(default_run_name("", now), MatchesRegex("2023-11-1[45]-[0-9]{6}-run"));
 }
 

@@ -145,6 +145,7 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
       shared_(make_shared()),
       loader_(make_train_loader()),
       slowdown_(slowdown_of(mesh.world().rank())) {
+  if (resumed == nullptr && task_.start) model_.load_weights(*task_.start());
   if (strategy::exchanges_weights(options.strategy))
     workers_.emplace(options.strategy, mesh, model_);
   if (plan_.measure_noise && replicas(mesh.layout()) == 1 && mesh.world().rank() == 0)

@@ -258,7 +258,8 @@ plan::Cluster measure_cluster(const Group& world, bool quick) {
   }
   plan::Cluster cluster;
   cluster.name = "measured";
-  cluster.source = "weft plan profile, " + std::to_string(hosts[0].ranks) + " ranks of " +
+  cluster.source = "weft plan profile, " + std::to_string(hosts[0].ranks) +
+                   (hosts[0].ranks == 1 ? " rank of " : " ranks of ") +
                    std::to_string(at::get_num_threads()) + " threads on a machine of " +
                    std::to_string(cores()) + " processors";
   cluster.software = "weft";

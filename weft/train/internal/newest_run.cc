@@ -4,6 +4,8 @@
 #include <cctype>
 #include <filesystem>
 
+#include "weft/observe/run/run_folder.h"
+
 namespace weft::train::internal {
 namespace {
 
@@ -26,10 +28,11 @@ bool is_run_of(const std::string& name, const std::string& recipe) {
 
 std::optional<std::string> newest_run(const std::string& parent, const std::string& recipe) {
   std::string newest;
+  const std::string ending = observe::recipe_in_name(recipe);
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(parent, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (is_run_of(name, recipe)) newest = std::max(newest, name);
+    if (is_run_of(name, ending)) newest = std::max(newest, name);
   }
   if (newest.empty()) return std::nullopt;
   return newest;

@@ -11,16 +11,25 @@
 #include "weft/data/text/train_bpe.h"
 #include "weft/models/gpt_blocks.h"
 #include "weft/parallel/tensor/vocabulary.h"
+#include "weft/train/internal/pretrained.h"
 
 namespace weft::train::internal {
 namespace {
 
-namespace fs = std::filesystem;
 namespace text = data::text;
 
 }  // namespace
 
 models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary) {
+  if (const auto given = pretrained(config)) {
+    if (vocabulary > given->options.vocabulary) {
+      throw Error(Errc::kBadConfig, "data.tokenizer (" + config.origin("data.tokenizer") +
+                                        ") has " + std::to_string(vocabulary) +
+                                        " tokens, the model in model.from " +
+                                        std::to_string(given->options.vocabulary));
+    }
+    return given->options;
+  }
   models::GptOptions options;
   options.vocabulary = vocabulary;
   options.layers = config.get_int("model.layers");
@@ -80,30 +89,6 @@ double gpt_flops_per_token(models::GptOptions o) {
   return 6 * weights + 12 * layers * queries * static_cast<double>(o.sequence_length);
 }
 
-std::vector<std::string> text_files(const Config& config) {
-  const std::string& path = config.get_string("data.file");
-  if (path.empty())
-    throw Error(Errc::kBadConfig, "data.file is not set: name a text file, or a folder of them");
-  std::error_code ignored;
-  std::vector<std::string> files;
-  if (!fs::is_directory(path, ignored)) {
-    files.push_back(path);
-  } else {
-    for (const auto& entry : fs::directory_iterator(path, ignored)) {
-      if (entry.is_regular_file(ignored) && !entry.is_symlink(ignored))
-        files.push_back(entry.path().string());
-    }
-    std::sort(files.begin(), files.end());
-  }
-  for (const auto& file : files) {
-    if (!fs::is_regular_file(file, ignored))
-      throw Error(Errc::kBadConfig, "data.file: there is no file " + file);
-  }
-  if (files.empty())
-    throw Error(Errc::kBadConfig, "data.file: the folder " + path + " has no files");
-  return files;
-}
-
 std::string tokenizer_text(const Config& config, const std::vector<std::string>& files) {
   const std::string& name = config.get_string("data.tokenizer");
   if (name == "bytes") return "";
@@ -129,7 +114,7 @@ std::unique_ptr<text::Tokenizer> make_tokenizer(const std::string& json) {
 }
 
 std::string end_token(const text::Tokenizer& tokenizer) {
-  for (const char* token : {"<|endoftext|>", "</s>"}) {
+  for (const char* token : {"<|endoftext|>", "</s>", "<|end_of_text|>"}) {
     if (tokenizer.id_of(token)) return token;
   }
   return "";

@@ -15,7 +15,8 @@
 
 namespace weft::train::internal {
 
-// Throws Error(kBadConfig), which names the keys of the recipe, for invalid sizes.
+// The sizes of the recipe, or those of model.from, whose vocabulary may be larger than that of the
+// tokenizer. Throws Error(kBadConfig), which names the keys of the recipe, for invalid sizes.
 models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary);
 models::LstmOptions lstm_options(const Config& config, std::int64_t vocabulary);
 
@@ -29,16 +30,12 @@ parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary);
 // the token does not use.
 double gpt_flops_per_token(models::GptOptions options);
 
-// The text files of data.file: the file itself, or the files of the folder, sorted by name, without
-// links. Throws Error(kBadConfig) if there are none.
-std::vector<std::string> text_files(const Config& config);
-
 // The contents of a tokenizer.json for data.tokenizer: read from the file, or trained on `files`
 // for "bpe:4096"; empty for "bytes". Throws Error(kBadConfig).
 std::string tokenizer_text(const Config& config, const std::vector<std::string>& files);
 // Creates the tokenizer from these contents.
 std::unique_ptr<data::text::Tokenizer> make_tokenizer(const std::string& json);
-// The token that ends a document: <|endoftext|>, else </s>, else "".
+// The token that ends a document: <|endoftext|>, else </s>, else <|end_of_text|>, else "".
 std::string end_token(const data::text::Tokenizer& tokenizer);
 
 // Reads the model's parameters from a checkpoint's part "model"; each rank of tp reads only its

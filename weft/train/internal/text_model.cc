@@ -1,5 +1,6 @@
 #include "weft/train/internal/text_model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -8,6 +9,7 @@
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/reader.h"
 #include "weft/models/huggingface.h"
+#include "weft/train/internal/pretrained.h"
 #include "weft/train/internal/text.h"
 #include "weft/train/recipe.h"
 
@@ -40,6 +42,7 @@ std::string first_special(const json& processor) {
 void take_gpt(TextModel& source, models::Gpt gpt) {
   gpt->eval();
   source.reader = make_reader(gpt);
+  source.module = gpt.ptr();
   source.gpt = std::move(gpt);
 }
 
@@ -55,7 +58,7 @@ TextModel load_huggingface_folder(const std::string& folder, const parallel::Ten
                                       std::to_string(config.options.vocabulary));
   }
   models::Gpt gpt(config.options, tp);
-  models::load_huggingface(*gpt, models::huggingface_files(folder));
+  in_folder(folder, [&] { models::load_huggingface(*gpt, models::huggingface_files(folder)); });
   take_gpt(source, gpt);
   if (const auto first = source.tokenizer->id_of(begin_token(source.json)))
     source.begin.push_back(*first);
@@ -95,6 +98,7 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
     load_parameters(*lstm, {}, saved);
     lstm->eval();
     source.reader = make_reader(lstm);
+    source.module = lstm.ptr();
   } else {
     models::Gpt gpt(gpt_options(config, vocabulary), tp);
     load_parameters(*gpt, tp, saved);
@@ -104,6 +108,12 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
   if (const auto end = source.tokenizer->id_of(end_token(*source.tokenizer))) {
     source.ends.push_back(*end);
     source.start = *end;
+  }
+  if (const auto given = pretrained(config)) {
+    if (source.ends.empty() && given->begin) source.start = *given->begin;
+    for (const std::int64_t end : given->ends) {
+      if (std::ranges::find(source.ends, end) == source.ends.end()) source.ends.push_back(end);
+    }
   }
   return source;
 }

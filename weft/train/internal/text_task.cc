@@ -14,8 +14,10 @@
 #include "weft/data/text/tokenize_file.h"
 #include "weft/data/text/windows.h"
 #include "weft/parallel/tensor/vocabulary.h"
+#include "weft/train/internal/pretrained.h"
 #include "weft/train/internal/recipe_task.h"
 #include "weft/train/internal/text.h"
+#include "weft/train/internal/text_files.h"
 
 namespace weft::train::internal {
 namespace {
@@ -89,8 +91,9 @@ class TextTask final : public RecipeTask {
   TextTask(const Config& config, const Group& world, Begin begin)
       : config_(config), world_(world), begin_(begin) {
     model_ = text_blocks(config_, kAnyVocabulary);
+    if (starts_from_weights() && begin_ == Begin::kNew) pretrained_weights(config_);
     if (world_.rank() != 0) return;
-    files_ = text_files(config_);
+    files_ = text_files(config_.get_string("data.file"));
     if (begin_ != Begin::kNew) return;
     json_ = tokenizer_text(config_, files_);
     if (!config_.get_bool("data.pack_documents") || !end_token(*make_tokenizer(json_)).empty())
@@ -120,6 +123,7 @@ class TextTask final : public RecipeTask {
   }
 
  private:
+  bool starts_from_weights() const { return !config_.get_string("model.from").empty(); }
   // Tokenizes the text and returns the path of tokens.bin. Rank 0 only.
   std::string write_tokens(const std::string& folder);
   std::shared_ptr<const text::Rows> packed(const text::TokenFile& file, const data::Range& range,
@@ -174,10 +178,15 @@ Task TextTask::make(const std::string& folder) {
   const auto split = held_out(file, config_.get_double("data.validation"), length);
   Task task;
   task.model = text_blocks(config_, vocabulary_);
-  task.metrics = metrics_of(vocabulary_);
-  if (config_.get_string("model.name") == "gpt")
-    task.flops_per_sample =
-        gpt_flops_per_token(gpt_options(config_, vocabulary_)) * static_cast<double>(length);
+  std::int64_t columns = vocabulary_;  // of the logits
+  if (config_.get_string("model.name") == "gpt") {
+    models::GptOptions options = gpt_options(config_, vocabulary_);
+    columns = options.vocabulary;
+    options.sequence_length = length;
+    task.flops_per_sample = gpt_flops_per_token(options) * static_cast<double>(length);
+  }
+  task.metrics = metrics_of(columns);
+  if (starts_from_weights()) task.start = [config = config_] { return pretrained_weights(config); };
   if (config_.get_bool("data.pack_documents")) {
     task.train = rows_of(packed(file, split.train, "packed for training"), true);
     task.test = rows_of(packed(file, split.validation, "packed for validation"), true);

@@ -57,8 +57,9 @@ class ImageRuns {
   Outcome train(int world, const std::string& name, std::vector<std::string> assignments,
                 std::function<bool()> should_stop = nullptr, const std::string& trace = "") {
     Config config(recipe_schema());
-    for (const char* common : {"train.batch=16", "train.epochs=2", "train.log_every=3",
-                               "train.eval_batch=20", "data.prefetch=0"})
+    for (const char* common :
+         {"model.name=cnn", "data.name=shapes", "train.batch=16", "train.epochs=2",
+          "train.log_every=3", "train.eval_batch=20", "data.prefetch=0"})
       config.set(common);
     for (const auto& assignment : assignments) config.set(assignment);
     config.set("run.dir=\"" + folder_.path() + "\"");
