@@ -5,6 +5,7 @@
 
 #include "weft/cli/bench.h"
 #include "weft/cli/internal/command_line.h"
+#include "weft/cli/internal/help.h"
 
 namespace weft::cli {
 namespace {
@@ -82,6 +83,7 @@ void add_options(CLI::App& sub, Kind kind, BenchOptions& options) {
 int main(int argc, char** argv) try {
   using namespace weft::cli;
   CLI::App app("Measure weft and its peers in one run.", "weft bench");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.option_defaults()->always_capture_default();
   app.require_subcommand(1);
   BenchOptions options;

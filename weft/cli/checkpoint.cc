@@ -8,9 +8,11 @@
 #include <optional>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/checkpoint/convert.h"
 #include "weft/checkpoint/reader.h"
 #include "weft/cli/commands.h"
+#include "weft/elastic/entry.h"
 
 namespace weft::cli {
 namespace {
@@ -93,6 +95,13 @@ std::string mib(std::int64_t bytes) {
   return text;
 }
 
+// Checkpoints keep fractions exactly, as hexadecimal numbers: "1.8p+1" is 3.
+std::string readable(const std::string& value) {
+  if (value.find('p') == std::string::npos) return value;
+  const auto number = elastic::value_of<double>(value);
+  return number ? json_number(*number) : value;
+}
+
 std::int64_t slices_of(const Reader& reader, const std::string& part) {
   std::int64_t count = 0;
   for (const auto& [name, shape] : reader.shapes(part))
@@ -133,7 +142,7 @@ int checkpoint_show(const CheckpointCommand& command) {
   if (!command.json) {
     std::cout << folder << ": step " << reader.step() << '\n';
     for (const auto& [key, value] : reader.state())
-      std::cout << "  " << key << " = " << value << '\n';
+      std::cout << "  " << key << " = " << readable(value) << '\n';
   }
   for (const std::string& part : reader.parts()) {
     if (!command.part.empty() && part != command.part) continue;

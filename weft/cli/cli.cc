@@ -15,6 +15,7 @@
 #include "weft/cli/internal/command_line.h"
 #include "weft/cli/internal/completion.h"
 #include "weft/cli/internal/descriptions.h"
+#include "weft/cli/internal/help.h"
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {
@@ -64,6 +65,7 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
   sub->footer(std::string("The first word that is not a flag is the program; all words after it "
                           "are the program's arguments.\n\n") +
               kRun.examples);
+  sub->formatter(std::make_shared<HelpFormatter>("PROGRAM [ARGUMENTS]..."));
   sub->prefix_command();  // words after the program's name belong to it
   sub->callback([&options, &beyond, &result, sub] {
     options.program = sub->remaining();
@@ -250,6 +252,7 @@ int weft_main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "bench") return run_bench(argv + 1);
   CLI::App app("Distributed deep learning for C++.", "weft");
   app.footer("Examples:\n  weft train recipes/fashion-mnist -n 2\n  weft COMMAND --help");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", "weft " WEFT_VERSION);
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();
@@ -296,7 +299,7 @@ int weft_main(int argc, char** argv) {
   add_tokenizer(app, tokenizing, result);
   add_linear(app, linear, result);
   add_checkpoint(app, checkpointing, result);
-  add(app, kBench);
+  add(app, kBench)->formatter(std::make_shared<HelpFormatter>("BENCH [OPTIONS]"));
   add_doctor(app, doctoring, result);
   std::string shell;
   add_help(app, shell);

@@ -144,7 +144,7 @@ int plan_simulate(const SimulateCommand& command) {
   }
   if (command.json) return 0;
   const schedule::Topology topology = topology_of(answers.at(0).request);
-  std::cout << topology.world() << " ranks";
+  std::cout << topology.world() << (topology.world() == 1 ? " rank" : " ranks");
   if (topology.num_levels() > 1 || topology.grid()) std::cout << " (" << topology.describe() << ')';
   for (int l = 0; l < topology.num_levels(); ++l) {
     const schedule::Link& link = topology.level(l).link;

@@ -13,7 +13,8 @@ int scale(const ScaleCommand& command) {
   const std::string answer = launch::ask_launcher(
       launcher_of(command.job), "scale " + std::to_string(command.ranks), Deadline::in(limit));
   if (answer.rfind("ok", 0) != 0) throw Error(Errc::kInvalidArgument, answer);
-  std::cout << command.job << " has " << command.ranks << " ranks\n";
+  std::cout << command.job << " has " << command.ranks
+            << (command.ranks == 1 ? " rank\n" : " ranks\n");
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "weft/base/error.h"
+#include "weft/cli/internal/help.h"
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {
@@ -66,6 +67,7 @@ void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::stri
                   "undisturbed run");
   sub->add_option("-o,--output", command.output, "Folder of report.json, report.html and the runs");
   sub->add_flag("--json", command.json, "Print the report as one JSON object on stdout");
+  sub->formatter(std::make_shared<HelpFormatter>("-- train RECIPE [OPTIONS]"));
   sub->footer(
       std::string("The words after -- are the job: train, a recipe, and its options -n, --set,\n"
                   "--max-replacements, --min-ranks, --spares, --on-hang and --grace.\n\n") +

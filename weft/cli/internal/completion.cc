@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/cli/internal/help.h"
 
 namespace weft::cli {
 namespace {
@@ -116,9 +117,10 @@ std::string section(const Command& command) {
   const std::string name = "weft" + joined(command.words);
   std::string text = ".SS " + roff(name) + "\n" + roff(command.app->get_description()) + "\n";
   for (const CLI::Option* option : command.app->get_options()) {
-    text += ".TP\n\\fB" +
-            roff(option->get_name(/*positional=*/option->get_positional(), /*all_options=*/true)) +
-            "\\fR\n" + roff(option->get_description()) + "\n";
+    const std::string value = value_of(*option);
+    text += ".TP\n\\fB" + roff(names_of(*option)) + "\\fR" +
+            (value.empty() ? "" : " \\fI" + roff(value) + "\\fR") + "\n" +
+            roff(description_of(*option)) + "\n";
   }
   const std::string footer = command.app->get_footer();
   if (!footer.empty()) text += ".PP\n.nf\n" + roff(footer) + "\n.fi\n";

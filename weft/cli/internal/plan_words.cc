@@ -1,4 +1,5 @@
 // Defines the options of `weft plan`.
+#include "weft/cli/internal/help.h"
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {
@@ -132,6 +133,7 @@ void add_profile(CLI::App& plan, ProfileCommand& command, int& result) {
       ->add_option("--vocab", command.vocabulary,
                    "Tokens of the vocabulary. 0: by the recipe's tokenizer")
       ->check(CLI::Range(0, 1'000'000'000));
+  profile->formatter(std::make_shared<HelpFormatter>("[RECIPE | PROGRAM [ARGUMENTS]...]"));
   profile->prefix_command();  // words after the recipe or the program belong to it
   profile->callback([&command, &result, profile] {
     command.target = profile->remaining();

@@ -144,7 +144,8 @@ void add_train_options(CLI::App& sub, TrainCommand& command) {
                "Continue the run --name, or the newest run of the recipe, from its last "
                "checkpoint and with its configuration. "
                "--resume=auto: start a new run if there is none to continue")
-      ->check(CLI::IsMember({"true", "auto"}));
+      ->check(CLI::IsMember({"true", "auto"}))
+      ->option_text("[=auto]");
   sub.add_flag("--dry-run", command.dry_run, "Print every key with its value and origin, and stop");
   sub.add_flag("--json", command.json, "Print the result as one JSON object on stdout");
   sub.add_flag("--check", command.check,

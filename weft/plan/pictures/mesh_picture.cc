@@ -81,12 +81,16 @@ std::string box(double x, double y, const std::string& fill, const std::string& 
          " font-size=\"11\">" + second + "</text>\n";
 }
 
+std::string title(const MeshLayout& mesh) {
+  return std::to_string(mesh.world()) + (mesh.world() == 1 ? " rank: " : " ranks: ") +
+         mesh.describe();
+}
+
 }  // namespace
 
 std::string show(const MeshLayout& mesh, const std::vector<int>& hosts) {
   const auto host = hosts_of(mesh, hosts);
-  std::string text = std::to_string(mesh.world()) + " ranks: " + mesh.describe() + "\n\n" +
-                     padded("rank", 6) + padded("host", 6);
+  std::string text = title(mesh) + "\n\n" + padded("rank", 6) + padded("host", 6);
   for (const Axis& axis : mesh.axes())
     text += padded(axis.name, std::max<std::size_t>(6, axis.name.size() + 2));
   text.erase(text.find_last_not_of(' ') + 1);
@@ -154,8 +158,7 @@ std::string show_svg(const MeshLayout& mesh, const std::vector<int>& hosts) {
          attribute("height", y + 8) +
          " font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n<rect "
          "width=\"100%\" height=\"100%\" fill=\"white\"/>\n" +
-         "<text text-anchor=\"start\" x=\"16.0\" y=\"26.0\" font-size=\"16\">" +
-         std::to_string(mesh.world()) + " ranks: " + mesh.describe() +
+         "<text text-anchor=\"start\" x=\"16.0\" y=\"26.0\" font-size=\"16\">" + title(mesh) +
          "</text>\n<text text-anchor=\"start\" x=\"16.0\" y=\"46.0\" font-size=\"12\" "
          "fill=\"#444\">colors: pipeline stages; ranks of a "
          "row "
