@@ -5,6 +5,8 @@ import os
 import re
 import resource
 import signal
+import threading
+import time
 import unittest
 
 import harness
@@ -111,6 +113,21 @@ class Scarcity(harness.FaultTest):
         job.process.send_signal(signal.SIGTERM)
         self.ends(job, 143, within=10)
 
+    def processes_of_nobody(self, count):
+        """A process of that user with so many threads, which count as processes."""
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            for _ in range(count):
+                threading.Thread(target=time.sleep, args=(60, ), daemon=True).start()
+            os.write(writer, b"1")
+            time.sleep(60)
+            os._exit(0)
+        os.read(reader, 1)
+        return pid
+
     def test_no_process_can_be_created_for_a_while(self):
         if os.geteuid() != 0:
             raise unittest.SkipTest("only root can change the user of a process")
@@ -119,6 +136,7 @@ class Scarcity(harness.FaultTest):
             os.chmod(path, 0o777)
 
         def become_nobody():
+            resource.setrlimit(resource.RLIMIT_NPROC, (100, 100))
             os.setgid(NOBODY)
             os.setuid(NOBODY)
 
@@ -127,13 +145,13 @@ class Scarcity(harness.FaultTest):
             "train.checkpoint_every=0", preexec_fn=become_nobody
         )
         job.wait_for_steps(3)
-        before = resource.prlimit(job.process.pid, resource.RLIMIT_NPROC)
-        resource.prlimit(job.process.pid, resource.RLIMIT_NPROC, (1, before[1]))
+        many = self.processes_of_nobody(100)
         os.kill(job.ranks()[1], signal.SIGKILL)
         job.wait_for(lambda: "rank 1 cannot be started now" in job.err(), "the failed start")
         self.assertIn("cannot create a process", job.err())
         self.assertIn("ulimit -u", job.err())
-        resource.prlimit(job.process.pid, resource.RLIMIT_NPROC, before)
+        os.kill(many, signal.SIGKILL)
+        os.waitpid(many, 0)
         job.wait_for(lambda: "a new process replaces it (1 of 1)" in job.err(), "the next start")
         job.wait_for_steps(job.steps() + 20)
         self.stops(job)
