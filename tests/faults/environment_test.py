@@ -84,11 +84,13 @@ class Files(harness.FaultTest):
 
     def test_a_full_disk_does_not_train_the_same_steps_again(self):
         job = self.weft(
-            "train", self.folder, "-n", 2, "--max-replacements", 5, "--set", "train.max_steps=40",
-            "--set", "comm.transport=tcp",
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+            "train", self.folder, "-n", 2, "--max-replacements", 5, "--set", "train.max_steps=20",
+            "--set", "model.hidden=[1000]", "--set", "comm.transport=tcp",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
         )
-        result = self.ends(job, 203, within=20, last="File too large")
+        result = self.ends(job, 203, within=30, last="File too large")
+        self.assertIn("the checkpoint of step 20 is not saved", result.last_line)
+        self.assertNotIn("replaces it", result.err)
         self.assertNotIn("starting them again", result.err)
 
     def test_no_folder_for_temporary_files(self):
@@ -190,7 +192,7 @@ class Scarcity(harness.FaultTest):
             "train", self.folder, "-n", 4, "--max-replacements", 1, "--set", "comm.transport=tcp",
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (88, 88))
         )
-        result = self.ends(job, 203, within=20, last="open files to go on without a lost one")
+        result = self.ends(job, 2, within=20, last="open files to go on without a lost one")
         self.assertIn("ulimit -n", result.last_line)
 
 

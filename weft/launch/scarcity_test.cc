@@ -73,6 +73,10 @@ TEST(FullDisk, IsNoReasonToTrainTheSameStepsAgain) {
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kRestore);
   seen.unsaved = true;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kFinish);
+  seen.ranks[0].reset();  // it fails a moment later
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kWait);
+  seen.unsaved = false;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kReplace);
 }
 
 TEST(Restarts, OfAHelperAreTriedAgainIfThereIsNoProcess) {

@@ -86,7 +86,7 @@ std::optional<Decision> go_on(const Situation& situation, const Policy& policy, 
   // There is no group to go on with, or to join.
   if (!situation.meeting.empty() && !situation.other_nodes) return std::nullopt;
   if (situation.stop_sent || situation.store_lost || situation.servers_lost || situation.hang ||
-      !state_remains(situation))
+      situation.unsaved || !state_remains(situation))
     return std::nullopt;
   const bool replaces = may_replace(situation, policy);
   const bool shrinks =

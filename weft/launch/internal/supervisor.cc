@@ -94,11 +94,6 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   } else {
     note("no --secret-file: ranks of different nodes cannot authenticate each other");
   }
-  const int threads = threads_per_rank(job_.local_world);
-  if (threads > 0 && std::getenv("OMP_NUM_THREADS") == nullptr) {
-    note("OMP_NUM_THREADS is not set: " + std::to_string(threads) + " for each of " +
-         std::to_string(job_.local_world) + " ranks");
-  }
   if (!options.http.empty() && job_.node_rank == 0)
     page_ = std::make_unique<LivePage>(options.http);
   situation_.first_rank = job_.rank(0);
@@ -108,6 +103,11 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   make_servers_folder();
   control_.emplace();
   signals_.emplace(handled_signals());
+  const int threads = threads_per_rank(job_.local_world);
+  if (threads > 0 && std::getenv("OMP_NUM_THREADS") == nullptr) {
+    note("OMP_NUM_THREADS is not set: " + std::to_string(threads) + " for each of " +
+         std::to_string(job_.local_world) + " ranks");
+  }
 }
 
 Supervisor::~Supervisor() {

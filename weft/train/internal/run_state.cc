@@ -101,7 +101,10 @@ void RunSaver::settle() { report(saver_.wait()); }
 
 void RunSaver::finish() {
   const auto result = saver_.wait();
-  if (result && result->error) throw *result->error;
+  if (result && result->error) {
+    agent::tell_launcher("unsaved");
+    throw *result->error;
+  }
   report(result);
 }
 
