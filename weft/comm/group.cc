@@ -1,6 +1,7 @@
 #include "weft/comm/group.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -179,6 +180,16 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
+// Before anything is sent: a result cannot be written to elements that share memory.
+void require_apart(const char* operation, const at::Tensor& tensor) {
+  WEFT_REQUIRE(
+      !tensor.defined() || tensor.layout() != at::kStrided ||
+          at::has_internal_overlap(tensor) != at::MemOverlap::Yes,
+      std::string(operation) +
+          ": elements of the tensor share memory, as after expand(), so it cannot hold the "
+          "result; pass tensor.contiguous()");
+}
+
 template <class Options>
 Options options_of(bool async) {
   Options options;
@@ -190,6 +201,7 @@ Options options_of(bool async) {
 
 void Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
   if (state_->run_now(schedule::Collective::kAllReduce, tensor, {.op = op})) return;
+  require_apart("all_reduce", tensor);
   auto options = options_of<c10d::AllreduceOptions>(false);
   options.reduceOp = to_c10d(op);
   std::vector<at::Tensor> tensors{tensor};
@@ -197,6 +209,7 @@ void Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
 }
 
 Group::Work Group::all_reduce_async(at::Tensor& tensor, ReduceOp op) const {
+  require_apart("all_reduce", tensor);
   auto options = options_of<c10d::AllreduceOptions>(true);
   options.reduceOp = to_c10d(op);
   std::vector<at::Tensor> tensors{tensor};
@@ -205,6 +218,7 @@ Group::Work Group::all_reduce_async(at::Tensor& tensor, ReduceOp op) const {
 
 void Group::broadcast(at::Tensor& tensor, int root) const {
   if (state_->run_now(schedule::Collective::kBroadcast, tensor, {.root = root})) return;
+  require_apart("broadcast", tensor);
   auto options = options_of<c10d::BroadcastOptions>(false);
   options.rootRank = root;
   std::vector<at::Tensor> tensors{tensor};
@@ -212,6 +226,7 @@ void Group::broadcast(at::Tensor& tensor, int root) const {
 }
 
 Group::Work Group::broadcast_async(at::Tensor& tensor, int root) const {
+  require_apart("broadcast", tensor);
   auto options = options_of<c10d::BroadcastOptions>(true);
   options.rootRank = root;
   std::vector<at::Tensor> tensors{tensor};
@@ -219,17 +234,20 @@ Group::Work Group::broadcast_async(at::Tensor& tensor, int root) const {
 }
 
 void Group::all_gather(at::Tensor& output, const at::Tensor& input) const {
+  require_apart("all_gather", output);
   at::Tensor in = input;
   state_->finish(
       state_->backend->_allgather_base(output, in, options_of<c10d::AllgatherOptions>(false)));
 }
 
 Group::Work Group::all_gather_async(at::Tensor& output, const at::Tensor& input) const {
+  require_apart("all_gather", output);
   at::Tensor in = input;
   return state_->backend->_allgather_base(output, in, options_of<c10d::AllgatherOptions>(true));
 }
 
 void Group::reduce_scatter(at::Tensor& output, const at::Tensor& input, ReduceOp op) const {
+  require_apart("reduce_scatter", output);
   auto options = options_of<c10d::ReduceScatterOptions>(false);
   options.reduceOp = to_c10d(op);
   at::Tensor in = input;
@@ -238,6 +256,7 @@ void Group::reduce_scatter(at::Tensor& output, const at::Tensor& input, ReduceOp
 
 Group::Work Group::reduce_scatter_async(at::Tensor& output, const at::Tensor& input,
                                         ReduceOp op) const {
+  require_apart("reduce_scatter", output);
   auto options = options_of<c10d::ReduceScatterOptions>(true);
   options.reduceOp = to_c10d(op);
   at::Tensor in = input;
@@ -245,6 +264,7 @@ Group::Work Group::reduce_scatter_async(at::Tensor& output, const at::Tensor& in
 }
 
 void Group::all_to_all(at::Tensor& output, const at::Tensor& input) const {
+  require_apart("all_to_all", output);
   at::Tensor in = input;
   std::vector<int64_t> even;
   state_->finish(state_->backend->alltoall_base(output, in, even, even,
@@ -252,6 +272,7 @@ void Group::all_to_all(at::Tensor& output, const at::Tensor& input) const {
 }
 
 void Group::reduce(at::Tensor& tensor, int root, ReduceOp op) const {
+  require_apart("reduce", tensor);
   auto options = options_of<c10d::ReduceOptions>(false);
   options.reduceOp = to_c10d(op);
   options.rootRank = root;
@@ -274,6 +295,7 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& tensor, int root) const 
 }
 
 void Group::scatter(at::Tensor& tensor, const std::vector<at::Tensor>& blocks, int root) const {
+  require_apart("scatter", tensor);
   auto options = options_of<c10d::ScatterOptions>(false);
   options.rootRank = root;
   std::vector<std::vector<at::Tensor>> inputs;
@@ -291,6 +313,7 @@ void Group::send(const at::Tensor& tensor, int peer, int tag) const {
 }
 
 void Group::recv(at::Tensor& tensor, int peer, int tag) const {
+  require_apart("recv", tensor);
   if (state_->weft != nullptr && internal::plain_type(tensor) &&
       state_->weft->recv_now(bytes_of(tensor), peer, tag))
     return;

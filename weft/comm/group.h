@@ -8,6 +8,7 @@
 //   Otherwise all ranks get kInvalidArgument, with both signatures in the message.
 // - One thread at a time calls collectives. Any thread may call send and recv.
 // - Tensors are dense. A tensor that is not contiguous or is on a CUDA device goes through a copy.
+//   Where a result is written, elements must not share memory (expand()): kInvalidArgument.
 //
 // Failures
 // - A lost rank ends every pending call of the other ranks with kPeerLost.

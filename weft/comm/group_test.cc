@@ -177,6 +177,49 @@ TEST(Group, RejectsSubgroupsWithoutThisRankOrWithARankTwice) {
   });
 }
 
+// An expanded tensor cannot hold a result. It can be sent.
+TEST(Group, RefusesAnExpandedTensorForAResultBeforeAnythingIsSent) {
+  replicate(
+      2,
+      [](const Group& group) {
+        at::Tensor expanded = at::ones({1, 3}).expand({4, 3}), plain = at::ones({4, 3}),
+                   half = at::ones({2, 3});
+        const std::vector<std::pair<const char*, std::function<void()>>> calls{
+            {"all_reduce", [&] { group.all_reduce(expanded); }},
+            {"all_reduce", [&] { group.all_reduce_async(expanded); }},
+            {"broadcast", [&] { group.broadcast(expanded); }},
+            {"broadcast", [&] { group.broadcast_async(expanded); }},
+            {"all_gather", [&] { group.all_gather(expanded, half); }},
+            {"all_gather", [&] { group.all_gather_async(expanded, half); }},
+            {"reduce_scatter",
+             [&] {
+               group.reduce_scatter(expanded, at::ones({8, 3}));
+             }},
+            {"reduce_scatter",
+             [&] {
+               group.reduce_scatter_async(expanded, at::ones({8, 3}));
+             }},
+            {"all_to_all", [&] { group.all_to_all(expanded, plain); }},
+            {"reduce", [&] { group.reduce(expanded); }},
+            {"scatter",
+             [&] {
+               group.scatter(expanded, {plain, plain});
+             }},
+            {"recv", [&] { group.recv(expanded, 1 - group.rank()); }}};
+        for (const auto& [name, call] : calls) {
+          expect_refused(call, Errc::kInvalidArgument, std::string(name) + ": elements of");
+        }
+        at::Tensor all = at::zeros({8, 3});
+        group.all_gather(all, expanded);  // as input
+        EXPECT_TRUE(at::equal(all, at::ones({8, 3})));
+        if (group.rank() == 0) group.send(expanded, 1);
+        plain.mul_(group.rank() == 0 ? 1 : 0);
+        if (group.rank() == 1) group.recv(plain, 0);
+        EXPECT_TRUE(at::equal(plain, at::ones({4, 3})));
+      },
+      20s);
+}
+
 TEST(Group, AFailedReplicaEndsTheReplicasThatWaitForASubgroupWithIt) {
   try {
     replicate(2, [](const Group& group) {
