@@ -76,6 +76,11 @@ class Elastic(harness.FaultTest):
     def test_a_loss_before_the_first_copy_begins_again(self):
         self.recovers(2, "dp", fail="copy.middle:rank=1")
 
+    def test_newcomers_alone_do_not_begin_again_where_there_was_a_state(self):
+        result, _ = self.run_of(2, "dp", fail="step.begin:rank=1:step=9;state.begin:rank=0:step=9")
+        self.assertIn("failpoint state.begin", result.err)
+        self.assertIn(result.code, (137, 203), result.err)
+
     def test_goes_on_with_fewer_ranks_and_uses_each_sample_once_an_epoch(self):
         result, got = self.run_of(
             4, "dp", "copy_steps=3", fail="step.begin:rank=0:step=9;step.begin:rank=3:step=30",

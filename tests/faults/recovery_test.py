@@ -271,6 +271,17 @@ class Recovery(RecoveryRuns):
         self.assertRegex(result.err, r"training goes on step=\d+ ranks=2")
         self.assertEqual(self.weights(), wanted, result.err)
 
+    def test_micro_shards_that_three_ranks_cannot_divide_go_on_with_two(self):
+        settings = ("train.reproducible=true", "train.micro_shards=4")
+        self.run_of(4, *settings)
+        wanted = self.weights()
+        result, _ = self.run_of(
+            4, *settings, fail="step.begin:rank=1:step=9", replacements=0, least=2
+        )
+        self.assertEqual(result.code, 0, result.err)
+        self.assertRegex(result.err, r"training goes on step=\d+ ranks=2")
+        self.assertEqual(self.weights(), wanted, result.err)
+
     def fits_fewer(self, *settings, **how):
         """A rank of a mesh that needs pairs is lost, so one of the three others leaves."""
         result, got = self.run_of(

@@ -113,6 +113,21 @@ class Resize(harness.FaultTest):
         job.process.send_signal(signal.SIGTERM)
         self.ends(job, 143, within=30)
 
+    def test_a_number_that_does_not_divide_the_micro_shards_is_refused(self):
+        settings = (
+            "train.reproducible=true", "train.micro_shards=4", "train.epochs=1000000"
+        )
+        options = [word for setting in settings for word in ("--set", setting)]
+        job = self.weft("train", self.folder, "-n", "1:4", *options)
+        job.wait_for_steps(2)
+        self.scale(job, 3, 2, "3 ranks: the mesh of this job uses 1, 2 or 4 ranks")
+        self.scale(job, 2)
+        job.wait_for(lambda: self.sizes(job) == [2], "two ranks")
+        steps = job.steps()
+        job.wait_for_steps(steps + 20)
+        job.process.send_signal(signal.SIGTERM)
+        self.ends(job, 143, within=30)
+
     def test_a_rank_that_has_not_joined_is_ended_when_the_others_have_finished(self):
         job = self.count("1:2", epochs=100000)
         job.wait_for_steps(2)

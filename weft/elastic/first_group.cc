@@ -18,9 +18,10 @@ constexpr auto kLook = std::chrono::milliseconds(50);
 }  // namespace
 
 bool Recovery::fit(const Steps& steps, const std::function<bool()>& should_stop) {
-  const int ranks = world_.size(), stay = ranks - ranks % multiple_;
+  const int ranks = world_.size(), stay = usable_.most(ranks);
   if (min_ranks_ == 0 || !is_on_ || is_newcomer() || stay == ranks) return false;
-  const int least = (std::max(min_ranks_, multiple_) + multiple_ - 1) / multiple_ * multiple_;
+  const int least = usable_.least(min_ranks_);
+  if (least == 0) return false;  // the mesh says what is wrong
   if (stay < least) {
     if (join_timeout_.count() == 0) return false;  // nobody comes: the mesh says what is wrong
     SizeRequests requests;

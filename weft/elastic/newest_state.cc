@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/fault/failpoint.h"
 #include "weft/checkpoint/packed.h"
 #include "weft/comm/texts.h"
 #include "weft/elastic/holdings.h"
@@ -177,14 +178,17 @@ void hand_over(const Group& group, int staying, Brought& brought) {
 }
 
 void use_newest_state(const Group& group, const Brought& brought, const UseState& use) {
+  failpoint("state.begin");
   const auto mine = brought.readable();
   const auto by_rank = holdings_of_all(group, mine);
+  failpoint("state.listed");
   std::string missing;
   auto choice = choose(by_rank, &missing);
   if (!choice) return use(std::nullopt, missing);
   Parts parts(group, std::move(*choice), mine, by_rank);
   if (parts.all_have_all()) {
     use(parts.open(nullptr), "");
+    failpoint("state.loaded");
     return group.barrier();
   }
   parts.share_headers();
@@ -198,6 +202,7 @@ void use_newest_state(const Group& group, const Brought& brought, const UseState
     channel.abort();  // so that no rank waits for this one
     throw;
   }
+  failpoint("state.loaded");
   for (const int rank : parts.servers()) internal::end_fetches(channel, rank);
   if (server) server->finish();
   group.barrier();

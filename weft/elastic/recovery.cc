@@ -1,5 +1,7 @@
 #include "weft/elastic/recovery.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -11,6 +13,7 @@
 #include "weft/agent/news.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::elastic {
 namespace {
@@ -33,6 +36,13 @@ bool is_difference(const Error& error) {
          error.context().peer >= 0;
 }
 
+// The longest time of all ranks: a newcomer knows only how long it has been there itself.
+double longest(const Group& world, double seconds) {
+  at::Tensor most = at::scalar_tensor(seconds, at::kDouble);
+  world.all_reduce(most, ReduceOp::kMax);
+  return most.item<double>();
+}
+
 }  // namespace
 
 bool is_loss(const Error& error) {
@@ -40,14 +50,14 @@ bool is_loss(const Error& error) {
          (error.code() == Errc::kTimeout && error.context().peer >= 0);
 }
 
-Recovery::Recovery(Group world, int multiple)
+Recovery::Recovery(Group world, const agent::UsableRanks& usable)
     : world_(std::move(world)),
-      multiple_(multiple),
+      usable_(usable),
       min_ranks_(from_launcher("WEFT_MIN_RANKS")),
       join_timeout_(from_launcher("WEFT_JOIN_TIMEOUT")),
       is_on_(from_launcher("WEFT_ELASTIC") > 0) {
   // By every rank: one that leaves must have told it before, or the launcher would replace it.
-  if (multiple_ > 1) agent::tell_launcher("multiple", std::to_string(multiple_));
+  if (usable_ != agent::UsableRanks{}) agent::tell_launcher("multiple", to_text(usable_));
 }
 
 bool Recovery::has_newcomers() const {
@@ -97,7 +107,7 @@ comm::RegroupOptions Recovery::smaller(int ranks, const std::vector<int>& newcom
 // Of ranks that the program cannot all use, the highest ones leave. Returns nothing if none does,
 // or if this one did.
 std::optional<comm::RegroupOptions> Recovery::park(Brought& brought) {
-  const int ranks = world_.size(), stay = ranks - ranks % multiple_;
+  const int ranks = world_.size(), stay = usable_.most(ranks);
   if (stay == ranks) return std::nullopt;
   if (stay < std::max(1, min_ranks_)) {
     throw Error(Errc::kUnavailable,
@@ -130,14 +140,18 @@ void Recovery::leave_job() const {
 // `regroup`: null for a newcomer, whose group is formed.
 void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
   const auto start = Clock::now();
+  const observe::ActivityScope activity(observe::Activity::kRecovery);
   std::optional<comm::RegroupOptions> next;
   if (regroup != nullptr) next = *regroup;
   Brought brought{.copies = steps.copies};
   std::int64_t step = 0;
+  double took_s = 0;
   for (;;) {
     if (next) {
+      failpoint("recovery.begin");
       world_.abort();
       steps.leave();
+      failpoint("recovery.left");
       world_ = world_.regroup(*next);
       set_rank(world_.rank(), world_.size());  // rank 0 may be another process now
     }
@@ -148,6 +162,7 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
       if (next) continue;
       step = steps.enter(brought);
       failpoint("recovery.restored");
+      took_s = longest(world_, std::chrono::duration<double>(Clock::now() - start).count());
       break;
     } catch (const Error& error) {
       const bool differs = is_difference(error) && has_newcomers();
@@ -162,10 +177,9 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
       next = same_size();
     }
   }
-  const std::chrono::duration<double> took = Clock::now() - start;
-  log_info("training goes on", {{"step", step},
-                                {"ranks", world_.size()},
-                                {"recovery_s", std::round(took.count() * 1e3) / 1e3}});
+  log_info(
+      "training goes on",
+      {{"step", step}, {"ranks", world_.size()}, {"recovery_s", std::round(took_s * 1e3) / 1e3}});
 }
 
 int SizeRequests::ranks() {

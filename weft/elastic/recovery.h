@@ -24,6 +24,7 @@
 #include <optional>
 #include <vector>
 
+#include "weft/agent/usable_ranks.h"
 #include "weft/base/error.h"
 #include "weft/comm/group.h"
 #include "weft/elastic/newest_state.h"
@@ -62,10 +63,9 @@ class Recovery {
   };
 
   // `world`: the group of weft::init(). The launcher's flags say which losses are answered
-  // (weft run --max-replacements, --min-ranks). `multiple`: the number of
-  // ranks must be a multiple of this one, such as the stages of a pipeline. Of other numbers, the
-  // highest ranks leave the job.
-  explicit Recovery(Group world, int multiple = 1);
+  // (weft run --max-replacements, --min-ranks). `usable`: numbers of ranks that the program can
+  // use. Of other numbers, the highest ranks leave the job.
+  explicit Recovery(Group world, const agent::UsableRanks& usable = {});
 
   // The ranks that train: after recover(), another group.
   const Group& world() const { return world_; }
@@ -89,10 +89,10 @@ class Recovery {
   // recover(). All ranks of the group call it, before anything else.
   bool fit(const Steps& steps, const std::function<bool()>& should_stop);
 
-  // Forms the group again and enters it. If a rank is lost meanwhile, repeats both. `why`: the
-  // error that ended training. A newcomer has none, since its group is formed. Throws what enter()
-  // throws, and as Group::regroup(): kAborted if the others have gone on without this rank. If
-  // enter() finds that ranks differ (their models, say), a newcomer throws kBadConfig with the
+  // Forms the group again and enters it. If a rank is lost meanwhile, repeats both at once. `why`:
+  // the error that ended training. A newcomer has none, since its group is formed. Throws what
+  // enter() throws, and as Group::regroup(): kAborted if the others have gone on without this rank.
+  // If enter() finds that ranks differ (their models, say), a newcomer throws kBadConfig with the
   // difference, and the others form the group again without it.
   void recover(const Steps& steps, const Error* why = nullptr);
 
@@ -115,7 +115,7 @@ class Recovery {
   void go_on(const Steps& steps, const comm::RegroupOptions* regroup);
 
   Group world_;
-  const int multiple_;
+  const agent::UsableRanks usable_;
   const int min_ranks_;                      // 0: all ranks
   const std::chrono::seconds join_timeout_;  // How long nodes wait for each other.
   const bool is_on_;

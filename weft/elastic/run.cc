@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -40,7 +41,7 @@ class Run {
         step_(step),
         options_(options),
         random_(internal::random_now()),
-        recovery_(first_group(state, options), options.multiple) {}
+        recovery_(first_group(state, options), {.multiple = options.multiple}) {}
 
   RunResult result() {
     try {
@@ -58,16 +59,16 @@ class Run {
   const Group& world() const { return recovery_.world(); }
 
   void train() {
-    bool entered = recovery_.is_newcomer();
-    if (entered) {
-      recover(nullptr);
-    } else {
-      entered = recovery_.fit(steps(), options_.should_stop);
-      left_ = recovery_.has_left();
-    }
+    bool entered = recovery_.is_newcomer(), fits = entered;
+    if (entered) recover(nullptr);
     for (;;) {
       try {
-        if (!entered) enter(nullptr);
+        if (!fits) {
+          entered = recovery_.fit(steps(), options_.should_stop);
+          left_ = recovery_.has_left();
+        }
+        fits = true;
+        if (!entered && !left_) enter(nullptr);
         entered = true;
         while (!ended_ && !left_ && !stopped_) {
           do_step();
@@ -80,7 +81,7 @@ class Run {
       } catch (const Error& error) {
         if (!recovery_.answers(error)) throw;
         recover(&error);
-        entered = true;
+        entered = fits = true;
       }
     }
   }
@@ -144,7 +145,7 @@ class Run {
                          steps_ = found->step;
                          const auto& texts = found->reader.state();
                          ended_ = texts.contains(kEnded) && texts.at(kEnded) == "1";
-                       } else if (some_rank_has_done(done)) {
+                       } else if (some_rank_has_done(done > 0 || state_existed())) {
                          reload(missing);
                        } else if (options_.resume) {
                          steps_ = options_.reload(world());
@@ -152,10 +153,17 @@ class Run {
                      });
   }
 
-  bool some_rank_has_done(std::int64_t steps) const {
-    at::Tensor most = at::scalar_tensor(steps, at::kLong);
+  bool some_rank_has_done(bool steps) const {
+    at::Tensor most = at::scalar_tensor(steps ? 1 : 0, at::kLong);
     world().all_reduce(most, ReduceOp::kMax);
     return most.item<std::int64_t>() > 0;
+  }
+
+  // True in a process that was started when the others had a state to hand on. They may all be
+  // lost since.
+  static bool state_existed() {
+    const char* const had = std::getenv("WEFT_HAS_STATE");
+    return had != nullptr && *had != '\0';
   }
 
   void reload(const std::string& missing) {
@@ -207,6 +215,7 @@ class Run {
     checkpoint::Shards shards = state_.shards(world(), steps_);
     shards.state[kEnded] = text_of(ended_);
     const int ranks = copying_->take(shards, requests_.ranks());
+    if (!std::exchange(told_, true)) agent::tell_launcher("copied");
     if (ranks > 0 && ranks != world().size()) resize_ = ranks;
   }
 
@@ -222,6 +231,7 @@ class Run {
   std::int64_t next_look_ = 0;  // step after which look() is due
   double step_s_ = 0;           // of the last step, on this rank
   bool ended_ = false, left_ = false, stopped_ = false;
+  bool told_ = false;  // the launcher knows that there is a state
   int recoveries_ = 0;
 };
 

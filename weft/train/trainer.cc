@@ -82,10 +82,12 @@ struct Session {
   std::optional<internal::Learner> learner;
 };
 
-// The number of ranks must be a multiple of this one: the product of the axes that keep their size.
-// Another plan is made for any number of ranks.
-int fixed_ranks(const internal::RunPlan& plan) {
-  return plan.is_auto() ? 1 : plan::fixed_size(plan::parse_axes(plan.options().mesh));
+// Multiples of the product of the axes that keep their size, and replicas among which the
+// micro-shards can be divided. Another plan is made for any number of ranks.
+agent::UsableRanks usable_ranks(const internal::RunPlan& plan) {
+  if (plan.is_auto()) return {};
+  return {.multiple = plan::fixed_size(plan::parse_axes(plan.options().mesh)),
+          .shards = plan.options().plan.micro_shards};
 }
 
 // The mesh for the number of ranks with which a job begins that may have another number later.
@@ -104,7 +106,7 @@ class Trainer::Impl {
   Impl(Task task, const Options& options, Group world)
       : plan_(options, config_of(options), /*is_recipe=*/false),
         task_(std::move(task)),
-        recovery_(std::move(world), fixed_ranks(plan_)) {
+        recovery_(std::move(world), usable_ranks(plan_)) {
     check_task(*task_);
     begin();
   }
@@ -112,7 +114,7 @@ class Trainer::Impl {
   Impl(const Config& config, Group world, const TrainerOptions& options)
       : plan_(of_recipe(config, options), completed(config), /*is_recipe=*/true),
         recipe_options_(options),
-        recovery_(std::move(world), fixed_ranks(plan_)) {
+        recovery_(std::move(world), usable_ranks(plan_)) {
     begin();
   }
 
@@ -149,6 +151,7 @@ class Trainer::Impl {
  private:
   void begin();
   void begin_run();
+  std::string begun_run() const;
   void make_plan();
   Task task_to_measure() const;
   void watch_plan();
@@ -170,15 +173,34 @@ class Trainer::Impl {
   const TrainerOptions recipe_options_;
   elastic::Recovery recovery_;
   std::unique_ptr<internal::RecipeTask> recipe_;
-  std::string run_name_;  // on all ranks, where recovery is on
-  double made_in_s_ = 0;  // seconds that the session took to make
+  std::string run_name_;   // on all ranks, where recovery is on
+  std::string begun_run_;  // on rank 0: folder of the last session, also if it was not completed
+  double made_in_s_ = 0;   // seconds that the session took to make
   std::unique_ptr<Session> session_;
 };
 
 void Trainer::Impl::begin() {
   observe::set_activity(observe::Activity::kInit);
   if (recovery_.is_newcomer()) return recover(nullptr);
-  if (!recovery_.fit(steps(), options().should_stop)) begin_run();
+  try {
+    if (!recovery_.fit(steps(), options().should_stop)) begin_run();
+  } catch (const Error& error) {
+    if (!recovery_.answers(error)) throw;
+    recover(&error);
+  }
+}
+
+// The folder of the run that this job has begun before, if there is one: its ranks were lost while
+// they began to train, or all were lost and the launcher has started them again. Collective.
+std::string Trainer::Impl::begun_run() const {
+  const char* const told = std::getenv("WEFT_RESUME_RUN");  // a survivor of the start has none
+  const std::string mine = !begun_run_.empty() ? begun_run_ : told != nullptr ? told : "";
+  std::string run;
+  for (const std::string& one : comm::all_gather_texts(world(), mine)) {
+    if (run.empty()) run = one;
+  }
+  const bool exists = world().rank() == 0 && std::filesystem::exists(run + "/config.toml");
+  return comm::broadcast_text(world(), exists ? run : "");
 }
 
 // The first session of the job.
@@ -186,8 +208,7 @@ void Trainer::Impl::begin_run() {
   make_plan();
   Options options = this->options();
   if (recovery_.may_resize()) options.mesh = fitted(options.mesh, world().size());
-  // All ranks were lost, and the launcher has started them again.
-  if (const char* const run = std::getenv("WEFT_RESUME_RUN"); run != nullptr && *run != '\0') {
+  if (const std::string run = recovery_.is_on() ? begun_run() : ""; !run.empty()) {
     const std::filesystem::path folder(run);
     options.dir = folder.parent_path().string();
     options.name = folder.filename().string();
@@ -250,6 +271,7 @@ void Trainer::Impl::make_session(const Options& options, internal::Begin begin,
                           task_ ? task_->train.size : 1);
   internal::Loop& loop = session->loop;
   loop.open(std::move(state));
+  begun_run_ = world().rank() == 0 ? loop.run_folder() : "";
   if (again && !loop.resumed()) refuse_to_begin_again();
   Task task = task_ ? *task_ : recipe_->make(loop.run_folder());
   session->learner.emplace(std::move(task), options, session->mesh,

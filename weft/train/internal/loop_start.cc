@@ -47,6 +47,8 @@ void Loop::open(std::optional<Saved> state) {
                              ? changes_of(run.parent + "/" + run.name + "/config.toml", config_)
                              : std::vector<LogField>{};
     folder_ = std::make_unique<observe::RunFolder>(run, config_);
+    // If this rank is lost before training begins, its successor goes on in the same folder.
+    agent::tell_launcher("folder", std::filesystem::absolute(folder_->path()).string());
     if (!changes.empty()) log_info("the run resumes with changed values", changes);
     if (!state) write_environment();
     tracing_.write_to(folder_->path() + "/trace.json");

@@ -1,0 +1,47 @@
+"""Two nodes with --master-addr: each launcher replaces the ranks of its own node, also its only
+one."""
+
+import os
+import signal
+
+import harness
+import nodes_test
+
+
+class Master(harness.FaultTest):
+    def nodes(self, ranks):
+        """One job a node."""
+        secret = self.folder / "secret"
+        secret.write_bytes(os.urandom(32))
+        secret.chmod(0o600)
+        port = nodes_test.free_port()
+        jobs = []
+        for node in (0, 1):
+            folder = self.folder / f"node{node}"
+            folder.mkdir()
+            job = harness.Job(
+                folder, "run", "-n", ranks, "--nnodes", 2, "--node-rank", node, "--master-addr",
+                "127.0.0.1", "--master-port", port, "--secret-file", secret,
+                "--max-replacements", 3, harness.WEFT, "train", self.folder, "--set",
+                "train.max_steps=600", "--set", f"run.dir={self.folder}/node0/runs",
+                env={"WEFT_HOST_ID": f"node{node}"}
+            )
+            self.addCleanup(job.clean)
+            jobs.append(job)
+        return jobs
+
+    def test_the_only_rank_of_a_node_is_replaced(self):
+        jobs = self.nodes(1)
+        jobs[0].wait_for_steps(50)
+        for losses, job in enumerate(reversed(jobs), 1):
+            os.kill(job.ranks()[0], signal.SIGKILL)
+            jobs[0].wait_for(
+                lambda: jobs[0].err().count("training goes on") == losses, "a recovery"
+            )
+            self.assertIn("a new process replaces it", job.err())
+        for job in jobs:
+            self.ends(job, 0, within=60)
+
+
+if __name__ == "__main__":
+    harness.main()
