@@ -1,10 +1,14 @@
 #include "weft/checkpoint/slice.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/checkpoint/internal/dtypes.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -79,6 +83,25 @@ class Cutter {
 Slice whole_slice(std::string name, at::Tensor tensor) {
   Sizes shape = tensor.sizes().vec(), offset(shape.size(), 0);
   return {std::move(name), std::move(shape), std::move(offset), std::move(tensor)};
+}
+
+at::Tensor plain_view(const std::string& name, const at::Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  const auto is_known = [&](const auto& known) { return known.first == type; };
+  if (std::any_of(std::begin(internal::kDTypes), std::end(internal::kDTypes), is_known))
+    return tensor;
+  if (tensor.is_complex()) return at::view_as_real(tensor);
+  const bool plain = !c10::isQIntType(type) && !c10::isBitsType(type);
+  switch (plain ? c10::elementSize(type) : 0) {
+    case 1: return tensor.view(at::kByte);
+    case 2: return tensor.view(at::kShort);
+    case 4: return tensor.view(at::kInt);
+    case 8: return tensor.view(at::kLong);
+    default:
+      throw Error(Errc::kInvalidArgument, "'" + name + "' has type " + c10::toString(type) +
+                                              ", which neither checkpoints nor collectives "
+                                              "support; convert it");
+  }
 }
 
 std::string key_of(const Slice& slice) {

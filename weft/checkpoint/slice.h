@@ -26,6 +26,11 @@ using Parts = std::map<std::string, Slices>;  // "model", "optimizer", …
 // Makes the slice of a tensor that is not divided.
 Slice whole_slice(std::string name, at::Tensor tensor);
 
+// A view of a dense tensor's memory in a type that files have: complex numbers as pairs of reals in
+// one more dimension, other types that safetensors lacks as integers of their size. Throws
+// Error(kInvalidArgument), with the name, for a type that has no such view.
+at::Tensor plain_view(const std::string& name, const at::Tensor& tensor);
+
 // Name and place of a slice in one line, without a tab: "fc1.weight 0+64 0+784". Slices with the
 // same key have the same entries of the same tensor.
 std::string key_of(const Slice& slice);

@@ -11,6 +11,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -58,6 +60,54 @@ template <class Module>
 Block block(Module module) {
   return block(std::string(), std::move(module));
 }
+
+// Checks the buffers of a module before it trains on several ranks. Expanded ones get memory of
+// their own, since values from other ranks are written to them. Throws Error(kInvalidArgument),
+// with the name after `prefix`, for a buffer that is not dense, is quantized, or whose elements
+// share memory in another way.
+void prepare_buffers(torch::nn::Module& module, const std::string& prefix);
+
+// For libtorch's error that a batch norm has one value per channel: the cause, and what to do.
+// Empty for other errors. `remedy`: how to synchronize the batch norms.
+std::string cause_in_batch_norm(const std::string& error, const std::string& remedy);
+
+namespace internal {
+
+// The tensor, or an undefined one for a value of another type.
+template <class T>
+at::Tensor tensor_of(const T& value) {
+  if constexpr (std::is_convertible_v<const T&, const at::Tensor&>) return value;
+  return {};
+}
+
+// Tensors, and those in lists, tuples and optionals.
+struct Outputs {
+  template <class T>
+  explicit Outputs(const T& value) {
+    add(value);
+  }
+
+  std::vector<at::Tensor> tensors;
+  bool known = true;  // False: there are values of other types, which may hold tensors.
+
+ private:
+  template <class T>
+  void add(const T& value) {
+    if constexpr (std::is_convertible_v<const T&, const at::Tensor&>) {
+      tensors.push_back(value);
+    } else if constexpr (requires { std::tuple_size<T>::value; }) {
+      std::apply([&](const auto&... each) { (add(each), ...); }, value);
+    } else if constexpr (requires { value.has_value() ? &*value : nullptr; }) {
+      if (value) add(*value);
+    } else if constexpr (requires { value.begin() == value.end(); }) {
+      for (const auto& each : value) add(each);
+    } else {
+      known = known && std::is_arithmetic_v<T>;
+    }
+  }
+};
+
+}  // namespace internal
 
 // Parameters of one or no dimension, mostly biases and norms: for OptimizerSpec::no_decay.
 std::function<bool(const std::string&)> vectors_of(const std::vector<Block>& blocks);

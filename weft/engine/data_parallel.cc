@@ -7,6 +7,7 @@
 #include <string>
 
 #include "weft/base/error.h"
+#include "weft/engine/block.h"
 #include "weft/engine/internal/binding.h"
 
 namespace weft::parallel {
@@ -19,7 +20,8 @@ checkpoint::Slices buffers_of(const Binding& binding, const std::string& suffix)
   checkpoint::Slices buffers;
   for (const auto& item : binding.module().named_buffers()) {
     if (item.value().defined())
-      buffers.push_back(checkpoint::whole_slice(item.key() + suffix, item.value().detach()));
+      buffers.push_back(checkpoint::whole_slice(
+          item.key() + suffix, checkpoint::plain_view(item.key(), item.value().detach())));
   }
   return buffers;
 }
@@ -50,7 +52,7 @@ void DataParallelBase::unbind() { binding_->unbind(); }
 bool DataParallelBase::is_bound() const { return binding_->is_bound(); }
 const Group& DataParallelBase::group() const { return binding_->replica()->group(); }
 NoSync DataParallelBase::no_sync() { return NoSync(binding_->replica()); }
-void DataParallelBase::set_samples(double samples) { binding_->replica()->set_samples(samples); }
+void DataParallelBase::set_samples(double samples) { binding_->replica()->samples().set(samples); }
 DataParallelBase::Times DataParallelBase::take_times() { return binding_->replica()->take_times(); }
 checkpoint::Slices DataParallelBase::codec_slices() { return binding_->replica()->codec_slices(); }
 void DataParallelBase::load_codec(const checkpoint::Reader& saved) {
@@ -59,9 +61,29 @@ void DataParallelBase::load_codec(const checkpoint::Reader& saved) {
 void DataParallelBase::wait_for_weights() { binding_->replica()->settle(); }
 std::string DataParallelBase::describe() const { return binding_->replica()->describe(); }
 
-void DataParallelBase::count_samples(const at::Tensor& first) const {
-  if (at::GradMode::is_enabled() && first.dim() > 0)
-    binding_->replica()->add_samples(static_cast<double>(first.size(0)));
+// Without a group, a model can be evaluated.
+void DataParallelBase::begin_forward(const at::Tensor& first) const {
+  if (!at::GradMode::is_enabled() && !binding_->is_bound()) return;
+  Replica& replica = *binding_->replica();
+  replica.check_module();
+  const bool counts = first.defined() && first.dim() > 0;
+  if (at::GradMode::is_enabled())
+    replica.samples().begin(counts ? static_cast<double>(first.size(0)) : 0);
+}
+
+void DataParallelBase::end_forward(const internal::Outputs& outputs) const {
+  if (!at::GradMode::is_enabled()) return;
+  internal::SampleCount& samples = binding_->replica()->samples();
+  samples.add_outputs(outputs.tensors);
+  if (!outputs.known) samples.end_unknown();
+}
+
+void DataParallelBase::explain(const c10::Error& error) const {
+  const std::string why =
+      cause_in_batch_norm(error.what_without_backtrace(),
+                          "convert_sync_batch_norm() (weft/layers.h) before data_parallel()");
+  if (!why.empty())
+    throw Error(Errc::kInvalidArgument, why, {"forward", binding_->replica()->group().rank()});
 }
 
 checkpoint::Slices DataParallelBase::shards() {

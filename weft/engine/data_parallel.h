@@ -15,12 +15,11 @@
 // ranks see the result (optimizer.h).
 // With a torch::optim optimizer: backward() ends with the averaged gradient in every rank's grad().
 // Across hosts: gradients travel in buckets while backward goes on.
-// On a device: move the module there first. Weights, gradients and optimizer state stay on it, and
-// gradients travel in buckets, with NCCL or through host memory. Ranks with and without devices can
-// train together. docs/gpus.md has the limits.
+// On a device: move the module there first. Weights, gradients and optimizer state stay on it
+// (docs/gpus.md).
 //
-// A model may also be made without a group. bind() then gives it one, and later another one, with
-// the weights that it has and a new optimizer state. elastic::run() calls it (weft/elastic/run.h).
+// A model may also be made without a group. bind() then gives it one, and later another one, with a
+// new optimizer state. elastic::run() calls it (weft/elastic/run.h).
 //
 // Rules
 // - Every rank calls forward, backward and step the same number of times.
@@ -30,6 +29,8 @@
 //   has no gradient.
 // - Batches may differ in size. Gradients are weighted by samples, which assumes a loss that is a
 //   mean over the local batch.
+// - A change of the module between two steps counts as in one process, or is an error that says
+//   what to do: docs/from-pytorch.md has the list.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,11 +38,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "weft/checkpoint/slice.h"
 #include "weft/comm/group.h"
+#include "weft/engine/block.h"
 #include "weft/engine/optimizer.h"
 
 namespace torch::nn {
@@ -69,8 +70,8 @@ const char* to_string(Weights weights);
 Weights parse_weights(const std::string& name);
 
 struct DataParallelOptions {
-  // Combination of gradients over ranks: kBySamples weights them by the samples that forward()
-  // counted, kByRanks weights all ranks alike, kSum adds them. kAdasum combines them layer by layer
+  // Combination of gradients over ranks: kBySamples weights them by the samples that went
+  // backward, kByRanks weights ranks alike, kSum adds them. kAdasum combines them layer by layer
   // (internal/adasum.h): for a power of two of ranks with private weights, without a codec.
   enum class Average { kBySamples, kByRanks, kSum, kAdasum };
   Average average = Average::kBySamples;
@@ -79,17 +80,16 @@ struct DataParallelOptions {
   // faster way. kPrivate averages the gradients; then each rank updates all its weights.
   Weights weights = Weights::kAuto;
   // Codec that compresses float32 gradients on their way to other hosts: "none", "bf16", "int8:64",
-  // "topk:0.01", "powersgd:4", "auto", … (weft/compress/spec.h). Gradients between ranks of one
-  // host are never compressed: memory that peers read in place is not converted. The first step is
-  // not compressed either, since it plans the buckets.
+  // "topk:0.01", "powersgd:4", "auto", … (weft/compress/spec.h). Not compressed are gradients
+  // between ranks of one host, and those of the first step, which plans the buckets.
   // For replicas of tensor-parallel layers use the codec of parallelize(). This one would round
   // copies of a parameter on ranks of tensor parallelism to different values.
   std::string codec = "none";
   // Copy rank 0's buffers (running statistics) to all ranks after each step.
   bool sync_buffers = true;
-  // Bucket size, where gradients travel as messages. The first bucket is smaller so that the first
-  // transfer starts early. 0: 25 MiB. weft then tunes it by the cost measured in the first steps,
-  // where no bit of the result depends on it: sums over two ranks or hosts, without a codec.
+  // Bucket size, where gradients travel as messages. The first bucket is smaller, to start early.
+  // 0: 25 MiB, then tuned by the cost measured in the first steps where no bit of the result
+  // depends on it: sums over two ranks or hosts, without a codec.
   std::size_t bucket_bytes = 0;
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   // Shared weights only: update weights also during backward(), as gradients become ready on all
@@ -101,8 +101,7 @@ struct DataParallelOptions {
   // thread's first operation on it, so the transfer overlaps the next forward. The result has the
   // same bits. Call wait_for_weights() before you read weights in another way (data_ptr(), another
   // thread).
-  // step() still waits for codecs over hosts of several ranks and for codecs of several rounds:
-  // powersgd, and int8, int4, sign, topk and threshold over more than two ranks.
+  // step() still waits for codecs over hosts of several ranks and for codecs of several rounds.
   bool overlap_forward = false;
 };
 
@@ -112,8 +111,8 @@ class Engine;
 // A model with its options, its optimizer's options and, where it has a group, its engine.
 class Binding;
 
-// Gradient accumulation: while it lives, gradients stay on their ranks and add up. The first
-// backward() after it, or step(), combines them.
+// Gradient accumulation: while it lives, gradients stay on their ranks and add up, until the first
+// backward() after it, or step().
 class NoSync {
  public:
   explicit NoSync(std::shared_ptr<Engine> engine);
@@ -125,7 +124,7 @@ class NoSync {
   const std::shared_ptr<Engine> engine_;
 };
 
-// The part of DataParallel that does not depend on the module's type.
+// All of DataParallel but the module's type.
 class DataParallelBase {
  public:
   // Gives the model a group, in place of any earlier one: checks that all ranks have the same
@@ -133,38 +132,34 @@ class DataParallelBase {
   // anew. Copies of this object and optimizers made from it have the new group too. Throws
   // kInvalidArgument, naming the first parameter that differs. Collective over `group`.
   void bind(Group group);
-  // Takes the group away and drops the gradients. The module keeps the weights; those that the
-  // ranks of a host share stay shared until the next bind(). Not collective, also if the group has
-  // failed.
+  // Takes the group away and drops the gradients. The module keeps the weights; shared ones stay
+  // shared until the next bind(). Not collective, also if the group has failed.
   void unbind();
   bool is_bound() const;
   // The functions below throw kInvalidArgument if the model has no group.
   const Group& group() const;
   using NoSync = parallel::NoSync;
   [[nodiscard]] NoSync no_sync();
-  // Sets the number of samples of the next backward, where forward() cannot see it. 0: this rank
-  // has no batch and calls no backward.
+  // Sets the samples of this step, where forward() cannot see them. 0: this rank has no batch.
   void set_samples(double samples);
   // With overlap_forward: waits until the weights are those of the last step(). Throws any error of
   // that step.
   void wait_for_weights();
-  // Seconds that this rank has spent since the last call: `work` to reduce and update, `wait` for
-  // peers.
+  // Seconds of this rank since the last call: `work` to reduce and update, `wait` for peers.
   struct Times {
     double work = 0, wait = 0;
   };
   Times take_times();
   // This rank's part of the codec's memory, the gradients that were not sent, after step(): the
-  // part "codec" of a checkpoint. The slices are views of once or twice the gradients' size, valid
-  // until the next step. Empty without a codec. Not collective.
+  // part "codec" of a checkpoint, as views valid until the next step. Not collective.
   checkpoint::Slices codec_slices();
   // Loads the codec's memory. It warns and loads nothing if the memory is of another codec, model
   // or number of ranks. Collective.
   void load_codec(const checkpoint::Reader& saved);
   // This rank's part of the state, as a part of a checkpoint: parameters and buffers by their
-  // names, and the optimizer's "<parameter>.exp_avg" and the like, "<parameter>.step" and "steps".
-  // Views of the model's memory, valid until the next step or load. All ranks' slices together are
-  // the whole state, once. Not collective.
+  // names, "<parameter>.exp_avg" and the like, "<parameter>.step" and "steps". Views of the model's
+  // memory, valid until the next step or load. All ranks' slices together are the whole state,
+  // once. Complex buffers are pairs of reals (checkpoint::plain_view). Not collective.
   checkpoint::Slices shards();
   // Loads what any number of ranks returned from shards(). Throws kInvalidArgument on all ranks if
   // a slice is missing or has another shape; nothing is changed then. Collective.
@@ -173,24 +168,22 @@ class DataParallelBase {
   double lr() const;
   void set_lr(double lr);
   // The module's parameters and buffers, and the optimizer's rule: "fc1.weight Float[128, 784]; …".
-  // Equal on all ranks. Needs no group.
   std::string outline() const;
-  // One line on how gradients travel: "weights shared by 2 ranks of this host, 62 parameters in 18
-  // buckets".
+  // How gradients travel: "weights shared by 2 ranks of this host, 62 parameters in 18 buckets".
   std::string describe() const;
 
  protected:
   DataParallelBase(std::shared_ptr<torch::nn::Module> module, DataParallelOptions options);
-  void count_samples(const at::Tensor& first) const;
-  template <class T>
-  void count_samples(const T&) const {}
+  void begin_forward(const at::Tensor& first) const;
+  void end_forward(const internal::Outputs& outputs) const;
+  // Throws an error that says what to do, for some errors of libtorch.
+  void explain(const c10::Error& error) const;
   Optimizer make_optimizer(OptimizerSpec spec) const;
 
   std::shared_ptr<Binding> binding_;
 };
 
-// A module whose gradients are averaged over `group`. It behaves like the module's own holder:
-// model->anything.
+// A module whose gradients are averaged. It behaves like the module's holder: model->anything.
 template <class ModuleT>
 class DataParallel : public DataParallelBase {
  public:
@@ -201,11 +194,19 @@ class DataParallel : public DataParallelBase {
   ModuleT& operator*() const { return *module_; }
   const std::shared_ptr<ModuleT>& module() const { return module_; }
 
-  // Calls the module's forward. Counts the first dimension of the first argument as samples.
+  // Calls the module's forward. The first dimension of the first argument counts as samples once
+  // backward() reaches an output.
   template <class First, class... Rest>
   auto forward(First&& first, Rest&&... rest) const {
-    count_samples(first);
-    return module_->forward(std::forward<First>(first), std::forward<Rest>(rest)...);
+    begin_forward(internal::tensor_of(first));
+    try {
+      auto outputs = module_->forward(std::forward<First>(first), std::forward<Rest>(rest)...);
+      end_forward(internal::Outputs(outputs));
+      return outputs;
+    } catch (const c10::Error& error) {
+      explain(error);
+      throw;
+    }
   }
 
   // Makes the optimizer of the module's parameters from the options of torch::optim::SGD, RMSprop,
@@ -220,9 +221,8 @@ class DataParallel : public DataParallelBase {
   std::shared_ptr<ModuleT> module_;
 };
 
-// Makes `module` data parallel: checks that all ranks have the same parameters and copies rank 0's
-// values to all ranks. Throws kInvalidArgument, naming the first parameter that differs.
-// Collective. Takes a module holder (TORCH_MODULE's Net) or a shared_ptr.
+// Makes `module` data parallel, as bind() does. Takes a module holder (TORCH_MODULE's Net) or a
+// shared_ptr. Collective.
 template <class ModuleT>
 DataParallel<ModuleT> data_parallel(std::shared_ptr<ModuleT> module, Group group,
                                     DataParallelOptions options = {}) {

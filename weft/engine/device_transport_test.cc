@@ -34,7 +34,7 @@ at::Tensor gradient_of(const at::Tensor& param, int rank, int step) {
 // grad(), without an optimizer.
 int train(const Group& group) {
   Model model, plain, alone;
-  double samples = 0;
+  SampleCount samples;
   DataParallelBase::Times times;
   const auto transport_of = [&](Model& of, Updates* updates) {
     return make_message_transport({.group = group,
@@ -61,7 +61,7 @@ int train(const Group& group) {
       averages.emplace_back(i, sum / group.size());
     }
     for (const auto& transport : {with.get(), without.get()}) {
-      samples = 2;
+      samples.set(2);
       for (const int i : {1, 0}) {
         if (i == 0 || group.rank() != 1) transport->ready(i);
       }

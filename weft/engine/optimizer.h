@@ -98,8 +98,9 @@ class Optimizer {
   // parameter's shape, and "<parameter>.step" (int64). Every rank may call it after step(); all
   // ranks get the same.
   std::vector<std::pair<std::string, at::Tensor>> state() const;
-  // Loads what state() returned. Collective. Throws Error(kInvalidArgument), naming the first name
-  // or shape that does not fit; the state is then unchanged.
+  // Loads what state() returned. Weights that were copied in place before count. Collective. Throws
+  // Error(kInvalidArgument), naming the first name or shape that does not fit; the state is then
+  // unchanged.
   void load_state(const std::vector<std::pair<std::string, at::Tensor>>& state);
 
  private:

@@ -64,7 +64,7 @@ at::Tensor Sharded::forward(const at::Tensor& input) { return model_->forward(in
 Tensors Sharded::run(std::size_t block, const Tensors& inputs) {
   return model_->run(block, inputs);
 }
-void Sharded::set_samples(double samples) { model_->set_samples(samples); }
+void Sharded::set_samples(double samples) { model_->samples().set(samples); }
 void Sharded::skip_batch() { model_->skip_batch(); }
 void Sharded::end_pass() { model_->end_pass(); }
 NoSync Sharded::no_sync() { return NoSync(model_); }

@@ -26,8 +26,8 @@
 // nothing is gathered at any stage. Gradients are summed where autograd left them. If
 // options.reduce gives them another type, a reduce-scatter sums them (Psi (W-1)/W). A rank holds
 // the gradients of at most one extra block until its peers reach the same block.
-// Control traffic. Each backward also all-reduces 8 (P + 1) bytes: the sample count, and whether
-// each of the P parameters was used. Clipping adds 8 bytes per step, each pass of gathers adds 8.
+// Control traffic. Each backward also all-reduces 8 (P + 4) bytes: samples, use of each of P
+// parameters, changes of the module. Clipping adds 8 bytes per step, each pass of gathers 8.
 //
 // Order. Gathers and reduce-scatters have a group each. Forward passes gather all blocks in
 // ascending order. Backward passes gather them in descending order, and gradients leave in that

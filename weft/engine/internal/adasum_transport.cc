@@ -37,10 +37,15 @@ class AdasumTransport final : public Transport {
     pack();
     if (std::exchange(reduced_, true)) return;
     const Stopwatch watch(subject_.times->wait, "wait", "peers");
-    at::Tensor used = at::empty({static_cast<std::int64_t>(used_.size())}, at::kInt);
+    const auto params = static_cast<std::int64_t>(used_.size());
+    at::Tensor used = at::empty({params + 2}, at::kInt);
     for (std::size_t i = 0; i < used_.size(); ++i)
       used[static_cast<std::int64_t>(i)] = used_[i] ? 1 : 0;
+    // The largest and the smallest digest.
+    used[params] = digest_;
+    used[params + 1] = -digest_;
     subject_.group.all_reduce(used, ReduceOp::kMax);
+    alike_ = used[params].item<int>() == -used[params + 1].item<int>();
     for (std::size_t i = 0; i < used_.size(); ++i) used_[i] = used.const_data_ptr<int>()[i] > 0;
     for (Flat& flat : flats_) adasum(subject_.group, flat.values, flat.bounds);
   }
@@ -127,6 +132,7 @@ class AdasumTransport final : public Transport {
 
   void begin() {
     if (std::exchange(begun_, true)) return;
+    digest_ = static_cast<int>(subject_.digest());
     scale_ = 1;
     buffers_.start(subject_.group);
   }
@@ -152,7 +158,7 @@ class AdasumTransport final : public Transport {
   void end() {
     buffers_.finish(subject_.group);
     begun_ = packed_ = reduced_ = false;
-    *subject_.samples = 0;
+    subject_.samples->reset();
   }
 
   Subject subject_;
@@ -160,6 +166,7 @@ class AdasumTransport final : public Transport {
   std::vector<Flat> flats_;
   std::vector<Place> places_;  // by parameter
   std::vector<bool> used_;
+  int digest_ = 0;
   double scale_ = 1;
   bool begun_ = false, packed_ = false, reduced_ = false;
 };

@@ -5,12 +5,20 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "weft/checkpoint/slice.h"
+
 namespace weft::parallel::internal {
+namespace {
+
+// In types that can be concatenated. A program may give the buffer other memory at any time.
+at::Tensor plain(const at::Tensor& buffer) { return checkpoint::plain_view("buffer", buffer); }
+
+}  // namespace
 
 BufferBroadcast::BufferBroadcast(std::vector<at::Tensor> buffers) {
   for (auto& buffer : buffers) {
     const auto same = [&](const Packed& packed) {
-      return packed.buffers[0].scalar_type() == buffer.scalar_type() &&
+      return plain(packed.buffers[0]).scalar_type() == plain(buffer).scalar_type() &&
              packed.buffers[0].device() == buffer.device();
     };
     auto found = std::find_if(packed_.begin(), packed_.end(), same);
@@ -23,7 +31,7 @@ void BufferBroadcast::start(const Group& group) {
   const at::NoGradGuard guard;
   for (Packed& packed : packed_) {
     std::vector<at::Tensor> flat;
-    for (const auto& buffer : packed.buffers) flat.push_back(buffer.reshape({-1}));
+    for (const auto& buffer : packed.buffers) flat.push_back(plain(buffer).reshape({-1}));
     packed.flat = at::cat(flat);
     packed.work = group.broadcast_async(packed.flat, 0);
   }
@@ -35,9 +43,10 @@ void BufferBroadcast::finish(const Group& group) {
     packed.work->wait();
     if (group.rank() == 0) continue;
     std::int64_t first = 0;
-    for (auto& buffer : packed.buffers) {
-      buffer.copy_(packed.flat.narrow(0, first, buffer.numel()).view(buffer.sizes()));
-      first += buffer.numel();
+    for (const auto& buffer : packed.buffers) {
+      at::Tensor mine = plain(buffer);
+      mine.copy_(packed.flat.narrow(0, first, mine.numel()).view(mine.sizes()));
+      first += mine.numel();
     }
   }
 }

@@ -30,6 +30,7 @@ Engine::Engine(Subject subject)
     : blocks_(std::move(subject.blocks)),
       options_(std::move(subject.options)),
       group_(std::move(subject.group)) {
+  for (const Block& block : blocks_) prepare_buffers(*block.module, block.name);
   std::unordered_map<const c10::TensorImpl*, std::size_t> known;
   for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
     const auto& [name, module] =
@@ -116,14 +117,16 @@ Tensors Engine::run(std::size_t block, const Tensors& given) {
   return guarded([&] {
     const bool learns = at::GradMode::is_enabled();
     stepped_ = stepped_ && !learns;
+    if (block == 0) check_module();
     if (learns && block == 0 && !given.empty())
-      add_samples(static_cast<double>(given[0].dim() > 0 ? given[0].size(0) : 1));
-    if (!options_.compute) return blocks_[block].forward(given);
+      samples_->begin(static_cast<double>(given[0].dim() > 0 ? given[0].size(0) : 1));
     Tensors inputs = given;
     for (at::Tensor& input : inputs) {
-      if (input.is_floating_point()) input = input.to(*options_.compute);
+      if (options_.compute && input.is_floating_point()) input = input.to(*options_.compute);
     }
-    return blocks_[block].forward(inputs);
+    Tensors outputs = blocks_[block].forward(inputs);
+    if (learns) samples_->add_outputs(outputs);
+    return outputs;
   });
 }
 
@@ -133,6 +136,11 @@ at::Tensor Engine::forward(const at::Tensor& input) {
   WEFT_REQUIRE(values.size() == 1,
                "sharded: forward() needs a last block with one output; use run()");
   return values[0];
+}
+
+void Engine::go_home() {
+  const at::NoGradGuard guard;
+  for (const int param : watch().moved(params_.size())) watch().bring_home(param);
 }
 
 internal::Updates& Engine::updates() {
@@ -259,6 +267,7 @@ void Engine::load_state(const NamedTensors& given) {
       by_name[name] = value;
     }
     take_steps(by_name);
+    watch().rebase(true);
   });
 }
 

@@ -11,9 +11,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "weft/engine/internal/module_watch.h"
+#include "weft/engine/internal/samples.h"
 #include "weft/engine/internal/unit.h"
 #include "weft/engine/internal/updates.h"
 #include "weft/engine/internal/whole_updates.h"
@@ -42,8 +45,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const Group& group() const { return group_; }
   virtual Tensors run(std::size_t block, const Tensors& inputs);
   at::Tensor forward(const at::Tensor& input);
-  void add_samples(double samples) { samples_ += samples; }
-  void set_samples(double samples) { samples_ = samples; }
+  internal::SampleCount& samples() { return *samples_; }
+  // Called before a forward pass. Throws Error(kInvalidArgument) if the program has changed the
+  // module in a way that cannot count (module_watch.h).
+  void check_module() { watch().check(true); }
   void pause() { ++paused_; }
   void resume() { --paused_; }
   virtual void skip_batch() = 0;
@@ -114,6 +119,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Makes whole_, after updates_.
   void make_whole();
+  // Changes of the module count from now on.
+  void begin_watch() { watch_.emplace(blocks_, params_, trained_); }
+  internal::ModuleWatch& watch() { return *watch_; }
+  // Gives all parameters the engine's memory again. The values that they had are lost.
+  void go_home();
   // "<name>.<state>" of what each rank keeps whole, in place (optim::tensor_states()).
   NamedTensors whole_state() const;
   std::vector<std::string> names() const;
@@ -131,7 +141,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::unique_ptr<internal::Updates> updates_;
   // Null unless the rule needs whole tensors.
   std::unique_ptr<internal::WholeUpdates> whole_;
-  double samples_ = 0;
+  std::optional<internal::ModuleWatch> watch_;
+  const std::shared_ptr<internal::SampleCount> samples_ = std::make_shared<internal::SampleCount>();
   int paused_ = 0;
   std::int64_t steps_ = 0;
   bool stepped_ = false;  // step() was called and nothing has run since

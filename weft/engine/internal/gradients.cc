@@ -106,7 +106,7 @@ double Gradients::weight() const {
     case ShardedOptions::Average::kByRanks:
       return 1.0 / (subject_.group.size() *
                     (subject_.options.replicas ? subject_.options.replicas->size() : 1));
-    case ShardedOptions::Average::kBySamples: return subject_.samples / reference_;
+    case ShardedOptions::Average::kBySamples: return subject_.samples.value() / reference_;
     default: return 1;
   }
 }
@@ -213,9 +213,15 @@ void Gradients::finish(bool travels) {
   passed(-1);
   next_ = static_cast<int>(subject_.units.size()) - 1;
   began_ = false;
-  report_ = at::zeros({static_cast<std::int64_t>(subject_.params.size()) + 1}, at::kDouble);
+  const std::size_t params = subject_.params.size();
+  report_ = at::zeros({static_cast<std::int64_t>(params) + 4}, at::kDouble);
   auto* numbers = report_.data_ptr<double>();
-  numbers[0] = subject_.samples;
+  numbers[0] = subject_.samples.value();
+  // The digests are equal if the square of their sum is the number of ranks times that of squares.
+  const double digest = subject_.watch.digest();
+  numbers[params + 1] = 1;
+  numbers[params + 2] = digest;
+  numbers[params + 3] = digest * digest;
   for (std::size_t param = 0; param < mine_.size(); ++param)
     numbers[param + 1] = mine_[param] ? 1 : 0;
   if (subject_.check != nullptr && subject_.check->first() >= 0)
@@ -243,6 +249,9 @@ void Gradients::settle() {
     used_[param] = used_[param] || numbers[param + 1] > 0;
     all_finite_ = all_finite_ && numbers[param + 1] < kNotFinite;
   }
+  const double* const digests = numbers + used_.size() + 1;
+  const auto exact = [](double number) { return static_cast<std::uint64_t>(number); };
+  alike_ = alike_ && exact(digests[0]) * exact(digests[2]) == exact(digests[1]) * exact(digests[1]);
   for (Flight& flight : in_flight_) {
     Unit& unit = subject_.units[index(flight.unit)];
     at::Tensor sum = flight.shard.to(unit.master_type);
@@ -264,7 +273,7 @@ void Gradients::clear() {
     unit.gradient.reset();
   }
   std::fill(used_.begin(), used_.end(), false);
-  all_finite_ = true;
+  all_finite_ = alike_ = true;
   if (subject_.check != nullptr) subject_.check->clear();
   for (std::size_t param = 0; param < kept_.size(); ++param) {
     subject_.params[param].tensor.mutable_grad().reset();

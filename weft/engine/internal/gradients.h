@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "weft/engine/internal/in_place.h"
+#include "weft/engine/internal/module_watch.h"
+#include "weft/engine/internal/samples.h"
 #include "weft/engine/internal/unit.h"
 #include "weft/engine/sharded.h"
 
@@ -23,8 +25,9 @@ class Gradients {
     std::vector<Unit>& units;
     const ShardedOptions& options;
     Meter& meter;
-    const double& samples;  // of this rank since the last transfer
-    GradientCheck* check;   // null: none
+    SampleCount& samples;  // of this rank since the last transfer
+    ModuleWatch& watch;
+    GradientCheck* check;  // null: none
   };
   // Collective.
   explicit Gradients(Subject subject);
@@ -50,6 +53,9 @@ class Gradients {
   const std::vector<bool>& used() const { return used_; }
   // False if a gradient of any rank since clear() was not finite. Valid after settle().
   bool all_finite() const { return all_finite_; }
+  // False if the ranks have changed their modules differently (ModuleWatch::digest()). Valid after
+  // settle(), until clear().
+  bool alike() const { return alike_; }
   bool under_way() const { return !in_flight_.empty() || report_.defined(); }
   // Number of sums over replicas so far, which are the codec's steps.
   std::int64_t& codec_steps() { return codec_steps_; }
@@ -93,7 +99,7 @@ class Gradients {
   bool may_wait_ = true;
   std::vector<std::int64_t> kept_;  // by parameter: bytes of a gradient that is kept for now
   std::vector<bool> mine_, used_;
-  bool all_finite_ = true;
+  bool all_finite_ = true, alike_ = true;
   // Samples, then for each parameter the number of ranks with a gradient. A rank whose gradient is
   // not finite counts as kNotFinite more.
   static constexpr double kNotFinite = 1e6;

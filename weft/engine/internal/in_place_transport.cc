@@ -104,14 +104,17 @@ class InPlaceTransport final : public Transport {
 
   // No weight is updated before all gradients of all ranks are known.
   bool all_finite() override {
+    await_peers();
+    return ledger_->all_finite();
+  }
+  void await_peers() override {
     begin();
     publish_rest();
     const Stopwatch watch(subject_.times->wait, "wait", "peers");
     ledger_->await_published(params());
-    return ledger_->all_finite();
+    alike_ = ledger_->alike();
   }
   bool knows_all() const override { return true; }
-
   double norm() override {
     double squares = 0;
     for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk)
@@ -119,7 +122,6 @@ class InPlaceTransport final : public Transport {
     return std::sqrt(squares);
   }
 
-  // Computes a sum again by messages if it was not stored.
   at::Tensor sum_of(int param) override {
     const at::Tensor& grad = shown_->of(param);
     const int first = firsts_[index(param)];
@@ -149,7 +151,7 @@ class InPlaceTransport final : public Transport {
     begun_ = true;
     all_published_ = false;
     host_.check("step");
-    ledger_->begin(*subject_.samples);
+    ledger_->begin(subject_.samples->value(), subject_.digest());
     weighted_ = false;
     scale_ = 1;
     std::fill(firsts_.begin(), firsts_.end(), -1);
@@ -162,7 +164,8 @@ class InPlaceTransport final : public Transport {
   void combine_all(bool keep) {
     begin();
     reduced_ = keep;
-    publish_rest();
+    // Sums take the place of gradients, which each rank checks before its last unit.
+    keep ? await_peers() : publish_rest();
     drain(0);
     weigh_ranks();  // a rank whose chunks were all taken by others has not done it yet
     if (rank_ != 0) shown_buffers_->take(params(), subject_.times->wait);
@@ -172,12 +175,13 @@ class InPlaceTransport final : public Transport {
       if (keep) firsts_[index(param)] = first;
     }
     meet(0);
+    alike_ = ledger_->alike();
   }
 
   void end(bool dropped) {
     shown_->end(!dropped && (subject_.updates == nullptr || reduced_), used_);
     std::fill(ready_.begin(), ready_.end(), false);
-    *subject_.samples = 0;
+    subject_.samples->reset();
     begun_ = reduced_ = false;
     if (!replanned_) {
       replanned_ = true;

@@ -4,6 +4,7 @@ namespace weft::parallel::internal {
 
 struct alignas(128) Ledger::Seat {
   double weight;
+  std::uint32_t digests[2];             // by step modulo 2, since a peer may be one step ahead
   std::uint32_t not_finite;             // the last step with a gradient that was not finite
   std::atomic<std::int64_t> completed;  // number of chunks since the start
   std::atomic<std::uint32_t> met;       // the last phase that this rank has finished
@@ -34,9 +35,17 @@ std::atomic<std::uint32_t>& Ledger::at(Kind kind, int rank, int unit) const {
   return stamps_[(kind * index(world_) + index(rank)) * stride() + index(unit)];
 }
 
-void Ledger::begin(double weight) {
+void Ledger::begin(double weight, std::uint32_t digest) {
   ++step_;
   seat(rank_).weight = weight;
+  seat(rank_).digests[step_ % 2] = digest;
+}
+
+bool Ledger::alike() const {
+  for (int rank = 1; rank < world_; ++rank) {
+    if (seat(rank).digests[step_ % 2] != seat(0).digests[step_ % 2]) return false;
+  }
+  return true;
 }
 
 double Ledger::weight(int rank) const { return seat(rank).weight; }

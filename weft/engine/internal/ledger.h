@@ -29,11 +29,13 @@ class Ledger {
   // Collective.
   Ledger(net::Host& host, const Sizes& sizes, std::chrono::nanoseconds timeout);
 
-  // Begins the next step (1, 2, …) on this rank. Its weight (samples) must be known before its
-  // first publish().
-  void begin(double weight);
+  // Begins the next step (1, 2, …) on this rank. Its weight (samples) and the digest of changes of
+  // its module must be known before its first publish().
+  void begin(double weight, std::uint32_t digest = 0);
   std::uint32_t step() const { return step_; }
   double weight(int rank) const;
+  // True if all ranks have the same digest. Valid once all ranks have published a unit.
+  bool alike() const;
   // This rank has a gradient that is not finite in this step. Called before the last publish().
   void mark_not_finite();
   // False if a rank has one. Valid once all ranks have published all of their units.

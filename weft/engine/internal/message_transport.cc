@@ -189,11 +189,10 @@ class MessageTransport final : public Transport {
     if (timing_) tuner_->step_began();
     for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket)
       unready_[bucket] = static_cast<int>(plan_.buckets[bucket].size());
-    if (subject_.options.average == DataParallelOptions::Average::kBySamples) {
-      own_samples_ = at::full({1}, *subject_.samples, at::kDouble);
-      samples_ = at::empty({subject_.group.size()}, at::kDouble);
-      samples_work_ = subject_.group.all_gather_async(samples_, own_samples_);
-    }
+    own_samples_ = at::tensor({subject_.samples->value(), static_cast<double>(subject_.digest())},
+                              at::kDouble);
+    samples_ = at::empty({subject_.group.size(), 2}, at::kDouble);
+    samples_work_ = subject_.group.all_gather_async(samples_, own_samples_);
     buffers_.start(subject_.group);
   }
 
@@ -205,7 +204,7 @@ class MessageTransport final : public Transport {
   }
 
   void end() {
-    *subject_.samples = 0;
+    subject_.samples->reset();
     begun_ = false;
     ++step_;
     book();
@@ -297,13 +296,14 @@ class MessageTransport final : public Transport {
   double factor() {
     if (weighted_) return factor_;
     weighted_ = true;
-    std::vector<double> samples(index(subject_.group.size()), 1.0);
-    if (samples_work_) {
-      const Stopwatch watch(times_.wait, "wait", "peers");
-      samples_work_->wait();
-      const auto* values = samples_.const_data_ptr<double>();
-      samples.assign(values, values + samples_.numel());
-      samples_work_.reset();
+    const Stopwatch watch(times_.wait, "wait", "peers");
+    samples_work_->wait();
+    const auto* const values = samples_.const_data_ptr<double>();
+    std::vector<double> samples;
+    alike_ = true;
+    for (std::size_t rank = 0; rank < index(subject_.group.size()); ++rank) {
+      samples.push_back(values[2 * rank]);
+      alike_ = alike_ && values[2 * rank + 1] == values[1];
     }
     const Weighting weighting = weigh(subject_.options.average, samples);
     factor_ = weighting.weights.empty() ? weighting.scale
@@ -364,7 +364,7 @@ class MessageTransport final : public Transport {
   std::vector<int> order_;           // of parameters in the plan
   std::vector<int> launches_;        // buckets in the order of sending and waiting
   Group::Work samples_work_;
-  at::Tensor own_samples_, samples_;
+  at::Tensor own_samples_, samples_;  // each rank's samples, and its digest of changes
   std::vector<bool> used_;
   std::vector<int> unready_;  // by bucket: number of parameters that are not ready
   std::vector<int> ready_order_;

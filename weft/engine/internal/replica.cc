@@ -42,6 +42,7 @@ Replica::Replica(Subject what) : Engine(std::move(what)) {
     for (const auto& param : params_) broadcast(param.tensor);
     for (const auto& buffer : buffers_) broadcast(buffer);
   }
+  begin_watch();
   make_transport();
 }
 
@@ -61,7 +62,8 @@ internal::Subject Replica::subject(internal::Updates* updates) {
                             .private_weights = private_weights_,
                             .check = options_.check.get(),
                             .devices = devices_,
-                            .samples = &samples_,
+                            .samples = samples_.get(),
+                            .watch = &watch(),
                             .times = &times_};
   subject.options.average = options_.average;
   if (options_.data_parallel.sync_buffers && group_.size() > 1) subject.buffers = buffers_;
@@ -76,6 +78,7 @@ internal::Subject Replica::subject(internal::Updates* updates) {
 
 void Replica::use_optimizer(OptimizerSpec spec) {
   WEFT_REQUIRE(updates_ == nullptr, "optimizer(): the module has an optimizer already");
+  compare_before_optimizer();
   std::vector<at::ScalarType> types;
   std::vector<std::vector<std::int64_t>> shapes;
   std::vector<std::byte*> weights;
@@ -84,8 +87,9 @@ void Replica::use_optimizer(OptimizerSpec spec) {
     shapes.push_back(param.sizes().vec());
     WEFT_REQUIRE(
         (types.back() == at::kFloat || types.back() == at::kDouble) && param.is_contiguous(),
-        "optimizer(): parameters must be contiguous float32 or float64; for other parameters use a "
-        "torch::optim optimizer, and data_parallel averages their gradients");
+        "optimizer(): '" + params_[shapes.size() - 1].name +
+            "' is not contiguous float32 or float64; for such parameters use a torch::optim "
+            "optimizer, and data_parallel averages their gradients");
     offsets_.push_back(bytes_);
     bytes_ += padded_bytes(param);
     weights.push_back(static_cast<std::byte*>(param.data_ptr()));
@@ -118,6 +122,7 @@ void Replica::use_optimizer(OptimizerSpec spec) {
   make_whole();
   make_transport();
   if (group_.size() > 1) group_.barrier();
+  watch_optimizer();
 }
 
 // Copies rank 0's values into memory that all ranks of the host share. The parameters move there
@@ -159,6 +164,7 @@ void Replica::settle() {
 }
 
 void Replica::on_ready(int param) {
+  samples_->in_backward();
   if (paused_ > 0) return;
   if (ready_[index(param)] || reduced_) {
     const Error error(Errc::kInvalidArgument,
@@ -175,12 +181,17 @@ void Replica::on_ready(int param) {
     if (!any_ready_) {
       any_ready_ = true;
       settle();
+      look_at_module();
       // Without weft's optimizer, the end of backward() is the end of the step.
       const auto end = [self = std::static_pointer_cast<Replica>(shared_from_this())] {
-        self->guarded([&] { self->finish(1); });
+        self->guarded([&] {
+          self->finish(1);
+          self->end_module_changes();
+        });
       };
       if (!updates_) torch::autograd::Engine::get_default_engine().queue_callback(end);
     }
+    if (updates_) watch().shown(param);
     transport_->ready(param);
   });
 }
@@ -188,6 +199,7 @@ void Replica::on_ready(int param) {
 void Replica::await_gradients() {
   if (reduced_ || stepped_) return;
   guarded([&] {
+    watch().check_gradients();
     settle();
     transport_->reduce();
     reduced_ = true;
@@ -208,6 +220,7 @@ void Replica::each_gradient(
 
 Sharded::Finite Replica::are_finite() {
   return guarded([&]() -> Sharded::Finite {
+    watch().check_gradients();
     settle();
     passed_ = true;  // its gradients are with the transport from now on
     return {transport_->all_finite(), transport_->knows_all()};
@@ -223,6 +236,7 @@ double Replica::grad_norm() {
 void Replica::forget() {
   std::fill(ready_.begin(), ready_.end(), false);
   any_ready_ = passed_ = reduced_ = false;
+  watch().forget_gradients();
   if (options_.check) options_.check->clear();
 }
 
@@ -268,6 +282,7 @@ void Replica::step(double scale) {
       "step: update_in_backward does not support a scale, since weights are updated already");
   guarded([&] {
     stepped_ = false;
+    take_module_changes();
     if (const double most = updates().spec().max_grad_norm; most > 0) {
       const double norm = grad_norm() * std::abs(scale);
       scale *= optim::clip_factor(norm, most);
@@ -279,6 +294,7 @@ void Replica::step(double scale) {
       updates_->stepped(transport_->used());
     }
     share_rank_0();
+    end_module_changes();
     ++steps_;
     stepped_ = true;
   });
@@ -337,6 +353,7 @@ void Replica::take_over(const std::map<std::string, at::Tensor>& given) {
     group_.broadcast(value, 0);
     if (writes()) into.copy_(value);
   };
+  go_home();
   for (const auto& param : params_) put(param.name, param.tensor.detach());
   each_state(put);
   if (group_.size() > 1) group_.barrier();
@@ -368,23 +385,12 @@ void Replica::load_optimizer_state(const NamedTensors& given) {
   });
   take_steps(by_name);
   if (group_.size() > 1) group_.barrier();
+  watch().rebase(true);  // values of weights may have been copied by hand before
 }
 
 checkpoint::Slices Replica::codec_slices() {
   settle();
   return transport_->codec_slices();
-}
-
-Sharded::Memory Replica::memory() {
-  Sharded::Memory now;
-  const int sharers = shared_weights_ ? group_.size() : 1;
-  for (const auto& param : params_)
-    now.parameters += static_cast<std::int64_t>(param.tensor.nbytes()) / sharers;
-  for (const auto& param : trained_params_)
-    now.gradients += static_cast<std::int64_t>(param.nbytes());
-  now.state = state_bytes_ / sharers;
-  now.peak = now.parameters + now.gradients + now.state;
-  return now;
 }
 
 std::string Replica::describe() const {

@@ -74,6 +74,12 @@ class Replica final : public Engine {
   void check_device_options() const;
   void use_on_device(float first_value);
   void share_rank_0();
+  void watch_optimizer();
+  void compare_before_optimizer();
+  void look_at_module();
+  void take_moved();
+  void take_module_changes();
+  void end_module_changes();
   // Makes the transport that suits the group and the optimizer.
   void make_transport();
   void share_weights(std::vector<std::byte*>& weights);

@@ -40,6 +40,7 @@ void Replica::use_on_device(float first_value) {
   }
   make_transport();
   if (group_.size() > 1) group_.barrier();
+  watch_optimizer();
 }
 
 }  // namespace weft::parallel

@@ -53,6 +53,7 @@ void ShardedModel::begin_backward() {
   if (in_backward_) return;
   in_backward_ = true;
   stepped_ = false;
+  watch().check(true);
   if (travels()) reducer_->settle();
   left_ = false;
   torch::autograd::Engine::get_default_engine().queue_callback(
@@ -86,7 +87,9 @@ void ShardedModel::close_unit(int unit) {
 
 void ShardedModel::on_ready(int param) {
   guarded([&] {
+    samples_->in_backward();
     begin_backward();
+    if (!travels() && paused_ == 0) watch().shown(param);
     const int complete = reducer_->ready(param, travels());
     if (complete >= 0 && passes_) close_unit(complete);
   });
@@ -103,7 +106,7 @@ void ShardedModel::end_backward() {
     reducer_->finish(travels());
     if (!travels()) return;
     left_ = true;
-    samples_ = 0;
+    samples_->reset();
   });
 }
 
@@ -123,7 +126,7 @@ void ShardedModel::skip_batch() {
     if (!travels()) return;
     reducer_->finish(true);
     left_ = true;
-    samples_ = 0;
+    samples_->reset();
   });
 }
 

@@ -58,8 +58,9 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
   updates_ = std::make_unique<internal::Updates>(std::move(optimizer), names(), types, shapes);
   place_state();
   make_whole();
+  watch_module();
   reducer_ = std::make_unique<internal::Gradients>(internal::Gradients::Subject{
-      group_, params_, units_, options_, meter_, samples_, options_.check.get()});
+      group_, params_, units_, options_, meter_, *samples_, watch(), options_.check.get()});
   if (passes_) {
     passes_->on_passing([this](int block) {
       reducer_->may_wait(passes_->in_order());

@@ -83,6 +83,9 @@ class ShardedModel final : public Engine {
   void on_ready(int param) override;
   void end_backward();
 
+  void watch_module();
+  void pull_moved();
+  void take_module_changes();
   void empty_passes();
   void collect();
   void update();

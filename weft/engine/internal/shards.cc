@@ -41,6 +41,7 @@ void remove_padding(checkpoint::Slice& slice) {
 }  // namespace
 
 checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted wanted) {
+  pull_moved();
   checkpoint::Slices all;
   for (const internal::Unit& unit : units_) {
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
@@ -84,6 +85,18 @@ void Replica::place_state(std::vector<internal::Updates::Place>& places, std::si
   for (std::size_t i = 0; i < trained_; ++i) {
     if (offsets[i] >= 0) places[i].state[array] = block + offsets[i];
   }
+}
+
+Sharded::Memory Replica::memory() {
+  Sharded::Memory now;
+  const int sharers = shared_weights_ ? group_.size() : 1;
+  for (const auto& param : params_)
+    now.parameters += static_cast<std::int64_t>(param.tensor.nbytes()) / sharers;
+  for (const auto& param : trained_params_)
+    now.gradients += static_cast<std::int64_t>(param.nbytes());
+  now.state = state_bytes_ / sharers;
+  now.peak = now.parameters + now.gradients + now.state;
+  return now;
 }
 
 // Tensors that are equal on all ranks are divided among them for saving. On loading, each rank
@@ -151,6 +164,7 @@ void Engine::load_shards(const checkpoint::SliceSource& source, const Sharded::P
                          bool weights_only) {
   const at::NoGradGuard guard;
   settle();
+  go_home();
   weights_only = weights_only || !updates_;
   checkpoint::Slices wanted = slices(placing, weights_only ? Wanted::kWeights : Wanted::kToLoad);
   std::map<int, at::Tensor> steps;
@@ -199,10 +213,14 @@ void ShardedModel::begin_load() {
   if (shared_) group_.barrier();
 }
 
-void ShardedModel::end_load() { publish(true); }
+void ShardedModel::end_load() {
+  publish(true);
+  watch().rebase(true);
+}
 
 void Replica::end_load() {
   if (group_.size() > 1) group_.barrier();
+  watch().rebase(true);
 }
 
 }  // namespace weft::parallel

@@ -15,11 +15,13 @@ using Direction = internal::Passes::Direction;
 void ShardedModel::collect() {
   end_pass();
   if (!left_) {
+    watch().check_gradients();
+    watch().forget_gradients();
     reducer_->settle();
     if (options_.stage > 1) empty_passes();
     reducer_->finish(true);
     left_ = true;
-    samples_ = 0;
+    samples_->reset();
   }
   reducer_->settle();
 }
@@ -29,7 +31,7 @@ void ShardedModel::send_gradients() {
     reducer_->settle();
     reducer_->finish(true);
     left_ = true;
-    samples_ = 0;
+    samples_->reset();
   });
 }
 
@@ -83,6 +85,7 @@ void ShardedModel::step(double scale) {
   const at::NoGradGuard guard;
   guarded([&] {
     collect();
+    take_module_changes();
     const double most = updates_->spec().max_grad_norm;
     if (most > 0) {
       const double norm = norm_of_shards() * std::abs(scale);
@@ -96,6 +99,7 @@ void ShardedModel::step(double scale) {
     update();
     publish(false);
     sync_buffers();
+    watch().rebase();
     ++steps_;
     left_ = false;
     stepped_ = true;
@@ -183,6 +187,7 @@ ShardedModel::NamedTensors ShardedModel::gradients() {
 }
 
 void ShardedModel::each_whole(const Visit& visit) {
+  pull_moved();
   for (const auto& unit : units_) {
     visit_parts(unit, unit.master, "", visit);
     for (std::size_t array = 0; array < unit.state.size(); ++array) {
@@ -193,6 +198,7 @@ void ShardedModel::each_whole(const Visit& visit) {
 
 void ShardedModel::take_over(const std::map<std::string, at::Tensor>& given) {
   begin_load();
+  go_home();
   const bool root = group_.rank() == 0;
   const auto put = [&](const internal::Unit& unit, const std::string& suffix, at::Tensor into) {
     std::vector<at::Tensor> parts;

@@ -8,6 +8,10 @@
 
 namespace weft::parallel::internal {
 
+void Transport::await_peers() {
+  WEFT_CHECK(false, "only a transport in shared memory waits for its peers' gradients");
+}
+
 double Transport::norm() {
   double squares = 0;
   std::vector<at::Tensor> on_device;

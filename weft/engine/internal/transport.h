@@ -16,6 +16,8 @@
 #include "weft/engine/codec_state.h"
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/gradient_check.h"
+#include "weft/engine/internal/module_watch.h"
+#include "weft/engine/internal/samples.h"
 #include "weft/engine/internal/updates.h"
 
 namespace weft::parallel::internal {
@@ -44,6 +46,11 @@ class Transport {
   virtual const std::vector<bool>& used() const = 0;
   // The sums of these gradients, in place. Valid after reduce() until finish().
   virtual void each_sum(const std::function<void(int param, const at::Tensor& sum)>& visit) = 0;
+  // False if the ranks have changed their modules differently before this step's gradients were
+  // known (ModuleWatch::digest()). Valid after reduce(), await_peers() or finish().
+  bool alike() const { return alike_; }
+  // Waits until all ranks have published their gradients. For ranks that share weights.
+  virtual void await_peers();
   // True if no gradient that this rank knows is not finite: its own, or those of all ranks
   // (knows_all()). For the ranks together, before reduce() or finish().
   virtual bool all_finite() = 0;
@@ -58,6 +65,9 @@ class Transport {
   // Returns false if the codec starts with empty memory.
   virtual checkpoint::Slices codec_slices() { return {}; }
   virtual bool load_codec(const checkpoint::Reader&) { return true; }
+
+ protected:
+  bool alike_ = true;
 };
 
 // Input of a transport.
@@ -72,8 +82,11 @@ struct Subject {
   bool private_weights = false;
   GradientCheck* check = nullptr;  // null: none
   bool devices = false;            // parameters of any rank are on a device
-  double* samples = nullptr;       // of this rank since the last step
+  SampleCount* samples = nullptr;  // of this rank since the last step
+  ModuleWatch* watch = nullptr;    // null: none
   DataParallelBase::Times* times = nullptr;
+
+  std::uint32_t digest() const { return watch == nullptr ? 0 : watch->digest(); }
 };
 
 // Needs group.host().

@@ -29,9 +29,10 @@ double time_of(Subject subject, const std::vector<std::byte*>& weights, bool own
   subject.private_weights = own;
   subject.options.update_in_backward = false;
   subject.buffers.clear();
-  double samples = 0;
+  SampleCount samples;
   DataParallelBase::Times times;
   subject.samples = &samples;
+  subject.watch = nullptr;
   subject.times = &times;
   const auto transport = make_in_place_transport(subject);
   std::vector<double> seconds;

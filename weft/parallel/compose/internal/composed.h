@@ -229,7 +229,10 @@ auto Composed::guarded(const Fn& fn) -> decltype(fn()) {
 // "Float[16, 2], Long[16]".
 std::string shapes_of(const Tensors& tensors);
 
-// Converts libtorch's error about inputs of `what`, such as wrong shapes, to one line.
+// The first line of its text, or the cause in weft's words.
+std::string in_plain_words(const c10::Error& error);
+
+// Converts libtorch's error about the inputs of `what`, such as wrong shapes, to one line.
 template <class Fn>
 auto in_one_line(const std::string& what, const Tensors& inputs, const Fn& fn) -> decltype(fn()) {
   try {
@@ -238,10 +241,9 @@ auto in_one_line(const std::string& what, const Tensors& inputs, const Fn& fn) -
     throw;
   } catch (const c10::Error& error) {
     const std::string where = what + " of " + shapes_of(inputs) + ": ";
-    if (code_of(error) == Errc::kUnavailable)
-      throw Error(Errc::kUnavailable, where + describe(error));
-    const std::string text = error.what_without_backtrace();
-    throw Error(Errc::kInvalidArgument, where + text.substr(0, text.find('\n')));
+    const bool waits = code_of(error) == Errc::kUnavailable;
+    throw Error(waits ? Errc::kUnavailable : Errc::kInvalidArgument,
+                where + (waits ? describe(error) : in_plain_words(error)));
   }
 }
 

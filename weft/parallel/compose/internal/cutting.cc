@@ -98,6 +98,13 @@ std::string shapes_of(const Tensors& tensors) {
   return text;
 }
 
+std::string in_plain_words(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace(),
+                    cause = cause_in_batch_norm(
+                        text, "Plan::sync_batch_norm, or model.sync_batch_norm in a recipe");
+  return cause.empty() ? text.substr(0, text.find('\n')) : cause;
+}
+
 namespace {
 
 void check_loss(const at::Tensor& loss) {

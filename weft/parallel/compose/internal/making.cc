@@ -180,6 +180,7 @@ void list_buffers(Stage& stage) {
   std::vector<Statistics::Named> buffers;
   std::set<const c10::TensorImpl*> known;
   for (const Block& block : stage.blocks) {
+    prepare_buffers(*block.module, block.prefix.value_or(block.name));
     for (const auto& item : block.module->named_buffers()) {
       if (known.insert(item.value().unsafeGetTensorImpl()).second)
         buffers.push_back({whole_name(block, item.key()), item.value()});

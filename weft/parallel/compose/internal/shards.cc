@@ -84,7 +84,8 @@ checkpoint::Slices Composed::buffer_slices() {
   checkpoint::Slices slices;
   for (const Stage& stage : stages) {
     for (const Statistics::Named& buffer : stage.statistics.buffers()) {
-      slices.push_back(checkpoint::whole_slice(buffer.name, buffer.tensor.variable_data()));
+      slices.push_back(checkpoint::whole_slice(
+          buffer.name, checkpoint::plain_view(buffer.name, buffer.tensor.variable_data())));
     }
   }
   return slices;

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
+#include "weft/checkpoint/slice.h"
+
 namespace weft::parallel::internal {
 namespace {
 
@@ -36,8 +38,10 @@ void Statistics::take_first(const Group& group) {
   if (buffers_.empty() || group.size() == 1) return;
   const at::NoGradGuard no_grad;
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
-  for (const Named& buffer : buffers_)
-    by_type[buffer.tensor.scalar_type()].push_back(buffer.tensor);
+  for (const Named& buffer : buffers_) {
+    const at::Tensor plain = checkpoint::plain_view(buffer.name, buffer.tensor);
+    by_type[plain.scalar_type()].push_back(plain);
+  }
   for (const auto& [type, tensors] : by_type) {
     std::vector<at::Tensor> flat;
     for (const at::Tensor& tensor : tensors) flat.push_back(tensor.reshape({-1}));

@@ -1,0 +1,99 @@
+// Buffers of any kind are synchronized, saved and loaded, or are an error before the first step.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "weft/base/file.h"
+#include "weft/base/testing/refusal.h"
+#include "weft/checkpoint/reader.h"
+#include "weft/checkpoint/sharded.h"
+#include "weft/comm/replicate.h"
+#include "weft/comm/testing/fork_ranks.h"
+#include "weft/engine/data_parallel.h"
+
+namespace weft::parallel {
+namespace buffers_test {
+
+using namespace std::chrono_literals;
+
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(double value) {
+    fc = register_module("fc", torch::nn::Linear(6, 3));
+    register_buffer("expanded", torch::full({1, 3}, value).expand({4, 3}));
+    register_buffer("complex", torch::polar(torch::full({4}, value), torch::arange(4.F)));
+    register_buffer("conjugated", torch::polar(torch::ones({2}), torch::full({2}, value)).conj());
+    register_buffer("transposed", torch::full({2, 3}, value).t());
+    register_buffer("flags", torch::full({3}, value > 1, torch::kBool));
+    register_buffer("words", torch::full({3}, value, torch::kInt).to(at::kUInt16));
+    register_buffer("bytes", torch::full({3}, value).to(at::kFloat8_e4m3fn));
+  }
+  at::Tensor forward(const at::Tensor& x) { return fc(x); }
+  torch::nn::Linear fc{nullptr};
+};
+TORCH_MODULE(Net);
+
+at::Tensor numbers(const at::Tensor& tensor) {
+  return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor.to(at::kFloat);
+}
+
+void expect_buffers(Net& net, double value) {
+  const Net like(value);
+  for (const auto& item : like->named_buffers()) {
+    if (!at::equal(numbers(net->named_buffers()[item.key()]), numbers(item.value())))
+      throw std::runtime_error("the buffer '" + item.key() + "' has other values");
+  }
+}
+
+// Rank 0's buffers reach all ranks at the start and after each step. A checkpoint keeps them.
+void use_buffers(const Group& group, const std::string& dir) {
+  const auto sgd = torch::optim::SGDOptions(0.1);
+  Net net(1 + group.rank());
+  auto model = data_parallel(net, group);
+  auto optimizer = model.optimizer<torch::optim::SGD>(sgd);
+  expect_buffers(net, 1);
+  for (const auto& item : Net(3 + group.rank())->named_buffers())
+    net->named_buffers()[item.key()].copy_(item.value());
+  model.forward(torch::ones({2, 6})).square().mean().backward();
+  optimizer.step();
+  expect_buffers(net, 3);
+  checkpoint::save(dir, {.step = 1, .parts = {{"model", model.shards()}}, .state = {}}, group);
+  Net again(7);
+  auto loaded = data_parallel(again, group);
+  auto other = loaded.optimizer<torch::optim::SGD>(sgd);
+  loaded.load_shards(checkpoint::Reader(dir + "/step-00000001"));
+  expect_buffers(again, 3);
+}
+
+TEST(Buffers, OfEveryTypeAreSynchronizedSavedAndLoaded) {
+  const TempDir dir;
+  comm::replicate(
+      2, [&](const Group& group) { use_buffers(group, dir.path()); }, 20s);
+  const TempDir other;
+  const auto codes = comm::fork_ranks(2, "tcp", [&](const Group& group) {
+    use_buffers(group, other.path());
+    return 0;
+  });
+  EXPECT_EQ(codes, std::vector<int>(2, 0));
+}
+
+TEST(Buffers, ThatCannotBeSentAreAnErrorBeforeTheFirstStep) {
+  const auto make = [](const at::Tensor& buffer) {
+    return [buffer] {
+      comm::replicate(
+          2,
+          [&](const Group& group) {
+            torch::nn::Linear net(2, 2);
+            net->register_buffer("odd", buffer);
+            data_parallel(net, group);
+          },
+          20s);
+    };
+  };
+  expect_refused(make(torch::ones({2, 2}).to_sparse()), Errc::kInvalidArgument,
+                 "buffer 'odd' is sparse or quantized");
+  expect_refused(make(torch::ones({4}).as_strided({3, 2}, {1, 1})), Errc::kInvalidArgument,
+                 "buffer 'odd' has elements that share memory");
+}
+
+}  // namespace buffers_test
+}  // namespace weft::parallel

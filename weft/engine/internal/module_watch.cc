@@ -1,0 +1,281 @@
+#include "weft/engine/internal/module_watch.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <sstream>
+
+#include "weft/base/error.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+// The list itself: Module::parameters() would copy it, and each name in it.
+struct Parameters : torch::nn::Module {
+  static const auto& of(const torch::nn::Module& module) {
+    return module.*(&Parameters::parameters_);
+  }
+};
+
+template <class Visit>
+void each_parameter(const torch::nn::Module& module, const Visit& visit) {
+  for (const auto& item : Parameters::of(module)) visit(item.value().unsafeGetTensorImpl());
+  for (const auto& child : module.children()) each_parameter(*child, visit);
+}
+
+std::int64_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor._version();
+}
+
+std::string kind_of(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.scalar_type() << tensor.sizes();
+  if (!tensor.is_cpu()) text << " on " << tensor.device();
+  return text.str();
+}
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(Errc::kInvalidArgument, what); }
+
+constexpr const char* kMakeAgain =
+    "change the module before data_parallel(), bind() or Sharded(), or make the parallel model "
+    "again";
+
+// Sums of a tensor's quarters, and its norm.
+constexpr std::int64_t kQuarters = 4;
+void summarize(const at::Tensor& tensor, double* into) {
+  const at::Tensor flat = tensor.detach().reshape({-1}).to(at::kDouble);
+  for (std::int64_t i = 0; i < kQuarters; ++i) {
+    const std::int64_t begin = flat.numel() * i / kQuarters,
+                       end = flat.numel() * (i + 1) / kQuarters;
+    into[i] = flat.narrow(0, begin, end - begin).sum().item<double>();
+  }
+  into[kQuarters] = flat.norm().item<double>();
+}
+
+bool alike(const double* a, const double* b, double tolerance) {
+  const double most = tolerance * std::max(std::abs(a[kQuarters]), std::abs(b[kQuarters]));
+  for (std::int64_t i = 0; i <= kQuarters; ++i) {
+    const bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
+    if (!same && !(std::abs(a[i] - b[i]) <= most)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+ModuleWatch::ModuleWatch(const std::vector<Block>& blocks, const std::vector<Param>& params,
+                         std::size_t trained)
+    : params_(params), trained_(trained), seen_(params.size()), shown_(params.size()) {
+  for (const Block& block : blocks) {
+    modules_.emplace_back(block.name, block.module);
+    each_parameter(*block.module, [&](const c10::TensorImpl* impl) { list_.push_back(impl); });
+  }
+  rebase(true);
+}
+
+ModuleWatch::Samples ModuleWatch::sample(const at::Tensor& tensor) {
+  Samples bits{};
+  if (tensor.layout() != at::kStrided || !tensor.is_cpu() || tensor.numel() == 0 ||
+      !tensor.is_non_overlapping_and_dense())
+    return bits;
+  const auto* const data = static_cast<const std::byte*>(tensor.const_data_ptr());
+  const std::size_t bytes = c10::elementSize(tensor.scalar_type());
+  for (std::int64_t i = 0; i < kSamples; ++i) {
+    const std::int64_t at = (2 * i + 1) * tensor.numel() / (2 * kSamples);
+    std::memcpy(&bits[index(static_cast<int>(i))], data + static_cast<std::size_t>(at) * bytes,
+                std::min<std::size_t>(bytes, sizeof(bits[0])));
+  }
+  return bits;
+}
+
+void ModuleWatch::forbid_writing(std::string why, bool sampled) {
+  no_writing_ = std::move(why);
+  sampled_ = sampled;
+  rebase(true);
+}
+
+bool ModuleWatch::is_moved(std::size_t param) const {
+  const at::Tensor &now = params_[param].tensor, &home = seen_[param].home;
+  return now.storage().unsafeGetStorageImpl() != home.storage().unsafeGetStorageImpl() ||
+         now.storage_offset() != home.storage_offset() || now.strides() != home.strides();
+}
+
+void ModuleWatch::check(bool values) const {
+  std::size_t place = 0;
+  bool same = true;
+  for (const auto& [name, module] : modules_) {
+    each_parameter(*module, [&](const c10::TensorImpl* impl) {
+      same = same && place < list_.size() && list_[place] == impl;
+      ++place;
+    });
+  }
+  if (!same || place != list_.size()) check_list();
+  for (std::size_t param = 0; param < params_.size(); ++param) {
+    check_kind(param);
+    if (!no_writing_.empty() && param < trained_) {
+      // torch::load() counts as a change in place too, of other memory.
+      if (version_of(params_[param].tensor) != seen_[param].version && !is_moved(param))
+        refuse("'" + params_[param].name + "' was changed in place, " + no_writing_);
+      if (values && sampled_) check_values(param);
+    }
+  }
+}
+
+// Names a parameter that came or went.
+void ModuleWatch::check_list() const {
+  std::set<const c10::TensorImpl*> known, found;
+  for (const Param& param : params_) known.insert(param.tensor.unsafeGetTensorImpl());
+  for (const auto& [block, module] : modules_) {
+    for (const auto& item : module->named_parameters()) {
+      const std::string name = (block.empty() ? "" : block + ".") + item.key();
+      found.insert(item.value().unsafeGetTensorImpl());
+      if (!known.contains(item.value().unsafeGetTensorImpl()))
+        refuse("'" + name +
+               "' became a parameter of the module after the module was made parallel, so its "
+               "gradient is not combined over the ranks; " +
+               kMakeAgain);
+    }
+  }
+  for (const Param& param : params_) {
+    if (!found.contains(param.tensor.unsafeGetTensorImpl()))
+      refuse("'" + param.name + "' is no longer a parameter of the module; " + kMakeAgain);
+  }
+}
+
+void ModuleWatch::check_kind(std::size_t param) const {
+  const at::Tensor &now = params_[param].tensor, &home = seen_[param].home;
+  if (now.sizes() != home.sizes() || now.scalar_type() != home.scalar_type() ||
+      now.device() != home.device())
+    refuse("'" + params_[param].name + "' is " + kind_of(now) + " now, and was " + kind_of(home) +
+           " when the module was made parallel; " + kMakeAgain);
+  if (param >= trained_ && now.requires_grad())
+    refuse("'" + params_[param].name +
+           "' requires a gradient now, and did not when the module was made parallel, so its "
+           "gradient is not combined over the ranks; " +
+           kMakeAgain);
+}
+
+void ModuleWatch::check_values(std::size_t param) const {
+  if (is_moved(param) || sample(seen_[param].home) == seen_[param].sampled) return;
+  refuse("'" + params_[param].name + "' was changed in place, " + no_writing_);
+}
+
+void ModuleWatch::shown(int param) {
+  const at::Tensor& gradient = params_[index(param)].tensor.grad();
+  if (gradient.defined()) shown_[index(param)] = {gradient, version_of(gradient), sample(gradient)};
+}
+
+void ModuleWatch::check_gradients() {
+  const bool values = !std::exchange(gradients_checked_, true);
+  for (std::size_t param = 0; param < trained_; ++param) {
+    const Shown& shown = shown_[param];
+    if (!shown.gradient.defined()) continue;
+    const at::Tensor& now = params_[param].tensor.grad();
+    if (now.is_same(shown.gradient) && version_of(now) == shown.version &&
+        (!values || sample(now) == shown.sampled))
+      continue;
+    refuse("the gradient of '" + params_[param].name +
+           "' was changed between backward() and step(), but step() averages it over the ranks "
+           "first; to clip, use max_grad_norm of the optimizer, and to change averages, use an "
+           "optimizer of torch::optim");
+  }
+}
+
+void ModuleWatch::forget_gradients() {
+  for (Shown& shown : shown_) shown.gradient.reset();
+  gradients_checked_ = false;
+}
+
+std::vector<int> ModuleWatch::moved(std::size_t count) const {
+  std::vector<int> all;
+  for (std::size_t param = 0; param < count; ++param) {
+    if (is_moved(param)) all.push_back(static_cast<int>(param));
+  }
+  return all;
+}
+
+bool ModuleWatch::moved_late() const {
+  for (std::size_t param = 0; param < params_.size(); ++param) {
+    if (is_moved(param) && !seen_[param].moved_reported) return true;
+  }
+  return false;
+}
+
+void ModuleWatch::bring_home(int param) {
+  at::Tensor tensor = params_[index(param)].tensor;
+  Seen& seen = seen_[index(param)];
+  tensor.set_data(seen.home);
+  seen.version = seen.reported = version_of(tensor);
+  seen.moved = true;
+}
+
+std::uint32_t ModuleWatch::digest() {
+  std::uint64_t hash = 14695981039346656037U;
+  bool any = false;
+  odd_ = false;
+  for (std::size_t param = 0; param < params_.size(); ++param) {
+    Seen& seen = seen_[param];
+    const at::Tensor& now = params_[param].tensor;
+    seen.reported = version_of(now);
+    seen.moved_reported = seen.moved || is_moved(param);
+    const std::int64_t written = seen.reported - seen.version;
+    const bool freed = param < trained_ && !now.requires_grad();
+    odd_ = odd_ || seen.moved_reported || (written != 0 && written != seen.usual);
+    any = any || seen.moved_reported || written != 0 || freed;
+    const auto state =
+        static_cast<std::uint64_t>(written * 4 + (seen.moved_reported ? 2 : 0) + (freed ? 1 : 0));
+    hash = (hash ^ state) * 1099511628211U;
+  }
+  // Odd digests are odd, so that ranks with equal digests agree on whether to compare.
+  const auto number = 1 + static_cast<std::uint32_t>((hash ^ (hash >> 32)) % (kDigests / 2 - 1));
+  return any ? 2 * number + (odd_ ? 1 : 0) : 0;
+}
+
+void ModuleWatch::compare(const Group& group, bool whole, double tolerance) {
+  const at::NoGradGuard guard;
+  constexpr std::int64_t kRow = kQuarters + 2;
+  const auto count = static_cast<std::int64_t>(params_.size());
+  at::Tensor mine = at::zeros({1, count, kRow}, at::kDouble),
+             all = at::zeros({group.size(), count, kRow}, at::kDouble);
+  for (std::size_t param = 0; param < params_.size(); ++param) {
+    Seen& seen = seen_[param];
+    const std::int64_t written = seen.reported - seen.version;
+    const bool changed = seen.moved_reported || written != 0;
+    double* const row = mine.data_ptr<double>() + static_cast<std::int64_t>(param) * kRow;
+    row[0] = (params_[param].tensor.requires_grad() ? 1 : 0) + (!whole && changed ? 2 : 0);
+    if (whole || changed) summarize(params_[param].tensor, row + 1);
+    if (written != 0) seen.usual = written;
+  }
+  group.all_gather(all, mine);
+  const auto* const rows = all.const_data_ptr<double>();
+  for (std::int64_t i = kRow * count; i < kRow * count * group.size(); i += kRow) {
+    const double *const first = rows + i % (kRow * count), *const other = rows + i;
+    if (first[0] == other[0] && alike(first + 1, other + 1, tolerance)) continue;
+    const std::string name = params_[static_cast<std::size_t>(i / kRow % count)].name,
+                      ranks = "rank 0 and rank " + std::to_string(i / (kRow * count));
+    const bool frozen = std::fmod(first[0], 2) != std::fmod(other[0], 2);
+    throw Error(Errc::kInvalidArgument,
+                (frozen ? "requires_grad of '" + name + "' differs between " + ranks
+                        : "the values of '" + name + "' differ between " + ranks) +
+                    " since the module was changed; change it alike on all ranks, or before the "
+                    "module is made parallel",
+                {"step", group.rank(), static_cast<int>(i / (kRow * count))});
+  }
+}
+
+void ModuleWatch::rebase(bool now) {
+  for (std::size_t param = 0; param < params_.size(); ++param) {
+    Seen& seen = seen_[param];
+    const at::Tensor& tensor = params_[param].tensor;
+    seen.version = now ? version_of(tensor) : seen.reported;
+    seen.moved = !now && seen.moved && !seen.moved_reported;
+    if (!seen.home.defined() || is_moved(param)) seen.home = tensor.variable_data();
+    if (sampled_ && param < trained_) seen.sampled = sample(seen.home);
+  }
+}
+
+}  // namespace weft::parallel::internal

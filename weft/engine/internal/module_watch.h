@@ -1,0 +1,111 @@
+// Notices what a program does to a module between two steps, behind the engine's back: memory
+// replaced by torch::load(), set_data() or to(); parameters that came or went; requires_grad;
+// values written in place; gradients changed before step().
+//
+// A change either counts as in one process, or is an error that names the parameter. Ranks exchange
+// a digest of their changes beside the samples of each step. If digests differ, or a change is
+// unusual, the ranks compare the values themselves (compare()).
+//
+//   start of forward, backward, step    check()
+//   gradients leave this rank           digest()
+//   step, before the update             moved(), bring_home()
+//   step, at the end                    compare() if needed, rebase()
+//
+// Looking reads no memory of tensors, but for 16 values of each gradient and shared weight.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/comm/group.h"
+#include "weft/engine/block.h"
+#include "weft/engine/internal/unit.h"
+
+namespace weft::parallel::internal {
+
+class ModuleWatch {
+ public:
+  // Digests are below this number, and 0 if nothing has changed. Sums of the digests of 4096 ranks
+  // and of their squares are exact in float64.
+  static constexpr std::uint32_t kDigests = 1U << 20;
+
+  // `params` outlives it. The first `trained` of them require gradients.
+  ModuleWatch(const std::vector<Block>& blocks, const std::vector<Param>& params,
+              std::size_t trained);
+
+  // Values written in place from now on are errors: "'fc.weight' was changed in place, " + `why`.
+  // With `sampled`, also those written through data(): some values of each parameter are compared.
+  void forbid_writing(std::string why, bool sampled);
+  // Throws Error(kInvalidArgument) for a change that cannot count. With `values`, also looks at
+  // sampled values: not while other ranks may update shared weights.
+  void check(bool values) const;
+
+  // backward() has made this gradient. Keeps it alive, since peers may read it.
+  void shown(int param);
+  // Throws Error(kInvalidArgument) if the program has changed, replaced or dropped one of them. The
+  // first call compares some values too, since libtorch's clip_grad_norm_() writes through data().
+  // Later ones do not, since sums may have taken the gradients' place.
+  void check_gradients();
+  void forget_gradients();
+
+  // Parameters among the first `count` that have other memory than at the last rebase().
+  std::vector<int> moved(std::size_t count) const;
+  // True if a parameter got other memory after digest().
+  bool moved_late() const;
+  // Gives the parameter its former memory again. The values are the caller's matter.
+  void bring_home(int param);
+  // The former memory, without gradient history.
+  at::Tensor home(int param) const { return seen_[index(param)].home; }
+
+  // The changes since rebase(), as a number that is equal on ranks with equal changes.
+  std::uint32_t digest();
+  // The last digest() has changes whose values the ranks should compare.
+  bool is_odd() const { return odd_; }
+  // Compares the parameters of the ranks by sums of their values: all parameters with `whole`, else
+  // those that changed. Throws Error(kInvalidArgument) on all ranks, with the name of the first
+  // that differs. Costs a pass over their memory, and 48 bytes a parameter and rank. Collective.
+  void compare(const Group& group, bool whole, double tolerance);
+
+  // From now on changes count from the last digest(); with `now`, from now.
+  void rebase(bool now = false);
+
+ private:
+  // Bits of values that are spread over a tensor.
+  static constexpr std::int64_t kSamples = 16;
+  using Samples = std::array<std::int64_t, kSamples>;
+  static Samples sample(const at::Tensor& tensor);
+  struct Seen {
+    at::Tensor home;                         // keeps the memory
+    std::int64_t version = 0, reported = 0;  // of the values: at rebase(), and at digest()
+    std::int64_t usual = 0;                  // changes in place that need no comparison
+    bool moved = false, moved_reported = false;
+    Samples sampled{};
+  };
+  struct Shown {
+    at::Tensor gradient;
+    std::int64_t version = 0;
+    Samples sampled{};
+  };
+  static std::size_t index(int param) { return static_cast<std::size_t>(param); }
+  bool is_moved(std::size_t param) const;
+  void check_list() const;
+  void check_kind(std::size_t param) const;
+  void check_values(std::size_t param) const;
+
+  const std::vector<Param>& params_;
+  const std::size_t trained_;
+  std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> modules_;
+  std::vector<const c10::TensorImpl*> list_;  // all parameters of the modules, as they are found
+  std::vector<Seen> seen_;
+  std::vector<Shown> shown_;
+  std::string no_writing_;  // empty: writing is allowed
+  bool sampled_ = false, odd_ = false, gradients_checked_ = false;
+};
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,91 @@
+// A replica takes over what the program has changed in the module between two steps
+// (module_watch.h).
+#include <ATen/ATen.h>
+
+#include "weft/engine/internal/replica.h"
+
+namespace weft::parallel {
+namespace {
+
+// Replicas add in the same order, so weights differ only by a change of the program. An optimizer
+// of torch, and devices, may round differently on each rank.
+constexpr double kExact = 1e-6, kRounded = 1e-3;
+
+}  // namespace
+
+// Begins with the weights of optimizer(). The program may have changed them since data_parallel().
+void Replica::watch_optimizer() {
+  if (shared_weights_) {
+    watch().forbid_writing(
+        "but its memory is shared by the ranks of this host, so the change counts once for each of "
+        "them; use weights = private, or give it the new values by torch::load() or load_shards()",
+        /*sampled=*/true);
+  } else {
+    watch().rebase(true);
+  }
+}
+
+void Replica::compare_before_optimizer() {
+  if (group_.size() == 1) return;
+  at::Tensor changed = at::full({1}, watch().digest() != 0 ? 1 : 0, at::kInt);
+  group_.all_reduce(changed, ReduceOp::kMax);
+  if (changed.item<int>() != 0) watch().compare(group_, true, kExact);
+}
+
+// At the first gradient of a backward pass. Private weights are at home from now on, since some
+// transports update them before step().
+void Replica::look_at_module() {
+  watch().check(true);
+  if (!updates_) return;
+  if (!shared_weights_) return take_moved();
+  WEFT_REQUIRE(
+      !options_.data_parallel.update_in_backward || watch().moved(trained_).empty(),
+      "backward: '" + params_[index(watch().moved(trained_)[0])].name +
+          "' has other memory than optimizer() gave it (torch::load, set_data or to), and "
+          "update_in_backward has begun to update shared weights; load weights by load_shards(), "
+          "or leave update_in_backward out");
+}
+
+// Copies the values of parameters that got other memory to the memory that the optimizer updates.
+void Replica::take_moved() {
+  const at::NoGradGuard guard;
+  const std::vector<int> moved = watch().moved(trained_);
+  if (moved.empty()) return;
+  for (const int param : moved) {
+    if (writes()) watch().home(param).copy_(params_[index(param)].tensor.detach());
+  }
+  if (shared_weights_) group_.barrier();
+  for (const int param : moved) watch().bring_home(param);
+}
+
+// Before the update.
+void Replica::take_module_changes() {
+  settle();
+  watch().check(false);
+  watch().check_gradients();
+  if (!shared_weights_) return take_moved();
+  const std::vector<int> moved = watch().moved(trained_);
+  if (moved.empty()) return;
+  transport_->await_peers();
+  const std::string what = "step: '" + params_[index(moved[0])].name +
+                           "' has other memory than optimizer() gave it (torch::load, set_data or "
+                           "to), ";
+  WEFT_REQUIRE(!watch().moved_late(),
+               what + "since backward(); load weights before backward() or after step()");
+  WEFT_REQUIRE(transport_->alike(),
+               what + "and another rank's module was not changed alike; load weights on all ranks");
+  watch().compare(group_, false, kExact);
+  take_moved();
+  group_.barrier();
+}
+
+// After the update, when all ranks' digests are known.
+void Replica::end_module_changes() {
+  if (group_.size() > 1 && (!transport_->alike() || watch().is_odd())) {
+    settle();
+    watch().compare(group_, !shared_weights_, updates_ && !devices_ ? kExact : kRounded);
+  }
+  watch().rebase(devices_);
+}
+
+}  // namespace weft::parallel

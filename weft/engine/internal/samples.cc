@@ -1,0 +1,111 @@
+#include "weft/engine/internal/samples.h"
+
+#include <ATen/ATen.h>
+#include <ATen/SequenceNumber.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::parallel::internal {
+namespace {
+
+// Passes with outputs of unknown types that are remembered. Nothing tells when their graphs end.
+constexpr std::size_t kMostUnknown = 64;
+
+}  // namespace
+
+void SampleCount::begin(double samples) {
+  forget_dead();
+  open_.push_back({.number = passes_++, .samples = samples, .first = at::sequence_number::peek()});
+  open_.back().last = open_.back().first;
+}
+
+void SampleCount::add_outputs(const std::vector<at::Tensor>& outputs) {
+  if (open_.empty()) return;
+  Pass& pass = open_.back();
+  for (const at::Tensor& output : outputs) {
+    if (!output.defined() || !output.requires_grad() || output.is_leaf()) continue;
+    const auto token = std::make_shared<int>(0);
+    pass.outputs.emplace_back(token, output.grad_fn().get());
+    output.register_hook([weak = weak_from_this(), token, number = pass.number](const at::Tensor&) {
+      if (const auto self = weak.lock()) self->reached(number);
+    });
+  }
+}
+
+void SampleCount::end_unknown() {
+  if (!open_.empty()) open_.back().last = at::sequence_number::peek();
+}
+
+void SampleCount::set(double samples) {
+  counted_ = samples;
+  is_set_ = true;
+}
+
+void SampleCount::count(Pass& pass) {
+  if (std::exchange(pass.counted, true) || is_set_) return;
+  counted_ += pass.samples;
+}
+
+// An output of this pass goes backward, before any parameter that it leads to. The same backward()
+// may reach other passes by other parameters, so all passes in its graph count now.
+void SampleCount::reached(std::int64_t number) {
+  const auto* const nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  for (Pass& pass : open_) {
+    const auto is_in_graph = [&](const auto& output) {
+      return nodes != nullptr && !output.first.expired() &&
+             nodes->contains(const_cast<Node*>(output.second));
+    };
+    if (pass.number == number || std::any_of(pass.outputs.begin(), pass.outputs.end(), is_in_graph))
+      count(pass);
+  }
+}
+
+void SampleCount::in_backward() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (std::exchange(task_, task) == task) return;
+  const auto is_open = [](const Pass& pass) { return !pass.counted && pass.last > pass.first; };
+  const auto* const nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  if (nodes == nullptr || std::none_of(open_.begin(), open_.end(), is_open)) return;
+  for (const Node* const node : *nodes) {
+    const std::uint64_t number = node->sequence_nr();
+    for (Pass& pass : open_) {
+      if (is_open(pass) && number >= pass.first && number < pass.last) count(pass);
+    }
+  }
+}
+
+// Within a nested backward() (recomputation) the graph of the pass cannot be seen. If its outputs
+// are unknown too, passes count as they were made.
+double SampleCount::value() {
+  for (Pass& pass : open_) {
+    if (counted_ == 0 && task_ >= 0 && pass.last > pass.first) count(pass);
+  }
+  return counted_;
+}
+
+void SampleCount::reset() {
+  counted_ = 0;
+  is_set_ = false;
+  task_ = -1;
+  for (Pass& pass : open_) pass.counted = false;
+  forget_dead();
+}
+
+void SampleCount::forget_dead() {
+  std::erase_if(open_, [](const Pass& pass) {
+    return pass.last == pass.first &&
+           std::all_of(pass.outputs.begin(), pass.outputs.end(),
+                       [](const auto& output) { return output.first.expired(); });
+  });
+  const auto unknown = static_cast<std::size_t>(
+      std::count_if(open_.begin(), open_.end(), [](const Pass& p) { return p.last > p.first; }));
+  if (unknown <= kMostUnknown) return;
+  open_.erase(std::find_if(open_.begin(), open_.end(),
+                           [](const Pass& pass) { return pass.last > pass.first; }));
+}
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,62 @@
+// Counts the samples of this rank that go backward. Gradients are weighted by them.
+//
+// A forward pass tells its samples and its outputs. They count when backward() reaches an output,
+// so a forward pass for validation or for a log line counts nothing. Its graph is recognized by the
+// nodes of its outputs. Outputs of types that weft cannot look into are recognized by the numbers
+// that autograd gave to the nodes made during the pass.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace weft::parallel::internal {
+
+class SampleCount : public std::enable_shared_from_this<SampleCount> {
+ public:
+  // Begins a forward pass of this thread with so many samples.
+  void begin(double samples);
+  // Outputs of the pass, or of a part of it.
+  void add_outputs(const std::vector<at::Tensor>& outputs);
+  // Ends a pass whose outputs are not known.
+  void end_unknown();
+  // Sets the samples of this step, whatever goes backward.
+  void set(double samples);
+
+  // Called when backward() has made a gradient. Costs a comparison after the first call in each
+  // backward().
+  void in_backward();
+  // Samples that have gone backward since reset().
+  double value();
+  // Ends the step. A pass that goes backward again, by a retained graph, counts again.
+  void reset();
+
+ private:
+  using Node = torch::autograd::Node;
+  struct Pass {
+    std::int64_t number = 0;
+    double samples = 0;
+    bool counted = false;
+    // Nodes of the outputs. Each is alive as long as its token.
+    std::vector<std::pair<std::weak_ptr<int>, const Node*>> outputs = {};
+    // Autograd's numbers of the nodes made in the pass. Equal: the outputs are known.
+    std::uint64_t first = 0, last = 0;
+  };
+  void reached(std::int64_t number);
+  void count(Pass& pass);
+  void forget_dead();
+
+  double counted_ = 0;
+  bool is_set_ = false;
+  std::int64_t passes_ = 0;
+  std::vector<Pass> open_;
+  int task_ = -1;  // the backward() that in_backward() has seen
+};
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,72 @@
+// A sharded model takes over what the program has changed in the module between two steps
+// (module_watch.h).
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "weft/engine/internal/sharded_model.h"
+
+namespace weft::parallel {
+
+void ShardedModel::watch_module() {
+  begin_watch();
+  const bool apart = std::any_of(units_.begin(), units_.end(), [](const internal::Unit& unit) {
+    return unit.trainable && unit.master.storage().unsafeGetStorageImpl() !=
+                                 unit.flat.storage().unsafeGetStorageImpl();
+  });
+  const std::string instead = "; give it the new values by torch::load() or load_shards()";
+  if (shared_) {
+    watch().forbid_writing(
+        "but its memory is shared by the ranks of this host, so the change counts once for each of "
+        "them" +
+            instead,
+        /*sampled=*/true);
+  } else if (apart) {
+    watch().forbid_writing(
+        "but the optimizer keeps another copy of it, so the change would be lost" + instead,
+        /*sampled=*/false);
+  }
+}
+
+// Copies this rank's part of parameters that got other memory to its masters. Not collective.
+void ShardedModel::pull_moved() {
+  const at::NoGradGuard guard;
+  const std::vector<int> moved = watch().moved(params_.size());
+  if (moved.empty()) return;
+  for (internal::Unit& unit : units_) {
+    for (std::size_t place = 0; place < unit.params.size(); ++place) {
+      const int param = unit.params[place];
+      if (std::find(moved.begin(), moved.end(), param) == moved.end()) continue;
+      const at::Tensor whole = params_[internal::index(param)].tensor.detach().reshape({-1});
+      const internal::Piece piece = internal::piece_of(unit, place, whole.numel(), group_.rank());
+      if (piece.end <= piece.begin) continue;
+      unit.master.narrow(0, piece.at, piece.end - piece.begin)
+          .copy_(whole.narrow(0, piece.begin, piece.end - piece.begin));
+    }
+  }
+}
+
+// All gradients have been summed, so the ranks know each other's digests.
+void ShardedModel::take_module_changes() {
+  watch().check(false);
+  const std::vector<int> moved = watch().moved(params_.size());
+  WEFT_REQUIRE(moved.empty() || !shared_ || !watch().moved_late(),
+               "step: '" + params_[internal::index(moved[0])].name +
+                   "' has other memory (torch::load, set_data or to) since backward(); load "
+                   "weights before backward() or after step()");
+  if (!reducer_->alike() || watch().is_odd()) {
+    const bool whole = !shared_ && !passes_;  // each rank has all parameters
+    if (group_.size() > 1) watch().compare(group_, whole, 1e-6);
+    if (options_.replicas && options_.replicas->size() > 1)
+      watch().compare(*options_.replicas, whole, 1e-6);
+  }
+  if (moved.empty()) return;
+  pull_moved();
+  for (const int param : moved) {
+    if (!shared_ && !passes_) watch().home(param).copy_(params_[internal::index(param)].tensor);
+  }
+  if (shared_) group_.barrier();
+  for (const int param : moved) watch().bring_home(param);
+}
+
+}  // namespace weft::parallel
