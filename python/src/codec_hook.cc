@@ -1,6 +1,7 @@
 #include "codec_hook.h"
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -33,7 +34,10 @@ Options synchronous() {
 }  // namespace
 
 CodecHook::CodecHook(c10::intrusive_ptr<c10d::Backend> backend, const std::string& spec)
-    : backend_(std::move(backend)), spec_(parse(spec)), thread_([this] { work(); }) {}
+    : backend_(std::move(backend)),
+      spec_(parse(spec)),
+      process_(getpid()),
+      thread_([this] { work(); }) {}
 
 CodecHook::~CodecHook() {
   {
@@ -45,6 +49,9 @@ CodecHook::~CodecHook() {
 }
 
 c10::intrusive_ptr<c10d::Work> CodecHook::average(Bucket bucket) {
+  WEFT_REQUIRE(getpid() == process_,
+               "this process was forked from the one that made the codec; make a codec after the "
+               "fork");
   WEFT_REQUIRE(bucket.values.scalar_type() == at::kFloat && bucket.values.is_contiguous() &&
                    bucket.values.device().is_cpu(),
                "codecs need contiguous float32 gradients on the CPU, but this bucket is " +

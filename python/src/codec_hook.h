@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <sys/types.h>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -47,7 +48,8 @@ class CodecHook {
   // Returns the spec with all its options.
   std::string spec() const { return compress::to_string(spec_); }
   // Completes the future with the averaged values or with the error. Throws Error(kInvalidArgument)
-  // if the values are not contiguous float32 on the CPU.
+  // if the values are not contiguous float32 on the CPU, and in a forked child, which has no
+  // thread of the hook.
   c10::intrusive_ptr<c10d::Work> average(Bucket bucket);
 
   // State by bucket. A loaded state is applied at each bucket's second average, which throws
@@ -72,6 +74,7 @@ class CodecHook {
 
   const c10::intrusive_ptr<c10d::Backend> backend_;
   const compress::Spec spec_;
+  const pid_t process_;
 
   mutable std::mutex mutex_;  // guards the four below
   std::condition_variable wake_;

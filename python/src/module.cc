@@ -8,6 +8,7 @@
 
 #include "codec_hook.h"
 #include "fork.h"
+#include "own_process.h"
 #include "parameter_server.h"
 #include "regroup.h"
 #include "weft/base/error.h"
@@ -54,14 +55,6 @@ py::dict heap_stats() {
   result["allocations"] = stats.allocations;
   return result;
 }
-
-// Destroying a hook waits for its thread, whose futures may call Python, so the GIL is released.
-struct WithoutPython {
-  void operator()(CodecHook* hook) const {
-    const py::gil_scoped_release released;
-    delete hook;
-  }
-};
 
 }  // namespace
 }  // namespace weft::python
@@ -140,7 +133,8 @@ PYBIND11_MODULE(_C, m) {
       .def_readonly("step", &CodecHook::Saved::step)
       .def_readonly("count", &CodecHook::Saved::count)
       .def_readonly("memory", &CodecHook::Saved::memory);
-  py::class_<CodecHook, std::unique_ptr<CodecHook, weft::python::WithoutPython>>(m, "CodecHook")
+  using Hook = std::unique_ptr<CodecHook, weft::python::OfItsProcess<CodecHook>>;
+  py::class_<CodecHook, Hook>(m, "CodecHook")
       .def(py::init<const Backend&, const std::string&>(), Released())
       .def_property_readonly("spec", &CodecHook::spec)
       .def(

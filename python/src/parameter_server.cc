@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "own_process.h"
 #include "weft/base/error.h"
 #include "weft/ps/client.h"
 #include "weft/ps/job.h"
@@ -119,7 +120,7 @@ class Client {
 
 void bind_parameter_server(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
-  py::class_<Client>(module, "ParameterServerClient")
+  py::class_<Client, std::unique_ptr<Client, OfItsProcess<Client>>>(module, "ParameterServerClient")
       .def(py::init<std::optional<std::uint32_t>, std::chrono::milliseconds>(), Released())
       .def(
           "define",

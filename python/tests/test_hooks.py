@@ -1,6 +1,9 @@
 """Codecs as communication hooks of DistributedDataParallel."""
 
+import gc
 import io
+import os
+import signal
 import unittest
 import unittest.mock
 
@@ -180,7 +183,31 @@ def refusals(rank, world):
     return said
 
 
+def forks(rank, world):
+    """How a child ends that drops its parent's codec, and what the codec says there."""
+    codec = weft_torch.Codec("bf16")
+    average(codec, 0, rank)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            average(codec, 1, rank)
+        except weft_torch.Error as error:
+            os.write(write, str(error).encode())
+        del codec
+        gc.collect()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return status, os.read(read, 1000).decode()
+
+
 class Hooks(unittest.TestCase):
+    def test_a_forked_child_may_drop_a_codec_and_not_use_it(self):
+        for status, said in ranks.run(forks):
+            self.assertEqual(status, 0)
+            self.assertIn("was forked", said)
+
     def test_f16_is_what_pytorchs_own_hook_gives(self):
         self.assertLess(max(ranks.run(same_as_torch, 2)), 1e-4)
 
