@@ -11,6 +11,7 @@
 //     multiple N   the program uses only
 //                  multiples of N ranks
 //     step N       optimizer steps done, about once a second
+//     unsaved      the last checkpoint could not be written
 //     leaving      ends, since the job shrinks
 //     ready        a spare can take a rank
 //     saved PATH   a checkpoint is complete
