@@ -57,8 +57,8 @@ class Error : public std::runtime_error {
   std::string message_;
 };
 
-// The code of an Error. For other exceptions: kUnavailable if memory or threads have run out, that of
-// the reason for errors of the system (a missing path: kInvalidArgument), else kInternal.
+// The code of an Error. For other exceptions: kUnavailable if memory or threads have run out, that
+// of the reason for an error of the system (a missing path: kInvalidArgument), else kInternal.
 Errc code_of(const std::exception& error) noexcept;
 
 namespace detail {
