@@ -315,9 +315,7 @@ void Trainer::Impl::say_what_is_trained() const {
   if (const internal::Workers* const workers = session_->learner->workers(); workers != nullptr)
     log_info("strategy: " + workers->describe());
   std::istringstream passes(session_->learner->model().describe());
-  for (std::string pass; std::getline(passes, pass);) {
-    if (pass.find(": nothing to do") == std::string::npos) log_info(pass);
-  }
+  for (std::string pass; std::getline(passes, pass);) log_info(pass);
 }
 
 // Measures the blocks instead of training, for `weft plan profile PROGRAM`.

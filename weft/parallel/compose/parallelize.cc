@@ -132,8 +132,9 @@ std::map<std::string, ExpertLoad> ParallelModel::take_expert_loads() {
 
 std::string ParallelModel::describe() const {
   std::string text;
-  for (const auto& [pass, line] : composed_->done)
-    text += pass + ": " + (line.empty() ? "nothing to do" : line) + "\n";
+  for (const auto& [pass, line] : composed_->done) {
+    if (!line.empty()) text += pass + ": " + line + "\n";
+  }
   return text;
 }
 

@@ -9,7 +9,7 @@
 //   model.zero_grad();
 //
 // parallelize() runs a list of named passes (passes()). Each pass does one thing to the blocks and
-// says in a line what it did (describe()):
+// says in a line what it did, if it did something (describe()):
 //
 //   cut stages ► split sequence ► place experts ► split layers ► join batch norms ► precision ►
 //   recompute ► scale loss ► connect stages ► replicate ► shard parameters ► clip
@@ -233,7 +233,7 @@ class ParallelModel {
     double forward = 0, backward = 0, communication = 0, update = 0;
   };
   Times take_times();
-  // One line per pass: "<pass>: <what it did>".
+  // A line for each pass that did something, or was left out: "<pass>: <what it did>".
   std::string describe() const;
 
  private:

@@ -266,8 +266,8 @@ TEST(Plans, APassDescribesItselfAndCanBeLeftOutIfNothingDependsOnIt) {
         HasSubstr(
             "cut stages: 5 blocks in 2 stages over pp=2 by 1f1b, 2 micro-batches; this rank has " +
             std::string(group.rank() == 0 ? "words to body.0" : "body.1 to head")));
-    EXPECT_THAT(text, HasSubstr("split layers: nothing to do"));
-    EXPECT_THAT(text, HasSubstr("replicate: nothing to do"));
+    for (const char* idle : {"split layers", "replicate", "nothing"})
+      EXPECT_THAT(text, testing::Not(HasSubstr(idle)));
     EXPECT_THAT(text,
                 HasSubstr(std::string("recompute: ") + (group.rank() == 0 ? "2 of 2" : "2 of 3") +
                           " blocks recompute everything"));

@@ -127,13 +127,15 @@ std::string cut_stages(Composed& c) {
             (end - begin > 1 ? " to " + s.names.back() : "");
   }
   if (stages == 1 && c.plan.micro_batches == 1 && c.plan.micro_shards == 0) return "";
+  const std::string batches =
+      (c.plan.micro_batches == 1 ? "one micro-batch"
+                                 : std::to_string(c.plan.micro_batches) + " micro-batches") +
+      (c.plan.micro_shards > 0 ? " of all " + std::to_string(c.plan.micro_shards) : "");
+  if (stages == 1) return "this rank computes its share of a batch as " + batches;
   return count(static_cast<std::size_t>(blocks), "block") + " in " +
          count(static_cast<std::size_t>(stages), "stage") + " over " + axis(c.mesh, "pp") + " by " +
          lists::to_string(c.plan.schedule) + ", " + (measures ? "cut by measured times, " : "") +
-         (c.plan.micro_batches == 1 ? "one micro-batch"
-                                    : std::to_string(c.plan.micro_batches) + " micro-batches") +
-         (c.plan.micro_shards > 0 ? " of all " + std::to_string(c.plan.micro_shards) : "") +
-         "; this rank has " + mine;
+         batches + "; this rank has " + mine;
 }
 
 namespace {
