@@ -12,7 +12,8 @@
 
 namespace weft::train::internal {
 
-// Calls `read`. An error of weights that do not fit the folder's config.json gets the folder's name.
+// Calls `read`. An error of weights that do not fit the folder's config.json gets the folder's
+// name.
 void in_folder(const std::string& folder, const std::function<void()>& read);
 
 // Fills in the keys that follow from model.from: model.config, the contents of its config.json,
