@@ -98,8 +98,8 @@ TEST_F(PretrainedLlama, IsNotNeededToResumeGenerateAndExport) {
     EXPECT_EQ(Trainer(config, group, options).run().steps, 2);
   });
   std::string text;
-  generate(runs_.path("run"), {.prompt = "warp", .tokens = 5},
-           [&](std::string_view piece) { text += piece; });
+  weft::train::generate(runs_.path("run"), {.prompt = "warp", .tokens = 5},
+                        [&](std::string_view piece) { text += piece; });
   export_huggingface(runs_.path("run"), runs_.path("export"));
   const auto options = models::read_huggingface_config(runs_.path("export")).options;
   EXPECT_EQ(options.norm_eps, 1e-4);
