@@ -129,6 +129,8 @@ class TcpEndpoint final : public Endpoint {
     TcpFlow(TcpEndpoint& endpoint, Channel channel) : endpoint_(endpoint), channel_(channel) {
       transfers_.operation.collects = true;
     }
+    // Sends nothing for kAborted. Only missing memory for the message could throw, and ends the
+    // process. NOLINTNEXTLINE(bugprone-exception-escape)
     ~TcpFlow() override {
       const Lock lock(endpoint_.mutex_);
       if (transfers_.operation.pending == 0) return;
