@@ -254,6 +254,7 @@ void read_rest(Fields& f, Job& job, std::vector<std::string>& notes) {
   }
   const Generation g = job.cluster.accelerators[0].generation;
   const bool recent = g == Generation::kHopper || g == Generation::kBlackwell;
+  name = software(name).name;
   if (name == "megatron" && recent) {
     name = "megatron_core";
     notes.push_back("software: " + name);

@@ -46,7 +46,7 @@ TEST(Scenario, OfMegatronHasTheVersionOfItsHardware) {
                json{{"model", {{"family", "gpt"}, {"layers", 96}, {"hidden", 12288}}},
                     {"cluster", {{"accelerator", accelerator}, {"nodes", 12}}},
                     {"plan",
-                     {{"tp", 8}, {"pp", 6}, {"global_batch", 1152}, {"software", "megatron"}}}}
+                     {{"tp", 8}, {"pp", 6}, {"global_batch", 1152}, {"software", "Megatron"}}}}
                    .dump(),
                "x")
         .job;

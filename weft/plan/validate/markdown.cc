@@ -121,7 +121,8 @@ void generations(std::ostringstream& out, const std::vector<LeftOut>& left_out) 
   if (left_out.empty()) return;
   out << "\n### Tables that were left out\n\n"
          "Mean errors of step times. \"Left out\": each row is predicted with constants that were "
-         "fitted to the\nother tables of its generation.\n\n"
+         "fitted to the\nother tables of its generation. A generation of one table takes "
+         "the\nconstants of a neighboring one.\n\n"
          "| generation | tables | rows | shipped constants | fitted to all rows | left out |\n"
          "| --- | --- | --- | --- | --- | --- |\n";
   for (const LeftOut& one : left_out) {
