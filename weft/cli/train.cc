@@ -17,7 +17,7 @@
 #include "weft/comm/init.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/progress.h"
-#include "weft/observe/run/run_name.h"
+#include "weft/observe/run/run_folder.h"
 #include "weft/plan/mesh.h"
 #include "weft/strategy/strategy.h"
 #include "weft/train/planning.h"

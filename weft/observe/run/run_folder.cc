@@ -16,7 +16,6 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
-#include "weft/observe/run/run_name.h"
 
 namespace weft::observe {
 namespace {

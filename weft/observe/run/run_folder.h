@@ -23,7 +23,8 @@ struct RunFolderOptions {
 // become -; others stay. "run" for an empty one.
 std::string recipe_in_name(const std::string& recipe);
 
-// Throws Error(kInvalidArgument) for a name that is not that of a single folder.
+// Throws Error(kInvalidArgument) for a name that is not that of a single folder, or is longer than
+// the 255 bytes that file systems allow. An empty name is right: it means a default one.
 void check_run_name(const std::string& name);
 
 // A name of the local time and the recipe, which sorts by time: "2026-01-31-235959-fashion-mnist".
