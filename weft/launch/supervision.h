@@ -42,7 +42,7 @@ struct Situation {
   bool asked = false;                  // somebody asked the job to end, other than by a signal
   std::optional<Time> grace_end = {};  // when ranks that were asked to stop are killed
   int replacements = 0;                // lost ranks that were replaced so far
-  std::set<int> meeting;  // local ranks that wait for all ranks of the first group
+  std::set<int> meeting;               // local ranks that wait for all ranks of the first group
   std::set<int> joining;  // local ranks whose replacement has not joined the others yet
   int never_joined = 0;   // replacements in a row that ended before they had joined
   // Replacements in a row that the machine could not start, or that ended since it had run out of

@@ -235,7 +235,7 @@ TEST_F(TokenizeFiles, LeaveOutAByteOrderMarkAndRefuseOtherKindsOfFiles) {
   EXPECT_EQ(report_.bytes, 3);
   EXPECT_EQ(spelled("\xEF\xBB\xBF", Documents::kFile), "");
   for (const std::string& text : {std::string("\xFF\xFEh\0i\0", 6), std::string("\x1F\x8B\b"),
-                                 std::string("version https://git-lfs.github.com/spec/v1\n")}) {
+                                  std::string("version https://git-lfs.github.com/spec/v1\n")}) {
     expect_refused([&] { spelled(text, Documents::kLine); }, Errc::kBadConfig, "a.txt is ");
     expect_refused([&] { check_text_file(dir_ / "a.txt"); }, Errc::kBadConfig, "a.txt is ");
   }

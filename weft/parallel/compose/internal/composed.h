@@ -229,10 +229,9 @@ auto Composed::guarded(const Fn& fn) -> decltype(fn()) {
 // "Float[16, 2], Long[16]".
 std::string shapes_of(const Tensors& tensors);
 
-// The first line of its text, or the cause in weft's words.
-std::string in_plain_words(const c10::Error& error);
+// libtorch's error about the inputs of `what`, such as wrong shapes, as one line.
+Error in_plain_words(const std::string& what, const Tensors& inputs, const c10::Error& error);
 
-// Converts libtorch's error about the inputs of `what`, such as wrong shapes, to one line.
 template <class Fn>
 auto in_one_line(const std::string& what, const Tensors& inputs, const Fn& fn) -> decltype(fn()) {
   try {
@@ -240,10 +239,7 @@ auto in_one_line(const std::string& what, const Tensors& inputs, const Fn& fn) -
   } catch (const c10::DistBackendError&) {
     throw;
   } catch (const c10::Error& error) {
-    const std::string where = what + " of " + shapes_of(inputs) + ": ";
-    const bool waits = code_of(error) == Errc::kUnavailable;
-    throw Error(waits ? Errc::kUnavailable : Errc::kInvalidArgument,
-                where + (waits ? describe(error) : in_plain_words(error)));
+    throw in_plain_words(what, inputs, error);
   }
 }
 

@@ -23,7 +23,7 @@ Json bridge_cluster(const std::string& system, int devices) {
                             : says(system, "B300")  ? "B300 SXM"
                             : says(system, "B200")  ? "B200 SXM"
                             : says(system, "H200")  ? "H200 SXM 141GB"
-                                                        : "H100 SXM 80GB";
+                                                    : "H100 SXM 80GB";
   return {{"accelerator", accelerator}, {"nodes", devices / per_node}, {"per_node", per_node}};
 }
 
@@ -31,10 +31,9 @@ Json bridge_cluster(const std::string& system, int devices) {
 Json bridge_model(const std::string& name) {
   const auto experts = [](int layers, int hidden, int ffn, int heads, int kv, int width, int top_k,
                           int vocab) {
-    return Json{{"family", "llama"},  {"layers", layers},    {"hidden", hidden},
-                {"ffn", ffn},         {"heads", heads},      {"kv_heads", kv},
-                {"head_width", width}, {"experts", 128},     {"top_k", top_k},
-                {"vocab", vocab},     {"tied", false}};
+    return Json{{"family", "llama"}, {"layers", layers}, {"hidden", hidden},    {"ffn", ffn},
+                {"heads", heads},    {"kv_heads", kv},   {"head_width", width}, {"experts", 128},
+                {"top_k", top_k},    {"vocab", vocab},   {"tied", false}};
   };
   if (says(name, "405B")) return {{"name", "llama3.1 405b"}};
   if (says(name, "LLAMA3") && says(name, "70B")) return {{"name", "llama3 70b"}};
@@ -58,7 +57,7 @@ void bridge_row(const CsvRow& r, Builder& b) {
             pp = or_one(r, "pipeline_parallel"), cp = or_one(r, "context_parallel"),
             data = devices / (tp * pp * cp),
             // Experts over the ranks of tp, too, count as divided by tp.
-            ep = std::min(data, or_one(r, "expert_parallel")),
+      ep = std::min(data, or_one(r, "expert_parallel")),
             batch = r.whole("global_batch_size_sequences");
   const bool sharded = r.has("fsdp_shard_group") && r.whole("fsdp_shard_group") > 0;
   model["sequence"] = r.whole("seq_len_tokens");
@@ -77,9 +76,9 @@ void bridge_row(const CsvRow& r, Builder& b) {
   const double tokens = batch * r.number("seq_len_tokens");
   Case& one = b.add(
       r.text("nemo_container_release") + ", " + name + ", " + r.text("gpus") + " " +
-            r.text("system") + ", " + r.text("precision").substr(0, 6),
-        {{"model", model}, {"cluster", bridge_cluster(r.text("system"), devices)}, {"plan", plan}},
-        Quantity::kSeconds, tokens / (r.number("tokens_per_s_per_gpu") * devices));
+          r.text("system") + ", " + r.text("precision").substr(0, 6),
+      {{"model", model}, {"cluster", bridge_cluster(r.text("system"), devices)}, {"plan", plan}},
+      Quantity::kSeconds, tokens / (r.number("tokens_per_s_per_gpu") * devices));
   // Full CUDA graphs and fused products of experts came with release 26.06.
   if (model.contains("experts") && r.text("nemo_container_release") < "26.06")
     one.exception =
