@@ -157,7 +157,8 @@ std::optional<Decision> dismiss(const Situation& situation) {
   return std::nullopt;
 }
 
-// True if only lost ranks or a lost store keep the job from going on, and all ranks may start again.
+// True if only lost ranks or a lost store keep the job from going on, so that all ranks may start
+// again.
 bool may_begin_again(const Situation& situation) {
   return situation.stop_signals == 0 && !situation.asked && !situation.servers_lost &&
          !situation.hang && !situation.other_nodes && situation.restores < kMostRestores;
