@@ -33,7 +33,7 @@ TrainResult train(const std::string& dir, int world, int flip, std::int64_t comp
     int calls = 0;
     const bool here = group.rank() == world - 1;
     Task task(parallel::blocks_of(net), [=](const at::Tensor& y, const at::Tensor& target) mutable {
-      if (here && ++calls == flip) weight.view(-1)[5].neg_();
+      if (here && ++calls == flip) weight.data_ptr<float>()[5] *= -1;
       return nn::functional::cross_entropy(y, target.to(torch::kLong));
     });
     task.train = dataset(Numbers());

@@ -121,7 +121,9 @@ void refuse_other_kinds(const InputFile& in, const std::string& path) {
   if (const auto kind = wrong_kind(head)) throw Error(Errc::kCorrupt, path + " is " + *kind);
   // The length of a header ends with zero bytes.
   const auto is_text = [](unsigned char c) { return c >= 0x20 || (c >= '\t' && c <= '\r'); };
-  if (head.empty() || !std::all_of(head.begin(), head.end(), is_text)) return;
+  if (head.empty() || !std::all_of(head.begin(), head.end(), is_text) ||
+      doubt_of_text(head, in.bytes() <= kMost))
+    return;
   throw Error(Errc::kCorrupt, path + " is text, not a safetensors file; it begins with \"" +
                                   head.substr(0, head.find_first_of("\r\n")) + "\"");
 }
