@@ -195,7 +195,7 @@ void add_checkpoint(CLI::App& app, CheckpointCommand& command, int& result) {
   };
   auto* list = verb("ls", "List the checkpoints of a run; exit with 1 if one is damaged", all,
                     checkpoint_list);
-  list->add_flag("--quick", command.quick, "Look at sizes only, and do not read every byte");
+  list->add_flag("--quick", command.quick, "Look at headers and sizes, and do not read every byte");
   auto* show = verb("show", "Print the training state and each tensor's type, shape and slices",
                     newest, checkpoint_show);
   show->add_option("--part", command.part, "Part to show: model or optimizer");
