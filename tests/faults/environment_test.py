@@ -146,7 +146,7 @@ class Scarcity(harness.FaultTest):
             "train", self.folder, "-n", 2, "--max-replacements", 1, "--set",
             "train.checkpoint_every=0", preexec_fn=become_nobody
         )
-        job.wait_for_steps(3)
+        job.wait_for_steps(20)  # all threads have been started
         many = self.processes_of_nobody(100)
         os.kill(job.ranks()[1], signal.SIGKILL)
         job.wait_for(lambda: "rank 1 cannot be started now" in job.err(), "the failed start")

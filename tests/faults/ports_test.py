@@ -74,7 +74,7 @@ class PortsDocument(unittest.TestCase):
             str(path.relative_to(ROOT))
             for path in sources
             if not re.search(r"(_test\.\w+|test_\w+\.py)$", path.name)
-            and path.parent.name != "testing"
+            and path.parent.name not in ("testing", "tests")
             and re.search(
                 r"(?<!\w)::listen\(|[^.\w]listen\(\w*fd_?,|create_server\(|isServer = "
                 r"[^f]|TCPStore\(.*True|master_listen_fd|listen_after_bind",
