@@ -180,12 +180,23 @@ struct Reader::State {
     return nullptr;
   }
 
-  static void check(const Slice& slice, const Shapes& shapes) {
-    const auto found = shapes.find(slice.name);
-    WEFT_REQUIRE(found != shapes.end(), "the checkpoint has no tensor \"" + slice.name +
-                                            "\"; is it of another model or optimizer?");
-    WEFT_REQUIRE(found->second == slice.shape,
-                 "the checkpoint's \"" + slice.name + "\" has another shape than the model's");
+  void check(const Slice& slice, const Part* part) const {
+    const std::string here = "the checkpoint's \"" + slice.name + "\"";
+    WEFT_REQUIRE(part != nullptr && part->shapes.contains(slice.name),
+                 "the checkpoint has no tensor \"" + slice.name +
+                     "\"; is it of another model or optimizer?");
+    WEFT_REQUIRE(part->shapes.at(slice.name) == slice.shape,
+                 here + " has another shape than the model's");
+    const auto stored = part->stored.find(slice.name);
+    if (stored == part->stored.end() || !slice.tensor.defined()) return;
+    const Box box{slice.offset, slice.tensor.sizes().vec()};
+    for (const Piece& piece : stored->second) {
+      if (!internal::intersection(box, {piece.offset, piece.sizes})) continue;
+      const at::ScalarType type = type_of(piece), wanted = slice.tensor.scalar_type();
+      WEFT_REQUIRE(converts(type, wanted), here + " is " + at::toString(type) +
+                                               " and the model's is " + at::toString(wanted) +
+                                               ", which is not converted");
+    }
   }
 
   template <class PartOf>
@@ -326,12 +337,16 @@ at::ScalarType Reader::dtype(const std::string& part, const std::string& name) c
   return state_->type_of(state_->pieces(part, name).front());
 }
 
+bool Reader::converts(at::ScalarType stored, at::ScalarType wanted) {
+  const bool exact = stored == at::kInt || stored == at::kLong;
+  return stored == wanted || (at::isFloatingType(wanted) && (at::isFloatingType(stored) || exact));
+}
+
 bool Reader::has(const std::string& name) const { return state_->part_of(name) != nullptr; }
 
 void Reader::check(const Slices& slices) const {
   for (const Slice& slice : slices) {
-    const State::Part* const part = state_->part_of(slice.name);
-    State::check(slice, part != nullptr ? part->shapes : Shapes());
+    state_->check(slice, state_->part_of(slice.name));
   }
 }
 
@@ -342,7 +357,7 @@ void Reader::fill(const Slices& slices) const {
 
 void Reader::fill(const std::string& part, const Slices& slices) const {
   const State::Part& from = state_->part(part);
-  for (const Slice& slice : slices) State::check(slice, from.shapes);
+  for (const Slice& slice : slices) state_->check(slice, &from);
   state_->fill_all(slices, [&](const Slice&) { return &from; });
 }
 

@@ -214,6 +214,10 @@ TEST(ShardedCheckpoint, ReportsWhatDoesNotFitBeforeItChangesATensor) {
       Errc::kInvalidArgument, "has no tensor \"head\"");
   expect_refused([&] { reader.fill("model", {whole_slice("blocks.0.bias", other)}); },
                  Errc::kInvalidArgument, "another shape");
+  const at::Tensor counts = at::zeros({7}, at::kLong);
+  expect_refused([&] { reader.fill("model", {whole_slice("blocks.0.bias", counts)}); },
+                 Errc::kInvalidArgument,
+                 "\"blocks.0.bias\" is Float and the model's is Long, which is not converted");
   expect_refused([&] { reader.fill("optimizer", {}); }, Errc::kInvalidArgument,
                  "no part \"optimizer\"");
   EXPECT_EQ(bias.abs().sum().item<float>(), 0);

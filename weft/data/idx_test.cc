@@ -186,5 +186,18 @@ TEST_F(Idx, LoadsFashionMnistAsPublished) {
   }
 }
 
+TEST(ChannelStats, AreExactForAChannelOfOneValue) {
+  for (int value = 0; value < 256; ++value) {
+    ImageSet set;
+    set.channels = 2, set.height = 1, set.width = 3;
+    set.pixels = std::vector<std::uint8_t>(6, static_cast<std::uint8_t>(value));
+    set.pixels[5] ^= 1;
+    set.labels = {0};
+    const ChannelStats stats = channel_stats(set);
+    EXPECT_EQ(stats.std.at(0), 0);
+    EXPECT_GT(stats.std.at(1), 0);
+  }
+}
+
 }  // namespace
 }  // namespace weft::data

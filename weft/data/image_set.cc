@@ -1,5 +1,6 @@
 #include "weft/data/image_set.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -39,7 +40,11 @@ ChannelStats channel_stats(const ImageSet& set) {
     const double n = static_cast<double>(set.size() * plane);
     const double mean = sum / n;
     stats.mean.push_back(static_cast<float>(mean / 255));
-    stats.std.push_back(static_cast<float>(std::sqrt(squares / n - mean * mean) / 255));
+    // The difference of two rounded numbers can be below zero for a channel of one value.
+    const double variance = *std::max_element(count.begin(), count.end()) == set.size() * plane
+                                ? 0
+                                : std::max(0., squares / n - mean * mean);
+    stats.std.push_back(static_cast<float>(std::sqrt(variance) / 255));
   }
   return stats;
 }

@@ -187,6 +187,10 @@ TEST_F(TrainedModel, LoadsOnlyWeightsThatFit) {
   make_directories(folder_ / "empty");
   refused(own, folder_ / "empty", "holds no weights");
   refused(own, folder_ / "nowhere", "holds no weights");
+  tensors["0.weight"] = at::ones({8, 2}, at::kChar);  // quantized, and its scale is elsewhere
+  const std::string quantized = folder_ / "int8.safetensors";
+  checkpoint::save_safetensors(quantized, {tensors, {}});
+  refused(own, quantized, "'0.weight' is Char in ");
 }
 
 }  // namespace trained_model_test

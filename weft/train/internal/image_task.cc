@@ -1,6 +1,7 @@
 // Task of image recipes: images and the models that classify them.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "weft/base/error.h"
@@ -18,9 +19,14 @@ data::SetOptions set_options(const Config& config) {
 }
 
 // Options for training. Evaluation turns crop and flip off. Both normalize by the mean and standard
-// deviation of the training images.
+// deviation of the training images. A channel that has one value everywhere becomes 0.
 data::AugmentOptions augment_options(const Config& config, const data::ImageSet& train) {
-  const auto stats = data::channel_stats(train);
+  auto stats = data::channel_stats(train);
+  if (std::count(stats.std.begin(), stats.std.end(), 0.f) == std::ssize(stats.std))
+    throw Error(Errc::kBadConfig,
+                "data: all pixels of the training images have the same value; a model cannot tell "
+                "such images apart");
+  std::replace(stats.std.begin(), stats.std.end(), 0.f, 1.f);
   data::AugmentOptions options;
   options.crop_padding = static_cast<int>(config.get_int("data.crop_padding"));
   options.flip = config.get_bool("data.flip");

@@ -102,6 +102,10 @@ void load_weights(torch::nn::Module& module, const std::string& from,
                  "load_weights: '" + *found + "' has the shape " + shape_text(stored.at(*found)) +
                      " in " + from + ", and " + shape_text(target.tensor.sizes()) +
                      " in the module");
+    const at::ScalarType type = reader.dtype("model", *found), wanted = target.tensor.scalar_type();
+    WEFT_REQUIRE(checkpoint::Reader::converts(type, wanted),
+                 "load_weights: '" + *found + "' is " + at::toString(type) + " in " + from +
+                     ", and " + at::toString(wanted) + " in the module, which is not converted");
     names.push_back(*found);
   }
   for (const auto& [name, shape] : stored) {
