@@ -58,23 +58,12 @@ def of_forms(kills):
     yield {"ranks": 4}, ["--kills", kills, "--plans", "all"]
 
 
-def of_goodput(minutes):
-    """A kill a minute on average."""
-    for spares in (0, 1):
-        options = ["--spares", spares, "--max-replacements", 1000]
-        yield (
-            {"ranks": 2, "spares": spares, "minutes": minutes},
-            ["--mean", 60, "--minutes", minutes, "--weights", "any", *cnn(2, 0, *options)],
-        )
-
-
-# The jobs of a case, by a number: of faults, of jobs or of minutes. The last is that of --short.
+# The jobs of a case, by a number of faults or of jobs. The last is that of --short.
 CASES = {
     "kills": (of_kills, 30, 3),
     "shrinking": (of_shrinking, 8, 1),
     "stops": (of_stops, 15, 2),
     "forms": (of_forms, 200, 17),
-    "goodput": (of_goodput, 30, 2),
 }
 
 
@@ -116,15 +105,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--weft", default=str(ROOT / "build/release/bin/weft"))
     parser.add_argument("--short", action="store_true")
-    parser.add_argument("--minutes", type=float, help="of each job of goodput; 30")
     parser.add_argument("cases", nargs="+", metavar="CASE", help=", ".join(CASES))
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):
         parser.error(f"there is no case {', '.join(sorted(unknown))}; {', '.join(CASES)}")
     for case in options.cases:
         jobs, number, short = CASES[case]
-        if case == "goodput" and options.minutes:
-            number = options.minutes
         for params, arguments in jobs(short if options.short else number):
             for plan in chaos(options.weft, arguments)["plans"]:
                 print(json.dumps(line_of(case, params, plan)), flush=True)

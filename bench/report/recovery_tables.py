@@ -106,6 +106,31 @@ def forms(run):
 
 
 def goodput(run):
+    lines = [line for line in run.part("goodput") if "measured" in line["params"]]
+    if not lines:
+        return goodput_of_long_jobs(run)
+    rows = []
+    for line in lines:
+        spare = line["params"]["form"] == "spare"
+        lost = line["lost_s"]
+        rows.append(
+            [
+                "a warm spare" if spare else "a new process",
+                str(len(line["rounds"])),
+                percent(line["value"]),
+                "98 %" if spare else "95 %",
+                percent(min(line["rounds"])),
+                percent(max(line["rounds"])),
+                *(seconds(lost[part]) for part in ("before", "stalled", "soon_after", "later")),
+            ]
+        )
+    head = ["a lost rank is replaced by", "minutes", "goodput, median", "goal", "least", "most"]
+    lost = ["lost before the kill", "until the next step", "in the 10 s after it", "later"]
+    return table([*head, *lost], rows)
+
+
+# Runs before 2026-11-28 compare with the job's own steps between faults.
+def goodput_of_long_jobs(run):
     rows = []
     for line in run.part("goodput"):
         of = line["params"]
