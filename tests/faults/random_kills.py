@@ -44,8 +44,8 @@ IMAGES = ["model.hidden=[512,256]", "train.batch=32"]
 PLANS = {
     "dp": (2, 250, IMAGES),
     "fsdp": (2, 250, [*IMAGES, "parallel.dp=1", "parallel.fsdp=RANKS", "parallel.zero_stage=3"]),
-    "tp": (2, 250, [*TEXT, "parallel.tp=2", "parallel.dp=HALF"]),
-    "pp": (2, 250, [*TEXT, "parallel.pp=2", "parallel.dp=HALF", "parallel.micro_batches=2",
+    "tp": (2, 500, [*TEXT, "parallel.tp=2", "parallel.dp=HALF"]),
+    "pp": (2, 500, [*TEXT, "parallel.pp=2", "parallel.dp=HALF", "parallel.micro_batches=2",
                     "parallel.cuts=[2]"]),
 }
 SETTINGS = ["train.epochs=1000", "train.checkpoint_steps=50", "train.eval_every=0",
@@ -245,16 +245,18 @@ def disturb(kind, trial, draw):
         return None
     draw.shuffle(ranks)
     if kind == "staggered":
-        for _, pid in ranks:
-            kill(pid)
-            time.sleep(draw.uniform(0.03, 0.1))
-        return time.monotonic() if trial.runs() else None
-    killed = kill(ranks[0][1])
+        killed, at = True, 0.0
+        for number, (_, pid) in enumerate(ranks):
+            time.sleep(draw.uniform(0.03, 0.1) if number > 0 else 0)
+            killed, at = kill(pid) and killed, time.monotonic()
+    else:
+        killed, at = kill(ranks[0][1]), time.monotonic()
     if kind == "pair":
         time.sleep(draw.uniform(0, 0.6))
         now = trial.ranks()
         killed = bool(now) and kill(now[draw.choice(sorted(now))]) and killed
-    return time.monotonic() if killed and trial.steps() < trial.case.steps else None
+        at = time.monotonic()
+    return at if killed and trial.steps() < trial.case.steps else None
 
 
 def judge(trial, codes, wanted):
