@@ -130,7 +130,8 @@ class Scarcity(harness.FaultTest):
         os.read(reader, 1)
         return pid
 
-    def test_no_process_can_be_created_for_a_while(self):
+    def job_of_nobody(self, *flags):
+        """A job of a user who can have 100 processes."""
         if os.geteuid() != 0:
             raise unittest.SkipTest("only root can change the user of a process")
         for path in (self.folder, self.folder / "tmp"):
@@ -144,9 +145,13 @@ class Scarcity(harness.FaultTest):
 
         job = self.weft(
             "train", self.folder, "-n", 2, "--max-replacements", 1, "--set",
-            "train.checkpoint_every=0", preexec_fn=become_nobody
+            "train.checkpoint_every=0", *flags, preexec_fn=become_nobody
         )
         job.wait_for_steps(20)  # all threads have been started
+        return job
+
+    def test_no_process_can_be_created_for_a_while(self):
+        job = self.job_of_nobody()
         many = self.processes_of_nobody(100)
         os.kill(job.ranks()[1], signal.SIGKILL)
         job.wait_for(lambda: "rank 1 cannot be started now" in job.err(), "the failed start")
@@ -156,6 +161,20 @@ class Scarcity(harness.FaultTest):
         os.waitpid(many, 0)
         job.wait_for(lambda: "a new process replaces it (1 of 1)" in job.err(), "the next start")
         job.wait_for_steps(job.steps() + 20)
+        self.stops(job)
+
+    def test_no_process_can_be_created_when_all_ranks_start_again(self):
+        job = self.job_of_nobody("--set", "train.checkpoint_steps=10")
+        many = self.processes_of_nobody(100)
+        for pid in job.ranks():
+            os.kill(pid, signal.SIGKILL)
+        job.wait_for(lambda: "the ranks cannot be started now" in job.err(), "the failed start")
+        os.kill(many, signal.SIGKILL)
+        os.waitpid(many, 0)
+        steps = job.steps()
+        job.wait_for(lambda: "resuming" in job.err(), "the next start")
+        job.wait_for(lambda: job.steps() != steps, "a step")
+        self.assertIn("all ranks are lost: starting them again, from the newest", job.err())
         self.stops(job)
 
     def kill_store(self, *flags):

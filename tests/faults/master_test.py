@@ -9,8 +9,9 @@ import nodes_test
 
 
 class Master(harness.FaultTest):
-    def nodes(self, ranks):
+    def nodes(self, ranks, *settings):
         """One job a node."""
+        options = [word for one in settings for word in ("--set", one)]
         secret = self.folder / "secret"
         secret.write_bytes(os.urandom(32))
         secret.chmod(0o600)
@@ -23,7 +24,7 @@ class Master(harness.FaultTest):
                 folder, "run", "-n", ranks, "--nnodes", 2, "--node-rank", node, "--master-addr",
                 "127.0.0.1", "--master-port", port, "--secret-file", secret,
                 "--max-replacements", 3, harness.WEFT, "train", self.folder, "--set",
-                "train.max_steps=600", "--set", f"run.dir={self.folder}/node0/runs",
+                "train.max_steps=600", "--set", f"run.dir={self.folder}/node0/runs", *options,
                 env={"WEFT_HOST_ID": f"node{node}"}
             )
             self.addCleanup(job.clean)
@@ -41,6 +42,16 @@ class Master(harness.FaultTest):
             self.assertIn("a new process replaces it", job.err())
         for job in jobs:
             self.ends(job, 0, within=60)
+
+    def test_the_ranks_of_all_nodes_are_lost_and_begin_from_the_newest_checkpoint(self):
+        jobs = self.nodes(1, "train.checkpoint_steps=100")
+        saved = self.folder / "node0/runs/run/ckpt"
+        jobs[0].wait_for(lambda: list(saved.glob("step-*")), "a checkpoint")
+        for pid in [pid for job in jobs for pid in job.ranks()]:
+            os.kill(pid, signal.SIGKILL)
+        results = [self.ends(job, 0, within=60) for job in jobs]
+        self.assertIn("resuming", results[0].err)
+        self.assertGreaterEqual(jobs[0].steps(), 600)
 
 
 if __name__ == "__main__":

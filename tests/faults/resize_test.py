@@ -113,6 +113,17 @@ class Resize(harness.FaultTest):
         job.process.send_signal(signal.SIGTERM)
         self.ends(job, 143, within=30)
 
+    def test_more_ranks_than_samples_of_a_batch_are_refused(self):
+        settings = ("train.batch=2", "train.epochs=1000000")
+        options = [word for setting in settings for word in ("--set", setting)]
+        job = self.weft("train", self.folder, "-n", "1:4", *options)
+        job.wait_for(lambda: self.sizes(job) == [2], "two of four ranks")
+        job.wait_for_steps(2)
+        self.scale(job, 3, 2, "3 ranks: train.batch has 2 samples")
+        job.wait_for_steps(job.steps() + 20)
+        job.process.send_signal(signal.SIGTERM)
+        self.ends(job, 143, within=30)
+
     def test_a_number_that_does_not_divide_the_micro_shards_is_refused(self):
         settings = (
             "train.reproducible=true", "train.micro_shards=4", "train.epochs=1000000"

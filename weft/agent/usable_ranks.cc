@@ -7,32 +7,39 @@
 namespace weft::agent {
 
 int UsableRanks::most(int ranks) const {
-  const int parts = std::max(0, ranks) / multiple;
+  int parts = std::max(0, ranks) / multiple;
+  if (replicas > 0) parts = std::min(parts, replicas);
   if (shards == 0 || parts == 0) return parts * multiple;
   const auto limit = static_cast<unsigned>(std::min(parts, shards));
   return static_cast<int>(std::bit_floor(limit)) * multiple;
 }
 
 int UsableRanks::least(int ranks) const {
-  const int parts = (std::max(1, ranks) + multiple - 1) / multiple;
-  if (shards == 0) return parts * multiple;
-  return parts > shards ? 0
-                        : static_cast<int>(std::bit_ceil(static_cast<unsigned>(parts))) * multiple;
+  int parts = (std::max(1, ranks) + multiple - 1) / multiple;
+  if (shards > 0) parts = static_cast<int>(std::bit_ceil(static_cast<unsigned>(parts)));
+  const bool too_many = (shards > 0 && parts > shards) || (replicas > 0 && parts > replicas);
+  return too_many ? 0 : parts * multiple;
 }
 
 std::string UsableRanks::describe() const {
-  if (shards == 0) return "multiples of " + std::to_string(multiple);
+  if (shards == 0) {
+    return "multiples of " + std::to_string(multiple) +
+           (replicas > 0 ? " up to " + std::to_string(replicas * multiple) : "");
+  }
   std::string text;
-  for (int parts = 1; parts <= shards; parts *= 2) {
-    const char* const before = parts == 1 ? "" : parts == shards ? " or " : ", ";
+  const int last = most(shards * multiple) / multiple;
+  for (int parts = 1; parts <= last; parts *= 2) {
+    const char* const before = parts == 1 ? "" : parts == last ? " or " : ", ";
     text += before + std::to_string(parts * multiple);
   }
   return text + " ranks";
 }
 
 std::string to_text(const UsableRanks& usable) {
-  const std::string text = std::to_string(usable.multiple);
-  return usable.shards == 0 ? text : text + " " + std::to_string(usable.shards);
+  std::string text = std::to_string(usable.multiple);
+  if (usable.shards > 0 || usable.replicas > 0) text += " " + std::to_string(usable.shards);
+  if (usable.replicas > 0) text += " " + std::to_string(usable.replicas);
+  return text;
 }
 
 UsableRanks usable_ranks_of(const std::string& text) {
@@ -41,6 +48,7 @@ UsableRanks usable_ranks_of(const std::string& text) {
   in >> usable.multiple;
   if (!in || usable.multiple < 1) return {};
   if (!(in >> usable.shards) || usable.shards < 0) usable.shards = 0;
+  if (!(in >> usable.replicas) || usable.replicas < 0) usable.replicas = 0;
   usable.shards = static_cast<int>(std::bit_floor(static_cast<unsigned>(usable.shards)));
   return usable;
 }

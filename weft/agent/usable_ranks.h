@@ -11,18 +11,21 @@ struct UsableRanks {
   // A power of two that the number of multiples must divide, such as the micro-shards of
   // reproducible sums. 0: any number of multiples.
   int shards = 0;
+  // The most multiples, such as the samples of a batch, of which each replica takes one at least.
+  // 0: any number.
+  int replicas = 0;
 
   // The most usable ranks up to `ranks`. 0: none.
   int most(int ranks) const;
   // The fewest usable ranks from `ranks` on, at least 1. 0: none.
   int least(int ranks) const;
   bool has(int ranks) const { return ranks > 0 && most(ranks) == ranks; }
-  // "multiples of 2", "1, 2 or 4 ranks".
+  // "multiples of 2", "1, 2 or 4 ranks", "multiples of 2 up to 16".
   std::string describe() const;
   bool operator==(const UsableRanks&) const = default;
 };
 
-// "2", "2 4": a message of agent::Link.
+// "2", "2 4", "2 0 8": a message of agent::Link.
 std::string to_text(const UsableRanks& usable);
 // The inverse. Another text gives any number of ranks.
 UsableRanks usable_ranks_of(const std::string& text);

@@ -76,10 +76,42 @@ TEST(Agree, PrefersTheReplacementOfALostRankToAnAdditionalRank) {
 
 TEST(GoneRanks, AreThoseThatWereNotStartedAgain) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  EXPECT_TRUE(internal::gone_ranks(*store).empty());
+  EXPECT_TRUE(internal::lost_ranks(*store).gone.empty());
   const std::string text = "1 3 +1 12 ";
   store->append(internal::kGoneKey, {text.begin(), text.end()});
-  EXPECT_EQ(internal::gone_ranks(*store), (std::set<int>{3, 12}));
+  EXPECT_EQ(internal::lost_ranks(*store).gone, (std::set<int>{3, 12}));
+}
+
+TEST(LostRanks, AreComingUntilTheyHaveJoinedOrAreGivenUp) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const std::string text = "*1 *2 *3 =1 2 *0 *0 ";
+  store->append(internal::kGoneKey, {text.begin(), text.end()});
+  EXPECT_EQ(internal::lost_ranks(*store).coming, (std::set<int>{0, 3}));
+  EXPECT_EQ(internal::lost_ranks(*store).gone, (std::set<int>{2}));
+}
+
+TEST(IsWorthWaiting, WhileAMissingRankIsComingAndTooFewAreThere) {
+  using internal::is_worth_waiting;
+  internal::Awaited awaited{{{"0", 0}, {"1", 1}}, 2, 2, true, {0, 1}};
+  const Arrival zero{"0", 0, 0}, for_one{"new1", -1, 1};
+  EXPECT_TRUE(is_worth_waiting({zero}, awaited, {1}));
+  EXPECT_FALSE(is_worth_waiting({zero}, awaited, {}));      // nobody replaces it
+  EXPECT_FALSE(is_worth_waiting({zero}, awaited, {7}));     // another rank
+  EXPECT_FALSE(is_worth_waiting({for_one}, awaited, {1}));  // rank 0 is missing, and hangs
+  awaited.at_least = 1;
+  EXPECT_FALSE(is_worth_waiting({zero}, awaited, {1}));  // the others can go on
+}
+
+TEST(NewcomersAlone, FormAGroupIfTheyReplaceAllRanks) {
+  using internal::newcomers_alone;
+  const Arrival zero{"0", 0, 0}, for_zero{"new1", -1, 0}, for_one{"new2", -1, 1},
+      again{"new3", -1, 1};
+  EXPECT_FALSE(newcomers_alone({for_one}, {}, 2));
+  EXPECT_FALSE(newcomers_alone({for_one, {"0", 0, -1}}, {}, 2));  // a survivor
+  EXPECT_FALSE(newcomers_alone({for_one, for_zero}, {}, 0));      // the size may change
+  EXPECT_EQ(newcomers_alone({for_one, zero, for_zero, again}, {}, 2),
+            (std::vector<Arrival>{for_zero, again}));
+  EXPECT_EQ(newcomers_alone({for_one}, {0}, 2), (std::vector<Arrival>{for_one}));
 }
 
 TEST(Agree, PutsNewcomersAtTheLostRanksThatTheyAskFor) {

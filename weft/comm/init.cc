@@ -222,6 +222,16 @@ Group init(const InitOptions& options) {
   return init(discover(Environment::process(), options.identity), options);
 }
 
+namespace {
+
+// True for a job of several nodes whose launchers do not know each other's losses (--master-addr).
+bool has_fixed_nodes(const Identity& identity) {
+  const char* const store = std::getenv("WEFT_STORE");
+  return identity.local_world < identity.world && (store == nullptr || *store == '\0');
+}
+
+}  // namespace
+
 Group init(const Identity& identity, const InitOptions& asked) {
   ignore_file_size_signal();
   InitOptions options = asked;
@@ -269,7 +279,10 @@ Group init(const Identity& identity, const InitOptions& asked) {
     const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
         store_prefix(identity.run_id, identity.restart_count), store);
     if (options.newcomer) agent::tell_launcher("joining");
-    if (options.newcomer) return join_group(prefixed, backend, options.timeout, identity.rank);
+    if (options.newcomer) {
+      return join_group(prefixed, backend, options.timeout, identity.rank,
+                        has_fixed_nodes(identity) ? identity.world : 0);
+    }
     static bool has_met = false;  // a program may form further groups while it trains
     if (!std::exchange(has_met, true)) agent::tell_launcher("meeting");
     failpoint("meet.begin");

@@ -74,9 +74,10 @@ class Passage {
         awaited_(std::move(awaited)),
         has_ended_(std::move(has_ended)) {}
 
-  // Returns the members of the next epoch. Throws kAborted if they have continued without this
-  // rank.
-  std::vector<Arrival> agree(std::uint32_t epoch, std::chrono::milliseconds wait) {
+  // Returns the members of the next epoch. Waits until `limit` instead of `wait` while too few are
+  // there and processes in place of lost ranks are coming. Throws kAborted if the members have
+  // continued without this rank.
+  std::vector<Arrival> agree(std::uint32_t epoch, std::chrono::milliseconds wait, Deadline limit) {
     Rendezvous at(lineage_.store, epoch);
     failpoint("regroup.begin");
     if (!at.decided()) at.arrive(me_);
@@ -86,12 +87,14 @@ class Passage {
     for (;;) {
       auto members = at.decided();
       if (!members) {
-        const bool late = deadline.passed();
         if (has_ended_) {
           std::erase_if(awaited_.names, [&](const auto& one) { return has_ended_(one.first); });
         }
-        const auto left = internal::without(awaited_, internal::gone_ranks(*lineage_.store));
+        const auto lost = internal::lost_ranks(*lineage_.store);
+        const auto left = internal::without(awaited_, lost.gone);
         const auto arrived = at.arrived();
+        const bool late = deadline.passed() && (limit.passed() || !internal::is_worth_waiting(
+                                                                      arrived, left, lost.coming));
         shown.set_peer(internal::missing_rank(arrived, left));
         const auto list = internal::agree(arrived, left, late);
         if (list) members = at.decide(*list);
@@ -179,7 +182,7 @@ class Passage {
         for (const int job : internal::newcomers_since(*store, known->size()))
           known->push_back(job);
         if (const auto lost = internal::replaced_member(members, *known)) return lost;
-        const auto gone = internal::gone_ranks(*store);
+        const auto gone = internal::lost_ranks(*store).gone;
         for (std::size_t rank = 0; rank < members.size(); ++rank) {
           if (members[rank].job >= 0 && gone.contains(members[rank].job))
             return static_cast<int>(rank);
@@ -283,7 +286,7 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
         {lineage.names[static_cast<std::size_t>(group.rank())], group.rank(), lineage.job_rank},
         awaited, has_ended);
     for (std::uint32_t epoch = lineage.options.epoch + 1; !deadline.passed(); ++epoch) {
-      const auto members = passage.agree(epoch, options.wait);
+      const auto members = passage.agree(epoch, options.wait, deadline);
       if (epoch == lineage.options.epoch + 1)
         leave_behind(neighbors, lineage, members, options.leaving_from);
       if (auto formed = passage.form(epoch, members, options.wait)) return *formed;
@@ -327,7 +330,7 @@ Group regroupable(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<
 }
 
 Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options,
-                 std::chrono::milliseconds wait, int rank) {
+                 std::chrono::milliseconds wait, int rank, int world) {
   const auto deadline = Deadline::in(wait);
   internal::compare_with_job(*store, options, deadline);
   const Arrival me{internal::name_of_newcomer(*store, rank), -1, rank};
@@ -344,7 +347,13 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
         failpoint("regroup.arrived");
       }
       arrived = true;
-      std::this_thread::sleep_for(kLookAgain);
+      const auto alone =
+          internal::newcomers_alone(at.arrived(), internal::lost_ranks(*store).gone, world);
+      if (alone) {
+        at.decide(*alone);
+      } else {
+        std::this_thread::sleep_for(kLookAgain);
+      }
       continue;
     }
     if (place_of(*members, me.name) >= 0) {

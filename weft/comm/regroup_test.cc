@@ -350,6 +350,51 @@ TEST(RegroupTiming, EndsPendingWorkWithAbortedWithinFiveSeconds) {
   }
 }
 
+// The launcher says that a process comes in place of rank 1. It takes longer than the wait.
+TEST(Regroup, WaitsForAProcessThatIsComingBeyondItsTime) {
+  constexpr auto kWait = 300ms;
+  Processes processes(3, [&](const Me& me) {
+    const BackendOptions options{.timeout = 20s};
+    if (me.id == 2) {
+      while (internal::Rendezvous(me.store, 1).arrived().empty()) usleep(1000);
+      const auto late = Deadline::in(kWait + 50ms);
+      while (!late.passed()) usleep(1000);
+      expect_works(join_group(me.store, options, 20s, 1));
+      return 0;
+    }
+    const Group group = form_group(me.store, me.id, 2, options);
+    die_when_all_are_here(me, 1, {0});
+    const std::string coming = "*1 ";
+    me.store->append(internal::kGoneKey, {coming.begin(), coming.end()});
+    const Group next = group.regroup({.size = 2, .keep_ranks = true, .at_least = 2, .wait = kWait});
+    expect(next.size() == 2, "the new group");
+    expect_works(next);
+    return 0;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, -SIGKILL, 0}));
+}
+
+// As with several launchers that do not know each other's losses.
+TEST(Regroup, NewcomersThatReplaceAllRanksFormAGroup) {
+  Processes processes(4, [&](const Me& me) {
+    const BackendOptions options{.timeout = 20s};
+    if (me.id >= 2) {
+      await(*me.store, "lost");
+      const Group group = join_group(me.store, options, 20s, me.id - 2, 2);
+      expect(group.size() == 2 && group.rank() == me.id - 2, "the group of newcomers");
+      expect(group.former_ranks() == std::vector<int>{-1, -1}, "no survivor");
+      expect_works(group);
+      return 0;
+    }
+    form_group(me.store, me.id, 2, options);
+    die_when_all_are_here(me, 1, {0});
+    say(*me.store, "lost");
+    raise(SIGKILL);
+    return 0;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{-SIGKILL, -SIGKILL, 0, 0}));
+}
+
 TEST(Regroup, ReportsWhatIsMissing) {
   EXPECT_EQ(error_of([] { Group(make_backend(nullptr, 0, 1), "alone").regroup(); }).first,
             Errc::kInvalidArgument);

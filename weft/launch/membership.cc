@@ -37,6 +37,7 @@ void Planning::take_requests() {
     if (node->multiple == 0) continue;
     plan_.multiple = node->multiple;
     plan_.shards = node->shards;
+    plan_.replicas = node->replicas;
   }
   if (!plan_.done && plan_.end.empty()) let_nodes_leave();
 }

@@ -70,6 +70,7 @@ struct NodeReport {
   std::string run = {};           // run folder that a rank of it has named
   int multiple = 0;               // as in JobPlan, if a rank of it has named it
   int shards = 0;                 // as in JobPlan
+  int replicas = 0;               // as in JobPlan
   SavedCheckpoint saved = {};     // that a rank of it has named
   StopRequest stop = {};          // the job shall end
   StopRequest leave = {};         // the job shall go on without this node, or end if it cannot
@@ -117,6 +118,7 @@ struct JobPlan {
   Announcement announcement;
   int multiple = 1;                  // the number of ranks must be a multiple of it
   int shards = 0;                    // as agent::UsableRanks
+  int replicas = 0;                  // as agent::UsableRanks
   std::string run;                   // run folder, from which all ranks can start again
   SavedCheckpoint saved;             // the newest checkpoint
   std::map<int, std::string> notes;  // the latest changes, for people, by number
@@ -126,7 +128,7 @@ struct JobPlan {
   StopRequest stop;                  // the request because of which it ends, if any
   int stop_node = -1;                // node that made it
   bool is_stopped() const { return !stop.why.empty(); }
-  agent::UsableRanks usable() const { return {multiple, shards}; }
+  agent::UsableRanks usable() const { return {multiple, shards, replicas}; }
   bool operator==(const JobPlan&) const = default;
 };
 

@@ -41,6 +41,12 @@ int multiple_of(const json& plan) {
   return multiple;
 }
 
+int replicas_of(const json& plan) {
+  const int replicas = plan.at("replicas").get<int>();
+  if (replicas < 0) throw std::out_of_range("replicas " + std::to_string(replicas));
+  return replicas;
+}
+
 int shards_of(const json& plan) {
   const int shards = plan.at("shards").get<int>();
   if (shards < 0 || (shards & (shards - 1)) != 0)
@@ -118,6 +124,7 @@ std::string to_text(const NodeReport& report) {
                {"run", report.run},
                {"multiple", report.multiple},
                {"shards", report.shards},
+               {"replicas", report.replicas},
                {"saved", report.saved},
                {"stop", report.stop},
                {"leave", report.leave},
@@ -145,6 +152,7 @@ std::string to_text(const JobPlan& plan) {
                {"announcement", plan.announcement},
                {"multiple", plan.multiple},
                {"shards", plan.shards},
+               {"replicas", plan.replicas},
                {"run", plan.run},
                {"saved", plan.saved},
                {"notes", by_number(plan.notes)},
@@ -166,6 +174,7 @@ NodeReport node_report_of(const std::string& text) {
                       .run = object.at("run").get<std::string>(),
                       .multiple = object.at("multiple").get<int>(),
                       .shards = object.at("shards").get<int>(),
+                      .replicas = object.at("replicas").get<int>(),
                       .saved = object.at("saved").get<SavedCheckpoint>(),
                       .stop = object.at("stop").get<StopRequest>(),
                       .leave = object.at("leave").get<StopRequest>(),
@@ -195,6 +204,7 @@ JobPlan job_plan_of(const std::string& text) {
                    .announcement = object.at("announcement").get<Announcement>(),
                    .multiple = multiple_of(object),
                    .shards = shards_of(object),
+                   .replicas = replicas_of(object),
                    .run = object.at("run").get<std::string>(),
                    .saved = object.at("saved").get<SavedCheckpoint>(),
                    .notes = numbered<std::string>(object.at("notes")),

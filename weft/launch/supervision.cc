@@ -64,11 +64,7 @@ bool state_remains(const Situation& situation) {
 Time next_start(const Situation& situation) {
   std::chrono::milliseconds pause{};
   if (situation.never_joined > 0) pause = kFirstBackOff * (1 << (situation.never_joined - 1));
-  if (situation.failed_starts > 0) {
-    const std::chrono::milliseconds doubled =
-        kFirstBackOff * (1 << std::min(situation.failed_starts - 1, 8));
-    pause = std::max(pause, std::min<std::chrono::milliseconds>(doubled, kLongestStartBackOff));
-  }
+  if (situation.failed_starts > 0) pause = std::max(pause, start_pause(situation.failed_starts));
   return situation.last_end + pause;
 }
 
@@ -217,7 +213,6 @@ std::optional<Decision> shut_down(const Situation& situation, const Policy& poli
 // What a launcher does about its ranks when the job's plan is over, or it was told to stop.
 Decision end_by_plan(const Situation& situation, const Policy& policy, Time now) {
   if (const auto ending = shut_down(situation, policy, now)) return *ending;
-  if (situation.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};
   if (!situation.plan->over || situation.plan->done) return {};
   const auto limit =
       *situation.plan->over + (situation.plan->stopped ? Time::duration{} : policy.survivor_grace);
@@ -236,8 +231,7 @@ Decision follow_plan(const Situation& situation, const Policy& policy, Time now)
   if (running) return end_by_plan(situation, policy, now);
   const bool is_over = situation.plan->over.has_value();
   const bool late = situation.grace_end && now >= *situation.grace_end;
-  if (situation.store_lost || situation.kill_sent || situation.plan->all_know ||
-      situation.plan->away || late)
+  if (situation.kill_sent || situation.plan->all_know || situation.plan->away || late)
     return {Act::kFinish};
   if (!is_over && !situation.stop_sent) return {Act::kWait, situation.grace_end};
   const auto all_left = situation.plan->all_left;
@@ -254,6 +248,11 @@ EndKind kind_of(const RankEnd& end) {
   if (end.status.ok()) return end.left ? EndKind::kLeft : EndKind::kDone;
   if (is_refused(end)) return EndKind::kRefused;
   return is_lost(end) ? EndKind::kLost : EndKind::kFailed;
+}
+
+std::chrono::milliseconds start_pause(int failed) {
+  const std::chrono::milliseconds doubled = kFirstBackOff * (1 << std::min(failed - 1, 8));
+  return std::min<std::chrono::milliseconds>(doubled, kLongestStartBackOff);
 }
 
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
@@ -295,6 +294,7 @@ Situation next_attempt(const Situation& situation, Act how) {
   next.wanted = situation.wanted;
   next.multiple = situation.multiple;
   next.shards = situation.shards;
+  next.replicas = situation.replicas;
   next.last_step = std::max(situation.last_step, situation.step);
   if (restores) next.restores = situation.step > situation.last_step ? 1 : situation.restores + 1;
   return next;

@@ -58,6 +58,7 @@ struct Situation {
   int restores = 0;            // restores in a row without a step beyond those of earlier attempts
   int multiple = 1;            // the number of ranks must be a multiple of it
   int shards = 0;              // as agent::UsableRanks
+  int replicas = 0;            // as agent::UsableRanks
   // Resizing. `ranks` then also has the places of ranks that are not part of the job.
   int wanted = 0;           // ranks that the job shall have; 0: as many as it has
   bool requested = false;   // somebody asked for `wanted`: it needs no replacements
@@ -84,7 +85,7 @@ struct Situation {
     std::string why;
   };
   std::optional<Killed> hang = {};
-  agent::UsableRanks usable() const { return {multiple, shards}; }
+  agent::UsableRanks usable() const { return {multiple, shards, replicas}; }
 };
 
 // What to do about a rank that hangs. kWarn: say so. kReplace: kill it, so that it is lost.
@@ -144,6 +145,8 @@ constexpr int kMostNeverJoined = 3;
 // kLongestStartBackOff. After so many in a row, the rank is given up.
 constexpr int kMostFailedStarts = 30;
 constexpr auto kLongestStartBackOff = std::chrono::seconds(2);
+// The pause after so many failed starts in a row.
+std::chrono::milliseconds start_pause(int failed);
 // All ranks are not started again after this many restores in a row without progress.
 constexpr int kMostRestores = 3;
 constexpr auto kFirstBackOff = std::chrono::milliseconds(500);

@@ -145,6 +145,18 @@ TEST(Resize, KeepsToNumbersThatDivideTheMicroShards) {
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kLetGo);
 }
 
+TEST(Resize, HasNoMoreReplicasThanABatchHasSamples) {
+  Policy policy;
+  policy.max_ranks = 8;
+  policy.min_ranks = 2;
+  auto seen = situation({std::nullopt, std::nullopt});
+  seen.replicas = 2;
+  seen.wanted = 8;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
+  seen.replicas = 3;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kGrow);
+}
+
 TEST(Resize, GrowsAgainAfterALossOnlyWhileReplacementsAreLeft) {
   Policy policy;
   policy.max_ranks = 8;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <sstream>
 
@@ -83,11 +84,15 @@ struct Session {
 };
 
 // Multiples of the product of the axes that keep their size, and replicas among which the
-// micro-shards can be divided. Another plan is made for any number of ranks.
+// micro-shards and the batch can be divided. Another plan is made for any number of ranks.
 agent::UsableRanks usable_ranks(const internal::RunPlan& plan) {
   if (plan.is_auto()) return {};
-  return {.multiple = plan::fixed_size(plan::parse_axes(plan.options().mesh)),
-          .shards = plan.options().plan.micro_shards};
+  const Options& options = plan.options();
+  const bool grows = options.batch_per_rank > 0 || options.on_resize == "scale";
+  const auto most = std::min<std::int64_t>(options.batch, std::numeric_limits<int>::max());
+  return {.multiple = plan::fixed_size(plan::parse_axes(options.mesh)),
+          .shards = options.plan.micro_shards,
+          .replicas = grows ? 0 : static_cast<int>(most)};
 }
 
 // The mesh for the number of ranks with which a job begins that may have another number later.

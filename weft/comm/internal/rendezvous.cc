@@ -116,6 +116,34 @@ int missing_rank(const std::vector<Arrival>& arrived, const Awaited& awaited) {
   return found == awaited.names.end() ? -1 : found->second;
 }
 
+bool is_worth_waiting(const std::vector<Arrival>& arrived, const Awaited& awaited,
+                      const std::set<int>& coming) {
+  if (awaited.too_few || static_cast<int>(arrived.size()) >= awaited.at_least) return false;
+  return std::any_of(coming.begin(), coming.end(), [&](int job) {
+    const bool is_there = std::any_of(arrived.begin(), arrived.end(), [&](const Arrival& who) {
+      return who.was < 0 && who.job == job;
+    });
+    return !is_there && (awaited.jobs.contains(job) || awaited.newcomers.contains(job));
+  });
+}
+
+std::optional<std::vector<Arrival>> newcomers_alone(std::vector<Arrival> arrived,
+                                                    const std::set<int>& gone, int world) {
+  drop_replaced(arrived);
+  std::map<int, Arrival> by_job;
+  for (const Arrival& who : arrived) {
+    if (who.was >= 0 || who.job < 0) return std::nullopt;
+    by_job.emplace(who.job, who);
+  }
+  std::vector<Arrival> members;
+  for (int job = 0; job < world; ++job) {
+    const auto found = by_job.find(job);
+    if (found != by_job.end()) members.push_back(found->second);
+    if (found == by_job.end() && !gone.contains(job)) return std::nullopt;
+  }
+  return members.empty() ? std::nullopt : std::optional(members);
+}
+
 Awaited without(Awaited awaited, const std::set<int>& gone) {
   std::erase_if(awaited.names, [&](const auto& member) { return gone.contains(member.second); });
   const auto is_gone = [&](int job) { return gone.contains(job); };
@@ -127,21 +155,20 @@ Awaited without(Awaited awaited, const std::set<int>& gone) {
   return awaited;
 }
 
-std::set<int> gone_ranks(c10d::Store& store) {
+LostRanks lost_ranks(c10d::Store& store) {
   if (!store.check({kGoneKey})) return {};
   const auto bytes = store.get(kGoneKey);
   std::istringstream in(std::string(bytes.begin(), bytes.end()));
-  std::set<int> gone;
+  LostRanks lost;
   for (std::string word; in >> word;) {
-    const bool is_back = word[0] == '+';
-    const int rank = std::atoi(word.c_str() + (is_back ? 1 : 0));
-    if (is_back) {
-      gone.erase(rank);
-    } else {
-      gone.insert(rank);
-    }
+    const bool is_marked = word[0] == '+' || word[0] == '*' || word[0] == '=';
+    const int rank = std::atoi(word.c_str() + (is_marked ? 1 : 0));
+    lost.coming.erase(rank);
+    if (word[0] == '*') lost.coming.insert(rank);
+    if (word[0] == '+') lost.gone.erase(rank);
+    if (!is_marked) lost.gone.insert(rank);
   }
-  return gone;
+  return lost;
 }
 
 std::string name_of_newcomer(c10d::Store& store, int job) {

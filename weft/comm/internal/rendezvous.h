@@ -29,12 +29,17 @@ class Store;
 
 namespace weft::comm::internal {
 
-// Key, in the store of the job, for the ranks that the launcher will not replace ("3 "), and for
-// those of them that it started again later ("+3 ").
+// Key, in the store of the job, for what the launcher says of lost ranks: "3 " it will not be
+// replaced, "+3 " it was started again all the same, "*3 " a process is started in its place, "=3 "
+// that process has joined the others.
 constexpr const char* kGoneKey = "regroup/gone";
 
-// The ranks by the launcher that are gone according to `store`.
-std::set<int> gone_ranks(c10d::Store& store);
+// Ranks by the launcher.
+struct LostRanks {
+  std::set<int> gone;    // not awaited
+  std::set<int> coming;  // a process starts in their place, and has not joined the others yet
+};
+LostRanks lost_ranks(c10d::Store& store);
 
 struct Arrival {
   std::string name;  // one word
@@ -77,6 +82,15 @@ std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Aw
 // The rank by the launcher of a member of the last attempt that is awaited and has not arrived; -1:
 // none, or unknown.
 int missing_rank(const std::vector<Arrival>& arrived, const Awaited& awaited);
+// True if fewer than awaited.at_least have arrived and the process of a rank that is missing is
+// coming. A pure function.
+bool is_worth_waiting(const std::vector<Arrival>& arrived, const Awaited& awaited,
+                      const std::set<int>& coming);
+// The members of a group of newcomers only, in the order of their ranks by the launcher, if they
+// replace all ranks of a job of `world` ranks but those that are gone: nobody else can come, since
+// a launcher replaces a rank when its process has ended. A pure function.
+std::optional<std::vector<Arrival>> newcomers_alone(std::vector<Arrival> arrived,
+                                                    const std::set<int>& gone, int world);
 // What remains to be awaited if the ranks `gone` will not come and not be replaced.
 Awaited without(Awaited awaited, const std::set<int>& gone);
 

@@ -220,11 +220,16 @@ class Agent {
     followed_ = plan_;
   }
 
-  // Writes which ranks will not come, for ranks that form their group again (comm/init.h). Every
-  // agent does it, since one of them may die in between. The plan is read after the key, so an
-  // older plan never replaces a newer one.
+  // Writes which ranks will not come, and which are coming, for ranks that form their group again
+  // (comm/init.h). Every agent does it, since one of them may die in between. The plan is read
+  // after the key, so an older plan never replaces a newer one.
   void tell_gone() {
-    if (told_gone_ == std::pair(plan_.attempt, plan_.gone)) return;
+    std::string text;
+    for (const int rank : plan_.gone) text += std::to_string(rank) + " ";
+    for (const auto& [rank, place] : plan_.ranks)
+      if (!place.first && !place.member) text += "*" + std::to_string(rank) + " ";
+    const auto telling = std::pair(plan_.attempt, text);
+    if (told_gone_ == telling) return;
     const std::string key = comm::gone_ranks_key(options_.job, plan_.attempt);
     const auto there = store_.get(key, soon());
     const auto listing = store_.list(plan_key(), soon());
@@ -232,14 +237,12 @@ class Agent {
       seen_ = 0;
       return;
     }
-    std::string text;
-    for (const int rank : plan_.gone) text += std::to_string(rank) + " ";
     const bool same = there ? there->bytes == text : text.empty();
     if (!same && !store_.compare_and_set({key, text}, there ? there->revision : 0, soon()).done) {
       seen_ = 0;
       return;
     }
-    told_gone_ = std::pair(plan_.attempt, plan_.gone);
+    told_gone_ = telling;
   }
 
   void obey() {
@@ -294,7 +297,7 @@ class Agent {
   store::Revision plan_revision_ = 0;  // 0: there is no plan
   store::Revision seen_ = 0;           // of the last listing; 0: read again
   std::optional<NodeOrders> told_;
-  std::optional<std::pair<int, std::set<int>>> told_gone_;
+  std::optional<std::pair<int, std::string>> told_gone_;
   const Clock::time_point started_ = Clock::now();
   Clock::time_point heard_ = started_, renewed_{};
   Clock::time_point plans_from_ = started_ + kToReport;  // changes a plan not before

@@ -50,6 +50,7 @@ std::optional<Supervisor::Rank> Supervisor::try_to_start(int local, bool replace
 void Supervisor::replace(int local) {
   const auto at = static_cast<std::size_t>(local);
   const std::string who = spares_.has_ready() ? "a spare" : "a new process";
+  store_process_->tell_coming(job_.rank(local));
   auto started = try_to_start(local);
   if (!started) return;
   ++situation_.replacements;
@@ -125,6 +126,11 @@ void Supervisor::tell_gone() {
 }
 
 std::string Supervisor::not_usable(int ranks, const agent::UsableRanks& usable) {
+  if (usable.replicas > 0 && ranks / usable.multiple > usable.replicas) {
+    return std::to_string(ranks) + " ranks: train.batch has " + std::to_string(usable.replicas) +
+           " samples, of which each replica takes one at least; at most " +
+           std::to_string(usable.most(ranks)) + " ranks, or a larger train.batch";
+  }
   return std::to_string(ranks) + " ranks: the mesh of this job uses " + usable.describe() +
          (usable.shards > 0 ? ", which divide its micro-shards" : "");
 }
@@ -177,6 +183,8 @@ void Supervisor::hear(int local) {
     if (verb == "joining" && situation_.growing.erase(local) > 0) situation_.waiting.insert(local);
     if (verb == "meeting") situation_.meeting.insert(local);
     if (verb == "joined") situation_.meeting.erase(local);
+    if (verb == "joined" && situation_.joining.contains(local))
+      store_process_->tell_joined(job_.rank(local));
     if (verb == "joined" && situation_.joining.erase(local) + situation_.growing.erase(local) +
                                     situation_.waiting.erase(local) >
                                 0)
@@ -187,6 +195,7 @@ void Supervisor::hear(int local) {
       const auto usable = agent::usable_ranks_of(message->value);
       situation_.multiple = usable.multiple;
       situation_.shards = usable.shards;
+      situation_.replicas = usable.replicas;
     }
     if (verb == "size") {
       size_ = std::atoi(message->value.c_str());

@@ -312,6 +312,7 @@ void Supervisor::note_phase(int local, const agent::Message& message) {
     const auto usable = agent::usable_ranks_of(message.value);
     following_->report.multiple = usable.multiple;
     following_->report.shards = usable.shards;
+    following_->report.replicas = usable.replicas;
   }
   SavedCheckpoint& saved = following_->report.saved;
   if (message.verb == "saved")

@@ -66,7 +66,8 @@ int keep(const StoreProcess::Options& options, int lifeline) {
       told = true;
     }
     if (message.gone >= 0 && store) {
-      const std::string text = (message.back ? "+" : "") + std::to_string(message.gone) + " ";
+      std::string text = std::to_string(message.gone) + " ";
+      if (message.sign != 0) text.insert(text.begin(), message.sign);
       store->append(options.gone_key, {text.begin(), text.end()});
     }
   }

@@ -32,21 +32,24 @@ class StoreProcess {
   // If the launcher ends without notice, the store process kills the guarded process groups. A rank
   // calls guard() itself before its program starts; otherwise, if the launcher were killed at that
   // moment, processes started by the program would remain. forget() removes a group.
-  void guard(pid_t group) { tell({group, -1, -1, false}); }
-  void forget(pid_t group) { tell({-group, -1, -1, false}); }
+  void guard(pid_t group) { tell({group}); }
+  void forget(pid_t group) { tell({-group}); }
   // Stores the number of a failed rank, for ranks that wait for it. The first one stays.
-  void tell_lost(int rank) { tell({0, rank, -1, false}); }
+  void tell_lost(int rank) { tell({0, rank}); }
   // Adds the number of a lost rank that will not be replaced, for ranks that form the group again.
-  void tell_gone(int rank) { tell({0, -1, rank, false}); }
+  void tell_gone(int rank) { tell({0, -1, rank}); }
   // The rank was started again.
-  void tell_back(int rank) { tell({0, -1, rank, true}); }
+  void tell_back(int rank) { tell({0, -1, rank, '+'}); }
+  // A process is started in place of the lost rank; it has joined the others.
+  void tell_coming(int rank) { tell({0, -1, rank, '*'}); }
+  void tell_joined(int rank) { tell({0, -1, rank, '='}); }
 
   // A message of the launcher, small enough for the socket to take it whole.
   struct Message {
-    pid_t group;  // to guard; negative: to forget; 0: none
-    int lost;     // rank; -1: none
-    int gone;     // rank; -1: none
-    bool back;    // `gone` was started again
+    pid_t group = 0;  // to guard; negative: to forget; 0: none
+    int lost = -1;    // rank; -1: none
+    int gone = -1;    // rank; -1: none
+    char sign = 0;    // of `gone` (comm::gone_ranks_key()); 0: none
   };
 
  private:

@@ -129,8 +129,8 @@ int Supervisor::run() {
 }
 
 int Supervisor::run_attempts() {
+  start_attempt();
   for (;;) {
-    start_attempt();
     const Act last = watch();
     servers_.end();
     const bool again = last != Act::kFinish;
@@ -148,6 +148,32 @@ int Supervisor::run_attempts() {
     if (!again && whole.hang) return exit_code(Errc::kTimeout);
     if (!again) return failed ? whole.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
     begin_again(last);
+    if (!start_again()) return stop_code();
+  }
+}
+
+// As start_attempt(), for about a minute while the machine has no process or memory for all ranks.
+// False: the job was told to stop meanwhile.
+bool Supervisor::start_again() {
+  for (int failures = 0;;) {
+    try {
+      start_attempt();
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != Errc::kUnavailable || ++failures >= kMostFailedStarts) throw;
+      ranks_.clear();
+      servers_.end();
+      if (failures == 1)
+        note("the ranks cannot be started now: " + error.message() +
+             "; this is tried again, and said once");
+    }
+    const Time again = now() + start_pause(failures);
+    for (Time at = now(); at < again; at = now()) {
+      pollfd told = {signals_->fd(), POLLIN, 0};
+      ::poll(&told, 1, Deadline::at(again).left_ms());
+      on_signal();
+      if (situation_.stop_signals > 0) return false;
+    }
   }
 }
 

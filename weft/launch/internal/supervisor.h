@@ -85,6 +85,7 @@ class Supervisor {
   void answer_stops(int code);
   void requeue();
   int run_attempts();
+  bool start_again();
   void make_servers_folder();
   Servers::Options serving();
   ServerProcess start_server(int server);
