@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import time
 
 import harness
@@ -171,6 +172,40 @@ class Recovery(RecoveryRuns):
             4, "parallel.dp=1", "parallel.fsdp=4", "parallel.zero_stage=3",
             fail="update.middle:rank=2:step=30", transport="tcp"
         )
+
+    def test_a_new_process_that_loads_for_more_than_30_seconds_is_awaited_slow(self):
+        train = f"exec {harness.WEFT} train {self.folder} --set train.max_steps=600"
+        job = self.weft(
+            "run", "-n", 2, "--max-replacements", 1, "sh", "-c",
+            f'[ -z "$WEFT_NEWCOMER" ] || sleep 35; {train}'
+        )
+        job.wait_for_steps(20)
+        os.kill(job.ranks()[1], signal.SIGKILL)
+        result = self.ends(job, 0, ["training goes on"], within=100)
+        self.assertEqual(result.err.count("a new process replaces it"), 1, result.err)
+
+    def test_a_recovery_over_tcp_leaves_no_socket_of_the_lost_group(self):
+        def sockets(pid):
+            folder = f"/proc/{pid}/fd"
+            links = [os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder)]
+            return sum(link.startswith("socket:") for link in links)
+
+        job = self.weft(
+            "train", self.folder, "-n", 2, "--max-replacements", 1, "--set", "train.eval_every=0",
+            env={"WEFT_TRANSPORT": "tcp"}
+        )
+        job.wait_for_steps(20)
+        survivor, lost = job.ranks()
+        before = sockets(survivor)
+        os.kill(lost, signal.SIGKILL)
+        job.wait_for(lambda: "training goes on" in job.err(), "the recovery")
+        job.wait_for_steps(job.steps() + 20)
+        harness.wait_until(
+            lambda: sockets(survivor) <= before, 5,
+            lambda: f"{before} sockets before, {sockets(survivor)} after"
+        )
+        job.process.send_signal(signal.SIGTERM)
+        self.ends(job, 143, within=20)
 
     def test_over_tcp(self):
         self.recovers(2, fail="step.begin:rank=0:step=31", transport="tcp")

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <utility>
 
 #include "weft/agent/link.h"
 #include "weft/agent/spare.h"
@@ -132,9 +133,10 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
     return stop_signal != 0;
   };
   train::Trainer::prepare(config, options);
-  const auto world = comm::init(joining_of(config));
+  auto world = comm::init(joining_of(config));
   watch_signals(command.launching.going);  // until here, a signal ends the process as usual
-  train::Trainer trainer(config, world, options);
+  // Not kept here: the sockets of the first group would stay open after a recovery.
+  train::Trainer trainer(config, std::move(world), options);
   const auto result = trainer.run();
   ::alarm(0);
   if (result.left) return 0;
