@@ -10,14 +10,15 @@ run it for as long as the time allows.
   start       one rank, in the first second of its process
   staggered   all ranks, 30 to 100 ms apart
 
-Every combination of the lists is a job, one after another. With several --nodes, each node is a
+Each combination of the lists is a job, one after another. With several --nodes, each node is a
 launcher with --ranks processes, which counts as a host of its own. They meet at an endpoint, or at
 the first node (--meet master).
 
 A trial is right if the job ends with exit code 0, with the weights of a run without a fault, and if
 each step is in its metrics once. Under tp, weights are not compared if the number of ranks has
-changed. The time is that from the last kill until steps follow that need all ranks. A trial in which the job
-ended before the last kill is done again. A job that is wrong or slow keeps its folder.
+changed. The time is that from the last kill until steps follow that need all ranks. A trial in
+which the job ended before the last kill is done again. A job that is wrong or slow keeps its
+folder.
 """
 
 import argparse
