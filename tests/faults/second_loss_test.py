@@ -58,8 +58,8 @@ class SecondLoss(recovery_test.RecoveryRuns):
             known[plan, transport] = digest
         return known[plan, transport]
 
-    def goes_on(self, plan, *second, transport=""):
-        """`second`: the further faults, each (who, place)."""
+    def goes_on(self, plan, *second, transport="", least=0):
+        """`second`: the further faults, each (who, place). `least`: as --min-ranks."""
         ranks, settings = PLANS[plan]
         if "model.name=gpt" in settings:
             settings = self.of_text(*settings)
@@ -71,7 +71,8 @@ class SecondLoss(recovery_test.RecoveryRuns):
         for number, (who, place) in enumerate(second, 1):
             fails += self.failpoints(number, ranks, who, place)
         result, got = self.run_of(
-            ranks, *settings, fail=";".join(fails), transport=transport, replacements=20
+            ranks, *settings, fail=";".join(fails), transport=transport, replacements=20,
+            least=least
         )
         self.assertEqual(result.code, 0, result.err)
         # A pair whose second fault comes first may end all that would have had the other one.
@@ -110,6 +111,12 @@ class SecondLoss(recovery_test.RecoveryRuns):
 
     def test_all_are_killed_when_their_group_is_decided(self):
         self.goes_on("dp", ("all", "regroup.decided"))
+
+    def test_the_newcomer_is_killed_where_fewer_ranks_are_allowed(self):
+        self.goes_on("dp", ("newcomer", "subgroup.begin"), least=1)
+
+    def test_a_survivor_is_killed_where_fewer_ranks_are_allowed(self):
+        self.goes_on("fsdp", ("survivor", "regroup.decided"), least=2)
 
     def test_one_loss_after_another(self):
         self.goes_on("dp", ("newcomer", "regroup.connected"), ("newcomer", "state.listed"))
