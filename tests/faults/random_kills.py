@@ -45,13 +45,13 @@ IMAGES = ["model.hidden=[512,256]", "train.batch=32"]
 PLANS = {
     "dp": (2, 250, IMAGES),
     "fsdp": (2, 250, [*IMAGES, "parallel.dp=1", "parallel.fsdp=RANKS", "parallel.zero_stage=3"]),
-    "tp": (2, 500, [*TEXT, "parallel.tp=2", "parallel.dp=HALF"]),
-    "pp": (2, 500, [*TEXT, "parallel.pp=2", "parallel.dp=HALF", "parallel.micro_batches=2",
+    "tp": (2, 300, [*TEXT, "parallel.tp=2", "parallel.dp=HALF"]),
+    "pp": (2, 300, [*TEXT, "parallel.pp=2", "parallel.dp=HALF", "parallel.micro_batches=2",
                     "parallel.cuts=[2]"]),
 }
 SETTINGS = ["train.epochs=1000", "train.checkpoint_steps=50", "train.eval_every=0",
             "train.log_every=1"]
-LIMIT = 60  # seconds of a job
+LIMIT = 120  # seconds of a job
 SLOW = 3  # seconds of a recovery
 REDRAWS = 5  # of a trial whose job had ended before its last kill
 
@@ -114,14 +114,12 @@ class Case:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         flags += ["--nnodes", str(self.nodes), "--secret-file", str(secret)]
-        meet = ["--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "kills"]
-        if self.options.meet == "master":
-            meet = ["--master-addr", "127.0.0.1", "--master-port", str(port)]
-        numbers = [
-            ["--node-rank", str(node)] if self.options.meet == "master" else []
-            for node in range(self.nodes)
-        ]
-        return [["train", recipe, *flags, *meet, *number, *settings] for number in numbers]
+        if self.options.meet == "endpoint":
+            meet = ["--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "kills"]
+            return [["train", recipe, *flags, *meet, *settings]] * self.nodes
+        meet = ["--master-addr", "127.0.0.1", "--master-port", str(port), "--node-rank"]
+        program = [harness.WEFT, "train", recipe, *settings]
+        return [["run", *flags, *meet, str(node), *program] for node in range(self.nodes)]
 
 
 class Trial:
@@ -221,9 +219,13 @@ def rank_of(pid):
     """The rank of a process; None of other processes, and of spares."""
     try:
         name = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+        environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
-    return int(name.rpartition(" ")[2]) if name.startswith("weft rank ") else None
+    if name.startswith("weft rank "):
+        return int(name.rpartition(" ")[2])
+    found = re.search(rb"(?:^|\0)RANK=(\d+)\0", environment)  # of a program of weft run
+    return int(found[1]) if found and name == "weft" else None
 
 
 def kill(pid):
