@@ -177,6 +177,17 @@ class Scarcity(harness.FaultTest):
         self.assertIn("all ranks are lost: starting them again, from the newest", job.err())
         self.stops(job)
 
+    def test_a_job_that_cannot_start_again_ends_when_it_is_told_to(self):
+        job = self.job_of_nobody("--set", "train.checkpoint_steps=10")
+        many = self.processes_of_nobody(100)
+        for pid in job.ranks():
+            os.kill(pid, signal.SIGKILL)
+        job.wait_for(lambda: "the ranks cannot be started now" in job.err(), "the failed start")
+        job.process.send_signal(signal.SIGTERM)
+        self.ends(job, 143, within=5)
+        os.kill(many, signal.SIGKILL)
+        os.waitpid(many, 0)
+
     def kill_store(self, *flags):
         job = self.weft(
             "train", self.folder, "-n", 2, "--set", "train.checkpoint_every=0", *flags

@@ -148,7 +148,10 @@ int Supervisor::run_attempts() {
     if (!again && whole.hang) return exit_code(Errc::kTimeout);
     if (!again) return failed ? whole.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
     begin_again(last);
-    if (!start_again()) return stop_code();
+    if (!start_again()) {
+      say_how_it_went();
+      return stop_code();
+    }
   }
 }
 
@@ -169,10 +172,12 @@ bool Supervisor::start_again() {
     }
     const Time again = now() + start_pause(failures);
     for (Time at = now(); at < again; at = now()) {
-      pollfd told = {signals_->fd(), POLLIN, 0};
-      ::poll(&told, 1, Deadline::at(again).left_ms());
+      std::vector<pollfd> watched = {{signals_->fd(), POLLIN, 0}};
+      control_->watch(watched);
+      ::poll(watched.data(), watched.size(), Deadline::at(again).left_ms());
       on_signal();
-      if (situation_.stop_signals > 0) return false;
+      control_->serve([this](const std::string& request) { return answer(request); });
+      if (situation_.stop_signals > 0 || situation_.asked) return false;
     }
   }
 }
