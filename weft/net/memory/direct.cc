@@ -10,7 +10,9 @@
 namespace weft::net {
 
 using internal::copy_bytes;
+using internal::copy_to_staging;
 using internal::shard_begin;
+using internal::Staging;
 using schedule::Collective;
 
 Direct::Direct(Host& host, std::chrono::nanoseconds timeout) : host_(host) {
@@ -23,9 +25,9 @@ Direct::Slot& Direct::slot(int rank) const {
   return reinterpret_cast<Slot*>(slots_)[2 * static_cast<std::size_t>(rank) + (sequence_ & 1)];
 }
 
-std::byte* Direct::staging(int rank, std::int64_t piece) const {
-  return staging_ +
-         (2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(piece & 1)) * kStaging;
+internal::Staging& Direct::staging() {
+  if (!staging_) staging_ = std::make_unique<Staging>(host_, name_, timeout_);
+  return *staging_;
 }
 
 void Direct::arrive() {
@@ -106,11 +108,14 @@ void Direct::all_reduce(const DirectArgs& args) {
     reduce_inline(args, 0);
     return;
   }
+  const bool ordinary = host_.token(args.input) == Host::kNoToken;
+  if (ordinary && staging_)
+    staging_->publish(sequence_ + 1, args.input, args.output, static_cast<std::size_t>(bytes));
   open(args, Collective::kAllReduce, 0);
   if (readable(true, true)) {
     reduce_shards(args, true);
   } else {
-    reduce_pieces(args);
+    reduce_ordinary(args);
   }
 }
 
@@ -150,48 +155,6 @@ void Direct::reduce_shards(const DirectArgs& args, bool to_all) {
   meet();
 }
 
-// Each rank stages the shards that others reduce, reduces its own shard of the piece into its
-// output and its staging memory, and copies the other shards.
-void Direct::reduce_pieces(const DirectArgs& args) {
-  const int rank = host_.rank(), world = host_.world();
-  const std::size_t size = size_of(args.dtype);
-  const auto* in = static_cast<const std::byte*>(args.input);
-  auto* out = static_cast<std::byte*>(args.output);
-  const auto bytes = [&](std::int64_t n) { return n * static_cast<std::int64_t>(size); };
-  const auto each_other_shard = [&](std::int64_t n, auto use) {
-    for (int peer = 0; peer < world; ++peer) {
-      const std::int64_t from = shard_begin(n, peer, world, size),
-                         until = shard_begin(n, peer + 1, world, size);
-      if (peer != rank) use(peer, bytes(from), bytes(until - from));
-    }
-  };
-  std::vector<const void*> sources(static_cast<std::size_t>(world));
-  pieces(
-      args.count, static_cast<std::int64_t>(kStaging / size),
-      [&](auto at, auto n, std::byte* mine) {
-        each_other_shard(n, [&](int, auto from, auto length) {
-          copy_bytes(mine + from, in + bytes(at) + from, length);
-        });
-      },
-      [&](auto at, auto n, auto piece) {
-        const std::int64_t begin = shard_begin(n, rank, world, size),
-                           end = shard_begin(n, rank + 1, world, size);
-        for (int peer = 0; peer < world; ++peer) {
-          sources[static_cast<std::size_t>(peer)] =
-              (peer == rank ? in + bytes(at) : staging(peer, piece)) + bytes(begin);
-        }
-        void* to[] = {out + bytes(at + begin), staging(rank, piece) + bytes(begin)};
-        count_each(bytes(end - begin));
-        if (end > begin)
-          kernels::reduce(to, 2, sources.data(), world, {args.dtype, args.op, end - begin});
-        meet();
-        each_other_shard(n, [&](int peer, auto from, auto length) {
-          moved_.add(static_cast<std::uint64_t>(length));
-          copy_bytes(out + bytes(at) + from, staging(peer, piece) + from, length);
-        });
-      });
-}
-
 void Direct::reduce(const DirectArgs& args) {
   const auto size = static_cast<std::int64_t>(size_of(args.dtype));
   const bool root = host_.rank() == args.root;
@@ -206,13 +169,13 @@ void Direct::reduce(const DirectArgs& args) {
   const auto* in = static_cast<const std::byte*>(args.input);
   std::vector<const void*> sources(static_cast<std::size_t>(host_.world()));
   pieces(
-      args.count, static_cast<std::int64_t>(kStaging) / size,
-      [&](auto at, auto n, std::byte* mine) { copy_bytes(mine, in + at * size, n * size); },
+      args.count, static_cast<std::int64_t>(Staging::kPiece) / size,
+      [&](auto at, auto n, std::byte* mine) { copy_to_staging(mine, in + at * size, n * size); },
       [&](auto at, auto n, auto piece) {
         if (!root) return;
         count_each(n * size);
         for (int peer = 0; peer < host_.world(); ++peer)
-          sources[static_cast<std::size_t>(peer)] = staging(peer, piece);
+          sources[static_cast<std::size_t>(peer)] = staging_->piece(peer, piece);
         void* out = static_cast<std::byte*>(args.output) + at * size;
         kernels::reduce(&out, 1, sources.data(), host_.world(), {args.dtype, args.op, n});
       });
@@ -241,16 +204,18 @@ void Direct::reduce_scatter(const DirectArgs& args) {
   }
   const auto* in = static_cast<const std::byte*>(args.input);
   const std::int64_t per_piece =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / size / world);
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(Staging::kPiece) / size / world);
   pieces(
       count, per_piece,
       [&](auto at, auto n, std::byte* mine) {
         for (int block = 0; block < world; ++block)
-          copy_bytes(mine + block * per_piece * size, in + (block * count + at) * size, n * size);
+          copy_to_staging(mine + block * per_piece * size, in + (block * count + at) * size,
+                          n * size);
       },
       [&](auto at, auto n, auto piece) {
         for (int peer = 0; peer < world; ++peer)
-          sources[static_cast<std::size_t>(peer)] = staging(peer, piece) + rank * per_piece * size;
+          sources[static_cast<std::size_t>(peer)] =
+              staging_->piece(peer, piece) + rank * per_piece * size;
         void* to = static_cast<std::byte*>(args.output) + at * size;
         kernels::reduce(&to, 1, sources.data(), world, {args.dtype, args.op, n});
       });

@@ -4,7 +4,8 @@
 // Up to kInline bytes, an all-reduce needs one barrier: each rank writes to its slot, reads the
 // others' slots and reduces all of them. If peers can read the arrays, larger all-reduces work by
 // shards: each rank reduces its shard of all inputs and writes it into all outputs (two barriers,
-// no copy). Otherwise they use pieces of staging memory that stay in the cache.
+// no copy). Otherwise the ranks copy through staging memory that stays in the cache, or the kernel
+// copies from the peers' arrays (internal/direct_ordinary.cc).
 //
 // Each operation has a signature: if ranks call different operations, all throw kInvalidArgument
 // with both signatures, and the group ends. Results have the same bits on every rank. The caller
@@ -15,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,10 @@
 #include "weft/schedule/schedule.h"
 
 namespace weft::net {
+
+namespace internal {
+class Staging;
+}
 
 // Properties of a call on which two ranks must agree. The caller's shape is shown in errors;
 // `count` is the number of elements transferred.
@@ -79,14 +85,13 @@ class Direct {
   // Bytes of the other ranks' data that this rank has read or written. Any thread may call it.
   std::uint64_t moved_bytes() const { return moved_.value(); }
 
-  static constexpr std::size_t kInline = 4096;        // bytes of a slot
-  static constexpr std::size_t kStaging = 256 << 10;  // bytes of a piece
+  static constexpr std::size_t kInline = 4096;  // bytes of a slot
 
  private:
   struct Slot;
 
   Slot& slot(int rank) const;
-  std::byte* staging(int rank, std::int64_t piece) const;
+  internal::Staging& staging();
   void arrive();
   void meet();
   void open(const DirectArgs& args, schedule::Collective operation, std::int64_t inline_bytes);
@@ -104,14 +109,17 @@ class Direct {
   void move(const DirectArgs& args, schedule::Collective operation, bool from_root, Wanted wanted);
   void reduce_inline(const DirectArgs& args, std::int64_t first);
   void reduce_shards(const DirectArgs& args, bool to_all);
+  void reduce_ordinary(const DirectArgs& args);
+  void reduce_chunks(const DirectArgs& args);
   void reduce_pieces(const DirectArgs& args);
+  void reduce_by_kernel(const DirectArgs& args);
   void spread(const DirectArgs& args);
 
   Host& host_;
   std::byte* slots_ = nullptr;
-  std::byte* staging_ = nullptr;  // allocated at first use
-  std::uint32_t sequence_ = 0;    // number of barriers so far
-  const char* name_ = "direct";   // name of the current operation
+  std::unique_ptr<internal::Staging> staging_;  // made at first use
+  std::uint32_t sequence_ = 0;                  // number of barriers so far
+  const char* name_ = "direct";                 // name of the current operation
   std::chrono::nanoseconds timeout_{};
   Counter moved_;
 };

@@ -7,7 +7,9 @@
 namespace weft::net {
 
 using internal::copy_bytes;
+using internal::copy_to_staging;
 using internal::shard_begin;
+using internal::Staging;
 using schedule::Collective;
 
 // All-gather, gather, broadcast and scatter move blocks of every rank's (or the root's) input.
@@ -55,16 +57,16 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
   }
   const auto* in = static_cast<const std::byte*>(args.input);
   const std::int64_t per_piece =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / (scatter ? world : 1));
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(Staging::kPiece) / (scatter ? world : 1));
   pieces(
       block, per_piece,
       [&](auto at, auto n, std::byte* mine) {
         for (int b = 0; sends && b < (scatter ? world : 1); ++b)
-          copy_bytes(mine + b * per_piece, in + b * block + at, n);
+          copy_to_staging(mine + b * per_piece, in + b * block + at, n);
       },
       [&](auto at, auto n, auto piece) {
         take(n, [&](int peer, std::byte* to) {
-          copy_bytes(to + at, staging(peer, piece) + (scatter ? rank * per_piece : 0), n);
+          copy_bytes(to + at, staging_->piece(peer, piece) + (scatter ? rank * per_piece : 0), n);
         });
       });
 }
@@ -81,7 +83,7 @@ void Direct::spread(const DirectArgs& args) {
   for (int peer = 0; peer < world; ++peer) outputs.push_back(host_.at(peer, slot(peer).output));
   count_each(end - begin);
   // Works in pieces that stay in the cache, so that the input is read from memory once.
-  constexpr auto kPiece = static_cast<std::int64_t>(kStaging);
+  constexpr auto kPiece = static_cast<std::int64_t>(Staging::kPiece);
   for (std::int64_t at = begin; at < end; at += kPiece) {
     for (std::byte* to : outputs) copy_bytes(to + at, from + at, std::min(kPiece, end - at));
   }
@@ -125,15 +127,16 @@ void Direct::all_to_all(const DirectArgs& args) {
     return meet();
   }
   const std::int64_t per_piece =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / world);
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(Staging::kPiece) / world);
   pieces(
       block, per_piece,
       [&](auto at, auto n, std::byte* mine) {
-        for (int b = 0; b < world; ++b) copy_bytes(mine + b * per_piece, in + b * block + at, n);
+        for (int b = 0; b < world; ++b)
+          copy_to_staging(mine + b * per_piece, in + b * block + at, n);
       },
       [&](auto at, auto n, auto piece) {
         for (int peer = 0; peer < world; ++peer)
-          copy_bytes(out + peer * block + at, staging(peer, piece) + rank * per_piece, n);
+          copy_bytes(out + peer * block + at, staging_->piece(peer, piece) + rank * per_piece, n);
       });
 }
 

@@ -8,6 +8,7 @@
 
 #include "weft/kernels/reduce.h"
 #include "weft/net/memory/direct.h"
+#include "weft/net/memory/internal/staging.h"
 
 namespace weft::net {
 namespace internal {
@@ -29,6 +30,28 @@ inline void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes)
   std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
+// Gets a cache line for writing.
+inline void prefetch_to_write(std::byte* line) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*line));  // __builtin_prefetch() gets it for reading only
+#else
+  __builtin_prefetch(line, 1);
+#endif
+}
+
+// Copies to staging memory. Peers have read its cache lines, so each must first be taken from them.
+// Lines are requested ahead: the stores alone would wait for one line after the other.
+inline void copy_to_staging(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  constexpr std::int64_t kLine = 64, kAhead = 32 * kLine;
+  for (std::int64_t at = 0; at < std::min(bytes, kAhead); at += kLine) prefetch_to_write(to + at);
+  for (; bytes > kAhead; bytes -= kLine, to += kLine, from += kLine) {
+    prefetch_to_write(to + kAhead);
+    std::memcpy(to, from, kLine);
+  }
+  for (; bytes >= kLine; bytes -= kLine, to += kLine, from += kLine) std::memcpy(to, from, kLine);
+  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
 }  // namespace internal
 
 // A slot has one cache line of header, then kInline bytes of data. Each rank has two slots and uses
@@ -45,12 +68,11 @@ struct alignas(64) Direct::Slot {
 // take(at, n, piece) reads all ranks' pieces.
 template <class Stage, class Take>
 void Direct::pieces(std::int64_t length, std::int64_t per_piece, Stage stage, Take take) {
-  if (staging_ == nullptr)
-    staging_ = host_.share(2 * kStaging * static_cast<std::size_t>(host_.world()), timeout_);
-  std::int64_t piece = 0;
-  for (std::int64_t at = 0; at < length; at += per_piece, ++piece) {
+  internal::Staging& memory = staging();
+  for (std::int64_t at = 0; at < length; at += per_piece) {
+    const std::uint32_t piece = memory.take(1);
     const std::int64_t n = std::min(per_piece, length - at);
-    stage(at, n, staging(host_.rank(), piece));
+    stage(at, n, memory.piece(host_.rank(), piece));
     meet();
     take(at, n, piece);
   }

@@ -1,0 +1,57 @@
+// Chooses between two ways to do the same operation by their measured times.
+//
+// Which way is faster depends on where the ranks run: on cores that share a cache, moving a cache
+// line costs little; on others, it costs a multiple. So each size class tries both ways, uses the
+// faster one, and tries the other one again now and then, since threads move between cores. All
+// ranks report the same times, so that they choose the same way.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+
+namespace weft::net::internal {
+
+enum class Route : std::uint8_t {
+  kStaged,      // copied through staging memory
+  kSingleCopy,  // the kernel copies from the peer's memory
+};
+
+class RouteChoice {
+ public:
+  // The way for the next call with `bytes` of data.
+  Route next(std::uint64_t bytes) {
+    Class& one = of(bytes);
+    const std::uint32_t call = one.calls++;
+    if (call < 2 * kTries) return call % 2 == 0 ? Route::kStaged : Route::kSingleCopy;
+    const bool staged = one.best[0] <= one.best[1];
+    const bool again = call % kAgain == 0;
+    return staged != again ? Route::kStaged : Route::kSingleCopy;
+  }
+
+  // Reports the time of such a call: of the slowest rank. A time above the best one so far may be
+  // an interruption, so it counts only by degrees.
+  void report(std::uint64_t bytes, Route route, double nanoseconds) {
+    double& best = of(bytes).best[static_cast<std::size_t>(route)];
+    const double mean = nanoseconds / static_cast<double>(std::max<std::uint64_t>(bytes, 1));
+    best = best == 0 ? mean : std::min(mean, best * kRise);
+  }
+
+  static constexpr std::uint32_t kTries = 3;    // first calls of a class, each way
+  static constexpr std::uint32_t kAgain = 128;  // calls between two tries of the slower way
+  static constexpr double kRise = 1.125;
+
+ private:
+  struct Class {
+    std::uint32_t calls = 0;
+    std::array<double, 2> best = {};  // nanoseconds a byte, by route
+  };
+  Class& of(std::uint64_t bytes) {
+    return classes_[static_cast<std::size_t>(std::bit_width(bytes))];
+  }
+
+  std::array<Class, 65> classes_;  // by the bits of the number of bytes
+};
+
+}  // namespace weft::net::internal

@@ -1,0 +1,109 @@
+#include "weft/net/memory/internal/staging.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "weft/net/memory/internal/single_copy.h"
+
+namespace weft::net::internal {
+namespace {
+
+std::uint64_t random_word() {
+  std::random_device source;
+  return (std::uint64_t{source()} << 32) | source();
+}
+
+}  // namespace
+
+Staging::Staging(Host& host, const char* operation, std::chrono::nanoseconds timeout)
+    : host_(host),
+      memory_(host.share((sizeof(Seat) + 2 * kPiece) * static_cast<std::size_t>(host.world()),
+                         timeout)) {
+  const std::uint64_t nonce = random_word();
+  Seat& mine = seat(host.rank());
+  mine.nonce = nonce;
+  mine.nonce_at = reinterpret_cast<std::uintptr_t>(&nonce);
+  mine.pid = ::getpid();
+  host.meet(operation, timeout);
+  // In another PID namespace, the number may be another process's, so the word is compared.
+  mine.reads_peers = true;
+  for (int peer = 0; peer < host.world(); ++peer) {
+    std::uint64_t word = ~seat(peer).nonce;
+    const bool read = read_process(seat(peer).pid, seat(peer).nonce_at, &word, sizeof word) == 0;
+    mine.reads_peers = mine.reads_peers && read && word == seat(peer).nonce;
+  }
+  host.meet(operation, timeout);
+  single_copy_ = true;
+  for (int peer = 0; peer < host.world(); ++peer)
+    single_copy_ = single_copy_ && seat(peer).reads_peers;
+}
+
+void Staging::publish(std::uint32_t number, const void* input, const void* output,
+                      std::size_t bytes) {
+  if (!single_copy_) return;
+  const bool known =
+      input == checked_input_ && output == checked_output_ && bytes <= checked_bytes_;
+  if (!known) {
+    if (!kernel_can_read(input, bytes) || (output != input && !kernel_can_read(output, bytes)))
+      return;
+    checked_input_ = input;
+    checked_output_ = output;
+    checked_bytes_ = bytes;
+  }
+  Seat& mine = seat(host_.rank());
+  mine.input = reinterpret_cast<std::uintptr_t>(input);
+  mine.output = reinterpret_cast<std::uintptr_t>(output);
+  mine.took = took_.count();
+  mine.published = number;
+}
+
+bool Staging::all_published(std::uint32_t number) const {
+  if (!single_copy_) return false;
+  for (int peer = 0; peer < host_.world(); ++peer)
+    if (seat(peer).published != number) return false;
+  return true;
+}
+
+void Staging::read(int peer, std::uint64_t from, void* to, std::size_t bytes,
+                   const char* operation) {
+  const int error = read_process(seat(peer).pid, from, to, bytes);
+  if (error == 0) return;
+  const std::string named =
+      "rank " + std::to_string(peer) + " (process " + std::to_string(seat(peer).pid) + ")";
+  const Error::Context context{operation, host_.rank(), peer};
+  if (error == ESRCH) {
+    host_.fail(
+        Error(Errc::kPeerLost,
+              named + " has died while rank " + std::to_string(host_.rank()) + " read its memory",
+              context));
+  } else {
+    host_.fail(Error(Errc::kUnavailable,
+                     "rank " + std::to_string(host_.rank()) + " cannot read the memory of " +
+                         named + ": " + std::strerror(error) +
+                         "; copy the tensor to memory of libtorch",
+                     context));
+  }
+  host_.check(operation);
+}
+
+std::byte* Staging::scratch() {
+  if (!scratch_) scratch_ = std::make_unique_for_overwrite<std::byte[]>(kPiece);
+  return scratch_.get();
+}
+
+Route Staging::next_route(std::uint64_t bytes) {
+  if (bytes_ > 0) {
+    std::int64_t slowest = 0;
+    for (int peer = 0; peer < host_.world(); ++peer) slowest = std::max(slowest, seat(peer).took);
+    choice_.report(bytes_, route_, static_cast<double>(slowest));
+  }
+  bytes_ = bytes;
+  return route_ = choice_.next(bytes);
+}
+
+}  // namespace weft::net::internal
