@@ -57,6 +57,15 @@ PARTS = {
             f" --sizes {256 << 10},{25 * MIB},{100 * MIB}"
         ],
     ),
+    "ordinary-memory": (
+        "all-reduce of ordinary memory on near and on far cores, 2 ranks",
+        PINNED,
+        [
+            f"{WEFT} bench collectives --json --rounds 5 --cores near,far"
+            f" --impls weft-ordinary,openmpi,openmpi5,mpich"
+            f" --sizes {64 << 10},{256 << 10},{MIB},{4 * MIB},{25 * MIB}"
+        ],
+    ),
     "collectives": (
         "other collectives in shared memory, 2 ranks",
         PINNED,

@@ -119,6 +119,17 @@ def all_reduce_inside(run):
     )
 
 
+def ordinary_memory(run):
+    impls = ["weft-ordinary", "openmpi", "openmpi5", "mpich"]
+    rows = []
+    for cores in run.values("ordinary-memory", "cores"):
+        for size in run.values("ordinary-memory", "bytes"):
+            case = {"bytes": size, "vectors": "rewritten", "cores": cores}
+            times = [run.value("ordinary-memory", "us", impl=i, **case) for i in impls]
+            rows.append([cores, size_of(size), *map(time_of, times)])
+    return table(["cores", "size", *(NAMES[i] for i in impls)], rows)
+
+
 def all_reduce_4(run):
     return by_size(run, "all-reduce-4", "all_reduce", "rewritten", 4, PUBLIC)
 
@@ -500,6 +511,7 @@ FIGURES = {
     "all-reduce-in-place": all_reduce_in_place,
     "all-reduce-inside": all_reduce_inside,
     "all-reduce-4": all_reduce_4,
+    "ordinary-memory": ordinary_memory,
     "collectives": collectives,
     "messages": messages,
     "messages-in-place": messages_in_place,
@@ -538,6 +550,7 @@ for _name in (
     "clone",
     "all-reduce",
     "all-reduce-4",
+    "ordinary-memory",
     "collectives",
     "messages",
     "network",

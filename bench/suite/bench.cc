@@ -52,6 +52,7 @@ constexpr std::array<std::string_view, 9> kPlanned = {"all_reduce", "all_gather"
 constexpr std::array<std::string_view, 6> kModels = {
     "mlp", "cnn", "resnet18", "resnet18-adamw", "gpt-384", "gpt-128"};
 constexpr std::array<std::string_view, 2> kTransports = {"auto", "tcp"};
+constexpr std::array<std::string_view, 2> kCores = {"near", "far"};
 constexpr std::string_view kImpls[] = {"weft-net",
                                        "weft",
                                        "weft-ordinary",
@@ -96,6 +97,7 @@ void check(const BenchOptions& options) {
   check_names("model", options.models, kModels);
   check_names("transport", {options.transport}, kTransports);
   check_names("implementation", options.impls, kImpls);
+  check_names("cores", options.cores, kCores);
   if (options.ranks < 1 || options.ranks > 64)
     throw Error(Errc::kBadConfig, "ranks must be 1 to 64, got " + std::to_string(options.ranks));
   for (const int world : options.worlds) {

@@ -15,6 +15,7 @@ constexpr const char* kExamples = R"(Examples:
   weft bench collectives
   weft bench collectives --explain --ops all_reduce -n 4
   weft bench collectives --ops all_reduce --sizes 1024,26214400 --json
+  weft bench collectives --impls weft-ordinary,openmpi --sizes 64KiB,1MiB --cores near,far
   weft bench training --models cnn,resnet18
   weft bench parallel
   weft bench BENCH --help)";
@@ -52,6 +53,10 @@ void add_options(CLI::App& sub, Kind kind, BenchOptions& options) {
     sub.add_option("--sizes", options.sizes, "Bytes of the whole vector, such as 64KiB or 25MB")
         ->delimiter(',')
         ->transform(CLI::AsSizeValue(false));
+    sub.add_option("--cores", options.cores,
+                   "Cores of the ranks: near (they share a cache), far (they share none), or both, "
+                   "measured one after the other. None: the first cores")
+        ->delimiter(',');
   }
   if (kind == kCollective) {
     sub.add_option("--ops", options.ops,

@@ -19,6 +19,9 @@ struct BenchOptions {
   // collectives: all_reduce, all_gather, … (bench.cc lists all); empty: all_reduce
   std::vector<std::string> ops;
   std::vector<std::size_t> sizes;  // bytes of the whole vector; empty: the default of the bench
+  // collectives and p2p: cores of the ranks, "near" (they share a cache) or "far" (they share
+  // none); empty: the first cores
+  std::vector<std::string> cores;
   // training: mlp, cnn, resnet18, resnet18-adamw; parallel: gpt-384, gpt-128; empty: all
   std::vector<std::string> models;
   std::vector<std::string> impls;  // variants of weft and peers to measure; empty: all

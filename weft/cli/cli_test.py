@@ -548,6 +548,7 @@ class Words(unittest.TestCase):
                 "cores",
                 "memory",
                 "shared memory",
+                "single copy",
                 "heap",
                 "loopback",
                 "caches",

@@ -4,6 +4,7 @@
 
 #include "bench/suite/internal/benches.h"
 #include "bench/suite/internal/collective_rank.h"
+#include "bench/suite/internal/core_sets.h"
 #include "bench/suite/internal/report.h"
 #include "bench/suite/internal/rounds.h"
 #include "weft/base/error.h"
@@ -86,8 +87,10 @@ std::string command_for(const std::string& op, std::size_t bytes, int iterations
 
 class CollectivesReport {
  public:
-  CollectivesReport(const BenchOptions& options, const std::vector<Contender>& contenders)
-      : options_(options), report_(options.json), rounds_(rounds_of(options)) {
+  // `cores` is the name of the cores of the ranks; empty: the first ones.
+  CollectivesReport(const BenchOptions& options, const std::vector<Contender>& contenders,
+                    const std::string& cores)
+      : options_(options), cores_(cores), report_(options.json), rounds_(rounds_of(options)) {
     for (const auto& contender : contenders) columns_.push_back(contender.impl);
   }
   int rounds() const { return rounds_; }
@@ -95,8 +98,9 @@ class CollectivesReport {
   void head(const std::string& op, const std::string& vectors) {
     vectors_ = vectors;
     report_.text("\n" + op + ", float32, vectors " + vectors + ", " +
-                 std::to_string(options_.ranks) + " ranks: microseconds, the median of " +
-                 std::to_string(rounds_) +
+                 std::to_string(options_.ranks) + " ranks" +
+                 (cores_.empty() ? "" : " on " + cores_ + " cores") +
+                 ": microseconds, the median of " + std::to_string(rounds_) +
                  " interleaved rounds; below them how many times faster weft is");
     std::vector<std::string> cells = {""};
     cells.insert(cells.end(), columns_.begin(), columns_.end());
@@ -127,9 +131,11 @@ class CollectivesReport {
   }
   std::vector<LogField> params(const std::string& op, std::size_t bytes,
                                const std::string& impl) const {
-    return {{"impl", impl},        {"op", op},
-            {"bytes", bytes},      {"dtype", "f32"},
-            {"vectors", vectors_}, {"ranks", options_.ranks}};
+    std::vector<LogField> all = {{"impl", impl},        {"op", op},
+                                 {"bytes", bytes},      {"dtype", "f32"},
+                                 {"vectors", vectors_}, {"ranks", options_.ranks}};
+    if (!cores_.empty()) all.emplace_back("cores", cores_);
+    return all;
   }
   void ratios(const std::string& op, std::size_t bytes, const Series& ours,
               const std::vector<Series>& all) const {
@@ -148,30 +154,23 @@ class CollectivesReport {
   }
 
   const BenchOptions& options_;
+  std::string cores_;
   Report report_;
   int rounds_;
   std::vector<std::string> columns_;
   std::string vectors_;  // one of kVectors
 };
 
-}  // namespace
-
-int bench_p2p(const BenchOptions& options, const Signals& signals) {
-  BenchOptions own = options;
-  own.ranks = 2;
-  own.ops = {"ping_pong"};
-  if (own.sizes.empty()) own.sizes = {8, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 25 << 20};
-  return bench_collectives(own, signals);
-}
-
-int bench_collectives(const BenchOptions& options, const Signals& signals) {
+// Measures with ranks on the processors of `cores`; none: on the first ones.
+int bench_on(const BenchOptions& options, const CoreSet& cores, const Signals& signals) {
+  const OnCores here(cores.processors);
   const TempDir folder;
   auto contenders = start(options, folder.path(), signals);
   if (contenders.empty())
     throw Error(Errc::kBadConfig,
                 "no implementation of that name; there are weft-net, weft, weft-ordinary, "
                 "weft-tcp, openmpi, openmpi5, openmpi-tcp, mpich, gloo and ideal");
-  CollectivesReport report(options, contenders);
+  CollectivesReport report(options, contenders, cores.name);
   bool complete = true;
   for (const auto& op :
        options.ops.empty() ? std::vector<std::string>{"all_reduce"} : options.ops) {
@@ -192,6 +191,35 @@ int bench_collectives(const BenchOptions& options, const Signals& signals) {
     }
   }
   return complete ? 0 : 1;
+}
+
+}  // namespace
+
+int bench_p2p(const BenchOptions& options, const Signals& signals) {
+  BenchOptions own = options;
+  own.ranks = 2;
+  own.ops = {"ping_pong"};
+  if (own.sizes.empty()) own.sizes = {8, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 25 << 20};
+  return bench_collectives(own, signals);
+}
+
+int bench_collectives(const BenchOptions& options, const Signals& signals) {
+  const auto sets = core_sets(schedule::find_machine(), usable_processors(), options.ranks);
+  Report(options.json).text(describe(sets));
+  if (options.cores.empty()) return bench_on(options, {}, signals);
+  int result = 0;
+  bool any = false;
+  for (const CoreSet& set : sets) {
+    if (std::find(options.cores.begin(), options.cores.end(), set.name) == options.cores.end())
+      continue;
+    any = true;
+    result = std::max(result, bench_on(options, set, signals));
+  }
+  if (!any)
+    throw Error(Errc::kBadConfig, "this machine has no such cores for " +
+                                      std::to_string(options.ranks) + " ranks (" + describe(sets) +
+                                      ")");
+  return result;
 }
 
 }  // namespace weft::cli::bench_internal

@@ -4,9 +4,13 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -96,6 +100,29 @@ Finding shared_memory() {
   return {"shared memory", Grade::kOk, found, ""};
 }
 
+// Whether a process may read the memory of its siblings, as the ranks of a host do. A child reads
+// its parent, since some policies let only a parent read its children.
+Finding single_copy() {
+  const std::uint64_t value = 0x77656674'72656164;
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child == 0) {
+    std::uint64_t copy = 0;
+    const iovec to{&copy, sizeof copy}, from{const_cast<std::uint64_t*>(&value), sizeof value};
+    const bool read = ::process_vm_readv(parent, &to, 1, &from, 1, 0) == sizeof copy;
+    ::_exit(read && copy == value ? 0 : read ? 1 : errno);
+  }
+  int status = 0;
+  while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  const int error = child < 0 ? errno : WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
+  if (error == 0)
+    return {"single copy", Grade::kOk, "ranks may read each other's memory (process_vm_readv)", ""};
+  return {"single copy", Grade::kWarn,
+          std::string("process_vm_readv between processes fails: ") + std::strerror(error),
+          "all-reduces of memory from malloc copy it twice; kernel.yama.ptrace_scope=0 or the "
+          "container's seccomp profile allows one copy"};
+}
+
 // Whether the kernel gives huge pages to shared memory on request.
 Finding huge_pages() {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
@@ -179,8 +206,8 @@ Finding mpi() {
 }  // namespace
 
 std::vector<Finding> machine_findings() {
-  return {toolchain(),   cores(),    memory(), shared_memory(), huge_pages(),
-          descriptors(), loopback(), mpi(),    clock()};
+  return {toolchain(),  cores(),       memory(),   shared_memory(), single_copy(),
+          huge_pages(), descriptors(), loopback(), mpi(),           clock()};
 }
 
 }  // namespace weft::cli

@@ -28,7 +28,7 @@ using internal::Staging;
 
 namespace {
 
-constexpr std::uint32_t kAhead = 2;  // chunks that a rank stages before it reads the peer's
+constexpr std::uint32_t kAhead = 4;  // chunks that a rank stages before it reads the peer's
 constexpr std::int64_t kLeastChunk = 4096;
 // Below this size, the kernel is never faster.
 constexpr std::int64_t kLeastByKernel = 32 << 10;
