@@ -1,7 +1,6 @@
 #include "weft/comm/group.h"
 
 #include <ATen/ATen.h>
-#include <ATen/MemoryOverlap.h>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -13,6 +12,7 @@
 
 #include "weft/base/fault/failpoint.h"
 #include "weft/comm/backend.h"
+#include "weft/comm/internal/all_reduce.h"
 #include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/comm/internal/vector_math.h"
@@ -21,23 +21,9 @@
 #include "weft/observe/position/position.h"
 
 namespace weft::comm {
-namespace {
 
-c10d::ReduceOp to_c10d(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum: return c10d::ReduceOp::SUM;
-    case ReduceOp::kAvg: return c10d::ReduceOp::AVG;
-    case ReduceOp::kProduct: return c10d::ReduceOp::PRODUCT;
-    case ReduceOp::kMin: return c10d::ReduceOp::MIN;
-    case ReduceOp::kMax: return c10d::ReduceOp::MAX;
-    case ReduceOp::kBitAnd: return c10d::ReduceOp::BAND;
-    case ReduceOp::kBitOr: return c10d::ReduceOp::BOR;
-    case ReduceOp::kBitXor: return c10d::ReduceOp::BXOR;
-  }
-  throw Error(Errc::kInternal, "unknown reduction");
-}
-
-}  // namespace
+using internal::require_apart;
+using internal::to_c10d;
 
 struct Group::State {
   c10::intrusive_ptr<c10d::Backend> backend;
@@ -57,16 +43,14 @@ struct Group::State {
 
   // Fast path of in-place collectives: no Work, no c10d options. Returns false if the call must
   // take the regular path.
-  bool run_now(schedule::Collective collective, const at::Tensor& tensor,
-               net::DirectArgs args) const {
-    const auto type = weft != nullptr ? internal::plain_type(tensor) : std::nullopt;
-    if (!type) return false;
-    args.input = args.output = tensor.data_ptr();
-    args.count = tensor.numel();
-    args.dtype = *type;
-    args.shape = tensor.sizes().data();
-    args.dims = static_cast<int>(tensor.dim());
-    return weft->run_now(collective, args);
+  bool run_now(schedule::Collective collective, const at::Tensor& tensor, ReduceOp op,
+               int root) const {
+    auto args = weft != nullptr ? internal::plain_args(tensor) : std::nullopt;
+    if (!args) return false;
+    args->op = op;
+    args->root = root;
+    args->timeout = weft->timeout();
+    return weft->run_now(collective, *args);
   }
 
   // Other backends, and NCCL inside weft's, may continue after the call returns. So a synchronous
@@ -180,16 +164,6 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-// Before anything is sent: a result cannot be written to elements that share memory.
-void require_apart(const char* operation, const at::Tensor& tensor) {
-  WEFT_REQUIRE(
-      !tensor.defined() || tensor.layout() != at::kStrided ||
-          at::has_internal_overlap(tensor) != at::MemOverlap::Yes,
-      std::string(operation) +
-          ": elements of the tensor share memory, as after expand(), so it cannot hold the "
-          "result; pass tensor.contiguous()");
-}
-
 template <class Options>
 Options options_of(bool async) {
   Options options;
@@ -200,24 +174,18 @@ Options options_of(bool async) {
 }  // namespace
 
 void Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
-  if (state_->run_now(schedule::Collective::kAllReduce, tensor, {.op = op})) return;
+  if (state_->run_now(schedule::Collective::kAllReduce, tensor, op, 0)) return;
   require_apart("all_reduce", tensor);
-  auto options = options_of<c10d::AllreduceOptions>(false);
-  options.reduceOp = to_c10d(op);
-  std::vector<at::Tensor> tensors{tensor};
-  state_->finish(state_->backend->allreduce(tensors, options));
+  state_->finish(internal::all_reduce_by(*state_->backend, tensor, op, false, {}));
 }
 
 Group::Work Group::all_reduce_async(at::Tensor& tensor, ReduceOp op) const {
   require_apart("all_reduce", tensor);
-  auto options = options_of<c10d::AllreduceOptions>(true);
-  options.reduceOp = to_c10d(op);
-  std::vector<at::Tensor> tensors{tensor};
-  return state_->backend->allreduce(tensors, options);
+  return internal::all_reduce_by(*state_->backend, tensor, op, true, {});
 }
 
 void Group::broadcast(at::Tensor& tensor, int root) const {
-  if (state_->run_now(schedule::Collective::kBroadcast, tensor, {.root = root})) return;
+  if (state_->run_now(schedule::Collective::kBroadcast, tensor, ReduceOp::kSum, root)) return;
   require_apart("broadcast", tensor);
   auto options = options_of<c10d::BroadcastOptions>(false);
   options.rootRank = root;
@@ -341,7 +309,9 @@ void Group::wait(const Work& work, const char* operation) const {
 }
 
 void Group::barrier() const {
-  if (state_->weft != nullptr && state_->weft->run_now(schedule::Collective::kBarrier, {})) return;
+  if (state_->weft != nullptr &&
+      state_->weft->run_now(schedule::Collective::kBarrier, {.timeout = timeout()}))
+    return;
   state_->finish(state_->backend->barrier(options_of<c10d::BarrierOptions>(false)));
 }
 

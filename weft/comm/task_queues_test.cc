@@ -104,5 +104,65 @@ TEST(TaskQueues, RunsTasksThatWerePostedDuringASynchronousCallItselfWithoutThrea
   EXPECT_EQ(done, 1);
 }
 
+TEST(TaskQueues, RunATaskOfTheFirstQueueAtOnceOnlyIfTheQueueIsEmpty) {
+  TaskQueues queues;
+  std::promise<void> go;
+  int order = 0;
+  queues.post(TaskQueues::kFirst, [&]() -> TaskQueues::After {
+    go.get_future().wait();
+    order = 1;
+    return nullptr;
+  });
+  EXPECT_FALSE(queues.run_if_empty([] { FAIL() << "it ran before the posted task"; }));
+  go.set_value();
+  queues.run(TaskQueues::kFirst, [&]() -> TaskQueues::After {
+    EXPECT_EQ(order, 1);
+    return nullptr;
+  });
+  EXPECT_TRUE(queues.run_if_empty([&] { order = 2; }));
+  EXPECT_EQ(order, 2);
+  EXPECT_TRUE(queues.run_if_empty([&] { order = 3; }));
+}
+
+TEST(TaskQueues, RunTasksThatWerePostedDuringATaskThatRunsAtOnce) {
+  for (const int threads : {0, 100}) {
+    threads_left = threads;
+    std::atomic<int> done = 0;
+    TaskQueues queues(start_if_left);
+    const auto task = [&done]() -> TaskQueues::After {
+      ++done;
+      return nullptr;
+    };
+    EXPECT_TRUE(queues.run_if_empty([&] {
+      std::thread([&] {
+        queues.post(TaskQueues::kFirst, task);
+        EXPECT_FALSE(queues.run_if_empty([] {}));
+      }).join();
+      EXPECT_EQ(done, 0);
+    }));
+    queues.run(TaskQueues::kFirst, task);
+    EXPECT_EQ(done, 2);
+  }
+}
+
+TEST(TaskQueues, RunOneTaskOfTheFirstQueueAtATimeWhoeverCalls) {
+  constexpr int kCalls = 2000;
+  int count = 0;  // a race if two tasks ran at once
+  TaskQueues queues;
+  const auto task = [&]() -> TaskQueues::After {
+    ++count;
+    return nullptr;
+  };
+  std::thread other([&] {
+    for (int call = 0; call < kCalls; ++call) queues.post(TaskQueues::kFirst, task);
+  });
+  for (int call = 0; call < kCalls; ++call) {
+    if (!queues.run_if_empty([&] { ++count; })) queues.run(TaskQueues::kFirst, task);
+  }
+  other.join();
+  queues.run(TaskQueues::kFirst, task);
+  EXPECT_EQ(count, 2 * kCalls + 1);
+}
+
 }  // namespace
 }  // namespace weft::comm::internal

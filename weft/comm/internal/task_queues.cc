@@ -1,5 +1,6 @@
 #include "weft/comm/internal/task_queues.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -18,9 +19,24 @@ struct TaskQueues::State : std::enable_shared_from_this<State> {
     bool busy = false;  // a thread or a caller is running a task of this queue
   };
 
+  // Who may run a task of the queue kFirst.
+  enum class Turn {
+    kFree,    // The queue is empty and no task of it runs.
+    kCaller,  // A caller runs its task without the lock, and no other task has come.
+    kLocked,  // The queue's fields say it.
+  };
+
   void end();
+  void end_turn();
   void post(std::uint64_t id, Task task);
   void run(std::uint64_t id, const Task& task);
+  // Returns the queue. Its fields are valid until settle(). Called with the lock held.
+  Queue& open(std::uint64_t id);
+  // After a change of the queue's fields: it is ready, or free if it is empty. Called with the lock
+  // held.
+  void settle(std::uint64_t id, Queue& queue);
+  // Runs the tasks that are ready, if no thread can. Called with the lock held.
+  void run_left(std::unique_lock<std::mutex>& lock);
   // Returns when the queues end and no task is left.
   void work();
   // Runs the next task of the first ready queue. Called with the lock held, which it lets go of
@@ -31,6 +47,7 @@ struct TaskQueues::State : std::enable_shared_from_this<State> {
   // As call_worker(), on a thread that can run the tasks itself. False if it has to.
   bool has_worker() noexcept;
 
+  std::atomic<Turn> turn_ = Turn::kFree;
   std::mutex mutex_;  // guards all below
   std::condition_variable wake_, done_;
   std::map<std::uint64_t, Queue> queues_;
@@ -49,6 +66,47 @@ TaskQueues::TaskQueues(StartThread start) : state_(std::make_shared<State>()) {
 TaskQueues::~TaskQueues() { state_->end(); }
 void TaskQueues::post(std::uint64_t id, Task task) { state_->post(id, std::move(task)); }
 void TaskQueues::run(std::uint64_t id, const Task& task) { state_->run(id, task); }
+
+bool TaskQueues::begin_turn() noexcept {
+  State::Turn free = State::Turn::kFree;
+  return state_->turn_.compare_exchange_strong(
+      free, State::Turn::kCaller, std::memory_order_acquire, std::memory_order_relaxed);
+}
+
+void TaskQueues::end_turn() {
+  State::Turn mine = State::Turn::kCaller;
+  if (!state_->turn_.compare_exchange_strong(mine, State::Turn::kFree, std::memory_order_release,
+                                             std::memory_order_relaxed))
+    state_->end_turn();
+}
+
+void TaskQueues::State::end_turn() {
+  std::unique_lock lock(mutex_);
+  Queue& queue = open(kFirst);
+  queue.busy = false;
+  settle(kFirst, queue);
+  if (!queue.tasks.empty() && !has_worker()) run_left(lock);
+}
+
+TaskQueues::State::Queue& TaskQueues::State::open(std::uint64_t id) {
+  Queue& queue = queues_[id];
+  if (id == kFirst && turn_.exchange(Turn::kLocked, std::memory_order_acq_rel) == Turn::kCaller)
+    queue.busy = true;
+  return queue;
+}
+
+void TaskQueues::State::settle(std::uint64_t id, Queue& queue) {
+  if (queue.busy) return;
+  if (!queue.tasks.empty()) {
+    ready_.push_back(id);
+  } else if (id == kFirst) {
+    turn_.store(Turn::kFree, std::memory_order_release);
+  }
+}
+
+void TaskQueues::State::run_left(std::unique_lock<std::mutex>& lock) {
+  while (!ready_.empty()) run_next(lock);
+}
 
 void TaskQueues::State::end() {
   std::unique_lock lock(mutex_);
@@ -88,7 +146,7 @@ bool TaskQueues::State::has_worker() noexcept {
 
 void TaskQueues::State::post(std::uint64_t id, Task task) {
   std::lock_guard lock(mutex_);
-  Queue& queue = queues_[id];
+  Queue& queue = open(id);
   queue.tasks.push_back(std::move(task));
   // Otherwise the thread that runs the queue takes the task, or the queue is in ready_ already.
   if (queue.busy || queue.tasks.size() > 1) return;
@@ -98,25 +156,26 @@ void TaskQueues::State::post(std::uint64_t id, Task task) {
   } catch (const Error&) {
     ready_.pop_back();
     queue.tasks.pop_back();
+    settle(id, queue);
     throw;
   }
 }
 
 void TaskQueues::State::run(std::uint64_t id, const Task& task) {
   std::unique_lock lock(mutex_);
-  Queue& queue = queues_[id];
+  Queue& queue = open(id);
   if (!queue.busy && queue.tasks.empty()) {
     queue.busy = true;
     lock.unlock();
     const After after = task();
     lock.lock();
     queue.busy = false;
-    if (!queue.tasks.empty()) ready_.push_back(id);  // posted meanwhile by another thread
-    const bool left = !queue.tasks.empty() && !has_worker();
+    settle(id, queue);
+    const bool left = !queue.tasks.empty() && !has_worker();  // posted by another thread
     lock.unlock();
     if (after) after();
     lock.lock();
-    while (left && !ready_.empty()) run_next(lock);
+    if (left) run_left(lock);
     return;
   }
   lock.unlock();
@@ -148,7 +207,7 @@ void TaskQueues::State::work() {
 void TaskQueues::State::run_next(std::unique_lock<std::mutex>& lock) {
   const std::uint64_t id = ready_.front();
   ready_.pop_front();
-  Queue& queue = queues_[id];
+  Queue& queue = open(id);
   if (queue.busy || queue.tasks.empty()) return;
   queue.busy = true;
   Task task = std::move(queue.tasks.front());
@@ -158,7 +217,7 @@ void TaskQueues::State::run_next(std::unique_lock<std::mutex>& lock) {
   task = nullptr;
   lock.lock();
   queue.busy = false;
-  if (!queue.tasks.empty()) ready_.push_back(id);
+  settle(id, queue);
   if (!after) return;
   // Without another thread, the tasks wait until the callbacks are done.
   if (!ready_.empty()) has_worker();

@@ -35,9 +35,24 @@ class TaskQueues {
   // Runs `task` on the calling thread if the queue is empty, so that a synchronous call needs no
   // thread switch. Otherwise posts it and waits. Never needs a new thread if the queue is empty.
   void run(std::uint64_t id, const Task& task);
+  // Runs `body` on the calling thread if the queue kFirst is empty, as run() does, but without
+  // locks and allocations: two atomic operations. Returns false without running it otherwise.
+  // `body` does not throw.
+  template <class Body>
+  bool run_if_empty(const Body& body) {
+    if (!begin_turn()) return false;
+    body();
+    end_turn();
+    return true;
+  }
+
+  static constexpr std::uint64_t kFirst = 0;
 
  private:
   struct State;
+  bool begin_turn() noexcept;
+  void end_turn();
+
   // Also held by each thread: the task that it has just run may have held the last reference to the
   // owner of these queues.
   std::shared_ptr<State> state_;

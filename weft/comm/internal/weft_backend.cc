@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +14,7 @@
 
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
+#include "weft/base/process/id.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/staging.h"
 #include "weft/comm/internal/tensor_data.h"
@@ -25,7 +25,7 @@
 namespace weft::comm::internal {
 namespace {
 
-constexpr std::uint64_t kCollectiveQueue = 0;
+constexpr std::uint64_t kCollectiveQueue = TaskQueues::kFirst;
 constexpr std::uint64_t kSendQueue = std::uint64_t{1} << 60, kRecvQueue = std::uint64_t{2} << 60,
                         kAnyQueue = std::uint64_t{3} << 60;
 
@@ -123,7 +123,7 @@ WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
       engine_(std::move(engine)),
       options_(c10::make_intrusive<Options>("weft", timeout)),
       origin_(std::move(origin)),
-      process_(getpid()),
+      process_(process_id()),
       between_threads_(engine_->endpoint().name() == std::string_view("inproc")),
       queues_(std::make_unique<TaskQueues>()) {
   if (origin_.family)
@@ -131,7 +131,7 @@ WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
 }
 
 WeftBackend::~WeftBackend() {
-  if (getpid() != process_) {  // a forked child has no threads and is not a rank of the group
+  if (process_id() != process_) {  // a forked child has no threads and is not a rank of the group
     static_cast<void>(queues_.release());
     static_cast<void>(member_.release());
     static_cast<void>(engine_.release());
@@ -181,7 +181,7 @@ WeftBackend::BackendPtr WeftBackend::split(const StorePtr& store, const std::vec
 
 WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown, bool async,
                                          std::function<int()> body) {
-  WEFT_REQUIRE(getpid() == process_,
+  WEFT_REQUIRE(process_id() == process_,
                "this process was forked from a rank of a weft group and is not a rank itself; make "
                "groups after the fork");
   auto work = c10::make_intrusive<WeftWork>(rank_, shown, getSequenceNumberForGroup());
@@ -255,31 +255,35 @@ observe::Operation WeftBackend::shown_as(const Shown& shown, std::uint64_t numbe
 bool WeftBackend::is_quiet() const {
   const observe::Trace* const trace = observe::Trace::current();
   return (trace == nullptr || !trace->recording()) && !at::hasGlobalCallbacks() &&
-         !at::hasThreadLocalCallbacks() && getpid() == process_;
+         !at::hasThreadLocalCallbacks() && process_id() == process_;
 }
 
 template <class Body>
 void WeftBackend::run_here(std::uint64_t queue, std::string_view operation, const Body& body) {
   std::exception_ptr why;
-  queues_->run(queue, [&]() -> TaskQueues::After {
+  const auto run = [&] {
     try {
       body();
     } catch (...) {
       why = caused_by(std::current_exception(), operation);
     }
-    return nullptr;
-  });
+  };
+  if (queue != TaskQueues::kFirst || !queues_->run_if_empty(run)) {
+    queues_->run(queue, [&]() -> TaskQueues::After {
+      run();
+      return nullptr;
+    });
+  }
   if (why) std::rethrow_exception(why);
 }
 
-bool WeftBackend::run_now(schedule::Collective collective, net::DirectArgs args) {
+bool WeftBackend::run_now(schedule::Collective collective, const net::DirectArgs& args) {
   if (!is_quiet()) return false;
   const observe::OperationScope here(
       {.name = collective_names[static_cast<std::size_t>(collective)],
        .group = group_name_,
        .number = sequence_.fetch_add(1, std::memory_order_relaxed) + 1,
        .bytes = static_cast<std::uint64_t>(args.count) * size_of(args.dtype)});
-  args.timeout = timeout();
   run_here(kCollectiveQueue, schedule::to_string(collective),
            [&] { engine_->run(collective, args); });
   return true;

@@ -116,7 +116,7 @@ class WeftBackend final : public c10d::Backend {
   // Fast path of Group's synchronous calls: on flat memory, on the caller's thread, without a Work.
   // Returns false without doing anything while a trace or a profiler records, and for messages
   // between threads, which learn of an abort by Group::wait() only.
-  bool run_now(schedule::Collective collective, net::DirectArgs args);
+  bool run_now(schedule::Collective collective, const net::DirectArgs& args);
   bool send_now(std::span<std::byte> bytes, int peer, int tag);
   bool recv_now(std::span<std::byte> bytes, int peer, int tag);
 
