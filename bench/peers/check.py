@@ -237,9 +237,9 @@ def main():
         binary = arguments.bin / "weft_peer_mpi"
         if not binary.exists() or not shutil.which("mpirun"):
             skip("no MPI was found at build time; ./dev bench setup adds it")
-        check_collectives(
-            ["mpirun", "-n", "2", "--allow-run-as-root", "--oversubscribe", binary], "openmpi", OPS
-        )
+        command = ["mpirun", "-n", "2", "--allow-run-as-root", "--oversubscribe", binary]
+        check_collectives(command, "openmpi", OPS)
+        check_collectives([*command, "--prepared"], "openmpi-prepared", ["all_reduce"])
     elif peer == "torch_collectives":
         check_collectives(
             [sys.executable, HERE / "torch_collectives.py", "--ranks", "2"], "gloo", OPS

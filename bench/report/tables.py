@@ -16,8 +16,10 @@ MIB = 1 << 20
 NAMES = {
     "weft": "weft",
     "weft-net": "weft at `net`",
+    "weft-prepared": "weft, prepared",
     "weft-ordinary": "weft, ordinary memory",
     "openmpi": "Open MPI 4",
+    "openmpi-prepared": "Open MPI 4, persistent",
     "openmpi5": "Open MPI 5",
     "mpich": "MPICH",
     "gloo": "Gloo",
@@ -114,9 +116,8 @@ def all_reduce_in_place(run):
 
 
 def all_reduce_inside(run):
-    return by_size(
-        run, "all-reduce", "all_reduce", "rewritten", 2, ["weft", "weft-net", "weft-ordinary"]
-    )
+    impls = ["weft", "weft-prepared", "weft-net", "weft-ordinary", "openmpi-prepared"]
+    return by_size(run, "all-reduce", "all_reduce", "rewritten", 2, impls)
 
 
 def ordinary_memory(run):

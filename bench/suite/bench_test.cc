@@ -25,6 +25,7 @@ using namespace bench_internal;
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 Errc code_of(const std::function<void()>& call) {
   try {
@@ -192,6 +193,22 @@ std::string lines_of(const BenchOptions& options) {
   const std::string lines = testing::internal::GetCapturedStdout();
   EXPECT_EQ(code, 0);
   return lines;
+}
+
+TEST(BenchSlow, PreparedCallsTakePartInAllReducesOfSmallVectorsOnly) {
+  const std::string lines = lines_of({.what = "collectives",
+                                      .rounds = 1,
+                                      .ops = {"all_reduce", "broadcast"},
+                                      .sizes = {64, 100'000},
+                                      .impls = {"weft", "weft-prepared"},
+                                      .json = true});
+  for (const char* part : {"\"op\":\"all_reduce\",\"bytes\":64", "\"op\":\"broadcast\"",
+                           "\"op\":\"all_reduce\",\"bytes\":100000"}) {
+    EXPECT_THAT(lines, HasSubstr(std::string("{\"impl\":\"weft\",") + part));
+  }
+  EXPECT_THAT(lines, HasSubstr("{\"impl\":\"weft-prepared\",\"op\":\"all_reduce\",\"bytes\":64"));
+  EXPECT_THAT(lines, Not(HasSubstr("\"weft-prepared\",\"op\":\"broadcast\"")));
+  EXPECT_THAT(lines, Not(HasSubstr("\"weft-prepared\",\"op\":\"all_reduce\",\"bytes\":100000")));
 }
 
 TEST(BenchSlow, ShardedAndTensorParallelTrainingHasTheLossesOfOneProcess) {

@@ -1,6 +1,5 @@
 // Group: a set of ranks and the collectives among them. It is a cheap value to copy and pass
-// around.
-// There is no global world.
+// around. There is no global world.
 //
 // How to call it
 // - Calls block unless their name ends with _async.
@@ -41,6 +40,7 @@ class Host;
 namespace weft::comm {
 
 struct HostSplit;
+class PreparedAllReduce;
 
 namespace internal {
 struct Lineage;
@@ -95,10 +95,13 @@ class Group {
   int size() const;
   const std::string& name() const;
 
-  // Reduces the tensors of all ranks with `op`. Every rank ends with the same bits. In place. kAvg
-  // is the mean.
+  // Reduces the tensors of all ranks with `op`, in place. All get the same bits. kAvg: the mean.
   void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
   Work all_reduce_async(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  // Prepares an all_reduce of this tensor for many calls. Does not communicate. `timeout` limits
+  // each wait for a peer (0: the group's). Refuses what all_reduce refuses, and sparse tensors.
+  PreparedAllReduce prepare_all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum,
+                                       std::chrono::milliseconds timeout = {}) const;
   // Copies root's tensor to every rank. In place.
   void broadcast(at::Tensor& tensor, int root = 0) const;
   Work broadcast_async(at::Tensor& tensor, int root = 0) const;
@@ -164,8 +167,7 @@ class Group {
   // is not in the list or a rank is in it twice. Throws kUnavailable if the backend cannot be
   // split. Also throws as make_backend() does.
   Group subgroup(const std::vector<int>& ranks, const std::string& name) const;
-  // Makes a group of the same ranks with its own order of calls (MPI_Comm_dup). Collective. Throws
-  // as subgroup().
+  // As subgroup() of all ranks: a group with its own order of calls (MPI_Comm_dup). Collective.
   Group duplicate(const std::string& name) const;
 
   // Ends all pending and later calls of this rank with kAborted. Returns at once and does not
@@ -198,13 +200,27 @@ class Group {
   std::shared_ptr<State> state_;
 };
 
+// A prepared all_reduce, as by MPI_Allreduce_init. Other ranks may call all_reduce instead. It
+// keeps its tensor, also if the caller's variable gets another one. Copies are the same call. After
+// regroup(), prepare it again on the new group.
+class PreparedAllReduce {
+ public:
+  // Reduces the tensor, wherever its memory is now. Throws as all_reduce; kInvalidArgument also if
+  // the shape, strides, type or device have changed, or between start() and wait().
+  void run();
+  // As all_reduce_async. For a few KiB or less, run() is faster than start() and wait().
+  void start();
+  void wait();
+  bool is_done() const;  // true if wait() would not block
+
+ private:
+  friend class Group;
+  struct Call;
+  explicit PreparedAllReduce(std::shared_ptr<Call> call);
+  std::shared_ptr<Call> call_;
+};
+
 // The two levels of a group over several hosts: groups within a host, and groups across hosts.
-//
-// An all-reduce over both levels, as Group::all_reduce does it:
-// 1. Cut the array into `carriers` parts.
-// 2. Reduce part i in `local` to its rank i.
-// 3. All-reduce part i in `across`. It crosses the wire once for the whole host.
-// 4. Broadcast part i in `local` from rank i.
 //
 //     host 0      host 1
 //   ┌ rank 0 ──── rank 2 ┐      local:  {0, 1, 3} and {2, 4}
@@ -220,10 +236,8 @@ struct HostSplit {
   // Ranks with this rank's place in `local`, one of each host, ordered by host. None where the
   // place is not below `carriers`.
   std::optional<Group> across;
-  // Number of ranks on the smallest host.
-  int carriers = 1;
-  // Index of this rank's host in `hosts`.
-  int host = 0;
+  int carriers = 1;  // Number of ranks on the smallest host.
+  int host = 0;      // Index of this rank's host in `hosts`.
   // Ranks of each host, ascending.
   std::vector<std::vector<int>> hosts;
 };
@@ -232,4 +246,5 @@ struct HostSplit {
 
 namespace weft {
 using comm::Group;
-}
+using comm::PreparedAllReduce;
+}  // namespace weft

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "weft/base/deadline.h"
@@ -59,10 +60,13 @@ class Collectives {
     WEFT_REQUIRE(op == "barrier" || (bytes > 0 && bytes % unit == 0),
                  "bytes must be a positive multiple of 4 x ranks");
     WEFT_REQUIRE(op != "ping_pong" || group_.size() >= 2, "ping_pong needs two ranks");
+    WEFT_REQUIRE(way_ != Way::kPrepared || op == "all_reduce",
+                 "a prepared call is measured for all_reduce only");
     if (data_.defined() && data_.numel() * 4 == bytes && (op != "all_to_all" || other_.defined()))
       return;
     for (at::Tensor* tensor : {&data_, &share_, &other_}) tensor->reset();
     data_ = way_ == Way::kOrdinary ? ordinary(bytes / 4) : at::empty({bytes / 4}, at::kFloat);
+    if (way_ == Way::kPrepared) prepared_.emplace(group_.prepare_all_reduce(data_));
     if (op == "all_to_all") other_ = at::empty_like(data_);
     share_ = data_.narrow(0, group_.rank() * (data_.numel() / group_.size()),
                           data_.numel() / group_.size());
@@ -150,6 +154,7 @@ class Collectives {
 
   void run() {
     if (way_ == Way::kNet) return run_net();
+    if (way_ == Way::kPrepared) return prepared_->run();
     if (op_ == "all_reduce") {
       group_.all_reduce(data_);
     } else if (op_ == "all_gather") {
@@ -211,6 +216,7 @@ class Collectives {
   std::unique_ptr<net::Direct> direct_;   // kNet
   std::unique_ptr<net::Endpoint> rings_;  // kNet
   std::string op_;
+  std::optional<comm::PreparedAllReduce> prepared_;  // kPrepared: of data_
   at::Tensor data_;   // reused until a command requests another length
   at::Tensor share_;  // this rank's block of data_
   at::Tensor other_;  // all_to_all: the output

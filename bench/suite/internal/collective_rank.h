@@ -12,6 +12,7 @@ enum class Way {
   kNet,       // net::Direct on memory of the shared heap
   kGroup,     // comm::Group on tensors of the shared heap
   kOrdinary,  // comm::Group on tensors over malloc'ed memory
+  kPrepared,  // comm::PreparedAllReduce on tensors of the shared heap; all_reduce only
 };
 
 // Executes {"op":…,"bytes":…,"iterations":…,"warmup":…,"block":…,"rewrite":…} and answers

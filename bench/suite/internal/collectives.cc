@@ -19,6 +19,7 @@ struct CollectiveVariant {
 };
 constexpr CollectiveVariant kVariants[] = {{"weft-net", "auto", Way::kNet},
                                            {"weft", "auto", Way::kGroup},
+                                           {"weft-prepared", "auto", Way::kPrepared},
                                            {"weft-ordinary", "auto", Way::kOrdinary},
                                            {"weft-tcp", "tcp", Way::kGroup}};
 
@@ -66,6 +67,14 @@ std::vector<Contender> start(const BenchOptions& options, const std::string& fol
       contenders.push_back({peer.impl, start_peer(peer, signals), "", "", "us"});
   }
   return contenders;
+}
+
+// Prepared calls are for small vectors of all_reduce. Above this they equal the ordinary ones.
+constexpr std::size_t kMostPreparedBytes = 64 << 10;
+
+bool takes_part(const std::string& impl, const std::string& op, std::size_t bytes) {
+  const bool prepared = impl.ends_with("-prepared");
+  return !prepared || (op == "all_reduce" && bytes <= kMostPreparedBytes);
 }
 
 // Samples of a round. For small vectors, a sample is a block of calls, as in the peers.
@@ -165,11 +174,12 @@ class CollectivesReport {
 int bench_on(const BenchOptions& options, const CoreSet& cores, const Signals& signals) {
   const OnCores here(cores.processors);
   const TempDir folder;
-  auto contenders = start(options, folder.path(), signals);
+  const auto contenders = start(options, folder.path(), signals);
   if (contenders.empty())
     throw Error(Errc::kBadConfig,
-                "no implementation of that name; there are weft-net, weft, weft-ordinary, "
-                "weft-tcp, openmpi, openmpi5, openmpi-tcp, mpich, gloo and ideal");
+                "no implementation of that name; there are weft-net, weft, weft-prepared, "
+                "weft-ordinary, weft-tcp, openmpi, openmpi5, openmpi-tcp, mpich, gloo and ideal; "
+                "openmpi, openmpi5 and mpich also with -prepared");
   CollectivesReport report(options, contenders, cores.name);
   bool complete = true;
   for (const auto& op :
@@ -178,15 +188,18 @@ int bench_on(const BenchOptions& options, const CoreSet& cores, const Signals& s
       if (op == "barrier" && vectors == kVectors[0]) continue;
       report.head(op, vectors);
       for (const std::size_t bytes : sizes_of(options, op)) {
-        for (auto& contender : contenders) {
-          contender.check = command_for(op, bytes, 2, vectors);
-          contender.command = command_for(op, bytes, samples_for(bytes), vectors);
+        std::vector<Contender> present;
+        for (const auto& contender : contenders) {
+          if (!takes_part(contender.impl, op, bytes)) continue;
+          present.push_back(contender);
+          present.back().check = command_for(op, bytes, 2, vectors);
+          present.back().command = command_for(op, bytes, samples_for(bytes), vectors);
         }
-        const auto all = interleave(contenders, {report.rounds(), options.limit});
+        const auto all = interleave(present, {report.rounds(), options.limit});
         report.add(op, bytes, all);
         const auto ours = [](const auto& one) { return is_ours(one.impl); };
         complete &= std::count_if(all.begin(), all.end(), ours) ==
-                    std::count_if(contenders.begin(), contenders.end(), ours);
+                    std::count_if(present.begin(), present.end(), ours);
       }
     }
   }

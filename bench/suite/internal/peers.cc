@@ -94,6 +94,16 @@ void add_built(Peers& peers, PeerProgram program, const std::string& name) {
   }
 }
 
+// An MPI, and the same MPI with persistent collectives.
+void add_mpi(Peers& peers, const PeerProgram& program, const std::string& name) {
+  add_built(peers, program, name);
+  if (peers.found.empty() || peers.found.back().impl != program.impl) return;
+  PeerProgram prepared = peers.found.back();
+  prepared.impl += "-prepared";
+  prepared.argv.emplace_back("--prepared");
+  peers.found.push_back(std::move(prepared));
+}
+
 // Open MPI 5 is not in Debian 12. `./dev bench setup` installs it into .venv-bench.
 void add_openmpi5(Peers& peers, const std::string& ranks) {
   const auto start = find_above(".venv-bench/bin/mpirun");
@@ -101,12 +111,12 @@ void add_openmpi5(Peers& peers, const std::string& ranks) {
     peers.missing.push_back(std::string("openmpi5: there is no .venv-bench") + kSetup);
     return;
   }
-  add_built(peers,
-            {"openmpi5",
-             {*start, "-n", ranks, "--oversubscribe"},
-             {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-              "PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"}},
-            "weft_peer_mpi5");
+  add_mpi(peers,
+          {"openmpi5",
+           {*start, "-n", ranks, "--oversubscribe"},
+           {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+            "PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"}},
+          "weft_peer_mpi5");
 }
 
 }  // namespace
@@ -143,14 +153,17 @@ Peers collective_peers(int ranks, bool tcp) {
   if (tcp) mpi.insert(mpi.end(), {"OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp"});
   const std::string number = std::to_string(ranks);
   const char* const start = in_path("mpirun.openmpi") ? "mpirun.openmpi" : "mpirun";
-  add_built(peers, {tcp ? "openmpi-tcp" : "openmpi", {start, "-n", number}, mpi}, "weft_peer_mpi");
-  if (!tcp) {
+  const PeerProgram open_mpi{tcp ? "openmpi-tcp" : "openmpi", {start, "-n", number}, mpi};
+  if (tcp) {
+    add_built(peers, open_mpi, "weft_peer_mpi");
+  } else {
+    add_mpi(peers, open_mpi, "weft_peer_mpi");
     add_openmpi5(peers, number);
     // Open MPI binds ranks to cores by default; MPICH does not.
     std::vector<std::string> mpich = {"mpirun.mpich", "-n", number};
     if (static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency())
       mpich.insert(mpich.end(), {"-bind-to", "core"});
-    add_built(peers, {"mpich", mpich, {}}, "weft_peer_mpich");
+    add_mpi(peers, {"mpich", mpich, {}}, "weft_peer_mpich");
   }
   auto gloo = script(peers, "gloo", "torch_collectives.py");
   if (!gloo.empty()) {

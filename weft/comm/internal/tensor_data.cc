@@ -219,7 +219,7 @@ std::optional<DType> plain_type(const at::Tensor& tensor) {
   return element.dtype;
 }
 
-Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {
+void require_dense(const at::Tensor& tensor) {
   WEFT_REQUIRE(
       tensor.defined() && tensor.layout() == at::kStrided && (tensor.is_cpu() || tensor.is_cuda()),
       "the weft backend supports dense tensors on the CPU or a CUDA device, not " +
@@ -227,6 +227,10 @@ Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {
                ? std::string(tensor.is_sparse() ? "a sparse tensor"
                                                 : "a tensor on " + tensor.device().str())
                : "an undefined tensor"));
+}
+
+Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {
+  require_dense(tensor);
   dense_ = tensor.is_cpu() ? tensor.contiguous().resolve_conj().resolve_neg() : to_host(tensor);
   const Element element = element_of(tensor.scalar_type());
   dtype_ = element.dtype;

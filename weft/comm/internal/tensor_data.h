@@ -60,6 +60,9 @@ at::Tensor flatten(const std::vector<at::Tensor>& tensors);
 // for any other tensor.
 std::optional<DType> plain_type(const at::Tensor& tensor);
 
+// Throws kInvalidArgument for tensors that Dense cannot take.
+void require_dense(const at::Tensor& tensor);
+
 // A tensor's memory as one contiguous run: its own, or a copy if it is not contiguous, is on a CUDA
 // device (staging.h), or is a lazy conjugate or negation. Complex tensors count as pairs of reals.
 // Types that cannot be reduced (such as float8) can still be moved, as bytes. Throws

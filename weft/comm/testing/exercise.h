@@ -53,6 +53,23 @@ inline void exercise_overlaps(const Group& group, int64_t n) {
   }
 }
 
+// Three calls of one preparation: run() twice, then start() and wait().
+inline void exercise_prepared(const Group& group, at::Tensor tensor) {
+  PreparedAllReduce sum = group.prepare_all_reduce(tensor);
+  for (int call = 0; call < 3; ++call) {
+    tensor.copy_(of_rank(group.rank() + call, tensor.sizes()));
+    if (call < 2) {
+      sum.run();
+    } else {
+      sum.start();
+      sum.wait();
+    }
+    const at::Tensor expected = sum_over(group.size(), tensor.sizes()) + group.size() * call;
+    expect(at::equal(at::real(tensor).to(at::kFloat), expected), "a prepared all_reduce");
+    expect(sum.is_done(), "is_done() after the end");
+  }
+}
+
 // Runs every operation of Group, small and large, on values that every rank can compute.
 inline void exercise(const Group& group) {
   const int rank = group.rank(), world = group.size();
@@ -71,6 +88,7 @@ inline void exercise(const Group& group) {
     t = of_rank(rank, {n}, at::kComplexFloat);
     group.all_reduce(t);
     expect(at::equal(at::real(t), sum_over(world, {n})), "all_reduce of complex numbers");
+    exercise_prepared(group, at::empty({n, 2}));
 
     auto first = of_rank(rank, {n}), second = of_rank(rank, {n}, at::kLong);
     auto one = group.all_reduce_async(first);
