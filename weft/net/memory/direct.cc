@@ -108,9 +108,7 @@ void Direct::all_reduce(const DirectArgs& args) {
     reduce_inline(args, 0);
     return;
   }
-  const bool ordinary = host_.token(args.input) == Host::kNoToken;
-  if (ordinary && staging_)
-    staging_->publish(sequence_ + 1, args.input, args.output, static_cast<std::size_t>(bytes));
+  if (host_.token(args.input) == Host::kNoToken) publish(args.input, args.output, bytes);
   open(args, Collective::kAllReduce, 0);
   if (readable(true, true)) {
     reduce_shards(args, true);

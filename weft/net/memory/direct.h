@@ -109,6 +109,10 @@ class Direct {
   void move(const DirectArgs& args, schedule::Collective operation, bool from_root, Wanted wanted);
   void reduce_inline(const DirectArgs& args, std::int64_t first);
   void reduce_shards(const DirectArgs& args, bool to_all);
+  void publish(const void* input, const void* output, std::int64_t bytes);
+  template <class Staged, class Kernel>
+  void copy_either_way(schedule::Collective operation, std::int64_t bytes, Staged staged,
+                       Kernel by_kernel);
   void reduce_ordinary(const DirectArgs& args);
   void reduce_chunks(const DirectArgs& args);
   void reduce_pieces(const DirectArgs& args);

@@ -27,8 +27,9 @@ using internal::Route;
 using internal::RouteChoice;
 using internal::run_processes;
 
-// The first calls of a group use one way and the other in turn: each in place and not.
-constexpr int kCalls = 4;
+// The first call of a group uses staging memory. The next ones use both ways in turn: each of them
+// in place and not.
+constexpr int kCalls = 5;
 static_assert(kCalls <= 2 * RouteChoice::kTries);
 
 // Bytes of small numbers that every type holds, different on each rank and in each call.
@@ -161,6 +162,55 @@ TEST(OrdinaryMemory, OfOneRankMixesWithSharedMemoryOfAnother) {
     return 0;
   });
   EXPECT_EQ(statuses, std::vector<int>(2, 0));
+}
+
+TEST(OrdinaryMemory, IsMovedBothWaysByEveryCollectiveWithoutAReduction) {
+  const std::int64_t count = 20'011;
+  for (const int world : {2, 3}) {
+    const auto statuses = run_processes(world, [&](Host& host) {
+      Direct direct(host, 20s);
+      const int rank = host.rank();
+      const auto n = static_cast<std::size_t>(count), all = n * static_cast<std::size_t>(world);
+      const auto value = [](int of, std::int64_t i, int call) {
+        return static_cast<float>(of * 1000 + i % 89 + call);
+      };
+      for (int call = 0; call < kCalls; ++call) {
+        std::vector<float> block(n), blocks(all), got(all, -1), part(n, -1);
+        for (std::size_t i = 0; i < all; ++i)
+          blocks[i] = value(rank, static_cast<std::int64_t>(i), call);
+        std::copy_n(blocks.begin(), n, block.begin());
+        const auto args = [&](const auto& in, auto& out, int root) {
+          return DirectArgs{.input = in.data(),
+                            .output = out.data(),
+                            .count = count,
+                            .root = root,
+                            .timeout = 20s};
+        };
+        direct.all_gather(args(block, got, 0));
+        for (std::size_t i = 0; i < all; ++i)
+          if (got[i] != value(static_cast<int>(i / n), static_cast<std::int64_t>(i % n), call))
+            return 1;
+        direct.all_to_all(args(blocks, got, 0));
+        for (std::size_t i = 0; i < all; ++i)
+          if (got[i] !=
+              value(static_cast<int>(i / n), static_cast<std::int64_t>(i % n) + rank * count, call))
+            return 2;
+        std::fill(got.begin(), got.end(), -1.0f);
+        direct.gather(args(block, got, 1));
+        for (std::size_t i = 0; rank == 1 && i < all; ++i)
+          if (got[i] != value(static_cast<int>(i / n), static_cast<std::int64_t>(i % n), call))
+            return 3;
+        direct.scatter(args(blocks, part, 1));
+        for (std::size_t i = 0; i < n; ++i)
+          if (part[i] != value(1, static_cast<std::int64_t>(i) + rank * count, call)) return 4;
+        direct.broadcast(args(block, block, 1));
+        for (std::size_t i = 0; i < n; ++i)
+          if (block[i] != value(1, static_cast<std::int64_t>(i), call)) return 5;
+      }
+      return 0;
+    });
+    EXPECT_EQ(statuses, std::vector<int>(static_cast<std::size_t>(world), 0));
+  }
 }
 
 // From now on, this process may not read the memory of others.

@@ -38,6 +38,11 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
       copy_bytes(to, slot(peer).data + first(peer), block);
     });
   }
+  if (!sends) {
+    publish(nullptr, nullptr, 0);
+  } else if (host_.token(args.input) == Host::kNoToken) {
+    publish(args.input, args.input, held);
+  }
   open(args, operation, 0);
   if (operation == Collective::kGather && slot(args.root).output != Host::kNoToken) {
     if (rank != args.root) moved_.add(static_cast<std::uint64_t>(block));
@@ -56,19 +61,30 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
     return meet();
   }
   const auto* in = static_cast<const std::byte*>(args.input);
-  const std::int64_t per_piece =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(Staging::kPiece) / (scatter ? world : 1));
-  pieces(
-      block, per_piece,
-      [&](auto at, auto n, std::byte* mine) {
-        for (int b = 0; sends && b < (scatter ? world : 1); ++b)
-          copy_to_staging(mine + b * per_piece, in + b * block + at, n);
-      },
-      [&](auto at, auto n, auto piece) {
-        take(n, [&](int peer, std::byte* to) {
-          copy_bytes(to + at, staging_->piece(peer, piece) + (scatter ? rank * per_piece : 0), n);
+  const auto staged = [&] {
+    const std::int64_t per_piece = std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(Staging::kPiece) / (scatter ? world : 1));
+    pieces(
+        block, per_piece,
+        [&](auto at, auto n, std::byte* mine) {
+          for (int b = 0; sends && b < (scatter ? world : 1); ++b)
+            copy_to_staging(mine + b * per_piece, in + b * block + at, n);
+        },
+        [&](auto at, auto n, auto piece) {
+          take(n, [&](int peer, std::byte* to) {
+            copy_bytes(to + at, staging_->piece(peer, piece) + (scatter ? rank * per_piece : 0), n);
+          });
         });
-      });
+  };
+  const auto by_kernel = [&] {
+    take(block, [&](int peer, std::byte* to) {
+      if (peer == rank) return copy_bytes(to, in + first(peer), block);
+      staging_->read(peer, staging_->input(peer) + static_cast<std::uint64_t>(first(peer)), to,
+                     static_cast<std::size_t>(block), name_);
+    });
+    meet();
+  };
+  copy_either_way(operation, block, staged, by_kernel);
 }
 
 // Each rank, including root, writes its shard of root's input into every output. No other rank
@@ -114,7 +130,11 @@ void Direct::all_to_all(const DirectArgs& args) {
   auto* out = static_cast<std::byte*>(args.output);
   // In place, a rank would overwrite data that its peers still read, so staging memory is used.
   DirectArgs shown = args;
-  if (in == out) shown.output = nullptr;
+  if (in == out) {
+    shown.output = nullptr;
+  } else if (host_.token(in) == Host::kNoToken) {
+    publish(in, in, block * world);
+  }
   open(shown, Collective::kAllToAll, 0);
   count_each(block);
   bool in_place = in == out;
@@ -126,18 +146,32 @@ void Direct::all_to_all(const DirectArgs& args) {
       copy_bytes(out + peer * block, places[static_cast<std::size_t>(peer)] + rank * block, block);
     return meet();
   }
-  const std::int64_t per_piece =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(Staging::kPiece) / world);
-  pieces(
-      block, per_piece,
-      [&](auto at, auto n, std::byte* mine) {
-        for (int b = 0; b < world; ++b)
-          copy_to_staging(mine + b * per_piece, in + b * block + at, n);
-      },
-      [&](auto at, auto n, auto piece) {
-        for (int peer = 0; peer < world; ++peer)
-          copy_bytes(out + peer * block + at, staging_->piece(peer, piece) + rank * per_piece, n);
-      });
+  const auto staged = [&] {
+    const std::int64_t per_piece =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(Staging::kPiece) / world);
+    pieces(
+        block, per_piece,
+        [&](auto at, auto n, std::byte* mine) {
+          for (int b = 0; b < world; ++b)
+            copy_to_staging(mine + b * per_piece, in + b * block + at, n);
+        },
+        [&](auto at, auto n, auto piece) {
+          for (int peer = 0; peer < world; ++peer)
+            copy_bytes(out + peer * block + at, staging_->piece(peer, piece) + rank * per_piece, n);
+        });
+  };
+  const auto by_kernel = [&] {
+    for (int peer = 0; peer < world; ++peer) {
+      if (peer == rank) {
+        copy_bytes(out + peer * block, in + rank * block, block);
+      } else {
+        staging_->read(peer, staging_->input(peer) + static_cast<std::uint64_t>(rank * block),
+                       out + peer * block, static_cast<std::size_t>(block), name_);
+      }
+    }
+    meet();
+  };
+  copy_either_way(Collective::kAllToAll, block, staged, by_kernel);
 }
 
 }  // namespace weft::net

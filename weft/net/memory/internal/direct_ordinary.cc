@@ -12,7 +12,6 @@
 // staging memory back from the peer, for writing. The kernel takes none, but needs about 0.1 us for
 // each page. So staging is faster on cores that share a cache, and the kernel on others.
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
 #include "weft/kernels/reduce.h"
@@ -22,7 +21,6 @@ namespace weft::net {
 
 using internal::copy_bytes;
 using internal::copy_to_staging;
-using internal::Route;
 using internal::shard_begin;
 using internal::Staging;
 
@@ -30,29 +28,14 @@ namespace {
 
 constexpr std::uint32_t kAhead = 4;  // chunks that a rank stages before it reads the peer's
 constexpr std::int64_t kLeastChunk = 4096;
-// Below this size, the kernel is never faster.
-constexpr std::int64_t kLeastByKernel = 32 << 10;
 
 }  // namespace
 
 void Direct::reduce_ordinary(const DirectArgs& args) {
-  const std::int64_t bytes = args.count * static_cast<std::int64_t>(size_of(args.dtype));
-  if (!staging_) {
-    staging().publish(sequence_ + 1, args.input, args.output, static_cast<std::size_t>(bytes));
-    meet();
-  }
-  const bool choice = bytes >= kLeastByKernel && staging_->all_published(sequence_);
-  const Route route =
-      choice ? staging_->next_route(static_cast<std::uint64_t>(bytes)) : Route::kStaged;
-  const auto start = std::chrono::steady_clock::now();
-  if (route == Route::kSingleCopy) {
-    reduce_by_kernel(args);
-  } else if (host_.world() == 2) {
-    reduce_chunks(args);
-  } else {
-    reduce_pieces(args);
-  }
-  if (choice) staging_->took(std::chrono::steady_clock::now() - start);
+  copy_either_way(
+      schedule::Collective::kAllReduce, args.count * static_cast<std::int64_t>(size_of(args.dtype)),
+      [&] { host_.world() == 2 ? reduce_chunks(args) : reduce_pieces(args); },
+      [&] { reduce_by_kernel(args); });
 }
 
 void Direct::reduce_chunks(const DirectArgs& args) {
@@ -64,7 +47,7 @@ void Direct::reduce_chunks(const DirectArgs& args) {
   const auto chunks = static_cast<std::uint32_t>((length + chunk - 1) / chunk);
   const auto* in = static_cast<const std::byte*>(args.input);
   auto* out = static_cast<std::byte*>(args.output);
-  Staging& memory = *staging_;
+  Staging& memory = staging();
   const std::uint32_t first = memory.take(chunks);
   const auto length_of = [&](std::uint32_t i) { return std::min(chunk, length - i * chunk); };
   // A chunk is used again after kChunks others. This rank stages chunk i after it has read the

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 
 #include "weft/kernels/reduce.h"
@@ -76,6 +77,29 @@ void Direct::pieces(std::int64_t length, std::int64_t per_piece, Stage stage, Ta
     meet();
     take(at, n, piece);
   }
+}
+
+// Before the first barrier of an operation: tells the peers where arrays of `bytes` are that they
+// cannot read in place, so that the kernel can copy them.
+inline void Direct::publish(const void* input, const void* output, std::int64_t bytes) {
+  if (staging_) staging_->publish(sequence_ + 1, input, output, static_cast<std::size_t>(bytes));
+}
+
+// Moves published arrays through staging memory, or lets the kernel copy them: whichever way was
+// faster so far. `bytes` is the same on all ranks. The kernel is never faster for few bytes.
+template <class Staged, class Kernel>
+void Direct::copy_either_way(schedule::Collective operation, std::int64_t bytes, Staged staged,
+                             Kernel by_kernel) {
+  constexpr std::int64_t kLeastByKernel = 32 << 10;
+  if (bytes < kLeastByKernel || !staging().all_published(sequence_)) return staged();
+  const internal::Route route = staging_->next_route(operation, static_cast<std::uint64_t>(bytes));
+  const auto start = std::chrono::steady_clock::now();
+  if (route == internal::Route::kSingleCopy) {
+    by_kernel();
+  } else {
+    staged();
+  }
+  staging_->took(std::chrono::steady_clock::now() - start);
 }
 
 }  // namespace weft::net

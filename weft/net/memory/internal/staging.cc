@@ -96,14 +96,15 @@ std::byte* Staging::scratch() {
   return scratch_.get();
 }
 
-Route Staging::next_route(std::uint64_t bytes) {
+Route Staging::next_route(schedule::Collective operation, std::uint64_t bytes) {
   if (bytes_ > 0) {
     std::int64_t slowest = 0;
     for (int peer = 0; peer < host_.world(); ++peer) slowest = std::max(slowest, seat(peer).took);
-    choice_.report(bytes_, route_, static_cast<double>(slowest));
+    choices_[operation_].report(bytes_, route_, static_cast<double>(slowest));
   }
+  operation_ = static_cast<std::size_t>(operation);
   bytes_ = bytes;
-  return route_ = choice_.next(bytes);
+  return route_ = choices_.at(operation_).next(bytes);
 }
 
 }  // namespace weft::net::internal

@@ -7,6 +7,7 @@
 // first-level caches of both cores, where the lines of a peer take twice as long to reach.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -16,6 +17,7 @@
 
 #include "weft/net/memory/host.h"
 #include "weft/net/memory/internal/route_choice.h"
+#include "weft/schedule/schedule.h"
 
 namespace weft::net::internal {
 
@@ -56,9 +58,9 @@ class Staging {
   // kPiece bytes of this rank's own memory.
   std::byte* scratch();
 
-  // The way of the next operation with `bytes` of data. Call it after its first barrier, if
-  // all_published().
-  Route next_route(std::uint64_t bytes);
+  // The way of the next operation of this collective with `bytes` of data. Call it after its first
+  // barrier, if all_published().
+  Route next_route(schedule::Collective operation, std::uint64_t bytes);
   // Keeps the time of the operation; next_route() of the next one reports it for all ranks.
   void took(std::chrono::nanoseconds time) { took_ = time; }
 
@@ -87,8 +89,10 @@ class Staging {
   const void *checked_input_ = nullptr, *checked_output_ = nullptr;
   std::size_t checked_bytes_ = 0;
   std::unique_ptr<std::byte[]> scratch_;
-  RouteChoice choice_;
-  std::uint64_t bytes_ = 0;  // of the last operation that used a route
+  std::array<RouteChoice, 16> choices_;  // by collective
+  // The last operation that used a route.
+  std::size_t operation_ = 0;
+  std::uint64_t bytes_ = 0;
   Route route_ = Route::kStaged;
   std::chrono::nanoseconds took_{};
 };
