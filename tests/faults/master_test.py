@@ -2,6 +2,7 @@
 one."""
 
 import os
+import shutil
 import signal
 
 import harness
@@ -9,7 +10,7 @@ import nodes_test
 
 
 class Master(harness.FaultTest):
-    def nodes(self, ranks, *settings):
+    def nodes(self, ranks, *settings, fail=""):
         """One job a node."""
         options = [word for one in settings for word in ("--set", one)]
         secret = self.folder / "secret"
@@ -25,7 +26,7 @@ class Master(harness.FaultTest):
                 "127.0.0.1", "--master-port", port, "--secret-file", secret,
                 "--max-replacements", 3, harness.WEFT, "train", self.folder, "--set",
                 "train.max_steps=600", "--set", f"run.dir={self.folder}/node0/runs", *options,
-                env={"WEFT_HOST_ID": f"node{node}"}
+                env={"WEFT_HOST_ID": f"node{node}", "WEFT_FAIL": fail}
             )
             self.addCleanup(job.clean)
             jobs.append(job)
@@ -42,6 +43,17 @@ class Master(harness.FaultTest):
             self.assertIn("a new process replaces it", job.err())
         for job in jobs:
             self.ends(job, 0, within=60)
+
+    def test_a_rank_is_killed_before_the_nodes_have_met(self):
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                jobs = self.nodes(1, fail=f"meet.begin:rank={rank}:once={self.folder}/once-{rank}")
+                for job in jobs:
+                    self.ends(job, 0, within=60)
+                self.assertIn("failpoint meet.begin", jobs[rank].err())
+                self.assertGreaterEqual(jobs[0].steps(), 600)
+                for job in jobs:
+                    shutil.rmtree(job.folder)
 
     def test_the_ranks_of_all_nodes_are_lost_and_begin_from_the_newest_checkpoint(self):
         jobs = self.nodes(1, "train.checkpoint_steps=100")

@@ -332,6 +332,13 @@ Group regroupable(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<
 Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options,
                  std::chrono::milliseconds wait, int rank, int world) {
   const auto deadline = Deadline::in(wait);
+  if (world > 0) {
+    // Ranks may wait for this one to meet the first time, which it cannot any more.
+    const std::string mine = std::to_string(rank);
+    store->compareSet(internal::kLostKey, std::vector<std::uint8_t>{},
+                      std::vector<std::uint8_t>(mine.begin(), mine.end()));
+    if (rank == 0) internal::leave_texts(*store, options);
+  }
   internal::compare_with_job(*store, options, deadline);
   const Arrival me{internal::name_of_newcomer(*store, rank), -1, rank};
   Passage passage({store, options, {}, {}, false, rank}, me, {});

@@ -26,11 +26,11 @@ bool was_asked_to_stop(const RankEnd& end) {
          (end.status.value == 128 + SIGTERM || end.status.value == 128 + SIGINT);
 }
 
-// True if the others can do without the rank's process: it failed by itself, and not because of a
-// wrong configuration, which would fail again.
+// True if the others can do without the rank's process: it failed by itself, or never met them, and
+// not because of a wrong configuration, which would fail again.
 bool is_lost(const RankEnd& end) {
-  return !end.status.ok() && !end.let_go && !is_consequence(end) && !was_asked_to_stop(end) &&
-         !is_wrong(end);
+  const bool by_itself = !is_consequence(end) || (end.unmet && !end.told);
+  return !end.status.ok() && !end.let_go && by_itself && !was_asked_to_stop(end) && !is_wrong(end);
 }
 
 // True if the process was to replace a lost rank and is another program than the running job's.

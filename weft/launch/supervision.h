@@ -26,6 +26,9 @@ struct RankEnd {
   bool let_go = false;              // the others went on without it
   bool left = false;                // it left, since the job shrinks
   bool joining = false;             // it replaced a lost rank, and did not become one of the others
+  // It waited for the first group of a job of several launchers, which can never form now. So it is
+  // replaced whatever its error.
+  bool unmet = false;
 };
 
 // State of one attempt.

@@ -119,6 +119,18 @@ TEST(Decide, ReplacesALostRankUpToTheLimit) {
   EXPECT_EQ(decide(seen, policy, kStart + seconds(6)).act, Act::kTerminate);
 }
 
+TEST(Decide, ReplacesARankThatNeverMetTheOtherNodes) {
+  Policy policy;
+  policy.max_replacements = 1;
+  auto seen = situation({waited(Errc::kPeerLost, 1, seconds(1), {false, 1})});
+  seen.other_nodes = true;
+  EXPECT_NE(decide(seen, policy, kStart + seconds(1)).act, Act::kReplace);
+  seen.ranks[0]->unmet = true;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kReplace);
+  seen.ranks[0]->told = true;
+  EXPECT_NE(decide(seen, policy, kStart + seconds(1)).act, Act::kReplace);
+}
+
 TEST(Decide, DoesNotReplaceARankThatFollowedAnotherStoppedOnRequestOrHasAWrongConfiguration) {
   Policy policy;
   policy.max_replacements = 9;

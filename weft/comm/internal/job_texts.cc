@@ -122,6 +122,12 @@ void compare_at_start(const c10::intrusive_ptr<c10d::Store>& store, int rank, in
   if (!why.empty()) refuse(why, {"init", rank, 0});
 }
 
+void leave_texts(c10d::Store& store, const BackendOptions& options) {
+  const std::string mine = packed(job_texts(options));
+  if (!store.check({kTexts}))
+    store.set(kTexts, std::vector<std::uint8_t>(mine.begin(), mine.end()));
+}
+
 void compare_with_job(c10d::Store& store, const BackendOptions& options, Deadline deadline) {
   while (!store.check({kTexts})) {
     if (deadline.passed())

@@ -341,13 +341,16 @@ void Supervisor::collect_ends() {
       store_process_->tell_lost(rank);
     }
     const bool joining = situation_.joining.contains(static_cast<int>(i));
+    const bool unmet =
+        situation_.other_nodes && !job_.plan && situation_.meeting.erase(static_cast<int>(i)) > 0;
     ranks_[i].out.finish();
     ranks_[i].err.finish();
     situation_.ranks[i] = RankEnd{.status = leaves ? ExitStatus{} : *status,
                                   .when = seen,
                                   .cause = read_error_file(error_file_of(static_cast<int>(i))),
                                   .told = situation_.stop_sent.has_value(),
-                                  .joining = joining};
+                                  .joining = joining,
+                                  .unmet = unmet};
     note_end_of_newcomer(static_cast<int>(i));
   }
   if (following_ && store_process_->poll()) return renew_guard();
