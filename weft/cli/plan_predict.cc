@@ -148,9 +148,9 @@ int plan_validate(const ValidateCommand& command) {
   for (const plan::LeftOut& one : left_out) {
     std::printf(
         "%s: %d rows of %d tables: mean error %s with the shipped constants, %s fitted to "
-        "all rows, %s with each table left out\n",
+        "all rows, %s with half of the rows left out, %s with each table left out\n",
         to_string(one.generation), one.rows, one.tables, percents(one.shipped).c_str(),
-        percents(one.fit).c_str(), percents(one.left_out).c_str());
+        percents(one.fit).c_str(), percents(one.halves).c_str(), percents(one.left_out).c_str());
   }
   return 0;
 }

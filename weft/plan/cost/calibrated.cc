@@ -6,7 +6,7 @@ namespace {
 // Fitted: 2 constants for each generation. `weft plan validate --fit` repeats the fit.
 constexpr Calibration kCalibration = {{{
     {0.85, 0.80, ""},  // other
-    {0.90, 0.62, ""},  // pascal
+    {0.92, 0.74, ""},  // pascal
     {0.91, 0.80, ""},  // volta
     {0.90, 0.80, ""},  // ampere
     {0.70, 0.84, ""},  // hopper

@@ -104,17 +104,24 @@ double nccl_ring(ExchangeKind kind, double bytes, const GroupShape& g) {
   return best;
 }
 
+// Trees over nodes reach more than the tuning model expects: from kTreeBytes on, parts overlap and
+// fill the network. NCCL changes to rings between 1 and 2 MB for each rank. (nccl_collectives:
+// 69 to 98 of 98 GB/s at 8 to 32 MiB on four nodes, and less again at 64 MiB.)
+constexpr double kTreeBytes = 8e6, kTreeBytesOfRank = 1.5e6;
+
 double nccl_tree(double bytes, const GroupShape& g) {
   const double n = g.ranks;
   const Steps steps = {2 * (n / g.nodes - 1), 2 * std::floor(std::log2(g.nodes))};
   // Two binary trees over the nodes, each of half the array: n - 1 edges of each tree, up and down.
   const double over_nodes = g.nodes > 1 ? static_cast<double>(g.nodes - 1) / g.nodes : 1;
   const double wire = 2 * over_nodes * bytes / bus_bandwidth(g);
+  const bool fills = g.nodes > 1 && bytes >= kTreeBytes && bytes < kTreeBytesOfRank * n;
   double best = std::numeric_limits<double>::infinity();
   for (const int protocol : {kLL, kLL128, kSimple}) {
     if (protocol == kLL128 && g.pci) continue;
-    best = std::min(best, nccl_latency(kTree, protocol, steps, g) +
-                              wire / tree_share(protocol, bytes, g.nodes));
+    double share = tree_share(protocol, bytes, g.nodes);
+    if (fills && protocol != kLL) share = ring_share(protocol);
+    best = std::min(best, nccl_latency(kTree, protocol, steps, g) + wire / share);
   }
   return best;
 }
@@ -207,6 +214,18 @@ double collective_seconds(ExchangeKind kind, double bytes, const GroupShape& gro
   if (group.ranks <= 1 || bytes <= 0) return 0;
   if (group.library == Library::kWeft) return internal::weft_seconds(kind, bytes, group);
   return nccl_seconds(kind, bytes, group);
+}
+
+// Tokens that have all their experts on few nodes are sent to these alone.
+double dispatch_seconds(double bytes, double copies, const GroupShape& g) {
+  if (g.ranks <= 1 || bytes <= 0) return 0;
+  const double n = g.ranks, nodes = g.nodes, latency = 20e-6;
+  const double inside = bytes * (n - 1) / n / std::max(g.intra, 1.0);
+  if (g.nodes == 1) return latency + inside;
+  // Expected number of other nodes that a token is sent to.
+  const double met = (nodes - 1) * (1 - std::pow(1 - 1 / nodes, copies));
+  const double outside = bytes / copies * met * g.per_node;
+  return latency + std::max(inside, outside / inter_bandwidth(g));
 }
 
 double message_seconds(const Cluster& cluster, int from, int to, double bytes, int senders) {

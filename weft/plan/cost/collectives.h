@@ -44,6 +44,10 @@ double ring_bandwidth(const NodeType& type, const std::vector<int>& locals);
 // array, all blocks of an all-to-all, all parts of a ring. 0 for one rank.
 double collective_seconds(ExchangeKind kind, double bytes, const GroupShape& group);
 
+// An all-to-all of tokens to experts, with `copies` of a token in the payload, of which one goes to
+// each node that has any of its experts (DeepEP, HybridEP).
+double dispatch_seconds(double bytes, double copies, const GroupShape& group);
+
 // Seconds of a message between two ranks, with `senders` ranks of the node sending at once.
 double message_seconds(const Cluster& cluster, int from, int to, double bytes, int senders);
 

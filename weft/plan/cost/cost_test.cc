@@ -198,5 +198,28 @@ TEST(Messages, BetweenNodesShareTheCardsOfTheirSenders) {
   EXPECT_LT(message_seconds(cluster, 0, 3, 100e6, 1), one);
 }
 
+// Of 8 copies of a token to experts on 4 nodes, each node is sent one: at most 3 leave the node.
+TEST(Collectives, OfTokensSendEachNodeOneCopy) {
+  const Cluster cluster = cluster_of_accelerator("H100 SXM 80GB", 4, 8);
+  std::vector<int> ranks;
+  for (int rank = 0; rank < 32; ++rank) ranks.push_back(rank);
+  const GroupShape group = group_shape(cluster, ranks, 1);
+  const double bytes = 1e9, all = collective_seconds(ExchangeKind::kAllToAll, bytes, group),
+               once = dispatch_seconds(bytes, 8, group);
+  EXPECT_LT(once, 0.5 * all);
+  EXPECT_GT(once, 0.25 * all);
+  EXPECT_EQ(dispatch_seconds(bytes, 8, {}), 0);
+}
+
+// bench/published/nccl_collectives.csv: 347 us for 16 MiB on 4 nodes with 8 cards of 100 Gb/s.
+TEST(Collectives, OfTreesOverNodesFillTheNetwork) {
+  Cluster cluster = cluster_of_accelerator("A100 SXM 80GB", 4, 8);
+  cluster.nodes[0].inter.bandwidth = 100e9;
+  std::vector<int> ranks;
+  for (int rank = 0; rank < 32; ++rank) ranks.push_back(rank);
+  const GroupShape group = group_shape(cluster, ranks, 1);
+  EXPECT_NEAR(collective_seconds(ExchangeKind::kAllReduce, 16777216, group), 346e-6, 0.1 * 346e-6);
+}
+
 }  // namespace cost_test
 }  // namespace weft::plan

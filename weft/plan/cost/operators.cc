@@ -27,13 +27,15 @@ constexpr double kWorkspace = 4;  // Bytes of a partial sum (split of k).
 constexpr double kLaunch = 4e-6;     // Seconds of a kernel on a GPU.
 constexpr double kLaunchCpu = 3e-6;  // Of an operator on a CPU, without libtorch's dispatch.
 // Attention over the ranks of cp works on smaller blocks and merges their results.
-constexpr double kPartedAttention = 0.75;
+constexpr double kPartedAttention = 0.70;
 // Of the peak, FP32 products on vector units (oneDNN); on GPUs (cuBLAS) relative to the share that
 // 16-bit products reach.
 constexpr double kFloatShare = 0.95, kFloatOverHalf = 1.05;
 // Training in fp4 keeps some layers in 16 bits (NVIDIA: Pretraining large language models with
 // NVFP4, arXiv 2509.25149). The rows of GB200 and GB300 in megatron_bridge imply this share.
-constexpr double kNotFp4 = 0.15;
+constexpr double kNotFp4 = 0.12;
+// Conversions to fp4 also rotate (Hadamard) and round at random: traffic over that of fp8.
+constexpr double kCastFp4 = 2;
 constexpr double kUnknownShare = 0.83;   // Of the peak, where no best product was measured.
 constexpr double kNoTensorCores = 0.35;  // Share of the FP32 peak of products without tensor cores.
 
@@ -147,13 +149,15 @@ OperatorTime DeviceModel::product_time(const Operator& op) const {
   };
   t.forward = seconds({m, n, k, batch});
   t.backward_input = op.no_input_gradient ? 0 : seconds({m, k, n, batch});
-  const double other = seconds({k, n, m, batch});
+  const double other = op.frozen ? 0 : seconds({k, n, m, batch});
   (op.has_weights ? t.backward_weight : t.backward_input) += other;
   if (p >= Precision::kFp8) {  // inputs, weights and gradients are scaled and converted
     const bool one = software_.compiled || software_.caches_weights;
-    const double bytes = software_.compiled ? 3 : software_.cast_bytes;
-    t.forward += memory((m * k + (software_.caches_weights ? 0 : n * k)) * bytes, one ? 2 : 6);
-    t.backward_input += memory(m * n * bytes, one ? 1 : 3);
+    const double bytes =
+        (software_.compiled ? 3 : software_.cast_bytes) * (p == Precision::kFp4 ? kCastFp4 : 1);
+    const double weights = software_.caches_weights ? 0 : n * k;
+    t.forward += memory(batch * (m * k + weights) * bytes, one ? 2 : 6);
+    t.backward_input += memory(batch * m * n * bytes, one ? 1 : 3);
   }
   return t;
 }
@@ -182,11 +186,19 @@ OperatorTime DeviceModel::convolution_time(const Operator& op) const {
   return t;
 }
 
+// Rate of fused attention with heads of 64 features, relative to 128. Products halve, exponentials
+// do not: on Hopper 0.7 (Shah et al. 2024, figure 5), half on Blackwell, whose products are twice
+// as fast and its exponentials are not.
+double DeviceModel::narrow_rate() const {
+  if (!software_.new_attention) return 0.85;
+  return accelerator_.generation == Generation::kBlackwell ? 0.5 : 0.7;
+}
+
 // Fused attention. A causal mask halves the work, which is counted here for all decoders. Backward
 // computes the scores again: five products instead of two.
 OperatorTime DeviceModel::attention_time(const Operator& op) const {
   const Attention& share = attention_of(accelerator_.generation, software_.new_attention);
-  const double causal = 0.5, width = op.k < 128 ? 0.85 : 1;
+  const double causal = 0.5, width = op.k < 128 ? narrow_rate() : 1;
   const double flops = forward_flops(op) * causal;
   if (accelerator_.generation == Generation::kCpu || !accelerator_.rates.empty()) {
     const double seconds = product({static_cast<double>(op.m), static_cast<double>(op.n),

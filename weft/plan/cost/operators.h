@@ -49,6 +49,7 @@ class DeviceModel {
   OperatorTime product_time(const Operator& op) const;
   OperatorTime convolution_time(const Operator& op) const;
   OperatorTime attention_time(const Operator& op) const;
+  double narrow_rate() const;
   double tiled(const Product& p, double rate) const;
   double measured(const Product& p) const;
 

@@ -44,6 +44,7 @@ struct Operator {
   bool no_input_gradient = false;  // First layer: the input needs no gradient.
   bool low_precision = true;       // False: runs in 16 bits although the precision is fp8 or fp4.
   bool in_float = false;           // Runs in float32 whatever the precision is.
+  bool frozen = false;             // Its weights need no gradient.
   // kMemory: bytes read and written, and number of kernels.
   double forward_bytes = 0, backward_bytes = 0;
   int forward_kernels = 1, backward_kernels = 1;
@@ -72,6 +73,8 @@ struct Exchange {
   // Share of the block's computation behind which it can hide (0: fully exposed).
   double hidden_behind = 0;
   double sent = 1;  // Share of the bytes that a rank sends, in the mean over the ranks.
+  // kAllToAll: copies of a token in the payload, of which each node is sent one. 0: all are sent.
+  double copies = 0;
 };
 
 struct ModelBlock {
@@ -84,6 +87,8 @@ struct ModelBlock {
   double tied_parameters = 0;    // Of the shared matrix, on this rank.
   std::vector<Operator> operators;
   std::vector<Exchange> exchanges;
+  // Seconds in which the host launches its kernels, where that may take longer than they do.
+  double host_forward = 0, host_backward = 0;
   double output_bytes = 0;  // Of its result on this rank, for one micro-batch.
   // Activations that are kept from forward to backward, by kind of recomputation.
   double kept_all = 0, kept_selective = 0, kept_input = 0;

@@ -43,6 +43,69 @@ Model mixtral() {
   return m;
 }
 
+// A mixture in every block. Sizes: config.json of each model on huggingface.co.
+Model experts(Model m, std::int64_t count, std::int64_t top_k, std::int64_t head_width) {
+  m.experts = count;
+  m.top_k = top_k;
+  m.head_width = head_width;
+  return m;
+}
+
+// GPT OSS (OpenAI 2025): every second block sees 128 positions.
+Model gpt_oss(std::int64_t count) {
+  Model m = experts(llama(201088, 4096), count, 4, 64);
+  m.window = 128;
+  m.expert_bias = true;
+  return m;
+}
+
+// DeepSeek-V3 (2024, section 4.2) and Kimi K2 (2025), with the same attention.
+Model compressed(std::int64_t vocab, std::int64_t count, std::int64_t dense) {
+  Model m = experts(llama(vocab, 4096), count, 8, 128);
+  m.dense_layers = dense;
+  m.dense_ffn = 18432;
+  m.shared_ffn = 2048;
+  m.query_rank = 1536;
+  m.kv_rank = 512;
+  m.rotary_width = 64;
+  return m;
+}
+
+Model deepseek(std::int64_t predicts) {
+  Model m = compressed(129280, 256, 3);
+  m.predicts = predicts;
+  return m;
+}
+
+// Nemotron 3 (NVIDIA 2025; nemotron_h_provider.py of Megatron-Bridge).
+Model nemotron(const char* pattern, std::int64_t state_heads, std::int64_t shared) {
+  Model m = llama(131072, 8192);
+  m.pattern = pattern;
+  m.state_heads = state_heads;
+  m.shared_ffn = shared;
+  m.head_width = 128;
+  m.gated = false;
+  return m;
+}
+
+Model nemotron_nano() {
+  Model m = nemotron("MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", 64, 3712);
+  m.experts = 128;
+  m.top_k = 6;
+  return m;
+}
+
+Model nemotron_super() {
+  Model m = nemotron(
+      "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
+      128, 5376);
+  m.experts = 512;
+  m.top_k = 22;
+  m.latent = 1024;
+  m.predicts = 2;
+  return m;
+}
+
 Model vit(std::int64_t patch) {
   return {.family = Family::kVit, .sequence = 0, .vocab = 0, .patch = patch, .dropout = false};
 }
@@ -124,6 +187,14 @@ const std::vector<Series>& series() {
        {{"mixtral", 32, 4096, 32, 8, 14336},
         {"mixtral8x7b", 32, 4096, 32, 8, 14336},
         {"mixtral8x22b", 56, 6144, 48, 8, 16384}}},
+      {experts(llama(151936, 4096), 128, 8, 128),
+       {{"qwen330ba3b", 48, 2048, 32, 4, 768}, {"qwen3235ba22b", 94, 4096, 64, 4, 1536}}},
+      {gpt_oss(128), {{"gptoss120b", 36, 2880, 64, 8, 2880}}},
+      {gpt_oss(32), {{"gptoss20b", 24, 2880, 64, 8, 2880}}},
+      {deepseek(1), {{"deepseekv3", 61, 7168, 128, 128, 2048}}},
+      {compressed(163840, 384, 1), {{"kimik2", 61, 7168, 64, 64, 2048}}},
+      {nemotron_nano(), {{"nemotron3nano", 52, 2688, 32, 2, 1856}}},
+      {nemotron_super(), {{"nemotron3super", 88, 4096, 32, 2, 2688}}},
       {{.family = Family::kBert, .sequence = 128, .vocab = 30522},
        {{"bertbase", 12, 768, 12}, {"bertlarge", 24, 1024, 16}}},
       {vit(16),

@@ -169,6 +169,12 @@ double transformer_parameters(const Model& m) {
   }
 }
 
+// True if the formulas above do not count its parameters: blocks_of() does.
+bool has_parts(const Model& m) {
+  return !m.pattern.empty() || m.kv_rank > 0 || m.shared_ffn > 0 || m.dense_layers > 0 ||
+         m.latent > 0 || m.predicts > 0 || m.window > 0 || !m.gated;
+}
+
 }  // namespace
 
 std::vector<std::string> families() {
@@ -265,6 +271,14 @@ Model complete(Model model) {
                "model.top_k = " + std::to_string(model.top_k) +
                    " must be from 1 to experts = " + std::to_string(model.experts));
   WEFT_REQUIRE(model.expert_interval >= 1, "model.expert_interval must be at least 1");
+  if (!model.pattern.empty()) model.layers = static_cast<std::int64_t>(model.pattern.size());
+  WEFT_REQUIRE(
+      model.pattern.find_first_not_of("M*E-") == std::string::npos,
+      "model.pattern \"" + model.pattern.substr(0, 40) + "\" must consist of M, *, E and -");
+  WEFT_REQUIRE(model.pattern.find('M') == std::string::npos || model.state_heads >= 1,
+               "model.pattern has Mamba layers; give state_heads");
+  WEFT_REQUIRE(model.pattern.find('E') == std::string::npos || model.experts >= 1,
+               "model.pattern has mixtures; give experts and top_k");
   if (model.family == Family::kVit) {
     check_positive(model.patch, "patch");
     WEFT_REQUIRE(model.image % model.patch == 0,
@@ -283,17 +297,27 @@ std::int64_t positions(const Model& model) {
 double parameters(const Model& model) {
   if (model.only_parameters > 0) return model.only_parameters;
   const Model m = complete(model);
-  if (is_transformer(m)) return transformer_parameters(m);
+  if (is_transformer(m) && !has_parts(m)) return transformer_parameters(m);
   double sum = 0;
-  for (const auto& block : blocks_of(m, {.precision = Precision::kFp32})) sum += block->parameters;
+  for (const auto& block : blocks_of(m, {.precision = Precision::kFp32}))
+    sum += block->parameters + block->expert_parameters;
   return sum;
+}
+
+// Products of h x n with adapters of r features have r (h + n) further weights. Taken: n = h.
+double trained_share(const Model& model) {
+  if (model.adapter == 0) return 1;
+  return std::min(1.0, 2.0 * static_cast<double>(model.adapter) /
+                           static_cast<double>(std::max<std::int64_t>(1, model.hidden)));
 }
 
 double model_flops(const Model& model) {
   const Model m = complete(model);
-  if (!is_transformer(m)) {
+  if (!is_transformer(m) || has_parts(m)) {
+    Split split = {.precision = Precision::kFp32};
+    split.software.flash = true;
     double sum = 0;
-    for (const auto& block : blocks_of(m, {.precision = Precision::kFp32})) {
+    for (const auto& block : blocks_of(m, split)) {
       for (const Operator& op : block->operators) sum += 3 * forward_flops(op);
     }
     return sum;

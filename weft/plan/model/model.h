@@ -54,9 +54,26 @@ struct Model {
   std::int64_t experts = 0;          // Experts of a mixture; 0: none.
   std::int64_t top_k = 1;            // Experts of a token.
   std::int64_t expert_interval = 1;  // Every n-th block has experts.
-  std::int64_t image = 224;          // Side of the image.
-  std::int64_t channels = 3;         // Channels of the image.
-  std::int64_t patch = 16;           // Side of a patch (vit).
+  std::int64_t dense_layers = 0;     // First blocks, which have no experts.
+  std::int64_t dense_ffn = 0;        // Width of their MLP. 0: ffn.
+  std::int64_t shared_ffn = 0;       // Width of the expert that all tokens pass. 0: none.
+  std::int64_t latent = 0;           // Features in which experts compute (LatentMoE). 0: hidden.
+  // Experts have biases and clamp their activation (GPT OSS).
+  bool expert_bias = false;
+  bool gated = true;  // MLPs of llama: SwiGLU. False: two matrices, squared ReLU.
+  // Multi-head latent attention (DeepSeek-V2, 2024): ranks of the compressed queries, keys and
+  // values, and features of a head with rotary positions besides head_width. 0: ordinary attention.
+  std::int64_t query_rank = 0, kv_rank = 0, rotary_width = 0;
+  std::int64_t window = 0;    // Keys that every second block sees. 0: all blocks see all keys.
+  std::int64_t predicts = 0;  // Further blocks that predict tokens ahead (multi-token prediction).
+  // Kind of each layer (Nemotron-H): M Mamba-2, * attention, - MLP, E mixture. Empty: all alike.
+  std::string pattern;
+  // Mamba-2: features of a state, heads, features of a head, groups.
+  std::int64_t state = 128, state_heads = 0, state_head_width = 64, state_groups = 8;
+  std::int64_t adapter = 0;   // Rank of LoRA's adapters of frozen weights. 0: none.
+  std::int64_t image = 224;   // Side of the image.
+  std::int64_t channels = 3;  // Channels of the image.
+  std::int64_t patch = 16;    // Side of a patch (vit).
   std::int64_t classes = 1000;
   std::int64_t base = 64;       // Filters of the first stage (convolutions).
   std::int64_t factor = 1;      // Factor of the width of 3x3 convolutions (wresnet).
@@ -102,8 +119,10 @@ std::int64_t default_heads(const Model& model);
 // divide hidden, and key and value heads that do not divide heads.
 Model complete(Model model);
 
-// Number of parameters (weights that are trained).
+// Number of parameters.
 double parameters(const Model& model);
+// Share of the parameters that are trained: 1, or that of LoRA's adapters.
+double trained_share(const Model& model);
 // Positions of a sample that a transformer computes with: tokens, or patches and the class token.
 std::int64_t positions(const Model& model);
 // Floating-point operations of forward and backward for one sample, without recomputation: the

@@ -80,6 +80,62 @@ TEST(Parameters, OfWellKnownModelsAreThePublishedCounts) {
 }
 
 // GPipe, table 1, and torchgpipe's README.
+// Counts of the model cards, in 1e9. DeepSeek-V3: 671 without the block that predicts ahead.
+TEST(Parameters, OfMixturesOfExpertsAreThoseOfTheirModelCards) {
+  const auto count = [](const char* name) { return parameters(known_model(name).value()) / 1e9; };
+  Model deepseek = known_model("DeepSeek V3").value();
+  const double whole = parameters(deepseek) / 1e9;
+  deepseek.predicts = 0;
+  EXPECT_NEAR(parameters(deepseek) / 1e9, 671, 1);
+  EXPECT_NEAR(whole, 671 + 11.5, 1);
+  EXPECT_NEAR(count("Kimi K2"), 1026, 2);
+  EXPECT_NEAR(count("Qwen3 30B-A3B"), 30.5, 0.1);
+  EXPECT_NEAR(count("Qwen3-235B-A22B"), 235, 0.5);
+  EXPECT_NEAR(count("gpt-oss-120b"), 116.8, 0.2);
+  EXPECT_NEAR(count("gpt-oss-20b"), 20.9, 0.1);
+  EXPECT_NEAR(count("Nemotron 3 Nano"), 31.6, 0.1);
+  Model large = known_model("Nemotron 3 Super").value();
+  large.predicts = 0;
+  EXPECT_NEAR(parameters(large) / 1e9, 120.6, 1);
+}
+
+// bench/published/megatron_bridge.csv, release 26.08: FLOP/s over tokens/s. The table counts causal
+// attention by half.
+TEST(ModelFlops, OfHybridAndMixedModelsAreThoseOfMegatronBridge) {
+  const auto flops = [](const char* name) {
+    const Model m = complete(known_model(name).value());
+    return model_flops(m) / static_cast<double>(positions(m));
+  };
+  EXPECT_NEAR(flops("Nemotron 3 Nano"), 901e12 / 39936, 0.05 * flops("Nemotron 3 Nano"));
+  EXPECT_NEAR(flops("Nemotron 3 Super"), 831e12 / 9856, 0.05 * flops("Nemotron 3 Super"));
+  const double half = 6 * 61 * 4096.0 * 128 * 160;  // Of the attention of DeepSeek-V3, roughly.
+  EXPECT_NEAR(flops("DeepSeek V3") - half, 1635e12 / 6288, 0.05 * flops("DeepSeek V3"));
+}
+
+TEST(Complete, RefusesPatternsWithUnknownLayersAndMixturesWithoutExperts) {
+  Model m = known_model("Nemotron 3 Nano").value();
+  m.pattern = "MEX";
+  expect_refused([&] { complete(m); }, Errc::kInvalidArgument, "must consist of M, *, E and -");
+  m.pattern = "ME";
+  EXPECT_EQ(complete(m).layers, 2);
+  m.experts = 0;
+  expect_refused([&] { complete(m); }, Errc::kInvalidArgument, "give experts and top_k");
+}
+
+// LoRA leaves no gradient of a weight to compute, and a small share of parameters to train.
+TEST(Blocks, OfAdaptersHaveFrozenWeights) {
+  Model m = known_model("llama3 8b").value();
+  m.adapter = 32;
+  int frozen = 0;
+  const Blocks blocks = blocks_of(m, {});
+  for (const Operator& op : blocks[1]->operators)
+    if (op.kind == OperatorKind::kMatmul && op.has_weights) frozen += op.frozen ? 1 : 100;
+  EXPECT_GE(frozen, 4);
+  EXPECT_LT(frozen, 100);
+  EXPECT_LT(trained_share(m), 0.02);
+  EXPECT_EQ(trained_share(known_model("llama3 8b").value()), 1);
+}
+
 TEST(Parameters, OfAmoebaNetAndUNetAreThoseOfGPipesTables) {
   const auto amoebanet = [](std::int64_t layers, std::int64_t filters) {
     Model m = default_model("amoebanet-d");

@@ -8,8 +8,10 @@
 
 namespace weft::plan {
 
-enum class SelectiveKind { kAttention, kHalfOfMatmuls, kEverySecondLayer };
-// "attention", "matmuls", "layers". Throws Error(kInvalidArgument).
+// What selective recomputation computes again: attention's core (of compressed attention, its up
+// projections), every second product, every second layer, or mixtures of experts.
+enum class SelectiveKind { kAttention, kHalfOfMatmuls, kEverySecondLayer, kExperts };
+// "attention", "matmuls", "layers", "experts". Throws Error(kInvalidArgument).
 SelectiveKind parse_selective(std::string_view name);
 // How a model is cut into stages: layers in equal numbers (the embedding with the first, the head
 // with the last), by the time of blocks, or by their parameters. kEnds: as kEven, but embedding and
@@ -19,6 +21,12 @@ enum class CutRule { kEven, kEnds, kTime, kParameters };
 // of positions, in float32 or in the precision of the model.
 enum class Dispatch { kIndex, kMaskFloat, kMask };
 
+// CUDA graphs of blocks with experts: the host launches each kernel; those of the experts alone,
+// behind graphs of attention and router; none.
+enum class Graphs { kNone, kPartial, kFull };
+// "none", "partial", "full". Throws Error(kInvalidArgument).
+Graphs parse_graphs(std::string_view name);
+
 struct Software {
   std::string name;
 
@@ -26,6 +34,7 @@ struct Software {
   bool fused_elementwise = false;  // Bias, GELU, dropout and residual additions share kernels.
   // Passes over the scores of attention for scale, mask and softmax: 2 and 3 if fused.
   double softmax_forward = 7, softmax_backward = 5;
+  bool joins_gate = false;     // Gate and up projection of SwiGLU are one product.
   bool fused_rotary = false;   // One kernel; attention reads grouped keys in place.
   bool new_attention = false;  // Attention kernels written for Hopper and Blackwell.
   bool flash = false;          // Fused attention that does not store its scores.
@@ -39,8 +48,14 @@ struct Software {
   double cast_bytes = 7;
   bool caches_weights = false;  // Weights are converted once a step, not for each micro-batch.
   Dispatch dispatch = Dispatch::kIndex;
-  double loss_bytes = 40;  // Memory traffic of the loss for each logit, in bytes.
-  double loss_kept = 10;   // Memory of the loss for each logit: its inputs, outputs and gradients.
+  // Tokens are dispatched to experts over tp x ep ranks, each of which has whole experts.
+  bool experts_over_tensor = false;
+  bool waits_for_counts = false;  // The host waits for the numbers of tokens of each expert.
+  Graphs graphs = Graphs::kPartial;
+  bool sends_tokens_once = false;  // To each node, not to each expert (DeepEP, HybridEP).
+  bool overlaps_experts = false;   // All-to-alls hide behind another micro-batch's computation.
+  double loss_bytes = 40;          // Memory traffic of the loss for each logit, in bytes.
+  double loss_kept = 10;  // Memory of the loss for each logit: its inputs, outputs and gradients.
   bool compiles_loss = false;  // The loss is compiled, too: without a float32 copy of the logits.
 
   // Overlap.

@@ -3,6 +3,8 @@
 //
 // Traffic is counted in passes over an array: reading x and writing y of the same size is two
 // passes. Unfused chains run one kernel for each operation.
+#include <map>
+
 #include "weft/base/error.h"
 #include "weft/plan/activations.h"
 #include "weft/plan/model/blocks.h"
@@ -16,28 +18,28 @@ namespace internal {
 // they are kept. torchtitan's selective recomputation keeps the results of products and of
 // reduce-scatters, and gathers again before the first product (_save_list in its
 // activation_checkpoint.py).
-void TransformerMaker::tensor_exchanges(ModelBlock& b) const {
+void TransformerMaker::tensor_exchanges(ModelBlock& b, int parts) const {
   if (s_.tp == 1) return;
   const double bytes = x_ * e_;
   if (!s_.sequence_parallel) {
-    b.exchanges.push_back({.bytes = bytes, .forward = 2, .backward = 2, .again = 2});
+    b.exchanges.push_back({.bytes = bytes, .forward = parts, .backward = parts, .again = parts});
     return;
   }
   const bool half = s_.software.selective == SelectiveKind::kHalfOfMatmuls;
   b.exchanges.push_back({.kind = ExchangeKind::kAllGather,
                          .bytes = bytes,
-                         .forward = 2,
-                         .backward = 2,
-                         .again = 2,
+                         .forward = parts,
+                         .backward = parts,
+                         .again = parts,
                          .selective = half ? 2 : 0});
   b.exchanges.push_back({.kind = ExchangeKind::kReduceScatter,
                          .bytes = bytes,
-                         .forward = 2,
-                         .backward = 2,
-                         .again = 2});
+                         .forward = parts,
+                         .backward = parts,
+                         .again = parts});
   if (s_.software.keeps_gathered) return;
   b.exchanges.push_back(
-      {.kind = ExchangeKind::kAllGather, .bytes = bytes, .backward = 2, .hidden_behind = 0.3});
+      {.kind = ExchangeKind::kAllGather, .bytes = bytes, .backward = parts, .hidden_behind = 0.3});
 }
 
 void TransformerMaker::gradient_sums(ModelBlock& b) const {
@@ -127,36 +129,54 @@ void TransformerMaker::keep_layer(ModelBlock& b, bool mixture) const {
     b.kept_selective = 2 * x_ * share_ * e_ + 2 * q + kv + f;
   if (s_.software.selective == SelectiveKind::kEverySecondLayer)
     b.kept_selective = (b.kept_all + b.kept_input) / 2;
-  if (mixture) {  // dispatched tokens, and the experts' activations for top_k times the tokens
-    const double more = static_cast<double>(m_.top_k - 1) * (s_.software.compiled ? 1 : 2) * f +
-                        2 * static_cast<double>(m_.top_k) * x_ * e_;
-    b.kept_all += more;
-    b.kept_selective += more;
-  }
+  if (mixture) keep_mixture(b);
 }
 
-ModelBlock TransformerMaker::layer(bool has_experts) const {
+// Dispatched tokens, and the experts' activations for top_k times the tokens.
+void TransformerMaker::keep_mixture(ModelBlock& b) const {
+  const double f = static_cast<double>(rows_) * static_cast<double>(over(m_.ffn, s_.tp)) * e_,
+               x = static_cast<double>(rows_ * expert_features()) * e_,
+               more = static_cast<double>(m_.top_k - 1) * (s_.software.compiled ? 1 : 2) * f +
+                      2 * static_cast<double>(m_.top_k) * x;
+  b.kept_all += more;
+  b.kept_selective += more;
+}
+
+void TransformerMaker::mlp_parameters(ModelBlock& b, bool mixture, std::int64_t width) const {
+  const double h = static_cast<double>(m_.hidden), x = static_cast<double>(expert_features()),
+               n = matrices(), shared = static_cast<double>(m_.shared_ffn);
+  if (!mixture) {
+    b.parameters += n * h * static_cast<double>(width) / s_.tp;
+    return;
+  }
+  b.parameters += h * (static_cast<double>(m_.experts) + n * shared / s_.tp);
+  if (m_.latent > 0) b.parameters += 2 * h * x;
+  b.expert_parameters =
+      n * x * static_cast<double>(m_.ffn) / s_.tp * static_cast<double>(m_.experts) / s_.ep;
+}
+
+ModelBlock TransformerMaker::layer(bool has_experts, bool narrow) const {
+  if (narrow) {
+    TransformerMaker other = *this;
+    other.narrow_ = true;
+    return other.layer(has_experts, false);
+  }
   ModelBlock b{.name = has_experts ? "mixture block" : "block"};
-  attention(b);
+  const std::int64_t width = m_.experts > 0 && m_.dense_ffn > 0 ? m_.dense_ffn : m_.ffn;
+  m_.kv_rank > 0 ? latent_attention(b) : attention(b);
   norm(b);
   if (has_experts) {
     mixture(b);
   } else {
-    mlp(b, 1, 1);
+    mlp(b, {.features = m_.hidden, .width = over(width, s_.tp)});
   }
   residual(b);
-  tensor_exchanges(b);
+  tensor_exchanges(b, 2);
   context_exchanges(b);
-  const double h = static_cast<double>(m_.hidden), t = s_.tp,
-               matrices = (llama() ? 3 : 2) * h * static_cast<double>(m_.ffn) / t;
-  b.parameters = h * static_cast<double>((2 * heads() + 2 * kv_heads()) * m_.head_width);
+  const double h = static_cast<double>(m_.hidden), t = s_.tp;
+  b.parameters = attention_parameters();
   b.parameters += llama() ? 2 * h : 6 * h + static_cast<double>(m_.ffn + 3 * m_.hidden) / t;
-  if (has_experts) {
-    b.parameters += h * static_cast<double>(m_.experts);
-    b.expert_parameters = matrices * static_cast<double>(m_.experts) / s_.ep;
-  } else {
-    b.parameters += matrices;
-  }
+  mlp_parameters(b, has_experts, width);
   b.output_bytes = x_ * share_ * e_;
   gradient_sums(b);
   keep_layer(b, has_experts);
@@ -192,19 +212,41 @@ void check_split(const Model& m, const Split& s) {
 
 }  // namespace
 
+namespace internal {
+
+Blocks transformer_blocks_of(const Model& model, const Split& split) {
+  const TransformerMaker maker(model, split);
+  std::map<std::string, std::shared_ptr<const ModelBlock>> known;
+  Blocks blocks;
+  const auto add = [&](const std::string& kind, const auto& make) {
+    auto& block = known[kind];
+    if (block == nullptr) {
+      ModelBlock made = make();
+      maker.adapt(made);
+      block = std::make_shared<const ModelBlock>(std::move(made));
+    }
+    blocks.push_back(block);
+  };
+  add("embedding", [&] { return maker.embedding(); });
+  for (const char kind : model.pattern) add({kind}, [&] { return maker.part(kind); });
+  for (std::int64_t l = 1; model.pattern.empty() && l <= model.layers; ++l) {
+    const bool mixture =
+        model.experts > 0 && l > model.dense_layers && l % model.expert_interval == 0;
+    const bool narrow = model.window > 0 && l % 2 == 1;
+    add(std::to_string(mixture) + std::to_string(narrow),
+        [&] { return maker.layer(mixture, narrow); });
+  }
+  for (std::int64_t i = 0; i < model.predicts; ++i)
+    add("prediction", [&] { return maker.prediction(); });
+  add("head", [&] { return maker.head(); });
+  return blocks;
+}
+
+}  // namespace internal
+
 Blocks transformer_blocks(const Model& model, const Split& split) {
   check_split(model, split);
-  const internal::TransformerMaker maker(model, split);
-  Blocks blocks{std::make_shared<const ModelBlock>(maker.embedding())};
-  const auto plain = std::make_shared<const ModelBlock>(maker.layer(false));
-  const auto mixture =
-      model.experts > 0 ? std::make_shared<const ModelBlock>(maker.layer(true)) : plain;
-  for (std::int64_t l = 1; l <= model.layers; ++l) {
-    const bool has_experts = model.experts > 0 && l % model.expert_interval == 0;
-    blocks.push_back(has_experts ? mixture : plain);
-  }
-  blocks.push_back(std::make_shared<const ModelBlock>(maker.head()));
-  return blocks;
+  return internal::transformer_blocks_of(model, split);
 }
 
 }  // namespace weft::plan

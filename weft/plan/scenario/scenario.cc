@@ -268,6 +268,9 @@ void read_rest(Fields& f, Job& job, std::vector<std::string>& notes) {
   if (job.software.compiles_loss) job.software.loss_kept = kCompiledLoss;
   if (const auto async = f.flag({"async_tp"})) job.software.hides_tensor = *async;
   if (const auto async = f.flag({"async_p2p"})) job.software.overlaps_messages = *async;
+  if (const auto graphs = f.text({"cuda_graphs"})) job.software.graphs = parse_graphs(*graphs);
+  if (const auto hides = f.flag({"overlap_experts"})) job.software.overlaps_experts = *hides;
+  if (const auto once = f.flag({"tokens_once"})) job.software.sends_tokens_once = *once;
   if (const auto kind = f.text({"selective"})) job.software.selective = parse_selective(*kind);
   if (const auto flash = f.flag({"flash", "flash_attention"})) job.software.flash = *flash;
   const auto sequence = f.flag({"sequence_parallel", "sp"});

@@ -38,6 +38,34 @@ TEST(Scenario, OfThreeNamesGetsDefaultsForAllElse) {
   EXPECT_FALSE(s.notes.empty());
 }
 
+// A host that launches each kernel makes mixtures slower; one graph of all of them makes them
+// faster. Hidden all-to-alls make no layout slower.
+TEST(Scenario, OfAMixtureDependsOnItsCudaGraphs) {
+  const auto seconds = [](const char* graphs, bool hidden) {
+    return simulate_step(
+               parse_scenario(json{{"model", {{"name", "qwen3 30b-a3b"}}},
+                                   {"cluster", {{"accelerator", "B200 SXM"}, {"nodes", 1}}},
+                                   {"plan",
+                                    {{"dp", 8},
+                                     {"ep", 8},
+                                     {"micro_batch", 1},
+                                     {"global_batch", 64},
+                                     {"precision", "mxfp8"},
+                                     {"software", "megatron"},
+                                     {"cuda_graphs", graphs},
+                                     {"overlap_experts", hidden}}}}
+                                  .dump(),
+                              "x")
+                   .job)
+        .seconds;
+  };
+  EXPECT_GT(seconds("none", false), 1.3 * seconds("partial", false));
+  EXPECT_GT(seconds("partial", false), 1.3 * seconds("full", false));
+  EXPECT_LT(seconds("full", true), seconds("full", false));
+  expect_refused([&] { seconds("some", false); }, Errc::kInvalidArgument,
+                 "use none, partial or full");
+}
+
 // Megatron-Core since 2023: distributed optimizer, sequence parallelism, interleaved stages of two
 // layers. Megatron-LM of 2021 has none of them.
 TEST(Scenario, OfMegatronHasTheVersionOfItsHardware) {

@@ -20,7 +20,8 @@ namespace pipeline = schedule::pipeline;
 // Micro-batches for each rank that are played one by one. Beyond, the steady state repeats: every
 // group of pp micro-batches takes as long as the previous one.
 constexpr int kMostGroups = 8, kLeastPlayed = 64;
-constexpr double kRounding = 1e-9;  // Smaller shares of a step are rounding errors.
+constexpr double kLeastWeight = 1e-5;  // Backward of frozen weights, relative to forward.
+constexpr double kRounding = 1e-9;     // Smaller shares of a step are rounding errors.
 
 struct Played {
   pipeline::Schedule schedule;
@@ -49,7 +50,7 @@ std::vector<pipeline::Costs> costs_of(const Replica& replica, const Software& so
     const double weight = stage.backward_weight;
     costs.push_back({.forward = std::max(1e-9, stage.total_forward() + ahead),
                      .backward_input = std::max(1e-9, stage.total_backward() - weight + back),
-                     .backward_weight = std::max(1e-9, weight),
+                     .backward_weight = std::max({1e-9, weight, kLeastWeight * stage.forward}),
                      .message = overlaps ? stage.message : 0});
   }
   return costs;

@@ -1,6 +1,8 @@
 // Fits the two constants of a generation to a part of the cases, and tests them on the rest.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "weft/plan/validate/validate.h"
@@ -99,6 +101,27 @@ CrossCheck without_fit(Generation generation, const std::string& test, const Cas
   return check;
 }
 
+// Every second row of each table.
+std::array<CaseList, 2> halves_of(const CaseList& all) {
+  std::array<CaseList, 2> halves;
+  std::map<std::string, std::size_t> seen;
+  for (const Case* one : all) halves[seen[one->table]++ % 2].push_back(one);
+  return halves;
+}
+
+// Mean error of both halves, each with constants that were fitted to the other one.
+double halves_error(Generation generation, const CaseList& all) {
+  const auto halves = halves_of(all);
+  double sum = 0;
+  for (const std::size_t i : {0U, 1U}) {
+    if (halves[1 - i].size() < kLeast) return 0;
+    const Fitted fitted = fit(generation, halves[1 - i]);
+    const Errors rest = errors_with(halves[i], with(generation, fitted.matmul, fitted.memory));
+    sum += rest.mean * rest.count;
+  }
+  return sum / static_cast<double>(all.size());
+}
+
 }  // namespace
 
 std::vector<CrossCheck> cross_checks(const std::vector<TableReport>& tables) {
@@ -132,6 +155,7 @@ std::vector<LeftOut> left_out_checks(const std::vector<TableReport>& tables,
     one.fitted = cases.size() >= kLeast ? fit(generation, cases) : calibration().of(generation);
     one.fit = errors_with(cases, with(generation, one.fitted.matmul, one.fitted.memory)).mean;
     one.shipped = errors_with(cases, calibration()).mean;
+    one.halves = halves_error(generation, cases);
     for (const CrossCheck& c : checks) {
       if (c.generation != generation || c.test == kEverySecond) continue;
       ++one.tables;

@@ -119,16 +119,20 @@ void checks_of(std::ostringstream& out, const std::vector<CrossCheck>& checks) {
 
 void generations(std::ostringstream& out, const std::vector<LeftOut>& left_out) {
   if (left_out.empty()) return;
-  out << "\n### Tables that were left out\n\n"
-         "Mean errors of step times. \"Left out\": each row is predicted with constants that were "
-         "fitted to the\nother tables of its generation. A generation of one table takes "
-         "the\nconstants of a neighboring one.\n\n"
-         "| generation | tables | rows | shipped constants | fitted to all rows | left out |\n"
-         "| --- | --- | --- | --- | --- | --- |\n";
+  out << "\n### Rows and tables that were left out\n\n"
+         "Mean errors of step times. \"Rows left out\": every second row of each table is "
+         "predicted "
+         "with\nconstants that were fitted to the others, and the others with constants that were "
+         "fitted to these.\n\"Tables left out\": each row is predicted with constants that were "
+         "fitted to the other tables of\nits generation. A generation of one table takes the "
+         "constants of a neighboring one.\n\n"
+         "| generation | tables | rows | shipped constants | fitted to all rows | rows left out | "
+         "tables left out |\n"
+         "| --- | --- | --- | --- | --- | --- | --- |\n";
   for (const LeftOut& one : left_out) {
     out << "| " << to_string(one.generation) << " | " << one.tables << " | " << one.rows << " | "
-        << percent(one.shipped) << " | " << percent(one.fit) << " | " << percent(one.left_out)
-        << " |\n";
+        << percent(one.shipped) << " | " << percent(one.fit) << " | " << percent(one.halves)
+        << " | " << percent(one.left_out) << " |\n";
   }
 }
 

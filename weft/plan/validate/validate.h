@@ -63,13 +63,14 @@ struct CrossCheck {
 std::vector<CrossCheck> cross_checks(const std::vector<TableReport>& tables);
 
 // One generation, over all its rows: errors with constants that were fitted to them, beside errors
-// of each table with constants that were fitted without it. Where no other table has rows of it,
-// the constants of the generation before it stand in.
+// of each table with constants that were fitted without it, and errors of each half of the rows of
+// every table with constants that were fitted to the other half. Where no other table has rows of
+// it, the constants of the generation before it stand in.
 struct LeftOut {
   Generation generation = Generation::kOther;
   int tables = 0, rows = 0;
   Fitted fitted;
-  double shipped = 0, fit = 0, left_out = 0;  // Mean errors.
+  double shipped = 0, fit = 0, left_out = 0, halves = 0;  // Mean errors.
 };
 std::vector<LeftOut> left_out_checks(const std::vector<TableReport>& tables,
                                      const std::vector<CrossCheck>& checks);

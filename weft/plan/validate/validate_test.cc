@@ -90,7 +90,7 @@ TEST(ValidateSlow, PublishedTablesStayWithinTheirErrors) {
                                              {"nccl_busbw_summary", {0.08, 0.10}},
                                              {"nccl_collectives", {0.08, 0.10}},
                                              {"torchgpipe_p40", {0.10, 0.10}},
-                                             {"torchtitan", {0.10, 0.10}}};
+                                             {"torchtitan", {0.08, 0.10}}};
   int seen = 0;
   for (const TableReport& table : validate_folder(published(), calibration())) {
     const auto goal = goals.find(table.table);
@@ -105,6 +105,22 @@ TEST(ValidateSlow, PublishedTablesStayWithinTheirErrors) {
   EXPECT_EQ(seen, static_cast<int>(goals.size()));
 }
 
+// Mixtures, hybrids and adapters are no exceptions. Of the rows, three have no prediction.
+TEST(ValidateSlow, AllRowsOfMegatronBridgeStayWithinTenPercentOnEachGeneration) {
+  const char* name = "megatron_bridge";
+  const TableReport table = validate_table(
+      parse_csv(read_file(published() + "/" + name + ".csv", 1 << 20), name), calibration());
+  EXPECT_EQ(table.rows - static_cast<int>(table.results.size()), 3);
+  std::map<Generation, std::vector<CaseResult>> by;
+  for (const CaseResult& r : table.results) {
+    EXPECT_TRUE(r.counts()) << r.one.label << ": " << r.failure << r.one.exception;
+    by[r.generation].push_back(r);
+  }
+  ASSERT_EQ(by.size(), 2U);
+  for (const auto& [generation, results] : by)
+    EXPECT_LE(errors_of(results, Quantity::kSeconds, true).mean, 0.09) << to_string(generation);
+}
+
 // Each table is predicted with constants that were fitted to the other tables of its generation.
 TEST(ValidateSlow, TablesOfHopperThatWereLeftOutStayWithinTenPercent) {
   std::vector<TableReport> tables;
@@ -116,6 +132,8 @@ TEST(ValidateSlow, TablesOfHopperThatWereLeftOutStayWithinTenPercent) {
     if (one.generation == Generation::kAmpere) continue;
     ++seen;
     EXPECT_LE(one.left_out, 0.10) << to_string(one.generation);
+    EXPECT_LE(one.halves, 0.10) << to_string(one.generation);
+    EXPECT_GT(one.halves, 0) << to_string(one.generation);
     EXPECT_LE(one.shipped, 0.10) << to_string(one.generation);
     EXPECT_LE(one.fit, one.left_out + 0.005) << to_string(one.generation);
   }

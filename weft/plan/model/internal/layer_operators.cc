@@ -2,6 +2,16 @@
 #include "weft/plan/model/internal/transformer_maker.h"
 
 namespace weft::plan::internal {
+namespace {
+
+// Megatron-Core's mixtures (rows of megatron_bridge; half of the rows, drawn at random, predict the
+// other half as well). Passes over the tokens that experts receive, and over the inputs of a biased
+// activation that is clamped.
+constexpr double kSorts = 6, kFusedSorts = 3.5, kClamps = 12;
+// Seconds in which a host launches the kernels of one mixture block, forward and backward.
+constexpr double kHost = 7e-3, kHostBehindGraphs = 3.5e-3;
+
+}  // namespace
 
 void TransformerMaker::matmul(ModelBlock& b, const char* name, std::int64_t n, std::int64_t k,
                               bool again) const {
@@ -62,11 +72,14 @@ void TransformerMaker::core(ModelBlock& b) const {
   const std::int64_t batch = samples * heads();
   const std::size_t first = b.operators.size();
   if (s_.software.flash) {
+    // A window sees less than the half of the keys that a causal mask leaves.
+    const std::int64_t seen = narrow_ ? std::min(keys, 2 * m_.window) : keys;
     b.operators.push_back({.kind = OperatorKind::kAttention,
                            .name = "attention",
                            .m = queries,
-                           .n = keys,
-                           .k = m_.head_width,
+                           .n = seen,
+                           // Products with keys and with values, whose widths may differ.
+                           .k = m_.head_width + m_.rotary_width / 2,
                            .batch = batch,
                            .parts = s_.cp,
                            .has_weights = false,
@@ -118,30 +131,35 @@ void TransformerMaker::attention(ModelBlock& b) const {
   residual(b);
 }
 
-void TransformerMaker::mlp(ModelBlock& b, double tokens, std::int64_t experts) const {
-  const std::int64_t f = over(m_.ffn, s_.tp);
-  const auto rows = std::max<std::int64_t>(1, std::llround(static_cast<double>(rows_) * tokens));
+void TransformerMaker::mlp(ModelBlock& b, const Mlp& shape) const {
+  const std::int64_t f = shape.width, h = shape.features;
+  const auto rows =
+      std::max<std::int64_t>(1, std::llround(static_cast<double>(rows_) * shape.tokens));
   const bool half = s_.software.selective == SelectiveKind::kHalfOfMatmuls;
   const double y = static_cast<double>(rows) * static_cast<double>(f);
   const auto product = [&](const char* name, std::int64_t n, std::int64_t k, bool again) {
     b.operators.push_back({.name = name,
-                           .m = std::max<std::int64_t>(1, rows / experts),
+                           .m = std::max<std::int64_t>(1, rows / shape.experts),
                            .n = n,
                            .k = k,
-                           .batch = experts,
+                           .batch = shape.experts,
                            .again = again});
   };
-  if (llama()) {
-    product("gate", f, m_.hidden, false);
-    product("up", f, m_.hidden, half);
+  if (llama() && m_.gated) {
+    if (s_.software.joins_gate) {
+      product("gate and up", 2 * f, h, false);
+    } else {
+      product("gate", f, h, false);
+      product("up", f, h, half);
+    }
     memory(b, "swiglu", y, fused() ? 3 : 5, fused() ? 5 : 9);
     kernels(b, fused() ? 1 : 2, fused() ? 1 : 3);
   } else {
-    product("mlp in", f, m_.hidden, false);
-    memory(b, "gelu", y, 2, fused() ? 3 : 4);
+    product("mlp in", f, h, false);
+    memory(b, "activation", y, 2, fused() ? 3 : 4);
     kernels(b, 1, fused() ? 1 : 2);
   }
-  product("mlp out", m_.hidden, f, false);
+  product("mlp out", h, f, false);
 }
 
 // Each token goes to top_k experts and back. With masks, both are products: groups of `sequence`
@@ -150,7 +168,9 @@ void TransformerMaker::mlp(ModelBlock& b, double tokens, std::int64_t experts) c
 void TransformerMaker::dispatch(ModelBlock& b) const {
   const double k = static_cast<double>(m_.top_k);
   if (s_.software.dispatch == Dispatch::kIndex) {
-    memory(b, "dispatch", x_, 2 + 2 * k, 2 + 2 * k);
+    const double elements =
+        static_cast<double>(rows_ * expert_features()) * (expert_parts() == 1 ? share_ : 1);
+    memory(b, "dispatch", elements, 2 + 2 * k, 2 + 2 * k);
     kernels(b, 6, 6);
     return;
   }
@@ -179,18 +199,54 @@ void TransformerMaker::dispatch(ModelBlock& b) const {
 }
 
 // A mixture of experts: the router, dispatch and combine, and the experts' MLPs for top_k times the
-// tokens.
+// tokens. LatentMoE computes them in fewer features, between two products.
 void TransformerMaker::mixture(ModelBlock& b) const {
   const double k = static_cast<double>(m_.top_k);
+  const std::int64_t features = expert_features();
+  const std::size_t first = b.operators.size();
+  const bool repeats = s_.software.selective == SelectiveKind::kExperts;
   matmul(b, "router", m_.experts, m_.hidden);
+  b.operators.back().low_precision = false;
+  if (m_.latent > 0) matmul(b, "to latent", features, m_.hidden);
   dispatch(b);
-  mlp(b, k, std::max<std::int64_t>(1, m_.experts / s_.ep));
-  b.exchanges.push_back({.axis = SplitAxis::kExpert,
-                         .kind = ExchangeKind::kAllToAll,
-                         .bytes = k * x_ * e_,
-                         .forward = 2,
-                         .backward = 2,
-                         .again = 2});
+  grouped(b, {.features = features,
+              .width = over(m_.ffn, expert_parts()),
+              .tokens = expert_parts() == 1 ? k / s_.tp : k,
+              .experts = std::max<std::int64_t>(1, m_.experts / expert_ranks())});
+  if (m_.latent > 0) matmul(b, "from latent", m_.hidden, features);
+  if (m_.shared_ffn > 0) mlp(b, {.features = m_.hidden, .width = over(m_.shared_ffn, s_.tp)});
+  const bool split = s_.software.experts_over_tensor && s_.sequence_parallel;
+  b.exchanges.push_back(
+      {.axis = SplitAxis::kExpert,
+       .kind = ExchangeKind::kAllToAll,
+       .bytes = k * static_cast<double>(rows_ * features) * e_ * (split ? share_ : 1),
+       .forward = 2,
+       .backward = 2,
+       .again = 2,
+       .selective = repeats ? 2 : 0,
+       .copies = s_.software.sends_tokens_once ? k : 0});
+  for (std::size_t i = first; repeats && i < b.operators.size(); ++i) b.operators[i].again = true;
+  host(b);
+}
+
+// Products of the experts, and kernels of their own for what lies between: tokens are sorted and
+// padded for each expert, and brought back. One graph of all kernels comes with fused ones.
+void TransformerMaker::grouped(ModelBlock& b, const Mlp& shape) const {
+  mlp(b, shape);
+  if (!s_.software.waits_for_counts) return;
+  const double rows = static_cast<double>(rows_) * shape.tokens,
+               passes = s_.software.graphs == Graphs::kFull ? kFusedSorts : kSorts;
+  memory(b, "sorts", rows * static_cast<double>(shape.features), passes, 2 * passes);
+  if (m_.expert_bias)
+    memory(b, "bias and clamp", rows * static_cast<double>(2 * shape.width), kClamps, 2 * kClamps);
+}
+
+// Backward launches twice as many kernels as forward.
+void TransformerMaker::host(ModelBlock& b) const {
+  if (!s_.software.waits_for_counts || s_.software.graphs == Graphs::kFull) return;
+  const double seconds = s_.software.graphs == Graphs::kNone ? kHost : kHostBehindGraphs;
+  b.host_forward = seconds / 3;
+  b.host_backward = seconds * 2 / 3;
 }
 
 }  // namespace weft::plan::internal

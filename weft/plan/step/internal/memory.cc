@@ -97,8 +97,9 @@ Memory states_of(const Job& job, double parameters) {
   const int zero = job.layout.zero_stage;
   Memory m;
   m.weights = parameters * weight / (zero >= 3 ? shards : 1);
-  m.gradients = parameters * gradient / (zero >= 2 ? shards : 1);
-  m.optimizer = parameters * state / (zero >= 1 ? shards : 1);
+  const double trained = trained_share(job.model);
+  m.gradients = trained * parameters * gradient / (zero >= 2 ? shards : 1);
+  m.optimizer = trained * parameters * state / (zero >= 1 ? shards : 1);
   m.optimizer += parameters * 4 * arrays_of(job.layout.rule) / (zero >= 1 ? shards : 1);
   if (zero >= 1) m.optimizer += parameters * job.software.partition_bytes / shards;
   return m;

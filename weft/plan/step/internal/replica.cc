@@ -12,6 +12,9 @@
 namespace weft::plan::internal {
 namespace {
 
+// Share of a block's computation behind which its all-to-alls hide, where micro-batches alternate.
+constexpr double kHidesExperts = 0.7;
+
 Split split_of(const Job& job, int replica) {
   const Layout& l = job.layout;
   const double share = l.shares.empty() ? 1 : l.shares[static_cast<std::size_t>(replica)];
@@ -117,6 +120,7 @@ BlockCost Replica::measure(const ModelBlock& block, int rank) const {
   BlockCost cost = {slower * time.all.forward, slower * time.all.backward_input,
                     slower * time.all.backward_weight, slower * time.again};
   for (const Exchange& e : block.exchanges) add_exchange(e, time.all.forward, rank, cost);
+  wait_for_host(block, cost);
   if (gathers_each_time()) {
     const double whole = block.parameters + block.expert_parameters;
     if (!reads_in_place(site.shards))
@@ -128,15 +132,26 @@ BlockCost Replica::measure(const ModelBlock& block, int rank) const {
   return cost;
 }
 
+// In forward, the host waits for the number of tokens of each expert, so that its launches add to
+// the device's time. In backward it runs ahead.
+void Replica::wait_for_host(const ModelBlock& block, BlockCost& cost) {
+  cost.forward += block.host_forward;
+  const double busy = cost.backward_input + cost.backward_weight + cost.back.sum();
+  cost.backward_input += std::max(0.0, block.host_backward - busy);
+}
+
 void Replica::add_exchange(const Exchange& e, double compute, int rank, BlockCost& cost) const {
   const Site& site = sites_[static_cast<std::size_t>(rank)];
   const GroupShape& group = e.axis == SplitAxis::kTensor    ? site.tensor
                             : e.axis == SplitAxis::kContext ? site.context
                                                             : site.expert;
   const ExchangeKind kind = e.kind == ExchangeKind::kRing ? ExchangeKind::kAllGather : e.kind;
-  double one = collective_seconds(kind, e.bytes, group);
+  double one = kind == ExchangeKind::kAllToAll && e.copies > 1
+                   ? dispatch_seconds(e.bytes, e.copies, group)
+                   : collective_seconds(kind, e.bytes, group);
   if (e.axis == SplitAxis::kTensor && one > 0) one += job_.software.tensor_wait;
   double hides = e.hidden_behind;
+  if (e.axis == SplitAxis::kExpert && job_.software.overlaps_experts) hides = kHidesExperts;
   if (e.axis == SplitAxis::kTensor && job_.software.hides_tensor) hides = std::max(hides, 0.5);
   const auto exposed = [&](int times, double work) {
     return std::max(0.0, times * one - hides * work);

@@ -92,6 +92,7 @@ class Replica {
   const BlockCost& cost_of(const ModelBlock& block, int rank);
   BlockCost measure(const ModelBlock& block, int rank) const;
   void add_exchange(const Exchange& e, double compute, int rank, BlockCost& cost) const;
+  static void wait_for_host(const ModelBlock& block, BlockCost& cost);
   void cut();
   std::vector<int> even_cuts(int stages) const;
   std::vector<int> parameter_cuts(int stages) const;

@@ -36,8 +36,10 @@ Replica::Sync Replica::sync(int rank) const {
   const Site& site = sites_[static_cast<std::size_t>(rank)];
   const bool is_sync = l.rule.is_sync();
   const CodecCost codec = codec_cost(job_);
-  const double g = gradient_bytes(job_) * (is_sync ? codec.bytes : 1);
-  const double dense = rank_parameters(rank, false), experts = rank_parameters(rank, true);
+  const double g = gradient_bytes(job_) * (is_sync ? codec.bytes : 1),
+               trained = trained_share(job_.model);
+  const double dense = trained * rank_parameters(rank, false),
+               experts = trained * rank_parameters(rank, true);
   const int shards = shard_ranks(job_);
   Sync sync;
   double reduce = 0;
@@ -89,7 +91,7 @@ Replica::Sync Replica::sync(int rank) const {
   const double traffic =
       2 * job_.optimizer.state_bytes + (half ? 8 + 2 : 8) + 4 * gradient_bytes(job_);
   const double once = updates_once_a_host(job_, site.replicas) ? site.replicas.ranks : 1;
-  sync.optimizer = device(rank).memory(shard_parameters(rank) / once * traffic, 8);
+  sync.optimizer = device(rank).memory(trained * shard_parameters(rank) / once * traffic, 8);
   const Corrections& measured = job_.measured;
   sync.optimizer = measured.sync * (measured.sync_start + sync.optimizer);
   sync.gradients *= measured.sync;

@@ -101,7 +101,8 @@ Site site_of(const Job& job, int stage_rank, int replica) {
   site.accelerator = job.cluster.nodes[static_cast<std::size_t>(place.type)].accelerator;
   site.tensor = shape(job, first, {{l.tp, s.tp}});
   site.context = shape(job, first, {{l.cp, s.cp}});
-  site.expert = shape(job, first, {{l.ep, s.ep}});
+  const bool over_tensor = job.software.experts_over_tensor && job.model.experts > 0;
+  site.expert = shape(job, first, {{over_tensor ? l.tp : 1, s.tp}, {l.ep, s.ep}});
   const int origin = stage_rank * s.pp;
   const AxisSpan dp = {l.dp, s.dp}, fsdp = {l.fsdp, s.fsdp}, ep = {l.ep, s.ep}, cp = {l.cp, s.cp};
   const bool over_cp = job.software.shards_over_context;
