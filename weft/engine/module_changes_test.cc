@@ -18,6 +18,7 @@ using internal::options_of;
 using internal::Part;
 using internal::part_of;
 using internal::require;
+using testing::AllOf;
 using testing::HasSubstr;
 
 const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9);
@@ -157,6 +158,24 @@ TEST(ModuleChanges, ValuesWrittenInPlaceCountOnceOrAreAnError) {
   }
 }
 
+// One value in each of several thousand, which samples do not see. Private weights count.
+TEST(ModuleChanges, OneValueWrittenThroughDataCountsOnceOrIsAnError) {
+  const auto change = [](Parts& parts, int step) {
+    if (step == 3) parts[1]->fc->weight.data().view({-1})[31].mul_(1.5);
+  };
+  for (const auto& how : kCases) {
+    if (how.weights == Weights::kShared) {
+      EXPECT_THAT(error_of(how, change),
+                  AllOf(HasSubstr("a parameter from '"),
+                        HasSubstr("was changed in place, but its memory is shared")))
+          << how.stage;
+    } else if (how.stage < 3) {
+      comm::replicate(
+          2, [&](const Group& group) { expect_like_one_process(group, how, change); }, 20s);
+    }
+  }
+}
+
 // The optimizer's masters have another type than the weights of the module.
 TEST(ModuleChanges, ValuesThatTheOptimizerWouldNotSeeAreAnError) {
   const std::string error = error_of([&](const Group& group) {
@@ -210,27 +229,160 @@ TEST(ModuleChanges, AnotherParameterOrTypeIsAnError) {
                          }),
                 HasSubstr("'b1.fc.weight' became a parameter of the module after"));
     // Between two steps there are no weights to convert.
-    if (how.stage == 3 && how.weights == Weights::kPrivate) continue;
+    const bool gathers = how.stage == 3 && how.weights == Weights::kPrivate;
     EXPECT_THAT(error_of(how,
                          [](Parts& parts, int step) {
                            if (step == 1) parts[1]->to(at::kFloat);
                          }),
-                HasSubstr("'b1.norm.weight' is Float[10] now, and was Double[10]"));
+                HasSubstr(gathers ? "the values of 'b1.norm.weight' are divided over the ranks"
+                                  : "'b1.norm.weight' is Float[10] now, and was Double[10]"));
   }
 }
 
-TEST(ModuleChanges, GradientsChangedBeforeTheirAverageAreAnError) {
-  const auto clip = [](Parts& parts, int) {
-    torch::nn::utils::clip_grad_norm_(parameters_of(parts), 0.01);
-  };
-  const auto drop = [](Parts& parts, int) { parts[1]->zero_grad(); };
-  for (const internal::Case& how : kCases) {
-    if (how.stage > 1) continue;  // gradients leave the module during backward
-    EXPECT_THAT(error_of(how, nothing, clip),
-                HasSubstr("the gradient of 'b0.norm.weight' was changed between backward() and "
-                          "step()"));
-    EXPECT_THAT(error_of(how, nothing, drop), HasSubstr("the gradient of 'b1.norm.weight' was"));
+std::string refusal_of(const std::function<void()>& use) {
+  try {
+    use();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kInvalidArgument) << error.what();
+    return error.what();
   }
+  return "no error";
+}
+
+void clip(Parts& parts, int) { torch::nn::utils::clip_grad_norm_(parameters_of(parts), 0.01); }
+void clip_values(Parts& parts, int) {
+  torch::nn::utils::clip_grad_value_(parameters_of(parts), 0.01);
+}
+void log_norm(Parts& parts, int) { parts[1]->norm->weight.grad().norm().item<double>(); }
+
+// A refused use of gradients changes nothing.
+TEST(ModuleChanges, GradientsOfRanksCannotBeUsed) {
+  const Named expected = by_one_process(nothing);
+  for (const internal::Case& how : kCases) {
+    comm::replicate(
+        2,
+        [&](const Group& group) {
+          const auto refused = [&](Parts& parts, int step) {
+            for (const Change& use : {Change(clip), Change(clip_values)})
+              EXPECT_THAT(refusal_of([&] { use(parts, step); }),
+                          HasSubstr("the gradient of 'b0.norm.weight' cannot be used here"));
+            EXPECT_THAT(refusal_of([&] { log_norm(parts, step); }),
+                        AllOf(HasSubstr("the gradient of 'b1.norm.weight' cannot be used here"),
+                              HasSubstr("to clip, use max_grad_norm of the optimizer")));
+          };
+          const Named state = by_ranks(group, how, nothing, refused);
+          if (group.rank() == 0)
+            internal::expect_close(internal::weights_in({state.begin(), state.end()}, expected),
+                                   expected, 1e-10, "stage " + std::to_string(how.stage));
+        },
+        20s);
+  }
+}
+
+TEST(ModuleChanges, GradientsDroppedOrReplacedBeforeStepAreAnError) {
+  const auto drop = [](Parts& parts, int) { parts[1]->zero_grad(); };
+  const auto replace = [](Parts& parts, int) {
+    parts[1]->fc->bias.mutable_grad() = torch::ones({10}, at::kDouble);
+  };
+  for (const internal::Case& how : kCases) {
+    EXPECT_THAT(error_of(how, nothing, drop),
+                HasSubstr("the gradient of 'b1.norm.weight' was changed or dropped"));
+    EXPECT_THAT(error_of(how, nothing, replace),
+                HasSubstr("the gradient of 'b1.fc.bias' was changed or dropped"));
+  }
+}
+
+// After step(), the module's zero_grad() drops gradients that are on this rank.
+TEST(ModuleChanges, ZeroGradOfTheModuleCountsOrIsAnError) {
+  const Named expected = by_one_process(nothing);
+  const auto train = [](const Group& group, const internal::Case& how) {
+    Parts parts = make_parts({});
+    Sharded model(blocks_of(parts), group, optimizer_spec(kSgd, {}),
+                  options_of(how.stage, how.weights));
+    for (int step = 0; step < internal::kSteps; ++step) {
+      for (Part& part : parts) part->zero_grad();
+      internal::train(model, group, step, {});
+      EXPECT_THAT(refusal_of([&] { log_norm(parts, step); }), HasSubstr("cannot be used here"));
+    }
+    const auto state = model.state();
+    return Named(state.begin(), state.end());
+  };
+  for (const internal::Case& how : kCases) {
+    if (how.stage > 0) {
+      EXPECT_THAT(error_of([&](const Group& group) { train(group, how); }),
+                  HasSubstr("the gradient of 'b0.norm.weight' was changed or dropped"));
+      continue;
+    }
+    comm::replicate(
+        2,
+        [&](const Group& group) {
+          const Named state = train(group, how);
+          if (group.rank() == 0)
+            internal::expect_close(internal::weights_in({state.begin(), state.end()}, expected),
+                                   expected, 1e-10, to_string(how.weights));
+        },
+        20s);
+  }
+}
+
+TEST(ModuleChanges, GradientsCanBeUsedWhenTheModelIsGone) {
+  for (const internal::Case& how : {internal::Case{0, Weights::kPrivate}, {2, Weights::kPrivate}}) {
+    comm::replicate(
+        2,
+        [&](const Group& group) {
+          Parts parts = make_parts({});
+          {
+            Sharded model(blocks_of(parts), group, optimizer_spec(kSgd, {}),
+                          options_of(how.stage, how.weights));
+            internal::train(model, group, 0, {});
+          }
+          at::Tensor x = batch_of(1, at::kDouble);
+          for (Part& part : parts) x = part(x);
+          loss_of(x).backward();
+          clip(parts, 0);
+        },
+        20s);
+  }
+}
+
+// With one rank, data_parallel() leaves the gradients of the whole batch in grad().
+TEST(ModuleChanges, GradientsOfOneRankCanBeRead) {
+  comm::replicate(
+      1,
+      [](Group group) {
+        auto model = data_parallel(torch::nn::Linear(4, 2), group);
+        auto optimizer = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+        model.forward(torch::ones({3, 4})).sum().backward();
+        require(at::equal(model->weight.grad(), torch::full({2, 4}, 3.0)), "the gradient");
+        optimizer.step();
+      },
+      20s);
+}
+
+TEST(ModuleChanges, WeightsThatAreDividedAreRefused) {
+  comm::replicate(
+      2,
+      [](const Group& group) {
+        Parts parts = make_parts({});
+        Sharded model(blocks_of(parts), group, optimizer_spec(kSgd, {}),
+                      options_of(3, Weights::kPrivate));
+        const auto refused = [&](const std::function<void()>& use) {
+          const at::NoGradGuard guard;
+          EXPECT_THAT(refusal_of(use),
+                      AllOf(HasSubstr("the values of 'b1.fc.weight' are divided over the ranks"),
+                            HasSubstr("to write them, call torch::load() or load_state()")));
+        };
+        for (int step = 0; step < 2; ++step) {
+          at::Tensor& weight = parts[1]->fc->weight;
+          refused([&] { weight.mul_(0.9); });
+          refused([&] { weight.data().fill_(1); });
+          refused([&] { weight.norm(); });
+          refused([&] { parts[1]->fc->to(at::kFloat); });
+          model.zero_grad();
+          internal::train(model, group, step, {});
+        }
+      },
+      20s);
 }
 
 TEST(ModuleChanges, ForwardWithoutBackwardCountsNoSamples) {

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <unordered_map>
 
 #include "weft/comm/group.h"
@@ -37,4 +38,18 @@ class ParameterCuts {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> parts_;
 };
 
+namespace internal {
+
+// A tensor of the same sizes that takes no memory. Use of its values throws
+// Error(kInvalidArgument) with the text `why`.
+at::Tensor refusing(const at::Tensor& like, const std::string& why);
+
+// For a tensor whose memory comes and goes. While it is gone, use of the values throws such an
+// error, also through data(). A change of the memory, as by torch::load(), is allowed. Give the
+// text once; accept() and refuse() then cost nanoseconds.
+void refuse(const at::Tensor& tensor, const std::string& why);
+void refuse(const at::Tensor& tensor);
+void accept(const at::Tensor& tensor);
+
+}  // namespace internal
 }  // namespace weft::parallel

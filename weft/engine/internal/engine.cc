@@ -100,7 +100,28 @@ void Engine::start() {
     add_ready_hook(params_[i].tensor, [weak = weak_from_this(), param = static_cast<int>(i)] {
       if (auto engine = weak.lock()) engine->on_ready(param);
     });
+    before_hooks_.push_back(add_before_hook(params_[i].tensor, [weak = weak_from_this()] {
+      if (auto engine = weak.lock()) engine->show_gradients();
+    }));
   }
+}
+
+void Engine::show_gradients() {
+  if (!hidden_ || !hidden_->are_hidden()) return;
+  const internal::Param* const changed = gradients_count() ? hidden_->changed() : nullptr;
+  hidden_->show();
+  if (changed == nullptr) return;
+  throw Error(
+      Errc::kInvalidArgument,
+      "the gradient of '" + changed->name +
+          "' was changed or dropped after backward(), but step() uses what backward() made; "
+          "to clip, use max_grad_norm of the optimizer, and to drop gradients, call "
+          "zero_grad() of the optimizer or of the parallel model",
+      {"step", group_.rank()});
+}
+
+void Engine::hide_gradients() {
+  if (hidden_ && paused_ == 0) hidden_->hide();
 }
 
 void Engine::abandon() noexcept {
@@ -276,7 +297,7 @@ std::shared_ptr<Engine> make_engine(Engine::Subject subject, OptimizerSpec optim
   std::shared_ptr<Engine> engine;
   if (subject.options.stage == 0) {
     const auto replica = std::make_shared<Replica>(std::move(subject));
-    replica->use_optimizer(std::move(optimizer));
+    replica->use_optimizer(std::move(optimizer), true);
     engine = replica;
   } else {
     engine = std::make_shared<ShardedModel>(std::move(subject), std::move(optimizer));

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/engine/internal/hidden_gradients.h"
 #include "weft/engine/internal/module_watch.h"
 #include "weft/engine/internal/samples.h"
 #include "weft/engine/internal/unit.h"
@@ -49,7 +50,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Called before a forward pass. Throws Error(kInvalidArgument) if the program has changed the
   // module in a way that cannot count (module_watch.h).
   void check_module() { watch().check(true); }
-  void pause() { ++paused_; }
+  void pause() {
+    show_gradients();
+    ++paused_;
+  }
   void resume() { --paused_; }
   virtual void skip_batch() = 0;
   virtual void end_pass() {}
@@ -117,6 +121,31 @@ class Engine : public std::enable_shared_from_this<Engine> {
   template <class Body>
   auto guarded(const Body& body) -> decltype(body());
 
+  // From now on, the program cannot use grad() after backward(); see HiddenGradients.
+  void begin_hiding(const std::string& why) { hidden_.emplace(params_, trained_, why); }
+  // Before backward() or the engine uses grad(). Throws Error(kInvalidArgument) if the program has
+  // changed a hidden gradient that still counts.
+  void show_gradients();
+  void hide_gradients();
+  virtual bool gradients_count() const = 0;
+  // While it lives, grad() is what backward() left.
+  class Shown {
+   public:
+    explicit Shown(Engine& engine) : engine_(engine) {
+      hide_ = engine.hidden_ && engine.hidden_->are_hidden();
+      engine.show_gradients();
+    }
+    ~Shown() {
+      if (hide_) engine_.hide_gradients();
+    }
+    Shown(const Shown&) = delete;
+    Shown& operator=(const Shown&) = delete;
+
+   private:
+    Engine& engine_;
+    bool hide_ = false;
+  };
+
   // Makes whole_, after updates_.
   void make_whole();
   // Changes of the module count from now on.
@@ -142,6 +171,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Null unless the rule needs whole tensors.
   std::unique_ptr<internal::WholeUpdates> whole_;
   std::optional<internal::ModuleWatch> watch_;
+  std::optional<internal::HiddenGradients> hidden_;  // empty: grad() is what one process would have
   const std::shared_ptr<internal::SampleCount> samples_ = std::make_shared<internal::SampleCount>();
   int paused_ = 0;
   std::int64_t steps_ = 0;
@@ -149,6 +179,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   DataParallelBase::Times times_;
 
  private:
+  std::vector<std::shared_ptr<void>> before_hooks_;
   std::string mismatch(const NamedTensors& state) const;
   void on_all_ranks(const std::function<void()>& body);
   void refuse(const std::string& why) const;

@@ -317,13 +317,36 @@ class InPlaceTransport final : public Transport {
     weighting_ = weigh(subject_.options.average, samples);
   }
 
+  // Weights that exist once for all ranks, which a program must not change.
+  WrittenCheck check_written() const {
+    return WrittenCheck(subject_.updates != nullptr && !subject_.private_weights &&
+                        subject_.watch != nullptr && world_ > 1);
+  }
+  void end_written(const WrittenCheck& check, int chunk) {
+    if (!check.on()) return;
+    const std::uint64_t generation = 2 * subject_.watch->generation() + (replanned_ ? 1 : 0);
+    if (check.end(ledger_->written(chunk), generation)) return;
+    const auto& pieces = plan_.chunks[index(chunk)].pieces;
+    subject_.watch->refuse_written(pieces.front().param, pieces.back().param);
+  }
+  void keep(const Stretch& at, WrittenCheck& check) const {
+    if (check.on())
+      check.stays(subject_.updates->weight(at.param, at.begin),
+                  static_cast<std::size_t>(at.end - at.begin) * size_of(dtypes_[index(at.param)]),
+                  at.begin);
+  }
+
   void combine(int chunk) {
     weigh_ranks();
     double squares = 0;
+    WrittenCheck check = check_written();
     for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
       Sources sources(*ledger_, at, dtypes_[index(at.param)],
                       weighting_.weights.empty() ? nullptr : weighting_.weights.data());
-      if (sources.count == 0) continue;
+      if (sources.count == 0) {
+        keep(at, check);
+        continue;
+      }
       sources.args.scale = weighting_.scale;
       host_.count_moved(sources.peer_bytes());
       if (subject_.updates == nullptr) {
@@ -335,14 +358,18 @@ class InPlaceTransport final : public Transport {
         squares += squares_of(sum, sources.args.count, sources.args.dtype);
       } else {
         sources.args.scale *= scale_;
-        update(at, sources);
+        update(at, sources, check);
       }
     }
-    if (reduced_) ledger_->chunk_squares()[chunk] = squares;
+    if (reduced_) {
+      ledger_->chunk_squares()[chunk] = squares;
+    } else {
+      end_written(check, chunk);
+    }
   }
 
   // Sums and updates block by block, so that the summed gradient stays in the cache.
-  void update(const Stretch& at, Sources& sources) {
+  void update(const Stretch& at, Sources& sources, WrittenCheck& check) {
     alignas(64) std::byte block[kBlockBytes];
     const auto element = static_cast<std::int64_t>(size_of(sources.args.dtype)),
                most = kBlockBytes / element;
@@ -352,20 +379,29 @@ class InPlaceTransport final : public Transport {
       const std::int64_t end = std::min(at.end, begin + most);
       sources.args.count = end - begin;
       if (!as_it_is) sources.reduce(block);
+      const std::byte* const weight = subject_.updates->weight(at.param, begin);
+      const auto bytes = static_cast<std::size_t>((end - begin) * element);
+      check.before(weight, bytes, begin);
       subject_.updates->update(at.param, begin, end, as_it_is ? sources.data[0] : block);
+      check.after(weight, bytes, begin);
       for (int i = 0; i < sources.count; ++i)
         sources.data[i] = static_cast<const std::byte*>(sources.data[i]) + (end - begin) * element;
     }
   }
 
   void update_from_sums(int chunk) {
+    WrittenCheck check = check_written();
     for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
       Sources sources(*ledger_, at, dtypes_[index(at.param)], nullptr);
-      if (sources.count == 0) continue;
+      if (sources.count == 0) {
+        keep(at, check);
+        continue;
+      }
       sources.count = 1;
       sources.args.scale = scale_;
-      update(at, sources);
+      update(at, sources, check);
     }
+    end_written(check, chunk);
   }
 
   Subject subject_;

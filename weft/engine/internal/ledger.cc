@@ -22,6 +22,7 @@ Ledger::Ledger(net::Host& host, const Sizes& sizes, std::chrono::nanoseconds tim
       share(kKinds * world * stride() * sizeof(std::uint32_t)));
   chunks_ = reinterpret_cast<std::atomic<std::uint32_t>*>(share(chunks * sizeof(std::uint32_t)));
   squares_ = reinterpret_cast<double*>(share(chunks * sizeof(double)));
+  written_ = reinterpret_cast<Written*>(share(chunks * sizeof(Written)));
 }
 
 Ledger::Seat& Ledger::seat(int rank) const { return reinterpret_cast<Seat*>(seats_)[rank]; }

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "weft/engine/internal/index.h"
+#include "weft/engine/internal/written.h"
 #include "weft/net/memory/host.h"
 #include "weft/observe/position/position.h"
 
@@ -77,6 +78,8 @@ class Ledger {
   net::Host& host() const { return host_; }
   // One double per chunk, written by the rank that claims it and read by all after the meeting.
   double* chunk_squares() const { return squares_; }
+  // Of each chunk's weights, read and written by the rank that claims it.
+  Written& written(int chunk) const { return written_[chunk]; }
 
  private:
   struct Seat;
@@ -102,6 +105,7 @@ class Ledger {
   std::byte *seats_ = nullptr, *tokens_ = nullptr;
   std::atomic<std::uint32_t>*stamps_ = nullptr, *chunks_ = nullptr;
   double* squares_ = nullptr;
+  Written* written_ = nullptr;
 };
 
 }  // namespace weft::parallel::internal

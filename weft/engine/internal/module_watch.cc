@@ -208,6 +208,7 @@ bool ModuleWatch::moved_late() const {
 void ModuleWatch::bring_home(int param) {
   at::Tensor tensor = params_[index(param)].tensor;
   Seen& seen = seen_[index(param)];
+  ++generation_;
   tensor.set_data(seen.home);
   seen.version = seen.reported = version_of(tensor);
   seen.moved = true;
@@ -267,7 +268,14 @@ void ModuleWatch::compare(const Group& group, bool whole, double tolerance) {
   }
 }
 
+void ModuleWatch::refuse_written(int first, int last) const {
+  const std::string &from = params_[index(first)].name, &to = params_[index(last)].name;
+  refuse((first == last ? "'" + from + "'" : "a parameter from '" + from + "' to '" + to + "'") +
+         " was changed in place, " + no_writing_);
+}
+
 void ModuleWatch::rebase(bool now) {
+  if (now) ++generation_;
   for (std::size_t param = 0; param < params_.size(); ++param) {
     Seen& seen = seen_[param];
     const at::Tensor& tensor = params_[param].tensor;

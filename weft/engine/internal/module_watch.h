@@ -74,6 +74,10 @@ class ModuleWatch {
 
   // From now on changes count from the last digest(); with `now`, from now.
   void rebase(bool now = false);
+  // Another number after each call that has made new values of weights known. From 1.
+  std::uint64_t generation() const { return generation_; }
+  // The error for a weight, one of several parameters, that an update has found changed.
+  [[noreturn]] void refuse_written(int first, int last) const;
 
  private:
   // Bits of values that are spread over a tensor.
@@ -105,6 +109,7 @@ class ModuleWatch {
   std::vector<Seen> seen_;
   std::vector<Shown> shown_;
   std::string no_writing_;  // empty: writing is allowed
+  std::uint64_t generation_ = 0;
   bool sampled_ = false, odd_ = false, gradients_checked_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "weft/engine/internal/ready_hook.h"
 
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -23,12 +24,31 @@ class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
   std::unique_ptr<PostAccumulateGradHook> before_;  // the user's own hook
 };
 
+class BeforeHook final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit BeforeHook(std::function<void()> tell) : tell_(std::move(tell)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& grads) override {
+    tell_();
+    return grads;
+  }
+
+ private:
+  std::function<void()> tell_;
+};
+
 }  // namespace
 
 void add_ready_hook(const at::Tensor& parameter, std::function<void()> tell) {
   auto& slot = torch::autograd::impl::post_acc_grad_hooks(parameter);
   torch::autograd::impl::set_post_acc_grad_hooks(
       parameter, std::make_unique<ReadyHook>(std::move(tell), std::move(slot)));
+}
+
+// Tensors refer weakly to the nodes that add to their gradients.
+std::shared_ptr<void> add_before_hook(const at::Tensor& parameter, std::function<void()> tell) {
+  auto node = torch::autograd::impl::grad_accumulator(parameter);
+  node->add_pre_hook(std::make_unique<BeforeHook>(std::move(tell)));
+  return std::make_shared<decltype(node)>(std::move(node));
 }
 
 }  // namespace weft::parallel

@@ -4,11 +4,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 
 namespace weft::parallel {
 
 // Calls `tell` each time a gradient has been added to parameter.grad(), after the user's own hook,
 // if any.
 void add_ready_hook(const at::Tensor& parameter, std::function<void()> tell);
+
+// Calls `tell` before backward() adds to parameter.grad(), while the result lives.
+std::shared_ptr<void> add_before_hook(const at::Tensor& parameter, std::function<void()> tell);
 
 }  // namespace weft::parallel

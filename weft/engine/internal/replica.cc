@@ -76,7 +76,7 @@ internal::Subject Replica::subject(internal::Updates* updates) {
   return subject;
 }
 
-void Replica::use_optimizer(OptimizerSpec spec) {
+void Replica::use_optimizer(OptimizerSpec spec, bool hides) {
   WEFT_REQUIRE(updates_ == nullptr, "optimizer(): the module has an optimizer already");
   compare_before_optimizer();
   std::vector<at::ScalarType> types;
@@ -97,6 +97,12 @@ void Replica::use_optimizer(OptimizerSpec spec) {
   WEFT_REQUIRE(options_.weights != Weights::kShared || host() != nullptr,
                "shared weights need all ranks on one host with shared memory, and no adasum; use "
                "auto or private");
+  if (hides || group_.size() > 1) {
+    begin_hiding(
+        "cannot be used here, since step() averages it over the ranks first; to clip, use "
+        "max_grad_norm of the optimizer; to read or change averages, use an optimizer of "
+        "torch::optim, or gradients() of a Sharded or parallelize() model");
+  }
   std::vector<std::string> trained = names();
   trained.resize(trained_);
   const float first_value = static_cast<float>(spec.initial_accumulator);
@@ -182,23 +188,27 @@ void Replica::on_ready(int param) {
       any_ready_ = true;
       settle();
       look_at_module();
-      // Without weft's optimizer, the end of backward() is the end of the step.
-      const auto end = [self = std::static_pointer_cast<Replica>(shared_from_this())] {
-        self->guarded([&] {
-          self->finish(1);
-          self->end_module_changes();
-        });
-      };
-      if (!updates_) torch::autograd::Engine::get_default_engine().queue_callback(end);
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [self = std::static_pointer_cast<Replica>(shared_from_this())] { self->end_backward(); });
     }
     if (updates_) watch().shown(param);
     transport_->ready(param);
   });
 }
 
+// Without weft's optimizer, it is the end of the step.
+void Replica::end_backward() {
+  if (updates_) return hide_gradients();
+  guarded([&] {
+    finish(1);
+    end_module_changes();
+  });
+}
+
 void Replica::await_gradients() {
   if (reduced_ || stepped_) return;
   guarded([&] {
+    const Shown shown(*this);
     watch().check_gradients();
     settle();
     transport_->reduce();
@@ -220,6 +230,7 @@ void Replica::each_gradient(
 
 Sharded::Finite Replica::are_finite() {
   return guarded([&]() -> Sharded::Finite {
+    const Shown shown(*this);
     watch().check_gradients();
     settle();
     passed_ = true;  // its gradients are with the transport from now on
@@ -282,6 +293,7 @@ void Replica::step(double scale) {
       "step: update_in_backward does not support a scale, since weights are updated already");
   guarded([&] {
     stepped_ = false;
+    const Shown shown(*this);
     take_module_changes();
     if (const double most = updates().spec().max_grad_norm; most > 0) {
       const double norm = grad_norm() * std::abs(scale);
@@ -301,6 +313,7 @@ void Replica::step(double scale) {
 }
 
 void Replica::drop_own_gradients() {
+  show_gradients();
   for (auto& param : trained_params_) param.mutable_grad().reset();
 }
 
@@ -309,6 +322,7 @@ void Replica::zero_grad() {
   WEFT_REQUIRE(!passed_ || !options_.data_parallel.update_in_backward,
                "zero_grad: update_in_backward has changed weights; call step() first");
   if (passed_) await_gradients();
+  show_gradients();
   if (reduced_) guarded([&] { transport_->drop(); });
   forget();
   drop_own_gradients();
@@ -320,6 +334,7 @@ Replica::NamedTensors Replica::gradients() {
   return guarded([&] {
     await_gradients();
     settle();
+    const Shown shown(*this);
     NamedTensors all;
     for (int param = 0; param < static_cast<int>(trained_); ++param) {
       if (!transport_->used()[index(param)]) continue;

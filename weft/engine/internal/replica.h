@@ -21,14 +21,15 @@ class Replica final : public Engine {
  public:
   // Collective: checks that all ranks have the same model and copies rank 0's values to all.
   explicit Replica(Subject subject);
-  // Collective; call it once. Without it, grad() gets the averages.
-  void use_optimizer(OptimizerSpec spec);
+  // Collective; call it once. Without it, grad() gets the averages. With it, grad() is this rank's
+  // part of them, and hidden if there are several ranks, or with `hides`.
+  void use_optimizer(OptimizerSpec spec, bool hides = false);
 
   void skip_batch() override {
     stepped_ = false;
     passed_ = true;
   }
-  void send_gradients() override {}
+  void send_gradients() override { hide_gradients(); }
   void await_gradients() override;
   void each_gradient(
       const std::function<void(const std::string&, const at::Tensor&)>& take) override;
@@ -61,6 +62,9 @@ class Replica final : public Engine {
   // "<name>.<array>" of all trainable parameters.
   void each_state(const std::function<void(const std::string& name, at::Tensor state)>& visit);
   void on_ready(int param) override;
+  void end_backward();
+  // After step(), the program may drop or replace them.
+  bool gradients_count() const override { return passed_; }
   void each_whole(const Visit& visit) override;
   void take_over(const std::map<std::string, at::Tensor>& state) override;
   checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) override;

@@ -104,9 +104,11 @@ void ShardedModel::end_backward() {
     if (passes_) passes_->finish(Direction::kBackward);
     forward_pending_ = false;
     reducer_->finish(travels());
-    if (!travels()) return;
-    left_ = true;
-    samples_->reset();
+    if (travels()) {
+      left_ = true;
+      samples_->reset();
+    }
+    hide_gradients();
   });
 }
 
@@ -121,12 +123,14 @@ void ShardedModel::empty_passes() {
 void ShardedModel::skip_batch() {
   guarded([&] {
     stepped_ = false;
+    show_gradients();
     if (travels()) reducer_->settle();
     empty_passes();
     if (!travels()) return;
     reducer_->finish(true);
     left_ = true;
     samples_->reset();
+    hide_gradients();
   });
 }
 

@@ -21,6 +21,14 @@ bool share_memory(const Group& group, Weights weights) {
   return weights != Weights::kPrivate && group.host() != nullptr;
 }
 
+// Of a parameter that is gathered while its blocks run.
+std::string refusal_of(const internal::Param& param) {
+  return "the values of '" + param.name +
+         "' are divided over the ranks between two steps (ZeRO-3); to read them, call state() of "
+         "the parallel model, or gather() of a parallelize() model; to write them, call "
+         "torch::load() or load_state()";
+}
+
 }  // namespace
 
 ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
@@ -59,6 +67,10 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
   place_state();
   make_whole();
   watch_module();
+  begin_hiding(
+      "cannot be used here, since ZeRO divides sums of gradients over the ranks; to clip, "
+      "use max_grad_norm of the optimizer; to read sums, call grad_norm() or gradients() of "
+      "the parallel model");
   reducer_ = std::make_unique<internal::Gradients>(internal::Gradients::Subject{
       group_, params_, units_, options_, meter_, *samples_, watch(), options_.check.get()});
   if (passes_) {
@@ -141,7 +153,13 @@ void ShardedModel::place(internal::Unit& unit) {
   const bool gathered = options_.stage == 3 && !shared_;
   unit.master = unit.master_type == unit.type && !gathered ? mine(unit.flat) : mine(whole).clone();
   view_into(unit);
-  if (gathered) put_below(unit, {});
+  if (gathered) {
+    for (const int param : unit.params) {
+      unit.gathered.push_back(params_[internal::index(param)].tensor);
+      internal::refuse(unit.gathered.back(), refusal_of(params_[internal::index(param)]));
+    }
+    put_below(unit, {});
+  }
   const auto shard_bytes = static_cast<std::int64_t>(unit.master.nbytes());
   if (!gathered)
     meter_.add(meter_.parameters, shared_ ? unit.bytes() / group_.size() : unit.bytes());

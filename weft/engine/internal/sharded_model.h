@@ -81,6 +81,8 @@ class ShardedModel final : public Engine {
   void input_done(const RunPtr& run);
   void close_unit(int unit);
   void on_ready(int param) override;
+  // Until zero_grad(), the ranks hold them together.
+  bool gradients_count() const override { return true; }
   void end_backward();
 
   void watch_module();
@@ -89,6 +91,8 @@ class ShardedModel final : public Engine {
   void empty_passes();
   void collect();
   void update();
+  void update_piece(int param, const internal::Piece& piece, const std::byte* gradient,
+                    internal::WrittenCheck& check);
   double norm_of_shards();
   void publish(bool frozen);
 

@@ -14,6 +14,7 @@ using Direction = internal::Passes::Direction;
 // All gradients have reached their shards.
 void ShardedModel::collect() {
   end_pass();
+  const Shown shown(*this);
   if (!left_) {
     watch().check_gradients();
     watch().forget_gradients();
@@ -32,6 +33,7 @@ void ShardedModel::send_gradients() {
     reducer_->finish(true);
     left_ = true;
     samples_->reset();
+    hide_gradients();
   });
 }
 
@@ -106,25 +108,54 @@ void ShardedModel::step(double scale) {
   });
 }
 
+// In blocks that stay in the cache.
+void ShardedModel::update_piece(int param, const internal::Piece& piece, const std::byte* gradient,
+                                internal::WrittenCheck& check) {
+  constexpr std::int64_t kBlock = 4096;
+  const auto element = static_cast<std::int64_t>(c10::elementSize(updates_->type(param)));
+  const std::int64_t most = check.on() ? kBlock : piece.end - piece.begin;
+  for (std::int64_t begin = piece.begin; begin < piece.end; begin += most) {
+    const std::int64_t end = std::min(piece.end, begin + most);
+    const std::byte* const weight = updates_->weight(param, begin);
+    const auto bytes = static_cast<std::size_t>((end - begin) * element);
+    if (gradient == nullptr) {
+      check.stays(weight, bytes, begin);
+      continue;
+    }
+    check.before(weight, bytes, begin);
+    updates_->update(param, begin, end, gradient + (begin - piece.begin) * element);
+    check.after(weight, bytes, begin);
+  }
+}
+
 void ShardedModel::update() {
   const auto& used = reducer_->used();
   std::vector<internal::WholePiece> pieces;
-  for (const auto& unit : units_) {
+  for (auto& unit : units_) {
     if (!unit.trainable || !unit.gradient.defined()) continue;
+    const bool alone =
+        unit.master.storage().unsafeGetStorageImpl() == unit.flat.storage().unsafeGetStorageImpl();
+    internal::WrittenCheck check(shared_ && alone && !whole_);
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
       const int param = unit.params[place];
       const auto piece = internal::piece_of(
           unit, place, params_[internal::index(param)].tensor.numel(), group_.rank());
-      if (!used[internal::index(param)] || piece.end <= piece.begin) continue;
+      if (piece.end <= piece.begin) continue;
+      if (!used[internal::index(param)]) {
+        update_piece(param, piece, nullptr, check);
+        continue;
+      }
       const auto* const first = static_cast<const std::byte*>(unit.gradient.const_data_ptr());
       const std::byte* const gradient =
           first + static_cast<std::size_t>(piece.at) * unit.gradient.element_size();
       if (whole_) {
         pieces.push_back({param, piece.begin, piece.end, gradient});
       } else {
-        updates_->update(param, piece.begin, piece.end, gradient);
+        update_piece(param, piece, gradient, check);
       }
     }
+    if (!check.end(unit.written, watch().generation()))
+      watch().refuse_written(unit.params.front(), unit.params.back());
   }
   if (whole_) whole_->update({std::move(pieces), used, group_, true});
   updates_->stepped(used);
@@ -152,7 +183,10 @@ void ShardedModel::publish(bool frozen) {
 }
 
 void ShardedModel::zero_grad() {
-  guarded([&] { reducer_->clear(); });
+  guarded([&] {
+    if (hidden_) hidden_->show();
+    reducer_->clear();
+  });
   left_ = stepped_ = false;
 }
 

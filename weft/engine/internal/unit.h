@@ -19,6 +19,7 @@
 
 #include "weft/comm/group.h"
 #include "weft/engine/codec/codec_exchange.h"
+#include "weft/engine/internal/written.h"
 
 namespace weft::parallel::internal {
 
@@ -52,8 +53,11 @@ struct Unit {
   std::size_t arrays = 0;  // of optimizer state, the same for all its parameters
 
   at::Tensor flat;
+  // The parameters, if it is gathered. They explain errors while they have no memory.
+  std::vector<at::Tensor> gathered;
   at::Tensor master;    // may be a view of `flat`
   at::Tensor gradient;  // undefined: none
+  Written written;      // of `master`, if the ranks share it
   // Sums the shard over its replicas; null: there are no replicas.
   std::shared_ptr<CodecExchange> exchange;
   std::vector<at::Tensor> state;  // optimizer state, in the layout of the shard
@@ -84,7 +88,8 @@ Piece piece_of(const Unit& unit, std::size_t place, std::int64_t count, int rank
 // before any sum, so that 16-bit floats overflow only if the average does.
 void put_scaled(at::Tensor& part, const at::Tensor& gradient, double weight);
 
-// Sets the memory of `unit.flat` to that of `buffer`, which the caller keeps alive, or to none.
+// Sets the memory of `unit.flat` to that of `buffer`, which the caller keeps alive, or to none. Use
+// of the values is then an error.
 void put_below(Unit& unit, const at::Tensor& buffer);
 
 }  // namespace weft::parallel::internal

@@ -47,6 +47,12 @@ class Updates {
   // `begin`, in the parameter's type. Call it once per step for each element. Several threads or
   // ranks may update different elements at once.
   void update(int param, std::int64_t begin, std::int64_t end, const void* gradient) const;
+  // Element `at` of a parameter in host memory.
+  std::byte* weight(int param, std::int64_t at) const {
+    const Place& place = places_[index(param)];
+    return place.weight +
+           (at - place.first) * static_cast<std::int64_t>(c10::elementSize(types_[index(param)]));
+  }
   // Updates whole parameters, each with its gradient: in host memory one after the other, on a
   // device in few kernels.
   void update_all(const std::vector<std::pair<int, at::Tensor>>& gradients) const;

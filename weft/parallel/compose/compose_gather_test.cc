@@ -114,8 +114,8 @@ TEST(ComposeGather, IsNeededBeforeModulesOfOtherStagesAnswer) {
     std::string what;
     try {
       answer(own);
-    } catch (const c10::Error& error) {
-      what = error.what_without_backtrace();
+    } catch (const Error& error) {
+      what = error.what();
     }
     EXPECT_THAT(what, HasSubstr("has no trained values on this rank, since other ranks train it; "
                                 "call ParallelModel::gather()"));
@@ -124,8 +124,8 @@ TEST(ComposeGather, IsNeededBeforeModulesOfOtherStagesAnswer) {
     what.clear();
     try {
       answer(own);
-    } catch (const c10::Error& error) {
-      what = error.what_without_backtrace();
+    } catch (const Error& error) {
+      what = error.what();
     }
     EXPECT_THAT(what, HasSubstr("other ranks train it; save the weights"));
     model.gather();

@@ -11,6 +11,7 @@
 
 #include "weft/base/error.h"
 #include "weft/comm/texts.h"
+#include "weft/engine/parameter_cuts.h"
 #include "weft/parallel/compose/internal/composed.h"
 
 namespace weft::parallel::internal {
@@ -20,15 +21,6 @@ constexpr std::int64_t kMessageBytes = std::int64_t{16} << 20;
 constexpr const char* kAdvice =
     "call ParallelModel::gather(), which Trainer::run() does at its end, or Trainer::save() and "
     "weft::load_weights()";
-
-// A tensor of the same sizes that takes no memory. Each access to its data throws `why`.
-at::Tensor refusing(const at::Tensor& like, const std::string& why) {
-  at::Tensor tensor = at::empty(like.sizes(), like.options().requires_grad(false));
-  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, like.device()));
-  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(why);
-  return tensor;
-}
 
 std::string without_values(const std::string& name, const std::string& advice) {
   return "'" + name + "' has no trained values on this rank, since other ranks train it; " + advice;
