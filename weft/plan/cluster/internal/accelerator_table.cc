@@ -43,7 +43,8 @@ constexpr AcceleratorRow kRows[] = {
     {"TPU v5e", kTpu, 0, 0, 0, 197, 0, 0, 16, 820, 4, 50, 0, kMl},
     {"TPU v5p", kTpu, 0, 0, 0, 459, 0, 0, 95, 2760, 8, 100, 0, kMl},
     // Others of the field.
-    // 346 GB/s, of which the checks of its ECC take a fifth: GDDR5X keeps them beside the data.
+    // 346 GB/s in the sheet. Its ECC keeps checks in the same memory. Nothing published says what
+    // they cost; a fifth is assumed here, which torchgpipe_p40 agrees with.
     {"Tesla P40 24GB", kPascal, 11.76, 0, 0, 0, 0, 0, 24, 277, 30, 12, 250, kSheet},
     {"P100 SXM2 16GB", kPascal, 10.6, 0, 21.2, 0, 0, 0, 16, 732, 56, 80, 300, kSheet},
     {"P100 PCIe 16GB", kPascal, 9.3, 0, 18.7, 0, 0, 0, 16, 732, 56, 12, 250, kSheet},
