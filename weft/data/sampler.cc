@@ -36,6 +36,8 @@ Sampler::Sampler(SamplerOptions options) : options_(std::move(options)) {
   WEFT_REQUIRE(options_.world > 0 && options_.rank >= 0 && options_.rank < options_.world,
                "Sampler: rank " + std::to_string(options_.rank) + " is not in a world of " +
                    std::to_string(options_.world));
+  WEFT_REQUIRE(options_.least > 0, "Sampler: the smallest share must have a sample, got " +
+                                       std::to_string(options_.least));
   WEFT_REQUIRE(!options_.draw || options_.order == Order::kShuffled,
                "Sampler: parts are drawn in the shuffled order only");
 }
@@ -80,6 +82,20 @@ void Sampler::make_order() {
   order_epoch_ = state_.epoch;
 }
 
+// By weights, unless a share is too small then.
+Range Sampler::part_of(std::int64_t size, int rank) const {
+  bool by_weights = !weights_.empty();
+  for (int other = 0; by_weights && other < options_.world; ++other) {
+    const std::int64_t share = share_of(size, other, weights_).size();
+    by_weights = share == 0 || share >= options_.least;
+  }
+  if (by_weights) return share_of(size, rank, weights_);
+  if (options_.least == 1) return share_of(size, rank, options_.world);
+  const auto ranks =
+      static_cast<int>(std::clamp<std::int64_t>(size / options_.least, 1, options_.world));
+  return rank < ranks ? share_of(size, rank, ranks) : Range{size, size};
+}
+
 std::optional<Share> Sampler::next_drawn() {
   const auto draw = options_.draw();
   if (!draw) return std::nullopt;
@@ -90,7 +106,7 @@ std::optional<Share> Sampler::next_drawn() {
           " is outside the epoch");
   make_order();
   const std::int64_t size = std::min(options_.batch, options_.size - first);
-  const Range range = share_of(size, draw->rank, options_.world);
+  const Range range = part_of(size, draw->rank);
   const auto begin = order_.begin() + first;
   return Share{{begin + range.begin, begin + range.end}, state_.epoch, first + range.begin, size};
 }
@@ -102,8 +118,7 @@ std::optional<Share> Sampler::next_shuffled() {
   }
   make_order();
   const std::int64_t size = std::min(options_.batch, options_.size - state_.position);
-  const Range range = weights_.empty() ? share_of(size, options_.rank, options_.world)
-                                       : share_of(size, options_.rank, weights_);
+  const Range range = part_of(size, options_.rank);
   const auto begin = order_.begin() + state_.position;
   Share share{
       {begin + range.begin, begin + range.end}, state_.epoch, state_.position + range.begin, size};

@@ -45,6 +45,10 @@ struct SamplerOptions {
   std::int64_t batch = 1;  // Samples of a global batch (kShuffled) or of a block (kSequential).
   std::uint64_t seed = 0;
   Order order = Order::kShuffled;
+  // kShuffled: smallest share of a batch. If a batch has too few samples for all ranks, only the
+  // first ranks get a share of it, and one rank gets all of a batch that is smaller. Batch norms
+  // need 2 samples.
+  std::int64_t least = 1;
   int rank = 0;
   int world = 1;
   // A part of a global batch: that of `rank`. Batches are counted from the position of the state.
@@ -96,6 +100,7 @@ class Sampler {
   std::optional<Share> next_shuffled();
   std::optional<Share> next_drawn();
   void make_order();
+  Range part_of(std::int64_t size, int rank) const;
   std::optional<Share> next_block();
   void end_epoch();
 

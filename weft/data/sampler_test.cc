@@ -82,6 +82,25 @@ TEST(Sampler, GivesSomeRanksNoSamplesWhenABatchIsSmallerThanTheWorld) {
   EXPECT_FALSE(sampler.next());
 }
 
+TEST(Sampler, GivesNoRankFewerSamplesThanTheSmallestShare) {
+  const auto sizes = [](std::int64_t size, std::vector<double> weights = {}) {
+    std::vector<std::size_t> all;
+    for (int rank = 0; rank < 3; ++rank) {
+      Sampler sampler({.size = size, .batch = 64, .least = 2, .rank = rank, .world = 3});
+      sampler.set_weights(weights);
+      all.push_back(sampler.next()->indices.size());
+    }
+    return all;
+  };
+  using Sizes = std::vector<std::size_t>;
+  EXPECT_EQ(sizes(7), (Sizes{2, 2, 3}));
+  EXPECT_EQ(sizes(5), (Sizes{2, 3, 0}));
+  EXPECT_EQ(sizes(3), (Sizes{3, 0, 0}));
+  EXPECT_EQ(sizes(1), (Sizes{1, 0, 0}));
+  EXPECT_EQ(sizes(20, {1, 4, 5}), (Sizes{2, 8, 10}));
+  EXPECT_EQ(sizes(10, {1, 4, 5}), (Sizes{3, 3, 4}));  // by weights the first rank would get 1
+}
+
 TEST(Sampler, ShufflesEachEpochDifferentlyAndRepeatsWithTheSeed) {
   const auto epoch = [](std::uint64_t seed, std::int64_t e) {
     return epoch_of({.size = 100, .batch = 10, .seed = seed}, {e, 0});

@@ -150,6 +150,18 @@ TEST_F(OwnModel, IsTrainedMeasuredAndSavedUnderItsOwnNames) {
   EXPECT_GT(saved.at("1.running_var").sub(1).abs().max().item<double>(), 0);
 }
 
+// The last batch has two samples. A rank with one of them could not train its batch norm.
+TEST_F(OwnModel, TrainsALastBatchThatIsTooSmallForTheBatchNormsOfAllRanks) {
+  const auto task = [] {
+    Task task = ring(parallel::blocks_of(net()));
+    task.train = dataset(Points(34));
+    return task;
+  };
+  EXPECT_EQ(train(1, options("one", "dp=0"), task).result.steps, 6);
+  EXPECT_EQ(train(2, options("two", "dp=0"), task).result.steps, 6);
+  EXPECT_EQ(train(2, options("sharded", "fsdp=2"), task).result.steps, 6);
+}
+
 TEST_F(OwnModel, LearnsTheSameUnderEveryPlanWithSynchronizedBatchNorm) {
   auto with = options("one", "dp=0");
   const auto one = train(1, with);

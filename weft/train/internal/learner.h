@@ -131,7 +131,8 @@ class Learner {
   at::Tensor measure(const data::Batch& batch, bool mine);
   void count_times(observe::StepTimer& timer);
   std::unique_ptr<strategy::SharedBatches> make_shared() const;
-  data::Loader make_train_loader() const;
+  data::Loader make_train_loader();
+  bool has_batch_norms();
   void measure_speeds();
 
   const Task task_;

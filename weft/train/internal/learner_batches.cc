@@ -1,5 +1,7 @@
 // How a rank gets its batches: its part of each batch, or, with an asynchronous strategy, the next
 // part when it is ready.
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -27,8 +29,10 @@ std::unique_ptr<strategy::SharedBatches> Learner::make_shared() const {
 
 // Number n stands for the part of worker n % workers in batch n / workers, whoever takes it. A
 // batch that is made ahead is already taken, so only one is.
-data::Loader Learner::make_train_loader() const {
+data::Loader Learner::make_train_loader() {
   data::SamplerOptions sampling{.batch = batches_.global, .seed = plan_.seed};
+  // In one process, the last batch of an epoch has samples for its batch norms.
+  if (has_batch_norms()) sampling.least = 2 * std::int64_t{plan_.micro_batches};
   if (!shared_) return make_loader(task_.train, sampling, options_.prefetch);
   const int replicas = model_.replicas(), replica = model_.replica();
   sampling.draw = [shared = shared_.get(), replicas,
@@ -39,6 +43,17 @@ data::Loader Learner::make_train_loader() const {
     return data::SamplerOptions::Draw{*number / shared->workers(), worker * replicas + replica};
   };
   return make_loader(task_.train, sampling, std::min(options_.prefetch, 1));
+}
+
+// Ranks of a pipeline have different blocks.
+bool Learner::has_batch_norms() {
+  if (plan_.sync_batch_norm || plan_.micro_shards > 0) return false;
+  at::Tensor any = at::zeros({1}, at::kInt);
+  for (const checkpoint::Slice& buffer : model_.held().buffers) {
+    if (buffer.name.ends_with("running_var")) any.fill_(1);
+  }
+  if (mesh_.world().size() > 1) mesh_.world().all_reduce(any, ReduceOp::kMax);
+  return any.item<int>() > 0;
 }
 
 void Learner::begin_batches(std::int64_t begin, std::int64_t end, std::int64_t done) {
