@@ -8,24 +8,43 @@
 
 namespace weft::parallel::internal {
 
-// A number that depends on each byte and its place. Costs two additions for 16 bytes.
-inline std::uint64_t bits_of(const void* data, std::size_t bytes, std::int64_t place) {
+// Sums of 32-bit numbers, and sums of these sums, in four lanes.
+struct BitSums {
   using Lanes [[gnu::vector_size(16)]] = std::uint32_t;
-  Lanes sum{}, sums{};
-  const auto add = [&](const std::byte* from, std::size_t count) {
-    Lanes some{};
-    std::memcpy(&some, from, count);
+  Lanes sum = {}, sums = {};
+
+  void add(const std::byte* from) {
+    Lanes some;
+    std::memcpy(&some, from, sizeof(some));
     sum += some;
     sums += sum;
+  }
+  std::uint64_t mix(std::uint64_t all) const {
+    for (int lane = 0; lane < 4; ++lane)
+      all = (all ^ sum[lane] ^ (std::uint64_t{sums[lane]} << 32)) * 1099511628211U;
+    return all;
+  }
+};
+
+// A number that depends on each byte and its place. Costs two additions for 16 bytes.
+inline std::uint64_t bits_of(const void* data, std::size_t bytes, std::int64_t place) {
+  constexpr std::size_t kStep = 4 * sizeof(BitSums::Lanes);
+  BitSums a, b, c, d;
+  const auto add = [&](const std::byte* from) {
+    a.add(from);
+    b.add(from + 16);
+    c.add(from + 32);
+    d.add(from + 48);
   };
   const auto* const begin = static_cast<const std::byte*>(data);
   std::size_t at = 0;
-  for (; at + sizeof(Lanes) <= bytes; at += sizeof(Lanes)) add(begin + at, sizeof(Lanes));
-  if (at < bytes) add(begin + at, bytes - at);
-  std::uint64_t all = 0;
-  for (int lane = 0; lane < 4; ++lane)
-    all = (all ^ sum[lane] ^ (std::uint64_t{sums[lane]} << 32)) * 1099511628211U;
-  return all * (2 * static_cast<std::uint64_t>(place) + 1);
+  for (; at + kStep <= bytes; at += kStep) add(begin + at);
+  if (at < bytes) {
+    std::byte rest[kStep] = {};
+    std::memcpy(rest, begin + at, bytes - at);
+    add(rest);
+  }
+  return d.mix(c.mix(b.mix(a.mix(0)))) * (2 * static_cast<std::uint64_t>(place) + 1);
 }
 
 // Of a part of the weights, after an update. All zero: not known.
