@@ -26,8 +26,11 @@ class RouteChoice {
     const std::uint32_t call = one.calls++;
     if (call < 2 * kTries) return call % 2 == 0 ? Route::kStaged : Route::kSingleCopy;
     const bool staged = one.best[0] <= one.best[1];
-    const bool again = call % kAgain == 0;
-    return staged != again ? Route::kStaged : Route::kSingleCopy;
+    const double fast = one.best[staged ? 0 : 1], slow = one.best[staged ? 1 : 0];
+    // So many calls between two tries that the tries cost a hundredth of the time.
+    const double calls = 100 * (slow - fast) / fast;
+    const auto between = static_cast<std::uint32_t>(std::clamp(calls, kLeastAgain, kMostAgain));
+    return staged != (call % between == 0) ? Route::kStaged : Route::kSingleCopy;
   }
 
   // Reports the time of such a call: of the slowest rank. A time above the best one so far may be
@@ -38,8 +41,9 @@ class RouteChoice {
     best = best == 0 ? mean : std::min(mean, best * kRise);
   }
 
-  static constexpr std::uint32_t kTries = 3;    // first calls of a class, each way
-  static constexpr std::uint32_t kAgain = 128;  // calls between two tries of the slower way
+  static constexpr std::uint32_t kTries = 3;  // first calls of a class, each way
+  // Calls between two tries of the slower way.
+  static constexpr double kLeastAgain = 8, kMostAgain = 128;
   static constexpr double kRise = 1.125;
 
  private:
