@@ -89,8 +89,8 @@ endfunction()
 
 # Compiles `batch` files of the target together (0: all of them), so that the headers of libtorch
 # and the standard library are compiled only once. A file with its own compile options is compiled
-# alone. RELOCATABLE (from CMake 4.0 on): paths in these files are relative to the root of the build,
-# so that clones share objects through ccache.
+# alone. RELOCATABLE (from CMake 4.0 on): paths in these files are relative to the project, so that
+# clones share objects through ccache.
 function(weft_compile_together target batch)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${WEFT_UNITY}
     UNITY_BUILD_BATCH_SIZE ${batch} UNITY_BUILD_RELOCATABLE ${PROJECT_IS_TOP_LEVEL})
