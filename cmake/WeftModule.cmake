@@ -182,3 +182,37 @@ function(weft_discover_tests target)
       TIMEOUT ${WEFT_TEST_TIMEOUT} PROCESSORS 2)
   endforeach()
 endfunction()
+
+# Adds one ctest entry for each test function of a Python script, PREFIX.NAME without "test_". A
+# name that ends in "_slow" gets the label slow. A class whose name ends in "Timing" asserts a time:
+# its tests get the label timing, and run while no other test runs. WAITS: most of their time, so
+# more of them run at once. ARGS: of the script, before the test's name.
+function(weft_discover_python_tests script prefix)
+  cmake_parse_arguments(arg "WAITS" "" "ARGS;LABELS;ENVIRONMENT" ${ARGN})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${script})
+  file(STRINGS ${script} lines REGEX "^(class |  +def test_)")
+  foreach(line ${lines})
+    if(line MATCHES "^class ([A-Za-z]+)")
+      set(suite ${CMAKE_MATCH_1})
+    elseif(line MATCHES "def (test_([A-Za-z0-9_]+))")
+      set(name ${prefix}.${CMAKE_MATCH_2})
+      add_test(NAME ${name}
+        COMMAND ${Python3_EXECUTABLE} ${script} ${arg_ARGS} ${suite}.${CMAKE_MATCH_1})
+      set(labels ${arg_LABELS})
+      set(limit 120)
+      if(name MATCHES "_slow$")
+        list(APPEND labels slow)
+        set(limit 600)
+      endif()
+      if(suite MATCHES "Timing$")
+        list(APPEND labels timing)
+        set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+      endif()
+      set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${limit}
+        SKIP_RETURN_CODE 77 ENVIRONMENT "${arg_ENVIRONMENT}")
+      if(NOT arg_WAITS)
+        set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+      endif()
+    endif()
+  endforeach()
+endfunction()
