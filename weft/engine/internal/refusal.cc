@@ -8,7 +8,9 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -44,22 +46,14 @@ std::string text_of(const at::Tensor& tensor) {
   return text != nullptr ? text->why : kViewText;
 }
 
-void guard(const at::Tensor& tensor, const std::string& why) {
-  tensor.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
-      why);
+void guard(const at::Storage& memory, const std::string& why) {
+  memory.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(why);
 }
 
-// Tensors among the arguments of an operation that have no values. While it lives, an access to
-// their memory throws; libtorch would follow a null pointer.
+// Tensors among the arguments of an operation that have no values. An access to their memory
+// throws; libtorch would follow a null pointer.
 class Missing {
  public:
-  ~Missing() {
-    for (const at::Tensor& tensor : all_) {
-      const Text* const text = text_at(tensor);
-      if (tensor.storage().nbytes() == 0 && !(text != nullptr && text->never_has))
-        tensor.storage().unsafeGetStorageImpl()->clear_data_ptr_access_error_msg_();
-    }
-  }
   void look(const at::Tensor& tensor) {
     if (!tensor.defined() || !Keys::of(tensor).has(kKey) || !tensor.has_storage()) return;
     if (tensor.storage().nbytes() == 0 && tensor.numel() > 0) all_.push_back(tensor);
@@ -70,13 +64,36 @@ class Missing {
     for (const at::Tensor& tensor : argument.toTensorVector()) look(tensor);
   }
   bool any() const { return !all_.empty(); }
+  const std::vector<at::Tensor>& all() const { return all_; }
   std::string why() const { return text_of(all_[0]); }
-  void guard() const {
-    for (const at::Tensor& tensor : all_) internal::guard(tensor, text_of(tensor));
+  // Their parameters may have one memory, so the text that it throws is another one's.
+  void name() const {
+    for (const at::Tensor& tensor : all_) guard(tensor.storage(), text_of(tensor));
   }
 
  private:
   std::vector<at::Tensor> all_;
+};
+
+// Lets an operation that gives tensors other memory look at that of now.
+class Lifted {
+ public:
+  explicit Lifted(const Missing& missing) {
+    for (const at::Tensor& tensor : missing.all()) {
+      const Text* const text = text_at(tensor);
+      if (text != nullptr && text->never_has) continue;
+      memory_.emplace_back(tensor.storage(), text_of(tensor));
+      tensor.storage().unsafeGetStorageImpl()->clear_data_ptr_access_error_msg_();
+    }
+  }
+  ~Lifted() {
+    for (const auto& [memory, text] : memory_) guard(memory, text);
+  }
+  Lifted(const Lifted&) = delete;
+  Lifted& operator=(const Lifted&) = delete;
+
+ private:
+  std::vector<std::pair<at::Storage, std::string>> memory_;
 };
 
 void explain(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
@@ -84,7 +101,9 @@ void explain(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   for (const c10::IValue& argument :
        torch::jit::last(*stack, operation.schema().arguments().size()))
     missing.look(argument);
-  if (operation.schema().name() != "aten::set_") missing.guard();
+  std::optional<Lifted> lifted;
+  operation.schema().name() == "aten::set_" ? static_cast<void>(lifted.emplace(missing))
+                                            : missing.name();
   try {
     const c10::impl::ExcludeDispatchKeyGuard below(kKey);
     operation.callBoxed(stack);
@@ -112,12 +131,15 @@ void refuse(const at::Tensor& tensor, const std::string& why) {
   refuse(tensor);
 }
 
+// torch::save() reads the memory without an operation. It would write a file without the values.
 void refuse(const at::Tensor& tensor) {
   c10::DispatchKeySet& keys = Keys::of(tensor);
   if (is_registered) keys = keys.add(kKey);
+  if (tensor.storage().nbytes() == 0) guard(tensor.storage(), text_of(tensor));
 }
 
 void accept(const at::Tensor& tensor) {
+  tensor.storage().unsafeGetStorageImpl()->clear_data_ptr_access_error_msg_();
   c10::DispatchKeySet& keys = Keys::of(tensor);
   keys = keys.remove(kKey);
 }
@@ -127,7 +149,7 @@ at::Tensor refusing(const at::Tensor& like, const std::string& why) {
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(c10::DataPtr(nullptr, like.device()));
   storage->set_nbytes(0);
-  guard(tensor, why);
+  guard(tensor.storage(), why);
   tensor.unsafeGetTensorImpl()->set_backend_meta(c10::make_intrusive<Text>(why, true));
   refuse(tensor);
   return tensor;
