@@ -83,6 +83,90 @@ Named without_zero_grad(double clip) {
   return weights;
 }
 
+// At stage 0 the sums take the place of a rank's gradients.
+TEST(BetweenSteps, GradientsThatStepHasUsedAddUpOrAreAnError) {
+  for (const double clip : {0.0, kClip}) {
+    const Named expected = without_zero_grad(clip);
+    for (const Case& how : kCases) {
+      const auto ranks = [&](const Group& group) {
+        train(
+            group, how, clip, [](Sharded&, Parts&, int) {}, &expected);
+      };
+      if (how.stage > 0) {
+        comm::replicate(2, ranks, 20s);
+        continue;
+      }
+      EXPECT_THAT(error_of(ranks), AllOf(HasSubstr("backward() would add to the gradient of 'b"),
+                                         HasSubstr("call zero_grad()")));
+    }
+  }
+}
+
+// Clipping scales the gradients of one process, and those of the engine stay as they are.
+TEST(BetweenSteps, ClippedGradientsOfOneRankAreNotAddedTo) {
+  const auto ranks = [](const Group& group) {
+    train(group, {0, Weights::kPrivate}, kClip, [](Sharded&, Parts&, int) {});
+  };
+  EXPECT_THAT(error_of(ranks, 1), HasSubstr("call zero_grad()"));
+}
+
+void step_without_batch(const Group& group, const Case& how, bool second) {
+  auto model =
+      data_parallel(torch::nn::Linear(3, 1), group,
+                    {.average = DataParallelOptions::Average::kByRanks, .weights = how.weights});
+  auto optimizer = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(1));
+  {
+    const at::NoGradGuard guard;
+    model.module()->weight.set_data(torch::zeros({1, 3}));
+  }
+  for (int step = 0; step < 2; ++step) {
+    if (step == 0 || (second && group.rank() == 0)) {
+      optimizer.zero_grad();
+      model.forward(torch::ones({1, 3})).sum().backward();
+    }
+    optimizer.step();
+  }
+  // The gradient is 1 on both ranks, then 1 and none.
+  internal::require(at::allclose(model->weight, torch::full({1, 3}, -1.5)), "the weights");
+}
+
+TEST(BetweenSteps, ARankWithoutABatchDoesNotCountItsLastGradientsAgain) {
+  for (const Weights weights : {Weights::kShared, Weights::kPrivate}) {
+    comm::replicate(
+        2,
+        [&](const Group& group) {
+          step_without_batch(group, {0, weights}, true);
+        },
+        20s);
+    EXPECT_THAT(error_of([&](const Group& group) {
+                  step_without_batch(group, {0, weights}, false);
+                }),
+                HasSubstr("step() was called again without backward() on any rank"));
+  }
+}
+
+// Rank 0 has 1 sample, rank 1 has 3. Passes whose gradients are dropped have 8 and 2.
+TEST(BetweenSteps, SamplesOfDroppedGradientsDoNotCount) {
+  comm::replicate(
+      2,
+      [](Group group) {
+        auto model = data_parallel(torch::nn::Linear(4, 1), group);
+        auto optimizer = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(1));
+        const at::Tensor before = model->weight.detach().clone();
+        const bool first = group.rank() == 0;
+        {
+          const auto guard = model.no_sync();
+          model.forward(torch::ones({first ? 8 : 2, 4})).mean().backward();
+        }
+        optimizer.zero_grad();
+        model.forward(torch::full({first ? 1 : 3, 4}, first ? 1.0 : 5.0)).mean().backward();
+        optimizer.step();
+        internal::require(at::allclose(before - model->weight, torch::full({1, 4}, 4.0)),
+                          "the weighted mean of 1 and 5");
+      },
+      20s);
+}
+
 TEST(BetweenSteps, SavingWeightsThatAreDividedIsAnError) {
   const auto saved = [](const Group& group, Weights weights) {
     Parts parts = make_parts({});

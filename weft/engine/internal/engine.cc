@@ -101,7 +101,7 @@ void Engine::start() {
       if (auto engine = weak.lock()) engine->on_ready(param);
     });
     before_hooks_.push_back(add_before_hook(params_[i].tensor, [weak = weak_from_this()] {
-      if (auto engine = weak.lock()) engine->show_gradients();
+      if (auto engine = weak.lock()) engine->begin_adding();
     }));
   }
 }

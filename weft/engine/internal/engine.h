@@ -127,6 +127,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // changed a hidden gradient that still counts.
   void show_gradients();
   void hide_gradients();
+  // Called before backward() adds to a gradient.
+  virtual void begin_adding() { show_gradients(); }
   virtual bool gradients_count() const = 0;
   // While it lives, grad() is what backward() left.
   class Shown {

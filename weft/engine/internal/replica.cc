@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -196,6 +197,24 @@ void Replica::on_ready(int param) {
   });
 }
 
+void Replica::begin_adding() {
+  show_gradients();
+  if (!spent_.any()) return;
+  const int param = spent_.first(trained_params_);
+  spent_.clear();
+  if (param < 0) return;
+  const Error error(Errc::kInvalidArgument,
+                    "backward() would add to the gradient of '" + params_[index(param)].name +
+                        "', which the last step() has used; call zero_grad() of the optimizer or "
+                        "of the parallel model before backward()",
+                    {"backward", group_.rank()});
+  group_.abort(error);
+  throw error;
+}
+
+// Before gradients are taken from grad(): this rank has none of this step.
+void Replica::drop_spent() { repeats_ = spent_.drop(trained_params_) || repeats_; }
+
 // Without weft's optimizer, it is the end of the step.
 void Replica::end_backward() {
   if (updates_) return hide_gradients();
@@ -209,6 +228,7 @@ void Replica::await_gradients() {
   if (reduced_ || stepped_) return;
   guarded([&] {
     const Shown shown(*this);
+    drop_spent();
     watch().check_gradients();
     settle();
     transport_->reduce();
@@ -231,6 +251,7 @@ void Replica::each_gradient(
 Sharded::Finite Replica::are_finite() {
   return guarded([&]() -> Sharded::Finite {
     const Shown shown(*this);
+    drop_spent();
     watch().check_gradients();
     settle();
     passed_ = true;  // its gradients are with the transport from now on
@@ -246,7 +267,7 @@ double Replica::grad_norm() {
 
 void Replica::forget() {
   std::fill(ready_.begin(), ready_.end(), false);
-  any_ready_ = passed_ = reduced_ = false;
+  any_ready_ = passed_ = reduced_ = repeats_ = false;
   watch().forget_gradients();
   if (options_.check) options_.check->clear();
 }
@@ -294,26 +315,36 @@ void Replica::step(double scale) {
   guarded([&] {
     stepped_ = false;
     const Shown shown(*this);
+    drop_spent();
+    const bool repeats = repeats_;
     take_module_changes();
     if (const double most = updates().spec().max_grad_norm; most > 0) {
       const double norm = grad_norm() * std::abs(scale);
       scale *= optim::clip_factor(norm, most);
     }
     whole_ ? finish_whole(scale) : finish(scale);
+    if (repeats) transport_->settle();
     if (transport_->pending()) {
       updates_->hold();
     } else {
-      updates_->stepped(transport_->used());
+      const std::vector<bool>& used = transport_->used();
+      WEFT_REQUIRE(!repeats || std::find(used.begin(), used.end(), true) != used.end(),
+                   "step() was called again without backward() on any rank; call it once after "
+                   "each backward()");
+      updates_->stepped(used);
     }
     share_rank_0();
     end_module_changes();
     ++steps_;
     stepped_ = true;
+    if (group_.size() > 1 || updates().spec().max_grad_norm > 0) spent_.note(trained_params_);
   });
 }
 
 void Replica::drop_own_gradients() {
   show_gradients();
+  spent_.clear();
+  if (!passed_) samples_->drop();  // of no_sync() passes
   for (auto& param : trained_params_) param.mutable_grad().reset();
 }
 

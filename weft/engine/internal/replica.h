@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "weft/engine/internal/engine.h"
+#include "weft/engine/internal/spent_gradients.h"
 #include "weft/engine/internal/transport.h"
 
 namespace weft::parallel {
@@ -63,6 +64,8 @@ class Replica final : public Engine {
   void each_state(const std::function<void(const std::string& name, at::Tensor state)>& visit);
   void on_ready(int param) override;
   void end_backward();
+  void begin_adding() override;
+  void drop_spent();
   // After step(), the program may drop or replace them.
   bool gradients_count() const override { return passed_; }
   void each_whole(const Visit& visit) override;
@@ -105,6 +108,8 @@ class Replica final : public Engine {
   bool any_ready_ = false;
   bool passed_ = false;   // the ranks have made a backward pass since the last step
   bool reduced_ = false;  // and the sums of this step are computed
+  internal::SpentGradients spent_;
+  bool repeats_ = false;  // this step has found spent gradients
   bool shared_weights_ = false;
   bool private_weights_ = false;  // private weights although ranks share memory
   double norm_ = 0;

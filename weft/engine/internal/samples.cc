@@ -87,6 +87,11 @@ double SampleCount::value() {
   return counted_;
 }
 
+void SampleCount::drop() {
+  if (is_set_) return;
+  reset();
+}
+
 void SampleCount::reset() {
   counted_ = 0;
   is_set_ = false;

@@ -34,6 +34,10 @@ class SampleCount : public std::enable_shared_from_this<SampleCount> {
   void in_backward();
   // Samples that have gone backward since reset().
   double value();
+  // True if gradients were made since reset(), of passes that nobody has told of.
+  bool are_unknown() { return task_ >= 0 && !is_set_ && value() == 0; }
+  // The gradients since reset() were dropped: the samples that went backward do not count.
+  void drop();
   // Ends the step. A pass that goes backward again, by a retained graph, counts again.
   void reset();
 

@@ -186,6 +186,7 @@ void ShardedModel::zero_grad() {
   guarded([&] {
     if (hidden_) hidden_->show();
     reducer_->clear();
+    samples_->drop();
   });
   left_ = stepped_ = false;
 }

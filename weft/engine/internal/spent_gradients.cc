@@ -1,0 +1,41 @@
+#include "weft/engine/internal/spent_gradients.h"
+
+#include <ATen/ATen.h>
+
+namespace weft::parallel::internal {
+
+void SpentGradients::note(const std::vector<at::Tensor>& params) {
+  spent_.clear();
+  for (const at::Tensor& param : params) {
+    const at::Tensor& gradient = param.grad();
+    spent_.push_back(
+        {Weak(gradient.getIntrusivePtr()), gradient.defined() ? gradient._version() : 0});
+  }
+}
+
+bool SpentGradients::is_spent(std::size_t param, const at::Tensor& gradient) const {
+  if (!gradient.defined()) return false;
+  const Spent& spent = spent_[param];
+  return spent.gradient._unsafe_get_target() == gradient.unsafeGetTensorImpl() &&
+         spent.version == gradient._version();
+}
+
+int SpentGradients::first(const std::vector<at::Tensor>& params) const {
+  for (std::size_t param = 0; param < spent_.size(); ++param) {
+    if (is_spent(param, params[param].grad())) return static_cast<int>(param);
+  }
+  return -1;
+}
+
+bool SpentGradients::drop(const std::vector<at::Tensor>& params) {
+  bool any = false;
+  for (std::size_t param = 0; param < spent_.size(); ++param) {
+    if (!is_spent(param, params[param].grad())) continue;
+    any = true;
+    params[param].mutable_grad().reset();
+  }
+  spent_.clear();
+  return any;
+}
+
+}  // namespace weft::parallel::internal
