@@ -167,6 +167,29 @@ TEST(BetweenSteps, SamplesOfDroppedGradientsDoNotCount) {
       20s);
 }
 
+TEST(BetweenSteps, ParametersWithCommonMemoryAreAnError) {
+  const auto tie = [](Parts& parts) { parts[2]->fc->bias.set_data(parts[1]->fc->bias.data()); };
+  for (const Case& how : kCases) {
+    EXPECT_THAT(error_of([&](const Group& group) {
+                  Parts parts = make_parts({});
+                  tie(parts);
+                  Sharded model(blocks_of(parts), group, optimizer_spec(kSgd, {}),
+                                options_of(how.stage, how.weights));
+                }),
+                AllOf(HasSubstr("'b1.fc.bias'"), HasSubstr("'b2.fc.bias'"),
+                      HasSubstr("have the same memory"), HasSubstr("to tie them, register one")));
+    if (how.stage == 3 && how.weights == Weights::kPrivate) continue;  // without values to tie
+    EXPECT_THAT(error_of([&](const Group& group) {
+                  train(group, how, 0, [&](Sharded& model, Parts& parts, int step) {
+                    model.zero_grad();
+                    if (step == 2) tie(parts);
+                  });
+                }),
+                HasSubstr("have the same memory"))
+        << how.stage;
+  }
+}
+
 TEST(BetweenSteps, SavingWeightsThatAreDividedIsAnError) {
   const auto saved = [](const Group& group, Weights weights) {
     Parts parts = make_parts({});

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "weft/comm/texts.h"
+#include "weft/engine/internal/overlaps.h"
 #include "weft/engine/internal/ready_hook.h"
 #include "weft/engine/internal/replica.h"
 #include "weft/engine/internal/sharded_model.h"
@@ -44,6 +45,7 @@ Engine::Engine(Subject subject)
       if (users.empty() || users.back() != block) users.push_back(block);
     }
   }
+  internal::check_apart(params_);
   const auto trains = [](const internal::Param& param) { return param.tensor.requires_grad(); };
   trained_ = static_cast<std::size_t>(
       std::stable_partition(params_.begin(), params_.end(), trains) - params_.begin());

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "weft/base/error.h"
+#include "weft/engine/internal/overlaps.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -118,6 +119,7 @@ void ModuleWatch::check(bool values) const {
     check_kind(param);
     if (!no_writing_.empty() && param < trained_) {
       // torch::load() counts as a change in place too, of other memory.
+  if (!moved(params_.size()).empty()) check_apart(params_);
       if (version_of(params_[param].tensor) != seen_[param].version && !is_moved(param))
         refuse("'" + params_[param].name + "' was changed in place, " + no_writing_);
       if (values && sampled_) check_values(param);
