@@ -167,6 +167,65 @@ TEST(BetweenSteps, SamplesOfDroppedGradientsDoNotCount) {
       20s);
 }
 
+TEST(BetweenSteps, OtherLearningRatesAreAnError) {
+  for (const Case& how : kCases) {
+    const auto ranks = [&](const Group& group) {
+      train(group, how, 0, [&](Sharded& model, Parts&, int step) {
+        model.zero_grad();
+        if (step == 2 && group.rank() == 1) model.set_lr(0.025);
+      });
+    };
+    EXPECT_THAT(error_of(ranks), HasSubstr("the learning rate is 0.1 on rank 0 and 0.025 on rank "
+                                           "1; call set_lr() alike on all ranks"))
+        << how.stage;
+  }
+}
+
+TEST(BetweenSteps, OtherModesAndBuffersAreAnError) {
+  const auto grow = [](Parts& parts) {
+    parts[1]->named_buffers()["seen"].set_data(torch::zeros({9}));
+  };
+  for (const Case& how : kCases) {
+    EXPECT_THAT(error_of([&](const Group& group) {
+                  train(group, how, 0, [&](Sharded& model, Parts& parts, int step) {
+                    model.zero_grad();
+                    for (Part& part : parts) part->train(step < 2 || group.rank() == 0);
+                  });
+                }),
+                HasSubstr("rank 0 has 'b0 in train()', and rank 1 has 'b0 in eval()'; call "
+                          "train() and eval()"))
+        << how.stage;
+    for (const int rank : {0, 1}) {
+      EXPECT_THAT(error_of([&](const Group& group) {
+                    Parts parts = make_parts({});
+                    parts[1]->register_buffer("seen", torch::zeros({4}));
+                    Sharded model(blocks_of(parts), group, optimizer_spec(kSgd, {}),
+                                  options_of(how.stage, how.weights));
+                    if (group.rank() == rank) grow(parts);
+                    backward(model, group, 0);
+                    model.step();
+                  }),
+                  HasSubstr("'buffer b1.seen Float[" + std::string(rank == 0 ? "9]'" : "4]'")))
+          << how.stage;
+    }
+  }
+}
+
+TEST(BetweenSteps, GradientsOfUnknownSamplesBesideKnownOnesAreAnError) {
+  for (const int direct : {0, 1}) {
+    EXPECT_THAT(error_of([&](Group group) {
+                  auto model = data_parallel(torch::nn::Linear(4, 2), group);
+                  auto optimizer =
+                      model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+                  const at::Tensor x = torch::ones({3, 4});
+                  (group.rank() == direct ? model->forward(x) : model.forward(x)).sum().backward();
+                  optimizer.step();
+                }),
+                HasSubstr("the samples of the gradients on rank " + std::to_string(direct) +
+                          " are not known"));
+  }
+}
+
 TEST(BetweenSteps, ParametersWithCommonMemoryAreAnError) {
   const auto tie = [](Parts& parts) { parts[2]->fc->bias.set_data(parts[1]->fc->bias.data()); };
   for (const Case& how : kCases) {
@@ -188,6 +247,35 @@ TEST(BetweenSteps, ParametersWithCommonMemoryAreAnError) {
                 HasSubstr("have the same memory"))
         << how.stage;
   }
+}
+
+// A rank that is not told to drop its gradients would add the next ones to them.
+TEST(BetweenSteps, ZeroGradOfSomeRanksIsAnErrorUnderZero) {
+  for (const Case& how : kCases) {
+    if (how.stage == 0) continue;
+    EXPECT_THAT(error_of([&](const Group& group) {
+                  train(group, how, 0, [&](Sharded& model, Parts&, int step) {
+                    if (step != 2 || group.rank() == 0) model.zero_grad();
+                  });
+                }),
+                HasSubstr("zero_grad() was not called on rank 1 before this step"))
+        << how.stage;
+  }
+}
+
+// At stage 3, step() itself is not collective.
+TEST(BetweenSteps, AStepThatOneRankLeavesOutIsAnErrorUnderZero) {
+  EXPECT_THAT(error_of([&](const Group& group) {
+                Parts parts = make_parts({});
+                Sharded model(blocks_of(parts), group, optimizer_spec(kSgd, {}),
+                              options_of(3, Weights::kPrivate));
+                for (int step = 0; step < 3; ++step) {
+                  model.zero_grad();
+                  backward(model, group, step);
+                  if (step != 1 || group.rank() == 0) model.step();
+                }
+              }),
+              HasSubstr("rank 0 has made 2 steps and rank 1 1; call step() equally often"));
 }
 
 TEST(BetweenSteps, SavingWeightsThatAreDividedIsAnError) {

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -218,7 +219,11 @@ void Gradients::finish(bool travels) {
   auto* numbers = report_.data_ptr<double>();
   numbers[0] = subject_.samples.value();
   // The digests are equal if the square of their sum is the number of ranks times that of squares.
-  const double digest = subject_.watch.digest();
+  const bool by_samples = subject_.options.average == ShardedOptions::Average::kBySamples;
+  const double digest = subject_.watch.digest(
+      {.unknown_samples = by_samples && subject_.samples.are_unknown(),
+       .added = std::any_of(subject_.units.begin(), subject_.units.end(),
+                            [](const Unit& unit) { return unit.gradient.defined(); })});
   numbers[params + 1] = 1;
   numbers[params + 2] = digest;
   numbers[params + 3] = digest * digest;

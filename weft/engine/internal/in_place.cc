@@ -101,7 +101,9 @@ void ShownBuffers::show() {
   copies_.clear();
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     copies_.push_back(comm::readable(ledger_.host(), buffers_[i].detach()));
-    ledger_.put(first_ + static_cast<int>(i), ledger_.host().token(copies_.back().data_ptr()));
+    const int entry = first_ + static_cast<int>(i);
+    ledger_.put(entry, ledger_.host().token(copies_.back().data_ptr()));
+    ledger_.put(entry + static_cast<int>(buffers_.size()), copies_.back().nbytes());
   }
 }
 
@@ -114,7 +116,10 @@ void ShownBuffers::take(int unit, double& waited) {
   }
   const at::NoGradGuard guard;
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    std::byte* const theirs = host.at(0, ledger_.token(0, first_ + static_cast<int>(i)));
+    const int entry = first_ + static_cast<int>(i);
+    if (ledger_.token(0, entry + static_cast<int>(buffers_.size())) != buffers_[i].nbytes())
+      continue;
+    std::byte* const theirs = host.at(0, ledger_.token(0, entry));
     buffers_[i].copy_(at::from_blob(theirs, buffers_[i].sizes(), buffers_[i].options()));
   }
 }

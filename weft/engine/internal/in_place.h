@@ -79,14 +79,19 @@ class ShownGradients {
 // Publishes rank 0's buffers in the ledger, after the parameters, for the other ranks to copy.
 class ShownBuffers {
  public:
-  // `ledger` outlives it. `first`: index of the first buffer in the ledger.
+  // Entries of the ledger: the place of each buffer, then the size of each.
+  static int entries(const std::vector<at::Tensor>& buffers) {
+    return 2 * static_cast<int>(buffers.size());
+  }
+  // `ledger` outlives it. `first`: index in the ledger of entries(buffers).
   ShownBuffers(Ledger& ledger, int first, std::vector<at::Tensor> buffers)
       : ledger_(ledger), first_(first), buffers_(std::move(buffers)) {}
   // Called on rank 0 before it publishes `unit`.
   void show();
   // On the other ranks: waits until rank 0 has published `unit`, and copies its buffers into this
-  // rank's. Rank 0 must not change them before all ranks have met again. Adds the seconds of the
-  // wait to `waited`.
+  // rank's. Rank 0 must not change them before all ranks have met again. Buffers of another size
+  // stay: the ranks' modules then differ (rank_settings.h). Adds the seconds of the wait to
+  // `waited`.
   void take(int unit, double& waited);
 
  private:

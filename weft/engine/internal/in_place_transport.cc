@@ -40,7 +40,7 @@ class InPlaceTransport final : public Transport {
     replan(order);
     std::int64_t chunks = params();
     for (const auto size : sizes_) chunks += size / (kChunkElements / 2) + 1;
-    const Ledger::Sizes sizes{.params = params() + static_cast<int>(subject_.buffers.size()),
+    const Ledger::Sizes sizes{.params = params() + ShownBuffers::entries(subject_.buffers),
                               .units = params() + 1,
                               .chunks = static_cast<int>(chunks)};
     ledger_ = std::make_unique<Ledger>(host_, sizes, subject_.group.timeout());

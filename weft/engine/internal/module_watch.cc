@@ -70,7 +70,11 @@ bool alike(const double* a, const double* b, double tolerance) {
 
 ModuleWatch::ModuleWatch(const std::vector<Block>& blocks, const std::vector<Param>& params,
                          std::size_t trained)
-    : params_(params), trained_(trained), seen_(params.size()), shown_(params.size()) {
+    : params_(params),
+      trained_(trained),
+      settings_(blocks),
+      seen_(params.size()),
+      shown_(params.size()) {
   for (const Block& block : blocks) {
     modules_.emplace_back(block.name, block.module);
     each_parameter(*block.module, [&](const c10::TensorImpl* impl) { list_.push_back(impl); });
@@ -115,11 +119,11 @@ void ModuleWatch::check(bool values) const {
     });
   }
   if (!same || place != list_.size()) check_list();
+  if (!moved(params_.size()).empty()) check_apart(params_);
   for (std::size_t param = 0; param < params_.size(); ++param) {
     check_kind(param);
     if (!no_writing_.empty() && param < trained_) {
       // torch::load() counts as a change in place too, of other memory.
-  if (!moved(params_.size()).empty()) check_apart(params_);
       if (version_of(params_[param].tensor) != seen_[param].version && !is_moved(param))
         refuse("'" + params_[param].name + "' was changed in place, " + no_writing_);
       if (values && sampled_) check_values(param);
@@ -216,10 +220,9 @@ void ModuleWatch::bring_home(int param) {
   seen.moved = true;
 }
 
-std::uint32_t ModuleWatch::digest() {
-  std::uint64_t hash = 14695981039346656037U;
-  bool any = false;
-  odd_ = false;
+std::uint32_t ModuleWatch::digest(GradientFacts gradients) {
+  std::uint64_t hash = settings_.note(gradients);
+  has_changed_ = odd_ = false;
   for (std::size_t param = 0; param < params_.size(); ++param) {
     Seen& seen = seen_[param];
     const at::Tensor& now = params_[param].tensor;
@@ -228,18 +231,19 @@ std::uint32_t ModuleWatch::digest() {
     const std::int64_t written = seen.reported - seen.version;
     const bool freed = param < trained_ && !now.requires_grad();
     odd_ = odd_ || seen.moved_reported || (written != 0 && written != seen.usual);
-    any = any || seen.moved_reported || written != 0 || freed;
+    has_changed_ = has_changed_ || seen.moved_reported || written != 0 || freed;
     const auto state =
         static_cast<std::uint64_t>(written * 4 + (seen.moved_reported ? 2 : 0) + (freed ? 1 : 0));
     hash = (hash ^ state) * 1099511628211U;
   }
   // Odd digests are odd, so that ranks with equal digests agree on whether to compare.
   const auto number = 1 + static_cast<std::uint32_t>((hash ^ (hash >> 32)) % (kDigests / 2 - 1));
-  return any ? 2 * number + (odd_ ? 1 : 0) : 0;
+  return 2 * number + (odd_ ? 1 : 0);
 }
 
 void ModuleWatch::compare(const Group& group, bool whole, double tolerance) {
   const at::NoGradGuard guard;
+  settings_.compare(group);  // other settings are why values differ
   constexpr std::int64_t kRow = kQuarters + 2;
   const auto count = static_cast<std::int64_t>(params_.size());
   at::Tensor mine = at::zeros({1, count, kRow}, at::kDouble),

@@ -25,14 +25,15 @@
 
 #include "weft/comm/group.h"
 #include "weft/engine/block.h"
+#include "weft/engine/internal/rank_settings.h"
 #include "weft/engine/internal/unit.h"
 
 namespace weft::parallel::internal {
 
 class ModuleWatch {
  public:
-  // Digests are below this number, and 0 if nothing has changed. Sums of the digests of 4096 ranks
-  // and of their squares are exact in float64.
+  // Digests are below this number. Sums of the digests of 4096 ranks and of their squares are exact
+  // in float64.
   static constexpr std::uint32_t kDigests = 1U << 20;
 
   // `params` outlives it. The first `trained` of them require gradients.
@@ -63,13 +64,18 @@ class ModuleWatch {
   // The former memory, without gradient history.
   at::Tensor home(int param) const { return seen_[index(param)].home; }
 
-  // The changes since rebase(), as a number that is equal on ranks with equal changes.
-  std::uint32_t digest();
+  RankSettings& settings() { return settings_; }
+  // The changes since rebase() and the settings, as a number that is equal on ranks where both are
+  // equal.
+  std::uint32_t digest(GradientFacts gradients = {});
+  // The last digest() has changes since rebase().
+  bool has_changed() const { return has_changed_; }
   // The last digest() has changes whose values the ranks should compare.
   bool is_odd() const { return odd_; }
   // Compares the parameters of the ranks by sums of their values: all parameters with `whole`, else
   // those that changed. Throws Error(kInvalidArgument) on all ranks, with the name of the first
-  // that differs. Costs a pass over their memory, and 48 bytes a parameter and rank. Collective.
+  // that differs, and first of a setting. Costs a pass over their memory, and 48 bytes a parameter
+  // and rank. Collective.
   void compare(const Group& group, bool whole, double tolerance);
 
   // From now on changes count from the last digest(); with `now`, from now.
@@ -105,12 +111,13 @@ class ModuleWatch {
   const std::vector<Param>& params_;
   const std::size_t trained_;
   std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> modules_;
+  RankSettings settings_;
   std::vector<const c10::TensorImpl*> list_;  // all parameters of the modules, as they are found
   std::vector<Seen> seen_;
   std::vector<Shown> shown_;
   std::string no_writing_;  // empty: writing is allowed
   std::uint64_t generation_ = 0;
-  bool sampled_ = false, odd_ = false, gradients_checked_ = false;
+  bool sampled_ = false, odd_ = false, has_changed_ = false, gradients_checked_ = false;
 };
 
 }  // namespace weft::parallel::internal

@@ -23,11 +23,15 @@ void Replica::watch_optimizer() {
   } else {
     watch().rebase(true);
   }
+  watch().settings().watch_optimizer([this]() -> internal::RankSettings::Progress {
+    return {optim::lr_of(updates_->spec().rule), steps_};
+  });
 }
 
 void Replica::compare_before_optimizer() {
   if (group_.size() == 1) return;
-  at::Tensor changed = at::full({1}, watch().digest() != 0 ? 1 : 0, at::kInt);
+  watch().digest();
+  at::Tensor changed = at::full({1}, watch().has_changed() ? 1 : 0, at::kInt);
   group_.all_reduce(changed, ReduceOp::kMax);
   if (changed.item<int>() != 0) watch().compare(group_, true, kExact);
 }

@@ -86,7 +86,11 @@ struct Subject {
   ModuleWatch* watch = nullptr;    // null: none
   DataParallelBase::Times* times = nullptr;
 
-  std::uint32_t digest() const { return watch == nullptr ? 0 : watch->digest(); }
+  std::uint32_t digest() const {
+    if (watch == nullptr) return 0;
+    const bool by_samples = options.average == DataParallelOptions::Average::kBySamples;
+    return watch->digest({.unknown_samples = by_samples && samples->are_unknown()});
+  }
 };
 
 // Needs group.host().
