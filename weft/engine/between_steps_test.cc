@@ -181,6 +181,37 @@ TEST(BetweenSteps, OtherLearningRatesAreAnError) {
   }
 }
 
+// The ranks write as often as each other, so only the values tell.
+TEST(BetweenSteps, OtherLearningRatesOfTorchsOptimizerAreFound) {
+  const auto ranks = [](const Group& group) {
+    auto model = data_parallel(torch::nn::Linear(4, 2), group);
+    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.01));
+    for (int step = 0; step < 20; ++step) {
+      optimizer.zero_grad();
+      if (step == 5 && group.rank() == 1) optimizer.param_groups()[0].options().set_lr(0.001);
+      model.forward(torch::ones({3, 4})).sum().backward();
+      optimizer.step();
+    }
+  };
+  EXPECT_THAT(error_of(ranks),
+              HasSubstr("the values of 'weight' differ between rank 0 and rank 1"));
+}
+
+TEST(BetweenSteps, PrivateWeightsWrittenThroughDataOnOneRankAreFound) {
+  const auto ranks = [](const Group& group) {
+    auto model = data_parallel(torch::nn::Linear(4, 2), group, {.weights = Weights::kPrivate});
+    auto optimizer = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.01));
+    for (int step = 0; step < 20; ++step) {
+      optimizer.zero_grad();
+      if (step == 5 && group.rank() == 1) model->weight.data().add_(0.1);
+      model.forward(torch::ones({3, 4})).sum().backward();
+      optimizer.step();
+    }
+  };
+  EXPECT_THAT(error_of(ranks),
+              HasSubstr("the values of 'weight' differ between rank 0 and rank 1"));
+}
+
 TEST(BetweenSteps, OtherModesAndBuffersAreAnError) {
   const auto grow = [](Parts& parts) {
     parts[1]->named_buffers()["seen"].set_data(torch::zeros({9}));

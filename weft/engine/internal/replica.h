@@ -113,6 +113,7 @@ class Replica final : public Engine {
   bool shared_weights_ = false;
   bool private_weights_ = false;  // private weights although ranks share memory
   double norm_ = 0;
+  std::int64_t updates_done_ = 0;  // also of an optimizer of torch
 };
 
 }  // namespace weft::parallel

@@ -11,10 +11,21 @@ namespace {
 // of torch, and devices, may round differently on each rank.
 constexpr double kExact = 1e-6, kRounded = 1e-3;
 
+// No version of a tensor tells that a program has written through data(), or that an optimizer of
+// torch has other options on another rank. So all private weights are compared after some steps:
+// one pass over them.
+bool is_compared(std::int64_t step) {
+  constexpr std::int64_t kOften = 1024;
+  return step == 16 || step == 128 || step % kOften == 0;
+}
+
 }  // namespace
 
 // Begins with the weights of optimizer(). The program may have changed them since data_parallel().
 void Replica::watch_optimizer() {
+  watch().settings().watch_optimizer([this]() -> internal::RankSettings::Progress {
+    return {optim::lr_of(updates_->spec().rule), steps_};
+  });
   if (shared_weights_) {
     watch().forbid_writing(
         "but its memory is shared by the ranks of this host, so the change counts once for each of "
@@ -23,9 +34,6 @@ void Replica::watch_optimizer() {
   } else {
     watch().rebase(true);
   }
-  watch().settings().watch_optimizer([this]() -> internal::RankSettings::Progress {
-    return {optim::lr_of(updates_->spec().rule), steps_};
-  });
 }
 
 void Replica::compare_before_optimizer() {
@@ -85,7 +93,8 @@ void Replica::take_module_changes() {
 
 // After the update, when all ranks' digests are known.
 void Replica::end_module_changes() {
-  if (group_.size() > 1 && (!transport_->alike() || watch().is_odd())) {
+  const bool is_due = !shared_weights_ && is_compared(++updates_done_);
+  if (group_.size() > 1 && (is_due || !transport_->alike() || watch().is_odd())) {
     settle();
     watch().compare(group_, !shared_weights_, updates_ && !devices_ ? kExact : kRounded);
   }
