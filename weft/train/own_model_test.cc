@@ -349,5 +349,37 @@ TEST_F(OwnModel, ReportsFunctionsThatReturnAWrongLossMetricOrBatch) {
               HasSubstr("the loss of Float[16, 2]"));
 }
 
+TEST_F(OwnModel, SetLrInACallbackIsAnError) {
+  Trainer* trainer = nullptr;
+  Options few = options("rate", "dp=0");
+  few.on_step = [&](const StepReport&, Control&) { trainer->model().set_lr(0.001); };
+  expect_refused(
+      [&] {
+        comm::replicate(1, [&](const Group& group) {
+          Trainer mine(ring(parallel::blocks_of(net())), few, group);
+          trainer = &mine;
+          mine.run();
+        });
+      },
+      Errc::kInvalidArgument, "set_lr() of the model in a callback has no effect");
+}
+
+// The last batch has a row for one of two micro-batches.
+TEST_F(OwnModel, FrozenBatchNormsStayInEvaluationMode) {
+  comm::replicate(1, [&](const Group& group) {
+    nn::Sequential all = net();
+    all->ptr(1)->eval();
+    Task task = ring(parallel::blocks_of(all));
+    task.train = dataset(Points(9));
+    Options few = options("frozen", "dp=0");
+    few.epochs = 1;
+    few.batch = 4;
+    few.plan.micro_batches = 2;
+    Trainer(std::move(task), few, group).run();
+    EXPECT_FALSE(all->ptr(1)->is_training());
+    EXPECT_TRUE(all->ptr(0)->is_training());
+  });
+}
+
 }  // namespace own_model_test
 }  // namespace weft::train

@@ -206,7 +206,13 @@ Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& 
   double global = 0;      // samples of all workers
   std::int64_t mine = 0;  // of this replica
   bool has_any = false;
+  WEFT_REQUIRE(
+      !rate_ || model_.lr() == *rate_,
+      "set_lr() of the model in a callback has no effect, since Options::schedule sets the "
+      "rate of each step; choose another schedule, or stop and resume with another rate in "
+      "Options::plan");
   model_.set_lr(lr);
+  rate_ = lr;
   model_.set_accumulate(static_cast<int>(passes));
   for (; done.passes < passes; ++done.passes) {
     const data::Batch batch = next_batch(timer);

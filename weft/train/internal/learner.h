@@ -144,6 +144,7 @@ class Learner {
   parallel::Plan plan_;
   const BatchDivision division_;
   parallel::ParallelModel model_;
+  std::optional<double> rate_;  // of the last step
   std::optional<Workers> workers_;
   const std::unique_ptr<strategy::SharedBatches> shared_;
   data::Loader loader_;
