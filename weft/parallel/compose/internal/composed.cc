@@ -21,8 +21,17 @@ const Parameter* Stage::find(const std::string& own) const {
   return found == parameters.end() ? nullptr : &*found;
 }
 
-void Stage::train(bool on) const {
-  for (const Block& block : blocks) block.module->train(on);
+void Stage::begin_made_up() {
+  for (const Block& block : blocks) {
+    for (const auto& module : block.module->modules())
+      modes.emplace_back(module, module->is_training());
+    block.module->eval();
+  }
+}
+
+// Parents first, since train() also sets their children.
+void Stage::end_made_up() {
+  for (const auto& [module, training] : std::exchange(modes, {})) module->train(training);
 }
 
 namespace {
@@ -95,7 +104,7 @@ void Composed::before(const schedule::pipeline::Action& action) {
     if (stage.statistics.empty()) continue;
     if (plan.micro_shards > 0) stage.statistics.restore();
     // made-up rows do not count in running statistics.
-    if (is_made_up(action.micro_batch)) stage.train(false);
+    if (is_made_up(action.micro_batch)) stage.begin_made_up();
   }
   const bool makes_gradients =
       action.work == Work::kBackward || action.work == Work::kBackwardWeight;
@@ -121,7 +130,7 @@ void Composed::after(const schedule::pipeline::Action& action) {
     if (stage.number != action.stage || action.work != Work::kForward || stage.statistics.empty())
       continue;
     const bool made_up = is_made_up(action.micro_batch);
-    if (made_up) stage.train(true);
+    if (made_up) stage.end_made_up();
     if (plan.micro_shards > 0) stage.statistics.take(action.micro_batch, !made_up);
   }
   if (action.work != Work::kBackward && action.work != Work::kBackwardWeight) return;

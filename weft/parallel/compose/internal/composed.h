@@ -52,8 +52,10 @@ struct Stage {
   std::unique_ptr<GradientTree> tree;  // sums its gradients; null: autograd adds them
 
   const Parameter* find(const std::string& own) const;
-  void train(bool on) const;
+  void begin_made_up();  // to evaluation mode
+  void end_made_up();    // back to the modes of before
   std::vector<at::Tensor> tied_weights() const;
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes = {};  // of before
 };
 
 // ParallelModel::cuts_of().
