@@ -190,6 +190,21 @@ def movements(rank, world):
     return wrong
 
 
+def in_inference_mode(rank, world):
+    """Results that a thread of the group copies into tensors of inference mode."""
+    with torch.inference_mode():
+        mine = torch.full((2, 3), float(rank + 1)).t()
+        works = [dist.all_reduce(mine, async_op=True)]
+        parts = [torch.zeros(3) for _ in range(world)]
+        works.append(dist.all_gather(parts, torch.full((3,), float(rank)), async_op=True))
+        box = torch.zeros(2, 3).t()
+        works.append(dist.irecv(box, (rank - 1) % world))
+        works.append(dist.isend(torch.full((3, 2), float(rank)), (rank + 1) % world))
+        for work in works:
+            work.wait()
+        return [mine.sum().item(), torch.cat(parts).sum().item(), box.sum().item()]
+
+
 def in_place(rank, world):
     """Tensors are born in shared memory, DDP's gradients too."""
     module = torch.nn.parallel.DistributedDataParallel(
@@ -362,6 +377,9 @@ class Backend(unittest.TestCase):
     def test_works_over_tcp(self):
         with unittest.mock.patch.dict(os.environ, WEFT_TRANSPORT="tcp"):
             self.assertEqual(ranks.run(movements, 2), [[]] * 2)
+
+    def test_asynchronous_results_go_into_tensors_of_inference_mode(self):
+        self.assertEqual(ranks.run(in_inference_mode), [[18.0, 3.0, 6.0], [18.0, 3.0, 0.0]])
 
     def test_gradients_are_born_in_shared_memory(self):
         self.assertEqual(ranks.run(in_place), [True, True])

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <array>
@@ -187,9 +188,12 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown
   auto work = c10::make_intrusive<WeftWork>(rank_, shown, getSequenceNumberForGroup());
   const Traced traced(shown);
   const Moment moment = async ? Moment::now(shown.inputs, shown.results) : Moment();
-  const auto run = [this, work, traced, moment, name = shown.name(),
+  // Outside of inference mode, libtorch refuses to copy into a tensor that was made in it.
+  const bool in_inference = c10::InferenceMode::is_enabled();
+  const auto run = [this, work, traced, moment, in_inference, name = shown.name(),
                     body = std::move(body)]() -> TaskQueues::After {
     const at::NoGradGuard no_grad;
+    const c10::InferenceMode as_the_caller(in_inference);
     int source = -1;
     std::exception_ptr why;
     try {
