@@ -230,6 +230,14 @@ void check_launcher_flags(const TrainCommand& command, const std::vector<Launche
   }
 }
 
+// For ranks that weft's launcher is to start.
+void check_transport(const Config& config) {
+  if (config.get_string("comm.transport") != "mpi") return;
+  throw Error(Errc::kBadConfig, "comm.transport (" + config.origin("comm.transport") +
+                                    ") = \"mpi\" needs ranks that an MPI starts, such as mpirun -n "
+                                    "2 weft train RECIPE; or use auto");
+}
+
 Config configuration_of_new_run(const TrainCommand& command, const std::string& file) {
   Config config = train::load_recipe(file, command.assignments);
   if (!command.name.empty()) config.set("run.name=" + command.name, "--name");
@@ -305,6 +313,7 @@ int train(const TrainCommand& command) {
     const auto page = live_page(command.launching.http);
     return train_rank(command, config, file, resumed.has_value(), least);
   }
+  check_transport(config);
   warn_of_idle_servers(command, config);
   share_cores(ranks);
   return launch::launch_forked(launch_options(command), [&](int) {

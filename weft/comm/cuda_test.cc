@@ -20,13 +20,13 @@ namespace {
 const char* const kNoDevice =
     "no CUDA device: libtorch was built without CUDA, or the machine has none";
 
-TEST(Nccl, SaysWhyItIsUnavailable) {
+TEST(Nccl, SaysWhyItCannotBeUsed) {
   if (cuda_devices() > 0) GTEST_SKIP() << "a CUDA device is there";
   try {
     form_group(c10::make_intrusive<c10d::HashStore>(), 0, 2, {.transport = Transport::kNccl});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::kUnavailable);
+    EXPECT_EQ(error.code(), Errc::kBadConfig);
     EXPECT_NE(std::string(error.what()).find("transport nccl"), std::string::npos);
   }
 }

@@ -29,7 +29,7 @@ c10::Device cuda(int number) {
 }
 
 std::string have(int devices) {
-  return devices == 0 ? "there is no CUDA device (or weft was built without CUDA)"
+  return devices == 0 ? "there is none (or weft was built without CUDA)"
                       : "the host has " + std::to_string(devices) +
                             (devices == 1 ? " CUDA device" : " CUDA devices");
 }
@@ -46,9 +46,12 @@ c10::Device device_of(const std::string& name, int local_rank, int devices) {
   const int number = number_in(name).value_or(local_rank);
   if (name == "cpu" || (name == "auto" && number >= devices)) return c10::DeviceType::CPU;
   if (number >= devices) {
-    throw Error(Errc::kBadConfig, "device \"" + name + "\" needs CUDA device " +
-                                      std::to_string(number) + " on this host, but " +
-                                      have(devices) + "; use auto or cpu, or start fewer ranks");
+    // Without any, the line is the same on all ranks.
+    const std::string needed =
+        devices == 0 ? "a CUDA device" : "CUDA device " + std::to_string(number);
+    throw Error(Errc::kBadConfig, "device \"" + name + "\" needs " + needed +
+                                      " on this host, but " + have(devices) +
+                                      "; use auto or cpu, or start fewer ranks");
   }
   return cuda(number);
 }

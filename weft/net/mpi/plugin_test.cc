@@ -61,7 +61,7 @@ std::string complaint(const std::map<std::string, std::string>& variables) {
   try {
     internal::load_plugin();
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::kUnavailable);
+    EXPECT_EQ(error.code(), Errc::kBadConfig);
     return error.message();
   }
   return "";

@@ -133,6 +133,37 @@ std::vector<std::pair<std::string, Address>> own_addresses() {
   return found;
 }
 
+std::string address_text(const Address& address) {
+  return host_text(reinterpret_cast<const sockaddr*>(&address.storage));
+}
+
+// "lo 127.0.0.1, eth0 10.0.0.5".
+std::string own_addresses_text() {
+  std::string text;
+  for (const auto& [interface, address] : own_addresses())
+    text += (text.empty() ? "" : ", ") + interface + " " + address_text(address);
+  return text;
+}
+
+// `error`: errno of socket(), bind() or listen(). A retry helps if the port is in use, and not if
+// the address is wrong.
+[[noreturn]] void cannot_listen(const std::string& host, int port, int error) {
+  const std::string what = "cannot listen on " + join_address(host, port) + ": ";
+  switch (error) {
+    case EADDRNOTAVAIL:
+      throw Error(Errc::kInvalidArgument,
+                  what + "it is not an address of this host, which has " + own_addresses_text());
+    case EACCES:
+    case EPERM:
+      throw Error(Errc::kInvalidArgument,
+                  what + errno_text(error) + "; a port below 1024 needs root, so choose another");
+    case EADDRINUSE:
+      throw Error(Errc::kUnavailable,
+                  what + errno_text(error) + "; choose another port, or 0 for any free port");
+    default: throw Error(Errc::kUnavailable, what + errno_text(error));
+  }
+}
+
 void set_option(const Fd& fd, int level, int option, int value) {
   ::setsockopt(fd.get(), level, option, &value, sizeof(value));
 }
@@ -160,16 +191,14 @@ std::string resolve_interface(const std::string& where) {
   const auto network = parse_network(where);
   WEFT_REQUIRE(network || where.find('/') == std::string::npos,
                "'" + where + "' is not a network (address/bits)");
-  std::string others;
   for (const auto& [interface, address] : own_addresses()) {
-    const std::string text = host_text(reinterpret_cast<const sockaddr*>(&address.storage));
-    if (network ? network->holds(bits_of(address)) : where == interface) return text;
-    others += (others.empty() ? "" : ", ") + interface + " " + text;
+    if (network ? network->holds(bits_of(address)) : where == interface)
+      return address_text(address);
   }
   throw Error(Errc::kInvalidArgument,
               "'" + where +
                   "' is not an address, a network or an interface of this host, which has " +
-                  others);
+                  own_addresses_text());
 }
 
 bool is_wildcard(const std::string& host) {
@@ -187,11 +216,8 @@ Fd listen_on(const std::string& host, int port) {
   if (!fd ||
       ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->length) !=
           0 ||
-      ::listen(fd.get(), 1024) != 0) {
-    throw Error(Errc::kUnavailable, "cannot listen on " + join_address(host, port) + ": " +
-                                        errno_text(errno) +
-                                        "; choose another port, or 0 for any free port");
-  }
+      ::listen(fd.get(), 1024) != 0)
+    cannot_listen(host, port, errno);
   return fd;
 }
 

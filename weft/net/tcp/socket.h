@@ -22,7 +22,8 @@ std::string resolve_interface(const std::string& where);
 bool is_wildcard(const std::string& host);
 
 // Creates a non-blocking listening socket. `port` 0 takes a free port. If the system's congestion
-// control is bbr, uses reno until fit_to_distance(). Throws Error(kUnavailable), naming the
+// control is bbr, uses reno until fit_to_distance(). Throws Error(kInvalidArgument) if this host
+// does not have the address or does not permit the port, else Error(kUnavailable). Both name the
 // address.
 Fd listen_on(const std::string& host, int port);
 // "host:port", or "[host]:port" if the host contains a colon.

@@ -14,6 +14,7 @@ namespace weft::net::internal {
 namespace socket_test {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(Congestion, IsTheNamedOneAndAnUnknownNameIsAnError) {
   TcpOptions options;
@@ -53,6 +54,14 @@ TEST(Interface, CanBeAnAddressANetworkOrAName) {
   EXPECT_EQ(resolve_interface("127.0.0.0/8"), "127.0.0.1");
   EXPECT_EQ(resolve_interface("127.0.0.1/32"), "127.0.0.1");
   EXPECT_EQ(resolve_interface("lo"), "127.0.0.1");
+}
+
+TEST(Interface, WithAnAddressOfAnotherHostIsAMistakeThatListsTheOwnOnes) {
+  const Error error = error_of([] { listen_on("203.0.113.7", 0); });
+  EXPECT_EQ(error.code(), Errc::kInvalidArgument);
+  EXPECT_THAT(error.what(), HasSubstr("203.0.113.7:0: it is not an address of this host"));
+  EXPECT_THAT(error.what(), HasSubstr("lo 127.0.0.1"));
+  EXPECT_THAT(error.what(), Not(HasSubstr("port, or 0")));
 }
 
 TEST(Interface, ThatDoesNotExistIsAnErrorThatListsTheExistingOnes) {

@@ -27,14 +27,14 @@ void require_nccl(int rank) {
   const int major = static_cast<int>(version >> 32),
             minor = static_cast<int>(version >> 16 & 0xffff);
   if (major != NCCL_MAJOR || minor != NCCL_MINOR) {
-    throw Error(Errc::kUnavailable,
+    throw Error(Errc::kBadConfig,
                 "transport nccl: weft was built with nccl.h " + text_of(NCCL_MAJOR, NCCL_MINOR) +
                     ", but libtorch with NCCL " + text_of(major, minor) +
                     "; build weft with the nccl.h of that version (NCCL_HOME)",
                 {"init", rank});
   }
   if (c10::cuda::device_count() == 0)
-    throw Error(Errc::kUnavailable,
+    throw Error(Errc::kBadConfig,
                 "transport nccl: there is no CUDA device; use transport auto, which needs none",
                 {"init", rank});
 }

@@ -7,7 +7,7 @@
 
 namespace weft::comm::internal {
 
-// Throws kUnavailable if this build has no NCCL or there is no CUDA device.
+// Throws kBadConfig if this build has no NCCL or there is no CUDA device.
 void require_nccl(int rank);
 
 // For the ranks that share `store`, with one CUDA device each. It connects in its first operation.

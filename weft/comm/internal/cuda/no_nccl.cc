@@ -7,7 +7,7 @@
 namespace weft::comm::internal {
 
 void require_nccl(int rank) {
-  throw Error(Errc::kUnavailable,
+  throw Error(Errc::kBadConfig,
               "transport nccl: weft was built with a libtorch without CUDA, or without nccl.h; use "
               "transport auto, or build weft with both",
               {"init", rank});

@@ -68,8 +68,8 @@ Opened open(const std::string& implementation) {
   return {};
 }
 
-[[noreturn]] void unavailable(const std::string& why) {
-  throw Error(Errc::kUnavailable, "transport mpi: " + why, {"mpi", -1, -1});
+[[noreturn]] void not_usable(const std::string& why) {
+  throw Error(Errc::kBadConfig, "transport mpi: " + why, {"mpi", -1, -1});
 }
 
 // `wanted` was not found; looks for the plug-in of the other MPI.
@@ -79,14 +79,14 @@ Opened open(const std::string& implementation) {
     const Opened opened = open(other);
     if (opened.library == nullptr) continue;
     dlclose(opened.library);
-    unavailable("this process was started by " + std::string(title(wanted)) +
-                "'s mpirun, but weft has a plug-in for " + title(other) + " only (" + opened.where +
-                "); start it with " + title(other) + "'s mpirun, or build weft where " +
-                package(wanted) + " is installed");
+    not_usable("this process was started by " + std::string(title(wanted)) +
+               "'s mpirun, but weft has a plug-in for " + title(other) + " only (" + opened.where +
+               "); start it with " + title(other) + "'s mpirun, or build weft where " +
+               package(wanted) + " is installed");
   }
-  unavailable(plugin_name(wanted) +
-              " is not found in lib/weft beside the program; build weft where " + package(wanted) +
-              " is installed, or set WEFT_PLUGIN_DIR to its folder");
+  not_usable(plugin_name(wanted) +
+             " is not found in lib/weft beside the program; build weft where " + package(wanted) +
+             " is installed, or set WEFT_PLUGIN_DIR to its folder");
 }
 
 void reduce_for_mpi(std::int32_t dtype, std::int32_t op, const void* in, void* inout,
@@ -120,16 +120,16 @@ std::vector<std::string> plugin_paths(const std::string& implementation, const s
 const Table& load_plugin() {
   const auto wanted = started_by([](const char* name) { return std::getenv(name); });
   if (!wanted)
-    unavailable(
+    not_usable(
         "this process was not started by an MPI; start it with mpirun (with srun: set WEFT_MPI to "
         "the MPI)");
   const Opened opened = open(*wanted);
   if (opened.library == nullptr && opened.why.empty()) missing(*wanted);
-  if (opened.library == nullptr) unavailable("cannot load " + opened.where + ": " + opened.why);
+  if (opened.library == nullptr) not_usable("cannot load " + opened.where + ": " + opened.why);
   const auto entry = reinterpret_cast<Entry>(dlsym(opened.library, kEntry));
   const Table* table = entry != nullptr ? entry(&reduce_for_mpi) : nullptr;
   if (table == nullptr || table->abi != kAbi)
-    unavailable(opened.where + " is of another version of weft; install both from one build");
+    not_usable(opened.where + " is of another version of weft; install both from one build");
   return *table;
 }
 

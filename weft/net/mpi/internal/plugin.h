@@ -17,7 +17,7 @@ std::string plugin_name(const std::string& implementation);
 std::vector<std::string> plugin_paths(const std::string& implementation, const std::string& self,
                                       const std::string& given);
 
-// Throws kUnavailable with one reason: the process was not started by an MPI; only another MPI's
+// Throws kBadConfig with one reason: the process was not started by an MPI; only another MPI's
 // plug-in exists; there is no plug-in; it cannot be loaded.
 const Table& load_plugin();
 
