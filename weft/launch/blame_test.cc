@@ -126,6 +126,16 @@ TEST(FailureReport, EndsWithTheFirstFailedRankItsCauseAndItsLog) {
             "weft: rank 5 failed first: exit code 3: no such file (log: logs/1/stderr.log)\n");
 }
 
+TEST(FailureReport, OfAMistakeInTheInputLeavesOutTheRanksThatNoticedIt) {
+  internal::Failure failure;
+  failure.situation = situation({exited(2, seconds(1)), exited(201, seconds(2))});
+  failure.situation.ranks[0]->cause = {"BadConfig: no such file"};
+  failure.situation.ranks[0]->cause->code = Errc::kBadConfig;
+  failure.situation.ranks[1]->cause = {"PeerLost: rank 0 has left"};
+  EXPECT_EQ(internal::failure_report(failure),
+            "weft: rank 0 failed first: exit code 2: BadConfig: no such file\n");
+}
+
 TEST(FailureReport, ReportsTheSameErrorOfSeveralRanksOnce) {
   internal::Failure failure;
   failure.situation =

@@ -89,8 +89,16 @@ bool are_alike(const Failure& failure, int one, int other) {
 
 std::string with_cause(const std::string& cause) { return cause.empty() ? "" : ": " + cause; }
 
+// True if the error is in what the rank was given: a flag, a recipe, a file. It is the whole story
+// then.
+bool is_of_input(const RankEnd& end) {
+  return end.cause && end.cause->code &&
+         (*end.cause->code == Errc::kInvalidArgument || *end.cause->code == Errc::kBadConfig ||
+          *end.cause->code == Errc::kCorrupt);
+}
+
 // Other failed ranks, grouped by equal ends.
-std::string others(const Failure& failure, const std::vector<int>& told) {
+std::string others(const Failure& failure, const std::vector<int>& told, bool with_consequences) {
   std::map<std::pair<bool, std::string>, std::vector<int>> groups;
   for (int local = 0; local < static_cast<int>(failure.situation.ranks.size()); ++local) {
     const RankEnd* const end = failed_end(failure, local);
@@ -98,6 +106,7 @@ std::string others(const Failure& failure, const std::vector<int>& told) {
         local >= failure.first_here && local - failure.first_here < failure.count_here;
     if (end == nullptr || !here || std::find(told.begin(), told.end(), local) != told.end())
       continue;
+    if (is_consequence(*end) && !with_consequences) continue;
     groups[{is_consequence(*end), likeness(failure, local)}].push_back(local);
   }
   std::string text;
@@ -163,7 +172,9 @@ std::string failure_report(const Failure& failure) {
                            : hung ? about_the_hung(failure)
                                   : about_the_awaited(failure, *blamed);
   const std::string log = failure.log.empty() ? "" : " (log: " + failure.log + ")";
-  return others(failure, alike) + last_lines_of(failure, blamed->rank) + last + log + "\n";
+  const bool of_input = failed && is_of_input(*failed_end(failure, blamed->rank));
+  return others(failure, alike, !of_input) + last_lines_of(failure, blamed->rank) + last + log +
+         "\n";
 }
 
 std::string description_of(const RankEnd& end, bool out_of_memory) {

@@ -93,7 +93,11 @@ std::string tokenizer_text(const Config& config, const std::vector<std::string>&
   const std::string& name = config.get_string("data.tokenizer");
   if (name == "bytes") return "";
   if (name.rfind("bpe:", 0) != 0) {
-    if (std::filesystem::is_regular_file(name)) return read_file(name, std::size_t{128} << 20);
+    if (std::filesystem::is_regular_file(name)) {
+      std::string json = read_file(name, std::size_t{128} << 20);
+      text::parse_tokenizer(json, name);  // here, where the file has its name
+      return json;
+    }
     throw Error(Errc::kBadConfig,
                 "data.tokenizer (" + config.origin("data.tokenizer") + ") = \"" + name +
                     "\": there is no such file; use bytes, bpe:N, or the path of a tokenizer.json");
