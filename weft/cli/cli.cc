@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "weft/base/error.h"
+#include "weft/base/process/output.h"
 #include "weft/base/process/start.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/command_line.h"
@@ -303,7 +304,9 @@ int weft_main(int argc, char** argv) {
   add_doctor(app, doctoring, result);
   std::string shell;
   add_help(app, shell);
-  return parse_and_run(app, argc, argv, result);
+  const int code = parse_and_run(app, argc, argv, result);
+  const auto lost = lost_output();
+  return lost && code == 0 ? fail(*lost) : code;
 }
 
 }  // namespace weft::cli

@@ -177,6 +177,38 @@ class Words(unittest.TestCase):
         for text in expected:
             self.assertIn(text, result.stderr)
 
+    def test_output_that_a_full_disk_loses_is_an_error(self):
+        for words in (["schedule", "list"], ["train", "shapes", "--dry-run"], ["--version"]):
+            with open("/dev/full", "w") as full:
+                result = subprocess.run(
+                    [WEFT, *words], cwd=ROOT, env=environment(), stdout=full,
+                    stderr=subprocess.PIPE, text=True, timeout=100
+                )
+            self.assertEqual(result.returncode, 203, words)
+            self.assertRegex(result.stderr, r"^weft: Unavailable: output was lost: [^\n]*\n$")
+
+    def test_a_mistake_that_the_ranks_find_is_one_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text, nothing = f"{folder}/text.txt", f"{folder}/tokenizer.json"
+            pathlib.Path(text).write_text("to be or not to be " * 100)
+            pathlib.Path(nothing).write_text("")
+            on = ["train", "licenses", "-n", "2", "--set", f"run.dir={folder}"]
+            self.fails(["transport", "mpi", "auto"], *on, "--set", "comm.transport=mpi")
+            self.fails(
+                ["203.0.113.7", "not an address of this host"], *on, "--set", "comm.transport=tcp",
+                "--set", "comm.interface=203.0.113.7"
+            )
+            self.fails(["UTF-16"], *on, "--set", f"data.file={self.utf16(folder)}")
+            on += ["--set", f"data.file={text}", "--set"]
+            self.fails(["no such file", "bpe:N"], *on, "data.tokenizer=bpe")
+            self.fails([nothing, "not JSON"], *on, f"data.tokenizer={nothing}", code=65)
+
+    @staticmethod
+    def utf16(folder):
+        path = pathlib.Path(folder, "utf16.txt")
+        path.write_text("to be or not to be " * 100, encoding="utf-16")
+        return path
+
     def test_an_unknown_name_gets_a_suggestion(self):
         self.fails(['unknown command "trian"', 'did you mean "train"?'], "trian", "recipes/shapes")
         self.fails(

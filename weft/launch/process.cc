@@ -20,6 +20,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/json/error_file.h"
+#include "weft/base/process/output.h"
 
 namespace weft::launch {
 namespace {
@@ -118,7 +119,10 @@ void settle_in(const ProcessOptions& options, pid_t parent) noexcept {
     print_error(error);
     code = exit_code(code_of(error));
   }
-  std::cout.flush();
+  if (const auto lost = lost_output(); lost && code == 0) {
+    print_error(*lost);
+    code = exit_code(lost->code());
+  }
   std::cerr.flush();
   std::fflush(nullptr);
   ::_exit(code);

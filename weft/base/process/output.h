@@ -1,0 +1,15 @@
+// What a program has written to its standard output may be lost: the disk is full, or the reader of
+// a pipe has ended.
+#pragma once
+
+#include <optional>
+
+#include "weft/base/error.h"
+
+namespace weft {
+
+// Writes out what is buffered for standard output. Returns kUnavailable with the reason if any
+// output of this process was lost. Call it last.
+std::optional<Error> lost_output();
+
+}  // namespace weft
