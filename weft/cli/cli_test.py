@@ -202,6 +202,8 @@ class Words(unittest.TestCase):
             on += ["--set", f"data.file={text}", "--set"]
             self.fails(["no such file", "bpe:N"], *on, "data.tokenizer=bpe")
             self.fails([nothing, "not JSON"], *on, f"data.tokenizer={nothing}", code=65)
+            self.fails(["--ranks", "got nothing"], "train", "shapes", "-n", "")
+            self.fails(["number of seconds, got nan"], *on[:4], "--grace", "nan")
 
     @staticmethod
     def utf16(folder):

@@ -2,18 +2,22 @@
 #include <chrono>
 #include <cmath>
 
+#include "weft/base/error.h"
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {
 namespace {
 
+// CLI::Range takes "nan".
+std::chrono::milliseconds seconds(double value) {
+  WEFT_REQUIRE(std::isfinite(value), "expected a number of seconds, got nan");
+  return std::chrono::milliseconds(std::llround(value * 1e3));
+}
+
 void add_going(CLI::App& sub, launch::Going& going) {
-  const auto seconds = [](double value) {
-    return std::chrono::milliseconds(std::llround(value * 1e3));
-  };
   const CLI::Range positive(0.1, 7.0 * 86400);
   sub.add_option_function<double>(
-         "--grace", [&going, seconds](double value) { going.grace = seconds(value); },
+         "--grace", [&going](double value) { going.grace = seconds(value); },
          "Seconds from a request to stop (SIGTERM, SIGUSR1, weft stop, a notice) until the ranks "
          "are killed. They save a checkpoint in it (default: 30)")
       ->type_name("SECONDS")
@@ -25,8 +29,7 @@ void add_going(CLI::App& sub, launch::Going& going) {
                  "taken away, so save a checkpoint and stop")
       ->type_name("COMMAND");
   sub.add_option_function<double>(
-         "--notice-interval",
-         [&going, seconds](double value) { going.notice_interval = seconds(value); },
+         "--notice-interval", [&going](double value) { going.notice_interval = seconds(value); },
          "Seconds between two runs of --notice-command (default: 5)")
       ->type_name("SECONDS")
       ->check(positive);
@@ -39,9 +42,7 @@ void add_scaling(CLI::App& sub, launch::Scaling& scaling) {
       ->type_name("COMMAND");
   sub.add_option_function<double>(
          "--discovery-interval",
-         [&scaling](double value) {
-           scaling.discovery_interval = std::chrono::milliseconds(std::llround(value * 1e3));
-         },
+         [&scaling](double value) { scaling.discovery_interval = seconds(value); },
          "Seconds between two runs of --discovery-script (default: 5)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 86400.0));
@@ -132,7 +133,11 @@ void add_train_options(CLI::App& sub, TrainCommand& command) {
   sub.add_option("-n,--ranks", command.ranks,
                  "Ranks (processes) to start on this machine, from 1 to 256. MIN:MAX: start MAX, "
                  "replace lost ranks, and go on with MIN. Under a launcher it must equal the "
-                 "launcher's number");
+                 "launcher's number")
+      ->check([](const std::string& ranks) {  // "" is most likely a variable that is not set
+        return ranks.empty() ? std::string("expected a number of ranks, got nothing")
+                             : std::string();
+      });
   sub.add_option("--set", command.assignments,
                  "Set a key of the recipe: key=value. May be repeated")
       ->allow_extra_args(false);

@@ -67,6 +67,9 @@ void write_if_different(const std::string& path, const std::string& text) {
 
 void check_run_name(const std::string& name) {
   constexpr std::size_t kLongest = 255;  // bytes of a name in Linux
+  WEFT_REQUIRE(
+      std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }),
+      "the run's name has a control character, such as a new line; use letters and digits");
   WEFT_REQUIRE(name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
                    name != "." && name != "..",
                "the run's name '" + name + "' must be a single folder name");

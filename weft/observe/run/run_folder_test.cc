@@ -135,6 +135,7 @@ TEST(RunFolder, TheDefaultNameIsTheDateAndTheRecipe) {
   EXPECT_THAT(default_run_name("fashion-mnist", now),
               MatchesRegex("2023-11-1[45]-[0-9]{6}-fashion-mnist"));
   EXPECT_THAT(default_run_name("../a b", now), MatchesRegex("2023-11-1[45]-[0-9]{6}-..-a-b"));
+  EXPECT_THAT(refusal([] { check_run_name("two\nlines"); }), HasSubstr("a control character"));
   EXPECT_THAT(refusal([] { check_run_name("../evil"); }), HasSubstr("a single folder name"));
   EXPECT_THAT(refusal([] { check_run_name(std::string(300, 'a')); }), HasSubstr("has 300 bytes"));
   EXPECT_THAT(default_run_name("résumé 2", now), testing::EndsWith("-résumé-2"));
