@@ -3,6 +3,7 @@
 header (cmake/public_headers.txt), made of its comments and declarations. docs/recipe-keys.md has
 all recipe keys. --check writes nothing, and names the pages that differ."""
 
+import ast
 import pathlib
 import re
 import runpy
@@ -233,7 +234,7 @@ def recipe_keys(root):
             lambda match: match[1] or f"[{match[2]}]",
             default,
         )
-        words = "".join(re.findall(strings, words)).replace('""', "").strip('"')
+        words = "".join(ast.literal_eval(part) for part in re.findall(strings, words))
         tables.setdefault(table, []).append(f"| `{name}` | `{default}` | {escape(words)} |")
     yield "# Recipe keys\n"
     yield (
