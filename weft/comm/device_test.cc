@@ -21,7 +21,8 @@ TEST(Device, IsTheOneWithTheRanksNumber) {
 
 TEST(Device, ThatIsNotThereIsRefused) {
   expect_refused([] { of("cuda", 1, 1); }, Errc::kBadConfig, "has 1 CUDA device;");
-  expect_refused([] { of("cuda", 0, 0); }, Errc::kBadConfig, "needs a CUDA device on this host, but there is none");
+  expect_refused([] { of("cuda", 0, 0); }, Errc::kBadConfig,
+                 "needs a CUDA device on this host, but there is none");
   expect_refused([] { of("cuda:3", 0, 2); }, Errc::kBadConfig, "needs CUDA device 3");
   for (const char* const name : {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x"})
     expect_refused([name] { check_device_name(name); }, Errc::kBadConfig, "unknown device");
