@@ -331,6 +331,8 @@ void Loop::save() {
 void Loop::save_now() {
   const observe::ActivityScope activity(observe::Activity::kCheckpoint);
   saved_step_ = step_;
+  // A run that resumes here must find the metrics of all steps until here.
+  if (looked_step_ != step_ && learner_->shared() == nullptr) look();
   saved_at_ = Clock::now();
   save_due_ = false;
   decisions_->saved();
