@@ -11,8 +11,8 @@ struct UsableRanks {
   // A power of two that the number of multiples must divide, such as the micro-shards of
   // reproducible sums. 0: any number of multiples.
   int shards = 0;
-  // The most multiples, such as the samples of a batch, of which each replica takes one at least.
-  // 0: any number.
+  // The largest number of multiples. A batch limits it, since each replica takes at least one
+  // sample. 0: any number.
   int replicas = 0;
 
   // The most usable ranks up to `ranks`. 0: none.

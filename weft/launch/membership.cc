@@ -34,10 +34,7 @@ void Planning::take_requests() {
     }
     if (!node->run.empty()) plan_.run = node->run;
     if (!node->stop.why.empty() && !plan_.done) stop(node->stop, number);
-    if (node->multiple == 0) continue;
-    plan_.multiple = node->multiple;
-    plan_.shards = node->shards;
-    plan_.replicas = node->replicas;
+    if (node->usable) plan_.usable = *node->usable;
   }
   if (!plan_.done && plan_.end.empty()) let_nodes_leave();
 }
@@ -179,11 +176,11 @@ void Planning::resize() {
   });
   if (members > most_ranks()) {
     const int most = std::max(most_ranks(), policy_.min_ranks);
-    return announce(most < plan_.multiple ? members : whole(most), {});
+    return announce(most < plan_.usable.multiple ? members : whole(most), {});
   }
   const int next = whole(members + static_cast<int>(coming.size()));
   if (all_wait && next > members) return announce(next, coming);
-  announce(members < plan_.multiple ? members : whole(members), {});
+  announce(members < plan_.usable.multiple ? members : whole(members), {});
 }
 
 void Planning::grow(int members, std::set<int>& coming) {

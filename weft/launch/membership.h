@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -67,12 +68,10 @@ struct NodeReport {
   int failures = 0;  // ranks that failed on it in the last ten minutes
   std::map<int, RankReport> ranks;
   SizeRequest wanted = {};
-  std::string run = {};           // run folder that a rank of it has named
-  int multiple = 0;               // as in JobPlan, if a rank of it has named it
-  int shards = 0;                 // as in JobPlan
-  int replicas = 0;               // as in JobPlan
-  SavedCheckpoint saved = {};     // that a rank of it has named
-  StopRequest stop = {};          // the job shall end
+  std::string run = {};                           // run folder that a rank of it has named
+  std::optional<agent::UsableRanks> usable = {};  // that a rank of it has named
+  SavedCheckpoint saved = {};                     // that a rank of it has named
+  StopRequest stop = {};                          // the job shall end
   StopRequest leave = {};         // the job shall go on without this node, or end if it cannot
   std::set<int> replicated = {};  // its parameter servers whose shards all have two copies
   std::string servers_lost = {};  // why its parameter servers cannot go on
@@ -116,9 +115,7 @@ struct JobPlan {
   std::map<int, Placement> successors;
   std::map<int, int> servers;  // node of each parameter server
   Announcement announcement;
-  int multiple = 1;                  // the number of ranks must be a multiple of it
-  int shards = 0;                    // as agent::UsableRanks
-  int replicas = 0;                  // as agent::UsableRanks
+  agent::UsableRanks usable;         // numbers of ranks that the program can use
   std::string run;                   // run folder, from which all ranks can start again
   SavedCheckpoint saved;             // the newest checkpoint
   std::map<int, std::string> notes;  // the latest changes, for people, by number
@@ -128,7 +125,6 @@ struct JobPlan {
   StopRequest stop;                  // the request because of which it ends, if any
   int stop_node = -1;                // node that made it
   bool is_stopped() const { return !stop.why.empty(); }
-  agent::UsableRanks usable() const { return {multiple, shards, replicas}; }
   bool operator==(const JobPlan&) const = default;
 };
 

@@ -159,7 +159,7 @@ TEST(Membership, StopsIfTheMeshCannotUseEnoughRanksWithoutTheNodeThatLeaves) {
   for (const int multiple : {1, 2, 4}) {
     Cluster job({.min_nodes = 2, .max_nodes = 4, .min_ranks = 2, .max_ranks = 4});
     for (int node = 0; node < 4; ++node) job.join(node, 1);
-    job.node(0).multiple = multiple;
+    job.node(0).usable = {.multiple = multiple};
     job.settle();
     job.node(3).leave = kNotice;
     const JobPlan& plan = job.settle();
@@ -173,7 +173,7 @@ TEST(Membership, StopsIfTheMeshCannotUseEnoughRanksWithoutTheNodeThatLeaves) {
 TEST(Membership, TellsTheRanksOnlyNumbersThatTheMeshCanUse) {
   Cluster job({.min_nodes = 2, .max_nodes = 5, .min_ranks = 2, .max_ranks = 5});
   for (int node = 0; node < 4; ++node) job.join(node, 1);
-  job.node(0).multiple = 2;
+  job.node(0).usable = {.multiple = 2};
   job.settle(Phase::kMember, true);
   job.lose(1);
   EXPECT_EQ(job.settle().announcement.ranks, 2);

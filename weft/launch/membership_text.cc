@@ -35,23 +35,19 @@ auto read(const std::string& text, const char* what, Read&& read_object) {
   }
 }
 
-int multiple_of(const json& plan) {
-  const int multiple = plan.at("multiple").get<int>();
-  if (multiple < 1) throw std::out_of_range("multiple " + std::to_string(multiple));
-  return multiple;
+json object_of(const agent::UsableRanks& usable) {
+  return {{"multiple", usable.multiple}, {"shards", usable.shards}, {"replicas", usable.replicas}};
 }
 
-int replicas_of(const json& plan) {
-  const int replicas = plan.at("replicas").get<int>();
-  if (replicas < 0) throw std::out_of_range("replicas " + std::to_string(replicas));
-  return replicas;
-}
-
-int shards_of(const json& plan) {
-  const int shards = plan.at("shards").get<int>();
-  if (shards < 0 || (shards & (shards - 1)) != 0)
-    throw std::out_of_range("shards " + std::to_string(shards));
-  return shards;
+agent::UsableRanks usable_of(const json& object) {
+  const agent::UsableRanks usable{.multiple = object.at("multiple").get<int>(),
+                                  .shards = object.at("shards").get<int>(),
+                                  .replicas = object.at("replicas").get<int>()};
+  if (usable.multiple < 1) throw std::out_of_range("multiple " + std::to_string(usable.multiple));
+  if (usable.shards < 0 || (usable.shards & (usable.shards - 1)) != 0)
+    throw std::out_of_range("shards " + std::to_string(usable.shards));
+  if (usable.replicas < 0) throw std::out_of_range("replicas " + std::to_string(usable.replicas));
+  return usable;
 }
 
 }  // namespace
@@ -122,9 +118,7 @@ std::string to_text(const NodeReport& report) {
                {"ranks", by_number(report.ranks)},
                {"wanted", report.wanted},
                {"run", report.run},
-               {"multiple", report.multiple},
-               {"shards", report.shards},
-               {"replicas", report.replicas},
+               {"usable", report.usable ? object_of(*report.usable) : json()},
                {"saved", report.saved},
                {"stop", report.stop},
                {"leave", report.leave},
@@ -150,9 +144,7 @@ std::string to_text(const JobPlan& plan) {
                {"successors", by_number(plan.successors)},
                {"servers", by_number(plan.servers)},
                {"announcement", plan.announcement},
-               {"multiple", plan.multiple},
-               {"shards", plan.shards},
-               {"replicas", plan.replicas},
+               {"usable", object_of(plan.usable)},
                {"run", plan.run},
                {"saved", plan.saved},
                {"notes", by_number(plan.notes)},
@@ -172,9 +164,9 @@ NodeReport node_report_of(const std::string& text) {
                       .ranks = numbered<RankReport>(object.at("ranks")),
                       .wanted = object.at("wanted").get<SizeRequest>(),
                       .run = object.at("run").get<std::string>(),
-                      .multiple = object.at("multiple").get<int>(),
-                      .shards = object.at("shards").get<int>(),
-                      .replicas = object.at("replicas").get<int>(),
+                      .usable = object.at("usable").is_null()
+                                    ? std::nullopt
+                                    : std::optional(usable_of(object.at("usable"))),
                       .saved = object.at("saved").get<SavedCheckpoint>(),
                       .stop = object.at("stop").get<StopRequest>(),
                       .leave = object.at("leave").get<StopRequest>(),
@@ -202,9 +194,7 @@ JobPlan job_plan_of(const std::string& text) {
                    .successors = numbered<Placement>(object.at("successors")),
                    .servers = numbered<int>(object.at("servers")),
                    .announcement = object.at("announcement").get<Announcement>(),
-                   .multiple = multiple_of(object),
-                   .shards = shards_of(object),
-                   .replicas = replicas_of(object),
+                   .usable = usable_of(object.at("usable")),
                    .run = object.at("run").get<std::string>(),
                    .saved = object.at("saved").get<SavedCheckpoint>(),
                    .notes = numbered<std::string>(object.at("notes")),

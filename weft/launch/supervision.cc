@@ -49,7 +49,7 @@ int members(const Situation& situation) {
 }
 
 // The most ranks up to this number that the program can use.
-int whole(int ranks, const Situation& situation) { return situation.usable().most(ranks); }
+int whole(int ranks, const Situation& situation) { return situation.usable.most(ranks); }
 
 // Number of running ranks that have the job's state.
 int ranks_with_state(const Situation& situation) {
@@ -292,9 +292,7 @@ Situation next_attempt(const Situation& situation, Act how) {
   next.restarts = situation.restarts + 1;
   next.replacements = situation.replacements + (restores ? 1 : 0);
   next.wanted = situation.wanted;
-  next.multiple = situation.multiple;
-  next.shards = situation.shards;
-  next.replicas = situation.replicas;
+  next.usable = situation.usable;
   next.last_step = std::max(situation.last_step, situation.step);
   if (restores) next.restores = situation.step > situation.last_step ? 1 : situation.restores + 1;
   return next;

@@ -59,9 +59,7 @@ struct Situation {
   std::int64_t step = 0;       // latest known step of training
   std::int64_t last_step = 0;  // of earlier attempts
   int restores = 0;            // restores in a row without a step beyond those of earlier attempts
-  int multiple = 1;            // the number of ranks must be a multiple of it
-  int shards = 0;              // as agent::UsableRanks
-  int replicas = 0;            // as agent::UsableRanks
+  agent::UsableRanks usable;   // numbers of ranks that the program can use
   // Resizing. `ranks` then also has the places of ranks that are not part of the job.
   int wanted = 0;           // ranks that the job shall have; 0: as many as it has
   bool requested = false;   // somebody asked for `wanted`: it needs no replacements
@@ -88,7 +86,6 @@ struct Situation {
     std::string why;
   };
   std::optional<Killed> hang = {};
-  agent::UsableRanks usable() const { return {multiple, shards, replicas}; }
 };
 
 // What to do about a rank that hangs. kWarn: say so. kReplace: kill it, so that it is lost.

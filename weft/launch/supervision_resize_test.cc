@@ -108,7 +108,7 @@ TEST(Resize, KeepsToMultiplesThatTheProgramCanUse) {
   policy.max_ranks = 8;
   policy.min_ranks = 2;
   auto seen = situation({std::nullopt, std::nullopt});
-  seen.multiple = 2;
+  seen.usable.multiple = 2;
   seen.wanted = 3;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait) << "a third rank would be of no use";
   seen.wanted = 4;
@@ -122,7 +122,7 @@ TEST(Resize, KeepsToMultiplesThatTheProgramCanUse) {
   EXPECT_EQ(decide(seen, policy, kStart).ranks, 4);
   // Three of four are left: one of them will leave.
   seen = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt, std::nullopt});
-  seen.multiple = 2;
+  seen.usable.multiple = 2;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kLetGo);
   policy.min_ranks = 3;
   EXPECT_NE(decide(seen, policy, kStart + seconds(1)).act, Act::kLetGo);
@@ -134,7 +134,7 @@ TEST(Resize, KeepsToNumbersThatDivideTheMicroShards) {
   policy.max_ranks = 8;
   policy.min_ranks = 2;
   auto seen = situation({std::nullopt, std::nullopt, std::nullopt, std::nullopt});
-  seen.shards = 4;
+  seen.usable.shards = 4;
   seen.wanted = 8;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait) << "four are the most";
   seen.wanted = 3;
@@ -150,10 +150,10 @@ TEST(Resize, HasNoMoreReplicasThanABatchHasSamples) {
   policy.max_ranks = 8;
   policy.min_ranks = 2;
   auto seen = situation({std::nullopt, std::nullopt});
-  seen.replicas = 2;
+  seen.usable.replicas = 2;
   seen.wanted = 8;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
-  seen.replicas = 3;
+  seen.usable.replicas = 3;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kGrow);
 }
 

@@ -8,13 +8,13 @@ namespace weft::launch::internal {
 
 // Of those that the mesh can use.
 int Supervisor::least_ranks() const {
-  return std::max(1, situation_.usable().least(policy_.min_ranks));
+  return std::max(1, situation_.usable.least(policy_.min_ranks));
 }
 
 // The job shall have so many ranks, or the most below it that the mesh can use. It may start new
 // processes for it.
 void Supervisor::want_ranks(int ranks, const std::string& why) {
-  ranks = std::max(least_ranks(), situation_.usable().most(ranks));
+  ranks = std::max(least_ranks(), situation_.usable.most(ranks));
   if (situation_.wanted != ranks || !situation_.requested) {
     note("the job shall have " + std::to_string(ranks) + " ranks" + why);
     situation_.never_joined = 0;

@@ -151,7 +151,7 @@ std::optional<std::string> Supervisor::answer(const std::string& request) {
   if (ranks < least || ranks > policy_.max_ranks)
     return std::to_string(ranks) + " ranks: this job may have " + std::to_string(least) + " to " +
            std::to_string(policy_.max_ranks);
-  if (const auto usable = situation_.usable(); !usable.has(ranks)) return not_usable(ranks, usable);
+  if (!situation_.usable.has(ranks)) return not_usable(ranks, situation_.usable);
   if (!situation_.trained || situation_.stop_sent) return "the job does not train yet, or it ends";
   if (size_ == ranks) {
     situation_.wanted = ranks;
@@ -191,12 +191,7 @@ void Supervisor::hear(int local) {
       situation_.never_joined = situation_.failed_starts = 0;
     if (verb == "refused") situation_.joining.insert(local);
     if (verb == "leaving") situation_.leaving.insert(local);
-    if (verb == "multiple") {
-      const auto usable = agent::usable_ranks_of(message->value);
-      situation_.multiple = usable.multiple;
-      situation_.shards = usable.shards;
-      situation_.replicas = usable.replicas;
-    }
+    if (verb == "multiple") situation_.usable = agent::usable_ranks_of(message->value);
     if (verb == "size") {
       size_ = std::atoi(message->value.c_str());
       if (!following_) end_needless();

@@ -308,12 +308,7 @@ void Supervisor::note_phase(int local, const agent::Message& message) {
   if (message.verb == "joining") slot.phase = RankPhase::kWaiting;
   if (message.verb == "joined") slot.phase = RankPhase::kMember;
   if (message.verb == "folder" || message.verb == "run") following_->report.run = message.value;
-  if (message.verb == "multiple") {
-    const auto usable = agent::usable_ranks_of(message.value);
-    following_->report.multiple = usable.multiple;
-    following_->report.shards = usable.shards;
-    following_->report.replicas = usable.replicas;
-  }
+  if (message.verb == "multiple") following_->report.usable = agent::usable_ranks_of(message.value);
   SavedCheckpoint& saved = following_->report.saved;
   if (message.verb == "saved")
     saved = {std::max(saved.serial, following_->orders.plan.saved.serial) + 1, message.value};
@@ -370,7 +365,7 @@ std::optional<std::string> Supervisor::answer_by_plan(int ranks) {
   if (ranks < least || ranks > most)
     return std::to_string(ranks) + " ranks: this job may have " + std::to_string(least) + " to " +
            std::to_string(most);
-  if (!plan.usable().has(ranks)) return not_usable(ranks, plan.usable());
+  if (!plan.usable.has(ranks)) return not_usable(ranks, plan.usable);
   if (plan.run.empty() || state.orders.is_over()) return "the job does not train yet, or it ends";
   if (state.report.wanted.ranks != ranks || state.report.wanted.serial < plan.wanted.serial)
     state.report.wanted = {std::max(milliseconds_since_1970(), plan.wanted.serial + 1), ranks};

@@ -92,8 +92,8 @@ void Planning::check_enough(const std::string& text, int code) {
   const std::string number = std::to_string(policy_.min_ranks);
   end(text + (policy_.min_ranks == 0 ? "; it cannot be replaced"
               : left >= policy_.min_ranks
-                  ? "; the program uses " + plan_.usable().describe() + ", so fewer than " +
-                        number + " of those left (--min-ranks)"
+                  ? "; the program uses " + plan_.usable.describe() + ", so fewer than " + number +
+                        " of those left (--min-ranks)"
                   : "; fewer than " + number + " ranks are left (--min-ranks)"),
       code);
 }
