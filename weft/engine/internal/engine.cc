@@ -126,6 +126,12 @@ void Engine::hide_gradients() {
   if (hidden_ && paused_ == 0) hidden_->hide();
 }
 
+void Engine::watch_optimizer_settings() {
+  watch().settings().watch_optimizer([this]() -> internal::RankSettings::Progress {
+    return {optim::lr_of(updates_->spec().rule), steps_};
+  });
+}
+
 void Engine::abandon() noexcept {
   try {
     group_.abort(Error(Errc::kAborted, "rank " + std::to_string(group_.rank()) +

@@ -152,6 +152,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void make_whole();
   // Changes of the module count from now on.
   void begin_watch() { watch_.emplace(blocks_, params_, trained_); }
+  // The learning rate and the number of steps must be alike on all ranks from now on.
+  void watch_optimizer_settings();
   internal::ModuleWatch& watch() { return *watch_; }
   // Gives all parameters the engine's memory again. The values that they had are lost.
   void go_home();

@@ -23,9 +23,7 @@ bool is_compared(std::int64_t step) {
 
 // Begins with the weights of optimizer(). The program may have changed them since data_parallel().
 void Replica::watch_optimizer() {
-  watch().settings().watch_optimizer([this]() -> internal::RankSettings::Progress {
-    return {optim::lr_of(updates_->spec().rule), steps_};
-  });
+  watch_optimizer_settings();
   if (shared_weights_) {
     watch().forbid_writing(
         "but its memory is shared by the ranks of this host, so the change counts once for each of "

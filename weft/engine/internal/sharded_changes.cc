@@ -10,9 +10,7 @@ namespace weft::parallel {
 
 void ShardedModel::watch_module() {
   begin_watch();
-  watch().settings().watch_optimizer([this]() -> internal::RankSettings::Progress {
-    return {optim::lr_of(updates_->spec().rule), steps_};
-  });
+  watch_optimizer_settings();
   const bool apart = std::any_of(units_.begin(), units_.end(), [](const internal::Unit& unit) {
     return unit.trainable && unit.master.storage().unsafeGetStorageImpl() !=
                                  unit.flat.storage().unsafeGetStorageImpl();
