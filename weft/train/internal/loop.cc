@@ -324,15 +324,16 @@ bool Loop::minutes_due() const {
          seconds_since(saved_at_) >= 60 * options_.checkpoint_minutes;
 }
 
+// A run that resumes here must find the metrics of all steps until here. They also tell whether the
+// loss is finite.
 void Loop::save() {
+  if (looked_step_ != step_ && learner_->shared() == nullptr) look();
   if (is_finite_) save_now();
 }
 
 void Loop::save_now() {
   const observe::ActivityScope activity(observe::Activity::kCheckpoint);
   saved_step_ = step_;
-  // A run that resumes here must find the metrics of all steps until here.
-  if (looked_step_ != step_ && learner_->shared() == nullptr) look();
   saved_at_ = Clock::now();
   save_due_ = false;
   decisions_->saved();
