@@ -51,13 +51,13 @@ TEST(CoreSets, FarCoresAreSpreadAndOnlyUsableOnesCount) {
 }
 
 TEST(CoreSets, TheProcessRunsOnThemAndLaterWhereItWasBefore) {
-  const auto before = usable_processors();
+  const auto before = schedule::usable_processors();
   {
     const OnCores here({before.front()});
-    EXPECT_EQ(usable_processors(), (std::vector<int>{before.front()}));
+    EXPECT_EQ(schedule::usable_processors(), (std::vector<int>{before.front()}));
     EXPECT_EQ(std::getenv("WEFT_BENCH_CORES"), std::to_string(before.front()));
   }
-  EXPECT_EQ(usable_processors(), before);
+  EXPECT_EQ(schedule::usable_processors(), before);
   EXPECT_EQ(std::getenv("WEFT_BENCH_CORES"), nullptr);
 }
 

@@ -226,8 +226,7 @@ namespace {
 
 // True for a job of several nodes whose launchers do not know each other's losses (--master-addr).
 bool has_fixed_nodes(const Identity& identity) {
-  const char* const store = std::getenv("WEFT_STORE");
-  return identity.local_world < identity.world && (store == nullptr || *store == '\0');
+  return identity.local_world < identity.world && !store::Client::environment();
 }
 
 }  // namespace

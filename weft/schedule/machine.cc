@@ -1,5 +1,7 @@
 #include "weft/schedule/machine.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -151,6 +153,16 @@ std::vector<int> parse_processors(std::string_view list) {
     ++at;
   }
   return all;
+}
+
+std::vector<int> usable_processors() {
+  std::vector<int> processors;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return processors;
+  for (int one = 0; one < CPU_SETSIZE; ++one) {
+    if (CPU_ISSET(one, &set)) processors.push_back(one);
+  }
+  return processors;
 }
 
 Machine find_machine(const std::string& sys) {

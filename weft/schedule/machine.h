@@ -53,6 +53,9 @@ struct Machine {
 // error.
 Machine find_machine(const std::string& sys = "/sys");
 
+// Numbers of the processors that this process may use, ascending. Empty if the system does not say.
+std::vector<int> usable_processors();
+
 // Parses a list of processors: "0-3,8" gives 0 1 2 3 8. An invalid list gives the numbers before
 // the error.
 std::vector<int> parse_processors(std::string_view list);

@@ -217,7 +217,8 @@ int bench_p2p(const BenchOptions& options, const Signals& signals) {
 }
 
 int bench_collectives(const BenchOptions& options, const Signals& signals) {
-  const auto sets = core_sets(schedule::find_machine(), usable_processors(), options.ranks);
+  const auto sets =
+      core_sets(schedule::find_machine(), schedule::usable_processors(), options.ranks);
   Report(options.json).text(describe(sets));
   if (options.cores.empty()) return bench_on(options, {}, signals);
   int result = 0;

@@ -84,19 +84,9 @@ std::string describe(const std::vector<CoreSet>& sets) {
   return text;
 }
 
-std::vector<int> usable_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  ::sched_getaffinity(0, sizeof set, &set);
-  std::vector<int> usable;
-  for (int processor = 0; processor < CPU_SETSIZE; ++processor)
-    if (CPU_ISSET(processor, &set)) usable.push_back(processor);
-  return usable;
-}
-
 OnCores::OnCores(const std::vector<int>& processors) {
   if (processors.empty()) return;
-  before_ = usable_processors();
+  before_ = schedule::usable_processors();
   set_affinity(processors);
   ::setenv(kVariable, joined(processors, ",").c_str(), 1);
 }

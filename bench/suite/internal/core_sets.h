@@ -1,5 +1,5 @@
-// Which cores the ranks of a bench run on. Ranks on near cores share a cache; ranks on far cores
-// do not, so that every cache line between them takes longer.
+// The cores on which the ranks of a bench run. Ranks on near cores share a cache. Ranks on far
+// cores do not, so every cache line between them takes longer.
 #pragma once
 
 #include <string>
@@ -22,11 +22,8 @@ std::vector<CoreSet> core_sets(const schedule::Machine& machine, const std::vect
 // "near cores: 0, 1; far cores: none".
 std::string describe(const std::vector<CoreSet>& sets);
 
-// The processors that this process may use.
-std::vector<int> usable_processors();
-
-// While it lives, this process and those that it starts use only these processors, and peers bind
-// their ranks to them in this order (WEFT_BENCH_CORES). An empty list changes nothing.
+// While it lives, this process uses only these processors, and so do the processes that it starts.
+// Peers bind their ranks to them in this order (WEFT_BENCH_CORES). An empty list changes nothing.
 class OnCores {
  public:
   explicit OnCores(const std::vector<int>& processors);

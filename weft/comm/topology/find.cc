@@ -1,7 +1,6 @@
 #include "weft/comm/topology/find.h"
 
 #include <ATen/ATen.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -24,19 +23,9 @@ constexpr int kTag = 0x70b0;
 constexpr int kWarmUps = 2, kLargeTrips = 4;
 constexpr std::int64_t kPlaceBytes = 256;
 
-std::vector<int> own_processors() {
-  std::vector<int> processors;
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return processors;
-  for (int one = 0; one < CPU_SETSIZE; ++one) {
-    if (CPU_ISSET(one, &set)) processors.push_back(one);
-  }
-  return processors;
-}
-
 std::string own_place() {
   const auto machine = schedule::find_machine();
-  const auto processors = own_processors();
+  const auto processors = schedule::usable_processors();
   const char* const part = std::getenv("WEFT_HOST_ID");
   std::ostringstream text;
   text << machine.socket_of(processors).value_or(-1) << ' '
