@@ -58,8 +58,9 @@ class Reader : public SliceSource {
   // Shapes of a part's tensors. Throws Error(kInvalidArgument) for a part that is not there.
   const Shapes& shapes(const std::string& part) const;
   at::ScalarType dtype(const std::string& part, const std::string& name) const;
-  // Whether values of one type are loaded into tensors of the other: floats into all floats, and
-  // int32 and int64 too. int8 is not, since it is quantized, and its scale is elsewhere.
+  // True if stored values of one type can be loaded into a tensor of another type. Floats, int32
+  // and int64 can be loaded into all floats. int8 cannot: it is quantized, and its scale is
+  // elsewhere.
   static bool converts(at::ScalarType stored, at::ScalarType wanted);
 
   // These three find tensors by name in any part; the first part wins if several have the name.

@@ -79,8 +79,8 @@ Group regroupable(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<
 // becomes a rank of it. The group's ranks must call regroup() to admit newcomers; this call does
 // not make them. `rank`: the lost rank that it replaces, with RegroupOptions::keep_ranks; -1: any.
 // Throws kTimeout if none does within `wait`, and kBadConfig as init(), before the group's ranks
-// notice this process. `world`: the fixed number of ranks of the job. If newcomers replace all of
-// them, they form a group without a survivor. 0: they wait for one.
+// notice this process. `world`: the fixed number of ranks of the job. If new processes replace all
+// of them, these form a group by themselves. 0: a new process always waits for a survivor.
 Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options = {},
                  std::chrono::milliseconds wait = std::chrono::minutes(5), int rank = -1,
                  int world = 0);
@@ -94,8 +94,8 @@ std::string interface_of(const Group& group);
 // that rank to join then throw kPeerLost at once.
 std::string lost_rank_key(const std::string& run_id, int restart_count);
 // Key for the numbers of lost ranks, each followed by a blank. Ranks that form the group again do
-// not wait for them, unless a sign stands before the number: "+", it was started again; "*", a
-// process is started in its place; "=", that process has joined the others.
+// not wait for these. A sign before a number says otherwise. "+": the rank was started again.
+// "*": a process is started in its place. "=": that process has joined the others.
 std::string gone_ranks_key(const std::string& run_id, int restart_count);
 
 // Device of a rank by name: "cpu"; "cuda", the CUDA device with the rank's number on its host;

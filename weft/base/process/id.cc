@@ -10,8 +10,8 @@ namespace {
 
 using Id = std::atomic<pid_t>;
 
-// The kernel gives a forked process a page of zeros in place of this one, so an id in it is never
-// that of a parent. Null if there is no such page.
+// The kernel gives a forked process a page of zeros in place of this one, so a child never reads
+// the id of its parent there. Null if the kernel has no such pages.
 Id* kept() noexcept {
   static Id* const page = []() -> Id* {
     constexpr std::size_t kBytes = 4096;

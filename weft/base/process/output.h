@@ -1,5 +1,5 @@
-// What a program has written to its standard output may be lost: the disk is full, or the reader of
-// a pipe has ended.
+// A program can lose what it writes to its standard output, if the disk is full or the reader of a
+// pipe has ended.
 #pragma once
 
 #include <optional>

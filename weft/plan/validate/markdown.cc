@@ -120,10 +120,10 @@ void checks_of(std::ostringstream& out, const std::vector<CrossCheck>& checks) {
 void generations(std::ostringstream& out, const std::vector<LeftOut>& left_out) {
   if (left_out.empty()) return;
   out << "\n### Rows and tables that were left out\n\n"
-         "Mean errors of step times. \"Rows left out\": every second row of each table is "
-         "predicted "
-         "with\nconstants that were fitted to the others, and the others with constants that were "
-         "fitted to these.\n\"Tables left out\": each row is predicted with constants that were "
+         "Mean errors of step times. \"Rows left out\": each table is divided into two halves, of "
+         "every\nsecond row, and each half is predicted with constants that were fitted to the "
+         "other "
+         "halves.\n\"Tables left out\": each row is predicted with constants that were "
          "fitted to the other tables of\nits generation. A generation of one table takes the "
          "constants of a neighboring one.\n\n"
          "| generation | tables | rows | shipped constants | fitted to all rows | rows left out | "
