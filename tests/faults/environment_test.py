@@ -11,7 +11,6 @@ import unittest
 
 import harness
 
-NOBODY = 61235  # a user without other processes, since the limit of processes is per user
 FOREVER = ("train.eval_every=0", "train.checkpoint_every=0")
 SAVED = r"weft: the checkpoint \S+/ckpt/step-\d+ was complete [\d.]+ s after "
 
@@ -120,8 +119,8 @@ class Scarcity(harness.FaultTest):
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
+            os.setgid(harness.USER)
+            os.setuid(harness.USER)
             for _ in range(count):
                 threading.Thread(target=time.sleep, args=(60, ), daemon=True).start()
             os.write(writer, b"1")
@@ -140,8 +139,8 @@ class Scarcity(harness.FaultTest):
 
         def become_nobody():
             resource.setrlimit(resource.RLIMIT_NPROC, (100, 100))
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
+            os.setgid(harness.USER)
+            os.setuid(harness.USER)
 
         job = self.weft(
             "train", self.folder, "-n", 2, "--max-replacements", 1, "--set",

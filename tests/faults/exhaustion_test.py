@@ -8,7 +8,6 @@ import unittest
 import harness
 
 UNAVAILABLE = 203
-NOBODY = 61234  # a user without other processes, since the limit of processes is per user
 
 
 class Exhaustion(harness.FaultTest):
@@ -45,8 +44,8 @@ class Exhaustion(harness.FaultTest):
             os.chmod(path, 0o777)
 
         def limit(value):
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
+            os.setgid(harness.USER)
+            os.setuid(harness.USER)
             resource.setrlimit(resource.RLIMIT_NPROC, (value, value))
 
         self.tries(limit, [*range(2, 13), 40], "cannot (start a thread|create a process)")

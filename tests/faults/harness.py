@@ -24,6 +24,9 @@ WEFT = os.path.abspath(os.environ["WEFT_BINARY"])
 WORK = os.path.abspath(os.environ["WEFT_FAULTS_DIR"])
 SKIP = 77
 IDS = int(pathlib.Path("/proc/sys/kernel/pid_max").read_text())  # process ids begin again there
+# A user of this script alone. The limit of processes counts all processes of a user, so a test that
+# runs at the same time must have another one.
+USER = 20000 + os.getpid() % 40000
 
 RECIPE = (pathlib.Path(__file__).parents[1] / "shapes.toml").read_text(encoding="utf-8")
 
