@@ -1,6 +1,7 @@
 // A gradient that is not finite on one rank: all ranks skip the step together, under every plan.
 #include <limits>
 
+#include "weft/base/testing/refusal.h"
 #include "weft/comm/testing/over_tcp.h"
 #include "weft/parallel/compose/testing/parity.h"
 #include "weft/parallel/compose/testing/tampered.h"
@@ -110,6 +111,20 @@ TEST(SkipNotFinite, CanBeSwitchedOff) {
     train(model, 0, kLength);
     EXPECT_TRUE(model.step());
   });
+}
+
+// The ranks of a replica have no gradients in common that could tell them.
+TEST(LearningRate, OtherRatesOnRanksOfAReplicaAreAnError) {
+  for (const Case& c : {on({{"pp", 2}}), on({{"tp", 2}})}) {
+    const auto ranks = [&](const Group& group) {
+      ParallelModel model = parallelize(tiny_model({}), trained_by(c), Mesh(group, c.axes));
+      if (group.rank() == 1) model.set_lr(model.lr() / 2);
+      train(model, 0, kLength);
+      model.step();
+    };
+    expect_refused([&] { replicate(2, ranks); }, Errc::kInvalidArgument,
+                   "on another; call set_lr() alike on all ranks");
+  }
 }
 
 }  // namespace

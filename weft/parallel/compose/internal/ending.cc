@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <sstream>
 
 #include "weft/comm/texts.h"
 #include "weft/engine/squares.h"
@@ -106,9 +107,18 @@ bool Composed::all_finite() {
   times.communication += take_engine_times().wait;
   if (of_world || mesh.world().size() == 1) return finite;
   const TimeAdded time(times.communication);
-  at::Tensor bad = at::full({1}, finite ? 0 : 1, at::kInt);
-  mesh.world().all_reduce(bad, ReduceOp::kMax);
-  return bad.item<int>() == 0;
+  const double rate = lr_of(rule);
+  at::Tensor most = at::tensor({finite ? 0.0 : 1.0, rate, -rate}, at::kDouble);
+  mesh.world().all_reduce(most, ReduceOp::kMax);
+  const auto* const numbers = most.const_data_ptr<double>();
+  // The last bits may depend on the processor.
+  if (numbers[1] + numbers[2] > 1e-6 * std::abs(numbers[1])) {
+    std::ostringstream text;
+    text << "the learning rate is " << -numbers[2] << " on one rank and " << numbers[1]
+         << " on another; call set_lr() alike on all ranks";
+    throw Error(Errc::kInvalidArgument, text.str());
+  }
+  return numbers[0] == 0;
 }
 
 // As if the batch had not been.
