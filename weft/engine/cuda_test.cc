@@ -168,7 +168,7 @@ TEST(DataParallelGpu, RefusesWhatDevicesDoNotHave) {
         } else {
           net->first->to(at::kCUDA);
         }
-        data_parallel(net, group, std::move(how));
+        static_cast<void>(data_parallel(net, group, std::move(how)));
       } catch (const Error& error) {
         return error.code() == Errc::kInvalidArgument;
       }

@@ -224,25 +224,25 @@ class DataParallel : public DataParallelBase {
 // Makes `module` data parallel, as bind() does. Takes a module holder (TORCH_MODULE's Net) or a
 // shared_ptr. Collective.
 template <class ModuleT>
-DataParallel<ModuleT> data_parallel(std::shared_ptr<ModuleT> module, Group group,
-                                    DataParallelOptions options = {}) {
+[[nodiscard]] DataParallel<ModuleT> data_parallel(std::shared_ptr<ModuleT> module, Group group,
+                                                  DataParallelOptions options = {}) {
   DataParallel<ModuleT> model(std::move(module), std::move(options));
   model.bind(std::move(group));
   return model;
 }
 template <class Holder>
-auto data_parallel(Holder holder, Group group, DataParallelOptions options = {})
+[[nodiscard]] auto data_parallel(Holder holder, Group group, DataParallelOptions options = {})
     -> DataParallel<typename Holder::ContainedType> {
   return data_parallel(holder.ptr(), std::move(group), std::move(options));
 }
 // The same without a group, until bind().
 template <class ModuleT>
-DataParallel<ModuleT> data_parallel(std::shared_ptr<ModuleT> module,
-                                    DataParallelOptions options = {}) {
+[[nodiscard]] DataParallel<ModuleT> data_parallel(std::shared_ptr<ModuleT> module,
+                                                  DataParallelOptions options = {}) {
   return DataParallel<ModuleT>(std::move(module), std::move(options));
 }
 template <class Holder>
-auto data_parallel(Holder holder, DataParallelOptions options = {})
+[[nodiscard]] auto data_parallel(Holder holder, DataParallelOptions options = {})
     -> DataParallel<typename Holder::ContainedType> {
   return data_parallel(holder.ptr(), std::move(options));
 }

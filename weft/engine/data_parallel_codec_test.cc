@@ -283,7 +283,7 @@ TEST(DataParallelCodec, KeepsTheMomentumOfACheckpointWithoutACodec) {
 TEST(DataParallelCodec, RejectsAMisspelledCodec) {
   const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
     try {
-      data_parallel(Net(), group, with("powersdg:4"));
+      static_cast<void>(data_parallel(Net(), group, with("powersdg:4")));
     } catch (const Error& error) {
       check(error.code() == Errc::kInvalidArgument, "another code");
       check(std::string(error.what()).find("did you mean \"powersgd\"?") != std::string::npos,

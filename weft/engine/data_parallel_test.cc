@@ -356,7 +356,11 @@ TEST(DataParallel, StateIsSavedAndLoaded) {
 TEST(DataParallel, NamesTheFirstParameterInWhichModulesDiffer) {
   try {
     replicate(
-        2, [](Group group) { data_parallel(torch::nn::Linear(4, 2 + group.rank()), group); }, 20s);
+        2,
+        [](Group group) {
+          static_cast<void>(data_parallel(torch::nn::Linear(4, 2 + group.rank()), group));
+        },
+        20s);
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("weight Float[2, 4]"), std::string::npos)
