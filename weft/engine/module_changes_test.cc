@@ -177,20 +177,43 @@ TEST(ModuleChanges, OneValueWrittenThroughDataCountsOnceOrIsAnError) {
   }
 }
 
+// Each rank's change would count for its shard only.
+TEST(ModuleChanges, PrivateWeightsOfZeroWrittenThroughDataOnOneRankAreAnError) {
+  const auto halve = [](Parts& parts, int step) {
+    if (step == 2) parts[1]->fc->weight.data().mul_(0.5);
+  };
+  for (const int stage : {1, 2}) {
+    const internal::Case how{stage, Weights::kPrivate};
+    comm::replicate(
+        2, [&](const Group& group) { expect_like_one_process(group, how, halve); }, 20s);
+    EXPECT_THAT(error_of([&](const Group& group) {
+                  by_ranks(group, how, [&](Parts& parts, int step) {
+                    if (group.rank() == 1) halve(parts, step);
+                  });
+                }),
+                HasSubstr("the values of 'b1.fc.weight' differ between rank 0 and rank 1"));
+  }
+}
+
 // The optimizer's masters have another type than the weights of the module.
 TEST(ModuleChanges, ValuesThatTheOptimizerWouldNotSeeAreAnError) {
-  const std::string error = error_of([&](const Group& group) {
-    Parts parts = make_parts({.type = at::kFloat});
-    ShardedOptions options = options_of(2, Weights::kPrivate);
-    options.compute = at::kBFloat16;
-    Sharded model(blocks_of(parts), group, optimizer_spec(kSgd, {}), options);
-    {
-      const at::NoGradGuard guard;
-      parts[1]->fc->weight.mul_(0.5);
-    }
-    model.forward(batch_of(0, at::kFloat));
-  });
-  EXPECT_THAT(error, HasSubstr("'b1.fc.weight' was changed in place, but the optimizer keeps"));
+  const auto error_of_change = [](const std::function<void(at::Tensor&)>& change) {
+    return error_of([&](const Group& group) {
+      Parts parts = make_parts({.type = at::kFloat});
+      ShardedOptions options = options_of(2, Weights::kPrivate);
+      options.compute = at::kBFloat16;
+      Sharded model(blocks_of(parts), group, optimizer_spec(kSgd, {}), options);
+      {
+        const at::NoGradGuard guard;
+        change(parts[1]->fc->weight);
+      }
+      model.forward(batch_of(0, at::kFloat));
+    });
+  };
+  const auto refused =
+      HasSubstr("'b1.fc.weight' was changed in place, but the optimizer keeps another copy");
+  EXPECT_THAT(error_of_change([](at::Tensor& weight) { weight.mul_(0.5); }), refused);
+  EXPECT_THAT(error_of_change([](at::Tensor& weight) { weight.data().mul_(0.5); }), refused);
 }
 
 TEST(ModuleChanges, FreezingCountsAndUnfreezingIsAnError) {
@@ -507,10 +530,24 @@ TEST(ModuleChanges, RanksThatDriftApartUnderTorchsOptimizerAreAnError) {
         train(group, [&](at::Tensor& weight) {
           const at::NoGradGuard guard;
           weight.mul_(0.5);
-          if (group.rank() == 0) weight.add_(1).sub_(1);
+          if (group.rank() == 0) weight.mul_(2).mul_(0.5);
         });
       },
       20s);
+}
+
+TEST(ModuleChanges, AStepOfTorchsOptimizerThatOneRankLeavesOutIsAnError) {
+  EXPECT_THAT(error_of([](const Group& group) {
+                auto model = data_parallel(torch::nn::Linear(4, 2), group);
+                torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(1e-4));
+                for (int step = 0; step < 4; ++step) {
+                  optimizer.zero_grad();
+                  model.forward(torch::ones({3, 4})).square().mean().backward();
+                  if (step != 2 || group.rank() != 1) optimizer.step();
+                }
+              }),
+              AllOf(HasSubstr("the values of '"), HasSubstr("differ between rank 0 and rank 1"),
+                    HasSubstr("call step() of its optimizer")));
 }
 
 }  // namespace module_changes_test

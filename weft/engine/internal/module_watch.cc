@@ -103,6 +103,17 @@ void ModuleWatch::forbid_writing(std::string why, bool sampled) {
   rebase(true);
 }
 
+void ModuleWatch::note_samples(bool on) {
+  sampled_ = on;
+  rebase(true);
+}
+
+// Some of the parameter's sampled values have changed.
+bool ModuleWatch::is_resampled(std::size_t param) const {
+  return sampled_ && param < trained_ && !is_moved(param) &&
+         sample(seen_[param].home) != seen_[param].sampled;
+}
+
 bool ModuleWatch::is_moved(std::size_t param) const {
   const at::Tensor &now = params_[param].tensor, &home = seen_[param].home;
   return now.storage().unsafeGetStorageImpl() != home.storage().unsafeGetStorageImpl() ||
@@ -166,7 +177,7 @@ void ModuleWatch::check_kind(std::size_t param) const {
 }
 
 void ModuleWatch::check_values(std::size_t param) const {
-  if (is_moved(param) || sample(seen_[param].home) == seen_[param].sampled) return;
+  if (!is_resampled(param)) return;
   refuse("'" + params_[param].name + "' was changed in place, " + no_writing_);
 }
 
@@ -232,8 +243,9 @@ std::uint32_t ModuleWatch::digest(GradientFacts gradients) {
     const bool freed = param < trained_ && !now.requires_grad();
     odd_ = odd_ || seen.moved_reported || (written != 0 && written != seen.usual);
     has_changed_ = has_changed_ || seen.moved_reported || written != 0 || freed;
-    const auto state =
-        static_cast<std::uint64_t>(written * 4 + (seen.moved_reported ? 2 : 0) + (freed ? 1 : 0));
+    const bool resampled = written == 0 && no_writing_.empty() && is_resampled(param);
+    const auto state = static_cast<std::uint64_t>(written * 8 + (resampled ? 4 : 0) +
+                                                  (seen.moved_reported ? 2 : 0) + (freed ? 1 : 0));
     hash = (hash ^ state) * 1099511628211U;
   }
   // Odd digests are odd, so that ranks with equal digests agree on whether to compare.
@@ -268,8 +280,8 @@ void ModuleWatch::compare(const Group& group, bool whole, double tolerance) {
     throw Error(Errc::kInvalidArgument,
                 (frozen ? "requires_grad of '" + name + "' differs between " + ranks
                         : "the values of '" + name + "' differ between " + ranks) +
-                    " since the module was changed; change it alike on all ranks, or before the "
-                    "module is made parallel",
+                    "; change the module, and call step() of its optimizer, alike on all ranks, or "
+                    "change it before it is made parallel",
                 {"step", group.rank(), static_cast<int>(i / (kRow * count))});
   }
 }

@@ -43,6 +43,10 @@ class ModuleWatch {
   // Values written in place from now on are errors: "'fc.weight' was changed in place, " + `why`.
   // With `sampled`, also those written through data(): some values of each parameter are compared.
   void forbid_writing(std::string why, bool sampled);
+  // From now on the digest also tells, or no longer, which ranks have written through data(), as
+  // optimizers of torch do: some values of each parameter have changed. No update may run when
+  // digest() looks.
+  void note_samples(bool on = true);
   // Throws Error(kInvalidArgument) for a change that cannot count. With `values`, also looks at
   // sampled values: not while other ranks may update shared weights.
   void check(bool values) const;
@@ -104,6 +108,7 @@ class ModuleWatch {
   };
   static std::size_t index(int param) { return static_cast<std::size_t>(param); }
   bool is_moved(std::size_t param) const;
+  bool is_resampled(std::size_t param) const;
   void check_list() const;
   void check_kind(std::size_t param) const;
   void check_values(std::size_t param) const;

@@ -44,6 +44,7 @@ Replica::Replica(Subject what) : Engine(std::move(what)) {
     for (const auto& buffer : buffers_) broadcast(buffer);
   }
   begin_watch();
+  watch().note_samples();
   make_transport();
 }
 

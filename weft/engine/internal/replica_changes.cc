@@ -7,8 +7,8 @@
 namespace weft::parallel {
 namespace {
 
-// Replicas add in the same order, so weights differ only by a change of the program. An optimizer
-// of torch, and devices, may round differently on each rank.
+// Replicas add in the same order, so weights differ only by a change of the program. Devices, and
+// after many steps optimizers of torch on other processors, may round differently on each rank.
 constexpr double kExact = 1e-6, kRounded = 1e-3;
 
 // No version of a tensor tells that a program has written through data(), or that an optimizer of
@@ -30,7 +30,7 @@ void Replica::watch_optimizer() {
         "them; use weights = private, or give it the new values by torch::load() or load_shards()",
         /*sampled=*/true);
   } else {
-    watch().rebase(true);
+    watch().note_samples(false);  // a transport may update weights before another rank's digest
   }
 }
 
@@ -92,9 +92,11 @@ void Replica::take_module_changes() {
 // After the update, when all ranks' digests are known.
 void Replica::end_module_changes() {
   const bool is_due = !shared_weights_ && is_compared(++updates_done_);
-  if (group_.size() > 1 && (is_due || !transport_->alike() || watch().is_odd())) {
+  const bool is_changed = !transport_->alike() || watch().is_odd();
+  if (group_.size() > 1 && (is_due || is_changed)) {
     settle();
-    watch().compare(group_, !shared_weights_, updates_ && !devices_ ? kExact : kRounded);
+    const bool is_exact = !devices_ && (updates_ || is_changed);
+    watch().compare(group_, !shared_weights_, is_exact ? kExact : kRounded);
   }
   watch().rebase(devices_);
 }

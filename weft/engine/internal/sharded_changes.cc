@@ -25,7 +25,9 @@ void ShardedModel::watch_module() {
   } else if (apart) {
     watch().forbid_writing(
         "but the optimizer keeps another copy of it, so the change would be lost" + instead,
-        /*sampled=*/false);
+        /*sampled=*/!passes_);
+  } else if (!passes_) {
+    watch().note_samples();  // a rank's change would count for its shard only
   }
 }
 
