@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
@@ -16,6 +18,7 @@
 namespace weft::train {
 namespace trainer_test {
 
+using namespace std::chrono_literals;
 using internal::expect_same_bits;
 using internal::losses_of;
 using internal::Outcome;
@@ -159,6 +162,32 @@ TEST(Trainer, SavesByStepsAndByMinutesAndResumesWithTheSameBits) {
     }
     expect_same_bits(whole, runs.train(1, run, words));
   }
+}
+
+// A run that ends after the checkpoint, and before the next metrics are due.
+TEST(Trainer, ACheckpointComesAfterTheMetricsOfItsSteps) {
+  Runs runs;
+  const std::string run = runs.path("run");
+  int looks = 0;
+  const auto ends = [&] {
+    // At a look with a checkpoint, which another thread may still write. The first look has none.
+    const auto wait = ++looks == 1 ? 0ms : looks == 2 ? 200ms : 10000ms;
+    const auto until = std::chrono::steady_clock::now() + wait;
+    do {
+      if (std::filesystem::exists(run + "/ckpt/step-00000005"))
+        throw Error(Errc::kInternal, "ends here");
+      std::this_thread::sleep_for(1ms);
+    } while (std::chrono::steady_clock::now() < until);
+    return false;
+  };
+  EXPECT_THROW(runs.train(1, "run",
+                          {"model.name=mlp", "train.checkpoint_every=0", "train.checkpoint_steps=5",
+                           "train.log_every=3"},
+                          ends),
+               Error);
+  const std::string metrics = read_file(run + "/metrics.jsonl", 1 << 20);
+  for (int step = 1; step <= 5; ++step)
+    EXPECT_THAT(metrics, testing::HasSubstr("\"step\":" + std::to_string(step) + ",")) << metrics;
 }
 
 TEST(Trainer, SavesNoCheckpointIfNoIntervalIsSet) {
