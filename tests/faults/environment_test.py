@@ -119,8 +119,7 @@ class Scarcity(harness.FaultTest):
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
-            os.setgid(harness.USER)
-            os.setuid(harness.USER)
+            harness.become_user()
             for _ in range(count):
                 threading.Thread(target=time.sleep, args=(60, ), daemon=True).start()
             os.write(writer, b"1")
@@ -139,8 +138,7 @@ class Scarcity(harness.FaultTest):
 
         def become_nobody():
             resource.setrlimit(resource.RLIMIT_NPROC, (100, 100))
-            os.setgid(harness.USER)
-            os.setuid(harness.USER)
+            harness.become_user()
 
         job = self.weft(
             "train", self.folder, "-n", 2, "--max-replacements", 1, "--set",

@@ -44,8 +44,7 @@ class Exhaustion(harness.FaultTest):
             os.chmod(path, 0o777)
 
         def limit(value):
-            os.setgid(harness.USER)
-            os.setuid(harness.USER)
+            harness.become_user()
             resource.setrlimit(resource.RLIMIT_NPROC, (value, value))
 
         self.tries(limit, [*range(2, 13), 40], "cannot (start a thread|create a process)")

@@ -48,6 +48,11 @@ FOREIGN = (
 )
 
 
+def become_user():
+    os.setgid(USER)
+    os.setuid(USER)
+
+
 @functools.cache
 def private_folders():
     """Gives this process a /dev/shm of 64 MiB (a container's default) and a /tmp of its own. The
