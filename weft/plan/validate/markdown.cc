@@ -121,7 +121,7 @@ void generations(std::ostringstream& out, const std::vector<LeftOut>& left_out) 
   if (left_out.empty()) return;
   out << "\n### Rows and tables that were left out\n\n"
          "Mean errors of step times. \"Rows left out\": each table is divided into two halves, of "
-         "every\nsecond row, and each half is predicted with constants that were fitted to the "
+         "every\nsecond row. Each half is predicted with constants that were fitted to the "
          "other "
          "halves.\n\"Tables left out\": each row is predicted with constants that were "
          "fitted to the other tables of\nits generation. A generation of one table takes the "
