@@ -97,6 +97,36 @@ int fewest_stages(const Model& model) {
   return stages;
 }
 
+// Time of the slowest stage if each stage is filled up to `ceiling` and the memory limit; infinite if
+// that takes more than `stages`.
+double slowest_within(const Model& model, int stages, double ceiling) {
+  double slowest = 0;
+  for (int first = 0; first < model.size();) {
+    int last = first;
+    while (last < model.size() && model.fits(first, last + 1) &&
+           model.seconds(first, last + 1) <= ceiling)
+      ++last;
+    if (last == first || stages-- == 0) return kInfinity;
+    slowest = std::max(slowest, model.seconds(first, last));
+    first = last;
+  }
+  return slowest;
+}
+
+// Least time of the slowest stage, where a stage with more blocks never takes less: halves the
+// range of ceilings until no number lies between them. Fewer stages than asked for count, since a
+// stage can be divided.
+double least_slowest(const Model& model, int stages) {
+  double above = slowest_within(model, stages, kInfinity), below = 0;
+  if (slowest_within(model, stages, 0) == 0) return 0;
+  for (double middle = above / 2; below < middle && middle < above;
+       middle = below + (above - below) / 2) {
+    const double slowest = slowest_within(model, stages, middle);
+    (slowest < kInfinity ? above : below) = std::min(slowest, middle);
+  }
+  return above;
+}
+
 // best[s][i]: score of blocks [i, n) in s + 1 stages. The table is built from the back, so that the
 // first cuts can be chosen last.
 using Table = std::vector<std::vector<Score>>;
@@ -109,19 +139,18 @@ Score beginning_with(const Model& model, const Table& best, int s, int i, int cu
   return {std::max(own, rest.slowest), rest.bytes + model.bytes(cut)};
 }
 
-// Called first without a ceiling, to find the time of the slowest stage. Then called with this time
-// as the ceiling, to find the fewest bytes. The second search covers all partitions within the
-// ceiling, because a stage that is not the slowest may become slower.
-Table tabulate(const Model& model, int stages, double ceiling = kInfinity) {
+// Without a ceiling, finds the time of the slowest stage. With this time as the ceiling, finds the
+// fewest bytes: it covers all partitions within the ceiling, because a stage that is not the
+// slowest may become slower.
+Table tabulate(const Model& model, int stages, double ceiling) {
   const int n = model.size();
   Table best(static_cast<std::size_t>(stages), std::vector<Score>(static_cast<std::size_t>(n) + 1));
   for (int s = 0; s < stages; ++s) {
     for (int i = n - 1 - s; i >= 0; --i) {
       Score& score = best[static_cast<std::size_t>(s)][static_cast<std::size_t>(i)];
       for (int cut = s == 0 ? n : i + 1; cut <= n - s; ++cut) {
-        // A longer first stage can only be slower than what is known.
-        const double known = ceiling < kInfinity ? ceiling : score.slowest;
-        if (model.grows() && model.seconds(i, cut) > known) break;
+        // A longer first stage can only be slower.
+        if (model.grows() && model.seconds(i, cut) > ceiling) break;
         Score with = beginning_with(model, best, s, i, cut);
         if (with.slowest > ceiling) continue;
         if (ceiling < kInfinity) with.slowest = ceiling;
@@ -169,7 +198,8 @@ StagePlan cut_stages(std::span<const Block> blocks, const StageLimits& limits) {
                                      " bytes cannot hold the model (" +
                                      std::to_string(model.memory(0, n)) + " bytes); use " +
                                      std::to_string(fewest) + " stages");
-  StagePlan plan{.slowest = tabulate(model, stages).back()[0].slowest};
+  StagePlan plan{.slowest = model.grows() ? least_slowest(model, stages)
+                                          : tabulate(model, stages, kInfinity).back()[0].slowest};
   const Table best = tabulate(model, stages, plan.slowest);
   plan.boundary_bytes = best.back()[0].bytes;
   double sum = 0;

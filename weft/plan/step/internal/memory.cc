@@ -40,23 +40,33 @@ StageMemory stage_memory(const Replica& replica, const StageCost& stage, Recompu
   return m;
 }
 
-// Buffers that live during the whole step: gathered blocks of ZeRO-3, buckets of gradients.
-double buffers_of(const Job& job, const Replica& replica, int rank) {
-  double largest = 0, all = 0;
+double parameters_of(const Replica& replica, int rank) {
+  const RankCost& sums = replica.ranks()[static_cast<std::size_t>(rank)];
+  return sums.parameters + sums.expert_parameters;
+}
+
+double largest_block(const Replica& replica, int rank) {
+  double largest = 0;
   for (const StageCost& stage : replica.stages()) {
     if (stage.rank != rank) continue;
-    all += stage.parameters + stage.expert_parameters;
     for (int b = stage.first; b < stage.last; ++b) {
       const ModelBlock& block = *replica.blocks()[static_cast<std::size_t>(b)];
       largest = std::max(largest, block.parameters + block.expert_parameters);
     }
   }
+  return largest;
+}
+
+// Buffers that live during the whole step: gathered blocks of ZeRO-3, buckets of gradients.
+double buffers_of(const Job& job, const Replica& replica, int rank) {
+  const double all = parameters_of(replica, rank);
   const double weight = half(job) ? 2 : 4, gradient = half(job) ? job.software.gradient_bytes : 4;
   const Site& site = replica.sites()[static_cast<std::size_t>(rank)];
   if (job.layout.zero_stage > 0 && reads_in_place(site.shards)) return 0;
   if (job.layout.zero_stage == 3 && !replica.gathers_each_time()) return all * (weight + gradient);
   if (job.layout.zero_stage == 3)
-    return largest * (weight * (job.software.gathers_ahead ? 2 : 1) + gradient);
+    return largest_block(replica, rank) *
+           (weight * (job.software.gathers_ahead ? 2 : 1) + gradient);
   if (job.layout.dp * job.layout.fsdp * job.layout.ep * job.layout.cp == 1) return 0;
   if (updates_once_a_host(job, site.replicas)) return 0;
   if (!job.layout.rule.is_sync() && job.layout.zero_stage == 0) return 0;
@@ -106,18 +116,18 @@ Memory states_of(const Job& job, double parameters) {
 }
 
 double least_memory(const Job& job, const Replica& replica) {
+  std::vector<double> live(replica.ranks().size());  // by rank: of its largest stage
+  for (std::size_t s = 0; s < replica.stages().size(); ++s) {
+    const StageCost& stage = replica.stages()[s];
+    const StageMemory m = stage_memory(replica, stage, replica.recompute_of(static_cast<int>(s)));
+    double& most = live[static_cast<std::size_t>(stage.rank)];
+    most = std::max(most, m.kept + std::max(m.ahead, m.back));
+  }
   double most = 0;
   for (int rank = 0; rank < job.layout.pp; ++rank) {
-    double parameters = 0, live = 0;
-    for (std::size_t s = 0; s < replica.stages().size(); ++s) {
-      const StageCost& stage = replica.stages()[s];
-      if (stage.rank != rank) continue;
-      parameters += stage.parameters + stage.expert_parameters;
-      const StageMemory m = stage_memory(replica, stage, replica.recompute_of(static_cast<int>(s)));
-      live = std::max(live, m.kept + std::max(m.ahead, m.back));
-    }
-    const Memory states = states_on(job, replica, rank, parameters);
-    const double activations = live * (1 + job.software.fragmentation);
+    const Memory states = states_on(job, replica, rank, parameters_of(replica, rank));
+    const double activations =
+        live[static_cast<std::size_t>(rank)] * (1 + job.software.fragmentation);
     const double working = job.software.frees_gradients ? std::max(states.gradients, activations)
                                                         : states.gradients + activations;
     most = std::max(most, states.weights + states.optimizer + working +
@@ -136,9 +146,7 @@ std::vector<Memory> memory_of(const Job& job, const Replica& replica,
   const bool splits = schedule::pipeline::splits_backward(schedule.request.algorithm);
   std::vector<Memory> all;
   for (int rank = 0; rank < job.layout.pp; ++rank) {
-    double parameters = 0;
-    for (const StageCost& stage : replica.stages())
-      if (stage.rank == rank) parameters += stage.parameters + stage.expert_parameters;
+    const double parameters = parameters_of(replica, rank);
     Memory peak = states_on(job, replica, rank, parameters);
     const double buffers = buffers_of(job, replica, rank), whole = peak.gradients;
     double held = 0, gradients = job.software.frees_gradients ? 0 : whole, most = -1;

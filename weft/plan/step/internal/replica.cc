@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/plan/stages.h"
@@ -55,6 +55,9 @@ Replica::Replica(const Job& job, int index)
   const bool even = job.measured.slowness.empty();
   const bool same =
       even && job.cluster.nodes.size() == 1 && stage_ranks % job.cluster.nodes[0].devices == 0;
+  const auto ranks = static_cast<std::size_t>(job.layout.pp);
+  sites_.reserve(ranks);
+  devices_.reserve(ranks);
   for (int rank = 0; rank < job.layout.pp; ++rank) {
     if (same && rank > 0) {
       sites_.push_back(sites_.front());
@@ -65,7 +68,9 @@ Replica::Replica(const Job& job, int index)
     const Accelerator& a =
         job.cluster.accelerators[static_cast<std::size_t>(sites_.back().accelerator)];
     devices_.push_back(
-        std::make_unique<DeviceModel>(a, job.layout.precision, job.software, constants));
+        rank > 0 && &devices_.back()->accelerator() == &a
+            ? devices_.back()
+            : std::make_shared<DeviceModel>(a, job.layout.precision, job.software, constants));
     int kind = same ? 0 : rank;
     for (int other = 0; even && !same && other < rank && kind == rank; ++other) {
       Site same = sites_[static_cast<std::size_t>(other)];
@@ -76,7 +81,8 @@ Replica::Replica(const Job& job, int index)
   }
   read_profile(split_of(job, index));
   cut();
-  for (std::size_t s = 0; s < stages_.size(); ++s) price(stages_[s], static_cast<int>(s));
+  price();
+  add_to_ranks();
   add_messages();
 }
 
@@ -93,10 +99,16 @@ bool Replica::gathers_each_time() const {
 
 const BlockCost& Replica::cost_of(const ModelBlock& block, int rank) {
   const auto key = std::pair(&block, kind_[static_cast<std::size_t>(rank)]);
-  const auto found = costs_.find(key);
-  if (found != costs_.end()) return found->second;
+  if (last_cost_.cost != nullptr && last_cost_.key == key) return *last_cost_.cost;
+  auto found = costs_.find(key);
+  if (found == costs_.end()) found = costs_.emplace(key, find_cost(block, rank)).first;
+  last_cost_ = {key, &found->second};
+  return found->second;
+}
+
+BlockCost Replica::find_cost(const ModelBlock& block, int rank) const {
   if (job_.cache == nullptr || job_.cluster.nodes.size() > 1 || !job_.measured.slowness.empty())
-    return costs_[key] = measure(block, rank);
+    return measure(block, rank);
   const Site& site = sites_[static_cast<std::size_t>(rank)];
   const StepCache::Content::GroupKey none{};
   const StepCache::Content::CostKey shared = {&block,
@@ -107,8 +119,8 @@ const BlockCost& Replica::cost_of(const ModelBlock& block, int rank) {
                                               gathers_each_time() ? group_key(site.shards) : none};
   auto& known = job_.cache->content().costs;
   const auto there = known.find(shared);
-  if (there != known.end()) return costs_[key] = there->second;
-  return costs_[key] = known[shared] = measure(block, rank);
+  if (there != known.end()) return there->second;
+  return known[shared] = measure(block, rank);
 }
 
 BlockCost Replica::measure(const ModelBlock& block, int rank) const {
@@ -285,6 +297,43 @@ double Replica::share_of(const StageCost& stage) const {
     if (block >= stage.first && block < stage.last) mine += parameters;
   }
   return all > 0 ? mine / all : static_cast<double>(stage.last - stage.first) / blocks_.size();
+}
+
+// Equal stages on equal sites cost the same, and are priced once.
+void Replica::price() {
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    const int index = static_cast<int>(s);
+    if (s == 0 || !same_work(stages_[s - 1], index - 1, stages_[s], index)) {
+      price(stages_[s], index);
+      continue;
+    }
+    const StageCost own = std::exchange(stages_[s], stages_[s - 1]);
+    stages_[s].rank = own.rank;
+    stages_[s].first = own.first;
+    stages_[s].last = own.last;
+  }
+}
+
+// The first stage is like no other, since it holds what others tie to it.
+bool Replica::same_work(const StageCost& a, int a_index, const StageCost& b, int b_index) const {
+  const auto kind = [&](const StageCost& stage) {
+    return kind_[static_cast<std::size_t>(stage.rank)];
+  };
+  return a.first > 0 && kind(a) == kind(b) && recompute_of(a_index) == recompute_of(b_index) &&
+         std::equal(blocks_.begin() + a.first, blocks_.begin() + a.last, blocks_.begin() + b.first,
+                    blocks_.begin() + b.last);
+}
+
+void Replica::add_to_ranks() {
+  ranks_.resize(static_cast<std::size_t>(job_.layout.pp));
+  for (const StageCost& stage : stages_) {
+    RankCost& rank = ranks_[static_cast<std::size_t>(stage.rank)];
+    rank.parameters += stage.parameters;
+    rank.expert_parameters += stage.expert_parameters;
+    rank.forward += stage.total_forward();
+    rank.backward += stage.total_backward();
+    rank.tail += stage.tail;
+  }
 }
 
 void Replica::price(StageCost& stage, int index) {

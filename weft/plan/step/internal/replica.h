@@ -45,6 +45,13 @@ struct StageCost {
   }
 };
 
+// Sums over the stages of a rank along pp.
+struct RankCost {
+  double parameters = 0, expert_parameters = 0;
+  double forward = 0, backward = 0;  // Seconds of one micro-batch.
+  double tail = 0;
+};
+
 // Seconds of a step besides computation, communication and optimizer: data loading, the host.
 double step_overhead(const Job& job);
 // Of the layout's codec.
@@ -69,7 +76,8 @@ class Replica {
   Replica(const Job& job, int index);
 
   const std::vector<StageCost>& stages() const { return stages_; }
-  const std::vector<Site>& sites() const { return sites_; }  // By rank along pp.
+  const std::vector<Site>& sites() const { return sites_; }      // By rank along pp.
+  const std::vector<RankCost>& ranks() const { return ranks_; }  // By rank along pp.
   const Blocks& blocks() const { return blocks_; }
   Recompute recompute_of(int stage) const;
   // Adds the gradient phase: seconds after the last backward of a rank along pp, exposed.
@@ -90,6 +98,7 @@ class Replica {
 
  private:
   const BlockCost& cost_of(const ModelBlock& block, int rank);
+  BlockCost find_cost(const ModelBlock& block, int rank) const;
   BlockCost measure(const ModelBlock& block, int rank) const;
   void add_exchange(const Exchange& e, double compute, int rank, BlockCost& cost) const;
   static void wait_for_host(const ModelBlock& block, BlockCost& cost);
@@ -98,13 +107,15 @@ class Replica {
   std::vector<int> parameter_cuts(int stages) const;
   std::vector<int> cost_cuts(int stages);
   double share_of(const StageCost& stage) const;
+  void price();
+  bool same_work(const StageCost& a, int a_index, const StageCost& b, int b_index) const;
   void price(StageCost& stage, int index);
+  void add_to_ranks();
   void play_shards(StageCost& stage, Recompute kept);
   void add_messages();
   double exchange_bytes(const ModelBlock& block, int rank, double repeats) const;
   double interference(int rank) const;
   double slowness(int rank) const;
-  double rank_parameters(int rank, bool experts) const;
   double sync_bytes(int rank) const;
   double exchanged_bytes(int rank) const;  // Of weights, by a rule that is not sync.
 
@@ -121,11 +132,17 @@ class Replica {
   void read_profile(Split split);
   static void scale(BlockTime& time, const Reference& reference, const DeviceModel& device);
   std::vector<Site> sites_;
-  std::vector<std::unique_ptr<DeviceModel>> devices_;
+  std::vector<std::shared_ptr<const DeviceModel>> devices_;       // By rank along pp.
   std::map<std::pair<const ModelBlock*, int>, BlockCost> costs_;  // By block and kind of site.
-  std::vector<int> kind_;                                         // Kind of site, by rank along pp.
+  // The cost that was asked for last, since most neighbors among blocks are equal.
+  struct {
+    std::pair<const ModelBlock*, int> key{};
+    const BlockCost* cost = nullptr;
+  } last_cost_;
+  std::vector<int> kind_;  // Kind of site, by rank along pp.
   std::vector<StageCost> stages_;
-  double tied_parameters_ = 0;  // Of the matrix that the first and the last stage share.
+  std::vector<RankCost> ranks_;  // By rank along pp.
+  double tied_parameters_ = 0;   // Of the matrix that the first and the last stage share.
 };
 
 }  // namespace weft::plan::internal

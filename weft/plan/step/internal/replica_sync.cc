@@ -20,15 +20,9 @@ double Replica::interference(int rank) const {
   return std::min(0.5, kUnits / a.units);
 }
 
-double Replica::rank_parameters(int rank, bool experts) const {
-  double sum = 0;
-  for (const StageCost& stage : stages_)
-    if (stage.rank == rank) sum += experts ? stage.expert_parameters : stage.parameters;
-  return sum;
-}
-
 double Replica::shard_parameters(int rank) const {
-  return (rank_parameters(rank, false) + rank_parameters(rank, true)) / shard_ranks(job_);
+  const RankCost& sums = ranks_[static_cast<std::size_t>(rank)];
+  return (sums.parameters + sums.expert_parameters) / shard_ranks(job_);
 }
 
 Replica::Sync Replica::sync(int rank) const {
@@ -38,8 +32,8 @@ Replica::Sync Replica::sync(int rank) const {
   const CodecCost codec = codec_cost(job_);
   const double g = gradient_bytes(job_) * (is_sync ? codec.bytes : 1),
                trained = trained_share(job_.model);
-  const double dense = trained * rank_parameters(rank, false),
-               experts = trained * rank_parameters(rank, true);
+  const RankCost& sums = ranks_[static_cast<std::size_t>(rank)];
+  const double dense = trained * sums.parameters, experts = trained * sums.expert_parameters;
   const int shards = shard_ranks(job_);
   Sync sync;
   double reduce = 0;
@@ -64,27 +58,19 @@ Replica::Sync Replica::sync(int rank) const {
     sync.gradients = message_seconds(job_.cluster, from, to, tied_parameters_ * g, l.tp * l.cp);
   }
   // Buckets hide behind the last backward, all but the last one.
-  double hides = 0;
-  for (const StageCost& stage : stages_)
-    if (stage.rank == rank) hides += stage.total_backward();
   const double bytes = (dense + experts) * g;
   const double last = bytes > 0 ? std::min(1.0, job_.software.bucket_bytes / bytes) : 1;
-  hides = std::min(hides, reduce) * job_.software.overlap * (1 - last) * (1 - interference(rank));
+  const double hides = std::min(sums.backward, reduce) * job_.software.overlap * (1 - last) *
+                       (1 - interference(rank));
   sync.gradients += reduce - hides;
   // Gathers of updated weights hide behind the first forward, all but the first one.
-  double first = 0;
-  for (const StageCost& stage : stages_)
-    if (stage.rank == rank) first += stage.total_forward();
-  const double gather = std::min(first, sync.sharding) * job_.software.overlaps_gather;
+  const double gather = std::min(sums.forward, sync.sharding) * job_.software.overlaps_gather;
   sync.sharding -= gather * (1 - last) * (1 - interference(rank));
   if (!is_sync)
     sync.gradients +=
         collective_seconds(ExchangeKind::kAllReduce, exchanged_bytes(rank), site.replicas) /
         l.rule.period;
-  if (gathers_each_time()) {
-    for (const StageCost& stage : stages_)
-      if (stage.rank == rank) sync.sharding += stage.tail;
-  }
+  if (gathers_each_time()) sync.sharding += sums.tail;
   const bool half = element_bytes(l.precision) < 4 && job_.software.master_weights;
   // Adam reads and writes state, weights and gradient once; clipping and unscaling read the
   // gradient twice and write it once.
@@ -106,7 +92,7 @@ Replica::Sync Replica::sync(int rank) const {
 // Weights in float32, once each period, nothing of which hides.
 double Replica::exchanged_bytes(int rank) const {
   const Layout& l = job_.layout;
-  return 4 * codec_cost(job_).bytes * rank_parameters(rank, false) /
+  return 4 * codec_cost(job_).bytes * ranks_[static_cast<std::size_t>(rank)].parameters /
          (l.zero_stage == 0 ? 1 : shard_ranks(job_));
 }
 
@@ -116,7 +102,8 @@ double Replica::sync_bytes(int rank) const {
   const Site& site = sites_[static_cast<std::size_t>(rank)];
   const bool is_sync = l.rule.is_sync();
   const double g = gradient_bytes(job_) * (is_sync ? codec_cost(job_).bytes : 1);
-  const double dense = rank_parameters(rank, false), experts = rank_parameters(rank, true);
+  const RankCost& sums = ranks_[static_cast<std::size_t>(rank)];
+  const double dense = sums.parameters, experts = sums.expert_parameters;
   const auto others = [](const GroupShape& group) {
     return static_cast<double>(group.ranks - 1) / group.ranks;
   };
