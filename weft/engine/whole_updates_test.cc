@@ -222,6 +222,41 @@ TEST(WholeUpdates, LeaveNamedMatricesToAdamW) {
   });
 }
 
+// One of 10,000 values, which samples do not see. The first update does not know what was before.
+std::string error_of_a_written_value(const UpdateRule& rule, int stage, bool written) {
+  return refusal([&] {
+    comm::replicate(
+        2,
+        [&](const Group& group) {
+          auto parts = make_parts({.width = 100});
+          Sharded model(blocks_of(parts), group, optimizer_spec(rule, {}),
+                        options_of(stage, Weights::kShared));
+          for (int step = 0; step < 3; ++step) {
+            model.zero_grad();
+            group.barrier();
+            if (written && step == 2 && group.rank() == 1)
+              parts[1]->fc->weight.data().view({-1})[4777].mul_(1.5);
+            group.barrier();
+            model.forward(torch::ones({2, 6}, at::kDouble)).sum().backward();
+            model.step();
+          }
+        },
+        20s);
+  });
+}
+
+TEST(WholeUpdates, NoticeAValueOfSharedWeightsWrittenThroughData) {
+  for (const UpdateRule& rule : kRules) {
+    for (const int stage : {0, 1, 2}) {
+      EXPECT_THAT(error_of_a_written_value(rule, stage, true),
+                  testing::HasSubstr("'b1.fc.weight' was changed in place"))
+          << optim::name_of(rule) << stage;
+      EXPECT_EQ(error_of_a_written_value(rule, stage, false), "accepted")
+          << optim::name_of(rule) << stage;
+    }
+  }
+}
+
 TEST(WholeUpdates, RefuseAnL1PenaltyAndDividedMatrices) {
   EXPECT_THAT(refusal([] { optimizer_spec(optim::Lamb{}, {.l1 = 0.1}); }),
               testing::HasSubstr("lamb has no L1 penalty"));

@@ -27,31 +27,6 @@ class AdafactorUpdates final : public WholeUpdates {
     }
   }
 
-  void update(const WholeStep& now) override {
-    optim::TensorSums squares(firsts_.back(), exact()), means(pairs_.back(), exact());
-    each(now, [&](const auto& step, const WholePiece& at, const auto&) {
-      optim::add_gradient(step, at.begin, shapes_[index(at.param)], squares,
-                          firsts_[index(at.param)]);
-    });
-    join(squares, firsts_, now);
-    update_moments(now, squares);
-    each(now, [&](const auto& step, const WholePiece& at, const auto& factors) {
-      optim::add_update(step, at.begin, shapes_[index(at.param)], factors, means,
-                        pairs_[index(at.param)]);
-    });
-    join(means, pairs_, now);
-    each(now, [&](const auto& step, const WholePiece& at, const auto& factors) {
-      const FactoredShape& shape = shapes_[index(at.param)];
-      const auto root_mean = [&](std::size_t sum) {
-        return std::sqrt(means.value(pairs_[index(at.param)] + sum) / shape.elements());
-      };
-      optim::end_step(std::get<optim::Adafactor>(updates().rule(at.param)), step, at.begin, shape,
-                      factors, {.weight = root_mean(0), .update = root_mean(1)});
-      failpoint("update.middle");
-    });
-    factors_.clear();
-  }
-
   std::vector<std::pair<std::string, at::Tensor>> state(int param) const override {
     std::vector<std::pair<std::string, at::Tensor>> all;
     std::int64_t begin = 0;
@@ -61,6 +36,33 @@ class AdafactorUpdates final : public WholeUpdates {
       begin += count;
     }
     return all;
+  }
+
+ protected:
+  void apply(const WholeStep& now) override {
+    optim::TensorSums squares(firsts_.back(), exact()), means(pairs_.back(), exact());
+    each(now, Look::kNone, [&](const auto& step, int param, std::int64_t begin, const auto&) {
+      optim::add_gradient(step, begin, shapes_[index(param)], squares, firsts_[index(param)]);
+    });
+    join(squares, firsts_, now);
+    update_moments(now, squares);
+    each(now, Look::kBefore,
+         [&](const auto& step, int param, std::int64_t begin, const auto& factors) {
+           optim::add_update(step, begin, shapes_[index(param)], factors, means,
+                             pairs_[index(param)]);
+         });
+    join(means, pairs_, now);
+    each(now, Look::kAfter,
+         [&](const auto& step, int param, std::int64_t begin, const auto& factors) {
+           const FactoredShape& shape = shapes_[index(param)];
+           const auto root_mean = [&](std::size_t sum) {
+             return std::sqrt(means.value(pairs_[index(param)] + sum) / shape.elements());
+           };
+           optim::end_step(std::get<optim::Adafactor>(updates().rule(param)), step, begin, shape,
+                           factors, {.weight = root_mean(0), .update = root_mean(1)});
+           failpoint("update.middle");
+         });
+    factors_.clear();
   }
 
  private:
@@ -88,12 +90,12 @@ class AdafactorUpdates final : public WholeUpdates {
   }
 
   template <class Fn>
-  void each(const WholeStep& now, const Fn& fn) const {
+  void each(const WholeStep& now, Look look, const Fn& fn) {
     for (const WholePiece& at : now.pieces) {
-      updates().visit(at.param, at.begin, at.end, at.gradient, [&](const auto& step) {
+      in_blocks(at, look, [&](const auto& step, std::int64_t begin) {
         using Number = std::remove_pointer_t<decltype(step.weight)>;
         static const std::vector<Number> kNone;
-        fn(step, at,
+        fn(step, at.param, begin,
            factors_.empty() ? kNone : std::get<std::vector<Number>>(factors_[index(at.param)]));
       });
     }

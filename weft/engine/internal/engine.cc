@@ -200,6 +200,14 @@ void Engine::make_whole() {
   whole_ = internal::make_whole_updates(std::move(subject));
 }
 
+void Engine::update_whole(std::vector<internal::WholePiece> pieces, const std::vector<bool>& used,
+                          bool divided, bool once) {
+  std::optional<std::uint64_t> generation;
+  if (once && group_.size() > 1) generation = watch().generation();
+  const auto changed = whole_->update({std::move(pieces), used, group_, divided, generation});
+  if (changed) watch().refuse_written(*changed, *changed);
+}
+
 Engine::NamedTensors Engine::whole_state() const {
   NamedTensors all;
   for (std::size_t i = 0; whole_ && i < trained_; ++i) {

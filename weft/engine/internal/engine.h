@@ -150,6 +150,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Makes whole_, after updates_.
   void make_whole();
+  // `once`: the weights exist once for all ranks, so that a program must not change them.
+  void update_whole(std::vector<internal::WholePiece> pieces, const std::vector<bool>& used,
+                    bool divided, bool once);
   // Changes of the module count from now on.
   void begin_watch() { watch_.emplace(blocks_, params_, trained_); }
   // The learning rate and the number of steps must be alike on all ranks from now on.

@@ -42,7 +42,8 @@ class MuonUpdates final : public WholeUpdates {
       is_matrix_.push_back(is_orthogonal(spec(), name(param), shape(param)));
   }
 
-  void update(const WholeStep& now) override {
+ protected:
+  void apply(const WholeStep& now) override {
     std::map<int, WholePiece> of_matrices;
     for (const WholePiece& at : now.pieces) {
       if (is_matrix_[index(at.param)]) {
@@ -62,20 +63,20 @@ class MuonUpdates final : public WholeUpdates {
   }
 
  private:
-  void update_plain(const WholePiece& at) const {
+  void update_plain(const WholePiece& at) {
     const auto muon = std::get<optim::Muon>(updates().rule(at.param));
     const UpdateRule adam = kernels::Adam{.lr = muon.lr * muon.adam_lr,
                                           .beta1 = muon.beta1,
                                           .beta2 = muon.beta2,
                                           .eps = muon.eps,
                                           .decoupled_decay = muon.weight_decay};
-    updates().visit(at.param, at.begin, at.end, at.gradient,
-                    [&](const auto& step) { optim::update_flat(adam, step); });
+    in_blocks(at, Look::kBoth,
+              [&](const auto& step, std::int64_t) { optim::update_flat(adam, step); });
   }
 
   // The matrix number i of `round` belongs to rank i.
   void update_matrices(const std::vector<int>& round, const std::map<int, WholePiece>& pieces,
-                       const WholeStep& now) const {
+                       const WholeStep& now) {
     std::vector<at::Tensor> matrices;
     for (std::size_t i = 0; i < round.size(); ++i) {
       matrices.push_back(momentum_of(round[i], pieces));
@@ -89,7 +90,7 @@ class MuonUpdates final : public WholeUpdates {
     for (std::size_t i = 0; i < round.size(); ++i) {
       if (now.group.size() > 1) now.group.broadcast(matrices[i], static_cast<int>(i));
       const auto found = pieces.find(round[i]);
-      if (found != pieces.end()) apply(found->second, matrices[i]);
+      if (found != pieces.end()) update_matrix(found->second, matrices[i]);
     }
   }
 
@@ -108,13 +109,13 @@ class MuonUpdates final : public WholeUpdates {
     return whole;
   }
 
-  void apply(const WholePiece& at, const at::Tensor& whole) const {
+  void update_matrix(const WholePiece& at, const at::Tensor& whole) {
     const auto rule = std::get<optim::Muon>(updates().rule(at.param));
     const double rows = static_cast<double>(shape(at.param)[0]),
                  columns = static_cast<double>(whole.numel()) / rows;
-    updates().visit(at.param, at.begin, at.end, at.gradient, [&](const auto& step) {
+    in_blocks(at, Look::kBoth, [&](const auto& step, std::int64_t begin) {
       using Number = std::remove_pointer_t<decltype(step.weight)>;
-      optim::end_step(rule, step, whole.const_data_ptr<Number>() + at.begin,
+      optim::end_step(rule, step, whole.const_data_ptr<Number>() + begin,
                       std::sqrt(std::max(1.0, rows / columns)));
     });
     failpoint("update.middle");

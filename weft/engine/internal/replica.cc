@@ -304,7 +304,7 @@ void Replica::finish_whole(double scale) {
     pieces.push_back(
         {static_cast<int>(i), begin, begin + gradients[i].numel(), gradients[i].const_data_ptr()});
   }
-  whole_->update({std::move(pieces), transport_->used(), group_, shared_weights_});
+  update_whole(std::move(pieces), transport_->used(), shared_weights_, shared_weights_);
   transport_->finish_updated(scale);
   forget();
 }

@@ -131,10 +131,12 @@ void ShardedModel::update_piece(int param, const internal::Piece& piece, const s
 void ShardedModel::update() {
   const auto& used = reducer_->used();
   std::vector<internal::WholePiece> pieces;
+  bool once = shared_;  // all weights exist once for all ranks
   for (auto& unit : units_) {
     if (!unit.trainable || !unit.gradient.defined()) continue;
     const bool alone =
         unit.master.storage().unsafeGetStorageImpl() == unit.flat.storage().unsafeGetStorageImpl();
+    once = once && alone;
     internal::WrittenCheck check(shared_ && alone && !whole_);
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
       const int param = unit.params[place];
@@ -157,7 +159,7 @@ void ShardedModel::update() {
     if (!check.end(unit.written, watch().generation()))
       watch().refuse_written(unit.params.front(), unit.params.back());
   }
-  if (whole_) whole_->update({std::move(pieces), used, group_, true});
+  if (whole_) update_whole(std::move(pieces), used, true, once);
   updates_->stepped(used);
 }
 

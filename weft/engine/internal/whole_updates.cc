@@ -53,15 +53,16 @@ class LayerwiseUpdates final : public WholeUpdates {
  public:
   using WholeUpdates::WholeUpdates;
 
-  void update(const WholeStep& now) override {
+ protected:
+  void apply(const WholeStep& now) override {
     std::vector<std::size_t> firsts;
     for (int param = 0; param <= params(); ++param) firsts.push_back(2 * index(param));
     optim::TensorSums sums(firsts.back(), exact());
-    each(now.pieces, [&](const auto& rule, const auto& step, int param) {
+    each(now.pieces, Look::kBefore, [&](const auto& rule, const auto& step, int param) {
       optim::begin_step(rule, step, sums, firsts[index(param)]);
     });
     join(sums, firsts, now);
-    each(now.pieces, [&](const auto& rule, const auto& step, int param) {
+    each(now.pieces, Look::kAfter, [&](const auto& rule, const auto& step, int param) {
       const std::size_t first = firsts[index(param)];
       optim::end_step(rule, step,
                       {.weight = std::sqrt(sums.value(first)),
@@ -73,10 +74,10 @@ class LayerwiseUpdates final : public WholeUpdates {
 
  private:
   template <class Fn>
-  void each(const std::vector<WholePiece>& pieces, const Fn& fn) const {
+  void each(const std::vector<WholePiece>& pieces, Look look, const Fn& fn) {
     for (const WholePiece& piece : pieces) {
       const UpdateRule rule = updates().rule(piece.param);
-      updates().visit(piece.param, piece.begin, piece.end, piece.gradient, [&](const auto& step) {
+      in_blocks(piece, look, [&](const auto& step, std::int64_t) {
         if (const auto* const lars = std::get_if<optim::Lars>(&rule)) fn(*lars, step, piece.param);
         if (const auto* const lamb = std::get_if<optim::Lamb>(&rule)) fn(*lamb, step, piece.param);
       });
@@ -86,7 +87,21 @@ class LayerwiseUpdates final : public WholeUpdates {
 
 }  // namespace
 
-WholeUpdates::WholeUpdates(Subject subject) : subject_(std::move(subject)) {}
+WholeUpdates::WholeUpdates(Subject subject)
+    : subject_(std::move(subject)), written_(subject_.shapes.size()) {}
+
+std::optional<int> WholeUpdates::update(const WholeStep& step) {
+  checks_ =
+      std::vector<WrittenCheck>(subject_.shapes.size(), WrittenCheck(step.generation.has_value()));
+  apply(step);
+  std::optional<int> changed;
+  for (const WholePiece& piece : step.pieces) {
+    const std::size_t param = index(piece.param);
+    if (!checks_[param].end(written_[param], step.generation.value_or(0)) && !changed)
+      changed = piece.param;
+  }
+  return changed;
+}
 
 std::vector<std::pair<std::string, at::Tensor>> WholeUpdates::state(int) const { return {}; }
 

@@ -11,14 +11,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "weft/comm/group.h"
 #include "weft/engine/internal/updates.h"
+#include "weft/engine/internal/written.h"
 
 namespace weft::parallel::internal {
 
@@ -35,6 +39,8 @@ struct WholeStep {
   const std::vector<bool>& used;   // by parameter: any rank has a gradient
   const Group& group;
   bool divided = false;  // ranks of the group have different elements; else each has all
+  // ModuleWatch::generation() of weights that a program must not change.
+  std::optional<std::uint64_t> generation;
 };
 
 class WholeUpdates {
@@ -51,12 +57,21 @@ class WholeUpdates {
   WholeUpdates(const WholeUpdates&) = delete;
   WholeUpdates& operator=(const WholeUpdates&) = delete;
 
-  // Collective over the group and the splits.
-  virtual void update(const WholeStep& step) = 0;
+  // Collective over the group and the splits. Returns a parameter that the program has changed
+  // since the last update of it, if step.generation is given.
+  std::optional<int> update(const WholeStep& step);
   // optim::tensor_states() of a parameter, in place. Equal on all ranks.
   virtual std::vector<std::pair<std::string, at::Tensor>> state(int param) const;
 
  protected:
+  virtual void apply(const WholeStep& step) = 0;
+  // Where apply() reads weights as the last update left them, and where it has written them.
+  enum class Look { kNone, kBefore, kAfter, kBoth };
+  // Calls fn(step, begin) for blocks of a piece, in which weights that are looked at stay in the
+  // cache. `begin`: first element. Each piece needs one look before and one after.
+  template <class Fn>
+  void in_blocks(const WholePiece& piece, Look look, const Fn& fn);
+
   const Updates& updates() const { return subject_.updates; }
   const std::vector<std::int64_t>& shape(int param) const { return subject_.shapes[index(param)]; }
   int params() const { return static_cast<int>(subject_.shapes.size()); }
@@ -70,7 +85,27 @@ class WholeUpdates {
 
  private:
   const Subject subject_;
+  std::vector<Written> written_;      // by parameter, like the next
+  std::vector<WrittenCheck> checks_;  // of this step
 };
+
+template <class Fn>
+void WholeUpdates::in_blocks(const WholePiece& piece, Look look, const Fn& fn) {
+  constexpr std::int64_t kBlock = 4096;
+  WrittenCheck& check = checks_[index(piece.param)];
+  const auto element = static_cast<std::int64_t>(c10::elementSize(updates().type(piece.param)));
+  const std::int64_t most = check.on() ? kBlock : piece.end - piece.begin;
+  for (std::int64_t begin = piece.begin; begin < piece.end; begin += most) {
+    const std::int64_t end = std::min(piece.end, begin + most);
+    const std::byte* const weight = updates().weight(piece.param, begin);
+    const auto bytes = static_cast<std::size_t>((end - begin) * element);
+    if (look == Look::kBefore || look == Look::kBoth) check.before(weight, bytes, begin);
+    const auto* const gradient = static_cast<const std::byte*>(piece.gradient);
+    updates().visit(piece.param, begin, end, gradient + (begin - piece.begin) * element,
+                    [&](const auto& step) { fn(step, begin); });
+    if (look == Look::kAfter || look == Look::kBoth) check.after(weight, bytes, begin);
+  }
+}
 
 // Null for rules that do not need whole tensors.
 std::unique_ptr<WholeUpdates> make_whole_updates(WholeUpdates::Subject subject);
