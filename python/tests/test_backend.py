@@ -276,6 +276,15 @@ def mismatch(rank, world):
         ]
 
 
+def sizes_on_one_rank(rank, world):
+    """all_to_all_single with sizes of parts beside one without."""
+    sizes = [1, 1] if rank == 0 else None
+    try:
+        dist.all_to_all_single(torch.empty(2), torch.ones(2), sizes, sizes)
+    except weft_torch.Error as error:
+        return [error.code, "with sizes of parts" in str(error)]
+
+
 def late(rank, world):
     if rank == 0:
         try:
@@ -404,6 +413,13 @@ class Backend(unittest.TestCase):
 
     def test_shows_both_calls_when_ranks_call_different_things(self):
         self.assertEqual(ranks.run(mismatch), [["InvalidArgument", True, True]] * 2)
+
+    def test_sizes_of_parts_on_one_rank_only_are_an_error(self):
+        for transport in ("shm", "tcp"):
+            with unittest.mock.patch.dict(os.environ, WEFT_TRANSPORT=transport):
+                self.assertEqual(
+                    ranks.run(sizes_on_one_rank, patience=30), [["InvalidArgument", True]] * 2
+                )
 
     def test_names_the_rank_that_does_not_come(self):
         self.assertEqual(ranks.run(late, timeout=0.3, patience=30)[0], ["Timeout", 1])

@@ -58,6 +58,33 @@ TEST(GroupTiming, AMismatchIsAnErrorWithBothSignaturesOnEveryRankWithinASecond) 
   }
 }
 
+// Rank 0 gives the sizes of its parts, and the others do not.
+int see_sizes_on_one_rank(const Group& group, bool reduces, SlowestRank& slowest) {
+  at::Tensor out = at::zeros({6}), in = at::ones({6});
+  std::vector<std::int64_t> sizes(group.rank() == 0 ? 3 : 0, 2), same = sizes;
+  return see_mismatch(group, slowest, "all_to_all(float32, with sizes of parts)",
+                      reduces ? "all_reduce(sum, float32[6])" : "all_to_all(float32[6])", [&] {
+                        if (group.rank() > 0 && reduces) return group.all_reduce(out);
+                        const auto work = group.backend().alltoall_base(out, in, sizes, same, {});
+                        if (work) work->wait();
+                      });
+}
+
+TEST(GroupTiming, SizesOfPartsOnOneRankAreAnErrorOnEveryRankWithinASecond) {
+  for (const bool reduces : {false, true}) {
+    for (const char* transport : {"shm", "tcp", "auto"}) {
+      const bool two_hosts = transport == std::string("auto");
+      expect_within(1s, [&](SlowestRank& slowest) {
+        const auto codes = fork_ranks(
+            3, transport,
+            [&](const Group& group) { return see_sizes_on_one_rank(group, reduces, slowest); },
+            two_hosts ? std::vector<std::string>{"a", "a", "b"} : std::vector<std::string>{});
+        EXPECT_EQ(codes, std::vector<int>(3, 0)) << transport;
+      });
+    }
+  }
+}
+
 // Two operations wait for a rank that does not take part. Both end with the timeout, including the
 // one that was queued behind the other. Rank 0 then writes a byte to `done`. The other rank stays
 // until it can read the byte, so that it is not lost as well.

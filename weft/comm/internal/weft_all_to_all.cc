@@ -72,8 +72,9 @@ WeftBackend::WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs,
                     });
 }
 
-// Sends blocks of any length by messages. A wrong length is an error on the receiver. Blocks arrive
-// while others are sent, so inputs that share memory with outputs are copied first.
+// Agrees on the call, then sends blocks of any length by messages. A wrong length is an error on the
+// receiver. Blocks arrive while others are sent, so inputs that share memory with outputs are copied
+// first.
 void WeftBackend::all_to_all_uneven(const Tensors& outputs, const Tensors& inputs,
                                     milliseconds timeout) {
   const Tensors own = apart_from(outputs, inputs);
@@ -86,6 +87,8 @@ void WeftBackend::all_to_all_uneven(const Tensors& outputs, const Tensors& input
     sends.push_back({peer, {static_cast<const std::byte*>(in.back().data()), in.back().bytes()}});
     recvs.push_back({peer, {static_cast<std::byte*>(out.back().data()), out.back().bytes()}});
   }
+  engine_->run(Collective::kAllToAll,
+               {.dtype = out.front().dtype(), .timeout = timeout, .dims = net::kPartSizes});
   engine_->endpoint().exchange(kSplitChannel, sends, recvs, Deadline::in(timeout));
   for (const auto& tensor : out) tensor.write_back();
 }

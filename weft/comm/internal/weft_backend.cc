@@ -103,7 +103,8 @@ std::span<std::byte> bytes_of(const Dense& data) {
 // The error of an endpoint's call under the name of the operation that made it.
 Error named(const Error& error, std::string_view operation) {
   const auto& [call, rank, peer] = error.context();
-  if (operation.empty() || (call != "exchange" && call != "await_any" && call != "flow"))
+  if (operation.empty() ||
+      (call != "exchange" && call != "await_any" && call != "flow" && call != "call"))
     return error;
   return Error(error.code(), error.message(), {std::string(operation), rank, peer});
 }

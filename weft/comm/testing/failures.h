@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdio>
+#include <functional>
 #include <string>
 
 #include "weft/base/error.h"
@@ -29,20 +30,26 @@ int ends_with(Errc code, const Group& group, SlowestRank& slowest, const Body& b
   return 2;
 }
 
-// The ranks all-reduce float32 tensors, but rank `odd` a float64 tensor. Returns 0 if the error
-// shows both signatures.
-inline int see_mismatch(const Group& group, int odd, SlowestRank& slowest) {
-  at::Tensor t = group.rank() == odd ? at::ones({4, 2}, at::kDouble) : at::ones({4, 2});
+// Ranks make different calls. Returns 0 if the error shows both signatures.
+inline int see_mismatch(const Group& group, SlowestRank& slowest, const std::string& one,
+                        const std::string& other, const std::function<void()>& call) {
   return ends_with(Errc::kInvalidArgument, group, slowest, [&] {
     try {
-      group.all_reduce(t);
+      call();
     } catch (const Error& error) {
       const std::string what = error.what();
-      const bool both = what.find("float32[4, 2]") != std::string::npos &&
-                        what.find("float64[4, 2]") != std::string::npos;
+      const bool both =
+          what.find(one) != std::string::npos && what.find(other) != std::string::npos;
       throw both ? error : Error(Errc::kInternal, "does not show both signatures: " + what);
     }
   });
+}
+
+// The ranks all-reduce float32 tensors, but rank `odd` a float64 tensor.
+inline int see_mismatch(const Group& group, int odd, SlowestRank& slowest) {
+  at::Tensor t = group.rank() == odd ? at::ones({4, 2}, at::kDouble) : at::ones({4, 2});
+  return see_mismatch(group, slowest, "float32[4, 2]", "float64[4, 2]",
+                      [&] { group.all_reduce(t); });
 }
 
 }  // namespace weft::comm

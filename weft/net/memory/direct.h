@@ -36,7 +36,7 @@ struct Signature {
   std::uint8_t operation = 0;  // a schedule::Collective
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
-  std::uint8_t dims = 0;  // dimensions of the shape; 255: more than four
+  std::uint8_t dims = 0;  // dimensions of the shape; 255: more than four; or kPartSizes
   std::int32_t root = 0;
   std::int64_t count = 0;  // elements
   std::int32_t shape[4] = {};
@@ -44,6 +44,10 @@ struct Signature {
   // "all_reduce(sum, float32[3, 4])".
   std::string text() const;
 };
+
+// DirectArgs::dims of an all-to-all to which each rank gives the sizes of its parts. It has a count
+// of 0: the ranks agree on the call, and move the parts by messages.
+constexpr int kPartSizes = 254;
 
 struct DirectArgs {
   const void* input = nullptr;

@@ -136,6 +136,7 @@ void Direct::all_to_all(const DirectArgs& args) {
     publish(in, in, block * world);
   }
   open(shown, Collective::kAllToAll, 0);
+  if (block == 0) return;
   count_each(block);
   bool in_place = in == out;
   for (int peer = 0; peer < world; ++peer)

@@ -20,7 +20,9 @@ std::string Signature::text() const {
   if (static_cast<Collective>(operation) == Collective::kBarrier) return text + "()";
   text += "(";
   if (reduces(static_cast<Collective>(operation))) text += std::string(to_string(op)) + ", ";
-  text += std::string(to_string(dtype)) + "[";
+  text += to_string(dtype);
+  if (dims == kPartSizes) return text + ", with sizes of parts)";
+  text += "[";
   if (dims <= 4) {
     for (int i = 0; i < dims; ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
   } else {
@@ -34,6 +36,9 @@ std::string Signature::text() const {
 }
 
 Signature signature_of(Collective operation, const DirectArgs& args) {
+  if (args.dims == kPartSizes)
+    return {
+        .operation = static_cast<std::uint8_t>(operation), .dtype = args.dtype, .dims = kPartSizes};
   Signature s{static_cast<std::uint8_t>(operation),   args.dtype, args.op, 1, args.root, args.count,
               {static_cast<std::int32_t>(args.count)}};
   if (args.shape != nullptr) {
