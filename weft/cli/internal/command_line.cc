@@ -1,6 +1,10 @@
 #include "weft/cli/internal/command_line.h"
 
+#include <cmath>
+#include <cstdlib>
 #include <iostream>
+#include <set>
+#include <string>
 
 #include "weft/base/config.h"
 #include "weft/base/json/error_file.h"
@@ -36,12 +40,35 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return exit_code(Errc::kInvalidArgument);
 }
 
+// What a value lacks. An empty one is most likely a variable that is not set. CLI::Range takes "nan".
+std::string fault_of(const std::string& value, bool is_number) {
+  if (value.empty())
+    return is_number ? "expected a number, got nothing" : "expected a value, got nothing";
+  if (is_number && std::isnan(std::strtod(value.c_str(), nullptr)))
+    return "expected a number, got " + value;
+  return {};
+}
+
+void check_values(CLI::App& app) {
+  static const std::set<std::string> kNumbers{"FLOAT", "FRACTION", "INT", "MB",
+                                              "N",     "SECONDS",  "UINT"};
+  for (CLI::Option* const option : app.get_options()) {
+    const bool is_list = option->get_positional() && option->get_items_expected_max() > 1;
+    if (option->get_items_expected_max() == 0 || is_list || option->check_lname("prompt")) continue;
+    const bool is_number = kNumbers.count(option->get_type_name()) > 0;
+    option->check([is_number](const std::string& value) { return fault_of(value, is_number); });
+  }
+  for (CLI::App* const sub : app.get_subcommands([](CLI::App*) { return true; }))
+    check_values(*sub);
+}
+
 }  // namespace
 
 int fail(const Error& error) { return fail_with(error); }
 
 int parse_and_run(CLI::App& app, int argc, char** argv, const int& result) {
   try {
+    check_values(app);
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);

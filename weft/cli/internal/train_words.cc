@@ -2,15 +2,12 @@
 #include <chrono>
 #include <cmath>
 
-#include "weft/base/error.h"
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {
 namespace {
 
-// CLI::Range takes "nan".
 std::chrono::milliseconds seconds(double value) {
-  WEFT_REQUIRE(std::isfinite(value), "expected a number of seconds, got nan");
   return std::chrono::milliseconds(std::llround(value * 1e3));
 }
 
@@ -133,11 +130,7 @@ void add_train_options(CLI::App& sub, TrainCommand& command) {
   sub.add_option("-n,--ranks", command.ranks,
                  "Ranks (processes) to start on this machine, from 1 to 256. MIN:MAX: start MAX, "
                  "replace lost ranks, and go on with MIN. Under a launcher it must equal the "
-                 "launcher's number")
-      ->check([](const std::string& ranks) {  // "" is most likely a variable that is not set
-        return ranks.empty() ? std::string("expected a number of ranks, got nothing")
-                             : std::string();
-      });
+                 "launcher's number");
   sub.add_option("--set", command.assignments,
                  "Set a key of the recipe: key=value. May be repeated")
       ->allow_extra_args(false);
