@@ -85,6 +85,16 @@ Slice whole_slice(std::string name, at::Tensor tensor) {
   return {std::move(name), std::move(shape), std::move(offset), std::move(tensor)};
 }
 
+bool has_values(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return true;
+  if (tensor.storage().nbytes() == 0) return false;  // not gathered
+  try {
+    return tensor.const_data_ptr() != nullptr;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
 at::Tensor plain_view(const std::string& name, const at::Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   const auto is_known = [&](const auto& known) { return known.first == type; };

@@ -26,6 +26,10 @@ using Parts = std::map<std::string, Slices>;  // "model", "optimizer", …
 // Makes the slice of a tensor that is not divided.
 Slice whole_slice(std::string name, at::Tensor tensor);
 
+// False if an access to the tensor's values fails, since a plan has taken its memory: another rank
+// has the values, or they are there only while a block runs.
+bool has_values(const at::Tensor& tensor);
+
 // A view of a dense tensor's memory in a type that files have: complex numbers as pairs of reals in
 // one more dimension, other types that safetensors lacks as integers of their size. Throws
 // Error(kInvalidArgument), with the name, for a type that has no such view.

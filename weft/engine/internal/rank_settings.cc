@@ -3,13 +3,12 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
-#include <algorithm>
 #include <bit>
-#include <cmath>
 #include <sstream>
 
 #include "weft/base/error.h"
 #include "weft/comm/texts.h"
+#include "weft/optim/learning_rate.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -25,11 +24,6 @@ class Hash {
 
 std::string joined(const std::string& block, const std::string& name) {
   return block + (block.empty() || name.empty() ? "" : ".") + name;
-}
-
-// The last bits may depend on the processor.
-bool are_alike(double a, double b) {
-  return std::abs(a - b) <= 1e-6 * std::max(std::abs(a), std::abs(b));
 }
 
 std::string number(double value) {
@@ -102,7 +96,7 @@ void RankSettings::compare(const Group& group) const {
       throw Error(Errc::kInvalidArgument, why, {"step", group.rank(), rank});
     };
     const auto first_lr = std::bit_cast<double>(rows[0]), lr = std::bit_cast<double>(row[0]);
-    if (!are_alike(first_lr, lr))
+    if (!optim::are_equal_rates(first_lr, lr))
       refuse("the learning rate is " + number(first_lr) + " on rank 0 and " + number(lr) + " on " +
              other + "; call set_lr() alike on all ranks");
     if (row[4] != rows[4])

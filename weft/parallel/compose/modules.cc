@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "weft/base/error.h"
-#include "weft/parallel/compose/internal/own_modules.h"
+#include "weft/checkpoint/slice.h"
 
 namespace weft::parallel {
 namespace {
@@ -22,12 +22,12 @@ void give_memory(torch::nn::Module& module) {
     return made;
   };
   for (torch::Tensor& parameter : module.parameters()) {
-    const bool is_there = internal::has_values(parameter);
+    const bool is_there = checkpoint::has_values(parameter);
     if (is_there && parameter.storage().nbytes() == parameter.nbytes()) continue;
     parameter.set_data(is_there ? parameter.detach().clone() : empty(parameter));
   }
   for (torch::Tensor& buffer : module.buffers()) {
-    if (!internal::has_values(buffer)) buffer.set_data(empty(buffer));
+    if (!checkpoint::has_values(buffer)) buffer.set_data(empty(buffer));
   }
 }
 

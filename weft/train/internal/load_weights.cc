@@ -63,15 +63,6 @@ std::vector<Target> targets_of(const torch::nn::Module& module, const std::strin
   return all;
 }
 
-// False for a tensor of which a plan has taken the memory.
-bool has_values(const at::Tensor& tensor) {
-  try {
-    return tensor.numel() == 0 || (tensor.storage().nbytes() > 0 && tensor.const_data_ptr());
-  } catch (const c10::Error&) {
-    return false;
-  }
-}
-
 std::string shape_text(at::IntArrayRef sizes) {
   std::string text;
   for (const std::int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
@@ -116,7 +107,7 @@ void load_weights(torch::nn::Module& module, const std::string& from,
   for (std::size_t i = 0; i < targets.size(); ++i) {
     at::Tensor tensor = targets[i].tensor;
     const at::Tensor values = reader.read("model", names[i]);
-    if (has_values(tensor)) {
+    if (checkpoint::has_values(tensor)) {
       tensor.variable_data().copy_(values);
     } else {
       tensor.set_data(values.to(tensor.options().requires_grad(false)));

@@ -228,9 +228,6 @@ auto Composed::guarded(const Fn& fn) -> decltype(fn()) {
   }
 }
 
-// "Float[16, 2], Long[16]".
-std::string shapes_of(const Tensors& tensors);
-
 // libtorch's error about the inputs of `what`, such as wrong shapes, as one line.
 Error in_plain_words(const std::string& what, const Tensors& inputs, const c10::Error& error);
 

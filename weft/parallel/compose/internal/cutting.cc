@@ -87,6 +87,9 @@ Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets,
   return cut;
 }
 
+namespace {
+
+// "Float[16, 2], Long[16]".
 std::string shapes_of(const Tensors& tensors) {
   std::string text;
   for (const at::Tensor& tensor : tensors) {
@@ -97,6 +100,8 @@ std::string shapes_of(const Tensors& tensors) {
   }
   return text;
 }
+
+}  // namespace
 
 Error in_plain_words(const std::string& what, const Tensors& inputs, const c10::Error& error) {
   const std::string where = what + " of " + shapes_of(inputs) + ": ";

@@ -7,6 +7,7 @@
 
 #include "weft/comm/texts.h"
 #include "weft/engine/squares.h"
+#include "weft/optim/learning_rate.h"
 #include "weft/parallel/compose/internal/composed.h"
 
 namespace weft::parallel::internal {
@@ -111,8 +112,7 @@ bool Composed::all_finite() {
   at::Tensor most = at::tensor({finite ? 0.0 : 1.0, rate, -rate}, at::kDouble);
   mesh.world().all_reduce(most, ReduceOp::kMax);
   const auto* const numbers = most.const_data_ptr<double>();
-  // The last bits may depend on the processor.
-  if (numbers[1] + numbers[2] > 1e-6 * std::abs(numbers[1])) {
+  if (!optim::are_equal_rates(numbers[1], -numbers[2])) {
     std::ostringstream text;
     text << "the learning rate is " << -numbers[2] << " on one rank and " << numbers[1]
          << " on another; call set_lr() alike on all ranks";

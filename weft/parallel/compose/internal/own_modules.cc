@@ -114,16 +114,6 @@ at::Tensor narrowed(at::Tensor tensor, const Announced& slice) {
 
 }  // namespace
 
-bool has_values(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return true;
-  if (tensor.storage().nbytes() == 0) return false;  // not gathered
-  try {
-    return tensor.const_data_ptr() != nullptr;
-  } catch (const c10::Error&) {
-    return false;
-  }
-}
-
 OwnModules::OwnModules(const BlockModel& model, const std::vector<Stage>& stages) {
   std::set<const c10::TensorImpl*> known;
   const auto list = [&](const BlockSpec& spec, std::vector<Named>& into) {
@@ -169,7 +159,7 @@ void OwnModules::attach() {
 std::vector<OwnModules::Named*> OwnModules::missing() {
   std::vector<Named*> all;
   for (Named& one : trained_) {
-    if (!has_values(one.tensor)) all.push_back(&one);
+    if (!checkpoint::has_values(one.tensor)) all.push_back(&one);
   }
   for (Named& one : elsewhere_) {
     if (!is_whole_) all.push_back(&one);
@@ -181,7 +171,8 @@ std::int64_t OwnModules::missing_bytes() const {
   std::int64_t bytes = 0;
   for (const auto* const list : {&trained_, &elsewhere_}) {
     for (const Named& one : *list)
-      bytes += has_values(one.tensor) ? 0 : static_cast<std::int64_t>(one.tensor.nbytes());
+      bytes +=
+          checkpoint::has_values(one.tensor) ? 0 : static_cast<std::int64_t>(one.tensor.nbytes());
   }
   return bytes;
 }

@@ -20,9 +20,6 @@ namespace weft::parallel::internal {
 
 struct Stage;
 
-// False if an access to the tensor's values fails: another rank has them.
-bool has_values(const at::Tensor& tensor);
-
 class OwnModules {
  public:
   OwnModules() = default;
