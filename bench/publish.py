@@ -32,11 +32,17 @@ MIB = 1 << 20
 
 STRATEGIES = f"{PYTHON} bench/strategies/strategies.py --weft {WEFT}"
 RECOVERY = ".venv-bench/bin/python bench/recovery/recovery.py"
+KILLS = (
+    f"WEFT_BINARY=$PWD/{WEFT} WEFT_FAULTS_DIR=$(mktemp -d) {PYTHON}"
+    " tests/faults/random_kills.py --plan dp,fsdp,tp,pp --transport shm,tcp"
+)
 RECOMPUTE = "build/release/bench/recompute/weft_bench_recompute"
 PINNED = "ranks of weft and of the MPIs are bound to a core each; Gloo's are not, which is faster"
 FREE = "no rank is bound; each has one thread"
 HOSTS = "each rank is bound to a core; a network namespace for each host"
 
+# Parts that need nothing that a user does not have.
+ALONE = {"clone", "faults", "goodput", "random-kills", "recovery-cost"}
 # Part: its title, pinning, commands. Each command prints JSON lines on stdout.
 PARTS = {
     "clone": (
@@ -138,6 +144,15 @@ PARTS = {
         "faults of ranks of weft: kills with and without spares, over all forms of parallelism",
         FREE,
         [f"{PYTHON} bench/recovery/faults.py kills shrinking stops forms"],
+    ),
+    "random-kills": (
+        "kills of one rank, of two, and of all, at random instants: about 40 minutes",
+        FREE,
+        [
+            f"{KILLS} --kind one,pair --count 25",
+            f"{KILLS} --kind start,staggered --count 7",
+            f"{KILLS} --kind one --count 7 --spares 1",
+        ],
     ),
     "goodput": (
         "a kill a minute, beside minutes of the undisturbed job in turn: about 14 minutes",
@@ -391,7 +406,7 @@ def main():
             print(f"{part:16} {what}")
         return 0
     commit, folder = folder_of_commit()
-    if options.parts != ["clone"]:  # it needs nothing that a user does not have
+    if not options.parts or set(options.parts) - ALONE:
         require_peers()
     failed = []
     for part in options.parts or PARTS:

@@ -76,6 +76,32 @@ def faults(run):
     return table(head, rows)
 
 
+def random_kills(run):
+    kinds = {
+        "one": "one rank",
+        "pair": "two ranks, up to 0.6 s apart",
+        "start": "one rank, in its first second",
+        "staggered": "all ranks, 30 to 100 ms apart",
+    }
+    cases = {}
+    for line in run.part("random-kills"):
+        case = line["params"]["kind"], line["params"]["spares"]
+        cases.setdefault(case, []).append(line)
+    rows = []
+    for (kind, spares), lines in cases.items():
+        rows.append(
+            [
+                kinds[kind],
+                "a warm spare" if spares else "a new process",
+                *(str(sum(line[key] for line in lines)) for key in ("trials", "right")),
+                *spread(of_all(lines, "times_s")),
+                "p99 under 1 s" if spares else "p99 under 3 s",
+            ]
+        )
+    head = ["killed", "replaced by", "trials", "right", "median", "p99", "longest", "goal"]
+    return table(head, rows)
+
+
 def named(run):
     """From SIGSTOP to the report that names the rank."""
     lines = [line for line in run.part("faults") if line["params"]["case"] == "stops"]
@@ -167,6 +193,7 @@ def cost(run):
 FIGURES = {
     "recovery": recovery,
     "faults": faults,
+    "random-kills": random_kills,
     "named": named,
     "forms": forms,
     "goodput": goodput,

@@ -60,7 +60,7 @@ def machine(run):
 
 
 def machine_of_faults(run):
-    of_faults = ("recovery", "faults", "goodput", "recovery-cost")
+    of_faults = ("recovery", "faults", "random-kills", "goodput", "recovery-cost")
     parts = [part for part in of_faults if part in run.heads]
     if not parts:
         raise Missing("faults")
@@ -571,6 +571,7 @@ for _name in (
     "codecs-time",
     "recovery",
     "faults",
+    "random-kills",
     "goodput",
     "recovery-cost",
     "strategies",

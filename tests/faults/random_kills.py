@@ -18,7 +18,7 @@ A trial is right if the job ends with exit code 0, with the weights of a run wit
 each step is in its metrics once. Under tp, weights are not compared if the number of ranks has
 changed. The time is that from the last kill until steps follow that need all ranks. A trial in
 which the job ended before the last kill is done again. A job that is wrong or slow keeps its
-folder.
+folder, and is shown on stderr. Prints one JSON line for each kind and job.
 """
 
 import argparse
@@ -34,6 +34,7 @@ import shutil
 import signal
 import socket
 import statistics
+import sys
 import time
 
 import harness
@@ -293,7 +294,7 @@ def attempt(kind, number, case, wanted, options):
         result |= {"kept": str(kept), "load": os.getloadavg()[0]}
         result["commands"] = [shlex.join([harness.WEFT, *words]) for words in trial.commands]
     if wrong or "kept" in result or options.verbose:
-        print(json.dumps(result), flush=True)
+        print(json.dumps(result), file=sys.stderr, flush=True)
     return result
 
 
@@ -307,12 +308,11 @@ def run(kind, number, case, wanted, options):
 
 def summary(kind, case, results):
     times = sorted(one["seconds"] for one in results if one["seconds"] is not None)
-    line = {"kind": kind, **case.params(), "trials": len(results),
+    line = {"params": {"kind": kind, **case.params()}, "trials": len(results),
             "right": sum(not one["wrong"] for one in results)}
     if times:
-        line |= {"median_s": round(statistics.median(times), 3),
-                 "p99_s": round(times[min(len(times) - 1, int(len(times) * 0.99))], 3),
-                 "max_s": round(times[-1], 3)}
+        line |= {"median_s": round(statistics.median(times), 3), "max_s": round(times[-1], 3),
+                 "times_s": [round(one, 3) for one in times]}
     return json.dumps(line)
 
 
