@@ -144,7 +144,7 @@ function(weft_precompiled target kind)
   set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_pool)
 endfunction()
 
-set(WEFT_TEST_TIMEOUT 120 CACHE STRING "Seconds after which a test suite is ended")
+set(WEFT_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a test suite is ended")
 
 # Adds one ctest entry for each test suite. One for each test would cost more than the tests,
 # because every entry starts a libtorch process. The end of a suite's name sets its label: "Slow"

@@ -17,8 +17,8 @@ class Tidy(unittest.TestCase):
             build = pathlib.Path(name).resolve()
             unity = build / "weft/base/Unity/unity_0.cxx"
             unity.parent.mkdir(parents=True)
-            alone = ROOT / "weft/base/random.cc"
-            unity.write_text(f'#include "{alone}"\n')
+            part, alone = ROOT / "weft/base/random.cc", ROOT / "weft/base/config.cc"
+            unity.write_text(f'#include "{part}"\n')
             database = [{"file": str(unity)}, {"file": str(alone)}]
             (build / "compile_commands.json").write_text(json.dumps(database))
             (build / "clang-tidy").write_text(RECORD)

@@ -784,6 +784,7 @@ class Training(unittest.TestCase):
 
     def test_an_automatic_plan_is_chosen_trained_with_and_compared(self):
         words = ["-n", "2", "--set", "train.max_steps=20", "--set", "train.epochs=9"]
+        words += ["--set", "model.hidden=[1024,512]"]  # its memory is well above the process's own
         result = self.train("planned", *words, "--set", "parallel.plan=auto")
         self.assertEqual(result.returncode, 0, result.stderr)
         plan = self.fields(self.line(result, "plan layout="))

@@ -55,7 +55,8 @@ void check_values(CLI::App& app) {
   for (CLI::Option* const option : app.get_options()) {
     const bool is_list = option->get_positional() && option->get_items_expected_max() > 1;
     if (option->get_items_expected_max() == 0 || is_list || option->check_lname("prompt")) continue;
-    const bool is_number = kNumbers.count(option->get_type_name()) > 0;
+    const std::string type = option->get_type_name();  // and its range: "FLOAT:FLOAT in [0 - 1]"
+    const bool is_number = kNumbers.count(type.substr(0, type.find(':'))) > 0;
     option->check([is_number](const std::string& value) { return fault_of(value, is_number); });
   }
   for (CLI::App* const sub : app.get_subcommands([](CLI::App*) { return true; }))

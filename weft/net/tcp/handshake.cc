@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +25,11 @@ constexpr std::uint16_t kDoneMagic = 0x4657;       // "WF"
 constexpr std::size_t kJobBytes = 32, kJobAt = 24, kStreamsAt = 56, kHelloNonceAt = 88;
 constexpr std::size_t kReplyNonceAt = 8, kReplyMacAt = 40;
 
+// With these arguments, OpenSSL fails only for lack of memory.
+void require_memory(bool made) {
+  if (!made) throw std::bad_alloc();
+}
+
 Proof mac(const Identity& me, std::string_view label, std::span<const std::byte> first,
           std::span<const std::byte> second) {
   static constexpr Secret kNone{};
@@ -37,7 +43,7 @@ Proof mac(const Identity& me, std::string_view label, std::span<const std::byte>
   const auto* made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
                           reinterpret_cast<const unsigned char*>(text.data()), text.size(),
                           reinterpret_cast<unsigned char*>(out.data()), &length);
-  WEFT_CHECK(made != nullptr && length == out.size(), "HMAC-SHA256 failed");
+  require_memory(made != nullptr && length == out.size());
   return out;
 }
 
@@ -47,8 +53,8 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 std::array<std::byte, kJobBytes> job_field(const std::string& job) {
   std::array<std::byte, kJobBytes> field;
-  SHA256(reinterpret_cast<const unsigned char*>(job.data()), job.size(),
-         reinterpret_cast<unsigned char*>(field.data()));
+  require_memory(SHA256(reinterpret_cast<const unsigned char*>(job.data()), job.size(),
+                        reinterpret_cast<unsigned char*>(field.data())) != nullptr);
   return field;
 }
 
@@ -83,9 +89,12 @@ const char* explain(Verdict verdict) {
 
 Nonce fresh_nonce() {
   Nonce nonce;
-  WEFT_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()),
-                        static_cast<int>(nonce.size())) == 1,
-             "no random bytes");
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), static_cast<int>(nonce.size())) !=
+      1)
+    throw Error(Errc::kUnavailable,
+                "the system gives no random numbers; free memory, or let this process open "
+                "/dev/urandom",
+                {"init"});
   return nonce;
 }
 
