@@ -783,8 +783,9 @@ class Training(unittest.TestCase):
         return found[0]
 
     def test_an_automatic_plan_is_chosen_trained_with_and_compared(self):
-        words = ["-n", "2", "--set", "train.max_steps=20", "--set", "train.epochs=9"]
-        words += ["--set", "model.hidden=[1024,512]"]  # its memory is well above the process's own
+        # A model whose memory is well above that of the process.
+        words = ["-n", "2", "--set", "model.hidden=[1024,512]", "--set", "train.max_steps=20",
+                 "--set", "train.epochs=9"]
         result = self.train("planned", *words, "--set", "parallel.plan=auto")
         self.assertEqual(result.returncode, 0, result.stderr)
         plan = self.fields(self.line(result, "plan layout="))
@@ -802,7 +803,7 @@ class Training(unittest.TestCase):
         axes = [config[axis] for axis in ("dp", "fsdp", "tp", "pp", "cp", "ep")]
         self.assertEqual(math.prod(axes), 2, axes)
         # A resumed run keeps the plan, and reports what it measures.
-        resumed = self.train("planned", *words[:2], "--set", "train.max_steps=30", "--resume")
+        resumed = self.train("planned", *words[:4], "--set", "train.max_steps=30", "--resume")
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
         self.assertNotIn("plan layout=", resumed.stderr)
         self.assertIn("measured_memory_gib", self.line(resumed, "measured measured_step_s"))
