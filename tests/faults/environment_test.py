@@ -149,8 +149,9 @@ class Scarcity(harness.FaultTest):
 
     def test_no_process_can_be_created_for_a_while(self):
         job = self.job_of_nobody()
+        ranks = job.ranks()
         many = self.processes_of_nobody(100)
-        os.kill(job.ranks()[1], signal.SIGKILL)
+        os.kill(ranks[1], signal.SIGKILL)
         job.wait_for(lambda: "rank 1 cannot be started now" in job.err(), "the failed start")
         self.assertIn("cannot create a process", job.err())
         self.assertIn("ulimit -u", job.err())

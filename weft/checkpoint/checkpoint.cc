@@ -45,6 +45,11 @@ Latest latest(const std::string& dir) {
   return result;
 }
 
+std::int64_t newest_step(const std::string& dir) {
+  const auto folders = internal::list_folders(dir);
+  return folders.empty() ? -1 : folders.begin()->first;
+}
+
 void verify(const std::string& folder) {
   const internal::Manifest manifest = internal::read_manifest(folder);
   internal::verify_share(folder, manifest, 0, 1);

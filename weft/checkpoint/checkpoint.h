@@ -59,4 +59,7 @@ struct Latest {
 // none.
 Latest latest(const std::string& dir);
 
+// Step of the newest checkpoint, complete or damaged; -1 if there is none. Reads no file.
+std::int64_t newest_step(const std::string& dir);
+
 }  // namespace weft::checkpoint

@@ -72,7 +72,7 @@ TEST(TaskQueues, RefuseATaskIfItsThreadCannotBeStartedAndStillEnd) {
     return nullptr;
   };
   {
-    TaskQueues queues(start_if_left);
+    TaskQueues queues(start_if_left, std::chrono::milliseconds(30));
     try {
       queues.post(1, task);
       FAIL() << "no error";
@@ -86,6 +86,24 @@ TEST(TaskQueues, RefuseATaskIfItsThreadCannotBeStartedAndStillEnd) {
     queues.post(1, task);
   }
   EXPECT_EQ(done, 2);
+}
+
+TEST(TaskQueues, WaitForAThreadWhileTheSystemHasNone) {
+  threads_left = 0;
+  std::atomic<int> done = 0;
+  {
+    TaskQueues queues(start_if_left, std::chrono::seconds(20));
+    std::thread later([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      threads_left = 1;
+    });
+    queues.post(1, [&done]() -> TaskQueues::After {
+      ++done;
+      return nullptr;
+    });
+    later.join();
+  }
+  EXPECT_EQ(done, 1);
 }
 
 TEST(TaskQueues, RunsTasksThatWerePostedDuringASynchronousCallItselfWithoutThreads) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 
 namespace weft::comm::internal {
@@ -29,6 +30,8 @@ struct TaskQueues::State : std::enable_shared_from_this<State> {
   void end();
   void end_turn();
   void post(std::uint64_t id, Task task);
+  // Leaves the task to the caller if it throws.
+  void try_post(std::uint64_t id, Task& task);
   void run(std::uint64_t id, const Task& task);
   // Returns the queue. Its fields are valid until settle(). Called with the lock held.
   Queue& open(std::uint64_t id);
@@ -54,11 +57,14 @@ struct TaskQueues::State : std::enable_shared_from_this<State> {
   std::deque<std::uint64_t> ready_;  // queues with tasks that no thread runs
   std::vector<std::thread> threads_;
   StartThread start_;
+  std::chrono::milliseconds patience_;
   int idle_ = 0;
   bool stopping_ = false;
 };
 
-TaskQueues::TaskQueues(StartThread start) : state_(std::make_shared<State>()) {
+TaskQueues::TaskQueues(StartThread start, std::chrono::milliseconds patience)
+    : state_(std::make_shared<State>()) {
+  state_->patience_ = patience;
   state_->start_ = start != nullptr ? start : [](std::function<void()> body) {
     return std::thread(std::move(body));
   };
@@ -145,6 +151,18 @@ bool TaskQueues::State::has_worker() noexcept {
 }
 
 void TaskQueues::State::post(std::uint64_t id, Task task) {
+  constexpr std::chrono::milliseconds kPause{20};
+  for (const auto limit = Deadline::in(patience_);;) {
+    try {
+      return try_post(id, task);
+    } catch (const Error&) {
+      if (limit.passed()) throw;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+void TaskQueues::State::try_post(std::uint64_t id, Task& task) {
   std::lock_guard lock(mutex_);
   Queue& queue = open(id);
   queue.tasks.push_back(std::move(task));
@@ -155,6 +173,7 @@ void TaskQueues::State::post(std::uint64_t id, Task task) {
     call_worker();
   } catch (const Error&) {
     ready_.pop_back();
+    task = std::move(queue.tasks.back());
     queue.tasks.pop_back();
     settle(id, queue);
     throw;

@@ -5,6 +5,7 @@
 // synchronous, there is no thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,7 +23,10 @@ class TaskQueues {
   // Starts a thread that runs `body`. Throws std::system_error if the system has no more.
   using StartThread = std::thread (*)(std::function<void()> body);
 
-  explicit TaskQueues(StartThread start = nullptr);  // null: std::thread
+  // Null: std::thread. `patience`: how long to try again where the system has no thread, as when a
+  // limit of processes is reached for a while.
+  explicit TaskQueues(StartThread start = nullptr,
+                      std::chrono::milliseconds patience = std::chrono::seconds(5));
   // Waits for the running tasks. Call the engine's fail() first if they might not end by
   // themselves. Any thread may call it, including one of the queues' own.
   ~TaskQueues();

@@ -89,12 +89,15 @@ std::string ranks_json(std::int64_t step, std::span<const RankState> ranks) {
   return text + "]}\n";
 }
 
-Metrics::Metrics(const std::string& folder, std::int64_t first)
-    : file_(open_metrics(folder + "/metrics.jsonl", first), folder + "/metrics.jsonl"),
-      events_(folder, first) {}
+Metrics::Metrics(const std::string& folder, std::int64_t first, std::int64_t known)
+    : known_(known),
+      file_(open_metrics(folder + "/metrics.jsonl", std::max(first, known + 1)),
+            folder + "/metrics.jsonl"),
+      events_(folder, std::max(first, known + 1)) {}
 
 void Metrics::add(const std::string& group, std::int64_t step, std::int64_t epoch,
                   const Values& values) {
+  if (step <= known_) return;
   file_.append(metrics_line(step, epoch, values));
   Values tagged;
   tagged.reserve(values.size());

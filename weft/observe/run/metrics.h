@@ -39,8 +39,9 @@ class Metrics {
  public:
   // Appends to <folder>/metrics.jsonl and starts an event file. `first`: the first step that a
   // resumed run will do. The interrupted run may have left records of that step and later ones;
-  // they are dropped. Throws Error, naming the path, if a file cannot be written.
-  explicit Metrics(const std::string& folder, std::int64_t first = 0);
+  // they are dropped. Records of steps up to `known` stay instead, and are not added again: a later
+  // resumption can begin there. Throws Error, naming the path, if a file cannot be written.
+  explicit Metrics(const std::string& folder, std::int64_t first = 0, std::int64_t known = -1);
 
   // Adds one record. In the event file, each name gets the prefix "<group>/": "train/loss". The
   // line of metrics.jsonl is written before this returns. A record that cannot be written, such as
@@ -55,6 +56,7 @@ class Metrics {
   const std::string& event_path() const { return events_.path(); }
 
  private:
+  const std::int64_t known_;
   RecordFile file_;
   EventFile events_;
 };

@@ -55,6 +55,23 @@ TEST(Metrics, AResumedRunDropsRecordsAfterItsCheckpointAndStartsANewEventFile) {
   EXPECT_NE(metrics.event_path(), first);
 }
 
+// Ranks go on from copies in memory of step 1, and a checkpoint of step 2 exists.
+TEST(Metrics, RecordsUpToTheNewestCheckpointStayAndAreNotRepeated) {
+  const TempDir folder;
+  const auto record = [](Metrics& metrics, int step, double loss) {
+    metrics.add("train", step, 0, {{"loss", loss}});
+  };
+  {
+    Metrics metrics(folder.path());
+    for (int step = 1; step <= 3; ++step) record(metrics, step, 1);
+  }
+  Metrics metrics(folder.path(), 2, 2);
+  for (int step = 2; step <= 3; ++step) record(metrics, step, 2);
+  EXPECT_EQ(read_file(metrics.path(), 1000), metrics_line(1, 0, {{"loss", 1}}) +
+                                                 metrics_line(2, 0, {{"loss", 1}}) +
+                                                 metrics_line(3, 0, {{"loss", 2}}));
+}
+
 // Blocks of the file, lines of other programs, and lines longer than a block.
 TEST(Metrics, AResumedRunFindsItsLastRecordInALongFile) {
   const TempDir folder;

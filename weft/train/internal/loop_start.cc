@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/file.h"
+#include "weft/checkpoint/checkpoint.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/position/position.h"
 #include "weft/observe/report/environment.h"
@@ -87,7 +88,12 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   if (resumed_) restore();
   if (folder_) folder_->keep();
   tell_launcher();
-  if (folder_) metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1);
+  if (folder_) {
+    // Copies in memory may be older than the newest checkpoint, from which the run goes on if all
+    // ranks are lost.
+    const std::int64_t known = recovers_ ? checkpoint::newest_step(folder_->checkpoint_path()) : -1;
+    metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1, known);
+  }
   log_.emplace(world_, metrics_.get(),
                StepLog::Flops{learner.flops_per_sample(),
                               options_.peak_tflops * 1e12 * static_cast<double>(world_.size())});
