@@ -35,6 +35,10 @@ double LearningRate::at(double time) const {
   return time < warmup ? value * (warmup_factor + (1.0 - warmup_factor) * time / warmup) : value;
 }
 
+bool are_equal_rates(double a, double b) {
+  return std::abs(a - b) <= 1e-6 * std::max(std::abs(a), std::abs(b));
+}
+
 double linear_scaling(double base, int world, std::int64_t batch, std::int64_t reference_batch) {
   WEFT_REQUIRE(world >= 1 && batch >= 1 && reference_batch >= 1,
                "linear scaling: world and batches must be positive");

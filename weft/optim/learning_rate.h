@@ -28,6 +28,9 @@ struct LearningRate {
   double at(double time) const;
 };
 
+// The same rate of two ranks. Its last bits may depend on the processor.
+bool are_equal_rates(double a, double b);
+
 // Scales `base`, the rate for `reference_batch`, to a global batch of world * batch samples (Goyal
 // et al. 2017, 2.1).
 double linear_scaling(double base, int world, std::int64_t batch, std::int64_t reference_batch);

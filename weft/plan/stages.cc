@@ -97,8 +97,8 @@ int fewest_stages(const Model& model) {
   return stages;
 }
 
-// Time of the slowest stage if each stage is filled up to `ceiling` and the memory limit; infinite if
-// that takes more than `stages`.
+// Time of the slowest stage if each stage is filled up to `ceiling` and the memory limit. Infinite
+// if that takes more than `stages`.
 double slowest_within(const Model& model, int stages, double ceiling) {
   double slowest = 0;
   for (int first = 0; first < model.size();) {

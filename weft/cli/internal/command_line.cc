@@ -40,7 +40,8 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return exit_code(Errc::kInvalidArgument);
 }
 
-// What a value lacks. An empty one is most likely a variable that is not set. CLI::Range takes "nan".
+// What a value lacks. An empty one is most likely a variable that is not set. CLI::Range takes
+// "nan".
 std::string fault_of(const std::string& value, bool is_number) {
   if (value.empty())
     return is_number ? "expected a number, got nothing" : "expected a value, got nothing";

@@ -72,9 +72,9 @@ WeftBackend::WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs,
                     });
 }
 
-// Agrees on the call, then sends blocks of any length by messages. A wrong length is an error on the
-// receiver. Blocks arrive while others are sent, so inputs that share memory with outputs are copied
-// first.
+// Agrees on the call, then sends blocks of any length by messages. A wrong length is an error on
+// the receiver. Blocks arrive while others are sent, so inputs that share memory with outputs are
+// copied first.
 void WeftBackend::all_to_all_uneven(const Tensors& outputs, const Tensors& inputs,
                                     milliseconds timeout) {
   const Tensors own = apart_from(outputs, inputs);

@@ -8,7 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/comm/texts.h"
-#include "weft/optim/equal_rates.h"
+#include "weft/optim/learning_rate.h"
 
 namespace weft::parallel::internal {
 namespace {

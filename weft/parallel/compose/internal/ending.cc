@@ -7,7 +7,7 @@
 
 #include "weft/comm/texts.h"
 #include "weft/engine/squares.h"
-#include "weft/optim/equal_rates.h"
+#include "weft/optim/learning_rate.h"
 #include "weft/parallel/compose/internal/composed.h"
 
 namespace weft::parallel::internal {
