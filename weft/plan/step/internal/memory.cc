@@ -41,8 +41,7 @@ StageMemory stage_memory(const Replica& replica, const StageCost& stage, Recompu
 }
 
 double parameters_of(const Replica& replica, int rank) {
-  const RankCost& sums = replica.ranks()[static_cast<std::size_t>(rank)];
-  return sums.parameters + sums.expert_parameters;
+  return replica.ranks()[static_cast<std::size_t>(rank)].all_parameters();
 }
 
 double largest_block(const Replica& replica, int rank) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/plan/stages.h"
@@ -39,6 +38,19 @@ Blocks cached_blocks(const Job& job, int index) {
   auto& known = job.cache->content().blocks;
   const auto found = known.find(key);
   return found != known.end() ? found->second : known[key] = blocks_of(job.model, split);
+}
+
+std::vector<RankCost> sums_of(const std::vector<StageCost>& stages, int ranks) {
+  std::vector<RankCost> sums(static_cast<std::size_t>(ranks));
+  for (const StageCost& stage : stages) {
+    RankCost& rank = sums[static_cast<std::size_t>(stage.rank)];
+    rank.parameters += stage.parameters;
+    rank.expert_parameters += stage.expert_parameters;
+    rank.forward += stage.total_forward();
+    rank.backward += stage.total_backward();
+    rank.tail += stage.tail;
+  }
+  return sums;
 }
 
 StepCache::Content::GroupKey group_key(const GroupShape& g) {
@@ -82,7 +94,7 @@ Replica::Replica(const Job& job, int index)
   read_profile(split_of(job, index));
   cut();
   price();
-  add_to_ranks();
+  ranks_ = sums_of(stages_, job.layout.pp);
   add_messages();
 }
 
@@ -99,11 +111,9 @@ bool Replica::gathers_each_time() const {
 
 const BlockCost& Replica::cost_of(const ModelBlock& block, int rank) {
   const auto key = std::pair(&block, kind_[static_cast<std::size_t>(rank)]);
-  if (last_cost_.cost != nullptr && last_cost_.key == key) return *last_cost_.cost;
-  auto found = costs_.find(key);
-  if (found == costs_.end()) found = costs_.emplace(key, find_cost(block, rank)).first;
-  last_cost_ = {key, &found->second};
-  return found->second;
+  const auto found = costs_.find(key);
+  if (found != costs_.end()) return found->second;
+  return costs_[key] = find_cost(block, rank);
 }
 
 BlockCost Replica::find_cost(const ModelBlock& block, int rank) const {
@@ -302,38 +312,29 @@ double Replica::share_of(const StageCost& stage) const {
 // Equal stages on equal sites cost the same, and are priced once.
 void Replica::price() {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
-    const int index = static_cast<int>(s);
-    if (s == 0 || !same_work(stages_[s - 1], index - 1, stages_[s], index)) {
-      price(stages_[s], index);
+    StageCost& stage = stages_[s];
+    if (!works_as_before(static_cast<int>(s))) {
+      price(stage, static_cast<int>(s));
       continue;
     }
-    const StageCost own = std::exchange(stages_[s], stages_[s - 1]);
-    stages_[s].rank = own.rank;
-    stages_[s].first = own.first;
-    stages_[s].last = own.last;
+    StageCost same = stages_[s - 1];
+    same.rank = stage.rank;
+    same.first = stage.first;
+    same.last = stage.last;
+    stage = same;
   }
 }
 
-// The first stage is like no other, since it holds what others tie to it.
-bool Replica::same_work(const StageCost& a, int a_index, const StageCost& b, int b_index) const {
-  const auto kind = [&](const StageCost& stage) {
-    return kind_[static_cast<std::size_t>(stage.rank)];
-  };
-  return a.first > 0 && kind(a) == kind(b) && recompute_of(a_index) == recompute_of(b_index) &&
+// True if the stage does the same as the one before it. The first stage is like no other, since it
+// holds what others tie to it.
+bool Replica::works_as_before(int stage) const {
+  if (stage < 2) return false;
+  const StageCost &a = stages_[static_cast<std::size_t>(stage) - 1],
+                  &b = stages_[static_cast<std::size_t>(stage)];
+  return kind_[static_cast<std::size_t>(a.rank)] == kind_[static_cast<std::size_t>(b.rank)] &&
+         recompute_of(stage - 1) == recompute_of(stage) &&
          std::equal(blocks_.begin() + a.first, blocks_.begin() + a.last, blocks_.begin() + b.first,
                     blocks_.begin() + b.last);
-}
-
-void Replica::add_to_ranks() {
-  ranks_.resize(static_cast<std::size_t>(job_.layout.pp));
-  for (const StageCost& stage : stages_) {
-    RankCost& rank = ranks_[static_cast<std::size_t>(stage.rank)];
-    rank.parameters += stage.parameters;
-    rank.expert_parameters += stage.expert_parameters;
-    rank.forward += stage.total_forward();
-    rank.backward += stage.total_backward();
-    rank.tail += stage.tail;
-  }
 }
 
 void Replica::price(StageCost& stage, int index) {

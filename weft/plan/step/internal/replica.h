@@ -50,6 +50,7 @@ struct RankCost {
   double parameters = 0, expert_parameters = 0;
   double forward = 0, backward = 0;  // Seconds of one micro-batch.
   double tail = 0;
+  double all_parameters() const { return parameters + expert_parameters; }
 };
 
 // Seconds of a step besides computation, communication and optimizer: data loading, the host.
@@ -108,9 +109,8 @@ class Replica {
   std::vector<int> cost_cuts(int stages);
   double share_of(const StageCost& stage) const;
   void price();
-  bool same_work(const StageCost& a, int a_index, const StageCost& b, int b_index) const;
+  bool works_as_before(int stage) const;
   void price(StageCost& stage, int index);
-  void add_to_ranks();
   void play_shards(StageCost& stage, Recompute kept);
   void add_messages();
   double exchange_bytes(const ModelBlock& block, int rank, double repeats) const;
@@ -134,12 +134,7 @@ class Replica {
   std::vector<Site> sites_;
   std::vector<std::shared_ptr<const DeviceModel>> devices_;       // By rank along pp.
   std::map<std::pair<const ModelBlock*, int>, BlockCost> costs_;  // By block and kind of site.
-  // The cost that was asked for last, since most neighbors among blocks are equal.
-  struct {
-    std::pair<const ModelBlock*, int> key{};
-    const BlockCost* cost = nullptr;
-  } last_cost_;
-  std::vector<int> kind_;  // Kind of site, by rank along pp.
+  std::vector<int> kind_;                                         // Kind of site, by rank along pp.
   std::vector<StageCost> stages_;
   std::vector<RankCost> ranks_;  // By rank along pp.
   double tied_parameters_ = 0;   // Of the matrix that the first and the last stage share.

@@ -21,8 +21,7 @@ double Replica::interference(int rank) const {
 }
 
 double Replica::shard_parameters(int rank) const {
-  const RankCost& sums = ranks_[static_cast<std::size_t>(rank)];
-  return (sums.parameters + sums.expert_parameters) / shard_ranks(job_);
+  return ranks_[static_cast<std::size_t>(rank)].all_parameters() / shard_ranks(job_);
 }
 
 Replica::Sync Replica::sync(int rank) const {
