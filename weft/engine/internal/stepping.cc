@@ -108,24 +108,17 @@ void ShardedModel::step(double scale) {
   });
 }
 
-// In blocks that stay in the cache.
 void ShardedModel::update_piece(int param, const internal::Piece& piece, const std::byte* gradient,
                                 internal::WrittenCheck& check) {
-  constexpr std::int64_t kBlock = 4096;
   const auto element = static_cast<std::int64_t>(c10::elementSize(updates_->type(param)));
-  const std::int64_t most = check.on() ? kBlock : piece.end - piece.begin;
-  for (std::int64_t begin = piece.begin; begin < piece.end; begin += most) {
-    const std::int64_t end = std::min(piece.end, begin + most);
-    const std::byte* const weight = updates_->weight(param, begin);
-    const auto bytes = static_cast<std::size_t>((end - begin) * element);
-    if (gradient == nullptr) {
-      check.stays(weight, bytes, begin);
-      continue;
-    }
-    check.before(weight, bytes, begin);
+  const auto in_block = [&](std::int64_t begin, std::int64_t end,
+                            std::span<const std::byte> weights) {
+    if (gradient == nullptr) return check.stays(weights.data(), weights.size(), begin);
+    check.before(weights.data(), weights.size(), begin);
     updates_->update(param, begin, end, gradient + (begin - piece.begin) * element);
-    check.after(weight, bytes, begin);
-  }
+    check.after(weights.data(), weights.size(), begin);
+  };
+  updates_->each_block(param, piece.begin, piece.end, check.on(), in_block);
 }
 
 void ShardedModel::update() {

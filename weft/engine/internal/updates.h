@@ -4,10 +4,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +54,21 @@ class Updates {
     const Place& place = places_[index(param)];
     return place.weight +
            (at - place.first) * static_cast<std::int64_t>(c10::elementSize(types_[index(param)]));
+  }
+  // Calls fn(begin, end, weights) for elements [begin, end) of a parameter in host memory: at once,
+  // or in blocks that stay in the cache while they are read several times.
+  template <class Fn>
+  void each_block(int param, std::int64_t begin, std::int64_t end, bool in_cache,
+                  const Fn& fn) const {
+    constexpr std::int64_t kBlock = 4096;
+    const auto element = static_cast<std::int64_t>(c10::elementSize(types_[index(param)]));
+    const std::int64_t most = in_cache ? kBlock : end - begin;
+    for (std::int64_t at = begin; at < end; at += most) {
+      const std::int64_t last = std::min(end, at + most);
+      fn(at, last,
+         std::span<const std::byte>(weight(param, at),
+                                    static_cast<std::size_t>((last - at) * element)));
+    }
   }
   // Updates whole parameters, each with its gradient: in host memory one after the other, on a
   // device in few kernels.

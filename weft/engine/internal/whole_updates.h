@@ -11,11 +11,11 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -91,20 +91,19 @@ class WholeUpdates {
 
 template <class Fn>
 void WholeUpdates::in_blocks(const WholePiece& piece, Look look, const Fn& fn) {
-  constexpr std::int64_t kBlock = 4096;
   WrittenCheck& check = checks_[index(piece.param)];
+  const auto* const gradient = static_cast<const std::byte*>(piece.gradient);
   const auto element = static_cast<std::int64_t>(c10::elementSize(updates().type(piece.param)));
-  const std::int64_t most = check.on() ? kBlock : piece.end - piece.begin;
-  for (std::int64_t begin = piece.begin; begin < piece.end; begin += most) {
-    const std::int64_t end = std::min(piece.end, begin + most);
-    const std::byte* const weight = updates().weight(piece.param, begin);
-    const auto bytes = static_cast<std::size_t>((end - begin) * element);
-    if (look == Look::kBefore || look == Look::kBoth) check.before(weight, bytes, begin);
-    const auto* const gradient = static_cast<const std::byte*>(piece.gradient);
+  const auto in_block = [&](std::int64_t begin, std::int64_t end,
+                            std::span<const std::byte> weights) {
+    if (look == Look::kBefore || look == Look::kBoth)
+      check.before(weights.data(), weights.size(), begin);
     updates().visit(piece.param, begin, end, gradient + (begin - piece.begin) * element,
                     [&](const auto& step) { fn(step, begin); });
-    if (look == Look::kAfter || look == Look::kBoth) check.after(weight, bytes, begin);
-  }
+    if (look == Look::kAfter || look == Look::kBoth)
+      check.after(weights.data(), weights.size(), begin);
+  };
+  updates().each_block(piece.param, piece.begin, piece.end, check.on(), in_block);
 }
 
 // Null for rules that do not need whole tensors.
