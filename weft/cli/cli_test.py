@@ -203,8 +203,8 @@ class Words(unittest.TestCase):
             self.fails(["no such file", "bpe:N"], *on, "data.tokenizer=bpe")
             self.fails([nothing, "not JSON"], *on, f"data.tokenizer={nothing}", code=65)
             self.fails(["--ranks", "got nothing"], "train", "shapes", "-n", "")
-            self.fails(["--grace", "a number, got nan"], *on[:4], "--grace", "nan")
-            self.fails(["--grace", "a number, got nan"], "stop", folder, "--grace", "nan")
+            self.fails(["number of seconds, got nan"], *on[:4], "--grace", "nan")
+            self.fails(["number of seconds, got nan"], "stop", folder, "--grace", "nan")
             for flag in ("--trace", "--discovery-script", "--name"):
                 self.fails([flag, "a value, got nothing"], *on[:4], flag, "")
             self.fails(["recipe", "a value, got nothing"], "train", "")

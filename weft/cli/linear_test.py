@@ -138,6 +138,7 @@ class Linear(unittest.TestCase):
         for text, *options in (
             ("-C must be a finite number above 0", "-C", "-1"),
             ("-C must be a finite number above 0", "-C", "inf"),
+            ("l2 must be a finite number", "--l2", "inf"),
             ("--l2: expected a number, got nan", "--l2", "nan"),
             ('no loss "hunge"; there are logistic, hinge, squared-hinge and squared',
              "--loss", "hunge"),

@@ -8,6 +8,7 @@
 
 #include "weft/base/config.h"
 #include "weft/base/json/error_file.h"
+#include "weft/cli/internal/help.h"
 
 namespace weft::cli {
 
@@ -40,25 +41,24 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return exit_code(Errc::kInvalidArgument);
 }
 
-// What a value lacks. An empty one is most likely a variable that is not set. CLI::Range takes
-// "nan".
-std::string fault_of(const std::string& value, bool is_number) {
-  if (value.empty())
-    return is_number ? "expected a number, got nothing" : "expected a value, got nothing";
-  if (is_number && std::isnan(std::strtod(value.c_str(), nullptr)))
-    return "expected a number, got " + value;
-  return {};
-}
-
+// Checks that CLI11's own lack. An empty value is most likely a variable that is not set, and
+// CLI::Range takes "nan".
 void check_values(CLI::App& app) {
   static const std::set<std::string> kNumbers{"FLOAT", "FRACTION", "INT", "MB",
                                               "N",     "SECONDS",  "UINT"};
   for (CLI::Option* const option : app.get_options()) {
     const bool is_list = option->get_positional() && option->get_items_expected_max() > 1;
-    if (option->get_items_expected_max() == 0 || is_list || option->check_lname("prompt")) continue;
-    const std::string type = option->get_type_name();  // and its range: "FLOAT:FLOAT in [0 - 1]"
-    const bool is_number = kNumbers.count(type.substr(0, type.find(':'))) > 0;
-    option->check([is_number](const std::string& value) { return fault_of(value, is_number); });
+    if (!takes_values(*option) || is_list || option->check_lname("prompt")) continue;
+    const std::string type = type_of(*option).name;
+    const bool is_number = kNumbers.count(type) > 0;
+    const std::string wanted = type == "SECONDS" ? "expected a number of seconds, got "
+                               : is_number       ? "expected a number, got "
+                                                 : "expected a value, got ";
+    option->check([is_number, wanted](const std::string& value) {
+      if (value.empty()) return wanted + "nothing";
+      const bool is_nan = is_number && std::isnan(std::strtod(value.c_str(), nullptr));
+      return is_nan ? wanted + value : std::string();
+    });
   }
   for (CLI::App* const sub : app.get_subcommands([](CLI::App*) { return true; }))
     check_values(*sub);

@@ -6,20 +6,6 @@
 namespace weft::cli {
 namespace {
 
-// A type's name and what a validator adds to it: "INT" and "INT in [1 - 256]".
-struct TypeText {
-  std::string name, check;
-};
-
-TypeText type_of(const CLI::Option& option) {
-  const std::string text = option.get_type_name();
-  const auto colon = text.find(':');
-  if (colon == std::string::npos) return {text, ""};
-  return {text.substr(0, colon), text.substr(colon + 1)};
-}
-
-bool takes_values(const CLI::Option& option) { return option.get_type_size() != 0; }
-
 // "1 to 256" of "INT in [1 - 256]".
 std::string range_of(const std::string& check) {
   constexpr std::string_view kIn = " in [";
@@ -30,6 +16,15 @@ std::string range_of(const std::string& check) {
 }
 
 }  // namespace
+
+TypeText type_of(const CLI::Option& option) {
+  const std::string text = option.get_type_name();
+  const auto colon = text.find(':');
+  if (colon == std::string::npos) return {text, ""};
+  return {text.substr(0, colon), text.substr(colon + 1)};
+}
+
+bool takes_values(const CLI::Option& option) { return option.get_type_size() != 0; }
 
 std::string names_of(const CLI::Option& option) {
   std::string names = option.get_name(option.get_positional(), true);

@@ -23,6 +23,13 @@ class HelpFormatter : public CLI::Formatter {
   std::string rest_;
 };
 
+// A type's name and what a validator adds to it: "INT" and "INT in [1 - 256]".
+struct TypeText {
+  std::string name, check;
+};
+TypeText type_of(const CLI::Option& option);
+bool takes_values(const CLI::Option& option);
+
 // "-n,--ranks", "--resume"; a positional in capitals.
 std::string names_of(const CLI::Option& option);
 // What follows the names: "INT", "{warn,replace,end}", "TEXT ..."; empty for flags.
