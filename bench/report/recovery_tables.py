@@ -33,11 +33,16 @@ def of_all(lines, key):
     return [value for line in lines for value in line[key]]
 
 
+def grouped(lines, *keys):
+    """The lines by their params of these names."""
+    groups = {}
+    for line in lines:
+        groups.setdefault(tuple(line["params"].get(key) for key in keys), []).append(line)
+    return groups
+
+
 def recovery(run):
-    cases = {}
-    for line in run.part("recovery"):
-        case = line["params"]["ranks"], line["params"]["impl"]
-        cases.setdefault(case, []).append(line)
+    cases = grouped(run.part("recovery"), "ranks", "impl")
     rows = []
     for (ranks, impl), lines in sorted(cases.items(), key=lambda one: one[0][0]):
         times, lost = of_all(lines, "times_s"), of_all(lines, "redone_steps")
@@ -59,14 +64,12 @@ def faults(run):
         ("shrinking", None): ("SIGKILL, the others continue", "under 1 s"),
         ("stops", None): ("SIGSTOP, a new process", ""),
     }
-    cases = {}
-    for line in run.part("faults"):
-        of = line["params"]
-        case = of["case"], of.get("spares"), of["ranks"]
-        if case[:2] in names:
-            cases.setdefault(case, []).append(line)
     rows = []
-    for (case, spares, ranks), lines in cases.items():
+    for (case, spares, ranks), lines in grouped(
+        run.part("faults"), "case", "spares", "ranks"
+    ).items():
+        if (case, spares) not in names:
+            continue
         name, goal = names[case, spares]
         count = sum(line["faults"] for line in lines)
         recovered = sum(line["recovered"] for line in lines)
@@ -83,12 +86,8 @@ def random_kills(run):
         "start": "one rank, in its first second",
         "staggered": "all ranks, 30 to 100 ms apart",
     }
-    cases = {}
-    for line in run.part("random-kills"):
-        case = line["params"]["kind"], line["params"]["spares"]
-        cases.setdefault(case, []).append(line)
     rows = []
-    for (kind, spares), lines in cases.items():
+    for (kind, spares), lines in grouped(run.part("random-kills"), "kind", "spares").items():
         rows.append(
             [
                 kinds[kind],
