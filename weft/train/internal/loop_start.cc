@@ -89,8 +89,8 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   if (folder_) folder_->keep();
   tell_launcher();
   if (folder_) {
-    // Copies in memory may be older than the newest checkpoint, from which the run goes on if all
-    // ranks are lost.
+    // The copies in memory may be older than the newest checkpoint. If all ranks are lost later,
+    // the run resumes from that checkpoint and needs the metrics of the steps before it.
     const std::int64_t known = recovers_ ? checkpoint::newest_step(folder_->checkpoint_path()) : -1;
     metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1, known);
   }
