@@ -132,8 +132,6 @@ def forms(run):
 
 def goodput(run):
     lines = [line for line in run.part("goodput") if "measured" in line["params"]]
-    if not lines:
-        return goodput_of_long_jobs(run)
     rows = []
     for line in lines:
         spare = line["params"]["form"] == "spare"
@@ -152,29 +150,6 @@ def goodput(run):
     head = ["a lost rank is replaced by", "minutes", "goodput, median", "goal", "least", "most"]
     lost = ["lost before the kill", "until the next step", "in the 10 s after it", "later"]
     return table([*head, *lost], rows)
-
-
-# Runs before 2026-11-28 compare with the job's own steps between faults.
-def goodput_of_long_jobs(run):
-    rows = []
-    for line in run.part("goodput"):
-        of = line["params"]
-        before, after = line["undisturbed_step_s"]
-        between = line["calm_step_s"]
-        rows.append(
-            [
-                "a warm spare" if of["spares"] else "a new process",
-                digits(of["minutes"]),
-                str(line["faults"]),
-                str(line["recovered"]),
-                percent(between * (line["steps"] - 1) / line["wall_s"]),
-                "98 %" if of["spares"] else "95 %",
-                percent(line["goodput"]),
-                ", ".join(ms(1e3 * one) for one in (before, between, after)),
-            ]
-        )
-    head = ["a lost rank is replaced by", "minutes", "kills", "recovered", "goodput", "goal"]
-    return table([*head, "against the job without faults", "step before, between, after"], rows)
 
 
 def cost(run):

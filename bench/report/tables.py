@@ -43,8 +43,9 @@ def measured(run, *parts):
 
 
 def machine(run):
-    """Where the parts of the first folder were measured."""
-    folder = pathlib.Path(next(iter(run.files.values()))).parent
+    """Where the parts that were measured with the collectives were measured."""
+    file = run.files.get("all-reduce") or next(iter(run.files.values()))
+    folder = pathlib.Path(file).parent
     parts = [part for part, file in run.files.items() if pathlib.Path(file).parent == folder]
     heads = [run.heads[part] for part in parts]
     v = heads[0]["versions"]
@@ -60,24 +61,35 @@ def machine(run):
 
 
 def machine_of_faults(run):
+    """Each machine, with the parts that were measured on it."""
     of_faults = ("recovery", "faults", "random-kills", "goodput", "recovery-cost")
     parts = [part for part in of_faults if part in run.heads]
     if not parts:
         raise Missing("faults")
-    heads = [run.heads[part] for part in parts]
-    v = heads[0]["versions"]
-    software = f"- Software: torch {v['torch']}, torchft-nightly {v['torchft']}, {v['compiler']}."
-    return "\n".join([*hardware(heads[0]), software, when(heads)])
+    by_machine = {}
+    for part in parts:
+        head = run.heads[part]
+        by_machine.setdefault((head["machine"]["cpu"], head["versions"]["torch"]), []).append(part)
+    lines = []
+    for (_, torch), of_machine in by_machine.items():
+        head = run.heads[of_machine[0]]
+        of = f" of {listed(of_machine)}" if len(by_machine) > 1 else ""
+        lines += hardware(head, of)
+        torchft = f", torchft-nightly {head['versions']['torchft']}"
+        peers = torchft if "recovery" in of_machine else ""
+        text = f"- Software there: torch {torch}{peers}, {head['versions']['compiler']}."
+        lines += textwrap.wrap(text, 100, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join([*lines, when([run.heads[part] for part in parts])])
 
 
-def hardware(head):
+def hardware(head, parts=""):
     of = head["machine"]
-    return [
-        f"- Machine: {of['cores']} virtual cores of a shared server ({of['cpu']}), "
-        f"{of['memory_gib']} GiB of",
-        f"  memory, last-level cache of {of['last_level_cache_mib']:.0f} MiB, Linux "
-        f"{of['kernel']}.",
-    ]
+    text = (
+        f"- Machine{parts}: {of['cores']} virtual cores of a shared server ({of['cpu']}), "
+        f"{of['memory_gib']} GiB of memory, last-level cache of "
+        f"{of['last_level_cache_mib']:.0f} MiB, Linux {of['kernel']}."
+    )
+    return textwrap.wrap(text, 100, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def when(heads):
