@@ -80,7 +80,7 @@ class Resize(harness.FaultTest):
         job = self.count("2:3", epochs=30)
         job.wait_for_steps(2)
         self.scale(job, 4, 2, "4 ranks: this job may have 2 to 3")
-        self.scale(job, 1, 2, "1 ranks: this job may have 2 to 3")
+        self.scale(job, 1, 2, "1 rank: this job may have 2 to 3")
         self.scale(job, 3)
         self.counts(job, [])
         self.scale(job, 2, 203, "does not run")
@@ -182,7 +182,7 @@ class Resize(harness.FaultTest):
         job.wait_for_steps(steps + 200)
         job.process.send_signal(signal.SIGTERM)
         result = self.ends(job, 143, within=30)
-        self.assertIn("weft: the job shall have 1 ranks (--scale-efficiency)", result.err)
+        self.assertIn("weft: the job shall have 1 rank (--scale-efficiency)", result.err)
         self.assertEqual(self.sizes(job), [1], result.err)
 
     def test_a_job_of_a_fixed_size_has_no_discovery_script(self):

@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/schedule_request.h"
 #include "weft/cli/internal/table.h"
@@ -144,7 +145,7 @@ int plan_simulate(const SimulateCommand& command) {
   }
   if (command.json) return 0;
   const schedule::Topology topology = topology_of(answers.at(0).request);
-  std::cout << topology.world() << (topology.world() == 1 ? " rank" : " ranks");
+  std::cout << counted(topology.world(), "rank");
   if (topology.num_levels() > 1 || topology.grid()) std::cout << " (" << topology.describe() << ')';
   for (int l = 0; l < topology.num_levels(); ++l) {
     const schedule::Link& link = topology.level(l).link;

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/find_launcher.h"
 #include "weft/launch/control.h"
@@ -13,8 +14,7 @@ int scale(const ScaleCommand& command) {
   const std::string answer = launch::ask_launcher(
       launcher_of(command.job), "scale " + std::to_string(command.ranks), Deadline::in(limit));
   if (answer.rfind("ok", 0) != 0) throw Error(Errc::kInvalidArgument, answer);
-  std::cout << command.job << " has " << command.ranks
-            << (command.ranks == 1 ? " rank\n" : " ranks\n");
+  std::cout << command.job << " has " << counted(command.ranks, "rank") << '\n';
   return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "weft/agent/spare.h"
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/ranks.h"
 #include "weft/comm/init.h"
@@ -302,8 +303,8 @@ int train(const TrainCommand& command) {
   if (identity.source != "alone") {
     if (!command.ranks.empty() && ranks != identity.world) {
       throw Error(Errc::kBadConfig, "-n " + command.ranks + " disagrees with " + identity.source +
-                                        ", which started " + std::to_string(identity.world) +
-                                        " ranks; leave out -n");
+                                        ", which started " + counted(identity.world, "rank") +
+                                        "; leave out -n");
     }
     const auto page = identity.rank == 0 ? live_page(command.launching.http) : std::nullopt;
     return train_rank(command, config, file, resumed.has_value(), least);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/comm/environment.h"
 #include "weft/comm/init.h"
 
@@ -30,8 +31,7 @@ c10::Device cuda(int number) {
 
 std::string have(int devices) {
   return devices == 0 ? "there is none (or weft was built without CUDA)"
-                      : "the host has " + std::to_string(devices) +
-                            (devices == 1 ? " CUDA device" : " CUDA devices");
+                      : "the host has " + counted(devices, "CUDA device");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "weft/base/deadline.h"
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/elastic/recovery.h"
 
 namespace weft::elastic {
@@ -63,8 +64,8 @@ int Recovery::ranks_when_enough(int least, const std::function<bool()>& should_s
                   "a rank was told to stop while the job waited for more ranks");
     if (seen[1].item<double>() > 0) {
       throw Error(Errc::kTimeout, std::to_string(world_.size()) + " of at least " +
-                                      std::to_string(least) +
-                                      " ranks, which the mesh needs, came within " +
+                                      counted(least, "rank") +
+                                      ", which the mesh needs, came within " +
                                       std::to_string(join_timeout_.count()) +
                                       " s; start more nodes, or raise join_timeout (--rdzv-conf)");
     }

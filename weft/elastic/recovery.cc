@@ -111,8 +111,8 @@ std::optional<comm::RegroupOptions> Recovery::park(Brought& brought) {
   if (stay == ranks) return std::nullopt;
   if (stay < std::max(1, min_ranks_)) {
     throw Error(Errc::kUnavailable,
-                std::to_string(ranks) + " ranks are left, of which the mesh can use " +
-                    std::to_string(stay) +
+                std::to_string(ranks) + (ranks == 1 ? " rank is" : " ranks are") +
+                    " left, of which the mesh can use " + std::to_string(stay) +
                     "; resume the run from its newest checkpoint with more ranks");
   }
   if (world_.rank() == 0)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "weft/base/text/words.h"
 #include "weft/launch/internal/planning.h"
 
 namespace weft::launch {
@@ -30,7 +31,7 @@ void Planning::take_requests() {
     if (node->wanted.serial > plan_.wanted.serial) {
       plan_.wanted = node->wanted;
       plan_.never_joined = 0;
-      note("the job shall have " + std::to_string(plan_.wanted.ranks) + " ranks");
+      note("the job shall have " + counted(plan_.wanted.ranks, "rank"));
     }
     if (!node->run.empty()) plan_.run = node->run;
     if (!node->stop.why.empty() && !plan_.done) stop(node->stop, number);

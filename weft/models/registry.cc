@@ -4,6 +4,7 @@
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/models/cnn.h"
 #include "weft/models/mlp.h"
 #include "weft/models/vision/mixer.h"
@@ -122,12 +123,6 @@ constexpr Maker kMakers[] = {
      [](const ModelOptions& o) { return wrap(Mixer(mixer_options(o))); },
      [](const ModelOptions& o) { return mixer_blocks(mixer_options(o)); }},
 };
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return all;
-}
 
 const Maker& maker_of(const ModelOptions& options) {
   std::vector<std::string> names;

@@ -8,6 +8,7 @@
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 
 namespace weft::plan {
 namespace {
@@ -58,8 +59,8 @@ struct Nearest {
 [[noreturn]] void refuse(int world, const std::vector<Axis>& axes, long long product) {
   Nearest nearest{axes, axes, {}};
   nearest.search(0, world, 0);
-  throw Error(Errc::kBadConfig, text_of(axes, ",", "=") + " makes " + std::to_string(product) +
-                                    " ranks and there are " + std::to_string(world) +
+  throw Error(Errc::kBadConfig, text_of(axes, ",", "=") + " makes " + counted(product, "rank") +
+                                    " and there are " + std::to_string(world) +
                                     "; nearest: " + text_of(nearest.best, ",", "="));
 }
 
@@ -198,9 +199,9 @@ std::vector<Axis> refit(std::vector<Axis> axes, int world) {
   const int others = fixed_size(axes);
   if (world % others != 0) {
     throw Error(Errc::kBadConfig, "the mesh \"" + to_text(axes) + "\" does not fit " +
-                                      std::to_string(world) +
-                                      " ranks: the axes other than dp and fsdp take " +
-                                      std::to_string(others) + " ranks together");
+                                      counted(world, "rank") +
+                                      ": the axes other than dp and fsdp take " +
+                                      counted(others, "rank") + " together");
   }
   const int replicas = world / others;
   const auto sharded = find("fsdp");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/plan/internal/parts.h"
 
 namespace weft::plan {
@@ -256,8 +257,8 @@ class Player {
 Simulation simulate(const schedule::Request& request, std::size_t element) {
   const Topology topology = request.topology ? *request.topology : Topology::flat(request.world);
   WEFT_REQUIRE(topology.world() == request.world,
-               "simulate: the topology has " + std::to_string(topology.world()) +
-                   " ranks, the request " + std::to_string(request.world));
+               "simulate: the topology has " + counted(topology.world(), "rank") +
+                   ", the request " + std::to_string(request.world));
   return Player(topology, internal::parts_of(request, element)).play();
 }
 

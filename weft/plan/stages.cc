@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 
 namespace weft::plan {
 namespace {
@@ -69,8 +70,7 @@ void check(std::span<const Block> blocks, const StageLimits& limits) {
                std::to_string(limits.stages) + " stages; a pipeline must have at least one");
   WEFT_REQUIRE(n >= 1, "a model without blocks cannot be divided into stages");
   WEFT_REQUIRE(limits.stages <= n, std::to_string(limits.stages) + " stages of " +
-                                       std::to_string(n) + (n == 1 ? " block" : " blocks") +
-                                       "; use " + std::to_string(n) +
+                                       counted(n, "block") + "; use " + std::to_string(n) +
                                        " or fewer, or divide the model into more blocks");
   WEFT_REQUIRE(!limits.bandwidth || (*limits.bandwidth > 0 && std::isfinite(*limits.bandwidth)),
                "the bandwidth must be a positive number");
@@ -192,8 +192,7 @@ StagePlan cut_stages(std::span<const Block> blocks, const StageLimits& limits) {
   const Model model(blocks, limits);
   const int n = model.size(), stages = limits.stages,
             fewest = limits.memory ? fewest_stages(model) : 1;
-  WEFT_REQUIRE(stages >= fewest, std::to_string(stages) +
-                                     (stages == 1 ? " stage of at most " : " stages of at most ") +
+  WEFT_REQUIRE(stages >= fewest, counted(stages, "stage") + " of at most " +
                                      std::to_string(limits.memory.value_or(0)) +
                                      " bytes cannot hold the model (" +
                                      std::to_string(model.memory(0, n)) + " bytes); use " +

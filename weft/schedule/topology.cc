@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 
 namespace weft::schedule {
 namespace {
@@ -178,7 +179,7 @@ std::string Topology::describe() const {
     out += (out.empty() ? "" : ", ") +
            describe_level(noun(level(l).scope), members_[static_cast<std::size_t>(l)]);
   }
-  return out.empty() ? text(world_) + (world_ == 1 ? " rank" : " ranks, all alike") : out;
+  return out.empty() ? counted(world_, "rank") + (world_ == 1 ? "" : ", all alike") : out;
 }
 
 }  // namespace weft::schedule

@@ -4,6 +4,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/optim/update_rule.h"
 #include "weft/train/internal/config_writer.h"
 #include "weft/train/internal/optimizer_options.h"
@@ -259,8 +260,8 @@ Batches plan_batches(const Options& options, int replicas, std::int64_t samples)
   batches.global = options.batch_per_rank > 0 ? options.batch_per_rank * replicas : options.batch;
   if (batches.global < replicas) {
     throw Error(Errc::kBadConfig, "train.batch = " + std::to_string(batches.global) +
-                                      " cannot be divided over " + std::to_string(replicas) +
-                                      " ranks; give at least one sample to each");
+                                      " cannot be divided over " + counted(replicas, "rank") +
+                                      "; give at least one sample to each");
   }
   batches.per_epoch = (samples + batches.global - 1) / batches.global;
   batches.base_rate = optim::lr_of(options.plan.optimizer.rule);

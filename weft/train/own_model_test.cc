@@ -286,7 +286,7 @@ TEST_F(OwnModel, SaysInOneLineWhatIsWrong) {
   auto narrow = options("run", "dp=0");
   narrow.batch = 1;
   EXPECT_THAT(refused(2, narrow, whole, Errc::kBadConfig),
-              HasSubstr("a batch of 1 samples cannot be"));
+              HasSubstr("a batch of 1 sample cannot be"));
   const auto without = [&](const std::function<void(Task&)>& change) {
     return refused(
         1, options("run", "dp=0"),

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/comm/init.h"
 #include "weft/compress/spec.h"
 #include "weft/data/image_set.h"
@@ -57,12 +58,6 @@ std::vector<std::string> recipes_in(const fs::path& folder) {
   }
   std::sort(names.begin(), names.end());
   return names;
-}
-
-std::string joined(const std::vector<std::string>& words, const char* between) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : between) + word;
-  return text;
 }
 
 [[noreturn]] void fail_unknown(const std::string& recipe, const std::vector<fs::path>& folders) {

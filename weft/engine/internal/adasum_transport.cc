@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/base/text/words.h"
 #include "weft/engine/internal/adasum.h"
 #include "weft/engine/internal/buffer_broadcast.h"
 #include "weft/engine/internal/stopwatch.h"
@@ -93,8 +94,8 @@ class AdasumTransport final : public Transport {
   }
 
   std::string describe() const override {
-    return "gradients combined by Adasum over " + std::to_string(subject_.group.size()) +
-           " ranks, " + std::to_string(subject_.params.size()) + " parameters";
+    return "gradients combined by Adasum over " + counted(subject_.group.size(), "rank") + ", " +
+           counted(subject_.params.size(), "parameter");
   }
 
  private:

@@ -17,6 +17,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/engine/internal/buckets.h"
 #include "weft/engine/internal/buffer_broadcast.h"
 #include "weft/engine/internal/codec_trial.h"
@@ -131,9 +132,8 @@ class MessageTransport final : public Transport {
   }
 
   std::string describe() const override {
-    return "gradients averaged by messages over " + std::to_string(subject_.group.size()) +
-           " ranks, " + std::to_string(params()) + " parameters in " + std::to_string(buckets()) +
-           " buckets" +
+    return "gradients averaged by messages over " + counted(subject_.group.size(), "rank") + ", " +
+           counted(params(), "parameter") + " in " + counted(buckets(), "bucket") +
            (subject_.options.codec == "none" ? "" : ", compressed by " + subject_.options.codec);
   }
 
@@ -149,7 +149,7 @@ class MessageTransport final : public Transport {
     if (subject_.group.rank() == 0) {
       log_warn("the codec starts with empty memory: the checkpoint has no memory of " +
                compress::to_string(codec_) + " for this model, these buckets and " +
-               std::to_string(subject_.group.size()) + " ranks");
+               counted(subject_.group.size(), "rank"));
     }
     return false;
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "weft/base/text/words.h"
 #include "weft/engine/internal/shared_block.h"
 #include "weft/engine/parameter_cuts.h"
 #include "weft/net/memory/host.h"
@@ -276,11 +277,9 @@ void ShardedModel::abandon() noexcept {
 std::string ShardedModel::describe() const {
   std::string text =
       "ZeRO-" + std::to_string(options_.stage) + (shared_ ? ", shared: " : ", private: ") +
-      std::to_string(params_.size()) + " parameters of " + std::to_string(blocks_.size()) +
-      (blocks_.size() == 1 ? " block in " : " blocks in ") + std::to_string(units_.size()) +
-      (units_.size() == 1 ? " unit over " : " units over ") + std::to_string(group_.size()) +
-      (group_.size() == 1 ? " rank" : " ranks");
-  if (options_.replicas) text += ", " + std::to_string(options_.replicas->size()) + " replicas";
+      counted(params_.size(), "parameter") + " of " + counted(blocks_.size(), "block") + " in " +
+      counted(units_.size(), "unit") + " over " + counted(group_.size(), "rank");
+  if (options_.replicas) text += ", " + counted(options_.replicas->size(), "replica");
   if (options_.codec != "none") text += ", between these " + options_.codec;
   if (const auto apart = std::count_if(params_.begin(), params_.end(),
                                        [](const internal::Param& param) { return param.apart; }))

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "weft/base/text/words.h"
+
 namespace weft::parallel::internal {
 namespace {
 
@@ -135,8 +137,8 @@ Tuned tune(const std::vector<std::int64_t>& sizes, const std::vector<int>& order
   double transfer = 0;
   for (const auto& cargo : cargo_of(best.plan.buckets, sizes, times, link))
     transfer += cargo.transfer;
-  best.why = std::to_string(best.plan.buckets.size()) + " buckets of up to " + mib(best.fill) +
-             ", " + ms(transfer) + " on the link (" + ms(link.latency) + " each and " +
+  best.why = counted(best.plan.buckets.size(), "bucket") + " of up to " + mib(best.fill) + ", " +
+             ms(transfer) + " on the link (" + ms(link.latency) + " each and " +
              ms(link.element * 1e6 / sizeof(float)) + " a MB)" +
              (forward ? ", front layers first" : "") + ": " + ms(best.launches.exposed) +
              " should be exposed";

@@ -2,6 +2,7 @@
 // per rank (autoscale.h).
 #include <algorithm>
 
+#include "weft/base/text/words.h"
 #include "weft/launch/internal/supervisor.h"
 
 namespace weft::launch::internal {
@@ -16,7 +17,7 @@ int Supervisor::least_ranks() const {
 void Supervisor::want_ranks(int ranks, const std::string& why) {
   ranks = std::max(least_ranks(), situation_.usable.most(ranks));
   if (situation_.wanted != ranks || !situation_.requested) {
-    note("the job shall have " + std::to_string(ranks) + " ranks" + why);
+    note("the job shall have " + counted(ranks, "rank") + why);
     situation_.never_joined = 0;
   }
   situation_.wanted = ranks;

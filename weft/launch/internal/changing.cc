@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/launch/internal/supervisor.h"
 
 namespace weft::launch::internal {
@@ -149,7 +150,7 @@ std::optional<std::string> Supervisor::answer(const std::string& request) {
            "--max-replacements or --min-ranks, on one node";
   const int least = least_ranks();
   if (ranks < least || ranks > policy_.max_ranks)
-    return std::to_string(ranks) + " ranks: this job may have " + std::to_string(least) + " to " +
+    return counted(ranks, "rank") + ": this job may have " + std::to_string(least) + " to " +
            std::to_string(policy_.max_ranks);
   if (!situation_.usable.has(ranks)) return not_usable(ranks, situation_.usable);
   if (!situation_.trained || situation_.stop_sent) return "the job does not train yet, or it ends";

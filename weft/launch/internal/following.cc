@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/launch/internal/meeting_point.h"
 #include "weft/launch/internal/pipe.h"
 #include "weft/launch/internal/report.h"
@@ -363,7 +364,7 @@ std::optional<std::string> Supervisor::answer_by_plan(int ranks) {
     return "the number of ranks of this job is fixed; start it with --nnodes MIN:MAX, "
            "--max-replacements or --min-ranks";
   if (ranks < least || ranks > most)
-    return std::to_string(ranks) + " ranks: this job may have " + std::to_string(least) + " to " +
+    return counted(ranks, "rank") + ": this job may have " + std::to_string(least) + " to " +
            std::to_string(most);
   if (!plan.usable.has(ranks)) return not_usable(ranks, plan.usable);
   if (plan.run.empty() || state.orders.is_over()) return "the job does not train yet, or it ends";

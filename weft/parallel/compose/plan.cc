@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/compress/spec.h"
 #include "weft/parallel/compose/model.h"
 
@@ -101,7 +102,7 @@ struct Question {
     const auto needed =
         static_cast<std::int64_t>(sizes.replicas()) * sizes.micro_batches * plan.accumulate;
     if (plan.batch == 0 || plan.batch >= needed || plan.micro_shards > 0) return "";
-    return "a batch of " + std::to_string(plan.batch) + " samples cannot be divided into " +
+    return "a batch of " + counted(plan.batch, "sample") + " cannot be divided into " +
            std::to_string(sizes.micro_batches * plan.accumulate) + " micro-batches on each of " +
            std::to_string(sizes.replicas()) + " replicas";
   }
@@ -313,10 +314,10 @@ void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayou
   const std::string trouble = question.trouble(wanted);
   if (trouble.empty()) return check_cuts(plan, model.blocks, wanted.pp() * virtual_stages(plan));
   const auto best = least_far(question, wanted, mesh.world());
-  throw Error(Errc::kBadConfig, "plan: " + trouble +
-                                    (best ? "; nearest that works: " + describe(*best, wanted)
-                                          : "; no plan of " + std::to_string(mesh.world()) +
-                                                " ranks works; use fewer"));
+  throw Error(Errc::kBadConfig,
+              "plan: " + trouble +
+                  (best ? "; nearest that works: " + describe(*best, wanted)
+                        : "; no plan of " + counted(mesh.world(), "rank") + " works; use fewer"));
 }
 
 }  // namespace weft::parallel

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 
 namespace weft::plan {
 namespace {
@@ -150,8 +151,7 @@ std::string describe(const Cluster& cluster) {
   std::string text;
   for (const NodeType& type : cluster.nodes) {
     text += text.empty() ? "" : ", ";
-    text += std::to_string(type.count) + (type.count == 1 ? " node of " : " nodes of ") +
-            std::to_string(type.devices) + " " +
+    text += counted(type.count, "node") + " of " + std::to_string(type.devices) + " " +
             cluster.accelerators[static_cast<std::size_t>(type.accelerator)].name;
   }
   return text;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 
 namespace weft::plan {
 namespace {
@@ -16,8 +17,8 @@ std::vector<int> hosts_of(const MeshLayout& mesh, const std::vector<int>& sizes)
     host.insert(host.end(), static_cast<std::size_t>(std::max(0, sizes[h])), static_cast<int>(h));
   if (sizes.empty()) host.assign(static_cast<std::size_t>(mesh.world()), 0);
   if (static_cast<int>(host.size()) != mesh.world()) {
-    throw Error(Errc::kBadConfig, "the hosts have " + std::to_string(host.size()) +
-                                      " ranks and the mesh (" + mesh.describe() + ") has " +
+    throw Error(Errc::kBadConfig, "the hosts have " + counted(host.size(), "rank") +
+                                      " and the mesh (" + mesh.describe() + ") has " +
                                       std::to_string(mesh.world()));
   }
   return host;
@@ -82,8 +83,7 @@ std::string box(double x, double y, const std::string& fill, const std::string& 
 }
 
 std::string title(const MeshLayout& mesh) {
-  return std::to_string(mesh.world()) + (mesh.world() == 1 ? " rank: " : " ranks: ") +
-         mesh.describe();
+  return counted(mesh.world(), "rank") + ": " + mesh.describe();
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 
 namespace weft::plan {
 namespace {
@@ -75,10 +76,7 @@ Knee find_knee(const Job& job, const SearchOptions& options, int nodes) {
     return knee;
   }
   const std::size_t beyond = std::min(last + 1, knee.points.size() - 1);
-  char text[64];
-  std::snprintf(text, sizeof text, "up to %d node%s, doubling them gives at least 1.5x", knee.nodes,
-                knee.nodes == 1 ? "" : "s");
-  knee.text = text;
+  knee.text = "up to " + counted(knee.nodes, "node") + ", doubling them gives at least 1.5x";
   knee.text += beyond == last ? "; more nodes were not tried"
                               : "; beyond, the limit is " + limit_of(parts[beyond]);
   return knee;

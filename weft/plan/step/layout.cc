@@ -6,6 +6,7 @@
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 
 namespace weft::plan {
 namespace {
@@ -158,9 +159,8 @@ void check(const Layout& l, int world) {
   for (const Axis& axis : axes_of(l)) product *= axis.size;
   WEFT_REQUIRE(product <= kMostRanks, "the axes have more than a million ranks");
   WEFT_REQUIRE(world_of(l) == world, "the axes (" + axes_text(l) + ") have " +
-                                         std::to_string(world_of(l)) +
-                                         " ranks, but the cluster has " + std::to_string(world) +
-                                         "; " + nearest_axes(l, world));
+                                         counted(world_of(l), "rank") + ", but the cluster has " +
+                                         std::to_string(world) + "; " + nearest_axes(l, world));
   WEFT_REQUIRE(l.zero_stage >= 0 && l.zero_stage <= 3,
                "zero_stage = " + std::to_string(l.zero_stage) + "; use 0, 1, 2 or 3");
   WEFT_REQUIRE(l.micro_batch >= 1 && l.micro_batch <= 1'000'000,

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/schedule/internal/near_square.h"
 #include "weft/schedule/pictures/pictures.h"
 
@@ -34,9 +35,8 @@ std::string summary(const Gossip& gossip) {
     most = std::max(most, mixing(gossip, rank, 0).sends_to.size());
   const double rate = mixing_rate(gossip);
   const std::string rounds = std::to_string(rounds_to_thousandth(gossip));
-  return std::to_string(gossip.world) + " ranks, " + std::to_string(most) +
-         (most == 1 ? " message" : " messages") + " a rank and round; mixing rate " +
-         format_number(rate) + ": " +
+  return counted(gossip.world, "rank") + ", " + counted(most, "message") +
+         " a rank and round; mixing rate " + format_number(rate) + ": " +
          (rate == 0
               ? "all have the average after " + rounds + (rounds == "1" ? " round" : " rounds")
               : "a thousand times nearer to the average after " + rounds + " rounds");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/observe/run/metric_names.h"
 
 namespace weft::train {
@@ -67,8 +68,8 @@ void Decisions::restore(const Best::State& state) {
 void Decisions::watch_patience() {
   if (!best_->is_over()) return;
   ends_ = true;
-  reason_ = "no better " + best_->mark().metric + " in " + std::to_string(best_->state().since) +
-            (best_->state().since == 1 ? " evaluation" : " evaluations");
+  reason_ =
+      "no better " + best_->mark().metric + " in " + counted(best_->state().since, "evaluation");
 }
 
 }  // namespace internal

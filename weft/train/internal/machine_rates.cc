@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/comm/topology/find.h"
 #include "weft/plan/calibration.h"
 #include "weft/train/internal/measured.h"
@@ -123,7 +124,7 @@ double product(const Meter& meter, const Shape& shape, at::ScalarType type) {
 
 plan::Accelerator measure_processor(const Meter& meter, int sharing) {
   plan::Accelerator a;
-  a.name = plan::machine_identity() + ", one of " + std::to_string(sharing) + " ranks";
+  a.name = plan::machine_identity() + ", one of " + counted(sharing, "rank");
   a.generation = plan::Generation::kCpu;
   double best = 0;
   for (const Shape& shape : kShapes) {
@@ -258,10 +259,9 @@ plan::Cluster measure_cluster(const Group& world, bool quick) {
   }
   plan::Cluster cluster;
   cluster.name = "measured";
-  cluster.source = "weft plan profile, " + std::to_string(hosts[0].ranks) +
-                   (hosts[0].ranks == 1 ? " rank of " : " ranks of ") +
-                   std::to_string(at::get_num_threads()) + " threads on a machine of " +
-                   std::to_string(cores()) + " processors";
+  cluster.source = "weft plan profile, " + counted(hosts[0].ranks, "rank") + " of " +
+                   counted(at::get_num_threads(), "thread") + " on a machine of " +
+                   counted(cores(), "processor");
   cluster.software = "weft";
   cluster.machine = plan::machine_identity();
   cluster.library = plan::Library::kWeft;

@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/comm/texts.h"
 #include "weft/train/internal/plan_keys.h"
 #include "weft/train/internal/probe.h"
@@ -117,7 +118,7 @@ void RunPlan::again(const Group& world) {
       try {
         if (planner_) next = planner_->again(world.size());
       } catch (const Error& error) {
-        log_warn("no plan for " + std::to_string(world.size()) + " ranks: " + error.message() +
+        log_warn("no plan for " + counted(world.size(), "rank") + ": " + error.message() +
                  "; all ranks are replicas");
       }
     }

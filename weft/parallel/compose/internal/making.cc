@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 
+#include "weft/base/text/words.h"
 #include "weft/engine/parameter_cuts.h"
 #include "weft/parallel/batch_norm/sync_batch_norm.h"
 #include "weft/parallel/compose/internal/passes.h"
@@ -132,10 +133,9 @@ std::string cut_stages(Composed& c) {
                                  : std::to_string(c.plan.micro_batches) + " micro-batches") +
       (c.plan.micro_shards > 0 ? " of all " + std::to_string(c.plan.micro_shards) : "");
   if (stages == 1) return "this rank computes its share of a batch as " + batches;
-  return count(static_cast<std::size_t>(blocks), "block") + " in " +
-         count(static_cast<std::size_t>(stages), "stage") + " over " + axis(c.mesh, "pp") + " by " +
-         lists::to_string(c.plan.schedule) + ", " + (measures ? "cut by measured times, " : "") +
-         batches + "; this rank has " + mine;
+  return counted(blocks, "block") + " in " + counted(stages, "stage") + " over " +
+         axis(c.mesh, "pp") + " by " + lists::to_string(c.plan.schedule) + ", " +
+         (measures ? "cut by measured times, " : "") + batches + "; this rank has " + mine;
 }
 
 namespace {
@@ -235,7 +235,7 @@ std::string split_layers(Composed& c) {
     for (const Parameter& p : stage.parameters) slices += p.slice && c.tp.size() > 1 ? 1 : 0;
   }
   if (c.mesh.size("tp") == 1) return "";
-  return std::to_string(slices) + " of " + count(all, "parameter") + " are slices over " +
+  return std::to_string(slices) + " of " + counted(all, "parameter") + " are slices over " +
          axis(c.mesh, "tp");
 }
 
@@ -252,8 +252,8 @@ std::string join_batch_norms(Composed& c) {
   c.mesh.world().all_reduce(all, ReduceOp::kMax);
   if (all.item<std::int64_t>() == 0)
     throw Error(Errc::kBadConfig, "plan: sync_batch_norm: the model has no batch norm");
-  return count(static_cast<std::size_t>(layers.item<std::int64_t>()), "batch norm") + " over " +
-         count(static_cast<std::size_t>(c.replicas().size()), "replica");
+  return counted(layers.item<std::int64_t>(), "batch norm") + " over " +
+         counted(c.replicas().size(), "replica");
 }
 
 }  // namespace internal

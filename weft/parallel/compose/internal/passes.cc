@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "weft/base/config.h"
+#include "weft/base/text/words.h"
 #include "weft/parallel/compose/autocast.h"
 #include "weft/parallel/compose/internal/composed.h"
 #include "weft/parallel/compose/internal/on_device.h"
@@ -32,10 +33,9 @@ std::string place_experts(Composed& c) {
                      first = each * c.mesh.coordinate("ep");
   if (c.model.experts == 0 || c.sharers().size() == 1) return "";
   c.ep = ExpertParallel(c.mesh["ep"], c.sharers());
-  return count(static_cast<std::size_t>(c.model.experts), "expert") + " over " +
-         axis(c.mesh, "ep") + ", balanced over " +
-         count(static_cast<std::size_t>(c.sharers().size()), "rank") + "; this rank has " +
-         std::to_string(first) + " to " + std::to_string(first + each - 1);
+  return counted(c.model.experts, "expert") + " over " + axis(c.mesh, "ep") + ", balanced over " +
+         counted(c.sharers().size(), "rank") + "; this rank has " + std::to_string(first) + " to " +
+         std::to_string(first + each - 1);
 }
 
 std::string move_to_device(Composed& c) {
@@ -90,7 +90,8 @@ std::string recompute_blocks(Composed& c) {
       };
     }
   }
-  return std::to_string(again) + " of " + count(all, "block") + " recompute everything in backward";
+  return std::to_string(again) + " of " + counted(all, "block") +
+         " recompute everything in backward";
 }
 
 std::string scale_loss(Composed& c) {

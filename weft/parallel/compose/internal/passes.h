@@ -8,8 +8,7 @@
 
 namespace weft::parallel::internal {
 
-// "3 blocks"; "dp=2".
-std::string count(std::size_t number, const char* what);
+// "dp=2".
 std::string axis(const Mesh& mesh, const char* name);
 // True if Plan::without names the pass.
 bool left_out(const Composed& composed, const std::string& pass);

@@ -7,14 +7,11 @@
 #include <set>
 #include <variant>
 
+#include "weft/base/text/words.h"
 #include "weft/compress/spec.h"
 #include "weft/parallel/compose/internal/passes.h"
 
 namespace weft::parallel::internal {
-
-std::string count(std::size_t number, const char* what) {
-  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
-}
 
 std::string axis(const Mesh& mesh, const char* name) {
   return std::string(name) + "=" + std::to_string(mesh.size(name));

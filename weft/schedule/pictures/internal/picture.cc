@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/schedule/internal/symbolic.h"
 #include "weft/schedule/internal/writer.h"
 #include "weft/schedule/pictures/pictures.h"
@@ -185,16 +186,13 @@ std::string heading(const Picture& picture) {
 std::string summary(const Picture& picture) {
   const Request& q = picture.request;
   const bool reads = !picture.meetings.empty();
-  const auto some = [](std::int64_t count, const char* thing) {
-    return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-  };
   const bool shaped = q.topology && (q.topology->num_levels() > 1 || q.topology->grid());
-  const std::string text = some(q.world, "rank") +
+  const std::string text = counted(q.world, "rank") +
                            (shaped ? " (" + q.topology->describe() + "), " : ", ") +
-                           some(picture.cost.rounds, reads ? "meeting" : "round");
+                           counted(picture.cost.rounds, reads ? "meeting" : "round");
   if (q.collective == Collective::kBarrier) return text;
   return text + "; the busiest rank " + (reads ? "reads " : "sends ") +
-         some(picture.cost.sent, "element") + " (count is " + std::to_string(q.count) + ")";
+         counted(picture.cost.sent, "element") + " (count is " + std::to_string(q.count) + ")";
 }
 
 std::string levels_line(const Picture& picture) {

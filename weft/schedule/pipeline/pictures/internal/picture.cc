@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/schedule/pipeline/internal/needs.h"
 #include "weft/schedule/pipeline/messages.h"
 #include "weft/schedule/pipeline/pictures/pictures.h"
@@ -72,10 +73,9 @@ std::string heading(const Request& request) {
 std::string summary(const Request& q) {
   const internal::Picture picture = internal::picture_of(q);
   const Timing& t = picture.timing;
-  std::string text = std::to_string(q.ranks) + (q.ranks == 1 ? " rank" : " ranks");
+  std::string text = counted(q.ranks, "rank");
   if (q.virtual_stages > 1) text += " of " + std::to_string(q.virtual_stages) + " stages";
-  text += ", " + std::to_string(q.micro_batches) +
-          (q.micro_batches == 1 ? " micro-batch; " : " micro-batches; ");
+  text += ", " + counted(q.micro_batches, "micro-batch", "micro-batches") + "; ";
   text += internal::percent(t.idle_share) + " idle of " + internal::decimal(t.makespan);
   text += ", bubble " + internal::decimal(t.bubble) + " of an iteration of " +
           internal::decimal(t.iteration);

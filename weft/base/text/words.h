@@ -1,0 +1,23 @@
+// Numbers and lists in messages.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+
+// counted(1, "rank") is "1 rank", counted(3, "rank") "3 ranks". `many`: the plural, if it is not
+// `one` and an s.
+std::string counted(std::int64_t number, std::string_view one, std::string_view many = {});
+template <std::integral Number>
+std::string counted(Number number, std::string_view one, std::string_view many = {}) {
+  return counted(static_cast<std::int64_t>(number), one, many);
+}
+
+// The words, with `between` between two of them: "dp, tp, pp".
+std::string joined(const std::vector<std::string>& words, std::string_view between = ", ");
+
+}  // namespace weft
