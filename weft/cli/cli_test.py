@@ -102,6 +102,7 @@ class Words(unittest.TestCase):
         self.assertIn("--resume [=auto] ", train)
         self.assertRegex(train, r"--on-hang \{warn,replace,end\}\s+What to do .*\(default: warn\)")
         self.assertRegex(train, r"--grace SECONDS\s+Seconds from")
+        self.assertRegex(train, r"--rdzv-endpoint,--rdzv_endpoint HOST\[:PORT\]\s+Address at")
         self.assertIn("Usage: weft run [OPTIONS] PROGRAM [ARGUMENTS]...\n", run)
         self.assertRegex(scale, r"RANKS +Number of ranks that the job shall have \(1 to 256\)")
         self.assertRegex(scale, r"--timeout INT +.*\(1 to 86400; default: 120\)")

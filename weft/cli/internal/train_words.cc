@@ -92,7 +92,7 @@ void add_nodes(CLI::App& sub, launch::LaunchOptions& options) {
   sub.add_option("--rdzv-endpoint,--rdzv_endpoint", options.rdzv_endpoint,
                  "Address at which the nodes meet: the first node's (default port: 29400). Each "
                  "node may be lost then, also the first one")
-      ->type_name("HOST[:PORT]");
+      ->option_text("HOST[:PORT]");
   sub.add_option("--rendezvous", options.rendezvous,
                  "Meet in etcd servers instead: etcd://HOST:PORT,HOST:PORT[/PREFIX]")
       ->type_name("URL");
