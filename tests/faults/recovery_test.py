@@ -2,6 +2,7 @@
 the bytes of a run without a fault. WEFT_FAIL chooses the instant (docs/fault-tolerance.md)."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -373,6 +374,23 @@ class Recovery(RecoveryRuns):
         result, _ = self.run_of(2, fail="step.begin:step=9")
         self.assertEqual(result.code, 137, result.err)
         self.assertIn("failed first: SIGKILL", result.last_line)
+
+    def test_all_are_lost_as_they_go_on_from_copies_older_than_the_checkpoint(self):
+        settings = ("train.copy_steps=20", "train.checkpoint_steps=25")
+        undisturbed, wanted = self.run_of(2, *settings)
+        self.assertEqual(undisturbed.code, 0, undisturbed.err)
+        # Rank 1 is lost in step 31, so both go on from step 20 and copy their state again.
+        once = self.folder / "fault"
+        places = ("step.begin:rank=1:step=31", "copy.middle:rank=0:step=31",
+                  "copy.middle:rank=1:newcomer=1")
+        fail = ";".join(f"{place}:once={once}{n}" for n, place in enumerate(places))
+        result, got = self.run_of(2, *settings, fail=fail)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual(result.err.count("failpoint copy.middle"), 2, result.err)
+        self.assertEqual(got, wanted, result.err)
+        lines = (self.folder / "runs/run/metrics.jsonl").read_text().splitlines()
+        steps = [json.loads(line)["step"] for line in lines if '"loss":' in line]
+        self.assertEqual(steps, list(range(1, STEPS + 1)), result.err)
 
     def test_a_limit_of_replacements_is_kept(self):
         result, _ = self.run_of(
