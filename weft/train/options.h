@@ -173,7 +173,8 @@ struct Options {
   // Called on every rank between two steps: after each step, and after each epoch and its
   // evaluation. They may call what is collective, if all ranks have set them. Exceptions end
   // training, as those of the loss do. With an asynchronous strategy, on_step is called for the
-  // rank's own batches.
+  // rank's own batches. The module's weights are those after the step: with on_step, gradients do
+  // not travel during the next forward.
   std::function<void(const StepReport& step, Control& control)> on_step = nullptr;
   std::function<void(const EpochReport& epoch, Control& control)> on_epoch_end = nullptr;
 };

@@ -7,6 +7,8 @@
 namespace weft::train::internal {
 
 void Loop::tell_step(const StepReport& report) {
+  // The program may read weights in ways that the overlap with forward does not see (data_ptr()).
+  if (options_.on_step) learner_->model().wait_for_weights();
   decisions_->callbacks().step_done(report);
   add_logged();
 }
