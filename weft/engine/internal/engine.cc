@@ -98,14 +98,42 @@ bool Engine::is_on_device() const {
 }
 
 void Engine::start() {
+  versions_.resize(trained_);
+  samples_->ask([weak = weak_from_this()] {
+    const auto engine = weak.lock();
+    return engine && engine->are_gradients_dropped();
+  });
   for (std::size_t i = 0; i < trained_; ++i) {
     add_ready_hook(params_[i].tensor, [weak = weak_from_this(), param = static_cast<int>(i)] {
-      if (auto engine = weak.lock()) engine->on_ready(param);
+      auto engine = weak.lock();
+      if (!engine) return;
+      engine->note_gradient(param);
+      engine->on_ready(param);
     });
     before_hooks_.push_back(add_before_hook(params_[i].tensor, [weak = weak_from_this()] {
-      if (auto engine = weak.lock()) engine->begin_adding();
+      auto engine = weak.lock();
+      if (!engine) return;
+      engine->samples_->before_gradient();
+      engine->begin_adding();
     }));
   }
+}
+
+void Engine::note_gradient(int param) {
+  const at::Tensor& gradient = params_[internal::index(param)].tensor.grad();
+  if (gradient.defined()) versions_[internal::index(param)] = gradient._version();
+}
+
+// zero_grad() resets them, or fills them with zeros.
+bool Engine::are_gradients_dropped() const {
+  if (hidden_ && hidden_->are_hidden()) return false;
+  for (std::size_t i = 0; i < trained_; ++i) {
+    const at::Tensor& gradient = params_[i].tensor.grad();
+    if (!gradient.defined()) continue;
+    if (gradient._version() == versions_[i] || gradient.count_nonzero().item<std::int64_t>() > 0)
+      return false;
+  }
+  return true;
 }
 
 void Engine::show_gradients() {
@@ -202,8 +230,9 @@ void Engine::make_whole() {
 
 void Engine::update_whole(std::vector<internal::WholePiece> pieces, const std::vector<bool>& used,
                           bool divided, bool once) {
-  std::optional<std::uint64_t> generation;
-  if (once && group_.size() > 1) generation = watch().generation();
+  std::function<std::uint64_t(int)> generation;
+  if (once && group_.size() > 1)
+    generation = [this](int param) { return watch().generation(param, param); };
   const auto changed = whole_->update({std::move(pieces), used, group_, divided, generation});
   if (changed) watch().refuse_written(*changed, *changed);
 }

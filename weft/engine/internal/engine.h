@@ -186,7 +186,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   DataParallelBase::Times times_;
 
  private:
+  void note_gradient(int param);
+  // True if the program has dropped all gradients that earlier backward passes have made.
+  bool are_gradients_dropped() const;
+
   std::vector<std::shared_ptr<void>> before_hooks_;
+  std::vector<std::int64_t> versions_;  // by parameter: its gradient's, when backward() has made it
   std::string mismatch(const NamedTensors& state) const;
   void on_all_ranks(const std::function<void()>& body);
   void refuse(const std::string& why) const;

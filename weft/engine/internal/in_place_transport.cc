@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "weft/base/fault/failpoint.h"
+#include "weft/base/text/words.h"
 #include "weft/engine/internal/in_place.h"
 #include "weft/engine/internal/plan.h"
 #include "weft/engine/internal/stopwatch.h"
@@ -90,6 +91,16 @@ class InPlaceTransport final : public Transport {
     end(false);
   }
 
+  void check_written() override {
+    if (!new_check().on()) return;
+    for (int chunk = 0; chunk < static_cast<int>(plan_.chunks.size()); ++chunk) {
+      WrittenCheck check(true);
+      for (const Stretch& at : plan_.chunks[index(chunk)].pieces) keep(at, check);
+      Written last = ledger_->written(chunk);
+      end_written(check, chunk, last);
+    }
+  }
+
   const std::vector<bool>& used() const override { return used_; }
 
   void each_sum(const std::function<void(int, const at::Tensor&)>& visit) override {
@@ -138,9 +149,8 @@ class InPlaceTransport final : public Transport {
                       : subject_.private_weights
                           ? "gradients reduced in shared memory, private weights,"
                           : "weights shared";
-    return std::string(how) + " by " + std::to_string(world_) + " ranks of this host, " +
-           std::to_string(params()) + " parameters in " + std::to_string(plan_.buckets.size()) +
-           " buckets";
+    return std::string(how) + " by " + counted(world_, "rank") + " of this host, " +
+           counted(params(), "parameter") + " in " + counted(plan_.buckets.size(), "bucket");
   }
 
  private:
@@ -186,6 +196,7 @@ class InPlaceTransport final : public Transport {
     if (!replanned_) {
       replanned_ = true;
       replan(agree_on_order(subject_.group, std::move(ready_order_), params()));
+      note_written();
     }
   }
 
@@ -318,28 +329,50 @@ class InPlaceTransport final : public Transport {
   }
 
   // Weights that exist once for all ranks, which a program must not change.
-  WrittenCheck check_written() const {
+  WrittenCheck new_check() const {
     return WrittenCheck(subject_.updates != nullptr && !subject_.private_weights &&
                         subject_.watch != nullptr && world_ > 1);
   }
-  void end_written(const WrittenCheck& check, int chunk) {
+  // Weights as they are, for the chunks of another plan. Each rank takes some.
+  void note_written() {
+    if (!new_check().on()) return;
+    for (int chunk = rank_; chunk < static_cast<int>(plan_.chunks.size()); chunk += world_) {
+      WrittenCheck check(true);
+      for (const Stretch& at : plan_.chunks[index(chunk)].pieces) keep(at, check);
+      end_written(check, chunk, ledger_->written(chunk) = {});
+    }
+  }
+  void end_written(const WrittenCheck& check, int chunk, Written& written) {
     if (!check.on()) return;
-    const std::uint64_t generation = 2 * subject_.watch->generation() + (replanned_ ? 1 : 0);
-    if (check.end(ledger_->written(chunk), generation)) return;
     const auto& pieces = plan_.chunks[index(chunk)].pieces;
-    subject_.watch->refuse_written(pieces.front().param, pieces.back().param);
+    const int first = pieces.front().param, last = pieces.back().param;
+    const std::uint64_t generation =
+        2 * subject_.watch->generation(first, last) + (replanned_ ? 1 : 0);
+    if (!check.end(written, generation)) subject_.watch->refuse_written(first, last);
+  }
+  // Calls fn(begin, end, weights) for parts that stay in a core's cache.
+  template <class Fn>
+  void each_block(const Stretch& at, const Fn& fn) const {
+    const auto element = static_cast<std::int64_t>(size_of(dtypes_[index(at.param)])),
+               most = kBlockBytes / element;
+    for (std::int64_t begin = at.begin; begin < at.end; begin += most) {
+      const std::int64_t end = std::min(at.end, begin + most);
+      fn(begin, end,
+         std::span<const std::byte>(subject_.updates->weight(at.param, begin),
+                                    static_cast<std::size_t>((end - begin) * element)));
+    }
   }
   void keep(const Stretch& at, WrittenCheck& check) const {
-    if (check.on())
-      check.stays(subject_.updates->weight(at.param, at.begin),
-                  static_cast<std::size_t>(at.end - at.begin) * size_of(dtypes_[index(at.param)]),
-                  at.begin);
+    if (!check.on()) return;
+    each_block(at, [&](std::int64_t begin, std::int64_t, std::span<const std::byte> weights) {
+      check.stays(weights.data(), weights.size(), begin);
+    });
   }
 
   void combine(int chunk) {
     weigh_ranks();
     double squares = 0;
-    WrittenCheck check = check_written();
+    WrittenCheck check = new_check();
     for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
       Sources sources(*ledger_, at, dtypes_[index(at.param)],
                       weighting_.weights.empty() ? nullptr : weighting_.weights.data());
@@ -364,33 +397,28 @@ class InPlaceTransport final : public Transport {
     if (reduced_) {
       ledger_->chunk_squares()[chunk] = squares;
     } else {
-      end_written(check, chunk);
+      end_written(check, chunk, ledger_->written(chunk));
     }
   }
 
   // Sums and updates block by block, so that the summed gradient stays in the cache.
   void update(const Stretch& at, Sources& sources, WrittenCheck& check) {
     alignas(64) std::byte block[kBlockBytes];
-    const auto element = static_cast<std::int64_t>(size_of(sources.args.dtype)),
-               most = kBlockBytes / element;
     const bool as_it_is =
         sources.count == 1 && sources.args.scale == 1.0 && sources.args.weights == nullptr;
-    for (std::int64_t begin = at.begin; begin < at.end; begin += most) {
-      const std::int64_t end = std::min(at.end, begin + most);
+    each_block(at, [&](std::int64_t begin, std::int64_t end, std::span<const std::byte> weights) {
       sources.args.count = end - begin;
       if (!as_it_is) sources.reduce(block);
-      const std::byte* const weight = subject_.updates->weight(at.param, begin);
-      const auto bytes = static_cast<std::size_t>((end - begin) * element);
-      check.before(weight, bytes, begin);
+      check.before(weights.data(), weights.size(), begin);
       subject_.updates->update(at.param, begin, end, as_it_is ? sources.data[0] : block);
-      check.after(weight, bytes, begin);
+      check.after(weights.data(), weights.size(), begin);
       for (int i = 0; i < sources.count; ++i)
-        sources.data[i] = static_cast<const std::byte*>(sources.data[i]) + (end - begin) * element;
-    }
+        sources.data[i] = static_cast<const std::byte*>(sources.data[i]) + weights.size();
+    });
   }
 
   void update_from_sums(int chunk) {
-    WrittenCheck check = check_written();
+    WrittenCheck check = new_check();
     for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
       Sources sources(*ledger_, at, dtypes_[index(at.param)], nullptr);
       if (sources.count == 0) {
@@ -401,7 +429,7 @@ class InPlaceTransport final : public Transport {
       sources.args.scale = scale_;
       update(at, sources, check);
     }
-    end_written(check, chunk);
+    end_written(check, chunk, ledger_->written(chunk));
   }
 
   Subject subject_;

@@ -225,7 +225,7 @@ bool ModuleWatch::moved_late() const {
 void ModuleWatch::bring_home(int param) {
   at::Tensor tensor = params_[index(param)].tensor;
   Seen& seen = seen_[index(param)];
-  ++generation_;
+  ++seen.homecomings;
   tensor.set_data(seen.home);
   seen.version = seen.reported = version_of(tensor);
   seen.moved = true;
@@ -284,6 +284,13 @@ void ModuleWatch::compare(const Group& group, bool whole, double tolerance) {
                     "change it before it is made parallel",
                 {"step", group.rank(), static_cast<int>(i / (kRow * count))});
   }
+}
+
+std::uint64_t ModuleWatch::generation(int first, int last) const {
+  const auto [begin, end] = std::minmax(first, last);
+  std::uint64_t all = generation_;
+  for (int param = begin; param <= end; ++param) all += seen_[index(param)].homecomings;
+  return all;
 }
 
 void ModuleWatch::refuse_written(int first, int last) const {

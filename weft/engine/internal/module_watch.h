@@ -84,8 +84,9 @@ class ModuleWatch {
 
   // From now on changes count from the last digest(); with `now`, from now.
   void rebase(bool now = false);
-  // Another number after each call that has made new values of weights known. From 1.
-  std::uint64_t generation() const { return generation_; }
+  // Another number after each call that has made new values of one of these parameters known. From
+  // 1.
+  std::uint64_t generation(int first, int last) const;
   // The error for a weight, one of several parameters, that an update has found changed.
   [[noreturn]] void refuse_written(int first, int last) const;
 
@@ -98,6 +99,7 @@ class ModuleWatch {
     at::Tensor home;                         // keeps the memory
     std::int64_t version = 0, reported = 0;  // of the values: at rebase(), and at digest()
     std::int64_t usual = 0;                  // changes in place that need no comparison
+    std::uint64_t homecomings = 0;
     bool moved = false, moved_reported = false;
     Samples sampled{};
   };

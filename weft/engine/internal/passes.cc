@@ -5,6 +5,12 @@
 #include <limits>
 
 namespace weft::parallel::internal {
+namespace {
+
+// Above all blocks: the gradients of none are known to be done.
+constexpr int kNone = std::numeric_limits<int>::max();
+
+}  // namespace
 
 Passes::Passes(Group group, std::vector<Unit>& units, int prefetch, Meter& meter)
     : group_(std::move(group)),
@@ -64,7 +70,7 @@ void Passes::enter(int block, Direction direction) {
   for (Entry& entry : entries_) {
     if (entry.block == block) entry.reserved = false;
   }
-  pass(mine_in_order_ ? block : std::numeric_limits<int>::max());
+  pass(mine_in_order_ ? block : kNone);
   for (const int unit : units_of(block)) await(unit);
 }
 
@@ -75,7 +81,7 @@ void Passes::pass(int block) {
 }
 
 void Passes::begin(Direction direction) {
-  end();
+  end(false);
   direction_ = direction;
   under_way_ = true;
   issued_ = 0;
@@ -92,17 +98,17 @@ void Passes::begin(Direction direction) {
 }
 
 // Waits for unused gathers one by one, so that they need the memory of a single one.
-void Passes::end() {
+void Passes::end(bool all_done) {
   if (!under_way_) return;
   while (issued_ < entries_.size()) {
     issue();
     Entry& entry = at(issued_ - 1);
     entry.reserved = false;
-    pass(entry.block);
+    pass(all_done ? entry.block : kNone);
     let_go(entry.unit);
     drain();
   }
-  pass(-1);
+  pass(all_done ? -1 : kNone);
   for (Entry& entry : entries_) {
     if (std::exchange(entry.reserved, false)) let_go(entry.unit);
   }
@@ -116,7 +122,7 @@ void Passes::finish(Direction direction, bool whole) {
     begin(direction);
     if (direction == Direction::kForward) ++forwards_;
   }
-  if (under_way_ && direction_ == direction) end();
+  if (under_way_ && direction_ == direction) end(true);
 }
 
 void Passes::issue() {

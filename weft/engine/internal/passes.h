@@ -12,7 +12,8 @@
 //
 // A gather is an entry of a pass. enter() issues all entries up to those of its block and of
 // `prefetch` more blocks. Data that has arrived but was not used is reserved until the pass ends. A
-// block that runs again after let_go() begins another pass.
+// block that runs again after let_go() begins another pass. So a backward() through the outputs of
+// several forward passes has several passes, and gradients leave at the end of the last one.
 #pragma once
 
 #include <functional>
@@ -69,7 +70,8 @@ class Passes {
 
   bool can_go_on(int block, Direction direction) const;
   void begin(Direction direction);
-  void end();
+  // `all_done`: no more gradients will come, as at the end of backward().
+  void end(bool all_done);
   void issue();
   Gather gather(const Unit& unit);
   void await(int unit);

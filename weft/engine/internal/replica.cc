@@ -178,7 +178,8 @@ void Replica::on_ready(int param) {
     const Error error(Errc::kInvalidArgument,
                       "a second backward() has reached '" + params_[index(param)].name +
                           "' before step(), and peers may have read its gradient; wrap all "
-                          "backward() calls but the last in no_sync()",
+                          "backward() calls but the last in no_sync(), also those whose gradients "
+                          "zero_grad() drops",
                       {"backward", group_.rank()});
     group_.abort(error);
     throw error;
@@ -188,6 +189,7 @@ void Replica::on_ready(int param) {
   guarded([&] {
     if (!any_ready_) {
       any_ready_ = true;
+      if (updates_) backward_lr_ = lr_of(updates_->spec().rule);
       settle();
       look_at_module();
       torch::autograd::Engine::get_default_engine().queue_callback(
@@ -200,10 +202,24 @@ void Replica::on_ready(int param) {
 
 void Replica::begin_adding() {
   show_gradients();
-  if (!spent_.any()) return;
-  const int param = spent_.first(trained_params_);
-  spent_.clear();
-  if (param < 0) return;
+  if (spent_.any()) {
+    const int param = spent_.first(trained_params_);
+    // Inside no_sync(), the program may drop the new gradients too, as those of a discriminator
+    // behind a generator. step() tells.
+    if (param >= 0 && paused_ == 0) refuse_to_add(param);
+    if (param >= 0) added_to_ = param;
+    spent_.drop(trained_params_);
+  }
+  if (paused_ == 0) check_added();
+}
+
+// Throws if gradients of no_sync() passes lack the spent ones that one process would have.
+void Replica::check_added() {
+  const int param = std::exchange(added_to_, -1);
+  if (param >= 0 && trained_params_[index(param)].grad().defined()) refuse_to_add(param);
+}
+
+void Replica::refuse_to_add(int param) {
   const Error error(Errc::kInvalidArgument,
                     "backward() would add to the gradient of '" + params_[index(param)].name +
                         "', which the last step() has used; call zero_grad() of the optimizer or "
@@ -214,7 +230,10 @@ void Replica::begin_adding() {
 }
 
 // Before gradients are taken from grad(): this rank has none of this step.
-void Replica::drop_spent() { repeats_ = spent_.drop(trained_params_) || repeats_; }
+void Replica::drop_spent() {
+  check_added();
+  repeats_ = spent_.drop(trained_params_) || repeats_;
+}
 
 // Without weft's optimizer, it is the end of the step.
 void Replica::end_backward() {
@@ -313,6 +332,11 @@ void Replica::step(double scale) {
   WEFT_REQUIRE(
       scale == 1 || !options_.data_parallel.update_in_backward,
       "step: update_in_backward does not support a scale, since weights are updated already");
+  WEFT_REQUIRE(
+      !options_.data_parallel.update_in_backward || !any_ready_ ||
+          lr_of(updates().spec().rule) == backward_lr_,
+      "step: the learning rate was changed since backward(), and update_in_backward has updated "
+      "weights by the old one; set it before backward()");
   guarded([&] {
     stepped_ = false;
     const Shown shown(*this);
@@ -345,6 +369,7 @@ void Replica::step(double scale) {
 void Replica::drop_own_gradients() {
   show_gradients();
   spent_.clear();
+  added_to_ = -1;
   if (!passed_) samples_->drop();  // of no_sync() passes
   for (auto& param : trained_params_) param.mutable_grad().reset();
 }
@@ -419,6 +444,7 @@ Replica::NamedTensors Replica::optimizer_state() {
 void Replica::load_optimizer_state(const NamedTensors& given) {
   const at::NoGradGuard guard;
   const std::map<std::string, at::Tensor> by_name(given.begin(), given.end());
+  take_loaded();
   const NamedTensors expected = optimizer_state();
   for (const auto& [name, like] : expected) {
     const auto found = by_name.find(name);

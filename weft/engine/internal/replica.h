@@ -65,6 +65,8 @@ class Replica final : public Engine {
   void on_ready(int param) override;
   void end_backward();
   void begin_adding() override;
+  void check_added();
+  [[noreturn]] void refuse_to_add(int param);
   void drop_spent();
   // After step(), the program may drop or replace them.
   bool gradients_count() const override { return passed_; }
@@ -85,6 +87,7 @@ class Replica final : public Engine {
   void compare_before_optimizer();
   void look_at_module();
   void take_moved();
+  void take_loaded();
   void take_module_changes();
   void end_module_changes();
   // Makes the transport that suits the group and the optimizer.
@@ -106,9 +109,11 @@ class Replica final : public Engine {
   bool devices_ = false;     // some ranks' parameters are on a device
   bool mixed_ = false;       // and others' are not
   bool any_ready_ = false;
-  bool passed_ = false;   // the ranks have made a backward pass since the last step
-  bool reduced_ = false;  // and the sums of this step are computed
+  double backward_lr_ = 0;  // learning rate at the start of backward()
+  bool passed_ = false;     // the ranks have made a backward pass since the last step
+  bool reduced_ = false;    // and the sums of this step are computed
   internal::SpentGradients spent_;
+  int added_to_ = -1;  // a parameter whose spent gradient made way for one of no_sync(); -1: none
   bool repeats_ = false;  // this step has found spent gradients
   bool shared_weights_ = false;
   bool private_weights_ = false;  // private weights although ranks share memory

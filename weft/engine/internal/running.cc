@@ -112,9 +112,9 @@ void ShardedModel::end_backward() {
   });
 }
 
-void ShardedModel::empty_passes() {
+void ShardedModel::empty_passes(bool forward) {
   if (passes_) {
-    if (!forward_pending_) passes_->finish(Direction::kForward, true);
+    if (forward) passes_->finish(Direction::kForward, true);
     passes_->finish(Direction::kBackward, true);
   }
   forward_pending_ = false;
@@ -125,7 +125,7 @@ void ShardedModel::skip_batch() {
     stepped_ = false;
     show_gradients();
     if (travels()) reducer_->settle();
-    empty_passes();
+    empty_passes(true);
     if (!travels()) return;
     reducer_->finish(true);
     left_ = true;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/SequenceNumber.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
@@ -53,6 +54,7 @@ void SampleCount::count(Pass& pass) {
 // An output of this pass goes backward, before any parameter that it leads to. The same backward()
 // may reach other passes by other parameters, so all passes in its graph count now.
 void SampleCount::reached(std::int64_t number) {
+  before_gradient();
   const auto* const nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
   for (Pass& pass : open_) {
     const auto is_in_graph = [&](const auto& output) {
@@ -62,6 +64,15 @@ void SampleCount::reached(std::int64_t number) {
     if (pass.number == number || std::any_of(pass.outputs.begin(), pass.outputs.end(), is_in_graph))
       count(pass);
   }
+}
+
+// Not in a nested backward(), when the samples of the outer one have counted already.
+void SampleCount::before_gradient() {
+  if (std::exchange(begun_, true)) return;
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->begun_ = false;
+  });
+  if (counted_ > 0 && are_dropped_ && are_dropped_()) drop();
 }
 
 void SampleCount::in_backward() {

@@ -4,11 +4,16 @@
 // so a forward pass for validation or for a log line counts nothing. Its graph is recognized by the
 // nodes of its outputs. Outputs of types that weft cannot look into are recognized by the numbers
 // that autograd gave to the nodes made during the pass.
+//
+// A program may drop gradients of earlier passes in ways that the engine does not see, such as
+// zero_grad() of the module or of an optimizer of torch. Each backward() therefore asks whether
+// they are still there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,6 +25,8 @@ namespace weft::parallel::internal {
 
 class SampleCount : public std::enable_shared_from_this<SampleCount> {
  public:
+  // `are_dropped` tells whether gradients that earlier passes have made are gone.
+  void ask(std::function<bool()> are_dropped) { are_dropped_ = std::move(are_dropped); }
   // Begins a forward pass of this thread with so many samples.
   void begin(double samples);
   // Outputs of the pass, or of a part of it.
@@ -29,6 +36,8 @@ class SampleCount : public std::enable_shared_from_this<SampleCount> {
   // Sets the samples of this step, whatever goes backward.
   void set(double samples);
 
+  // Called before backward() makes a gradient. Costs a comparison after the first call.
+  void before_gradient();
   // Called when backward() has made a gradient. Costs a comparison after the first call in each
   // backward().
   void in_backward();
@@ -60,7 +69,9 @@ class SampleCount : public std::enable_shared_from_this<SampleCount> {
   bool is_set_ = false;
   std::int64_t passes_ = 0;
   std::vector<Pass> open_;
-  int task_ = -1;  // the backward() that in_backward() has seen
+  int task_ = -1;       // the backward() that in_backward() has seen
+  bool begun_ = false;  // a backward() has called before_gradient() and has not ended
+  std::function<bool()> are_dropped_;
 };
 
 }  // namespace weft::parallel::internal

@@ -31,6 +31,35 @@ void ShardedModel::watch_module() {
   }
 }
 
+// Throws if the program has written to this rank's part of shared weights since the last update.
+void ShardedModel::check_written() {
+  if (whole_) return;
+  for (internal::Unit& unit : units_) {
+    internal::WrittenCheck check(is_written_once(unit));
+    if (!check.on()) continue;
+    for (std::size_t place = 0; place < unit.params.size(); ++place) {
+      const int param = unit.params[place];
+      const auto piece = internal::piece_of(
+          unit, place, params_[internal::index(param)].tensor.numel(), group_.rank());
+      if (piece.end > piece.begin) update_piece(param, piece, nullptr, check);
+    }
+    internal::Written last = unit.written;
+    end_written(unit, check, last);
+  }
+}
+
+// Weights that exist once for all ranks, and that the optimizer updates in place.
+bool ShardedModel::is_written_once(const internal::Unit& unit) const {
+  return shared_ && unit.trainable &&
+         unit.master.storage().unsafeGetStorageImpl() == unit.flat.storage().unsafeGetStorageImpl();
+}
+
+void ShardedModel::end_written(const internal::Unit& unit, const internal::WrittenCheck& check,
+                               internal::Written& written) {
+  const int first = unit.params.front(), last = unit.params.back();
+  if (!check.end(written, watch().generation(first, last))) watch().refuse_written(first, last);
+}
+
 // Copies this rank's part of parameters that got other memory to its masters. Not collective.
 void ShardedModel::pull_moved() {
   const at::NoGradGuard guard;
@@ -43,6 +72,7 @@ void ShardedModel::pull_moved() {
       const at::Tensor whole = params_[internal::index(param)].tensor.detach().reshape({-1});
       const internal::Piece piece = internal::piece_of(unit, place, whole.numel(), group_.rank());
       if (piece.end <= piece.begin) continue;
+      unit.written = {};
       unit.master.narrow(0, piece.at, piece.end - piece.begin)
           .copy_(whole.narrow(0, piece.begin, piece.end - piece.begin));
     }
@@ -64,6 +94,7 @@ void ShardedModel::take_module_changes() {
       watch().compare(*options_.replicas, whole, 1e-6);
   }
   if (moved.empty()) return;
+  check_written();
   pull_moved();
   for (const int param : moved) {
     if (!shared_ && !passes_) watch().home(param).copy_(params_[internal::index(param)].tensor);

@@ -86,9 +86,13 @@ class ShardedModel final : public Engine {
   void end_backward();
 
   void watch_module();
+  void check_written();
+  bool is_written_once(const internal::Unit& unit) const;
+  void end_written(const internal::Unit& unit, const internal::WrittenCheck& check,
+                   internal::Written& written);
   void pull_moved();
   void take_module_changes();
-  void empty_passes();
+  void empty_passes(bool forward);
   void collect();
   void update();
   void update_piece(int param, const internal::Piece& piece, const std::byte* gradient,

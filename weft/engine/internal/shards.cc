@@ -41,7 +41,15 @@ void remove_padding(checkpoint::Slice& slice) {
 }  // namespace
 
 checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted wanted) {
-  pull_moved();
+  // To save, values that the program has given to the module are taken from there: it is not
+  // collective, so another rank may still use shared masters.
+  std::vector<int> moved;
+  if (wanted == Wanted::kToSave) {
+    check_written();
+    moved = watch().moved(params_.size());
+  } else {
+    pull_moved();
+  }
   checkpoint::Slices all;
   for (const internal::Unit& unit : units_) {
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
@@ -53,7 +61,15 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
       const auto mine = [&](const at::Tensor& shard) {
         return shard.narrow(0, piece.at, piece.end - piece.begin);
       };
-      add_range(rectangle, "", piece.begin, mine(unit.master), all);
+      const bool is_moved =
+          std::find(moved.begin(), moved.end(), unit.params[place]) != moved.end();
+      add_range(rectangle, "", piece.begin,
+                is_moved ? param.tensor.detach()
+                               .reshape({-1})
+                               .narrow(0, piece.begin, piece.end - piece.begin)
+                               .to(unit.master_type)
+                         : mine(unit.master),
+                all);
       for (std::size_t array = 0; wanted != Wanted::kWeights && array < unit.state.size();
            ++array) {
         add_range(rectangle, "." + updates_->arrays()[array], piece.begin, mine(unit.state[array]),

@@ -19,7 +19,7 @@ void ShardedModel::collect() {
     watch().check_gradients();
     watch().forget_gradients();
     reducer_->settle();
-    if (options_.stage > 1) empty_passes();
+    if (options_.stage > 1) empty_passes(!forward_pending_);
     reducer_->finish(true);
     left_ = true;
     samples_->reset();
@@ -127,10 +127,8 @@ void ShardedModel::update() {
   bool once = shared_;  // all weights exist once for all ranks
   for (auto& unit : units_) {
     if (!unit.trainable || !unit.gradient.defined()) continue;
-    const bool alone =
-        unit.master.storage().unsafeGetStorageImpl() == unit.flat.storage().unsafeGetStorageImpl();
-    once = once && alone;
-    internal::WrittenCheck check(shared_ && alone && !whole_);
+    once = once && is_written_once(unit);
+    internal::WrittenCheck check(!whole_ && is_written_once(unit));
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
       const int param = unit.params[place];
       const auto piece = internal::piece_of(
@@ -149,8 +147,7 @@ void ShardedModel::update() {
         update_piece(param, piece, gradient, check);
       }
     }
-    if (!check.end(unit.written, watch().generation()))
-      watch().refuse_written(unit.params.front(), unit.params.back());
+    end_written(unit, check, unit.written);
   }
   if (whole_) update_whole(std::move(pieces), used, true, once);
   updates_->stepped(used);
@@ -182,6 +179,7 @@ void ShardedModel::zero_grad() {
     if (hidden_) hidden_->show();
     reducer_->clear();
     samples_->drop();
+    watch().forget_gradients();
   });
   left_ = stepped_ = false;
 }
@@ -217,6 +215,8 @@ ShardedModel::NamedTensors ShardedModel::gradients() {
 }
 
 void ShardedModel::each_whole(const Visit& visit) {
+  if (shared_) group_.barrier();  // other ranks may still compute with shared masters
+  check_written();
   pull_moved();
   for (const auto& unit : units_) {
     visit_parts(unit, unit.master, "", visit);

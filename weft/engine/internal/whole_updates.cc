@@ -92,13 +92,13 @@ WholeUpdates::WholeUpdates(Subject subject)
 
 std::optional<int> WholeUpdates::update(const WholeStep& step) {
   checks_ =
-      std::vector<WrittenCheck>(subject_.shapes.size(), WrittenCheck(step.generation.has_value()));
+      std::vector<WrittenCheck>(subject_.shapes.size(), WrittenCheck(step.generation != nullptr));
   apply(step);
   std::optional<int> changed;
   for (const WholePiece& piece : step.pieces) {
     const std::size_t param = index(piece.param);
-    if (!checks_[param].end(written_[param], step.generation.value_or(0)) && !changed)
-      changed = piece.param;
+    const std::uint64_t generation = step.generation ? step.generation(piece.param) : 0;
+    if (!checks_[param].end(written_[param], generation) && !changed) changed = piece.param;
   }
   return changed;
 }

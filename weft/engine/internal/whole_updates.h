@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,8 +40,8 @@ struct WholeStep {
   const std::vector<bool>& used;   // by parameter: any rank has a gradient
   const Group& group;
   bool divided = false;  // ranks of the group have different elements; else each has all
-  // ModuleWatch::generation() of weights that a program must not change.
-  std::optional<std::uint64_t> generation;
+  // ModuleWatch::generation() of a weight that a program must not change; empty: it may.
+  std::function<std::uint64_t(int param)> generation;
 };
 
 class WholeUpdates {

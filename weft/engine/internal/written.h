@@ -49,7 +49,7 @@ inline std::uint64_t bits_of(const void* data, std::size_t bytes, std::int64_t p
 
 // Of a part of the weights, after an update. All zero: not known.
 struct Written {
-  std::uint64_t generation = 0;  // ModuleWatch::generation()
+  std::uint64_t generation = 0;  // ModuleWatch::generation() of its parameters
   std::uint64_t bits = 0;
 };
 

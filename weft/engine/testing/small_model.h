@@ -196,8 +196,7 @@ inline void expect_close(const Named& actual, const Named& expected, double most
     const at::Tensor& mine = actual.at(name);
     require(mine.sizes() == tensor.sizes() &&
                 at::allclose(mine, tensor.to(mine.scalar_type()), most, most),
-            what + ": " + name + " differs by " +
-                std::to_string((mine - tensor).abs().max().item<double>()));
+            c10::str(what, ": ", name, " differs by ", (mine - tensor).abs().max().item<double>()));
   }
 }
 

@@ -1,0 +1,96 @@
+// Two models in one program, whose gradients pass through each other.
+#include "weft/engine/testing/small_model.h"
+
+namespace weft::parallel {
+namespace gan_test {
+
+using namespace std::chrono_literals;
+using internal::batch_of;
+using internal::loss_of;
+using internal::Named;
+
+// A generator and a discriminator. Gradients pass through the discriminator, which drops its own.
+struct Gan {
+  Gan()
+      : generator(torch::nn::Linear(6, 10), torch::nn::Tanh()),
+        discriminator(torch::nn::Linear(10, 8), torch::nn::Tanh(), torch::nn::Linear(8, 1)) {
+    const at::NoGradGuard guard;
+    double phase = 0;
+    for (torch::nn::Sequential* net : {&generator, &discriminator}) {
+      (*net)->to(at::kDouble);
+      for (at::Tensor& p : (*net)->parameters())
+        p.copy_(
+            ((torch::arange(p.numel(), at::kDouble) * 0.7 + ++phase).sin() * 0.4).view(p.sizes()));
+    }
+  }
+  Named weights() const {
+    Named all;
+    for (const auto& item : generator->named_parameters())
+      all["generator." + item.key()] = item.value().detach().clone();
+    for (const auto& item : discriminator->named_parameters())
+      all["discriminator." + item.key()] = item.value().detach().clone();
+    return all;
+  }
+  torch::nn::Sequential generator, discriminator;
+};
+
+// `pause()` gives the guard under which the discriminator keeps its gradients to itself.
+template <class Generator, class Discriminator, class Optimizer>
+void train_gan(const Generator& make, const Discriminator& judge, Optimizer& of_generator,
+               Optimizer& of_discriminator, const std::function<std::shared_ptr<void>()>& pause,
+               const std::function<at::Tensor(int step)>& noise) {
+  for (int step = 0; step < 4; ++step) {
+    const at::Tensor fake = make(noise(step)), real = (noise(step + 9) * 2).repeat({1, 2});
+    of_discriminator.zero_grad();
+    (loss_of(judge(real.slice(1, 0, 10))) + loss_of(judge(fake.detach()))).backward();
+    of_discriminator.step();
+    of_generator.zero_grad();
+    {
+      const auto guard = pause();
+      loss_of(judge(fake)).backward();
+    }
+    of_generator.step();
+  }
+}
+
+void compare_gan(const Group& group, Weights weights, bool torch_optimizer) {
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9);
+  using Sgd = torch::optim::SGD;
+  Gan alone;
+  {
+    Sgd first(alone.generator->parameters(), options);
+    Sgd second(alone.discriminator->parameters(), options);
+    train_gan([&](const at::Tensor& x) { return alone.generator->forward(x); },
+              [&](const at::Tensor& x) { return alone.discriminator->forward(x); }, first, second,
+              [] { return nullptr; }, [](int step) { return batch_of(step, at::kDouble); });
+  }
+  Gan gan;
+  auto generator = data_parallel(gan.generator, group, {.weights = weights});
+  auto discriminator = data_parallel(gan.discriminator, group, {.weights = weights});
+  const auto train = [&](auto first, auto second) {
+    train_gan([&](const at::Tensor& x) { return generator.forward(x); },
+              [&](const at::Tensor& x) { return discriminator.forward(x); }, first, second,
+              [&] { return std::shared_ptr<NoSync>(new NoSync{discriminator.no_sync()}); },
+              [&](int step) {
+                return internal::part_of(batch_of(step, at::kDouble), group.rank(), group.size());
+              });
+  };
+  if (torch_optimizer) {
+    train(Sgd(gan.generator->parameters(), options), Sgd(gan.discriminator->parameters(), options));
+  } else {
+    train(generator.optimizer<Sgd>(options), discriminator.optimizer<Sgd>(options));
+  }
+  internal::expect_close(gan.weights(), alone.weights(), 1e-8, "a GAN");
+}
+
+TEST(Gan, TrainsAsInOneProcess) {
+  for (const bool torch_optimizer : {false, true}) {
+    for (const Weights weights : {Weights::kPrivate, Weights::kShared}) {
+      comm::replicate(
+          2, [&](const Group& group) { compare_gan(group, weights, torch_optimizer); }, 20s);
+    }
+  }
+}
+
+}  // namespace gan_test
+}  // namespace weft::parallel

@@ -1,0 +1,164 @@
+// Test helper: a small model and an optimizer behind one interface, for one process and for ranks
+// (trainers.h).
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/engine/testing/small_model.h"
+
+namespace weft::parallel::habits {
+
+using internal::batch_of;
+using internal::kBatch;
+using internal::loss_of;
+using internal::Named;
+using internal::Part;
+using Parts = std::vector<Part>;
+
+// How the ranks train.
+struct Way {
+  const char* name;
+  int stage = 0;
+  Weights weights = Weights::kPrivate;
+  bool torch_optimizer = false;
+  bool module = false;  // data_parallel(), not Sharded
+  bool overlap_forward = false;
+  bool update_in_backward = false;  // which refuses more
+
+  bool is_zero() const { return stage > 0; }
+  bool is_shared() const { return weights == Weights::kShared; }
+  bool divides_weights() const { return stage == 3 && !is_shared(); }
+};
+inline const std::vector<Way> kWays{
+    {"torch::optim", 0, Weights::kPrivate, true, true},
+    {"data_parallel(), private", 0, Weights::kPrivate, false, true},
+    {"data_parallel(), shared", 0, Weights::kShared, false, true},
+    {.name = "data_parallel(), private, overlap_forward", .module = true, .overlap_forward = true},
+    {.name = "data_parallel(), shared, update_in_backward",
+     .weights = Weights::kShared,
+     .module = true,
+     .update_in_backward = true},
+    {"Sharded, private, stage 0", 0},
+    {"Sharded, private, stage 1", 1},
+    {"Sharded, private, stage 2", 2},
+    {"Sharded, private, stage 3", 3},
+    {"Sharded, shared, stage 1", 1, Weights::kShared},
+    {"Sharded, shared, stage 2", 2, Weights::kShared},
+    {"Sharded, shared, stage 3", 3, Weights::kShared},
+};
+
+// The optimizer.
+struct Rule {
+  bool adam = false;
+  double clip = 0;     // 2-norm of the gradient; 0: none
+  int64_t width = 10;  // of the model
+};
+
+struct ChainImpl : torch::nn::Module {
+  explicit ChainImpl(Parts all) : parts(std::move(all)) {
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      register_module(internal::part_name(i), parts[i]);
+  }
+  at::Tensor forward(at::Tensor x, const std::vector<std::size_t>& path) {
+    for (const std::size_t part : path) x = parts[part](x);
+    return x;
+  }
+  Parts parts;
+};
+TORCH_MODULE(Chain);
+
+// The rows of a batch, divided over the ranks, and the parts that run.
+struct Pass {
+  int64_t rows = kBatch;
+  enum class Shares { kEven, kUneven, kRankZero } shares = Shares::kEven;
+  std::vector<int> without = {};  // by rank: the part that it leaves out; -1: none
+  int twice = -1;                 // a part that runs twice
+
+  int64_t begin(int rank, int ranks) const {
+    if (shares == Shares::kRankZero) return rank == 0 ? 0 : rows;
+    if (shares == Shares::kEven) return rows * rank / ranks;
+    return rows * rank * (rank + 1) / (ranks * (ranks + 1));
+  }
+  std::vector<std::size_t> path(int rank, std::size_t parts) const {
+    const int left_out =
+        without.empty() ? -1 : without[static_cast<std::size_t>(rank) % without.size()];
+    std::vector<std::size_t> path;
+    for (std::size_t part = 0; part < parts; ++part) {
+      if (static_cast<int>(part) != left_out) path.push_back(part);
+      if (static_cast<int>(part) == twice) path.push_back(part);
+    }
+    return path;
+  }
+};
+
+// A model that trains, in one process or on a rank.
+class Trainer {
+ public:
+  Trainer(int ranks, int64_t width) : ranks(ranks), parts(internal::make_parts({.width = width})) {}
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+  virtual ~Trainer() = default;
+
+  // The loss of this rank's share; of all shares in one process. Undefined without a share.
+  virtual at::Tensor loss(const Pass& pass) = 0;
+  virtual void zero_grad() = 0;
+  virtual void step() = 0;
+  virtual void set_lr(double lr) = 0;
+  virtual std::shared_ptr<void> no_sync() { return nullptr; }
+  virtual void skip_batch() {}
+  virtual void save() = 0;
+  virtual void load() = 0;
+  virtual Named weights() {
+    Named all;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      for (const auto& item : parts[i]->named_parameters())
+        all[internal::part_name(i) + "." + item.key()] = item.value().detach().clone();
+    }
+    return all;
+  }
+
+  void backward(const Pass& pass = {}) {
+    const at::Tensor mine = loss(pass);
+    mine.defined() ? mine.backward() : skip_batch();
+  }
+  void train(const Pass& pass = {}) {
+    zero_grad();
+    backward(pass);
+    step();
+  }
+  std::vector<at::Tensor> parameters() {
+    std::vector<at::Tensor> all;
+    for (Part& part : parts) {
+      for (at::Tensor& parameter : part->parameters()) all.push_back(parameter);
+    }
+    return all;
+  }
+
+  const int ranks;
+  int batches = 0;  // that were used
+  Parts parts;
+
+ protected:
+  at::Tensor rows_of(const Pass& pass, int rank) const {
+    return batch_of(batches, at::kDouble)
+        .slice(0, pass.begin(rank, ranks), pass.begin(rank + 1, ranks));
+  }
+  void save_weights() {
+    saved_.clear();
+    for (const at::Tensor& parameter : parameters()) saved_.push_back(parameter.detach().clone());
+  }
+  void load_weights() {
+    std::size_t i = 0;
+    for (at::Tensor& parameter : parameters()) parameter.set_data(saved_[i++].clone());
+  }
+
+ private:
+  std::vector<at::Tensor> saved_;
+};
+
+}  // namespace weft::parallel::habits
