@@ -180,6 +180,8 @@ const std::vector<Habit> kHabits{
        t.train({.without = {-1, 3}});
      }},
     {"runs a part twice", [](Trainer& t) { t.train({.twice = 2}); }},
+    {"penalizes the gradient by its input", [](Trainer& t) { t.train({.penalty = true}); },
+     to_divided_weights},
     {"steps again", [](Trainer& t) { between(t, [&] { t.step(); }); }, by_weft},
     {"steps without gradients",
      [](Trainer& t) {

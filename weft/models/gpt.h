@@ -85,6 +85,7 @@ struct GptOptions {
   double experts_balance = 0.01;  // Weight of the balance loss in loss().
   double experts_z = 0;           // Weight of the router z-loss in loss().
   double experts_jitter = 0;
+  double targets_per_sample = 0;  // > 0: the loss divides by these, not by those of a part
 };
 
 // Returns `options` with Llama's norm, positions and activation, without biases and with an untied

@@ -130,8 +130,9 @@ bool Engine::are_gradients_dropped() const {
   for (std::size_t i = 0; i < trained_; ++i) {
     const at::Tensor& gradient = params_[i].tensor.grad();
     if (!gradient.defined()) continue;
-    if (gradient._version() == versions_[i] || gradient.count_nonzero().item<std::int64_t>() > 0)
-      return false;
+    if (gradient._version() == versions_[i]) return false;
+    const at::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+    if (values.count_nonzero().item<std::int64_t>() > 0) return false;
   }
   return true;
 }

@@ -78,6 +78,7 @@ struct Pass {
   enum class Shares { kEven, kUneven, kRankZero } shares = Shares::kEven;
   std::vector<int> without = {};  // by rank: the part that it leaves out; -1: none
   int twice = -1;                 // a part that runs twice
+  bool penalty = false;           // adds the gradient of the loss by the input, squared
 
   int64_t begin(int rank, int ranks) const {
     if (shares == Shares::kRankZero) return rank == 0 ? 0 : rows;
@@ -95,6 +96,17 @@ struct Pass {
     return path;
   }
 };
+
+// The mean over a share, of `run(x)`.
+inline at::Tensor loss_of_share(const Pass& pass, const at::Tensor& rows,
+                                const std::function<at::Tensor(const at::Tensor& x)>& run) {
+  if (!pass.penalty) return loss_of(run(rows));
+  const at::Tensor x = rows.detach().clone().requires_grad_();
+  const at::Tensor y = run(x);
+  const at::Tensor slope = torch::autograd::grad({y.square().sum()}, {x}, /*grad_outputs=*/{},
+                                                 /*retain_graph=*/true, /*create_graph=*/true)[0];
+  return loss_of(y) + 0.1 * slope.square().sum(1).mean();
+}
 
 // A model that trains, in one process or on a rank.
 class Trainer {

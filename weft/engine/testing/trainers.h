@@ -56,7 +56,10 @@ class Alone final : public ByTorch {
       const at::Tensor x = rows_of(pass, rank);
       if (x.size(0) == 0) continue;
       const double share = static_cast<double>(x.size(0)) / static_cast<double>(pass.rows);
-      sum = sum + loss_of(chain_->forward(x, pass.path(rank, parts.size()))) * share;
+      const auto run = [&](const at::Tensor& in) {
+        return chain_->forward(in, pass.path(rank, parts.size()));
+      };
+      sum = sum + loss_of_share(pass, x, run) * share;
     }
     ++batches;
     return sum;
@@ -81,8 +84,10 @@ class TorchRank final : public ByTorch {
   at::Tensor loss(const Pass& pass) override {
     const at::Tensor x = rows_of(pass, rank_);
     ++batches;
-    return x.size(0) == 0 ? at::Tensor()
-                          : loss_of(model_.forward(x, pass.path(rank_, parts.size())));
+    if (x.size(0) == 0) return {};
+    return loss_of_share(pass, x, [&](const at::Tensor& in) {
+      return model_.forward(in, pass.path(rank_, parts.size()));
+    });
   }
   // A pass over any row, so that this rank takes part in the averages.
   void skip_batch() override {
@@ -112,8 +117,10 @@ class ModuleRank final : public Trainer {
   at::Tensor loss(const Pass& pass) override {
     const at::Tensor x = rows_of(pass, rank_);
     ++batches;
-    return x.size(0) == 0 ? at::Tensor()
-                          : loss_of(model_.forward(x, pass.path(rank_, parts.size())));
+    if (x.size(0) == 0) return {};
+    return loss_of_share(pass, x, [&](const at::Tensor& in) {
+      return model_.forward(in, pass.path(rank_, parts.size()));
+    });
   }
   void zero_grad() override { optimizer_.zero_grad(); }
   void step() override { optimizer_.step(); }
@@ -146,11 +153,14 @@ class ShardedRank final : public Trainer {
         model_(internal::blocks_of(parts), group, spec_of(rule),
                internal::options_of(way.stage, way.weights)) {}
   at::Tensor loss(const Pass& pass) override {
-    Tensors x{rows_of(pass, rank_)};
+    const at::Tensor x = rows_of(pass, rank_);
     ++batches;
-    if (x[0].size(0) == 0) return {};
-    for (const std::size_t part : pass.path(rank_, parts.size())) x = model_.run(part, x);
-    return loss_of(x[0]);
+    if (x.size(0) == 0) return {};
+    return loss_of_share(pass, x, [&](const at::Tensor& in) {
+      Tensors all{in};
+      for (const std::size_t part : pass.path(rank_, parts.size())) all = model_.run(part, all);
+      return all[0];
+    });
   }
   void zero_grad() override { model_.zero_grad(); }
   void step() override { model_.step(); }

@@ -6,14 +6,22 @@
 namespace weft::models::internal {
 
 // Returns the mean cross-entropy over the targets of the whole sequence, the same on all ranks of
-// tp and cp. `logits` are this rank's part. Auxiliary losses of experts are not included. With
-// experts and no rows, the result is 0 but still depends on the graph: the rank must run backward,
-// which is collective, for the tokens of other ranks.
+// tp and cp; with GptOptions::targets_per_sample, the sum over these terms. `logits` are the rank's
+// part. Auxiliary losses of experts are not included. With experts and no rows, the result is 0 but
+// still depends on the graph: the rank must run backward, which is collective, for the tokens of
+// other ranks.
 inline at::Tensor token_loss(const GptOptions& options, const at::Tensor& logits,
                              const at::Tensor& targets, const parallel::TensorParallel& tp,
                              const parallel::ContextParallel& cp) {
   parallel::CrossEntropyOptions of{.vocabulary = options.vocabulary};
   if (options.experts > 0 && targets.numel() == 0) return logits.sum();
+  if (options.targets_per_sample > 0) {
+    of.reduction = parallel::LossReduction::kSum;
+    const double terms = options.targets_per_sample * static_cast<double>(targets.size(0));
+    const at::Tensor mine = cp.size() > 1 ? cp.part(targets, 1) : targets;
+    const at::Tensor sum = parallel::cross_entropy(logits, mine, of, tp);
+    return (cp.size() > 1 ? cp.mean(sum, 1) * cp.size() : sum) / terms;
+  }
   if (cp.size() > 1) {
     of.reduction = parallel::LossReduction::kSum;
     const at::Tensor mine = cp.part(targets, 1);

@@ -66,10 +66,13 @@ models::LstmOptions lstm_options(const Config& config, std::int64_t vocabulary) 
   return options;
 }
 
-parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary) {
+parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary,
+                                 double targets_per_sample) {
   if (config.get_string("model.name") == "lstm")
     return models::lstm_blocks(lstm_options(config, vocabulary));
-  return models::gpt_blocks(gpt_options(config, vocabulary));
+  models::GptOptions options = gpt_options(config, vocabulary);
+  options.targets_per_sample = targets_per_sample;
+  return models::gpt_blocks(options);
 }
 
 double gpt_flops_per_token(models::GptOptions o) {

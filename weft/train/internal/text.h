@@ -21,7 +21,8 @@ models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary);
 models::LstmOptions lstm_options(const Config& config, std::int64_t vocabulary);
 
 // The same model as a list of blocks.
-parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary);
+parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary,
+                                 double targets_per_sample = 0);
 
 // FLOPs of one token in forward and backward of a GPT: 6 N + 12 L H Q T (Chowdhery et al., "PaLM:
 // Scaling Language Modeling with Pathways", 2022, appendix B). L, H, Q: layers, heads and their

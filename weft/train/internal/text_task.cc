@@ -126,8 +126,8 @@ class TextTask final : public RecipeTask {
   bool starts_from_weights() const { return !config_.get_string("model.from").empty(); }
   // Tokenizes the text and returns the path of tokens.bin. Rank 0 only.
   std::string write_tokens(const std::string& folder);
-  std::shared_ptr<const text::Rows> packed(const text::TokenFile& file, const data::Range& range,
-                                           const char* what) const;
+  std::shared_ptr<const text::PackedRows> packed(const text::TokenFile& file,
+                                                 const data::Range& range, const char* what) const;
 
   const Config config_;
   const Group world_;
@@ -155,9 +155,9 @@ std::string TextTask::write_tokens(const std::string& folder) {
   return tokens;
 }
 
-std::shared_ptr<const text::Rows> TextTask::packed(const text::TokenFile& file,
-                                                   const data::Range& range,
-                                                   const char* what) const {
+std::shared_ptr<const text::PackedRows> TextTask::packed(const text::TokenFile& file,
+                                                         const data::Range& range,
+                                                         const char* what) const {
   const auto length = config_.get_int("model.sequence");
   auto rows = std::make_shared<const text::PackedRows>(
       file, text::PackOptions{.length = length, .range = range});
@@ -188,7 +188,12 @@ Task TextTask::make(const std::string& folder) {
   task.metrics = metrics_of(columns);
   if (starts_from_weights()) task.start = [config = config_] { return pretrained_weights(config); };
   if (config_.get_bool("data.pack_documents")) {
-    task.train = rows_of(packed(file, split.train, "packed for training"), true);
+    const auto rows = packed(file, split.train, "packed for training");
+    // A mean over the targets of a part of a batch would depend on how the batch is divided.
+    const double targets =
+        static_cast<double>(rows->stats().used) / static_cast<double>(rows->stats().rows);
+    task.model = text_blocks(config_, vocabulary_, targets);
+    task.train = rows_of(rows, true);
     task.test = rows_of(packed(file, split.validation, "packed for validation"), true);
     return task;
   }
