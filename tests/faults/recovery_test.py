@@ -386,7 +386,7 @@ class Recovery(RecoveryRuns):
         fail = ";".join(f"{place}:once={once}{n}" for n, place in enumerate(places))
         result, got = self.run_of(2, *settings, fail=fail)
         self.assertEqual(result.code, 0, result.err)
-        self.assertEqual(result.err.count("failpoint copy.middle"), 2, result.err)
+        self.assertIn("all ranks are lost", result.err)
         self.assertEqual(got, wanted, result.err)
         lines = (self.folder / "runs/run/metrics.jsonl").read_text().splitlines()
         steps = [json.loads(line)["step"] for line in lines if '"loss":' in line]
