@@ -19,8 +19,6 @@ namespace {
 // cheap compared with a chunk.
 constexpr std::int64_t kUnitElements = 16 << 10;
 constexpr std::int64_t kChunkElements = 32 << 10;
-// Bytes that are reduced before their update, so that they stay in the L1 cache.
-constexpr std::int64_t kBlockBytes = 16 << 10;
 
 class InPlaceTransport final : public Transport {
  public:
@@ -94,10 +92,8 @@ class InPlaceTransport final : public Transport {
   void check_written() override {
     if (!new_check().on()) return;
     for (int chunk = 0; chunk < static_cast<int>(plan_.chunks.size()); ++chunk) {
-      WrittenCheck check(true);
-      for (const Stretch& at : plan_.chunks[index(chunk)].pieces) keep(at, check);
       Written last = ledger_->written(chunk);
-      end_written(check, chunk, last);
+      end_written(kept(chunk), chunk, last);
     }
   }
 
@@ -337,9 +333,9 @@ class InPlaceTransport final : public Transport {
   void note_written() {
     if (!new_check().on()) return;
     for (int chunk = rank_; chunk < static_cast<int>(plan_.chunks.size()); chunk += world_) {
-      WrittenCheck check(true);
-      for (const Stretch& at : plan_.chunks[index(chunk)].pieces) keep(at, check);
-      end_written(check, chunk, ledger_->written(chunk) = {});
+      Written& written = ledger_->written(chunk);
+      written = {};
+      end_written(kept(chunk), chunk, written);
     }
   }
   void end_written(const WrittenCheck& check, int chunk, Written& written) {
@@ -350,23 +346,18 @@ class InPlaceTransport final : public Transport {
         2 * subject_.watch->generation(first, last) + (replanned_ ? 1 : 0);
     if (!check.end(written, generation)) subject_.watch->refuse_written(first, last);
   }
-  // Calls fn(begin, end, weights) for parts that stay in a core's cache.
-  template <class Fn>
-  void each_block(const Stretch& at, const Fn& fn) const {
-    const auto element = static_cast<std::int64_t>(size_of(dtypes_[index(at.param)])),
-               most = kBlockBytes / element;
-    for (std::int64_t begin = at.begin; begin < at.end; begin += most) {
-      const std::int64_t end = std::min(at.end, begin + most);
-      fn(begin, end,
-         std::span<const std::byte>(subject_.updates->weight(at.param, begin),
-                                    static_cast<std::size_t>((end - begin) * element)));
-    }
-  }
+  // Looks at a stretch that stays as it is.
   void keep(const Stretch& at, WrittenCheck& check) const {
     if (!check.on()) return;
-    each_block(at, [&](std::int64_t begin, std::int64_t, std::span<const std::byte> weights) {
+    const auto look = [&](std::int64_t begin, std::int64_t, std::span<const std::byte> weights) {
       check.stays(weights.data(), weights.size(), begin);
-    });
+    };
+    subject_.updates->each_block(at.param, at.begin, at.end, true, look);
+  }
+  WrittenCheck kept(int chunk) const {
+    WrittenCheck check = new_check();
+    for (const Stretch& at : plan_.chunks[index(chunk)].pieces) keep(at, check);
+    return check;
   }
 
   void combine(int chunk) {
@@ -403,10 +394,11 @@ class InPlaceTransport final : public Transport {
 
   // Sums and updates block by block, so that the summed gradient stays in the cache.
   void update(const Stretch& at, Sources& sources, WrittenCheck& check) {
-    alignas(64) std::byte block[kBlockBytes];
+    alignas(64) std::byte block[Updates::kBlockBytes];
     const bool as_it_is =
         sources.count == 1 && sources.args.scale == 1.0 && sources.args.weights == nullptr;
-    each_block(at, [&](std::int64_t begin, std::int64_t end, std::span<const std::byte> weights) {
+    const auto in_block = [&](std::int64_t begin, std::int64_t end,
+                              std::span<const std::byte> weights) {
       sources.args.count = end - begin;
       if (!as_it_is) sources.reduce(block);
       check.before(weights.data(), weights.size(), begin);
@@ -414,7 +406,8 @@ class InPlaceTransport final : public Transport {
       check.after(weights.data(), weights.size(), begin);
       for (int i = 0; i < sources.count; ++i)
         sources.data[i] = static_cast<const std::byte*>(sources.data[i]) + weights.size();
-    });
+    };
+    subject_.updates->each_block(at.param, at.begin, at.end, true, in_block);
   }
 
   void update_from_sums(int chunk) {

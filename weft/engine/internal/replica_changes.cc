@@ -79,7 +79,7 @@ void Replica::take_loaded() {
     WEFT_REQUIRE(some_and_none[1].item<int>() == 0,
                  "load_state: parameters have other memory than optimizer() gave them (torch::load "
                  "or set_data) on some ranks only; load weights on all ranks");
-    if (shared_weights_) transport_->check_written();  // take_moved() makes its values new
+    transport_->check_written();  // take_moved() makes its values new
     watch().digest();
     watch().compare(group_, true, kExact);
   }

@@ -7,13 +7,20 @@
 #include "weft/engine/internal/sharded_model.h"
 
 namespace weft::parallel {
+namespace {
+
+// The optimizer keeps another copy of the weights.
+bool is_apart(const internal::Unit& unit) {
+  return unit.master.storage().unsafeGetStorageImpl() != unit.flat.storage().unsafeGetStorageImpl();
+}
+
+}  // namespace
 
 void ShardedModel::watch_module() {
   begin_watch();
   watch_optimizer_settings();
   const bool apart = std::any_of(units_.begin(), units_.end(), [](const internal::Unit& unit) {
-    return unit.trainable && unit.master.storage().unsafeGetStorageImpl() !=
-                                 unit.flat.storage().unsafeGetStorageImpl();
+    return unit.trainable && is_apart(unit);
   });
   const std::string instead = "; give it the new values by torch::load() or load_shards()";
   if (shared_) {
@@ -50,8 +57,7 @@ void ShardedModel::check_written() {
 
 // Weights that exist once for all ranks, and that the optimizer updates in place.
 bool ShardedModel::is_written_once(const internal::Unit& unit) const {
-  return shared_ && unit.trainable &&
-         unit.master.storage().unsafeGetStorageImpl() == unit.flat.storage().unsafeGetStorageImpl();
+  return shared_ && unit.trainable && !is_apart(unit);
 }
 
 void ShardedModel::end_written(const internal::Unit& unit, const internal::WrittenCheck& check,

@@ -127,8 +127,9 @@ void ShardedModel::update() {
   bool once = shared_;  // all weights exist once for all ranks
   for (auto& unit : units_) {
     if (!unit.trainable || !unit.gradient.defined()) continue;
-    once = once && is_written_once(unit);
-    internal::WrittenCheck check(!whole_ && is_written_once(unit));
+    const bool written_once = is_written_once(unit);
+    once = once && written_once;
+    internal::WrittenCheck check(!whole_ && written_once);
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
       const int param = unit.params[place];
       const auto piece = internal::piece_of(

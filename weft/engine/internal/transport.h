@@ -42,10 +42,10 @@ class Transport {
   virtual bool pending() const { return false; }
   // Waits until all weights are updated. Throws errors that occurred meanwhile.
   virtual void settle() {}
-  // The parameters that had a gradient on any rank in the last step, or since reduce().
   // Throws Error(kInvalidArgument) if the program has written to weights that exist once for all
   // ranks, since the last update. Not collective.
   virtual void check_written() {}
+  // The parameters that had a gradient on any rank in the last step, or since reduce().
   virtual const std::vector<bool>& used() const = 0;
   // The sums of these gradients, in place. Valid after reduce() until finish().
   virtual void each_sum(const std::function<void(int param, const at::Tensor& sum)>& visit) = 0;

@@ -56,13 +56,13 @@ class Updates {
            (at - place.first) * static_cast<std::int64_t>(c10::elementSize(types_[index(param)]));
   }
   // Calls fn(begin, end, weights) for elements [begin, end) of a parameter in host memory: at once,
-  // or in blocks that stay in the cache while they are read several times.
+  // or in blocks of kBlockBytes, which stay in the cache while they are read several times.
+  static constexpr std::int64_t kBlockBytes = 16 << 10;
   template <class Fn>
   void each_block(int param, std::int64_t begin, std::int64_t end, bool in_cache,
                   const Fn& fn) const {
-    constexpr std::int64_t kBlock = 4096;
     const auto element = static_cast<std::int64_t>(c10::elementSize(types_[index(param)]));
-    const std::int64_t most = in_cache ? kBlock : end - begin;
+    const std::int64_t most = in_cache ? kBlockBytes / element : end - begin;
     for (std::int64_t at = begin; at < end; at += most) {
       const std::int64_t last = std::min(end, at + most);
       fn(at, last,
