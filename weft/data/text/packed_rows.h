@@ -32,11 +32,13 @@ struct PackStats {
   std::int64_t pieces = 0;
   std::int64_t rows = 0;
   std::int64_t used = 0;  // Positions with a target.
+  // Mean number of targets of a row.
+  double used_per_row() const {
+    return rows == 0 ? 0 : static_cast<double>(used) / static_cast<double>(rows);
+  }
   // Returns the fraction of all positions that is padding.
   double waste(std::int64_t length) const {
-    return rows == 0 ? 0
-                     : 1 - static_cast<double>(used) /
-                               (static_cast<double>(rows) * static_cast<double>(length));
+    return rows == 0 ? 0 : 1 - used_per_row() / static_cast<double>(length);
   }
 };
 

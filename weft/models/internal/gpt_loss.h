@@ -15,20 +15,15 @@ inline at::Tensor token_loss(const GptOptions& options, const at::Tensor& logits
                              const parallel::ContextParallel& cp) {
   parallel::CrossEntropyOptions of{.vocabulary = options.vocabulary};
   if (options.experts > 0 && targets.numel() == 0) return logits.sum();
-  if (options.targets_per_sample > 0) {
-    of.reduction = parallel::LossReduction::kSum;
-    const double terms = options.targets_per_sample * static_cast<double>(targets.size(0));
-    const at::Tensor mine = cp.size() > 1 ? cp.part(targets, 1) : targets;
-    const at::Tensor sum = parallel::cross_entropy(logits, mine, of, tp);
-    return (cp.size() > 1 ? cp.mean(sum, 1) * cp.size() : sum) / terms;
-  }
-  if (cp.size() > 1) {
-    of.reduction = parallel::LossReduction::kSum;
-    const at::Tensor mine = cp.part(targets, 1);
-    return cp.mean(parallel::cross_entropy(logits, mine, of, tp),
-                   mine.ne(of.ignore_index).sum().item<std::int64_t>());
-  }
-  return parallel::cross_entropy(logits, targets, of, tp);
+  if (cp.size() == 1 && options.targets_per_sample == 0)
+    return parallel::cross_entropy(logits, targets, of, tp);
+  of.reduction = parallel::LossReduction::kSum;
+  const at::Tensor mine = cp.size() > 1 ? cp.part(targets, 1) : targets;
+  const at::Tensor sum = parallel::cross_entropy(logits, mine, of, tp);
+  if (options.targets_per_sample == 0)
+    return cp.mean(sum, mine.ne(of.ignore_index).sum().item<std::int64_t>());
+  const at::Tensor all = cp.size() > 1 ? cp.mean(sum, 1) * cp.size() : sum;
+  return all / (options.targets_per_sample * static_cast<double>(targets.size(0)));
 }
 
 // Returns `loss` plus the auxiliary loss of this rank's positions. Over cp, it adds the mean of all

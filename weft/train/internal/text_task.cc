@@ -176,8 +176,11 @@ Task TextTask::make(const std::string& folder) {
   const auto file = text::TokenFile::open(comm::broadcast_text(world_, tokens));
   const auto length = config_.get_int("model.sequence");
   const auto split = held_out(file, config_.get_double("data.validation"), length);
+  const bool packs = config_.get_bool("data.pack_documents");
+  const auto packed_rows = packs ? packed(file, split.train, "packed for training") : nullptr;
   Task task;
-  task.model = text_blocks(config_, vocabulary_);
+  // A mean over the targets of a part of a batch would depend on how the batch is divided.
+  task.model = text_blocks(config_, vocabulary_, packs ? packed_rows->stats().used_per_row() : 0);
   std::int64_t columns = vocabulary_;  // of the logits
   if (config_.get_string("model.name") == "gpt") {
     models::GptOptions options = gpt_options(config_, vocabulary_);
@@ -187,13 +190,8 @@ Task TextTask::make(const std::string& folder) {
   }
   task.metrics = metrics_of(columns);
   if (starts_from_weights()) task.start = [config = config_] { return pretrained_weights(config); };
-  if (config_.get_bool("data.pack_documents")) {
-    const auto rows = packed(file, split.train, "packed for training");
-    // A mean over the targets of a part of a batch would depend on how the batch is divided.
-    const double targets =
-        static_cast<double>(rows->stats().used) / static_cast<double>(rows->stats().rows);
-    task.model = text_blocks(config_, vocabulary_, targets);
-    task.train = rows_of(rows, true);
+  if (packs) {
+    task.train = rows_of(packed_rows, true);
     task.test = rows_of(packed(file, split.validation, "packed for validation"), true);
     return task;
   }
