@@ -75,12 +75,7 @@ Named without_zero_grad(double clip) {
     if (clip > 0) torch::nn::utils::clip_grad_norm_(all, clip);
     optimizer.step();
   }
-  Named weights;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    for (const auto& item : parts[i]->named_parameters())
-      weights[internal::part_name(i) + "." + item.key()] = item.value().detach();
-  }
-  return weights;
+  return internal::weights_of(parts);
 }
 
 // At stage 0 the sums take the place of a rank's gradients.

@@ -1,5 +1,5 @@
 // Two models in one program, whose gradients pass through each other.
-#include "weft/engine/testing/small_model.h"
+#include "weft/engine/testing/trainer.h"
 
 namespace weft::parallel {
 namespace gan_test {
@@ -14,21 +14,16 @@ struct Gan {
   Gan()
       : generator(torch::nn::Linear(6, 10), torch::nn::Tanh()),
         discriminator(torch::nn::Linear(10, 8), torch::nn::Tanh(), torch::nn::Linear(8, 1)) {
-    const at::NoGradGuard guard;
     double phase = 0;
     for (torch::nn::Sequential* net : {&generator, &discriminator}) {
       (*net)->to(at::kDouble);
-      for (at::Tensor& p : (*net)->parameters())
-        p.copy_(
-            ((torch::arange(p.numel(), at::kDouble) * 0.7 + ++phase).sin() * 0.4).view(p.sizes()));
+      internal::fill(**net, phase);
     }
   }
   Named weights() const {
     Named all;
-    for (const auto& item : generator->named_parameters())
-      all["generator." + item.key()] = item.value().detach().clone();
-    for (const auto& item : discriminator->named_parameters())
-      all["discriminator." + item.key()] = item.value().detach().clone();
+    internal::add_weights(all, "generator.", *generator);
+    internal::add_weights(all, "discriminator.", *discriminator);
     return all;
   }
   torch::nn::Sequential generator, discriminator;
@@ -70,7 +65,7 @@ void compare_gan(const Group& group, Weights weights, bool torch_optimizer) {
   const auto train = [&](auto first, auto second) {
     train_gan([&](const at::Tensor& x) { return generator.forward(x); },
               [&](const at::Tensor& x) { return discriminator.forward(x); }, first, second,
-              [&] { return std::shared_ptr<NoSync>(new NoSync{discriminator.no_sync()}); },
+              [&] { return habits::pause(discriminator); },
               [&](int step) {
                 return internal::part_of(batch_of(step, at::kDouble), group.rank(), group.size());
               });

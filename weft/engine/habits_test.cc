@@ -18,7 +18,7 @@ using internal::Named;
 using internal::Part;
 using namespace habits;
 
-// What a program does. `is_refused`: where it is an error, or may be one.
+// Something that a program does. `is_refused`: where it is an error, or may be one.
 struct Habit {
   const char* name;
   std::function<void(Trainer&)> act;
@@ -36,6 +36,14 @@ void between(Trainer& trainer, const std::function<void()>& change) {
   change();
   trainer.step();
 }
+// A backward pass whose gradients stay on their ranks.
+void backward_alone(Trainer& trainer) {
+  const auto guard = trainer.no_sync();
+  trainer.backward();
+}
+void zero_grad_of_module(Trainer& trainer, bool set_to_none = true) {
+  for (Part& part : trainer.parts) part->zero_grad(set_to_none);
+}
 void without_grad(const std::function<void()>& change) {
   const at::NoGradGuard guard;
   change();
@@ -49,7 +57,7 @@ const std::vector<Habit> kHabits{
     {"trains", [](Trainer& t) { t.train(); }},
     {"drops gradients by the module",
      [](Trainer& t) {
-       for (Part& part : t.parts) part->zero_grad();
+       zero_grad_of_module(t);
        t.backward();
        t.step();
      },
@@ -122,20 +130,14 @@ const std::vector<Habit> kHabits{
     {"drops the gradients of a batch in no_sync()",
      [](Trainer& t) {
        t.zero_grad();
-       {
-         const auto guard = t.no_sync();
-         t.backward();
-       }
+       backward_alone(t);
        t.zero_grad();
      }},
     {"drops them by the module",
      [](Trainer& t) {
-       for (Part& part : t.parts) part->zero_grad();
-       {
-         const auto guard = t.no_sync();
-         t.backward();
-       }
-       for (Part& part : t.parts) part->zero_grad();
+       zero_grad_of_module(t);
+       backward_alone(t);
+       zero_grad_of_module(t);
        t.backward({.shares = Pass::Shares::kUneven});
        t.step();
      },
@@ -143,29 +145,20 @@ const std::vector<Habit> kHabits{
     {"fills them with zeros",
      [](Trainer& t) {
        t.zero_grad();
-       {
-         const auto guard = t.no_sync();
-         t.backward();
-       }
-       for (Part& part : t.parts) part->zero_grad(/*set_to_none=*/false);
+       backward_alone(t);
+       zero_grad_of_module(t, /*set_to_none=*/false);
        t.backward({.shares = Pass::Shares::kUneven});
        t.step();
      },
      &Way::is_zero},
     {"adds to used gradients in no_sync() and drops them",
      [](Trainer& t) {
-       {
-         const auto guard = t.no_sync();
-         t.backward();
-       }
+       backward_alone(t);
        t.zero_grad();
      }},
     {"adds to used gradients in no_sync()",
      [](Trainer& t) {
-       {
-         const auto guard = t.no_sync();
-         t.backward();
-       }
+       backward_alone(t);
        t.backward();
        t.step();
      },
@@ -284,7 +277,8 @@ Named by_one_process(const Sequence& sequence) {
   return run(alone, sequence);
 }
 
-// What is wrong; empty: nothing. libtorch's errors have weft's text in their first line.
+// Returns what is wrong with a sequence; empty: nothing. The first line of an error of libtorch has
+// weft's text.
 std::string fault_of(const Sequence& sequence) {
   const Named expected = by_one_process(sequence);
   try {

@@ -47,12 +47,7 @@ Named by_one_process(const Change& change) {
     loss_of(x).backward();
     optimizer.step();
   }
-  Named weights;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    for (const auto& item : parts[i]->named_parameters())
-      weights[internal::part_name(i) + "." + item.key()] = item.value().detach().clone();
-  }
-  return weights;
+  return internal::weights_of(parts);
 }
 
 // The same by ranks. Rank 0 returns the weights.

@@ -50,20 +50,30 @@ struct ModelOptions {
   int bodies = 3;
 };
 
-// Initialized by a formula, since the ranks are threads that share one random generator.
+// Gives the parameters values by a formula, since ranks may be threads that share one random
+// generator. `phase` grows by one for each parameter.
+inline void fill(const torch::nn::Module& module, double& phase) {
+  const torch::NoGradGuard guard;
+  for (at::Tensor& p : module.parameters())
+    p.copy_(((torch::arange(p.numel(), at::kDouble) * 0.7 + ++phase).sin() * 0.4).view(p.sizes()));
+}
+
+// Adds copies of the parameters, by `prefix` and their names.
+inline void add_weights(Named& all, const std::string& prefix, const torch::nn::Module& module) {
+  for (const auto& item : module.named_parameters())
+    all[prefix + item.key()] = item.value().detach().clone();
+}
+
 inline std::vector<Part> make_parts(const ModelOptions& options) {
   std::vector<Part> parts{Part(6, options.width)};
   for (int i = 0; i < options.bodies; ++i) parts.emplace_back(options.width, options.width);
   if (options.tie)
     parts.back()->tied = parts.back()->register_parameter("tied", parts[0]->fc->weight);
-  torch::NoGradGuard guard;
   double phase = 0;
   for (auto& part : parts) {
     part->to(options.type);
     if (part->tied.defined()) part->tied = part->named_parameters()["tied"];
-    for (auto& p : part->parameters())
-      p.copy_(
-          ((torch::arange(p.numel(), at::kDouble) * 0.7 + ++phase).sin() * 0.4).view(p.sizes()));
+    fill(*part, phase);
   }
   if (options.freeze) {
     for (auto& p : parts[2]->parameters()) p.set_requires_grad(false);
@@ -75,6 +85,12 @@ inline std::string part_name(std::size_t i) {
   std::string name = std::to_string(i);
   name.insert(name.begin(), 'b');  // g++ 12 warns of "b" + std::to_string(i)
   return name;
+}
+
+inline Named weights_of(const std::vector<Part>& parts) {
+  Named all;
+  for (std::size_t i = 0; i < parts.size(); ++i) add_weights(all, part_name(i) + ".", *parts[i]);
+  return all;
 }
 
 inline std::vector<Block> blocks_of(const std::vector<Part>& parts) {

@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,7 +19,9 @@ using internal::kBatch;
 using internal::loss_of;
 using internal::Named;
 using internal::Part;
+using internal::Path;
 using Parts = std::vector<Part>;
+using Forward = std::function<at::Tensor(const at::Tensor& x, const Path& path)>;
 
 // How the ranks train.
 struct Way {
@@ -64,7 +67,7 @@ struct ChainImpl : torch::nn::Module {
     for (std::size_t i = 0; i < parts.size(); ++i)
       register_module(internal::part_name(i), parts[i]);
   }
-  at::Tensor forward(at::Tensor x, const std::vector<std::size_t>& path) {
+  at::Tensor forward(at::Tensor x, const Path& path) {
     for (const std::size_t part : path) x = parts[part](x);
     return x;
   }
@@ -85,10 +88,10 @@ struct Pass {
     if (shares == Shares::kEven) return rows * rank / ranks;
     return rows * rank * (rank + 1) / (ranks * (ranks + 1));
   }
-  std::vector<std::size_t> path(int rank, std::size_t parts) const {
+  Path path(int rank, std::size_t parts) const {
     const int left_out =
         without.empty() ? -1 : without[static_cast<std::size_t>(rank) % without.size()];
-    std::vector<std::size_t> path;
+    Path path;
     for (std::size_t part = 0; part < parts; ++part) {
       if (static_cast<int>(part) != left_out) path.push_back(part);
       if (static_cast<int>(part) == twice) path.push_back(part);
@@ -97,15 +100,10 @@ struct Pass {
   }
 };
 
-// The mean over a share, of `run(x)`.
-inline at::Tensor loss_of_share(const Pass& pass, const at::Tensor& rows,
-                                const std::function<at::Tensor(const at::Tensor& x)>& run) {
-  if (!pass.penalty) return loss_of(run(rows));
-  const at::Tensor x = rows.detach().clone().requires_grad_();
-  const at::Tensor y = run(x);
-  const at::Tensor slope = torch::autograd::grad({y.square().sum()}, {x}, /*grad_outputs=*/{},
-                                                 /*retain_graph=*/true, /*create_graph=*/true)[0];
-  return loss_of(y) + 0.1 * slope.square().sum(1).mean();
+// Accumulates without communication as long as the result lives.
+template <class Model>
+std::shared_ptr<void> pause(Model& model) {
+  return std::shared_ptr<NoSync>(new NoSync{model.no_sync()});
 }
 
 // A model that trains, in one process or on a rank.
@@ -125,14 +123,7 @@ class Trainer {
   virtual void skip_batch() {}
   virtual void save() = 0;
   virtual void load() = 0;
-  virtual Named weights() {
-    Named all;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      for (const auto& item : parts[i]->named_parameters())
-        all[internal::part_name(i) + "." + item.key()] = item.value().detach().clone();
-    }
-    return all;
-  }
+  virtual Named weights() { return internal::weights_of(parts); }
 
   void backward(const Pass& pass = {}) {
     const at::Tensor mine = loss(pass);
@@ -156,6 +147,24 @@ class Trainer {
   Parts parts;
 
  protected:
+  // The mean over the share of a rank; undefined without a share.
+  at::Tensor loss_of_share(const Pass& pass, int rank, const Forward& forward) const {
+    const at::Tensor rows = rows_of(pass, rank);
+    if (rows.size(0) == 0) return {};
+    const Path path = pass.path(rank, parts.size());
+    if (!pass.penalty) return loss_of(forward(rows, path));
+    const at::Tensor x = rows.detach().clone().requires_grad_();
+    const at::Tensor y = forward(x, path);
+    const at::Tensor slope = torch::autograd::grad({y.square().sum()}, {x}, /*grad_outputs=*/{},
+                                                   /*retain_graph=*/true, /*create_graph=*/true)[0];
+    return loss_of(y) + 0.1 * slope.square().sum(1).mean();
+  }
+  // Of the next batch.
+  at::Tensor next_loss(const Pass& pass, int rank, const Forward& forward) {
+    const at::Tensor loss = loss_of_share(pass, rank, forward);
+    ++batches;
+    return loss;
+  }
   at::Tensor rows_of(const Pass& pass, int rank) const {
     return batch_of(batches, at::kDouble)
         .slice(0, pass.begin(rank, ranks), pass.begin(rank + 1, ranks));

@@ -52,14 +52,14 @@ class Alone final : public ByTorch {
   Alone(int ranks, const Rule& rule) : ByTorch(ranks, rule), chain_(parts) {}
   at::Tensor loss(const Pass& pass) override {
     at::Tensor sum = at::zeros({}, at::kDouble);
+    const auto forward = [&](const at::Tensor& x, const Path& path) {
+      return chain_->forward(x, path);
+    };
     for (int rank = 0; rank < ranks; ++rank) {
-      const at::Tensor x = rows_of(pass, rank);
-      if (x.size(0) == 0) continue;
-      const double share = static_cast<double>(x.size(0)) / static_cast<double>(pass.rows);
-      const auto run = [&](const at::Tensor& in) {
-        return chain_->forward(in, pass.path(rank, parts.size()));
-      };
-      sum = sum + loss_of_share(pass, x, run) * share;
+      const at::Tensor loss = loss_of_share(pass, rank, forward);
+      const auto rows = pass.begin(rank + 1, ranks) - pass.begin(rank, ranks);
+      if (loss.defined())
+        sum = sum + loss * (static_cast<double>(rows) / static_cast<double>(pass.rows));
     }
     ++batches;
     return sum;
@@ -82,11 +82,8 @@ class TorchRank final : public ByTorch {
         rank_(group.rank()),
         model_(data_parallel(Chain(parts), group)) {}
   at::Tensor loss(const Pass& pass) override {
-    const at::Tensor x = rows_of(pass, rank_);
-    ++batches;
-    if (x.size(0) == 0) return {};
-    return loss_of_share(pass, x, [&](const at::Tensor& in) {
-      return model_.forward(in, pass.path(rank_, parts.size()));
+    return next_loss(pass, rank_, [&](const at::Tensor& x, const Path& path) {
+      return model_.forward(x, path);
     });
   }
   // A pass over any row, so that this rank takes part in the averages.
@@ -95,9 +92,7 @@ class TorchRank final : public ByTorch {
     model_.set_samples(0);
     (y * 0).sum().backward();
   }
-  std::shared_ptr<void> no_sync() override {
-    return std::shared_ptr<NoSync>(new NoSync{model_.no_sync()});
-  }
+  std::shared_ptr<void> no_sync() override { return pause(model_); }
 
  private:
   const int rank_;
@@ -115,19 +110,14 @@ class ModuleRank final : public Trainer {
                               .overlap_forward = way.overlap_forward})),
         optimizer_(model_.optimizer(spec_of(rule))) {}
   at::Tensor loss(const Pass& pass) override {
-    const at::Tensor x = rows_of(pass, rank_);
-    ++batches;
-    if (x.size(0) == 0) return {};
-    return loss_of_share(pass, x, [&](const at::Tensor& in) {
-      return model_.forward(in, pass.path(rank_, parts.size()));
+    return next_loss(pass, rank_, [&](const at::Tensor& x, const Path& path) {
+      return model_.forward(x, path);
     });
   }
   void zero_grad() override { optimizer_.zero_grad(); }
   void step() override { optimizer_.step(); }
   void set_lr(double lr) override { optimizer_.set_lr(lr); }
-  std::shared_ptr<void> no_sync() override {
-    return std::shared_ptr<NoSync>(new NoSync{model_.no_sync()});
-  }
+  std::shared_ptr<void> no_sync() override { return pause(model_); }
   void save() override {
     save_weights();
     state_ = optimizer_.state();
@@ -153,21 +143,16 @@ class ShardedRank final : public Trainer {
         model_(internal::blocks_of(parts), group, spec_of(rule),
                internal::options_of(way.stage, way.weights)) {}
   at::Tensor loss(const Pass& pass) override {
-    const at::Tensor x = rows_of(pass, rank_);
-    ++batches;
-    if (x.size(0) == 0) return {};
-    return loss_of_share(pass, x, [&](const at::Tensor& in) {
-      Tensors all{in};
-      for (const std::size_t part : pass.path(rank_, parts.size())) all = model_.run(part, all);
+    return next_loss(pass, rank_, [&](const at::Tensor& x, const Path& path) {
+      Tensors all{x};
+      for (const std::size_t part : path) all = model_.run(part, all);
       return all[0];
     });
   }
   void zero_grad() override { model_.zero_grad(); }
   void step() override { model_.step(); }
   void set_lr(double lr) override { model_.set_lr(lr); }
-  std::shared_ptr<void> no_sync() override {
-    return std::shared_ptr<NoSync>(new NoSync{model_.no_sync()});
-  }
+  std::shared_ptr<void> no_sync() override { return pause(model_); }
   void skip_batch() override { model_.skip_batch(); }
   void save() override {
     state_.clear();
