@@ -1,9 +1,11 @@
 """The weft backend under torch.distributed: types, errors, memory, forks, launchers."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 import unittest.mock
@@ -48,9 +50,17 @@ def reductions(rank, world):
             for part in parts[1:]:
                 expected = join(expected, part)
             check(dtype, op, expected)
-    for dtype in FLOATS[2:]:
+    for dtype in FLOATS:
         check(dtype, dist.ReduceOp.AVG, stacked.to(dtype).sum(0) / world)
         check(dtype, dist._make_nccl_premul_sum(2.0), 2 * stacked.sum(0))
+    large = torch.full((4,), 40_000.0, dtype=torch.half)  # the sum is infinite
+    dist.all_reduce(large, dist.ReduceOp.AVG)
+    wrong += [] if large.tolist() == [40_000.0] * 4 else [f"average of large halves: {large}"]
+    try:
+        dist.reduce(torch.ones(4, dtype=torch.int64), 0, op=dist.ReduceOp.AVG)
+        wrong.append("an average of integers was not refused")
+    except weft_torch.Error as error:
+        wrong += [] if "int64 has no avg" in str(error) else [str(error)]
     for dtype in (torch.complex64, torch.complex128):
         mine = torch.complex(parts[rank].double(), -parts[rank].double()).to(dtype)
         dist.all_reduce(mine)
@@ -265,6 +275,37 @@ def fork_copies(rank, world):
     return answer == [1, 1, 1] and reuse.eq(5).all().item()
 
 
+def fork_copies_under_signals(rank, world):
+    """Signals do not end the parent's wait for the child's copy."""
+    values = torch.ones(32 << 20)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if values.eq(1).all().item() else 1)
+    values.fill_(3)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def fork_without_descriptors(rank, world):
+    """The child and its message when there is no descriptor left."""
+    shown = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os.dup2(shown, 2)
+        said.seek(0)
+        text = said.read().decode()
+    return [code, text.count("\n"), "cannot copy its parent's tensors" in text]
+
+
 def mismatch(rank, world):
     try:
         dist.all_reduce(torch.ones(3 + rank))
@@ -376,9 +417,42 @@ def unmatched(rank, world):
     return time.monotonic()
 
 
+def posted_early(rank, world):
+    """Rank 1 posts the receive of a stop signal, and waits for it after the timeout has passed."""
+    flag = torch.zeros(1)
+    dist.barrier()
+    signal_of_stop = dist.irecv(flag, 0) if rank == 1 else None
+    time.sleep(1)
+    if rank == 0:
+        dist.send(torch.ones(1), 1)
+    else:
+        signal_of_stop.wait()
+    dist.barrier()
+    return flag.item()
+
+
+def large_before_small(rank, world):
+    """A message above the limit of unexpected bytes is sent before one that is received first."""
+    large, small = torch.full((70 << 20,), 3, dtype=torch.uint8), torch.ones(5)
+    if rank == 0:
+        work = dist.isend(large, 1, tag=0)
+        dist.send(small, 1, tag=1)
+        dist.all_reduce(small)
+        work.wait()
+        return [2.0, 3]
+    large.zero_()
+    small.zero_()
+    dist.recv(small, 0, tag=1)
+    dist.all_reduce(small)
+    dist.recv(large, 0, tag=0)
+    return [small[0].item(), int(large[-1])]
+
+
 class Backend(unittest.TestCase):
     def test_reduces_every_type(self):
-        self.assertEqual(ranks.run(reductions, 3), [[]] * 3)
+        for transport in ("shm", "tcp"):
+            with unittest.mock.patch.dict(os.environ, WEFT_TRANSPORT=transport):
+                self.assertEqual(ranks.run(reductions, 3), [[]] * 3)
 
     def test_moves_what_others_move(self):
         self.assertEqual(ranks.run(movements, 3), [[]] * 3)
@@ -411,6 +485,12 @@ class Backend(unittest.TestCase):
     def test_a_fork_copies_memory_and_is_not_in_the_group(self):
         self.assertEqual(ranks.run(fork_copies), [True, True])
 
+    def test_signals_do_not_end_the_wait_for_the_copy(self):
+        self.assertEqual(ranks.run(fork_copies_under_signals, 1), [0])
+
+    def test_a_child_that_cannot_copy_ends_in_one_line(self):
+        self.assertEqual(ranks.run(fork_without_descriptors, 1), [[70, 1, True]])
+
     def test_shows_both_calls_when_ranks_call_different_things(self):
         self.assertEqual(ranks.run(mismatch), [["InvalidArgument", True, True]] * 2)
 
@@ -436,6 +516,16 @@ class Backend(unittest.TestCase):
                     self.assertEqual((code, where), ("Timeout", name), text)
                     self.assertIn(words, text)
                     self.assertNotIn("channel", text)
+
+    def test_a_receive_may_be_posted_long_before_it_is_waited_for(self):
+        for transport in ("shm", "tcp"):
+            with unittest.mock.patch.dict(os.environ, WEFT_TRANSPORT=transport):
+                self.assertEqual(ranks.run(posted_early, timeout=0.5, patience=30), [0.0, 1.0])
+
+    def test_a_large_message_does_not_block_those_that_are_received_before_it(self):
+        for transport in ("shm", "tcp"):
+            with unittest.mock.patch.dict(os.environ, WEFT_TRANSPORT=transport):
+                self.assertEqual(ranks.run(large_before_small, timeout=10), [[2.0, 3]] * 2)
 
     def test_torch_finds_what_it_asks_of_a_group(self):
         self.assertEqual(ranks.run(noted), [([0, 1, 1, 3], "weft", True, [0, 1], True)] * 2)

@@ -150,6 +150,36 @@ def another_world(rank):
     return size
 
 
+def _sum_of(store, rank, world, timeout=20):
+    """Forms a default group on the store, and leaves it. The sum of ones over its ranks."""
+    dist.init_process_group(
+        "weft", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=timeout)
+    )
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    part = torch.ones(1)
+    dist.all_reduce(part, group=dist.new_group(list(range(world))))
+    dist.destroy_process_group()
+    return int(total + part) // 2
+
+
+def had_other_groups(rank):
+    """Groups on one store and on others, of ranks that have been in different groups before."""
+    base = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=False)
+    one, two = dist.PrefixStore("one", base), dist.PrefixStore("two", base)
+    sums = []
+    if rank == 0:  # an evaluation by one rank, on a store of its own and on the job's
+        sums = [_sum_of(dist.PrefixStore("alone", base), 0, 1), _sum_of(one, 0, 1)]
+        base.set("alone", "yes")
+    base.get("alone")
+    sums.append(_sum_of(one, rank, 3))
+    if rank < 2:
+        sums.append(_sum_of(one, rank, 2))
+        base.set(f"pair{rank}", "yes")
+    base.wait(["pair0", "pair1"])
+    return sums + [_sum_of(one, rank, 3), _sum_of(two, rank, 3)]
+
+
 def _child(body, rank, world, port, extra, path):
     ranks.shows_where_it_is()
     torch.set_num_threads(1)
@@ -271,6 +301,23 @@ class Regroup(Jobs):
         for rank in range(3):
             job.start(another_world, rank)
         self.assertEqual(job.answers(), [2, -signal.SIGKILL, 2])
+
+    def test_ranks_that_had_different_groups_before_meet(self):
+        job = self.launched(3)
+        for rank in range(3):
+            job.start(had_other_groups, rank)
+        self.assertEqual(job.answers(), [[1, 1, 3, 2, 3, 3], [3, 2, 3, 3], [3, 3, 3]])
+
+    def test_a_rank_that_gave_up_meets_the_others_under_one_number(self):
+        store, numbers = dist.HashStore(), []
+        for rank in (0, 0, 1):  # rank 0 tries twice before rank 1 comes
+            weft_torch.regrouping.begin_default(store, rank)
+            numbers.append(weft_torch.regrouping._number)
+        weft_torch.regrouping.end_default(store)
+        for rank in (1, 0):
+            weft_torch.regrouping.begin_default(store, rank)
+            numbers.append(weft_torch.regrouping._number)
+        self.assertEqual(numbers, ["0", "1", "1", "2", "2"])
 
     def test_copies_the_state_of_one_rank(self):
         job = self.launched(2)

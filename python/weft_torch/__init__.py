@@ -111,12 +111,17 @@ def _form(where: Any, options: Any) -> Any:
     if is_default and (formed := regrouping.take_formed()) is not None:
         return formed.backend
     how = make_options(options if isinstance(options, Options) else Options(), where.timeout)
-    place = (regrouping.own_store(where.store, is_default), where.group_rank, where.group_size)
     if getattr(where, "enable_reconfigure", False):  # from torch 2.14 on
-        return _C.make_reconfigurable_backend(*place, how)
-    backend = _C.make_backend(*place, how)
+        regrouping.begin_reconfigurable()
+        store = regrouping.own_store(where.store)
+        return _C.make_reconfigurable_backend(store, where.group_rank, where.group_size, how)
     if is_default:
-        regrouping.remember(backend, place[0], how, options)
+        regrouping.begin_default(where.store, where.group_rank)
+    store = regrouping.own_store(where.store)
+    backend = _C.make_backend(store, where.group_rank, where.group_size, how)
+    if is_default:
+        regrouping.end_default(where.store)
+        regrouping.remember(backend, store, how, options)
     return backend
 
 

@@ -62,7 +62,8 @@ class _World:
 
 _world: _World | None = None
 _formed: Any = None  # a backend that init_process_group() shall use
-_number = 0  # of the default group, the same on all ranks
+_number = "0"  # of the default group on its store, the same on all ranks
+_reconfigurable = 0  # groups of this process that reconfigure() forms
 
 
 def _base(store: dist.Store) -> dist.Store:
@@ -92,13 +93,45 @@ def _wait_for(store: dist.Store, key: str, limit: timedelta) -> str:
     return store.get(key).decode()
 
 
-def own_store(store: dist.Store, is_default: bool) -> dist.Store:
-    """The part of a group's store that no earlier group of the same name has used: the default
-    group may be made several times, and torchrun keeps its store when it starts the ranks again."""
-    global _number
-    _number += is_default
+def _of_attempt(store: dist.Store) -> dist.Store:
+    """torchrun keeps its store when it starts the ranks again."""
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
-    return dist.PrefixStore(f"weft/{attempt}/{_number}", store)
+    return dist.PrefixStore(f"weft/{attempt}", store)
+
+
+def begin_default(store: dist.Store, rank: int) -> None:
+    """Numbers the default group that this rank is about to form. The number is agreed through the
+    store, since its processes may have had different groups before: it is that of the first group
+    that has not formed yet and that this rank has not tried to form."""
+    global _number
+    shared = _of_attempt(store)
+    _number = shared.compare_set("number", "", "0").decode()
+    while shared.add(f"came/{_number}/{rank}", 1) > 1:  # that attempt has failed
+        _next_number(shared)
+
+
+def _next_number(shared: dist.Store) -> None:
+    global _number
+    _number = shared.compare_set("number", _number, str(int(_number) + 1)).decode()
+
+
+def end_default(store: dist.Store) -> None:
+    """The default group has formed: its ranks, and others, form the next one under a new number."""
+    shared = _of_attempt(store)
+    shared.compare_set("number", _number, str(int(_number) + 1))
+
+
+def begin_reconfigurable() -> None:
+    """Its processes form groups without a common call, so each counts its own."""
+    global _number, _reconfigurable
+    _reconfigurable += 1
+    _number = f"reconfigurable/{_reconfigurable}"
+
+
+def own_store(store: dist.Store) -> dist.Store:
+    """The part of a group's store that no earlier group of the same name has used: the default
+    group may be made several times on one store."""
+    return dist.PrefixStore(_number, _of_attempt(store))
 
 
 def take_formed() -> Any:
@@ -106,7 +139,7 @@ def take_formed() -> Any:
     global _formed, _number
     formed, _formed = _formed, None
     if formed is not None:
-        _number = formed.epoch
+        _number = str(formed.epoch)
     return formed
 
 

@@ -52,9 +52,9 @@ struct BackendOptions {
   std::string algorithm;
   // Add sums of all_reduce and reduce_scatter along the balanced binary tree over the ranks on
   // every transport, as ranks that read each other's memory do. Every transport then gives the same
-  // bits for float32 and float64; shorter floats are rounded where their ranks meet. Slower between
-  // hosts: such sums use Algorithm::kSharded. They also need more bytes if a host's ranks are not
-  // 2^k consecutive ones.
+  // bits for float32, float64 and averages of float16; other sums of shorter floats are rounded
+  // where their ranks meet. Slower between hosts: such sums use Algorithm::kSharded. They also need
+  // more bytes if a host's ranks are not 2^k consecutive ones.
   bool ordered_sums = false;
   // Address on which TCP listens and that it tells its peers: an address, a network in which this
   // host has one address (10.0.0.0/8), or the name of an interface. Empty: 127.0.0.1 on one host,

@@ -297,7 +297,11 @@ void Group::wait(const Work& work, const char* operation) const {
   std::optional<observe::WaitScope> shown;
   if (!work->isCompleted()) shown.emplace(operation, -1);
   net::Host* const here = host();
+  const auto deadline = Deadline::in(timeout());
   while (here != nullptr && !work->isCompleted()) {
+    if (auto* const late =
+            deadline.passed() ? dynamic_cast<internal::WeftWork*>(work.get()) : nullptr)
+      late->expire();
     try {
       work->wait(kPatience);
     } catch (const c10::Error&) {

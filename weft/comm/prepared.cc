@@ -13,7 +13,6 @@
 #include "weft/comm/internal/all_reduce.h"
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/comm/internal/weft_backend.h"
-#include "weft/kernels/reduce.h"
 
 namespace weft::comm {
 namespace {
@@ -46,17 +45,6 @@ struct Form {
   at::DimVector sizes, strides;
 };
 
-// Throws what the first call of the weft backend would throw.
-void require_reducible(const at::Tensor& tensor, ReduceOp op,
-                       const std::optional<net::DirectArgs>& plain) {
-  internal::require_dense(tensor);
-  internal::require_reduction(tensor, op);
-  if (!plain) return;
-  const void* const source = plain->input;
-  void* const result = plain->output;
-  kernels::reduce(&result, 1, &source, 1, {plain->dtype, op, 0});  // of no elements: the checks
-}
-
 }  // namespace
 
 struct PreparedAllReduce::Call {
@@ -70,7 +58,9 @@ struct PreparedAllReduce::Call {
         form(the_tensor) {
     if (weft == nullptr || (weft->has_device_backend() && !tensor.is_cpu())) return;
     plain = internal::plain_args(tensor);
-    require_reducible(tensor, op, plain);
+    // Throws what the first call would throw.
+    internal::require_dense(tensor);
+    internal::require_reduction(tensor, op);
     if (!plain) return;
     plain->op = op;
     plain->shape = form.sizes.data();

@@ -216,6 +216,31 @@ TEST(TwoLevel, GivesTheSameBitsToAllRanksAndOnEveryRun) {
   }
 }
 
+// 40000, 40032 and 40064 in float16; their sum is infinite.
+TEST(TwoLevel, AveragesFloat16WhoseSumIsOutOfRange) {
+  for (const std::int64_t n : {5, 5000}) {
+    on_hosts({"a", "a", "b"}, [n](Rank rank) {
+      const int me = rank.map.rank;
+      const std::vector<std::uint16_t> in(static_cast<std::size_t>(3 * n),
+                                          static_cast<std::uint16_t>(0x78e2 + me));
+      const std::vector<std::uint16_t> mean(static_cast<std::size_t>(n), 0x78e3);
+      for (const Collective collective :
+           {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter}) {
+        std::vector<std::uint16_t> out(mean.size());
+        const bool has_output = collective != Collective::kReduce || me == 1;
+        rank.engine.run(collective, {.input = in.data(),
+                                     .output = has_output ? out.data() : nullptr,
+                                     .count = n,
+                                     .dtype = DType::kF16,
+                                     .op = ReduceOp::kAvg,
+                                     .root = 1,
+                                     .timeout = 20s});
+        EXPECT_EQ(out == mean, has_output) << schedule::to_string(collective) << " " << n;
+      }
+    });
+  }
+}
+
 // Elements that leave each host, as TwoLevel's header documents.
 std::vector<std::int64_t> traffic(const std::vector<std::string>& hosts, Collective collective,
                                   std::int64_t n) {

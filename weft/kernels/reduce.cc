@@ -20,14 +20,11 @@ void check(int num_destinations, int num_sources, const ReduceArgs& args) {
                "reduce: needs at least one source and one destination");
   WEFT_REQUIRE(args.count >= 0,
                "reduce: count is " + std::to_string(args.count) + "; give the number of elements");
-  const bool bits =
-      args.op == ReduceOp::kBitAnd || args.op == ReduceOp::kBitOr || args.op == ReduceOp::kBitXor;
-  const bool floating = is_floating(args.dtype);
-  WEFT_REQUIRE(!(bits && floating) && !(args.op == ReduceOp::kAvg && !floating),
-               std::string("reduce: ") + to_string(args.dtype) + " has no " + to_string(args.op) +
-                   "; use another op or convert first");
+  WEFT_REQUIRE(has_operation(args.dtype, args.op), std::string("reduce: ") + to_string(args.dtype) +
+                                                       " has no " + to_string(args.op) +
+                                                       "; use another op or convert first");
   const bool weighted = args.scale != 1.0 || args.weights != nullptr;
-  WEFT_REQUIRE(!weighted || (floating && args.op == ReduceOp::kSum),
+  WEFT_REQUIRE(!weighted || (is_floating(args.dtype) && args.op == ReduceOp::kSum),
                std::string("reduce: weights and scale need sums of floating types, not ") +
                    to_string(args.op) + " of " + to_string(args.dtype));
 }

@@ -17,20 +17,28 @@ namespace weft::kernels {
 // of 2. float16 and bfloat16 accumulate in float32 and are rounded once.
 struct ReduceArgs {
   DType dtype = DType::kF32;
-  ReduceOp op = ReduceOp::kSum;  // kAvg divides by num_sources.
-  std::int64_t count = 0;        // Number of elements.
+  ReduceOp op = ReduceOp::kSum;
+  std::int64_t count = 0;  // Number of elements.
   // Factor of the result, applied after the sum in the accumulation type. kSum and floating-point
   // types only.
   double scale = 1.0;
   // Optional array of num_sources weights: source i is multiplied by weights[i] before the sum.
   // kSum and floating-point types only.
   const double* weights = nullptr;
+  // kAvg divides by it, rounding once. 0: num_sources. Other operations ignore it.
+  int divisor = 0;
 };
+
+// True if elements of this type have the operation: kAvg is for floating-point types, bitwise
+// operations are for integers and bool.
+constexpr bool has_operation(DType type, ReduceOp op) {
+  const bool bits = op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
+  return is_floating(type) ? !bits : op != ReduceOp::kAvg;
+}
 
 // Reads count elements of each of `num_sources` arrays (>= 1) and writes the reduction to each of
 // `num_destinations` arrays (>= 1). A destination may be the same array as a source, but must not
-// overlap it partially. Throws Error(kInvalidArgument) for an op that the type does not support
-// (kAvg of integers, bitwise ops of floating-point types).
+// overlap it partially. Throws Error(kInvalidArgument) unless has_operation().
 void reduce(void* const* destinations, int num_destinations, const void* const* sources,
             int num_sources, const ReduceArgs& args);
 

@@ -241,6 +241,17 @@ TEST(Reduce, WeighsEachSourceAndScalesTheSum) {
   }
 }
 
+TEST(Reduce, AveragesByADivisionByTheGivenNumber) {
+  // 5 / 3 and 5 times the rounded 1 / 3 are different float32.
+  const float five = 5.0f;
+  const void* source = &five;
+  float result = 0;
+  void* destination = &result;
+  reduce(&destination, 1, &source, 1, {.op = ReduceOp::kAvg, .count = 1, .divisor = 3});
+  EXPECT_EQ(result, 5.0f / 3.0f);
+  EXPECT_NE(result, 5.0f * (1.0f / 3.0f));
+}
+
 TEST(Reduce, RoundsHalvesOnlyOnce) {
   // In float16, 2048 + 1 is a tie that rounds to 2048. In float32, 2048 + 1 + 1 is 2050.
   const std::uint16_t big = 0x6800;

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +39,9 @@ struct Label {
   Bytes bytes{};
   Error (*mismatch)(int rank, const Bytes& mine, int peer, const Bytes& theirs) = nullptr;
 };
+
+// The deadline of a call that no caller waits for yet. See wait_for().
+inline const Deadline kNever = Deadline::at(Deadline::Clock::time_point::max());
 
 // Labels are optional. They must stay valid until the transfer is complete.
 struct Send {
@@ -104,6 +108,23 @@ class Endpoint {
   // Waits until a message on `channel` from any peer can be received. Returns the sender; does not
   // receive the message.
   virtual int await_any(Channel channel, Deadline deadline) = 0;
+
+  // Receives the next message on `channel` from any peer for which `may` is true, and returns the
+  // sender. Otherwise as recv(). No other receive can take the message in between. `may` is called
+  // with the endpoint's lock held and may change its answer to true at any time. This default, of
+  // transports without an own recv_any(), ignores `may`, and another receive may be faster.
+  virtual int recv_any(Channel channel, std::span<std::byte> bytes, Deadline deadline,
+                       const std::function<bool(int peer)>& /*may*/) {
+    const int peer = await_any(channel, deadline);
+    recv(peer, channel, bytes, deadline);
+    return peer;
+  }
+
+  // A caller begins or ends to wait for a message of `peer` (-1: of any) that a call with the
+  // deadline kNever receives. Meanwhile the peer's other messages may exceed the limit of
+  // unexpected bytes, as they may during a receive with a deadline. Transports without a limit do
+  // nothing.
+  virtual void wait_for(int /*peer*/, bool /*begin*/) {}
 
   // Ends all pending and later calls on this rank with kAborted, citing `why`. The first call wins.
   // Does not communicate.

@@ -1,5 +1,9 @@
 #include "weft/comm/internal/engine.h"
 
+#include <ATen/ops/empty.h>
+
+#include "weft/kernels/reduce.h"
+
 namespace weft::comm::internal {
 namespace {
 
@@ -11,9 +15,6 @@ class DirectEngine final : public Engine {
                std::chrono::nanoseconds timeout)
       : host_(std::move(host)), endpoint_(std::move(endpoint)), direct_(*host_, timeout) {}
 
-  void run(Collective collective, const net::DirectArgs& args) override {
-    run_direct(direct_, collective, args);
-  }
   net::Endpoint& endpoint() override { return *endpoint_; }
   net::Host* host() override { return host_.get(); }
   std::string describe() const override { return "shared memory"; }
@@ -26,6 +27,11 @@ class DirectEngine final : public Engine {
   }
 
  private:
+  void perform(Collective collective, const net::DirectArgs& args) override {
+    run_direct(direct_, collective, args);
+  }
+  bool rounds_once() const override { return true; }
+
   std::unique_ptr<net::Host> host_;
   std::unique_ptr<net::Endpoint> endpoint_;
   net::Direct direct_;
@@ -38,6 +44,32 @@ Error given_up(const Error& why) {
 }
 
 }  // namespace
+
+void Engine::run(Collective collective, const net::DirectArgs& args) {
+  const bool sums = reduces(collective);
+  WEFT_REQUIRE(!sums || kernels::has_operation(args.dtype, args.op),
+               std::string(schedule::to_string(collective)) + ": " + to_string(args.dtype) +
+                   " has no " + to_string(args.op) + "; use another operation or convert the data");
+  if (sums && args.op == ReduceOp::kAvg && args.dtype == DType::kF16 && !rounds_once())
+    return average_halves(collective, args);
+  perform(collective, args);
+}
+
+void Engine::average_halves(Collective collective, const net::DirectArgs& args) {
+  const bool scatters = collective == Collective::kReduceScatter;
+  const std::int64_t inputs = scatters ? args.count * endpoint().world() : args.count;
+  const at::Tensor input = at::empty({inputs}, at::kFloat);
+  const at::Tensor output = scatters ? at::empty({args.count}, at::kFloat) : input;
+  kernels::cast(input.data_ptr(), DType::kF32, args.input, DType::kF16, inputs);
+  net::DirectArgs wide = args;
+  wide.input = input.data_ptr();
+  wide.output = args.output == nullptr ? nullptr : output.data_ptr();
+  wide.dtype = DType::kF32;
+  wide.is_half = true;
+  perform(collective, wide);
+  if (args.output != nullptr)
+    kernels::cast(args.output, DType::kF16, output.data_ptr(), DType::kF32, args.count);
+}
 
 std::optional<Error> loss_in(Engine& engine) {
   const HostSplit* const split = engine.split();

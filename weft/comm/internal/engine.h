@@ -17,7 +17,9 @@ namespace weft::comm::internal {
 class Engine {
  public:
   virtual ~Engine() = default;
-  virtual void run(schedule::Collective collective, const net::DirectArgs& args) = 0;
+  // Runs the collective. Throws kInvalidArgument on this rank before any transfer if the type does
+  // not have the operation.
+  void run(schedule::Collective collective, const net::DirectArgs& args);
   virtual net::Endpoint& endpoint() = 0;
   virtual net::Host* host() = 0;
   virtual void fail(const Error& why) noexcept = 0;
@@ -29,6 +31,13 @@ class Engine {
   virtual const HostSplit* split() { return nullptr; }
   // What this engine has moved so far. Any thread may call it.
   virtual Traffic traffic() { return {.sent_bytes = endpoint().sent_bytes()}; }
+
+ private:
+  virtual void perform(schedule::Collective collective, const net::DirectArgs& args) = 0;
+  // True if float16 is summed in float32 and rounded once. Otherwise run() averages float16 on a
+  // float32 copy: its sums can overflow where the average does not.
+  virtual bool rounds_once() const { return false; }
+  void average_halves(schedule::Collective collective, const net::DirectArgs& args);
 };
 
 // Why no rank can wait for the others of this group any more: it has failed, or the process of a

@@ -24,7 +24,14 @@ class MessageEngine final : public Engine {
       : endpoint_(std::move(endpoint)),
         chooser_(plans, transport_of(*endpoint_), endpoint_->world()) {}
 
-  void run(Collective collective, const net::DirectArgs& args) override {
+  net::Endpoint& endpoint() override { return *endpoint_; }
+  net::Host* host() override { return nullptr; }
+  std::string describe() const override { return endpoint_->name(); }
+  bool has_ordered_sums() const override { return chooser_.has_ordered_sums(); }
+  void fail(const Error& why) noexcept override { endpoint_->fail(why); }
+
+ private:
+  void perform(Collective collective, const net::DirectArgs& args) override {
     const auto deadline = Deadline::in(args.timeout);
     const Call call{net::signature_of(collective, args), calls_++};
     const net::Label label{std::bit_cast<net::Label::Bytes>(call), &mismatch};
@@ -43,13 +50,7 @@ class MessageEngine final : public Engine {
                    .deadline = deadline,
                    .label = &label});
   }
-  net::Endpoint& endpoint() override { return *endpoint_; }
-  net::Host* host() override { return nullptr; }
-  std::string describe() const override { return endpoint_->name(); }
-  bool has_ordered_sums() const override { return chooser_.has_ordered_sums(); }
-  void fail(const Error& why) noexcept override { endpoint_->fail(why); }
 
- private:
   // Signature that every message of a call carries. A message that arrives in a different call is
   // then an error on every rank instead of an endless wait.
   struct Call {

@@ -17,10 +17,6 @@ class MpiEngine final : public Engine {
     ordered_ = make_message_engine(make_view(endpoint_, all_ranks(endpoint_->world()), kOrdered),
                                    {.ordered_sums = true});
   }
-  void run(schedule::Collective collective, const net::DirectArgs& args) override {
-    if (ordered_ && is_ordered(collective)) return ordered_->run(collective, args);
-    endpoint_->run(collective, args);
-  }
   net::Endpoint& endpoint() override { return *endpoint_; }
   net::Host* host() override { return nullptr; }
   Traffic traffic() override {
@@ -34,6 +30,11 @@ class MpiEngine final : public Engine {
   bool has_ordered_sums() const override { return ordered_ != nullptr || endpoint_->world() <= 2; }
 
  private:
+  void perform(schedule::Collective collective, const net::DirectArgs& args) override {
+    if (ordered_ && is_ordered(collective)) return ordered_->run(collective, args);
+    endpoint_->run(collective, args);
+  }
+
   const std::shared_ptr<net::mpi::MpiEndpoint> endpoint_;
   std::unique_ptr<Engine> ordered_;
 };

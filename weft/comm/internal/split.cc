@@ -19,10 +19,6 @@ class LocalEngine final : public Engine {
         rings_(make_rings(transports_->host(), transports_->endpoint()->epoch(), timeout)),
         direct_(transports_->host(), timeout) {}
 
-  void run(schedule::Collective collective, const net::DirectArgs& args) override {
-    transports_->guard(schedule::to_string(collective),
-                       [&] { run_direct(direct_, collective, args); });
-  }
   net::Endpoint& endpoint() override { return *rings_; }
   net::Host* host() override { return &transports_->host(); }
   std::string describe() const override { return "shared memory"; }
@@ -33,6 +29,12 @@ class LocalEngine final : public Engine {
   }
 
  private:
+  void perform(schedule::Collective collective, const net::DirectArgs& args) override {
+    transports_->guard(schedule::to_string(collective),
+                       [&] { run_direct(direct_, collective, args); });
+  }
+  bool rounds_once() const override { return true; }
+
   const std::shared_ptr<LinkedTransports> transports_;
   const std::unique_ptr<net::Endpoint> rings_;
   net::Direct direct_;
@@ -46,9 +48,6 @@ class AcrossEngine final : public Engine {
       : transports_(std::move(transports)),
         messages_(make_message_engine(make_view(transports_->endpoint(), ranks, kAcross), plans)) {}
 
-  void run(schedule::Collective collective, const net::DirectArgs& args) override {
-    transports_->guard(schedule::to_string(collective), [&] { messages_->run(collective, args); });
-  }
   net::Endpoint& endpoint() override { return messages_->endpoint(); }
   net::Host* host() override { return nullptr; }
   std::string describe() const override { return transports_->endpoint()->name(); }
@@ -56,6 +55,10 @@ class AcrossEngine final : public Engine {
   void fail(const Error& why) noexcept override { transports_->fail(why); }
 
  private:
+  void perform(schedule::Collective collective, const net::DirectArgs& args) override {
+    transports_->guard(schedule::to_string(collective), [&] { messages_->run(collective, args); });
+  }
+
   const std::shared_ptr<LinkedTransports> transports_;
   const std::unique_ptr<Engine> messages_;
 };
@@ -70,9 +73,6 @@ class SplitEngine final : public Engine {
         flat_(make_message_engine(make_view(transports_->endpoint(), everybody(), 0), plans)),
         levels_(*transports_, *flat_, timeout, plans) {}
 
-  void run(schedule::Collective collective, const net::DirectArgs& args) override {
-    transports_->guard(schedule::to_string(collective), [&] { levels_.run(collective, args); });
-  }
   net::Endpoint& endpoint() override { return *transports_->endpoint(); }
   net::Host* host() override { return nullptr; }
   std::string describe() const override {
@@ -90,6 +90,10 @@ class SplitEngine final : public Engine {
   }
 
  private:
+  void perform(schedule::Collective collective, const net::DirectArgs& args) override {
+    transports_->guard(schedule::to_string(collective), [&] { levels_.run(collective, args); });
+  }
+
   std::vector<int> everybody() const {
     std::vector<int> ranks(static_cast<std::size_t>(transports_->map().world));
     for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);

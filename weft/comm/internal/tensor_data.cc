@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "weft/comm/internal/staging.h"
+#include "weft/kernels/reduce.h"
 
 namespace weft::comm::internal {
 namespace {
@@ -130,6 +131,9 @@ void require_reduction(const at::Tensor& tensor, ReduceOp op) {
   WEFT_REQUIRE(element.reducible, "tensors of type " + type + " cannot be reduced");
   WEFT_REQUIRE(element.per_element == 1 || op == ReduceOp::kSum || op == ReduceOp::kAvg,
                "complex tensors have no " + std::string(to_string(op)));
+  WEFT_REQUIRE(kernels::has_operation(element.dtype, op),
+               std::string(to_string(element.dtype)) + " has no " + to_string(op) +
+                   "; use another operation or convert the data");
 }
 
 void require_same_type(const char* operation, const at::Tensor& a, const at::Tensor& b) {

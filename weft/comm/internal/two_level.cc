@@ -7,7 +7,6 @@
 
 #include "weft/base/log.h"
 #include "weft/comm/internal/two_level_parts.h"
-#include "weft/kernels/reduce.h"
 
 namespace weft::comm::internal {
 
@@ -78,11 +77,6 @@ void TwoLevel::check(const Call& call) const {
   WEFT_REQUIRE(args.root >= 0 && args.root < map_.world,
                std::string(call.name) + ": root " + std::to_string(args.root) +
                    " is not in the group of " + std::to_string(map_.world));
-  void* none = nullptr;
-  const void* nothing = nullptr;
-  if (reduces(call.collective))
-    // Throws for an operation that does not exist.
-    kernels::reduce(&none, 1, &nothing, 1, {args.dtype, args.op, 0});
 }
 
 void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
@@ -102,7 +96,9 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
     return all_reduce_small(call);
   }
   const Extent extent = extent_of(collective, map_.world, call.args.count);
-  const bool in_place = args.input == args.output && args.input != nullptr;
+  // A shorter output is the first block of the input, and not its memory as a whole.
+  const bool in_place =
+      args.input == args.output && args.input != nullptr && extent.input <= extent.output;
   // A received block must not overwrite a block that is still to be sent.
   std::vector<std::byte> aside;
   if (collective == Collective::kAllToAll && in_place) {

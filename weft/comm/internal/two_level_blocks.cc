@@ -104,9 +104,9 @@ void TwoLevel::reduce_scatter(const Call& call, Queue& queue, std::int64_t at, s
   endpoint_.exchange(kBlocks + static_cast<net::Channel>(queue.number), sends, recvs,
                      call.deadline());
   void* out = output(map_.local) + call.bytes(at);
-  const double scale = call.args.op == ReduceOp::kAvg ? 1.0 / map_.world : 1.0;
-  kernels::reduce(&out, 1, sums.data(), hosts,
-                  {call.args.dtype, within(call.args.op), count, scale});
+  kernels::reduce(
+      &out, 1, sums.data(), hosts,
+      {.dtype = call.args.dtype, .op = call.args.op, .count = count, .divisor = map_.world});
 }
 
 void TwoLevel::all_to_all(const Call& call) {

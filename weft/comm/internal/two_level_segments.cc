@@ -24,10 +24,12 @@ void TwoLevel::all_reduce_small(const Call& call) {
   std::vector<const void*> sources;
   for (const auto& sum : data_) sources.push_back(sum.data());
   void* out = call.args.output;
-  const double scale = call.args.op == ReduceOp::kAvg ? 1.0 / map_.world : 1.0;
   if (call.args.count > 0)
     kernels::reduce(&out, 1, sources.data(), map_.num_hosts(),
-                    {call.args.dtype, within(call.args.op), call.args.count, scale});
+                    {.dtype = call.args.dtype,
+                     .op = call.args.op,
+                     .count = call.args.count,
+                     .divisor = map_.world});
 }
 
 void TwoLevel::by_segments(const Call& call) {
@@ -87,7 +89,10 @@ void TwoLevel::all_reduce_segment(const Call& call, Queue& queue, const Segment&
   if (destinations.empty()) return;
   const void* source = mine;
   kernels::reduce(destinations.data(), static_cast<int>(destinations.size()), &source, 1,
-                  {call.args.dtype, ReduceOp::kSum, count, average ? 1.0 / map_.world : 1.0});
+                  {.dtype = call.args.dtype,
+                   .op = average ? ReduceOp::kAvg : ReduceOp::kSum,
+                   .count = count,
+                   .divisor = map_.world});
 }
 
 void TwoLevel::broadcast_segment(const Call& call, Queue& queue, const Segment& segment) {
@@ -119,7 +124,9 @@ void TwoLevel::reduce_segment(const Call& call, Queue& queue, const Segment& seg
   if (root < 0 || call.args.op != ReduceOp::kAvg) return;
   void* to = out;
   const void* from = out;
-  kernels::reduce(&to, 1, &from, 1, {call.args.dtype, ReduceOp::kSum, count, 1.0 / map_.world});
+  kernels::reduce(
+      &to, 1, &from, 1,
+      {.dtype = call.args.dtype, .op = ReduceOp::kAvg, .count = count, .divisor = map_.world});
 }
 
 }  // namespace weft::comm::internal

@@ -75,6 +75,18 @@ class ViewEndpoint final : public net::Endpoint {
     return place_of(base_->await_any(channel + shift_, deadline));
   }
 
+  int recv_any(net::Channel channel, std::span<std::byte> bytes, Deadline deadline,
+               const std::function<bool(int peer)>& may) override {
+    return place_of(base_->recv_any(channel + shift_, bytes, deadline, [&](int base_rank) {
+      const int peer = place_of(base_rank);
+      return peer >= 0 && may(peer);
+    }));
+  }
+
+  void wait_for(int peer, bool begin) override {
+    base_->wait_for(peer < 0 ? peer : base_rank(ranks_, peer), begin);
+  }
+
   void fail(const Error& why) noexcept override {
     const auto& context = why.context();
     const bool known = context.peer >= 0 && context.peer < world();

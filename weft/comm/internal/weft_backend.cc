@@ -37,6 +37,9 @@ std::uint64_t queue_of(std::uint64_t direction, int peer, int tag) {
          static_cast<std::uint32_t>(tag);
 }
 
+// Nobody sends on it.
+constexpr net::Channel kExpired = (net::Channel{1} << 58) + 1;
+
 net::Channel channel_of(int tag) { return net::kTags + static_cast<std::uint32_t>(tag); }
 
 // Made once, because a name costs more than the rest of a position.
@@ -182,11 +185,12 @@ WeftBackend::BackendPtr WeftBackend::split(const StorePtr& store, const std::vec
 }
 
 WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown, bool async,
-                                         std::function<int()> body) {
+                                         std::function<int()> body, WeftWork::Waiting waiting) {
   WEFT_REQUIRE(process_id() == process_,
                "this process was forked from a rank of a weft group and is not a rank itself; make "
                "groups after the fork");
   auto work = c10::make_intrusive<WeftWork>(rank_, shown, getSequenceNumberForGroup());
+  work->set_waiting(std::move(waiting));
   const Traced traced(shown);
   const Moment moment = async ? Moment::now(shown.inputs, shown.results) : Moment();
   // Outside of inference mode, libtorch refuses to copy into a tensor that was made in it.
@@ -320,22 +324,50 @@ bool WeftBackend::recv_now(std::span<std::byte> bytes, int peer, int tag) {
   });
 }
 
-WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& shown,
-                                          std::function<int(Deadline deadline)> body) {
+WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& shown, int peer,
+                                          int tag, std::function<int(Deadline never)> body) {
   messages_.fetch_add(1);
   ++others_;
   try {
-    return submit(
-        queue, shown, true,
-        [this, body = std::move(body), timeout = timeout(), position = shown_as(shown, 0)] {
-          const CountedUntilHere under_way(messages_);
-          const observe::OperationScope here(position);
-          return body(Deadline::in(timeout));
-        });
+    return submit(queue, shown, true,
+                  [this, body = std::move(body), position = shown_as(shown, 0)] {
+                    const CountedUntilHere under_way(messages_);
+                    const observe::OperationScope here(position);
+                    return body(net::kNever);
+                  },
+                  {.patience = timeout(),
+                   .expire = [this, type = shown.type, name = std::string(shown.name()), peer,
+                              tag] { expire(type, name, peer, tag); },
+                   .wait = shown.type == c10d::OpType::SEND
+                               ? nullptr
+                               : std::function<void(bool)>([this, peer](bool begin) {
+                                   engine_->endpoint().wait_for(peer, begin);
+                                 })});
   } catch (...) {  // it was not posted
     messages_.fetch_sub(1);
     throw;
   }
+}
+
+void WeftBackend::expire(c10d::OpType type, const std::string& name, int peer, int tag) {
+  const std::string which = type == c10d::OpType::SEND ? "the send to rank " + std::to_string(peer)
+                            : peer >= 0 ? "the receive from rank " + std::to_string(peer)
+                                        : std::string("the receive from any rank");
+  const Error late(Errc::kTimeout,
+                   which + net::on_channel(channel_of(tag)) + " was not complete in time",
+                   {name, rank_, peer});
+  {
+    const std::lock_guard lock(timed_out_mutex_);
+    if (!timed_out_) timed_out_ = in_job_ranks(late, origin_.job_ranks);
+  }
+  // An empty message that nobody sends: its deadline has passed, which ends the group on all ranks.
+  try {
+    engine_->endpoint().recv(peer >= 0 ? peer : (rank_ + 1) % size_, kExpired, {},
+                             Deadline::in(std::chrono::seconds(0)));
+  } catch (const Error&) {
+    // Expected.
+  }
+  engine_->endpoint().fail(late);
 }
 
 WeftBackend::WorkPtr WeftBackend::send(Tensors& tensors, int peer, int tag) {
@@ -344,10 +376,10 @@ WeftBackend::WorkPtr WeftBackend::send(Tensors& tensors, int peer, int tag) {
   WEFT_REQUIRE(peer >= 0 && peer < size_, "send: rank " + std::to_string(peer) +
                                               " is not in the group of " + std::to_string(size_));
   const Shown shown{c10d::OpType::SEND, "weft:send", tensors, tensors};
-  return message(queue_of(kSendQueue, peer, tag), shown,
-                 [this, tensor, peer, tag](Deadline deadline) {
+  return message(queue_of(kSendQueue, peer, tag), shown, peer, tag,
+                 [this, tensor, peer, tag](Deadline never) {
                    const Dense data(tensor, Dense::kIn);
-                   engine_->endpoint().send(peer, channel_of(tag), bytes_of(data), deadline);
+                   engine_->endpoint().send(peer, channel_of(tag), bytes_of(data), never);
                    return -1;
                  });
 }
@@ -359,10 +391,11 @@ WeftBackend::WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
                                               " is not in the group of " + std::to_string(size_));
   require_writable("recv", tensors);
   const Shown shown{c10d::OpType::RECV, "weft:recv", tensors, tensors};
-  return message(queue_of(kRecvQueue, peer, tag), shown,
-                 [this, tensor, peer, tag](Deadline deadline) {
+  return message(queue_of(kRecvQueue, peer, tag), shown, peer, tag,
+                 [this, tensor, peer, tag, named = named_.post(tag, peer)](Deadline never) mutable {
                    const Dense data(tensor, Dense::kOut);
-                   engine_->endpoint().recv(peer, channel_of(tag), bytes_of(data), deadline);
+                   engine_->endpoint().recv(peer, channel_of(tag), bytes_of(data), never);
+                   named.reset();
                    data.write_back();
                    return peer;
                  });
@@ -372,10 +405,10 @@ WeftBackend::WorkPtr WeftBackend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor tensor = only(tensors, "recv");
   require_writable("recv", tensors);
   const Shown shown{c10d::OpType::RECVANYSOURCE, "weft:recvAnySource", tensors, tensors};
-  return message(queue_of(kAnyQueue, 0, tag), shown, [this, tensor, tag](Deadline deadline) {
-    const int peer = engine_->endpoint().await_any(channel_of(tag), deadline);
+  return message(queue_of(kAnyQueue, 0, tag), shown, -1, tag, [this, tensor, tag](Deadline never) {
     const Dense data(tensor, Dense::kOut);
-    engine_->endpoint().recv(peer, channel_of(tag), bytes_of(data), deadline);
+    const int peer = engine_->endpoint().recv_any(channel_of(tag), bytes_of(data), never,
+                                                  [&](int of) { return !named_.has(tag, of); });
     data.write_back();
     return peer;
   });

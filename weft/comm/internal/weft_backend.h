@@ -9,6 +9,7 @@
 
 #include "weft/comm/internal/engine.h"
 #include "weft/comm/internal/family.h"
+#include "weft/comm/internal/named_receives.h"
 #include "weft/comm/internal/task_queues.h"
 #include "weft/comm/internal/work.h"
 #include "weft/observe/position/position.h"
@@ -143,8 +144,9 @@ class WeftBackend final : public c10d::Backend {
     return {options.timeout.count() > 0 ? options.timeout : timeout(), options.asyncOp};
   }
   // Runs `body` (on the calling thread if it is synchronous and nothing is pending) and returns its
-  // Work.
-  WorkPtr submit(std::uint64_t queue, const Shown& shown, bool async, std::function<int()> body);
+  // Work. `waiting`: of a body without a deadline.
+  WorkPtr submit(std::uint64_t queue, const Shown& shown, bool async, std::function<int()> body,
+                 WeftWork::Waiting waiting = {});
   // Returns the error to report instead of `why`, with ranks of the job and the name of the
   // operation, and records it for the launcher.
   std::exception_ptr caused_by(std::exception_ptr why, std::string_view operation);
@@ -165,8 +167,12 @@ class WeftBackend final : public c10d::Backend {
   WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);
   // The position of a rank in this operation.
   observe::Operation shown_as(const Shown& shown, std::uint64_t number) const;
-  WorkPtr message(std::uint64_t queue, const Shown& shown,
-                  std::function<int(Deadline deadline)> body);
+  // A message has no deadline of its own, since a program may post it long before its peer does.
+  // The group's timeout counts in wait(). `peer`: -1 is any.
+  WorkPtr message(std::uint64_t queue, const Shown& shown, int peer, int tag,
+                  std::function<int(Deadline never)> body);
+  // The wait for a message of this rank was too long. Ends the group on all ranks.
+  void expire(c10d::OpType type, const std::string& name, int peer, int tag);
   WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs,
                           const How& how);
   // Bodies of the collectives. They run one at a time.
@@ -197,9 +203,10 @@ class WeftBackend final : public c10d::Backend {
   std::atomic<std::uint64_t> sequence_{0};  // collectives so far
   std::atomic<std::uint64_t> others_{0};    // messages and monitored barriers so far
   std::atomic<int> messages_{0};            // sends and receives under way
-  std::mutex timed_out_mutex_;              // guards timed_out_
-  std::optional<Error> timed_out_;          // the first timeout of an operation of this rank
-  std::unique_ptr<TaskQueues> queues_;      // last: ends before the engine
+  NamedReceives named_;
+  std::mutex timed_out_mutex_;          // guards timed_out_
+  std::optional<Error> timed_out_;      // the first timeout of an operation of this rank
+  std::unique_ptr<TaskQueues> queues_;  // last: ends before the engine
 };
 
 }  // namespace weft::comm::internal

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -34,6 +35,20 @@ class WeftWork final : public c10d::Work {
   // wait for other operations.
   std::function<void()> end(std::exception_ptr why, int source);
 
+  // What a wait() does to an operation without a deadline of its own.
+  struct Waiting {
+    std::chrono::milliseconds patience{kNoTimeout};
+    // Called when a wait() without a timeout has lasted longer than `patience`. Ends the operation
+    // with an error.
+    std::function<void()> expire = nullptr;
+    // Called when the first wait() begins, and, if there was one, at the end of the operation.
+    std::function<void(bool begin)> wait = nullptr;
+  };
+  // Call it before the operation starts.
+  void set_waiting(Waiting waiting) { waiting_ = std::move(waiting); }
+  // As after such a wait. No effect on an operation that has ended.
+  void expire();
+
   // Shows the wait in the position of the rank.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   std::vector<at::Tensor> result() override { return results_; }
@@ -47,11 +62,16 @@ class WeftWork final : public c10d::Work {
 
  private:
   void complete();
+  // Returns the patience.
+  std::chrono::milliseconds begin_wait();
 
   const char* const name_;
   const std::uint64_t number_;
   std::vector<at::Tensor> results_;
   int source_ = -1;
+  std::mutex waiting_mutex_;  // guards the two below
+  Waiting waiting_;           // without functions after the end: the backend may be gone
+  bool is_awaited_ = false;
   std::mutex future_mutex_;  // guards the two below
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   bool settled_ = false;

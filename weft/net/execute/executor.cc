@@ -52,10 +52,7 @@ void check(const Schedule& schedule, const Endpoint& endpoint, const ExecutorArg
   WEFT_REQUIRE((args.input != nullptr || schedule.input == 0) &&
                    (args.output != nullptr || schedule.output == 0),
                std::string(to_string(schedule.collective)) + ": input or output is null");
-  const bool bits =
-      args.op == ReduceOp::kBitAnd || args.op == ReduceOp::kBitOr || args.op == ReduceOp::kBitXor;
-  const bool has = is_floating(args.dtype) ? !bits : args.op != ReduceOp::kAvg;
-  WEFT_REQUIRE(!reduces(schedule.collective) || has,
+  WEFT_REQUIRE(!reduces(schedule.collective) || kernels::has_operation(args.dtype, args.op),
                std::string(to_string(schedule.collective)) + ": " + to_string(args.dtype) +
                    " has no " + to_string(args.op) + "; use another operation or convert the data");
   for (const Step& step : schedule.steps) check_step(schedule, step);
@@ -142,7 +139,10 @@ struct Executor::Run {
     void* to = output;
     const void* from = output;
     kernels::reduce(&to, 1, &from, 1,
-                    {.dtype = args.dtype, .count = schedule.output, .scale = 1.0 / schedule.world});
+                    {.dtype = args.dtype,
+                     .op = ReduceOp::kAvg,
+                     .count = schedule.output,
+                     .divisor = schedule.world});
   }
 };
 

@@ -30,6 +30,7 @@ struct ExecutorArgs {
   void* output = nullptr;
   DType dtype = DType::kF32;
   // For collectives that reduce. kAvg sums, and divides once at the end by the number of ranks.
+  // The sum must be in the type's range.
   ReduceOp op = ReduceOp::kSum;
   Channel channel = 0;
   Deadline deadline;

@@ -1,5 +1,6 @@
 #include "weft/net/inproc/inproc.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -16,6 +17,8 @@ using internal::Mailbox;
 using internal::Operation;
 using internal::Piece;
 using internal::Receipt;
+
+constexpr std::chrono::milliseconds kAskAgain{5};
 
 // State shared by the ranks. One mutex guards all of it; payloads are copied without the mutex.
 struct Hub {
@@ -66,36 +69,29 @@ class InprocEndpoint final : public Endpoint {
     Lock lock(hub_->mutex);
     box_.failure.refuse("exchange");
     count_sent(sends);
-    Operation operation;
-    std::vector<Receipt> receipts;
-    receipts.reserve(recvs.size());
-    for (const Recv& recv : recvs) receipts.push_back({recv, &operation});
-    try {
-      for (Receipt& receipt : receipts) box_.mailbox.post(channel, receipt);
-      if (!recvs.empty()) wake_senders(recvs);
-      for (const Send& send : sends) deliver(lock, channel, send, deadline);
-      wait_for(lock, receipts, channel, deadline);
-    } catch (const Error& error) {
-      // The first error ends the group, so that no more data arrives in these buffers. Waits for
-      // copies in progress.
-      if (!box_.failure.latched()) hub_->fail_all(error, rank_);
-      box_.changed.wait(lock, [&] { return operation.writers == 0; });
-      throw;
-    }
+    transfer(lock, channel, sends, recvs, deadline);
   }
 
   int await_any(Channel channel, Deadline deadline) override {
     Lock lock(hub_->mutex);
-    box_.failure.refuse("await_any");
-    while (true) {
-      const int peer = box_.mailbox.any(channel);
-      if (peer >= 0) return peer;
-      if (box_.failure.latched()) box_.failure.end_pending("await_any");
-      if (deadline.passed()) {
-        throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
-                    {"await_any", rank_});
-      }
-      box_.changed.wait_until(lock, deadline.when());
+    return find_any(lock, channel, deadline, nullptr);
+  }
+
+  int recv_any(Channel channel, std::span<std::byte> bytes, Deadline deadline,
+               const std::function<bool(int peer)>& may) override {
+    Lock lock(hub_->mutex);
+    const int peer = find_any(lock, channel, deadline, may);
+    const Recv recv{peer, bytes};
+    transfer(lock, channel, {}, {&recv, 1}, deadline);
+    return peer;
+  }
+
+  void wait_for(int peer, bool begin) override {
+    const std::lock_guard lock(hub_->mutex);
+    for (int other = 0; other < world(); ++other) {
+      if (peer >= 0 && peer != other) continue;
+      box_.mailbox.wait_for(other, begin);
+      if (begin) hub_->boxes[other]->changed.notify_all();
     }
   }
 
@@ -112,6 +108,48 @@ class InprocEndpoint final : public Endpoint {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+
+  void transfer(Lock& lock, Channel channel, std::span<const Send> sends,
+                std::span<const Recv> recvs, Deadline deadline) {
+    Operation operation;
+    std::vector<Receipt> receipts;
+    receipts.reserve(recvs.size());
+    for (const Recv& recv : recvs) {
+      receipts.push_back(
+          {.recv = recv, .operation = &operation, .awaited = deadline.when() != kNever.when()});
+    }
+    try {
+      for (Receipt& receipt : receipts) box_.mailbox.post(channel, receipt);
+      if (!recvs.empty()) wake_senders(recvs);
+      for (const Send& send : sends) deliver(lock, channel, send, deadline);
+      wait_for(lock, receipts, channel, deadline);
+    } catch (const Error& error) {
+      // The first error ends the group, so that no more data arrives in these buffers. Waits for
+      // copies in progress.
+      if (!box_.failure.latched()) hub_->fail_all(error, rank_);
+      box_.changed.wait(lock, [&] { return operation.writers == 0; });
+      throw;
+    }
+  }
+
+  // Returns the sender of a message that has no receive yet.
+  int find_any(Lock& lock, Channel channel, Deadline deadline,
+               const std::function<bool(int peer)>& may) {
+    box_.failure.refuse("await_any");
+    while (true) {
+      const int peer = box_.mailbox.any(channel, may);
+      if (peer >= 0) return peer;
+      if (box_.failure.latched()) box_.failure.end_pending("await_any");
+      if (deadline.passed()) {
+        throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
+                    {"await_any", rank_});
+      }
+      // Nothing wakes this thread when `may` changes its answer.
+      const bool is_held = may && box_.mailbox.any(channel) >= 0;
+      const auto soon = Deadline::in(kAskAgain).when();
+      box_.changed.wait_until(lock, is_held ? std::min(deadline.when(), soon) : deadline.when());
+    }
+  }
 
   // A sender may be waiting for the receives posted here.
   void wake_senders(std::span<const Recv> recvs) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <numeric>
 
 #include "weft/base/testing/in_time.h"
@@ -118,6 +119,19 @@ TEST_P(EndpointContract, AwaitAnyReturnsTheSenderAndLeavesTheMessage) {
   EXPECT_TRUE(in == out);
   EXPECT_EQ(error_of([&] { group[0]->await_any(9, Deadline::in(5ms)); }).code(), Errc::kTimeout);
   EXPECT_FALSE(group[0]->failure());  // no transfer was started, so the group is intact
+}
+
+TEST_P(EndpointContract, ReceivesFromAnyPeerThatMayBeTaken) {
+  Group group = make(3);
+  for (const int from : {1, 2}) group[from]->send(0, 9, pattern(100, from), soon());
+  std::vector<std::byte> in(100);
+  EXPECT_EQ(group[0]->recv_any(9, in, soon(), [](int peer) { return peer == 2; }), 2);
+  EXPECT_TRUE(in == pattern(100, 2));
+  std::atomic<int> asked = 0;  // the answer changes
+  EXPECT_EQ(group[0]->recv_any(9, in, soon(), [&](int) { return ++asked > 2; }), 1);
+  EXPECT_TRUE(in == pattern(100, 1));
+  const auto none = [&] { group[0]->recv_any(9, in, Deadline::in(5ms), [](int) { return true; }); };
+  EXPECT_EQ(error_of(none).code(), Errc::kTimeout);
 }
 
 TEST_P(EndpointContract, ManyThreadsOfOneRankUseTheirOwnChannels) {
@@ -264,6 +278,33 @@ TEST_P(EndpointContract, ASenderWaitsWhileTooManyBytesAreUnreceivedAndNothingIsL
   }
   group[1]->recv(0, 2, std::span(in).first(1), soon());
   sender.join();
+}
+
+// Within the limit of unexpected bytes, the awaited message would stay behind the others.
+TEST_P(EndpointContract, ARankThatWaitsForAMessageTakesLargerOnesBeforeIt) {
+  Group group = make(2);
+  const std::vector<std::byte> large(30 << 20);
+  const auto small = pattern(40'000, 2);
+  const int count = 3;  // 90 MiB against 64 MiB of room
+  std::vector<std::byte> in(small.size()), all(large.size());
+  for (const bool has_deadline : {true, false}) {
+    const auto before = group[0]->sent_bytes();
+    std::thread first([&] {
+      for (int i = 0; i < count; ++i) group[0]->send(1, 1, large, soon());
+    });
+    std::thread then([&] {
+      while (group[0]->sent_bytes() < before + count * large.size()) std::this_thread::yield();
+      group[0]->send(1, 2, small, soon());
+    });
+    EXPECT_EQ(group[1]->await_any(1, soon()), 0);
+    if (!has_deadline) group[1]->wait_for(0, true);
+    group[1]->recv(0, 2, in, has_deadline ? soon() : kNever);
+    if (!has_deadline) group[1]->wait_for(0, false);
+    for (int i = 0; i < count; ++i) group[1]->recv(0, 1, all, soon());
+    first.join();
+    then.join();
+    EXPECT_TRUE(in == small);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Inproc, EndpointContract,

@@ -44,6 +44,7 @@ void Mailbox::finish(ChannelQueue& queue, std::map<std::uint64_t, Message>::iter
   // The single piece of an empty message may have begun but not ended.
   if (m.received < m.total || !m.begun || !m.parts.empty()) return;
   m.receipt->done = true;
+  if (m.receipt->awaited) --awaited_[m.receipt->recv.peer];
   m.receipt->operation->complete(m.receipt->id);
   queue.open.erase(message);
 }
@@ -63,6 +64,7 @@ void Mailbox::post(Channel channel, Receipt& receipt) {
   const auto at = queue.open.try_emplace(queue.posted++).first;
   Message& message = at->second;
   message.receipt = &receipt;
+  if (receipt.awaited) ++awaited_[peer];
   ++receipt.operation->pending;
   if (!message.begun) return;
   check_match(message, peer, channel);
@@ -75,7 +77,7 @@ void Mailbox::post(Channel channel, Receipt& receipt) {
 }
 
 bool Mailbox::has_room(const Piece& piece) const {
-  if (waiting_[piece.peer] < room_) return true;
+  if (waiting_[piece.peer] < room_ || awaited_[piece.peer] > 0) return true;
   const auto& queues = queues_[piece.peer].all;
   const auto queue = queues.find(piece.channel);
   return queue != queues.end() && piece.message < queue->second.posted;
@@ -131,7 +133,7 @@ void Mailbox::end(const Piece& piece) {
   finish(queue, at);
 }
 
-int Mailbox::any(Channel channel) {
+int Mailbox::any(Channel channel, const std::function<bool(int peer)>& may) {
   const int world = static_cast<int>(queues_.size());
   for (int i = 0; i < world; ++i) {
     const int peer = (turn_ + i) % world;
@@ -139,6 +141,7 @@ int Mailbox::any(Channel channel) {
     if (queue == queues_[peer].all.end()) continue;
     const auto message = queue->second.open.find(queue->second.posted);
     if (message == queue->second.open.end() || !message->second.begun) continue;
+    if (may && !may(peer)) continue;
     turn_ = (peer + 1) % world;
     return peer;
   }

@@ -4,6 +4,7 @@
 // memory that grows with the received bytes. Has no locks and never waits; the owner guards it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <unordered_map>
 #include <vector>
@@ -33,6 +34,7 @@ struct Receipt {
   std::uint64_t received = 0;
   bool done = false;
   std::uint32_t id = 0;
+  bool awaited = false;  // the rank waits for it; see has_room()
 };
 
 // A piece of message number `message` (from 0, counted by the sender for each peer and channel).
@@ -57,7 +59,7 @@ class Mailbox {
  public:
   // At most `room` bytes of each peer wait for a receive. has_room() tells when to stop reading.
   Mailbox(int rank, int world, std::size_t room)
-      : rank_(rank), room_(room), queues_(world), waiting_(world) {}
+      : rank_(rank), room_(room), queues_(world), waiting_(world), awaited_(world) {}
 
   // Returns true if this new, complete message is the one that a receive of `bytes` bytes from its
   // peer and channel would get now. The receive then counts as posted and complete, and the caller
@@ -72,8 +74,11 @@ class Mailbox {
   void post(Channel channel, Receipt& receipt);
 
   // True if a receive is posted for this piece, or the unexpected bytes of its peer are below the
-  // limit.
+  // limit. Always true while this rank waits for a message of the peer: it may be behind the piece,
+  // and nothing would make room.
   bool has_room(const Piece& piece) const;
+  // This rank begins or ends to wait for a message of the peer, whose receive is not `awaited`.
+  void wait_for(int peer, bool begin) { awaited_[peer] += begin ? 1 : -1; }
 
   // Returns the destination of the piece's bytes; end() completes it. The destination stays valid
   // in between, as long as the receipt's buffer does. Throws as post() does, and Error(kCorrupt) if
@@ -84,8 +89,8 @@ class Mailbox {
   Operation* target(const Piece& piece);
 
   // Returns a peer whose next message on `channel` has begun to arrive and has no receive yet, or
-  // -1. Peers take turns.
-  int any(Channel channel);
+  // -1. Peers take turns. Leaves out peers for which `may` is false; null: none.
+  int any(Channel channel, const std::function<bool(int peer)>& may = nullptr);
 
   std::size_t waiting_bytes(int peer) const { return waiting_[peer]; }
 
@@ -131,6 +136,7 @@ class Mailbox {
   std::size_t room_;
   std::vector<PeerQueues> queues_;    // by peer
   std::vector<std::size_t> waiting_;  // by peer: memory held by parts
+  std::vector<int> awaited_;          // by peer: messages that this rank waits for
   int turn_ = 0;
 };
 

@@ -62,6 +62,8 @@ struct DirectArgs {
   // The caller's shape for error messages. None: [count].
   const std::int64_t* shape = nullptr;
   int dims = 0;
+  // The caller's elements are float16, and these are a float32 copy. For the signature.
+  bool is_half = false;
 };
 
 // The signature of a call, and the error of two ranks with different calls.

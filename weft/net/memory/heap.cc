@@ -95,6 +95,11 @@ class Heap::Impl {
     }
     const std::size_t bytes = bytes_of(static_cast<int>(kind));
     live_.fetch_sub(bytes, std::memory_order_relaxed);
+    if (thread_ends()) {
+      const std::lock_guard lock(mutex_);
+      small_[kind].push_back(pointer);
+      return;
+    }
     auto& list = cache().lists[kind];
     list.push_back(pointer);
     if (list.size() * bytes > kThreadCacheBytes) spill(kind, list);
@@ -156,8 +161,15 @@ class Heap::Impl {
     std::vector<void*> lists[kClasses];
     ~ThreadCache() {
       if (owner != 0 && owner == live_id().load()) heap->take_back(*this);
+      thread_ends() = true;
     }
   };
+  // True once this thread's cache has been destroyed. Destructors of other thread-local objects,
+  // and of static objects on the main thread, still free blocks then. Has no destructor itself.
+  static bool& thread_ends() {
+    thread_local bool ends = false;
+    return ends;
+  }
 
   static std::uint32_t* mapped_kinds(std::size_t pages) {
     void* data = mmap(nullptr, pages * sizeof(std::uint32_t), PROT_READ | PROT_WRITE,
@@ -206,6 +218,14 @@ class Heap::Impl {
   }
 
   void* allocate_small(int size_class) {
+    if (thread_ends()) {
+      const std::lock_guard lock(mutex_);
+      auto& common = small_[size_class];
+      if (common.empty() && !add_span(size_class)) return nullptr;
+      void* const block = common.back();
+      common.pop_back();
+      return block;
+    }
     auto& list = cache().lists[size_class];
     if (list.empty() && !refill(size_class, list)) return nullptr;
     void* block = list.back();
@@ -216,20 +236,25 @@ class Heap::Impl {
   bool refill(int size_class, std::vector<void*>& list) {
     std::lock_guard lock(mutex_);
     auto& common = small_[size_class];
-    const std::size_t bytes = bytes_of(size_class);
-    if (common.empty()) {
-      std::byte* span = take_pages(kSpan);
-      if (span == nullptr) return false;
-      std::fill_n(kinds_ + offset(span) / kPage, kSpan / kPage,
-                  static_cast<std::uint32_t>(size_class));
-      for (std::size_t at = kSpan / bytes * bytes; at >= bytes; at -= bytes)
-        common.push_back(span + at - bytes);
-    }
-    const std::size_t want = std::clamp<std::size_t>(kThreadCacheBytes / 4 / bytes, 1, 64);
+    if (common.empty() && !add_span(size_class)) return false;
+    const std::size_t want =
+        std::clamp<std::size_t>(kThreadCacheBytes / 4 / bytes_of(size_class), 1, 64);
     for (std::size_t i = 0; i < want && !common.empty(); ++i) {
       list.push_back(common.back());
       common.pop_back();
     }
+    return true;
+  }
+
+  // Cuts new blocks for the common list. Called with the lock held.
+  bool add_span(int size_class) {
+    std::byte* const span = take_pages(kSpan);
+    if (span == nullptr) return false;
+    const std::size_t bytes = bytes_of(size_class);
+    std::fill_n(kinds_ + offset(span) / kPage, kSpan / kPage,
+                static_cast<std::uint32_t>(size_class));
+    for (std::size_t at = kSpan / bytes * bytes; at >= bytes; at -= bytes)
+      small_[size_class].push_back(span + at - bytes);
     return true;
   }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -240,6 +241,35 @@ TEST(Heap, ThreadsMayFreeEachOthersBlocks) {
   }
   EXPECT_EQ(heap.stats().live_bytes, 0u);
   EXPECT_LT(heap.stats().footprint_bytes, std::size_t{16} << 20);
+}
+
+// Its destructor runs after that of the thread's cache, which is constructed later.
+struct Late {
+  Heap* heap = nullptr;
+  void* block = nullptr;
+  ~Late() {
+    if (heap == nullptr) return;
+    void* const other = heap->allocate(kBytes);
+    heap->deallocate(block);
+    heap->deallocate(other);
+    if (other == nullptr) std::abort();
+  }
+  static constexpr std::size_t kBytes = 32 << 10;
+};
+
+TEST(Heap, BlocksAreFreedAndAllocatedAfterTheCacheOfTheirThread) {
+  Heap heap(std::size_t{64} << 20);
+  void* late_block = nullptr;
+  std::thread([&] {
+    thread_local Late late;
+    late.heap = &heap;
+    late.block = late_block = heap.allocate(Late::kBytes);
+  }).join();
+  EXPECT_EQ(heap.stats().live_bytes, 0u);
+  std::vector<void*> blocks(8);  // of the first span
+  for (auto& block : blocks) block = heap.allocate(Late::kBytes);
+  EXPECT_EQ(std::count(blocks.begin(), blocks.end(), late_block), 1);
+  for (void* block : blocks) heap.deallocate(block);
 }
 
 // In a process of its own: ranks that other tests fork make their own heap.

@@ -322,6 +322,12 @@ TEST(RouteChoice, TriesBothWaysAndThenUsesTheFasterOne) {
   EXPECT_EQ(choice.next(1 << 20), Route::kStaged);     // another class, not tried yet
 }
 
+TEST(RouteChoice, ChoosesAWayIfAllTriesHaveFailed) {
+  RouteChoice choice;
+  for (std::uint32_t call = 0; call < 2 * RouteChoice::kTries; ++call) choice.next(100'000);
+  EXPECT_EQ(choice.next(100'000), Route::kStaged);
+}
+
 TEST(RouteChoice, FindsOutThatTheOtherWayHasBecomeFaster) {
   RouteChoice choice;
   const auto run = [&](double staged, double single, int calls) {

@@ -95,13 +95,9 @@ class Communicator final : public MpiEndpoint {
 
 void Communicator::run(Collective collective, const DirectArgs& args) {
   const auto deadline = Deadline::in(args.timeout);
-  if (reduces(collective)) {
-    const bool bits =
-        args.op == ReduceOp::kBitAnd || args.op == ReduceOp::kBitOr || args.op == ReduceOp::kBitXor;
-    const bool has = is_floating(args.dtype) ? !bits : args.op != ReduceOp::kAvg;
-    WEFT_REQUIRE(has, std::string(to_string(args.dtype)) + " has no " + to_string(args.op) +
-                          "; use another operation or convert the data");
-  }
+  WEFT_REQUIRE(!reduces(collective) || kernels::has_operation(args.dtype, args.op),
+               std::string(to_string(args.dtype)) + " has no " + to_string(args.op) +
+                   "; use another operation or convert the data");
   agree(signature_of(collective, args), deadline);
   // The agreement was a barrier already.
   if (collective == Collective::kBarrier || args.count == 0) return;
@@ -125,8 +121,9 @@ void Communicator::run(Collective collective, const DirectArgs& args) {
       (collective != Collective::kReduce || rank_ == args.root)) {
     const void* from = args.output;
     void* to = args.output;
-    kernels::reduce(&to, 1, &from, 1,
-                    {.dtype = args.dtype, .count = args.count, .scale = 1.0 / world_});
+    kernels::reduce(
+        &to, 1, &from, 1,
+        {.dtype = args.dtype, .op = ReduceOp::kAvg, .count = args.count, .divisor = world_});
   }
 }
 

@@ -88,6 +88,30 @@ class ShmEndpoint final : public Endpoint {
     return peer;
   }
 
+  int recv_any(Channel channel, std::span<std::byte> bytes, Deadline deadline,
+               const std::function<bool(int peer)>& may) override {
+    Lock lock = enter();
+    adopt_failure();
+    failure_.refuse("await_any");
+    int peer = -1;
+    wait(lock, {"await_any", deadline, channel, {}, {}},
+         [&] { return (peer = mailbox_.any(channel, may)) >= 0; });
+    try {
+      const Recv recv{peer, bytes};
+      transfer(lock, {"exchange", deadline, channel, {}, {}}, {}, {&recv, 1});
+    } catch (const std::exception& error) {
+      end_group(error);
+      throw;
+    }
+    return peer;
+  }
+
+  void wait_for(int peer, bool begin) override {
+    const Lock lock = enter();
+    for (int other = 0; other < world(); ++other)
+      if (peer < 0 || peer == other) mailbox_.wait_for(other, begin);
+  }
+
   void fail(const Error& why) noexcept override {
     const Lock lock = enter();
     failure_.latch(why, true);
@@ -170,7 +194,10 @@ class ShmEndpoint final : public Endpoint {
     receipts.reserve(recvs.size());
     outgoing.reserve(sends.size());
     for (const Recv& recv : recvs)
-      mailbox_.post(call.channel, receipts.emplace_back(Receipt{recv, &operation}));
+      mailbox_.post(call.channel, receipts.emplace_back(
+                                      Receipt{.recv = recv,
+                                              .operation = &operation,
+                                              .awaited = call.deadline.when() != kNever.when()}));
     for (const Send& send : sends) {
       Peer& peer = peers_[static_cast<std::size_t>(send.peer)];
       peer.queue.push_back(&outgoing.emplace_back(

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -26,6 +27,7 @@ using internal::Transfers;
 
 constexpr auto kTick = 100ms;
 constexpr auto kLinger = 500ms;
+constexpr auto kAskAgain = 5ms;
 constexpr int kEvents = 64;
 
 class TcpEndpoint final : public Endpoint {
@@ -66,18 +68,7 @@ class TcpEndpoint final : public Endpoint {
     internal::check_peers(world(), sends, recvs);
     Lock lock(mutex_);
     failure_.refuse("exchange");
-    count_sent(sends);
-    const Lease lease(spare_);  // destroyed before `lock`, so it is returned under the lock
-    Transfers& transfers = *lease;
-    guarded([&] {
-      for (const Recv& recv : recvs) engine_.post(channel, transfers.add(recv, 0));
-      for (const Send& send : sends) engine_.send(transfers.add(channel, send, 0));
-    });
-    if (failure_.latched()) failure_.end_pending("exchange");
-    if (polling_) engine_.wake();  // the polling thread may wait for an effect of these transfers
-    if (transfers.operation.pending == 0) return;
-    observe::WaitScope shown("exchange", -1);
-    while (transfers.operation.pending > 0) wait_on(lock, channel, transfers, deadline, shown);
+    transfer(lock, channel, sends, recvs, deadline);
   }
 
   std::unique_ptr<Flow> flow(Channel of) override { return std::make_unique<TcpFlow>(*this, of); }
@@ -92,19 +83,29 @@ class TcpEndpoint final : public Endpoint {
 
   int await_any(Channel channel, Deadline deadline) override {
     Lock lock(mutex_);
-    failure_.refuse("await_any");
-    const observe::WaitScope shown("await_any", -1);
-    while (true) {
-      const int peer = engine_.any(channel);
-      if (peer >= 0) return peer;
-      guarded([&] { check_company(); });
-      if (failure_.latched()) failure_.end_pending("await_any");
-      if (deadline.passed()) {
-        throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
-                    {"await_any", rank_});
-      }
-      progress(lock, deadline);
-    }
+    return find_any(lock, channel, deadline, nullptr);
+  }
+
+  int recv_any(Channel channel, std::span<std::byte> bytes, Deadline deadline,
+               const std::function<bool(int peer)>& may) override {
+    Lock lock(mutex_);
+    const int peer = find_any(lock, channel, deadline, may);
+    const Recv recv{peer, bytes};
+    transfer(lock, channel, {}, {&recv, 1}, deadline);
+    return peer;
+  }
+
+  void wait_for(int peer, bool begin) override {
+    const Lock lock(mutex_);
+    if (failure_.latched()) return;
+    bool resumed = false;
+    guarded([&] {
+      for (int other = 0; other < world(); ++other)
+        if (peer < 0 || peer == other) resumed |= engine_.wait_for(other, begin);
+    });
+    if (!resumed) return;
+    engine_.wake();
+    changed_.notify_all();
   }
 
   void fail(const Error& why) noexcept override {
@@ -143,7 +144,7 @@ class TcpEndpoint final : public Endpoint {
     }
     void recv(const Recv& recv, std::uint32_t id) override {
       begin({}, {&recv, 1},
-            [&](Engine& engine) { engine.post(channel_, transfers_.add(recv, id)); });
+            [&](Engine& engine) { engine.post(channel_, transfers_.add(recv, id, true)); });
     }
     void wait(std::vector<std::uint32_t>& done, Deadline deadline) override {
       Lock lock(endpoint_.mutex_);
@@ -185,6 +186,45 @@ class TcpEndpoint final : public Endpoint {
     const Channel channel_;
     Transfers transfers_;  // guarded by the mutex of the endpoint
   };
+
+  void transfer(Lock& lock, Channel channel, std::span<const Send> sends,
+                std::span<const Recv> recvs, Deadline deadline) {
+    count_sent(sends);
+    const Lease lease(spare_);  // destroyed before `lock`, so it is returned under the lock
+    Transfers& transfers = *lease;
+    const bool is_awaited = deadline.when() != kNever.when();
+    guarded([&] {
+      for (const Recv& recv : recvs) engine_.post(channel, transfers.add(recv, 0, is_awaited));
+      for (const Send& send : sends) engine_.send(transfers.add(channel, send, 0));
+    });
+    if (failure_.latched()) failure_.end_pending("exchange");
+    if (polling_) engine_.wake();  // the polling thread may wait for an effect of these transfers
+    if (transfers.operation.pending == 0) return;
+    observe::WaitScope shown("exchange", -1);
+    while (transfers.operation.pending > 0) wait_on(lock, channel, transfers, deadline, shown);
+  }
+
+  // Returns the sender of a message that has no receive yet.
+  int find_any(Lock& lock, Channel channel, Deadline deadline,
+               const std::function<bool(int peer)>& may) {
+    failure_.refuse("await_any");
+    const observe::WaitScope shown("await_any", -1);
+    while (true) {
+      const int peer = engine_.any(channel, may);
+      if (peer >= 0) return peer;
+      guarded([&] { check_company(); });
+      if (failure_.latched()) failure_.end_pending("await_any");
+      if (deadline.passed()) {
+        throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
+                    {"await_any", rank_});
+      }
+      // Nothing wakes this thread when `may` changes its answer.
+      const bool is_held = may && engine_.any(channel, nullptr) >= 0;
+      progress(lock, is_held
+                         ? Deadline::at(std::min(deadline.when(), Deadline::in(kAskAgain).when()))
+                         : deadline);
+    }
+  }
 
   // Runs a function whose errors end the group. The lock is held.
   template <typename F>

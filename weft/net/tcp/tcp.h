@@ -42,7 +42,8 @@ struct TcpOptions {
   std::string congestion;
   ZeroCopy zero_copy = ZeroCopy::kWhereItHelps;
   int streams = 2;  // data connections per pair, 1 to 16; one more is for control frames
-  // Most bytes of a peer that wait for a receive. Beyond it, the peer's data is no longer read.
+  // Most bytes of a peer that wait for a receive. Beyond it, the peer's data is no longer read,
+  // unless this rank waits for another message of the peer.
   std::size_t room = std::size_t{64} << 20;
   std::chrono::milliseconds connect_timeout{30'000};   // for the whole group to be connected
   std::chrono::milliseconds handshake_timeout{5'000};  // for the handshake of one connection

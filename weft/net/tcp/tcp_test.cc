@@ -249,6 +249,10 @@ TEST(Mailbox, LimitsUnexpectedMessagesButNotExpectedOnes) {
   mailbox.post(6, receipt);
   EXPECT_TRUE(mailbox.has_room({1, 6, 0, 10, 0, 10}));
   EXPECT_FALSE(mailbox.has_room({1, 6, 1, 10, 0, 10}));
+  mailbox.wait_for(1, true);  // for the receive
+  EXPECT_TRUE(mailbox.has_room({1, 6, 1, 10, 0, 10}));
+  mailbox.wait_for(1, false);
+  EXPECT_FALSE(mailbox.has_room({1, 6, 1, 10, 0, 10}));
 }
 
 TEST(Mailbox, ContradictoryPiecesAreCorruptAndNeverWriteOutsideOfABuffer) {

@@ -28,7 +28,8 @@ class RouteChoice {
     const bool staged = one.best[0] <= one.best[1];
     const double fast = one.best[staged ? 0 : 1], slow = one.best[staged ? 1 : 0];
     // So many calls between two tries that the tries cost a hundredth of the time.
-    const double calls = 100 * (slow - fast) / fast;
+    // No time is known if all tries have failed.
+    const double calls = fast > 0 ? 100 * (slow - fast) / fast : kLeastAgain;
     const auto between = static_cast<std::uint32_t>(std::clamp(calls, kLeastAgain, kMostAgain));
     return staged != (call % between == 0) ? Route::kStaged : Route::kSingleCopy;
   }

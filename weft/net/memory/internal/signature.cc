@@ -39,7 +39,12 @@ Signature signature_of(Collective operation, const DirectArgs& args) {
   if (args.dims == kPartSizes)
     return {
         .operation = static_cast<std::uint8_t>(operation), .dtype = args.dtype, .dims = kPartSizes};
-  Signature s{static_cast<std::uint8_t>(operation),   args.dtype, args.op, 1, args.root, args.count,
+  Signature s{static_cast<std::uint8_t>(operation),
+              args.is_half ? DType::kF16 : args.dtype,
+              args.op,
+              1,
+              args.root,
+              args.count,
               {static_cast<std::int32_t>(args.count)}};
   if (args.shape != nullptr) {
     s.dims = static_cast<std::uint8_t>(args.dims <= 4 ? args.dims : 255);

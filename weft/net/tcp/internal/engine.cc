@@ -105,14 +105,26 @@ void Engine::handle(std::uint64_t tag, std::uint32_t events) {
 // ---- receiving
 
 void Engine::post(Channel channel, Receipt& receipt) {
-  const int peer = receipt.recv.peer;
   mailbox_.post(channel, receipt);
+  resume(receipt.recv.peer);
+}
+
+bool Engine::wait_for(int peer, bool begin) {
+  mailbox_.wait_for(peer, begin);
+  return begin && resume(peer);
+}
+
+// There may be room for the frames of streams that are paused. Returns true if some are.
+bool Engine::resume(int peer) {
   auto& streams = peers_[peer].streams;
+  bool resumed = false;
   for (std::size_t i = 0; i < streams.size(); ++i) {
     if (!streams[i].paused) continue;
     streams[i].paused = false;
+    resumed = true;
     read(peer, i);
   }
+  return resumed;
 }
 
 void Engine::read(int peer, std::size_t index) {

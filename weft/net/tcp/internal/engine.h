@@ -57,6 +57,8 @@ class Engine {
   // kInvalidArgument, kAborted (another rank's error).
   void post(Channel channel, Receipt& receipt);
   void send(Outgoing& message);
+  // See Endpoint::wait_for(). Returns true if messages may have arrived by it.
+  bool wait_for(int peer, bool begin);
   // See Endpoint::begin_call().
   void begin_call(Channel channel, std::uint64_t number, const Label& label) {
     calls_.begin(channel, number, label);
@@ -67,7 +69,9 @@ class Engine {
   // goodbye. Called about ten times per second.
   void tick(Clock::time_point now);
 
-  int any(Channel channel) { return mailbox_.any(channel); }
+  int any(Channel channel, const std::function<bool(int peer)>& may) {
+    return mailbox_.any(channel, may);
+  }
   // True if the peer has sent a goodbye and all its earlier data was read.
   bool has_left(int peer) const { return peers_[peer].left; }
 
@@ -116,6 +120,7 @@ class Engine {
   bool collect(Stream& stream);
   static void end_zero_copy(Stream& stream);
   void push_control(int peer, const Header& header, std::vector<std::byte> payload = {});
+  bool resume(int peer);
   void read(int peer, std::size_t stream);
   void read_frames(int peer, std::size_t stream);
   bool begin_frame(int peer, std::size_t stream);

@@ -16,8 +16,8 @@ struct Transfers {
   std::deque<Receipt> receipts;
   std::deque<Outgoing> outgoing;
 
-  Receipt& add(const Recv& recv, std::uint32_t id) {
-    return receipts.emplace_back(Receipt{recv, &operation, 0, false, id});
+  Receipt& add(const Recv& recv, std::uint32_t id, bool awaited) {
+    return receipts.emplace_back(Receipt{recv, &operation, 0, false, id, awaited});
   }
   Outgoing& add(Channel channel, const Send& send, std::uint32_t id) {
     return outgoing.emplace_back(Outgoing{send, channel, &operation, id});
