@@ -143,6 +143,9 @@ class Linear(unittest.TestCase):
             ('no loss "hunge"; there are logistic, hinge, squared-hinge and squared',
              "--loss", "hunge"),
             ("--model none/model: there is no folder none", "--model", "none/model"),
+            ("--threads is for --rule hogwild, and the rule is cocoa+", "--threads", "2"),
+            ("--gap is for --rule cocoa+ and cocoa, and the rule is hogwild",
+             "--rule", "hogwild", "--gap", "1e-3"),
             (f"--model {self.path} is no regular file", "--model", self.path),
             ("--model /dev/null is no regular file", "--model", "/dev/null"),
         ):

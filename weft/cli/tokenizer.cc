@@ -94,8 +94,10 @@ int tokenizer_encode(const TokenizerCommand& command) {
       content, command.recognize ? text::Specials::kRecognize : text::Specials::kAsText);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (command.json) {
+      const auto before =
+          i == 0 ? std::vector<text::TokenId>{} : std::vector<text::TokenId>{ids[i - 1]};
       std::cout << "{\"id\": " << ids[i]
-                << ", \"text\": " << json_quote(tokenizer->decode({ids[i]})) << "}\n";
+                << ", \"text\": " << json_quote(tokenizer->decode_after(before, {ids[i]})) << "}\n";
     } else {
       std::cout << (i == 0 ? "" : " ") << ids[i];
     }

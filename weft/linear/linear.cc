@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "weft/base/error.h"
@@ -147,6 +148,32 @@ class Training {
 
 }  // namespace
 
+namespace {
+
+// In bytes; 0 if it has none, as a pipe.
+std::uint64_t size_of(const std::string& path) {
+  std::error_code none;
+  const std::uintmax_t size = std::filesystem::file_size(path, none);
+  return none ? 0 : size;
+}
+
+// Ranks divide a file by its size, so all of them must have the same one. Collective.
+void expect_one_size(const std::string& path, std::uint64_t size, Ranks& ranks) {
+  std::vector<double> sizes(static_cast<std::size_t>(ranks.size()));
+  sizes[static_cast<std::size_t>(ranks.rank())] = static_cast<double>(size);
+  ranks.sum(sizes);
+  for (std::size_t rank = 1; rank < sizes.size(); ++rank) {
+    if (sizes[rank] == sizes[0]) continue;
+    throw Error(Errc::kInvalidArgument,
+                path + " has " + std::to_string(static_cast<std::uint64_t>(sizes[0])) +
+                    " bytes on rank 0 and " +
+                    std::to_string(static_cast<std::uint64_t>(sizes[rank])) + " on rank " +
+                    std::to_string(rank) + "; give all hosts the same file");
+  }
+}
+
+}  // namespace
+
 SparseRows load(const std::string& path, const Group& group, LibsvmOptions options) {
   GroupRanks ranks(group);
   options.rank = group.rank();
@@ -156,7 +183,12 @@ SparseRows load(const std::string& path, const Group& group, LibsvmOptions optio
     options.max_bytes = observe::machine_memory().available / std::max<std::size_t>(1, here);
   }
   SparseRows rows;
-  internal::together(ranks, [&] { rows = read_libsvm(path, options); });
+  const std::uint64_t size = size_of(path);
+  expect_one_size(path, size, ranks);
+  internal::together(ranks, [&] {
+    rows = read_libsvm(path, options);
+    if (size_of(path) != size) throw Error(Errc::kCorrupt, path + " changed while it was read");
+  });
   std::array<double, 1> count{static_cast<double>(rows.size())};
   ranks.sum(count);
   if (count[0] == 0) throw Error(Errc::kCorrupt, path + " has no rows");

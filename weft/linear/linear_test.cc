@@ -185,6 +185,17 @@ TEST(Linear, AMistakeInOneRanksPartIsTheErrorOfAllRanks) {
   });
 }
 
+// The ranks' shares would overlap, or leave out rows.
+TEST(Linear, FilesOfOtherSizesOnOtherHostsAreRefused) {
+  const TempDir folder;
+  std::ofstream(folder / "0") << "1 1:1\n-1 2:1\n";
+  std::ofstream(folder / "1") << "1 1:1\n-1 2:1\n1 3:1\n";
+  comm::replicate(2, [&](const Group& group) {
+    expect_refused([&] { load(folder / std::to_string(group.rank()), group); },
+                   Errc::kInvalidArgument, " has 13 bytes on rank 0 and 19 on rank 1; give all");
+  });
+}
+
 TEST(Linear, WrongLabelsAreRefusedByAllRanks) {
   const auto refused = [](const std::string& text, const TrainOptions& options,
                           const std::string& what) {

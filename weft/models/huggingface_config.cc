@@ -35,8 +35,9 @@ class Keys {
     if (!good) refuse(key, "must be a whole number of at least 1");
     return at(key).get<std::int64_t>();
   }
-  double number(const char* key, double otherwise) const {
-    if (!has(key)) return otherwise;
+  double number(const char* key, std::optional<double> otherwise = {}) const {
+    if (!has(key) && otherwise) return *otherwise;
+    if (!has(key)) refuse(key, "is missing");
     if (!at(key).is_number()) refuse(key, "must be a number");
     return at(key).get<double>();
   }
@@ -95,45 +96,57 @@ GptOptions gpt2_options(const Keys& keys) {
 
 // Since version 5, transformers writes "rope_parameters" instead of "rope_scaling" and
 // "rope_theta".
-void read_rope(const Keys& keys, GptOptions& o) {
-  o.rope_theta = keys.number("rope_theta", 10000);
-  const char* name = keys.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  if (!keys.has(name)) return;
+void read_rope(const Keys& keys, double theta, GptOptions& o) {
+  const bool has_new = keys.has("rope_parameters"), has_old = keys.has("rope_scaling");
+  if (has_new && has_old && keys.at("rope_parameters") != keys.at("rope_scaling"))
+    keys.refuse("rope_scaling", "is not that of rope_parameters; keep one of them");
+  o.rope_theta = keys.number("rope_theta", theta);
+  const char* name = has_new ? "rope_parameters" : "rope_scaling";
+  if (!has_new && !has_old) return;
   const Keys rope = keys.below(name);
   o.rope_theta = rope.number("rope_theta", o.rope_theta);
   const char* kind = rope.has("rope_type") ? "rope_type" : "type";
+  if (rope.has("factor") && !rope.has(kind)) rope.refuse("rope_type", "is missing beside factor");
   const std::string type = rope.word(kind, "default");
   if (type == "default") return;
   if (type != "llama3") rope.refuse(kind, "is not supported; weft has default and llama3");
-  o.rope_scaling.factor = rope.number("factor", 1);
-  o.rope_scaling.low = rope.number("low_freq_factor", 1);
-  o.rope_scaling.high = rope.number("high_freq_factor", 4);
-  o.rope_scaling.original =
-      rope.number("original_max_position_embeddings", static_cast<double>(o.sequence_length));
+  o.rope_scaling.factor = rope.number("factor");
+  o.rope_scaling.low = rope.number("low_freq_factor");
+  o.rope_scaling.high = rope.number("high_freq_factor");
+  o.rope_scaling.original = rope.number("original_max_position_embeddings");
 }
 
-GptOptions llama_options(const Keys& keys) {
+// What transformers takes for keys that are missing. kv_heads 0: as many as heads.
+struct Missing {
+  std::int64_t positions = 2048, kv_heads = 0;
+  double norm_eps = 1e-6, rope_theta = 10000;
+};
+
+GptOptions llama_options(const Keys& keys, const Missing& missing) {
   GptOptions o = like_llama({});
   o.vocabulary = keys.size("vocab_size");
-  o.sequence_length = keys.size("max_position_embeddings", 2048);
+  o.sequence_length = keys.size("max_position_embeddings", missing.positions);
   o.width = keys.size("hidden_size");
   o.layers = keys.size("num_hidden_layers");
   o.heads = keys.size("num_attention_heads");
-  o.kv_heads = keys.size("num_key_value_heads", o.heads);
+  o.kv_heads = keys.size("num_key_value_heads", missing.kv_heads > 0 ? missing.kv_heads : o.heads);
   o.head_width = keys.size("head_dim", std::max<std::int64_t>(1, o.width / o.heads));
   o.hidden = keys.size("intermediate_size");
-  o.norm_eps = keys.number("rms_norm_eps", 1e-6);
+  o.norm_eps = keys.number("rms_norm_eps", missing.norm_eps);
   o.tied = keys.flag("tie_word_embeddings", false);
   o.attention_bias = keys.flag("attention_bias", false);
   keys.expect("mlp_bias", false);
-  read_rope(keys, o);
+  read_rope(keys, missing.rope_theta, o);
   if (keys.word("hidden_act", "silu") != "silu")
     keys.refuse("hidden_act", "is not supported; weft has silu");
   return o;
 }
 
+GptOptions llama_options(const Keys& keys) { return llama_options(keys, Missing{}); }
+
 GptOptions mixtral_options(const Keys& keys) {
-  GptOptions o = llama_options(keys);
+  GptOptions o = llama_options(
+      keys, {.positions = 131072, .kv_heads = 8, .norm_eps = 1e-5, .rope_theta = 1e6});
   o.experts = keys.size("num_local_experts");
   o.experts_top_k = keys.size("num_experts_per_tok", 2);
   o.experts_balance = keys.number("router_aux_loss_coef", 0.001) *

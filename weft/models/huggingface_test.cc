@@ -162,6 +162,12 @@ TEST(HuggingFaceFolder, RefusesAModelThatItWouldComputeWrongly) {
   EXPECT_THAT(refusal("/mlp_bias", true), HasSubstr("mlp_bias = true is not supported"));
   EXPECT_THAT(refusal("/rope_parameters/rope_type", "yarn"),
               HasSubstr("rope_type = \"yarn\" is not supported; weft has default and llama3"));
+  EXPECT_THAT(refusal("/rope_parameters/rope_type", nullptr),
+              HasSubstr("rope_parameters: rope_type is missing beside factor"));
+  EXPECT_THAT(refusal("/rope_parameters/factor", nullptr),
+              HasSubstr("rope_parameters: factor is missing"));
+  EXPECT_THAT(refusal("/rope_scaling", json{{"rope_type", "default"}}),
+              HasSubstr("is not that of rope_parameters; keep one of them"));
   EXPECT_THAT(refusal("/quantization_config", json::object()), HasSubstr("quantization_config"));
   EXPECT_THAT(refusal("/hidden_size", "16"),
               HasSubstr("hidden_size = \"16\" must be a whole number"));
@@ -169,6 +175,21 @@ TEST(HuggingFaceFolder, RefusesAModelThatItWouldComputeWrongly) {
   EXPECT_THAT(refusal("/tie_word_embeddings", 1), HasSubstr("must be true or false"));
   EXPECT_THAT(refusal("/eos_token_id", 37), HasSubstr("eos_token_id = 37 is not a token"));
   EXPECT_EQ(refusal("/use_cache", false), "accepted");
+}
+
+TEST(HuggingFaceFolder, GivesMissingKeysTheValuesOfTheirFamily) {
+  json config{{"vocab_size", 32},          {"hidden_size", 64},       {"num_hidden_layers", 1},
+              {"num_attention_heads", 16}, {"intermediate_size", 96}, {"num_local_experts", 4}};
+  config["model_type"] = "mixtral";
+  const GptOptions mixtral = parse_huggingface_config(config.dump(), "config.json").options;
+  EXPECT_EQ(mixtral.kv_heads, 8);
+  EXPECT_EQ(mixtral.norm_eps, 1e-5);
+  EXPECT_EQ(mixtral.rope_theta, 1e6);
+  config["model_type"] = "llama";
+  const GptOptions llama = parse_huggingface_config(config.dump(), "config.json").options;
+  EXPECT_EQ(llama.kv_heads, 16);
+  EXPECT_EQ(llama.norm_eps, 1e-6);
+  EXPECT_EQ(llama.rope_theta, 1e4);
 }
 
 TEST(HuggingFaceFolder, RefusesIntegersAsWeights) {

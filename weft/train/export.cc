@@ -30,8 +30,11 @@ void export_huggingface(const std::string& run, const std::string& output) {
   models::HuggingFaceConfig config{source.gpt->options, {}, source.ends};
   if (!source.ends.empty()) {
     config.begin = source.start;
-    if (const std::string end = internal::end_token(*source.tokenizer); !end.empty())
-      tokenizer["bos_token"] = tokenizer["eos_token"] = end;
+    if (const std::string end = internal::end_token(*source.tokenizer); !end.empty()) {
+      tokenizer["bos_token"] =
+          source.tokenizer->decode({static_cast<data::text::TokenId>(source.start)});
+      tokenizer["eos_token"] = end;
+    }
   }
   write_file_atomic(output + "/tokenizer_config.json", tokenizer.dump(2) + "\n");
   write_file_atomic(output + "/config.json", models::huggingface_config(config));

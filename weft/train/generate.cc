@@ -136,17 +136,19 @@ void generate(const std::string& folder, const GenerateOptions& options,
   const at::NoGradGuard no_grad;
   Sampling sampling(source, options, folder);
   std::vector<std::int64_t> context = source.begin;
-  for (const auto id : source.tokenizer->encode(options.prompt)) context.push_back(id);
+  const std::vector<text::TokenId> prompt = source.tokenizer->encode(options.prompt);
+  context.insert(context.end(), prompt.begin(), prompt.end());
   if (context.empty()) context.push_back(source.start);
   Printer printer(options.stop, piece);
-  std::vector<text::TokenId> made;
+  std::vector<text::TokenId> before, made;
+  if (!prompt.empty()) before.push_back(prompt.back());
   std::string all;
   for (std::int64_t i = 0; i < options.tokens; ++i) {
     const std::int64_t next = sampling.next(source.reader->logits(context));
     if (std::find(source.ends.begin(), source.ends.end(), next) != source.ends.end()) break;
     context.push_back(next);
     made.push_back(static_cast<text::TokenId>(next));
-    all = source.tokenizer->decode(made);
+    all = source.tokenizer->decode_after(before, made);
     if (!printer.show(all)) return;
   }
   printer.finish(all);

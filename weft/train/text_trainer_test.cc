@@ -6,6 +6,7 @@
 
 #include "weft/data/text/train_bpe.h"
 #include "weft/train/export.h"
+#include "weft/train/internal/recipe_task.h"
 #include "weft/train/internal/text_model.h"
 #include "weft/train/testing/text_runs.h"
 
@@ -239,6 +240,31 @@ TEST(TextTrainer, ResumesFromACheckpointOfAnotherPlan) {
   }
   runs.train(1, "cut", words);
   expect_close(runs.weights("cut"), runs.weights("whole"));
+}
+
+TEST(TextTrainer, RefusesToGoOnWithAnotherText) {
+  const TextRuns runs;
+  runs.train(1, "run", {"train.max_steps=3"});
+  const std::string file = runs.path("verses.txt"), verses = read_file(file, 1 << 20);
+  write_file_atomic(file, verses + "wool");
+  EXPECT_THAT(refusal([&] { runs.train(1, "run", {"train.max_steps=5"}); }, Errc::kBadConfig),
+              HasSubstr("has another text than the run began with: 2005 tokens, and 2001 before"));
+  write_file_atomic(file, verses);
+  EXPECT_EQ(runs.train(1, "run", {"train.max_steps=5"}).steps, 5);
+}
+
+TEST(TextTrainer, HoldsOutAsMuchAsItIsAskedToWhereTheLastDocumentIsShort) {
+  const TextRuns runs;
+  const std::string folder = runs.path("texts");
+  make_directories(folder);
+  write_file_atomic(folder + "/a.txt", std::string(4000, 'a'));
+  write_file_atomic(folder + "/b.txt", std::string(40, 'b'));
+  replicate(1, [&](const Group& group) {
+    const auto config = runs.config({"data.file=\"" + folder + "\"", "data.validation=0.1"});
+    const TempDir run;
+    const Task task = internal::text_task(config, group, internal::Begin::kNew)->make(run.path());
+    EXPECT_EQ(task.test.size, 26);  // windows of 16 in 404 tokens
+  });
 }
 
 TEST(TextTrainer, ItsModelsGenerateTheTextThatTheyHaveLearned) {

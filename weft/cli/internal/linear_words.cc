@@ -1,4 +1,5 @@
 // The command line of `weft linear`.
+#include "weft/base/error.h"
 #include "weft/cli/internal/descriptions.h"
 #include "weft/cli/internal/subcommand.h"
 
@@ -52,6 +53,26 @@ void add_hogwild(CLI::App& sub, LinearCommand& command) {
   sub.add_option("--locks", command.locks, "none, rows or columns (hogwild)");
 }
 
+// Options of another rule would change nothing.
+void refuse_misfits(const CLI::App& train, const std::string& rule) {
+  const auto refuse = [&](const std::vector<const char*>& options, const char* of) {
+    for (const char* option : options) {
+      if (train.count(option) > 0)
+        throw Error(Errc::kInvalidArgument, std::string(option) + " is for --rule " + of +
+                                                ", and the rule is " + rule + "; leave it out");
+    }
+  };
+  if (rule == "hogwild") {
+    refuse({"--gap", "--absolute-gap", "--max-passes", "--local-passes", "--sigma", "--division"},
+           "cocoa+ and cocoa");
+  } else {
+    refuse({"--threads", "--epochs", "--step", "--decay", "--cluster-size", "--exchange-rows",
+            "--locks"},
+           "hogwild");
+  }
+  if (rule == "cocoa") refuse({"--sigma"}, "cocoa+");
+}
+
 }  // namespace
 
 void add_linear(CLI::App& app, LinearCommand& command, int& result) {
@@ -78,7 +99,10 @@ void add_linear(CLI::App& app, LinearCommand& command, int& result) {
                     "How progress is shown: auto, lines, json or none");
   train->add_flag("--json", command.json, "Print the result as one JSON object on stdout");
   train->footer(kLinear.examples);
-  train->callback([&] { result = linear_train(command); });
+  train->callback([&, train] {
+    refuse_misfits(*train, command.rule);
+    result = linear_train(command);
+  });
   auto* predict = sub->add_subcommand(
       "predict", "Predict the rows of a LIBSVM file, and compare with their labels");
   predict->add_option("model", command.model, "Model file of weft or LIBLINEAR")->required();

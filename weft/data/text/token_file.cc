@@ -111,6 +111,12 @@ void TokenFile::verify() const {
   }
 }
 
+bool TokenFile::is_same(const TokenFile& other) const {
+  return count_ == other.count_ && sum_ == other.sum_ &&
+         info_.fingerprint == other.info_.fingerprint &&
+         info_.vocab_size == other.info_.vocab_size && info_.end_token == other.info_.end_token;
+}
+
 void TokenFile::expect(const Tokenizer& tokenizer) const {
   const bool same = info_.fingerprint == 0 || info_.fingerprint == tokenizer.fingerprint();
   if (same && info_.vocab_size <= tokenizer.vocab_size()) return;

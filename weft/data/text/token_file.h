@@ -76,6 +76,8 @@ class TokenFile {
   std::int64_t size() const { return count_; }
   const TokenFileInfo& info() const { return info_; }
   const std::string& path() const { return path_; }
+  // True if both have the same tokens, by their number and checksum, of the same tokenizer.
+  bool is_same(const TokenFile& other) const;
 
   // Copies tokens [begin, begin + out.size()). Throws Error(kInvalidArgument) for a range outside
   // the file, and Error(kCorrupt), naming the position, for a token outside the vocabulary.

@@ -85,6 +85,13 @@ class ByteTokenizer : public Tokenizer {
 
 }  // namespace
 
+std::string Tokenizer::decode_after(const std::vector<TokenId>& before,
+                                    const std::vector<TokenId>& ids) const {
+  std::vector<TokenId> all = before;
+  all.insert(all.end(), ids.begin(), ids.end());
+  return decode(all).substr(decode(before).size());
+}
+
 std::unique_ptr<Tokenizer> byte_tokenizer(std::vector<std::string> specials) {
   return std::make_unique<ByteTokenizer>(std::move(specials));
 }

@@ -40,6 +40,11 @@ class Tokenizer {
   // Throws Error(kInvalidArgument), naming the position, for an id without a token.
   virtual std::string decode(const std::vector<TokenId>& ids) const = 0;
 
+  // Returns the text that `ids` add to the text of `before`. A decoder that removes a space at the
+  // begin of a text does not do so here. Throws as decode().
+  std::string decode_after(const std::vector<TokenId>& before,
+                           const std::vector<TokenId>& ids) const;
+
   // All ids are smaller. Not every id has a token.
   virtual std::int64_t vocab_size() const = 0;
   // True if decode() accepts the id.

@@ -101,6 +101,22 @@ TEST(Tokenizer, RoundTripsInvalidUtf8ByByteFallback) {
   }
 }
 
+TEST(Tokenizer, DecodesWhatFollowsAText) {
+  for (const char* name : {"llama2", "metaspace", "gpt2"}) {
+    const auto tokenizer = load_tokenizer(reference(name + std::string(".json")));
+    const std::string text = "This program is free software";
+    const std::vector<TokenId> ids = tokenizer->encode(text);
+    for (std::size_t i = 1; i < ids.size(); ++i) {
+      const auto middle = ids.begin() + static_cast<std::ptrdiff_t>(i);
+      const std::vector<TokenId> before(ids.begin(), middle), after(middle, ids.end());
+      EXPECT_EQ(tokenizer->decode(before) + tokenizer->decode_after(before, after), text) << name;
+      EXPECT_EQ(tokenizer->decode_after({ids[i - 1]}, after),
+                tokenizer->decode_after(before, after))
+          << name;
+    }
+  }
+}
+
 TEST(Tokenizer, KnowsWhetherItRoundTrips) {
   for (const char* name : {"gpt2_prefix", "qwen", "metaspace"})
     EXPECT_FALSE(load_tokenizer(reference(name + std::string(".json")))->round_trips());
@@ -181,10 +197,34 @@ TEST(TokenizerJson, NamesAComponentThatItDoesNotSupport) {
       "/pre_tokenizer",
       R"({"type": "Split", "pattern": {"Regex": "[\\p{L}&&[^\\p{Han}]]"}, "behavior": "Isolated"})",
       config, "a class within a class");
+  for (const char* pattern :
+       {"^a", "a$", "(?m:a)", "a(?i)b", "(?s)a", "a{1,3}+", "a{2}+", "a{,2}"}) {
+    expect_small_refused("/pre_tokenizer",
+                         R"({"type": "Split", "behavior": "Isolated", "pattern": {"Regex": ")" +
+                             std::string(pattern) + "\"}}",
+                         config, ", which libraries read differently");
+  }
+  for (const char* pattern : {"[^a$]", "(?i:'s|'t)", "(?i)a|b", "\\\\p{L}{1,3}|a?+|b++|\\\\$"}) {
+    json document = small();
+    document["pre_tokenizer"] = json::parse(
+        R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "behavior": "Isolated",
+            "pattern": {"Regex": ")" +
+        std::string(pattern) + R"("}}, {"type": "ByteLevel", "add_prefix_space": false}]})");
+    parse_tokenizer(document.dump(), "small.json");
+  }
   expect_small_refused("/pre_tokenizer/trim", "true", config,
                        "small.json: pre_tokenizer: 'trim' is not supported");
   expect_small_refused("/decoder", R"({"type": "WordPiece"})", config,
                        "decoder: weft does not support the type 'WordPiece'");
+  for (const char* parts :
+       {R"({"type": "Fuse"}, {"type": "ByteFallback"})",
+        R"({"type": "ByteFallback"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0})",
+        R"({"type": "Replace", "pattern": {"String": "a"}, "content": " "},
+            {"type": "Replace", "pattern": {"String": "b"}, "content": " "})"}) {
+    expect_small_refused(
+        "/decoder", R"({"type": "Sequence", "decoders": [)" + std::string(parts) + "]}", config,
+        "decoder.decoders[1]: the order is Replace, ByteFallback, Fuse, Strip");
+  }
   expect_small_refused("/decoder", "null", config, "there is no decoder");
   expect_small_refused("/pre_tokenizer", "null", config, "only one of pre_tokenizer and decoder");
   expect_small_refused("/added_tokens/0/lstrip", "true", config, "added_tokens[0]: lstrip");
@@ -225,7 +265,7 @@ TEST(TokenizerJson, RefusesInvalidDeepOrLongJson) {
 TEST(TokenizerJson, StopsARegularExpressionThatTakesTooManySteps) {
   json document = small();
   document["pre_tokenizer"] = json::parse(R"({"type": "Sequence", "pretokenizers": [
-      {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated"},
+      {"type": "Split", "pattern": {"Regex": "(a+)+\\z"}, "behavior": "Isolated"},
       {"type": "ByteLevel", "add_prefix_space": false}]})");
   const auto tokenizer = parse_tokenizer(document.dump(), "slow.json");
   expect_refused([&] { tokenizer->encode(std::string(64, 'a') + "b"); }, Errc::kBadConfig,

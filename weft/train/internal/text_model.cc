@@ -46,6 +46,12 @@ void take_gpt(TextModel& source, models::Gpt gpt) {
   source.gpt = std::move(gpt);
 }
 
+// The token with which the tokenizer's post_processor begins each text.
+void take_begin(TextModel& source) {
+  if (const auto first = source.tokenizer->id_of(begin_token(source.json)))
+    source.begin.push_back(*first);
+}
+
 TextModel load_huggingface_folder(const std::string& folder, const parallel::TensorParallel& tp) {
   const models::HuggingFaceConfig config = models::read_huggingface_config(folder);
   TextModel source;
@@ -60,8 +66,7 @@ TextModel load_huggingface_folder(const std::string& folder, const parallel::Ten
   models::Gpt gpt(config.options, tp);
   in_folder(folder, [&] { models::load_huggingface(*gpt, models::huggingface_files(folder)); });
   take_gpt(source, gpt);
-  if (const auto first = source.tokenizer->id_of(begin_token(source.json)))
-    source.begin.push_back(*first);
+  take_begin(source);
   source.ends = config.ends;
   source.start = config.begin ? *config.begin : config.ends.empty() ? 0 : config.ends.front();
   return source;
@@ -110,7 +115,8 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
     source.start = *end;
   }
   if (const auto given = pretrained(config)) {
-    if (source.ends.empty() && given->begin) source.start = *given->begin;
+    take_begin(source);
+    if (given->begin) source.start = *given->begin;
     for (const std::int64_t end : given->ends) {
       if (std::ranges::find(source.ends, end) == source.ends.end()) source.ends.push_back(end);
     }

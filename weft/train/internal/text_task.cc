@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
@@ -28,14 +29,14 @@ using parallel::Tensors;
 
 constexpr std::int64_t kAnyVocabulary = 1;
 
-// Holds out whole documents at the end of the text. If these are too short, or there is only one
-// document, holds out the end of the text instead.
+// Holds out whole documents at the end of the text. If these are too short, or have less than half
+// of the part, holds out the end of the text instead.
 text::TokenSplit held_out(const text::TokenFile& file, double part, std::int64_t length) {
   const auto whole = text::split_tokens(file, part);
-  if (whole.validation.size() > length) return whole;
-  const auto cut =
-      std::min(static_cast<std::int64_t>(static_cast<double>(file.size()) * (1 - part)),
-               file.size() - length - 1);
+  const auto size = static_cast<double>(file.size()),
+             held = static_cast<double>(whole.validation.size());
+  if (whole.validation.size() > length && 2 * held >= size * part) return whole;
+  const auto cut = std::min(static_cast<std::int64_t>(size * (1 - part)), file.size() - length - 1);
   WEFT_REQUIRE(cut > 0, "the text has " + std::to_string(file.size()) +
                             " tokens, too few to hold out a window of " + std::to_string(length));
   return {{0, cut}, {cut, file.size()}};
@@ -126,6 +127,7 @@ class TextTask final : public RecipeTask {
   bool starts_from_weights() const { return !config_.get_string("model.from").empty(); }
   // Tokenizes the text and returns the path of tokens.bin. Rank 0 only.
   std::string write_tokens(const std::string& folder);
+  void replace_tokens(const std::string& tokens, const std::string& made) const;
   std::shared_ptr<const text::PackedRows> packed(const text::TokenFile& file,
                                                  const data::Range& range, const char* what) const;
 
@@ -142,17 +144,40 @@ class TextTask final : public RecipeTask {
 std::string TextTask::write_tokens(const std::string& folder) {
   const std::string tokens = std::filesystem::absolute(folder + "/tokens.bin").string(),
                     kept = folder + "/tokenizer.json";
-  const bool is_kept = begin_ != Begin::kNew && std::filesystem::exists(kept);
-  if (is_kept) json_ = read_file(kept, std::size_t{128} << 20);
+  const bool goes_on = begin_ != Begin::kNew && std::filesystem::exists(tokens);
+  if (begin_ != Begin::kNew && std::filesystem::exists(kept))
+    json_ = read_file(kept, std::size_t{128} << 20);
   // The other ranks still have the file of tokens mapped, so it stays as it is.
-  if (begin_ == Begin::kAgain && is_kept && std::filesystem::exists(tokens)) return tokens;
+  if (begin_ == Begin::kAgain && goes_on) return tokens;
   if (!json_.empty()) write_file_atomic(kept, json_);
   const auto tokenizer = make_tokenizer(json_);
+  const std::string made = goes_on ? tokens + ".new" : tokens;
   const auto report =
-      text::tokenize_files(files_, tokens, *tokenizer, {.end_token = end_token(*tokenizer)});
+      text::tokenize_files(files_, made, *tokenizer, {.end_token = end_token(*tokenizer)});
+  if (goes_on) replace_tokens(tokens, made);
   log_info("text",
            {{"files", report.documents}, {"bytes", report.bytes}, {"tokens", report.tokens}});
   return tokens;
+}
+
+// The position in the data, and what is held out, hold for the text that the run began with.
+void TextTask::replace_tokens(const std::string& tokens, const std::string& made) const {
+  const auto now = text::TokenFile::open(made);
+  std::optional<text::TokenFile> before;
+  try {
+    before = text::TokenFile::open(tokens);
+  } catch (const Error&) {
+    // It is damaged, and `made` takes its place.
+  }
+  if (before && !before->is_same(now)) {
+    std::filesystem::remove(made);
+    throw Error(Errc::kBadConfig,
+                "data.file = \"" + config_.get_string("data.file") +
+                    "\" has another text than the run began with: " + std::to_string(now.size()) +
+                    " tokens, and " + std::to_string(before->size()) +
+                    " before; give it the same files, or begin a new run");
+  }
+  std::filesystem::rename(made, tokens);
 }
 
 std::shared_ptr<const text::PackedRows> TextTask::packed(const text::TokenFile& file,
@@ -176,6 +201,8 @@ Task TextTask::make(const std::string& folder) {
   const auto file = text::TokenFile::open(comm::broadcast_text(world_, tokens));
   const auto length = config_.get_int("model.sequence");
   const auto split = held_out(file, config_.get_double("data.validation"), length);
+  if (!folder.empty())
+    log_info("tokens", {{"training", split.train.size()}, {"validation", split.validation.size()}});
   const bool packs = config_.get_bool("data.pack_documents");
   const auto packed_rows = packs ? packed(file, split.train, "packed for training") : nullptr;
   Task task;

@@ -1,5 +1,6 @@
 #include "weft/data/text/internal/components.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "weft/data/text/internal/characters.h"
@@ -115,6 +116,21 @@ void parse_strip(const Node& node, Decoding& out) {
   out.strip = node.at("start").integer(0, 1000);
 }
 
+// Those that fit are in this order. Strip without Fuse would strip each token, not the text.
+void check_order(const std::vector<Node>& decoders) {
+  static const std::vector<std::string> kOrder{"Replace", "ByteFallback", "Fuse", "Strip"};
+  std::size_t next = 0;
+  for (const Node& node : decoders) {
+    const std::string& type = node.at("type").text();
+    const auto place =
+        static_cast<std::size_t>(std::find(kOrder.begin(), kOrder.end(), type) - kOrder.begin());
+    if (place == kOrder.size()) continue;
+    if (place < next || (type == "Strip" && next != place))
+      node.refuse("the order is Replace, ByteFallback, Fuse, Strip, with Fuse before Strip");
+    next = place + 1;
+  }
+}
+
 }  // namespace
 
 std::vector<Normalizer> parse_normalizer(const Node& root) {
@@ -162,12 +178,14 @@ Decoding parse_decoder(const Node& root) {
   Decoding out;
   const std::vector<Node> parts = parts_of(root, "decoder", "decoders");
   if (parts.empty()) root.refuse("there is no decoder, so ids cannot be turned into text");
+  check_order(parts);
   for (const Node& node : parts) {
     const std::string& type = node.at("type").text();
     if (type == "ByteLevel") {
       node.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
       out.byte_level = true;
     } else if (type == "Metaspace") {
+      if (parts.size() > 1) node.refuse("no component can be beside Metaspace");
       parse_metaspace_decoder(node, out);
     } else if (type == "Replace") {
       node.allow({"type", "pattern", "content"});

@@ -23,8 +23,38 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+[[noreturn]] void refuse_other(const std::string& where, std::string_view what) {
+  refuse(where, "has " + std::string(what) + ", which libraries read differently");
+}
+
+// A group's begin "(?…": flags other than i differ, and "(?i)" within a pattern begins a group of
+// its own in Oniguruma alone.
+void check_group(std::string_view pattern, std::size_t at, const std::string& where) {
+  if (!pattern.substr(at).starts_with("(?")) return;
+  const std::size_t end =
+      pattern.find_first_not_of("-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", at + 2);
+  const std::string_view flags = pattern.substr(at + 2, end - at - 2);
+  if (flags.empty()) return;
+  const bool is_group = end < pattern.size() && pattern[end] == ':';
+  if (flags.find_first_not_of("-i") != std::string_view::npos || (!is_group && at > 0))
+    refuse_other(where, pattern.substr(at, end - at + 1));
+}
+
+// A repetition "{m,n}": one without m is none in PCRE2, and a + behind it makes it possessive there
+// alone.
+void check_repetition(std::string_view pattern, std::size_t at, const std::string& where) {
+  std::size_t end = at + 1;
+  while (end < pattern.size() && (is_digit(pattern[end]) || pattern[end] == ',')) ++end;
+  if (end == at + 1 || end >= pattern.size() || pattern[end] != '}') return;
+  const bool is_possessive = end + 1 < pattern.size() && pattern[end + 1] == '+';
+  if (pattern[at + 1] == ',' || is_possessive)
+    refuse_other(where, pattern.substr(at, end - at + 1 + (is_possessive ? 1 : 0)));
+}
+
 // Translates a pattern of Oniguruma to PCRE2. Refuses syntax that the two libraries interpret
-// differently.
+// differently. Oniguruma as Hugging Face's tokenizers use it has Ruby's syntax.
 std::string translate(std::string_view pattern, const std::string& where) {
   std::string out;
   bool in_class = false;
@@ -32,10 +62,8 @@ std::string translate(std::string_view pattern, const std::string& where) {
     const char c = pattern[at];
     const char next = at + 1 < pattern.size() ? pattern[at + 1] : '\0';
     if (c == '\\') {
-      if (std::string_view("wWbBXRKGZhHvNCQE").find(next) != std::string_view::npos &&
-          next != '\0') {
-        refuse(where, std::string("has \\") + next + ", which libraries read differently");
-      }
+      if (std::string_view("wWbBXRKGZhHvNCQE").find(next) != std::string_view::npos && next != '\0')
+        refuse_other(where, pattern.substr(at, 2));
       out += next == 's'   ? "\\p{White_Space}"
              : next == 'S' ? "\\P{White_Space}"
                            : std::string{c, next};
@@ -44,7 +72,12 @@ std::string translate(std::string_view pattern, const std::string& where) {
     }
     if (in_class && ((c == '[' && next != ':') || (c == '&' && next == '&')))
       refuse(where, "has a class within a class");
-    if (!in_class && c == '(' && next == '*') refuse(where, "has (*, which only PCRE2 knows");
+    if (!in_class) {
+      if (c == '(' && next == '*') refuse(where, "has (*, which only PCRE2 knows");
+      if (c == '^' || c == '$') refuse_other(where, pattern.substr(at, 1));
+      if (c == '(') check_group(pattern, at, where);
+      if (c == '{') check_repetition(pattern, at, where);
+    }
     if (c == '[' && !in_class) in_class = true;
     if (c == ']') in_class = false;
     out += c;

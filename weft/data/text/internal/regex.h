@@ -16,8 +16,8 @@ namespace weft::data::text::internal {
 class Regex {
  public:
   // Throws Error(kBadConfig), whose message begins with `where`, for an expression that PCRE2
-  // rejects, that Oniguruma interprets differently (\w, \b, nested classes, &&), or that has more
-  // than 4096 bytes.
+  // rejects, that Oniguruma interprets differently (\w, \b, ^, $, flags but i, {2}+, nested
+  // classes, &&), or that has more than 4096 bytes.
   Regex(std::string_view pattern, const std::string& where);
 
   // The memory that one thread needs for matching.
