@@ -154,7 +154,9 @@ class Rule {
   Rule& operator=(const Rule&) = delete;
 
   // Call it after each optimizer step of the worker. Exchanges if it is time, and writes the
-  // worker's weights then. Returns true if it has. Throws as Group's operations do.
+  // worker's weights then. Returns true if it has. Throws as Group's operations do, and
+  // Error(kInvalidArgument) if a weight got other memory since restart() and restored(), as by
+  // torch::load(): the rule would take the new values for training.
   virtual bool after_step(const Step& step) = 0;
 
   // The model that the workers have found together: the mean of their weights, or the center of
@@ -176,7 +178,7 @@ class Rule {
   // Call it where a checkpoint has no State::own of this rank, after the weights were loaded: sets
   // it as after an exchange. Not collective.
   virtual void reset_own() = 0;
-  // Call it after a State was loaded. Collective.
+  // Call it after the weights and a State were loaded. Collective.
   virtual void restored() {}
   // Begins again from the present weights and buffers of worker 0, which are copied to the others.
   virtual void restart() = 0;

@@ -105,5 +105,29 @@ TEST(Strategy, ResultHasTheMeanOfTheBuffers) {
   });
 }
 
+// Otherwise slow_momentum and diloco would go only a part of the way to the loaded weights.
+TEST(Strategy, RefusesWeightsThatWereLoadedBehindItsBack) {
+  for (const char* name : {"local_sgd", "diloco", "gossip", "downpour"}) {
+    comm::replicate(2, [&](const Group& group) {
+      torch::nn::Linear net(2, 2), saved(2, 2);
+      const torch::NoGradGuard no_grad;
+      for (at::Tensor& parameter : net->parameters()) parameter.zero_();
+      for (at::Tensor& parameter : saved->parameters()) parameter.fill_(3);
+      const auto rule = make_rule({.name = name, .period = 1},
+                                  {.workers = group, .world = group, .weights = net->parameters()});
+      rule->after_step({1});
+      std::stringstream file;
+      torch::save(saved, file);
+      torch::load(net, file);
+      expect_refused([&] { rule->after_step({2}); }, Errc::kInvalidArgument,
+                     "tensor 0 of the strategy's weights got other memory, as by torch::load()");
+      rule->restart();
+      rule->after_step({3});
+      for (const at::Tensor& parameter : net->parameters())
+        EXPECT_EQ(parameter.min().item<float>(), 3) << name;
+    });
+  }
+}
+
 }  // namespace
 }  // namespace weft::strategy

@@ -39,7 +39,7 @@ class CenterRule : public AsynchronousRule {
     if (!is_here_) center_->read(values_);
     return AsynchronousRule::state();
   }
-  void restored() override {
+  void take_restored() override {
     if (!is_here_) center_->reset(&values_);
   }
 

@@ -53,11 +53,36 @@ void FlatRule::restart() {
   const at::NoGradGuard no_grad;
   take_first(part_.workers, weights_);
   take_first(part_.workers, buffers_);
+  note_memory();
   start();
+}
+
+void FlatRule::restored() {
+  note_memory();
+  take_restored();
+}
+
+void FlatRule::note_memory() {
+  memory_.clear();
+  for (const at::Tensor& tensor : part_.weights) memory_.push_back(tensor.storage());
+}
+
+// A rule takes what happened to the weights since the last exchange for training.
+void FlatRule::check_memory() const {
+  for (std::size_t i = 0; i < memory_.size(); ++i) {
+    const at::Tensor& tensor = part_.weights[i];
+    if (tensor.storage().unsafeGetStorageImpl() == memory_[i].unsafeGetStorageImpl()) continue;
+    throw Error(Errc::kInvalidArgument,
+                "tensor " + std::to_string(i) +
+                    " of the strategy's weights got other memory, as by torch::load(), set_data() "
+                    "or to(); call restart() to begin from the new weights, or restored() if the "
+                    "rule's state was loaded with them");
+  }
 }
 
 bool FlatRule::after_step(const Step& step) {
   const at::NoGradGuard no_grad;
+  check_memory();
   if (!is_due(step)) return false;
   exchange(step);
   return true;

@@ -20,12 +20,15 @@ class FlatRule : public Rule {
   const Result& result() override;
   State state() override;
   void restart() override;
+  void restored() final;
   void reset_own() override;
   std::int64_t period() const override { return pace_.period(); }
 
  protected:
   // Sets the arrays from the present weights, which are equal in all workers.
   virtual void start() {}
+  // restored(), where a rule has more to do.
+  virtual void take_restored() {}
   // True if the workers exchange after this step.
   virtual bool is_due(const Step& step) { return pace_.is_due(step); }
   // Exchanges the weights after this step. Without gradients.
@@ -44,8 +47,12 @@ class FlatRule : public Rule {
   }
 
  private:
+  void note_memory();
+  void check_memory() const;
+
   const Part part_;
   const Flat weights_, buffers_;
+  std::vector<c10::Storage> memory_;  // of the weights, in their order; keeps it alive
   Pace pace_;
   std::map<std::string, std::vector<at::Tensor>> arrays_;
   Result result_;

@@ -98,7 +98,7 @@ class CompressedGossip final : public FlatRule {
     known_.copy_(weights().read());
   }
   // Other workers may have other numbers than before, or none: near_i is computed anew.
-  void restored() override {
+  void take_restored() override {
     const at::NoGradGuard no_grad;
     near_.copy_(known_);
     comm::gossip(part().workers, {near_}, 0, {.graph = graph_});
