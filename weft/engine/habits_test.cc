@@ -1,59 +1,28 @@
 // Random sequences of what libtorch programs do between two steps: each ends with the weights of
-// one process, or is an error of the program that docs/from-pytorch.md names.
-//
-// WEFT_HABITS=10000:7 tries so many sequences, from this seed on.
+// one process, or is an error of the program that docs/from-pytorch.md names (testing/sequences.h).
 #include <gmock/gmock.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <random>
-
-#include "weft/engine/testing/trainers.h"
+#include "weft/engine/testing/sequences.h"
 
 namespace weft::parallel {
 namespace habits_test {
 
-using namespace std::chrono_literals;
-using internal::Named;
-using internal::Part;
 using namespace habits;
-
-// Something that a program does. `is_refused`: where it is an error, or may be one.
-struct Habit {
-  const char* name;
-  std::function<void(Trainer&)> act;
-  std::function<bool(const Way&)> is_refused = [](const Way&) { return false; };
-};
 
 bool by_weft(const Way& way) { return !way.torch_optimizer; }
 bool to_written_weights(const Way& way) { return way.is_shared() || way.divides_weights(); }
 bool to_divided_weights(const Way& way) { return way.divides_weights(); }
 bool always(const Way&) { return true; }
 
-void between(Trainer& trainer, const std::function<void()>& change) {
-  trainer.zero_grad();
-  trainer.backward();
-  change();
-  trainer.step();
-}
 // A backward pass whose gradients stay on their ranks.
 void backward_alone(Trainer& trainer) {
   const auto guard = trainer.no_sync();
   trainer.backward();
 }
 void zero_grad_of_module(Trainer& trainer, bool set_to_none = true) {
-  for (Part& part : trainer.parts) part->zero_grad(set_to_none);
+  for (small_model::Part& part : trainer.parts) part->zero_grad(set_to_none);
 }
-void without_grad(const std::function<void()>& change) {
-  const at::NoGradGuard guard;
-  change();
-}
-void freeze(Trainer& trainer, bool requires_grad) {
-  for (at::Tensor& parameter : trainer.parts[2]->parameters())
-    parameter.requires_grad_(requires_grad);
-}
-
-const std::vector<Habit> kHabits{
+const std::vector<Habit<Way>> kHabits{
     {"trains", [](Trainer& t) { t.train(); }},
     {"drops gradients by the module",
      [](Trainer& t) {
@@ -202,9 +171,16 @@ const std::vector<Habit> kHabits{
      to_divided_weights},
     {"converts to the same type",
      [](Trainer& t) {
-       for (Part& part : t.parts) part->to(at::kDouble);
+       for (small_model::Part& part : t.parts) part->to(at::kDouble);
      },
      to_divided_weights},
+    {"is made parallel again",
+     [](Trainer& t) {
+       freeze(t, true);
+       t.restart();
+       t.set_lr(0.05);
+     },
+     [](const Way&) { return false; }, [](const Way& way) { return way.module; }},
     {"reads weights",
      [](Trainer& t) {
        for (const at::Tensor& parameter : t.parameters()) parameter.norm().item<double>();
@@ -219,107 +195,12 @@ const std::vector<Habit> kHabits{
      by_weft},
 };
 
-struct Sequence {
-  const Way* way = nullptr;
-  Rule rule = {};
-  int ranks = 2;
-  std::vector<const Habit*> habits = {};
-
-  bool may_be_refused() const {
-    return way->update_in_backward ||
-           std::any_of(habits.begin(), habits.end(),
-                       [&](const Habit* habit) { return habit->is_refused(*way); });
+Sequences<Way> sequences(bool with_shared = true) {
+  std::vector<const Way*> ways;
+  for (const Way& way : kWays) {
+    if (with_shared || !way.is_shared()) ways.push_back(&way);
   }
-  std::string text() const {
-    std::string text = std::string(way->name) + (rule.adam ? ", AdamW, " : ", SGD, ") +
-                       (rule.clip > 0 ? "clipped, " : "") + (rule.width > 10 ? "wide, " : "") +
-                       std::to_string(ranks) + " ranks:";
-    for (const Habit* habit : habits) text += std::string(" ") + habit->name + ";";
-    return text;
-  }
-};
-
-Sequence sequence_of(unsigned seed, const std::vector<const Way*>& ways) {
-  std::mt19937 draw(seed);
-  const auto below = [&](std::size_t end) { return draw() % end; };
-  Sequence result;
-  result.way = ways[below(ways.size())];
-  result.rule.adam = below(2) == 1;
-  if (below(4) == 0 && !result.way->update_in_backward) result.rule.clip = 0.05;
-  result.ranks = below(4) == 0 ? 3 : 2;
-  if (below(6) == 0) result.rule.width = 90;  // matrices of several blocks
-  // Most sequences have habits that count only: an error would hide what follows.
-  const bool refusals = below(4) == 0;
-  while (result.habits.size() < 7) {
-    const Habit& habit = kHabits[below(kHabits.size())];
-    if (refusals || !habit.is_refused(*result.way)) result.habits.push_back(&habit);
-  }
-  return result;
-}
-
-Named run(Trainer& trainer, const Sequence& sequence) {
-  trainer.train();
-  for (const Habit* habit : sequence.habits) habit->act(trainer);
-  trainer.train();
-  return trainer.weights();
-}
-
-// Throws if the weights of a rank are not those of one process.
-void compare(const Group& group, const Sequence& sequence, const Named& expected) {
-  const auto trainer = trainer_of(group, *sequence.way, sequence.rule);
-  const Named weights = run(*trainer, sequence);
-  if (group.rank() == 0 || !weights.empty())
-    internal::expect_close(weights, expected, 1e-6, "rank " + std::to_string(group.rank()));
-}
-
-Named by_one_process(const Sequence& sequence) {
-  Alone alone(sequence.ranks, sequence.rule);
-  return run(alone, sequence);
-}
-
-// Returns what is wrong with a sequence; empty: nothing. The first line of an error of libtorch has
-// weft's text.
-std::string fault_of(const Sequence& sequence) {
-  const Named expected = by_one_process(sequence);
-  try {
-    comm::replicate(
-        sequence.ranks, [&](const Group& group) { compare(group, sequence, expected); }, 20s);
-  } catch (const Error& error) {
-    if (error.code() == Errc::kInvalidArgument && sequence.may_be_refused()) return "";
-    return error.what();
-  } catch (const c10::Error& error) {
-    return sequence.may_be_refused() ? "" : error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
-
-// The shortest sequence that is still wrong.
-Sequence shortened(Sequence wrong) {
-  for (std::size_t i = wrong.habits.size(); i-- > 0;) {
-    Sequence less = wrong;
-    less.habits.erase(less.habits.begin() + static_cast<std::ptrdiff_t>(i));
-    if (!fault_of(less).empty()) wrong = less;
-  }
-  return wrong;
-}
-
-struct Range {
-  unsigned count, first;
-};
-Range wanted(unsigned count) {
-  Range range{count, 1};
-  if (const char* text = std::getenv("WEFT_HABITS"))
-    std::sscanf(text, "%u:%u", &range.count, &range.first);
-  return range;
-}
-
-const Habit* habit_of(const std::string& name) {
-  for (const Habit& habit : kHabits) {
-    if (habit.name == name) return &habit;
-  }
-  throw std::logic_error("no habit '" + name + "'");
+  return {ways, kHabits, trainer_of};
 }
 
 TEST(Habits, ThatWereFaultsAreNone) {
@@ -335,42 +216,28 @@ TEST(Habits, ThatWereFaultsAreNone) {
       {"writes one value through data()", "saves its state", "goes back to the saved state"},
       {"leaves out a part", "trains"},
   };
+  const auto tries = sequences();
   for (const Way& way : kWays) {
     for (const auto& names : all) {
-      Sequence sequence{.way = &way};
+      Sequence<Way> sequence = tries.named(way, names);
       if (names.size() > 1) sequence.rule.width = 90;
-      for (const char* name : names) sequence.habits.push_back(habit_of(name));
-      const std::string fault = fault_of(sequence);
-      EXPECT_TRUE(fault.empty()) << sequence.text() << " " << fault;
+      tries.expect_right(sequence);
     }
   }
 }
 
-TEST(Habits, CountAsInOneProcessOrAreAnError) {
-  std::vector<const Way*> ways;
-  for (const Way& way : kWays) ways.push_back(&way);
-  const Range range = wanted(150);
-  for (unsigned seed = range.first; seed < range.first + range.count; ++seed) {
-    const Sequence sequence = sequence_of(seed, ways);
-    const std::string fault = fault_of(sequence);
-    if (fault.empty()) continue;
-    ADD_FAILURE() << "seed " << seed << ", " << shortened(sequence).text() << " " << fault;
-  }
-}
+TEST(Habits, CountAsInOneProcessOrAreAnError) { sequences().expect_right(150); }
 
 // Gradients are messages between processes.
 TEST(Habits, CountAsInOneProcessOrAreAnErrorOverTcp) {
-  std::vector<const Way*> ways;
-  for (const Way& way : kWays) {
-    if (!way.is_shared()) ways.push_back(&way);
-  }
-  const Range range = wanted(8);
-  for (unsigned seed = range.first; seed < range.first + range.count; ++seed) {
-    const Sequence sequence = sequence_of(seed, ways);
-    const Named expected = by_one_process(sequence);
+  const auto tries = sequences(/*with_shared=*/false);
+  const auto [count, first] = tries.wanted(8);
+  for (unsigned seed = first; seed < first + count; ++seed) {
+    const auto sequence = tries.draw(seed);
+    const Named expected = tries.by_one_process(sequence);
     const auto codes = comm::fork_ranks(sequence.ranks, "tcp", [&](const Group& group) {
       try {
-        compare(group, sequence, expected);
+        tries.compare(group, sequence, expected);
       } catch (const Error& error) {
         if (error.code() == Errc::kInternal || !sequence.may_be_refused()) throw;
       } catch (const c10::Error&) {

@@ -196,6 +196,18 @@ at::Tensor Engine::forward(const at::Tensor& input) {
   return values[0];
 }
 
+bool Engine::has_loaded(std::size_t count) {
+  const bool some = !watch().moved(count).empty();
+  if (group_.size() == 1) return some;
+  at::Tensor some_and_none = at::tensor({some ? 1 : 0, some ? 0 : 1}, at::kInt);
+  group_.all_reduce(some_and_none, ReduceOp::kMax);
+  if (some_and_none[0].item<int>() == 0) return false;
+  WEFT_REQUIRE(some_and_none[1].item<int>() == 0,
+               "parameters have other memory than the model gave them (torch::load or set_data) on "
+               "some ranks only; load weights on all ranks");
+  return true;
+}
+
 void Engine::go_home() {
   const at::NoGradGuard guard;
   for (const int param : watch().moved(params_.size())) watch().bring_home(param);

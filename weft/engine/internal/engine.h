@@ -117,6 +117,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Collective. Called before and after the slices are filled.
   virtual void begin_load() {}
   virtual void end_load() = 0;
+  // Takes the values of parameters that got other memory since the last step, as by torch::load().
+  // Collective. Throws Error(kInvalidArgument) if the ranks have loaded other ones.
+  virtual void take_loaded() = 0;
+  // True if some of the first `count` parameters got other memory. Collective. Throws
+  // Error(kInvalidArgument) if that is so on some ranks only.
+  bool has_loaded(std::size_t count);
   // Aborts the group, so that no peer waits, and rethrows the error.
   template <class Body>
   auto guarded(const Body& body) -> decltype(body());

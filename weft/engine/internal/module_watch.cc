@@ -72,6 +72,7 @@ ModuleWatch::ModuleWatch(const std::vector<Block>& blocks, const std::vector<Par
                          std::size_t trained)
     : params_(params),
       trained_(trained),
+      guarded_(trained),
       settings_(blocks),
       seen_(params.size()),
       shown_(params.size()) {
@@ -97,9 +98,10 @@ ModuleWatch::Samples ModuleWatch::sample(const at::Tensor& tensor) {
   return bits;
 }
 
-void ModuleWatch::forbid_writing(std::string why, bool sampled) {
+void ModuleWatch::forbid_writing(std::string why, bool sampled, bool frozen) {
   no_writing_ = std::move(why);
   sampled_ = sampled;
+  guarded_ = frozen ? params_.size() : trained_;
   rebase(true);
 }
 
@@ -110,7 +112,7 @@ void ModuleWatch::note_samples(bool on) {
 
 // Some of the parameter's sampled values have changed.
 bool ModuleWatch::is_resampled(std::size_t param) const {
-  return sampled_ && param < trained_ && !is_moved(param) &&
+  return sampled_ && param < guarded_ && !is_moved(param) &&
          sample(seen_[param].home) != seen_[param].sampled;
 }
 
@@ -133,13 +135,12 @@ void ModuleWatch::check(bool values) const {
   if (!moved(params_.size()).empty()) check_apart(params_);
   for (std::size_t param = 0; param < params_.size(); ++param) {
     check_kind(param);
-    if (!no_writing_.empty() && param < trained_) {
-      // torch::load() counts as a change in place too, of other memory.
-      if (version_of(params_[param].tensor) != seen_[param].version && !is_moved(param))
-        refuse("'" + params_[param].name + "' was changed in place, " + no_writing_);
-      if (values && sampled_) check_values(param);
-    }
+    check_written(param, values);
   }
+}
+
+void ModuleWatch::check_frozen() const {
+  for (std::size_t param = trained_; param < guarded_; ++param) check_written(param, true);
 }
 
 // Names a parameter that came or went.
@@ -176,9 +177,11 @@ void ModuleWatch::check_kind(std::size_t param) const {
            kMakeAgain);
 }
 
-void ModuleWatch::check_values(std::size_t param) const {
-  if (!is_resampled(param)) return;
-  refuse("'" + params_[param].name + "' was changed in place, " + no_writing_);
+// torch::load() counts as a change in place too, of other memory.
+void ModuleWatch::check_written(std::size_t param, bool values) const {
+  if (no_writing_.empty() || param >= guarded_ || is_moved(param)) return;
+  if (version_of(params_[param].tensor) != seen_[param].version || (values && is_resampled(param)))
+    refuse("'" + params_[param].name + "' was changed in place, " + no_writing_);
 }
 
 void ModuleWatch::shown(int param) {
@@ -307,7 +310,7 @@ void ModuleWatch::rebase(bool now) {
     seen.version = now ? version_of(tensor) : seen.reported;
     seen.moved = !now && seen.moved && !seen.moved_reported;
     if (!seen.home.defined() || is_moved(param)) seen.home = tensor.variable_data();
-    if (sampled_ && param < trained_) seen.sampled = sample(seen.home);
+    if (sampled_ && param < guarded_) seen.sampled = sample(seen.home);
   }
 }
 

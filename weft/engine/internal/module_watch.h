@@ -42,7 +42,8 @@ class ModuleWatch {
 
   // Values written in place from now on are errors: "'fc.weight' was changed in place, " + `why`.
   // With `sampled`, also those written through data(): some values of each parameter are compared.
-  void forbid_writing(std::string why, bool sampled);
+  // With `frozen`, also those of parameters that are not trained.
+  void forbid_writing(std::string why, bool sampled, bool frozen = false);
   // From now on the digest also tells, or no longer, which ranks have written through data(), as
   // optimizers of torch do: some values of each parameter have changed. No update may run when
   // digest() looks.
@@ -50,6 +51,9 @@ class ModuleWatch {
   // Throws Error(kInvalidArgument) for a change that cannot count. With `values`, also looks at
   // sampled values: not while other ranks may update shared weights.
   void check(bool values) const;
+  // Throws Error(kInvalidArgument) if the program has written to parameters that are not trained,
+  // and may not.
+  void check_frozen() const;
 
   // backward() has made this gradient. Keeps it alive, since peers may read it.
   void shown(int param);
@@ -113,10 +117,11 @@ class ModuleWatch {
   bool is_resampled(std::size_t param) const;
   void check_list() const;
   void check_kind(std::size_t param) const;
-  void check_values(std::size_t param) const;
+  void check_written(std::size_t param, bool values) const;
 
   const std::vector<Param>& params_;
   const std::size_t trained_;
+  std::size_t guarded_;  // of params_: written values are looked at
   std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> modules_;
   RankSettings settings_;
   std::vector<const c10::TensorImpl*> list_;  // all parameters of the modules, as they are found

@@ -87,7 +87,7 @@ class Replica final : public Engine {
   void compare_before_optimizer();
   void look_at_module();
   void take_moved();
-  void take_loaded();
+  void take_loaded() override;
   void take_module_changes();
   void end_module_changes();
   // Makes the transport that suits the group and the optimizer.

@@ -68,17 +68,10 @@ void Replica::take_moved() {
   for (const int param : moved) watch().bring_home(param);
 }
 
-// Before the optimizer's state is loaded: the program may have loaded weights first.
 void Replica::take_loaded() {
   settle();
-  const std::vector<int> moved = watch().moved(trained_);
+  if (!has_loaded(trained_)) return;
   if (group_.size() > 1) {
-    at::Tensor some_and_none = at::tensor({moved.empty() ? 0 : 1, moved.empty() ? 1 : 0}, at::kInt);
-    group_.all_reduce(some_and_none, ReduceOp::kMax);
-    if (some_and_none[0].item<int>() == 0) return;
-    WEFT_REQUIRE(some_and_none[1].item<int>() == 0,
-                 "load_state: parameters have other memory than optimizer() gave them (torch::load "
-                 "or set_data) on some ranks only; load weights on all ranks");
     transport_->check_written();  // take_moved() makes its values new
     watch().digest();
     watch().compare(group_, true, kExact);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "weft/engine/internal/sharded_model.h"
 
@@ -22,16 +23,16 @@ void ShardedModel::watch_module() {
   const bool apart = std::any_of(units_.begin(), units_.end(), [](const internal::Unit& unit) {
     return unit.trainable && is_apart(unit);
   });
-  const std::string instead = "; give it the new values by torch::load() or load_shards()";
   if (shared_) {
     watch().forbid_writing(
         "but its memory is shared by the ranks of this host, so the change counts once for each of "
-        "them" +
-            instead,
-        /*sampled=*/true);
+        "them; use ZeRO-1 or ZeRO-2 with weights = private, or give it the new values by "
+        "torch::load() or load_shards()",
+        /*sampled=*/true, /*frozen=*/true);
   } else if (apart) {
     watch().forbid_writing(
-        "but the optimizer keeps another copy of it, so the change would be lost" + instead,
+        "but the optimizer keeps another copy of it, so the change would be lost; give it the new "
+        "values by torch::load() or load_shards()",
         /*sampled=*/!passes_);
   } else if (!passes_) {
     watch().note_samples();  // a rank's change would count for its shard only
@@ -40,6 +41,7 @@ void ShardedModel::watch_module() {
 
 // Throws if the program has written to this rank's part of shared weights since the last update.
 void ShardedModel::check_written() {
+  watch().check_frozen();
   if (whole_) return;
   for (internal::Unit& unit : units_) {
     internal::WrittenCheck check(is_written_once(unit));
@@ -85,6 +87,20 @@ void ShardedModel::pull_moved() {
   }
 }
 
+// The caller publishes the masters then.
+void ShardedModel::take_loaded() {
+  const bool has_pulled = std::exchange(pulled_, false);
+  if (!has_loaded(params_.size())) return;
+  check_written();
+  watch().digest();
+  watch().compare(group_, false, 1e-6);
+  if (options_.replicas && options_.replicas->size() > 1)
+    watch().compare(*options_.replicas, false, 1e-6);
+  if (!has_pulled) pull_moved();
+  if (shared_) group_.barrier();
+  go_home();
+}
+
 // All gradients have been summed, so the ranks know each other's digests.
 void ShardedModel::take_module_changes() {
   watch().check(false);
@@ -107,6 +123,7 @@ void ShardedModel::take_module_changes() {
   }
   if (shared_) group_.barrier();
   for (const int param : moved) watch().bring_home(param);
+  pulled_ = false;
 }
 
 }  // namespace weft::parallel

@@ -105,6 +105,7 @@ class ShardedModel final : public Engine {
   checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) override;
   void begin_load() override;
   void end_load() override;
+  void take_loaded() override;
   void visit_parts(const internal::Unit& unit, const at::Tensor& shard, const std::string& suffix,
                    const Visit& visit) const;
 
@@ -124,6 +125,7 @@ class ShardedModel final : public Engine {
   bool in_backward_ = false;
   bool forward_pending_ = false;  // a forward pass with gradients had no backward pass yet
   bool left_ = false;             // the gradients of this step have been sent
+  bool pulled_ = false;           // held() has taken what the program has loaded
 };
 
 }  // namespace weft::parallel

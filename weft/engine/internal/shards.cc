@@ -48,6 +48,7 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
     check_written();
     moved = watch().moved(params_.size());
   } else {
+    pulled_ = pulled_ || !watch().moved(params_.size()).empty();
     pull_moved();
   }
   checkpoint::Slices all;
@@ -118,12 +119,17 @@ Sharded::Memory Replica::memory() {
 // Tensors that are equal on all ranks are divided among them for saving. On loading, each rank
 // fills all of its own.
 checkpoint::Slices Replica::slices(const Sharded::Placing& placing, Wanted wanted) {
+  // Each rank has memory of its own for what the program has loaded.
+  const std::vector<int> moved = watch().moved(trained_);
+  const auto is_shared = [&](std::size_t param) {
+    return shared_weights_ && param < trained_ &&
+           std::find(moved.begin(), moved.end(), static_cast<int>(param)) == moved.end();
+  };
   checkpoint::Slices together, own;
   for (std::size_t i = 0; i < params_.size(); ++i) {
     const checkpoint::Rectangle rectangle = rectangle_of(params_[i], placing);
     if (rectangle.name.empty()) continue;
-    checkpoint::Slices& into =
-        wanted == Wanted::kToSave || (shared_weights_ && i < trained_) ? together : own;
+    checkpoint::Slices& into = wanted == Wanted::kToSave || is_shared(i) ? together : own;
     const auto add = [&](const at::Tensor& whole, const std::string& suffix) {
       into.push_back({rectangle.name + suffix, rectangle.shape, rectangle.offset, whole.detach()});
     };
@@ -171,7 +177,9 @@ checkpoint::Slices Engine::held(const Sharded::Placing& placing) {
 void Engine::take_changes() {
   const at::NoGradGuard guard;
   guarded([&] {
+    watch().check(false);  // held() values may have changed, but not the module's
     begin_load();
+    take_loaded();
     end_load();
   });
 }

@@ -16,14 +16,13 @@
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/engine/sharded.h"
 
-namespace weft::parallel::internal {
+namespace weft::parallel::small_model {
 
 inline void require(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what);
 }
 
 using Named = std::map<std::string, at::Tensor>;
-
 // h + tanh(fc(norm(h))); the first block has no residual sum, the last may be tied to the first
 // one's weight.
 struct PartImpl : torch::nn::Module {
@@ -101,7 +100,6 @@ inline std::vector<Block> blocks_of(const std::vector<Part>& parts) {
 
 constexpr int64_t kBatch = 11;
 constexpr int kSteps = 5;
-
 inline at::Tensor batch_of(int step, at::ScalarType type) {
   return (torch::arange(kBatch * 6, at::kDouble) * 0.37 + step).sin().view({kBatch, 6}).to(type);
 }
@@ -246,4 +244,7 @@ inline void compare(Sharded& model, const Group& world, const Trained& expected,
   expect_close(weights_in(state, expected.weights), expected.weights, most, what + ", weights");
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::parallel::small_model
+namespace weft::parallel::internal {
+using namespace small_model;
+}

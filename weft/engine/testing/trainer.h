@@ -14,12 +14,12 @@
 
 namespace weft::parallel::habits {
 
-using internal::batch_of;
-using internal::kBatch;
-using internal::loss_of;
-using internal::Named;
-using internal::Part;
-using internal::Path;
+using small_model::batch_of;
+using small_model::kBatch;
+using small_model::loss_of;
+using small_model::Named;
+using small_model::Part;
+using small_model::Path;
 using Parts = std::vector<Part>;
 using Forward = std::function<at::Tensor(const at::Tensor& x, const Path& path)>;
 
@@ -32,10 +32,14 @@ struct Way {
   bool module = false;  // data_parallel(), not Sharded
   bool overlap_forward = false;
   bool update_in_backward = false;  // which refuses more
+  const char* codec = "none";
+  double tolerance = 1e-6;  // of weights; above 1e-3 only with SGD
 
   bool is_zero() const { return stage > 0; }
   bool is_shared() const { return weights == Weights::kShared; }
   bool divides_weights() const { return stage == 3 && !is_shared(); }
+  int ranks(int wanted) const { return wanted; }
+  int replicas(int ranks) const { return ranks; }
 };
 inline const std::vector<Way> kWays{
     {"torch::optim", 0, Weights::kPrivate, true, true},
@@ -46,6 +50,7 @@ inline const std::vector<Way> kWays{
      .weights = Weights::kShared,
      .module = true,
      .update_in_backward = true},
+    {.name = "data_parallel(), private, bf16", .module = true, .codec = "bf16", .tolerance = 1e-2},
     {"Sharded, private, stage 0", 0},
     {"Sharded, private, stage 1", 1},
     {"Sharded, private, stage 2", 2},
@@ -65,7 +70,7 @@ struct Rule {
 struct ChainImpl : torch::nn::Module {
   explicit ChainImpl(Parts all) : parts(std::move(all)) {
     for (std::size_t i = 0; i < parts.size(); ++i)
-      register_module(internal::part_name(i), parts[i]);
+      register_module(small_model::part_name(i), parts[i]);
   }
   at::Tensor forward(at::Tensor x, const Path& path) {
     for (const std::size_t part : path) x = parts[part](x);
@@ -109,7 +114,8 @@ std::shared_ptr<void> pause(Model& model) {
 // A model that trains, in one process or on a rank.
 class Trainer {
  public:
-  Trainer(int ranks, int64_t width) : ranks(ranks), parts(internal::make_parts({.width = width})) {}
+  Trainer(int ranks, int64_t width)
+      : ranks(ranks), parts(small_model::make_parts({.width = width})) {}
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
   virtual ~Trainer() = default;
@@ -123,7 +129,9 @@ class Trainer {
   virtual void skip_batch() {}
   virtual void save() = 0;
   virtual void load() = 0;
-  virtual Named weights() { return internal::weights_of(parts); }
+  // Makes the model parallel again, and the optimizer, without gradients.
+  virtual void restart() {}
+  virtual Named weights() { return small_model::weights_of(parts); }
 
   void backward(const Pass& pass = {}) {
     const at::Tensor mine = loss(pass);

@@ -13,17 +13,12 @@ namespace weft::parallel::habits {
 // An optimizer of torch::optim.
 class ByTorch : public Trainer {
  public:
-  ByTorch(int ranks, const Rule& rule) : Trainer(ranks, rule.width), clip_(rule.clip) {
-    if (rule.adam)
-      optimizer_ =
-          std::make_unique<torch::optim::AdamW>(parameters(), torch::optim::AdamWOptions(0.01));
-    else
-      optimizer_ = std::make_unique<torch::optim::SGD>(parameters(),
-                                                       torch::optim::SGDOptions(0.1).momentum(0.9));
+  ByTorch(int ranks, const Rule& rule) : Trainer(ranks, rule.width), rule_(rule) {
+    make_optimizer();
   }
   void zero_grad() override { optimizer_->zero_grad(); }
   void step() override {
-    if (clip_ > 0) torch::nn::utils::clip_grad_norm_(parameters(), clip_);
+    if (rule_.clip > 0) torch::nn::utils::clip_grad_norm_(parameters(), rule_.clip);
     optimizer_->step();
   }
   void set_lr(double lr) override { optimizer_->param_groups()[0].options().set_lr(lr); }
@@ -37,12 +32,26 @@ class ByTorch : public Trainer {
     load_weights();
     std::istringstream state(state_.str());
     const double lr = optimizer_->param_groups()[0].options().get_lr();
+    optimizer_->state().clear();  // it stays where the saved one has none
     torch::load(*optimizer_, state);
     set_lr(lr);  // which weft's states do not have
   }
+  void restart() override {
+    zero_grad();
+    make_optimizer();
+  }
 
  private:
-  const double clip_;
+  void make_optimizer() {
+    if (rule_.adam)
+      optimizer_ =
+          std::make_unique<torch::optim::AdamW>(parameters(), torch::optim::AdamWOptions(0.01));
+    else
+      optimizer_ = std::make_unique<torch::optim::SGD>(parameters(),
+                                                       torch::optim::SGDOptions(0.1).momentum(0.9));
+  }
+
+  const Rule rule_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::ostringstream state_;
 };
@@ -79,6 +88,7 @@ class TorchRank final : public ByTorch {
  public:
   TorchRank(const Group& group, const Rule& rule)
       : ByTorch(group.size(), rule),
+        group_(group),
         rank_(group.rank()),
         model_(data_parallel(Chain(parts), group)) {}
   at::Tensor loss(const Pass& pass) override {
@@ -93,8 +103,13 @@ class TorchRank final : public ByTorch {
     (y * 0).sum().backward();
   }
   std::shared_ptr<void> no_sync() override { return pause(model_); }
+  void restart() override {
+    model_.bind(group_);
+    ByTorch::restart();
+  }
 
  private:
+  const Group group_;
   const int rank_;
   DataParallel<ChainImpl> model_;
 };
@@ -103,9 +118,11 @@ class ModuleRank final : public Trainer {
  public:
   ModuleRank(const Group& group, const Way& way, const Rule& rule)
       : Trainer(group.size(), rule.width),
+        group_(group),
         rank_(group.rank()),
         model_(data_parallel(Chain(parts), group,
                              {.weights = way.weights,
+                              .codec = way.codec,
                               .update_in_backward = way.update_in_backward,
                               .overlap_forward = way.overlap_forward})),
         optimizer_(model_.optimizer(spec_of(rule))) {}
@@ -127,8 +144,10 @@ class ModuleRank final : public Trainer {
     load_weights();
     optimizer_.load_state(state_);
   }
+  void restart() override { model_.bind(group_); }
 
  private:
+  const Group group_;
   const int rank_;
   DataParallel<ChainImpl> model_;
   Optimizer optimizer_;
@@ -140,8 +159,8 @@ class ShardedRank final : public Trainer {
   ShardedRank(const Group& group, const Way& way, const Rule& rule)
       : Trainer(group.size(), rule.width),
         rank_(group.rank()),
-        model_(internal::blocks_of(parts), group, spec_of(rule),
-               internal::options_of(way.stage, way.weights)) {}
+        model_(small_model::blocks_of(parts), group, spec_of(rule),
+               small_model::options_of(way.stage, way.weights)) {}
   at::Tensor loss(const Pass& pass) override {
     return next_loss(pass, rank_, [&](const at::Tensor& x, const Path& path) {
       Tensors all{x};

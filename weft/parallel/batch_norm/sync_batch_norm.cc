@@ -172,6 +172,30 @@ SyncBatchNormImpl::SyncBatchNormImpl(const nn::BatchNormOptions& options_, Group
   join(std::move(group), average);
 }
 
+SyncBatchNormImpl::SyncBatchNormImpl(const nn::BatchNormOptions& options_,
+                                     const nn::Module& batch_norm)
+    : options(options_) {
+  const auto tensor = [](const auto& all, const char* name) {
+    const at::Tensor* const found = all.find(name);
+    return found == nullptr ? at::Tensor() : *found;
+  };
+  const auto parameters = batch_norm.named_parameters(false);
+  const auto parameter = [&](const char* name) {
+    const at::Tensor given = tensor(parameters, name);
+    return register_parameter(name, given, given.defined() && given.requires_grad());
+  };
+  const auto buffers = batch_norm.named_buffers(false);
+  const auto buffer = [&](const char* name) {
+    return register_buffer(name, tensor(buffers, name));
+  };
+  weight = parameter("weight");
+  bias = parameter("bias");
+  running_mean = buffer("running_mean");
+  running_var = buffer("running_var");
+  num_batches_tracked = buffer("num_batches_tracked");
+  train(batch_norm.is_training());
+}
+
 void SyncBatchNormImpl::join(Group group, Average average) {
   group_ = std::move(group);
   average_ = average;
@@ -243,21 +267,6 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   return narrow ? y.to(input.scalar_type()) : y;
 }
 
-std::shared_ptr<SyncBatchNormImpl> SyncBatchNormImpl::in_place_of(
-    const nn::BatchNormOptions& options, const nn::Module& batch_norm) {
-  auto layer = std::make_shared<SyncBatchNormImpl>(options);
-  for (const auto& parameter : batch_norm.named_parameters(false))
-    layer->parameters_[parameter.key()] = parameter.value();
-  if (options.affine()) {
-    layer->weight = layer->parameters_["weight"];
-    layer->bias = layer->parameters_["bias"];
-  }
-  const auto buffers = batch_norm.named_buffers(false);
-  for (auto& buffer : layer->named_buffers(false)) buffer.value().set_data(buffers[buffer.key()]);
-  layer->train(batch_norm.is_training());
-  return layer;
-}
-
 int convert_sync_batch_norm(const std::shared_ptr<nn::Module>& root, const Group& group,
                             DataParallelOptions::Average average) {
   Found found;
@@ -275,8 +284,7 @@ int convert_sync_batch_norm(const std::shared_ptr<nn::Module>& root, const Group
     for (const auto& child : sequential->named_children()) {
       if (!is_batch_norm(*child.value())) continue;
       auto& layer = replaced[child.value().get()];
-      if (!layer)
-        layer = SyncBatchNormImpl::in_place_of(options_of(*child.value()), *child.value());
+      if (!layer) layer.reset(new SyncBatchNormImpl(options_of(*child.value()), *child.value()));
       for (nn::AnyModule& entry : *sequential) {
         if (entry.ptr() == child.value()) entry = nn::AnyModule(layer);
       }

@@ -64,10 +64,10 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
   friend int convert_sync_batch_norm(const std::shared_ptr<torch::nn::Module>&, const Group&,
                                      Average);
 
-  // A layer with the parameter tensors of a torch::nn::BatchNorm, so an optimizer that holds them
-  // stays valid.
-  static std::shared_ptr<SyncBatchNormImpl> in_place_of(const torch::nn::BatchNormOptions& options,
-                                                        const torch::nn::Module& batch_norm);
+  // A layer with the parameter and buffer tensors of a torch::nn::BatchNorm, so an optimizer or a
+  // program that holds them stays valid.
+  SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_,
+                    const torch::nn::Module& batch_norm);
   // Weight of the batch statistics in the running ones. Counts the batch.
   double next_momentum();
   at::Tensor forward_alone(const at::Tensor& input, bool batch_statistics);

@@ -300,11 +300,13 @@ TEST(ConvertSyncBatchNorm, ReplacesInSequentialsAndKeepsParametersBuffersAndMode
     model->body[1]->eval();
     alone->body[1]->eval();
     const auto names = names_of(*model);
-    const auto before = model->parameters();
+    const auto before = model->parameters(), buffers = model->buffers();
     EXPECT_EQ(convert_sync_batch_norm(model.ptr(), group), 3);
     EXPECT_EQ(names_of(*model), names);
     for (size_t i = 0; i < before.size(); ++i)
       EXPECT_TRUE(model->parameters()[i].is_same(before[i])) << i;
+    for (size_t i = 0; i < buffers.size(); ++i)
+      EXPECT_TRUE(model->buffers()[i].is_same(buffers[i])) << i;
     EXPECT_NE(model->body[1]->as<SyncBatchNorm>(), nullptr);
     EXPECT_FALSE(model->body[1]->is_training());
     expect_close(model->forward(x.narrow(0, 3 * group.rank(), 3)),

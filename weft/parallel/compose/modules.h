@@ -22,7 +22,8 @@ namespace weft::parallel {
 // operation on them throws an error that says so. ParallelModel::gather() gives all of them the
 // trained values; Trainer::run() calls it at its end.
 // Besides data parallelism, a list of blocks allows pipeline stages (pp), ZeRO-3 that gathers one
-// block at a time, and recomputation.
+// block at a time, and recomputation. A parameter of blocks in different stages must be in
+// Block::tied of each; a batch norm cannot be in two stages.
 BlockModel blocks_of(std::vector<Block> blocks);
 
 // Makes one block of each entry of a Sequential. The names are those in the Sequential.

@@ -72,11 +72,7 @@ bool ParallelModel::load_codec(const checkpoint::Reader& saved) {
 }
 ParallelModel::Held ParallelModel::held() { return composed_->held(); }
 
-void ParallelModel::take_changes() {
-  for (auto& stage : composed_->stages) {
-    if (stage.sharded) stage.sharded->take_changes();
-  }
-}
+void ParallelModel::take_changes() { composed_->take_changes(); }
 
 checkpoint::Parts ParallelModel::shards() { return composed_->shards(); }
 void ParallelModel::load_shards(const checkpoint::SliceSource& source) {

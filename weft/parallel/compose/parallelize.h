@@ -86,9 +86,9 @@ class ParallelModel {
   // read the targets. Returns the mean loss over the samples of all replicas, on every rank.
   // Gradients leave once, after the last micro-batch, and add up until zero_grad(). Each call
   // counts 1 / accumulate. Replicas may differ in samples. A replica with fewer samples than
-  // micro-batches, or none, runs the missing ones on zeros that do not count. A model with experts
-  // runs them on empty batches instead, since experts would count the zeros. Throws as the blocks,
-  // the loss and Group's operations do.
+  // micro-batches, or none, runs the missing ones on made-up rows, without the loss. They do not
+  // count. A model with experts runs them on empty batches instead, since experts would count the
+  // rows. Throws as the blocks, the loss and Group's operations do.
   double train_step(const Tensors& inputs, const Tensors& targets);
   // As train_step(), without an exchange of the loss: for callers that read it every few steps.
   // Returns this rank's part of the loss, summed over the samples of all replicas. It is one
@@ -203,10 +203,10 @@ class ParallelModel {
     bool is_healed = false;  // False: there is no majority.
   };
   std::vector<Difference> compare_replicas();
-  // Gives the caller's modules (blocks_of()) the trained parameters and buffers, whole, on every
-  // rank, for their own forward. Before, modules of other stages, and those that ZeRO-3 gathers,
-  // have no values. They stay until the next step(), also after this object's end. Broadcasts each
-  // value once, if a rank misses one. Call it between two steps. Collective.
+  // Gives the caller's modules (blocks_of()) the trained values, whole, on every rank, until the
+  // next step() or load, and after this object's end. Before, modules of other stages, and those
+  // that ZeRO-3 gathers, have no values. Changes to them count; to those that ZeRO-3 gathers, the
+  // next train_step() throws. Broadcasts each value once, if a rank misses one. Collective.
   void gather();
   // Bytes that gather() would allocate on this rank. Not collective.
   std::int64_t gather_bytes() const;

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "weft/parallel/internal/clip.h"
+#include "weft/parallel/internal/evaluation_mode.h"
 #include "weft/parallel/pipeline/internal/cuts.h"
 #include "weft/parallel/pipeline/internal/runner.h"
 #include "weft/parallel/pipeline/internal/tied.h"
@@ -77,28 +78,13 @@ std::vector<double> shares_of(const std::vector<Tensors>& targets) {
   return shares;
 }
 
-// Sets the modules of the blocks to evaluation mode while this lives, and restores their modes
-// afterwards.
-class EvaluationMode {
- public:
-  explicit EvaluationMode(const std::map<int, Block>& blocks) {
-    for (const auto& [number, block] : blocks) {
-      if (!block.module) continue;
-      for (const auto& module : block.module->modules())
-        before_.emplace_back(module, module->is_training());
-    }
-    for (const auto& [module, training] : before_) module->eval();
+internal::EvaluationMode::Modules modules_of(const std::map<int, Block>& blocks) {
+  internal::EvaluationMode::Modules modules;
+  for (const auto& [number, block] : blocks) {
+    if (block.module) modules.push_back(block.module);
   }
-  ~EvaluationMode() {
-    // Parents first, since train() also sets their children.
-    for (const auto& [module, training] : before_) module->train(training);
-  }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> before_;
-};
+  return modules;
+}
 
 }  // namespace
 
@@ -235,7 +221,7 @@ double Pipeline::evaluate(const Tensors& inputs, const Tensors& targets) {
   State& s = *state_;
   return s.guarded([&] {
     const int parts = s.options.micro_batches;
-    const EvaluationMode mode(s.blocks);
+    const internal::EvaluationMode mode(modules_of(s.blocks));
     return s.step(
         {.inputs = s.has(0) ? split(inputs, parts, "inputs") : std::vector<Tensors>(),
          .targets = s.has_last() ? split(targets, parts, "targets") : std::vector<Tensors>(),
@@ -245,7 +231,7 @@ double Pipeline::evaluate(const Tensors& inputs, const Tensors& targets) {
 
 double Pipeline::evaluate(const std::vector<Tensors>& inputs, const std::vector<Tensors>& targets) {
   return state_->guarded([&] {
-    const EvaluationMode mode(state_->blocks);
+    const internal::EvaluationMode mode(modules_of(state_->blocks));
     return state_->step({.inputs = inputs, .targets = targets, .training = false});
   });
 }
@@ -268,7 +254,7 @@ Tensors Pipeline::predict(const Tensors& inputs) {
 std::vector<Tensors> Pipeline::predict(const std::vector<Tensors>& inputs) {
   State& s = *state_;
   return s.guarded([&] {
-    const EvaluationMode mode(s.blocks);
+    const internal::EvaluationMode mode(modules_of(s.blocks));
     const internal::Batch batch{.inputs = s.has(0) ? inputs : std::vector<Tensors>(),
                                 .training = false};
     const auto outputs = s.run(s.forwards, batch).outputs;

@@ -70,5 +70,30 @@ TEST(Pipeline, SumsTiedGradientsAndClipsByTheNormOfTheWholeModel) {
   }
 }
 
+// A frozen weight keeps the gradient that it has, or none, and no optimizer moves it.
+TEST(Pipeline, ATiedWeightWithoutANewGradientKeepsThatOfBefore) {
+  for (const auto& [algorithm, ranks] : std::map<Algorithm, int>{
+           {Algorithm::kOneForwardOneBackward, 3}, {Algorithm::kZeroBubbleV, 2}}) {
+    for (const bool trained_before : {false, true}) {
+      replicate(ranks, [&, algorithm = algorithm](const Group& group) {
+        Pipeline model(group, 4, tied_block, options_of(algorithm, 2));
+        if (trained_before) model.train_step({input_of(0)}, {target_of(0)});
+        std::map<std::string, at::Tensor> before;
+        for (auto& [name, p] : model.named_parameters()) {
+          if (name != "0.layer.weight" && name != "3.layer.weight") continue;
+          if (p.grad().defined()) before[name] = p.grad().clone();
+          p.requires_grad_(false);
+        }
+        model.train_step({input_of(1)}, {target_of(1)});
+        for (const auto& [name, p] : model.named_parameters()) {
+          if (p.requires_grad()) continue;
+          EXPECT_EQ(p.grad().defined(), trained_before) << name;
+          EXPECT_TRUE(!trained_before || torch::equal(p.grad(), before.at(name))) << name;
+        }
+      });
+    }
+  }
+}
+
 }  // namespace tied_test
 }  // namespace weft::parallel

@@ -54,12 +54,24 @@ struct Run {
   Tensors inputs, outputs;
 };
 
+// Detached tensors share the version.
+std::vector<std::int64_t> versions_of(const Tensors& tensors) {
+  std::vector<std::int64_t> versions;
+  for (const at::Tensor& tensor : tensors)
+    versions.push_back(tensor.is_inference() ? 0 : static_cast<std::int64_t>(tensor._version()));
+  return versions;
+}
+
 Run run(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs) {
   const at::AutoGradMode record(true);
   Run result;
+  const std::vector<std::int64_t> before = versions_of(inputs);
   for (const at::Tensor& input : inputs)
     result.inputs.push_back(input.detach().requires_grad_(input.requires_grad()));
   result.outputs = fn(result.inputs);
+  WEFT_REQUIRE(versions_of(inputs) == before,
+               "recompute: the function changes its input in place, so a second run would not see "
+               "the same input; compute a new tensor (x.div(255), not x.div_(255))");
   for (const at::Tensor& output : result.outputs)
     WEFT_REQUIRE(output.defined(), "recompute: the function returned an undefined tensor");
   return result;
@@ -256,7 +268,9 @@ Tensors recompute_all(const std::function<Tensors(const Tensors&)>& fn, const Te
     const Tensors parameters = parameters_of(first, begin);
     all.insert(all.end(), parameters.begin(), parameters.end());
     for (const at::Tensor& output : first.outputs) {
-      call->outputs.push_back(output.variable_data());  // only the values of the run are kept
+      // Only the values of the run are kept. They share the version of the run's tensors, so that
+      // autograd sees a change in place of an input that was passed through.
+      call->outputs.push_back(output.detach());
       if (!output.requires_grad()) call->apart.push_back(call->outputs.back());
     }
   }

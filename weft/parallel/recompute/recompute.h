@@ -59,9 +59,9 @@ struct RecomputeOptions {
 // any type, and need a gradient or not. Results must be defined. The second run uses the CPU
 // autocast state of the first. Any thread may make its own calls.
 //
-// Throws Error(kInvalidArgument) for a captured tensor that is the result of another computation.
-// Throws it in backward if the second run gives other shapes than the first, and for gradients of
-// gradients. Exceptions of fn pass through.
+// Throws Error(kInvalidArgument) for a captured tensor that is the result of another computation,
+// and if fn changes an input in place. Throws it in backward if the second run gives other shapes
+// than the first, and for gradients of gradients. Exceptions of fn pass through.
 Tensors recompute_all(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs,
                       const RecomputeOptions& options = {});
 

@@ -253,6 +253,32 @@ TEST(Recompute, RejectsFunctionsThatItCannotRepeat) {
               HasSubstr("gradients of gradients"));
 }
 
+TEST(Recompute, RejectsFunctionsThatChangeTheirInput) {
+  const at::Tensor weight = wave({3}, 0).requires_grad_();
+  const at::Tensor x = wave({2, 3}, 1);
+  EXPECT_THAT(refusal([&] {
+                recompute([&](const at::Tensor& t) { return t.div_(255).sub_(1) * weight; }, x);
+              }),
+              HasSubstr("changes its input in place"));
+  // Without a second run, it may.
+  const at::NoGradGuard no_grad;
+  EXPECT_EQ(
+      refusal([&] { recompute([&](const at::Tensor& t) { return t.div_(255) * weight; }, x); }),
+      "accepted");
+}
+
+// Such as a mask that a block passes on to the next one.
+TEST(Recompute, NoticesAChangeOfAnInputThatIsAlsoAResult) {
+  const at::Tensor weight = wave({3}, 0).requires_grad_();
+  const Tensors out = recompute_all(
+      [&](const Tensors& in) {
+        return Tensors{in[0] * weight * in[1], in[1]};
+      },
+      {wave({2, 3}, 1), torch::ones({2, 3})});
+  out[1].mul_(2);
+  EXPECT_THROW(out[0].sum().backward(), c10::Error);
+}
+
 // A wrapped net under data parallelism has the same bits as the plain net. Each gradient is
 // reported once (a second report would be an error).
 TEST(Recompute, TrainsUnderDataParallelismToTheSameWeights) {

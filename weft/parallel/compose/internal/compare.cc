@@ -95,9 +95,7 @@ std::vector<Difference> Composed::compare_replicas() {
     }
     const bool healed = std::any_of(differences.begin(), differences.end(),
                                     [](const Difference& one) { return one.is_healed; });
-    for (Stage& stage : stages) {
-      if (healed && stage.sharded) stage.sharded->take_changes();
-    }
+    if (healed) take_changes();
     return differences;
   });
 }

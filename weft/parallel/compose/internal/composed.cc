@@ -21,19 +21,6 @@ const Parameter* Stage::find(const std::string& own) const {
   return found == parameters.end() ? nullptr : &*found;
 }
 
-void Stage::begin_made_up() {
-  for (const Block& block : blocks) {
-    for (const auto& module : block.module->modules())
-      modes.emplace_back(module, module->is_training());
-    block.module->eval();
-  }
-}
-
-// Parents first, since train() also sets their children.
-void Stage::end_made_up() {
-  for (const auto& [module, training] : std::exchange(modes, {})) module->train(training);
-}
-
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -99,12 +86,14 @@ void Composed::before(const schedule::pipeline::Action& action) {
     // Some of libtorch's operations (layer_norm) read the weight to compute the weight's gradient.
     if (stage.sharded && stage.number == action.stage && action.work == Work::kBackwardWeight)
       stage.sharded->hold();
-    if (stage.number != action.stage || action.work != Work::kForward) continue;
+    if (stage.number != action.stage) continue;
+    stage.made_up.reset();  // of an error
+    const bool forward = action.work == Work::kForward;
+    if (is_made_up(action.micro_batch))
+      stage.made_up = std::make_unique<MadeUp>(stage.blocks, forward);
+    if (!forward) continue;
     seed_dropout(stage);
-    if (stage.statistics.empty()) continue;
-    if (plan.micro_shards > 0) stage.statistics.restore();
-    // made-up rows do not count in running statistics.
-    if (is_made_up(action.micro_batch)) stage.begin_made_up();
+    if (plan.micro_shards > 0 && !stage.statistics.empty()) stage.statistics.restore();
   }
   const bool makes_gradients =
       action.work == Work::kBackward || action.work == Work::kBackwardWeight;
@@ -127,11 +116,10 @@ void Composed::after(const schedule::pipeline::Action& action) {
   times.communication += spent.wait;
   times.update += spent.work;
   for (Stage& stage : stages) {
-    if (stage.number != action.stage || action.work != Work::kForward || stage.statistics.empty())
-      continue;
-    const bool made_up = is_made_up(action.micro_batch);
-    if (made_up) stage.end_made_up();
-    if (plan.micro_shards > 0) stage.statistics.take(action.micro_batch, !made_up);
+    if (stage.number != action.stage) continue;
+    stage.made_up.reset();
+    if (plan.micro_shards > 0 && action.work == Work::kForward && !stage.statistics.empty())
+      stage.statistics.take(action.micro_batch, !is_made_up(action.micro_batch));
   }
   if (action.work != Work::kBackward && action.work != Work::kBackwardWeight) return;
   for (Stage& stage : stages) {
@@ -203,7 +191,10 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
   WEFT_REQUIRE(!replicates() || kept_batches_ < accumulate,
                "train_step: call step() after every " + std::to_string(accumulate) +
                    " calls, as the plan's `accumulate` says");
-  own_modules.attach();
+  guarded([&] { own_modules.attach([&] { return held().weights; }); });
+  for (const Stage& stage : stages) {
+    for (const auto& follow : stage.follow_modes) follow();
+  }
   samples_ = static_cast<double>(inputs[0].size(0));
   const bool by_shards = plan.micro_shards > 0,
              sums = sharding.average == ShardedOptions::Average::kSum;

@@ -15,6 +15,7 @@
 #include "weft/engine/sharded.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/compose/internal/any_order.h"
+#include "weft/parallel/compose/internal/made_up.h"
 #include "weft/parallel/compose/internal/own_modules.h"
 #include "weft/parallel/compose/internal/statistics.h"
 #include "weft/parallel/compose/internal/verification.h"
@@ -34,6 +35,7 @@ struct Parameter {
   bool trained = true;
   bool tied = false;  // tied with another block's parameter
   bool copy = false;  // a copy of a tied parameter
+  bool edge = false;  // of the model's first or last block: an embedding or a head
 };
 
 // A stage: blocks that a rank runs one after the other, and the owner of their parameters.
@@ -50,12 +52,12 @@ struct Stage {
   std::unique_ptr<Sharded> sharded;      // null: no parameters
   std::unique_ptr<Sharded::NoSync> kept;
   std::unique_ptr<GradientTree> tree;  // sums its gradients; null: autograd adds them
+  std::unique_ptr<MadeUp> made_up;     // null: the current micro-batch has samples
 
   const Parameter* find(const std::string& own) const;
-  void begin_made_up();  // to evaluation mode
-  void end_made_up();    // back to the modes of before
   std::vector<at::Tensor> tied_weights() const;
-  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes = {};  // of before
+  // Sets the modes of joined batch norms to those of the caller's, which they have replaced.
+  std::vector<std::function<void()>> follow_modes;
 };
 
 // ParallelModel::cuts_of().
@@ -77,6 +79,7 @@ class Composed {
   bool load_codec(const checkpoint::Reader& saved);
   checkpoint::Parts shards();
   ParallelModel::Held held();
+  void take_changes();
   void load_shards(const checkpoint::SliceSource& source);
   void load_weights(const checkpoint::SliceSource& source);
   std::vector<ParallelModel::Difference> compare_replicas();

@@ -53,9 +53,9 @@ std::vector<Composed::Part> Composed::micro_shards(double all, double factor) co
 }
 
 // Adds a tensor with the reported number of rows before the targets, and the weight after them.
-// Micro-batches without a row get one row of zeros that does not count. Experts and joint batch
-// norms would count it, so they get none. Micro-shards are copies, so that they have the same
-// strides wherever they are computed.
+// Micro-batches without a row get one row that does not count: a copy of the first sample, or zeros
+// without a sample. Experts and joint batch norms would count it, so they get none. Micro-shards
+// are copies, so that they have the same strides wherever they are computed.
 Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets,
                             const std::vector<Part>& parts) const {
   const std::int64_t rows = inputs[0].size(0);
@@ -70,8 +70,9 @@ Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets,
       one[0] = 1;
       for (std::size_t i = 0; i < parts.size(); ++i) {
         const bool made_up = parts[i].rows == 0 && model.experts == 0 && !plan.sync_batch_norm;
-        const at::Tensor piece = made_up ? at::zeros(one, whole.options())
-                                         : whole.narrow(0, parts[i].begin, parts[i].rows);
+        const at::Tensor piece = !made_up   ? whole.narrow(0, parts[i].begin, parts[i].rows)
+                                 : rows > 0 ? whole.narrow(0, 0, 1).clone()
+                                            : at::zeros(one, whole.options());
         to[i].push_back(plan.micro_shards > 0 ? piece.clone() : piece);
       }
     }
@@ -127,17 +128,28 @@ void check_loss(const at::Tensor& loss) {
                "the loss does not depend on the model's parameters, so they get no gradient");
 }
 
+// The loss of no samples, with a graph, since every rank runs backward. A NaN of made-up rows gets
+// no gradient.
+at::Tensor loss_of_nothing(const Tensors& outputs) {
+  for (const at::Tensor& output : outputs) {
+    if (output.requires_grad()) return output.sum().nan_to_num(0.0, 0.0, 0.0) * 0;
+  }
+  return at::zeros({});
+}
+
 }  // namespace
 
 at::Tensor Composed::loss_of(const Tensors& outputs, const Tensors& targets) {
   const Autocast autocast(precision, plan.device.type());
   const double weight = targets.back().item<double>();
   const Tensors wanted = on_device({targets.begin() + 1, targets.end() - 1}, plan.device);
-  const bool nothing = model.experts == 0 && wanted[0].size(0) == 0;
-  const at::Tensor loss = nothing ? outputs[0].sum() * 0 : in_one_line("the loss", outputs, [&] {
-    return model.loss(outputs, wanted, contexts());
-  });
-  check_loss(loss);
+  // A mean over no samples is NaN, and the loss may ignore all made-up targets.
+  const bool nothing = model.experts == 0 && weight == 0;
+  const at::Tensor loss =
+      nothing ? loss_of_nothing(outputs) : in_one_line("the loss", outputs, [&] {
+        return model.loss(outputs, wanted, contexts());
+      });
+  if (!nothing) check_loss(loss);
   if (!losses_.empty() && at::GradMode::is_enabled()) {
     const auto part = static_cast<std::size_t>(micro_batch_);
     const std::int64_t rows = shards_[part].rows;

@@ -72,7 +72,7 @@ std::optional<ParallelModel::GradientNoise> Composed::measure_noise() const {
   const bool sums = sharding.average == ShardedOptions::Average::kSum;
   const double factor = scale() * (sums ? samples_ / all_samples_ : 1);
   const bool first = mesh.coordinate("tp") == 0 && mesh.coordinate("pp") == 0;
-  const double all = replicas().size(), batches = static_cast<double>(batches_);
+  const double all = replicas().size(), batches = kept_batches_;
   return ParallelModel::GradientNoise{
       .squares = squares / (factor * factor) / all * (replicates() ? 1 : batches),
       .inverse_samples = first ? 1 / samples_ / all / (replicates() ? batches : 1) : 0};

@@ -4,10 +4,13 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <set>
+#include <sstream>
 
 #include "weft/base/text/words.h"
+#include "weft/comm/texts.h"
 #include "weft/engine/parameter_cuts.h"
 #include "weft/parallel/batch_norm/sync_batch_norm.h"
 #include "weft/parallel/compose/internal/passes.h"
@@ -99,6 +102,59 @@ std::vector<int> measured(const Composed& c, int stages) {
   return {first, first + cuts.size()};
 }
 
+const std::string* tied_name(const Block& block, const at::Tensor& tensor) {
+  for (const auto& [name, tied] : block.tied) {
+    if (tied.is_same(tensor)) return &name;
+  }
+  return nullptr;
+}
+
+// Each stage has its own optimizer and statistics, so two stages would train one parameter apart,
+// and one batch norm. A constant buffer may be in two. All ranks have all of the caller's modules,
+// and find the same.
+void check_between_stages(const Composed& c) {
+  struct Holder {
+    int stage;
+    const BlockSpec& spec;
+    std::string name;
+  };
+  std::map<const c10::TensorImpl*, std::vector<Holder>> holders;
+  const auto look = [&](const Holder& one, const at::Tensor& tensor, bool is_parameter) {
+    std::vector<Holder>& others = holders[tensor.unsafeGetTensorImpl()];
+    const std::string* const tied = tied_name(*one.spec.own, tensor);
+    for (const Holder& other : others) {
+      const std::string* const there = tied_name(*other.spec.own, tensor);
+      const bool is_tied = tied != nullptr && there != nullptr && *tied == *there,
+                 on_one_rank =
+                     lists::rank_of(c.request, one.stage) == lists::rank_of(c.request, other.stage);
+      WEFT_REQUIRE(one.stage == other.stage || (is_tied && !on_one_rank),
+                   "'" + other.name + "' of block '" + other.spec.name + "' and '" + one.name +
+                       "' of block '" + one.spec.name + "' are one " +
+                       (is_parameter ? "parameter" : "buffer") +
+                       ", but the blocks are in different pipeline stages; " +
+                       (!is_parameter ? "give each block its own"
+                        : is_tied     ? "use a schedule with these stages on different ranks"
+                                      : "name it in Block::tied of both") +
+                       ", set the plan's cuts so that one stage has both, or use dp in place of "
+                       "pp");
+    }
+    others.push_back(one);
+  };
+  for (std::size_t i = 0; i < c.model.blocks.size(); ++i) {
+    const BlockSpec& spec = c.model.blocks[i];
+    if (!spec.own) continue;
+    const auto cut = std::upper_bound(c.cuts.begin(), c.cuts.end(), static_cast<int>(i));
+    const int stage = static_cast<int>(cut - c.cuts.begin());
+    for (const auto& item : spec.own->module->named_parameters()) {
+      if (item.value().requires_grad()) look({stage, spec, item.key()}, item.value(), true);
+    }
+    for (const auto& item : spec.own->module->named_buffers()) {
+      if (item.key().ends_with("running_mean"))
+        look({stage, spec, item.key()}, item.value(), false);
+    }
+  }
+}
+
 }  // namespace
 
 std::string cut_stages(Composed& c) {
@@ -113,6 +169,7 @@ std::string cut_stages(Composed& c) {
   if (measures) c.cuts = measured(c, stages);
   for (int stage = 1; !given && !measures && stage < stages; ++stage)
     c.cuts.push_back(stage * blocks / stages);
+  check_between_stages(c);
   std::string mine;
   for (int stage = 0; stage < stages; ++stage) {
     if (lists::rank_of(c.request, stage) != c.mesh.coordinate("pp")) continue;
@@ -146,6 +203,13 @@ std::string whole_name(const Block& block, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
+// A saved state has other values by these names.
+void check_name(const std::string& name) {
+  WEFT_REQUIRE(name != "steps" && name != "loss_scale" && name != "loss_scale.good_steps",
+               "checkpoints have a value of weft's own by the name '" + name +
+                   "'; rename the parameter or buffer, or give its block a prefix");
+}
+
 void list_parameters(Stage& stage) {
   std::set<const c10::TensorImpl*> known;
   for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
@@ -159,12 +223,12 @@ void list_parameters(Stage& stage) {
                   .sizes = item.value().sizes().vec()};
       p.whole = whole_name(block, item.key());
       p.trained = item.value().requires_grad();
-      for (const auto& [name, tensor] : block.tied) {
-        if (!tensor.is_same(item.value())) continue;
-        p.copy = p.whole != name;
-        p.whole = name;
+      if (const std::string* const name = tied_name(block, item.value())) {
+        p.copy = p.whole != *name;
+        p.whole = *name;
         p.tied = true;
       }
+      check_name(p.whole);
       if (const auto found = slices.find(item.key()); found != slices.end()) {
         p.slice = found->second;
         p.sizes[static_cast<std::size_t>(p.slice->dim)] = p.slice->whole;
@@ -184,11 +248,38 @@ void list_buffers(Stage& stage) {
   for (const Block& block : stage.blocks) {
     prepare_buffers(*block.module, block.prefix.value_or(block.name));
     for (const auto& item : block.module->named_buffers()) {
-      if (known.insert(item.value().unsafeGetTensorImpl()).second)
-        buffers.push_back({whole_name(block, item.key()), item.value()});
+      if (!known.insert(item.value().unsafeGetTensorImpl()).second) continue;
+      buffers.push_back({whole_name(block, item.key()), item.value()});
+      check_name(buffers.back().name);
     }
   }
   stage.statistics = Statistics(std::move(buffers));
+}
+
+// A tied parameter is at the edge if any of its blocks is, on this rank or another, so that all
+// copies are updated alike.
+void mark_edges(Composed& c) {
+  const int last = static_cast<int>(c.model.blocks.size()) - 1;
+  std::string mine;
+  for (const Stage& stage : c.stages) {
+    for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
+      const int number = stage.first + static_cast<int>(i);
+      if (number != 0 && number != last) continue;
+      const Block& block = stage.blocks[i];
+      for (const auto& item : block.module->named_parameters()) {
+        const std::string* const tied = tied_name(block, item.value());
+        mine += (tied ? *tied : whole_name(block, item.key())) + "\n";
+      }
+    }
+  }
+  std::set<std::string> names;
+  for (const std::string& text : comm::all_gather_texts(c.mesh["pp"], mine)) {
+    std::istringstream lines(text);
+    for (std::string name; std::getline(lines, name);) names.insert(name);
+  }
+  for (Stage& stage : c.stages) {
+    for (Parameter& p : stage.parameters) p.edge = names.contains(p.whole);
+  }
 }
 
 // Parameters that other stages have too stay whole until the pipeline has read them, and are
@@ -234,10 +325,27 @@ std::string split_layers(Composed& c) {
     all += stage.parameters.size();
     for (const Parameter& p : stage.parameters) slices += p.slice && c.tp.size() > 1 ? 1 : 0;
   }
+  mark_edges(c);
   if (c.mesh.size("tp") == 1) return "";
   return std::to_string(slices) + " of " + counted(all, "parameter") + " are slices over " +
          axis(c.mesh, "tp");
 }
+
+namespace {
+
+// blocks_of(Sequential) leaves the caller's Sequential as it is.
+void list_modes(Stage& stage, const Block& block, const std::optional<Block>& own) {
+  if (!own) return;
+  const auto layers = block.module->named_children();
+  for (const auto& given : own->module->named_children()) {
+    const auto* const layer = layers.find(given.key());
+    if (layer == nullptr || *layer == given.value()) continue;
+    stage.follow_modes.emplace_back(
+        [from = given.value(), to = *layer] { to->train(from->is_training()); });
+  }
+}
+
+}  // namespace
 
 std::string join_batch_norms(Composed& c) {
   if (!c.plan.sync_batch_norm) return "";
@@ -245,8 +353,11 @@ std::string join_batch_norms(Composed& c) {
       sums_gradients(c) ? ShardedOptions::Average::kSum : ShardedOptions::Average::kBySamples;
   at::Tensor layers = at::zeros({1}, at::kLong);
   for (Stage& stage : c.stages) {
-    for (const Block& block : stage.blocks)
+    for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
+      const Block& block = stage.blocks[i];
       layers += convert_sync_batch_norm(block.module, c.replicas(), average);
+      list_modes(stage, block, c.model.blocks[static_cast<std::size_t>(stage.first) + i].own);
+    }
   }
   at::Tensor all = layers.clone();
   c.mesh.world().all_reduce(all, ReduceOp::kMax);

@@ -106,10 +106,20 @@ void broadcast_slices(const Group& world, int root, const std::vector<Announced>
   }
 }
 
-at::Tensor narrowed(at::Tensor tensor, const Announced& slice) {
-  for (std::size_t dim = 0; dim < slice.sizes.size(); ++dim)
-    tensor = tensor.narrow(static_cast<std::int64_t>(dim), slice.offset[dim], slice.sizes[dim]);
+at::Tensor narrowed(at::Tensor tensor, const std::vector<std::int64_t>& offset,
+                    at::IntArrayRef sizes) {
+  for (std::size_t dim = 0; dim < sizes.size(); ++dim)
+    tensor = tensor.narrow(static_cast<std::int64_t>(dim), offset[dim], sizes[dim]);
   return tensor;
+}
+
+bool has_part(const at::Tensor& tensor, const checkpoint::Slice& slice) {
+  return at::allclose(narrowed(tensor, slice.offset, slice.tensor.sizes()), slice.tensor,
+                      /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true);
+}
+
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
 }
 
 }  // namespace
@@ -139,21 +149,56 @@ OwnModules::OwnModules(const BlockModel& model, const std::vector<Stage>& stages
   }
 }
 
+// The program may have given them values, as by torch::load() of the whole model.
 void OwnModules::forget() {
+  reattach();
   is_whole_ = false;
-  if (forgotten_ || elsewhere_.empty()) return;
-  forgotten_ = true;
   const at::NoGradGuard no_grad;
-  for (Named& one : elsewhere_)
-    one.tensor.set_data(refusing(one.tensor, without_values(one.name, kAdvice)));
+  for (Named& one : elsewhere_) {
+    if (!one.refusal.defined())
+      one.refusal = refusing(one.tensor, without_values(one.name, kAdvice));
+    if (!share_memory(one.tensor, one.refusal)) one.tensor.set_data(one.refusal);
+  }
 }
 
-void OwnModules::attach() {
+void OwnModules::detach(Named& one, const at::Tensor& values) {
+  const bool is_trained = &one >= trained_.data() && &one < trained_.data() + trained_.size();
+  if (is_trained && !one.view.defined()) one.view = one.tensor.variable_data();
+  if (is_trained) one.given = values;
+  detached_ = detached_ || is_trained;
+  one.tensor.set_data(values);
+}
+
+void OwnModules::reattach() {
   if (!std::exchange(detached_, false)) return;
   const at::NoGradGuard no_grad;
   for (Named& one : trained_) {
     if (one.view.defined()) one.tensor.set_data(std::exchange(one.view, at::Tensor()));
+    one.given.reset();
   }
+}
+
+void OwnModules::attach(const std::function<checkpoint::Slices()>& held) {
+  if (!detached_) return;
+  const at::NoGradGuard no_grad;
+  std::map<std::string, const Named*> gathered;
+  for (Named& one : trained_) {
+    if (!one.view.defined()) continue;
+    if (!share_memory(one.tensor, one.given))
+      one.view.reset();
+    else if (checkpoint::has_values(one.tensor))
+      gathered[one.name] = &one;
+  }
+  for (const checkpoint::Slice& slice : held()) {
+    const auto found = gathered.find(slice.name);
+    if (found == gathered.end() || has_part(found->second->given, slice)) continue;
+    throw Error(Errc::kInvalidArgument,
+                "'" + slice.name +
+                    "' was changed in place after gather(), but with ZeRO-3 the optimizer has "
+                    "another copy of it, so the change would be lost; give it the new values by "
+                    "torch::load() or load_weights()");
+  }
+  reattach();
 }
 
 std::vector<OwnModules::Named*> OwnModules::missing() {
@@ -197,7 +242,7 @@ void OwnModules::gather(const Group& world, const checkpoint::Slices& mine) {
   const Take take = [&](const Announced& slice, const at::Tensor& values) {
     const auto [begin, end] = wholes.equal_range(slice.name);
     for (auto whole = begin; whole != end; ++whole) {
-      narrowed(whole->second.values, slice).copy_(values);
+      narrowed(whole->second.values, slice.offset, slice.sizes).copy_(values);
       whole->second.filled += values.numel();
     }
   };
@@ -207,26 +252,14 @@ void OwnModules::gather(const Group& world, const checkpoint::Slices& mine) {
                      take);
   for (const auto& [name, whole] : wholes)
     WEFT_CHECK(whole.filled == whole.values.numel(), "gather: no rank has all of '" + name + "'");
-  for (auto& [name, whole] : wholes) {
-    const bool is_trained =
-        whole.of >= trained_.data() && whole.of < trained_.data() + trained_.size();
-    if (is_trained && !whole.of->view.defined()) whole.of->view = whole.of->tensor.variable_data();
-    detached_ = detached_ || is_trained;
-    whole.of->tensor.set_data(whole.values);
-  }
-  forgotten_ = false;
+  for (auto& [name, whole] : wholes) detach(*whole.of, whole.values);
   is_whole_ = true;
 }
 
 void OwnModules::refuse(const std::string& advice) {
   const at::NoGradGuard no_grad;
-  for (Named* const one : missing()) {
-    const bool is_trained = one >= trained_.data() && one < trained_.data() + trained_.size();
-    if (is_trained && !one->view.defined()) one->view = one->tensor.variable_data();
-    detached_ = detached_ || is_trained;
-    one->tensor.set_data(refusing(one->tensor, without_values(one->name, advice)));
-  }
-  forgotten_ = true;
+  for (Named* const one : missing())
+    detach(*one, refusing(one->tensor, without_values(one->name, advice)));
 }
 
 }  // namespace weft::parallel::internal

@@ -83,7 +83,10 @@ std::string recompute_blocks(Composed& c) {
       if (static_cast<std::size_t>(stage.first) + i + 1 == c.model.blocks.size()) continue;
       ++again;
       std::vector<KeepState> keep{keep_draws(stage.tp[i])};
-      if (!stage.blocks[i].module->buffers().empty()) keep.push_back(keep_buffers(stage.blocks[i]));
+      if (!stage.blocks[i].module->buffers().empty()) {
+        keep.push_back(keep_buffers(stage.blocks[i]));
+        keep.push_back(keep_modes(stage.blocks[i]));
+      }
       stage.blocks[i].forward = [keep,
                                  forward = std::move(stage.blocks[i].forward)](const Tensors& x) {
         return recompute_all(forward, x, {.keep = keep});

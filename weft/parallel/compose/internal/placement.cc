@@ -85,16 +85,6 @@ WholeTensors whole_tensors(const Composed& c, const Stage& stage) {
   return whole;
 }
 
-// True for parameters of the model's first and last block: embeddings and heads.
-bool is_at_the_edge(const Composed& c, const Stage& stage, const std::string& own) {
-  const int last = static_cast<int>(c.model.blocks.size()) - 1;
-  for (std::size_t i = 0; i < stage.names.size(); ++i) {
-    const int block = stage.first + static_cast<int>(i);
-    if ((block == 0 || block == last) && own.starts_with(stage.names[i] + ".")) return true;
-  }
-  return false;
-}
-
 // Each parameter once.
 std::vector<at::Tensor> trained(const Stage& stage) {
   std::vector<at::Tensor> all;
@@ -128,7 +118,8 @@ DataParallelOptions data_parallel_of(const Composed& c) {
 
 bool is_not_orthogonal(const Composed& c, const Stage& stage, const std::string& own) {
   const auto& asked = c.plan.optimizer.not_orthogonal;
-  return asked ? asked(stage.find(own)->whole) : is_at_the_edge(c, stage, own);
+  const Parameter& p = *stage.find(own);
+  return asked ? asked(p.whole) : p.edge;
 }
 
 std::vector<std::string> state_arrays(const Composed& c, const Stage& stage, const Parameter& p) {
@@ -141,11 +132,23 @@ std::vector<std::string> state_arrays(const Composed& c, const Stage& stage, con
   return names;
 }
 
+namespace {
+
+// Gradients of joint statistics then pass between replicas in each micro-batch, so all losses of a
+// micro-batch need their weights in the whole batch. By samples, a replica's loss would get its
+// weight only afterwards.
+bool joins_micro_batches(const Composed& c) {
+  return c.plan.sync_batch_norm && c.plan.micro_batches > 1 && !c.plan.adasum;
+}
+
+}  // namespace
+
 bool sums_gradients(const Composed& c) {
   const bool whole = keeps_stages_whole(c), copies = c.copies().size() > 1;
   const bool coded = c.plan.codec != "none" && !whole,
              over_batches = whole && c.plan.accumulate > 1;
-  return c.plan.micro_shards > 0 || c.mesh.size("ep") > 1 || (copies && (coded || over_batches));
+  return c.plan.micro_shards > 0 || c.mesh.size("ep") > 1 || joins_micro_batches(c) ||
+         (copies && (coded || over_batches));
 }
 
 std::string replicate(Composed& c) {
@@ -180,7 +183,8 @@ std::string shard_parameters(Composed& c) {
   // With several batches, each is weighted by its own samples, which are known only during the
   // batch.
   const bool over_batches = c.replicates() && c.plan.accumulate > 1 && c.copies().size() > 1;
-  if (c.plan.micro_shards > 0 || over_batches) c.sharding.average = ShardedOptions::Average::kSum;
+  if (c.plan.micro_shards > 0 || over_batches || joins_micro_batches(c))
+    c.sharding.average = ShardedOptions::Average::kSum;
   if (c.plan.adasum) c.sharding.average = ShardedOptions::Average::kAdasum;
   c.sharding.weights = c.plan.weights;
   // Else Statistics.

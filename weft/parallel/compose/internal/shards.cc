@@ -171,6 +171,13 @@ ParallelModel::Held Composed::held() {
   return held;
 }
 
+void Composed::take_changes() {
+  for (Stage& stage : stages) {
+    if (stage.sharded) stage.sharded->take_changes();
+  }
+  own_modules.forget();
+}
+
 void Composed::load_shards(const checkpoint::SliceSource& source) {
   const at::Tensor done = at::scalar_tensor(0, at::kLong);
   check_on_all_ranks(source, false);

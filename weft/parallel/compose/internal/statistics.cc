@@ -134,4 +134,14 @@ KeepState keep_buffers(const Block& block) {
   };
 }
 
+KeepState keep_modes(const Block& block) {
+  return [modules = block.module->modules()]() -> std::function<void()> {
+    std::vector<bool> modes;
+    for (const auto& module : modules) modes.push_back(module->is_training());
+    return [modules, modes] {
+      for (std::size_t i = 0; i < modules.size(); ++i) modules[i]->train(modes[i]);
+    };
+  };
+}
+
 }  // namespace weft::parallel::internal

@@ -52,7 +52,8 @@ class Statistics {
   Tensors sum_;
 };
 
-// Recomputing a block in backward does not change its buffers.
+// Recomputing a block in backward does not change its buffers, and runs in the modes of forward.
 KeepState keep_buffers(const Block& block);
+KeepState keep_modes(const Block& block);
 
 }  // namespace weft::parallel::internal

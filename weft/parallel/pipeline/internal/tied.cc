@@ -87,14 +87,23 @@ void Tied::begin() {
 
 void Tied::sum() const {
   for (const One& one : all_) {
-    at::Tensor total = at::zeros_like(one.mine[0].detach());
-    for (const at::Tensor& parameter : one.mine) {
-      if (parameter.grad().defined()) total += parameter.grad();
+    const bool mine =
+        std::any_of(one.mine.begin(), one.mine.end(),
+                    [](const at::Tensor& parameter) { return parameter.grad().defined(); });
+    at::Tensor any = at::full({1}, mine ? 1 : 0, at::kInt);
+    if (one.ranks) one.ranks->all_reduce(any, ReduceOp::kMax);
+    at::Tensor total = one.before;
+    if (any.item<int>() != 0) {
+      total = at::zeros_like(one.mine[0].detach());
+      for (const at::Tensor& parameter : one.mine) {
+        if (parameter.grad().defined()) total += parameter.grad();
+      }
+      if (one.ranks) one.ranks->all_reduce(total);
+      if (one.before.defined()) total = one.before + total;
     }
-    if (one.ranks) one.ranks->all_reduce(total);
-    if (one.before.defined()) total = one.before + total;
     for (const at::Tensor& parameter : one.mine)
-      parameter.mutable_grad() = &parameter == &one.mine[0] ? total : total.clone();
+      parameter.mutable_grad() =
+          &parameter == &one.mine[0] || !total.defined() ? total : total.clone();
   }
 }
 

@@ -21,7 +21,9 @@ class Tied {
 
   // Call before backward: sets aside existing gradients, which are sums already.
   void begin();
-  // Call after backward: sums the new gradients over all copies of the parameter. Collective.
+  // Call after backward: sums the new gradients over all copies of the parameter. Without one on
+  // any rank, all copies have those of before, or none: optimizers skip a parameter without a
+  // gradient. Collective.
   void sum() const;
   // True if another block counts this parameter (for norms).
   bool is_copy(const at::Tensor& parameter) const;
