@@ -121,7 +121,11 @@ def main():
     parser.add_argument("--folder", type=pathlib.Path, help="clone to here; it must not exist")
     parser.add_argument("--keep", action="store_true", help="keep the clone")
     options = parser.parse_args()
-    folder = options.folder or pathlib.Path(tempfile.mkdtemp(prefix="weft-clone-")) / "weft"
+    folder = options.folder
+    if not folder:
+        parent = pathlib.Path(tempfile.mkdtemp(prefix="weft-clone-"))
+        parent.chmod(0o755)  # tests of limits run as another user
+        folder = parent / "weft"
     try:
         measure(folder)
     finally:

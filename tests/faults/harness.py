@@ -14,6 +14,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -46,6 +47,15 @@ FOREIGN = (
     "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC", "WEFT_", "OMPI_",
     "PMI", "SLURM_", "HOROVOD_", "PET_"
 )
+
+
+def require_other_user():
+    """Skips a test whose processes belong to another user, who has limits of their own."""
+    if os.geteuid() != 0:
+        raise unittest.SkipTest("only root can change the user of a process")
+    for folder in pathlib.Path(WEFT).resolve().parents:
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            raise unittest.SkipTest(f"another user cannot read {folder}")
 
 
 def become_user():
