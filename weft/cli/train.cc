@@ -14,6 +14,7 @@
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
 #include "weft/base/text/words.h"
+#include "weft/checkpoint/checkpoint.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/ranks.h"
 #include "weft/comm/init.h"
@@ -120,6 +121,12 @@ comm::InitOptions joining_of(const Config& config) {
   return joining;
 }
 
+std::string how_to_go_on(const std::string& run) {
+  if (checkpoint::newest_step(run + "/ckpt") < 0)
+    return "no checkpoint is saved, since the loss or a gradient is NaN or infinite";
+  return "go on with --resume --name " + std::filesystem::path(run).filename().string();
+}
+
 // Runs one rank, from the rendezvous to its exit code. `least`: the accuracy that --check requires.
 int train_rank(const TrainCommand& command, const Config& config, const std::string& file,
                bool resume, double least) {
@@ -143,8 +150,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   if (result.left) return 0;
   if (result.stopped) {
     if (trainer.world().rank() == 0)
-      log_warn("stopped by a signal; go on with --resume --name " +
-                   std::filesystem::path(trainer.run_folder()).filename().string(),
+      log_warn("stopped by a signal; " + how_to_go_on(trainer.run_folder()),
                {{"step", result.steps}});
     return 128 + (stop_signal == SIGINT ? SIGINT : SIGTERM);
   }

@@ -36,6 +36,9 @@ Sampler::Sampler(SamplerOptions options) : options_(std::move(options)) {
   WEFT_REQUIRE(options_.world > 0 && options_.rank >= 0 && options_.rank < options_.world,
                "Sampler: rank " + std::to_string(options_.rank) + " is not in a world of " +
                    std::to_string(options_.world));
+  WEFT_REQUIRE(options_.group > 0 && options_.world % options_.group == 0,
+               "Sampler: groups of " + std::to_string(options_.group) +
+                   " ranks do not divide a world of " + std::to_string(options_.world));
   WEFT_REQUIRE(options_.least > 0, "Sampler: the smallest share must have a sample, got " +
                                        std::to_string(options_.least));
   WEFT_REQUIRE(!options_.draw || options_.order == Order::kShuffled,
@@ -96,6 +99,18 @@ Range Sampler::part_of(std::int64_t size, int rank) const {
   return rank < ranks ? share_of(size, rank, ranks) : Range{size, size};
 }
 
+// Of the batch that begins at `first`.
+Share Sampler::share_of_batch(std::int64_t first, int rank) const {
+  const std::int64_t size = std::min(options_.batch, options_.size - first);
+  const Range range = part_of(size, rank);
+  const int leader = rank - rank % options_.group;
+  const std::int64_t of_group =
+      part_of(size, leader + options_.group - 1).end - part_of(size, leader).begin;
+  const auto begin = order_.begin() + first;
+  return {
+      {begin + range.begin, begin + range.end}, state_.epoch, first + range.begin, size, of_group};
+}
+
 std::optional<Share> Sampler::next_drawn() {
   const auto draw = options_.draw();
   if (!draw) return std::nullopt;
@@ -105,10 +120,7 @@ std::optional<Share> Sampler::next_drawn() {
       "Sampler: batch " + std::to_string(draw->batch) + " of rank " + std::to_string(draw->rank) +
           " is outside the epoch");
   make_order();
-  const std::int64_t size = std::min(options_.batch, options_.size - first);
-  const Range range = part_of(size, draw->rank);
-  const auto begin = order_.begin() + first;
-  return Share{{begin + range.begin, begin + range.end}, state_.epoch, first + range.begin, size};
+  return share_of_batch(first, draw->rank);
 }
 
 std::optional<Share> Sampler::next_shuffled() {
@@ -117,12 +129,8 @@ std::optional<Share> Sampler::next_shuffled() {
     return std::nullopt;
   }
   make_order();
-  const std::int64_t size = std::min(options_.batch, options_.size - state_.position);
-  const Range range = part_of(size, options_.rank);
-  const auto begin = order_.begin() + state_.position;
-  Share share{
-      {begin + range.begin, begin + range.end}, state_.epoch, state_.position + range.begin, size};
-  state_.position += size;
+  Share share = share_of_batch(state_.position, options_.rank);
+  state_.position += share.global_size;
   return share;
 }
 
@@ -135,7 +143,7 @@ std::optional<Share> Sampler::next_block() {
     return std::nullopt;
   }
   Share share{std::vector<std::int64_t>(static_cast<std::size_t>(end - begin)), state_.epoch, begin,
-              end - begin};
+              end - begin, end - begin};
   std::iota(share.indices.begin(), share.indices.end(), begin);
   state_.position = std::min(state_.position + options_.world * options_.batch, options_.size);
   return share;

@@ -51,6 +51,8 @@ struct SamplerOptions {
   std::int64_t least = 1;
   int rank = 0;
   int world = 1;
+  // Number of neighboring ranks that compute together, as those of a worker do. It divides `world`.
+  int group = 1;
   // A part of a global batch: that of `rank`. Batches are counted from the position of the state.
   struct Draw {
     std::int64_t batch = 0;
@@ -73,8 +75,8 @@ struct SamplerState {
 // Not thread-safe. The permutation takes O(size) memory, and O(size) time once per epoch.
 class Sampler {
  public:
-  // Throws Error(kInvalidArgument) for an empty data set, a batch below 1, or a rank outside the
-  // world.
+  // Throws Error(kInvalidArgument) for an empty data set, a batch below 1, a rank outside the
+  // world, or a group that does not divide it.
   explicit Sampler(SamplerOptions options);
 
   // Returns this rank's part of the next batch, or nullopt at the end of the epoch; the call after
@@ -101,6 +103,7 @@ class Sampler {
   std::optional<Share> next_drawn();
   void make_order();
   Range part_of(std::int64_t size, int rank) const;
+  Share share_of_batch(std::int64_t first, int rank) const;
   std::optional<Share> next_block();
   void end_epoch();
 

@@ -101,6 +101,25 @@ TEST(Sampler, GivesNoRankFewerSamplesThanTheSmallestShare) {
   EXPECT_EQ(sizes(10, {1, 4, 5}), (Sizes{3, 3, 4}));  // by weights the first rank would get 1
 }
 
+TEST(Sampler, TellsARankHowManySamplesItsGroupHas) {
+  const auto groups = [](std::int64_t size, std::vector<double> weights = {}) {
+    std::vector<std::int64_t> all;
+    for (int rank = 0; rank < 4; ++rank) {
+      Sampler sampler(
+          {.size = size, .batch = 64, .least = 2, .rank = rank, .world = 4, .group = 2});
+      sampler.set_weights(weights);
+      all.push_back(sampler.next()->group_size);
+    }
+    return all;
+  };
+  using Sizes = std::vector<std::int64_t>;
+  EXPECT_EQ(groups(9), (Sizes{4, 4, 5, 5}));
+  EXPECT_EQ(groups(7), (Sizes{4, 4, 3, 3}));
+  EXPECT_EQ(groups(5), (Sizes{5, 5, 0, 0}));
+  EXPECT_EQ(groups(20, {1, 1, 0, 0}), (Sizes{20, 20, 0, 0}));
+  EXPECT_THROW(Sampler({.size = 1, .world = 4, .group = 3}), Error);
+}
+
 TEST(Sampler, ShufflesEachEpochDifferentlyAndRepeatsWithTheSeed) {
   const auto epoch = [](std::uint64_t seed, std::int64_t e) {
     return epoch_of({.size = 100, .batch = 10, .seed = seed}, {e, 0});

@@ -15,6 +15,8 @@ struct Share {
   std::int64_t first = 0;
   // Samples of the batch over all ranks (kSequential: of this block).
   std::int64_t global_size = 0;
+  // Samples of the batch over the ranks of this rank's group (SamplerOptions::group).
+  std::int64_t group_size = 0;
 };
 
 }  // namespace weft::data

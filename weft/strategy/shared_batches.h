@@ -28,6 +28,7 @@ class SharedBatches {
   struct Done {
     double batches = 0;            // counted on one rank of each worker
     double samples = 0, loss = 0;  // this rank's part, summed over samples
+    double counted = 0;            // samples whose loss is in `loss`: not those of skipped batches
     double skipped = 0;            // batches whose gradient was not finite
     double seconds = 0, compute_s = 0, waited_s = 0;
     double sent_bytes = 0, moved_bytes = 0, memory_bytes = 0;

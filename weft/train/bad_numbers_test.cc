@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <limits>
+#include <memory>
 
 #include "weft/base/file.h"
 #include "weft/base/log.h"
@@ -134,6 +138,72 @@ TEST(BadNumbers, WithoutSkippingTheRunEndsAsBefore) {
       refusal([&] { run(1, options, [] { return task_with(64, 64); }); }, Errc::kBadConfig);
   EXPECT_THAT(why, HasSubstr("3 steps in a row: the run ends"));
   EXPECT_FALSE(checkpoint::latest(folder / "run/ckpt").folder.has_value());
+}
+
+// The loss of each step is 3, and NaN in the steps of this rank that `is_bad` tells. 64 samples.
+Task task_of_threes(const std::function<bool(int step)>& is_bad) {
+  Task task = task_with(64, 0, /*norm=*/false);
+  task.test = task.train;
+  task.model.loss = [is_bad, step = std::make_shared<int>()](const at::Tensor& output,
+                                                             const at::Tensor&) {
+    const bool trains = at::GradMode::is_enabled();
+    return output.sum() * (trains && is_bad(++*step) ? kNan : 0.0F) + 3;
+  };
+  return task;
+}
+
+std::vector<std::string> checkpoints(const TempDir& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "run/ckpt"))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(BadNumbers, ASkippedStepBeforeACheckpointLosesNoCheckpoint) {
+  const Quiet quiet;
+  const TempDir folder;
+  Options options = options_in(folder);
+  options.epochs = 2;
+  options.keep_best = true;
+  run(1, options, [] { return task_of_threes([](int step) { return step % 8 == 0; }); });
+  EXPECT_THAT(checkpoints(folder), testing::ElementsAre("step-00000008", "step-00000016"));
+  EXPECT_THAT(read_file(folder / "run/best.json", 1 << 10), HasSubstr("step-00000008"));
+}
+
+TEST(BadNumbers, WhileAllStepsAreSkippedTheGoodCheckpointsStay) {
+  const Quiet quiet;
+  const TempDir folder;
+  Options options = options_in(folder);
+  options.epochs = 2;
+  options.checkpoint_steps = 1;
+  options.max_not_finite = 0;
+  run(1, options, [] { return task_of_threes([](int step) { return step > 5; }); });
+  EXPECT_THAT(checkpoints(folder),
+              testing::ElementsAre("step-00000005", "step-00000006", "step-00000016"));
+}
+
+// One of the eight batches of an epoch. The run stops and resumes after it.
+TEST(BadNumbers, TheLossOfAnEpochIsTheMeanOverTheStepsThatAreNotSkipped) {
+  for (const char* name : {"sync", "downpour"}) {
+    const Quiet quiet;
+    const TempDir folder;
+    Options options = options_in(folder);
+    options.epochs = 1;
+    options.strategy.name = name;
+    options.max_steps = 5;
+    const auto task = [] { return task_of_threes([](int step) { return step == 2; }); };
+    run(2, options, task);
+    options.resume = true;
+    options.max_steps = 0;
+    std::atomic<double> loss = 0;
+    options.on_epoch_end = [&](const EpochReport& epoch, Control&) { loss = epoch.train_loss; };
+    run(2, options, [] { return task_of_threes([](int) { return false; }); });
+    EXPECT_DOUBLE_EQ(loss.load(), 3) << name;
+    if (options.strategy.name != "downpour") continue;
+    const auto metrics = observe::read_metrics(folder / "run/metrics.jsonl");
+    for (const auto& point : metrics.at("loss")) EXPECT_DOUBLE_EQ(point.value, 3);
+  }
 }
 
 // The second rank computes its loss for 3 ms longer.

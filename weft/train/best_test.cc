@@ -159,6 +159,37 @@ TEST_F(BestRun, KeepsTheBestCheckpointBesideTheNewest) {
                  "has no best checkpoint");
 }
 
+// The score of no step is larger than the loss of step 8.
+TEST_F(BestRun, ComparesAnewIfARunResumesWithAnotherMetric) {
+  Options options;
+  options.epochs = 4;
+  options.eval_every = 4;
+  options.keep = 2;
+  options.keep_best = true;
+  options.checkpoint_async = false;
+  const auto score = [](int step) { return 0.01 * step - 100; };
+  EXPECT_EQ(train(options, score).best_step, 8);
+  options.resume = true;
+  options.epochs = 8;
+  options.best_metric = "score";
+  std::atomic<int> kept{0};  // The best checkpoint stays until there is a better one.
+  options.on_epoch_end = [&](const EpochReport& report, Control&) {
+    if (report.step == 14) kept += std::filesystem::exists(folder_ / "run/ckpt/step-00000008");
+  };
+  EXPECT_EQ(train(options, score).best_step, 16);
+  EXPECT_EQ(kept, 2);
+  EXPECT_THAT(checkpoints(), ElementsAre("step-00000008", "step-00000014", "step-00000016"));
+  EXPECT_THAT(read_file(folder_ / "run/best.json", 1 << 16), HasSubstr("\"metric\":\"score\""));
+  options.on_epoch_end = nullptr;
+  options.epochs = 12;
+  options.eval_every = 1;
+  options.patience = 2;
+  options.best_is = "min";  // Larger scores are worse than the one before.
+  const auto result = train(options, score);
+  EXPECT_EQ(result.best_step, 18);
+  EXPECT_EQ(result.steps, 22);
+}
+
 TEST_F(BestRun, SavesTheBestAlsoWithinAnEpochAndWithoutOtherCheckpoints) {
   Options options;
   options.epochs = 3;
@@ -223,6 +254,39 @@ TEST_F(BestRun, EndsAndSavesWhenTheCallbackOfOneRankAsks) {
   options.resume = true;
   options.log_every = 3;
   EXPECT_EQ(train(options, [](int) { return 0; }).steps, 10);  // the end of the epoch reduces too
+}
+
+TEST_F(BestRun, SavesWhatIsAskedForWithoutOtherCheckpoints) {
+  Options options;
+  options.epochs = 4;
+  options.checkpoint_every = 0;
+  options.checkpoint_minutes = 0;
+  options.log_every = 1;
+  options.on_step = [](const StepReport& report, Control& control) {
+    if (report.step == 3) control.save();
+  };
+  options.on_epoch_end = [](const EpochReport& report, Control& control) {
+    if (report.epoch == 3) control.save();
+  };
+  EXPECT_EQ(train(options, [](int) { return 0; }).steps, 8);  // the end asks for none
+  EXPECT_THAT(checkpoints(), ElementsAre("step-00000004", "step-00000006"));
+  options.resume = true;
+  options.on_epoch_end = nullptr;
+  options.on_step = [](const StepReport& report, Control& control) {
+    if (report.step == 8) control.save();  // no rank reduces its losses after this
+  };
+  train(options, [](int) { return 0; });
+  EXPECT_THAT(checkpoints(), ElementsAre("step-00000004", "step-00000006", "step-00000008"));
+  options.epochs = 50;
+  options.on_step = [](const StepReport& report, Control& control) {
+    if (report.step == 10) control.stop();
+  };
+  EXPECT_TRUE(train(options, [](int) { return 0; }).ended_early);
+  EXPECT_THAT(checkpoints(), ElementsAre("step-00000006", "step-00000008", "step-00000011"));
+  options.on_step = nullptr;
+  options.should_stop = [] { return true; };
+  EXPECT_TRUE(train(options, [](int) { return 0; }).stopped);
+  EXPECT_THAT(checkpoints(), ElementsAre("step-00000008", "step-00000011", "step-00000012"));
 }
 
 TEST_F(BestRun, EndsWorkersThatTakeBatchesWhenTheyAreReady) {

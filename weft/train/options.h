@@ -44,7 +44,7 @@ struct StepReport {
 struct EpochReport {
   std::int64_t epoch = 0;  // Complete epochs, from 1.
   std::int64_t step = 0;   // Steps done.
-  double train_loss = 0;   // Mean over the samples of the epoch.
+  double train_loss = 0;   // Mean over the samples of the epoch, without those of skipped steps.
   // Results of the last evaluation, if there was one.
   std::optional<double> test_loss = {};
   std::vector<std::pair<std::string, double>> metrics = {};
@@ -53,10 +53,12 @@ struct EpochReport {
 // Requests of a callback. A request of any rank holds for all ranks.
 class Control {
  public:
-  // Ends training on all ranks after the same step, with an evaluation and a checkpoint. From
-  // on_step: after the next step in which ranks reduce their losses. From on_epoch_end: at once.
+  // Ends training on all ranks after the same step, with an evaluation and a checkpoint, also if
+  // the options ask for no checkpoints. From on_step: after the next step in which ranks reduce
+  // their losses. From on_epoch_end: at once.
   void stop() { stop_ = true; }
-  // Saves a checkpoint, at the same time as stop() would end training.
+  // Saves a checkpoint, at the same time as stop() would end training, also if the options ask for
+  // none.
   void save() { save_ = true; }
   // Adds a value of the program to metrics.jsonl, TensorBoard's file, /metrics, the report and the
   // progress line. Those of rank 0 count; reduce a value over the ranks first if it differs.
@@ -91,8 +93,8 @@ struct Options {
   // schedule and recomputation (docs/planning.md).
   std::string mesh = "dp=0";
   // Optimizer, seed, precision, and how the model is divided. micro_batches = 0: 4 for each rank of
-  // pp, otherwise 1. The trainer sets `batch`. It also sets an empty `sample` if stages are cut by
-  // measured times.
+  // pp, otherwise 1; several accumulate gradients. The trainer sets `batch`, and refuses
+  // `accumulate`. It also sets an empty `sample` if stages are cut by measured times.
   parallel::Plan plan = {.micro_batches = 0};
   // Where a rank computes: "cpu", "cuda", "cuda:N" or "auto", as train.device of a recipe. It sets
   // plan.device.
@@ -116,7 +118,7 @@ struct Options {
   // Samples of a block of the evaluation. 0: a replica's share of a batch.
   std::int64_t eval_batch = 0;
   // A checkpoint is saved when one of the next three is due, and at the end of training. All three
-  // 0, and no keep_best: no checkpoints.
+  // 0, and no keep_best: only where a callback asks for one, and where training ends early.
   std::int64_t checkpoint_every = 1;  // Epochs between checkpoints. 0: none by epochs.
   std::int64_t checkpoint_steps = 0;  // Steps between checkpoints. 0: none by steps.
   // Minutes between checkpoints, checked every log_every steps. 0: none by time.
@@ -150,9 +152,10 @@ struct Options {
   // 0: as many that copies take 1 % of the time. Copies are made where the launcher replaces lost
   // ranks (weft run --max-replacements).
   std::int64_t copy_steps = 0;
-  // What happens to the batch when the number of ranks changes while the job trains.
-  // "keep_global_batch": the global batch stays, and each rank takes a larger share in more passes.
-  // "scale": the share of a rank stays, and the learning rate is scaled linearly.
+  // What happens to the batch when the number of ranks changes, while the job trains or when it
+  // resumes. "keep_global_batch": the global batch stays, and each rank takes a larger share, in
+  // more passes if needed. "scale": the share of a rank stays, and the learning rate is scaled
+  // linearly.
   std::string on_resize = "keep_global_batch";
   // Steps between reductions of the loss over the ranks. should_stop is checked then, too.
   std::int64_t log_every = 10;
@@ -179,7 +182,7 @@ struct Options {
   std::function<void(const EpochReport& epoch, Control& control)> on_epoch_end = nullptr;
 };
 
-// True if these options ever save a checkpoint.
+// True if these options ask for checkpoints. Callbacks and an early end save some without them.
 bool saves_checkpoints(const Options& options);
 
 // Schema of the keys [train], [optimizer], [schedule], [parallel] and [run] of a recipe.

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
@@ -57,6 +60,13 @@ nn::Sequential net() {
   }
   return all;
 }
+
+struct NetImpl : nn::Module {
+  NetImpl() : fc(register_module("fc", nn::Linear(2, 2))) {}
+  at::Tensor forward(const at::Tensor& x) { return fc(x); }
+  nn::Linear fc;
+};
+TORCH_MODULE(Net);
 
 at::Tensor cross_entropy(const at::Tensor& output, const at::Tensor& target) {
   return nn::functional::cross_entropy(output, target);
@@ -219,6 +229,49 @@ TEST_F(OwnModel, ResumesFromItsCheckpointAsIfItHadNotStopped) {
   }
 }
 
+TEST_F(OwnModel, ResumesWithDataOfAnotherSizeOnlyBetweenEpochs) {
+  const auto with_samples = [](std::int64_t count) {
+    return [count] {
+      Task task = ring(parallel::blocks_of(Net()));
+      task.train = dataset(Points(count));
+      return task;
+    };
+  };
+  auto cut = options("run", "dp=0");
+  cut.max_steps = 4;
+  train(1, cut, with_samples(96));
+  EXPECT_THAT(
+      refusal([&] { train(1, options("run", "dp=0"), with_samples(128)); }, Errc::kBadConfig),
+      AllOf(HasSubstr("96 samples"), HasSubstr("128"), HasSubstr("give the same data")));
+  auto epoch = options("run", "dp=0");
+  epoch.epochs = 1;
+  EXPECT_EQ(train(1, epoch, with_samples(96)).result.steps, 6);
+  EXPECT_EQ(train(1, options("run", "dp=0"), with_samples(128)).result.steps, 6 + 8);
+}
+
+// Weights & Biases drops lines of steps before the last one.
+TEST_F(OwnModel, WritesMetricsInTheOrderOfSteps) {
+  auto with = options("run", "dp=0");
+  with.batch = 8;  // 12 steps in an epoch
+  with.eval_steps = 5;
+  with.on_step = [](const StepReport& report, Control& control) {
+    control.log("twice", 2.0 * static_cast<double>(report.step));
+  };
+  train(2, with, [] { return ring(parallel::blocks_of(Net())); });
+  std::ifstream file(folder_ / "run/metrics.jsonl");
+  std::vector<int> steps;
+  std::map<std::string, int> lines;
+  for (std::string line; std::getline(file, line);) {
+    const auto record = nlohmann::json::parse(line);
+    steps.push_back(record["step"]);
+    for (const char* name : {"loss", "test_loss", "twice"})
+      lines[name] += record.contains(name) ? 1 : 0;
+    EXPECT_EQ(record.value("twice", 2 * steps.back()), 2 * steps.back());
+  }
+  EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end())) << testing::PrintToString(steps);
+  EXPECT_EQ(lines, (std::map<std::string, int>{{"loss", 24}, {"test_loss", 6}, {"twice", 24}}));
+}
+
 TEST_F(OwnModel, WritesTheSlicesOfEachRankToFilesOfTheirOwn) {
   for (const bool async : {true, false}) {
     auto with = options(async ? "async" : "waiting", "fsdp=2");
@@ -252,13 +305,6 @@ TEST_F(OwnModel, TrainsToTheEndThenFailsIfTheLastCheckpointCannotBeWritten) {
   }
 }
 
-struct NetImpl : nn::Module {
-  NetImpl() : fc(register_module("fc", nn::Linear(2, 2))) {}
-  at::Tensor forward(const at::Tensor& x) { return fc(x); }
-  nn::Linear fc;
-};
-TORCH_MODULE(Net);
-
 TEST_F(OwnModel, AcceptsAnyModuleAndDataAsTensorsOrAsAFunction) {
   const auto task = [] {
     Task whole = ring(parallel::blocks_of(Net()));
@@ -287,6 +333,11 @@ TEST_F(OwnModel, SaysInOneLineWhatIsWrong) {
   narrow.batch = 1;
   EXPECT_THAT(refused(2, narrow, whole, Errc::kBadConfig),
               HasSubstr("a batch of 1 sample cannot be"));
+  auto accumulating = options("run", "dp=0");
+  accumulating.plan.accumulate = 4;
+  EXPECT_THAT(refused(2, accumulating, whole, Errc::kBadConfig),
+              AllOf(HasSubstr("options.plan.accumulate = 4 has no effect"),
+                    HasSubstr("options.plan.micro_batches = 4")));
   const auto without = [&](const std::function<void(Task&)>& change) {
     return refused(
         1, options("run", "dp=0"),

@@ -26,7 +26,12 @@ parallel::ParallelModel model_over(const Group& group) {
 }
 
 Progressed at_step(std::int64_t step) {
-  return {.step = step, .sampler = {0, step}, .epoch_loss = 0.5, .seed = 3, .batch = {.global = 8}};
+  return {.step = step,
+          .sampler = {0, step},
+          .epoch_loss = 0.5,
+          .seed = 3,
+          .batch = {.global = 8},
+          .samples = 4096};
 }
 
 void put_in_the_way(const Group& group, const std::string& folder) {
@@ -67,7 +72,7 @@ TEST(RunSaver, LeavesOlderCheckpointsAloneAndSavesAgainAfterAFailure) {
 
       const auto saved = load_latest(group, folder);
       ASSERT_TRUE(saved);
-      const Progressed progressed = saved->progress(3, 8);
+      const Progressed progressed = saved->progress(3, 8, 4096);
       EXPECT_EQ(progressed.step, 4);
       EXPECT_EQ(progressed.sampler.position, 4);
       EXPECT_EQ(progressed.epoch_loss, 0.5);
@@ -76,6 +81,57 @@ TEST(RunSaver, LeavesOlderCheckpointsAloneAndSavesAgainAfterAFailure) {
     EXPECT_TRUE(fs::exists(folder + "/step-00000001"));
     EXPECT_FALSE(fs::exists(folder + "/step-00000002"));
   }
+}
+
+// The best evaluation's own checkpoint was not saved.
+TEST(RunSaver, NeverDeletesTheCheckpointThatBestJsonNames) {
+  const TempDir dir;
+  const std::string folder = dir / "ckpt";
+  replicate(2, [&](const Group& group) {
+    auto model = model_over(group);
+    const auto saver_with = [&](std::int64_t best) {
+      return RunSaver(group, model.shards(),
+                      {.folder = group.rank() == 0 ? folder : "",
+                       .keep = 1,
+                       .async = false,
+                       .best = {.step = best, .metric = "loss", .value = 1}});
+    };
+    RunSaver first = saver_with(-1);
+    first.save(shards_of(model.shards(), at_step(1)), {.step = 1, .metric = "loss", .value = 1});
+    first.finish();
+    RunSaver resumed = saver_with(2);
+    for (const std::int64_t step : {3, 4, 5})
+      resumed.save(shards_of(model.shards(), at_step(step)));
+    resumed.finish();
+  });
+  EXPECT_EQ(named_best(dir.path()), 1);
+  EXPECT_TRUE(fs::exists(folder + "/step-00000001"));
+  EXPECT_FALSE(fs::exists(folder + "/step-00000004"));
+}
+
+TEST(Saved, ReadsCheckpointsOfOlderVersions) {
+  const TempDir dir;
+  replicate(1, [&](const Group& group) {
+    auto model = model_over(group);
+    RunSaver saver(group, model.shards(), {.folder = dir / "ckpt"});
+    auto state = at_step(1);
+    state.best = {1, 0.25, 2, "accuracy", "max"};
+    state.samples = 4096;
+    saver.save(shards_of(model.shards(), state));
+    saver.finish();
+    EXPECT_EQ(load_latest(group, dir / "ckpt")->progress(3, 8, 4096).best.metric, "accuracy");
+    auto older = shards_of(model.shards(), state);
+    older.step = 2;
+    for (const char* name : {"best_metric", "best_is", "samples"}) older.state.erase(name);
+    saver.save(older);
+    saver.finish();
+    const Progressed read = load_latest(group, dir / "ckpt")->progress(3, 8, 5000);
+    Best best({.patience = 3, .best_metric = "loss"});
+    EXPECT_TRUE(best.restore(read.best));
+    EXPECT_EQ(best.mark().value, 0.25);
+    EXPECT_EQ(best.state().since, 2);
+    EXPECT_EQ(best.state().is, "min");
+  });
 }
 
 }  // namespace

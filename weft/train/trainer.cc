@@ -162,7 +162,7 @@ class Trainer::Impl {
   void watch_plan();
   void change_plan();
   const Options& options() const { return plan_.options(); }
-  void make_session(const Options& options, internal::Begin begin,
+  void make_session(const Options& given, internal::Begin begin,
                     std::optional<internal::Saved> state);
   void make_again(const elastic::Brought& brought);
   void recover(const Error* why);
@@ -263,21 +263,26 @@ void Trainer::Impl::change_plan() {
   make_session(options, internal::Begin::kAgain, {});
 }
 
-void Trainer::Impl::make_session(const Options& options, internal::Begin begin,
+void Trainer::Impl::make_session(const Options& given, internal::Begin begin,
                                  std::optional<internal::Saved> state) {
   const bool again = begin == internal::Begin::kAgain;
   const auto start = std::chrono::steady_clock::now();
   const Config& config = plan_.config();
-  auto session = std::make_unique<Session>(options, config, world(), recovery_.is_on());
+  auto session = std::make_unique<Session>(given, config, world(), recovery_.is_on());
   // Images do not depend on the group, so they are kept.
   const bool keeps = recipe_ != nullptr && !is_text(config);
   if (!task_ && !keeps) recipe_ = checked_recipe(config, world(), recipe_options_, begin);
-  internal::check_learner(task_ ? task_->model : recipe_->outline(), options, session->mesh,
-                          task_ ? task_->train.size : 1);
+  const auto check = [&](const Options& options) {
+    internal::check_learner(task_ ? task_->model : recipe_->outline(), options, session->mesh,
+                            task_ ? task_->train.size : 1);
+  };
+  check(given);
   internal::Loop& loop = session->loop;
   loop.open(std::move(state));
   begun_run_ = world().rank() == 0 ? loop.run_folder() : "";
   if (again && !loop.resumed()) refuse_to_begin_again();
+  const Options options = loop.learner_options(internal::replicas(session->mesh.layout()));
+  if (options.batch != given.batch) check(options);
   Task task = task_ ? *task_ : recipe_->make(loop.run_folder());
   session->learner.emplace(std::move(task), options, session->mesh,
                            loop.resumed() ? &*loop.resumed() : nullptr, loop.trace());

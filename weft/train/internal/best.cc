@@ -65,6 +65,20 @@ bool Best::add(const Evaluation& evaluation, std::int64_t step) {
   return is_better;
 }
 
+Best::State Best::state() const {
+  State state = state_;
+  state.metric = metric_;
+  state.is = smaller_ ? "min" : "max";
+  return state;
+}
+
+bool Best::restore(const State& state) {
+  const State mine = this->state();
+  const bool is_same = state.metric.empty() || (state.metric == mine.metric && state.is == mine.is);
+  state_ = is_same ? state : State{};
+  return is_same;
+}
+
 void write_best(const std::string& run, const BestMark& mark, const std::string& checkpoint) {
   const nlohmann::ordered_json json{
       {"step", mark.step},
@@ -75,6 +89,21 @@ void write_best(const std::string& run, const BestMark& mark, const std::string&
     write_file_atomic(run + "/best.json", json.dump() + "\n");
   } catch (const Error& error) {
     log_warn(error.message() + "; the best checkpoint is " + checkpoint);
+  }
+}
+
+std::int64_t named_best(const std::string& run) {
+  const std::string file = run + "/best.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return -1;
+  try {
+    const auto json = nlohmann::json::parse(read_file(file, kMostMarkBytes), nullptr, false);
+    const bool is_good =
+        json.is_object() && json.contains("step") && json["step"].is_number_integer();
+    return is_good ? json["step"].get<std::int64_t>() : -1;
+  } catch (const Error& error) {
+    log_warn(error.message() + "; the best checkpoint so far is not known");
+    return -1;
   }
 }
 

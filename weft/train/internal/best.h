@@ -30,6 +30,8 @@ class Best {
     std::int64_t step = -1;
     double value = 0;
     std::int64_t since = 0;  // evaluations in a row that were not better
+    // The metric, and its direction: "min" or "max". Empty in checkpoints of older versions.
+    std::string metric = {}, is = {};
   };
 
   // True if options compare evaluations at all.
@@ -46,8 +48,9 @@ class Best {
   // True after `patience` evaluations in a row without a better one.
   bool is_over() const { return patience_ > 0 && state_.since >= patience_; }
   BestMark mark() const { return {state_.step, metric_, state_.value}; }
-  const State& state() const { return state_; }
-  void restore(const State& state) { state_ = state; }
+  State state() const;
+  // Returns false, and starts anew, if the state is of another metric or direction.
+  bool restore(const State& state);
 
  private:
   const std::string metric_;
@@ -59,6 +62,8 @@ class Best {
 
 // Replaces <run>/best.json. `checkpoint`: its folder. A write error is a warning.
 void write_best(const std::string& run, const BestMark& mark, const std::string& checkpoint);
+// Step of the checkpoint that best.json names; -1 if there is no such file that can be read.
+std::int64_t named_best(const std::string& run);
 // Folder of the best checkpoint of a run. Throws Error(kInvalidArgument) if it has none.
 std::string best_checkpoint(const std::string& run);
 

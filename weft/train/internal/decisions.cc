@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/base/text/words.h"
 #include "weft/observe/run/metric_names.h"
 
@@ -61,7 +62,10 @@ void Decisions::evaluated(const Evaluation& evaluation, std::int64_t step) {
 
 void Decisions::restore(const Best::State& state) {
   if (!best_) return;
-  best_->restore(state);
+  if (!best_->restore(state)) {
+    log_info("evaluations are compared anew: train.best_metric or train.best_is has changed",
+             {{"best_metric", best_->mark().metric}, {"was", state.metric + ", " + state.is}});
+  }
   watch_patience();
 }
 

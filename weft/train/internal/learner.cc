@@ -110,6 +110,14 @@ void check_learner(const parallel::BlockModel& model, const Options& options, co
   const std::int64_t batch =
       options.batch_per_rank > 0 ? options.batch_per_rank * replicas(mesh.layout()) : options.batch;
   if (strategy::exchanges_weights(options.strategy)) check_workers(options, mesh);
+  if (const std::string passes = std::to_string(options.plan.accumulate); passes != "1") {
+    throw Error(Errc::kBadConfig,
+                "options.plan.accumulate = " + passes +
+                    " has no effect, since the trainer does a step for each batch; set "
+                    "options.batch to the samples of a whole step, and options.plan.micro_batches "
+                    "= " +
+                    passes);
+  }
   parallel::Plan plan = complete(options, mesh, batch);
   plan.batch *= plan.accumulate;
   check_device_options(options);
@@ -168,6 +176,7 @@ data::Loader Learner::make_loader(const data::Source& source, const data::Sample
   mine.size = source.size;
   mine.rank = replica();
   mine.world = replicas(mesh_.layout());
+  if (strategy::exchanges_weights(options_.strategy)) mine.group = model_.replicas();
   return data::Loader(traced(source, trace_), data::Sampler(mine), prefetch);
 }
 
@@ -237,14 +246,10 @@ Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& 
   return done;
 }
 
-// False if the last batch of an epoch is so small that this worker has no sample of it.
+// False if this worker has no sample of the batch: a small last batch of an epoch, or a share by
+// speed. The same on all ranks of the worker.
 bool Learner::has_samples(const data::Share& share) const {
-  const int all = replicas(mesh_.layout());
-  if (!workers_ || share.global_size >= all) return true;
-  if (shared_) return model_.replicas() > 1 || !share.indices.empty();
-  const int first = replica() - model_.replica(), last = first + model_.replicas() - 1;
-  return data::share_of(share.global_size, first, all).begin <
-         data::share_of(share.global_size, last, all).end;
+  return !workers_ || share.group_size > 0;
 }
 
 void Learner::run_pass(const data::Batch& batch, Step& step) {

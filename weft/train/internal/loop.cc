@@ -57,7 +57,7 @@ std::optional<TrainResult> Loop::run() {
   }
   changes_plan_ = false;
   if (!stop_ && evaluated_step_ != step_) evaluate();
-  if (saved_step_ != step_ && saver_) save();
+  if (last_save_is_due()) save();
   observe::set_activity(observe::Activity::kEnd);
   learner_->model().wait_for_weights();
   if (saver_) saver_->finish();
@@ -111,7 +111,7 @@ void Loop::run_epoch() {
     progress_->update(in_epoch_, shown_);
     if (in_epoch_ == steps || at_end()) continue;
     evaluate_within();
-    if (saver_ && save_is_due()) save();
+    if (save_is_due()) save();
     copy_state();
   }
   training_s_ += seconds_since(start);
@@ -211,9 +211,10 @@ void Loop::look() {
     show(seen);
   }
   epoch_loss_ = seen.sum;
+  epoch_samples_ += seen.samples;
   stop_ = seen.stop;
   if (seen.end) end_early();
-  save_due_ = seen.save && saver_.has_value();
+  save_due_ = seen.save;
   if (learner_->shared() == nullptr) step_loss_ = seen.loss;
   resize_ = copies_ && seen.ranks != world_.size() ? seen.ranks : 0;
   if (step_ % options_.log_every == 0)  // other calls depend on times
@@ -264,16 +265,16 @@ void Loop::show(const StepLog::Seen& seen) {
 
 void Loop::end_of_epoch() {
   learner_->end_epoch();
-  const double loss = epoch_loss_ / static_cast<double>(learner_->samples());
+  const double loss = epoch_loss_ / epoch_samples_;  // NaN if all steps were skipped
   ++epoch_;
   in_epoch_ = 0;
   epoch_steps_ = learner_->batches().per_epoch;
-  epoch_loss_ = 0;
+  epoch_loss_ = epoch_samples_ = 0;
   const bool last = epoch_ == options_.epochs;
   const auto due = [&](std::int64_t every) { return every > 0 && (last || epoch_ % every == 0); };
   if (due(options_.eval_every) || last) evaluate();
   tell_epoch(loss);
-  if (saver_ && (due(options_.checkpoint_every) || save_is_due())) save();
+  if (due(options_.checkpoint_every) || save_is_due()) save();
   std::vector<LogField> fields{{"epoch", epoch_}, {"train_loss", rounded(loss)}};
   if (evaluation_.samples > 0) fields.emplace_back("test_loss", rounded(evaluation_.loss));
   for (const auto& [name, value] : evaluation_.metrics) fields.emplace_back(name, rounded(value));
@@ -287,10 +288,9 @@ void Loop::end_of_epoch() {
   log_info("epoch done", fields);
 }
 
-// Its time does not count as training time.
+// Its time does not count as training time. look() has written the metrics of the steps before.
 void Loop::evaluate_within() {
-  const auto every = options_.eval_steps;
-  if (every == 0 || step_ % every != 0) return;
+  if (!evaluation_due()) return;
   const auto start = Clock::now();
   evaluate();
   training_s_ -= seconds_since(start);
@@ -319,16 +319,27 @@ void Loop::write_report() const {
   }
 }
 
+// A callback may have asked after the last look(). Collective.
+bool Loop::last_save_is_due() {
+  if (saved_step_ == step_) return false;
+  if (saves() || stop_ || decisions_->ends() || save_is_due()) return true;
+  const Callbacks::Requests asked = decisions_->callbacks().agree(world_);
+  return asked.save || asked.stop;
+}
+
 bool Loop::minutes_due() const {
   return options_.checkpoint_minutes > 0 &&
          seconds_since(saved_at_) >= 60 * options_.checkpoint_minutes;
 }
 
 // A run that resumes here must find the metrics of all steps until here. They also tell whether the
-// loss is finite.
+// loss is finite. Skipped steps leave the weights as they were. So while there are only such steps,
+// one checkpoint is enough, and it does not take the place of more good ones.
 void Loop::save() {
   if (looked_step_ != step_ && learner_->shared() == nullptr) look();
-  if (is_finite_) save_now();
+  const bool is_wanted =
+      saved_step_ < not_finite_since_ || decisions_->save_is_due() || at_end() || is_complete();
+  if (is_finite_ || (options_.plan.skip_not_finite && is_wanted)) save_now();
 }
 
 void Loop::save_now() {
@@ -337,6 +348,7 @@ void Loop::save_now() {
   saved_at_ = Clock::now();
   save_due_ = false;
   decisions_->saved();
+  if (!saver_) make_saver();
   saver_->save(shards_of(learner_->parts(false), progressed()), decisions_->best());
 }
 

@@ -52,6 +52,10 @@ class Loop {
   // checkpoint. Collective.
   void open(std::optional<Saved> state = std::nullopt);
   const std::optional<Saved>& resumed() const { return resumed_; }
+  // Options for a learner of this many replicas. From a checkpoint, the batch and the rate go on as
+  // changes of the number of ranks have left them. Throws Error(kInvalidArgument) if the
+  // configuration asks for another batch than that of the checkpoint.
+  Options learner_options(int replicas) const;
   // Continues from the checkpoint, if any. The learner must outlive run(). Collective.
   void start(Learner& learner, EpochFields fields, Throughput throughput = {});
   // Called when steps take other times than planned, with the number of steps left. True: run()
@@ -65,8 +69,6 @@ class Loop {
   std::optional<TrainResult> run();
   int resize() const { return resize_; }
   bool changes_plan() const { return changes_plan_; }
-  // True if the run saves checkpoints, by which it can change its plan.
-  bool saves() const { return saver_.has_value(); }
   // Of the steps so far. After run(), the same on all ranks.
   const MeasuredRun& measured() const { return measured_; }
   // Ranks by the launcher that wait to join. This rank may not know them yet.
@@ -84,6 +86,7 @@ class Loop {
  private:
   using Clock = std::chrono::steady_clock;
 
+  bool resizes() const;
   void restore();
   std::int64_t batches_of_run() const;
   void run_epoch();
@@ -113,8 +116,12 @@ class Loop {
   void end_of_epoch();
   void evaluate_within();
   void evaluate();
-  void save();  // unless the loss or a gradient is NaN or infinite
+  void save();  // unless the weights may be NaN or infinite
   void save_now();
+  void make_saver();
+  // True if the options ask for checkpoints. Otherwise requests alone save one.
+  bool saves() const { return saves_checkpoints(options_); }
+  bool last_save_is_due();
   // What the program and the evaluations decide (loop_decisions.cc).
   void tell_step(const StepReport& report);
   void tell_epoch(double train_loss);
@@ -126,11 +133,14 @@ class Loop {
     return {step_,
             learner_->position(),
             epoch_loss_,
+            epoch_samples_,
             options_.plan.seed,
             learner_->division(),
+            asked_batch(config_),
             log_->noise(),
             passes_,
-            decisions_->state()};
+            decisions_->state(),
+            learner_->samples()};
   }
   void write_environment() const;
   void write_report() const;
@@ -139,8 +149,12 @@ class Loop {
   }
   bool minutes_due() const;
   void tell_launcher() const;
+  bool evaluation_due() const {
+    return options_.eval_steps > 0 && step_ % options_.eval_steps == 0;
+  }
   bool look_due() const {
-    return step_ >= next_look_ || in_epoch_ == epoch_steps_ || at_end() || steps_due();
+    return step_ >= next_look_ || in_epoch_ == epoch_steps_ || at_end() || steps_due() ||
+           evaluation_due();
   }
   bool has_all_steps() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
   bool is_complete() const { return epoch_ >= options_.epochs || has_all_steps(); }
@@ -168,7 +182,7 @@ class Loop {
   optim::NoiseScale::State resumed_noise_;  // of the checkpoint
   std::int64_t passes_ = 1;                 // batches of a step (batch_schedule.h)
   std::optional<Decisions> decisions_;      // from start() on
-  std::optional<RunSaver> saver_;
+  std::optional<RunSaver> saver_;           // from the first save on, if saves() is false
   std::optional<elastic::Copying> copying_;
   std::optional<observe::Progress> progress_;
   observe::StepTimer timer_;
@@ -177,7 +191,7 @@ class Loop {
   std::int64_t step_ = 0, epoch_ = 0, in_epoch_ = 0;  // in_epoch_: batches
   std::int64_t epoch_steps_ = 0;  // batches of this epoch; the batch may have changed within it
   std::int64_t saved_step_ = -1, evaluated_step_ = -1;
-  double epoch_loss_ = 0;
+  double epoch_loss_ = 0, epoch_samples_ = 0;    // the samples whose losses are in epoch_loss_
   double training_s_ = 0, trained_samples_ = 0;  // of this process
   Throughput throughput_;
   Clock::time_point window_began_;  // at the last look(); evaluations and saves do not count
@@ -210,10 +224,11 @@ class Loop {
   StragglerWatch stragglers_;
   std::int64_t skipped_in_a_row_ = 0;
   std::map<std::vector<int>, int> found_wrong_;  // how often each of the ranks, or one of them, was
-  bool is_finite_ = true;  // loss and gradients of the last step that look() reduced
+  bool is_finite_ = true;              // loss and gradients of the last step that look() reduced
+  std::int64_t not_finite_since_ = 0;  // first of the steps in a row that are not
   Clock::time_point saved_at_ = Clock::now();
   Clock::time_point ranks_shown_{};  // when ranks.json was last written
-  bool save_due_ = false;            // checkpoint_minutes have passed
+  bool save_due_ = false;            // checkpoint_minutes have passed, or a callback has asked
   Evaluation evaluation_;
 };
 

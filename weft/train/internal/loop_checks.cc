@@ -26,10 +26,11 @@ std::string straggler_line(const std::vector<int>& slow, const StragglerWatch& w
 
 // Logs an error when the loss or a gradient becomes NaN or infinite, and ends the run when it stays
 // so. No checkpoint is saved meanwhile, so that the good ones are kept. If such steps are skipped,
-// the run ends with a checkpoint of the last good step.
+// save() saves what good steps have left, and the run ends with such a checkpoint.
 void Loop::watch_numbers(const StepLog::Seen::NotFinite& now) {
   const bool was_finite = std::exchange(is_finite_, now.steps == 0);
   if (is_finite_) return;
+  not_finite_since_ = now.first_step;
   const bool skips = options_.plan.skip_not_finite;
   const std::string where = std::string(now.is_loss ? "the loss is" : "gradients are") +
                             " NaN or infinite since step " + std::to_string(now.first_step) +
@@ -39,7 +40,7 @@ void Loop::watch_numbers(const StepLog::Seen::NotFinite& now) {
                              : "; no checkpoint is saved until it is finite again"));
   }
   if (options_.max_not_finite == 0 || now.steps < options_.max_not_finite) return;
-  if (skips && saver_) {
+  if (skips && saves()) {
     if (saved_step_ != step_) save_now();
     saver_->finish();
   }
@@ -48,7 +49,7 @@ void Loop::watch_numbers(const StepLog::Seen::NotFinite& now) {
                   " steps in a row: the run ends; lower the learning rate, clip gradients "
                   "(optimizer.max_grad_norm), or raise train.max_not_finite, and resume from the "
                   "last checkpoint" +
-                  (skips && saver_ ? ", which has the weights of the last good step" : ""));
+                  (skips && saves() ? ", which has the weights of the last good step" : ""));
 }
 
 // A rank that is found twice would be found again.
@@ -62,7 +63,7 @@ void Loop::watch_verification() {
                              ": another rank gets other bits for the same batch and weights";
     if (world_.rank() == 0) log_error(what);
     if (++found_wrong_[wrong.ranks] < 2) continue;
-    if (saver_) {
+    if (saves()) {
       if (saved_step_ != step_) save();
       saver_->finish();
     }

@@ -25,14 +25,14 @@ void Loop::tell_epoch(double train_loss) {
   if (!agrees) return;
   const Callbacks::Requests all = decisions_->callbacks().agree(world_);
   if (all.stop) end_early();
-  save_due_ = save_due_ || (all.save && saver_.has_value());
+  save_due_ = save_due_ || all.save;
 }
 
 // Values that callbacks have logged, to the files and the progress line.
 void Loop::add_logged() {
   const observe::Values logged = decisions_->callbacks().take_logged();
   if (logged.empty() || !metrics_) return;
-  metrics_->add("program", step_, epoch_, logged);
+  log_->add_program(step_, epoch_, logged);
   for (const auto& value : logged) {
     const auto same =
         std::ranges::find(logged_, value.first, [](const auto& one) { return one.first; });

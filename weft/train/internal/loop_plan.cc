@@ -76,7 +76,7 @@ void Loop::watch_plan_now() {
   if (world_.rank() == 0) log_warn(departure->text);
   if (departure->measured.step < watch_->expected().step) return;
   if (departure->cause == Cause::kSlowRank) return learner_->start_balancing();
-  changes_plan_ = saver_.has_value() && answer_ && answer_(*departure, steps_left());
+  changes_plan_ = saves() && answer_ && answer_(*departure, steps_left());
   if (changes_plan_) return;
   if (world_.rank() == 0) log_info("the plan stays: no other layout is worth a change");
   watch_->expect(departure->measured);

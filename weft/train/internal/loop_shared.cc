@@ -119,7 +119,9 @@ void Loop::add_shared(const StepLog::Step& step) {
   Done done;
   done.batches = is_first ? 1 : 0;
   done.samples = step.samples;
-  done.loss = is_finite ? loss : 0;
+  const bool counts = is_finite && !step.skipped;
+  done.loss = counts ? loss : 0;
+  done.counted = counts ? step.samples : 0;
   done.skipped = is_first && step.skipped ? 1 : 0;
   done.seconds = step.seconds;
   done.compute_s = 1e-3 * (step.ms[static_cast<std::size_t>(observe::Phase::kForward)] +
@@ -151,7 +153,7 @@ void Loop::report_shared(bool last) {
   shared_.reported_at = now;
   shared_.reported = all;
   StepLog::Seen seen;
-  seen.loss = since.loss / since.samples;
+  seen.loss = since.loss / since.counted;
   seen.memory_gb = static_cast<double>(observe::process_memory()) / 1e9;
   window_samples_ = since.samples;
   show(seen);
@@ -184,6 +186,7 @@ void Loop::take_sums(StepLog::Seen& seen) {
   Done since = all;
   since -= std::exchange(shared_.met, all);
   seen.sum += since.loss;
+  seen.samples = since.counted;
   trained_samples_ += since.samples;
   const auto bad = learner_->shared()->not_finite();
   seen.not_finite = {static_cast<int>(bad.batches), bad.first_step, bad.rank, true};

@@ -61,6 +61,28 @@ void Loop::open(std::optional<Saved> state) {
   if (!resumed_) log_warn("the run has no checkpoint yet: starting from the beginning");
 }
 
+// True if the batch of the checkpoint depends on the numbers of ranks that the run has had.
+// Checkpoints of older versions do not say enough.
+bool Loop::resizes() const {
+  return !resumed_->asked_batch().empty() &&
+         (options_.on_resize == "scale" || options_.batch_per_rank > 0);
+}
+
+Options Loop::learner_options(int replicas) const {
+  if (!resumed_ || recovers_ || !resizes()) return options_;
+  const std::string then = resumed_->asked_batch(), now = asked_batch(config_);
+  WEFT_REQUIRE(then == now, "cannot resume: the run began with " + then + ", and now has " + now +
+                                "; leave it as it was: the run goes on with the batch that its "
+                                "number of ranks has given it");
+  Options with = resized(options_, resumed_->batch(), replicas);
+  if (options_.reference_batch > 0) {
+    with.reference_batch = options_.reference_batch;
+  } else if (with.reference_batch == with.batch) {
+    with.reference_batch = 0;  // as in a run that was not resized, to the last bit
+  }
+  return with;
+}
+
 void Loop::write_environment() const {
   const auto weft = std::string(WEFT_VERSION), torch = std::string(TORCH_VERSION);
   const std::string text = observe::environment_json(
@@ -104,20 +126,25 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   note_time(true);
   if (copies_) copying_.emplace(world_, options_.copy_steps);
   copy_state();
-  if (!saves_checkpoints(options_)) return;
+  if (saves()) make_saver();
+}
+
+// Without checkpoints by the options, requests alone make a saver. It takes no memory for copies.
+void Loop::make_saver() {
   // The loss of the newest checkpoint's weights may not have been checked yet, so the previous
   // checkpoint is kept too.
   const int keep = options_.keep == 1 ? 2 : static_cast<int>(options_.keep);
-  saver_.emplace(world_, learner.parts(false),
+  saver_.emplace(world_, learner_->parts(false),
                  RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", keep,
-                                   options_.checkpoint_async, decisions_->best()});
+                                   options_.checkpoint_async && saves(), decisions_->best()});
 }
 
 // Continues from the checkpoint, or from copies in memory.
 void Loop::restore() {
   const std::int64_t batch = learner_->batches().global;
-  Progressed progressed =
-      resumed_->progress(options_.plan.seed, recovers_ ? resumed_->batch().global : batch);
+  Progressed progressed = resumed_->progress(
+      options_.plan.seed, recovers_ || resizes() ? resumed_->batch().global : batch,
+      learner_->samples());
   if (recovers_ && is_broken("recovery.restored")) {  // loses a step, which tests must find
     ++progressed.step;
     progressed.sampler.position += batch;
@@ -131,6 +158,7 @@ void Loop::restore() {
   const std::int64_t left = learner_->samples() - progressed.sampler.position;
   epoch_steps_ = in_epoch_ + (left + batch - 1) / batch;
   epoch_loss_ = progressed.epoch_loss;
+  epoch_samples_ = progressed.epoch_samples;
   resumed_noise_ = progressed.noise;
   passes_ = std::min(progressed.passes, learner_->max_passes());
   decisions_->restore(progressed.best);

@@ -13,6 +13,12 @@ int replicas(const plan::MeshLayout& mesh) {
   return mesh.size("dp") * mesh.size("fsdp") * mesh.size("ep");
 }
 
+std::string asked_batch(const Config& config) {
+  const bool is_per_rank = config.get_int("train.batch_per_rank") > 0;
+  const std::string key = is_per_rank ? "train.batch_per_rank" : "train.batch";
+  return key + "=" + std::to_string(config.get_int(key));
+}
+
 Options resized(Options options, const BatchDivision& before, int replicas) {
   options.batch_per_rank = 0;
   options.batch = before.global;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "weft/base/config.h"
 #include "weft/plan/mesh.h"
 #include "weft/train/options.h"
 
@@ -19,6 +21,9 @@ struct BatchDivision {
   std::int64_t reference = 0;  // Global batch that the learning rate is meant for.
   bool operator==(const BatchDivision&) const = default;
 };
+
+// The batch that a configuration asks for: "train.batch=64", "train.batch_per_rank=16".
+std::string asked_batch(const Config& config);
 
 // Options with which `replicas` replicas go on after `before`.
 //   keep_global_batch   The global batch stays. A replica takes its larger share in more passes, so

@@ -16,6 +16,12 @@
 namespace weft::train::internal {
 namespace {
 
+// Empty in checkpoints of older versions.
+std::string saved_text(const checkpoint::Reader& saved, const std::string& name) {
+  const auto found = saved.state().find(name);
+  return found == saved.state().end() ? "" : found->second;
+}
+
 template <class T>
 T number(const checkpoint::Reader& saved, const std::string& name) {
   const auto found = saved.state().find(name);
@@ -54,6 +60,15 @@ std::int64_t staging_bytes(const Group& world, bool async, std::int64_t copy_byt
   return 0;
 }
 
+// The checkpoint that best.json names. It is an older one than the best if the save of that failed,
+// or the run ended before it was complete.
+std::int64_t kept_of(const RunSaver::Options& options) {
+  if (options.folder.empty()) return options.best.step;
+  const std::int64_t named =
+      named_best(std::filesystem::path(options.folder).parent_path().string());
+  return named >= 0 ? named : options.best.step;
+}
+
 }  // namespace
 
 RunSaver::RunSaver(const Group& world, const checkpoint::Parts& now, const Options& options)
@@ -61,7 +76,7 @@ RunSaver::RunSaver(const Group& world, const checkpoint::Parts& now, const Optio
       folder_(comm::broadcast_text(world, options.folder)),
       keep_(options.keep),
       best_(options.best),
-      kept_(options.best.step),
+      kept_(kept_of(options)),
       saver_(world, staging_bytes(world, options.async, bytes_of(now))) {
   saver_.reserve({.parts = now, .state = {}});
 }
@@ -74,8 +89,10 @@ checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progress
                   {"epoch", std::to_string(progressed.sampler.epoch)},
                   {"position", std::to_string(progressed.sampler.position)},
                   {"epoch_loss", elastic::text_of(progressed.epoch_loss)},
+                  {"epoch_samples", elastic::text_of(progressed.epoch_samples)},
                   {"seed", std::to_string(progressed.seed)},
                   {"batch", std::to_string(progressed.batch.global)},
+                  {"asked_batch", progressed.asked_batch},
                   {"replicas", std::to_string(progressed.batch.replicas)},
                   {"pass", std::to_string(progressed.batch.pass)},
                   {"reference", std::to_string(progressed.batch.reference)},
@@ -84,7 +101,10 @@ checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progress
                   {"passes", std::to_string(progressed.passes)},
                   {"best_step", std::to_string(progressed.best.step)},
                   {"best_value", elastic::text_of(progressed.best.value)},
-                  {"best_since", std::to_string(progressed.best.since)}};
+                  {"best_since", std::to_string(progressed.best.since)},
+                  {"best_metric", progressed.best.metric},
+                  {"best_is", progressed.best.is},
+                  {"samples", std::to_string(progressed.samples)}};
   return shards;
 }
 
@@ -137,12 +157,17 @@ BatchDivision Saved::batch() const {
   return batch;
 }
 
-Progressed Saved::progress(std::uint64_t seed, std::int64_t batch) const {
+std::string Saved::asked_batch() const { return saved_text(reader_, "asked_batch"); }
+
+Progressed Saved::progress(std::uint64_t seed, std::int64_t batch, std::int64_t samples) const {
   Progressed progressed;
   progressed.step = number<std::int64_t>(reader_, "step");
   progressed.sampler = {number<std::int64_t>(reader_, "epoch"),
                         number<std::int64_t>(reader_, "position")};
   progressed.epoch_loss = number<double>(reader_, "epoch_loss");
+  progressed.epoch_samples = reader_.state().contains("epoch_samples")
+                                 ? number<double>(reader_, "epoch_samples")
+                                 : static_cast<double>(progressed.sampler.position);
   progressed.seed = number<std::uint64_t>(reader_, "seed");
   progressed.batch = this->batch();
   if (reader_.state().contains("noise")) {
@@ -152,11 +177,23 @@ Progressed Saved::progress(std::uint64_t seed, std::int64_t batch) const {
   if (reader_.state().contains("best_step")) {
     progressed.best = {number<std::int64_t>(reader_, "best_step"),
                        number<double>(reader_, "best_value"),
-                       number<std::int64_t>(reader_, "best_since")};
+                       number<std::int64_t>(reader_, "best_since"),
+                       saved_text(reader_, "best_metric"), saved_text(reader_, "best_is")};
   }
   require_same("train.seed", static_cast<std::int64_t>(progressed.seed),
                static_cast<std::int64_t>(seed));
   require_same("the global batch", progressed.batch.global, batch);
+  progressed.samples =
+      reader_.state().contains("samples") ? number<std::int64_t>(reader_, "samples") : samples;
+  if (progressed.samples != samples && progressed.sampler.position > 0) {
+    throw Error(Errc::kBadConfig,
+                "cannot resume in the middle of epoch " +
+                    std::to_string(progressed.sampler.epoch + 1) + ": the training data had " +
+                    std::to_string(progressed.samples) +
+                    " samples when the checkpoint was made and has " + std::to_string(samples) +
+                    " now; give the same data, or start a new run from the weights of this one "
+                    "(load_weights)");
+  }
   return progressed;
 }
 

@@ -2,7 +2,8 @@
 //
 //   parts  model (parameters and buffers), optimizer, scaling (of the loss), codec (if gradients
 //          are compressed), workers and strategy (workers.h)
-//   state  step, epoch, position, running sum of the epoch's loss, seed, division of the batch
+//   state  step, epoch, position, running sum of the epoch's loss, seed, division of the batch,
+//          number of training samples, best evaluation
 //
 // Random numbers need no state: each is a function of seed, epoch, sample, step and rank position.
 #pragma once
@@ -29,11 +30,14 @@ struct Progressed {
   std::int64_t step = 0;       // optimizer steps done
   data::SamplerState sampler;  // where the next batch starts
   double epoch_loss = 0;       // summed over the samples of this epoch so far
+  double epoch_samples = 0;    // whose losses are in epoch_loss: not those of skipped steps
   std::uint64_t seed = 0;
   BatchDivision batch;
+  std::string asked_batch;         // what the configuration asks for: "train.batch=64"
   optim::NoiseScale::State noise;  // zeros in checkpoints of older versions
   std::int64_t passes = 1;         // batches of a step
   Best::State best;                // of the evaluations so far
+  std::int64_t samples = 0;        // of the training data
 };
 
 // This rank's part of the state of a run. `parts`: of the model (Learner::parts()).
@@ -86,9 +90,12 @@ class Saved {
   // Throws Error(kCorrupt) if a number is missing. Only the global batch is in checkpoints of older
   // versions; the rest is then 0.
   BatchDivision batch() const;
+  // Progressed::asked_batch; empty in checkpoints of older versions.
+  std::string asked_batch() const;
   // Throws Error(kCorrupt) if a number is missing, Error(kInvalidArgument) if the run had another
-  // seed or global batch size.
-  Progressed progress(std::uint64_t seed, std::int64_t batch) const;
+  // seed or global batch size, Error(kBadConfig) in the middle of an epoch if the training data had
+  // another number of samples.
+  Progressed progress(std::uint64_t seed, std::int64_t batch, std::int64_t samples) const;
   // Loads the state into the model, or by way of `workers` if it is not null. Collective. Throws
   // Error(kInvalidArgument) naming the first tensor that is missing or has another shape.
   void restore(parallel::ParallelModel& model, const Group& world,

@@ -74,7 +74,10 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
     }
     not_finite_.is_loss = not_finite_.is_loss || is_loss;
     skipped_ += steps_[i].skipped ? 1 : 0;
-    if (std::isfinite(total) || !steps_[i].skipped) seen.sum += total;
+    if (std::isfinite(total) || !steps_[i].skipped) {
+      seen.sum += total;
+      seen.samples += steps_[i].samples;
+    }
     seen.loss = total / steps_[i].samples;
     add_noise(steps_[i], noise + i * kNoise);
     if (metrics_ == nullptr) continue;
@@ -82,11 +85,21 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
     write(steps_[i], seen.loss,
           is_last ? group_values(states, {moved, kMoved}) : observe::Values{});
     if (is_last && show_ranks) metrics_->write_ranks(steps_[i].step, states);
+    if (const auto& program = steps_[i].program; !program.empty())
+      metrics_->add("program", steps_[i].step, steps_[i].epoch, program);
   }
   steps_.clear();
   seen.noise_scale = noise_.value();
   seen.not_finite = not_finite_;
   return seen;
+}
+
+void StepLog::add_program(std::int64_t step, std::int64_t epoch, const observe::Values& values) {
+  if (metrics_ == nullptr) return;
+  if (steps_.empty() || steps_.back().step != step)
+    return metrics_->add("program", step, epoch, values);
+  observe::Values& held = steps_.back().program;
+  held.insert(held.end(), values.begin(), values.end());
 }
 
 // `means`: over the replicas, of the square norm and of 1 / samples.

@@ -34,6 +34,7 @@ class StepLog {
     double waited_s = 0;                      // that this rank waited for others
     bool skipped = false;                     // nothing was updated
     bool bad_gradient = false;                // ... for a reason other than the loss scale
+    observe::Values program = {};             // values that the program has logged
   };
   // Inputs for the MFU (model FLOPs utilization).
   struct Flops {
@@ -42,7 +43,9 @@ class StepLog {
   };
   struct Seen {
     double loss = 0;  // mean over the samples of the last step
-    double sum = 0;   // the `sum` argument plus the loss of every step, added in order
+    double sum = 0;   // the `sum` argument plus the loss of every step, added in order; a skipped
+                      // step with a loss that is not finite is left out
+    double samples = 0;  // of the steps whose loss was added
     bool stop = false;
     int stops = 0;  // ranks that wish to stop
     bool end = false;
@@ -77,6 +80,9 @@ class StepLog {
       : world_(std::move(world)), metrics_(metrics), flops_(flops) {}
 
   void add(Step step) { steps_.push_back(std::move(step)); }
+  // Writes values of the program after the record of the step, which reduce() may still have to
+  // write: so the steps of the records never decrease.
+  void add_program(std::int64_t step, std::int64_t epoch, const observe::Values& values);
   // Reduces and writes the added steps. A wish of any rank is returned on all ranks. With
   // `show_ranks`, rank 0 also writes the state of each rank. Collective.
   Seen reduce(double sum, Wishes wishes, bool show_ranks = false);

@@ -1,0 +1,106 @@
+// Runs whose batch follows the number of ranks, stopped and resumed from disk.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "weft/base/file.h"
+#include "weft/base/log.h"
+#include "weft/base/testing/refusal.h"
+#include "weft/comm/replicate.h"
+#include "weft/observe/report/metrics_file.h"
+#include "weft/parallel/compose/modules.h"
+#include "weft/train/trainer.h"
+
+namespace weft::train {
+namespace scaled_resume_test {
+
+using testing::Each;
+using testing::ElementsAre;
+
+class ScaledResume : public testing::Test {
+ protected:
+  ScaledResume() {
+    set_log_level(LogLevel::kError);
+    options_.epochs = 1;
+    options_.batch = 64;
+    options_.on_resize = "scale";
+    options_.dir = folder_.path();
+    options_.name = "run";
+    options_.prefetch = 0;
+    options_.log_every = 1;
+    options_.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.5), {});
+  }
+
+  // Trains until `steps` steps are done.
+  TrainResult train(int ranks, std::int64_t steps) {
+    options_.max_steps = steps;
+    TrainResult result;
+    replicate(ranks, [&](const Group& group) {
+      torch::manual_seed(1);
+      Task task(parallel::blocks_of(torch::nn::Linear(2, 1)),
+                [](const at::Tensor& output, const at::Tensor&) { return output.square().mean(); });
+      task.train = samples(torch::rand({512, 2}), torch::zeros({512, 1}));
+      const TrainResult mine = Trainer(std::move(task), options_, group).run();
+      if (group.rank() == 0) result = mine;
+    });
+    options_.resume = true;
+    return result;
+  }
+
+  // Of the steps so far.
+  std::vector<double> rates() const {
+    std::vector<double> all;
+    for (const auto& point : observe::read_metrics(folder_ / "run/metrics.jsonl").at("lr"))
+      all.push_back(point.value);
+    return all;
+  }
+
+  TempDir folder_;
+  Options options_;
+};
+
+TEST_F(ScaledResume, GoesOnWithTheBatchAndTheRateThatTheRanksHaveGivenIt) {
+  train(4, 1);
+  train(3, 2);
+  train(3, 3);  // from a checkpoint with a batch of 48 and the rate for 64
+  train(4, 4);
+  EXPECT_THAT(rates(), ElementsAre(0.5, 0.375, 0.375, 0.5));
+  // 2 x 64 and 2 x 48 samples are used. Of the 288 others, three ranks take 48 at a time.
+  EXPECT_EQ(train(3, 0).steps, 4 + 6);
+}
+
+TEST_F(ScaledResume, KeepsAReferenceBatchOfItsOwn) {
+  options_.reference_batch = 128;
+  train(4, 1);
+  train(2, 2);
+  options_.reference_batch = 64;  // changed on purpose
+  train(2, 3);
+  EXPECT_THAT(rates(), ElementsAre(0.25, 0.125, 0.25));
+}
+
+TEST_F(ScaledResume, RefusesAnotherBatchThanThatItBeganWith) {
+  train(4, 1);
+  train(3, 2);
+  for (const std::int64_t batch : {48, 128}) {
+    options_.batch = batch;
+    expect_refused([&] { train(3, 3); }, Errc::kInvalidArgument,
+                   "cannot resume: the run began with train.batch=64, and now has train.batch=" +
+                       std::to_string(batch));
+  }
+}
+
+// As after a recovery from memory: with "keep_global_batch", two passes of 16 samples.
+TEST_F(ScaledResume, AlsoWhereTheBatchIsGivenForARank) {
+  options_.batch_per_rank = 16;
+  train(4, 1);
+  train(3, 2);
+  EXPECT_THAT(rates(), ElementsAre(0.5, 0.375));
+  options_.on_resize = "keep_global_batch";
+  options_.name = "kept";
+  options_.resume = false;
+  train(4, 1);
+  EXPECT_EQ(train(2, 0).steps, 512 / 64);
+}
+
+}  // namespace scaled_resume_test
+}  // namespace weft::train
