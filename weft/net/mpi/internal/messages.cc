@@ -352,6 +352,7 @@ void Messages::leave() noexcept {
     const auto end = Deadline::in(500ms);
     const auto poll = [&] {
       const std::lock_guard lock(mutex_);
+      if (is_closed_) return true;  // by look_after(), between two calls of this function
       if (!begun) tell_peers({.bytes = collectives_, .kind = Kind::kGoodbye}, {});
       begun = left_ = true;
       progress();
@@ -370,6 +371,7 @@ bool Messages::look_after() noexcept {
     progress();
     if (!left_ || gone_count_ < world_ - 1 || !outgoing_.empty()) return false;
     close();
+    is_closed_ = true;
     if (!failure_.latched()) runtime_.table().free(&comm_);
     return true;
   } catch (const Error& error) {

@@ -99,6 +99,7 @@ class Messages final : public Background {
   std::vector<std::byte> incoming_;
   Request incoming_request_{};
   bool listening_ = false, left_ = false;
+  bool is_closed_ = false;  // no request is left, and the communicator has been freed
   std::list<Outgoing> outgoing_;
   std::vector<std::unordered_map<Channel, ChannelQueue>> queues_;  // by peer
   // By peer: the number of collectives before its goodbye, if it has left.
