@@ -99,6 +99,7 @@ class Stop(harness.FaultTest):
     def test_a_program_that_kills_its_launcher_at_once_leaves_nothing(self):
         for _ in range(5):
             job = self.weft("run", "-n", 2, "sh", "-c", "sleep 600 & kill -KILL $PPID; wait")
+            job.process.wait(30)  # until its program has started
             self.ends(job, 137, within=1)
 
 

@@ -333,12 +333,11 @@ bool Loop::minutes_due() const {
 }
 
 // A run that resumes here must find the metrics of all steps until here. They also tell whether the
-// loss is finite. Skipped steps leave the weights as they were. So while there are only such steps,
-// one checkpoint is enough, and it does not take the place of more good ones.
+// loss is finite. Skipped steps leave the weights as they were, but these may be why the loss is not
+// finite: a checkpoint that is only due by its period must not take the place of a good one then.
 void Loop::save() {
   if (looked_step_ != step_ && learner_->shared() == nullptr) look();
-  const bool is_wanted =
-      saved_step_ < not_finite_since_ || decisions_->save_is_due() || at_end() || is_complete();
+  const bool is_wanted = decisions_->save_is_due() || at_end() || is_complete();
   if (is_finite_ || (options_.plan.skip_not_finite && is_wanted)) save_now();
 }
 
