@@ -333,8 +333,8 @@ bool Loop::minutes_due() const {
 }
 
 // A run that resumes here must find the metrics of all steps until here. They also tell whether the
-// loss is finite. Skipped steps leave the weights as they were, but these may be why the loss is not
-// finite: a checkpoint that is only due by its period must not take the place of a good one then.
+// loss is finite. Skipped steps leave the weights as they were, but these may be why the loss is
+// not finite: a checkpoint that is only due by its period must not take the place of a good one.
 void Loop::save() {
   if (looked_step_ != step_ && learner_->shared() == nullptr) look();
   const bool is_wanted = decisions_->save_is_due() || at_end() || is_complete();
