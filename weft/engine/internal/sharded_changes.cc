@@ -89,6 +89,7 @@ void ShardedModel::pull_moved() {
 
 // The caller publishes the masters then.
 void ShardedModel::take_loaded() {
+  watch().check(false);  // held() values are the masters', so they are no changes of the module
   const bool has_pulled = std::exchange(pulled_, false);
   if (!has_loaded(params_.size())) return;
   check_written();

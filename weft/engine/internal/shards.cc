@@ -177,7 +177,6 @@ checkpoint::Slices Engine::held(const Sharded::Placing& placing) {
 void Engine::take_changes() {
   const at::NoGradGuard guard;
   guarded([&] {
-    watch().check(false);  // held() values may have changed, but not the module's
     begin_load();
     take_loaded();
     end_load();
