@@ -116,7 +116,7 @@ void read_rope(const Keys& keys, double theta, GptOptions& o) {
   o.rope_scaling.original = rope.number("original_max_position_embeddings");
 }
 
-// What transformers takes for keys that are missing. kv_heads 0: as many as heads.
+// The values that transformers takes for missing keys. With kv_heads 0, there are as many as heads.
 struct Missing {
   std::int64_t positions = 2048, kv_heads = 0;
   double norm_eps = 1e-6, rope_theta = 10000;

@@ -152,10 +152,10 @@ struct Options {
   // 0: as many that copies take 1 % of the time. Copies are made where the launcher replaces lost
   // ranks (weft run --max-replacements).
   std::int64_t copy_steps = 0;
-  // What happens to the batch when the number of ranks changes, while the job trains or when it
-  // resumes. "keep_global_batch": the global batch stays, and each rank takes a larger share, in
-  // more passes if needed. "scale": the share of a rank stays, and the learning rate is scaled
-  // linearly.
+  // Decides about the batch when the number of ranks changes, while the job trains or when it
+  // resumes. With "keep_global_batch" the global batch stays. Each rank then takes a larger share,
+  // in more passes if needed. With "scale" the share of a rank stays, and the learning rate is
+  // scaled linearly.
   std::string on_resize = "keep_global_batch";
   // Steps between reductions of the loss over the ranks. should_stop is checked then, too.
   std::int64_t log_every = 10;

@@ -1,5 +1,5 @@
-// The pending receives from one peer, so that a receive from any peer leaves their messages alone.
-// They run on different threads, and a receive may still be behind another one of its peer and tag.
+// Counts the pending receives from each peer, so that a receive from any peer leaves their messages
+// alone. Receives run on different threads, and one may wait behind another of its peer and tag.
 #pragma once
 
 #include <map>

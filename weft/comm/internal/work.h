@@ -35,7 +35,7 @@ class WeftWork final : public c10d::Work {
   // wait for other operations.
   std::function<void()> end(std::exception_ptr why, int source);
 
-  // What a wait() does to an operation without a deadline of its own.
+  // For an operation without a deadline of its own: wait() calls these.
   struct Waiting {
     std::chrono::milliseconds patience{kNoTimeout};
     // Called when a wait() without a timeout has lasted longer than `patience`. Ends the operation

@@ -162,7 +162,7 @@ class Sequences {
   const MakeTrainer make_;
 };
 
-// What programs do to a module in the same way under every form of training.
+// These functions do the same under every form of training.
 inline void between(Trainer& trainer, const std::function<void()>& change) {
   trainer.zero_grad();
   trainer.backward();

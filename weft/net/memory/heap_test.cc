@@ -243,7 +243,7 @@ TEST(Heap, ThreadsMayFreeEachOthersBlocks) {
   EXPECT_LT(heap.stats().footprint_bytes, std::size_t{16} << 20);
 }
 
-// Its destructor runs after that of the thread's cache, which is constructed later.
+// The thread's cache is constructed later than this object, so it is destroyed first.
 struct Late {
   Heap* heap = nullptr;
   void* block = nullptr;

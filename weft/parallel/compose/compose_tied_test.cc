@@ -141,7 +141,7 @@ TEST(ComposeTied, MuonUpdatesAllCopiesAlike) {
   }
 }
 
-// What parallelize() says on each rank.
+// Expects `what` in the error of parallelize() on each rank; "accepted" stands for none.
 void expect_at_making(const std::function<std::vector<Block>()>& make,
                       const std::vector<Axis>& axes, const Plan& plan, const std::string& what) {
   replicate(2, [&](const Group& world) {

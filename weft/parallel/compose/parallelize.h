@@ -203,10 +203,10 @@ class ParallelModel {
     bool is_healed = false;  // False: there is no majority.
   };
   std::vector<Difference> compare_replicas();
-  // Gives the caller's modules (blocks_of()) the trained values, whole, on every rank, until the
-  // next step() or load, and after this object's end. Before, modules of other stages, and those
-  // that ZeRO-3 gathers, have no values. Changes to them count; to those that ZeRO-3 gathers, the
-  // next train_step() throws. Broadcasts each value once, if a rank misses one. Collective.
+  // Gives the caller's modules (blocks_of()) all trained values on every rank, until the next
+  // step() or load, and after this object's end. Otherwise modules of other stages have no values,
+  // nor have weights that ZeRO-3 gathers. The program may change the values. If it writes such a
+  // weight of ZeRO-3 in place, train_step() throws. Broadcasts each missing value. Collective.
   void gather();
   // Bytes that gather() would allocate on this rank. Not collective.
   std::int64_t gather_bytes() const;

@@ -18,8 +18,8 @@
 // - forward, the tensors that the stage returns and 512 bytes with their shapes (tensors without
 //   elements are not sent);
 // - backward, the gradients of the tensors that need one.
-// At the end of a step: a broadcast of 8 bytes (the loss); and for each tied parameter, over its
-// ranks, an all-reduce of 4 bytes (whether there is a gradient) and one of the gradient.
+// At the end of a step: a broadcast of 8 bytes (the loss). For each tied parameter, its ranks then
+// all-reduce 4 bytes (whether there is a gradient) and the gradient.
 // Ranks of one host copy from each other's memory when they need the data. Other ranks send
 // messages beside the computation, with the group's tags 0x70690000 to 0x70690002. All waits end by
 // the group's deadline.

@@ -27,7 +27,7 @@ class FlatRule : public Rule {
  protected:
   // Sets the arrays from the present weights, which are equal in all workers.
   virtual void start() {}
-  // restored(), where a rule has more to do.
+  // restored() calls it. Rules override it to set what follows from the state.
   virtual void take_restored() {}
   // True if the workers exchange after this step.
   virtual bool is_due(const Step& step) { return pace_.is_due(step); }

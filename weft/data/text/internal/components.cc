@@ -116,7 +116,8 @@ void parse_strip(const Node& node, Decoding& out) {
   out.strip = node.at("start").integer(0, 1000);
 }
 
-// Those that fit are in this order. Strip without Fuse would strip each token, not the text.
+// Only decoders in this order are supported. Strip without Fuse would strip each token, not the
+// text.
 void check_order(const std::vector<Node>& decoders) {
   static const std::vector<std::string> kOrder{"Replace", "ByteFallback", "Fuse", "Strip"};
   std::size_t next = 0;
