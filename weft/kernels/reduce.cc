@@ -20,9 +20,7 @@ void check(int num_destinations, int num_sources, const ReduceArgs& args) {
                "reduce: needs at least one source and one destination");
   WEFT_REQUIRE(args.count >= 0,
                "reduce: count is " + std::to_string(args.count) + "; give the number of elements");
-  WEFT_REQUIRE(has_operation(args.dtype, args.op), std::string("reduce: ") + to_string(args.dtype) +
-                                                       " has no " + to_string(args.op) +
-                                                       "; use another op or convert first");
+  WEFT_REQUIRE(has_operation(args.dtype, args.op), "reduce: " + no_operation(args.dtype, args.op));
   const bool weighted = args.scale != 1.0 || args.weights != nullptr;
   WEFT_REQUIRE(!weighted || (is_floating(args.dtype) && args.op == ReduceOp::kSum),
                std::string("reduce: weights and scale need sums of floating types, not ") +
@@ -56,6 +54,11 @@ bool is_cast_type(DType type) {
 }
 
 }  // namespace
+
+std::string no_operation(DType type, ReduceOp op) {
+  return std::string(to_string(type)) + " has no " + to_string(op) +
+         "; use another operation or convert the data";
+}
 
 void reduce(void* const* destinations, int num_destinations, const void* const* sources,
             int num_sources, const ReduceArgs& args) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "weft/base/dtype.h"
 
@@ -35,6 +36,9 @@ constexpr bool has_operation(DType type, ReduceOp op) {
   const bool bits = op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
   return is_floating(type) ? !bits : op != ReduceOp::kAvg;
 }
+
+// "int32 has no avg; use another operation or convert the data".
+std::string no_operation(DType type, ReduceOp op);
 
 // Reads count elements of each of `num_sources` arrays (>= 1) and writes the reduction to each of
 // `num_destinations` arrays (>= 1). A destination may be the same array as a source, but must not

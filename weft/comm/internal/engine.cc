@@ -48,8 +48,8 @@ Error given_up(const Error& why) {
 void Engine::run(Collective collective, const net::DirectArgs& args) {
   const bool sums = reduces(collective);
   WEFT_REQUIRE(!sums || kernels::has_operation(args.dtype, args.op),
-               std::string(schedule::to_string(collective)) + ": " + to_string(args.dtype) +
-                   " has no " + to_string(args.op) + "; use another operation or convert the data");
+               std::string(schedule::to_string(collective)) + ": " +
+                   kernels::no_operation(args.dtype, args.op));
   if (sums && args.op == ReduceOp::kAvg && args.dtype == DType::kF16 && !rounds_once())
     return average_halves(collective, args);
   perform(collective, args);

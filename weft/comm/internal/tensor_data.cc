@@ -131,9 +131,7 @@ void require_reduction(const at::Tensor& tensor, ReduceOp op) {
   WEFT_REQUIRE(element.reducible, "tensors of type " + type + " cannot be reduced");
   WEFT_REQUIRE(element.per_element == 1 || op == ReduceOp::kSum || op == ReduceOp::kAvg,
                "complex tensors have no " + std::string(to_string(op)));
-  WEFT_REQUIRE(kernels::has_operation(element.dtype, op),
-               std::string(to_string(element.dtype)) + " has no " + to_string(op) +
-                   "; use another operation or convert the data");
+  WEFT_REQUIRE(kernels::has_operation(element.dtype, op), kernels::no_operation(element.dtype, op));
 }
 
 void require_same_type(const char* operation, const at::Tensor& a, const at::Tensor& b) {

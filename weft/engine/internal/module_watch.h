@@ -63,6 +63,8 @@ class ModuleWatch {
   void check_gradients();
   void forget_gradients();
 
+  // True if the parameter has other memory than at the last rebase().
+  bool is_moved(std::size_t param) const;
   // Parameters among the first `count` that have other memory than at the last rebase().
   std::vector<int> moved(std::size_t count) const;
   // True if a parameter got other memory after digest().
@@ -113,7 +115,6 @@ class ModuleWatch {
     Samples sampled{};
   };
   static std::size_t index(int param) { return static_cast<std::size_t>(param); }
-  bool is_moved(std::size_t param) const;
   bool is_resampled(std::size_t param) const;
   void check_list() const;
   void check_kind(std::size_t param) const;
@@ -121,7 +122,7 @@ class ModuleWatch {
 
   const std::vector<Param>& params_;
   const std::size_t trained_;
-  std::size_t guarded_;  // of params_: written values are looked at
+  std::size_t guarded_;  // written values of so many parameters are looked at
   std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> modules_;
   RankSettings settings_;
   std::vector<const c10::TensorImpl*> list_;  // all parameters of the modules, as they are found

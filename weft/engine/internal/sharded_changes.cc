@@ -71,13 +71,11 @@ void ShardedModel::end_written(const internal::Unit& unit, const internal::Writt
 // Copies this rank's part of parameters that got other memory to its masters. Not collective.
 void ShardedModel::pull_moved() {
   const at::NoGradGuard guard;
-  const std::vector<int> moved = watch().moved(params_.size());
-  if (moved.empty()) return;
   for (internal::Unit& unit : units_) {
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
-      const int param = unit.params[place];
-      if (std::find(moved.begin(), moved.end(), param) == moved.end()) continue;
-      const at::Tensor whole = params_[internal::index(param)].tensor.detach().reshape({-1});
+      const std::size_t param = internal::index(unit.params[place]);
+      if (!watch().is_moved(param)) continue;
+      const at::Tensor whole = params_[param].tensor.detach().reshape({-1});
       const internal::Piece piece = internal::piece_of(unit, place, whole.numel(), group_.rank());
       if (piece.end <= piece.begin) continue;
       unit.written = {};
@@ -87,6 +85,14 @@ void ShardedModel::pull_moved() {
   }
 }
 
+// Throws if the ranks that have the same parameters have changed them in other ways.
+void ShardedModel::compare_changes(bool whole) {
+  constexpr double kTolerance = 1e-6;
+  if (group_.size() > 1) watch().compare(group_, whole, kTolerance);
+  if (options_.replicas && options_.replicas->size() > 1)
+    watch().compare(*options_.replicas, whole, kTolerance);
+}
+
 // The caller publishes the masters then.
 void ShardedModel::take_loaded() {
   watch().check(false);  // held() values are the masters', so they are no changes of the module
@@ -94,9 +100,7 @@ void ShardedModel::take_loaded() {
   if (!has_loaded(params_.size())) return;
   check_written();
   watch().digest();
-  watch().compare(group_, false, 1e-6);
-  if (options_.replicas && options_.replicas->size() > 1)
-    watch().compare(*options_.replicas, false, 1e-6);
+  compare_changes(false);
   if (!has_pulled) pull_moved();
   if (shared_) group_.barrier();
   go_home();
@@ -112,9 +116,7 @@ void ShardedModel::take_module_changes() {
                    "weights before backward() or after step()");
   if (!reducer_->alike() || watch().is_odd()) {
     const bool whole = !shared_ && !passes_;  // each rank has all parameters
-    if (group_.size() > 1) watch().compare(group_, whole, 1e-6);
-    if (options_.replicas && options_.replicas->size() > 1)
-      watch().compare(*options_.replicas, whole, 1e-6);
+    compare_changes(whole);
   }
   if (moved.empty()) return;
   check_written();

@@ -91,6 +91,7 @@ class ShardedModel final : public Engine {
   void end_written(const internal::Unit& unit, const internal::WrittenCheck& check,
                    internal::Written& written);
   void pull_moved();
+  void compare_changes(bool whole);
   void take_module_changes();
   void empty_passes(bool forward);
   void collect();

@@ -43,10 +43,9 @@ void remove_padding(checkpoint::Slice& slice) {
 checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted wanted) {
   // To save, values that the program has given to the module are taken from there: it is not
   // collective, so another rank may still use shared masters.
-  std::vector<int> moved;
-  if (wanted == Wanted::kToSave) {
+  const bool saves = wanted == Wanted::kToSave;
+  if (saves) {
     check_written();
-    moved = watch().moved(params_.size());
   } else {
     pulled_ = pulled_ || !watch().moved(params_.size()).empty();
     pull_moved();
@@ -62,14 +61,13 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
       const auto mine = [&](const at::Tensor& shard) {
         return shard.narrow(0, piece.at, piece.end - piece.begin);
       };
-      const bool is_moved =
-          std::find(moved.begin(), moved.end(), unit.params[place]) != moved.end();
+      const bool is_moved = watch().is_moved(internal::index(unit.params[place]));
       add_range(rectangle, "", piece.begin,
-                is_moved ? param.tensor.detach()
-                               .reshape({-1})
-                               .narrow(0, piece.begin, piece.end - piece.begin)
-                               .to(unit.master_type)
-                         : mine(unit.master),
+                saves && is_moved ? param.tensor.detach()
+                                        .reshape({-1})
+                                        .narrow(0, piece.begin, piece.end - piece.begin)
+                                        .to(unit.master_type)
+                                  : mine(unit.master),
                 all);
       for (std::size_t array = 0; wanted != Wanted::kWeights && array < unit.state.size();
            ++array) {
@@ -120,10 +118,8 @@ Sharded::Memory Replica::memory() {
 // fills all of its own.
 checkpoint::Slices Replica::slices(const Sharded::Placing& placing, Wanted wanted) {
   // Each rank has memory of its own for what the program has loaded.
-  const std::vector<int> moved = watch().moved(trained_);
   const auto is_shared = [&](std::size_t param) {
-    return shared_weights_ && param < trained_ &&
-           std::find(moved.begin(), moved.end(), static_cast<int>(param)) == moved.end();
+    return shared_weights_ && param < trained_ && !watch().is_moved(param);
   };
   checkpoint::Slices together, own;
   for (std::size_t i = 0; i < params_.size(); ++i) {

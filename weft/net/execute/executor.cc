@@ -53,8 +53,8 @@ void check(const Schedule& schedule, const Endpoint& endpoint, const ExecutorArg
                    (args.output != nullptr || schedule.output == 0),
                std::string(to_string(schedule.collective)) + ": input or output is null");
   WEFT_REQUIRE(!reduces(schedule.collective) || kernels::has_operation(args.dtype, args.op),
-               std::string(to_string(schedule.collective)) + ": " + to_string(args.dtype) +
-                   " has no " + to_string(args.op) + "; use another operation or convert the data");
+               std::string(to_string(schedule.collective)) + ": " +
+                   kernels::no_operation(args.dtype, args.op));
   for (const Step& step : schedule.steps) check_step(schedule, step);
 }
 

@@ -88,11 +88,9 @@ class InprocEndpoint final : public Endpoint {
 
   void wait_for(int peer, bool begin) override {
     const std::lock_guard lock(hub_->mutex);
-    for (int other = 0; other < world(); ++other) {
-      if (peer >= 0 && peer != other) continue;
-      box_.mailbox.wait_for(other, begin);
-      if (begin) hub_->boxes[other]->changed.notify_all();
-    }
+    box_.mailbox.wait_for(peer, begin);
+    for (int other = 0; begin && other < world(); ++other)
+      if (peer < 0 || peer == other) hub_->boxes[other]->changed.notify_all();
   }
 
   void fail(const Error& why) noexcept override {

@@ -133,6 +133,12 @@ void Mailbox::end(const Piece& piece) {
   finish(queue, at);
 }
 
+void Mailbox::wait_for(int peer, bool begin) {
+  for (int other = 0; other < static_cast<int>(awaited_.size()); ++other) {
+    if (peer < 0 || peer == other) awaited_[other] += begin ? 1 : -1;
+  }
+}
+
 int Mailbox::any(Channel channel, const std::function<bool(int peer)>& may) {
   const int world = static_cast<int>(queues_.size());
   for (int i = 0; i < world; ++i) {

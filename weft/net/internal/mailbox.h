@@ -77,8 +77,9 @@ class Mailbox {
   // limit. Always true while this rank waits for a message of the peer: it may be behind the piece,
   // and nothing would make room.
   bool has_room(const Piece& piece) const;
-  // This rank begins or ends to wait for a message of the peer, whose receive is not `awaited`.
-  void wait_for(int peer, bool begin) { awaited_[peer] += begin ? 1 : -1; }
+  // This rank begins or ends to wait for a message of the peer (-1: of any), whose receive is not
+  // `awaited`.
+  void wait_for(int peer, bool begin);
 
   // Returns the destination of the piece's bytes; end() completes it. The destination stays valid
   // in between, as long as the receipt's buffer does. Throws as post() does, and Error(kCorrupt) if

@@ -96,8 +96,7 @@ class Communicator final : public MpiEndpoint {
 void Communicator::run(Collective collective, const DirectArgs& args) {
   const auto deadline = Deadline::in(args.timeout);
   WEFT_REQUIRE(!reduces(collective) || kernels::has_operation(args.dtype, args.op),
-               std::string(to_string(args.dtype)) + " has no " + to_string(args.op) +
-                   "; use another operation or convert the data");
+               kernels::no_operation(args.dtype, args.op));
   agree(signature_of(collective, args), deadline);
   // The agreement was a barrier already.
   if (collective == Collective::kBarrier || args.count == 0) return;

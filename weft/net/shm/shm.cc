@@ -80,22 +80,13 @@ class ShmEndpoint final : public Endpoint {
 
   int await_any(Channel channel, Deadline deadline) override {
     Lock lock = enter();
-    adopt_failure();
-    failure_.refuse("await_any");
-    int peer = -1;
-    wait(lock, {"await_any", deadline, channel, {}, {}},
-         [&] { return (peer = mailbox_.any(channel)) >= 0; });
-    return peer;
+    return find_any(lock, channel, deadline, nullptr);
   }
 
   int recv_any(Channel channel, std::span<std::byte> bytes, Deadline deadline,
                const std::function<bool(int peer)>& may) override {
     Lock lock = enter();
-    adopt_failure();
-    failure_.refuse("await_any");
-    int peer = -1;
-    wait(lock, {"await_any", deadline, channel, {}, {}},
-         [&] { return (peer = mailbox_.any(channel, may)) >= 0; });
+    const int peer = find_any(lock, channel, deadline, may);
     try {
       const Recv recv{peer, bytes};
       transfer(lock, {"exchange", deadline, channel, {}, {}}, {}, {&recv, 1});
@@ -108,8 +99,7 @@ class ShmEndpoint final : public Endpoint {
 
   void wait_for(int peer, bool begin) override {
     const Lock lock = enter();
-    for (int other = 0; other < world(); ++other)
-      if (peer < 0 || peer == other) mailbox_.wait_for(other, begin);
+    mailbox_.wait_for(peer, begin);
   }
 
   void fail(const Error& why) noexcept override {
@@ -150,6 +140,17 @@ class ShmEndpoint final : public Endpoint {
     in_line_.fetch_add(1);
     lock.lock();
     in_line_.fetch_sub(1);
+  }
+
+  // Returns the sender of a message that has no receive yet.
+  int find_any(Lock& lock, Channel channel, Deadline deadline,
+               const std::function<bool(int peer)>& may) {
+    adopt_failure();
+    failure_.refuse("await_any");
+    int peer = -1;
+    wait(lock, {"await_any", deadline, channel, {}, {}},
+         [&] { return (peer = mailbox_.any(channel, may)) >= 0; });
+    return peer;
   }
 
   // Fast path of most small messages: directly into the ring and out of it. The lock is held.

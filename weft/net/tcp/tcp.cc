@@ -99,10 +99,7 @@ class TcpEndpoint final : public Endpoint {
     const Lock lock(mutex_);
     if (failure_.latched()) return;
     bool resumed = false;
-    guarded([&] {
-      for (int other = 0; other < world(); ++other)
-        if (peer < 0 || peer == other) resumed |= engine_.wait_for(other, begin);
-    });
+    guarded([&] { resumed = engine_.wait_for(peer, begin); });
     if (!resumed) return;
     engine_.wake();
     changed_.notify_all();

@@ -13,11 +13,7 @@ namespace nn = torch::nn;
 nn::Sequential net() {
   nn::Sequential all(nn::Linear(3, 5), nn::BatchNorm1d(5), nn::Tanh(), nn::Linear(5, 2));
   all->to(at::kDouble);
-  const torch::NoGradGuard no_grad;
-  double phase = 0;
-  for (const auto& parameter : all->parameters())
-    parameter.copy_(
-        ((torch::arange(parameter.numel()) * 0.7 + ++phase).sin() * 0.5).view(parameter.sizes()));
+  fill(*all);
   return all;
 }
 

@@ -16,11 +16,7 @@ using testing::HasSubstr;
 nn::Sequential net() {
   nn::Sequential all(nn::Linear(3, 8), nn::BatchNorm1d(8), nn::ReLU(), nn::Linear(8, 8), nn::ReLU(),
                      nn::Linear(8, 2));
-  const torch::NoGradGuard no_grad;
-  double phase = 0;
-  for (const auto& parameter : all->parameters())
-    parameter.copy_(
-        ((torch::arange(parameter.numel()) * 0.7 + ++phase).sin() * 0.5).view(parameter.sizes()));
+  fill(*all);
   return all;
 }
 

@@ -92,14 +92,23 @@ void write_best(const std::string& run, const BestMark& mark, const std::string&
   }
 }
 
-std::int64_t named_best(const std::string& run) {
+namespace {
+
+// The object in best.json: null without such a file, empty if the file holds no object.
+nlohmann::json read_mark(const std::string& run) {
   const std::string file = run + "/best.json";
   std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored)) return -1;
+  if (!std::filesystem::exists(file, ignored)) return nullptr;
+  auto json = nlohmann::json::parse(read_file(file, kMostMarkBytes), nullptr, false);
+  return json.is_object() ? json : nlohmann::json::object();
+}
+
+}  // namespace
+
+std::int64_t named_best(const std::string& run) {
   try {
-    const auto json = nlohmann::json::parse(read_file(file, kMostMarkBytes), nullptr, false);
-    const bool is_good =
-        json.is_object() && json.contains("step") && json["step"].is_number_integer();
+    const auto json = read_mark(run);
+    const bool is_good = json.contains("step") && json["step"].is_number_integer();
     return is_good ? json["step"].get<std::int64_t>() : -1;
   } catch (const Error& error) {
     log_warn(error.message() + "; the best checkpoint so far is not known");
@@ -108,14 +117,12 @@ std::int64_t named_best(const std::string& run) {
 }
 
 std::string best_checkpoint(const std::string& run) {
-  const std::string file = run + "/best.json";
-  std::error_code ignored;
-  WEFT_REQUIRE(std::filesystem::exists(file, ignored),
+  const auto json = read_mark(run);
+  WEFT_REQUIRE(!json.is_null(),
                run + " has no best checkpoint; train it with train.keep_best = true");
-  const auto json = nlohmann::json::parse(read_file(file, kMostMarkBytes), nullptr, false);
-  const bool is_good =
-      json.is_object() && json.contains("checkpoint") && json["checkpoint"].is_string();
-  if (!is_good) throw Error(Errc::kCorrupt, file + ": expected an object with \"checkpoint\"");
+  const bool is_good = json.contains("checkpoint") && json["checkpoint"].is_string();
+  if (!is_good)
+    throw Error(Errc::kCorrupt, run + "/best.json: expected an object with \"checkpoint\"");
   return run + "/" + json["checkpoint"].get<std::string>();
 }
 

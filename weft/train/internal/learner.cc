@@ -110,7 +110,8 @@ void check_learner(const parallel::BlockModel& model, const Options& options, co
   const std::int64_t batch =
       options.batch_per_rank > 0 ? options.batch_per_rank * replicas(mesh.layout()) : options.batch;
   if (strategy::exchanges_weights(options.strategy)) check_workers(options, mesh);
-  if (const std::string passes = std::to_string(options.plan.accumulate); passes != "1") {
+  if (options.plan.accumulate != 1) {
+    const std::string passes = std::to_string(options.plan.accumulate);
     throw Error(Errc::kBadConfig,
                 "options.plan.accumulate = " + passes +
                     " has no effect, since the trainer does a step for each batch; set "

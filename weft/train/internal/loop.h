@@ -224,8 +224,7 @@ class Loop {
   StragglerWatch stragglers_;
   std::int64_t skipped_in_a_row_ = 0;
   std::map<std::vector<int>, int> found_wrong_;  // how often each of the ranks, or one of them, was
-  bool is_finite_ = true;              // loss and gradients of the last step that look() reduced
-  std::int64_t not_finite_since_ = 0;  // first of the steps in a row that are not
+  bool is_finite_ = true;  // loss and gradients of the last step that look() reduced
   Clock::time_point saved_at_ = Clock::now();
   Clock::time_point ranks_shown_{};  // when ranks.json was last written
   bool save_due_ = false;            // checkpoint_minutes have passed, or a callback has asked

@@ -30,7 +30,6 @@ std::string straggler_line(const std::vector<int>& slow, const StragglerWatch& w
 void Loop::watch_numbers(const StepLog::Seen::NotFinite& now) {
   const bool was_finite = std::exchange(is_finite_, now.steps == 0);
   if (is_finite_) return;
-  not_finite_since_ = now.first_step;
   const bool skips = options_.plan.skip_not_finite;
   const std::string where = std::string(now.is_loss ? "the loss is" : "gradients are") +
                             " NaN or infinite since step " + std::to_string(now.first_step) +

@@ -111,7 +111,10 @@ void Engine::post(Channel channel, Receipt& receipt) {
 
 bool Engine::wait_for(int peer, bool begin) {
   mailbox_.wait_for(peer, begin);
-  return begin && resume(peer);
+  bool resumed = false;
+  for (int other = 0; begin && other < world(); ++other)
+    if (peer < 0 || peer == other) resumed |= resume(other);
+  return resumed;
 }
 
 // There may be room for the frames of streams that are paused. Returns true if some are.

@@ -102,13 +102,6 @@ std::vector<int> measured(const Composed& c, int stages) {
   return {first, first + cuts.size()};
 }
 
-const std::string* tied_name(const Block& block, const at::Tensor& tensor) {
-  for (const auto& [name, tied] : block.tied) {
-    if (tied.is_same(tensor)) return &name;
-  }
-  return nullptr;
-}
-
 // Each stage has its own optimizer and statistics, so two stages would train one parameter apart,
 // and one batch norm. A constant buffer may be in two. All ranks have all of the caller's modules,
 // and find the same.
@@ -156,6 +149,13 @@ void check_between_stages(const Composed& c) {
 }
 
 }  // namespace
+
+const std::string* tied_name(const Block& block, const at::Tensor& tensor) {
+  for (const auto& [name, tied] : block.tied) {
+    if (tied.is_same(tensor)) return &name;
+  }
+  return nullptr;
+}
 
 std::string cut_stages(Composed& c) {
   const int blocks = static_cast<int>(c.model.blocks.size());

@@ -12,7 +12,7 @@
 #include "weft/base/error.h"
 #include "weft/comm/texts.h"
 #include "weft/engine/parameter_cuts.h"
-#include "weft/parallel/compose/internal/composed.h"
+#include "weft/parallel/compose/internal/passes.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -29,9 +29,7 @@ std::string without_values(const std::string& name, const std::string& advice) {
 // Names of a block's tensors in the whole model.
 std::string whole_name_of(const BlockSpec& spec, const std::string& name,
                           const at::Tensor& tensor) {
-  for (const auto& [shared, tied] : spec.own->tied) {
-    if (tied.is_same(tensor)) return shared;
-  }
+  if (const std::string* const shared = tied_name(*spec.own, tensor)) return *shared;
   const std::string& prefix = spec.own->prefix ? *spec.own->prefix : spec.name;
   return prefix.empty() ? name : prefix + "." + name;
 }

@@ -13,6 +13,9 @@ std::string axis(const Mesh& mesh, const char* name);
 // True if Plan::without names the pass.
 bool left_out(const Composed& composed, const std::string& pass);
 
+// The name in the whole model of a tensor that is tied with another block's; null for others.
+const std::string* tied_name(const Block& block, const at::Tensor& tensor);
+
 // True if gradients are summed over replicas instead of averaged.
 bool sums_gradients(const Composed& composed);
 
