@@ -125,7 +125,25 @@ class Scarcity(harness.FaultTest):
             time.sleep(60)
             os._exit(0)
         os.read(reader, 1)
+        self.addCleanup(self.end, pid)
         return pid
+
+    def end(self, pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        except (ChildProcessError, ProcessLookupError):
+            pass
+
+    def kill_when_full(self, ranks):
+        """Kills the ranks when their user has no process left. They stand still until then: a rank
+        that wanted a thread would end by itself. Returns the process to end."""
+        for pid in ranks:
+            os.kill(pid, signal.SIGSTOP)
+        many = self.processes_of_nobody(100)
+        for pid in ranks:
+            os.kill(pid, signal.SIGKILL)
+        return many
 
     def job_of_nobody(self, *flags):
         """A job of a user who can have 100 processes."""
@@ -142,47 +160,59 @@ class Scarcity(harness.FaultTest):
             "train", self.folder, "-n", 2, "--max-replacements", 1, "--set",
             "train.checkpoint_every=0", *flags, preexec_fn=become_nobody
         )
-        job.wait_for_steps(20)  # all threads have been started
+        job.wait_for_steps(20)
+        return job
+
+    def with_checkpoint(self, job):
+        job.wait_for(lambda: list(self.folder.glob("runs/run/ckpt/step-*")), "a checkpoint")
         return job
 
     def test_no_process_can_be_created_for_a_while(self):
         job = self.job_of_nobody()
-        ranks = job.ranks()
-        many = self.processes_of_nobody(100)
-        os.kill(ranks[1], signal.SIGKILL)
+        many = self.kill_when_full(job.ranks()[1:])
         job.wait_for(lambda: "rank 1 cannot be started now" in job.err(), "the failed start")
         self.assertIn("cannot create a process", job.err())
         self.assertIn("ulimit -u", job.err())
-        os.kill(many, signal.SIGKILL)
-        os.waitpid(many, 0)
+        self.end(many)
         job.wait_for(lambda: "a new process replaces it (1 of 1)" in job.err(), "the next start")
         job.wait_for_steps(job.steps() + 20)
         self.stops(job)
 
     def test_no_process_can_be_created_when_all_ranks_start_again(self):
-        job = self.job_of_nobody("--set", "train.checkpoint_steps=10")
-        many = self.processes_of_nobody(100)
-        for pid in job.ranks():
-            os.kill(pid, signal.SIGKILL)
+        job = self.with_checkpoint(self.job_of_nobody("--set", "train.checkpoint_steps=10"))
+        many = self.kill_when_full(job.ranks())
         job.wait_for(lambda: "the ranks cannot be started now" in job.err(), "the failed start")
-        os.kill(many, signal.SIGKILL)
-        os.waitpid(many, 0)
+        self.end(many)
         steps = job.steps()
         job.wait_for(lambda: "resuming" in job.err(), "the next start")
         job.wait_for(lambda: job.steps() != steps, "a step")
         self.assertIn("all ranks are lost: starting them again, from the newest", job.err())
         self.stops(job)
 
-    def test_a_job_that_cannot_start_again_ends_when_it_is_told_to(self):
-        job = self.job_of_nobody("--set", "train.checkpoint_steps=10")
+    def test_no_thread_can_be_started_for_a_while(self):
+        """An evaluation starts a thread that loads its batches."""
+        job = self.job_of_nobody()
+
+        def evaluations(more):
+            want = job.err().count("epoch done") + more
+            job.wait_for(lambda: job.err().count("epoch done") >= want, "evaluations")
+
         many = self.processes_of_nobody(100)
-        for pid in job.ranks():
-            os.kill(pid, signal.SIGKILL)
+        evaluations(2)
+        self.end(many)
+        evaluations(2)
+        said = "batches are made between the steps: Unavailable: cannot start a thread"
+        self.assertEqual(job.err().count(said), 2, job.err())  # once a rank
+        self.assertNotIn("is lost", job.err())
+        self.stops(job)
+
+    def test_a_job_that_cannot_start_again_ends_when_it_is_told_to(self):
+        job = self.with_checkpoint(self.job_of_nobody("--set", "train.checkpoint_steps=10"))
+        many = self.kill_when_full(job.ranks())
         job.wait_for(lambda: "the ranks cannot be started now" in job.err(), "the failed start")
         job.process.send_signal(signal.SIGTERM)
         self.ends(job, 143, within=5)
-        os.kill(many, signal.SIGKILL)
-        os.waitpid(many, 0)
+        self.end(many)
 
     def kill_store(self, *flags):
         job = self.weft(

@@ -2,15 +2,18 @@
 
 #include <ATen/ops/empty.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 
 namespace weft::data {
 namespace {
@@ -75,7 +78,7 @@ class Loader::Worker {
   ~Worker() { stop(); }
 
   std::optional<Batch> next(Deadline deadline) {
-    Item item = prefetch_ == 0 ? make_now() : wait_for_item(deadline);
+    Item item = prefetch_ > 0 && has_thread() ? wait_for_item(deadline) : make_now();
     state_ = item.after;
     return std::move(item.batch);
   }
@@ -122,8 +125,25 @@ class Loader::Worker {
     }
   }
 
+  // Starts the thread that makes batches ahead. Where the system has none for a while, the caller
+  // makes them, and the next call tries again.
+  bool has_thread() {
+    if (thread_.joinable()) return true;
+    if (error_) return false;
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error& error) {
+      static std::atomic<bool> said = false;  // each evaluation has its own loader
+      if (!said.exchange(true)) {
+        log_warn("batches are made between the steps: " + describe(error) +
+                 "; it is tried again, and this is said once");
+      }
+      return false;
+    }
+    return true;
+  }
+
   Item wait_for_item(Deadline deadline) {
-    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
     std::unique_lock lock(mutex_);
     if (!changed_.wait_until(lock, deadline.when(), [this] { return !queue_.empty() || error_; })) {
       throw Error(Errc::kTimeout,

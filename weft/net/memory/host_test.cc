@@ -2,8 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <deque>
+#include <exception>
+#include <functional>
 #include <utility>
+#include <vector>
 
 #include "weft/base/error.h"
 #include "weft/base/testing/refusal.h"
@@ -75,6 +86,76 @@ TEST(HostWait, APeerThatHasDoneItsPartMayLeaveAtAnyTime) {
       expect_refused(wait, Errc::kPeerLost, "has left the group");
     }
     EXPECT_GE(looks, 2);
+  }
+}
+
+// Forks `world` processes that run fn with their rank, and returns what they exit with.
+std::vector<int> fork_ranks(int world, const std::function<int(int)>& fn) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < world; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) _exit(fn(rank));
+    children.push_back(child);
+  }
+  std::vector<int> codes;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+  }
+  return codes;
+}
+
+// A signal (of a profiler, or of a launcher that ends the job) interrupts the calls of sockets that
+// have a timeout, whatever its handler's flags say.
+TEST(HostConnect, SignalsDoNotDisturbIt) {
+  constexpr int kWorld = 3, kTimes = 60;
+  std::deque<internal::ForkExchange> exchanges;
+  for (int i = 0; i < kTimes; ++i) exchanges.emplace_back(kWorld);
+  const auto codes = fork_ranks(kWorld, [&](int rank) {
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    sigaction(SIGALRM, &action, nullptr);
+    const itimerval often{{0, 100}, {0, 100}};
+    setitimer(ITIMER_REAL, &often, nullptr);
+    try {
+      for (auto& exchange : exchanges) {
+        Host::connect(
+            {.rank = rank, .world = kWorld, .exchange = exchange.of(rank), .timeout = 20s});
+      }
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+      return 1;
+    }
+    return 0;
+  });
+  EXPECT_THAT(codes, testing::Each(0));
+}
+
+// The other ranks do not wait for their timeout.
+TEST(HostConnect, ARankThatCannotConnectFailsOnAllRanksAtOnce) {
+  constexpr int kWorld = 3;
+  for (int failing = 1; failing < kWorld; ++failing) {
+    internal::ForkExchange exchange(kWorld);
+    const auto began = std::chrono::steady_clock::now();
+    const auto codes = fork_ranks(kWorld, [&](int rank) {
+      process_heap();
+      if (rank == failing) {  // one descriptor is left, for the listener
+        const int next = dup(0);
+        close(next);
+        const rlimit few{static_cast<rlim_t>(next) + 1, static_cast<rlim_t>(next) + 1};
+        setrlimit(RLIMIT_NOFILE, &few);
+      }
+      try {
+        Host::connect(
+            {.rank = rank, .world = kWorld, .exchange = exchange.of(rank), .timeout = 60s});
+      } catch (const Error& error) {
+        return error.code() == Errc::kUnavailable ? 3 : 4;
+      }
+      return 0;
+    });
+    EXPECT_THAT(codes, testing::Each(3)) << failing;
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 10s) << failing;
   }
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
@@ -22,6 +23,7 @@ namespace {
 struct LinkHello {
   std::uint64_t magic = 0x77656674'6c696e6bULL;
   std::int32_t rank = 0;
+  std::uint32_t failed = 0;  // 1: this rank has failed, and waits for nobody
   std::uint64_t heap_bytes = 0;
 };
 
@@ -56,6 +58,17 @@ void set_timeout(int fd, const Deadline& deadline) {
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof value);
 }
 
+// Calls `system_call` until no signal interrupts it. SA_RESTART has no effect on sockets that have a
+// timeout.
+template <typename Call>
+auto without_interruption(Call system_call) {
+  decltype(system_call()) result;
+  do {
+    result = system_call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
 bool send_hello(int fd, const LinkHello& hello, int heap_fd) {
   iovec data{const_cast<LinkHello*>(&hello), sizeof hello};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -69,28 +82,40 @@ bool send_hello(int fd, const LinkHello& hello, int heap_fd) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &heap_fd, sizeof(int));
-  return sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello);
+  const auto sent = without_interruption([&] { return sendmsg(fd, &message, MSG_NOSIGNAL); });
+  return sent == static_cast<ssize_t>(sizeof hello);
 }
 
-// The received descriptor. -1 if the message was not a LinkHello with a descriptor.
-int recv_hello(int fd, LinkHello& hello) {
-  iovec data{&hello, sizeof hello};
+struct Received {
+  bool whole = false;  // `hello` is a LinkHello
+  LinkHello hello;
+  int heap_fd = -1;  // -1: none arrived
+};
+
+Received recv_hello(int fd) {
+  Received received;
+  iovec data{&received.hello, sizeof received.hello};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof control;
-  const ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+  const ssize_t got =
+      without_interruption([&] { return recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL); });
   const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  int heap_fd = -1;
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
       header->cmsg_len == CMSG_LEN(sizeof(int))) {
-    std::memcpy(&heap_fd, CMSG_DATA(header), sizeof(int));
+    std::memcpy(&received.heap_fd, CMSG_DATA(header), sizeof(int));
   }
-  if (got == static_cast<ssize_t>(sizeof hello) && hello.magic == LinkHello{}.magic) return heap_fd;
-  if (heap_fd >= 0) close(heap_fd);
-  return -1;
+  received.whole = got == static_cast<ssize_t>(sizeof received.hello) &&
+                   received.hello.magic == LinkHello{}.magic;
+  return received;
+}
+
+void drop(int fd, const Received& received) {
+  if (received.heap_fd >= 0) close(received.heap_fd);
+  close(fd);
 }
 
 std::shared_ptr<Region> attach_once(int fd, std::size_t bytes) {
@@ -119,15 +144,16 @@ int connect_to(const std::string& name, const Deadline& deadline) {
   if (fd < 0) return -1;
   set_timeout(fd, deadline);
   const socklen_t length = abstract_address(name, address);
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 && same_user(fd)) return fd;
+  const int connected = without_interruption(
+      [&] { return connect(fd, reinterpret_cast<sockaddr*>(&address), length); });
+  if (connected == 0 && same_user(fd)) return fd;
   close(fd);
   return -1;
 }
 
-// Accepts connections until a process of the same user sends a valid hello. Other connections are
-// dropped.
-Link accept_one(int listener, LinkHello& hello, const LinkOptions& options,
-                const Deadline& deadline) {
+// Accepts connections until a rank of the host sends its hello. Other connections are dropped.
+std::pair<int, Link> accept_one(int listener, const LinkOptions& options,
+                                const Deadline& deadline) {
   while (!deadline.passed()) {
     pollfd waiting{listener, POLLIN, 0};
     if (poll(&waiting, 1, std::min(deadline.left_ms(), 50)) <= 0) {
@@ -136,19 +162,74 @@ Link accept_one(int listener, LinkHello& hello, const LinkOptions& options,
       continue;
     }
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd < 0) continue;
+    if (fd < 0) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        fail_link(Errc::kUnavailable, options.rank, options.rank + 1, system_error("accept"));
+      continue;
+    }
     set_timeout(fd, Deadline::in(std::min<std::chrono::nanoseconds>(deadline.left(),
                                                                     std::chrono::seconds(5))));
-    const int heap_fd = same_user(fd) ? recv_hello(fd, hello) : -1;
-    if (heap_fd >= 0 && hello.rank > options.rank &&
-        hello.rank < static_cast<int>(options.names.size()) &&
-        send_hello(fd, {.rank = options.rank, .heap_bytes = options.heap_bytes}, options.heap_fd)) {
-      return {fd, attach_once(heap_fd, hello.heap_bytes)};
+    const Received received = same_user(fd) ? recv_hello(fd) : Received{};
+    const int peer = received.hello.rank;
+    if (!received.whole || peer <= options.rank || peer >= static_cast<int>(options.names.size())) {
+      drop(fd, received);
+      continue;
     }
-    if (heap_fd >= 0) close(heap_fd);
-    close(fd);
+    if (received.hello.failed != 0 || received.heap_fd < 0) {
+      drop(fd, received);
+      fail_link(Errc::kUnavailable, options.rank, peer,
+                received.hello.failed != 0
+                    ? "it could not link with all ranks"
+                    : "its memory did not arrive; raise the limit of open files (ulimit -n)");
+    }
+    if (send_hello(fd, {.rank = options.rank, .heap_bytes = options.heap_bytes}, options.heap_fd))
+      return {peer, {fd, attach_once(received.heap_fd, received.hello.heap_bytes)}};
+    drop(fd, received);
   }
   return {};
+}
+
+// The higher rank connects to the lower one. All listeners exist before the names are exchanged.
+void link_to_lower(std::vector<Link>& links, const LinkOptions& options, const Deadline& deadline) {
+  for (int peer = 0; peer < options.rank; ++peer) {
+    const int fd = connect_to(options.names[static_cast<std::size_t>(peer)], deadline);
+    if (fd < 0) fail_link(Errc::kUnavailable, options.rank, peer, system_error("connect"));
+    const bool sent =
+        send_hello(fd, {.rank = options.rank, .heap_bytes = options.heap_bytes}, options.heap_fd);
+    const Received answer = sent ? recv_hello(fd) : Received{};
+    if (!answer.whole || answer.heap_fd < 0) {
+      drop(fd, answer);
+      fail_link(Errc::kUnavailable, options.rank, peer,
+                "it closed the connection or did not answer in time");
+    }
+    links[static_cast<std::size_t>(peer)] = {fd,
+                                             attach_once(answer.heap_fd, answer.hello.heap_bytes)};
+  }
+}
+
+void accept_higher(std::vector<Link>& links, const LinkListener& listener,
+                   const LinkOptions& options, const Deadline& deadline) {
+  const int world = static_cast<int>(options.names.size());
+  for (int left = world - 1 - options.rank; left > 0; --left) {
+    auto [peer, link] = accept_one(listener.fd(), options, deadline);
+    if (link.fd < 0) {
+      int missing = options.rank + 1;
+      while (missing < world && links[static_cast<std::size_t>(missing)].fd >= 0) ++missing;
+      fail_link(Errc::kTimeout, options.rank, missing, "it did not connect in time");
+    }
+    links[static_cast<std::size_t>(peer)] = std::move(link);
+  }
+}
+
+// Lower ranks wait for this one. As far as it can be told: otherwise they wait for their timeout.
+void tell_lower(const LinkOptions& options) {
+  const auto deadline = Deadline::in(std::chrono::seconds(1));
+  for (int peer = 0; peer < options.rank; ++peer) {
+    const int fd = connect_to(options.names[static_cast<std::size_t>(peer)], deadline);
+    if (fd < 0) continue;
+    send_hello(fd, {.rank = options.rank, .failed = 1}, options.heap_fd);
+    close(fd);
+  }
 }
 
 }  // namespace
@@ -166,41 +247,31 @@ LinkListener::LinkListener() {
   if (fd_ < 0 || bind(fd_, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
       listen(fd_, 4096) != 0) {
     const std::string why = system_error("listening on a unix socket");
-    if (fd_ >= 0) close(fd_);
+    close();
     throw Error(Errc::kUnavailable, why);
   }
 }
 
-LinkListener::~LinkListener() { close(fd_); }
+LinkListener::~LinkListener() { close(); }
 
-std::vector<Link> link_all(const LinkListener& listener, const LinkOptions& options) {
+void LinkListener::close() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+std::vector<Link> link_all(LinkListener& listener, const LinkOptions& options) {
   const auto deadline = Deadline::in(options.timeout);
-  const int world = static_cast<int>(options.names.size());
   std::vector<Link> links(options.names.size());
-  // The higher rank connects to the lower one. All listeners exist before the names are exchanged.
-  for (int peer = 0; peer < options.rank; ++peer) {
-    const int fd = connect_to(options.names[static_cast<std::size_t>(peer)], deadline);
-    if (fd < 0) fail_link(Errc::kUnavailable, options.rank, peer, system_error("connect"));
-    LinkHello hello;
-    const bool sent =
-        send_hello(fd, {.rank = options.rank, .heap_bytes = options.heap_bytes}, options.heap_fd);
-    const int heap_fd = sent ? recv_hello(fd, hello) : -1;
-    if (heap_fd < 0) {
-      close(fd);
-      fail_link(Errc::kUnavailable, options.rank, peer,
-                "it closed the connection or did not answer in time");
-    }
-    links[static_cast<std::size_t>(peer)] = {fd, attach_once(heap_fd, hello.heap_bytes)};
-  }
-  for (int left = world - 1 - options.rank; left > 0; --left) {
-    LinkHello hello;
-    Link link = accept_one(listener.fd(), hello, options, deadline);
-    if (link.fd < 0) {
-      int missing = options.rank + 1;
-      while (missing < world && links[static_cast<std::size_t>(missing)].fd >= 0) ++missing;
-      fail_link(Errc::kTimeout, options.rank, missing, "it did not connect in time");
-    }
-    links[static_cast<std::size_t>(hello.rank)] = std::move(link);
+  try {
+    link_to_lower(links, options, deadline);
+    accept_higher(links, listener, options, deadline);
+  } catch (const Error&) {
+    // Higher ranks see the closed listener. Its descriptor is free now for the connections to lower
+    // ranks, where descriptors have run out.
+    listener.close();
+    for (const Link& link : links)
+      if (link.fd >= 0) close(link.fd);
+    tell_lower(options);
+    throw;
   }
   return links;
 }

@@ -23,6 +23,7 @@ class LinkListener {
   LinkListener& operator=(const LinkListener&) = delete;
   const std::string& name() const { return name_; }
   int fd() const { return fd_; }
+  void close();
 
  private:
   int fd_ = -1;
@@ -44,8 +45,8 @@ struct LinkOptions {
 };
 
 // Connects to every other rank and exchanges descriptors. Throws Error(kUnavailable | kTimeout)
-// naming the peer.
-std::vector<Link> link_all(const LinkListener& listener, const LinkOptions& options);
+// naming the peer. A rank that fails tells the others, and closes the listener.
+std::vector<Link> link_all(LinkListener& listener, const LinkOptions& options);
 
 // True if the process at the other end is dead or has closed the link.
 bool is_closed(const Link& link);
