@@ -100,8 +100,9 @@ class Hang(HangRuns):
         heading = r"rank +step +phase +process +operation +waits for +since\n.*\n"
         table = re.search(heading, job.err())
         self.assertIsNotNone(table, job.err())
-        (text,) = (self.folder / "runs/run").glob("hang-*.txt")
-        (report,) = (self.folder / "runs/run").glob("hang-*.json")
+        run = self.folder / "runs/run"
+        job.wait_for(lambda: list(run.glob("hang-*.json")), "the report of another process")
+        (text,), (report,) = run.glob("hang-*.txt"), run.glob("hang-*.json")
         self.assertIn(" hangs: it is stopped by a signal", text.read_text())
         (hang,) = json.loads(report.read_text())["hangs"]
         self.assertEqual(hang["how"], "held")

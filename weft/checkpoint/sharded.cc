@@ -69,8 +69,8 @@ class AsyncSaver::Impl {
     begin([this, bytes] {
       try {
         staging_.reserve(bytes);
-      } catch (const Error& error) {  // save() will report it on all ranks
-        log_debug(error.message());
+      } catch (const std::exception& error) {  // save() will report it on all ranks
+        log_debug(describe(error));
       }
     });
   }
@@ -82,8 +82,8 @@ class AsyncSaver::Impl {
         internal::plan_save(dir, shards, options, ranks_.rank, ranks_.size));
     try {
       staging_.copy(*job, staging_bytes_);
-    } catch (const Error& error) {
-      job->refused = error;
+    } catch (const std::exception& error) {  // the other ranks are told when they write
+      job->refused = internal::as_error(error);
     }
     bool all_copied = true;
     for (const auto& file : job->files) all_copied = all_copied && !file.image.empty();
@@ -201,8 +201,8 @@ Latest latest(const std::string& dir, const Group& group) {
         std::string text;
         try {
           text = "=" + mine();
-        } catch (const Error& error) {
-          text = "!" + internal::error_text(error);
+        } catch (const std::exception& error) {
+          text = "!" + internal::error_text(internal::as_error(error));
         }
         auto all = ranks.exchange(text);
         for (std::string& one : all) {

@@ -390,5 +390,21 @@ TEST(AsyncSaver, ReportsAFailureOnAllRanksAndCanSaveAgain) {
   EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000002"));
 }
 
+// Without the report, the other rank would wait for its timeout.
+TEST(AsyncSaver, ReportsAnExceptionOfLibtorchWhileTheStateIsCopied) {
+  const TempDir dir;
+  replicate(2, [&](const Group& group) {
+    Shards shards = shards_of(1, some_tensors(1), flat_shards, group.rank(), 2);
+    if (group.rank() == 1) {
+      for (Slice& slice : shards.parts.at("model")) slice.tensor = slice.tensor.to(at::kMeta);
+    }
+    AsyncSaver saver(group);
+    saver.save(dir.path(), shards);
+    const auto failed = saver.wait();
+    ASSERT_TRUE(failed && failed->error);
+    EXPECT_THAT(failed->error->message(), HasSubstr("step 1 is not saved: rank 1: "));
+  });
+}
+
 }  // namespace
 }  // namespace weft::checkpoint

@@ -26,11 +26,6 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
                                              const std::shared_ptr<internal::Family>& family) {
   const int size = static_cast<int>(here.ranks.size());
   const bool nccl = options.transport == Transport::kNccl;
-  if (nccl && options.ordered_sums)
-    throw Error(Errc::kBadConfig,
-                "transport nccl does not support ordered sums; use transport auto",
-                {"init", here.me});
-  if (nccl) internal::require_nccl(here.me);
   // All ranks of a group that has formed again are known to run.
   const auto names =
       options.lost_rank ? std::optional(net::RankNames(options.job_ranks)) : std::nullopt;
@@ -49,14 +44,24 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
     };
     return over_store(part, as, lost_of_part, family);
   };
-  auto backend = c10::make_intrusive<WeftBackend>(
-      internal::make_engine(forming, options), here.me, size, options.timeout,
-      WeftBackend::Origin{here.store, make, family, options.job_ranks});
-  if (nccl && here.store) {
-    const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", here.store);
-    backend->use_for_devices(internal::make_nccl(store, here.me, size, options));
+  try {
+    if (nccl && options.ordered_sums)
+      throw Error(Errc::kBadConfig,
+                  "transport nccl does not support ordered sums; use transport auto",
+                  {"init", here.me});
+    if (nccl) internal::require_nccl(here.me);
+    auto backend = c10::make_intrusive<WeftBackend>(
+        internal::make_engine(forming, options), here.me, size, options.timeout,
+        WeftBackend::Origin{here.store, make, family, options.job_ranks});
+    if (nccl && here.store) {
+      const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", here.store);
+      backend->use_for_devices(internal::make_nccl(store, here.me, size, options));
+    }
+    return backend;
+  } catch (const std::exception& error) {
+    if (here.store && internal::is_own(error)) internal::tell_failure(*here.store, here.me, error);
+    throw;
   }
-  return backend;
 }
 
 }  // namespace

@@ -3,9 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
 
 #include "weft/base/error.h"
+#include "weft/comm/backend.h"
+#include "weft/comm/init.h"
 
 namespace weft::comm::internal {
 namespace {
@@ -35,6 +43,50 @@ TEST(Meeting, AcceptsOnlyARankNumberAsTheLostRank) {
     EXPECT_EQ(error.code(), Errc::kCorrupt) << error.what();
     EXPECT_THAT(error.message(), testing::HasSubstr("names '" + nonsense + "' as the lost rank"));
   }
+}
+
+// What each of three ranks throws that form a group with these options, but rank 2 with others.
+std::vector<std::optional<Error>> errors_of(
+    BackendOptions options, const std::function<void(BackendOptions&)>& change_on_rank_2) {
+  options.timeout = 60s;
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::optional<Error>> errors(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    BackendOptions mine = options;
+    if (rank == 2) change_on_rank_2(mine);
+    threads.emplace_back([&errors, store, rank, mine] {
+      try {
+        form_group(store, rank, 3, mine);
+      } catch (const Error& error) {
+        errors[static_cast<std::size_t>(rank)] = error;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+TEST(Meeting, ARankThatCannotJoinEndsTheWaitsOfTheOthersAtOnce) {
+  const std::vector<std::pair<std::function<void(BackendOptions&)>, std::string>> faults{
+      {[](BackendOptions& options) { options.interface = "no-such-interface"; }, "interface"},
+      {[](BackendOptions& options) { options.algorithm = "no-such-algorithm"; }, "algorithm"},
+      {[](BackendOptions& options) { options.alike["recipe"] = "another"; }, "recipe"}};
+  const auto began = std::chrono::steady_clock::now();
+  for (const auto& [change, what] : faults) {
+    const auto errors =
+        errors_of({.transport = Transport::kTcp, .alike = {{"recipe", "one"}}}, change);
+    ASSERT_TRUE(errors[2]) << what;
+    EXPECT_NE(errors[2]->code(), Errc::kAborted) << errors[2]->what();
+    EXPECT_THAT(errors[2]->message(), testing::HasSubstr(what));
+    for (const std::size_t rank : {0, 1}) {
+      ASSERT_TRUE(errors[rank]) << what;
+      EXPECT_EQ(errors[rank]->code(), Errc::kAborted) << errors[rank]->what();
+      EXPECT_EQ(errors[rank]->context().peer, 2);
+      EXPECT_EQ(errors[rank]->message(), "rank 2 cannot join: " + errors[2]->message());
+    }
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 10s);
 }
 
 }  // namespace

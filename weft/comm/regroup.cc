@@ -317,7 +317,12 @@ std::shared_ptr<Lineage> first_lineage(c10::intrusive_ptr<c10d::Store> store, in
 
 Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  const BackendOptions& options) {
-  internal::compare_at_start(store, rank, size, options);
+  try {
+    internal::compare_at_start(store, rank, size, options);
+  } catch (const Error& error) {
+    if (error.code() == Errc::kBadConfig) internal::tell_failure(*store, rank, error);
+    throw;
+  }
   auto backend = make_backend(store, rank, size, options);
   return Group(std::move(backend), "world", first_lineage(std::move(store), rank, size, options));
 }

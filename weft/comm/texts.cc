@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 namespace weft::comm {
 namespace {
@@ -60,6 +61,28 @@ std::vector<std::string> gather_texts(const Group& group, const std::string& min
   for (const at::Tensor& bytes : group.gather(padded(mine, longest(lengths))))
     texts.push_back(text_of(bytes, lengths[texts.size()]));
   return texts;
+}
+
+void together(const Group& group, const std::function<void()>& work) {
+  if (group.size() == 1) return work();
+  std::exception_ptr own;
+  std::string why;
+  try {
+    work();
+  } catch (const Error& error) {
+    own = std::current_exception();
+    why = " " + error.message();
+  } catch (const std::exception& error) {
+    own = std::current_exception();
+    why = " " + describe(error);
+  }
+  const auto all = all_gather_texts(group, why);
+  if (own) std::rethrow_exception(own);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    throw Error(Errc::kAborted, "rank " + std::to_string(rank) + " failed:" + all[rank],
+                {"", group.rank(), static_cast<int>(rank)});
+  }
 }
 
 std::pair<std::string, std::string> first_difference(const std::string& mine,

@@ -2,6 +2,7 @@
 // in length.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,11 @@ std::string broadcast_text(const Group& group, const std::string& text, int root
 std::vector<std::string> all_gather_texts(const Group& group, const std::string& mine);
 // The same on rank 0; the others get nothing.
 std::vector<std::string> gather_texts(const Group& group, const std::string& mine);
+
+// Runs `work` on this rank, and throws on all ranks if it throws on one: there the same exception,
+// elsewhere kAborted with the number of that rank and the reason. The group stays as it was.
+// `work` may be different on each rank, and makes no calls of the group. Collective.
+void together(const Group& group, const std::function<void()>& work);
 
 // The first entry in which two lists differ, of each list: "'fc1.weight Float[128, 784]'", or
 // "nothing" if a list ends before it. Entries end with "; ". Not collective.

@@ -106,12 +106,14 @@ class StateCopies::Impl {
         places_(copy_places(hosts_of(world))),
         owners_(owners_at(places_, world.rank())) {
     const std::size_t bytes = 2 * owners_.size() * sizeof(Slot);
-    if (here_.host != nullptr) {
-      table_ = reinterpret_cast<Slot*>(here_.host->allocate(bytes));
-    } else {
-      private_ = std::make_unique<std::byte[]>(bytes);
-      table_ = reinterpret_cast<Slot*>(private_.get());
-    }
+    comm::together(world_, [&] {  // a heap may be full
+      if (here_.host != nullptr) {
+        table_ = reinterpret_cast<Slot*>(here_.host->allocate(bytes));
+      } else {
+        private_ = std::make_unique<std::byte[]>(bytes);
+        table_ = reinterpret_cast<Slot*>(private_.get());
+      }
+    });
     for (std::size_t i = 0; i < owners_.size(); ++i) slots_.emplace_back(table_ + 2 * i);
     const auto token = here_.host != nullptr ? here_.host->token(table_) : Host::kNoToken;
     tables_ = comm::all_gather_texts(world_, std::to_string(token));

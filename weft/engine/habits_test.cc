@@ -226,6 +226,16 @@ TEST(Habits, ThatWereFaultsAreNone) {
   }
 }
 
+// Chunks of shared weights then have parameters that are not neighbors.
+TEST(Habits, ALoadedWeightCountsAfterAFirstStepThatLeavesOutAPart) {
+  const auto tries = sequences();
+  for (const Way& way : kWays) {
+    if (!way.module) continue;
+    tries.expect_right(
+        tries.named(way, {"is made parallel again", "leaves out a part", "replaces a weight"}));
+  }
+}
+
 TEST(Habits, CountAsInOneProcessOrAreAnError) { sequences().expect_right(150); }
 
 // Gradients are messages between processes.

@@ -95,7 +95,7 @@ void Sharded::load_shards(const checkpoint::SliceSource& source, const Placing& 
 void Sharded::load_weights(const checkpoint::SliceSource& source, const Placing& placing) {
   model_->load_shards(source, placing, true);
 }
-void Sharded::abandon() noexcept { model_->abandon(); }
+void Sharded::abandon(const std::string& why) noexcept { model_->abandon(why); }
 void Sharded::wait_for_weights() { model_->settle(); }
 DataParallelBase::Times Sharded::take_times() { return model_->take_times(); }
 checkpoint::Slices Sharded::codec_slices() { return model_->codec_slices(); }

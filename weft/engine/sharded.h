@@ -189,8 +189,8 @@ class Sharded {
       const std::function<void(const std::string& name, const at::Tensor& piece)>& take);
 
   // Ends the waits of the model's peers with kAborted. For a rank that failed elsewhere (in a loss,
-  // say) and makes no more calls. Not collective.
-  void abandon() noexcept;
+  // say) and makes no more calls. `why` is in their errors. Not collective.
+  void abandon(const std::string& why) noexcept;
   // Stage 0 with overlap_forward: waits until the weights are those of the last step().
   void wait_for_weights();
   // Seconds of stage 0 since the last call: to reduce and update, and of waits. Not collective.

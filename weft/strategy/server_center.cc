@@ -218,7 +218,8 @@ class ServerCenter final : public Center {
     const auto servers = servers_of(workers_);
     const auto mine = std::find(servers.begin(), servers.end(), workers_.rank());
     ps::ServerAddress address;
-    if (mine != servers.end()) {
+    comm::together(workers_, [&] {
+      if (mine == servers.end()) return;
       ps::ServerOptions serving;
       serving.directory = &directory_;
       serving.server = static_cast<std::uint32_t>(mine - servers.begin());
@@ -228,7 +229,7 @@ class ServerCenter final : public Center {
       serving.secret = bytes;
       server_.emplace(serving);
       address = server_->address();
-    }
+    });
     const Deadline soon = Deadline::in(10s);
     const auto local = comm::all_gather_texts(workers_, address.local),
                tcp = comm::all_gather_texts(workers_, address.tcp);

@@ -141,8 +141,14 @@ class Trainer::Impl {
         if (world().rank() >= ranks) return leave(ranks);
         resize(ranks);
       } catch (const Error& error) {
-        if (!recovery_.answers(error)) throw;
+        if (!recovery_.answers(error)) {
+          give_up(error);
+          throw;
+        }
         recover(&error);
+      } catch (const std::exception& error) {
+        give_up(error);
+        throw;
       }
     }
   }
@@ -157,6 +163,7 @@ class Trainer::Impl {
   void begin();
   void begin_run();
   std::string begun_run() const;
+  void read_recipe(internal::Begin begin, bool keeps);
   void make_plan();
   Task task_to_measure() const;
   void watch_plan();
@@ -166,6 +173,7 @@ class Trainer::Impl {
                     std::optional<internal::Saved> state);
   void make_again(const elastic::Brought& brought);
   void recover(const Error* why);
+  void give_up(const std::exception& error) noexcept;
   void resize(int ranks);
   TrainResult leave(int ranks);
   elastic::Recovery::Steps steps();
@@ -183,6 +191,18 @@ class Trainer::Impl {
   double made_in_s_ = 0;   // seconds that the session took to make
   std::unique_ptr<Session> session_;
 };
+
+// After an error of this rank alone, such as of its data, so that no other rank waits for it.
+void Trainer::Impl::give_up(const std::exception& error) noexcept {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  const Errc code = known != nullptr ? known->code() : Errc::kInternal;
+  if (code == Errc::kPeerLost || code == Errc::kTimeout || code == Errc::kAborted) return;
+  try {
+    model().abort(Error(Errc::kAborted, "rank " + std::to_string(world().rank()) +
+                                            " ended with: " + describe(error)));
+  } catch (const std::exception&) {  // if the abort fails, the peers run into their deadlines
+  }
+}
 
 void Trainer::Impl::begin() {
   observe::set_activity(observe::Activity::kInit);
@@ -226,10 +246,17 @@ void Trainer::Impl::begin_run() {
   }
 }
 
+// The task and data of a recipe. A file may be missing on one host only.
+void Trainer::Impl::read_recipe(internal::Begin begin, bool keeps) {
+  if (task_) return;
+  comm::together(world(), [&] {
+    if (!keeps) recipe_ = checked_recipe(plan_.config(), world(), recipe_options_, begin);
+  });
+}
+
 void Trainer::Impl::make_plan() {
   if (!plan_.is_on()) return;
-  if (!task_)
-    recipe_ = checked_recipe(plan_.config(), world(), recipe_options_, internal::Begin::kNew);
+  read_recipe(internal::Begin::kNew, /*keeps=*/false);
   plan_.begin(task_to_measure(), world());
 }
 
@@ -269,9 +296,8 @@ void Trainer::Impl::make_session(const Options& given, internal::Begin begin,
   const auto start = std::chrono::steady_clock::now();
   const Config& config = plan_.config();
   auto session = std::make_unique<Session>(given, config, world(), recovery_.is_on());
-  // Images do not depend on the group, so they are kept.
-  const bool keeps = recipe_ != nullptr && !is_text(config);
-  if (!task_ && !keeps) recipe_ = checked_recipe(config, world(), recipe_options_, begin);
+  // Images do not depend on the group, so they are kept; a newcomer reads them.
+  read_recipe(begin, /*keeps=*/recipe_ != nullptr && !is_text(config));
   const auto check = [&](const Options& options) {
     internal::check_learner(task_ ? task_->model : recipe_->outline(), options, session->mesh,
                             task_ ? task_->train.size : 1);

@@ -74,7 +74,8 @@ class Trainer {
   // Makes the run folder on rank 0 and the model on all ranks, and resumes if asked. Each rank
   // passes the same task. Collective over `world`. Throws Error(kBadConfig) for invalid options and
   // plans, before it makes a run folder. Throws Error(kInvalidArgument) for a task without data,
-  // blocks or loss, and as Group's operations do.
+  // blocks or loss, and as Group's operations do. If a file or folder cannot be used on one rank,
+  // that rank throws why, and the others throw kAborted with its reason. The group stays as it was.
   Trainer(Task task, const Options& options, Group world);
   // As above, for the task and options of a recipe. Loads its data.
   Trainer(const Config& config, Group world, const TrainerOptions& options);

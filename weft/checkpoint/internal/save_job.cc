@@ -37,10 +37,8 @@ struct Status {
   void fail() {
     try {
       throw;
-    } catch (const Error& error) {
-      text = "failed " + error_text(error);
     } catch (const std::exception& error) {
-      text = "failed " + error_text(Error(code_of(error), describe(error)));
+      text = "failed " + error_text(as_error(error));
     }
   }
 };
@@ -228,6 +226,11 @@ PlannedFile plan_file(const std::string& part, const std::string& name, const Sl
 
 }  // namespace
 
+Error as_error(const std::exception& error) {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  return known != nullptr ? *known : Error(code_of(error), describe(error));
+}
+
 std::string error_text(const Error& error) {
   return std::to_string(static_cast<int>(error.code())) + " " + error.message();
 }
@@ -263,8 +266,8 @@ SaveJob plan_save(const std::string& dir, const Shards& shards, SaveOptions opti
     }
     WEFT_REQUIRE(render_state(job.state).size() <= kMostStateBytes,
                  "checkpoint: the state is larger than 1 MiB; put tensors into a part");
-  } catch (const Error& error) {
-    job.refused = error;
+  } catch (const std::exception& error) {
+    job.refused = as_error(error);
   }
   return job;
 }

@@ -42,12 +42,24 @@ std::optional<int> named_as_lost(c10d::Store& store) {
                                   "another job use the same store?");
 }
 
+void look_for_failure(c10d::Store& store, int rank) {
+  if (!store.check({kFailedKey})) return;
+  const std::string text = text_at(store, kFailedKey);
+  int failed = -1;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, failed);
+  if (error != std::errc() || at == end || failed == rank) return;
+  throw Error(Errc::kAborted, "rank " + std::to_string(failed) + " cannot join:" + at,
+              {"init", rank, failed});
+}
+
 // Polls: the store's own wait() would use up its timeout without a look at kLostKey.
 void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline deadline) {
   auto pause = std::chrono::microseconds(200);
   const auto& names = meeting.party.names;
   const observe::WaitScope shown("rendezvous", names ? names->of(peer) : -1);
   while (!meeting.store->check({key})) {
+    look_for_failure(*meeting.store, meeting.party.rank);
     if (const auto lost =
             meeting.party.lost ? meeting.party.lost() : named_as_lost(*meeting.store)) {
       throw Error(Errc::kPeerLost,
@@ -92,6 +104,21 @@ std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
 }
 
 }  // namespace
+
+void tell_failure(c10d::Store& store, int rank, const std::exception& error) noexcept {
+  try {
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    const std::string why = known != nullptr ? known->message() : describe(error);
+    store.set(kFailedKey, bytes_of(std::to_string(rank) + " " + why));
+  } catch (const std::exception&) {  // the store is gone: the next exchange reports it
+  }
+}
+
+bool is_own(const std::exception& error) noexcept {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  return known == nullptr || (known->context().peer < 0 && known->code() != Errc::kPeerLost &&
+                              known->code() != Errc::kTimeout && known->code() != Errc::kAborted);
+}
 
 std::optional<int> lost_rank(c10d::Store& store) {
   try {
@@ -140,7 +167,10 @@ Forming meet_at(c10::intrusive_ptr<c10d::Store> store, Party party) {
     some.name = name;
     return exchange_over(store, some);
   };
-  forming.lost_peer = party.lost ? party.lost : [store] { return lost_rank(*store); };
+  forming.lost_peer = [store, rank = party.rank, lost = party.lost] {
+    look_for_failure(*store, rank);
+    return lost ? lost() : lost_rank(*store);
+  };
   return forming;
 }
 

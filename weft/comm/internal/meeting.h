@@ -25,6 +25,10 @@ namespace weft::comm::internal {
 // for it.
 inline constexpr const char* kLostKey = "lost";
 
+// Key under which a rank that cannot join leaves its number and the reason, for the ranks that wait
+// for it.
+inline constexpr const char* kFailedKey = "failed";
+
 // The participants: all ranks of the group, or some of them under a name of their own.
 struct Party {
   int rank, size;  // of the whole group
@@ -44,6 +48,12 @@ struct Party {
 // launcher has seen end or if the store is gone, and kTimeout for a rank that does not join. One
 // thread uses `store`.
 net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party);
+
+// Tells the other ranks that `rank` does not join because of `error`: their waits over `store` end
+// with kAborted. Never throws.
+void tell_failure(c10d::Store& store, int rank, const std::exception& error) noexcept;
+// True if the other ranks do not find the error themselves: it names no other rank.
+bool is_own(const std::exception& error) noexcept;
 
 // The rank that a launcher has seen end, if any. None if the store is gone.
 std::optional<int> lost_rank(c10d::Store& store);

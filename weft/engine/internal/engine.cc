@@ -161,10 +161,11 @@ void Engine::watch_optimizer_settings() {
   });
 }
 
-void Engine::abandon() noexcept {
+void Engine::abandon(const std::string& why) noexcept {
   try {
-    group_.abort(Error(Errc::kAborted, "rank " + std::to_string(group_.rank()) +
-                                           " abandoned its model during a step"));
+    group_.abort(Error(Errc::kAborted, !why.empty() ? why
+                                                    : "rank " + std::to_string(group_.rank()) +
+                                                          " abandoned its model during a step"));
   } catch (const std::exception&) {  // if the abort fails, the peers run into their deadlines
   }
 }
@@ -213,6 +214,29 @@ void Engine::go_home() {
   for (const int param : watch().moved(params_.size())) watch().bring_home(param);
 }
 
+// The tensors get storage of their own over the same memory, and keep their version counters. So
+// the token lives as long as any view of them.
+void Engine::lend(checkpoint::Slices& held) {
+  std::shared_ptr<void> token = lent_.lock();
+  if (!token) lent_ = token = std::make_shared<char>();
+  for (checkpoint::Slice& slice : held) {
+    const at::Tensor of = slice.tensor;
+    if (!of.is_cpu()) continue;
+    slice.tensor = at::from_blob(
+        of.data_ptr(), of.sizes(), of.strides(), [token, of](void*) {}, of.options());
+    if (!of.is_inference())
+      slice.tensor.unsafeGetTensorImpl()->set_version_counter(
+          of.unsafeGetTensorImpl()->version_counter());
+  }
+  is_lent_ = true;
+}
+
+bool Engine::is_lent_anywhere() const {
+  at::Tensor lent = at::full({1}, is_lent_ ? 1 : 0, at::kInt);
+  if (group_.size() > 1) group_.all_reduce(lent, ReduceOp::kMax);
+  return lent.item<int>() != 0;
+}
+
 internal::Updates& Engine::updates() {
   WEFT_CHECK(updates_ != nullptr, "the model has no optimizer");
   return *updates_;
@@ -243,10 +267,16 @@ void Engine::make_whole() {
 
 void Engine::update_whole(std::vector<internal::WholePiece> pieces, const std::vector<bool>& used,
                           bool divided, bool once) {
-  std::function<std::uint64_t(int)> generation;
+  internal::Generation generation;
   if (once && group_.size() > 1)
-    generation = [this](int param) { return watch().generation(param, param); };
+    generation = [this](int param) { return watch().generation(param); };
   const auto changed = whole_->update({std::move(pieces), used, group_, divided, generation});
+  if (changed) watch().refuse_written(*changed, *changed);
+}
+
+void Engine::look_at_whole(const std::vector<internal::WholePiece>& pieces, bool note) {
+  const auto changed = whole_->look(
+      pieces, [this](int param) { return watch().generation(param); }, note);
   if (changed) watch().refuse_written(*changed, *changed);
 }
 
@@ -346,7 +376,6 @@ void Engine::load_state(const NamedTensors& given) {
       by_name[name] = value;
     }
     take_steps(by_name);
-    watch().rebase(true);
   });
 }
 

@@ -40,8 +40,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Engine& operator=(const Engine&) = delete;
   // Called after construction, since hooks hold a weak pointer to it.
   void start();
-  // Ends all waits of peers for this rank.
-  virtual void abandon() noexcept;
+  // Ends all waits of peers for this rank, with kAborted and `why`. Empty: it failed in a call.
+  virtual void abandon(const std::string& why = {}) noexcept;
 
   const Group& group() const { return group_; }
   virtual Tensors run(std::size_t block, const Tensors& inputs);
@@ -117,6 +117,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Collective. Called before and after the slices are filled.
   virtual void begin_load() {}
   virtual void end_load() = 0;
+  // Throws Error(kInvalidArgument) if the program has written values that cannot count. Reads all
+  // weights. Collective.
+  virtual void check_values() = 0;
   // Takes the values of parameters that got other memory since the last step, as by torch::load().
   // Collective. Throws Error(kInvalidArgument) if the ranks have loaded other ones.
   virtual void take_loaded() = 0;
@@ -159,11 +162,21 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // `once`: the weights exist once for all ranks, so that a program must not change them.
   void update_whole(std::vector<internal::WholePiece> pieces, const std::vector<bool>& used,
                     bool divided, bool once);
+  // Throws Error(kInvalidArgument) if the program has changed such weights since the last update.
+  // With `note`, they are right as they are now.
+  void look_at_whole(const std::vector<internal::WholePiece>& pieces, bool note);
   // Changes of the module count from now on.
   void begin_watch() { watch_.emplace(blocks_, params_, trained_); }
   // The learning rate and the number of steps must be alike on all ranks from now on.
   void watch_optimizer_settings();
   internal::ModuleWatch& watch() { return *watch_; }
+  // True if the program has, or had since the last step or load, tensors of held(): it may have
+  // written to them.
+  bool is_lent() const { return is_lent_; }
+  // On any rank. Collective.
+  bool is_lent_anywhere() const;
+  // A step or load has ended.
+  void end_lending() { is_lent_ = !lent_.expired(); }
   // Gives all parameters the engine's memory again. The values that they had are lost.
   void go_home();
   // "<name>.<state>" of what each rank keeps whole, in place (optim::tensor_states()).
@@ -196,6 +209,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // True if the program has dropped all gradients that earlier backward passes have made.
   bool are_gradients_dropped() const;
 
+  void lend(checkpoint::Slices& held);
+
+  std::weak_ptr<void> lent_;  // lives while the program has tensors of held()
+  bool is_lent_ = false;
   std::vector<std::shared_ptr<void>> before_hooks_;
   std::vector<std::int64_t> versions_;  // by parameter: its gradient's, when backward() has made it
   std::string mismatch(const NamedTensors& state) const;

@@ -97,6 +97,16 @@ class InPlaceTransport final : public Transport {
     }
   }
 
+  // Each rank takes some chunks.
+  void note_written() override {
+    if (!new_check().on()) return;
+    for (int chunk = rank_; chunk < static_cast<int>(plan_.chunks.size()); chunk += world_) {
+      Written& written = ledger_->written(chunk);
+      written = {};
+      end_written(kept(chunk), chunk, written);
+    }
+  }
+
   const std::vector<bool>& used() const override { return used_; }
 
   void each_sum(const std::function<void(int, const at::Tensor&)>& visit) override {
@@ -324,26 +334,23 @@ class InPlaceTransport final : public Transport {
     weighting_ = weigh(subject_.options.average, samples);
   }
 
-  // Weights that exist once for all ranks, which a program must not change.
+  // Weights that exist once for all ranks, which a program must not change. Rules that need whole
+  // tensors look themselves.
   WrittenCheck new_check() const {
     return WrittenCheck(subject_.updates != nullptr && !subject_.private_weights &&
-                        subject_.watch != nullptr && world_ > 1);
-  }
-  // Weights as they are, for the chunks of another plan. Each rank takes some.
-  void note_written() {
-    if (!new_check().on()) return;
-    for (int chunk = rank_; chunk < static_cast<int>(plan_.chunks.size()); chunk += world_) {
-      Written& written = ledger_->written(chunk);
-      written = {};
-      end_written(kept(chunk), chunk, written);
-    }
+                        subject_.watch != nullptr && world_ > 1 &&
+                        !optim::needs_whole_tensors(subject_.updates->spec().rule));
   }
   void end_written(const WrittenCheck& check, int chunk, Written& written) {
     if (!check.on()) return;
-    const auto& pieces = plan_.chunks[index(chunk)].pieces;
-    const int first = pieces.front().param, last = pieces.back().param;
-    const std::uint64_t generation =
-        2 * subject_.watch->generation(first, last) + (replanned_ ? 1 : 0);
+    // In the order of backward: parameters that the first step did not use come after all others.
+    int first = params(), last = 0;
+    std::uint64_t generation = replanned_ ? 1 : 0;
+    for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
+      first = std::min(first, at.param);
+      last = std::max(last, at.param);
+      generation += 2 * subject_.watch->generation(at.param);
+    }
     if (!check.end(written, generation)) subject_.watch->refuse_written(first, last);
   }
   // Looks at a stretch that stays as it is.

@@ -21,8 +21,8 @@ namespace {
               {"offload"});
 }
 
-// Reserves all space now: if the disk filled up later, a write to this memory would kill the process.
-// In pieces, since a signal makes the kernel begin a piece again. Returns an errno, or 0.
+// Reserves all space now: if the disk filled up later, a write to this memory would kill the
+// process. In pieces, since a signal makes the kernel begin a piece again. Returns an errno, or 0.
 int reserve(int file, std::size_t bytes) {
   constexpr std::size_t kPiece = 4 << 20;
   for (std::size_t at = 0; at < bytes; at += kPiece) {

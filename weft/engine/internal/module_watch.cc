@@ -66,6 +66,19 @@ bool alike(const double* a, const double* b, double tolerance) {
   return true;
 }
 
+// A number that depends on each byte of a cache line and its place.
+constexpr std::size_t kLineBytes = 64;
+std::uint64_t sum_of_line(const std::byte* from, std::size_t bytes) {
+  std::array<std::uint64_t, kLineBytes / sizeof(std::uint64_t)> words{};
+  std::memcpy(words.data(), from, bytes);
+  std::uint64_t sum = 0, factor = 0x9e3779b97f4a7c15U;  // odd, as all multiples by odd numbers
+  for (const std::uint64_t word : words) {
+    sum += (word ^ (word >> 32)) * factor;
+    factor *= 3;
+  }
+  return sum;
+}
+
 }  // namespace
 
 ModuleWatch::ModuleWatch(const std::vector<Block>& blocks, const std::vector<Param>& params,
@@ -83,19 +96,19 @@ ModuleWatch::ModuleWatch(const std::vector<Block>& blocks, const std::vector<Par
   rebase(true);
 }
 
-ModuleWatch::Samples ModuleWatch::sample(const at::Tensor& tensor) {
-  Samples bits{};
+ModuleWatch::Samples ModuleWatch::sample(const at::Tensor& tensor, std::uint64_t turn) {
+  Samples samples{};
   if (tensor.layout() != at::kStrided || !tensor.is_cpu() || tensor.numel() == 0 ||
       !tensor.is_non_overlapping_and_dense())
-    return bits;
+    return samples;
   const auto* const data = static_cast<const std::byte*>(tensor.const_data_ptr());
-  const std::size_t bytes = c10::elementSize(tensor.scalar_type());
-  for (std::int64_t i = 0; i < kSamples; ++i) {
-    const std::int64_t at = (2 * i + 1) * tensor.numel() / (2 * kSamples);
-    std::memcpy(&bits[index(static_cast<int>(i))], data + static_cast<std::size_t>(at) * bytes,
-                std::min<std::size_t>(bytes, sizeof(bits[0])));
+  const std::size_t bytes = tensor.nbytes(), lines = (bytes + kLineBytes - 1) / kLineBytes,
+                    turns = (lines + kSamples - 1) / kSamples;
+  for (std::size_t i = 0; i < kSamples; ++i) {
+    const std::size_t at = (i * turns + turn % turns) * kLineBytes;
+    if (at < bytes) samples[i] = sum_of_line(data + at, std::min(kLineBytes, bytes - at));
   }
-  return bits;
+  return samples;
 }
 
 void ModuleWatch::forbid_writing(std::string why, bool sampled, bool frozen) {
@@ -113,7 +126,7 @@ void ModuleWatch::note_samples(bool on) {
 // Some of the parameter's sampled values have changed.
 bool ModuleWatch::is_resampled(std::size_t param) const {
   return sampled_ && param < guarded_ && !is_moved(param) &&
-         sample(seen_[param].home) != seen_[param].sampled;
+         sample(seen_[param].home, turn_) != seen_[param].sampled;
 }
 
 bool ModuleWatch::is_moved(std::size_t param) const {
@@ -186,7 +199,8 @@ void ModuleWatch::check_written(std::size_t param, bool values) const {
 
 void ModuleWatch::shown(int param) {
   const at::Tensor& gradient = params_[index(param)].tensor.grad();
-  if (gradient.defined()) shown_[index(param)] = {gradient, version_of(gradient), sample(gradient)};
+  if (gradient.defined())
+    shown_[index(param)] = {gradient, version_of(gradient), sample(gradient, 0)};
 }
 
 void ModuleWatch::check_gradients() {
@@ -196,7 +210,7 @@ void ModuleWatch::check_gradients() {
     if (!shown.gradient.defined()) continue;
     const at::Tensor& now = params_[param].tensor.grad();
     if (now.is_same(shown.gradient) && version_of(now) == shown.version &&
-        (!values || sample(now) == shown.sampled))
+        (!values || sample(now, 0) == shown.sampled))
       continue;
     refuse("the gradient of '" + params_[param].name +
            "' was changed between backward() and step(), but step() averages it over the ranks "
@@ -289,13 +303,6 @@ void ModuleWatch::compare(const Group& group, bool whole, double tolerance) {
   }
 }
 
-std::uint64_t ModuleWatch::generation(int first, int last) const {
-  const auto [begin, end] = std::minmax(first, last);
-  std::uint64_t all = generation_;
-  for (int param = begin; param <= end; ++param) all += seen_[index(param)].homecomings;
-  return all;
-}
-
 void ModuleWatch::refuse_written(int first, int last) const {
   const std::string &from = params_[index(first)].name, &to = params_[index(last)].name;
   refuse((first == last ? "'" + from + "'" : "a parameter from '" + from + "' to '" + to + "'") +
@@ -304,13 +311,14 @@ void ModuleWatch::refuse_written(int first, int last) const {
 
 void ModuleWatch::rebase(bool now) {
   if (now) ++generation_;
+  ++turn_;
   for (std::size_t param = 0; param < params_.size(); ++param) {
     Seen& seen = seen_[param];
     const at::Tensor& tensor = params_[param].tensor;
     seen.version = now ? version_of(tensor) : seen.reported;
     seen.moved = !now && seen.moved && !seen.moved_reported;
     if (!seen.home.defined() || is_moved(param)) seen.home = tensor.variable_data();
-    if (sampled_ && param < guarded_) seen.sampled = sample(seen.home);
+    if (sampled_ && param < guarded_) seen.sampled = sample(seen.home, turn_);
   }
 }
 

@@ -11,7 +11,8 @@
 //   step, before the update             moved(), bring_home()
 //   step, at the end                    compare() if needed, rebase()
 //
-// Looking reads no memory of tensors, but for 16 values of each gradient and shared weight.
+// Looking reads no memory of tensors, but for 16 cache lines of each gradient and weight. Those of
+// weights are others in each step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -63,6 +64,13 @@ class ModuleWatch {
   void check_gradients();
   void forget_gradients();
 
+  // No version of a tensor tells that a program has written through data(), and samples do not see
+  // all values. So private weights are compared whole in some steps: one pass over them.
+  static bool is_due(std::int64_t step) {
+    constexpr std::int64_t kOften = 1024;
+    return step == 16 || step == 128 || step % kOften == 0;
+  }
+
   // True if the parameter has other memory than at the last rebase().
   bool is_moved(std::size_t param) const;
   // Parameters among the first `count` that have other memory than at the last rebase().
@@ -90,17 +98,18 @@ class ModuleWatch {
 
   // From now on changes count from the last digest(); with `now`, from now.
   void rebase(bool now = false);
-  // Another number after each call that has made new values of one of these parameters known. From
-  // 1.
-  std::uint64_t generation(int first, int last) const;
+  // A larger number after each call that has made new values of this parameter known. From 1.
+  std::uint64_t generation(int param) const {
+    return generation_ + seen_[index(param)].homecomings;
+  }
   // The error for a weight, one of several parameters, that an update has found changed.
   [[noreturn]] void refuse_written(int first, int last) const;
 
  private:
-  // Bits of values that are spread over a tensor.
-  static constexpr std::int64_t kSamples = 16;
-  using Samples = std::array<std::int64_t, kSamples>;
-  static Samples sample(const at::Tensor& tensor);
+  // Checksums of cache lines that are spread over a tensor. Successive turns look at all lines.
+  static constexpr std::size_t kSamples = 16;
+  using Samples = std::array<std::uint64_t, kSamples>;
+  static Samples sample(const at::Tensor& tensor, std::uint64_t turn);
   struct Seen {
     at::Tensor home;                         // keeps the memory
     std::int64_t version = 0, reported = 0;  // of the values: at rebase(), and at digest()
@@ -129,7 +138,7 @@ class ModuleWatch {
   std::vector<Seen> seen_;
   std::vector<Shown> shown_;
   std::string no_writing_;  // empty: writing is allowed
-  std::uint64_t generation_ = 0;
+  std::uint64_t generation_ = 0, turn_ = 0;
   bool sampled_ = false, odd_ = false, has_changed_ = false, gradients_checked_ = false;
 };
 

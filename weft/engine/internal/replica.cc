@@ -305,23 +305,36 @@ void Replica::finish(double scale) {
 }
 
 // With shared weights each rank updates equal parts of all tensors, else all of its own weights.
+internal::WholePiece Replica::piece(std::size_t param) const {
+  const std::int64_t parts = shared_weights_ ? group_.size() : 1,
+                     part = shared_weights_ ? group_.rank() : 0,
+                     elements = trained_params_[param].numel();
+  return {static_cast<int>(param), elements * part / parts, elements * (part + 1) / parts};
+}
+
+std::vector<internal::WholePiece> Replica::pieces() const {
+  std::vector<internal::WholePiece> all;
+  for (std::size_t i = 0; i < trained_; ++i) {
+    all.push_back(piece(i));
+    if (all.back().end <= all.back().begin) all.pop_back();
+  }
+  return all;
+}
+
 void Replica::finish_whole(double scale) {
   const at::NoGradGuard guard;
   await_gradients();
-  const std::int64_t parts = shared_weights_ ? group_.size() : 1,
-                     part = shared_weights_ ? group_.rank() : 0;
   std::vector<at::Tensor> gradients(trained_);
   transport_->each_sum([&](int param, const at::Tensor& sum) {
-    const std::int64_t begin = sum.numel() * part / parts, end = sum.numel() * (part + 1) / parts;
-    const at::Tensor mine = sum.reshape({-1}).narrow(0, begin, end - begin);
+    const internal::WholePiece part = piece(index(param));
+    const at::Tensor mine = sum.reshape({-1}).narrow(0, part.begin, part.end - part.begin);
     gradients[index(param)] = scale == 1 ? mine : mine.mul(scale);
   });
   std::vector<internal::WholePiece> pieces;
   for (std::size_t i = 0; i < trained_; ++i) {
     if (!gradients[i].defined() || gradients[i].numel() == 0) continue;
-    const std::int64_t begin = trained_params_[i].numel() * part / parts;
-    pieces.push_back(
-        {static_cast<int>(i), begin, begin + gradients[i].numel(), gradients[i].const_data_ptr()});
+    pieces.push_back(piece(i));
+    pieces.back().gradient = gradients[i].const_data_ptr();
   }
   update_whole(std::move(pieces), transport_->used(), shared_weights_, shared_weights_);
   transport_->finish_updated(scale);
@@ -413,6 +426,7 @@ void Replica::each_state(const std::function<void(const std::string&, at::Tensor
 
 void Replica::each_whole(const Visit& visit) {
   if (group_.rank() != 0) return;  // the others wait for rank 0 in the next step
+  if (shared_weights_ && !is_lent()) watch().check(true);
   for (const auto& param : params_) visit(param.name, param.tensor.detach());
   each_state(visit);
 }
@@ -428,7 +442,7 @@ void Replica::take_over(const std::map<std::string, at::Tensor>& given) {
   go_home();
   for (const auto& param : params_) put(param.name, param.tensor.detach());
   each_state(put);
-  if (group_.size() > 1) group_.barrier();
+  end_load();
 }
 
 Replica::NamedTensors Replica::optimizer_state() {
@@ -457,8 +471,7 @@ void Replica::load_optimizer_state(const NamedTensors& given) {
     if (writes()) state.copy_(by_name.at(name));
   });
   take_steps(by_name);
-  if (group_.size() > 1) group_.barrier();
-  watch().rebase(true);  // values of weights may have been copied by hand before
+  end_load();  // values of weights may have been copied by hand before
 }
 
 checkpoint::Slices Replica::codec_slices() {

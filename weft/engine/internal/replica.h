@@ -76,6 +76,8 @@ class Replica final : public Engine {
   void end_load() override;
   void finish(double scale);
   void finish_whole(double scale);
+  internal::WholePiece piece(std::size_t param) const;
+  std::vector<internal::WholePiece> pieces() const;
   void forget();
   bool is_adasum() const { return options_.average == DataParallelOptions::Average::kAdasum; }
   // Null if the ranks combine gradients by messages.
@@ -87,7 +89,10 @@ class Replica final : public Engine {
   void compare_before_optimizer();
   void look_at_module();
   void take_moved();
+  void check_values() override;
   void take_loaded() override;
+  void check_written();
+  void note_written();
   void take_module_changes();
   void end_module_changes();
   // Makes the transport that suits the group and the optimizer.

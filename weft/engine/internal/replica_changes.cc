@@ -11,14 +11,6 @@ namespace {
 // after many steps optimizers of torch on other processors, may round differently on each rank.
 constexpr double kExact = 1e-6, kRounded = 1e-3;
 
-// No version of a tensor tells that a program has written through data(), or that an optimizer of
-// torch has other options on another rank. So all private weights are compared after some steps:
-// one pass over them.
-bool is_compared(std::int64_t step) {
-  constexpr std::int64_t kOften = 1024;
-  return step == 16 || step == 128 || step % kOften == 0;
-}
-
 }  // namespace
 
 // Begins with the weights of optimizer(). The program may have changed them since data_parallel().
@@ -29,6 +21,7 @@ void Replica::watch_optimizer() {
         "but its memory is shared by the ranks of this host, so the change counts once for each of "
         "them; use weights = private, or give it the new values by torch::load() or load_shards()",
         /*sampled=*/true);
+    note_written();
   } else {
     watch().note_samples(false);  // a transport may update weights before another rank's digest
   }
@@ -72,7 +65,7 @@ void Replica::take_loaded() {
   settle();
   if (!has_loaded(trained_)) return;
   if (group_.size() > 1) {
-    transport_->check_written();  // take_moved() makes its values new
+    if (!is_lent()) check_written();  // take_moved() makes its values new
     watch().digest();
     watch().compare(group_, true, kExact);
   }
@@ -95,7 +88,7 @@ void Replica::take_module_changes() {
                what + "since backward(); load weights before backward() or after step()");
   WEFT_REQUIRE(transport_->alike(),
                what + "and another rank's module was not changed alike; load weights on all ranks");
-  transport_->check_written();  // take_moved() makes its values new
+  check_written();  // take_moved() makes its values new
   watch().compare(group_, false, kExact);
   take_moved();
   group_.barrier();
@@ -103,7 +96,7 @@ void Replica::take_module_changes() {
 
 // After the update, when all ranks' digests are known.
 void Replica::end_module_changes() {
-  const bool is_due = !shared_weights_ && is_compared(++updates_done_);
+  const bool is_due = !shared_weights_ && internal::ModuleWatch::is_due(++updates_done_);
   const bool is_changed = !transport_->alike() || watch().is_odd();
   if (group_.size() > 1 && (is_due || is_changed)) {
     settle();
@@ -111,6 +104,22 @@ void Replica::end_module_changes() {
     watch().compare(group_, !shared_weights_, is_exact ? kExact : kRounded);
   }
   watch().rebase(devices_);
+  end_lending();
 }
+
+// Throws if the program has written to shared weights since the last update.
+void Replica::check_written() {
+  if (!shared_weights_) return;
+  whole_ ? look_at_whole(pieces(), /*note=*/false) : transport_->check_written();
+}
+
+// Shared weights are right as they are now, unless the program may write to them.
+void Replica::note_written() {
+  if (!shared_weights_) return;
+  if (!is_lent()) whole_ ? look_at_whole(pieces(), /*note=*/true) : transport_->note_written();
+  group_.barrier();
+}
+
+void Replica::check_values() { check_written(); }
 
 }  // namespace weft::parallel

@@ -10,6 +10,9 @@
 namespace weft::parallel {
 namespace {
 
+// Of ranks that hold the same values.
+constexpr double kTolerance = 1e-6;
+
 // The optimizer keeps another copy of the weights.
 bool is_apart(const internal::Unit& unit) {
   return unit.master.storage().unsafeGetStorageImpl() != unit.flat.storage().unsafeGetStorageImpl();
@@ -42,30 +45,76 @@ void ShardedModel::watch_module() {
 // Throws if the program has written to this rank's part of shared weights since the last update.
 void ShardedModel::check_written() {
   watch().check_frozen();
-  if (whole_) return;
-  for (internal::Unit& unit : units_) {
-    internal::WrittenCheck check(is_written_once(unit));
-    if (!check.on()) continue;
-    for (std::size_t place = 0; place < unit.params.size(); ++place) {
-      const int param = unit.params[place];
-      const auto piece = internal::piece_of(
-          unit, place, params_[internal::index(param)].tensor.numel(), group_.rank());
-      if (piece.end > piece.begin) update_piece(param, piece, nullptr, check);
-    }
+  if (is_whole_once()) look_at_whole(pieces(), /*note=*/false);
+  for (const internal::Unit& unit : units_) {
+    if (!is_written_once(unit)) continue;
     internal::Written last = unit.written;
-    end_written(unit, check, last);
+    end_written(unit, kept(unit), last);
   }
 }
 
-// Weights that exist once for all ranks, and that the optimizer updates in place.
+// Shared weights are right as they are now. Each rank looks at its part.
+void ShardedModel::note_written() {
+  if (is_whole_once()) look_at_whole(pieces(), /*note=*/true);
+  for (internal::Unit& unit : units_) {
+    if (!is_written_once(unit)) continue;
+    unit.written = {};
+    end_written(unit, kept(unit), unit.written);
+  }
+}
+
+// All weights exist once for all ranks, and the rule looks at them.
+bool ShardedModel::is_whole_once() const {
+  return whole_ && shared_ &&
+         std::none_of(units_.begin(), units_.end(),
+                      [](const internal::Unit& unit) { return unit.trainable && is_apart(unit); });
+}
+
+// Weights that exist once for all ranks, and that the optimizer updates in place, if at all.
 bool ShardedModel::is_written_once(const internal::Unit& unit) const {
-  return shared_ && unit.trainable && !is_apart(unit);
+  return shared_ && !is_apart(unit) && !(whole_ && unit.trainable);
+}
+
+// This rank's part, as it is.
+internal::WrittenCheck ShardedModel::kept(const internal::Unit& unit) {
+  internal::WrittenCheck check(true);
+  if (!unit.trainable) check.stays(unit.master.const_data_ptr(), unit.master.nbytes(), 0);
+  for (std::size_t place = 0; unit.trainable && place < unit.params.size(); ++place) {
+    const int param = unit.params[place];
+    const auto piece = internal::piece_of(
+        unit, place, params_[internal::index(param)].tensor.numel(), group_.rank());
+    if (piece.end > piece.begin) update_piece(param, piece, nullptr, check);
+  }
+  return check;
+}
+
+// Of this rank, of all trained parameters, without gradients.
+std::vector<internal::WholePiece> ShardedModel::pieces() const {
+  std::vector<internal::WholePiece> all;
+  for (const internal::Unit& unit : units_) {
+    for (std::size_t place = 0; unit.trainable && place < unit.params.size(); ++place) {
+      const int param = unit.params[place];
+      const auto piece = internal::piece_of(
+          unit, place, params_[internal::index(param)].tensor.numel(), group_.rank());
+      if (piece.end > piece.begin) all.push_back({param, piece.begin, piece.end});
+    }
+  }
+  return all;
 }
 
 void ShardedModel::end_written(const internal::Unit& unit, const internal::WrittenCheck& check,
                                internal::Written& written) {
-  const int first = unit.params.front(), last = unit.params.back();
-  if (!check.end(written, watch().generation(first, last))) watch().refuse_written(first, last);
+  std::uint64_t generation = 0;
+  for (const int param : unit.params) generation += watch().generation(param);
+  if (!check.end(written, generation))
+    watch().refuse_written(unit.params.front(), unit.params.back());
+}
+
+// Private weights that are whole on each rank can be compared.
+void ShardedModel::check_values() {
+  check_written();
+  if (shared_ || passes_ || group_.size() == 1) return;
+  watch().compare(group_, /*whole=*/true, kTolerance);
 }
 
 // Copies this rank's part of parameters that got other memory to its masters. Not collective.
@@ -87,7 +136,6 @@ void ShardedModel::pull_moved() {
 
 // Throws if the ranks that have the same parameters have changed them in other ways.
 void ShardedModel::compare_changes(bool whole) {
-  constexpr double kTolerance = 1e-6;
   if (group_.size() > 1) watch().compare(group_, whole, kTolerance);
   if (options_.replicas && options_.replicas->size() > 1)
     watch().compare(*options_.replicas, whole, kTolerance);
@@ -98,7 +146,6 @@ void ShardedModel::take_loaded() {
   watch().check(false);  // held() values are the masters', so they are no changes of the module
   const bool has_pulled = std::exchange(pulled_, false);
   if (!has_loaded(params_.size())) return;
-  check_written();
   watch().digest();
   compare_changes(false);
   if (!has_pulled) pull_moved();
@@ -114,9 +161,11 @@ void ShardedModel::take_module_changes() {
                "step: '" + params_[internal::index(moved[0])].name +
                    "' has other memory (torch::load, set_data or to) since backward(); load "
                    "weights before backward() or after step()");
+  const bool whole = !shared_ && !passes_;  // each rank has all parameters
   if (!reducer_->alike() || watch().is_odd()) {
-    const bool whole = !shared_ && !passes_;  // each rank has all parameters
     compare_changes(whole);
+  } else if (whole && group_.size() > 1 && internal::ModuleWatch::is_due(steps_ + 1)) {
+    watch().compare(group_, true, kTolerance);
   }
   if (moved.empty()) return;
   check_written();

@@ -80,6 +80,7 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
       if (travels()) reducer_->passed(block);
     });
   }
+  note_written();
   if (group_.size() > 1) group_.barrier();
 }
 
@@ -262,14 +263,15 @@ ShardedModel::~ShardedModel() {
   for (internal::Unit& unit : units_) put_below(unit, {});
 }
 
-void ShardedModel::abandon() noexcept {
-  Engine::abandon();
+void ShardedModel::abandon(const std::string& why) noexcept {
+  Engine::abandon(why);
   try {
-    const Error why(Errc::kAborted,
-                    "rank " + std::to_string(group_.rank()) + " abandoned its model during a step");
-    weights_.abort(why);
-    if (options_.replicas) options_.replicas->abort(why);
-    if (options_.apart && options_.apart->replicas) options_.apart->replicas->abort(why);
+    const Error error(Errc::kAborted, !why.empty() ? why
+                                                   : "rank " + std::to_string(group_.rank()) +
+                                                         " abandoned its model during a step");
+    weights_.abort(error);
+    if (options_.replicas) options_.replicas->abort(error);
+    if (options_.apart && options_.apart->replicas) options_.apart->replicas->abort(error);
   } catch (const std::exception&) {  // if the abort fails, the peers run into their deadlines
   }
 }

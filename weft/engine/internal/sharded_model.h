@@ -30,7 +30,7 @@ class ShardedModel final : public Engine {
   ShardedModel(Subject subject, OptimizerSpec optimizer);
   // Leaves parameters that are gathered for each pass without memory.
   ~ShardedModel() override;
-  void abandon() noexcept override;
+  void abandon(const std::string& why) noexcept override;
 
   Tensors run(std::size_t block, const Tensors& inputs) override;
   void skip_batch() override;
@@ -87,7 +87,11 @@ class ShardedModel final : public Engine {
 
   void watch_module();
   void check_written();
+  void note_written();
+  bool is_whole_once() const;
   bool is_written_once(const internal::Unit& unit) const;
+  internal::WrittenCheck kept(const internal::Unit& unit);
+  std::vector<internal::WholePiece> pieces() const;
   void end_written(const internal::Unit& unit, const internal::WrittenCheck& check,
                    internal::Written& written);
   void pull_moved();
@@ -106,6 +110,7 @@ class ShardedModel final : public Engine {
   checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) override;
   void begin_load() override;
   void end_load() override;
+  void check_values() override;
   void take_loaded() override;
   void visit_parts(const internal::Unit& unit, const at::Tensor& shard, const std::string& suffix,
                    const Visit& visit) const;

@@ -47,7 +47,7 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
   if (saves) {
     check_written();
   } else {
-    pulled_ = pulled_ || !watch().moved(params_.size()).empty();
+    pulled_ = !watch().moved(params_.size()).empty();
     pull_moved();
   }
   checkpoint::Slices all;
@@ -167,13 +167,16 @@ checkpoint::Slices Engine::shards(const Sharded::Placing& placing) {
 checkpoint::Slices Engine::held(const Sharded::Placing& placing) {
   const at::NoGradGuard guard;
   settle();
-  return slices(placing, Wanted::kToLoad);
+  checkpoint::Slices all = slices(placing, Wanted::kToLoad);
+  lend(all);
+  return all;
 }
 
 void Engine::take_changes() {
   const at::NoGradGuard guard;
   guarded([&] {
     begin_load();
+    if (!is_lent_anywhere()) check_values();
     take_loaded();
     end_load();
   });
@@ -235,11 +238,16 @@ void ShardedModel::begin_load() {
 void ShardedModel::end_load() {
   publish(true);
   watch().rebase(true);
+  end_lending();
+  if (!is_lent()) note_written();
+  if (shared_) group_.barrier();
 }
 
 void Replica::end_load() {
   if (group_.size() > 1) group_.barrier();
   watch().rebase(true);
+  end_lending();
+  note_written();
 }
 
 }  // namespace weft::parallel

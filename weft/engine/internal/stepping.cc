@@ -102,6 +102,7 @@ void ShardedModel::step(double scale) {
     publish(false);
     sync_buffers();
     watch().rebase();
+    end_lending();
     ++steps_;
     left_ = false;
     stepped_ = true;
@@ -124,12 +125,9 @@ void ShardedModel::update_piece(int param, const internal::Piece& piece, const s
 void ShardedModel::update() {
   const auto& used = reducer_->used();
   std::vector<internal::WholePiece> pieces;
-  bool once = shared_;  // all weights exist once for all ranks
   for (auto& unit : units_) {
     if (!unit.trainable || !unit.gradient.defined()) continue;
-    const bool written_once = is_written_once(unit);
-    once = once && written_once;
-    internal::WrittenCheck check(!whole_ && written_once);
+    internal::WrittenCheck check(is_written_once(unit));
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
       const int param = unit.params[place];
       const auto piece = internal::piece_of(
@@ -150,7 +148,7 @@ void ShardedModel::update() {
     }
     end_written(unit, check, unit.written);
   }
-  if (whole_) update_whole(std::move(pieces), used, true, once);
+  if (whole_) update_whole(std::move(pieces), used, true, is_whole_once());
   updates_->stepped(used);
 }
 
@@ -217,7 +215,7 @@ ShardedModel::NamedTensors ShardedModel::gradients() {
 
 void ShardedModel::each_whole(const Visit& visit) {
   if (shared_) group_.barrier();  // other ranks may still compute with shared masters
-  check_written();
+  is_lent_anywhere() ? check_written() : check_values();
   pull_moved();
   for (const auto& unit : units_) {
     visit_parts(unit, unit.master, "", visit);
@@ -230,6 +228,7 @@ void ShardedModel::each_whole(const Visit& visit) {
 void ShardedModel::take_over(const std::map<std::string, at::Tensor>& given) {
   begin_load();
   go_home();
+  pulled_ = false;
   const bool root = group_.rank() == 0;
   const auto put = [&](const internal::Unit& unit, const std::string& suffix, at::Tensor into) {
     std::vector<at::Tensor> parts;

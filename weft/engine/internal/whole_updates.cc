@@ -103,6 +103,22 @@ std::optional<int> WholeUpdates::update(const WholeStep& step) {
   return changed;
 }
 
+std::optional<int> WholeUpdates::look(const std::vector<WholePiece>& pieces,
+                                      const Generation& generation, bool note) {
+  for (const WholePiece& piece : pieces) {
+    WrittenCheck check(true);
+    updates().each_block(piece.param, piece.begin, piece.end, true,
+                         [&](std::int64_t begin, std::int64_t, std::span<const std::byte> weights) {
+                           check.stays(weights.data(), weights.size(), begin);
+                         });
+    Written& written = written_[index(piece.param)];
+    Written last = note ? Written{} : written;
+    if (!check.end(last, generation(piece.param))) return piece.param;
+    if (note) written = last;
+  }
+  return std::nullopt;
+}
+
 std::vector<std::pair<std::string, at::Tensor>> WholeUpdates::state(int) const { return {}; }
 
 void WholeUpdates::join(optim::TensorSums& sums, const std::vector<std::size_t>& firsts,

@@ -34,6 +34,8 @@ struct WholePiece {
   const void* gradient = nullptr;
 };
 
+using Generation = std::function<std::uint64_t(int param)>;
+
 // A step of a rank.
 struct WholeStep {
   std::vector<WholePiece> pieces;  // what this rank updates, in the order of parameters
@@ -41,7 +43,7 @@ struct WholeStep {
   const Group& group;
   bool divided = false;  // ranks of the group have different elements; else each has all
   // ModuleWatch::generation() of a weight that a program must not change; empty: it may.
-  std::function<std::uint64_t(int param)> generation;
+  Generation generation;
 };
 
 class WholeUpdates {
@@ -61,6 +63,10 @@ class WholeUpdates {
   // Collective over the group and the splits. Returns a parameter that the program has changed
   // since the last update of it, if step.generation is given.
   std::optional<int> update(const WholeStep& step);
+  // Between two steps. Returns a parameter that the program has changed since the last update. With
+  // `note`, weights are right as they are now.
+  std::optional<int> look(const std::vector<WholePiece>& pieces, const Generation& generation,
+                          bool note);
   // optim::tensor_states() of a parameter, in place. Equal on all ranks.
   virtual std::vector<std::pair<std::string, at::Tensor>> state(int param) const;
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <optional>
 
 #include "weft/base/deadline.h"
 #include "weft/net/memory/heap.h"
@@ -32,6 +33,11 @@ constexpr int kYieldsOversubscribed = 16;
 constexpr auto kSlice = 10ms;
 // kHasLeft: the rank touches the group's memory no more.
 constexpr std::uint32_t kLeaves = 1, kHasLeft = 2;
+
+Error no_room(const std::string& where, std::size_t bytes) {
+  return Error(Errc::kUnavailable, where + " has no room for " + std::to_string(bytes) +
+                                       " bytes (WEFT_HEAP_MB sets its limit)");
+}
 
 std::string milliseconds(std::chrono::nanoseconds time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
@@ -111,9 +117,16 @@ std::unique_ptr<Host> Host::connect(const HostOptions& options) {
   release_left_groups();
   auto host = std::unique_ptr<Host>(new Host(options.rank, options.world));
   Heap* const heap = process_heap();
-  internal::LinkListener listener;
-  const auto names =
-      options.exchange(heap != nullptr ? listener.name() : std::string("!") + process_heap_error());
+  std::optional<internal::LinkListener> listener;
+  std::string name = std::string("!") + process_heap_error();
+  if (heap != nullptr) {
+    try {
+      name = listener.emplace().name();
+    } catch (const Error& error) {  // the others are told, since they wait for the name
+      name = "!" + error.message();
+    }
+  }
+  const auto names = options.exchange(name);
   for (std::size_t peer = 0; peer < names.size(); ++peer) {
     if (names[peer].rfind("!", 0) == 0) {
       throw Error(
@@ -126,7 +139,7 @@ std::unique_ptr<Host> Host::connect(const HostOptions& options) {
   std::byte* control = nullptr;
   try {
     host->links_->links = internal::link_all(
-        listener,
+        *listener,
         {options.rank, names, heap->fd(), heap->size(), options.timeout, options.lost_peer});
     if (options.rank == 0) {
       control = static_cast<std::byte*>(heap->allocate(sizeof(Control)));
@@ -227,9 +240,7 @@ std::byte* Host::allocate(std::size_t bytes) {
   void* block = links_->heap == nullptr
                     ? ::operator new[](bytes, std::align_val_t(128), std::nothrow)
                     : links_->heap->allocate(bytes);
-  if (block == nullptr)
-    throw Error(Errc::kUnavailable, "the shared heap has no room for " + std::to_string(bytes) +
-                                        " bytes (WEFT_HEAP_MB sets its limit)");
+  if (block == nullptr) throw no_room("the shared heap", bytes);
   return static_cast<std::byte*>(block);
 }
 
@@ -242,18 +253,27 @@ void Host::deallocate(std::byte* block) noexcept {
 }
 
 std::byte* Host::share(std::size_t bytes, std::chrono::nanoseconds timeout) {
-  if (rank_ == 0) {
-    std::byte* block = allocate(bytes);
-    std::memset(block, 0, bytes);
-    std::lock_guard lock(links_->mutex);
-    (links_->threads ? links_->threads->blocks : links_->shared).push_back(block);
-    control_->shared_token.store(token(block));
-  }
+  if (rank_ == 0) control_->shared_token.store(share_own(bytes));
   meet("share", timeout);
-  std::byte* block = at(0, control_->shared_token.load());
+  const Token shared = control_->shared_token.load();
   meet("share", timeout);
   if (!placed_) place();
-  return block;
+  if (shared == kNoToken) throw no_room("the shared heap of rank 0", bytes);
+  return at(0, shared);
+}
+
+// kNoToken: there is no room. The others wait for the block, so they are told.
+Host::Token Host::share_own(std::size_t bytes) {
+  std::byte* block = nullptr;
+  try {
+    block = allocate(bytes);
+  } catch (const Error&) {
+    return kNoToken;
+  }
+  std::memset(block, 0, bytes);
+  std::lock_guard lock(links_->mutex);
+  (links_->threads ? links_->threads->blocks : links_->shared).push_back(block);
+  return token(block);
 }
 
 void Host::notify() noexcept {

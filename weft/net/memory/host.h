@@ -74,7 +74,8 @@ class Host {
   std::byte* allocate(std::size_t bytes);
   void deallocate(std::byte* block) noexcept;
   // Collective: allocates one zeroed block that all ranks share (at their own addresses). Each rank
-  // may use it as long as its Host lives.
+  // may use it as long as its Host lives. Throws Error(kUnavailable) on all ranks if rank 0's heap
+  // is full.
   std::byte* share(std::size_t bytes, std::chrono::nanoseconds timeout);
 
   // Names of the ranks in the position of a rank that waits. Call it before the first wait.
@@ -144,6 +145,7 @@ class Host {
   // Decides how to wait, once all ranks have published their processors.
   void place();
   void sit_down();
+  Token share_own(std::size_t bytes);
   static void pause() noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();

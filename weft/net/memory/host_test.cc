@@ -106,6 +106,23 @@ std::vector<int> fork_ranks(int world, const std::function<int(int)>& fn) {
   return codes;
 }
 
+TEST(HostShare, ThrowsOnAllRanksIfTheHeapOfRank0IsFull) {
+  const auto statuses = internal::run_processes(2, [](Host& host) {
+    const auto began = std::chrono::steady_clock::now();
+    try {
+      host.share(std::size_t{1} << 50, 60s);
+      return 1;
+    } catch (const Error& error) {
+      if (error.code() != Errc::kUnavailable ||
+          error.message().find("of rank 0 has no room") == std::string::npos)
+        return 2;
+    }
+    *host.share(64, 60s) = std::byte{1};  // the group goes on
+    return std::chrono::steady_clock::now() - began < 10s ? 0 : 3;
+  });
+  EXPECT_THAT(statuses, testing::Each(0));
+}
+
 // A signal (of a profiler, or of a launcher that ends the job) interrupts the calls of sockets that
 // have a timeout, whatever its handler's flags say.
 TEST(HostConnect, SignalsDoNotDisturbIt) {
@@ -132,30 +149,39 @@ TEST(HostConnect, SignalsDoNotDisturbIt) {
   EXPECT_THAT(codes, testing::Each(0));
 }
 
+// Exit codes of three ranks that connect, where one of them can open only so many files more: 3 for
+// kUnavailable.
+std::vector<int> connect_with_few_descriptors(int failing, rlim_t left) {
+  constexpr int kWorld = 3;
+  internal::ForkExchange exchange(kWorld);
+  return fork_ranks(kWorld, [&](int rank) {
+    alarm(30);  // the exchange has no deadline
+    process_heap();
+    if (rank == failing) {
+      const int next = dup(0);
+      close(next);
+      const rlimit few{static_cast<rlim_t>(next) + left, static_cast<rlim_t>(next) + left};
+      setrlimit(RLIMIT_NOFILE, &few);
+    }
+    try {
+      Host::connect({.rank = rank, .world = kWorld, .exchange = exchange.of(rank), .timeout = 60s});
+    } catch (const Error& error) {
+      return error.code() == Errc::kUnavailable ? 3 : 4;
+    }
+    return 0;
+  });
+}
+
 // The other ranks do not wait for their timeout.
 TEST(HostConnect, ARankThatCannotConnectFailsOnAllRanksAtOnce) {
-  constexpr int kWorld = 3;
-  for (int failing = 1; failing < kWorld; ++failing) {
-    internal::ForkExchange exchange(kWorld);
-    const auto began = std::chrono::steady_clock::now();
-    const auto codes = fork_ranks(kWorld, [&](int rank) {
-      process_heap();
-      if (rank == failing) {  // one descriptor is left, for the listener
-        const int next = dup(0);
-        close(next);
-        const rlimit few{static_cast<rlim_t>(next) + 1, static_cast<rlim_t>(next) + 1};
-        setrlimit(RLIMIT_NOFILE, &few);
-      }
-      try {
-        Host::connect(
-            {.rank = rank, .world = kWorld, .exchange = exchange.of(rank), .timeout = 60s});
-      } catch (const Error& error) {
-        return error.code() == Errc::kUnavailable ? 3 : 4;
-      }
-      return 0;
-    });
-    EXPECT_THAT(codes, testing::Each(3)) << failing;
-    EXPECT_LT(std::chrono::steady_clock::now() - began, 10s) << failing;
+  for (const int failing : {0, 1, 2}) {
+    for (const rlim_t left : {0, 1}) {  // none for the listener, or none for the connections
+      if (failing == 0 && left == 1) continue;  // it accepts, and needs one at a time
+      const auto began = std::chrono::steady_clock::now();
+      EXPECT_THAT(connect_with_few_descriptors(failing, left), testing::Each(3))
+          << failing << " " << left;
+      EXPECT_LT(std::chrono::steady_clock::now() - began, 10s) << failing << " " << left;
+    }
   }
 }
 

@@ -33,7 +33,8 @@ struct Way {
   int ranks(int /*wanted*/) const { return size("pp") * size("dp") * size("fsdp"); }
   int replicas(int /*ranks*/) const { return size("dp") * size("fsdp"); }
   bool is_shared() const { return plan.weights != Weights::kPrivate; }
-  bool divides_weights() const { return size("fsdp") > 1 && plan.zero_stage == 3; }
+  // The program's weights have no values, until it gathers them.
+  bool divides_weights() const { return size("fsdp") > 1 && plan.zero_stage == 3 && !is_shared(); }
 };
 const std::vector<Way> kWays{
     {"dp 2, private", {{"dp", 2}}, {.weights = Weights::kPrivate}},
@@ -95,6 +96,12 @@ class ComposedRank final : public Trainer {
   }
   void restart() override {
     gather();
+    model_.reset();
+    make_parallel();
+  }
+  // The first model ends after the second is made.
+  void restart_beside() {
+    gather();
     make_parallel();
   }
   ParallelModel& model() { return *model_; }
@@ -111,7 +118,6 @@ class ComposedRank final : public Trainer {
 
  private:
   void make_parallel() {
-    model_.reset();
     BlockModel model = blocks_of(small_model::blocks_of(parts));
     model.loss = [](const at::Tensor& y, const at::Tensor&) { return loss_of(y); };
     Plan plan = way_.plan;
@@ -139,6 +145,19 @@ void on_ranks(Trainer& trainer, const std::function<void(ComposedRank&)>& act) {
 // The modules of all ranks are equal then.
 void gather(Trainer& trainer) {
   on_ranks(trainer, [](ComposedRank& rank) { rank.gather(); });
+}
+void evaluate(Trainer& trainer) {
+  on_ranks(trainer, [](ComposedRank& rank) {
+    const at::Tensor x = batch_of(2, at::kDouble).slice(0, 0, 5);
+    rank.model().evaluate({x}, {x});
+  });
+}
+// With pp, all of the first rank's blocks.
+void freeze_first(Trainer& trainer, bool requires_grad) {
+  for (const std::size_t part : {0U, 1U}) {
+    for (at::Tensor& parameter : trainer.parts[part]->parameters())
+      parameter.requires_grad_(requires_grad);
+  }
 }
 // Changes a weight where this rank has its values: ranks of other stages have none.
 void change(at::Tensor weight, const std::function<void(at::Tensor&)>& how) {
@@ -191,10 +210,10 @@ void write_held(Trainer& t) {
 }
 
 bool always(const Way&) { return true; }
-bool to_written_weights(const Way& way) { return way.is_shared() || way.divides_weights(); }
+bool to_shared_weights(const Way& way) { return way.is_shared(); }
 bool to_divided_weights(const Way& way) { return way.divides_weights(); }
-// Modules of other stages have no values, so nothing can be loaded into them.
-bool to_weights_elsewhere(const Way& way) { return way.divides_weights() || way.size("pp") > 1; }
+// One process can write to any weight, a rank only to one with values.
+bool with_values(const Way& way) { return !way.divides_weights(); }
 
 const std::vector<Habit<Way>> kHabits{
     {"trains", [](Trainer& t) { t.train(); }},
@@ -204,13 +223,7 @@ const std::vector<Habit<Way>> kHabits{
        t.step();
      },
      always},
-    {"evaluates",
-     [](Trainer& t) {
-       on_ranks(t, [](ComposedRank& rank) {
-         const at::Tensor x = batch_of(2, at::kDouble);
-         rank.model().evaluate({x}, {x});
-       });
-     }},
+    {"evaluates", evaluate},
     {"predicts",
      [](Trainer& t) {
        on_ranks(t, [](ComposedRank& rank) { rank.model().predict({batch_of(3, at::kDouble)}); });
@@ -218,17 +231,19 @@ const std::vector<Habit<Way>> kHabits{
     {"sets the learning rate", [](Trainer& t) { t.set_lr(0.02); }},
     {"sets the learning rate before step()",
      [](Trainer& t) { between(t, [&] { t.set_lr(0.03); }); }},
-    {"writes a weight", [](Trainer& t) { change_without_grad(weight(t)); }, to_written_weights},
+    {"writes a weight", [](Trainer& t) { change_without_grad(weight(t)); }, to_shared_weights,
+     with_values},
     {"writes a weight through data()",
      [](Trainer& t) { change(weight(t), [](at::Tensor& w) { w.data().mul_(0.8); }); },
-     to_written_weights},
+     to_shared_weights, with_values},
     {"writes one value through data()",
      [](Trainer& t) { change(weight(t, 3), [](at::Tensor& w) { w.data()[2][3] += 0.5; }); },
-     to_written_weights},
+     to_shared_weights, with_values},
     {"writes a weight before step()",
-     [](Trainer& t) { between(t, [&] { change_without_grad(weight(t)); }); }, to_written_weights},
+     [](Trainer& t) { between(t, [&] { change_without_grad(weight(t)); }); }, to_shared_weights,
+     with_values},
     {"replaces a weight", replace_bias, to_divided_weights},
-    {"loads a file on every rank", load_file, to_weights_elsewhere},
+    {"loads a file on every rank", load_file, to_divided_weights},
     {"freezes a layer", [](Trainer& t) { freeze(t, false); }},
     {"trains it again", [](Trainer& t) { freeze(t, true); }},
     {"freezes it before step()", [](Trainer& t) { between(t, [&] { freeze(t, false); }); }, always},
@@ -261,6 +276,14 @@ const std::vector<Habit<Way>> kHabits{
        t.step();
      },
      always},
+    {"freezes the first stage", [](Trainer& t) { freeze_first(t, false); }},
+    {"trains that again", [](Trainer& t) { freeze_first(t, true); }},
+    {"evaluates before step()", [](Trainer& t) { between(t, [&] { evaluate(t); }); }},
+    {"gathers before step()", [](Trainer& t) { between(t, [&] { gather(t); }); }},
+    {"saves its state before step()", [](Trainer& t) { between(t, [&] { t.save(); }); }},
+    {"goes back to the saved state before step()",
+     [](Trainer& t) { between(t, [&] { t.load(); }); },
+     [](const Way& way) { return way.is_shared() || way.divides_weights(); }},
     {"saves its state", [](Trainer& t) { t.save(); }},
     {"goes back to the saved state", [](Trainer& t) { t.load(); }},
     {"converts to the same type",
@@ -279,7 +302,7 @@ const std::vector<Habit<Way>> kHabits{
        load_file(t);
        gather(t);
      },
-     to_weights_elsewhere},
+     to_divided_weights},
     {"goes back to the saved state and gathers",
      [](Trainer& t) {
        t.load();
@@ -290,13 +313,13 @@ const std::vector<Habit<Way>> kHabits{
        gather(t);
        without_grad([&] { weight(t).mul_(0.8); });
      },
-     to_written_weights},
+     to_shared_weights},
     {"gathers and writes a weight through data()",
      [](Trainer& t) {
        gather(t);
        weight(t).data().mul_(0.8);
      },
-     to_written_weights},
+     to_shared_weights},
     {"gathers and replaces a weight",
      [](Trainer& t) {
        gather(t);
@@ -319,7 +342,15 @@ const std::vector<Habit<Way>> kHabits{
     {"is made parallel again",
      [](Trainer& t) {
        freeze(t, true);
+       freeze_first(t, true);
        t.restart();
+     }},
+    {"is made parallel again beside the first",
+     [](Trainer& t) {
+       freeze(t, true);
+       freeze_first(t, true);
+       auto* const rank = dynamic_cast<ComposedRank*>(&t);
+       rank != nullptr ? rank->restart_beside() : t.restart();
      }},
 };
 
@@ -337,8 +368,19 @@ TEST(ComposeHabits, ThatWereFaultsAreNone) {
          {std::vector<const char*>{"gathers and replaces a weight", "gathers"},
           {"gathers and loads a file", "writes held values"},
           {"gathers and writes a weight"},
+          {"gathers and writes a weight through data()", "gathers", "trains"},
+          {"gathers", "trains", "loads a file and gathers"},
+          {"gathers before step()"},
+          {"loads a file on every rank", "evaluates"},
+          {"is made parallel again", "lets gradients add up"},
+          {"gathers and writes a weight", "saves its state", "goes back to the saved state"},
+          {"saves its state", "loads a file on every rank", "writes held values",
+           "goes back to the saved state", "loads a file and gathers"},
           {"saves its state", "gathers", "goes back to the saved state and gathers"}})
       tries.expect_right(tries.named(way, names));
+    Sequence<Way> clipped = tries.named(way, {"lets gradients add up"});
+    clipped.rule.clip = 0.05;
+    tries.expect_right(clipped);
   }
 }
 

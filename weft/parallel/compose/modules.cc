@@ -6,6 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/checkpoint/slice.h"
+#include "weft/engine/parameter_cuts.h"
 
 namespace weft::parallel {
 namespace {
@@ -23,11 +24,14 @@ void give_memory(torch::nn::Module& module) {
   };
   for (torch::Tensor& parameter : module.parameters()) {
     const bool is_there = checkpoint::has_values(parameter);
-    if (is_there && parameter.storage().nbytes() == parameter.nbytes()) continue;
+    if (is_there && parameter.storage().nbytes() == parameter.nbytes()) {
+      internal::accept(parameter);  // loaded where a model had left no values
+      continue;
+    }
     parameter.set_data(is_there ? parameter.detach().clone() : empty(parameter));
   }
   for (torch::Tensor& buffer : module.buffers()) {
-    if (!checkpoint::has_values(buffer)) buffer.set_data(empty(buffer));
+    checkpoint::has_values(buffer) ? internal::accept(buffer) : buffer.set_data(empty(buffer));
   }
 }
 

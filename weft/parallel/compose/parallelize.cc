@@ -37,14 +37,10 @@ const std::vector<ParallelModel::WrongGradient>& ParallelModel::wrong_gradients(
 const std::map<int, std::string>& ParallelModel::not_finite() const {
   return composed_->not_finite;
 }
+void ParallelModel::abort(const Error& why) { composed_->abort(why); }
 void ParallelModel::zero_grad() { composed_->zero_grad(); }
 void ParallelModel::wait_for_weights() { composed_->wait_for_weights(); }
-void ParallelModel::set_accumulate(int batches) {
-  WEFT_REQUIRE(batches >= 1 && batches <= composed_->plan.accumulate,
-               "set_accumulate: " + std::to_string(batches) + " is not from 1 to the plan's " +
-                   std::to_string(composed_->plan.accumulate));
-  composed_->accumulate = batches;
-}
+void ParallelModel::set_accumulate(int batches) { composed_->set_accumulate(batches); }
 std::optional<ParallelModel::GradientNoise> ParallelModel::gradient_noise() const {
   return composed_->noise;
 }

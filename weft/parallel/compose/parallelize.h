@@ -88,7 +88,7 @@ class ParallelModel {
   // counts 1 / accumulate. Replicas may differ in samples. A replica with fewer samples than
   // micro-batches, or none, runs the missing ones on made-up rows, without the loss. They do not
   // count. A model with experts runs them on empty batches instead, since experts would count the
-  // rows. Throws as the blocks, the loss and Group's operations do.
+  // rows. Inputs and targets may not require gradients. Throws as blocks, loss and Group do.
   double train_step(const Tensors& inputs, const Tensors& targets);
   // As train_step(), without an exchange of the loss: for callers that read it every few steps.
   // Returns this rank's part of the loss, summed over the samples of all replicas. It is one
@@ -192,11 +192,10 @@ class ParallelModel {
   // Stage cuts to which the codec's memory of the checkpoint belongs, for Plan::cuts of a resumed
   // run: cuts by measured times differ from run to run. Empty without it, and of another mesh.
   static std::vector<int> cuts_of(const Mesh& mesh, const checkpoint::Reader& saved);
-  // Compares the weights and optimizer state that several ranks hold, by checksums: those of
-  // replicas, and whole tensors of ranks of tp. They differ only after a fault of memory or of a
-  // processor. Ranks that differ from the majority get its values. Returns what differed, the same
-  // on all ranks. Costs one pass over the memory of the state, and about 60 bytes sent for each
-  // tensor. Call it between two steps. Collective.
+  // Compares by checksums the weights and optimizer state that several ranks hold: replicas, and
+  // whole tensors of tp. They differ only after a fault of memory or of a processor. Ranks that
+  // differ from the majority get its values. Returns what differed, alike on all ranks. Costs a
+  // read of the state, and about 60 bytes sent for each tensor. Call it between steps. Collective.
   struct Difference {
     std::string tensor;
     std::vector<int> ranks;  // Ranks of the world that differ. Without a majority: all holders.
@@ -205,13 +204,12 @@ class ParallelModel {
   std::vector<Difference> compare_replicas();
   // Gives the caller's modules (blocks_of()) all trained values on every rank, until the next
   // step() or load, and after this object's end. Otherwise modules of other stages have no values,
-  // nor have weights that ZeRO-3 gathers. The program may change the values. If it writes such a
-  // weight of ZeRO-3 in place, train_step() throws. Broadcasts each missing value. Collective.
+  // nor have weights that ZeRO-3 gathers. The program may change the values, alike on all ranks. It
+  // may also load a file into modules without values. Broadcasts each missing value. Collective.
   void gather();
   // Bytes that gather() would allocate on this rank. Not collective.
   std::int64_t gather_bytes() const;
-  // In place of gather(): operations on modules without values throw an error that ends with
-  // `advice`. Not collective.
+  // In place of gather(): modules without values throw errors ending in `advice`. Not collective.
   void refuse(const std::string& advice);
   // Averaged gradients by used parameter, on rank 0; after step(), as clipped.
   NamedTensors gradients();
@@ -235,12 +233,14 @@ class ParallelModel {
   Times take_times();
   // A line for each pass that did something, or was left out: "<pass>: <what it did>".
   std::string describe() const;
+  // Ends the model's groups: calls of the other ranks throw kAborted with `why`. Not collective.
+  void abort(const Error& why);
 
  private:
   std::unique_ptr<internal::Composed> composed_;
 };
 
-// Makes a model of `plan` over `mesh`. Collective. Throws as check_plan() and the passes do.
+// Makes a model of `plan`. Drops all gradients. Collective. Throws as check_plan() and passes do.
 ParallelModel parallelize(const BlockModel& model, const Plan& plan, const Mesh& mesh);
 
 // Seed of the initial values of block number `block`. Call torch::manual_seed(block_seed(…)) before

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "weft/parallel/internal/clip.h"
 #include "weft/parallel/internal/evaluation_mode.h"
@@ -62,6 +63,18 @@ std::vector<Tensors> split(const Tensors& batch, int parts, const char* what) {
     for (std::size_t i = 0; i < result.size(); ++i) result[i].push_back(pieces[i]);
   }
   return result;
+}
+
+// Gradients stay in the pipeline. In one process they would go on to what made these tensors.
+void check_detached(const std::vector<Tensors>& batch, const char* what) {
+  for (const Tensors& some : batch) {
+    for (const at::Tensor& tensor : some) {
+      WEFT_REQUIRE(!tensor.defined() || !tensor.requires_grad(),
+                   std::string("train_step: the ") + what +
+                       " require a gradient, but none leaves the model; pass " + what +
+                       ".detach(), and make the module that computed them a block");
+    }
+  }
 }
 
 // Share of the batch's samples, by the first dimension of the first target.
@@ -180,6 +193,13 @@ internal::Outcome Pipeline::State::run(const std::vector<lists::Step>& steps,
 double Pipeline::State::step(internal::Batch batch) {
   WEFT_REQUIRE(!has_last() || options.loss, "pipeline: the last stage's rank needs options.loss");
   if (has_last()) batch.shares = shares_of(batch.targets);
+  if (batch.training) {
+    WEFT_REQUIRE(at::GradMode::is_enabled(),
+                 "train_step: gradients are off in this thread, so nothing would be trained; call "
+                 "it outside NoGradGuard and InferenceMode");
+    check_detached(batch.inputs, "inputs");
+    check_detached(batch.targets, "targets");
+  }
   if (batch.training) tied->begin();
   at::Tensor loss =
       at::full({1}, run(batch.training ? training : forwards, batch).loss, at::kDouble);
@@ -287,7 +307,10 @@ std::vector<std::pair<std::string, at::Tensor>> Pipeline::named_parameters() con
 
 std::vector<at::Tensor> Pipeline::parameters() const {
   std::vector<at::Tensor> all;
-  for (const auto& [name, parameter] : named_parameters()) all.push_back(parameter);
+  std::set<const c10::TensorImpl*> known;
+  for (const auto& [name, parameter] : named_parameters()) {
+    if (known.insert(parameter.unsafeGetTensorImpl()).second) all.push_back(parameter);
+  }
   return all;
 }
 

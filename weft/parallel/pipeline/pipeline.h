@@ -111,7 +111,7 @@ class Pipeline {
   // Collective (an all-reduce of 8 bytes).
   double clip_grad_norm(double max_norm);
 
-  // This rank's parameters, also by "<block>.<name>"; the cuts; and this rank's stages.
+  // This rank's parameters, each once, also by "<block>.<name>"; the cuts; and this rank's stages.
   std::vector<at::Tensor> parameters() const;
   std::vector<std::pair<std::string, at::Tensor>> named_parameters() const;
   const std::vector<int>& cuts() const;

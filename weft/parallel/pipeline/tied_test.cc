@@ -70,6 +70,33 @@ TEST(Pipeline, SumsTiedGradientsAndClipsByTheNormOfTheWholeModel) {
   }
 }
 
+// Two blocks of a rank may have one module, whose weights they may call tied.
+TEST(Pipeline, AParameterOfTwoBlocksOfARankCountsOnce) {
+  for (const bool is_tied : {false, true}) {
+    std::vector<Link> links{Link(0), Link(1)}, own{Link(0), Link(1)};
+    at::Tensor x = input_of(0);
+    for (const std::size_t i : {0U, 1U, 0U}) x = links[i](x);
+    torch::mse_loss(x, target_of(0)).backward();
+    std::vector<at::Tensor> all = links[0]->parameters();
+    for (const at::Tensor& p : links[1]->parameters()) all.push_back(p);
+    const double norm = torch::nn::utils::clip_grad_norm_(all, 0.01);
+    replicate(1, [&](const Group& group) {
+      const auto make = [&](int i) {
+        Block block = parallel::block(own[i == 1 ? 1 : 0]);
+        if (is_tied && i != 1) block.tied["weight"] = own[0]->layer->weight;
+        return block;
+      };
+      Pipeline model(group, 3, make, options_of(Algorithm::kOneForwardOneBackward, 2));
+      model.train_step({input_of(0)}, {target_of(0)});
+      EXPECT_NEAR(model.clip_grad_norm(0.01), norm, 1e-10);
+      const auto mine = model.parameters();
+      ASSERT_EQ(mine.size(), all.size());
+      for (std::size_t i = 0; i < all.size(); ++i)
+        EXPECT_TRUE(torch::allclose(mine[i].grad(), all[i].grad(), 1e-10, 1e-12)) << i << is_tied;
+    });
+  }
+}
+
 // A frozen weight keeps the gradient that it has, or none, and no optimizer moves it.
 TEST(Pipeline, ATiedWeightWithoutANewGradientKeepsThatOfBefore) {
   for (const auto& [algorithm, ranks] : std::map<Algorithm, int>{

@@ -142,6 +142,7 @@ class Loop {
             decisions_->state(),
             learner_->samples()};
   }
+  void open_folder(bool has_state);
   void write_environment() const;
   void write_report() const;
   bool steps_due() const {

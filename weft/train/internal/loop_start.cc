@@ -11,6 +11,7 @@
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/file.h"
 #include "weft/checkpoint/checkpoint.h"
+#include "weft/comm/texts.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/position/position.h"
 #include "weft/observe/report/environment.h"
@@ -36,29 +37,34 @@ std::vector<LogField> changes_of(const std::string& file, const Config& now) {
 
 void Loop::open(std::optional<Saved> state) {
   progress_.emplace(observe::Progress::Options{.mode = options_.progress, .rank = world_.rank()});
-  if (world_.rank() == 0) {
-    observe::RunFolderOptions run{options_.dir, options_.name, options_.program, options_.resume};
-    if (run.resume && run.name.empty()) {
-      const auto newest = newest_run(run.parent, options_.program);
-      WEFT_REQUIRE(newest.has_value(), "there is no run of " + options_.program + " to resume in " +
-                                           run.parent + "; give the run's name");
-      run.name = *newest;
-    }
-    const auto changes = run.resume
-                             ? changes_of(run.parent + "/" + run.name + "/config.toml", config_)
-                             : std::vector<LogField>{};
-    folder_ = std::make_unique<observe::RunFolder>(run, config_);
-    // If this rank is lost before training begins, its successor goes on in the same folder.
-    agent::tell_launcher("folder", std::filesystem::absolute(folder_->path()).string());
-    if (!changes.empty()) log_info("the run resumes with changed values", changes);
-    if (!state) write_environment();
-    tracing_.write_to(folder_->path() + "/trace.json");
-  }
+  comm::together(world_, [&] {
+    if (world_.rank() == 0) open_folder(state.has_value());
+  });
   if (!options_.resume) return;
   recovers_ = state.has_value();
   resumed_ = std::move(state);
   if (!resumed_) resumed_ = load_latest(world_, folder_ ? folder_->checkpoint_path() : "");
   if (!resumed_) log_warn("the run has no checkpoint yet: starting from the beginning");
+}
+
+// Makes the run folder, or opens the one that the run goes on in. Rank 0 only.
+void Loop::open_folder(bool has_state) {
+  observe::RunFolderOptions run{options_.dir, options_.name, options_.program, options_.resume};
+  if (run.resume && run.name.empty()) {
+    const auto newest = newest_run(run.parent, options_.program);
+    WEFT_REQUIRE(newest.has_value(), "there is no run of " + options_.program + " to resume in " +
+                                         run.parent + "; give the run's name");
+    run.name = *newest;
+  }
+  const auto changes = run.resume
+                           ? changes_of(run.parent + "/" + run.name + "/config.toml", config_)
+                           : std::vector<LogField>{};
+  folder_ = std::make_unique<observe::RunFolder>(run, config_);
+  // If this rank is lost before training begins, its successor goes on in the same folder.
+  agent::tell_launcher("folder", std::filesystem::absolute(folder_->path()).string());
+  if (!changes.empty()) log_info("the run resumes with changed values", changes);
+  if (!has_state) write_environment();
+  tracing_.write_to(folder_->path() + "/trace.json");
 }
 
 // True if the batch of the checkpoint depends on the numbers of ranks that the run has had.
@@ -108,14 +114,15 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   Best::check(options_, learner.metrics(), learner.has_test_data());
   decisions_.emplace(options_, world_);
   if (resumed_) restore();
-  if (folder_) folder_->keep();
-  tell_launcher();
-  if (folder_) {
+  comm::together(world_, [&] {
+    if (!folder_) return;
+    folder_->keep();
+    tell_launcher();
     // The copies in memory may be older than the newest checkpoint. If all ranks are lost later,
     // the run resumes from that checkpoint and needs the metrics of the steps before it.
     const std::int64_t known = recovers_ ? checkpoint::newest_step(folder_->checkpoint_path()) : -1;
     metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1, known);
-  }
+  });
   log_.emplace(world_, metrics_.get(),
                StepLog::Flops{learner.flops_per_sample(),
                               options_.peak_tflops * 1e12 * static_cast<double>(world_.size())});

@@ -231,7 +231,9 @@ std::optional<Saved> load_latest(const Group& world, const std::string& folder) 
                                     "; start a new run, or put back a copy of a checkpoint");
   }
   if (!latest.folder) return std::nullopt;
-  return Saved(checkpoint::Reader(*latest.folder));
+  std::optional<Saved> saved;
+  comm::together(world, [&] { saved.emplace(checkpoint::Reader(*latest.folder)); });
+  return saved;
 }
 
 }  // namespace weft::train::internal

@@ -196,9 +196,13 @@ std::shared_ptr<const text::PackedRows> TextTask::packed(const text::TokenFile& 
 
 // Rank 0 tokenizes the text. All ranks then map the file of tokens.
 Task TextTask::make(const std::string& folder) {
-  const std::string tokens = folder.empty() ? "" : write_tokens(folder);
+  std::string tokens;
+  comm::together(world_, [&] { tokens = folder.empty() ? "" : write_tokens(folder); });
   vocabulary_ = make_tokenizer(comm::broadcast_text(world_, json_))->vocab_size();
-  const auto file = text::TokenFile::open(comm::broadcast_text(world_, tokens));
+  tokens = comm::broadcast_text(world_, tokens);
+  std::optional<text::TokenFile> mapped;
+  comm::together(world_, [&] { mapped.emplace(text::TokenFile::open(tokens)); });
+  const text::TokenFile& file = *mapped;
   const auto length = config_.get_int("model.sequence");
   const auto split = held_out(file, config_.get_double("data.validation"), length);
   if (!folder.empty())

@@ -58,8 +58,8 @@ void set_timeout(int fd, const Deadline& deadline) {
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof value);
 }
 
-// Calls `system_call` until no signal interrupts it. SA_RESTART has no effect on sockets that have a
-// timeout.
+// Calls `system_call` until no signal interrupts it. SA_RESTART has no effect on sockets that have
+// a timeout.
 template <typename Call>
 auto without_interruption(Call system_call) {
   decltype(system_call()) result;

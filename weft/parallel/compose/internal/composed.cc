@@ -37,6 +37,19 @@ Plan as_it_runs(Plan plan, const Mesh& mesh) {
   return plan;
 }
 
+// Shards of gradients are not in grad().
+bool has_gradients(const Composed& composed) {
+  if (!composed.replicates()) return true;
+  for (const Stage& stage : composed.stages) {
+    for (const Block& block : stage.blocks) {
+      for (const at::Tensor& parameter : block.module->parameters()) {
+        if (parameter.grad().defined()) return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<at::Tensor> Stage::tied_weights() const {
@@ -62,7 +75,7 @@ void Composed::abort(const Error& error) const {
   sharers().abort(error);
   mesh.world().abort(error);
   for (const Stage& stage : stages) {
-    if (stage.sharded) stage.sharded->abandon();
+    if (stage.sharded) stage.sharded->abandon(error.message());
   }
 }
 
@@ -164,16 +177,29 @@ double Composed::run(const Tensors& inputs, const Tensors& targets, bool trainin
     const double loss = train(inputs, targets);
     return guarded([&] {
       const auto begin = Clock::now();
-      const double mean =
-          plan.micro_shards > 0 ? mean_of_micro_shards(all_samples_) : mean_over_replicas(loss);
+      const double mean = plan.micro_shards > 0 ? mean_of_micro_shards(all_samples_)
+                                                : mean_over_replicas(loss, samples_);
       times.communication += seconds_since(begin);
       return mean;
     });
   }
-  samples_ = static_cast<double>(inputs[0].size(0));
-  const Cut parts = cut(inputs, targets, even_parts(inputs[0].size(0), 1));
-  return guarded(
-      [&] { return mean_over_replicas(pipeline->evaluate(parts.inputs, parts.targets)); });
+  const std::int64_t samples = inputs[0].size(0);
+  const Cut parts = cut(inputs, targets, even_parts(samples, 1));
+  return guarded([&] {
+    const double loss = pipeline->evaluate(parts.inputs, parts.targets);
+    return mean_over_replicas(loss, static_cast<double>(samples));
+  });
+}
+
+void Composed::set_accumulate(int batches) {
+  WEFT_REQUIRE(batches >= 1 && batches <= plan.accumulate,
+               "set_accumulate: " + std::to_string(batches) + " is not from 1 to the plan's " +
+                   std::to_string(plan.accumulate));
+  WEFT_REQUIRE(batches == accumulate || kept_batches_ == 0,
+               "set_accumulate: call it before the first train_step() of a step, since each has "
+               "counted as one of " +
+                   std::to_string(accumulate));
+  accumulate = batches;
 }
 
 // All ranks of tp, cp and pp have the loss of their replica.
@@ -187,11 +213,18 @@ std::vector<double> Composed::forward_backward(const Tensors& inputs, const Tens
   return {counts && samples_ > 0 ? loss * samples_ : 0};
 }
 
+bool Composed::is_last_batch() const {
+  return !verifying_ && (!replicates() || kept_batches_ + 1 == accumulate);
+}
+
 double Composed::train(const Tensors& inputs, const Tensors& targets) {
   WEFT_REQUIRE(!replicates() || kept_batches_ < accumulate,
                "train_step: call step() after every " + std::to_string(accumulate) +
                    " calls, as the plan's `accumulate` says");
-  guarded([&] { own_modules.attach([&] { return held().weights; }); });
+  WEFT_REQUIRE(!scaled_ || !has_gradients(*this),
+               "train_step: it would add to gradients that the last step() has clipped or "
+               "unscaled; call zero_grad() before it");
+  own_modules.attach();
   for (const Stage& stage : stages) {
     for (const auto& follow : stage.follow_modes) follow();
   }
@@ -260,9 +293,9 @@ void Composed::wait_for_weights() {
   }
 }
 
-double Composed::mean_over_replicas(double loss) {
+double Composed::mean_over_replicas(double loss, double samples) {
   if (replicas().size() == 1) return loss;
-  at::Tensor sums = at::tensor({samples_ > 0 ? loss * samples_ : 0, samples_}, at::kDouble);
+  at::Tensor sums = at::tensor({samples > 0 ? loss * samples : 0, samples}, at::kDouble);
   replicas().all_reduce(sums);
   return sums[0].item<double>() / sums[1].item<double>();
 }

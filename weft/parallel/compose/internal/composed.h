@@ -84,6 +84,8 @@ class Composed {
   void load_weights(const checkpoint::SliceSource& source);
   std::vector<ParallelModel::Difference> compare_replicas();
   void gather();
+  void abort(const Error& error) const;
+  void set_accumulate(int batches);
   void verify(const Tensors& inputs, const Tensors& targets, Verification::Seed seed);
 
   at::Tensor loss_of(const Tensors& outputs, const Tensors& targets);
@@ -157,17 +159,14 @@ class Composed {
   // True for a micro-batch of made-up rows.
   bool is_made_up(int micro_batch) const;
   void finish_statistics();
-  double mean_over_replicas(double loss);
+  double mean_over_replicas(double loss, double samples);
   double mean_of_micro_shards(double all);
   // True if the current gradients are the last ones before step().
-  bool is_last_batch() const {
-    return !verifying_ && (!replicates() || kept_batches_ + 1 == accumulate);
-  }
+  bool is_last_batch() const;
   DataParallelBase::Times take_engine_times();
   void await_gradients();
   template <class Fn>
   auto guarded(const Fn& fn) -> decltype(fn());
-  void abort(const Error& error) const;
   void seed_dropout(const Stage& stage) const;
   void count_tied_once();
   bool counts(const Parameter& p) const;
@@ -209,7 +208,8 @@ class Composed {
   std::optional<observe::TraceScope> span_;      // of it
   int micro_batch_ = 0;                          // the micro-batch in the stage
   bool stepped_ = false;
-  double norm_ = -1;                          // gradient norm of the last step; below 0: none
+  bool scaled_ = false;  // step() clipped or unscaled, and left grad() as it was
+  double norm_ = -1;     // gradient norm of the last step; below 0: none
   std::optional<Verification> verification_;  // of the current step
   bool verifying_ = false;                    // train() keeps its gradients
   int replica_shift_ = 0;                     // train() draws as the replica so many places on

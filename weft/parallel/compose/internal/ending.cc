@@ -108,8 +108,10 @@ bool Composed::all_finite() {
   times.communication += take_engine_times().wait;
   if (of_world || mesh.world().size() == 1) return finite;
   const TimeAdded time(times.communication);
-  const double rate = lr_of(rule);
-  at::Tensor most = at::tensor({finite ? 0.0 : 1.0, rate, -rate}, at::kDouble);
+  constexpr double kNotFinite = 1, kLoaded = 2;  // the greater one hides the other
+  const double rate = lr_of(rule), not_finite_here = finite ? 0 : kNotFinite,
+               about = own_modules.has_loaded_elsewhere() ? kLoaded : not_finite_here;
+  at::Tensor most = at::tensor({about, rate, -rate}, at::kDouble);
   mesh.world().all_reduce(most, ReduceOp::kMax);
   const auto* const numbers = most.const_data_ptr<double>();
   if (!optim::are_equal_rates(numbers[1], -numbers[2])) {
@@ -118,7 +120,11 @@ bool Composed::all_finite() {
          << " on another; call set_lr() alike on all ranks";
     throw Error(Errc::kInvalidArgument, text.str());
   }
-  return numbers[0] == 0;
+  if (numbers[0] != kLoaded) return numbers[0] == 0;
+  own_modules.check_loads(mesh.world());
+  at::Tensor any = at::full({1}, not_finite_here, at::kDouble);
+  mesh.world().all_reduce(any, ReduceOp::kMax);
+  return any.item<double>() == 0;
 }
 
 // As if the batch had not been.
@@ -138,6 +144,7 @@ void Composed::skip_step() {
 }
 
 bool Composed::step() {
+  own_modules.attach();  // gather() may have been called since train_step()
   return guarded([&] {
     for (Stage& stage : stages) {
       if (!std::exchange(stage.kept, nullptr)) continue;
@@ -176,6 +183,8 @@ bool Composed::step() {
     times.communication += waited;
     times.update -= waited;
     stepped_ = true;
+    // Several replicas never add to used gradients (SpentGradients).
+    scaled_ = factor != 1 && (scaler || (replicates() && copies().size() == 1));
     batches_ = kept_batches_ = 0;
     ++steps;
     own_modules.forget();
@@ -184,6 +193,7 @@ bool Composed::step() {
 }
 
 void Composed::zero_grad() {
+  scaled_ = false;
   kept_batches_ = 0;
   for (Stage& stage : stages) {
     if (stage.sharded) stage.sharded->zero_grad();

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <set>
 #include <sstream>
+#include <utility>
 
+#include "weft/base/crc32c.h"
 #include "weft/base/error.h"
 #include "weft/comm/texts.h"
 #include "weft/engine/parameter_cuts.h"
@@ -111,16 +114,76 @@ at::Tensor narrowed(at::Tensor tensor, const std::vector<std::int64_t>& offset,
   return tensor;
 }
 
-bool has_part(const at::Tensor& tensor, const checkpoint::Slice& slice) {
-  return at::allclose(narrowed(tensor, slice.offset, slice.tensor.sizes()), slice.tensor,
-                      /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true);
+// Unlike Storage::is_alias_of(), it reads no address, which a refusing tensor does not have.
+bool is_one(const c10::Storage& a, const c10::Storage& b) {
+  return a.unsafeGetStorageImpl() == b.unsafeGetStorageImpl();
 }
 
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
+  return is_one(a.storage(), b.storage());
+}
+
+std::uint32_t checksum_of(const at::Tensor& tensor) {
+  if (!checkpoint::has_values(tensor)) return 0;
+  const at::Tensor values = tensor.detach().cpu().contiguous();
+  return crc32c(values.const_data_ptr(), values.nbytes());
+}
+
+// A program may load values into it.
+at::Tensor loadable_refusal(const at::Tensor& like, const std::string& why) {
+  at::Tensor tensor = refusing(like, why);
+  refuse(tensor, why);
+  return tensor;
 }
 
 }  // namespace
+
+// The models of this process that have a tensor.
+class OwnModules::Claim {
+ public:
+  explicit Claim(std::vector<const c10::TensorImpl*> tensors) : tensors_(std::move(tensors)) {
+    add(1);
+  }
+  ~Claim() { add(-1); }
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+  // False if another model has one too.
+  bool is_sole() {
+    const std::lock_guard lock(mutex());
+    if (std::exchange(seen_, changes()) != changes()) {
+      is_sole_ = std::all_of(tensors_.begin(), tensors_.end(),
+                             [](const c10::TensorImpl* tensor) { return models()[tensor] == 1; });
+    }
+    return is_sole_;
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex& one = *new std::mutex;  // models may outlive static variables
+    return one;
+  }
+  // Their number by tensor, and a number that changes with them.
+  static std::map<const c10::TensorImpl*, int>& models() {
+    static auto& all = *new std::map<const c10::TensorImpl*, int>;
+    return all;
+  }
+  static std::int64_t& changes() {
+    static std::int64_t count = 0;
+    return count;
+  }
+  void add(int model) {
+    const std::lock_guard lock(mutex());
+    ++changes();
+    for (const c10::TensorImpl* const tensor : tensors_) {
+      if ((models()[tensor] += model) == 0) models().erase(tensor);
+    }
+  }
+
+  const std::vector<const c10::TensorImpl*> tensors_;
+  std::int64_t seen_ = 0;
+  bool is_sole_ = true;
+};
 
 OwnModules::OwnModules(const BlockModel& model, const std::vector<Stage>& stages) {
   std::set<const c10::TensorImpl*> known;
@@ -145,6 +208,53 @@ OwnModules::OwnModules(const BlockModel& model, const std::vector<Stage>& stages
   for (std::size_t i = 0; i < here.size(); ++i) {
     if (!here[i]) list(model.blocks[i], elsewhere_);
   }
+  if (!known.empty()) claim_ = std::make_shared<Claim>(std::vector(known.begin(), known.end()));
+  forget_loads();
+}
+
+void OwnModules::forget_loads() {
+  for (auto* const list : {&trained_, &elsewhere_}) {
+    for (Named& one : *list) {
+      one.memory = one.tensor.storage();
+      one.loaded = false;
+    }
+  }
+}
+
+void OwnModules::note_loads() {
+  for (auto* const list : {&trained_, &elsewhere_}) {
+    for (Named& one : *list) one.loaded = one.loaded || !is_one(one.tensor.storage(), one.memory);
+  }
+}
+
+bool OwnModules::has_loaded_elsewhere() const {
+  return std::any_of(elsewhere_.begin(), elsewhere_.end(),
+                     [](const Named& one) { return one.loaded; });
+}
+
+void OwnModules::check_loads(const Group& world) const {
+  std::string mine;
+  for (const auto* const list : {&trained_, &elsewhere_}) {
+    for (const Named& one : *list) {
+      if (one.loaded) mine += (list == &trained_ ? '+' : '-') + one.name + '\n';
+    }
+  }
+  std::set<std::string> taken;
+  std::map<std::string, std::size_t> elsewhere;
+  const auto texts = comm::all_gather_texts(world, mine);
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    std::istringstream lines(texts[rank]);
+    for (std::string line; std::getline(lines, line);) {
+      const std::string name = line.substr(1);
+      line[0] == '+' ? static_cast<void>(taken.insert(name))
+                     : static_cast<void>(elsewhere.emplace(name, rank));
+    }
+  }
+  for (const auto& [name, rank] : elsewhere) {
+    WEFT_REQUIRE(taken.contains(name),
+                 "'" + name + "' was loaded on rank " + std::to_string(rank) +
+                     ", but not on the ranks that train it; load weights on all ranks");
+  }
 }
 
 // The program may have given them values, as by torch::load() of the whole model.
@@ -154,15 +264,19 @@ void OwnModules::forget() {
   const at::NoGradGuard no_grad;
   for (Named& one : elsewhere_) {
     if (!one.refusal.defined())
-      one.refusal = refusing(one.tensor, without_values(one.name, kAdvice));
+      one.refusal = loadable_refusal(one.tensor, without_values(one.name, kAdvice));
     if (!share_memory(one.tensor, one.refusal)) one.tensor.set_data(one.refusal);
   }
+  forget_loads();
 }
 
 void OwnModules::detach(Named& one, const at::Tensor& values) {
   const bool is_trained = &one >= trained_.data() && &one < trained_.data() + trained_.size();
   if (is_trained && !one.view.defined()) one.view = one.tensor.variable_data();
-  if (is_trained) one.given = values;
+  if (is_trained) {
+    one.given = values;
+    one.checksum = checksum_of(values);
+  }
   detached_ = detached_ || is_trained;
   one.tensor.set_data(values);
 }
@@ -171,30 +285,23 @@ void OwnModules::reattach() {
   if (!std::exchange(detached_, false)) return;
   const at::NoGradGuard no_grad;
   for (Named& one : trained_) {
-    if (one.view.defined()) one.tensor.set_data(std::exchange(one.view, at::Tensor()));
+    if (one.view.defined()) {
+      one.tensor.set_data(std::exchange(one.view, at::Tensor()));
+      one.memory = one.tensor.storage();
+    }
     one.given.reset();
   }
 }
 
-void OwnModules::attach(const std::function<checkpoint::Slices()>& held) {
-  if (!detached_) return;
-  const at::NoGradGuard no_grad;
-  std::map<std::string, const Named*> gathered;
+void OwnModules::attach() {
+  WEFT_REQUIRE(!claim_ || claim_->is_sole(),
+               "train_step: another ParallelModel has some of this model's modules, so both would "
+               "take their gradients; end the other one first");
+  note_loads();
   for (Named& one : trained_) {
-    if (!one.view.defined()) continue;
-    if (!share_memory(one.tensor, one.given))
+    if (one.view.defined() &&
+        (!share_memory(one.tensor, one.given) || checksum_of(one.given) != one.checksum))
       one.view.reset();
-    else if (checkpoint::has_values(one.tensor))
-      gathered[one.name] = &one;
-  }
-  for (const checkpoint::Slice& slice : held()) {
-    const auto found = gathered.find(slice.name);
-    if (found == gathered.end() || has_part(found->second->given, slice)) continue;
-    throw Error(Errc::kInvalidArgument,
-                "'" + slice.name +
-                    "' was changed in place after gather(), but with ZeRO-3 the optimizer has "
-                    "another copy of it, so the change would be lost; give it the new values by "
-                    "torch::load() or load_weights()");
   }
   reattach();
 }
@@ -223,9 +330,10 @@ std::int64_t OwnModules::missing_bytes() const {
 void OwnModules::gather(const Group& world, const checkpoint::Slices& mine) {
   const at::NoGradGuard no_grad;
   const std::vector<Named*> wanted = missing();
-  at::Tensor any = at::scalar_tensor(static_cast<std::int64_t>(wanted.size()), at::kLong);
+  at::Tensor any = at::tensor({wanted.empty() ? 0 : 1, has_loaded_elsewhere() ? 1 : 0}, at::kInt);
   if (world.size() > 1) world.all_reduce(any, ReduceOp::kMax);
-  if (any.item<std::int64_t>() == 0) return;
+  if (any[1].item<int>() != 0) check_loads(world);
+  if (any[0].item<int>() == 0) return;
   struct Whole {
     Named* of;
     at::Tensor values;
@@ -252,12 +360,14 @@ void OwnModules::gather(const Group& world, const checkpoint::Slices& mine) {
     WEFT_CHECK(whole.filled == whole.values.numel(), "gather: no rank has all of '" + name + "'");
   for (auto& [name, whole] : wholes) detach(*whole.of, whole.values);
   is_whole_ = true;
+  forget_loads();
 }
 
 void OwnModules::refuse(const std::string& advice) {
   const at::NoGradGuard no_grad;
   for (Named* const one : missing())
-    detach(*one, refusing(one->tensor, without_values(one->name, advice)));
+    detach(*one, loadable_refusal(one->tensor, without_values(one->name, advice)));
+  forget_loads();
 }
 
 }  // namespace weft::parallel::internal

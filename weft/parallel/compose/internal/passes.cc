@@ -221,6 +221,19 @@ void check_left_out(const Composed& c) {
 
 }  // namespace
 
+namespace {
+
+// Of another model of these modules: sums over its ranks, or parts of them.
+void drop_gradients(const BlockModel& model) {
+  for (const BlockSpec& spec : model.blocks) {
+    if (!spec.own) continue;
+    for (const at::Tensor& parameter : spec.own->module->parameters())
+      parameter.mutable_grad().reset();
+  }
+}
+
+}  // namespace
+
 void compose(Composed& c) {
   check_plan(c.plan, shape_of(c.model), c.mesh.layout());
   check_left_out(c);
@@ -236,6 +249,7 @@ void compose(Composed& c) {
   c.copies();
   c.copies_of_experts();
   c.same_blocks();
+  drop_gradients(c.model);
   for (const Pass& pass : kPasses) {
     c.done.emplace_back(pass.info.name, left_out(c, pass.info.name) ? "left out" : pass.run(c));
   }

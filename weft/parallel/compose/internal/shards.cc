@@ -172,6 +172,14 @@ ParallelModel::Held Composed::held() {
 }
 
 void Composed::take_changes() {
+  own_modules.note_loads();
+  if (mesh.size("pp") > 1 && !own_modules.empty()) {
+    guarded([&] {
+      at::Tensor any = at::full({1}, own_modules.has_loaded_elsewhere() ? 1 : 0, at::kInt);
+      mesh.world().all_reduce(any, ReduceOp::kMax);
+      if (any.item<int>() != 0) own_modules.check_loads(mesh.world());
+    });
+  }
   for (Stage& stage : stages) {
     if (stage.sharded) stage.sharded->take_changes();
   }
@@ -203,6 +211,7 @@ void Composed::gather() {
   if (own_modules.empty()) return;
   guarded([&] {
     wait_for_weights();
+    own_modules.note_loads();
     for (Stage& stage : stages) {
       if (!stage.sharded || replicates()) continue;
       stage.sharded->let_go();

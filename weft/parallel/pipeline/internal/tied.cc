@@ -57,7 +57,11 @@ Tied::Tied(const Group& group, const std::map<int, std::map<std::string, at::Ten
   for (const auto& [name, holders] : holders_of(comm::all_gather_texts(group, mine))) {
     One one{.name = name};
     for (const auto& [block, parameters] : blocks) {
-      if (const auto found = parameters.find(name); found != parameters.end())
+      const auto found = parameters.find(name);
+      if (found == parameters.end()) continue;
+      // Autograd has summed the gradients of one tensor in two blocks.
+      if (std::none_of(one.mine.begin(), one.mine.end(),
+                       [&](const at::Tensor& other) { return other.is_same(found->second); }))
         one.mine.push_back(found->second);
     }
     if (one.mine.empty()) continue;

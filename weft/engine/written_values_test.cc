@@ -1,0 +1,209 @@
+// Values that a program writes through data(), which no version of a tensor tells: found before
+// the first step, and wherever the model's values leave it between two steps.
+#include <gmock/gmock.h>
+
+#include "weft/engine/testing/small_model.h"
+
+namespace weft::parallel {
+namespace written_values_test {
+
+using namespace std::chrono_literals;
+using namespace small_model;
+using testing::HasSubstr;
+
+const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9);
+// Matrices of 90 x 90 values: samples do not see all.
+const ModelOptions kWide{.width = 90};
+const auto kWrittenShared = HasSubstr("was changed in place, but its memory is shared");
+const auto kDiffers = HasSubstr("the values of 'b1.fc.weight' differ between rank 0 and rank 1");
+
+// A rank's model.
+struct Rank {
+  Group group;
+  std::vector<Part> parts;
+  Sharded model;
+
+  Rank(Group of, const Case& how, const ModelOptions& options,
+       const OptimizerSpec& spec = optimizer_spec(kSgd, {}))
+      : group(std::move(of)),
+        parts(make_parts(options)),
+        model(blocks_of(parts), group, spec, options_of(how.stage, how.weights)) {}
+  void train(int step) {
+    model.zero_grad();
+    small_model::train(model, group, step, kWide);
+  }
+  // One value, on rank 1.
+  void write(std::size_t part = 1) {
+    group.barrier();
+    if (group.rank() == 1) parts[part]->fc->weight.data().view({-1})[31].mul_(1.5);
+    group.barrier();
+  }
+};
+
+std::string error_of(const Case& how, const std::function<void(Rank&)>& act,
+                     const ModelOptions& options = kWide,
+                     const OptimizerSpec& spec = optimizer_spec(kSgd, {})) {
+  try {
+    comm::replicate(
+        2,
+        [&](const Group& group) {
+          Rank rank(group, how, options, spec);
+          act(rank);
+        },
+        20s);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kInvalidArgument) << error.what();
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(WrittenValues, AreFoundInSharedWeightsBeforeTheFirstStepAndAfterALoad) {
+  for (const int stage : {0, 1, 3}) {
+    const Case how{stage, Weights::kShared};
+    const auto train = [](Rank& rank) { rank.train(0); };
+    EXPECT_EQ(error_of(how, train), "accepted") << stage;
+    EXPECT_THAT(error_of(how,
+                         [&](Rank& rank) {
+                           rank.write();
+                           train(rank);
+                         }),
+                kWrittenShared)
+        << stage;
+    EXPECT_THAT(error_of(how,
+                         [&](Rank& rank) {
+                           train(rank);
+                           rank.model.load_state(rank.model.state());
+                           rank.write();
+                           train(rank);
+                         }),
+                kWrittenShared)
+        << stage;
+  }
+}
+
+TEST(WrittenValues, AreFoundByTakeChanges) {
+  for (const Case& how : kCases) {
+    const bool shared = how.weights == Weights::kShared;
+    if (!shared && (how.stage == 0 || how.stage == 3)) continue;
+    for (const int times : {0, 1, 2}) {  // a step, or what gather() does, and again
+      const auto act = [&](bool writes) {
+        return [times, writes](Rank& rank) {
+          if (times > 0) rank.train(0);
+          if (times > 1) rank.model.take_changes();
+          if (writes) rank.write();
+          rank.model.take_changes();
+          rank.train(1);
+        };
+      };
+      EXPECT_EQ(error_of(how, act(false)), "accepted") << how.stage;
+      if (shared) {
+        EXPECT_THAT(error_of(how, act(true)), kWrittenShared) << how.stage << times;
+      } else {
+        EXPECT_THAT(error_of(how, act(true)), kDiffers) << how.stage << times;
+      }
+    }
+  }
+}
+
+TEST(WrittenValues, AreFoundInFrozenWeightsAndUnderRulesOfWholeTensors) {
+  const auto act = [](std::size_t part) {
+    return [part](Rank& rank) {
+      rank.train(0);
+      if (part > 0) rank.write(part);
+      rank.model.take_changes();
+    };
+  };
+  ModelOptions frozen = kWide;
+  frozen.freeze = true;
+  for (const int stage : {1, 3}) {
+    const Case how{stage, Weights::kShared};
+    EXPECT_EQ(error_of(how, act(0), frozen), "accepted") << stage;
+    EXPECT_THAT(error_of(how, act(2), frozen), kWrittenShared) << stage;
+  }
+  for (const int stage : {0, 2}) {
+    const Case how{stage, Weights::kShared};
+    const OptimizerSpec spec = optimizer_spec(optim::Lamb{}, {});
+    EXPECT_EQ(error_of(how, act(0), kWide, spec), "accepted") << stage;
+    EXPECT_THAT(error_of(how, act(1), kWide, spec), kWrittenShared) << stage;
+  }
+}
+
+// An earlier check took the updates of such rules for changes of the program.
+TEST(WrittenValues, LoadedSharedWeightsCountUnderRulesOfWholeTensors) {
+  for (const int stage : {0, 1, 2}) {
+    EXPECT_EQ(error_of(
+                  {stage, Weights::kShared},
+                  [](Rank& rank) {
+                    for (int step = 0; step < 4; ++step) {
+                      rank.train(step);
+                      if (step != 2) continue;
+                      at::Tensor& bias = rank.parts[1]->fc->bias;
+                      bias.set_data(torch::arange(bias.numel(), at::kDouble) * 0.01);
+                    }
+                  },
+                  kWide, optimizer_spec(optim::Lamb{}, {})),
+              "accepted")
+        << stage;
+  }
+}
+
+// The program writes to them as long as it has them, and may load other weights too.
+TEST(WrittenValues, OfHeldSlicesCount) {
+  for (const Case& how : kCases) {
+    if (how.stage == 3 && how.weights == Weights::kPrivate) continue;
+    EXPECT_EQ(error_of(how,
+                       [&](Rank& rank) {
+                         rank.train(0);
+                         checkpoint::Slices held = rank.model.held();
+                         for (int step = 1; step < 4; ++step) {
+                           const at::NoGradGuard guard;
+                           for (checkpoint::Slice& slice : held) {
+                             if (slice.name == "b1.fc.weight") slice.tensor.fill_(0.01 * step);
+                           }
+                           at::Tensor& bias = rank.parts[3]->fc->bias;
+                           if (step == 2) bias.set_data(torch::ones_like(bias));
+                           if (step == 3) held.clear();
+                           rank.model.take_changes();
+                           rank.group.barrier();
+                           require(at::equal(rank.parts[1]->fc->weight,
+                                             torch::full({90, 90}, 0.01 * step, at::kDouble)),
+                                   "a value of held() at stage " + std::to_string(how.stage));
+                           rank.group.barrier();
+                           const at::AutoGradMode learns(true);
+                           if (step != 2) rank.train(step);
+                         }
+                       }),
+              "accepted")
+        << how.stage << to_string(how.weights);
+  }
+}
+
+// The check looks again when the program has no held() values any more.
+TEST(WrittenValues, AreFoundAfterHeldSlicesAreGone) {
+  EXPECT_THAT(error_of({2, Weights::kShared},
+                       [](Rank& rank) {
+                         rank.model.held();
+                         rank.train(0);
+                         rank.write();
+                         rank.model.take_changes();
+                       }),
+              kWrittenShared);
+}
+
+TEST(WrittenValues, OfOneRankInEachStepAreFoundUnderZero) {
+  for (const int stage : {1, 2}) {
+    EXPECT_THAT(error_of({stage, Weights::kPrivate},
+                         [](Rank& rank) {
+                           for (int step = 0; step < 17; ++step) {
+                             rank.write();
+                             rank.train(step);
+                           }
+                         }),
+                kDiffers)
+        << stage;
+  }
+}
+
+}  // namespace written_values_test
+}  // namespace weft::parallel
