@@ -260,10 +260,8 @@ TEST(Regroup, DoesNotWaitForAMemberThatWasReplacedWhileTheGroupForms) {
     }
     const Group group = form_group(me.store, me.id, 3, options);
     expect_works(group);
-    if (me.id == 2) {
-      say(*me.store, "lost");
-      raise(SIGKILL);
-    }
+    if (me.id == 2) say(*me.store, "lost");
+    die_when_all_are_here(me, 2, {0, 1});
     const Group next = group.regroup(
         {.size = 3, .keep_ranks = true, .at_least = 3, .wait = kLimit, .timeout = kLimit});
     expect(next.size() == 3 && next.rank() == me.id && next.epoch() == 2, "the new group");
@@ -284,7 +282,7 @@ TEST(Regroup, NoRankWaitsForASubgroupOnceARankOfTheWholeGroupIsLost) {
       const Group group = form_group(me.store, me.id, 4,
                                      {.transport = parse_transport(transport), .timeout = kLimit});
       expect_works(group);
-      if (me.id == 3) raise(SIGKILL);
+      die_when_all_are_here(me, 3, {0, 1, 2});
       if (me.id > 0) {
         const std::vector<int> part = me.id == 1 ? std::vector{0, 1} : std::vector{2, 3};
         const auto [code, what] = error_of([&] { group.subgroup(part, "part"); });
