@@ -45,7 +45,7 @@ TEST(Meeting, AcceptsOnlyARankNumberAsTheLostRank) {
   }
 }
 
-// What each of three ranks throws that form a group with these options, but rank 2 with others.
+// Three ranks form a group, rank 2 with other options. Returns what each throws.
 std::vector<std::optional<Error>> errors_of(
     BackendOptions options, const std::function<void(BackendOptions&)>& change_on_rank_2) {
   options.timeout = 60s;

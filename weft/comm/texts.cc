@@ -6,6 +6,8 @@
 #include <cstring>
 #include <exception>
 
+#include "weft/comm/internal/meeting.h"
+
 namespace weft::comm {
 namespace {
 
@@ -69,12 +71,9 @@ void together(const Group& group, const std::function<void()>& work) {
   std::string why;
   try {
     work();
-  } catch (const Error& error) {
-    own = std::current_exception();
-    why = " " + error.message();
   } catch (const std::exception& error) {
     own = std::current_exception();
-    why = " " + describe(error);
+    why = " " + internal::reason_of(error);
   }
   const auto all = all_gather_texts(group, why);
   if (own) std::rethrow_exception(own);

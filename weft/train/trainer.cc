@@ -296,7 +296,7 @@ void Trainer::Impl::make_session(const Options& given, internal::Begin begin,
   const auto start = std::chrono::steady_clock::now();
   const Config& config = plan_.config();
   auto session = std::make_unique<Session>(given, config, world(), recovery_.is_on());
-  // Images do not depend on the group, so they are kept; a newcomer reads them.
+  // Images do not depend on the group, so they are kept. A new process reads them.
   read_recipe(begin, /*keeps=*/recipe_ != nullptr && !is_text(config));
   const auto check = [&](const Options& options) {
     internal::check_learner(task_ ? task_->model : recipe_->outline(), options, session->mesh,

@@ -105,11 +105,14 @@ std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
 
 }  // namespace
 
+std::string reason_of(const std::exception& error) {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  return known != nullptr ? known->message() : describe(error);
+}
+
 void tell_failure(c10d::Store& store, int rank, const std::exception& error) noexcept {
   try {
-    const auto* const known = dynamic_cast<const Error*>(&error);
-    const std::string why = known != nullptr ? known->message() : describe(error);
-    store.set(kFailedKey, bytes_of(std::to_string(rank) + " " + why));
+    store.set(kFailedKey, bytes_of(std::to_string(rank) + " " + reason_of(error)));
   } catch (const std::exception&) {  // the store is gone: the next exchange reports it
   }
 }

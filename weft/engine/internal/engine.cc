@@ -161,11 +161,16 @@ void Engine::watch_optimizer_settings() {
   });
 }
 
+void Engine::abandon() noexcept {
+  try {
+    abandon("rank " + std::to_string(group_.rank()) + " abandoned its model during a step");
+  } catch (const std::bad_alloc&) {  // the peers run into their deadlines
+  }
+}
+
 void Engine::abandon(const std::string& why) noexcept {
   try {
-    group_.abort(Error(Errc::kAborted, !why.empty() ? why
-                                                    : "rank " + std::to_string(group_.rank()) +
-                                                          " abandoned its model during a step"));
+    group_.abort(Error(Errc::kAborted, why));
   } catch (const std::exception&) {  // if the abort fails, the peers run into their deadlines
   }
 }

@@ -40,8 +40,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Engine& operator=(const Engine&) = delete;
   // Called after construction, since hooks hold a weak pointer to it.
   void start();
-  // Ends all waits of peers for this rank, with kAborted and `why`. Empty: it failed in a call.
-  virtual void abandon(const std::string& why = {}) noexcept;
+  // Ends all waits of peers for this rank, with kAborted: it failed in a call, or `why`.
+  void abandon() noexcept;
+  virtual void abandon(const std::string& why) noexcept;
 
   const Group& group() const { return group_; }
   virtual Tensors run(std::size_t block, const Tensors& inputs);

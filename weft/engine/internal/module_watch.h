@@ -11,8 +11,8 @@
 //   step, before the update             moved(), bring_home()
 //   step, at the end                    compare() if needed, rebase()
 //
-// Looking reads no memory of tensors, but for 16 cache lines of each gradient and weight. Those of
-// weights are others in each step.
+// Looking reads no memory of tensors, but for 16 cache lines of each gradient and weight. Each step
+// looks at other lines of the weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -266,9 +266,7 @@ ShardedModel::~ShardedModel() {
 void ShardedModel::abandon(const std::string& why) noexcept {
   Engine::abandon(why);
   try {
-    const Error error(Errc::kAborted, !why.empty() ? why
-                                                   : "rank " + std::to_string(group_.rank()) +
-                                                         " abandoned its model during a step");
+    const Error error(Errc::kAborted, why);
     weights_.abort(error);
     if (options_.replicas) options_.replicas->abort(error);
     if (options_.apart && options_.apart->replicas) options_.apart->replicas->abort(error);

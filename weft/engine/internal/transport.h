@@ -45,7 +45,7 @@ class Transport {
   // Throws Error(kInvalidArgument) if the program has written to weights that exist once for all
   // ranks, since the last update. Not collective.
   virtual void check_written() {}
-  // Such weights are right as they are now. Called on all ranks, which then meet.
+  // From now on the present values of such weights are right. Called on all ranks, which then meet.
   virtual void note_written() {}
   // The parameters that had a gradient on any rank in the last step, or since reduce().
   virtual const std::vector<bool>& used() const = 0;

@@ -89,23 +89,6 @@ TEST(HostWait, APeerThatHasDoneItsPartMayLeaveAtAnyTime) {
   }
 }
 
-// Forks `world` processes that run fn with their rank, and returns what they exit with.
-std::vector<int> fork_ranks(int world, const std::function<int(int)>& fn) {
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < world; ++rank) {
-    const pid_t child = fork();
-    if (child == 0) _exit(fn(rank));
-    children.push_back(child);
-  }
-  std::vector<int> codes;
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
-  }
-  return codes;
-}
-
 TEST(HostShare, ThrowsOnAllRanksIfTheHeapOfRank0IsFull) {
   const auto statuses = internal::run_processes(2, [](Host& host) {
     const auto began = std::chrono::steady_clock::now();
@@ -129,7 +112,7 @@ TEST(HostConnect, SignalsDoNotDisturbIt) {
   constexpr int kWorld = 3, kTimes = 60;
   std::deque<internal::ForkExchange> exchanges;
   for (int i = 0; i < kTimes; ++i) exchanges.emplace_back(kWorld);
-  const auto codes = fork_ranks(kWorld, [&](int rank) {
+  const auto codes = internal::fork_ranks(kWorld, [&](int rank) {
     struct sigaction action {};
     action.sa_handler = [](int) {};
     sigaction(SIGALRM, &action, nullptr);
@@ -149,12 +132,12 @@ TEST(HostConnect, SignalsDoNotDisturbIt) {
   EXPECT_THAT(codes, testing::Each(0));
 }
 
-// Exit codes of three ranks that connect, where one of them can open only so many files more: 3 for
+// Exit codes of three ranks that connect, of which one can open only `left` files more: 3 for
 // kUnavailable.
 std::vector<int> connect_with_few_descriptors(int failing, rlim_t left) {
   constexpr int kWorld = 3;
   internal::ForkExchange exchange(kWorld);
-  return fork_ranks(kWorld, [&](int rank) {
+  auto codes = internal::fork_ranks(kWorld, [&](int rank) {
     alarm(30);  // the exchange has no deadline
     process_heap();
     if (rank == failing) {
@@ -170,6 +153,8 @@ std::vector<int> connect_with_few_descriptors(int failing, rlim_t left) {
     }
     return 0;
   });
+  for (int& code : codes) code = WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
+  return codes;
 }
 
 // The other ranks do not wait for their timeout.

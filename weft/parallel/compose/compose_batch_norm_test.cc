@@ -2,13 +2,14 @@
 // micro-batches on replicas of different size.
 #include <sstream>
 
-#include "weft/parallel/compose/modules.h"
+#include "weft/parallel/compose/testing/own_net.h"
 #include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel::internal {
 namespace compose_batch_norm_test {
 
 namespace nn = torch::nn;
+using own_net::model_of;
 
 nn::Sequential net() {
   nn::Sequential all(nn::Linear(3, 5), nn::BatchNorm1d(5), nn::Tanh(), nn::Linear(5, 2));
@@ -19,12 +20,6 @@ nn::Sequential net() {
 
 at::Tensor inputs() { return (torch::arange(15, at::kDouble) * 0.37).sin().view({5, 3}); }
 at::Tensor targets() { return inputs().narrow(1, 0, 2).cos(); }
-
-BlockModel model_of(const nn::Sequential& own) {
-  BlockModel model = blocks_of(own);
-  model.loss = [](const at::Tensor& y, const at::Tensor& t) { return torch::mse_loss(y, t); };
-  return model;
-}
 
 Plan joined(Plan plan = {}) {
   plan.sync_batch_norm = true;

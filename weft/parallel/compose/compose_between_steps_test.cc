@@ -1,4 +1,4 @@
-// What programs do around the steps of a ParallelModel, and that is an error here.
+// A program may do these things around the steps of a ParallelModel: they count, or are errors.
 #include <gmock/gmock.h>
 
 #include <torch/torch.h>
@@ -6,32 +6,20 @@
 #include <sstream>
 
 #include "weft/base/testing/refusal.h"
-#include "weft/parallel/compose/modules.h"
+#include "weft/parallel/compose/testing/own_net.h"
 #include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel::internal {
 namespace compose_between_steps_test {
 
 namespace nn = torch::nn;
+using namespace own_net;
 using testing::HasSubstr;
 
 nn::Sequential net() {
   nn::Sequential all(nn::Linear(3, 8), nn::Tanh(), nn::Linear(8, 8), nn::Tanh(), nn::Linear(8, 2));
   fill(*all);
   return all;
-}
-
-at::Tensor inputs() { return (torch::arange(24) * 0.37).sin().view({8, 3}); }
-
-BlockModel model_of(const nn::Sequential& own) {
-  BlockModel model = blocks_of(own);
-  model.loss = [](const at::Tensor& y, const at::Tensor& t) { return torch::mse_loss(y, t); };
-  return model;
-}
-
-void backward(ParallelModel& model) {
-  const at::Tensor x = inputs().chunk(model.replicas())[static_cast<std::size_t>(model.replica())];
-  model.train_step({x}, {x.narrow(1, 0, 2)});
 }
 
 void step(ParallelModel& model) {

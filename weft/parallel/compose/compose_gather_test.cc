@@ -3,13 +3,14 @@
 
 #include <torch/torch.h>
 
-#include "weft/parallel/compose/modules.h"
+#include "weft/parallel/compose/testing/own_net.h"
 #include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel::internal {
 namespace compose_gather_test {
 
 namespace nn = torch::nn;
+using namespace own_net;
 using testing::HasSubstr;
 
 // The same on every rank and thread.
@@ -20,17 +21,8 @@ nn::Sequential net() {
   return all;
 }
 
-at::Tensor inputs() { return (torch::arange(24) * 0.37).sin().view({8, 3}); }
-
-BlockModel model_of(const nn::Sequential& own) {
-  BlockModel model = blocks_of(own);
-  model.loss = [](const at::Tensor& y, const at::Tensor& t) { return torch::mse_loss(y, t); };
-  return model;
-}
-
 void step(ParallelModel& model) {
-  const at::Tensor x = inputs().chunk(model.replicas())[static_cast<std::size_t>(model.replica())];
-  model.train_step({x}, {x.narrow(1, 0, 2)});
+  backward(model);
   EXPECT_TRUE(model.step());
   model.zero_grad();
 }
@@ -70,8 +62,7 @@ TEST(ComposeGather, MakesTheCallersModuleTheTrainedOneUnderEveryPlan) {
       {
         ParallelModel model = parallelize(model_of(own), trained_by(c), Mesh(world, c.axes));
         for (int i = 0; i < 3; ++i) step(model);
-        const at::Tensor x =
-            inputs().chunk(model.replicas())[static_cast<std::size_t>(model.replica())];
+        const at::Tensor x = share_of_replica(model);
         loss = model.evaluate({x}, {x.narrow(1, 0, 2)});
         model.gather();
         EXPECT_NEAR(loss_of(own), loss, 1e-6) << c.name();

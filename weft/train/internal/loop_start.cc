@@ -47,7 +47,7 @@ void Loop::open(std::optional<Saved> state) {
   if (!resumed_) log_warn("the run has no checkpoint yet: starting from the beginning");
 }
 
-// Makes the run folder, or opens the one that the run goes on in. Rank 0 only.
+// Makes the run folder, or opens that of a resumed run. Rank 0 only.
 void Loop::open_folder(bool has_state) {
   observe::RunFolderOptions run{options_.dir, options_.name, options_.program, options_.resume};
   if (run.resume && run.name.empty()) {
@@ -60,7 +60,7 @@ void Loop::open_folder(bool has_state) {
                            ? changes_of(run.parent + "/" + run.name + "/config.toml", config_)
                            : std::vector<LogField>{};
   folder_ = std::make_unique<observe::RunFolder>(run, config_);
-  // If this rank is lost before training begins, its successor goes on in the same folder.
+  // If this rank is lost before training begins, its successor uses the same folder.
   agent::tell_launcher("folder", std::filesystem::absolute(folder_->path()).string());
   if (!changes.empty()) log_info("the run resumes with changed values", changes);
   if (!has_state) write_environment();

@@ -58,17 +58,7 @@ void set_timeout(int fd, const Deadline& deadline) {
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof value);
 }
 
-// Calls `system_call` until no signal interrupts it. SA_RESTART has no effect on sockets that have
-// a timeout.
-template <typename Call>
-auto without_interruption(Call system_call) {
-  decltype(system_call()) result;
-  do {
-    result = system_call();
-  } while (result < 0 && errno == EINTR);
-  return result;
-}
-
+// SA_RESTART has no effect on sockets that have a timeout, so a signal interrupts each call.
 bool send_hello(int fd, const LinkHello& hello, int heap_fd) {
   iovec data{const_cast<LinkHello*>(&hello), sizeof hello};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -82,7 +72,7 @@ bool send_hello(int fd, const LinkHello& hello, int heap_fd) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &heap_fd, sizeof(int));
-  const auto sent = without_interruption([&] { return sendmsg(fd, &message, MSG_NOSIGNAL); });
+  const auto sent = TEMP_FAILURE_RETRY(sendmsg(fd, &message, MSG_NOSIGNAL));
   return sent == static_cast<ssize_t>(sizeof hello);
 }
 
@@ -101,8 +91,7 @@ Received recv_hello(int fd) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof control;
-  const ssize_t got =
-      without_interruption([&] { return recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL); });
+  const ssize_t got = TEMP_FAILURE_RETRY(recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL));
   const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
       header->cmsg_len == CMSG_LEN(sizeof(int))) {
@@ -144,8 +133,8 @@ int connect_to(const std::string& name, const Deadline& deadline) {
   if (fd < 0) return -1;
   set_timeout(fd, deadline);
   const socklen_t length = abstract_address(name, address);
-  const int connected = without_interruption(
-      [&] { return connect(fd, reinterpret_cast<sockaddr*>(&address), length); });
+  const auto connected =
+      TEMP_FAILURE_RETRY(connect(fd, reinterpret_cast<sockaddr*>(&address), length));
   if (connected == 0 && same_user(fd)) return fd;
   close(fd);
   return -1;

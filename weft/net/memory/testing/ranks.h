@@ -74,25 +74,14 @@ class ForkExchange {
   Shared* shared_;
 };
 
-// Forks `world` processes that run fn and exit with its result (99 for an uncaught exception,
-// printed on stderr). Returns their wait statuses.
-inline std::vector<int> run_processes(
-    int world, const std::function<int(Host&)>& fn,
+// Forks `world` processes that exit with fn(rank). Returns their wait statuses.
+inline std::vector<int> fork_ranks(
+    int world, const std::function<int(int)>& fn,
     const std::function<void(const std::vector<pid_t>&)>& meanwhile = {}) {
-  ForkExchange exchange(world);
   std::vector<pid_t> children;
   for (int rank = 0; rank < world; ++rank) {
     const pid_t child = fork();
-    if (child == 0) {
-      int code = 99;
-      try {
-        auto host = Host::connect({.rank = rank, .world = world, .exchange = exchange.of(rank)});
-        code = fn(*host);
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-      }
-      _exit(code);
-    }
+    if (child == 0) _exit(fn(rank));
     children.push_back(child);
   }
   if (meanwhile) meanwhile(children);
@@ -103,6 +92,23 @@ inline std::vector<int> run_processes(
     statuses.push_back(status);
   }
   return statuses;
+}
+
+// The same for ranks of a Host. They exit with 99 after an uncaught exception, printed on stderr.
+inline std::vector<int> run_processes(
+    int world, const std::function<int(Host&)>& fn,
+    const std::function<void(const std::vector<pid_t>&)>& meanwhile = {}) {
+  ForkExchange exchange(world);
+  const auto run = [&](int rank) {
+    try {
+      auto host = Host::connect({.rank = rank, .world = world, .exchange = exchange.of(rank)});
+      return fn(*host);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+      return 99;
+    }
+  };
+  return fork_ranks(world, run, meanwhile);
 }
 
 }  // namespace weft::net::internal

@@ -219,10 +219,6 @@ void check_left_out(const Composed& c) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // Of another model of these modules: sums over its ranks, or parts of them.
 void drop_gradients(const BlockModel& model) {
   for (const BlockSpec& spec : model.blocks) {
