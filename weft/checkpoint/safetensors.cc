@@ -34,7 +34,7 @@ void save_safetensors(const std::string& path, const TensorFile& file) {
     const Header header = header_of(file);
     out.write(render_header(header));
     for (const Entry& entry : header.entries) {
-      const at::Tensor flat = file.tensors.at(entry.name).detach().cpu().contiguous();
+      const at::Tensor flat = file.tensors.at(entry.name).detach().cpu().resolve_neg().contiguous();
       out.write({static_cast<const char*>(flat.const_data_ptr()),
                  static_cast<std::size_t>(entry.end - entry.begin)});
     }

@@ -12,6 +12,7 @@
 #include "weft/checkpoint/internal/folder.h"
 #include "weft/checkpoint/internal/save_job.h"
 #include "weft/checkpoint/internal/staging.h"
+#include "weft/comm/texts.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -48,18 +49,19 @@ class AsyncSaver::Impl {
   Impl(const Group& group, std::int64_t staging_bytes)
       : group_(group.duplicate("checkpoint")),
         ranks_(internal::ranks_of(group_)),
-        staging_bytes_(staging_bytes),
-        thread_([this] { work(); }) {}
+        staging_bytes_(staging_bytes) {
+    try {
+      comm::together(group_, [this] { thread_ = std::thread([this] { work(); }); });
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
 
   ~Impl() {
     // A rank that leaves by an exception does not wait for its peers.
     if (std::uncaught_exceptions() > 0) group_.abort();
-    {
-      const std::scoped_lock lock(mutex_);
-      ending_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
+    end();
   }
 
   void reserve(const Shards& shards) {
@@ -112,6 +114,16 @@ class AsyncSaver::Impl {
   }
 
  private:
+  // Of the thread, if it was started.
+  void end() {
+    {
+      const std::scoped_lock lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
   void begin(std::function<void()> task) {
     {
       const std::scoped_lock lock(mutex_);

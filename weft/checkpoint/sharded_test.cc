@@ -2,12 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -20,6 +23,7 @@
 #include "weft/checkpoint/testing/dealt.h"
 #include "weft/checkpoint/testing/folders.h"
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/fork_ranks.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -281,6 +285,13 @@ TEST(ShardedCheckpoint, AllRanksRefuseSlicesThatDoNotMakeUpWholeTensors) {
                              }),
                              Errc::kInvalidArgument),
               HasSubstr("different shapes or dtypes"));
+  // As many entries as the whole has, but some twice and others not at all.
+  EXPECT_THAT(refused_by_all(dir.path(), with([](int rank, Slices& s) {
+                               if (rank < 2)
+                                 s.push_back({"y", {2, 3}, {0, rank}, at::zeros({2, 2 - rank})});
+                             }),
+                             Errc::kInvalidArgument),
+              HasSubstr("the ranks' slices of \"y\" overlap"));
   EXPECT_THAT(refused_by_all(dir.path(), with([](int rank, Slices& s) {
                                if (rank == 2) s[0].name = "a[0:1]";
                              }),
@@ -323,6 +334,28 @@ TEST(ShardedCheckpoint, AllRanksFailWhenOneCannotWriteAndOlderCheckpointsStay) {
     EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000001"));
   }
   expect_whole(folder, tensors);
+}
+
+// An error of rank 0 after the ranks have agreed that the checkpoint is complete.
+TEST(ShardedCheckpoint, IsSavedOnAllRanksAlsoIfOlderOnesCannotBeRemoved) {
+  const TempDir dir;
+  const std::string folder = dir.path() + "/now", moved = dir.path() + "/moved";
+  save_over(2, folder, 1, some_tensors(1), flat_shards);
+  std::atomic<bool> is_moved{false};
+  const FileFaults faults([&](FileCall call, const std::string&) {
+    if (call == FileCall::kRemove && !is_moved.exchange(true)) {
+      fs::rename(folder, moved);
+      std::ofstream(folder) << "no folder";
+    }
+    return 0;
+  });
+  const auto tensors = some_tensors(2);
+  replicate(2, [&](const Group& group) {
+    EXPECT_NO_THROW(
+        save(folder, shards_of(1, tensors, flat_shards, group.rank(), 2), group, {.keep = 1}));
+  });
+  EXPECT_TRUE(is_moved);
+  expect_whole(moved + "/step-00000001", tensors);
 }
 
 TEST(AsyncSaver, LetsTheStateChangeWhileTheFilesAreWritten) {
@@ -388,6 +421,53 @@ TEST(AsyncSaver, ReportsAFailureOnAllRanksAndCanSaveAgain) {
     EXPECT_FALSE(saver.wait()->error);
   });
   EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000002"));
+}
+
+// Until it is destroyed, no thread of this process can start: its stack would need more memory than
+// there is.
+class WithoutThreads {
+ public:
+  WithoutThreads() {
+    pthread_attr_t huge;
+    pthread_attr_init(&huge);
+    pthread_getattr_default_np(&before_);
+    pthread_attr_setstacksize(&huge, std::size_t{1} << 47);
+    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
+    pthread_attr_destroy(&huge);
+  }
+  ~WithoutThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  WithoutThreads(const WithoutThreads&) = delete;
+  WithoutThreads& operator=(const WithoutThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
+
+TEST(AsyncSaver, IsMadeOnAllRanksOrOnNone) {
+  const auto make = [](const Group& group) {
+    try {
+      const AsyncSaver saver(group);
+    } catch (const std::exception& error) {
+      return std::string(describe(error));
+    }
+    return std::string("made");
+  };
+  const auto codes = comm::fork_ranks(2, "auto", [&](const Group& group) {
+    std::string said;
+    {
+      std::optional<WithoutThreads> none;
+      if (group.rank() == 1) none.emplace();
+      said = make(group);
+    }
+    const bool is_told = said.find("cannot start a thread") != std::string::npos &&
+                         (group.rank() == 1 || said.find("rank 1 failed") != std::string::npos);
+    if (!is_told) std::fprintf(stderr, "rank %d: %s\n", group.rank(), said.c_str());
+    return is_told && make(group) == "made" ? 0 : 1;
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
 // Without the report, the other rank would wait for its timeout.

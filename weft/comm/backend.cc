@@ -59,7 +59,11 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
     }
     return backend;
   } catch (const std::exception& error) {
-    if (here.store && internal::is_own(error)) internal::tell_failure(*here.store, here.me, error);
+    // A rank that comes after this one has given up must not wait for it.
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    const bool gave_up = known != nullptr && known->code() == Errc::kTimeout && !options.lost_rank;
+    if (here.store && (gave_up || internal::is_own(error)))
+      internal::tell_failure(*here.store, here.me, error);
     throw;
   }
 }

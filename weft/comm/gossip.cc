@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -34,6 +35,19 @@ class Messages {
  public:
   Messages(const Group& group, const schedule::Mixing& mixing, int tag)
       : group_(group), mixing_(mixing), tag_(tag) {}
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+  // After an error in start(): the neighbors would take what is left for messages of a later round,
+  // and messages under way use the caller's memory.
+  ~Messages() {
+    if (works_.empty()) return;
+    group_.abort(Error(Errc::kAborted, "a round of gossip has failed", {"gossip", group_.rank()}));
+    try {
+      wait();
+    } catch (const std::exception&) {
+      // The caller has the error of start().
+    }
+  }
 
   // Begins to send `mine`. wait() fills the tensors that it returns.
   std::vector<at::Tensor> start(const at::Tensor& mine, std::span<const std::int64_t> lengths) {
@@ -50,7 +64,7 @@ class Messages {
   }
   void wait() {
     FirstCause failure;
-    for (const auto& work : works_) {
+    for (const auto& work : std::exchange(works_, {})) {
       try {
         work->wait();
       } catch (const std::exception&) {

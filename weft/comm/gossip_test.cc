@@ -131,5 +131,18 @@ TEST(Gossip, RejectsTensorsThatCannotBeAveragedOrDifferInLength) {
   }
 }
 
+// Without the abort, the neighbor's message of this round would count as that of the next one.
+TEST(Gossip, ThatFailsWhenItHasSentEndsTheGroup) {
+  replicate(
+      2,
+      [](const Group& group) {
+        const auto mixing = schedule::mixing({Graph::kRing, 2}, group.rank(), 0);
+        const std::vector<std::int64_t> negative{-1};
+        EXPECT_THROW(exchange_with_neighbors(group, mixing, at::ones({3}), negative), c10::Error);
+        EXPECT_THROW(group.barrier(), Error);
+      },
+      20s);
+}
+
 }  // namespace
 }  // namespace weft::comm

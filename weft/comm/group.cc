@@ -151,6 +151,9 @@ void Group::abort(const Error& why) const {
 void Group::abort() const {
   abort(Error(Errc::kAborted, "rank " + std::to_string(rank()) + " aborted the group"));
 }
+void Group::stop() const {
+  state_->weft != nullptr ? state_->weft->stop() : state_->backend->abort();
+}
 Group Group::regroup(const RegroupOptions& options) const {
   return internal::regroup(*this, *state_->lineage, options);
 }
@@ -254,8 +257,13 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& tensor, int root) const 
   std::vector<std::vector<at::Tensor>> outputs;
   if (rank() == root) {
     outputs.emplace_back();
-    for (int peer = 0; peer < size(); ++peer)
-      outputs[0].push_back(at::empty_like(tensor, at::MemoryFormat::Contiguous));
+    try {
+      for (int peer = 0; peer < size(); ++peer)
+        outputs[0].push_back(at::empty_like(tensor, at::MemoryFormat::Contiguous));
+    } catch (const std::exception& error) {  // the other ranks would wait for the root
+      abort(Error(code_of(error), describe(error), {"gather", rank()}));
+      throw;
+    }
   }
   std::vector<at::Tensor> inputs{tensor};
   state_->finish(state_->backend->gather(outputs, inputs, options));

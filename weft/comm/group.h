@@ -169,12 +169,12 @@ class Group {
   Group subgroup(const std::vector<int>& ranks, const std::string& name) const;
   // As subgroup() of all ranks: a group with its own order of calls (MPI_Comm_dup). Collective.
   Group duplicate(const std::string& name) const;
-
-  // Ends all pending and later calls of this rank with kAborted. Returns at once and does not
-  // communicate; ranks of the same host notice it. Any thread may call it.
+  // Ends all pending and later calls of all ranks with kAborted, at other ranks with this rank and
+  // `why` in the message. Returns at once; others notice within a second. Any thread may call it.
   void abort(const Error& why) const;
   void abort() const;
-
+  // Before regroup(): as abort(), but ranks of other hosts still end the calls that all have made.
+  void stop() const;
   // Forms the group of the surviving ranks and of newcomers (init.h), under the next epoch. All
   // surviving ranks call it, with equal options. It aborts this group; do not use this group, or
   // groups made from it, afterwards. Survivors keep their order, or their ranks (keep_ranks).

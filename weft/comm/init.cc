@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -26,6 +28,7 @@
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/job_store.h"
+#include "weft/comm/internal/job_texts.h"
 #include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/over_mpi.h"
 #include "weft/comm/internal/rendezvous.h"
@@ -224,6 +227,29 @@ Group init(const InitOptions& options) {
 
 namespace {
 
+// Number of groups that a rank of this process has begun to form at this place: an address, a
+// prefix of keys, and the rank. What ranks have left in the store for one group is not meant for
+// the next.
+int groups_begun_at(const std::string& place) {
+  static std::mutex mutex;
+  static std::map<std::string, int> begun;
+  const std::lock_guard lock(mutex);
+  return begun[place]++;
+}
+
+// As form_group(), for a process that has formed a group over `store` before, or has tried to. All
+// ranks do so as often.
+Group form_again(const c10::intrusive_ptr<c10d::Store>& store, int time, const Identity& identity,
+                 BackendOptions options) {
+  const auto place = c10::make_intrusive<c10d::PrefixStore>("again/" + std::to_string(time), store);
+  // The launcher and newcomers know the store alone.
+  options.lost_rank = [store] { return internal::lost_rank(*store); };
+  internal::compare_at_start(place, identity.rank, identity.world, options);
+  auto backend = make_backend(place, identity.rank, identity.world, options);
+  if (identity.rank == 0) internal::leave_texts(*store, options);
+  return regroupable(std::move(backend), store, options);
+}
+
 // True for a job of several nodes whose launchers do not know each other's losses (--master-addr).
 bool has_fixed_nodes(const Identity& identity) {
   return identity.local_world < identity.world && !store::Client::environment();
@@ -285,6 +311,11 @@ Group init(const Identity& identity, const InitOptions& asked) {
     static bool has_met = false;  // a program may form further groups while it trains
     if (!std::exchange(has_met, true)) agent::tell_launcher("meeting");
     failpoint("meet.begin");
+    const int before =
+        groups_begun_at(identity.master_addr + " " + std::to_string(identity.master_port) + " " +
+                        store_prefix(identity.run_id, identity.restart_count) + " " +
+                        std::to_string(identity.rank));
+    if (before > 0) return form_again(prefixed, before, identity, backend);
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();
   if (!options.newcomer) failpoint("meet.made");

@@ -60,7 +60,8 @@ struct InitOptions {
 // Throws kBadConfig if sources disagree, and kTimeout, naming the ranks, if ranks do not come.
 // Throws kBadConfig with the difference on a rank whose version of weft or libtorch, secret or
 // `alike` is not that of rank 0, or of the running job. If a rank cannot join, as without a port or
-// memory, it throws why, and the others throw kAborted with its reason.
+// memory, it throws why, and the others throw kAborted with its reason. All ranks may then call it
+// again.
 Group init(const InitOptions& options = {});
 
 // Like init() above, for an identity that is known.

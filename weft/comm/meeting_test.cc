@@ -1,5 +1,6 @@
 #include "weft/comm/internal/meeting.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +15,7 @@
 #include "weft/base/error.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/init.h"
+#include "weft/comm/testing/processes.h"
 
 namespace weft::comm::internal {
 namespace {
@@ -87,6 +89,50 @@ TEST(Meeting, ARankThatCannotJoinEndsTheWaitsOfTheOthersAtOnce) {
     }
   }
   EXPECT_LT(std::chrono::steady_clock::now() - began, 10s);
+}
+
+TEST(Meeting, ARankThatComesAfterAnotherHasGivenUpIsToldSo) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto join = [&](int rank, std::chrono::milliseconds timeout) -> Error {
+    try {
+      form_group(store, rank, 2, {.transport = Transport::kTcp, .timeout = timeout});
+    } catch (const Error& error) {
+      return error;
+    }
+    return {Errc::kInternal, "the group was formed"};
+  };
+  EXPECT_EQ(join(0, 50ms).code(), Errc::kTimeout);
+  const Error late = join(1, 60s);
+  EXPECT_EQ(late.code(), Errc::kAborted) << late.what();
+  EXPECT_THAT(late.message(), testing::HasSubstr("rank 0 cannot join: rank 1 did not join"));
+}
+
+TEST(Meeting, AllRanksMayCallInitAgainAfterItHasFailed) {
+  Processes processes(2, [&](const Me& me) {
+    Identity identity;
+    identity.rank = me.id;
+    identity.world = identity.local_world = 2;
+    identity.master_port = me.port;
+    identity.store_is_hosted_elsewhere = true;
+    InitOptions options;
+    options.transport = Transport::kTcp;
+    options.timeout = 20s;
+    if (me.id == 1) options.interface = "no-such-interface";
+    try {
+      init(identity, options);
+      return 1;
+    } catch (const Error& error) {
+      if ((error.code() == Errc::kAborted) != (me.id == 0)) return 2;
+    }
+    options.interface = "";
+    for (int group = 0; group < 2; ++group) {
+      at::Tensor t = at::ones({3});
+      init(identity, options).all_reduce(t);
+      if (!at::equal(t, at::full({3}, 2.0F))) return 3;
+    }
+    return 0;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
 
 #include "weft/base/deadline.h"
 #include "weft/base/fault/failpoint.h"
@@ -33,7 +34,7 @@ constexpr auto kLookAgain = std::chrono::milliseconds(5);
 // Aborts pending operations and waits until they have ended, so that this rank no longer touches
 // tensors of other ranks. Returns the rank that is known to be lost, or -1.
 int end_all(const Group& group, const std::vector<int>& job_ranks) {
-  group.abort();
+  group.stop();
   int lost = -1;
   const auto rank_of = [&](int job) {  // errors name ranks of the job
     const auto found = std::find(job_ranks.begin(), job_ranks.end(), job);
@@ -74,6 +75,10 @@ class Passage {
         awaited_(std::move(awaited)),
         has_ended_(std::move(has_ended)) {}
 
+  // Called once, when a member has been awaited for a quarter of the wait: it may be in a call of
+  // the former group. Earlier, it may still receive the end of the last call of all ranks.
+  void tell_late_members(std::function<void()> tell) { tell_ = std::move(tell); }
+
   // Returns the members of the next epoch. Waits until `limit` instead of `wait` while too few are
   // there and processes in place of lost ranks are coming. Throws kAborted if the members have
   // continued without this rank.
@@ -82,7 +87,7 @@ class Passage {
     failpoint("regroup.begin");
     if (!at.decided()) at.arrive(me_);
     failpoint("regroup.arrived");
-    const auto deadline = Deadline::in(wait);
+    const auto deadline = Deadline::in(wait), soon = Deadline::in(wait / 4);
     observe::WaitScope shown("regroup", -1);
     for (;;) {
       auto members = at.decided();
@@ -90,6 +95,7 @@ class Passage {
         if (has_ended_) {
           std::erase_if(awaited_.names, [&](const auto& one) { return has_ended_(one.first); });
         }
+        if (tell_ && soon.passed()) std::exchange(tell_, nullptr)();
         const auto lost = internal::lost_ranks(*lineage_.store);
         const auto left = internal::without(awaited_, lost.gone);
         const auto arrived = at.arrived();
@@ -219,6 +225,7 @@ class Passage {
   const Arrival me_;
   Awaited awaited_;
   const HasEnded has_ended_;
+  std::function<void()> tell_;
 };
 
 // A rank of this host that is left out of the group may still be alive, stopped while it writes
@@ -285,6 +292,10 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
         lineage,
         {lineage.names[static_cast<std::size_t>(group.rank())], group.rank(), lineage.job_rank},
         awaited, has_ended);
+    passage.tell_late_members([&group] {
+      group.abort(Error(Errc::kAborted,
+                        "rank " + std::to_string(group.rank()) + " waits for the next group"));
+    });
     for (std::uint32_t epoch = lineage.options.epoch + 1; !deadline.passed(); ++epoch) {
       const auto members = passage.agree(epoch, options.wait, deadline);
       if (epoch == lineage.options.epoch + 1)
@@ -320,7 +331,8 @@ Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
   try {
     internal::compare_at_start(store, rank, size, options);
   } catch (const Error& error) {
-    if (error.code() == Errc::kBadConfig) internal::tell_failure(*store, rank, error);
+    if (error.code() == Errc::kBadConfig || error.code() == Errc::kTimeout)
+      internal::tell_failure(*store, rank, error);
     throw;
   }
   auto backend = make_backend(store, rank, size, options);

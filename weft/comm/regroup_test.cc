@@ -348,6 +348,31 @@ TEST(RegroupTiming, EndsPendingWorkWithAbortedWithinFiveSeconds) {
   }
 }
 
+// Rank 0 leaves the group for a reason of its own, while rank 1 waits for it.
+TEST(RegroupTiming, ARankThatWaitsForOneThatRegroupsIsToldWithinASecond) {
+  for (const char* transport : {"auto", "tcp"}) {
+    expect_within(1s, [&](SlowestRank& slowest) {
+      Processes processes(2, [&](const Me& me) {
+        const Group group = form_group(me.store, me.id, 2,
+                                       {.transport = parse_transport(transport), .timeout = 60s});
+        expect_works(group);
+        if (me.id == 1) {
+          const auto start = Deadline::Clock::now();
+          at::Tensor never = at::empty({3});
+          const auto [code, what] = error_of([&] { group.recv(never, 0); });
+          slowest.report_since(start);
+          expect(code == Errc::kAborted && what.find("rank 0") != std::string::npos, what.c_str());
+        }
+        const Group next = group.regroup(kQuick);
+        expect(next.size() == 2 && next.rank() == me.id, "the new group");
+        expect_works(next);
+        return 0;
+      });
+      EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0})) << transport;
+    });
+  }
+}
+
 // The launcher says that a process comes in place of rank 1. It takes longer than the wait.
 TEST(Regroup, WaitsForAProcessThatIsComingBeyondItsTime) {
   constexpr auto kWait = 300ms;
@@ -398,6 +423,7 @@ TEST(Regroup, ReportsWhatIsMissing) {
             Errc::kInvalidArgument);
   Processes processes(2, [&](const Me& me) {
     const Group group = form_group(me.store, me.id, 2, quick("auto"));
+    expect_works(group);  // the group of one has left no thread that a forked process would await
     die_when_all_are_here(me, 1, {0});
     const auto [code, what] = error_of([&] { group.regroup({.at_least = 2, .wait = 200ms}); });
     expect(code == Errc::kTimeout && what.find("only 1 of at least 2 ranks") != std::string::npos,

@@ -21,6 +21,13 @@ Slices tensors_of(const torch::nn::Module& module) {
 
 }  // namespace
 
+const std::string& text_at(const Texts& texts, const std::string& key) {
+  const auto found = texts.find(key);
+  if (found == texts.end())
+    throw Error(Errc::kCorrupt, "the saved state has no text \"" + key + "\"");
+  return found->second;
+}
+
 Entry entry_of(torch::nn::Module& module) {
   return {.object = &module,
           .save = [&module] { return Values{.equal = tensors_of(module)}; },
@@ -42,7 +49,7 @@ Entry entry_of(std::string& text) {
               [&text] {
                 return Values{.texts = {{"", text}}};
               },
-          .load = [&text](const Loading& from) { text = from.texts.at(""); }};
+          .load = [&text](const Loading& from) { text = text_at(from.texts, ""); }};
 }
 
 }  // namespace weft::elastic

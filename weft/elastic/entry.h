@@ -124,6 +124,8 @@ std::optional<T> value_of(const std::string& text) {
   }
 }
 
+// Throws Error(kCorrupt) if it is missing.
+const std::string& text_at(const Texts& texts, const std::string& key);
 // The text `key`, as a number. Throws Error(kCorrupt) if it is missing or no number.
 template <Scalar T>
 T number_at(const Texts& texts, const std::string& key) {
@@ -223,7 +225,7 @@ Entry entry_of(T& thing) {
               [&thing] {
                 return Values{.texts = {{"", thing.save()}}};
               },
-          .load = [&thing](const Loading& from) { thing.load(from.texts.at("")); }};
+          .load = [&thing](const Loading& from) { thing.load(text_at(from.texts, "")); }};
 }
 
 template <class T>

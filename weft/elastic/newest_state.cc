@@ -194,9 +194,9 @@ void use_newest_state(const Group& group, const Brought& brought, const UseState
   parts.share_headers();
   const Group channel = group.duplicate("state");
   std::optional<internal::PartServer> server;
-  if (const auto clients = parts.clients(); !clients.empty())
-    server.emplace(channel, parts.blocks(), static_cast<int>(clients.size()));
   try {
+    if (const auto clients = parts.clients(); !clients.empty())
+      server.emplace(channel, parts.blocks(), static_cast<int>(clients.size()));
     use(parts.open(&channel), "");
   } catch (...) {
     channel.abort();  // so that no rank waits for this one

@@ -1,5 +1,7 @@
 // The entry of a torch::optim optimizer. Tensors are called "<number of the parameter>.exp_avg" and
-// the like. libtorch makes the state of a parameter in its first step, so it may be missing.
+// the like. libtorch makes the state of a parameter in its first step, so it may be missing. The
+// numbers among the options of each group of parameters are saved, too: a program may change them
+// during training, and a new process would begin with the first ones.
 #include <ATen/ATen.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -8,6 +10,9 @@
 #include <torch/optim/sgd.h>
 
 #include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "weft/elastic/entry.h"
@@ -47,16 +52,47 @@ Fields fields_of(torch::optim::RMSpropParamState& of) {
 }
 Fields fields_of(torch::optim::AdagradParamState& of) { return {{{"sum", &of.sum()}}, &of.step()}; }
 
-// The state of the parameters of one type of optimizer.
+// Options of a group of parameters, besides the learning rate.
+using Numbers = std::vector<std::pair<const char*, double*>>;
+
+Numbers numbers_of(torch::optim::SGDOptions& of) {
+  return {{"momentum", &of.momentum()},
+          {"dampening", &of.dampening()},
+          {"weight_decay", &of.weight_decay()}};
+}
+template <class AdamOptions>
+Numbers numbers_of_adam(AdamOptions& of) {
+  return {{"beta1", &std::get<0>(of.betas())},
+          {"beta2", &std::get<1>(of.betas())},
+          {"eps", &of.eps()},
+          {"weight_decay", &of.weight_decay()}};
+}
+Numbers numbers_of(torch::optim::AdamOptions& of) { return numbers_of_adam(of); }
+Numbers numbers_of(torch::optim::AdamWOptions& of) { return numbers_of_adam(of); }
+Numbers numbers_of(torch::optim::RMSpropOptions& of) {
+  return {{"alpha", &of.alpha()},
+          {"eps", &of.eps()},
+          {"weight_decay", &of.weight_decay()},
+          {"momentum", &of.momentum()}};
+}
+Numbers numbers_of(torch::optim::AdagradOptions& of) {
+  return {{"lr_decay", &of.lr_decay()}, {"weight_decay", &of.weight_decay()}, {"eps", &of.eps()}};
+}
+
+// The state and the options of the parameters of one type of optimizer.
 struct Kind {
   std::unique_ptr<OptimizerParamState> (*make)();
   Fields (*fields)(OptimizerParamState& of);
+  Numbers (*numbers)(torch::optim::OptimizerOptions& of);
 };
 
-template <class ParamState>
+template <class ParamState, class GroupOptions>
 Kind kind() {
   return {[]() -> std::unique_ptr<OptimizerParamState> { return std::make_unique<ParamState>(); },
-          [](OptimizerParamState& of) { return fields_of(static_cast<ParamState&>(of)); }};
+          [](OptimizerParamState& of) { return fields_of(static_cast<ParamState&>(of)); },
+          [](torch::optim::OptimizerOptions& of) {
+            return numbers_of(static_cast<GroupOptions&>(of));
+          }};
 }
 
 Kind kind_of(const Optimizer& optimizer) {
@@ -64,11 +100,11 @@ Kind kind_of(const Optimizer& optimizer) {
     return dynamic_cast<const Type*>(&optimizer) != nullptr;
   };
   using namespace torch::optim;
-  if (is(static_cast<SGD*>(nullptr))) return kind<SGDParamState>();
-  if (is(static_cast<Adam*>(nullptr))) return kind<AdamParamState>();
-  if (is(static_cast<AdamW*>(nullptr))) return kind<AdamWParamState>();
-  if (is(static_cast<RMSprop*>(nullptr))) return kind<RMSpropParamState>();
-  if (is(static_cast<Adagrad*>(nullptr))) return kind<AdagradParamState>();
+  if (is(static_cast<SGD*>(nullptr))) return kind<SGDParamState, SGDOptions>();
+  if (is(static_cast<Adam*>(nullptr))) return kind<AdamParamState, AdamOptions>();
+  if (is(static_cast<AdamW*>(nullptr))) return kind<AdamWParamState, AdamWOptions>();
+  if (is(static_cast<RMSprop*>(nullptr))) return kind<RMSpropParamState, RMSpropOptions>();
+  if (is(static_cast<Adagrad*>(nullptr))) return kind<AdagradParamState, AdagradOptions>();
   throw Error(
       Errc::kInvalidArgument,
       "elastic: the state of this optimizer cannot be copied; SGD, Adam, AdamW, RMSprop and "
@@ -82,8 +118,12 @@ class OptimizerEntry {
 
   Values save() const {
     Values values;
-    for (std::size_t g = 0; g < optimizer_.param_groups().size(); ++g)
-      values.texts[lr_name(g)] = text_of(optimizer_.param_groups()[g].options().get_lr());
+    for (std::size_t g = 0; g < optimizer_.param_groups().size(); ++g) {
+      auto& options = optimizer_.param_groups()[g].options();
+      values.texts[name_in("lr", g)] = text_of(options.get_lr());
+      for (const auto& [name, number] : kind_.numbers(options))
+        values.texts[name_in(name, g)] = text_of(*number);
+    }
     each_param([&](const std::string& number, const at::Tensor& param) {
       const auto found = optimizer_.state().find(param.unsafeGetTensorImpl());
       if (found == optimizer_.state().end()) return;
@@ -98,8 +138,14 @@ class OptimizerEntry {
   }
 
   void load(const Loading& from) const {
-    for (std::size_t g = 0; g < optimizer_.param_groups().size(); ++g)
-      optimizer_.param_groups()[g].options().set_lr(number_at<double>(from.texts, lr_name(g)));
+    for (std::size_t g = 0; g < optimizer_.param_groups().size(); ++g) {
+      auto& options = optimizer_.param_groups()[g].options();
+      options.set_lr(number_at<double>(from.texts, name_in("lr", g)));
+      for (const auto& [name, number] : kind_.numbers(options)) {
+        if (from.texts.contains(name_in(name, g)))  // else the state is of an older version
+          *number = number_at<double>(from.texts, name_in(name, g));
+      }
+    }
     optimizer_.state().clear();
     checkpoint::Slices wanted;
     each_param([&](const std::string& number, const at::Tensor& param) {
@@ -124,7 +170,9 @@ class OptimizerEntry {
   }
 
  private:
-  static std::string lr_name(std::size_t group) { return "lr." + std::to_string(group); }
+  static std::string name_in(const std::string& option, std::size_t group) {
+    return option + "." + std::to_string(group);
+  }
 
   template <class Visit>
   void each_param(const Visit& visit) const {

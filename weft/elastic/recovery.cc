@@ -149,7 +149,7 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
   for (;;) {
     if (next) {
       failpoint("recovery.begin");
-      world_.abort();
+      world_.stop();
       steps.leave();
       failpoint("recovery.left");
       world_ = world_.regroup(*next);

@@ -125,6 +125,28 @@ TEST(State, GivesBackTheOptimizersOfTorch) {
   expect_continues_with<Adagrad>(AdagradOptions(0.1));
 }
 
+// A program may change them during training. A new process begins with the first ones.
+TEST(State, GivesBackTheOptionsOfAnOptimizer) {
+  using namespace torch::optim;
+  auto net = network();
+  SGD sgd(net->parameters(), SGDOptions(0.1).momentum(0.5));
+  Adam adam(net->parameters(), AdamOptions(0.1));
+  State state;
+  state.add("sgd", sgd);
+  state.add("adam", adam);
+  auto& of_sgd = static_cast<SGDOptions&>(sgd.param_groups()[0].options());
+  auto& of_adam = static_cast<AdamOptions&>(adam.param_groups()[0].options());
+  of_sgd.momentum(0.9).weight_decay(1e-4);
+  of_adam.betas({0.8, 0.95});
+  const auto reader = saved_by(state, 2);
+  of_sgd.momentum(0.5).weight_decay(0);
+  of_adam.betas({0.9, 0.999});
+  load_alone(state, reader);
+  EXPECT_EQ(of_sgd.momentum(), 0.9);
+  EXPECT_EQ(of_sgd.weight_decay(), 1e-4);
+  EXPECT_EQ(of_adam.betas(), (std::tuple{0.8, 0.95}));
+}
+
 TEST(State, RefusesAnOptimizerThatItDoesNotKnow) {
   auto net = network();
   torch::optim::LBFGS optimizer(net->parameters(), torch::optim::LBFGSOptions(0.1));
@@ -275,6 +297,10 @@ TEST(State, NamesTheFirstValueThatDoesNotFit) {
   State more;
   more.add("step", step);
   expect_refused([&] { load_alone(more, reader); }, Errc::kCorrupt, "has no number");
+  std::string note;
+  State noted;
+  noted.add("note", note);
+  expect_refused([&] { load_alone(noted, reader); }, Errc::kCorrupt, "has no text");
 }
 
 TEST(State, DescribesWhatMustBeEqualOnAllRanks) {

@@ -21,6 +21,7 @@ using internal::options_of;
 using internal::Part;
 using internal::part_of;
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9);
@@ -160,6 +161,47 @@ TEST(BetweenSteps, SamplesOfDroppedGradientsDoNotCount) {
                           "the weighted mean of 1 and 5");
       },
       20s);
+}
+
+// Rank 0 goes backward twice before a step.
+void drop_on_rank_0(const Group& group, Weights weights) {
+  auto model = data_parallel(torch::nn::Linear(4, 2), group, {.weights = weights});
+  auto optimizer = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.01));
+  const auto backward = [&] { model.forward(torch::ones({3, 4})).sum().backward(); };
+  for (int step = 0; step < 4; ++step) {
+    optimizer.zero_grad();
+    backward();
+    if (step == 1 && group.rank() == 0) {
+      optimizer.zero_grad();
+      backward();
+    }
+    optimizer.step();
+  }
+}
+
+TEST(BetweenSteps, GradientsThatOneRankDropsAreAnError) {
+  for (const Weights weights : {Weights::kPrivate, Weights::kShared}) {
+    EXPECT_THAT(
+        error_of([&](const Group& group) { drop_on_rank_0(group, weights); }),
+        AnyOf(HasSubstr("zero_grad() has dropped the gradients of a batch on this rank, and "
+                        "not on rank 1; drop them on all ranks"),
+              // Rank 1's step may have updated shared weights already.
+              HasSubstr("'weight' was changed in place")));
+  }
+}
+
+TEST(BetweenSteps, GradientsThatOneRankDropsAreAnErrorOverTcp) {
+  const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
+    try {
+      drop_on_rank_0(group, Weights::kPrivate);
+    } catch (const Error& error) {
+      constexpr const char* kDropped =
+          "dropped batches before this step: 1 on rank 0 and 0 on rank 1";
+      return std::string(error.what()).find(kDropped) != std::string::npos ? 0 : 1;
+    }
+    return 2;
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
 TEST(BetweenSteps, OtherLearningRatesAreAnError) {

@@ -23,8 +23,8 @@
 //
 // Rules
 // - Every rank calls forward, backward and step the same number of times.
-// - Call backward() once outside no_sync() before each step(). A second one is an error, since
-//   peers may have read the first one's gradients.
+// - Call backward() once outside no_sync() before each step(). A second one is an error, unless
+//   zero_grad() of the optimizer has dropped the first one's gradients on all ranks.
 // - A parameter that a rank does not use counts as zero on that rank. A parameter that no rank used
 //   has no gradient.
 // - Batches may differ in size. Gradients are weighted by samples, which assumes a loss that is a

@@ -404,6 +404,24 @@ TEST(ModuleChanges, WeightsThatAreDividedAreRefused) {
       20s);
 }
 
+// Between backward() and step() a rank alone may have loaded it.
+TEST(ModuleChanges, AWeightLoadedBeforeStepCountsOrIsAnError) {
+  for (const auto& how : kCases) {
+    for (const int loaders : {1, 2}) {
+      const std::string error = error_of([&](const Group& group) {
+        by_ranks(group, how, nothing, [&](Parts& parts, int step) {
+          if (group.rank() < loaders) load(parts, step);
+        });
+      });
+      // At stage 1, gradients leave in step().
+      const bool counts =
+          loaders == 2 && (how.stage == 1 || (how.stage == 0 && how.weights == Weights::kPrivate));
+      EXPECT_THAT(error, counts ? HasSubstr("no error") : HasSubstr("'b"))
+          << how.stage << to_string(how.weights) << loaders << error;
+    }
+  }
+}
+
 TEST(ModuleChanges, ForwardWithoutBackwardCountsNoSamples) {
   const Named expected = by_one_process(nothing);
   for (const auto& how : kCases) {

@@ -83,7 +83,10 @@ class Optimizer {
   // Throws as Group's operations do; the weights are then a mixture of two steps.
   void step();
   // Drops all gradients of this rank, so that the next backward makes new ones where peers can read
-  // them.
+  // them. If they were made outside no_sync() and since the last step, all ranks must drop theirs;
+  // the next backward() or step() waits for them. With update_in_backward, and with a codec over
+  // messages, such gradients are with the peers already: the next backward() or step() throws
+  // kInvalidArgument.
   void zero_grad();
 
   // Learning rate. It outlives the model's group.

@@ -45,10 +45,14 @@ namespace internal {
 at::Tensor refusing(const at::Tensor& like, const std::string& why);
 
 // For a tensor whose memory comes and goes. While it is gone, use of the values throws such an
-// error, also through data(). A change of the memory, as by torch::load(), is allowed. Give the
-// text once; accept() and refuse() then cost nanoseconds.
+// error, also through data() and through views. A change of the memory, as by torch::load(), is
+// allowed. Give the text once; admit() and refuse() then cost nanoseconds, and an operation on the
+// tensor some microseconds.
 void refuse(const at::Tensor& tensor, const std::string& why);
 void refuse(const at::Tensor& tensor);
+// It has memory for now.
+void admit(const at::Tensor& tensor);
+// It is an ordinary tensor again.
 void accept(const at::Tensor& tensor);
 
 }  // namespace internal

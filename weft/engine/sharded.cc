@@ -89,6 +89,7 @@ void Sharded::load_state(const NamedTensors& state) { model_->load_state(state);
 checkpoint::Slices Sharded::shards(const Placing& placing) { return model_->shards(placing); }
 checkpoint::Slices Sharded::held(const Placing& placing) { return model_->held(placing); }
 void Sharded::take_changes() { model_->take_changes(); }
+void Sharded::check_changes() { model_->check_changes(); }
 void Sharded::load_shards(const checkpoint::SliceSource& source, const Placing& placing) {
   model_->load_shards(source, placing, false);
 }

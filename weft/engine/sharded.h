@@ -11,7 +11,6 @@
 //   }
 //
 // Memory and traffic of a rank in one step, for W ranks and Psi parameters (padded):
-//
 //   stage   sharded                      whole                       elements sent
 //     0     nothing (data parallelism)   everything                  2 Psi (W-1)/W: all-reduce
 //     1     optimizer state, masters     parameters, gradients       2 Psi (W-1)/W: (1)
@@ -27,7 +26,8 @@
 // options.reduce gives them another type, a reduce-scatter sums them (Psi (W-1)/W). A rank holds
 // the gradients of at most one extra block until its peers reach the same block.
 // Control traffic. Each backward also all-reduces 8 (P + 4) bytes: samples, use of each of P
-// parameters, changes of the module. Clipping adds 8 bytes per step, each pass of gathers 8.
+// parameters, changes of the module. Clipping adds 8 bytes per step, each pass of gathers 8, and
+// private weights of stages 1 and 2 add 16: a checksum that finds changes of one rank.
 //
 // Order. Gathers and reduce-scatters have a group each. Forward passes gather all blocks in
 // ascending order. Backward passes gather them in descending order, and gradients leave in that
@@ -195,11 +195,9 @@ class Sharded {
   void wait_for_weights();
   // Seconds of stage 0 since the last call: to reduce and update, and of waits. Not collective.
   DataParallelBase::Times take_times();
-
   double lr() const;
   void set_lr(double lr);
   std::int64_t steps() const;
-
   // Averaged gradients since zero_grad(), by parameter, in the master weights' type; after step(),
   // as scaled and clipped. Without unused parameters. Rank 0 gets all; others get nothing.
   NamedTensors gradients();
@@ -218,8 +216,10 @@ class Sharded {
   checkpoint::Slices shards(const Placing& placing = nullptr);
   // As shards(), but all that this rank holds: values of several ranks are in each one's slices.
   checkpoint::Slices held(const Placing& placing = nullptr);
-  // Call it after a change of held() values. Collective.
+  // Call it after a change of held() values by operations on their tensors. Collective.
   void take_changes();
+  // Throws kInvalidArgument if values were changed that cannot count, as on one rank. Collective.
+  void check_changes();
   // Loads what any number of ranks, placement and stage returned from shards() or state(). Each
   // rank reads its own part only. Throws kInvalidArgument on all ranks if a slice is missing or has
   // another shape; nothing is changed then. Errors of reading leave a mixture of values.

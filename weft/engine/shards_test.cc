@@ -120,6 +120,37 @@ TEST(ShardsOfSharded, MadeBlockByBlockAreRankZerosAndTheSameBits) {
       20s);
 }
 
+// Has no memory for the values.
+class WithoutMemory final : public checkpoint::SliceSource {
+ public:
+  explicit WithoutMemory(const checkpoint::SliceSource& source) : source_(source) {}
+  bool has(const std::string& name) const override { return source_.has(name); }
+  void check(const checkpoint::Slices& slices) const override { source_.check(slices); }
+  void fill(const checkpoint::Slices&) const override { throw std::bad_alloc(); }
+
+ private:
+  const checkpoint::SliceSource& source_;
+};
+
+TEST(ShardsOfSharded, ARankThatCannotLoadTellsTheOthersWhyAndAllCanTryAgain) {
+  const TempDir dir;
+  replicate(
+      2,
+      [&](Group group) {
+        auto model = make_by_block({}, group, options_of(3, Weights::kPrivate));
+        save(model, dir.path(), group);
+        const checkpoint::Reader reader(dir / "step-00000000");
+        if (group.rank() == 1) {
+          EXPECT_THROW(model.load_shards(WithoutMemory(reader)), std::bad_alloc);
+        } else {
+          expect_refused([&] { model.load_shards(reader); }, Errc::kAborted,
+                         "rank 1 cannot load its slices: Unavailable: out of memory");
+        }
+        model.load_shards(reader);
+      },
+      20s);
+}
+
 TEST(ShardsOfSharded, OfAnotherModelAreRefusedOnAllRanksAndNothingChanges) {
   const TempDir dir;
   replicate(

@@ -14,6 +14,8 @@ using testing::HasSubstr;
 const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9);
 // Matrices of 90 x 90 values: samples do not see all.
 const ModelOptions kWide{.width = 90};
+// An element of a matrix that samples do not see in the first steps.
+constexpr int kUnseen = 330;
 const auto kWrittenShared = HasSubstr("was changed in place, but its memory is shared");
 const auto kDiffers = HasSubstr("the values of 'b1.fc.weight' differ between rank 0 and rank 1");
 
@@ -62,6 +64,14 @@ TEST(WrittenValues, AreFoundInSharedWeightsBeforeTheFirstStepAndAfterALoad) {
   for (const int stage : {0, 1, 3}) {
     const Case how{stage, Weights::kShared};
     const auto train = [](Rank& rank) { rank.train(0); };
+    EXPECT_THAT(error_of(how,
+                         [&](Rank& rank) {
+                           train(rank);
+                           rank.write();
+                           rank.model.state();
+                         }),
+                kWrittenShared)
+        << stage;
     EXPECT_EQ(error_of(how, train), "accepted") << stage;
     EXPECT_THAT(error_of(how,
                          [&](Rank& rank) {
@@ -189,6 +199,90 @@ TEST(WrittenValues, AreFoundAfterHeldSlicesAreGone) {
                          rank.model.take_changes();
                        }),
               kWrittenShared);
+}
+
+// A strategy keeps slices of held(), and writes to them at times. A change of the program is none
+// of these.
+TEST(WrittenValues, AreFoundWhileTheProgramHasHeldSlices) {
+  for (const Case& how : kCases) {
+    if (how.weights != Weights::kShared) continue;
+    for (const bool before : {true, false}) {
+      EXPECT_THAT(error_of(how,
+                           [before](Rank& rank) {
+                             const checkpoint::Slices held = rank.model.held();
+                             rank.train(0);
+                             if (before) rank.write();
+                             rank.model.take_changes();
+                             if (!before) rank.write();
+                             rank.train(1);
+                           }),
+                  kWrittenShared)
+          << how.stage << before;
+    }
+  }
+}
+
+// Gathers of the weights would put the values of other ranks in their place.
+TEST(WrittenValues, OfOneRankAreFoundByStep16UnderZero) {
+  const auto exchange = [](Rank& rank) {
+    at::Tensor values = rank.parts[1]->fc->weight.data().view({-1});
+    if (rank.group.rank() == 1) values.slice(0, 30, 32).copy_(values.slice(0, 30, 32).flip(0));
+  };
+  const auto backward = [](Rank& rank) {
+    rank.model.zero_grad();
+    const at::Tensor x = part_of(batch_of(1, at::kDouble), rank.group.rank(), rank.group.size());
+    loss_of(rank.model.forward(x)).backward();
+  };
+  for (const int stage : {1, 2}) {
+    const Case how{stage, Weights::kPrivate};
+    const auto error_of_change = [&](const std::function<void(Rank&)>& change, bool late) {
+      return error_of(how, [&](Rank& rank) {
+        for (int step = 0; step < 15; ++step) rank.train(step);
+        if (!late) change(rank);
+        backward(rank);
+        if (late) change(rank);
+        rank.model.step();
+      });
+    };
+    for (const bool late : {false, true}) {
+      EXPECT_THAT(error_of_change([](Rank& rank) { rank.write(); }, late), kDiffers) << stage;
+      EXPECT_THAT(error_of_change(exchange, late), kDiffers) << stage;
+    }
+  }
+}
+
+// The optimizer has other copies of these weights. Samples do not see the value.
+TEST(WrittenValues, OfWeightsOfAnotherTypeAreFoundByStep16) {
+  const auto train = [](const Group& group, Weights weights, int writers) {
+    std::vector<Part> parts = make_parts({.type = at::kFloat, .width = 90});
+    ShardedOptions options = options_of(2, weights);
+    options.compute = at::kBFloat16;
+    Sharded model(blocks_of(parts), group, optimizer_spec(kSgd, {}), options);
+    for (int step = 0; step < 17; ++step) {
+      model.zero_grad();
+      const at::Tensor x = part_of(batch_of(step, at::kFloat), group.rank(), group.size());
+      loss_of(model.forward(x)).backward();
+      group.barrier();
+      if (step == 15 && group.rank() < writers)
+        parts[1]->fc->weight.data().view({-1})[kUnseen].add_(1);
+      group.barrier();
+      model.step();
+    }
+  };
+  for (const Weights weights : {Weights::kPrivate, Weights::kShared}) {
+    for (const int writers : {0, 1, 2}) {
+      std::string error = "accepted";
+      try {
+        comm::replicate(
+            2, [&](const Group& group) { train(group, weights, writers); }, 20s);
+      } catch (const Error& refused) {
+        EXPECT_EQ(refused.code(), Errc::kInvalidArgument) << refused.what();
+        error = refused.what();
+      }
+      EXPECT_THAT(error, writers > 0 ? HasSubstr("'b1.fc.weight'") : HasSubstr("accepted"))
+          << to_string(weights) << writers;
+    }
+  }
 }
 
 TEST(WrittenValues, OfOneRankInEachStepAreFoundUnderZero) {

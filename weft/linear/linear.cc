@@ -5,9 +5,11 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <string>
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/linear/hogwild/hogwild.h"
 #include "weft/linear/internal/classes.h"
 #include "weft/linear/internal/group_ranks.h"
@@ -48,6 +50,24 @@ ColumnMap map_columns(const SparseRows& rows, double bias, Ranks& ranks) {
   return map;
 }
 
+// Columns ascend, and every row ends with the constant feature, or none has it.
+void check_rows(const SparseRows& rows, double bias) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto row = rows.row(i);
+    for (std::size_t k = 1; k < row.size(); ++k) {
+      WEFT_REQUIRE(row[k - 1].column < row[k].column,
+                   "row " + std::to_string(i) + ": the columns do not ascend");
+    }
+    const bool has_bias = !row.empty() && row.back().column == kBiasColumn;
+    WEFT_REQUIRE(bias >= 0 || !has_bias, "row " + std::to_string(i) +
+                                             " has a bias; set TrainOptions::bias to that of " +
+                                             "LibsvmOptions");
+    WEFT_REQUIRE(bias < 0 || (has_bias && row.back().value == static_cast<float>(bias)),
+                 "row " + std::to_string(i) + " does not have the bias " + json_number(bias) +
+                     " of TrainOptions; read the rows with LibsvmOptions::bias");
+  }
+}
+
 bool by_columns(const TrainOptions& options) {
   if (options.division != Division::kAuto) return options.division == Division::kColumns;
   const Objective& objective = options.objective;
@@ -58,6 +78,7 @@ class Training {
  public:
   Training(const Group& group, SparseRows rows, const TrainOptions& options)
       : group_(group), ranks_(group), rows_(std::move(rows)), options_(options) {
+    internal::together(ranks_, [&] { check_rows(rows_, options_.bias); });
     model_.columns = map_columns(rows_, options_.bias, ranks_);
     std::array<double, 1> features{static_cast<double>(count_columns(rows_))};
     ranks_.max(features);

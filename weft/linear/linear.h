@@ -59,7 +59,7 @@ struct TrainOptions {
   // on_round and on_epoch are not used, and `rule` decides cocoa.aggregation.
   CocoaOptions cocoa;
   HogwildOptions hogwild;
-  // The constant feature that the rows have (LibsvmOptions::bias). Below 0: none.
+  // The constant feature that the rows have: the same number as LibsvmOptions::bias. Below 0: none.
   double bias = -1;
   // Most classes of a classifier. Each needs its own weights and training.
   std::size_t max_classes = 1000;
@@ -89,8 +89,9 @@ struct Trained {
 // Trains on the rows of all ranks. A classifier's labels are ints: two classes make one problem,
 // more make one for each class, one after the other (one-vs-rest). Collective: all ranks pass equal
 // options. Every rank gets the same model. Throws as check(), cocoa(), prox_cocoa() and hogwild(),
-// what the group throws, and Error(kInvalidArgument) for labels that are not classes, one class
-// only, and more than max_classes.
+// what the group throws, and Error(kInvalidArgument) for rows with another bias than the options'
+// and for columns that do not ascend, for labels that are not classes, one class only, and more
+// than max_classes.
 Trained train(const Group& group, SparseRows rows, const TrainOptions& options);
 
 }  // namespace weft::linear

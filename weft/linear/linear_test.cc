@@ -154,6 +154,36 @@ TEST(Linear, AFeatureOfAHugeIndexCostsNoMemory) {
   });
 }
 
+TEST(Linear, RowsWithAnotherBiasThanTheOptionsAreRefusedByAllRanks) {
+  const TempDir folder;
+  std::ofstream(folder / "data") << "1 1:1\n-1 2:1\n1 3:1\n";
+  const auto refused = [&](double of_rows, double of_options, const std::string& what) {
+    auto options = exactly({Loss::kLogistic, 0.01, 0});
+    options.bias = of_options;
+    comm::replicate(2, [&](const Group& group) {
+      expect_refused(
+          [&] { train(group, load(folder / "data", group, {.bias = of_rows}), options); },
+          Errc::kInvalidArgument, what);
+    });
+  };
+  refused(1, -1, "row 0 has a bias; set TrainOptions::bias");
+  refused(-1, 1, "row 0 does not have the bias 1 of TrainOptions");
+  refused(2, 1, "row 0 does not have the bias 1 of TrainOptions");
+}
+
+TEST(Linear, RowsWhoseColumnsDoNotAscendAreRefusedByAllRanks) {
+  comm::replicate(2, [&](const Group& group) {
+    SparseRows rows;
+    rows.add(group.rank(), std::vector<Entry>{{1, 1}, {7, 1}});
+    if (group.rank() == 1) rows.add(1, std::vector<Entry>{{9, 1}, {2, 1}});
+    expect_refused(
+        [&] {
+          train(group, rows, exactly({Loss::kLogistic, 0.01, 0}));
+        },
+        Errc::kInvalidArgument, "row 1: the columns do not ascend");
+  });
+}
+
 TEST(Linear, ReportsEachRoundWithItsTraffic) {
   auto options = exactly({Loss::kLogistic, 0.01, 0}, 1e-3);
   std::vector<Round> rounds;

@@ -129,6 +129,10 @@ class Endpoint {
   // Ends all pending and later calls on this rank with kAborted, citing `why`. The first call wins.
   // Does not communicate.
   virtual void fail(const Error& why) noexcept = 0;
+  // As fail(), and tells the other ranks at once: their pending and later calls end with kAborted,
+  // naming this rank and `why`. Does not wait for them. A call whose message is still on its way
+  // may end too. This default, of transports whose ranks notice by other means, tells nobody.
+  virtual void abort(const Error& why) noexcept { fail(why); }
   // The first error, if any.
   virtual std::optional<Error> failure() const = 0;
 

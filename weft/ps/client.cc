@@ -190,6 +190,15 @@ void Client::Impl::wait(Ticket ticket, Deadline deadline) {
   if (state.error) throw Error(*state.error);
 }
 
+void Client::Impl::wait_or_forget(Ticket ticket, Deadline deadline) {
+  try {
+    wait(ticket, deadline);
+  } catch (...) {
+    tickets_.erase(ticket);
+    throw;
+  }
+}
+
 std::span<const float> Client::Impl::value(const std::string& name) const {
   const Place& tensor = tensors_[find(name)];
   return {area(tensor.area) + tensor.offset, tensor.count};
@@ -204,7 +213,7 @@ Stats Client::Impl::stats() {
     request.request = read(Op::kStats, i);
     send(i, std::move(request), ticket);
   }
-  wait(ticket, patience());
+  wait_or_forget(ticket, patience());
   return stats_;
 }
 
@@ -233,7 +242,7 @@ std::optional<std::string> Client::Impl::save_shard(std::uint32_t shard, Deadlin
     request.request.version = piece;
     send(shard, std::move(request), ticket);
     try {
-      wait(ticket, deadline);
+      wait_or_forget(ticket, deadline);
     } catch (const Error& error) {
       if (error.code() == Errc::kAborted && !deadline.passed()) return std::nullopt;
       throw;

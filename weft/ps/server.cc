@@ -7,7 +7,9 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "weft/base/log.h"
 #include "weft/base/random.h"
@@ -69,7 +71,7 @@ class Server::Loop {
   explicit Loop(ServerOptions options)
       : options_((check(options), std::move(options))),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        connections_(listen(options_, address_),
+        connections_(std::in_place, listen(options_, address_),
                      internal::identity(options_.job, options_.secret, 0),
                      internal::identity(options_.job, options_.secret, 1), events()) {
     options_.directory->announce(options_.server, address_, Deadline::in(10s));
@@ -133,7 +135,7 @@ class Server::Loop {
         }
         net::internal::Polls polls;
         polls.add(wake_.get(), POLLIN, [] {});
-        connections_.watch(polls);
+        connections_->watch(polls);
         const auto left =
             std::chrono::ceil<std::chrono::milliseconds>(next_tick - Clock::now()).count();
         polls.wait(static_cast<int>(std::clamp<std::int64_t>(left, 0, kTick.count())));
@@ -141,8 +143,11 @@ class Server::Loop {
     } catch (const std::exception& error) {
       log_warn("parameter server " + std::to_string(options_.server) +
                " ends: " + weft::describe(error));
-      const std::lock_guard lock(mutex_);
-      failure_ = Error(code_of(error), weft::describe(error));
+      {
+        const std::lock_guard lock(mutex_);
+        failure_ = Error(code_of(error), weft::describe(error));
+      }
+      connections_.reset();  // so that nobody waits for an answer
     }
   }
 
@@ -154,7 +159,7 @@ class Server::Loop {
     last_use_ = Clock::now();
     std::span<std::byte> target;
     if (request.in_memory) {
-      const std::span<std::byte> memory = connections_.memory(token);
+      const std::span<std::byte> memory = connections_->memory(token);
       if (request.offset > memory.size() || request.bytes > memory.size() - request.offset)
         throw Error(Errc::kCorrupt, "a request refers to memory that the client does not share");
       target = memory.subspan(request.offset, request.bytes);
@@ -168,10 +173,10 @@ class Server::Loop {
       answer.id = request.id;
       answer.outcome = internal::Outcome::kElsewhere;
       if (hosted != hosted_.end()) answer.text = "its backup has not joined yet";
-      return connections_.answer(token, answer);
+      return connections_->answer(token, answer);
     }
     const bool pulls = request.op == internal::Op::kPull || request.op == internal::Op::kPullRows;
-    if (pulls && !request.in_memory) hosted->second.replica->lend(connections_.take_spare(token));
+    if (pulls && !request.in_memory) hosted->second.replica->lend(connections_->take_spare(token));
     hosted->second.replica->request(token, request, target);
     flush(*hosted->second.replica);
   }
@@ -192,10 +197,10 @@ class Server::Loop {
     for (Replica::Message& message : replica.take_messages()) {
       const auto address = servers_.find(message.server);
       if (address != servers_.end())
-        connections_.send(message.server, address->second, std::move(message.bytes));
+        connections_->send(message.server, address->second, std::move(message.bytes));
     }
     for (Replica::Reply& reply : replica.take_replies())
-      connections_.answer(reply.token, std::move(reply.answer));
+      connections_->answer(reply.token, std::move(reply.answer));
   }
 
   // ---- other servers
@@ -214,7 +219,7 @@ class Server::Loop {
   }
 
   void tick() {
-    connections_.tend();
+    connections_->tend();
     std::map<std::uint32_t, View> views;
     try {
       views = options_.directory->views(Deadline::in(kDirectory));
@@ -317,7 +322,7 @@ class Server::Loop {
   const ServerOptions options_;
   ServerAddress address_;
   UniqueFd wake_;
-  Connections connections_;
+  std::optional<Connections> connections_;               // none: the thread has ended by an error
   std::map<Connections::Token, std::uint64_t> clients_;  // by connection
   std::map<std::uint32_t, Hosted> hosted_;               // by shard
   std::map<std::uint32_t, ServerAddress> servers_;

@@ -1,15 +1,19 @@
 // Servers and clients of one process over real sockets: local ones with shared memory, and TCP.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <new>
 #include <thread>
 
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
+#include "weft/net/stream/local_socket.h"
 #include "weft/ps/client.h"
 #include "weft/ps/server.h"
 #include "weft/ps/testing/cluster.h"
@@ -246,6 +250,34 @@ TEST(Client, SavesAndLoadsTheStateOfTheServers) {
   expect_refused([&] { other.load(saved.substr(0, 40)); }, Errc::kInvalidArgument, "");
 }
 
+// The answers to calls that have ended come together with that to the last one.
+TEST(Client, DoesNotTakeALateAnswerForThatOfALaterCall) {
+  MemoryDirectory directory;
+  ClientOptions options;
+  options.directory = &directory;
+  options.timeout = 30ms;
+  Client early(options);
+  for (int call = 0; call < 2; ++call)
+    expect_refused([&] { early.stats(); }, Errc::kTimeout, "did not answer");
+  ServerOptions serving;
+  serving.directory = &directory;
+  const Server server(serving);
+  options.timeout = 20s;
+  Client other(options);
+  other.define(tensors(), options_with(std::nullopt, kAsync));
+  const auto known = other.stats().memory_bytes;
+  ASSERT_GT(known, 0u);
+  std::uint64_t seen = 0;
+  for (const auto end = Deadline::in(10s); seen == 0 && !end.passed();) {
+    try {
+      seen = early.stats().memory_bytes;
+    } catch (const Error&) {
+      // The machine is busy.
+    }
+  }
+  EXPECT_EQ(seen, known);
+}
+
 TEST(Client, IsToldThatAServerIsFull) {
   ServerOptions small;
   small.memory_mb = 1;
@@ -318,6 +350,43 @@ TEST(Server, IsReplacedByItsBackup) {
     EXPECT_THAT(client.value("bias"), ElementsAre(9, 11));
     EXPECT_EQ(cluster.directory.views(Deadline::in(1s)).at(0).members[0].server, 1u);
   }
+}
+
+// Runs out of memory when it is told to.
+class FailingDirectory final : public Directory {
+ public:
+  std::map<std::uint32_t, View> views(Deadline deadline) override {
+    if (fails) throw std::bad_alloc();
+    return inner_.views(deadline);
+  }
+  bool replace(std::uint32_t shard, const View& next, Deadline deadline) override {
+    return inner_.replace(shard, next, deadline);
+  }
+  std::map<std::uint32_t, ServerAddress> servers(Deadline deadline) override {
+    return inner_.servers(deadline);
+  }
+  void announce(std::uint32_t server, const ServerAddress& address, Deadline deadline) override {
+    inner_.announce(server, address, deadline);
+  }
+  std::atomic<bool> fails{false};
+
+ private:
+  MemoryDirectory inner_;
+};
+
+TEST(Server, ThatHasFailedKeepsNoClientWaiting) {
+  FailingDirectory directory;
+  ServerOptions serving;
+  serving.directory = &directory;
+  const Server server(serving);
+  const UniqueFd client = net::internal::connect_locally(server.address().local);
+  ASSERT_TRUE(client);
+  directory.fails = true;
+  pollfd closed{client.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&closed, 1, 3000), 1);
+  EXPECT_FALSE(net::internal::connect_locally(server.address().local));
+  ASSERT_TRUE(server.failure());
+  EXPECT_EQ(server.failure()->code(), Errc::kUnavailable);
 }
 
 TEST(Server, RefusesAClientWithAnotherSecret) {

@@ -104,6 +104,13 @@ TEST(Shard, TakesTheLearningRateOfAPush) {
   push.lr = 0.5;
   done(setup.shard, push);
   EXPECT_THAT(values(setup.shard), ElementsAre(0.5, 1.5, 2.5));
+  for (const double lr :
+       {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    push = setup.workers[0].push({1, 1, 1});
+    push.lr = lr;
+    EXPECT_THAT(refused(setup.shard, push), HasSubstr("a learning rate that is not finite"));
+  }
+  EXPECT_THAT(values(setup.shard), ElementsAre(0.5, 1.5, 2.5));
 }
 
 // Two workers on quadratic losses, in binary fractions that float32 has exactly: a reference in

@@ -110,6 +110,22 @@ TEST(StoreJournal, HoldsTheOldRecordsOrTheNewOnesWhenARestartIsTorn) {
   }
 }
 
+// The old records end at the end of a page.
+TEST(StoreJournal, HoldsTheOldRecordsAloneWhenARestartIsTornBehindAFullPage) {
+  for (const std::size_t spare : {0u, 1u, 7u, 8u}) {  // bytes that the page has left
+    const File file;
+    Journal journal(file.open());
+    load(journal);
+    const std::string old(4096 - 8 - spare, 'x');
+    journal.append({old});
+    const std::string before = file.bytes();
+    journal.restart({"five", "six"});
+    const std::string after = file.bytes();
+    file.replace(before + after.substr(before.size()));  // killed before it wrote the header
+    EXPECT_THAT(load(file), ElementsAre(old)) << spare;
+  }
+}
+
 TEST(StoreJournal, GivesBackTheMemoryOfReplacedRecords) {
   const File file;
   Journal journal(file.open());

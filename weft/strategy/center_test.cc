@@ -237,6 +237,14 @@ TEST(ServerCenter, RefusesAnotherCodecThanThatOfTheRule) {
 }
 
 // In memory of the host, or in messages to the server.
+TEST(ServerCenter, ThatOneWorkerCannotMakeIsAnErrorOfAllWorkers) {
+  comm::replicate(2, [](const Group& workers) {
+    const std::string codec = workers.rank() == 0 ? "none" : "bf16";
+    EXPECT_THROW(server_center(workers, at::zeros({100}), {.codec = codec}), Error);
+    workers.barrier();
+  });
+}
+
 TEST(ServerCenter, CountsWhatItMoves) {
   comm::replicate(2, [](const Group& group) {
     const auto center = server_center(group, torch::zeros({1000}));

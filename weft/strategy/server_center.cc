@@ -103,13 +103,15 @@ class ServerCenter final : public Center {
                   "a center on several hosts needs weights of float32; set train.precision to "
                   "fp32 or bf16");
     if (of_job_)
-      find_servers();
+      comm::together(workers_, [this] { find_servers(); });
     else
       start(options);
-    define(of_job_ ? parts_of(workers_, all_, count_) : Parts{{count_}});
-    client_->join();
-    workers_.barrier();
-    if (of_job_) begin_anew();
+    const Parts parts = of_job_ ? parts_of(workers_, all_, count_) : Parts{{count_}};
+    comm::together(workers_, [&] {
+      define(parts);
+      client_->join();
+    });
+    if (of_job_) comm::together(workers_, [this] { begin_anew(); });
   }
 
   std::int64_t count() const override { return count_; }
@@ -154,19 +156,22 @@ class ServerCenter final : public Center {
   // the second time it is equal.
   void reset(const at::Tensor* values) override {
     workers_.barrier();
-    for (int time = 0; values != nullptr && workers_.rank() == 0 && time < 2; ++time) {
-      at::Tensor now = at::empty({count_}, at::kFloat);
-      read(now);
-      add(0, *values - now, ps::Coding::kExact);
-    }
-    set_mine(std::vector<float>(kPerWorker, 0.0f));
-    workers_.barrier();
+    comm::together(workers_, [&] {
+      for (int time = 0; values != nullptr && workers_.rank() == 0 && time < 2; ++time) {
+        at::Tensor now = at::empty({count_}, at::kFloat);
+        read(now);
+        add(0, *values - now, ps::Coding::kExact);
+      }
+      set_mine(std::vector<float>(kPerWorker, 0.0f));
+    });
   }
   at::Tensor snapshot() override {
     workers_.barrier();
-    at::Tensor copy = at::empty({count_}, at::kFloat);
-    read(copy);
-    workers_.barrier();
+    at::Tensor copy;
+    comm::together(workers_, [&] {
+      copy = at::empty({count_}, at::kFloat);
+      read(copy);
+    });
     return copy;
   }
   at::Tensor in_place() override { return {}; }
@@ -208,7 +213,6 @@ class ServerCenter final : public Center {
       read(now);
       add(0, -now, ps::Coding::kExact);
     }
-    workers_.barrier();
   }
 
   void start(const ServerCenterOptions& options) {
@@ -218,6 +222,8 @@ class ServerCenter final : public Center {
     const auto servers = servers_of(workers_);
     const auto mine = std::find(servers.begin(), servers.end(), workers_.rank());
     ps::ServerAddress address;
+    std::string incarnation = "0";
+    const Deadline soon = Deadline::in(10s);
     comm::together(workers_, [&] {
       if (mine == servers.end()) return;
       ps::ServerOptions serving;
@@ -229,45 +235,39 @@ class ServerCenter final : public Center {
       serving.secret = bytes;
       server_.emplace(serving);
       address = server_->address();
+      incarnation = std::to_string(own_incarnation(serving.server, soon));
     });
-    const Deadline soon = Deadline::in(10s);
     const auto local = comm::all_gather_texts(workers_, address.local),
-               tcp = comm::all_gather_texts(workers_, address.tcp);
-    const auto views = gathered_views(servers);
-    for (std::uint32_t i = 0; i < servers.size(); ++i) {
-      const auto worker = static_cast<std::size_t>(servers[i]);
-      if (servers[i] == workers_.rank()) continue;
-      directory_.announce(i, {local[worker], tcp[worker]}, soon);
-      directory_.replace(i, views[i], soon);
-    }
-    ps::ClientOptions asking;
-    asking.directory = &asked_;
-    asking.servers = static_cast<std::uint32_t>(servers.size());
-    asking.worker = static_cast<std::uint32_t>(workers_.rank());
-    asking.secret = bytes;
-    client_.emplace(asking);
+               tcp = comm::all_gather_texts(workers_, address.tcp),
+               incarnations = comm::all_gather_texts(workers_, incarnation);
+    comm::together(workers_, [&] {
+      // In the view that each server has made of its shard, it is alone.
+      for (std::uint32_t i = 0; i < servers.size(); ++i) {
+        const auto worker = static_cast<std::size_t>(servers[i]);
+        if (servers[i] == workers_.rank()) continue;
+        directory_.announce(i, {local[worker], tcp[worker]}, soon);
+        directory_.replace(i, {.number = 1, .members = {{i, std::stoull(incarnations[worker])}}},
+                           soon);
+      }
+      ps::ClientOptions asking;
+      asking.directory = &asked_;
+      asking.servers = static_cast<std::uint32_t>(servers.size());
+      asking.worker = static_cast<std::uint32_t>(workers_.rank());
+      asking.secret = bytes;
+      client_.emplace(asking);
+    });
   }
 
-  // The view that each server has made of its shard, in which it is alone.
-  std::vector<ps::View> gathered_views(const std::vector<int>& servers) {
-    std::string mine = "0";
-    const auto at = std::find(servers.begin(), servers.end(), workers_.rank());
-    const auto shard = static_cast<std::uint32_t>(at - servers.begin());
-    const Deadline deadline = Deadline::in(10s);
-    while (at != servers.end() && mine == "0") {
+  // Of this rank's server, once it has made the first view of its shard.
+  std::uint64_t own_incarnation(std::uint32_t shard, Deadline deadline) {
+    for (;;) {
       const auto views = directory_.views(deadline);
-      const auto found = views.find(shard);
-      if (found != views.end()) mine = std::to_string(found->second.members.at(0).incarnation);
+      if (const auto found = views.find(shard); found != views.end())
+        return found->second.members.at(0).incarnation;
+      if (const auto why = server_->failure()) throw Error(*why);
       if (deadline.passed()) throw Error(Errc::kTimeout, "a server of the center does not start");
-      if (mine == "0") std::this_thread::sleep_for(kLook);
+      std::this_thread::sleep_for(kLook);
     }
-    const auto all = comm::all_gather_texts(workers_, mine);
-    std::vector<ps::View> views;
-    for (std::uint32_t i = 0; i < servers.size(); ++i) {
-      const auto worker = static_cast<std::size_t>(servers[i]);
-      views.push_back({.number = 1, .members = {{i, std::stoull(all[worker])}}});
-    }
-    return views;
   }
 
   void check_range(std::int64_t offset, const at::Tensor& vector) const {

@@ -45,6 +45,13 @@ TEST(Best, IsTheSmallestLossOrTheLargestMetric) {
   EXPECT_TRUE(smallest.add(evaluation(1, 0.4), 20));
 }
 
+TEST(Best, KnowsByTheNameOfAMetricThatSmallerValuesAreBetter) {
+  for (const char* name : {"loss", "top5_error", "Val_MSE", "test/mae", "ppl", "bits per byte"})
+    EXPECT_EQ(Best({.best_metric = name}).state().is, "min") << name;
+  for (const char* name : {"accuracy", "score", "certainty", "f1", "maestro"})
+    EXPECT_EQ(Best({.best_metric = name}).state().is, "max") << name;
+}
+
 TEST(Best, IsOverAfterPatienceEvaluationsWithoutAnImprovement) {
   Best best({.patience = 2, .min_improvement = 0.1});
   best.add(evaluation(1), 1);
@@ -139,6 +146,20 @@ TEST_F(BestRun, EndsOnAllRanksWhenEvaluationsNoLongerImprove) {
   EXPECT_EQ(train(options, [](int) { return -9; }).epochs, 3 + 5);
 }
 
+// The two steps of an epoch are those between two evaluations.
+TEST_F(BestRun, EvaluatesByStepsAlsoWhereTheyEndWithAnEpoch) {
+  Options options;
+  options.epochs = 20;
+  options.eval_every = 0;
+  options.eval_steps = 2;
+  options.patience = 3;
+  options.best_metric = "score";
+  const auto result = train(options, [](int step) { return -std::abs(step - 6); });
+  EXPECT_TRUE(result.ended_early);
+  EXPECT_EQ(result.epochs, 3 + 3);
+  EXPECT_EQ(result.best_step, 6);
+}
+
 TEST_F(BestRun, KeepsTheBestCheckpointBesideTheNewest) {
   Options options;
   options.epochs = 6;
@@ -200,6 +221,22 @@ TEST_F(BestRun, SavesTheBestAlsoWithinAnEpochAndWithoutOtherCheckpoints) {
   options.best_metric = "score";
   EXPECT_EQ(train(options, [](int step) { return step == 3 ? 1.0 : 0.0; }).best_step, 3);
   EXPECT_THAT(checkpoints(), ElementsAre("step-00000001", "step-00000003", "step-00000006"));
+}
+
+// The only evaluation comes after the checkpoint of the last step.
+TEST_F(BestRun, IsSavedAlsoWhereACallbackEndsTraining) {
+  Options options;
+  options.epochs = 50;
+  options.eval_every = 0;
+  options.keep_best = true;
+  options.best_metric = "score";
+  options.on_epoch_end = [](const EpochReport& report, Control& control) {
+    if (report.epoch == 2) control.stop();
+  };
+  const auto result = train(options, [](int step) { return step; });
+  EXPECT_EQ(result.steps, 4);
+  EXPECT_EQ(result.best_step, 4);
+  EXPECT_EQ(internal::best_checkpoint(folder_ / "run"), folder_ / "run/ckpt/step-00000004");
 }
 
 TEST_F(BestRun, CallsTheProgramAfterStepsAndEpochs) {

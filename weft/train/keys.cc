@@ -14,6 +14,9 @@ Limits one_of(std::vector<std::string> choices) {
 
 std::int64_t whole(std::int64_t value) { return value; }
 
+// Sums of two such numbers fit into 64 bits.
+constexpr double kMostSamples = 1e12;
+
 std::vector<std::string> schedules() {
   std::vector<std::string> names;
   for (const auto algorithm : schedule::pipeline::algorithms()) {
@@ -95,10 +98,10 @@ Schema train_keys() {
        between(0, 64)},
       {"train.epochs", whole(5), "Passes over the training data.", at_least(0)},
       {"train.batch", whole(128), "Global batch size: samples of a step over all ranks.",
-       at_least(1)},
+       between(1, kMostSamples)},
       {"train.batch_per_rank", whole(0),
        "Samples of a step for each replica. 0: train.batch divided over the replicas.",
-       at_least(0)},
+       between(0, kMostSamples)},
       {"train.max_steps", whole(0), "Stop after this many steps. 0: after train.epochs.",
        at_least(0)},
       {"train.device", "cpu",
@@ -133,7 +136,7 @@ Schema train_keys() {
        at_least(0)},
       {"train.eval_batch", whole(0),
        "Batch size of the evaluation on each replica. 0: a replica's share of a training batch.",
-       at_least(0)},
+       between(0, kMostSamples)},
       {"train.checkpoint_every", whole(1), "Epochs between checkpoints. 0: none by epochs.",
        at_least(0)},
       {"train.checkpoint_steps", whole(0), "Steps between checkpoints. 0: none by steps.",
@@ -190,7 +193,7 @@ Schema train_keys() {
        one_of({"constant", "noise"})},
       {"train.max_batch", whole(0),
        "Most samples of a step with train.batch_schedule = \"noise\". 0: eight batches.",
-       at_least(0)},
+       between(0, kMostSamples)},
       {"train.verify_steps", whole(0),
        "Steps between verifications, in which each replica computes the gradients of another one's "
        "batch again, to find a processor that computes wrongly. 0: none.",

@@ -5,12 +5,14 @@
 #include <torch/torch.h>
 
 #include <chrono>
+#include <filesystem>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/parallel/compose/modules.h"
 #include "weft/train/trainer.h"
@@ -62,6 +64,21 @@ TEST(OneRankFails, TheRunFolderCannotBeMade) {
     }
     group.barrier();  // the group goes on
   });
+}
+
+// As where the hosts' data folders differ.
+TEST(OneRankFails, RanksWithOtherNumbersOfSamplesAreRefused) {
+  set_log_level(LogLevel::kError);
+  const TempDir folder;
+  replicate(2, [&](const Group& group) {
+    Task task = some_task();
+    if (group.rank() == 1) task.train.size = 31;
+    expect_refused([&] { Trainer(std::move(task), options_in(folder / "runs"), group); },
+                   Errc::kInvalidArgument,
+                   "rank 0 has 32 training samples, 0 test samples and the metrics, rank 1 has 31");
+    group.barrier();  // the group goes on
+  });
+  EXPECT_FALSE(std::filesystem::exists(folder / "runs/run"));
 }
 
 // The process lives on: only the abort tells the others.

@@ -132,7 +132,8 @@ struct Options {
   std::int64_t patience = 0;
   // The metric by which evaluations are compared: "loss", or the name of a metric of the task. It
   // is better if it is smaller ("min") or larger ("max"). "auto": smaller for a name with loss,
-  // error, perplexity or bits in it. Smaller changes than min_improvement do not count.
+  // error, perplexity or bits in it, or with a word such as mse, mae, nll, ppl or wer. Smaller
+  // changes than min_improvement do not count.
   std::string best_metric = "loss", best_is = "auto";
   double min_improvement = 0;
   // Write checkpoints in the background, from a copy of each rank's state.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -357,6 +358,26 @@ TEST_F(OwnModel, SaysInOneLineWhatIsWrong) {
                 task.train = samples(at::zeros({4, 2}), at::zeros({3}));
               }),
               HasSubstr("4 samples and y 3 targets"));
+  const auto named = [&](const std::string& name) {
+    return without([&](Task& task) { task.metrics.push_back({name, cross_entropy}); });
+  };
+  EXPECT_THAT(named("test_loss"), HasSubstr("'test_loss' has the name of one of weft's own"));
+  EXPECT_THAT(named("accuracy"), HasSubstr("two metrics have the name 'accuracy'"));
+  EXPECT_THAT(named(""), HasSubstr("a metric has no name"));
+}
+
+// A sum and a count of what is never there.
+TEST_F(OwnModel, AMetricOfNothingIsNoNumber) {
+  auto few = options("run", "dp=2");
+  few.epochs = 1;
+  const auto outcome = train(2, few, [] {
+    Task task = ring(parallel::blocks_of(Net()));
+    task.metrics.push_back(
+        {"recall", [](const at::Tensor&, const at::Tensor&) { return at::zeros({2}); }});
+    return task;
+  });
+  EXPECT_TRUE(std::isnan(outcome.result.metrics.at(1).second));
+  EXPECT_GT(outcome.result.accuracy, 0);
 }
 
 // These errors appear in the first step, after the run folder is created.

@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/train/internal/newest_run.h"
 #include "weft/train/options.h"
 
 namespace weft::train {
@@ -104,6 +105,11 @@ TEST(Recipe, AcceptsAssignmentsAndRejectsUnknownKeysWrongTypesAndRanges) {
               HasSubstr("train.epochs"));
   EXPECT_THAT(bad_config([] { load_recipe("shapes", {"train.label_smoothing=1.5"}); }),
               HasSubstr("train.label_smoothing"));
+  for (const char* key : {"train.batch", "train.batch_per_rank", "train.eval_batch"}) {
+    EXPECT_THAT(
+        bad_config([&] { load_recipe("shapes", {std::string(key) + "=9223372036854775807"}); }),
+        HasSubstr(key));
+  }
   EXPECT_THAT(bad_config([] { load_recipe("shapes", {"optimizer.betas=[0.9]"}); }),
               HasSubstr("two numbers"));
 }
@@ -185,6 +191,28 @@ TEST(Recipe, RejectsKeysThatItsModelDataOrOptimizerDoesNotUseUnlessTheyAreDefaul
   for (const char* key : {"parallel.fsdp=2", "parallel.pp=2", "parallel.cuts=[1]",
                           "train.recompute=full", "train.precision=f16"})
     with("resnet18", key)();
+}
+
+TEST(Recipe, ItsNewestRunIsTheLastOneOfItsSecond) {
+  const TempDir folder;
+  const std::string second = "2026-01-31-235959-";
+  for (const char* rest :
+       {"shapes", "2-shapes", "9-shapes", "10-shapes", "7-my-shapes", "x-shapes"})
+    make_directories(folder / (second + rest));
+  make_directories(folder / "2026-01-31-235958-99-shapes");
+  EXPECT_EQ(internal::newest_run(folder.path(), "shapes"), second + "10-shapes");
+  EXPECT_EQ(internal::newest_run(folder.path(), "my-shapes"), second + "7-my-shapes");
+  EXPECT_FALSE(internal::newest_run(folder.path(), "cnn"));
+  EXPECT_FALSE(internal::newest_run(folder / "nowhere", "shapes"));
+}
+
+TEST(Options, OfAProgramKeepQuotesAndBackslashesOfNames) {
+  Options options;
+  options.dir = "runs\\new";
+  options.name = "the \"best\" run, größer";
+  const Options again = options_of(config_of(options));
+  EXPECT_EQ(again.dir, options.dir);
+  EXPECT_EQ(again.name, options.name);
 }
 
 TEST(Options, OfAProgramConvertToTheConfigurationThatTheyCameFrom) {

@@ -49,9 +49,9 @@ class ScaledResume : public testing::Test {
 
   // Of the steps so far.
   std::vector<double> rates() const {
+    const auto series = observe::read_metrics(folder_ / "run/metrics.jsonl");
     std::vector<double> all;
-    for (const auto& point : observe::read_metrics(folder_ / "run/metrics.jsonl").at("lr"))
-      all.push_back(point.value);
+    for (const auto& point : series.at("lr")) all.push_back(point.value);
     return all;
   }
 

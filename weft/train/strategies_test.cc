@@ -82,6 +82,26 @@ TEST(Strategies, ACodecsMemoryIsResumedToo) {
   expect_same_bits(whole, runs.train(2, "cut", words));
 }
 
+// The memory of a codec is of one number of workers. With another number, its lengths differ, or
+// its sums have parts of workers that are gone: without gradients, they would move the weights.
+TEST(Strategies, WithACodecResumeWithAnotherNumberOfWorkers) {
+  const auto expect_kept = [](const std::string& codec, int before, int after) {
+    SCOPED_TRACE(codec);
+    ImageRuns runs;
+    const auto words = with(kShort, {"strategy.name=local_sgd", "strategy.period=1",
+                                     "strategy.codec=\"" + codec + "\"", "optimizer.momentum=0"});
+    const auto first = runs.train(before, "run", with(words, {"train.epochs=1"}));
+    const auto second = runs.train(after, "run", with(words, {"optimizer.lr=1e-9"}));
+    EXPECT_EQ(second.result.steps, 14);
+    for (const char* name : {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}) {
+      EXPECT_TRUE(at::allclose(first.tensors.at(name), second.tensors.at(name), 1e-5, 1e-5))
+          << name;
+    }
+  };
+  expect_kept("topk:0.1", 4, 3);
+  expect_kept("int8:64,delta", 3, 2);
+}
+
 TEST(Strategies, TheCheckpointHasTheResultAndSuitsAnyNumberOfWorkersAndSync) {
   ImageRuns runs;
   const auto words = with(kShort, {"strategy.name=easgd", "strategy.period=2", "train.epochs=1"});

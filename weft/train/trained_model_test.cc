@@ -193,5 +193,19 @@ TEST_F(TrainedModel, LoadsOnlyWeightsThatFit) {
   refused(own, quantized, "'0.weight' is Char in ");
 }
 
+// As a language model's embedding and its last layer.
+TEST_F(TrainedModel, LoadsASharedTensorOnlyIfItsNamesHaveTheSameValues) {
+  const at::Tensor first = at::ones({2, 2}), second = at::full({2, 2}, 3.0);
+  nn::Linear layer(nn::LinearOptions(2, 2).bias(false));
+  const nn::Sequential twice(layer, layer);
+  const std::string file = folder_ / "two.safetensors";
+  checkpoint::save_safetensors(file, {{{"0.weight", first}, {"1.weight", second}}, {}});
+  expect_refused([&] { load_weights(twice, file); }, Errc::kInvalidArgument,
+                 "'0.weight' and '1.weight' are one tensor in the module");
+  checkpoint::save_safetensors(file, {{{"0.weight", second}, {"1.weight", second.clone()}}, {}});
+  load_weights(twice, file);
+  EXPECT_TRUE(at::equal(layer->weight, second));
+}
+
 }  // namespace trained_model_test
 }  // namespace weft::train

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "weft/base/error.h"
@@ -19,6 +20,7 @@
 #include "weft/elastic/recovery.h"
 #include "weft/observe/memory.h"
 #include "weft/observe/position/position.h"
+#include "weft/observe/run/metric_names.h"
 #include "weft/train/internal/block_times.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/loop.h"
@@ -43,8 +45,16 @@ void check_task(const Task& task) {
                "the task has no training data: give samples(…) or dataset(…) that is not empty");
   WEFT_REQUIRE(task.test.make || task.test.size == 0,
                "the task's test data has a size and no samples");
-  for (const Metric& metric : task.metrics)
+  std::set<std::string> names;
+  for (const Metric& metric : task.metrics) {
     WEFT_REQUIRE(metric.of, "the metric '" + metric.name + "' has no function");
+    WEFT_REQUIRE(!metric.name.empty(), "a metric has no name");
+    WEFT_REQUIRE(metric.name == "loss" || !observe::is_of_weft(metric.name),
+                 "the metric '" + metric.name +
+                     "' has the name of one of weft's own metrics; choose another name");
+    WEFT_REQUIRE(names.insert(metric.name).second,
+                 "two metrics have the name '" + metric.name + "'");
+  }
 }
 
 Options of_recipe(const Config& config, const TrainerOptions& with) {

@@ -21,7 +21,7 @@ void ImageWriter::add(std::byte* to, const std::string& header, const Slices& sl
   for (const Slice& slice : slices) {
     const at::Tensor from = slice.tensor.detach();
     const std::size_t bytes = from.nbytes();
-    if (from.is_cpu() && from.is_contiguous()) {
+    if (from.is_cpu() && from.is_contiguous() && !from.is_neg()) {
       const auto* const data = static_cast<const std::byte*>(from.const_data_ptr());
       for (std::size_t at = 0; at < bytes; at += kBlock)
         runs_.push_back({to + at, data + at, std::min(kBlock, bytes - at)});

@@ -9,6 +9,8 @@
 #include <numeric>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/checkpoint/internal/box.h"
 #include "weft/checkpoint/internal/dtypes.h"
 #include "weft/checkpoint/internal/file_writer.h"
 #include "weft/checkpoint/internal/folder.h"
@@ -108,7 +110,7 @@ FileSums write_file(const std::string& path, const PlannedFile& file, const Beat
   } else {
     write(file.header);
     for (const Slice& slice : file.slices) {
-      const at::Tensor flat = slice.tensor.detach().cpu().contiguous();
+      const at::Tensor flat = slice.tensor.detach().cpu().resolve_neg().contiguous();
       write({static_cast<const char*>(flat.const_data_ptr()), flat.nbytes()});
     }
   }
@@ -133,6 +135,19 @@ json report_of(const PlannedFile& file, const FileSums& sums) {
           {"bytes", sums.bytes},
           {"chunks", sums.chunks},
           {"slices", slices}};
+}
+
+// Throws Error(kInvalidArgument) if two slices of a tensor have an entry in common.
+void require_no_overlap(const std::string& name, std::vector<Box> slices) {
+  if (slices.empty() || slices[0].offset.empty()) return;
+  std::sort(slices.begin(), slices.end(),
+            [](const Box& a, const Box& b) { return a.offset < b.offset; });
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const std::int64_t end = slices[i].offset[0] + slices[i].sizes[0];
+    for (std::size_t j = i + 1; j < slices.size() && slices[j].offset[0] < end; ++j)
+      WEFT_REQUIRE(!intersection(slices[i], slices[j]),
+                   "the ranks' slices of \"" + name + "\" overlap");
+  }
 }
 
 // What rank 0 knows about the whole checkpoint.
@@ -160,6 +175,7 @@ class Whole {
                      "the ranks' slices of \"" + name + "\" do not make up the whole: they have " +
                          std::to_string(tensor.entries) + " of " +
                          std::to_string(volume(index.shapes[name])) + " entries");
+        require_no_overlap(name, tensor.slices);
       }
       // A reader takes a file with the part's plain name for the whole part.
       if (manifest.files.contains(part + std::string(kTensorSuffix)) && !cut_[part]) continue;
@@ -174,6 +190,7 @@ class Whole {
   struct Tensor {
     int type = 0;
     std::int64_t entries = 0;
+    std::vector<Box> slices = {};
   };
 
   void add_slice(const json& slice, const std::string& part, const std::string& file) {
@@ -187,6 +204,9 @@ class Whole {
                  "two ranks give \"" + name + "\" different shapes or dtypes");
     WEFT_REQUIRE(index.files.emplace(key, file).second, "two ranks give \"" + key + "\"");
     tensor.entries += slice.at("entries").get<std::int64_t>();
+    SliceName place = parse_slice_name(key, file);
+    if (!place.offset.empty())
+      tensor.slices.push_back({std::move(place.offset), std::move(place.sizes)});
     index.total_bytes += slice.at("bytes").get<std::int64_t>();
     cut_[part] = cut_[part] || name != key;
   }
@@ -222,6 +242,18 @@ PlannedFile plan_file(const std::string& part, const std::string& name, const Sl
   file.header = render_header(header);
   file.bytes = static_cast<std::int64_t>(file.header.size()) + file.tensor_bytes;
   return file;
+}
+
+// Removes what is left of this save, and the checkpoints that the new one replaces. The ranks know
+// already whether the checkpoint is complete, so an error of this rank does not count.
+void tidy_up(const SaveJob& job, bool is_complete) noexcept {
+  try {
+    remove_aside(job.dir);
+    if (is_complete && job.options.keep > 0)
+      remove_old(job.dir, job.step, job.options.keep, job.options.also);
+  } catch (const std::exception& error) {
+    log_warn("older checkpoints are not removed: " + describe(error));
+  }
 }
 
 }  // namespace
@@ -286,6 +318,7 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
       make_directory(aside);
     });
     json files = json::array();
+    std::string report;
     rounds.together([&](const auto& beat) {
       const auto write = [&](bool copied) {
         for (const PlannedFile& file : job.files) {
@@ -296,8 +329,8 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
       write(false);
       if (job.released) job.released();
       write(true);
+      report = files.dump();
     });
-    const std::string report = files.dump();
     const std::vector<std::string> reports =
         ranks.size == 1 ? std::vector{report} : ranks.collect(report);
     rounds.together([&](const auto&) {
@@ -313,13 +346,10 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
       flush_directory(job.dir);
     });
   } catch (...) {
-    if (first) remove_aside(job.dir);
+    if (first) tidy_up(job, false);
     throw;
   }
-  if (first) {
-    remove_aside(job.dir);  // the checkpoint that the new one replaced
-    if (job.options.keep > 0) remove_old(job.dir, job.step, job.options.keep, job.options.also);
-  }
+  if (first) tidy_up(job, true);
   return target;
 }
 

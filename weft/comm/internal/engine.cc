@@ -23,6 +23,10 @@ class DirectEngine final : public Engine {
   }
   void fail(const Error& why) noexcept override {
     host_->fail(why);
+    endpoint_->abort(why);
+  }
+  void stop(const Error& why) noexcept override {
+    host_->fail(why);
     endpoint_->fail(why);
   }
 

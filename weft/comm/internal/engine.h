@@ -22,7 +22,11 @@ class Engine {
   void run(schedule::Collective collective, const net::DirectArgs& args);
   virtual net::Endpoint& endpoint() = 0;
   virtual net::Host* host() = 0;
+  // Ends the calls of all ranks: those of others with kAborted, naming this rank and `why`.
   virtual void fail(const Error& why) noexcept = 0;
+  // Ends the calls of this rank, and of those of its host, which still end the calls that all ranks
+  // have made. Other hosts are not told.
+  virtual void stop(const Error& why) noexcept = 0;
   // Name of the transport, for people: "shared memory".
   virtual std::string describe() const = 0;
   // See Group::has_ordered_sums().

@@ -54,6 +54,14 @@ void LinkedTransports::end(const char* operation, const Error& error) {
 void LinkedTransports::fail(const Error& why) noexcept {
   const std::lock_guard lock(mutex_);
   if (!first_) first_ = why;
+  endpoint_->abort(why);  // first: a rank of this host that knows may leave before others know why
+  fail_host(Error(why.code(), "rank " + std::to_string(map_.rank) + " failed: " + why.what(),
+                  why.context()));
+}
+
+void LinkedTransports::stop(const Error& why) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!first_) first_ = why;
   fail_host(why);
   endpoint_->fail(why);
 }
@@ -67,6 +75,13 @@ void LinkedTransports::conclude(const Error& why) noexcept {
 void LinkedTransports::fail_host(const Error& why) noexcept {
   host_->fail(Error(why.code(), why.message(),
                     {why.context().operation, why.context().rank, kOfGroup + why.context().peer}));
+}
+
+// False for a failure that a rank of this host has set, and has told the other hosts if they have
+// to know.
+bool LinkedTransports::found_by_host() const {
+  const auto failure = host_->failure();
+  return failure && failure->context().peer < kOfGroup - 1;
 }
 
 std::optional<Error> LinkedTransports::host_failure() const {
@@ -87,6 +102,7 @@ void LinkedTransports::settle() {
     first_ = failure;
     // A wait of zero for the lost rank tells the other hosts about the failure: kPeerLost if the
     // endpoint knows of the loss, else a timeout.
+    const bool is_own = found_by_host();
     if (telling(failure->code()) && failure->context().peer >= 0 &&
         failure->context().peer != map_.rank) {
       try {
@@ -95,7 +111,11 @@ void LinkedTransports::settle() {
         // Expected: the failure has been passed on.
       }
     }
-    endpoint_->fail(*failure);
+    if (is_own) {
+      endpoint_->abort(*failure);
+    } else {
+      endpoint_->fail(*failure);
+    }
   } else if (const auto other = endpoint_->failure()) {
     first_ = other;
     fail_host(*other);

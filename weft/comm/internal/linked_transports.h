@@ -44,9 +44,16 @@ class LinkedTransports {
       end(operation, error);
     }
   }
-  // Aborts both transports on this host at the owner's request, without telling other hosts. `why`
-  // names ranks of the group. The first failure wins.
+  // Aborts both transports at the owner's request. `why` names ranks of the group. All ranks are
+  // told. The first failure wins.
   void fail(const Error& why) noexcept;
+  // The same on this host, without telling other hosts.
+  void stop(const Error& why) noexcept;
+  // Throws the group's first failure, if any, also one that no call has noticed yet.
+  void check(const char* operation) {
+    settle();
+    refuse(operation);
+  }
   // Fails this rank only. For errors that all ranks are known to find themselves.
   void conclude(const Error& why) noexcept;
 
@@ -58,6 +65,7 @@ class LinkedTransports {
   void settle();
   void watch();
   std::optional<Error> host_failure() const;
+  bool found_by_host() const;
   void fail_host(const Error& why) noexcept;
 
   const std::shared_ptr<net::Host> host_;

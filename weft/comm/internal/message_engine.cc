@@ -28,7 +28,8 @@ class MessageEngine final : public Engine {
   net::Host* host() override { return nullptr; }
   std::string describe() const override { return endpoint_->name(); }
   bool has_ordered_sums() const override { return chooser_.has_ordered_sums(); }
-  void fail(const Error& why) noexcept override { endpoint_->fail(why); }
+  void fail(const Error& why) noexcept override { endpoint_->abort(why); }
+  void stop(const Error& why) noexcept override { endpoint_->fail(why); }
 
  private:
   void perform(Collective collective, const net::DirectArgs& args) override {

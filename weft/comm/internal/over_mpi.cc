@@ -22,7 +22,8 @@ class MpiEngine final : public Engine {
   Traffic traffic() override {
     return {.sent_bytes = endpoint_->sent_bytes(), .is_complete = false};
   }
-  void fail(const Error& why) noexcept override { endpoint_->fail(why); }
+  void fail(const Error& why) noexcept override { endpoint_->abort(why); }
+  void stop(const Error& why) noexcept override { endpoint_->fail(why); }
   std::string describe() const override {
     return std::string("mpi (") + endpoint_->implementation() + ")";
   }

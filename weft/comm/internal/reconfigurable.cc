@@ -13,6 +13,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/random.h"
+#include "weft/comm/internal/weft_backend.h"
 #include "weft/comm/internal/work.h"
 #include "weft/net/memory/host.h"
 
@@ -69,7 +70,7 @@ ReconfigurableBackend::WorkPtr ReconfigurableBackend::reconfigure(
     how = options_;
     how.timeout = shown_->timeout;
   }
-  if (before) before->abort();
+  if (auto* const weft = dynamic_cast<WeftBackend*>(before.get())) weft->stop();
   before.reset();
   how.epoch = static_cast<std::uint32_t>(options.uuid);
   if (options.timeout) how.connect_timeout = *options.timeout;

@@ -16,7 +16,8 @@ class LocalEngine final : public Engine {
  public:
   LocalEngine(std::shared_ptr<LinkedTransports> transports, std::chrono::nanoseconds timeout)
       : transports_(std::move(transports)),
-        rings_(make_rings(transports_->host(), transports_->endpoint()->epoch(), timeout)),
+        rings_(make_rings(transports_->host(), transports_->endpoint()->epoch(), timeout,
+                          [&all = *transports_](const char* operation) { all.check(operation); })),
         direct_(transports_->host(), timeout) {}
 
   net::Endpoint& endpoint() override { return *rings_; }
@@ -24,8 +25,12 @@ class LocalEngine final : public Engine {
   std::string describe() const override { return "shared memory"; }
   Traffic traffic() override { return {rings_->sent_bytes(), direct_.moved_bytes()}; }
   void fail(const Error& why) noexcept override {
-    rings_->fail(why);
+    rings_->abort(why);
     transports_->fail(why);
+  }
+  void stop(const Error& why) noexcept override {
+    rings_->fail(why);
+    transports_->stop(why);
   }
 
  private:
@@ -53,6 +58,7 @@ class AcrossEngine final : public Engine {
   std::string describe() const override { return transports_->endpoint()->name(); }
   bool has_ordered_sums() const override { return messages_->has_ordered_sums(); }
   void fail(const Error& why) noexcept override { transports_->fail(why); }
+  void stop(const Error& why) noexcept override { transports_->stop(why); }
 
  private:
   void perform(schedule::Collective collective, const net::DirectArgs& args) override {
@@ -80,6 +86,7 @@ class SplitEngine final : public Engine {
            " hosts, " + transports_->endpoint()->name() + " between them";
   }
   void fail(const Error& why) noexcept override { transports_->fail(why); }
+  void stop(const Error& why) noexcept override { transports_->stop(why); }
   bool has_ordered_sums() const override { return flat_->has_ordered_sums(); }
   const HostSplit* split() override { return split_.get(); }
   // Views send through the endpoint, so it counts the messages of all levels but the host's rings.

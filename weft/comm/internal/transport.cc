@@ -180,7 +180,8 @@ std::string address_towards(const std::string& host) {
 }
 
 std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch,
-                                          std::chrono::nanoseconds timeout) {
+                                          std::chrono::nanoseconds timeout,
+                                          std::function<void(const char* operation)> check) {
   const int size = host.world();
   const std::size_t ring = std::clamp<std::size_t>(
       std::bit_floor(kRingTotal / static_cast<std::size_t>(size * size)), 8 << 10, 256 << 10);
@@ -191,7 +192,8 @@ std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch,
                               .epoch = epoch,
                               .region = {region, bytes},
                               .lost_peer = [&host] { return host.lost_peer(); },
-                              .ring_bytes = ring});
+                              .ring_bytes = ring,
+                              .check = std::move(check)});
   rings->name_ranks(host.rank_names());
   return rings;
 }
@@ -208,7 +210,8 @@ std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions
   std::unique_ptr<net::Host> host;
   if (map.num_hosts() == 1 || map.two_levels()) host = over_host(map, options, forming);
   if (host && map.num_hosts() == 1) {
-    auto rings = make_rings(*host, options.epoch, options.to_connect());
+    auto rings = make_rings(*host, options.epoch, options.to_connect(),
+                            [&at = *host](const char* operation) { at.check(operation); });
     return make_direct_engine(std::move(host), std::move(rings), options.timeout);
   }
   const bool one_machine = places.one(places.machines);

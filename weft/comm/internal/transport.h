@@ -3,6 +3,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,7 +24,9 @@ std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions
 std::string address_towards(const std::string& host);
 
 // Messages between the ranks of a host, through shared memory. Collective. `host` outlives it.
+// `check` is that of ShmOptions.
 std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch,
-                                          std::chrono::nanoseconds timeout);
+                                          std::chrono::nanoseconds timeout,
+                                          std::function<void(const char* operation)> check);
 
 }  // namespace weft::comm::internal

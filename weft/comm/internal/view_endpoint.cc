@@ -87,19 +87,21 @@ class ViewEndpoint final : public net::Endpoint {
     base_->wait_for(peer < 0 ? peer : base_rank(ranks_, peer), begin);
   }
 
-  void fail(const Error& why) noexcept override {
-    const auto& context = why.context();
-    const bool known = context.peer >= 0 && context.peer < world();
-    base_->fail(
-        Error(why.code(), why.message(),
-              {context.operation, base_->rank(), known ? base_rank(ranks_, context.peer) : -1}));
-  }
+  void fail(const Error& why) noexcept override { base_->fail(in_base_ranks(why)); }
+  void abort(const Error& why) noexcept override { base_->abort(in_base_ranks(why)); }
   std::optional<Error> failure() const override { return base_->failure(); }
 
  private:
   int place_of(int base_rank) const {
     const auto found = std::find(ranks_.begin(), ranks_.end(), base_rank);
     return found == ranks_.end() ? -1 : static_cast<int>(found - ranks_.begin());
+  }
+
+  Error in_base_ranks(const Error& error) const {
+    const auto& context = error.context();
+    const bool known = context.peer >= 0 && context.peer < world();
+    return Error(error.code(), error.message(),
+                 {context.operation, base_->rank(), known ? base_rank(ranks_, context.peer) : -1});
   }
 
   const std::shared_ptr<net::Endpoint> base_;

@@ -211,7 +211,12 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown
     return work->end(why, source);
   };
   if (async) {
-    queues_->post(queue, run);
+    try {
+      queues_->post(queue, run);
+    } catch (const Error& error) {
+      if (queue == kCollectiveQueue) abort_with(error);
+      throw;
+    }
     return work;
   }
   queues_->run(queue, run);
@@ -246,11 +251,23 @@ WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how,
   if (shown.writes) require_writable(std::string(shown.name()), shown.results);
   const std::uint64_t number = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
   return submit(kCollectiveQueue, shown, how.async,
-                [body = std::move(body), position = shown_as(shown, number)] {
+                [this, body = std::move(body), position = shown_as(shown, number)] {
                   const observe::OperationScope here(position);
-                  body();
+                  run_for_all(body);
                   return -1;
                 });
+}
+
+template <class Body>
+void WeftBackend::run_for_all(const Body& body) {
+  try {
+    body();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    abort_with(Error(code_of(error), weft::describe(error), {"", rank_}));
+    throw;
+  }
 }
 
 observe::Operation WeftBackend::shown_as(const Shown& shown, std::uint64_t number) const {
@@ -294,7 +311,7 @@ bool WeftBackend::run_now(schedule::Collective collective, const net::DirectArgs
        .number = sequence_.fetch_add(1, std::memory_order_relaxed) + 1,
        .bytes = static_cast<std::uint64_t>(args.count) * size_of(args.dtype)});
   run_here(kCollectiveQueue, schedule::to_string(collective),
-           [&] { engine_->run(collective, args); });
+           [&] { run_for_all([&] { engine_->run(collective, args); }); });
   return true;
 }
 

@@ -68,7 +68,9 @@ class WeftBackend final : public c10d::Backend {
   bool has_ordered_sums() const { return engine_->has_ordered_sums(); }
   // The name of the group in the positions of its ranks. Call it before the first operation.
   void name_group(const std::string& name);
+  // Ends the calls of all ranks of the group. See Group::abort() and Group::stop().
   void abort_with(const Error& why) noexcept;
+  void stop() noexcept;
   void abort() override { abort_with(Error(Errc::kAborted, "the group was aborted by its owner")); }
   const StorePtr& store() const { return origin_.store; }
   bool supportsSplitting() const override { return origin_.make != nullptr; }
@@ -126,6 +128,7 @@ class WeftBackend final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return sequence_ + others_; }
 
  private:
+  void abort_devices() noexcept;
   // The backend for this tensor, if another one than this runs its operations. Null otherwise.
   c10d::Backend* device_backend(const at::Tensor& tensor) const {
     return devices_ && tensor.defined() && !tensor.is_cpu() ? devices_.get() : nullptr;
@@ -165,6 +168,10 @@ class WeftBackend final : public c10d::Backend {
   template <class Transfer>
   bool message_now(std::uint64_t direction, int peer, int tag, const Transfer& transfer);
   WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);
+  // Runs the body of a collective. Another error than weft's, such as missing memory, aborts the
+  // group: the other ranks would wait for this one.
+  template <class Body>
+  void run_for_all(const Body& body);
   // The position of a rank in this operation.
   observe::Operation shown_as(const Shown& shown, std::uint64_t number) const;
   // A message has no deadline of its own, since a program may post it long before its peer does.

@@ -20,6 +20,16 @@ Traffic WeftBackend::traffic() const {
 void WeftBackend::abort_with(const Error& why) noexcept {
   if (getpid() != process_) return;  // the group is that of the parent
   engine_->fail(why);
+  abort_devices();
+}
+
+void WeftBackend::stop() noexcept {
+  if (getpid() != process_) return;
+  engine_->stop(Error(Errc::kAborted, "rank " + std::to_string(rank_) + " has left the group"));
+  abort_devices();
+}
+
+void WeftBackend::abort_devices() noexcept {
   if (!devices_) return;
   try {
     devices_->abort();

@@ -64,6 +64,7 @@ class AdasumTransport final : public Transport {
       }
     });
     end();
+    subject_.samples->reset();
   }
 
   void drop() override {
@@ -72,6 +73,7 @@ class AdasumTransport final : public Transport {
   void finish_updated(double scale) override {
     scale_ = scale;
     end();
+    subject_.samples->reset();
   }
 
   const std::vector<bool>& used() const override { return used_; }
@@ -159,7 +161,6 @@ class AdasumTransport final : public Transport {
   void end() {
     buffers_.finish(subject_.group);
     begun_ = packed_ = reduced_ = false;
-    subject_.samples->reset();
   }
 
   Subject subject_;

@@ -110,13 +110,24 @@ void Engine::start() {
       engine->note_gradient(param);
       engine->on_ready(param);
     });
-    before_hooks_.push_back(add_before_hook(params_[i].tensor, [weak = weak_from_this()] {
-      auto engine = weak.lock();
-      if (!engine) return;
-      engine->samples_->before_gradient();
-      engine->begin_adding();
-    }));
   }
+  keep_hooks();
+}
+
+void Engine::check_module() {
+  watch().check(true);
+  keep_hooks();
+}
+
+void Engine::keep_hooks() {
+  const std::function<void()> tell = [weak = weak_from_this()] {
+    auto engine = weak.lock();
+    if (!engine) return;
+    engine->samples_->before_gradient();
+    engine->begin_adding();
+  };
+  hooked_.resize(trained_);
+  for (std::size_t i = 0; i < trained_; ++i) keep_before_hook(hooked_[i], params_[i].tensor, tell);
 }
 
 void Engine::note_gradient(int param) {
@@ -219,27 +230,31 @@ void Engine::go_home() {
   for (const int param : watch().moved(params_.size())) watch().bring_home(param);
 }
 
-// The tensors get storage of their own over the same memory, and keep their version counters. So
-// the token lives as long as any view of them.
+// The tensors get storage and version counters of their own over the same memory. The counters tell
+// changes by these tensors from those by the module's parameters.
 void Engine::lend(checkpoint::Slices& held) {
-  std::shared_ptr<void> token = lent_.lock();
-  if (!token) lent_ = token = std::make_shared<char>();
   for (checkpoint::Slice& slice : held) {
     const at::Tensor of = slice.tensor;
-    if (!of.is_cpu()) continue;
+    if (!of.is_cpu() || !counts_held_apart()) continue;
     slice.tensor = at::from_blob(
-        of.data_ptr(), of.sizes(), of.strides(), [token, of](void*) {}, of.options());
-    if (!of.is_inference())
-      slice.tensor.unsafeGetTensorImpl()->set_version_counter(
-          of.unsafeGetTensorImpl()->version_counter());
+        of.data_ptr(), of.sizes(), of.strides(), [of](void*) {}, of.options());
+    const auto version = held_versions_.try_emplace(slice.name, c10::VariableVersion(0)).first;
+    held_unknown_ = held_unknown_ || slice.tensor.is_inference();
+    if (!slice.tensor.is_inference())
+      slice.tensor.unsafeGetTensorImpl()->set_version_counter(version->second);
   }
-  is_lent_ = true;
 }
 
-bool Engine::is_lent_anywhere() const {
-  at::Tensor lent = at::full({1}, is_lent_ ? 1 : 0, at::kInt);
-  if (group_.size() > 1) group_.all_reduce(lent, ReduceOp::kMax);
-  return lent.item<int>() != 0;
+std::uint64_t Engine::held_changes() const {
+  std::uint64_t changes = 0;
+  for (const auto& [name, version] : held_versions_) changes += version.current_version();
+  return changes;
+}
+
+bool Engine::is_held_changed_anywhere() const {
+  at::Tensor changed = at::full({1}, is_held_changed() ? 1 : 0, at::kInt);
+  if (group_.size() > 1) group_.all_reduce(changed, ReduceOp::kMax);
+  return changed.item<int>() != 0;
 }
 
 internal::Updates& Engine::updates() {

@@ -50,7 +50,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   internal::SampleCount& samples() { return *samples_; }
   // Called before a forward pass. Throws Error(kInvalidArgument) if the program has changed the
   // module in a way that cannot count (module_watch.h).
-  void check_module() { watch().check(true); }
+  void check_module();
   void pause() {
     show_gradients();
     ++paused_;
@@ -83,6 +83,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   checkpoint::Slices shards(const Sharded::Placing& placing);
   checkpoint::Slices held(const Sharded::Placing& placing);
   void take_changes();
+  void check_changes();
   void load_shards(const checkpoint::SliceSource& source, const Sharded::Placing& placing,
                    bool weights_only);
   virtual std::vector<std::span<float>> codec_memory() { return {}; }
@@ -171,13 +172,15 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The learning rate and the number of steps must be alike on all ranks from now on.
   void watch_optimizer_settings();
   internal::ModuleWatch& watch() { return *watch_; }
-  // True if the program has, or had since the last step or load, tensors of held(): it may have
-  // written to them.
-  bool is_lent() const { return is_lent_; }
+  // True if the program has written to tensors of held() since the last step or load.
+  bool is_held_changed() const { return held_unknown_ || held_changes() != held_seen_; }
   // On any rank. Collective.
-  bool is_lent_anywhere() const;
+  bool is_held_changed_anywhere() const;
   // A step or load has ended.
-  void end_lending() { is_lent_ = !lent_.expired(); }
+  void note_held() { held_seen_ = held_changes(); }
+  // True if tensors of held() have version counters of their own, since other tensors in the same
+  // memory must not change.
+  virtual bool counts_held_apart() const = 0;
   // Gives all parameters the engine's memory again. The values that they had are lost.
   void go_home();
   // "<name>.<state>" of what each rank keeps whole, in place (optim::tensor_states()).
@@ -211,10 +214,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool are_gradients_dropped() const;
 
   void lend(checkpoint::Slices& held);
+  std::uint64_t held_changes() const;
 
-  std::weak_ptr<void> lent_;  // lives while the program has tensors of held()
-  bool is_lent_ = false;
-  std::vector<std::shared_ptr<void>> before_hooks_;
+  // Of the tensors of held(), by their names.
+  std::map<std::string, c10::VariableVersion> held_versions_;
+  std::uint64_t held_seen_ = 0;  // held_changes() of the last step or load
+  bool held_unknown_ = false;    // some of these tensors count no changes
+  void keep_hooks();
+  std::vector<std::shared_ptr<void>> hooked_;  // by trained parameter
   std::vector<std::int64_t> versions_;  // by parameter: its gradient's, when backward() has made it
   std::string mismatch(const NamedTensors& state) const;
   void on_all_ranks(const std::function<void()>& body);

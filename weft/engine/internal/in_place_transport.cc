@@ -83,6 +83,30 @@ class InPlaceTransport final : public Transport {
     end(true);
   }
 
+  // No rank reads gradients before its step().
+  void discard() override {
+    begin();
+    ledger_->mark_dropped();
+    publish_rest();
+    {
+      const Stopwatch watch(subject_.times->wait, "wait", "peers");
+      ledger_->await_published(params());
+    }
+    if (const int other = ledger_->first_not_dropped(); other >= 0) {
+      throw Error(Errc::kInvalidArgument,
+                  "zero_grad() has dropped the gradients of a batch on this rank, and not on "
+                  "rank " +
+                      std::to_string(other) +
+                      "; drop them on all ranks, or wrap that backward() in no_sync()",
+                  {"step", rank_, other});
+    }
+    meet_alone(1);
+    end(true);
+  }
+  bool can_discard() const override {
+    return subject_.updates != nullptr && !subject_.options.update_in_backward;
+  }
+
   void finish_updated(double scale) override {
     scale_ = scale;
     meet_alone(1);
@@ -197,12 +221,13 @@ class InPlaceTransport final : public Transport {
   void end(bool dropped) {
     shown_->end(!dropped && (subject_.updates == nullptr || reduced_), used_);
     std::fill(ready_.begin(), ready_.end(), false);
-    subject_.samples->reset();
+    if (!dropped) subject_.samples->reset();
     begun_ = reduced_ = false;
     if (!replanned_) {
       replanned_ = true;
       replan(agree_on_order(subject_.group, std::move(ready_order_), params()));
       note_written();
+      if (new_check().on()) subject_.group.barrier();  // a rank may look at all of them from now on
     }
   }
 

@@ -6,6 +6,7 @@ struct alignas(128) Ledger::Seat {
   double weight;
   std::uint32_t digests[2];             // by step modulo 2, since a peer may be one step ahead
   std::uint32_t not_finite;             // the last step with a gradient that was not finite
+  std::uint32_t dropped;                // the last step whose gradients do not count
   std::atomic<std::int64_t> completed;  // number of chunks since the start
   std::atomic<std::uint32_t> met;       // the last phase that this rank has finished
 };
@@ -52,6 +53,15 @@ bool Ledger::alike() const {
 double Ledger::weight(int rank) const { return seat(rank).weight; }
 
 void Ledger::mark_not_finite() { seat(rank_).not_finite = step_; }
+
+void Ledger::mark_dropped() { seat(rank_).dropped = step_; }
+
+int Ledger::first_not_dropped() const {
+  for (int rank = 0; rank < world_; ++rank) {
+    if (seat(rank).dropped != step_) return rank;
+  }
+  return -1;
+}
 
 bool Ledger::all_finite() const {
   for (int rank = 0; rank < world_; ++rank) {

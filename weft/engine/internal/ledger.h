@@ -39,7 +39,13 @@ class Ledger {
   bool alike() const;
   // This rank has a gradient that is not finite in this step. Called before the last publish().
   void mark_not_finite();
-  // False if a rank has one. Valid once all ranks have published all of their units.
+  // This rank's gradients of this step do not count. Called before the last publish().
+  void mark_dropped();
+  // The first rank that has not called it; -1: none. Valid once all ranks have published all of
+  // their units, until they meet.
+  int first_not_dropped() const;
+  // False if a rank has one that is not finite. Valid once all ranks have published all of their
+  // units.
   bool all_finite() const;
 
   void put(int param, Token token) { tokens(rank_)[param] = token; }

@@ -87,6 +87,7 @@ class MessageTransport final : public Transport {
     pending_ = true;
     if (!defers()) settle();
     end();
+    subject_.samples->reset();
   }
 
   void drop() override {
@@ -95,10 +96,13 @@ class MessageTransport final : public Transport {
     settled_ = launches_.size();
     end();
   }
+  // A codec keeps a part of each gradient for the next step.
+  bool can_discard() const override { return subject_.options.codec == "none"; }
 
   void finish_updated(double scale) override {
     scale_ = scale;
     drop();
+    subject_.samples->reset();
   }
 
   void settle() override {
@@ -204,7 +208,6 @@ class MessageTransport final : public Transport {
   }
 
   void end() {
-    subject_.samples->reset();
     begun_ = false;
     ++step_;
     book();

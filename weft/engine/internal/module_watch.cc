@@ -45,8 +45,9 @@ constexpr const char* kMakeAgain =
     "change the module before data_parallel(), bind() or Sharded(), or make the parallel model "
     "again";
 
-// Sums of a tensor's quarters, and its norm.
-constexpr std::int64_t kQuarters = 4;
+// Sums of a tensor's quarters, a sum with other factors for neighbors, which sees values that have
+// changed places, and its norm.
+constexpr std::int64_t kQuarters = 4, kNorm = kQuarters + 1;
 void summarize(const at::Tensor& tensor, double* into) {
   const at::Tensor flat = tensor.detach().reshape({-1}).to(at::kDouble);
   for (std::int64_t i = 0; i < kQuarters; ++i) {
@@ -54,12 +55,16 @@ void summarize(const at::Tensor& tensor, double* into) {
                        end = flat.numel() * (i + 1) / kQuarters;
     into[i] = flat.narrow(0, begin, end - begin).sum().item<double>();
   }
-  into[kQuarters] = flat.norm().item<double>();
+  for (std::int64_t i = 0; flat.is_cpu() && i < flat.numel(); ++i) {
+    const std::uint32_t factor = static_cast<std::uint32_t>(i) * 2654435769U;
+    into[kQuarters] += flat.const_data_ptr<double>()[i] * factor * 0x1p-32;
+  }
+  into[kNorm] = flat.norm().item<double>();
 }
 
 bool alike(const double* a, const double* b, double tolerance) {
-  const double most = tolerance * std::max(std::abs(a[kQuarters]), std::abs(b[kQuarters]));
-  for (std::int64_t i = 0; i <= kQuarters; ++i) {
+  const double most = tolerance * std::max(std::abs(a[kNorm]), std::abs(b[kNorm]));
+  for (std::int64_t i = 0; i <= kNorm; ++i) {
     const bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
     if (!same && !(std::abs(a[i] - b[i]) <= most)) return false;
   }
@@ -270,10 +275,10 @@ std::uint32_t ModuleWatch::digest(GradientFacts gradients) {
   return 2 * number + (odd_ ? 1 : 0);
 }
 
-void ModuleWatch::compare(const Group& group, bool whole, double tolerance) {
+void ModuleWatch::compare(const Group& group, bool whole, double tolerance, bool with_apart) {
   const at::NoGradGuard guard;
   settings_.compare(group);  // other settings are why values differ
-  constexpr std::int64_t kRow = kQuarters + 2;
+  constexpr std::int64_t kRow = kNorm + 2;
   const auto count = static_cast<std::int64_t>(params_.size());
   at::Tensor mine = at::zeros({1, count, kRow}, at::kDouble),
              all = at::zeros({group.size(), count, kRow}, at::kDouble);
@@ -283,7 +288,8 @@ void ModuleWatch::compare(const Group& group, bool whole, double tolerance) {
     const bool changed = seen.moved_reported || written != 0;
     double* const row = mine.data_ptr<double>() + static_cast<std::int64_t>(param) * kRow;
     row[0] = (params_[param].tensor.requires_grad() ? 1 : 0) + (!whole && changed ? 2 : 0);
-    if (whole || changed) summarize(params_[param].tensor, row + 1);
+    if ((whole || changed) && (with_apart || !params_[param].apart))
+      summarize(params_[param].tensor, row + 1);
     if (written != 0) seen.usual = written;
   }
   group.all_gather(all, mine);
@@ -312,11 +318,15 @@ void ModuleWatch::refuse_written(int first, int last) const {
 void ModuleWatch::rebase(bool now) {
   if (now) ++generation_;
   ++turn_;
+  dropped_batches_ = 0;
+  odd_ = odd_ && !now;
   for (std::size_t param = 0; param < params_.size(); ++param) {
     Seen& seen = seen_[param];
     const at::Tensor& tensor = params_[param].tensor;
-    seen.version = now ? version_of(tensor) : seen.reported;
+    if (now) seen.reported = version_of(tensor);
+    seen.version = seen.reported;
     seen.moved = !now && seen.moved && !seen.moved_reported;
+    seen.moved_reported = seen.moved_reported && !now;
     if (!seen.home.defined() || is_moved(param)) seen.home = tensor.variable_data();
     if (sampled_ && param < guarded_) seen.sampled = sample(seen.home, turn_);
   }

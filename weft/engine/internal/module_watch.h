@@ -63,6 +63,10 @@ class ModuleWatch {
   // Later ones do not, since sums may have taken the gradients' place.
   void check_gradients();
   void forget_gradients();
+  // The ranks have ended a batch whose gradients the program has dropped. Counts them until
+  // rebase().
+  void note_dropped_batch() { ++dropped_batches_; }
+  int dropped_batches() const { return dropped_batches_; }
 
   // No version of a tensor tells that a program has written through data(), and samples do not see
   // all values. So private weights are compared whole in some steps: one pass over them.
@@ -91,10 +95,11 @@ class ModuleWatch {
   // The last digest() has changes whose values the ranks should compare.
   bool is_odd() const { return odd_; }
   // Compares the parameters of the ranks by sums of their values: all parameters with `whole`, else
-  // those that changed. Throws Error(kInvalidArgument) on all ranks, with the name of the first
-  // that differs, and first of a setting. Costs a pass over their memory, and 48 bytes a parameter
+  // those that changed; without `with_apart`, not the values of those that the ranks have apart
+  // (Param::apart). Throws Error(kInvalidArgument) on all ranks, with the name of the first that
+  // differs, and first of a setting. Costs some passes over their memory, and 56 bytes a parameter
   // and rank. Collective.
-  void compare(const Group& group, bool whole, double tolerance);
+  void compare(const Group& group, bool whole, double tolerance, bool with_apart = true);
 
   // From now on changes count from the last digest(); with `now`, from now.
   void rebase(bool now = false);
@@ -139,6 +144,7 @@ class ModuleWatch {
   std::vector<Shown> shown_;
   std::string no_writing_;  // empty: writing is allowed
   std::uint64_t generation_ = 0, turn_ = 0;
+  int dropped_batches_ = 0;
   bool sampled_ = false, odd_ = false, has_changed_ = false, gradients_checked_ = false;
 };
 

@@ -186,6 +186,7 @@ void Passes::let_go(int unit) {
     spares_.push_back(std::exchange(place.gather, {}));
     return;
   }
+  if (letting_go_) letting_go_(units_[static_cast<std::size_t>(unit)], place.buffer);
   put_below(units_[static_cast<std::size_t>(unit)], {});
   place.buffer.reset();
   meter_.add(meter_.parameters, -units_[static_cast<std::size_t>(unit)].bytes());

@@ -34,6 +34,10 @@ class Passes {
   // Called in backward passes before this rank waits for a gather. It means that all gradients of
   // blocks above `block` are done.
   void on_passing(std::function<void(int block)> passing) { passing_ = std::move(passing); }
+  // Called before the memory of a gathered unit goes.
+  void on_letting_go(std::function<void(const Unit& unit, const at::Tensor& whole)> letting_go) {
+    letting_go_ = std::move(letting_go);
+  }
   // In a backward pass: true if the last forward of all ranks was in ascending order.
   bool in_order() const { return in_order_; }
 
@@ -94,6 +98,7 @@ class Passes {
   std::size_t issued_ = 0;  // number of entries issued in this pass
   std::int64_t passes_ = 0;
   std::function<void(int)> passing_;
+  std::function<void(const Unit&, const at::Tensor&)> letting_go_;
   int last_ = -1;          // the last block that ran in this forward pass
   int forwards_ = 0;       // forward passes with gradients since the last backward pass
   bool ascending_ = true;  // their blocks

@@ -64,7 +64,8 @@ std::uint64_t RankSettings::note(GradientFacts gradients) {
   hash_ = hash_of_modules();
   Hash all;
   all.add(std::bit_cast<std::uint32_t>(static_cast<float>(progress_.lr)));
-  all.add((gradients.unknown_samples ? 1 : 0) + (gradients.added ? 2 : 0));
+  all.add((gradients.unknown_samples ? 1 : 0) + (gradients.added ? 2 : 0) +
+          4 * static_cast<std::uint64_t>(gradients.dropped));
   all.add(static_cast<std::uint64_t>(progress_.steps));
   all.add(hash_);
   return all.value();
@@ -81,16 +82,18 @@ std::string RankSettings::modules() const {
 }
 
 void RankSettings::compare(const Group& group) const {
-  const at::Tensor mine = at::tensor({std::bit_cast<std::int64_t>(progress_.lr),
-                                      static_cast<std::int64_t>(gradients_.unknown_samples),
-                                      static_cast<std::int64_t>(gradients_.added),
-                                      std::bit_cast<std::int64_t>(hash_), progress_.steps},
-                                     at::kLong);
-  at::Tensor all = at::empty({group.size(), 5}, at::kLong);
+  constexpr std::int64_t kRow = 6;
+  const at::Tensor mine =
+      at::tensor({std::bit_cast<std::int64_t>(progress_.lr),
+                  static_cast<std::int64_t>(gradients_.unknown_samples),
+                  static_cast<std::int64_t>(gradients_.added), std::bit_cast<std::int64_t>(hash_),
+                  progress_.steps, static_cast<std::int64_t>(gradients_.dropped)},
+                 at::kLong);
+  at::Tensor all = at::empty({group.size(), kRow}, at::kLong);
   group.all_gather(all, mine);
   const auto* const rows = all.const_data_ptr<std::int64_t>();
   for (int rank = 1; rank < group.size(); ++rank) {
-    const std::int64_t* const row = rows + 5 * static_cast<std::ptrdiff_t>(rank);
+    const std::int64_t* const row = rows + kRow * static_cast<std::ptrdiff_t>(rank);
     const std::string other = "rank " + std::to_string(rank);
     const auto refuse = [&](const std::string& why) {
       throw Error(Errc::kInvalidArgument, why, {"step", group.rank(), rank});
@@ -99,6 +102,10 @@ void RankSettings::compare(const Group& group) const {
     if (!optim::are_equal_rates(first_lr, lr))
       refuse("the learning rate is " + number(first_lr) + " on rank 0 and " + number(lr) + " on " +
              other + "; call set_lr() alike on all ranks");
+    if (row[5] != rows[5])
+      refuse("zero_grad() has dropped batches before this step: " + std::to_string(rows[5]) +
+             " on rank 0 and " + std::to_string(row[5]) + " on " + other +
+             "; drop them on all ranks, or wrap that backward() in no_sync()");
     if (row[4] != rows[4])
       refuse("rank 0 has made " + std::to_string(rows[4]) + " steps and " + other + " " +
              std::to_string(row[4]) + "; call step() equally often on all ranks");

@@ -23,6 +23,7 @@ namespace weft::parallel::internal {
 struct GradientFacts {
   bool unknown_samples = false;  // of passes whose samples nobody has told
   bool added = false;            // added to sums of the ranks that zero_grad() has not dropped
+  int dropped = 0;               // batches whose gradients zero_grad() dropped before these
 };
 
 class RankSettings {

@@ -44,11 +44,16 @@ void add_ready_hook(const at::Tensor& parameter, std::function<void()> tell) {
       parameter, std::make_unique<ReadyHook>(std::move(tell), std::move(slot)));
 }
 
-// Tensors refer weakly to the nodes that add to their gradients.
-std::shared_ptr<void> add_before_hook(const at::Tensor& parameter, std::function<void()> tell) {
+// Tensors refer weakly to the nodes that add to their gradients. set_(), and so torch::load(), lets
+// them make new ones.
+void keep_before_hook(std::shared_ptr<void>& hooked, const at::Tensor& parameter,
+                      const std::function<void()>& tell) {
+  if (!parameter.requires_grad()) return;
   auto node = torch::autograd::impl::grad_accumulator(parameter);
-  node->add_pre_hook(std::make_unique<BeforeHook>(std::move(tell)));
-  return std::make_shared<decltype(node)>(std::move(node));
+  using Node = decltype(node);
+  if (hooked && *std::static_pointer_cast<Node>(hooked) == node) return;
+  node->add_pre_hook(std::make_unique<BeforeHook>(tell));
+  hooked = std::make_shared<Node>(std::move(node));
 }
 
 }  // namespace weft::parallel

@@ -29,7 +29,7 @@ struct Text : c10::BackendMeta {
 };
 constexpr const char* kViewText =
     "a view of a parameter or gradient has no values here, since they are divided over the ranks; "
-    "call state() or gradients() of the parallel model";
+    "clone() it while the block runs, or call state() or gradients() of the parallel model";
 
 struct Keys : c10::TensorImpl {
   static c10::DispatchKeySet& of(const at::Tensor& tensor) {
@@ -138,8 +138,13 @@ void refuse(const at::Tensor& tensor) {
   if (tensor.storage().nbytes() == 0) guard(tensor.storage(), text_of(tensor));
 }
 
-void accept(const at::Tensor& tensor) {
+// Views that are taken now have the key too, and refuse when the memory is gone.
+void admit(const at::Tensor& tensor) {
   tensor.storage().unsafeGetStorageImpl()->clear_data_ptr_access_error_msg_();
+}
+
+void accept(const at::Tensor& tensor) {
+  admit(tensor);
   c10::DispatchKeySet& keys = Keys::of(tensor);
   keys = keys.remove(kKey);
 }

@@ -174,13 +174,15 @@ void Replica::settle() {
 void Replica::on_ready(int param) {
   samples_->in_backward();
   if (paused_ > 0) return;
+  end_dropped();
   if (ready_[index(param)] || reduced_) {
-    const Error error(Errc::kInvalidArgument,
-                      "a second backward() has reached '" + params_[index(param)].name +
-                          "' before step(), and peers may have read its gradient; wrap all "
-                          "backward() calls but the last in no_sync(), also those whose gradients "
-                          "zero_grad() drops",
-                      {"backward", group_.rank()});
+    const Error error(
+        Errc::kInvalidArgument,
+        "a second backward() has reached '" + params_[index(param)].name +
+            "' before step(), and peers may have read its gradient; wrap all "
+            "backward() calls but the last in no_sync()" +
+            (transport_->can_discard() ? "" : ", also those whose gradients zero_grad() drops"),
+        {"backward", group_.rank()});
     group_.abort(error);
     throw error;
   }
@@ -202,18 +204,19 @@ void Replica::on_ready(int param) {
 
 void Replica::begin_adding() {
   show_gradients();
+  const bool may_be_dropped = paused_ > 0 || transport_->can_discard();
   if (spent_.any()) {
     const int param = spent_.first(trained_params_);
-    // Inside no_sync(), the program may drop the new gradients too, as those of a discriminator
-    // behind a generator. step() tells.
-    if (param >= 0 && paused_ == 0) refuse_to_add(param);
+    // The program may drop the new gradients too, as those of a discriminator behind a generator.
+    // step() tells.
+    if (param >= 0 && !may_be_dropped) refuse_to_add(param);
     if (param >= 0) added_to_ = param;
     spent_.drop(trained_params_);
   }
-  if (paused_ == 0) check_added();
+  if (!may_be_dropped) check_added();
 }
 
-// Throws if gradients of no_sync() passes lack the spent ones that one process would have.
+// Throws if gradients lack the spent ones that one process would have.
 void Replica::check_added() {
   const int param = std::exchange(added_to_, -1);
   if (param >= 0 && trained_params_[index(param)].grad().defined()) refuse_to_add(param);
@@ -233,6 +236,18 @@ void Replica::refuse_to_add(int param) {
 void Replica::drop_spent() {
   check_added();
   repeats_ = spent_.drop(trained_params_) || repeats_;
+}
+
+// The ranks go on without the gradients of a batch that the program has dropped. Not before they
+// need each other for the next ones, since a rank may also be at its end.
+void Replica::end_dropped() {
+  if (!std::exchange(dropped_, false)) return;
+  guarded([&] {
+    settle();
+    reduced_ ? transport_->drop() : transport_->discard();
+    watch().note_dropped_batch();
+    forget();
+  });
 }
 
 // Without weft's optimizer, it is the end of the step.
@@ -350,6 +365,7 @@ void Replica::step(double scale) {
           lr_of(updates().spec().rule) == backward_lr_,
       "step: the learning rate was changed since backward(), and update_in_backward has updated "
       "weights by the old one; set it before backward()");
+  end_dropped();
   guarded([&] {
     stepped_ = false;
     const Shown shown(*this);
@@ -383,7 +399,12 @@ void Replica::drop_own_gradients() {
   show_gradients();
   spent_.clear();
   added_to_ = -1;
-  if (!passed_) samples_->drop();  // of no_sync() passes
+  dropped_ = dropped_ || (passed_ && transport_->can_discard());
+  if (dropped_) {
+    samples_->reset();
+  } else if (!passed_) {
+    samples_->drop();  // of no_sync() passes
+  }
   for (auto& param : trained_params_) param.mutable_grad().reset();
 }
 
@@ -391,9 +412,13 @@ void Replica::drop_own_gradients() {
 void Replica::zero_grad() {
   WEFT_REQUIRE(!passed_ || !options_.data_parallel.update_in_backward,
                "zero_grad: update_in_backward has changed weights; call step() first");
+  added_to_ = -1;
   if (passed_) await_gradients();
   show_gradients();
-  if (reduced_) guarded([&] { transport_->drop(); });
+  if (reduced_) {
+    guarded([&] { transport_->drop(); });
+    samples_->reset();
+  }
   forget();
   drop_own_gradients();
   stepped_ = false;
@@ -426,7 +451,11 @@ void Replica::each_state(const std::function<void(const std::string&, at::Tensor
 
 void Replica::each_whole(const Visit& visit) {
   if (group_.rank() != 0) return;  // the others wait for rank 0 in the next step
-  if (shared_weights_ && !is_lent()) watch().check(true);
+  if (shared_weights_ && !is_held_changed()) {
+    watch().check(true);
+    // Else other ranks may be updating weights already.
+    if (!options_.data_parallel.update_in_backward) check_written();
+  }
   for (const auto& param : params_) visit(param.name, param.tensor.detach());
   each_state(visit);
 }

@@ -68,6 +68,7 @@ class Replica final : public Engine {
   void check_added();
   [[noreturn]] void refuse_to_add(int param);
   void drop_spent();
+  void end_dropped();
   // After step(), the program may drop or replace them.
   bool gradients_count() const override { return passed_; }
   void each_whole(const Visit& visit) override;
@@ -89,6 +90,7 @@ class Replica final : public Engine {
   void compare_before_optimizer();
   void look_at_module();
   void take_moved();
+  bool counts_held_apart() const override { return shared_weights_; }
   void check_values() override;
   void take_loaded() override;
   void check_written();
@@ -120,6 +122,7 @@ class Replica final : public Engine {
   internal::SpentGradients spent_;
   int added_to_ = -1;  // a parameter whose spent gradient made way for one of no_sync(); -1: none
   bool repeats_ = false;  // this step has found spent gradients
+  bool dropped_ = false;  // the program has dropped the gradients that are with the transport
   bool shared_weights_ = false;
   bool private_weights_ = false;  // private weights although ranks share memory
   double norm_ = 0;

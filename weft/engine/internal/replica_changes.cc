@@ -65,7 +65,7 @@ void Replica::take_loaded() {
   settle();
   if (!has_loaded(trained_)) return;
   if (group_.size() > 1) {
-    if (!is_lent()) check_written();  // take_moved() makes its values new
+    if (!is_held_changed_anywhere()) check_written();  // take_moved() makes its values new
     watch().digest();
     watch().compare(group_, true, kExact);
   }
@@ -104,7 +104,7 @@ void Replica::end_module_changes() {
     watch().compare(group_, !shared_weights_, is_exact ? kExact : kRounded);
   }
   watch().rebase(devices_);
-  end_lending();
+  note_held();
 }
 
 // Throws if the program has written to shared weights since the last update.
@@ -113,13 +113,18 @@ void Replica::check_written() {
   whole_ ? look_at_whole(pieces(), /*note=*/false) : transport_->check_written();
 }
 
-// Shared weights are right as they are now, unless the program may write to them.
+// Shared weights are right as they are now.
 void Replica::note_written() {
   if (!shared_weights_) return;
-  if (!is_lent()) whole_ ? look_at_whole(pieces(), /*note=*/true) : transport_->note_written();
+  whole_ ? look_at_whole(pieces(), /*note=*/true) : transport_->note_written();
   group_.barrier();
 }
 
-void Replica::check_values() { check_written(); }
+void Replica::check_values() {
+  check_written();
+  if (shared_weights_ || group_.size() == 1) return;
+  settle();
+  watch().compare(group_, /*whole=*/true, devices_ ? kRounded : kExact);
+}
 
 }  // namespace weft::parallel

@@ -74,8 +74,10 @@ void ShardedModel::open(const RunPtr& run) {
 
 void ShardedModel::input_done(const RunPtr& run) {
   if (run->held.empty() || --run->inputs_left > 0) return;
-  for (const int unit : std::exchange(run->held, {})) passes_->let_go(unit);
-  open_.remove(run);
+  guarded([&] {
+    for (const int unit : std::exchange(run->held, {})) passes_->let_go(unit);
+    open_.remove(run);
+  });
 }
 
 void ShardedModel::close_unit(int unit) {
@@ -147,7 +149,9 @@ void ShardedModel::hold() {
 }
 
 void ShardedModel::let_go() {
-  for (const int unit : std::exchange(kept_, {})) passes_->let_go(unit);
+  guarded([&] {
+    for (const int unit : std::exchange(kept_, {})) passes_->let_go(unit);
+  });
 }
 
 void ShardedModel::end_pass() {

@@ -1,8 +1,10 @@
 // A sharded model takes over what the program has changed in the module between two steps
 // (module_watch.h).
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "weft/engine/internal/sharded_model.h"
@@ -16,6 +18,28 @@ constexpr double kTolerance = 1e-6;
 // The optimizer keeps another copy of the weights.
 bool is_apart(const internal::Unit& unit) {
   return unit.master.storage().unsafeGetStorageImpl() != unit.flat.storage().unsafeGetStorageImpl();
+}
+
+// Equal values, or both are not numbers.
+bool are_equal(const at::Tensor& a, const at::Tensor& b) {
+  return at::equal(a, b) || at::allclose(a, b, /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true);
+}
+
+// A number that depends on each byte of a tensor and on its place. Reads it once.
+std::uint64_t bits_of_all(const at::Tensor& flat, std::int64_t place) {
+  constexpr std::int64_t kChunk = 1 << 20;
+  const auto bytes = static_cast<std::int64_t>(flat.nbytes()),
+             chunks = (bytes + kChunk - 1) / kChunk;
+  const auto* const data = static_cast<const std::byte*>(flat.const_data_ptr());
+  std::vector<std::uint64_t> bits(static_cast<std::size_t>(chunks));
+  at::parallel_for(0, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+      bits[static_cast<std::size_t>(chunk)] = internal::bits_of(
+          data + chunk * kChunk, static_cast<std::size_t>(std::min(kChunk, bytes - chunk * kChunk)),
+          place + chunk);
+    }
+  });
+  return std::accumulate(bits.begin(), bits.end(), std::uint64_t{0});
 }
 
 }  // namespace
@@ -42,9 +66,62 @@ void ShardedModel::watch_module() {
   }
 }
 
+// Throws if the program has written to weights of which the optimizer keeps another copy: `flat` of
+// a unit. Each rank looks at its part.
+void ShardedModel::check_copy(const internal::Unit& unit, const at::Tensor& flat) const {
+  const at::NoGradGuard guard;
+  const at::Tensor mine = flat.narrow(0, group_.rank() * unit.shard, unit.shard),
+                   right = unit.master.to(unit.type);
+  if (are_equal(mine, right)) return;
+  for (std::size_t place = 0; place < unit.params.size(); ++place) {
+    const int param = unit.params[place];
+    const internal::Piece piece = internal::piece_of(
+        unit, place, params_[internal::index(param)].tensor.numel(), group_.rank());
+    const std::int64_t count = piece.end - piece.begin;
+    if (count <= 0 || watch_->is_moved(internal::index(param))) continue;
+    if (!are_equal(mine.narrow(0, piece.at, count), right.narrow(0, piece.at, count)))
+      watch_->refuse_written(param, param);
+  }
+}
+
+void ShardedModel::check_copies() {
+  if (passes_ || is_held_changed()) return;
+  for (const internal::Unit& unit : units_) {
+    if (unit.trainable && is_apart(unit)) check_copy(unit, unit.flat);
+  }
+}
+
+std::uint64_t ShardedModel::bits_of_weights(bool with_apart) const {
+  std::uint64_t bits = 0;
+  std::int64_t place = 0;
+  for (const internal::Unit& unit : units_) {
+    if (unit.trainable && (with_apart || !unit.apart)) bits += bits_of_all(unit.flat, place);
+    place += unit.bytes();
+  }
+  return bits;
+}
+
+// Each rank has all weights, and updates its part. The parts of the others then take the place of
+// what the program has written there. So the ranks compare all values before some updates: one
+// pass over them. If some differ, the differences may still be those of rounding.
+void ShardedModel::compare_private() {
+  if (shared_ || passes_) return;
+  const auto compare = [&](const Group& group, bool with_apart) {
+    if (group.size() == 1) return;
+    const auto bits = static_cast<std::int64_t>(bits_of_weights(with_apart) >> 1);
+    at::Tensor most = at::tensor({bits, -bits}, at::kLong);
+    group.all_reduce(most, ReduceOp::kMax);
+    if (most[0].item<std::int64_t>() != -most[1].item<std::int64_t>())
+      watch().compare(group, /*whole=*/true, kTolerance, with_apart);
+  };
+  compare(group_, true);
+  if (options_.replicas) compare(*options_.replicas, false);
+}
+
 // Throws if the program has written to this rank's part of shared weights since the last update.
 void ShardedModel::check_written() {
   watch().check_frozen();
+  check_copies();
   if (is_whole_once()) look_at_whole(pieces(), /*note=*/false);
   for (const internal::Unit& unit : units_) {
     if (!is_written_once(unit)) continue;
@@ -118,12 +195,17 @@ void ShardedModel::check_values() {
 }
 
 // Copies this rank's part of parameters that got other memory to its masters. Not collective.
-void ShardedModel::pull_moved() {
+void ShardedModel::pull_moved(const Pulled& taken) {
   const at::NoGradGuard guard;
   for (internal::Unit& unit : units_) {
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
       const std::size_t param = internal::index(unit.params[place]);
-      if (!watch().is_moved(param)) continue;
+      const at::Tensor& now = params_[param].tensor;
+      const auto known = taken.find(param);
+      const bool is_taken =
+          known != taken.end() && known->second.second == now._version() &&
+          known->second.first.unsafeGetStorageImpl() == now.storage().unsafeGetStorageImpl();
+      if (!watch().is_moved(param) || is_taken) continue;
       const at::Tensor whole = params_[param].tensor.detach().reshape({-1});
       const internal::Piece piece = internal::piece_of(unit, place, whole.numel(), group_.rank());
       if (piece.end <= piece.begin) continue;
@@ -138,17 +220,18 @@ void ShardedModel::pull_moved() {
 void ShardedModel::compare_changes(bool whole) {
   if (group_.size() > 1) watch().compare(group_, whole, kTolerance);
   if (options_.replicas && options_.replicas->size() > 1)
-    watch().compare(*options_.replicas, whole, kTolerance);
+    watch().compare(*options_.replicas, whole, kTolerance, /*with_apart=*/false);
 }
 
 // The caller publishes the masters then.
 void ShardedModel::take_loaded() {
   watch().check(false);  // held() values are the masters', so they are no changes of the module
-  const bool has_pulled = std::exchange(pulled_, false);
+  const Pulled pulled = std::exchange(pulled_, {});
   if (!has_loaded(params_.size())) return;
+  if (is_held_changed_anywhere()) publish(true);  // so that the ranks have equal values again
   watch().digest();
   compare_changes(false);
-  if (!has_pulled) pull_moved();
+  pull_moved(pulled);
   if (shared_) group_.barrier();
   go_home();
 }
@@ -156,26 +239,26 @@ void ShardedModel::take_loaded() {
 // All gradients have been summed, so the ranks know each other's digests.
 void ShardedModel::take_module_changes() {
   watch().check(false);
+  const bool is_due = internal::ModuleWatch::is_due(steps_ + 1);
+  if (is_due) check_copies();
   const std::vector<int> moved = watch().moved(params_.size());
-  WEFT_REQUIRE(moved.empty() || !shared_ || !watch().moved_late(),
+  WEFT_REQUIRE(moved.empty() || !watch().moved_late(),
                "step: '" + params_[internal::index(moved[0])].name +
                    "' has other memory (torch::load, set_data or to) since backward(); load "
                    "weights before backward() or after step()");
   const bool whole = !shared_ && !passes_;  // each rank has all parameters
-  if (!reducer_->alike() || watch().is_odd()) {
-    compare_changes(whole);
-  } else if (whole && group_.size() > 1 && internal::ModuleWatch::is_due(steps_ + 1)) {
-    watch().compare(group_, true, kTolerance);
+  if (!reducer_->alike() || watch().is_odd()) compare_changes(whole);
+  if (!moved.empty()) {
+    check_written();
+    pull_moved();
+    for (const int param : moved) {
+      if (!shared_ && !passes_) watch().home(param).copy_(params_[internal::index(param)].tensor);
+    }
+    if (shared_) group_.barrier();
+    for (const int param : moved) watch().bring_home(param);
+    pulled_.clear();
   }
-  if (moved.empty()) return;
-  check_written();
-  pull_moved();
-  for (const int param : moved) {
-    if (!shared_ && !passes_) watch().home(param).copy_(params_[internal::index(param)].tensor);
-  }
-  if (shared_) group_.barrier();
-  for (const int param : moved) watch().bring_home(param);
-  pulled_ = false;
+  if (is_due) compare_private();
 }
 
 }  // namespace weft::parallel

@@ -79,6 +79,8 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
       reducer_->may_wait(passes_->in_order());
       if (travels()) reducer_->passed(block);
     });
+    passes_->on_letting_go(
+        [this](const internal::Unit& unit, const at::Tensor& whole) { check_copy(unit, whole); });
   }
   note_written();
   if (group_.size() > 1) group_.barrier();

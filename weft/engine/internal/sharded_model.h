@@ -94,8 +94,14 @@ class ShardedModel final : public Engine {
   std::vector<internal::WholePiece> pieces() const;
   void end_written(const internal::Unit& unit, const internal::WrittenCheck& check,
                    internal::Written& written);
-  void pull_moved();
+  // Memory that the program has loaded, and its version, by parameter.
+  using Pulled = std::map<std::size_t, std::pair<c10::Storage, std::int64_t>>;
+  void pull_moved(const Pulled& taken = {});
   void compare_changes(bool whole);
+  void check_copy(const internal::Unit& unit, const at::Tensor& flat) const;
+  void check_copies();
+  void compare_private();
+  std::uint64_t bits_of_weights(bool with_apart) const;
   void take_module_changes();
   void empty_passes(bool forward);
   void collect();
@@ -110,6 +116,7 @@ class ShardedModel final : public Engine {
   checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) override;
   void begin_load() override;
   void end_load() override;
+  bool counts_held_apart() const override { return true; }
   void check_values() override;
   void take_loaded() override;
   void visit_parts(const internal::Unit& unit, const at::Tensor& shard, const std::string& suffix,
@@ -131,7 +138,7 @@ class ShardedModel final : public Engine {
   bool in_backward_ = false;
   bool forward_pending_ = false;  // a forward pass with gradients had no backward pass yet
   bool left_ = false;             // the gradients of this step have been sent
-  bool pulled_ = false;           // held() has taken what the program has loaded
+  Pulled pulled_;                 // what held() has taken
 };
 
 }  // namespace weft::parallel

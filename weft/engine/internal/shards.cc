@@ -4,8 +4,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <exception>
 #include <map>
+#include <string>
 
+#include "weft/comm/texts.h"
 #include "weft/engine/internal/replica.h"
 #include "weft/engine/internal/sharded_model.h"
 #include "weft/net/memory/host.h"
@@ -45,10 +48,13 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
   // collective, so another rank may still use shared masters.
   const bool saves = wanted == Wanted::kToSave;
   if (saves) {
-    check_written();
+    if (!is_held_changed()) check_written();
   } else {
-    pulled_ = !watch().moved(params_.size()).empty();
     pull_moved();
+    for (const int param : watch().moved(params_.size())) {
+      const at::Tensor& tensor = params_[internal::index(param)].tensor;
+      pulled_[internal::index(param)] = {tensor.storage(), tensor._version()};
+    }
   }
   checkpoint::Slices all;
   for (const internal::Unit& unit : units_) {
@@ -176,9 +182,18 @@ void Engine::take_changes() {
   const at::NoGradGuard guard;
   guarded([&] {
     begin_load();
-    if (!is_lent_anywhere()) check_values();
+    watch().check(false);  // tensors of held() have versions of their own
+    if (!is_held_changed_anywhere()) check_values();
     take_loaded();
     end_load();
+  });
+}
+
+void Engine::check_changes() {
+  const at::NoGradGuard guard;
+  guarded([&] {
+    settle();
+    if (!is_held_changed_anywhere()) check_values();
   });
 }
 
@@ -211,21 +226,23 @@ void Engine::load_shards(const checkpoint::SliceSource& source, const Sharded::P
   });
 }
 
-// If one rank throws, the call ends on all ranks, and the group stays usable.
+// As comm::together(), but an error of the group itself ends all groups of the model.
 void Engine::on_all_ranks(const std::function<void()>& body) {
   std::exception_ptr mine;
+  std::string why;
   try {
     body();
-  } catch (const Error&) {
+  } catch (const std::exception& error) {
     mine = std::current_exception();
+    why = " " + weft::describe(error);
   }
-  at::Tensor bad = at::scalar_tensor(mine ? 1 : 0, at::kLong);
-  guarded([&] { group_.all_reduce(bad, ReduceOp::kMax); });
+  const auto all = guarded([&] { return comm::all_gather_texts(group_, why); });
   if (mine) std::rethrow_exception(mine);
-  if (bad.item<std::int64_t>() > 0) {
-    throw Error(Errc::kInvalidArgument,
-                "load_shards: another rank cannot load its slices; see its error message",
-                {"load_shards", group_.rank()});
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    throw Error(Errc::kAborted,
+                "rank " + std::to_string(rank) + " cannot load its slices:" + all[rank],
+                {"load_shards", group_.rank(), static_cast<int>(rank)});
   }
 }
 
@@ -238,15 +255,15 @@ void ShardedModel::begin_load() {
 void ShardedModel::end_load() {
   publish(true);
   watch().rebase(true);
-  end_lending();
-  if (!is_lent()) note_written();
+  note_held();
+  note_written();
   if (shared_) group_.barrier();
 }
 
 void Replica::end_load() {
   if (group_.size() > 1) group_.barrier();
   watch().rebase(true);
-  end_lending();
+  note_held();
   note_written();
 }
 

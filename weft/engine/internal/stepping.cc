@@ -102,7 +102,7 @@ void ShardedModel::step(double scale) {
     publish(false);
     sync_buffers();
     watch().rebase();
-    end_lending();
+    note_held();
     ++steps_;
     left_ = false;
     stepped_ = true;
@@ -215,7 +215,7 @@ ShardedModel::NamedTensors ShardedModel::gradients() {
 
 void ShardedModel::each_whole(const Visit& visit) {
   if (shared_) group_.barrier();  // other ranks may still compute with shared masters
-  is_lent_anywhere() ? check_written() : check_values();
+  if (!is_held_changed_anywhere()) check_values();
   pull_moved();
   for (const auto& unit : units_) {
     visit_parts(unit, unit.master, "", visit);
@@ -228,7 +228,7 @@ void ShardedModel::each_whole(const Visit& visit) {
 void ShardedModel::take_over(const std::map<std::string, at::Tensor>& given) {
   begin_load();
   go_home();
-  pulled_ = false;
+  pulled_.clear();
   const bool root = group_.rank() == 0;
   const auto put = [&](const internal::Unit& unit, const std::string& suffix, at::Tensor into) {
     std::vector<at::Tensor> parts;

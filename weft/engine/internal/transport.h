@@ -34,8 +34,16 @@ class Transport {
   // did not become ready. Returns when this rank's grad() hold the result. With an updater: returns
   // when all weights are updated by `scale` times the sums, or while pending().
   virtual void finish(double scale) = 0;
-  // Replaces finish() after reduce(): no weight is updated.
+  // Replaces finish() after reduce(): no weight is updated. The samples stay.
   virtual void drop() = 0;
+  // Replaces finish() without reduce(), with an updater: the program has dropped the gradients, on
+  // all ranks. Throws Error(kInvalidArgument) if this rank sees that another one has not.
+  virtual void discard() {
+    reduce();
+    drop();
+  }
+  // False if gradients that were ready count even if they are dropped.
+  virtual bool can_discard() const { return true; }
   // Replaces finish() after reduce(): the caller has updated the weights by `scale` times the sums.
   virtual void finish_updated(double scale) = 0;
   // With overlap_forward, finish() may return before all weights are updated. True until they are.
@@ -94,7 +102,8 @@ struct Subject {
   std::uint32_t digest() const {
     if (watch == nullptr) return 0;
     const bool by_samples = options.average == DataParallelOptions::Average::kBySamples;
-    return watch->digest({.unknown_samples = by_samples && samples->are_unknown()});
+    return watch->digest({.unknown_samples = by_samples && samples->are_unknown(),
+                          .dropped = watch->dropped_batches()});
   }
 };
 

@@ -50,9 +50,14 @@ class Sequences {
  public:
   using MakeTrainer =
       std::function<std::unique_ptr<Trainer>(const Group&, const Way&, const Rule&)>;
-  // `habits` outlive it.
-  Sequences(std::vector<const Way*> ways, const std::vector<Habit<Way>>& habits, MakeTrainer make)
-      : ways_(std::move(ways)), habits_(habits), make_(std::move(make)) {}
+  using MakeAlone = std::function<std::unique_ptr<Trainer>(const Way&, const Rule&)>;
+  // `habits` outlive it. `make_alone` gives the trainer of one process; null: Alone.
+  Sequences(std::vector<const Way*> ways, const std::vector<Habit<Way>>& habits, MakeTrainer make,
+            MakeAlone make_alone = nullptr)
+      : ways_(std::move(ways)),
+        habits_(habits),
+        make_(std::move(make)),
+        make_alone_(std::move(make_alone)) {}
 
   Sequence<Way> draw(unsigned seed) const {
     std::mt19937 random(seed);
@@ -64,6 +69,7 @@ class Sequences {
     if (below(4) == 0 && !result.way->update_in_backward) result.rule.clip = 0.05;
     result.ranks = result.way->ranks(below(4) == 0 ? 3 : 2);
     if (below(6) == 0) result.rule.width = 90;  // matrices of several blocks
+    fit(result);
     // Most sequences have habits that count only: an error would hide what follows.
     const bool refusals = below(4) == 0;
     while (result.habits.size() < 7) {
@@ -74,8 +80,16 @@ class Sequences {
     return result;
   }
 
+  // False if a program cannot do one of them.
+  bool fit(const Way& way, const std::vector<const char*>& names) const {
+    const Sequence<Way> sequence = named(way, names);
+    return std::all_of(sequence.habits.begin(), sequence.habits.end(),
+                       [&](const Habit<Way>* habit) { return habit->fits(way); });
+  }
+
   Sequence<Way> named(const Way& way, const std::vector<const char*>& names) const {
     Sequence<Way> sequence{.way = &way, .ranks = way.ranks(2)};
+    fit(sequence);
     for (const std::string name : names) {
       const auto found = std::find_if(habits_.begin(), habits_.end(),
                                       [&](const Habit<Way>& habit) { return habit.name == name; });
@@ -85,7 +99,8 @@ class Sequences {
     return sequence;
   }
 
-  static Named by_one_process(const Sequence<Way>& sequence) {
+  Named by_one_process(const Sequence<Way>& sequence) const {
+    if (make_alone_) return run(*make_alone_(*sequence.way, sequence.rule), sequence);
     Alone alone(sequence.way->replicas(sequence.ranks), sequence.rule);
     return run(alone, sequence);
   }
@@ -141,6 +156,15 @@ class Sequences {
   }
 
  private:
+  // What the way asks of the model.
+  static void fit(Sequence<Way>& sequence) {
+    const Way& way = *sequence.way;
+    if constexpr (requires { way.type; }) sequence.rule.type = way.type;
+    if constexpr (requires { way.split; }) sequence.rule.split = way.split;
+    if constexpr (requires { way.width; }) {
+      if (way.width > 0) sequence.rule.width = way.width;
+    }
+  }
   static Named run(Trainer& trainer, const Sequence<Way>& sequence) {
     trainer.train();
     for (const Habit<Way>* habit : sequence.habits) habit->act(trainer);
@@ -160,6 +184,7 @@ class Sequences {
   const std::vector<const Way*> ways_;
   const std::vector<Habit<Way>>& habits_;
   const MakeTrainer make_;
+  const MakeAlone make_alone_;
 };
 
 // These functions do the same under every form of training.

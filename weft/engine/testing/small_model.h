@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <map>
-#include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "weft/comm/allocator.h"
@@ -31,13 +30,14 @@ struct PartImpl : torch::nn::Module {
     fc = register_module("fc", torch::nn::Linear(in, out));
   }
   at::Tensor forward(const at::Tensor& x) {
-    at::Tensor y = torch::tanh(fc(norm(x)));
-    if (x.size(1) == y.size(1)) y = x + y;
+    if (look) look(*this);
+    const at::Tensor h = torch::tanh(fc(norm(x))), y = x.size(1) == h.size(1) ? x + h : h;
     return tied.defined() ? torch::linear(y, tied.t()) : y;
   }
   torch::nn::LayerNorm norm{nullptr};
   torch::nn::Linear fc{nullptr};
   at::Tensor tied;
+  std::function<void(PartImpl&)> look = nullptr;  // called while the block runs
 };
 TORCH_MODULE(Part);
 

@@ -34,9 +34,15 @@ struct Way {
   bool update_in_backward = false;  // which refuses more
   const char* codec = "none";
   double tolerance = 1e-6;  // of weights; above 1e-3 only with SGD
+  at::ScalarType type = at::kDouble;
+  std::size_t split = 0;    // parts before it have an optimizer of their own; 0: one optimizer
+  bool keeps_held = false;  // the program has slices of held(), as strategies do
+  int64_t width = 0;        // of the model; 0: drawn
 
+  bool is_plain() const { return split == 0 && !keeps_held && width <= 10; }
   bool is_zero() const { return stage > 0; }
-  bool is_shared() const { return weights == Weights::kShared; }
+  bool is_sharded() const { return !module && !torch_optimizer; }
+  bool is_shared() const { return weights != Weights::kPrivate; }
   bool divides_weights() const { return stage == 3 && !is_shared(); }
   int ranks(int wanted) const { return wanted; }
   int replicas(int ranks) const { return ranks; }
@@ -50,7 +56,19 @@ inline const std::vector<Way> kWays{
      .weights = Weights::kShared,
      .module = true,
      .update_in_backward = true},
-    {.name = "data_parallel(), private, bf16", .module = true, .codec = "bf16", .tolerance = 1e-2},
+    {.name = "data_parallel(), private, powersgd",  // of full rank, so that it rounds only
+     .module = true,
+     .codec = "powersgd:10",
+     .tolerance = 1e-2,
+     .type = at::kFloat,
+     .width = 10},
+    {.name = "data_parallel(), above the limit of shared weights",
+     .weights = Weights::kAuto,
+     .module = true,
+     .width = 430},
+    {.name = "two models, torch::optim", .torch_optimizer = true, .module = true, .split = 2},
+    {.name = "two models, private", .module = true, .split = 2},
+    {.name = "two models, shared", .weights = Weights::kShared, .module = true, .split = 2},
     {"Sharded, private, stage 0", 0},
     {"Sharded, private, stage 1", 1},
     {"Sharded, private, stage 2", 2},
@@ -58,6 +76,12 @@ inline const std::vector<Way> kWays{
     {"Sharded, shared, stage 1", 1, Weights::kShared},
     {"Sharded, shared, stage 2", 2, Weights::kShared},
     {"Sharded, shared, stage 3", 3, Weights::kShared},
+    {.name = "Sharded, private, stage 1, held", .stage = 1, .keeps_held = true},
+    {.name = "Sharded, shared, stage 0, held", .weights = Weights::kShared, .keeps_held = true},
+    {.name = "Sharded, shared, stage 2, held",
+     .stage = 2,
+     .weights = Weights::kShared,
+     .keeps_held = true},
 };
 
 // The optimizer.
@@ -65,6 +89,8 @@ struct Rule {
   bool adam = false;
   double clip = 0;     // 2-norm of the gradient; 0: none
   int64_t width = 10;  // of the model
+  at::ScalarType type = at::kDouble;
+  std::size_t split = 0;  // parts before it have an optimizer of their own; 0: one optimizer
 };
 
 struct ChainImpl : torch::nn::Module {
@@ -114,8 +140,10 @@ std::shared_ptr<void> pause(Model& model) {
 // A model that trains, in one process or on a rank.
 class Trainer {
  public:
-  Trainer(int ranks, int64_t width)
-      : ranks(ranks), parts(small_model::make_parts({.width = width})) {}
+  Trainer(int ranks, const Rule& rule)
+      : ranks(ranks),
+        type(rule.type),
+        parts(small_model::make_parts({.type = rule.type, .width = rule.width})) {}
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
   virtual ~Trainer() = default;
@@ -125,12 +153,17 @@ class Trainer {
   virtual void zero_grad() = 0;
   virtual void step() = 0;
   virtual void set_lr(double lr) = 0;
+  // With several optimizers: of one of them.
+  virtual void zero_grad_of(std::size_t /*optimizer*/) { zero_grad(); }
+  virtual void step_of(std::size_t /*optimizer*/) { step(); }
   virtual std::shared_ptr<void> no_sync() { return nullptr; }
   virtual void skip_batch() {}
   virtual void save() = 0;
   virtual void load() = 0;
   // Makes the model parallel again, and the optimizer, without gradients.
   virtual void restart() {}
+  // Multiplies weights by a factor through held().
+  virtual void scale_held(double /*factor*/) {}
   virtual Named weights() { return small_model::weights_of(parts); }
 
   void backward(const Pass& pass = {}) {
@@ -151,6 +184,7 @@ class Trainer {
   }
 
   const int ranks;
+  const at::ScalarType type;
   int batches = 0;  // that were used
   Parts parts;
 
@@ -174,8 +208,7 @@ class Trainer {
     return loss;
   }
   at::Tensor rows_of(const Pass& pass, int rank) const {
-    return batch_of(batches, at::kDouble)
-        .slice(0, pass.begin(rank, ranks), pass.begin(rank + 1, ranks));
+    return batch_of(batches, type).slice(0, pass.begin(rank, ranks), pass.begin(rank + 1, ranks));
   }
   void save_weights() {
     saved_.clear();

@@ -72,6 +72,14 @@ TEST_F(Models, OfLiblinearPredictLikeLiblinear) {
     EXPECT_NEAR(made.probabilities[i], expected[i], 1e-6);
 }
 
+TEST_F(Models, WithABiasRefuseRowsWithoutIt) {
+  const Model model = read(kThreeClasses);
+  for (const double bias : {-1.0, 2.0}) {
+    expect_refused([&] { predict(model, three_rows(bias)); }, Errc::kInvalidArgument,
+                   "row 0 does not have the model's bias of 1; read the rows with LibsvmOptions");
+  }
+}
+
 TEST_F(Models, OfARegressionPredictNumbers) {
   const Model model = read(kRegression);
   EXPECT_TRUE(model.labels.empty());

@@ -2,11 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 
 namespace weft::linear {
 namespace {
+
+// Without it, scores would lack the weight of the constant feature.
+void require_bias(const Model& model, const SparseRows& rows) {
+  for (std::size_t i = 0; i < rows.size() && model.bias >= 0; ++i) {
+    const auto row = rows.row(i);
+    WEFT_REQUIRE(!row.empty() && row.back().column == kBiasColumn &&
+                     row.back().value == static_cast<float>(model.bias),
+                 "row " + std::to_string(i) + " does not have the model's bias of " +
+                     json_number(model.bias) + "; read the rows with LibsvmOptions::bias");
+  }
+}
 
 // Scores of one row, by output.
 void score(const Model& model, std::span<const Entry> row, std::vector<double>& scores) {
@@ -58,6 +71,7 @@ Predictions predict(const Model& model, const SparseRows& rows, bool probabiliti
                "a model of " + model.solver + " has no probabilities; a logistic one has");
   WEFT_REQUIRE(model.weights.size() == model.columns.size() * model.outputs(),
                "a model with another number of weights than its columns need");
+  require_bias(model, rows);
   Predictions predictions;
   predictions.unknown_entries = count_unknown(model, rows);
   std::vector<double> scores(model.outputs());

@@ -22,7 +22,8 @@ struct Predictions {
 // Predicts rows whose columns are those of the data (index minus 1, kBiasColumn); the rows must
 // have the model's bias (LibsvmOptions::bias). Columns that the model does not have count nothing.
 // As LIBLINEAR does, two classes are decided by the sign of one score, more by the largest score.
-// Throws Error(kInvalidArgument) if probabilities are requested and the model has none.
+// Throws Error(kInvalidArgument) for rows with another bias than the model's or without it, and if
+// probabilities are requested and the model has none.
 Predictions predict(const Model& model, const SparseRows& rows, bool probabilities = false);
 
 // How predictions compare with the labels of the rows. Add the parts of several ranks.

@@ -121,10 +121,12 @@ class InprocEndpoint final : public Endpoint {
       if (!recvs.empty()) wake_senders(recvs);
       for (const Send& send : sends) deliver(lock, channel, send, deadline);
       wait_for(lock, receipts, channel, deadline);
-    } catch (const Error& error) {
+    } catch (const std::exception& cause) {
       // The first error ends the group, so that no more data arrives in these buffers. Waits for
       // copies in progress.
-      if (!box_.failure.latched()) hub_->fail_all(error, rank_);
+      internal::take_as_error(cause, [&](const Error& error) {
+        if (!box_.failure.latched()) hub_->fail_all(error, rank_);
+      });
       box_.changed.wait(lock, [&] { return operation.writers == 0; });
       throw;
     }
@@ -183,9 +185,9 @@ class InprocEndpoint final : public Endpoint {
     std::byte* place = nullptr;
     try {
       place = to.mailbox.begin(piece);
-    } catch (const Error& error) {
+    } catch (const std::exception& cause) {
       // The error of the receiver. It ends the receiver's call and, through the group, this one.
-      hub_->fail_all(error, send.peer);
+      internal::take_as_error(cause, [&](const Error& error) { hub_->fail_all(error, send.peer); });
       box_.failure.end_pending("exchange");
     }
     Operation* reader = to.mailbox.target(piece);

@@ -1,6 +1,7 @@
 // The first error of an endpoint, and the errors that pending and later calls get.
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <span>
 
@@ -13,6 +14,22 @@ class MismatchError : public Error {
  public:
   explicit MismatchError(const Error& error) : Error(error) {}
 };
+
+// Another rank has ended the group. The ranks that learn of it pass it on: one of them may leave
+// before the others know.
+class AbortedError : public Error {
+ public:
+  explicit AbortedError(const Error& error) : Error(error) {}
+};
+
+// Calls take(const Error&) with the exception. A copy would be no mismatch any more.
+template <class Take>
+void take_as_error(const std::exception& cause, const Take& take) {
+  if (const auto* const error = dynamic_cast<const Error*>(&cause))
+    take(*error);
+  else
+    take(Error(code_of(cause), describe(cause)));
+}
 
 // Has no lock: the owner guards it.
 class Failure {

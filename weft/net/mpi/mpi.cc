@@ -66,7 +66,12 @@ class Communicator final : public MpiEndpoint {
   int await_any(Channel channel, Deadline deadline) override {
     return messages_->await_any(channel, deadline);
   }
+  int recv_any(Channel channel, std::span<std::byte> bytes, Deadline deadline,
+               const std::function<bool(int peer)>& may) override {
+    return messages_->recv_any(channel, bytes, deadline, may);
+  }
   void fail(const Error& why) noexcept override { messages_->fail(why); }
+  void abort(const Error& why) noexcept override { messages_->abort(why); }
   std::optional<Error> failure() const override { return messages_->failure(); }
 
   void run(Collective collective, const DirectArgs& args) override;

@@ -72,6 +72,23 @@ TEST_F(MpiContract, AwaitAnyReturnsTheSenderAndLeavesTheMessage) {
   meet();
 }
 
+TEST_F(MpiContract, AReceiveFromAnyRankTakesOnlyMessagesOfRanksThatItMay) {
+  if (rank_ == 1 || rank_ == 2) group_->send(0, 9, pattern(5000, rank_), soon());
+  if (rank_ == 0) {
+    while (group_->await_any(9, soon()) != 1) sched_yield();
+    Bytes in(5000);
+    const auto may = [](int peer) { return peer != 1; };
+    EXPECT_EQ(group_->recv_any(9, in, soon(), may), 2);
+    EXPECT_TRUE(in == pattern(5000, 2));
+    EXPECT_EQ(error_of([&] { group_->recv_any(9, in, Deadline::in(5ms), may); }).code(),
+              Errc::kTimeout);
+    EXPECT_FALSE(group_->failure());  // no transfer was started
+    EXPECT_EQ(group_->recv_any(9, in, soon(), [](int) { return true; }), 1);
+    EXPECT_TRUE(in == pattern(5000, 1));
+  }
+  meet();
+}
+
 TEST_F(MpiContract, ManyThreadsOfOneRankUseTheirOwnChannels) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 3; ++thread) {
@@ -133,6 +150,20 @@ TEST_F(MpiContract, FailEndsPendingAndLaterCallsAndCitesTheFirstError) {
       EXPECT_THAT(error.what(), HasSubstr("the first"));
     }
     EXPECT_THAT(group_->failure()->what(), HasSubstr("the first"));
+  }
+  meet();
+}
+
+TEST_F(MpiContract, AbortEndsTheCallsOfAllRanksWhichNameTheAbortedRankAndTheReason) {
+  if (rank_ == 0) group_->abort(Error(Errc::kInternal, "the cause"));
+  Bytes in(8);
+  for (int call = 0; call < 2; ++call) {
+    const Error error = error_of([&] { group_->recv(rank_ ^ 1, 1, in, soon()); });
+    EXPECT_EQ(error.code(), Errc::kAborted) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("the cause"));
+    if (rank_ != 0) {
+      EXPECT_EQ(error.context().peer, 0);
+    }
   }
   meet();
 }

@@ -108,6 +108,14 @@ class ShmEndpoint final : public Endpoint {
     region_.wake(rank());
   }
 
+  void abort(const Error& why) noexcept override {
+    const Lock lock = enter();
+    failure_.latch(why, true);
+    const Error told(Errc::kAborted, "rank " + std::to_string(rank()) + " failed: " + why.what(),
+                     {"", rank(), rank()});
+    region_.publish_failure(told, rank());
+  }
+
   std::optional<Error> failure() const override {
     const std::lock_guard lock(mutex_);
     return failure_.error();
@@ -352,10 +360,20 @@ class ShmEndpoint final : public Endpoint {
 
   void look_around(const Call& call) {
     adopt_failure();
+    if (!failure_.latched() && options_.check) check_group(call.name);
     if (!failure_.latched()) ask_for_lost_peer(call.name);
     if (failure_.latched()) return;  // wait() throws the failure
     look_for_departed(call);
     if (call.deadline.passed()) call.throw_timeout(rank());
+  }
+
+  void check_group(const char* operation) {
+    try {
+      options_.check(operation);
+    } catch (const Error& error) {
+      if (progress()) return;  // what was sent before the failure counts
+      failure_.latch(error, false);
+    }
   }
 
   void ask_for_lost_peer(const char* operation) {

@@ -42,6 +42,10 @@ struct ShmOptions {
   // A ring also holds one small message for each KiB (at least 8, at most 1024). 0: the largest
   // power of two with which all rings take at most 64 MiB, but at least 16 KiB and at most 1 MiB.
   std::size_t ring_bytes = 0;
+  // Throws the error by which the group has failed elsewhere, if it has. Pending and later calls of
+  // this rank then end with it. A waiting thread calls it about every 20 ms. It must not call the
+  // endpoint. Empty: no such failure is known.
+  std::function<void(const char* operation)> check = {};
 };
 
 // Size of the region. Throws Error(kInvalidArgument) for an invalid `world` or `ring_bytes`.

@@ -322,6 +322,26 @@ TEST(Shm, EndsPendingAndLaterCallsWhenFailedByTheCaller) {
   EXPECT_FALSE(endpoints[1]->failure()) << "fail() does not communicate";
 }
 
+TEST(Shm, AbortEndsTheCallsOfAllRanksWhichNameTheAbortedRankAndTheReason) {
+  const auto endpoints = make_shm_threads(3);
+  std::thread waiter([&] {
+    std::byte byte{};
+    for (int call = 0; call < 2; ++call) {
+      try {
+        endpoints[1]->recv(2, 1, {&byte, 1}, soon());
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::kAborted);
+        EXPECT_EQ(error.context().peer, 0);
+        EXPECT_NE(std::string(error.what()).find("the disk is full"), std::string::npos);
+      }
+    }
+  });
+  endpoints[0]->abort(Error(Errc::kUnavailable, "the disk is full"));
+  waiter.join();
+  EXPECT_EQ(code_of([&] { endpoints[2]->await_any(1, soon()); }), Errc::kAborted);
+}
+
 TEST(Shm, ReceivesTheMessagesOfADepartedPeerAndThenReportsItLost) {
   auto endpoints = make_shm_threads(3);
   endpoints[1]->send(0, 1, pattern(1, 1, 100), soon());

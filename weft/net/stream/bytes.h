@@ -21,7 +21,10 @@ class ByteWriter {
     static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
+  // At most 2^32 - 1 bytes. Throws Error(kInvalidArgument).
   void put_text(std::string_view text) {
+    WEFT_REQUIRE(text.size() <= 0xffffffffu,
+                 "a text of " + std::to_string(text.size()) + " bytes does not fit into a message");
     put(static_cast<std::uint32_t>(text.size()));
     bytes_.append(text);
   }

@@ -62,6 +62,7 @@ HeaderBytes encode(const Header& header);
 Header decode(std::span<const std::byte, kHeaderBytes> bytes);
 
 // The payload of an abort frame: which error ended the group, and the rank at fault (-1: none).
+// kAborted with a rank: that rank has ended the group, and another one passes it on.
 struct Abort {
   Errc code = Errc::kInternal;
   int peer = -1;

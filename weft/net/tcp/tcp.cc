@@ -107,11 +107,16 @@ class TcpEndpoint final : public Endpoint {
 
   void fail(const Error& why) noexcept override {
     const std::lock_guard lock(mutex_);
-    // The cause may be found only after the group has failed. Peers are told the cause.
-    if (!failed_ && (why.code() == Errc::kCorrupt || why.code() == Errc::kInternal ||
-                     why.code() == Errc::kTimeout))
-      failed_ = why;
+    keep_cause(why);
     if (failure_.latch(why, true)) wake_all();
+  }
+
+  void abort(const Error& why) noexcept override {
+    const std::lock_guard lock(mutex_);
+    keep_cause(why);
+    const bool is_first = failure_.latch(why, true);
+    if (!told_) tell({Errc::kAborted, -1, why.what(), false});
+    if (is_first) wake_all();
   }
 
   std::optional<Error> failure() const override {
@@ -127,13 +132,16 @@ class TcpEndpoint final : public Endpoint {
     TcpFlow(TcpEndpoint& endpoint, Channel channel) : endpoint_(endpoint), channel_(channel) {
       transfers_.operation.collects = true;
     }
-    // Sends nothing for kAborted. Only missing memory for the message could throw, and ends the
-    // process. NOLINTNEXTLINE(bugprone-exception-escape)
+    // Only missing memory for the error could throw, and ends the process.
+    // NOLINTNEXTLINE(bugprone-exception-escape)
     ~TcpFlow() override {
       const Lock lock(endpoint_.mutex_);
       if (transfers_.operation.pending == 0) return;
-      endpoint_.end_group(
-          Error(Errc::kAborted, "pending transfers were abandoned", {"flow", endpoint_.rank_}));
+      const Error why(Errc::kAborted, "pending transfers were abandoned",
+                      {"flow", endpoint_.rank_});
+      if (!endpoint_.failure_.latch(why, false)) return;
+      endpoint_.tell({Errc::kAborted, -1, why.what(), false});
+      endpoint_.wake_all();
     }
     void send(const Send& send, std::uint32_t id) override {
       begin({&send, 1}, {},
@@ -230,19 +238,40 @@ class TcpEndpoint final : public Endpoint {
       body();
     } catch (const Error& error) {
       end_group(error);
+    } catch (const std::exception& error) {  // memory has run out, in the midst of a transfer
+      end_group(
+          Error(code_of(error), "a transfer failed: " + describe(error), {"exchange", rank_}));
     }
   }
 
   void end_group(const Error& error) {
     if (!failure_.latch(error, false)) return;
-    // The other ranks know errors that came from another rank.
     const bool lost = error.code() == Errc::kPeerLost;
     const bool mismatch = dynamic_cast<const internal::MismatchError*>(&error) != nullptr;
-    if (error.code() != Errc::kAborted) {
-      engine_.tell({error.code(), error.context().peer,
-                    lost || mismatch ? error.message() : error.what(), mismatch});
+    const bool aborted = dynamic_cast<const internal::AbortedError*>(&error) != nullptr;
+    if (aborted || error.code() != Errc::kAborted) {
+      tell({error.code(), error.context().peer,
+            lost || mismatch || aborted ? error.message() : error.what(), mismatch});
     }
+    told_ = true;  // another rank gave this one up: it has told the others
     wake_all();
+  }
+
+  // The cause may be found only after the group has failed. The destructor tells the peers.
+  void keep_cause(const Error& why) {
+    if (!failed_ && (why.code() == Errc::kCorrupt || why.code() == Errc::kInternal ||
+                     why.code() == Errc::kTimeout))
+      failed_ = why;
+  }
+
+  // The watcher sends what the sockets do not accept now.
+  void tell(const internal::Abort& abort) noexcept {
+    told_ = true;
+    try {
+      engine_.tell(abort);
+    } catch (const std::exception&) {
+      // A peer that is not told notices that this rank is silent.
+    }
   }
 
   void wake_all() {
@@ -304,9 +333,20 @@ class TcpEndpoint final : public Endpoint {
   void watch() {
     Lock lock(mutex_);
     while (!closing_changed_.wait_for(lock, kTick, [&] { return closing_; })) {
-      if (failure_.latched()) continue;
+      if (failure_.latched()) {
+        tell_rest();
+        continue;
+      }
       if (!polling_) poll_once();
       guarded([&] { engine_.tick(Engine::Clock::now()); });
+    }
+  }
+
+  void tell_rest() noexcept {
+    try {
+      engine_.tell_rest();
+    } catch (const std::exception&) {
+      // As in tell().
     }
   }
 
@@ -358,6 +398,7 @@ class TcpEndpoint final : public Endpoint {
   Engine engine_;                // guarded by mutex_, except epoll_fd() and wake()
   internal::Failure failure_;    // guarded by mutex_, as is failed_
   std::optional<Error> failed_;  // argument of fail(); the destructor sends it to the peers
+  bool told_ = false;            // guarded by mutex_: the other ranks know of the failure
   Lease::Spare spare_;           // guarded by mutex_
   bool polling_ = false;         // guarded by mutex_: a thread is in poll()
   bool closing_ = false;         // guarded by mutex_

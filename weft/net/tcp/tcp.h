@@ -75,7 +75,7 @@ struct TcpOptions {
 // number. Any error in exchange() ends the group on every rank. The destructor sends a goodbye and
 // waits at most half a second for it to be sent. After fail() with kCorrupt, kInternal or kTimeout,
 // the destructor sends that error to the peers, even if the group had failed before: they get
-// kAborted naming this rank.
+// kAborted naming this rank. abort() sends its error at once.
 std::unique_ptr<Endpoint> connect_tcp(const TcpOptions& options);
 
 // One-way digest of a secret of 32 bytes, for a comparison that does not reveal it: 32 hexadecimal

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace weft::observe {
 namespace {
@@ -16,9 +17,11 @@ void add_record(const std::string& line, MetricsSeries& series) {
   }
 }
 
+// Keeps the last point.
 void halve(std::vector<MetricsPoint>& points) {
-  for (std::size_t i = 0; 2 * i + 1 < points.size(); ++i) points[i] = points[2 * i + 1];
-  points.resize(points.size() / 2);
+  const std::size_t kept = (points.size() + 1) / 2, first = (points.size() + 1) % 2;
+  for (std::size_t i = 0; i < kept; ++i) points[i] = points[2 * i + first];
+  points.resize(kept);
 }
 
 }  // namespace
@@ -33,17 +36,28 @@ MetricsSeries read_metrics(const std::string& file, std::int64_t max_bytes) {
   return series;
 }
 
+// True if the line that was read last is still where it was. A resumed run may have dropped records
+// and written others since, so that the file is longer again.
+bool MetricsFollower::has_last(std::istream& in) const {
+  std::string line;
+  in.seekg(read_ - static_cast<std::int64_t>(last_.size()) - (read_ > 0 ? 1 : 0));
+  return read_ == 0 || (std::getline(in, line) && !in.eof() && line == last_);
+}
+
 const MetricsSeries& MetricsFollower::update() {
   std::ifstream in(file_, std::ios::binary | std::ios::ate);
   const std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0;
-  if (size < read_) {
+  if (size < read_ || !has_last(in)) {
     read_ = 0;
+    last_.clear();
     series_.clear();
   }
+  in.clear();
   in.seekg(read_);
   for (std::string line; std::getline(in, line) && !in.eof();) {  // eof: the line is incomplete
     read_ += static_cast<std::int64_t>(line.size()) + 1;
     add_record(line, series_);
+    last_ = std::move(line);
   }
   for (auto& [name, points] : series_) {
     if (points.size() >= most_points_) halve(points);

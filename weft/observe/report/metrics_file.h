@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <istream>
 #include <map>
 #include <string>
 #include <utility>
@@ -26,13 +27,17 @@ class MetricsFollower {
  public:
   explicit MetricsFollower(std::string file, std::size_t most_points = 1 << 16)
       : file_(std::move(file)), most_points_(most_points) {}
-  // Reads the new complete lines. If the file became shorter, reads it again from the start.
+  // Reads the new complete lines. If the file became shorter, or lines that were read have changed,
+  // reads it again from the start.
   const MetricsSeries& update();
 
  private:
+  bool has_last(std::istream& in) const;
+
   std::string file_;
   std::size_t most_points_;
   std::int64_t read_ = 0;  // bytes read so far
+  std::string last_;       // the last line of them
   MetricsSeries series_;
 };
 

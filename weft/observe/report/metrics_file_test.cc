@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "weft/base/file.h"
@@ -33,6 +34,36 @@ TEST(MetricsFollower, RereadsTheFileIfAResumedRunHasDroppedRecords) {
   EXPECT_EQ(follower.update().at("loss").size(), 2u);
   write_file_atomic(file, "{\"step\":1,\"loss\":4}\n");
   EXPECT_EQ(follower.update().at("loss").size(), 1u);
+}
+
+// Between two calls, a rank was lost, and its successor has written more than was dropped.
+TEST(MetricsFollower, RereadsTheFileIfItsDroppedRecordsWereReplacedByMore) {
+  const TempDir dir;
+  const std::string file = dir / "metrics.jsonl";
+  const auto record = [](int step, int loss) {
+    return "{\"step\":" + std::to_string(step) + ",\"loss\":" + std::to_string(loss) + "}\n";
+  };
+  append(file, record(1, 4) + record(2, 3) + record(3, 2));
+  MetricsFollower follower(file);
+  EXPECT_EQ(follower.update().at("loss").size(), 3u);
+  std::filesystem::resize_file(file, record(1, 4).size());
+  for (int step = 2; step <= 5; ++step) append(file, record(step, 9 - step));
+  const auto& loss = follower.update().at("loss");
+  ASSERT_EQ(loss.size(), 5u);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(loss[i].step, static_cast<double>(i + 1));
+  EXPECT_EQ(loss[2].value, 6);
+}
+
+TEST(MetricsFollower, KeepsTheNewestPointOfALongSeries) {
+  const TempDir dir;
+  const std::string file = dir / "metrics.jsonl";
+  for (int step = 1; step <= 9; ++step)
+    append(file, "{\"step\":" + std::to_string(step) + ",\"loss\":1}\n");
+  MetricsFollower follower(file, 8);
+  const auto& loss = follower.update().at("loss");
+  ASSERT_EQ(loss.size(), 5u);
+  EXPECT_EQ(loss[0].step, 1);
+  EXPECT_EQ(loss[4].step, 9);
 }
 
 TEST(MetricsFollower, KeepsEverySecondPointOfALongSeries) {

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
@@ -122,13 +123,22 @@ RunFolder::RunFolder(const RunFolderOptions& options, const Config& config) {
   made_ = !options.resume;
   try {
     make_directories(checkpoint_path());
-    write_if_different(config_path(), config.to_toml());
+    if (options.resume)
+      resumed_config_ = config.to_toml();
+    else
+      write_file_atomic(config_path(), config.to_toml());
     attach_log_file(log_path());
   } catch (...) {
     std::error_code ignored;
     if (made_) std::filesystem::remove_all(path_, ignored);
     throw;
   }
+}
+
+void RunFolder::keep() {
+  kept_ = true;
+  const auto text = std::exchange(resumed_config_, {});
+  if (text) write_if_different(config_path(), *text);
 }
 
 // Checks again under the lock that a new run's folder is empty: two jobs with the same name may

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "weft/base/config.h"
@@ -44,7 +45,8 @@ RunOwner owner_of_run(const std::string& path);
 
 class RunFolder {
  public:
-  // Creates the folder and ckpt/, locks it, writes config.toml and attaches log.jsonl to the log.
+  // Creates the folder and ckpt/, locks it, writes config.toml and attaches log.jsonl to the log. A
+  // resumed run has its config.toml until keep().
   // Throws Error:
   // - kInvalidArgument if the name is not that of a single folder, if a new run's folder is not
   //   empty, or if there is no run to resume;
@@ -54,7 +56,9 @@ class RunFolder {
   // Detaches the log. Without keep(), also removes a folder that the constructor created, so that a
   // failed start leaves nothing behind.
   ~RunFolder();
-  void keep() { kept_ = true; }
+  // The start has succeeded: the folder stays, and config.toml of a resumed run is replaced. Throws
+  // an error of the file system, with its path.
+  void keep();
   // True if the folder has been deleted or moved.
   bool is_gone() const;
   RunFolder(const RunFolder&) = delete;
@@ -71,6 +75,7 @@ class RunFolder {
   std::string path_;
   UniqueFd lock_;
   bool made_ = false, kept_ = false;
+  std::optional<std::string> resumed_config_;  // until keep()
 };
 
 }  // namespace weft::observe

@@ -83,6 +83,18 @@ TEST(RunFolder, IsRemovedIfTheRunFailsToStart) {
   EXPECT_TRUE(std::filesystem::exists(parent / "a/config.toml")) << "a resumed run stays";
 }
 
+// The next resume would take the values of one that was refused.
+TEST(RunFolder, KeepsTheConfigurationOfTheRunIfAResumeFailsToStart) {
+  const TempDir parent;
+  RunFolder({.parent = parent.path(), .name = "a"}, config()).keep();
+  Config other = config();
+  other.set("train.batch=32");
+  { const RunFolder failed({.parent = parent.path(), .name = "a", .resume = true}, other); }
+  EXPECT_EQ(read_file(parent / "a/config.toml", 1000), "[train]\nbatch = 64\n");
+  RunFolder({.parent = parent.path(), .name = "a", .resume = true}, other).keep();
+  EXPECT_EQ(read_file(parent / "a/config.toml", 1000), "[train]\nbatch = 32\n");
+}
+
 TEST(RunFolder, CanBeUsedByOneProcessAtATime) {
   const TempDir parent;
   {

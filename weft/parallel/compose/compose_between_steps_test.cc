@@ -181,19 +181,34 @@ TEST(ComposeBetweenSteps, AFileThatTheRanksOfAStageHaveNotLoadedIsAnError) {
       {"gather", [](ParallelModel& model) { model.gather(); }},
       {"take_changes", [](ParallelModel& model) { model.take_changes(); }}};
   for (const auto& [name, call] : calls) {
-    replicate(2, [&](const Group& world) {
-      nn::Sequential own = net();
-      ParallelModel model = parallelize(model_of(own), trained_by(on({}, {.micro_batches = 1})),
-                                        Mesh(world, {{"pp", 2}}));
-      step(model);
-      if (world.rank() == 0) load(own, file);
-      EXPECT_THAT(
-          refusal([&] { call(model); }),
-          HasSubstr("was loaded on rank 0, but not on the ranks that train it; load weights "
-                    "on all ranks"))
-          << name;
-    });
+    for (const bool skips : {true, false}) {
+      replicate(2, [&](const Group& world) {
+        nn::Sequential own = net();
+        Plan plan = trained_by(on({}, {.micro_batches = 1}));
+        plan.skip_not_finite = skips;
+        ParallelModel model = parallelize(model_of(own), plan, Mesh(world, {{"pp", 2}}));
+        step(model);
+        if (world.rank() == 0) load(own, file);
+        EXPECT_THAT(
+            refusal([&] { call(model); }),
+            HasSubstr("was loaded on rank 0, but not on the ranks that train it; load weights "
+                      "on all ranks"))
+            << name << skips;
+      });
+    }
   }
+}
+
+// Nothing else compares the rates of different stages.
+TEST(ComposeBetweenSteps, OtherLearningRatesOfStagesAreAnErrorWithoutSkippedStepsToo) {
+  replicate(2, [](const Group& world) {
+    nn::Sequential own = net();
+    Plan plan = trained_by(on({}, {.micro_batches = 1}));
+    plan.skip_not_finite = false;
+    ParallelModel model = parallelize(model_of(own), plan, Mesh(world, {{"pp", 2}}));
+    model.set_lr(world.rank() == 0 ? 0.1 : 0.2);
+    EXPECT_THAT(refusal([&] { step(model); }), HasSubstr("call set_lr() alike on all ranks"));
+  });
 }
 
 }  // namespace compose_between_steps_test

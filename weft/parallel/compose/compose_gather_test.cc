@@ -3,6 +3,8 @@
 
 #include <torch/torch.h>
 
+#include "weft/base/testing/refusal.h"
+#include "weft/checkpoint/slice.h"
 #include "weft/parallel/compose/testing/own_net.h"
 #include "weft/parallel/compose/testing/parity.h"
 
@@ -89,6 +91,30 @@ TEST(ComposeGather, LetsTrainingGoOn) {
       a.gather();
       EXPECT_TRUE(at::equal(answer(through), answer(gathered))) << c.name();
     });
+  }
+}
+
+TEST(ComposeGather, FindsAValueThatOneRankHasWritten) {
+  for (const Case& c : cases()) {
+    if (c.world() > 2 || c.axes[0].name == "pp") continue;
+    bool has_values = true;
+    const std::string what = refusal([&] {
+      replicate(2, [&](const Group& world) {
+        nn::Sequential own = net();
+        ParallelModel model = parallelize(model_of(own), trained_by(c), Mesh(world, c.axes));
+        step(model);
+        at::Tensor weight = own->ptr(3)->as<nn::LinearImpl>()->weight;
+        world.barrier();
+        if (!checkpoint::has_values(weight)) {
+          has_values = false;
+        } else if (world.rank() == 1) {
+          weight.data()[2][3] += 0.5;
+        }
+        world.barrier();
+        model.gather();
+      });
+    });
+    EXPECT_EQ(what == "accepted", !has_values) << c.name() << what;
   }
 }
 

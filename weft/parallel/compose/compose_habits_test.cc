@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "weft/checkpoint/slice.h"
-#include "weft/comm/texts.h"
 #include "weft/engine/testing/sequences.h"
 #include "weft/parallel/compose/modules.h"
 #include "weft/parallel/compose/parallelize.h"
+#include "weft/parallel/compose/testing/states.h"
 
 namespace weft::parallel {
 namespace compose_habits_test {
@@ -23,6 +23,8 @@ struct Way {
   std::vector<Axis> axes;
   Plan plan = {};
   double tolerance = 1e-6;
+  at::ScalarType type = at::kDouble;
+  bool keeps_held = false;  // the program has slices of held(), as strategies do
   bool update_in_backward = false;
 
   int size(const std::string& axis) const {
@@ -53,12 +55,32 @@ const std::vector<Way> kWays{
      {.schedule = Algorithm::kInterleaved, .micro_batches = 2, .weights = Weights::kPrivate}},
     {"pp 2, dp 2", {{"pp", 2}, {"dp", 2}}, {.micro_batches = 2, .weights = Weights::kPrivate}},
     {"pp 2, fsdp 2", {{"pp", 2}, {"fsdp", 2}}, {.micro_batches = 2, .weights = Weights::kPrivate}},
+    {.name = "dp 2, powersgd",  // of full rank, so that it rounds only
+     .axes = {{"dp", 2}},
+     .plan = {.weights = Weights::kPrivate, .codec = "powersgd:10"},
+     .tolerance = 1e-2,
+     .type = at::kFloat},
+    {.name = "dp 2, shared, held",
+     .axes = {{"dp", 2}},
+     .plan = {.weights = Weights::kShared},
+     .keeps_held = true},
+    {.name = "fsdp 2, ZeRO-1, held",
+     .axes = {{"fsdp", 2}},
+     .plan = {.zero_stage = 1, .weights = Weights::kPrivate},
+     .keeps_held = true},
+    {.name = "fsdp 2, ZeRO-3 shared, held",
+     .axes = {{"fsdp", 2}},
+     .plan = {.weights = Weights::kShared},
+     .keeps_held = true},
+    {.name = "pp 2, dp 2, without skipped steps",
+     .axes = {{"pp", 2}, {"dp", 2}},
+     .plan = {.micro_batches = 2, .weights = Weights::kPrivate, .skip_not_finite = false}},
 };
 
 class ComposedRank final : public Trainer {
  public:
   ComposedRank(const Group& world, const Way& way, const Rule& rule)
-      : Trainer(way.replicas(world.size()), rule.width), world_(world), way_(way), rule_(rule) {
+      : Trainer(way.replicas(world.size()), rule), world_(world), way_(way), rule_(rule) {
     make_parallel();
   }
   at::Tensor loss(const Pass& pass) override {
@@ -70,23 +92,7 @@ class ComposedRank final : public Trainer {
   void zero_grad() override { model_->zero_grad(); }
   void step() override { small_model::require(model_->step(), "a step was skipped"); }
   void set_lr(double lr) override { model_->set_lr(lr); }
-  // The whole state, on every rank.
-  void save() override {
-    std::string names;
-    std::vector<at::Tensor> tensors;
-    for (const auto& [name, tensor] : model_->state()) {
-      names += name + '\n';
-      tensors.push_back(tensor);
-    }
-    std::ostringstream values;
-    torch::save(tensors, values);
-    std::istringstream all(comm::broadcast_text(world_, values.str())),
-        lines(comm::broadcast_text(world_, names));
-    torch::load(tensors, all);
-    state_.clear();
-    for (std::string name; std::getline(lines, name);)
-      state_.emplace_back(name, tensors[state_.size()]);
-  }
+  void save() override { state_ = internal::state_on_all(*model_, world_); }
   void load() override {
     if (!state_.empty()) model_->load_state(state_);
   }
@@ -105,6 +111,12 @@ class ComposedRank final : public Trainer {
     make_parallel();
   }
   ParallelModel& model() { return *model_; }
+  // Those that the program keeps, or new ones.
+  ParallelModel::Held held() {
+    if (!way_.keeps_held) return model_->held();
+    model_->take_changes();  // what the program has loaded is in other memory than these slices
+    return held_;
+  }
   void gather() {
     model_->gather();
     const at::NoGradGuard no_grad;
@@ -125,12 +137,14 @@ class ComposedRank final : public Trainer {
     plan.accumulate = 2;
     model_.emplace(parallelize(model, plan, Mesh(world_, way_.axes)));
     model_->set_accumulate(1);
+    if (way_.keeps_held) held_ = model_->held();
   }
 
   const Group world_;
   const Way way_;
   const Rule rule_;
   std::optional<ParallelModel> model_;
+  ParallelModel::Held held_;
   ParallelModel::NamedTensors state_;
 };
 
@@ -148,7 +162,7 @@ void gather(Trainer& trainer) {
 }
 void evaluate(Trainer& trainer) {
   on_ranks(trainer, [](ComposedRank& rank) {
-    const at::Tensor x = batch_of(2, at::kDouble).slice(0, 0, 5);
+    const at::Tensor x = batch_of(2, rank.type).slice(0, 0, 5);
     rank.model().evaluate({x}, {x});
   });
 }
@@ -171,11 +185,11 @@ at::Tensor& weight(Trainer& trainer, std::size_t part = 1) {
 }
 void replace_bias(Trainer& t) {
   at::Tensor& bias = t.parts[1]->fc->bias;
-  bias.set_data(torch::arange(bias.numel(), at::kDouble) * 0.005 + 0.1 * t.batches);
+  bias.set_data(torch::arange(bias.numel(), t.type) * 0.005 + 0.1 * t.batches);
 }
 void load_file(Trainer& t) {
   small_model::Part saved(t.parts[3]->fc->weight.size(1), t.parts[3]->fc->weight.size(0));
-  saved->to(at::kDouble);
+  saved->to(t.type);
   double phase = t.batches;
   small_model::fill(*saved, phase);
   std::stringstream file;
@@ -189,15 +203,17 @@ void load_file(Trainer& t) {
 void write_held(Trainer& t) {
   const at::Tensor& whole = weight(t);
   const at::Tensor values =
-      (torch::arange(whole.numel(), at::kDouble) * 0.37 + t.batches).sin().view(whole.sizes()) *
-      0.3;
+      ((torch::arange(whole.numel(), at::kDouble) * 0.37 + t.batches).sin() * 0.3)
+          .view(whole.sizes())
+          .to(t.type);
   without_grad([&] {
     auto* const rank = dynamic_cast<ComposedRank*>(&t);
     if (rank == nullptr) {
       weight(t).copy_(values);
       return;
     }
-    for (const auto& slice : rank->model().held().weights) {
+    const ParallelModel::Held held = rank->held();
+    for (const auto& slice : held.weights) {
       if (slice.name != "b1.fc.weight") continue;
       at::Tensor part = values;
       for (std::int64_t dim = 0; dim < part.dim(); ++dim)
@@ -226,7 +242,7 @@ const std::vector<Habit<Way>> kHabits{
     {"evaluates", evaluate},
     {"predicts",
      [](Trainer& t) {
-       on_ranks(t, [](ComposedRank& rank) { rank.model().predict({batch_of(3, at::kDouble)}); });
+       on_ranks(t, [](ComposedRank& rank) { rank.model().predict({batch_of(3, rank.type)}); });
      }},
     {"sets the learning rate", [](Trainer& t) { t.set_lr(0.02); }},
     {"sets the learning rate before step()",
@@ -242,8 +258,28 @@ const std::vector<Habit<Way>> kHabits{
     {"writes a weight before step()",
      [](Trainer& t) { between(t, [&] { change_without_grad(weight(t)); }); }, to_shared_weights,
      with_values},
+    {"keeps a view of a weight",
+     [](Trainer& t) {
+       at::Tensor view;
+       t.parts[1]->look = [&](small_model::PartImpl& part) { view = part.fc->weight.detach(); };
+       t.train();
+       t.parts[1]->look = nullptr;
+       if (view.defined()) view.norm().item<double>();
+     },
+     to_divided_weights},
+    {"clamps a weight while its block runs",
+     [](Trainer& t) {
+       t.parts[1]->look = [](small_model::PartImpl& part) {
+         part.fc->weight.data().clamp_(-0.3, 0.3);
+       };
+       t.train();
+       t.parts[1]->look = nullptr;
+     },
+     [](const Way& way) { return way.is_shared() || way.divides_weights(); }},
     {"replaces a weight", replace_bias, to_divided_weights},
     {"loads a file on every rank", load_file, to_divided_weights},
+    {"loads a file on every rank before step()",
+     [](Trainer& t) { between(t, [&] { load_file(t); }); }, always},
     {"freezes a layer", [](Trainer& t) { freeze(t, false); }},
     {"trains it again", [](Trainer& t) { freeze(t, true); }},
     {"freezes it before step()", [](Trainer& t) { between(t, [&] { freeze(t, false); }); }, always},
@@ -288,7 +324,7 @@ const std::vector<Habit<Way>> kHabits{
     {"goes back to the saved state", [](Trainer& t) { t.load(); }},
     {"converts to the same type",
      [](Trainer& t) {
-       for (small_model::Part& part : t.parts) part->to(at::kDouble);
+       for (small_model::Part& part : t.parts) part->to(t.type);
      },
      to_divided_weights},
     {"reads weights",
@@ -363,13 +399,16 @@ Sequences<Way> sequences() {
 TEST(ComposeHabits, ThatWereFaultsAreNone) {
   const auto tries = sequences();
   for (const Way& way : kWays) {
-    if (way.ranks(2) > 2) continue;
+    if (way.ranks(2) > 2 || way.type != at::kDouble || way.keeps_held) continue;
     for (const std::vector<const char*>& names :
          {std::vector<const char*>{"gathers and replaces a weight", "gathers"},
           {"gathers and loads a file", "writes held values"},
           {"gathers and writes a weight"},
+          {"gathers and writes a weight", "gathers before step()"},
           {"gathers and writes a weight through data()", "gathers", "trains"},
           {"gathers", "trains", "loads a file and gathers"},
+          {"replaces a weight", "compares replicas", "loads a file and gathers"},
+          {"gathers and replaces a weight", "writes a weight", "writes held values"},
           {"gathers before step()"},
           {"loads a file on every rank", "evaluates"},
           {"is made parallel again", "lets gradients add up"},
@@ -384,7 +423,18 @@ TEST(ComposeHabits, ThatWereFaultsAreNone) {
   }
 }
 
-TEST(ComposeHabits, CountAsInOneProcessOrAreAnError) { sequences().expect_right(12); }
+TEST(ComposeHabits, OfAProgramWithHeldSlicesThatWereFaultsAreNone) {
+  const auto tries = sequences();
+  for (const Way& way : kWays) {
+    if (!way.keeps_held) continue;
+    for (const std::vector<const char*>& names :
+         {std::vector<const char*>{"gathers and writes a weight through data()", "gathers"},
+          {"loads a file on every rank", "writes held values", "gathers"}})
+      tries.expect_right(tries.named(way, names));
+  }
+}
+
+TEST(ComposeHabits, CountAsInOneProcessOrAreAnError) { sequences().expect_right(10); }
 
 }  // namespace compose_habits_test
 }  // namespace weft::parallel

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <exception>
 #include <span>
 #include <utility>
 
@@ -131,7 +132,8 @@ void ClientLink::check_view() {
     const auto view = views.find(settings_.shard);
     if (view == views.end() || view->second.number <= view_) return;
     view_ = view->second.number;
-    if (view->second.members[0] != server_) lose("another server serves it now");
+    const std::vector<Member>& members = view->second.members;
+    if (members.empty() || members[0] != server_) lose("another server serves it now");
   } catch (const Error& error) {
     trouble_ = error.message();
   }
@@ -156,10 +158,17 @@ void ClientLink::advance() {
   }
   if (!stream_) return;
   std::vector<std::string> messages;
-  const bool is_open = stream_->flush() && stream_->receive(messages);
-  for (std::string& message : messages) {
-    take(message);
-    if (stream_) stream_->give_spare(std::move(message));
+  bool is_open = false;
+  try {
+    is_open = stream_->flush() && stream_->receive(messages);
+    for (std::string& message : messages) {
+      take(message);
+      if (stream_) stream_->give_spare(std::move(message));
+    }
+  } catch (const std::exception& error) {
+    // Answers after this one are lost: their requests are sent again.
+    lose("an answer cannot be used: " + weft::describe(error));
+    throw;
   }
   if (!is_open && stream_) lose("the connection was closed");
   if (stream_) check_view();

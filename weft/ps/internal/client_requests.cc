@@ -223,6 +223,8 @@ void Client::Impl::take_values(const Request& pull, std::string_view payload) {
   if (payload.size() > bytes)
     throw Error(Errc::kCorrupt, "a server sent more values than were pulled");
   if (!pull_codec_) {
+    if (!payload.empty() && payload.size() != bytes)
+      throw Error(Errc::kCorrupt, "a server sent fewer values than were pulled");
     if (!payload.empty()) std::memcpy(values, payload.data(), payload.size());
     return;
   }

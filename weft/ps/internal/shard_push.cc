@@ -120,6 +120,9 @@ Answer Shard::check_finite(const Request& push, const std::vector<std::uint32_t>
 
 Answer Shard::push(const Request& command) {
   if (Answer refusal = check_keys(command); refusal.outcome != Outcome::kDone) return refusal;
+  if (!std::isfinite(command.lr))
+    return invalid("worker " + std::to_string(command.worker) +
+                   " pushed with a learning rate that is not finite; nothing was changed");
   const std::vector<std::uint32_t> keys = keys_of(command);
   Answer refusal;
   const float* values = decode(command, keys, refusal);

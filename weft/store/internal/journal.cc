@@ -133,9 +133,10 @@ void Journal::append(const std::vector<std::string>& records) {
   end_ += bytes.size();
 }
 
+// The zeros of a record's head end the old records: the new ones may be there without their slot.
 void Journal::restart(const std::vector<std::string>& records) {
   const std::uint64_t old_start = start_;
-  start_ = (end_ + kPage - 1) / kPage * kPage;
+  start_ = (end_ + kRecordHead + kPage - 1) / kPage * kPage;
   end_ = start_;
   append(records);
   ++generation_;

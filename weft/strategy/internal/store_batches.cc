@@ -74,8 +74,7 @@ class StoreBatches final : public SharedBatches {
         prefix_("batches/" + comm::broadcast_text(ranks, std::to_string(random_number())) + "/"),
         worker_(group_of_worker(ranks, place)),
         all_(static_cast<std::size_t>(ranks.size())) {
-    publish();
-    ranks_.barrier();
+    comm::together(ranks_, [this] { publish(); });
   }
 
   int workers() const override { return place_.workers; }
@@ -83,14 +82,14 @@ class StoreBatches final : public SharedBatches {
   void begin(std::int64_t count) override {
     check_count(count);
     ranks_.barrier();
-    if (ranks_.rank() == 0) {
+    comm::together(ranks_, [&] {
+      if (ranks_.rank() != 0) return;
       const Numbers numbers{0, count};
       ask([&](Deadline deadline) { return store_->set({range_key(), numbers.text()}, deadline); });
-    }
+    });
     held_ = {};
     seen_.reset();
     ended_ = false;
-    ranks_.barrier();
   }
 
   std::optional<std::int64_t> take() override {

@@ -1,9 +1,12 @@
 #include "weft/train/internal/best.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
@@ -15,12 +18,27 @@ namespace {
 
 constexpr std::size_t kMostMarkBytes = 1 << 16;
 
+// True if a word of the name, in lower case, is an abbreviation of an error or a perplexity.
+bool has_abbreviation(const std::string& name) {
+  static const std::set<std::string> kKnown{"mse", "rmse", "mae", "mape", "nll",
+                                            "ppl", "wer",  "cer", "bpc",  "bpb"};
+  std::string word;
+  for (const char c : name + " ") {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      word += c;
+    else if (kKnown.contains(std::exchange(word, {})))
+      return true;
+  }
+  return false;
+}
+
 // Without a direction that was asked for, a name decides.
 bool is_smaller_better(const Options& options) {
   if (options.best_is != "auto") return options.best_is == "min";
-  return std::ranges::any_of(
-      std::vector<std::string>{"loss", "error", "perplexity", "bits"},
-      [&](const std::string& word) { return options.best_metric.find(word) != std::string::npos; });
+  std::string name = options.best_metric;
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const auto has = [&](const char* word) { return name.find(word) != std::string::npos; };
+  return has("loss") || has("error") || has("perplexity") || has("bits") || has_abbreviation(name);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ class ConfigWriter {
  public:
   explicit ConfigWriter(Config& config) : config_(config) {}
   void set(const std::string& key, const std::string& value) {
-    config_.set(key + "=\"" + value + "\"", "the program");
+    config_.set(key + "=" + json_quote(value), "the program");
   }
   void set(const std::string& key, const char* value) { set(key, std::string(value)); }
   void set(const std::string& key, bool value) {

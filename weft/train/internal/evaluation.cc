@@ -86,8 +86,8 @@ Evaluation Learner::evaluate_weights() {
   for (std::int64_t i = 0; i < blocks; ++i) sums += all[i];
   for (std::size_t i = 0; i < metrics_.size(); ++i) {
     const auto at = static_cast<std::int64_t>(i);
-    const double count = sums[at][1].item<double>(),
-                 mean = count > 0 ? sums[at][0].item<double>() / count : 0;
+    // NaN where nothing counts: a loss of 0 would be the best one.
+    const double mean = sums[at][0].item<double>() / sums[at][1].item<double>();
     if (metrics_[i].name == "loss") {
       result.loss = mean;
     } else {

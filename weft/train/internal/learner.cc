@@ -11,7 +11,9 @@
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/random.h"
+#include "weft/base/text/words.h"
 #include "weft/comm/init.h"
+#include "weft/comm/texts.h"
 #include "weft/observe/position/position.h"
 #include "weft/train/internal/slow_rank.h"
 
@@ -89,6 +91,24 @@ std::vector<Metric> with_loss(const Task& task) {
   return all;
 }
 
+// With other numbers of samples, ranks would take some samples twice and others never. Collective.
+Task same_on_all(Task task, const Group& world) {
+  if (world.size() == 1) return task;
+  std::string mine = counted(task.train.size, "training sample") + ", " +
+                     counted(task.test.size, "test sample") + " and the metrics";
+  for (const Metric& metric : task.metrics) mine += " " + metric.name;
+  const auto all = comm::all_gather_texts(world, mine);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const int other = static_cast<int>(rank);
+    throw Error(Errc::kInvalidArgument,
+                "rank 0 has " + all[0] + ", rank " + std::to_string(rank) + " has " + all[rank] +
+                    ": give all ranks the same data and metrics",
+                {"train", world.rank(), world.rank() == other ? 0 : other});
+  }
+  return task;
+}
+
 void check_device_options(const Options& options) {
   comm::check_device_name(options.device);
   if (options.device == "cpu") return;
@@ -141,7 +161,7 @@ void check_learner(const parallel::BlockModel& model, const Options& options, co
 
 Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Saved* resumed,
                  observe::Trace* trace)
-    : task_(std::move(task)),
+    : task_(same_on_all(std::move(task), mesh.world())),
       options_(options),
       mesh_(mesh),
       worker_mesh_(worker_mesh(mesh, options.strategy)),

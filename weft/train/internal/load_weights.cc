@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -63,6 +64,26 @@ std::vector<Target> targets_of(const torch::nn::Module& module, const std::strin
   return all;
 }
 
+// Whatever their types are. NaN is the same as NaN.
+bool are_same(const at::Tensor& a, const at::Tensor& b) {
+  return at::allclose(a.to(at::kDouble), b.to(at::kDouble), 0, 0, /*equal_nan=*/true);
+}
+
+// A file of a module that did not share a tensor can hold other values under its second name.
+void check_shared(const Target& target, const std::string& from, const std::string& name,
+                  const checkpoint::Reader& reader) {
+  const auto& stored = reader.shapes("model");
+  std::optional<at::Tensor> values;
+  for (const std::string& other : target.names) {
+    if (other == name || !stored.contains(other)) continue;
+    if (!values) values = reader.read("model", name);
+    WEFT_REQUIRE(
+        stored.at(other) == stored.at(name) && are_same(*values, reader.read("model", other)),
+        "load_weights: '" + name + "' and '" + other +
+            "' are one tensor in the module, and have different values in " + from);
+  }
+}
+
 std::string shape_text(at::IntArrayRef sizes) {
   std::string text;
   for (const std::int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
@@ -97,6 +118,7 @@ void load_weights(torch::nn::Module& module, const std::string& from,
     WEFT_REQUIRE(checkpoint::Reader::converts(type, wanted),
                  "load_weights: '" + *found + "' is " + at::toString(type) + " in " + from +
                      ", and " + at::toString(wanted) + " in the module, which is not converted");
+    check_shared(target, from, *found, reader);
     names.push_back(*found);
   }
   for (const auto& [name, shape] : stored) {

@@ -272,7 +272,7 @@ void Loop::end_of_epoch() {
   epoch_loss_ = epoch_samples_ = 0;
   const bool last = epoch_ == options_.epochs;
   const auto due = [&](std::int64_t every) { return every > 0 && (last || epoch_ % every == 0); };
-  if (due(options_.eval_every) || last) evaluate();
+  if (due(options_.eval_every) || evaluation_due() || last) evaluate();
   tell_epoch(loss);
   if (due(options_.checkpoint_every) || save_is_due()) save();
   std::vector<LogField> fields{{"epoch", epoch_}, {"train_loss", rounded(loss)}};
@@ -319,8 +319,10 @@ void Loop::write_report() const {
   }
 }
 
-// A callback may have asked after the last look(). Collective.
+// A callback may have asked after the last look(). The checkpoint of this step is saved again if
+// the evaluation after it is the best so far. Collective.
 bool Loop::last_save_is_due() {
+  if (decisions_->save_is_due()) return true;
   if (saved_step_ == step_) return false;
   if (saves() || stop_ || decisions_->ends() || save_is_due()) return true;
   const Callbacks::Requests asked = decisions_->callbacks().agree(world_);

@@ -8,6 +8,9 @@
 #include <utility>
 #include <variant>
 
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/comm/init.h"
 #include "weft/comm/texts.h"
 #include "weft/ps/job.h"
@@ -59,6 +62,8 @@ class OfWorker : public checkpoint::SliceSource {
   const checkpoint::Reader& saved_;
   const std::string prefix_;
 };
+
+constexpr const char* kStrategy = "strategy";  // part of a checkpoint
 
 std::string prefix_of(int worker) { return "workers." + std::to_string(worker) + "."; }
 
@@ -233,27 +238,53 @@ void Workers::add_result(checkpoint::Parts& parts, const checkpoint::Parts& own)
   }
 }
 
-// The rule's arrays, of one rank of worker 0 each, and this rank's own memory. With a checkpoint:
-// all that this rank needs of it.
-Slices Workers::array_slices(const checkpoint::Reader* saved) {
+// The rule's arrays, of one rank of worker 0 each, and this rank's own memory. To load: all that
+// this rank needs of them.
+Slices Workers::array_slices(Use use) {
   Slices slices;
   const strategy::Rule::State state = rule_->state();
+  const int rank = mesh_.world().rank();
   for (const auto& [array, values] : state.arrays) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       const Slice& like = held_.weights[i];
-      if (saved == nullptr && (worker() != 0 || !saves_weight_[i])) continue;
+      if (use == Use::kSave && (worker() != 0 || !saves_weight_[i])) continue;
       slices.push_back({name_ + array + "." + like.name, like.shape, like.offset, values[i]});
     }
   }
-  if (saved != nullptr || mesh_.world().rank() == 0)
+  if (use != Use::kSave || rank == 0)
     slices.push_back(checkpoint::whole_slice(name_ + "numbers", state.numbers));
-  for (std::size_t i = 0; i < state.own.size(); ++i) {
-    const std::string name =
-        name_ + "own." + std::to_string(mesh_.world().rank()) + "." + std::to_string(i);
-    if (saved == nullptr || saved->has(name))
-      slices.push_back(checkpoint::whole_slice(name, state.own[i]));
-  }
+  for (std::size_t i = 0; i < state.own.size() && use != Use::kLoadWithoutOwn; ++i)
+    slices.push_back(checkpoint::whole_slice(own_name(rank, i), state.own[i]));
   return slices;
+}
+
+std::string Workers::own_name(int rank, std::size_t number) const {
+  return name_ + "own." + std::to_string(rank) + "." + std::to_string(number);
+}
+
+// True if this rank loads its own memory. The memory of a mean's codec is of one number of ranks:
+// with another number its shards have other lengths, and the sums of "delta" would keep what ranks
+// have sent that are gone. So all ranks load it, or none does. Collective.
+bool Workers::takes_own(const checkpoint::Reader& saved) const {
+  const auto& stored = saved.shapes(kStrategy);
+  const std::vector<at::Tensor> own = rule_->state().own;
+  const Group& world = mesh_.world();
+  bool fits = true;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const auto found = stored.find(own_name(world.rank(), i));
+    fits = fits && found != stored.end() && own[i].sizes() == at::IntArrayRef(found->second);
+  }
+  const bool has_mean = !strategy::is_asynchronous(strategy_) && strategy_.name != "gossip";
+  if (!has_mean || strategy_.codec == "none") return fits;
+  fits = fits && !stored.contains(own_name(world.size(), 0));
+  at::Tensor all = at::scalar_tensor(fits ? 1 : 0, at::kInt);
+  if (world.size() > 1) world.all_reduce(all, ReduceOp::kMin);
+  fits = all.item<int>() > 0;
+  if (!fits && world.rank() == 0) {
+    log_warn("the strategy's codec starts without state: the checkpoint has none for " +
+             counted(world.size(), "rank"));
+  }
+  return fits;
 }
 
 checkpoint::Parts Workers::parts(bool with_result) {
@@ -266,7 +297,7 @@ checkpoint::Parts Workers::parts(bool with_result) {
           {prefix_of(worker()) + slice.name, slice.shape, slice.offset, slice.tensor});
   }
   if (with_result) add_result(parts, own);
-  for (Slice& slice : array_slices(nullptr)) parts["strategy"].push_back(std::move(slice));
+  for (Slice& slice : array_slices(Use::kSave)) parts[kStrategy].push_back(std::move(slice));
   return parts;
 }
 
@@ -277,9 +308,9 @@ bool Workers::restore_rule(const checkpoint::Reader& saved) {
     model_.take_changes();
     return false;
   }
-  saved.fill(array_slices(&saved));
-  const std::string own = name_ + "own." + std::to_string(mesh_.world().rank()) + ".0";
-  if (!saved.has(own)) rule_->reset_own();
+  const bool has_own = takes_own(saved);
+  saved.fill(array_slices(has_own ? Use::kLoad : Use::kLoadWithoutOwn));
+  if (!has_own) rule_->reset_own();
   rule_->restored();
   return true;
 }

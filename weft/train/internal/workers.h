@@ -61,9 +61,12 @@ class Workers {
   bool restore(const checkpoint::Reader& saved);
 
  private:
-  checkpoint::Slices array_slices(const checkpoint::Reader* saved);
+  enum class Use { kSave, kLoad, kLoadWithoutOwn };
+  checkpoint::Slices array_slices(Use use);
   void add_result(checkpoint::Parts& parts, const checkpoint::Parts& own);
   bool restore_rule(const checkpoint::Reader& saved);
+  std::string own_name(int rank, std::size_t number) const;
+  bool takes_own(const checkpoint::Reader& saved) const;
 
   const strategy::Strategy strategy_;
   const std::string name_;  // "strategy.<rule>."

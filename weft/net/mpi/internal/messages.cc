@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "weft/net/channels.h"
 
@@ -69,12 +70,36 @@ void Messages::exchange(Channel channel, std::span<const Send> sends, std::span<
     try {
       if (!operation.begun) begin(operation, channel, sends);
       return step(operation, channel, deadline);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       abandon(operation, channel, error);
       throw;
     }
   };
   runtime_.run(std::ref(poll), operation.bytes);
+}
+
+int Messages::recv_any(Channel channel, std::span<std::byte> bytes, Deadline deadline,
+                       const std::function<bool(int peer)>& may) {
+  Operation operation;
+  operation.bytes = bytes.size();
+  int peer = -1;
+  const auto poll = [&] {
+    const std::lock_guard lock(mutex_);
+    if (!operation.begun) {
+      peer = find_any(channel, deadline, may);
+      if (peer < 0) return false;
+      operation.receives.push_back({{peer, bytes}, &operation});
+    }
+    try {
+      if (!operation.begun) begin(operation, channel, {});
+      return step(operation, channel, deadline);
+    } catch (const std::exception& error) {
+      abandon(operation, channel, error);
+      throw;
+    }
+  };
+  runtime_.run(std::ref(poll), operation.bytes);
+  return peer;
 }
 
 void Messages::begin(Operation& operation, Channel channel, std::span<const Send> sends) {
@@ -174,14 +199,15 @@ bool Messages::drain(std::vector<Request>& requests) {
 }
 
 // Completes all transfers that use memory of a caller, or ends the use of MPI.
-void Messages::abandon(Operation& operation, Channel channel, const Error& error) noexcept {
+void Messages::abandon(Operation& operation, Channel channel,
+                       const std::exception& error) noexcept {
   try {
     for (const Expected& expected : operation.receives) {
       if (!expected.matched)
         queues_[static_cast<std::size_t>(expected.recv.peer)][channel].expected.remove(
             const_cast<Expected*>(&expected));
     }
-    latch_and_tell(error);
+    net::internal::take_as_error(error, [&](const Error& why) { latch_and_tell(why); });
     for (Request& request : operation.receiving) runtime_.table().cancel(&request);
     for (const auto end = Deadline::in(kGrace);
          !drain(operation.receiving) || !drain(operation.sending);) {
@@ -196,22 +222,30 @@ int Messages::await_any(Channel channel, Deadline deadline) {
   int found = -1;
   const auto poll = [&] {
     const std::lock_guard lock(mutex_);
-    failure_.refuse("await_any");
-    progress();
-    for (int i = 1; i <= world_ && found < 0; ++i) {
-      const int peer = (turn_ + i) % world_;
-      const auto& queues = queues_[static_cast<std::size_t>(peer)];
-      const auto queue = queues.find(channel);
-      if (queue != queues.end() && !queue->second.arrived.empty()) found = turn_ = peer;
-    }
-    if (found < 0 && deadline.passed()) {
-      throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
-                  {"await_any", rank_});
-    }
+    found = find_any(channel, deadline, nullptr);
     return found >= 0;
   };
   runtime_.run(std::ref(poll), 0);
   return found;
+}
+
+// The sender of a message that has no receive yet, or -1. Peers take turns.
+int Messages::find_any(Channel channel, Deadline deadline,
+                       const std::function<bool(int peer)>& may) {
+  failure_.refuse("await_any");
+  progress();
+  for (int i = 1; i <= world_; ++i) {
+    const int peer = (turn_ + i) % world_;
+    const auto& queues = queues_[static_cast<std::size_t>(peer)];
+    const auto queue = queues.find(channel);
+    if (queue == queues.end() || queue->second.arrived.empty() || (may && !may(peer))) continue;
+    return turn_ = peer;
+  }
+  if (deadline.passed()) {
+    throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
+                {"await_any", rank_});
+  }
+  return -1;
 }
 
 void Messages::run(const Native& native, Deadline deadline) {
@@ -255,6 +289,24 @@ void Messages::fail(const Error& why) noexcept {
   failure_.latch(why, true);
 }
 
+void Messages::abort(const Error& why) noexcept {
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!failure_.latch(why, true)) return;
+      untold_ = true;
+    }
+    const auto poll = [&] {
+      const std::lock_guard lock(mutex_);
+      if (!is_closed_) progress();
+      return true;
+    };
+    runtime_.run(std::ref(poll), 0);
+  } catch (const std::exception&) {
+    // MPI is no longer used, so peers cannot be told.
+  }
+}
+
 std::optional<Error> Messages::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_.error();
@@ -271,7 +323,10 @@ void Messages::fail_all(const Error& error) {
 
 void Messages::latch_and_tell(const Error& error) {
   if (!failure_.latch(error, false)) return;
-  const Error theirs = seen_by_others(error, rank_);
+  tell_failure(seen_by_others(error, rank_));
+}
+
+void Messages::tell_failure(const Error& theirs) {
   tell_peers({.kind = Kind::kFailed,
               .code = static_cast<std::int32_t>(theirs.code()),
               .culprit = theirs.context().peer},
@@ -307,6 +362,11 @@ void Messages::await_header() {
 // Receives headers that have arrived, and frees those that are sent.
 void Messages::progress() {
   if (!listening_) await_header();
+  if (std::exchange(untold_, false)) {
+    tell_failure(Error(Errc::kAborted,
+                       "rank " + std::to_string(rank_) + " failed: " + failure_.error()->what(),
+                       {"", rank_, rank_}));
+  }
   for (int i = 0; i < 64; ++i) {
     std::int32_t done = 0;
     Arrival arrival{};
@@ -353,6 +413,7 @@ void Messages::leave() noexcept {
     const auto poll = [&] {
       const std::lock_guard lock(mutex_);
       if (is_closed_) return true;  // by look_after(), between two calls of this function
+      if (!begun) progress();       // a failure is told before the goodbye
       if (!begun) tell_peers({.bytes = collectives_, .kind = Kind::kGoodbye}, {});
       begun = left_ = true;
       progress();

@@ -28,7 +28,11 @@ class Messages final : public Background {
   void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
                 Deadline deadline);
   int await_any(Channel channel, Deadline deadline);
+  int recv_any(Channel channel, std::span<std::byte> bytes, Deadline deadline,
+               const std::function<bool(int peer)>& may);
   void fail(const Error& why) noexcept;
+  // Tells the other ranks. If only MPI's thread may call MPI, waits until it can.
+  void abort(const Error& why) noexcept;
   std::optional<Error> failure() const;
 
   // Runs an MPI collective under the group's rules. step() starts it, is called again until it
@@ -80,12 +84,14 @@ class Messages final : public Background {
 
   void begin(Operation& operation, Channel channel, std::span<const Send> sends);
   bool step(Operation& operation, Channel channel, Deadline deadline);
-  void abandon(Operation& operation, Channel channel, const Error& error) noexcept;
+  void abandon(Operation& operation, Channel channel, const std::exception& error) noexcept;
+  int find_any(Channel channel, Deadline deadline, const std::function<bool(int peer)>& may);
   bool drain(std::vector<Request>& requests);
   void take(Expected& expected, const Header& header, const std::byte* bytes, Channel channel);
   void post_header(int peer, const Header& header, std::span<const std::byte> text);
   void tell_peers(const Header& header, std::span<const std::byte> text);
   void latch_and_tell(const Error& error);
+  void tell_failure(const Error& theirs);
   void progress();
   void arrive(int peer, std::size_t bytes);
   void await_header();
@@ -99,6 +105,7 @@ class Messages final : public Background {
   std::vector<std::byte> incoming_;
   Request incoming_request_{};
   bool listening_ = false, left_ = false;
+  bool untold_ = false;     // abort() has been called, and the other ranks are still to be told
   bool is_closed_ = false;  // no request is left, and the communicator has been freed
   std::list<Outgoing> outgoing_;
   std::vector<std::unordered_map<Channel, ChannelQueue>> queues_;  // by peer

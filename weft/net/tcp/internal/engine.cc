@@ -200,12 +200,16 @@ void Engine::on_abort(int peer) {
   const Abort abort = decode_abort(peers_[peer].control_in);
   if (abort.mismatch)
     throw MismatchError(Error(abort.code, abort.message, {"", options_.rank, peer}));
-  if (abort.code != Errc::kPeerLost) {
-    throw Error(Errc::kAborted, "rank " + std::to_string(peer) + " failed: " + abort.message,
-                {"", options_.rank, peer});
+  const bool is_passed_on = abort.code == Errc::kAborted && abort.peer >= 0;
+  if (abort.code != Errc::kPeerLost && !is_passed_on) {
+    throw AbortedError(Error(Errc::kAborted,
+                             "rank " + std::to_string(peer) + " failed: " + abort.message,
+                             {"", options_.rank, peer}));
   }
   if (abort.peer < 0 || abort.peer >= world())
     throw Error(Errc::kCorrupt, "an abort frame that names no rank of the group");
+  if (is_passed_on)
+    throw AbortedError(Error(Errc::kAborted, abort.message, {"", options_.rank, abort.peer}));
   if (abort.peer == options_.rank) {
     throw Error(Errc::kAborted,
                 "rank " + std::to_string(peer) + " gave this rank up: " + abort.message,
@@ -297,6 +301,13 @@ void Engine::end_zero_copy(Stream& stream) {
 void Engine::tell(const Abort& abort) {
   for (int peer = 0; peer < world(); ++peer)
     push_control(peer, {.type = FrameType::kAbort}, encode(abort));
+}
+
+void Engine::tell_rest() {
+  for (int peer = 0; peer < world(); ++peer) {
+    Peer& to = peers_[peer];
+    if (!to.control.empty()) pump_stream(peer, to.streams.size() - 1);
+  }
 }
 
 }  // namespace weft::net::internal

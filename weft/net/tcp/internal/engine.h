@@ -79,6 +79,8 @@ class Engine {
   void stop();
   // Sends the reason of the failure to the other ranks, as far as the sockets accept it.
   void tell(const Abort& abort);
+  // Sends control frames that the sockets have not accepted before.
+  void tell_rest();
   // Sends a goodbye, and waits until it is sent or the deadline has passed.
   void leave(Deadline deadline);
 

@@ -26,9 +26,8 @@ namespace weft::parallel::internal {
 
 // Position of a parameter of this rank in the whole model.
 struct Parameter {
-  std::string own;  // "<block>.<name>" in the stage
-  // Name in the whole model. It differs if this is a copy of a parameter of another stage.
-  std::string whole;
+  std::string own;    // "<block>.<name>" in the stage
+  std::string whole;  // in the whole model; another name if it is a copy of another stage's
   std::optional<Slice> slice;       // over tp
   std::optional<Slice> expert;      // over ep
   std::vector<std::int64_t> sizes;  // whole
@@ -173,6 +172,7 @@ class Composed {
   double norm_of_gradients();
   std::optional<ParallelModel::GradientNoise> measure_noise() const;
   bool all_finite();
+  bool tell_ranks(bool finite_here);
   void skip_step();
   Checksums checksums_of(const Tensors& inputs, const Tensors& targets, int shift);
   Checksums own_checksums();

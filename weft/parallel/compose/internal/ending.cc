@@ -106,7 +106,12 @@ bool Composed::all_finite() {
       own_not_finite_ = stage.find(own)->whole;
   }
   times.communication += take_engine_times().wait;
-  if (of_world || mesh.world().size() == 1) return finite;
+  return of_world || mesh.world().size() == 1 ? finite : tell_ranks(finite);
+}
+
+// True if all ranks have finite gradients. Throws Error(kInvalidArgument) if their learning rates
+// differ, or if a rank has loaded a tensor that the ranks of its stage have not. Collective.
+bool Composed::tell_ranks(bool finite) {
   const TimeAdded time(times.communication);
   constexpr double kNotFinite = 1, kLoaded = 2;  // the greater one hides the other
   const double rate = lr_of(rule), not_finite_here = finite ? 0 : kNotFinite,
@@ -153,6 +158,7 @@ bool Composed::step() {
     if (!replicates()) await_gradients();
     double factor = 1 / scale();
     norm_ = -1;
+    if (!skips() && same_blocks().size() != mesh.world().size()) tell_ranks(true);
     bool finite = !skips() || all_finite();
     noise = measure_noise();
     if (finite && (max_norm > 0 || scaler || noise)) {

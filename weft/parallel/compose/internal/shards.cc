@@ -213,7 +213,11 @@ void Composed::gather() {
     wait_for_weights();
     own_modules.note_loads();
     for (Stage& stage : stages) {
-      if (!stage.sharded || replicates()) continue;
+      if (!stage.sharded) continue;
+      if (replicates()) {
+        stage.sharded->check_changes();
+        continue;
+      }
       stage.sharded->let_go();
       stage.sharded->take_changes();
     }
