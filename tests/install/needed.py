@@ -26,7 +26,10 @@ def installed(build):
 
 
 def main():
-    build, ninja = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+    ninja = sys.argv[2]
+    cache = (pathlib.Path(sys.argv[1]) / "CMakeCache.txt").read_text()
+    # As the rules write it, which may be through a link.
+    build = pathlib.Path(re.search(r"^CMAKE_CACHEFILE_DIR:INTERNAL=(.*)$", cache, re.MULTILINE)[1])
     command = [ninja, "-C", build, "-t", "inputs", "weft_to_install"]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     inputs = {line.removeprefix(f"{build}/") for line in text.splitlines()}
