@@ -12,7 +12,8 @@ import fault_proxy
 HEADER = 104  # weft/net/tcp/frame.h
 CONTROL = 2  # the last of three streams
 MAGIC = b"WFT1"  # what a frame starts with
-# What ranks say whose connection has ended. The other rank may tell first, in another group.
+# A rank says one of these when its connection has ended. The last one comes from the other rank,
+# which may tell it first, in another group.
 LOST = ("PeerLost{", "gave this rank up", "is lost: ")
 
 

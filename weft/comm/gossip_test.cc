@@ -131,7 +131,7 @@ TEST(Gossip, RejectsTensorsThatCannotBeAveragedOrDifferInLength) {
   }
 }
 
-// Without the abort, the neighbor's message of this round would count as that of the next one.
+// Without the abort, the neighbor's message of this round would count in the next round.
 TEST(Gossip, ThatFailsWhenItHasSentEndsTheGroup) {
   replicate(
       2,

@@ -228,8 +228,8 @@ Group init(const InitOptions& options) {
 namespace {
 
 // Number of groups that a rank of this process has begun to form at this place: an address, a
-// prefix of keys, and the rank. What ranks have left in the store for one group is not meant for
-// the next.
+// prefix of keys, and the rank. Each group has keys of its own in the store, since the keys of an
+// earlier one are still there.
 int groups_begun_at(const std::string& place) {
   static std::mutex mutex;
   static std::map<std::string, int> begun;

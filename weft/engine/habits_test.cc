@@ -16,7 +16,7 @@ bool always(const Way&) { return true; }
 bool has_two(const Way& way) { return way.split > 0; }
 // torch::optim needs a backward pass of each rank through each model.
 bool has_pass_on_all_ranks(const Way& way) { return by_weft(way) || way.split == 0; }
-// What has left a rank counts.
+// Gradients that other ranks have already count.
 bool to_sent_gradients(const Way& way) {
   return way.module && by_weft(way) && (way.update_in_backward || std::string(way.codec) != "none");
 }
@@ -56,11 +56,7 @@ const std::vector<Habit<Way>> kHabits{
        t.step();
      },
      &Way::is_zero},
-    {"lets gradients add up",
-     [](Trainer& t) {
-       t.backward();
-       t.step();
-     },
+    {"lets gradients add up", add_up,
      [](const Way& way) { return by_weft(way) && !way.is_zero(); }},
     {"runs forward only", [](Trainer& t) { t.loss({}); }},
     {"evaluates", [](Trainer& t) { without_grad([&] { t.loss({}); }); }},
@@ -110,13 +106,7 @@ const std::vector<Habit<Way>> kHabits{
        t.backward();
        t.step();
      }},
-    {"drops the gradients of a batch",
-     [](Trainer& t) {
-       t.zero_grad();
-       t.backward();
-       t.zero_grad();
-     },
-     to_sent_gradients},
+    {"drops the gradients of a batch", drop_batch, to_sent_gradients},
     {"drops the gradients of two batches",
      [](Trainer& t) {
        t.zero_grad();
@@ -275,15 +265,7 @@ const std::vector<Habit<Way>> kHabits{
        view.norm().item<double>();
      },
      to_divided_weights},
-    {"clamps a weight while its block runs",
-     [](Trainer& t) {
-       t.parts[1]->look = [](small_model::PartImpl& part) {
-         part.fc->weight.data().clamp_(-0.3, 0.3);
-       };
-       t.train();
-       t.parts[1]->look = nullptr;
-     },
-     to_written_weights},
+    {"clamps a weight while its block runs", clamp_while_block_runs, to_written_weights},
     {"replaces a weight before step()", [](Trainer& t) { between(t, [&] { replace_bias(t); }); },
      to_written_weights},
     {"keeps a copy of a weight",

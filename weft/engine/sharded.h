@@ -26,8 +26,8 @@
 // options.reduce gives them another type, a reduce-scatter sums them (Psi (W-1)/W). A rank holds
 // the gradients of at most one extra block until its peers reach the same block.
 // Control traffic. Each backward also all-reduces 8 (P + 4) bytes: samples, use of each of P
-// parameters, changes of the module. Clipping adds 8 bytes per step, each pass of gathers 8, and
-// private weights of stages 1 and 2 add 16: a checksum that finds changes of one rank.
+// parameters, changes of the module. Clipping adds 8 bytes per step, each pass of gathers 8.
+// Private weights of stages 1 and 2 add 16 bytes in steps 16, 128 and each 1024th: a checksum.
 //
 // Order. Gathers and reduce-scatters have a group each. Forward passes gather all blocks in
 // ascending order. Backward passes gather them in descending order, and gradients leave in that

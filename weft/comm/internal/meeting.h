@@ -49,7 +49,7 @@ struct Party {
 // thread uses `store`.
 net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party);
 
-// What other ranks are told of an exception of this one.
+// The text that tells other ranks of an exception of this one.
 std::string reason_of(const std::exception& error);
 // Tells the other ranks that `rank` does not join because of `error`: their waits over `store` end
 // with kAborted. Never throws.

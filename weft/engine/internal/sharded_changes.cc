@@ -66,8 +66,8 @@ void ShardedModel::watch_module() {
   }
 }
 
-// Throws if the program has written to weights of which the optimizer keeps another copy: `flat` of
-// a unit. Each rank looks at its part.
+// The optimizer keeps a copy of the weights `flat` of a unit. Throws if the program has written to
+// these weights since the last update. Each rank looks at its part.
 void ShardedModel::check_copy(const internal::Unit& unit, const at::Tensor& flat) const {
   const at::NoGradGuard guard;
   const at::Tensor mine = flat.narrow(0, group_.rank() * unit.shard, unit.shard),

@@ -156,7 +156,7 @@ class Sequences {
   }
 
  private:
-  // What the way asks of the model.
+  // Gives the model what the way needs.
   static void fit(Sequence<Way>& sequence) {
     const Way& way = *sequence.way;
     if constexpr (requires { way.type; }) sequence.rule.type = way.type;
@@ -193,6 +193,37 @@ inline void between(Trainer& trainer, const std::function<void()>& change) {
   trainer.backward();
   change();
   trainer.step();
+}
+inline void add_up(Trainer& trainer) {
+  trainer.backward();
+  trainer.step();
+}
+inline void drop_batch(Trainer& trainer) {
+  trainer.zero_grad();
+  trainer.backward();
+  trainer.zero_grad();
+}
+inline void step_without_gradients(Trainer& trainer) {
+  trainer.zero_grad();
+  trainer.step();
+}
+// Two batches in one step. `set_batches` tells the model how many there are.
+inline void accumulate(Trainer& trainer, const std::function<void(int)>& set_batches) {
+  trainer.zero_grad();
+  set_batches(2);
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor loss = trainer.loss({});
+    if (loss.defined()) (loss / 2).backward();
+  }
+  trainer.step();
+  set_batches(1);
+}
+inline void clamp_while_block_runs(Trainer& trainer) {
+  trainer.parts[1]->look = [](small_model::PartImpl& part) {
+    part.fc->weight.data().clamp_(-0.3, 0.3);
+  };
+  trainer.train();
+  trainer.parts[1]->look = nullptr;
 }
 inline void without_grad(const std::function<void()>& change) {
   const at::NoGradGuard guard;

@@ -233,12 +233,7 @@ bool with_values(const Way& way) { return !way.divides_weights(); }
 
 const std::vector<Habit<Way>> kHabits{
     {"trains", [](Trainer& t) { t.train(); }},
-    {"lets gradients add up",
-     [](Trainer& t) {
-       t.backward();
-       t.step();
-     },
-     always},
+    {"lets gradients add up", add_up, always},
     {"evaluates", evaluate},
     {"predicts",
      [](Trainer& t) {
@@ -267,14 +262,7 @@ const std::vector<Habit<Way>> kHabits{
        if (view.defined()) view.norm().item<double>();
      },
      to_divided_weights},
-    {"clamps a weight while its block runs",
-     [](Trainer& t) {
-       t.parts[1]->look = [](small_model::PartImpl& part) {
-         part.fc->weight.data().clamp_(-0.3, 0.3);
-       };
-       t.train();
-       t.parts[1]->look = nullptr;
-     },
+    {"clamps a weight while its block runs", clamp_while_block_runs,
      [](const Way& way) { return way.is_shared() || way.divides_weights(); }},
     {"replaces a weight", replace_bias, to_divided_weights},
     {"loads a file on every rank", load_file, to_divided_weights},
@@ -285,33 +273,17 @@ const std::vector<Habit<Way>> kHabits{
     {"freezes it before step()", [](Trainer& t) { between(t, [&] { freeze(t, false); }); }, always},
     {"accumulates",
      [](Trainer& t) {
-       t.zero_grad();
-       on_ranks(t, [](ComposedRank& rank) { rank.model().set_accumulate(2); });
-       for (int i = 0; i < 2; ++i) {
-         const at::Tensor loss = t.loss({});
-         if (loss.defined()) (loss / 2).backward();
-       }
-       t.step();
-       on_ranks(t, [](ComposedRank& rank) { rank.model().set_accumulate(1); });
+       accumulate(t, [&](int batches) {
+         on_ranks(t, [&](ComposedRank& rank) { rank.model().set_accumulate(batches); });
+       });
      }},
-    {"drops the gradients of a batch",
-     [](Trainer& t) {
-       t.zero_grad();
-       t.backward();
-       t.zero_grad();
-     },
-     always},
+    {"drops the gradients of a batch", drop_batch, always},
     {"divides a batch unevenly", [](Trainer& t) { t.train({.shares = Pass::Shares::kUneven}); }},
     {"gives a batch to rank 0 only",
      [](Trainer& t) { t.train({.shares = Pass::Shares::kRankZero}); }},
     {"takes a smaller batch", [](Trainer& t) { t.train({.rows = 7}); }},
     {"steps again", [](Trainer& t) { between(t, [&] { t.step(); }); }, always},
-    {"steps without gradients",
-     [](Trainer& t) {
-       t.zero_grad();
-       t.step();
-     },
-     always},
+    {"steps without gradients", step_without_gradients, always},
     {"freezes the first stage", [](Trainer& t) { freeze_first(t, false); }},
     {"trains that again", [](Trainer& t) { freeze_first(t, true); }},
     {"evaluates before step()", [](Trainer& t) { between(t, [&] { evaluate(t); }); }},

@@ -93,16 +93,7 @@ class LayersAlone final : public Layers {
  public:
   LayersAlone(const Way& way, const Rule& rule)
       : Layers(way, rule),
-        model_({.words = internal::kWords,
-                .width = how.width,
-                .bodies = how.bodies,
-                .tied = how.tied,
-                .attends = how.attends,
-                .experts = how.experts,
-                .capacity = how.capacity,
-                .balance = internal::kBalance,
-                .z = internal::kZ},
-               internal::initial_weights(how), how.type) {
+        model_(internal::same_model(how), internal::initial_weights(how), how.type) {
     for (const auto& [name, parameter] : model_.parameters()) all_.push_back(parameter);
     if (rule.adam)
       optimizer_ = std::make_unique<torch::optim::AdamW>(all_, torch::optim::AdamWOptions(0.01));
@@ -247,12 +238,7 @@ bool with_values(const Way& way) { return !way.divides_weights(); }
 
 const std::vector<Habit<Way>> kHabits{
     {"trains", [](Trainer& t) { t.train(); }},
-    {"lets gradients add up",
-     [](Trainer& t) {
-       t.backward();
-       t.step();
-     },
-     always},
+    {"lets gradients add up", add_up, always},
     {"evaluates",
      [](Trainer& t) {
        on_ranks(t, [](LayersRank& rank) {
@@ -278,33 +264,17 @@ const std::vector<Habit<Way>> kHabits{
      always},
     {"accumulates",
      [](Trainer& t) {
-       t.zero_grad();
-       on_ranks(t, [](LayersRank& rank) { rank.model().set_accumulate(2); });
-       for (int i = 0; i < 2; ++i) {
-         const at::Tensor loss = t.loss({});
-         if (loss.defined()) (loss / 2).backward();
-       }
-       t.step();
-       on_ranks(t, [](LayersRank& rank) { rank.model().set_accumulate(1); });
+       accumulate(t, [&](int batches) {
+         on_ranks(t, [&](LayersRank& rank) { rank.model().set_accumulate(batches); });
+       });
      }},
-    {"drops the gradients of a batch",
-     [](Trainer& t) {
-       t.zero_grad();
-       t.backward();
-       t.zero_grad();
-     },
-     always},
+    {"drops the gradients of a batch", drop_batch, always},
     {"divides a batch unevenly", [](Trainer& t) { t.train({.shares = Pass::Shares::kUneven}); }},
     {"gives a batch to rank 0 only",
      [](Trainer& t) { t.train({.shares = Pass::Shares::kRankZero}); }},
     {"takes a smaller batch", [](Trainer& t) { t.train({.rows = 7}); }},
     {"steps again", [](Trainer& t) { between(t, [&] { t.step(); }); }, always},
-    {"steps without gradients",
-     [](Trainer& t) {
-       t.zero_grad();
-       t.step();
-     },
-     always},
+    {"steps without gradients", step_without_gradients, always},
     {"saves its state", [](Trainer& t) { t.save(); }},
     {"goes back to the saved state", [](Trainer& t) { t.load(); }},
     {"saves its state before step()", [](Trainer& t) { between(t, [&] { t.save(); }); }},

@@ -28,22 +28,25 @@ inline Named initial_weights(const Tiny& how) {
   return weights;
 }
 
+inline reference::Options same_model(const Tiny& how) {
+  return {.words = kWords,
+          .width = how.width,
+          .bodies = how.bodies,
+          .tied = how.tied,
+          .attends = how.attends,
+          .experts = how.experts,
+          .capacity = how.capacity,
+          .balance = kBalance,
+          .z = kZ};
+}
+
 // Trains by torch::nn alone (reference.h), in one process, on the whole batch. `group` assigns the
 // parameters, by name, to optimizer groups.
 template <class TorchOptimizer, class Options>
 Trained by_torch(const Tiny& how, const Options& options, const Batches& batches = {},
                  const std::function<void(TorchOptimizer&, const Named&)>& group = nullptr) {
   EXPECT_EQ(how.dropout, 0) << "torch::nn draws other numbers";
-  const reference::Options same{.words = kWords,
-                                .width = how.width,
-                                .bodies = how.bodies,
-                                .tied = how.tied,
-                                .attends = how.attends,
-                                .experts = how.experts,
-                                .capacity = how.capacity,
-                                .balance = kBalance,
-                                .z = kZ};
-  reference::Model model(same, initial_weights(how), how.type);
+  reference::Model model(same_model(how), initial_weights(how), how.type);
   Trained trained;
   trained.weights = model.parameters();
   std::vector<at::Tensor> all;
