@@ -22,7 +22,9 @@ void weft::fuzz::one_input(const std::uint8_t* data, std::size_t size) {
           "each column has a weight for each output");
     for (const double weight : model.weights) check(std::isfinite(weight), "weights are finite");
     linear::SparseRows rows;
-    rows.add(0, std::vector<linear::Entry>{{0, 1}, {7, 2}, {linear::kBiasColumn, 1}});
+    std::vector<linear::Entry> row = {{0, 1}, {7, 2}};
+    if (model.bias >= 0) row.push_back({linear::kBiasColumn, static_cast<float>(model.bias)});
+    rows.add(0, row);
     const auto made = predict(model, rows, model.has_probabilities());
     check(made.labels.size() == 1, "a row has a prediction");
   });

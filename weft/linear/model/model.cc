@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
@@ -60,6 +61,8 @@ std::uint64_t read_header(internal::ModelWords& words, Model& model) {
       knows_features = true;
     } else if (key == "bias") {
       model.bias = words.number();
+      if (model.bias > std::numeric_limits<float>::max())
+        words.fail("the bias does not fit into float32");
     } else if (key == "rho") {
       model.rho = words.number();
     } else {

@@ -154,6 +154,7 @@ TEST_F(Models, ThatAreNotWellFormedAreRefusedWithTheLine) {
   refused(head + "1\n2\n3\n4\n", ":10: there is more after the 3 weights");
   refused(head + "1\nnan\n3\n", ":8: \"nan\" is not a finite number");
   refused(head + "1\n" + std::string(600, '1'), ":8: a word of more than 512 bytes");
+  refused("solver_type L2R_LR\nnr_class 2\nbias 1e39\n", ":3: the bias does not fit into float32");
   expect_refused([&] { read_model(folder_ / "none"); }, Errc::kInvalidArgument, "cannot open");
 }
 
