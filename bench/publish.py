@@ -27,7 +27,7 @@ WEFT = f"{BIN}/weft"
 PYTHON = ".venv/bin/python"
 WITH_TORCH = f"{PYTHON} python/tests/with_torch.py"  # a Python that imports torch
 DDP = f"PYTHONPATH=build/release/python {WITH_TORCH} python/bench/ddp.py"
-NETWORK = f"{PYTHON} bench/network/network.py --json --bin build/release/bench/network"
+NETWORK = f"{WITH_TORCH} bench/network/network.py --json --bin build/release/bench/network"
 MIB = 1 << 20
 
 STRATEGIES = f"{PYTHON} bench/strategies/strategies.py --weft {WEFT}"

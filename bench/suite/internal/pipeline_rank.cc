@@ -73,6 +73,17 @@ class PipelineJob {
   }
 
  private:
+  // The input of a later stage needs a gradient. If a stage is measured alone, the first one
+  // computes this gradient, too: for a number that is added to the input.
+  struct Shifted : torch::nn::Module {
+    explicit Shifted(const std::shared_ptr<models::GptBlock>& made)
+        : block(register_module("block", made)),
+          shift(register_parameter("shift", torch::zeros({1}))) {}
+    at::Tensor forward(const at::Tensor& x) { return block->forward(x + shift); }
+    std::shared_ptr<models::GptBlock> block;
+    at::Tensor shift;
+  };
+
   struct Model {
     std::function<double()> step;
     std::unique_ptr<torch::optim::Optimizer> optimizer;
@@ -88,8 +99,10 @@ class PipelineJob {
     const bool whole = task == "steps";
     const int ranks = group_.size(), count = whole ? layers_ : layers_ / ranks,
               first = whole ? 0 : group_.rank() * count;
-    const auto make = [this, first](int i) {
-      return parallel::block(make_block(options_, first + i));
+    const auto make = [this, first, whole](int i) {
+      const auto block = make_block(options_, first + i);
+      return whole || i > 0 ? parallel::block(block)
+                            : parallel::block(std::make_shared<Shifted>(block));
     };
     parallel::PipelineOptions options{.algorithm = lists::parse_algorithm(schedule),
                                       .micro_batches = what_.micro_batches};
@@ -97,12 +110,11 @@ class PipelineJob {
     const auto pipeline =
         std::make_shared<Pipeline>(whole ? group_ : group_of_one(), count, make, options);
     if (task == "frozen") {
-      for (const at::Tensor& parameter : pipeline->parameters()) parameter.requires_grad_(false);
+      for (const at::Tensor& parameter : pipeline->parameters())
+        parameter.requires_grad_(parameter.numel() == 1);
     }
     model.optimizer = adamw(pipeline->parameters());
-    // The input of a later stage needs a gradient. If a stage is measured alone, the first one
-    // computes this gradient, too.
-    const at::Tensor input = input_.clone().requires_grad_(!whole);
+    const at::Tensor input = input_.clone();
     if (task == "forward") {
       model.step = [pipeline, input, this] { return pipeline->evaluate({input}, {target_}); };
     } else {
