@@ -89,9 +89,9 @@ struct Trained {
 // Trains on the rows of all ranks. A classifier's labels are ints: two classes make one problem,
 // more make one for each class, one after the other (one-vs-rest). Collective: all ranks pass equal
 // options. Every rank gets the same model. Throws as check(), cocoa(), prox_cocoa() and hogwild(),
-// what the group throws, and Error(kInvalidArgument) for rows with another bias than the options'
-// and for columns that do not ascend, for labels that are not classes, one class only, and more
-// than max_classes.
+// and what the group throws. Throws Error(kInvalidArgument) for rows with another bias than the
+// options', for columns that do not ascend, and for labels that are not classes. So it does for one
+// class only, and for more than max_classes.
 Trained train(const Group& group, SparseRows rows, const TrainOptions& options);
 
 }  // namespace weft::linear

@@ -25,8 +25,8 @@ struct WeightsOptions {
 // Fills all parameters and buffers of `module`. `from` is a folder that Trainer::save() wrote, a
 // checkpoint of any plan, a run's folder, a folder of Hugging Face's layout, or a .safetensors
 // file. Values are converted to the module's types. Throws Error(kInvalidArgument) if `from` holds
-// no weights, if a name is missing, is too many or has another shape, or if a tensor that has two
-// names in the module has different values under them; nothing is changed then. Throws
+// no weights, or if a name is missing, is too many or has another shape. So it does if a tensor has
+// two names in the module and different values under them. Nothing is changed then. Throws
 // Error(kCorrupt), naming the file, for a damaged one.
 void load_weights(torch::nn::Module& module, const std::string& from,
                   const WeightsOptions& options = {});

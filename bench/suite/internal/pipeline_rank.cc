@@ -111,7 +111,7 @@ class PipelineJob {
         std::make_shared<Pipeline>(whole ? group_ : group_of_one(), count, make, options);
     if (task == "frozen") {
       for (const at::Tensor& parameter : pipeline->parameters())
-        parameter.requires_grad_(parameter.numel() == 1);
+        parameter.requires_grad_(parameter.numel() == 1);  // only Shifted's
     }
     model.optimizer = adamw(pipeline->parameters());
     const at::Tensor input = input_.clone();

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -115,12 +114,6 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
   return endpoint;
 }
 
-// Ring buffers for messages between each pair of ranks: at most 32 MiB in total. A ring as large as
-// a second-level cache (1 MiB) has left it before it is written again. So on cores that share no
-// such cache, a write does not have to take its lines back from the reader's.
-constexpr std::size_t kRingTotal = 32 << 20;
-constexpr std::size_t kLargestRing = 1 << 20;
-
 // Connects the ranks of this host. If the ranks of any host cannot be connected, returns null on
 // every rank of the group and logs it once.
 std::unique_ptr<net::Host> over_host(const HostMap& map, const BackendOptions& options,
@@ -186,16 +179,13 @@ std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch,
                                           std::chrono::nanoseconds timeout,
                                           std::function<void(const char* operation)> check) {
   const int size = host.world();
-  const std::size_t ring = std::clamp<std::size_t>(
-      std::bit_floor(kRingTotal / static_cast<std::size_t>(size * size)), 8 << 10, kLargestRing);
-  const std::size_t bytes = net::shm_region_bytes(size, ring);
+  const std::size_t bytes = net::shm_region_bytes(size);
   std::byte* const region = host.share(bytes, timeout);
   auto rings = net::make_shm({.rank = host.rank(),
                               .world = size,
                               .epoch = epoch,
                               .region = {region, bytes},
                               .lost_peer = [&host] { return host.lost_peer(); },
-                              .ring_bytes = ring,
                               .check = std::move(check)});
   rings->name_ranks(host.rank_names());
   return rings;

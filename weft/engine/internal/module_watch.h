@@ -95,8 +95,8 @@ class ModuleWatch {
   // The last digest() has changes whose values the ranks should compare.
   bool is_odd() const { return odd_; }
   // Compares the parameters of the ranks by sums of their values: all parameters with `whole`, else
-  // only changed ones. Without `with_apart`, leaves out values of parameters that the ranks have
-  // apart (Param::apart). Throws Error(kInvalidArgument) on all ranks, with the name of the first
+  // only changed ones. Without `with_apart`, skips values of parameters that the ranks have apart
+  // (Param::apart). Throws Error(kInvalidArgument) on all ranks, with the name of the first
   // that differs, and first of a setting. Costs some passes over their memory, and 56 bytes a
   // parameter and rank. Collective.
   void compare(const Group& group, bool whole, double tolerance, bool with_apart = true);

@@ -40,7 +40,7 @@ struct ShmOptions {
   std::function<std::optional<int>()> lost_peer;
   // Bytes of long messages that a ring holds: a power of two from 4096 to 2^30, equal on all ranks.
   // A ring also holds one small message for each KiB (at least 8, at most 1024). 0: the largest
-  // power of two with which all rings take at most 64 MiB, but at least 16 KiB and at most 1 MiB.
+  // power of two with which all rings take at most 32 MiB, but at least 8 KiB and at most 1 MiB.
   std::size_t ring_bytes = 0;
   // Throws the error by which the group has failed elsewhere, if it has. Pending and later calls of
   // this rank then end with it. A waiting thread calls it about every 20 ms. It must not call the

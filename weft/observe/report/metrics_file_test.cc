@@ -54,25 +54,25 @@ TEST(MetricsFollower, RereadsTheFileIfItsDroppedRecordsWereReplacedByMore) {
   EXPECT_EQ(loss[2].value, 6);
 }
 
-TEST(MetricsFollower, KeepsTheNewestPointOfALongSeries) {
+// The points of a series of so many steps that a follower with room for 8 keeps.
+auto kept_of(int steps) {
   const TempDir dir;
   const std::string file = dir / "metrics.jsonl";
-  for (int step = 1; step <= 9; ++step)
+  for (int step = 1; step <= steps; ++step)
     append(file, "{\"step\":" + std::to_string(step) + ",\"loss\":1}\n");
   MetricsFollower follower(file, 8);
-  const auto& loss = follower.update().at("loss");
+  return follower.update().at("loss");
+}
+
+TEST(MetricsFollower, KeepsTheNewestPointOfALongSeries) {
+  const auto loss = kept_of(9);
   ASSERT_EQ(loss.size(), 5u);
   EXPECT_EQ(loss[0].step, 1);
   EXPECT_EQ(loss[4].step, 9);
 }
 
 TEST(MetricsFollower, KeepsEverySecondPointOfALongSeries) {
-  const TempDir dir;
-  const std::string file = dir / "metrics.jsonl";
-  for (int step = 1; step <= 8; ++step)
-    append(file, "{\"step\":" + std::to_string(step) + ",\"loss\":1}\n");
-  MetricsFollower follower(file, 8);
-  const auto& loss = follower.update().at("loss");
+  const auto loss = kept_of(8);
   ASSERT_EQ(loss.size(), 4u);
   EXPECT_EQ(loss[0].step, 2);
   EXPECT_EQ(loss[3].step, 8);

@@ -111,7 +111,7 @@ class ComposedRank final : public Trainer {
     make_parallel();
   }
   ParallelModel& model() { return *model_; }
-  // Those that the program keeps, or new ones.
+  // The slices that the program keeps, or new ones.
   ParallelModel::Held held() {
     if (!way_.keeps_held) return model_->held();
     model_->take_changes();  // what the program has loaded is in other memory than these slices

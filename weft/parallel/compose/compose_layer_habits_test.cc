@@ -1,5 +1,5 @@
 // Random sequences of what programs do between two steps of a ParallelModel whose layers are
-// divided by tp, cp and ep: each ends with the weights of torch::nn in one process, or is an error
+// divided by tp, cp and ep. Each ends with the weights of torch::nn in one process, or is an error
 // (engine/testing/sequences.h). compose_habits_test.cc has modules of the caller.
 #include <gmock/gmock.h>
 

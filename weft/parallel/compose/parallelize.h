@@ -23,9 +23,9 @@
 // - Between stages: as Pipeline says.
 // - Gradients of each stage once per step, and gathers for each micro-batch: as Sharded says.
 // - Control: 16 bytes all-reduced over the replicas (the loss), and 8 more (samples) where
-//   gradients are summed, as with ep. 8 bytes over the world where the plan clips or scales. 24
-//   bytes over the world for skipped steps, learning rates and loads, except on replicas of one
-//   host and with ZeRO alone, where gradients carry them.
+//   gradients are summed, as with ep. 8 bytes over the world where the plan clips or scales.
+//   24 bytes over the world for skipped steps, learning rates and loads. Replicas of one host, and
+//   ZeRO alone, save these: gradients carry them.
 //
 // Gradients are averaged over dp, fsdp and cp, by samples. With ep, each rank's loss is first
 // weighted by its samples (and by 1 / cp): after backward, the gradient of an expert covers the

@@ -32,8 +32,8 @@ class Client::Impl {
                    std::span<float> rows);
   void evict_rows(const std::string& table, std::uint64_t age);
   void wait(Ticket ticket, Deadline deadline);
-  // As wait(). After an error, an answer that comes later is ignored: it must not be taken for that
-  // of a later request.
+  // As wait(). After an error, an answer that comes later is ignored. It must not count as the
+  // answer to a later request.
   void wait_or_forget(Ticket ticket, Deadline deadline);
   bool is_done(Ticket ticket);
   std::span<const float> value(const std::string& name) const;

@@ -262,9 +262,9 @@ std::string Workers::own_name(int rank, std::size_t number) const {
   return name_ + "own." + std::to_string(rank) + "." + std::to_string(number);
 }
 
-// True if this rank loads its own memory. The memory of a mean's codec is of one number of ranks:
-// with another number its shards have other lengths, and the sums of "delta" would keep what ranks
-// have sent that are gone. So all ranks load it, or none does. Collective.
+// True if this rank loads its own memory. The memory of a mean's codec is of one number of ranks.
+// With another number its shards have other lengths, and the sums of "delta" would keep what lost
+// ranks have sent. So all ranks load it, or none does. Collective.
 bool Workers::takes_own(const checkpoint::Reader& saved) const {
   const auto& stored = saved.shapes(kStrategy);
   const std::vector<at::Tensor> own = rule_->state().own;

@@ -13,10 +13,12 @@
 namespace weft::net::internal {
 namespace {
 
+// A ring as large as a second-level cache (1 MiB) has left it before it is written again. So on
+// cores that share no such cache, a write does not have to take its lines back from the reader's.
 constexpr std::size_t kDefaultRing = std::size_t{1} << 20;
 constexpr std::size_t kSmallestRing = 4096;
-constexpr std::size_t kSmallestDefaultRing = std::size_t{16} << 10;
-constexpr std::size_t kAllRings = std::size_t{64} << 20;
+constexpr std::size_t kSmallestDefaultRing = std::size_t{8} << 10;
+constexpr std::size_t kAllRings = std::size_t{32} << 20;
 constexpr int kMaxWorld = 256;
 
 // Slots take an eighth of the stream's memory. Their number limits the small messages that can be
