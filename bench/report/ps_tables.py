@@ -1,4 +1,4 @@
-"""The tables of docs/parameter-server.md, each a function of the published runs."""
+"""The tables of docs/parameter-server-results.md, each a function of the published runs."""
 
 from results import digits, table, times
 

@@ -85,7 +85,9 @@ class Client {
   }
   void pull(const Named& into) {
     for (const auto& [name, tensor] : into) check(name, tensor);
-    client_.wait(client_.pull(names_of(into)));
+    finish_pull();
+    pull_ = client_.pull(names_of(into));
+    finish_pull();
     for (const auto& [name, tensor] : into) {
       const auto values = client_.value(name);
       // copy_() reads it only.
@@ -112,7 +114,14 @@ class Client {
                                                       std::to_string(tensor.numel()));
   }
 
+  // A pull that a timeout has interrupted is still under way, and there is one at a time.
+  void finish_pull() {
+    if (pull_) client_.wait(*pull_);
+    pull_.reset();
+  }
+
   ps::Client client_;
+  std::optional<ps::Client::Ticket> pull_;  // not known to be answered
   std::map<std::string, std::int64_t> counts_;
 };
 

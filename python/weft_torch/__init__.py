@@ -83,6 +83,10 @@ def _job_secret() -> bytes:
     return os.pread(int(fd), 32, 0) if fd else b""
 
 
+# A longer timeout, such as timedelta.max, would be beyond the end of the clock.
+_LONGEST = timedelta(days=36500)
+
+
 def make_options(options: Options, timeout: timedelta) -> Any:
     """The options of the compiled part."""
     if options.shared_allocator:
@@ -92,7 +96,7 @@ def make_options(options: Options, timeout: timedelta) -> Any:
     how.interface = options.interface or os.environ.get("WEFT_INTERFACE", "")
     how.store_host = os.environ.get("MASTER_ADDR", "127.0.0.1")
     how.secret = _job_secret()
-    how.timeout = timeout
+    how.timeout = min(timeout, _LONGEST)
     how.alike = options.alike
     return how
 
@@ -128,6 +132,12 @@ def _form(where: Any, options: Any) -> Any:
 dist.Backend.register_backend("weft", _create, extended_api=True, devices=["cpu"])
 
 
+def _moves_cpu_tensors(group: dist.ProcessGroup) -> bool:
+    """Whether weft has the CPU tensors of the group, also in one like "cpu:weft,cuda:nccl"."""
+    cpu = torch.device("cpu")
+    return cpu in group._device_types and group._get_backend(cpu).name() == "weft"
+
+
 _torch_monitored_barrier = dist.monitored_barrier
 
 
@@ -136,9 +146,9 @@ def monitored_barrier(
     timeout: timedelta | float | None = None,
     wait_all_ranks: bool = False,
 ) -> None:
-    """dist.monitored_barrier for weft's groups too; torch's works for Gloo only. Rank 0's error
-    names the ranks that did not arrive."""
-    if dist.get_rank(group) < 0 or dist.get_backend(group) != "weft":
+    """dist.monitored_barrier for weft's groups too; that of torch 2.13 works for Gloo only. Rank
+    0's error names the ranks that did not arrive."""
+    if dist.get_rank(group) < 0 or not _moves_cpu_tensors(group or dist.group.WORLD):
         return _torch_monitored_barrier(group, timeout, wait_all_ranks)
     group = group or dist.group.WORLD
     timeout = timedelta(seconds=timeout) if isinstance(timeout, (int, float)) else timeout

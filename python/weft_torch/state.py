@@ -10,6 +10,9 @@ import torch.distributed as dist
 def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:
     """The value for JSON. Tensors are appended to the list."""
     if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.is_quantized or value.is_meta:
+            kind = "meta" if value.is_meta else "quantized" if value.is_quantized else "sparse"
+            raise TypeError(f"copy_state: a {kind} tensor cannot be copied")
         tensors.append(value.detach())
         return {"tensor": [str(value.dtype).partition(".")[2], *value.shape]}
     if isinstance(value, dict):
@@ -41,15 +44,24 @@ def _build(outline: Any, tensors: list[torch.Tensor]) -> Any:
 def copy_state(state: Any, source: int, group: dist.ProcessGroup | None = None) -> Any:
     """The state of rank `source`, on every rank: dicts, lists and tuples of tensors, numbers, texts
     and None, such as state_dict() of a module or an optimizer. What other ranks pass is not used.
-    Other ranks get their tensors on the CPU. No pickle is involved. Collective."""
+    Other ranks get their tensors on the CPU. No pickle is involved. Collective. Raises TypeError on
+    all ranks for a state with anything else."""
     mine = dist.get_rank(group) == source
     tensors: list[torch.Tensor] = []
-    text = json.dumps(_outline(state, tensors)).encode() if mine else b""
-    size = torch.tensor([len(text)])
-    dist.broadcast(size, group=group, group_src=source)
+    text, sign = b"", 1
+    if mine:
+        try:
+            text = json.dumps(_outline(state, tensors)).encode()
+        except TypeError as error:  # the other ranks wait for the state
+            text, sign = str(error).encode(), -1
+    length = torch.tensor([sign * len(text)])
+    dist.broadcast(length, group=group, group_src=source)
+    size = abs(int(length))
     raw = torch.frombuffer(bytearray(text), dtype=torch.uint8) if mine else None
-    raw = torch.empty(int(size), dtype=torch.uint8) if raw is None else raw
+    raw = torch.empty(size, dtype=torch.uint8) if raw is None else raw
     dist.broadcast(raw, group=group, group_src=source)
+    if int(length) < 0:
+        raise TypeError(bytes(raw.tolist()).decode())
     if not mine:
         state = _build(json.loads(bytes(raw.tolist())), tensors)
     for tensor in tensors:

@@ -147,18 +147,26 @@ class Chaos(harness.FaultTest):
             "--resume": "auto", "--dry-run": "true", "--requeue": "true", "--json": "true",
             "--check": "true", "--scale-efficiency": "0.5", "--server-backup": "true"
         }
+        companions = {
+            "--discovery-interval": ["--discovery-script"],
+            "--notice-interval": ["--notice-command"],
+            "--server-backup": ["--servers"],
+            "--server-memory": ["--servers"]
+        }
         shown = self.weft("train", "--help").finish(20).out
         options = set(re.findall(r"^ +(?:-\w,)?(--[a-z][a-z-]+)", shown, re.MULTILINE))
         refused = options - passed_on
         self.assertGreater(len(refused), 15)
         self.assertLess(passed_on, options)
         for name in sorted(refused):
+            names = [name, *companions.get(name, [])]
             result = self.weft(
                 "chaos", "-o", self.folder / "chaos", "--", "train", self.folder, "-n", 2,
-                f"{name}={values.get(name, 5)}"
+                *[f"{one}={values.get(one, 5)}" for one in names]
             ).finish(20)
             self.assertEqual(result.code, 2, (name, result.err))
-            self.assertIn(f"weft chaos does not pass on {name}; its job takes", result.last_line)
+            said = f"weft chaos does not pass on ({'|'.join(names)}); its job takes"
+            self.assertRegex(result.last_line, said)
 
     def test_options_of_the_launcher_reach_the_job(self):
         run = self.weft(

@@ -22,7 +22,11 @@ class Exhaustion(harness.FaultTest):
             with self.subTest(limit=value):
                 self.assertIn(result.code, (0, UNAVAILABLE), result.err)
                 if result.code != 0:
-                    self.assertRegex(result.last_line, says, result.err)
+                    # The process that holds the job's store prints its own reason.
+                    of_store = "the process that holds the store ended first" in result.last_line
+                    self.assertRegex(
+                        result.err if of_store else result.last_line, says, result.err
+                    )
                 for noise in harness.NOISE:
                     self.assertNotIn(noise, result.err)
                 self.nothing_left(job)
@@ -51,9 +55,7 @@ class Exhaustion(harness.FaultTest):
         def limit(value):
             resource.setrlimit(resource.RLIMIT_DATA, (value << 20, value << 20))
 
-        self.tries(
-            limit, [80, 90, 100, 110, 400], "out of memory|cannot start a thread|memory"
-        )
+        self.tries(limit, [80, 90, 100, 110, 400], "memory")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class Going(harness.FaultTest):
         result = self.goes(job, "weft stop")
         self.assertIn("weft: stopped by weft stop; rank", result.last_line)
         stop = self.beside(job, "stop", job.process.pid)
-        self.assertEqual(stop.returncode, 203, stop.stderr)
+        self.assertEqual(stop.returncode, 2, stop.stderr)
         self.assertIn("does not run", stop.stderr)
 
     def test_a_checkpoint_that_does_not_fit_is_said(self):

@@ -138,7 +138,7 @@ class Hang(HangRuns):
 
     def test_replacing_needs_replacements(self):
         job = self.weft("train", self.folder, "-n", 2, "--on-hang", "replace")
-        self.ends(job, 2, ["set --max-replacements or --min-ranks"])
+        self.ends(job, 2, ["set --max-replacements, --min-ranks or -n MIN:MAX"])
         job = self.weft("train", self.folder, "--on-hang", "end")
         self.ends(job, 2, ["--on-hang needs at least two ranks"])
 

@@ -83,7 +83,7 @@ class Resize(harness.FaultTest):
         self.scale(job, 1, 2, "1 rank: this job may have 2 to 3")
         self.scale(job, 3)
         self.counts(job, [])
-        self.scale(job, 2, 203, "does not run")
+        self.scale(job, 2, 2, "does not run")
 
     def test_a_job_of_a_fixed_size_is_not_resized(self):
         job = self.count(2)

@@ -240,7 +240,8 @@ def recipe_keys(root):
     yield (
         "The keys of `recipe.toml` and of `weft train --set table.key=value`. The files of\n"
         "`weft::train::load_options()` have the tables `train`, `optimizer`, `schedule`,\n"
-        "`parallel` and `run`.\n"
+        "`strategy`, `parallel` and `run`, and the keys `data.prefetch` and\n"
+        "`model.sync_batch_norm`.\n"
     )
     for table, rows in tables.items():
         yield f"## {escape(table)}\n\n| key | default | meaning |\n| --- | --- | --- |"

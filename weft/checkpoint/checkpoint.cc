@@ -45,6 +45,19 @@ Latest latest(const std::string& dir) {
   return result;
 }
 
+std::string newest_complete(const std::string& dir, const std::string& if_none,
+                            const std::function<void(const std::string&)>& passed_over) {
+  const Latest found = latest(dir);
+  if (!found.folder && !found.damaged.empty()) {
+    throw Error(Errc::kCorrupt, "all checkpoints in " + dir + " are damaged (" +
+                                    std::to_string(found.damaged.size()) +
+                                    "); the newest: " + found.damaged.front());
+  }
+  WEFT_REQUIRE(found.folder, if_none);
+  for (const std::string& line : found.damaged) passed_over(line);
+  return *found.folder;
+}
+
 std::int64_t newest_step(const std::string& dir) {
   const auto folders = internal::list_folders(dir);
   return folders.empty() ? -1 : folders.begin()->first;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -58,6 +59,12 @@ struct Latest {
 // Verifies checkpoints from the newest down, until one is whole. A `dir` that does not exist holds
 // none.
 Latest latest(const std::string& dir);
+
+// The folder of latest(). Calls `passed_over` with the line of each newer, damaged checkpoint.
+// Throws Error(kInvalidArgument) with the text `if_none` if there is no checkpoint, and
+// Error(kCorrupt) if all are damaged.
+std::string newest_complete(const std::string& dir, const std::string& if_none,
+                            const std::function<void(const std::string& line)>& passed_over);
 
 // Step of the newest checkpoint, complete or damaged; -1 if there is none. Reads no file.
 std::int64_t newest_step(const std::string& dir);

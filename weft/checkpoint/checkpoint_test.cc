@@ -15,6 +15,7 @@
 #include "weft/base/crc32c.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/internal/manifest.h"
 #include "weft/checkpoint/testing/folders.h"
 
@@ -173,6 +174,48 @@ TEST(Checkpoint, SkipsDamagedCheckpointsAndSaysWhy) {
   EXPECT_THAT(found.damaged, ElementsAre(HasSubstr("step-00000003/manifest: missing"),
                                          HasSubstr("step-00000002/optimizer.safetensors")));
   EXPECT_FALSE(latest(dir / "nowhere").folder);
+}
+
+TEST(Checkpoint, OfWhichAllAreDamagedIsNotToldAsNone) {
+  const TempDir dir;
+  std::vector<std::string> passed_over;
+  const auto newest = [&] {
+    return newest_complete(dir.path(), "there is none",
+                           [&](const std::string& line) { passed_over.push_back(line); });
+  };
+  expect_refused(newest, Errc::kInvalidArgument, "there is none");
+  for (const std::int64_t step : {1, 2}) save(dir.path(), sample(step));
+  fs::remove(dir / "step-00000002/manifest");
+  EXPECT_EQ(newest(), dir / "step-00000001");
+  EXPECT_THAT(passed_over, ElementsAre(HasSubstr("step-00000002/manifest: missing")));
+  fs::remove(dir / "step-00000001/state.json");
+  expect_refused(newest, Errc::kCorrupt,
+                 "all checkpoints in " + dir.path() + " are damaged (2); the newest: ");
+}
+
+// As another user's checkpoint is under a umask of 077. It is not damaged, and no older one may
+// take its place.
+TEST(Checkpoint, ThatMayNotBeReadIsNotPassedOverAsDamaged) {
+  const TempDir dir;
+  save(dir.path(), sample(1));
+  const std::string folder = save(dir.path(), sample(2));
+  ASSERT_EQ(::chmod(dir.path().c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(folder.c_str(), 0), 0);
+  const uid_t self = ::geteuid();
+  if (self == 0) ASSERT_EQ(::seteuid(65534), 0);
+  std::string said;
+  Errc code = Errc::kInternal;
+  try {
+    const Latest found = latest(dir.path());
+    said = "took " + found.folder.value_or("none");
+  } catch (const Error& error) {
+    code = error.code();
+    said = error.message();
+  }
+  if (self == 0) ASSERT_EQ(::seteuid(self), 0);
+  ::chmod(folder.c_str(), 0755);
+  EXPECT_EQ(said, "cannot read " + folder + "/manifest: Permission denied");
+  EXPECT_EQ(code, Errc::kInvalidArgument);
 }
 
 // A limit on file sizes stands in for a full disk: writes fail after the first bytes.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "weft/base/error.h"
@@ -48,6 +50,37 @@ std::vector<std::string> names_of(const Reader& reader, const std::string& part)
   return names;
 }
 
+// True for PART.safetensors, PART-00001-of-00003.safetensors and PART.safetensors.index.json.
+bool is_hub_file(std::string_view name, const std::string& part) {
+  if (!name.starts_with(part)) return false;
+  name.remove_prefix(part.size());
+  if (name == internal::kTensorSuffix || name == internal::kIndexSuffix) return true;
+  constexpr std::string_view kPlace = "-ddddd-of-ddddd";
+  if (name.size() != kPlace.size() + internal::kTensorSuffix.size() ||
+      !name.ends_with(internal::kTensorSuffix))
+    return false;
+  return std::equal(kPlace.begin(), kPlace.end(), name.begin(), [](char place, char c) {
+    return place == 'd' ? c >= '0' && c <= '9' : c == place;
+  });
+}
+
+// Readers take PART.safetensors before an index, and some take all files, so a file of another
+// division would count instead of the new ones.
+void refuse_others(const std::string& folder, const std::string& part, std::size_t files) {
+  std::set<std::string> mine;
+  if (files > 1) mine.insert(part + std::string(internal::kIndexSuffix));
+  for (std::size_t i = 0; i < files; ++i) mine.insert(internal::tensor_file_name(part, i, files));
+  std::error_code failed;
+  fs::directory_iterator at(folder, failed);
+  for (; !failed && at != fs::directory_iterator(); at.increment(failed)) {
+    const std::string name = at->path().filename().string();
+    WEFT_REQUIRE(!is_hub_file(name, part) || mine.contains(name),
+                 folder + " has " + name + ", which readers would take beside the new files of \"" +
+                     part + "\"; remove it, or name another folder");
+  }
+  if (failed) fail_io("cannot list", folder, failed.value());
+}
+
 }  // namespace
 
 void write_plain(const Reader& reader, const std::string& part, const std::string& path) {
@@ -70,6 +103,7 @@ std::vector<std::string> write_hub(const Reader& reader, const std::string& part
     total += more;
   }
   make_directories(folder);
+  refuse_others(folder, part, files.size());
   std::vector<std::string> written;
   nlohmann::ordered_json weight_map = nlohmann::ordered_json::object();
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -96,6 +130,7 @@ std::string copy_checkpoint(const std::string& folder, const std::string& dir) {
   internal::verify_share(folder, from, 0, 1);
   make_directories(dir);
   internal::Manifest manifest;
+  remove_tree(aside);  // left by a copy that was killed
   try {
     make_directory(aside);
     for (const auto& [name, sums] : from.files) {

@@ -17,7 +17,8 @@ void write_plain(const Reader& reader, const std::string& part, const std::strin
 // Writes a part, whole, into a folder as Hugging Face's hub has it: PART.safetensors; or, where it
 // has more than `most_bytes`, PART-00001-of-00003.safetensors and so on with
 // PART.safetensors.index.json. A file has more only where one tensor has. 0: no limit. Files of
-// these names are replaced. Gives the files' names.
+// these names are replaced. Gives the files' names. Throws Error(kInvalidArgument), before it
+// writes, if the folder has files of the part in another number, which readers would take, too.
 std::vector<std::string> write_hub(const Reader& reader, const std::string& part,
                                    const std::string& folder, std::int64_t most_bytes);
 

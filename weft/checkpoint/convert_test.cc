@@ -56,6 +56,26 @@ TEST(Convert, WritesFilesUpToTheGivenSizeAndAHubIndex) {
               ::testing::ElementsAre("model.safetensors"));
 }
 
+// A reader of the hub's layout would take an older model.safetensors before the new index.
+TEST(Convert, WritesNoFilesBesideThoseOfAnotherDivision) {
+  const TempDir dir;
+  const Reader reader(sharded(dir.path(), some_tensors(4)));
+  const std::string one = dir / "one", several = dir / "several";
+  write_hub(reader, "model", one, 0);
+  for (const char* other : {"config.json", "optimizer.safetensors", "model-1.safetensors"})
+    write_file_atomic(one + "/" + other, "another's");
+  const auto before = names_in(one);
+  write_hub(reader, "model", one, 0);
+  expect_refused([&] { write_hub(reader, "model", one, 500); }, Errc::kInvalidArgument,
+                 one + " has model.safetensors, which readers would take");
+  EXPECT_EQ(names_in(one), before);
+  write_hub(reader, "model", several, 500);
+  write_hub(reader, "model", several, 500);
+  expect_refused([&] { write_hub(reader, "model", several, 0); }, Errc::kInvalidArgument,
+                 "remove it, or name another folder");
+  EXPECT_FALSE(std::filesystem::exists(several + "/model.safetensors"));
+}
+
 TEST(Convert, CopiesAnOldCheckpointInTheNewestFormat) {
   const TempDir dir;
   const auto tensors = some_tensors(4);
@@ -76,6 +96,8 @@ TEST(Convert, CopiesAnOldCheckpointInTheNewestFormat) {
     EXPECT_TRUE(at::equal(whole.parts.at("model").at(one.name), one.tensor)) << one.name;
   expect_refused([&] { copy_checkpoint(folder, dir / "new"); }, Errc::kInvalidArgument,
                  "exists already");
+  std::filesystem::create_directories(dir / "killed/.tmp-step-00000007");
+  EXPECT_EQ(copy_checkpoint(folder, dir / "killed"), dir / "killed/step-00000007");
   flip(folder + "/model.safetensors", 900);
   expect_refused([&] { copy_checkpoint(folder, dir / "newer"); }, Errc::kCorrupt, "its checksum");
   EXPECT_FALSE(std::filesystem::exists(dir / "newer/step-00000007"));

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <array>
@@ -217,6 +218,13 @@ TEST_F(Safetensors, RefuseBooleansThatAreNeitherTrueNorFalse) {
           dir_ / "bool",
           with_length(R"({"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})") + "\x01\x02")),
       HasSubstr("neither 0 nor 1"));
+}
+
+// Nobody writes to the pipe, so that a read of it would wait for ever.
+TEST_F(Safetensors, RefuseAPipeAtOnce) {
+  const std::string pipe = dir_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(refusal(pipe), HasSubstr("is not a regular file"));
 }
 
 TEST(SafetensorsSlow, SurviveTenThousandFlippedBits) {

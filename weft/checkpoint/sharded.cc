@@ -1,5 +1,7 @@
 #include "weft/checkpoint/sharded.h"
 
+#include <c10/core/AutogradState.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
@@ -8,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "weft/base/caught/caught.h"
 #include "weft/base/log.h"
 #include "weft/checkpoint/internal/folder.h"
 #include "weft/checkpoint/internal/save_job.h"
@@ -85,7 +88,7 @@ class AsyncSaver::Impl {
     try {
       staging_.copy(*job, staging_bytes_);
     } catch (const std::exception& error) {  // the other ranks are told when they write
-      job->refused = internal::as_error(error);
+      job->refused = as_error(error);
     }
     bool all_copied = true;
     for (const auto& file : job->files) all_copied = all_copied && !file.image.empty();
@@ -164,6 +167,9 @@ class AsyncSaver::Impl {
 
   // The main function of the thread.
   void work() {
+    // libtorch's first call in a thread ends the process if there is no memory for the thread's
+    // state. The first save may be at such a time.
+    c10::AutogradState::get_tls_state();
     for (;;) {
       std::function<void()> task;
       {
@@ -214,7 +220,7 @@ Latest latest(const std::string& dir, const Group& group) {
         try {
           text = "=" + mine();
         } catch (const std::exception& error) {
-          text = "!" + internal::error_text(internal::as_error(error));
+          text = "!" + internal::error_text(as_error(error));
         }
         auto all = ranks.exchange(text);
         for (std::string& one : all) {

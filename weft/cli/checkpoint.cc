@@ -2,10 +2,14 @@
 #include "weft/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
@@ -46,11 +50,10 @@ std::optional<std::string> one_checkpoint(const std::string& name) {
 // run, it is the newest complete checkpoint.
 std::string checkpoint_of(const std::string& name) {
   if (const auto one = one_checkpoint(name)) return *one;
-  const auto found = checkpoint::latest(checkpoint_folder(name));
-  for (const std::string& line : found.damaged)
-    std::cerr << "passing over a damaged checkpoint: " << line << '\n';
-  WEFT_REQUIRE(found.folder, name + " has no complete checkpoint");
-  return *found.folder;
+  return checkpoint::newest_complete(
+      checkpoint_folder(name), name + " has no complete checkpoint", [](const std::string& line) {
+        std::cerr << "passing over a damaged checkpoint: " << line << '\n';
+      });
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -60,15 +63,30 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-// The checkpoints of a run, oldest first.
+// The checkpoints of a run, oldest first. Training takes no other names either, such as those of
+// copies ("step-00000938.bak").
 std::vector<std::string> checkpoints_in(const std::string& dir) {
-  std::vector<std::string> folders;
+  constexpr std::string_view kPrefix = "step-";
+  std::vector<std::pair<std::int64_t, std::string>> found;
   for (const auto& entry : fs::directory_iterator(dir)) {
-    if (entry.path().filename().string().starts_with("step-"))
-      folders.push_back(entry.path().string());
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    std::int64_t step = -1;
+    const char* const last = name.data() + name.size();
+    const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, step);
+    if (error == std::errc() && end == last && step >= 0)
+      found.emplace_back(step, entry.path().string());
   }
-  std::sort(folders.begin(), folders.end());
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> folders;
+  for (auto& [step, folder] : found) folders.push_back(std::move(folder));
   return folders;
+}
+
+// A run that trains has removed it, or put it in another place.
+bool is_gone(const std::string& folder) {
+  std::error_code ignored;
+  return !fs::exists(fs::symlink_status(folder, ignored));
 }
 
 // What is wrong with a checkpoint. nullopt: nothing.
@@ -84,8 +102,11 @@ std::optional<std::string> damage_of(const std::string& folder) {
 
 std::int64_t bytes_in(const std::string& folder) {
   std::int64_t bytes = 0;
-  for (const auto& entry : fs::directory_iterator(folder))
-    bytes += static_cast<std::int64_t>(entry.file_size());
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.is_regular_file(ignored))
+      bytes += static_cast<std::int64_t>(fs::file_size(entry.path(), ignored));
+  }
   return bytes;
 }
 
@@ -126,6 +147,7 @@ int checkpoint_list(const CheckpointCommand& command) {
       }
       line = mib(bytes_in(folder)) + line;
     } catch (const Error& error) {
+      if (is_gone(folder)) continue;
       if (error.code() != Errc::kCorrupt && error.code() != Errc::kInvalidArgument) throw;
       line = "damaged: " + error.message();
       ++damaged;
@@ -139,6 +161,7 @@ int checkpoint_list(const CheckpointCommand& command) {
 int checkpoint_show(const CheckpointCommand& command) {
   const std::string folder = checkpoint_of(command.checkpoint);
   const Reader reader(folder);
+  if (!command.part.empty()) reader.shapes(command.part);  // throws if there is no such part
   if (!command.json) {
     std::cout << folder << ": step " << reader.step() << '\n';
     for (const auto& [key, value] : reader.state())
@@ -180,6 +203,7 @@ int checkpoint_verify(const CheckpointCommand& command) {
   bool is_damaged = false;
   for (const std::string& folder : folders) {
     const auto damage = damage_of(folder);
+    if (damage && is_gone(folder)) continue;
     is_damaged = is_damaged || damage;
     if (damage) {
       std::cerr << "weft: Corrupt: " << *damage << '\n';
@@ -199,11 +223,15 @@ int checkpoint_convert(const CheckpointCommand& command) {
   const Reader reader(folder);
   const std::string part = command.part.empty() ? "model" : command.part;
   if (fs::path(command.output).extension() == ".safetensors") {
+    WEFT_REQUIRE(!command.max_shard_bytes, "--max-shard-size is for a folder, and " +
+                                               command.output + " is one file; leave it out");
     checkpoint::write_plain(reader, part, command.output);
     std::cout << command.output << '\n';
     return 0;
   }
-  const auto most = static_cast<std::int64_t>(command.max_shard_bytes);
+  constexpr std::uint64_t kUsual = 5'000'000'000, kMost = INT64_MAX;
+  const auto most =
+      static_cast<std::int64_t>(std::min(command.max_shard_bytes.value_or(kUsual), kMost));
   for (const std::string& name : checkpoint::write_hub(reader, part, command.output, most))
     std::cout << command.output << '/' << name << '\n';
   return 0;

@@ -17,6 +17,7 @@
 #include "weft/cli/internal/completion.h"
 #include "weft/cli/internal/descriptions.h"
 #include "weft/cli/internal/help.h"
+#include "weft/cli/internal/ranks.h"
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {
@@ -93,7 +94,7 @@ void add_top(CLI::App& app, TopCommand& command, int& result) {
   auto* sub = add(app, kTop);
   sub->add_option("run", command.run, "Run folder, or name of a run in runs/")->required();
   sub->add_flag("--once", command.once, "Print the view once, and stop");
-  add_http(*sub, command.http);
+  add_http(*sub, command.http)->excludes("--once");
   sub->callback([&] { result = top(command); });
 }
 
@@ -210,13 +211,18 @@ void add_checkpoint(CLI::App& app, CheckpointCommand& command, int& result) {
       ->add_option("output", command.output,
                    "File NAME.safetensors, or a folder in the layout of Hugging Face's hub")
       ->required();
-  convert->add_option("--part", command.part, "Part to write: model or optimizer (default: model)");
+  auto* part = convert->add_option("--part", command.part,
+                                   "Part to write: model or optimizer (default: model)");
+  auto* size = convert
+                   ->add_option("--max-shard-size", command.max_shard_bytes,
+                                "Most bytes of a file in the folder, such as 2GB. 0: one file "
+                                "(default: 5GB)")
+                   ->transform(CLI::AsSizeValue(true));
   convert
-      ->add_option("--max-shard-size", command.max_shard_bytes,
-                   "Most bytes of a file in the folder, such as 2GB. 0: one file")
-      ->transform(CLI::AsSizeValue(true));
-  convert->add_flag("--checkpoint", command.as_checkpoint,
-                    "Copy the checkpoint into this folder of checkpoints, in the newest format");
+      ->add_flag("--checkpoint", command.as_checkpoint,
+                 "Copy the checkpoint into this folder of checkpoints, in the newest format")
+      ->excludes(part)
+      ->excludes(size);
 }
 
 void add_doctor(CLI::App& app, DoctorCommand& command, int& result) {
@@ -250,6 +256,7 @@ int run_bench(char** arguments) {
 int weft_main(int argc, char** argv) {
   open_standard_descriptors();
   ignore_file_size_signal();
+  forget_unusable_threads();
   if (argc > 1 && std::string_view(argv[1]) == "bench") return run_bench(argv + 1);
   CLI::App app("Distributed deep learning for C++.", "weft");
   app.footer("Examples:\n  weft train recipes/fashion-mnist -n 2\n  weft COMMAND --help");

@@ -70,6 +70,11 @@ class Words(unittest.TestCase):
                 self.assertNotIn("@NAME@", file.read_text())
             self.fails(["exists already"], "new", f"{folder}/rings")
             self.fails(["no name for a program"], "new", f"{folder}/2 rings")
+            for taken in ("install", "torch", "test", "package_source"):
+                self.fails([f'"{taken}" is the name of a target'], "new", f"{folder}/{taken}")
+                self.assertFalse(pathlib.Path(folder, taken).exists())
+            made = weft("new", f"{folder}/my own/rings")
+            self.assertIn(f"  cd '{folder}/my own/rings' && cmake", made.stdout)
 
     def test_every_command_has_a_help_text(self):
         for words in (
@@ -275,6 +280,40 @@ class Words(unittest.TestCase):
         self.fails(["has 300 bytes"], *two, "--name", "a" * 300)
         data = ["--set", "data.name=fashion-mnist", "--set", "data.dir=/nowhere"]
         self.fails(["no train-images-idx3-ubyte.gz in /nowhere"], *two, *data)
+        self.fails(["--trace steps=5:1", "such as steps=10:15"], *two, "--trace", "steps=5:1")
+
+    def test_an_option_that_would_do_nothing_is_refused(self):
+        for verb, *words in (
+            ("train", "--notice-interval", "3"),
+            ("train", "--discovery-interval", "3"),
+            ("train", "--server-memory", "64"),
+            ("run", "--server-backup"),
+            ("run", "--no-server-backup"),
+        ):
+            name = words[0].replace("--no-", "--")
+            self.fails([f"{name} requires --"], verb, *words, "shapes")
+        self.fails(["--once"], "top", "run", "--once", "--http", "127.0.0.1:0")
+        for words in (["--batches", "1,2"], ["--set", "train.batch=2", "/bin/true"]):
+            self.fails([f"{words[0]} is for a recipe"], "plan", "profile", *words)
+
+    def test_a_profile_stays_if_the_next_one_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            profile = pathlib.Path(folder, "blocks.toml")
+            profile.write_text("mine")
+            failed = weft("plan", "profile", "-n", "1", "-o", str(profile), "/bin/false")
+            self.assertEqual(failed.returncode, 1, failed.stderr)
+            self.assertEqual(profile.read_text(), "mine")
+
+    def test_a_size_that_fits_no_counter_is_refused(self):
+        for key, value in (
+            ("parallel.micro_batches", 2**32 + 2),
+            ("train.keep", 2**32),
+            ("parallel.cuts", [2**32 + 1]),
+            ("strategy.backup", 2**32 + 1),
+            ("model.hidden", [2**62]),
+        ):
+            setting = f"{key}={value}"
+            self.fails([key, " from "], "train", "shapes", "--dry-run", "--set", setting)
 
     def test_a_recipe_without_a_model_or_data_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -570,6 +609,7 @@ class Words(unittest.TestCase):
         set_name = ("--set", "strategy.name=local_sgd")
         self.assertEqual(json.loads(weft(*words, *set_name).stdout)["recipe"], local["recipe"])
         self.fails(["as in local_sgd:16"], *words, "--strategies", "local_sgd")
+        self.fails(["no folder /nowhere"], *words, "--html", "/nowhere/plan.html")
         self.fails(["cannot be planned"], *words, "--set", "strategy.name=gossip")
 
     def test_doctor_prints_one_line_for_each_check(self):
@@ -657,6 +697,19 @@ class Words(unittest.TestCase):
         self.fails(["not both"], "tokenizer", "encode", "bytes", "a", "--file", "b")
         self.fails(['"x1" is no token'], "tokenizer", "decode", "bytes", "65", "x1")
         self.fails(["id 257 at position 1"], "tokenizer", "decode", "bytes", "65", "257")
+        train = ["tokenizer", "train", __file__]
+        lost = "--output /nowhere/t.json: there is no folder /nowhere"
+        self.fails([lost], *train, "-o", "/nowhere/t.json")
+        with tempfile.TemporaryDirectory() as folder:
+            out, text = f"{folder}/tokenizer.json", pathlib.Path(folder, "text")
+            text.write_text("low lower lowest")
+            self.fails(["is a folder"], *train, "-o", folder)
+            reads = f"--output {text} is a file that the command reads"
+            self.fails([reads], *train[:2], str(text), "-o", str(text))
+            self.assertEqual(text.read_text(), "low lower lowest")
+            for special, why in (("a", "one character"), (b"\xff\xfe", "not in UTF-8")):
+                self.fails([why], *train, "--special", special, "-o", out)
+                self.assertFalse(pathlib.Path(out).exists())
         self.fails(['did you mean "decode"'], "tokenizer", "decod")
 
     def test_an_invalid_checkpoint_is_an_error_of_one_line(self):
@@ -668,6 +721,12 @@ class Words(unittest.TestCase):
             step.mkdir()
             self.fails(["manifest: missing"], "checkpoint", "show", str(step), code=65)
             self.assertEqual(weft("checkpoint", "ls", folder).returncode, 1)
+            self.fails(["all checkpoints in ", "(1)"], "checkpoint", "show", folder, code=65)
+            step.rename(step.with_suffix(".bak"))
+            self.assertEqual(weft("checkpoint", "ls", folder).stdout, f"{folder}: no checkpoint\n")
+        convert = ["checkpoint", "convert", "/nowhere", "out"]
+        for option, value in (("--part", "optimizer"), ("--max-shard-size", "2GB")):
+            self.fails(["--checkpoint", option], *convert, "--checkpoint", option, value)
 
     def test_an_invalid_model_is_an_error_of_one_line(self):
         self.fails(["runs/nowhere holds no model", "config.json"], "generate", "nowhere")
@@ -839,8 +898,17 @@ class Training(unittest.TestCase):
         self.assertEqual(listed.returncode, 1)
         self.assertIn(f"{checkpoints[-1].name}  damaged: ", listed.stdout)
         tensors.write_bytes(whole)
+        (checkpoints[-1] / "notes").mkdir()  # a folder of the user's
         for quick in ((), ("--quick",)):
-            self.assertEqual(weft("checkpoint", "ls", run, *quick).returncode, 0)
+            listed = weft("checkpoint", "ls", run, *quick)
+            self.assertEqual(listed.returncode, 0, listed.stdout + listed.stderr)
+        for words, why in (
+            (["show", run, "--part", "modle"], 'there is no part "modle"'),
+            (["convert", run, f"{run}/a.safetensors", "--max-shard-size", "2GB"], "is one file"),
+        ):
+            refused = weft("checkpoint", *words)
+            self.refused(refused, 2, why)
+            self.assertEqual(refused.stdout, "")
 
     def test_a_run_and_its_export_generate_the_same_text(self):
         text = pathlib.Path(self.folder.name) / "verses.txt"
@@ -976,9 +1044,10 @@ class Training(unittest.TestCase):
         self.assertIn("nothing is left to train", again.stderr)
 
     def test_top_and_report_show_a_run(self):
-        self.assertEqual(
-            self.train("run", "-n", "2", "--set", "optimizer.max_grad_norm=1").returncode, 0
-        )
+        words = ["-n", "2", "--set", "optimizer.max_grad_norm=1", "--trace", "steps=7:8"]
+        trained = self.train("run", *words)
+        self.assertEqual(trained.returncode, 0, trained.stderr)
+        self.assertIn("before the first step of --trace steps=7:8", trained.stderr)
         shown = weft("top", str(self.run_of("run")), "--once")
         self.assertEqual(shown.returncode, 0, shown.stderr)
         for text in (
@@ -994,6 +1063,15 @@ class Training(unittest.TestCase):
         ):
             self.assertIn(text, shown.stdout)
         self.assertEqual(weft("top", self.folder.name).returncode, 2)
+        self.assertIn("the name of a run is empty", weft("report", "").stderr)
+        with tempfile.TemporaryDirectory() as folder:  # a folder of the run's name is no run
+            at = pathlib.Path(folder)
+            (at / "named").mkdir()
+            shutil.copytree(self.run_of("run"), at / "runs/named")
+            shown = subprocess.run(
+                [WEFT, "top", "named", "--once"], cwd=at, capture_output=True, text=True
+            )
+            self.assertEqual(shown.returncode, 0, shown.stderr)
         page = (self.run_of("run") / "report.html").read_text()
         self.assertIn('"slowest_rank"', page)
         made = weft("report", str(self.run_of("run")), "-o", f"{self.folder.name}/all.html")
@@ -1072,6 +1150,20 @@ class Training(unittest.TestCase):
         write("t10k", 32, 20, 50)
         self.refused(train("none"), 2, "the training images are 1x20x32", "1x32x20")
         self.assertFalse(self.run_of("none").exists())
+
+    def test_a_number_of_threads_that_is_none_counts_as_unset(self):
+        unset = environment()
+        del unset["OMP_NUM_THREADS"]
+        threads = {
+            name: self.fields(self.line(self.train(name, env=env), "training shapes"))["threads"]
+            for name, env in (
+                ("unset", unset),
+                ("empty", environment(OMP_NUM_THREADS="")),
+                ("one", environment(OMP_NUM_THREADS="1,4")),
+            )
+        }
+        self.assertEqual(threads["empty"], threads["unset"])
+        self.assertEqual(threads["one"], 1)
 
     def test_resume_auto_starts_a_run_or_resumes_it(self):
         first = self.train("run", "--resume=auto", "--set", "train.max_steps=3")
@@ -1228,7 +1320,7 @@ class Training(unittest.TestCase):
             rest = process.stderr.read()
             code = process.wait(timeout=60)
         self.assertEqual(code, 128 + signal.SIGTERM, rest)
-        self.assertIn("--resume --name run", rest)
+        self.assertIn(f"--resume --name run --set run.dir={self.folder.name}", rest)
         newest = sorted((self.run_of("run") / "ckpt").iterdir())[-1]
         self.assertGreater(int(re.sub(r"\D", "", newest.name)), 0)
 

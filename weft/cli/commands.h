@@ -164,9 +164,10 @@ struct CheckpointCommand {
   std::string checkpoint;  // a checkpoint's folder, a run's folder, or its name in runs/
   std::string part;        // "model" or "optimizer"; empty: show all parts, convert the model
   std::string output;      // file NAME.safetensors, or a folder
-  std::uint64_t max_shard_bytes = 5'000'000'000;  // most bytes of a file in the folder; 0: no limit
-  bool as_checkpoint = false;                     // copy into `output`, a folder of checkpoints
-  bool quick = false;                             // listing: do not read all bytes
+  // Most bytes of a file in the folder. 0: no limit; none: 5 GB.
+  std::optional<std::uint64_t> max_shard_bytes;
+  bool as_checkpoint = false;  // copy into `output`, a folder of checkpoints
+  bool quick = false;          // listing: do not read all bytes
   bool json = false;
 };
 int checkpoint_list(const CheckpointCommand& command);

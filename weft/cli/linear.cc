@@ -11,6 +11,7 @@
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/linear_report.h"
+#include "weft/cli/internal/output_file.h"
 #include "weft/cli/internal/start_ranks.h"
 #include "weft/comm/environment.h"
 #include "weft/comm/init.h"
@@ -80,12 +81,10 @@ std::string model_file(const LinearCommand& command) {
   return std::filesystem::path(command.file).filename().string() + ".model";
 }
 
-// Finds a wrong path before the training, not after it.
-void check_model_file(const std::string& file) {
+// Finds a wrong path before the training, not after it. `data`: the file to train on.
+void check_model_file(const std::string& file, const std::string& data) {
   if (file.empty()) return;
-  const std::string folder = parent_of(file);
-  WEFT_REQUIRE(std::filesystem::is_directory(folder),
-               "--model " + file + ": there is no folder " + folder);
+  check_output("--model", file, {data});
   WEFT_REQUIRE(!std::filesystem::exists(file) || std::filesystem::is_regular_file(file),
                "--model " + file + " is no regular file; \"none\" writes no model");
 }
@@ -144,11 +143,14 @@ void warn_of_unknown(const LinearCommand& command, const linear::Model& model,
 int linear_train(const LinearCommand& command) {
   const TrainOptions options = training(command);  // mistakes are found before ranks start
   LinearReport::check(command);
-  if (comm::discover(comm::Environment::process()).rank == 0) check_model_file(model_file(command));
+  if (comm::discover(comm::Environment::process()).rank == 0)
+    check_model_file(model_file(command), command.file);
   return start_ranks(command.ranks, [&] { return train_rank(command, options); });
 }
 
 int linear_predict(const LinearCommand& command) {
+  if (!command.output.empty())
+    check_output("--output", command.output, {command.model, command.file});
   const auto model = linear::read_model(command.model);
   const auto rows = linear::read_libsvm(command.file, reading(command, model.bias));
   if (rows.size() == 0) throw Error(Errc::kCorrupt, command.file + " has no rows");

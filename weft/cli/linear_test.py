@@ -146,11 +146,15 @@ class Linear(unittest.TestCase):
             ("--threads is for --rule hogwild, and the rule is cocoa+", "--threads", "2"),
             ("--gap is for --rule cocoa+ and cocoa, and the rule is hogwild",
              "--rule", "hogwild", "--gap", "1e-3"),
-            (f"--model {self.path} is no regular file", "--model", self.path),
+            (f"--model {self.path} is a folder", "--model", self.path),
             ("--model /dev/null is no regular file", "--model", "/dev/null"),
         ):
             self.fails(2, text, self.path / "not-read.svm", *options)
         self.fails(2, "not-read.svm: No such file", self.path / "not-read.svm")
+        before = self.two.read_text()
+        self.fails(2, f"--model {self.two} is a file that the command reads", self.two,
+                   "--model", self.two)
+        self.assertEqual(self.two.read_text(), before)
         one = self.path / "one.svm"
         one.write_text("3 1:1\n3 2:1\n")
         self.fails(2, "all rows have the label 3; a classifier needs at least two classes", one)

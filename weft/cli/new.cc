@@ -2,6 +2,7 @@
 #include <cctype>
 #include <filesystem>
 #include <iostream>
+#include <set>
 #include <string>
 
 #include "weft/base/error.h"
@@ -93,9 +94,9 @@ int main(int argc, char** argv) {
     const auto result = weft::Trainer(task, options, world).run();
     if (world.rank() == 0) std::cout << weft::train::to_json(result) << std::endl;
     return result.accuracy > 0.9 ? 0 : 1;
-  } catch (const weft::Error& error) {
-    std::cerr << "@NAME@: " << error.what() << '\n';
-    return weft::exit_code(error.code());
+  } catch (const std::exception& error) {  // of weft, libtorch or the system
+    std::cerr << "@NAME@: " << weft::describe(error) << '\n';
+    return weft::exit_code(weft::code_of(error));
   }
 }
 )";
@@ -173,11 +174,32 @@ void check_name(const std::string& name) {
   bool good = !name.empty() && std::isalpha(static_cast<unsigned char>(name[0])) != 0;
   for (const char c : name)
     good = good && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-');
-  if (!good || name == "test" || name == "all") {
+  if (!good) {
     throw Error(Errc::kInvalidArgument,
                 "weft new: \"" + name +
                     "\" is no name for a program: letters, digits, _ and -, a letter first");
   }
+  // Targets of CMake itself (CMP0037) and of the packages that weft finds.
+  static const std::set<std::string> kTaken{
+      "ALL_BUILD", "INSTALL",   "PACKAGE",        "RUN_TESTS",  "ZERO_CHECK",    "all",
+      "c10",       "clean",     "depend",         "dummy",      "edit_cache",    "help",
+      "install",   "package",   "package_source", "preinstall", "rebuild_cache", "test",
+      "torch",     "torch_cpu", "torch_library"};
+  if (kTaken.contains(name))
+    throw Error(Errc::kInvalidArgument,
+                "weft new: \"" + name +
+                    "\" is the name of a target of CMake or of libtorch, which "
+                    "no program can have; choose another one");
+}
+
+// A word of a shell's command.
+std::string shell_word(const std::string& text) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:@%,";
+  if (text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
 }
 
 }  // namespace
@@ -201,7 +223,7 @@ int new_project(const NewCommand& command) {
   }
   std::cout << folder.string() << ": CMakeLists.txt, main.cc, train.toml, README.md\n";
   if (!from.install.empty()) std::cout << "  " << from.install << "   # once: installs weft\n";
-  std::cout << "  cd " << folder.string() << " && cmake -B build" << from.option
+  std::cout << "  cd " << shell_word(folder.string()) << " && cmake -B build" << from.option
             << " && cmake --build build && ./build/" << name << " train.toml\n";
   return 0;
 }

@@ -8,6 +8,7 @@
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
+#include "weft/cli/internal/output_file.h"
 #include "weft/cli/internal/table.h"
 #include "weft/plan/calibration.h"
 #include "weft/plan/cluster/catalog.h"
@@ -182,6 +183,7 @@ void print_json(const plan::PlanPage& page) {
 int plan_auto(const AutoCommand& command) {
   for (const double number : {command.tokens, command.price, command.seconds})
     WEFT_REQUIRE(std::isfinite(number), "--tokens, --price and --seconds need a finite number");
+  if (!command.html.empty()) check_output("--html", command.html);
   const Config config = train::load_recipe(command.recipe, command.assignments);
   plan::PlanPage page;
   page.job = train::planned_job(config, cluster_of(command),

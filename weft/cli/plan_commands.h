@@ -80,6 +80,7 @@ struct ProfileCommand {
   std::vector<std::int64_t> batches = {1, 4};  // samples of each measurement of a recipe
   std::int64_t vocabulary = 0;                 // as in AutoCommand
   std::string output;                          // file; empty: stdout
+  std::string of_recipe;                       // an option that was given and is for recipes only
 };
 int plan_profile(const ProfileCommand& command);
 

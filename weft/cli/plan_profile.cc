@@ -9,6 +9,7 @@
 #include "weft/base/file.h"
 #include "weft/base/process/start.h"
 #include "weft/cli/commands.h"
+#include "weft/cli/internal/output_file.h"
 #include "weft/cli/internal/ranks.h"
 #include "weft/comm/init.h"
 #include "weft/launch/launcher.h"
@@ -41,13 +42,10 @@ void write_profile(const std::string& text, const std::string& output) {
 
 // The program measures its blocks where it would train (Trainer::run).
 int profile_program(const ProfileCommand& command, int ranks) {
-  const bool temporary = command.output.empty();
-  std::string folder = temporary_folder() + "/weft-profile-XXXXXX";
-  if (temporary && ::mkdtemp(folder.data()) == nullptr)
-    throw Error(Errc::kUnavailable, "cannot make a folder in " + folder);
-  const std::string file = fs::absolute(temporary ? folder + "/profile.toml" : command.output);
+  // If the program fails, an older profile stays.
+  const TempDir folder(temporary_folder());
+  const std::string file = fs::absolute(folder / "profile.toml");
   std::error_code ignored;
-  fs::remove(file, ignored);
   ::setenv("WEFT_PROFILE", file.c_str(), 1);
   launch::LaunchOptions launching;
   launching.program = command.target;
@@ -55,7 +53,6 @@ int profile_program(const ProfileCommand& command, int ranks) {
   const int result = launch::launch(launching);
   const bool there = fs::exists(file, ignored);
   const std::string text = there ? read_file(file, kMostProfile) : "";
-  if (temporary) fs::remove_all(folder, ignored);
   if (!there) {
     if (result != 0) return result;
     throw Error(
@@ -81,15 +78,15 @@ int profile_rank(const ProfileCommand& command, const std::optional<Config>& rec
 }  // namespace
 
 int plan_profile(const ProfileCommand& command) {
-  const fs::path folder = fs::path(command.output).parent_path();
-  std::error_code ignored;
-  WEFT_REQUIRE(folder.empty() || fs::is_directory(folder, ignored),
-               "--output: there is no folder " + folder.string());
+  if (!command.output.empty()) check_output("--output", command.output);
   const int ranks = command.ranks.value_or(processors());
   const auto& target = command.target;
   if (!std::is_sorted(command.batches.begin(), command.batches.end(), std::less_equal<>()))
     throw Error(Errc::kInvalidArgument, "--batches must ascend");
-  if (!target.empty() && is_program(target.front())) {
+  const bool is_recipe = !target.empty() && !is_program(target.front());
+  WEFT_REQUIRE(is_recipe || command.of_recipe.empty(),
+               command.of_recipe + " is for a recipe; leave it out");
+  if (!target.empty() && !is_recipe) {
     share_cores(ranks);
     return profile_program(command, ranks);
   }

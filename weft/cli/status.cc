@@ -55,7 +55,8 @@ std::optional<std::string> servers_of(pid_t launcher) {
 
 int status(const StatusCommand& command) {
   const std::string folder = run_folder_of(command.run);
-  const bool is_folder = std::filesystem::is_directory(folder);
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(folder, ignored);
   const auto given = is_folder ? std::nullopt : process_in(command.run);
   const pid_t pid = given ? *given : process_of_run(folder);
   const auto page = observe::RankPage::of_process(pid);

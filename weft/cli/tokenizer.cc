@@ -10,6 +10,7 @@
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/descriptions.h"
+#include "weft/cli/internal/output_file.h"
 #include "weft/cli/internal/subcommand.h"
 #include "weft/data/text/tokenizer.h"
 #include "weft/data/text/train_bpe.h"
@@ -68,9 +69,10 @@ int tokenizer_train(const TokenizerCommand& command) {
   options.vocab_size = command.vocabulary;
   options.min_count = command.min_count;
   if (!command.specials.empty()) options.specials = command.specials;
+  check_output("--output", command.output, command.files);  // before the training, not after it
   const std::string json = text::train_bpe(command.files, options);
-  write_file_atomic(command.output, json);
   const auto tokenizer = text::parse_tokenizer(json, command.output);
+  write_file_atomic(command.output, json);
   std::int64_t bytes = 0, tokens = 0;
   for (const std::string& file : command.files) {
     const std::string content = read_file(file, options.max_bytes);

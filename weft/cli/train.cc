@@ -23,6 +23,7 @@
 #include "weft/observe/run/run_folder.h"
 #include "weft/plan/mesh.h"
 #include "weft/strategy/strategy.h"
+#include "weft/train/options.h"
 #include "weft/train/planning.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
@@ -121,10 +122,13 @@ comm::InitOptions joining_of(const Config& config) {
   return joining;
 }
 
-std::string how_to_go_on(const std::string& run) {
+// `dir`: the folder of the run folders.
+std::string how_to_go_on(const std::string& run, const std::string& dir) {
   if (checkpoint::newest_step(run + "/ckpt") < 0)
     return "no checkpoint is saved, since the loss or a gradient is NaN or infinite";
-  return "go on with --resume --name " + std::filesystem::path(run).filename().string();
+  const bool is_usual = dir == Config(train::recipe_schema()).get_string("run.dir");
+  return "go on with --resume --name " + std::filesystem::path(run).filename().string() +
+         (is_usual ? "" : " --set run.dir=" + dir);
 }
 
 // Runs one rank, from the rendezvous to its exit code. `least`: the accuracy that --check requires.
@@ -150,7 +154,8 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   if (result.left) return 0;
   if (result.stopped) {
     if (trainer.world().rank() == 0)
-      log_warn("stopped by a signal; " + how_to_go_on(trainer.run_folder()),
+      log_warn("stopped by a signal; " +
+                   how_to_go_on(trainer.run_folder(), config.get_string("run.dir")),
                {{"step", result.steps}});
     return 128 + (stop_signal == SIGINT ? SIGINT : SIGTERM);
   }
@@ -195,6 +200,10 @@ void warn_of_idle_servers(const TrainCommand& command, const Config& config) {
   if (command.launching.servers.count > 0 && strategy != "downpour" && strategy != "easgd_async")
     log_warn("--servers: the strategy \"" + strategy +
              "\" uses no parameter servers; downpour and easgd_async do");
+}
+
+void warn_of_idle_keys(const Config& config) {
+  for (const std::string& line : train::idle_keys(config)) log_warn(line);
 }
 
 struct LauncherFlag {
@@ -294,15 +303,18 @@ int train(const TrainCommand& command) {
   const auto config = resumed ? *resumed : configuration_of_new_run(command, file);
   observe::check_run_name(config.get_string("run.name"));
   observe::parse_progress_mode(command.progress);
+  if (!command.trace.empty()) train::check_trace(command.trace);
   const double least =
       command.check ? least_accuracy(file) : 0;  // checked before the training starts
   if (command.dry_run) {
+    warn_of_idle_keys(config);
     print_configuration(config);
     print_strategy(config, std::max(1, most_ranks(command)));
     return 0;
   }
   if (agent::is_spare()) return train_rank(command, config, file, resumed.has_value(), least);
   const auto identity = comm::discover(comm::Environment::process());
+  if (identity.rank == 0) warn_of_idle_keys(config);
   const auto flags = launcher_flags(command);
   check_launcher_flags(command, flags, identity.source);
   const int ranks = most_ranks(command);

@@ -37,6 +37,12 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
   const auto make = [options, family, known = forming.lost_peer](const WeftBackend::Part& part) {
     BackendOptions as = options;
     as.timeout = part.timeout;
+    if (part.is_new) {
+      as.job_ranks.clear();
+      as.lost_rank = nullptr;
+      as.epoch = 0;
+      return over_store(part, as, nullptr, std::make_shared<internal::Family>());
+    }
     as.job_ranks = internal::ranks_in_job(part.ranks, options.job_ranks);
     const auto lost_of_part = [known, family, ranks = part.ranks] {
       if (const auto loss = family->loss()) throw *loss;
@@ -52,7 +58,7 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
     if (nccl) internal::require_nccl(here.me);
     auto backend = c10::make_intrusive<WeftBackend>(
         internal::make_engine(forming, options), here.me, size, options.timeout,
-        WeftBackend::Origin{here.store, make, family, options.job_ranks});
+        WeftBackend::Origin{here.store, make, family, options.job_ranks, here.store != nullptr});
     if (nccl && here.store) {
       const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", here.store);
       backend->use_for_devices(internal::make_nccl(store, here.me, size, options));

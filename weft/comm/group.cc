@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "weft/base/caught/caught.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/all_reduce.h"
@@ -257,13 +258,12 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& tensor, int root) const 
   std::vector<std::vector<at::Tensor>> outputs;
   if (rank() == root) {
     outputs.emplace_back();
-    try {
-      for (int peer = 0; peer < size(); ++peer)
-        outputs[0].push_back(at::empty_like(tensor, at::MemoryFormat::Contiguous));
-    } catch (const std::exception& error) {  // the other ranks would wait for the root
-      abort(Error(code_of(error), describe(error), {"gather", rank()}));
-      throw;
-    }
+    run_and_tell(
+        [&] {
+          for (int peer = 0; peer < size(); ++peer)
+            outputs[0].push_back(at::empty_like(tensor, at::MemoryFormat::Contiguous));
+        },
+        [&](const Error& why) { abort(why); }, {"gather", rank()});
   }
   std::vector<at::Tensor> inputs{tensor};
   state_->finish(state_->backend->gather(outputs, inputs, options));

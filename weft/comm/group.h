@@ -3,8 +3,8 @@
 //
 // How to call it
 // - Calls block unless their name ends with _async.
-// - All ranks of a group call its collectives in the same order, with the same shapes and types.
-//   Otherwise all ranks get kInvalidArgument, with both signatures in the message.
+// - All ranks of a group call its collectives in the same order, with the same types and numbers of
+//   elements. Otherwise all ranks get kInvalidArgument, with both signatures in the message.
 // - One thread at a time calls collectives. Any thread may call send and recv.
 // - Tensors are dense. A tensor that is not contiguous or is on a CUDA device goes through a copy.
 //   Where a result is written, elements must not share memory (expand()): kInvalidArgument.

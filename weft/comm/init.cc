@@ -28,7 +28,6 @@
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/job_store.h"
-#include "weft/comm/internal/job_texts.h"
 #include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/over_mpi.h"
 #include "weft/comm/internal/rendezvous.h"
@@ -244,10 +243,7 @@ Group form_again(const c10::intrusive_ptr<c10d::Store>& store, int time, const I
   const auto place = c10::make_intrusive<c10d::PrefixStore>("again/" + std::to_string(time), store);
   // The launcher and newcomers know the store alone.
   options.lost_rank = [store] { return internal::lost_rank(*store); };
-  internal::compare_at_start(place, identity.rank, identity.world, options);
-  auto backend = make_backend(place, identity.rank, identity.world, options);
-  if (identity.rank == 0) internal::leave_texts(*store, options);
-  return regroupable(std::move(backend), store, options);
+  return internal::form_group_at(place, store, identity.rank, identity.world, options);
 }
 
 // True for a job of several nodes whose launchers do not know each other's losses (--master-addr).

@@ -135,5 +135,34 @@ TEST(Meeting, AllRanksMayCallInitAgainAfterItHasFailed) {
   EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
 }
 
+TEST(Meeting, ARankThatCannotJoinAgainEndsTheWaitsOfTheOthersAtOnce) {
+  Processes processes(2, [&](const Me& me) {
+    Identity identity;
+    identity.rank = me.id;
+    identity.world = identity.local_world = 2;
+    identity.master_port = me.port;
+    identity.store_is_hosted_elsewhere = true;
+    InitOptions options;
+    options.transport = Transport::kTcp;
+    options.timeout = 20s;
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      options.alike["recipe"] = me.id == 0 ? "one" : "two";
+      try {
+        init(identity, options);
+        return 1;
+      } catch (const Error& error) {
+        if (error.code() == (me.id == 0 ? Errc::kAborted : Errc::kBadConfig)) continue;
+        std::fprintf(stderr, "rank %d: %s\n", me.id, error.what());
+        return 2;
+      }
+    }
+    options.alike["recipe"] = "three";
+    at::Tensor t = at::ones({3});
+    init(identity, options).all_reduce(t);
+    return at::equal(t, at::full({3}, 2.0F)) ? 0 : 3;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
+}
+
 }  // namespace
 }  // namespace weft::comm::internal

@@ -326,17 +326,24 @@ std::shared_ptr<Lineage> first_lineage(c10::intrusive_ptr<c10d::Store> store, in
 
 }  // namespace
 
-Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                 const BackendOptions& options) {
+Group internal::form_group_at(const c10::intrusive_ptr<c10d::Store>& place,
+                              c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                              const BackendOptions& options) {
   try {
-    internal::compare_at_start(store, rank, size, options);
+    internal::compare_at_start(place, rank, size, options);
   } catch (const Error& error) {
     if (error.code() == Errc::kBadConfig || error.code() == Errc::kTimeout)
-      internal::tell_failure(*store, rank, error);
+      internal::tell_failure(*place, rank, error);
     throw;
   }
-  auto backend = make_backend(store, rank, size, options);
+  auto backend = make_backend(place, rank, size, options);
+  if (rank == 0 && place != store) internal::set_texts(*store, options);
   return Group(std::move(backend), "world", first_lineage(std::move(store), rank, size, options));
+}
+
+Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                 const BackendOptions& options) {
+  return internal::form_group_at(store, store, rank, size, options);
 }
 
 Group regroupable(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "weft/base/caught/caught.h"
 #include "weft/base/deadline.h"
 #include "weft/base/log.h"
 #include "weft/comm/internal/engine.h"
@@ -152,7 +153,18 @@ void replicate(int replicas, const std::function<void(Group)>& fn,
     }
   };
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < replicas; ++rank) threads.emplace_back(run, rank);
+  threads.reserve(static_cast<std::size_t>(replicas));
+  try {
+    for (int rank = 0; rank < replicas; ++rank) threads.emplace_back(run, rank);
+  } catch (const std::exception& error) {  // those that have started wait for this one
+    {
+      std::lock_guard lock(mutex);
+      failure.note();
+    }
+    const Error why = as_ended(error, "replica " + std::to_string(threads.size()));
+    parts->fail(why);
+    hosts[threads.size()]->fail(why);
+  }
   for (auto& thread : threads) thread.join();
   failure.rethrow();
 }

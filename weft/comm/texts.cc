@@ -6,7 +6,7 @@
 #include <cstring>
 #include <exception>
 
-#include "weft/comm/internal/meeting.h"
+#include "weft/base/caught/caught.h"
 
 namespace weft::comm {
 namespace {
@@ -65,7 +65,8 @@ std::vector<std::string> gather_texts(const Group& group, const std::string& min
   return texts;
 }
 
-void together(const Group& group, const std::function<void()>& work) {
+void together(const Group& group, const std::function<void()>& work,
+              const TogetherOptions& options) {
   if (group.size() == 1) return work();
   std::exception_ptr own;
   std::string why;
@@ -73,14 +74,15 @@ void together(const Group& group, const std::function<void()>& work) {
     work();
   } catch (const std::exception& error) {
     own = std::current_exception();
-    why = " " + internal::reason_of(error);
+    why = " " + as_error(error).message();
   }
-  const auto all = all_gather_texts(group, why);
+  const auto all = options.exchange ? options.exchange(why) : all_gather_texts(group, why);
   if (own) std::rethrow_exception(own);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
-    throw Error(Errc::kAborted, "rank " + std::to_string(rank) + " failed:" + all[rank],
-                {"", group.rank(), static_cast<int>(rank)});
+    throw Error(Errc::kAborted,
+                "rank " + std::to_string(rank) + " " + options.failed + ":" + all[rank],
+                {options.operation, group.rank(), static_cast<int>(rank)});
   }
 }
 

@@ -18,10 +18,19 @@ std::vector<std::string> all_gather_texts(const Group& group, const std::string&
 // The same on rank 0; the others get nothing.
 std::vector<std::string> gather_texts(const Group& group, const std::string& mine);
 
+// Words of the other ranks' error in together(), and its exchange of the reasons.
+struct TogetherOptions {
+  std::string operation = "";
+  std::string failed = "failed";  // "rank 1 failed: …"
+  // Null: all_gather_texts().
+  std::function<std::vector<std::string>(const std::string& mine)> exchange = nullptr;
+};
+
 // Runs `work` on this rank, and throws on all ranks if it throws on one: there the same exception,
 // elsewhere kAborted with the number of that rank and the reason. The group stays as it was.
 // `work` may be different on each rank, and makes no calls of the group. Collective.
-void together(const Group& group, const std::function<void()>& work);
+void together(const Group& group, const std::function<void()>& work,
+              const TogetherOptions& options = {});
 
 // The first entry in which two lists differ, of each list: "'fc1.weight Float[128, 784]'", or
 // "nothing" if a list ends before it. Entries end with "; ". Not collective.

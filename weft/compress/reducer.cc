@@ -122,8 +122,7 @@ StagedReducer::StagedReducer(const Spec& spec, const Unit& unit)
       unit_(unit),
       velocity_(spec.momentum_before && unit.momentum.factor != 0
                     ? static_cast<std::size_t>(unit.count)
-                    : 0,
-                0.0f) {}
+                    : 0) {}
 
 void StagedReducer::begin(float* values, std::int64_t step) {
   values_ = values;
@@ -140,27 +139,46 @@ void StagedReducer::take_momentum() {
   const auto factor = static_cast<float>(m), all = static_cast<float>(1 / (1 - m));
   const float owed = (unit_.momentum.nesterov ? factor * factor : factor) * all;
   const bool at_once = at_once_ && step_ >= spec_.warmup && m < 1;
-  for (std::size_t i = 0; i < velocity_.size(); ++i) {
+  const auto before = velocity_.rewrite();
+  const auto now = velocity_.now();
+  for (std::size_t i = 0; i < now.size(); ++i) {
     const float gradient = values_[i];
     if (at_once) {
-      values_[i] = all * gradient + owed * std::exchange(velocity_[i], 0.0f);
+      values_[i] = all * gradient + owed * before[i];
+      now[i] = 0.0f;
       continue;
     }
-    const float velocity = factor * velocity_[i] + gradient;
-    velocity_[i] = std::isfinite(velocity) ? velocity : 0.0f;
+    const float velocity = factor * before[i] + gradient;
+    now[i] = std::isfinite(velocity) ? velocity : 0.0f;
     values_[i] = unit_.momentum.nesterov ? gradient + factor * velocity : velocity;
   }
 }
 
 void StagedReducer::end_momentum(std::span<const float> residual) {
-  for (std::size_t i = 0; i < velocity_.size(); ++i)
-    velocity_[i] = residual[i] == 0.0f ? 0.0f : velocity_[i];
+  const auto velocity = velocity_.now();
+  for (std::size_t i = 0; i < velocity.size(); ++i)
+    velocity[i] = residual[i] == 0.0f ? 0.0f : velocity[i];
+}
+
+std::vector<Remembered*> StagedReducer::all_memory() {
+  auto all = memory();
+  all.push_back(&velocity_);
+  std::erase_if(all, [](const Remembered* one) { return one->empty(); });
+  return all;
 }
 
 std::vector<std::span<float>> StagedReducer::state() {
-  auto all = memory();
-  if (!velocity_.empty()) all.emplace_back(velocity_);
+  std::vector<std::span<float>> all;
+  for (Remembered* const one : all_memory()) all.push_back(one->now());
   return all;
+}
+
+void StagedReducer::keep() {
+  for (Remembered* const one : all_memory()) one->keep();
+}
+
+void StagedReducer::undo() {
+  for (Remembered* const one : all_memory()) one->undo();
 }
 
 std::optional<Round> StagedReducer::next() {
@@ -174,13 +192,22 @@ Draw StagedReducer::draw(std::uint32_t part) const {
   return {spec_.seed, step_, unit_.id << 12 | (part & 0xfffu), unit_.rank};
 }
 
+void Unsent::begin() {
+  if (kind_ == Memory::kFeedback) {
+    before_ = values_.rewrite();
+  } else {
+    values_.change();
+  }
+}
+
 void Unsent::encode(const Codec& codec, std::int64_t first, std::span<float> values,
                     const Draw& draw, std::vector<std::byte>& wire) {
   if (kind_ == Memory::kNone) return codec.encode(values, draw, wire, nullptr);
-  const auto memory = part(first, values.size());
+  const auto memory = values_.part(static_cast<std::size_t>(first), values.size());
   if (kind_ == Memory::kFeedback) {
-    for (std::size_t i = 0; i < values.size(); ++i) memory[i] += values[i];
-    return codec.encode(memory, draw, wire, memory.data());
+    const auto before = before_.subspan(static_cast<std::size_t>(first), values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] += before[i];
+    return codec.encode(values, draw, wire, memory.data());
   }
   for (std::size_t i = 0; i < values.size(); ++i) values[i] -= memory[i];
   const std::size_t begin = wire.size();
@@ -199,7 +226,7 @@ class PlainReducer final : public StagedReducer {
   const char* exchange() const override { return "plain"; }
 
  private:
-  std::vector<std::span<float>> memory() override { return {}; }
+  std::vector<Remembered*> memory() override { return {}; }
   std::optional<Round> stage(int stage) override {
     if (stage > 0) return std::nullopt;
     return Round{Round::How::kSum, DType::kF32, unit_.count, values().data(), nullptr};

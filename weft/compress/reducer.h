@@ -42,7 +42,7 @@
 // compress the smallest tensors (internal/parts_codec.cc).
 //
 // Memory of a Reducer: 4 bytes per number for feedback, 8 for delta, 4 for momentum, and the
-// encodings. Not thread-safe.
+// encodings. With keep(), the first three twice. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -98,8 +98,16 @@ class Reducer {
   virtual std::optional<Round> next() = 0;
 
   // State for the next step, in place: saved to a checkpoint and overwritten on loading. Each rank
-  // has its own.
+  // has its own. Valid until the next begin(), keep() or undo().
   virtual std::vector<std::span<float>> state() = 0;
+  // All sums so far count: undo() goes back to the state of now. Call it between two sums.
+  virtual void keep() = 0;
+  // The sums since the last keep() do not count, since their step was skipped: the state is that of
+  // then. Call it on all ranks, between two sums. Without keep(), it changes nothing.
+  virtual void undo() = 0;
+  // False if the last sum has numbers that are not finite, in a codec whose type has a narrow range
+  // (f16: 65504). The same on every rank. Always true with other codecs.
+  virtual bool is_in_range() const = 0;
   // Bytes that a rank sends in a compressed step, as in the table above; an upper bound for
   // threshold.
   virtual std::int64_t bytes_sent() const = 0;

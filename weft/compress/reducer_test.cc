@@ -63,6 +63,50 @@ TEST(Reducer, SumsExactlyInAWorldOfOneAndInWarmUp) {
   }
 }
 
+// Bit for bit, whatever was undone, and with several sums in the step that was skipped.
+TEST(Reducer, GoesOnAfterAnUndoneStepAsIfItHadNotBeen) {
+  std::vector<std::string> all = specs();
+  for (const char* spec : {"sign:64", "randomk:0.25", "topk:0.05,momentum=before", "int8,warmup=2"})
+    all.emplace_back(spec);
+  for (const auto& spec : all) {
+    for (const int world : {2, 4}) {
+      Unit unit = unit_of(5000);
+      unit.momentum = {.factor = 0.9};
+      Ranks undone(spec, unit, world), plain(spec, unit, world);
+      undone.keep();
+      for (std::uint64_t step = 0; step < 5; ++step) {
+        if (step % 2 == 1) {
+          auto skipped = gradients(world, 5000, 100 + step);
+          undone.step(skipped);
+          if (step == 3) undone.step(skipped);
+          undone.undo();
+        }
+        auto values = gradients(world, 5000, step), expected = values;
+        undone.step(values);
+        undone.keep();
+        plain.step(expected);
+        ASSERT_EQ(std::memcmp(values[0].data(), expected[0].data(), 5000 * 4), 0)
+            << spec << ", world " << world << ", step " << step;
+      }
+    }
+  }
+}
+
+TEST(Reducer, TellsWhenSumsLeaveTheRangeOfF16) {
+  for (const auto& [spec, fits] : {std::pair{"f16", false}, {"f16,ef=on", false}, {"bf16", true}}) {
+    Ranks ranks(spec, unit_of(100), 2);
+    std::vector<Floats> values(2, Floats(100, 1.0f));
+    ranks.step(values);
+    EXPECT_TRUE(ranks[0].is_in_range()) << spec;
+    values.assign(2, Floats(100, 40000.0f));
+    ranks.step(values);
+    EXPECT_EQ(ranks[1].is_in_range(), fits) << spec;
+    values.assign(2, Floats(100, 1.0f));
+    ranks.step(values);
+    EXPECT_TRUE(ranks[0].is_in_range()) << spec;
+  }
+}
+
 // Error feedback loses nothing: the outputs of T steps are the inputs minus the memory (Karimireddy
 // et al. 2019, proof of theorem II: x_t - e_t follows the uncompressed sums).
 TEST(Reducer, FeedbackMakesTheSumsTelescope) {

@@ -24,12 +24,15 @@ constexpr int kMaxDims = 4;
 // Reads the bytes of a plain or gzip file in order.
 class IdxFile {
  public:
-  explicit IdxFile(const std::string& path)
-      : path_(path), file_(std::fopen(path.c_str(), "rb"), &std::fclose) {
-    if (!file_) throw Error(Errc::kBadConfig, path + ": " + std::strerror(errno));
+  explicit IdxFile(const std::string& path) : path_(path), file_(nullptr, &std::fclose) {
+    // Before it is opened: a pipe that nobody writes to would block.
     std::error_code failed;
     file_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path, failed));
+    if (failed == std::errc::not_supported || failed == std::errc::is_a_directory)
+      throw Error(Errc::kBadConfig, path + " is not a file");
     if (failed) throw Error(Errc::kBadConfig, path + ": " + failed.message());
+    file_.reset(std::fopen(path.c_str(), "rb"));
+    if (!file_) throw Error(Errc::kBadConfig, path + ": " + std::strerror(errno));
     refill();
     if (zip_.avail_in >= 2 && in_[0] == 0x1f && in_[1] == 0x8b) {
       gzip_ = true;

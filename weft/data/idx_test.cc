@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/testing/refusal.h"
 
 namespace weft::data {
 namespace {
@@ -151,6 +153,13 @@ TEST_F(Idx, TellsWhatToInstallIfTheFolderIsMissing) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("dataset-fashion-mnist"), HasSubstr("data.dir="),
                                     HasSubstr("data.name=shapes")));
   }
+}
+
+// Nobody writes to the pipe, so that a read of it would wait for ever.
+TEST_F(Idx, RefusesAPipeAndAFolderAtOnce) {
+  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
+  for (const std::string& path : {dir_ / "pipe", dir_.path()})
+    expect_refused([&] { read_idx(path); }, Errc::kBadConfig, path + " is not a file");
 }
 
 TEST_F(Idx, RefusesImagesAndLabelsThatDoNotMatch) {

@@ -14,6 +14,8 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/random.h"
+#include "weft/data/internal/own_draws.h"
 
 namespace weft::data {
 namespace {
@@ -110,9 +112,20 @@ class Loader::Worker {
   Item make() {
     std::optional<Share> share = sampler_.next();
     if (!share) return {std::nullopt, sampler_.state()};
+    const internal::OwnDraws draws(seed_of(*share));
     Batch batch = source_.make(*share);
     batch.share = std::move(*share);
     return {std::move(batch), sampler_.state()};
+  }
+
+  // Depends on the samples alone, not on what was drawn before, so that a resumed run, and each
+  // rank that reads the same samples, draws the same numbers.
+  std::uint64_t seed_of(const Share& share) const {
+    constexpr std::uint32_t kStream = 0x64617461;  // "data"
+    const auto epoch = static_cast<std::uint64_t>(share.epoch);
+    return Random(sampler_.options().seed, kStream,
+                  (epoch << 40) + static_cast<std::uint64_t>(share.first))
+        .next_u64();
   }
 
   Item make_now() {

@@ -1,6 +1,6 @@
 #include "weft/data/loader.h"
 
-#include <ATen/ops/equal.h>
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -128,6 +128,45 @@ TEST(Loader, ThrowsTheSourcesExceptionAfterTheBatchesBeforeIt) {
     EXPECT_EQ(loader.state(), (SamplerState{0, 32}));
     loader.restore({0, 32});
     EXPECT_TRUE(loader.next(soon()));
+  }
+}
+
+// The batches of an epoch from a source that draws in several ways. `between` is called between
+// them, while others are made ahead.
+std::vector<at::Tensor> drawn(int prefetch, SamplerState from,
+                              const std::function<void()>& between) {
+  const auto make = [](const Share& share) {
+    const auto count = static_cast<std::int64_t>(share.indices.size());
+    const at::Tensor some = at::rand({count, 3}), more = at::randperm(40).to(at::kFloat),
+                     mask = at::dropout(at::ones({count}), 0.5, true),
+                     last = at::empty({count}).normal_();
+    return Batch{{at::cat({some.flatten(), more, mask, last})}, {}, {}};
+  };
+  Loader loader({100, make}, sampler(), prefetch);
+  loader.restore(from);
+  std::vector<at::Tensor> all;
+  while (auto batch = loader.next(soon())) {
+    all.push_back(batch->inputs[0]);
+    between();
+  }
+  return all;
+}
+
+TEST(Loader, DrawsNumbersOfASourceFromAGeneratorOfEachBatch) {
+  const auto alone = drawn(0, {}, [] {});
+  ASSERT_EQ(alone.size(), 7U);
+  EXPECT_FALSE(at::equal(alone[0], alone[1]));
+  for (const int prefetch : {0, 2}) {
+    at::manual_seed(7);
+    std::vector<at::Tensor> mine;  // of the model, meanwhile
+    const auto batches = drawn(prefetch, {}, [&] { mine.push_back(at::rand({1, 50})); });
+    for (std::size_t i = 0; i < alone.size(); ++i)
+      EXPECT_TRUE(at::equal(batches[i], alone[i])) << "prefetch " << prefetch << ", batch " << i;
+    at::manual_seed(7);
+    for (const at::Tensor& one : mine) EXPECT_TRUE(at::equal(one, at::rand({1, 50})));
+    const auto rest = drawn(prefetch, {0, 48}, [] {});
+    ASSERT_EQ(rest.size(), 4U);
+    EXPECT_TRUE(at::equal(rest[0], alone[3])) << "a resumed run";
   }
 }
 

@@ -22,7 +22,9 @@ struct Batch {
 struct Source {
   std::int64_t size = 0;  // Samples of an epoch.
   // Makes the inputs and targets of the share's samples, in its order. One thread at a time calls
-  // it; it may throw.
+  // it; it may throw. Numbers that operations on the CPU draw in it come from a generator of each
+  // share, not from torch's global one. They depend on the sampler's seed, the epoch and the
+  // share's position.
   std::function<Batch(const Share& share)> make = nullptr;
 };
 

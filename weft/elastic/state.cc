@@ -101,7 +101,15 @@ void State::load(const Group& world, const checkpoint::Reader& reader) {
     if (!entry.load) continue;
     const internal::PartSource tensors(reader, name);
     const Texts texts = texts_of(reader.state(), name);
-    entry.load({tensors, texts, reader});
+    try {
+      entry.load({tensors, texts, reader});
+    } catch (const Error& error) {  // the messages of entries do not know their names
+      if (error.code() != Errc::kCorrupt) throw;
+      WEFT_REQUIRE(!texts.empty(), "elastic: the saved state has no \"" + name +
+                                       "\"; it is of another program, or of an older version of "
+                                       "this one");
+      throw Error(Errc::kCorrupt, "elastic: \"" + name + "\": " + error.message());
+    }
   }
   internal::load_random(world, reader);
 }

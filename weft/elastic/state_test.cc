@@ -296,11 +296,24 @@ TEST(State, NamesTheFirstValueThatDoesNotFit) {
   std::int64_t step = 0;
   State more;
   more.add("step", step);
-  expect_refused([&] { load_alone(more, reader); }, Errc::kCorrupt, "has no number");
+  expect_refused([&] { load_alone(more, reader); }, Errc::kInvalidArgument,
+                 "the saved state has no \"step\"; it is of another program");
   std::string note;
   State noted;
   noted.add("note", note);
-  expect_refused([&] { load_alone(noted, reader); }, Errc::kCorrupt, "has no text");
+  expect_refused([&] { load_alone(noted, reader); }, Errc::kInvalidArgument,
+                 "the saved state has no \"note\"");
+}
+
+TEST(State, NamesAValueThatIsDamaged) {
+  std::string text = "three";
+  State texts;
+  texts.add("epoch", text);
+  const auto reader = saved_by(texts, 1);
+  std::int64_t epoch = 0;
+  State numbers;
+  numbers.add("epoch", epoch);
+  expect_refused([&] { load_alone(numbers, reader); }, Errc::kCorrupt, "elastic: \"epoch\": ");
 }
 
 TEST(State, DescribesWhatMustBeEqualOnAllRanks) {

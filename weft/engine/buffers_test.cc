@@ -76,6 +76,55 @@ TEST(Buffers, OfEveryTypeAreSynchronizedSavedAndLoaded) {
   EXPECT_EQ(codes, std::vector<int>(2, 0));
 }
 
+// Has no memory for one buffer.
+class WithoutMemory final : public checkpoint::SliceSource {
+ public:
+  WithoutMemory(const checkpoint::SliceSource& source, bool checks)
+      : source_(source), checks_(checks) {}
+  bool has(const std::string& name) const override { return source_.has(name); }
+  void check(const checkpoint::Slices& slices) const override {
+    if (checks_) look(slices);
+    source_.check(slices);
+  }
+  void fill(const checkpoint::Slices& slices) const override {
+    look(slices);
+    source_.fill(slices);
+  }
+
+ private:
+  static void look(const checkpoint::Slices& slices) {
+    for (const checkpoint::Slice& slice : slices) {
+      if (slice.name == "flags") throw std::bad_alloc();
+    }
+  }
+  const checkpoint::SliceSource& source_;
+  const bool checks_;
+};
+
+TEST(Buffers, ARankThatCannotLoadThemTellsTheOthersWhy) {
+  const TempDir dir;
+  comm::replicate(
+      2,
+      [&](const Group& group) {
+        use_buffers(group, dir.path());
+        Net net(7);
+        auto model = data_parallel(net, group);
+        auto optimizer = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+        const checkpoint::Reader reader(dir / "step-00000001");
+        for (const bool checks : {true, false}) {
+          if (group.rank() == 1) {
+            EXPECT_THROW(model.load_shards(WithoutMemory(reader, checks)), std::bad_alloc);
+          } else {
+            expect_refused([&] { model.load_shards(reader); }, Errc::kAborted,
+                           "rank 1 cannot load its buffers: Unavailable: out of memory");
+          }
+        }
+        model.load_shards(reader);
+        expect_buffers(net, 3);
+      },
+      20s);
+}
+
 TEST(Buffers, ThatCannotBeSentAreAnErrorBeforeTheFirstStep) {
   const auto make = [](const at::Tensor& buffer) {
     return [buffer] {

@@ -6,10 +6,14 @@
 #include <cstring>
 #include <string>
 
+#include "weft/comm/texts.h"
+
 namespace weft::parallel {
 namespace {
 
 constexpr const char* kPart = "codec";
+const comm::TogetherOptions kWords{.operation = "load_codec",
+                                   .failed = "cannot load the codec's memory"};
 
 std::string memory_name(int rank) { return "memory." + std::to_string(rank); }
 
@@ -75,6 +79,23 @@ std::optional<CodecProgress> read_codec_progress(const Group& group,
   return progress;
 }
 
+std::optional<CodecProgress> agree_on_codec_progress(
+    const Group& group, const checkpoint::Reader& saved,
+    const std::function<bool(const CodecProgress&)>& fits) {
+  std::optional<CodecProgress> progress;
+  comm::together(
+      group,
+      [&] {
+        progress = read_codec_progress(group, saved);
+        if (progress && !fits(*progress)) progress.reset();
+      },
+      kWords);
+  at::Tensor all = at::full({1}, progress ? 1 : 0, at::kLong);
+  if (group.size() > 1) group.all_reduce(all, ReduceOp::kMin);
+  if (all.item<std::int64_t>() == 0) progress.reset();
+  return progress;
+}
+
 bool restore_codec_memory(const Group& group, const checkpoint::Reader& saved,
                           const std::vector<std::span<float>>& memory) {
   const checkpoint::Slices slices = slices_of(group.rank(), memory);
@@ -82,7 +103,8 @@ bool restore_codec_memory(const Group& group, const checkpoint::Reader& saved,
   at::Tensor fits = at::full({1}, shape == slices[0].shape ? 1 : 0, at::kLong);
   group.all_reduce(fits, ReduceOp::kMin);
   if (fits.item<std::int64_t>() == 0) return false;
-  saved.fill(kPart, slices);
+  comm::together(
+      group, [&] { saved.fill(kPart, slices); }, kWords);
   return true;
 }
 

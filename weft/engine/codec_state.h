@@ -7,6 +7,7 @@
 //   memory.<rank>   memory of that rank, buffer after buffer; each rank writes its own
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -32,8 +33,15 @@ checkpoint::Slices codec_slices(const Group& group, const CodecProgress& progres
 // Error(kCorrupt) if it is damaged.
 std::optional<CodecProgress> read_codec_progress(const Group& group,
                                                  const checkpoint::Reader& saved);
-// Overwrites the memory. Call it after read_codec_progress(). Collective. Returns false, without
-// changes on any rank, if the memory of any rank has another length.
+// The same on all ranks alike: nullopt if a rank reads none, or one that does not fit there. Throws
+// on all ranks if one cannot read it: there as read_codec_progress(), elsewhere kAborted.
+// Collective.
+std::optional<CodecProgress> agree_on_codec_progress(
+    const Group& group, const checkpoint::Reader& saved,
+    const std::function<bool(const CodecProgress&)>& fits);
+// Overwrites the memory. Call it after agree_on_codec_progress(). Collective. Returns false,
+// without changes on any rank, if the memory of any rank has another length. Throws on all ranks if
+// one cannot read its own.
 bool restore_codec_memory(const Group& group, const checkpoint::Reader& saved,
                           const std::vector<std::span<float>>& memory);
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "weft/base/error.h"
+#include "weft/comm/texts.h"
 #include "weft/engine/block.h"
 #include "weft/engine/internal/binding.h"
 
@@ -99,17 +100,25 @@ checkpoint::Slices DataParallelBase::shards() {
 
 void DataParallelBase::load_shards(const checkpoint::SliceSource& source) {
   Replica& replica = *binding_->replica();
-  replica.load_shards(source, {}, false);
+  const Group& group = replica.group();
+  const comm::TogetherOptions words{.operation = "load_shards",
+                                    .failed = "cannot load its buffers"};
+  replica.settle();
   checkpoint::Slices buffers = buffers_of(*binding_, "");
-  if (!binding_->options().sync_buffers) {
-    // A rank that the saved group did not have takes the buffers of rank 0.
-    const std::string own = suffix_of(replica.group().rank());
-    for (checkpoint::Slice& buffer : buffers)
-      buffer.name += source.has(buffer.name + own) ? own : suffix_of(0);
-  }
+  const auto check = [&] {
+    if (!binding_->options().sync_buffers) {
+      // A rank that the saved group did not have takes the buffers of rank 0.
+      const std::string own = suffix_of(group.rank());
+      for (checkpoint::Slice& buffer : buffers)
+        buffer.name += source.has(buffer.name + own) ? own : suffix_of(0);
+    }
+    source.check(buffers);
+  };
+  comm::together(group, check, words);
+  replica.load_shards(source, {}, false);
   const at::NoGradGuard no_grad;
-  source.fill(buffers);
-  if (replica.group().size() > 1) replica.group().barrier();
+  comm::together(
+      group, [&] { source.fill(buffers); }, words);
 }
 
 double DataParallelBase::lr() const { return binding_->lr(); }

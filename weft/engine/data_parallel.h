@@ -30,7 +30,7 @@
 // - Batches may differ in size. Gradients are weighted by samples, which assumes a loss that is a
 //   mean over the local batch.
 // - A change of the module between two steps counts as in one process, or is an error that says
-//   what to do: docs/from-pytorch.md has the list.
+//   what to do: docs/module-changes.md has the list.
 #pragma once
 
 #include <ATen/core/Tensor.h>

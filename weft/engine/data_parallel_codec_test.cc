@@ -280,6 +280,56 @@ TEST(DataParallelCodec, KeepsTheMomentumOfACheckpointWithoutACodec) {
   EXPECT_EQ(comm::fork_ranks(2, "tcp", go_on_without_a_codec_before), (std::vector<int>{0, 0}));
 }
 
+// Batches whose gradients zero_grad() drops, as those of a discriminator behind a generator, leave
+// nothing in the codec's memory, and take nothing from it.
+int drop_batches(const Group& group) {
+  torch::set_num_threads(1);
+  for (const char* codec : {"f16,ef=on", "int8", "topk:0.1,warmup=2", "powersgd:2", "int4,delta",
+                            "randomk:0.25", "sign:64", "threshold:1e-3"}) {
+    auto plain = data_parallel(Net(), group, with(codec));
+    auto dropping = data_parallel(Net(), group, with(codec));
+    auto optim = sgd(plain), other = sgd(dropping);
+    for (int number = 0; number < 6; ++number) {
+      for (int dropped = 0; dropped < number % 3; ++dropped) {
+        loss_of(dropping, inputs(group, group.rank(), 50 + number)).backward();
+        other.zero_grad();
+      }
+      step(plain, optim, group, number);
+      step(dropping, other, group, number);
+    }
+    check(torch::equal(flat_weights(plain), flat_weights(dropping)),
+          std::string(codec) + ": dropped batches count");
+  }
+  return 0;
+}
+
+TEST(DataParallelCodec, GoesOnAfterDroppedBatchesAsIfTheyHadNotBeen) {
+  EXPECT_EQ(comm::fork_ranks(2, "tcp", drop_batches), (std::vector<int>{0, 0}));
+  EXPECT_EQ(comm::fork_ranks(4, "auto", drop_batches, {"a", "a", "b", "b"}),
+            std::vector<int>(4, 0));
+}
+
+int leave_the_range(const Group& group) {
+  auto model = data_parallel(Net(), group, with("f16"));
+  auto optim = sgd(model);
+  step(model, optim, group, 0);
+  (loss_of(model, inputs(group, group.rank(), 1)) * 1e8).backward();
+  try {
+    optim.step();
+  } catch (const Error& error) {
+    check(error.code() == Errc::kInvalidArgument, error.what());
+    check(std::string(error.what()).find("not finite in the codec f16") != std::string::npos,
+          error.what());
+    check(torch::isfinite(flat_weights(model)).all().item<bool>(), "weights are not finite");
+    return 0;
+  }
+  return 1;
+}
+
+TEST(DataParallelCodec, RefusesSumsThatLeaveTheRangeOfF16) {
+  EXPECT_EQ(comm::fork_ranks(2, "tcp", leave_the_range), (std::vector<int>{0, 0}));
+}
+
 TEST(DataParallelCodec, RejectsAMisspelledCodec) {
   const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
     try {

@@ -1,5 +1,6 @@
 // Random sequences of what libtorch programs do between two steps: each ends with the weights of
-// one process, or is an error of the program that docs/from-pytorch.md names (testing/sequences.h).
+// one process, or is an error of the program that docs/module-changes.md names
+// (testing/sequences.h).
 #include <gmock/gmock.h>
 
 #include "weft/engine/testing/sequences.h"
@@ -14,11 +15,9 @@ bool to_written_weights(const Way& way) { return way.is_shared() || way.divides_
 bool to_divided_weights(const Way& way) { return way.divides_weights(); }
 bool always(const Way&) { return true; }
 bool has_two(const Way& way) { return way.split > 0; }
-// torch::optim needs a backward pass of each rank through each model.
-bool has_pass_on_all_ranks(const Way& way) { return by_weft(way) || way.split == 0; }
 // Gradients that other ranks have already count.
 bool to_sent_gradients(const Way& way) {
-  return way.module && by_weft(way) && (way.update_in_backward || std::string(way.codec) != "none");
+  return way.module && by_weft(way) && way.update_in_backward;
 }
 
 bool never(const Way&) { return false; }
@@ -122,8 +121,7 @@ const std::vector<Habit<Way>> kHabits{
        t.backward({.shares = Pass::Shares::kRankZero});
        t.zero_grad();
      },
-     [](const Way& way) { return way.module && by_weft(way); },
-     [](const Way& way) { return way.split == 0; }},  // two models wait until a timeout
+     [](const Way& way) { return way.module && by_weft(way); }},
     {"drops the gradients of a batch and accumulates",
      [](Trainer& t) {
        t.zero_grad();
@@ -186,8 +184,7 @@ const std::vector<Habit<Way>> kHabits{
     {"leaves out a part on one rank",
      [](Trainer& t) {
        t.train({.without = {-1, 3}});
-     },
-     never, has_pass_on_all_ranks},
+     }},
     {"runs a part twice", [](Trainer& t) { t.train({.twice = 2}); }},
     {"penalizes the gradient by its input", [](Trainer& t) { t.train({.penalty = true}); },
      to_divided_weights},

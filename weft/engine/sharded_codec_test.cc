@@ -109,7 +109,8 @@ TEST(ShardedCodec, KeepsTheValuesThatItDidNotSend) {
     Named sum, sent;
     const at::Tensor x = internal::part_of(internal::batch_of(0, at::kFloat), world.rank(), 4);
     for (int step = 0; step < 24; ++step) {
-      for (Sharded* model : {&all, &some}) {  // no step(): the gradient is the same in each round
+      for (Sharded* model : {&all, &some}) {
+        model->set_lr(0);  // the gradient is the same in each round
         model->zero_grad();
         (internal::loss_of(model->forward(x)) * (static_cast<double>(x.size(0)) / internal::kBatch))
             .backward();
@@ -117,6 +118,7 @@ TEST(ShardedCodec, KeepsTheValuesThatItDidNotSend) {
           at::Tensor& into = (model == &all ? sum : sent)[name];
           into = into.defined() ? into + tensor : tensor.clone();
         }
+        model->step();
       }
     }
     for (const auto& [name, tensor] : sum) {
@@ -128,6 +130,46 @@ TEST(ShardedCodec, KeepsTheValuesThatItDidNotSend) {
       require(world.rank() > 0 || missing.max().item<double>() > 0, name + " was not compressed");
     }
   });
+}
+
+// Gradients that zero_grad() drops leave nothing in the codec's memory, and take nothing from it.
+TEST(ShardedCodec, GoesOnAfterDroppedBatchesAsIfTheyHadNotBeen) {
+  for (const Way& way : kWays) {
+    for (const std::string codec : {"topk:0.1", "powersgd:2", "int4:8,delta", "randomk:0.25"}) {
+      comm::replicate(4, [&](const Group& world) {
+        Sharded plain = model_of(world, way, codec), dropping = model_of(world, way, codec);
+        for (int step = 0; step < 4; ++step) {
+          train(plain, world, step);
+          for (int dropped = 0; dropped < step % 3; ++dropped) {
+            const at::Tensor x = internal::part_of(internal::batch_of(9 + dropped, at::kFloat),
+                                                   world.rank(), world.size());
+            dropping.zero_grad();
+            internal::loss_of(dropping.forward(x)).backward();
+            dropping.grad_norm();
+          }
+          train(dropping, world, step);
+        }
+        const auto expected = plain.state(), state = dropping.state();
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          require(at::equal(expected[i].second, state[i].second),
+                  codec + ": " + expected[i].first + " has other bits");
+        }
+      });
+    }
+  }
+}
+
+TEST(ShardedCodec, RefusesSumsThatLeaveTheRangeOfF16) {
+  EXPECT_THAT(refusal([] {
+                comm::replicate(4, [](const Group& world) {
+                  Sharded model = model_of(world, {2, Weights::kPrivate}, "f16");
+                  model.set_samples(1);
+                  const at::Tensor x = internal::batch_of(0, at::kFloat);
+                  (internal::loss_of(model.forward(x)) * 1e6).backward();
+                  model.step();
+                });
+              }),
+              testing::HasSubstr("a sum of gradients is not finite in the codec f16"));
 }
 
 TEST(ShardedCodec, ContinuesFromItsMemoryWithTheSameBits) {

@@ -106,11 +106,15 @@ std::string ask_launcher(pid_t pid, const std::string& request, Deadline deadlin
   const Fd socket = new_socket();
   const Address address = address_of(pid);
   const std::string who = "the launcher (process " + std::to_string(pid) + ")";
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.value), address.size) !=
-          0 ||
-      !is_same_user(socket.get()) || !send_line(socket.get(), request)) {
-    throw Error(Errc::kUnavailable, who + " does not run, or belongs to another user");
-  }
+  const auto* const where = reinterpret_cast<const sockaddr*>(&address.value);
+  const int reason = ::connect(socket.get(), where, address.size) == 0 ? 0 : errno;
+  if (reason == EAGAIN)
+    throw Error(Errc::kUnavailable, who + " has too many requests that it has not read yet");
+  // Another try would be the same.
+  WEFT_REQUIRE(reason == 0 && is_same_user(socket.get()),
+               who + " does not run, or belongs to another user");
+  if (!send_line(socket.get(), request))
+    throw Error(Errc::kUnavailable, who + " ended before it answered");
   for (;;) {
     bool ended = false;
     if (auto line = receive(socket.get(), &ended)) return *line;

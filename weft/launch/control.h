@@ -40,7 +40,8 @@ class ControlSocket {
 };
 
 // Sends a request to the launcher `pid` and returns its answer. Throws Error:
-// - kUnavailable if there is no such launcher, or it ends before it answers;
+// - kInvalidArgument if there is no such launcher of this user;
+// - kUnavailable if it ends before it answers, or has too many requests waiting;
 // - kTimeout after the deadline.
 std::string ask_launcher(pid_t pid, const std::string& request, Deadline deadline);
 

@@ -63,7 +63,7 @@ TEST(Control, AsksNoLongerThanTheDeadline) {
 
 TEST(Control, NamesALauncherThatDoesNotRun) {
   expect_refused([] { ask_launcher(::getpid(), "scale 3", Deadline::in(seconds(30))); },
-                 Errc::kUnavailable, "does not run");
+                 Errc::kInvalidArgument, "does not run");
 }
 
 TEST(Control, FindsTheLauncherOfALiveRunOnly) {

@@ -31,6 +31,7 @@ TEST(ReadOptions, NamesTheWrongOptionAndItsValue) {
   EXPECT_THAT(complaint(&LaunchOptions::signals_to_handle, "SIGTERM,SIGKILL"),
               HasSubstr("SIGKILL"));
   EXPECT_EQ(complaint(&LaunchOptions::nnodes, "1:1"), "");
+  EXPECT_THAT(complaint(&LaunchOptions::nnodes, "2000000000"), HasSubstr("at most 1048576"));
   for (const char* nodes : {"", ":", "2:", ":3", "0:2", "3:2", "1:2:3", "two"})
     EXPECT_THAT(complaint(&LaunchOptions::nnodes, nodes), HasSubstr("--nnodes ")) << nodes;
 }
@@ -128,6 +129,37 @@ TEST(ReadOptions, NamesWhatIsWrongWithAMeeting) {
               options.nnodes = "1:2";
             }),
             "");
+}
+
+TEST(ReadOptions, ReplacesRanksThatHangWhereLostOnesAreReplaced) {
+  const auto complaint = [](auto&& change) -> std::string {
+    LaunchOptions options;
+    options.nproc_per_node = "4";
+    options.on_hang = "replace";
+    change(options);
+    return complaint_about(options);
+  };
+  EXPECT_THAT(complaint([](LaunchOptions&) {}), HasSubstr("--on-hang replace: set "));
+  EXPECT_EQ(complaint([](LaunchOptions& options) { options.nproc_per_node = "2:4"; }), "");
+  EXPECT_EQ(complaint([](LaunchOptions& options) { options.min_ranks = 2; }), "");
+  EXPECT_EQ(complaint([](LaunchOptions& options) { options.max_replacements = 1; }), "");
+}
+
+// All ranks of a job that has shrunk start again.
+TEST(SetPlaces, KeepsWhatIsSaidOfRanksThatTheJobHasNoLonger) {
+  LaunchOptions options;
+  options.nproc_per_node = "4";
+  options.redirects = "1:2,3:3";
+  options.tee = "3:1";
+  options.local_ranks_filter = "0,3";
+  internal::Job job = internal::read_options(options);
+  internal::set_places(job, options, 2);
+  EXPECT_THAT(job.redirects, testing::ElementsAre(0, 2));
+  EXPECT_THAT(job.tee, testing::ElementsAre(0, 0));
+  EXPECT_THAT(job.shown, testing::ElementsAre(true, false));
+  internal::set_places(job, options, 4);
+  EXPECT_THAT(job.redirects, testing::ElementsAre(0, 2, 0, 3));
+  EXPECT_THAT(job.shown, testing::ElementsAre(true, false, false, true));
 }
 
 TEST(ReadOptions, CountsProcessesLikeTorchrun) {

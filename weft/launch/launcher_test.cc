@@ -2,6 +2,13 @@
 // read its output.
 #include "weft/launch/testing/launch_harness.h"
 
+#include <sys/stat.h>
+
+#include "weft/base/testing/refusal.h"
+#include "weft/launch/internal/line_relay.h"
+#include "weft/launch/internal/pipe.h"
+#include "weft/launch/live_page.h"
+
 namespace weft::launch {
 namespace {
 
@@ -124,6 +131,59 @@ TEST(LaunchSlow, WritesLogsInTheLayoutOfTorchrun) {
   EXPECT_EQ(result.out, "[rank 0] to stdout\n");
   EXPECT_THAT(result.err, HasSubstr("[rank 0] to stderr\n"));
   EXPECT_THAT(result.err, Not(HasSubstr("[rank 1]")));
+}
+
+// The id of a job on a cluster may be a path, or longer than a folder's name may be.
+TEST(Launch, AcceptsAnyIdOfAJob) {
+  for (const std::string& id : {std::string("team/job 7"), std::string(300, 'j')}) {
+    Folder folder;
+    auto options = child(1, {"env:TORCHELASTIC_RUN_ID"});
+    options.log_dir = folder.path.string();
+    options.run_id = id;
+    const auto result = run(options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.out, "TORCHELASTIC_RUN_ID=" + id + "\n");
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path), {}), 1);
+  }
+}
+
+TEST(Launch, SaysWhyASecretCannotBeRead) {
+  const Folder folder;
+  const std::string none = folder.path / "none", pipe = folder.path / "pipe",
+                    empty = folder.path / "empty";
+  std::ofstream(empty) << "";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const auto& [file, why] : {std::pair{none, "No such file"},
+                                  {folder.path.string(), "Is a directory"},
+                                  {pipe, "expected at least 32 bytes"},
+                                  {empty, "expected at least 32 bytes"}}) {
+    auto options = child(1, {});
+    options.secret_file = file;
+    expect_refused([&] { launch(options); }, Errc::kBadConfig,
+                   "--secret-file " + file + ": " + why);
+  }
+}
+
+TEST(LineRelay, SaysThatALogCannotBeWrittenAndGoesOn) {
+  Running relaying([](const std::string&) {
+    auto [out, in] = internal::make_pipe("a test");
+    internal::LineRelay::Options options;
+    options.console = STDOUT_FILENO;
+    options.prefix = "[rank 3] ";
+    options.log = Fd(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+    internal::LineRelay relay(std::move(out), std::move(options));
+    for (const char* line : {"first\n", "second\n"}) {
+      internal::write_all(in.get(), line);
+      relay.pump();
+    }
+    return 0;
+  });
+  const auto result = relaying.end();
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "[rank 3] first\n[rank 3] second\n");
+  EXPECT_EQ(result.err,
+            "weft: [rank 3] the log of this rank ends here, since it cannot be written: No space "
+            "left on device\n");
 }
 
 TEST(LaunchSlow, NamesTheLogOfTheRankThatFailed) {
@@ -277,6 +337,11 @@ TEST(Launch, ReportsAPortInUse) {
               "127.0.0.1:" + std::to_string(port) +
                   " is in use; set another --master-port, or none for a free port");
   }
+}
+
+// Trying again would not help.
+TEST(Launch, ALivePageThatWasNotBuiltIsNoReasonToRetry) {
+  expect_refused([] { LivePage("127.0.0.1:0"); }, Errc::kInvalidArgument, "without the live page");
 }
 
 TEST(Launch, ReportsAMissingProgram) {

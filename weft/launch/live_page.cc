@@ -23,7 +23,7 @@ constexpr const char* kLiveFd = "WEFT_LIVE_FD";
 std::filesystem::path live_program() {
   const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft_live";
   if (!std::filesystem::exists(program)) {
-    throw Error(Errc::kUnavailable,
+    throw Error(Errc::kInvalidArgument,
                 "--http: this weft was built without the live page; install libcpp-httplib-dev and "
                 "prometheus-cpp-dev, and build it again",
                 {"launch", -1, -1});

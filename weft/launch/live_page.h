@@ -19,7 +19,7 @@ class LivePage {
   // Starts weft_live, which lies beside this program, and logs the page's URL. `address`:
   // HOST:PORT; port 0 takes a free one. Call it before this process starts a thread. Throws
   // Error(kInvalidArgument), naming --http, for an address that is none or cannot be listened on,
-  // and Error(kUnavailable) where weft was built without weft_live or it does not answer.
+  // also where weft was built without weft_live, and Error(kUnavailable) where it does not answer.
   explicit LivePage(const std::string& address);
 
   // Descriptor for show_run(), close-on-exec.

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <string>
 #include <utility>
 
+#include "weft/base/caught/caught.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/linear/hogwild/hogwild.h"
@@ -50,10 +52,17 @@ ColumnMap map_columns(const SparseRows& rows, double bias, Ranks& ranks) {
   return map;
 }
 
-// Columns ascend, and every row ends with the constant feature, or none has it.
+// Numbers are finite, columns ascend, and every row ends with the constant feature, or none has it.
 void check_rows(const SparseRows& rows, double bias) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto row = rows.row(i);
+    WEFT_REQUIRE(std::isfinite(rows.labels[i]),
+                 "row " + std::to_string(i) + ": its label is not a finite number");
+    for (const Entry& entry : row) {
+      WEFT_REQUIRE(std::isfinite(entry.value),
+                   "row " + std::to_string(i) + ": the value in column " +
+                       std::to_string(entry.column) + " is not a finite number");
+    }
     for (std::size_t k = 1; k < row.size(); ++k) {
       WEFT_REQUIRE(row[k - 1].column < row[k].column,
                    "row " + std::to_string(i) + ": the columns do not ascend");
@@ -248,7 +257,12 @@ void check(const TrainOptions& options) {
 Trained train(const Group& group, SparseRows rows, const TrainOptions& options) {
   check(options);
   const auto start = std::chrono::steady_clock::now();
-  Trained trained = Training(group, std::move(rows), options).run();
+  // An exception of on_report may be one of all ranks. Missing memory or threads are of this one.
+  const auto tell = [&](const Error& why) {
+    if (why.code() == Errc::kUnavailable) group.abort(why);
+  };
+  Trained trained = run_and_tell([&] { return Training(group, std::move(rows), options).run(); },
+                                 tell, {"linear", group.rank()});
   trained.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return trained;
 }

@@ -3,19 +3,26 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <fstream>
+#include <limits>
 #include <mutex>
+#include <new>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "weft/base/deadline.h"
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/linear/data/power_law.h"
 #include "weft/linear/internal/group_ranks.h"
+#include "weft/linear/internal/group_ring.h"
 #include "weft/linear/model/predict.h"
 #include "weft/linear/solve/testing/reference_data.h"
 
@@ -181,6 +188,63 @@ TEST(Linear, RowsWhoseColumnsDoNotAscendAreRefusedByAllRanks) {
           train(group, rows, exactly({Loss::kLogistic, 0.01, 0}));
         },
         Errc::kInvalidArgument, "row 1: the columns do not ascend");
+  });
+}
+
+TEST(Linear, NumbersThatAreNotFiniteAreRefusedByAllRanksWithTheirPlace) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  comm::replicate(2, [&](const Group& group) {
+    for (const bool in_label : {false, true}) {
+      SparseRows rows;
+      rows.add(1, std::vector<Entry>{{1, 1}});
+      const bool bad = group.rank() == 1;
+      const auto value = bad && !in_label ? static_cast<float>(kNan) : 1.0F;
+      rows.add(bad && in_label ? kNan : -1, std::vector<Entry>{{0, 1}, {7, value}});
+      expect_refused(
+          [&] {
+            train(group, rows, exactly({Loss::kSquared, 0.01, 0}));
+          },
+          Errc::kInvalidArgument,
+          in_label ? "row 1: its label is not a finite number"
+                   : "row 1: the value in column 7 is not a finite number");
+    }
+  });
+}
+
+// Such as memory that has run out on one rank.
+TEST(Linear, ARankWithoutMemoryOrThreadsEndsTheTrainingOfAllRanks) {
+  std::atomic<bool> told = false;
+  comm::replicate(2, [&](const Group& group) {
+    auto rows = load(kData, group);
+    auto options = exactly({Loss::kSquared, 0.01, 0});
+    if (group.rank() == 0) options.on_report = [](const Report&) { throw std::bad_alloc(); };
+    const auto train_here = [&] { train(group, std::move(rows), options); };
+    if (group.rank() == 1) {
+      expect_refused(train_here, Errc::kAborted, "out of memory");
+      told = true;
+      return;
+    }
+    EXPECT_THROW(train_here(), std::bad_alloc);
+    // This rank stays: its end would tell the other one too.
+    for (const auto limit = Deadline::in(std::chrono::seconds(5)); !told && !limit.passed();)
+      std::this_thread::yield();
+    EXPECT_TRUE(told);
+  });
+}
+
+// The time of a wait begins with it, and not with the message before.
+TEST(GroupRing, WaitsItsWholeTimeAfterALongComputation) {
+  comm::replicate(2, [&](const Group& group) {
+    group.backend().setTimeout(std::chrono::milliseconds(20));
+    internal::GroupRing ring(group, {0, 1}, 3);
+    for (const auto computes = Deadline::in(std::chrono::milliseconds(30)); !computes.passed();)
+      std::this_thread::yield();
+    EXPECT_NO_THROW(ring.wait());
+    const auto limit = Deadline::in(std::chrono::seconds(5));
+    const auto wait_on = [&] {
+      while (!limit.passed()) ring.wait();
+    };
+    expect_refused(wait_on, Errc::kTimeout, "no message from the neighboring hosts in time");
   });
 }
 

@@ -94,6 +94,12 @@ GptOptions gpt2_options(const Keys& keys) {
   return o;
 }
 
+// transformers turns this part of each head. weft turns whole heads.
+void expect_whole_heads(const Keys& keys) {
+  constexpr const char* kPart = "partial_rotary_factor";
+  if (keys.number(kPart, 1) != 1) keys.refuse(kPart, "is not supported; weft has 1 only");
+}
+
 // Since version 5, transformers writes "rope_parameters" instead of "rope_scaling" and
 // "rope_theta".
 void read_rope(const Keys& keys, double theta, GptOptions& o) {
@@ -101,9 +107,11 @@ void read_rope(const Keys& keys, double theta, GptOptions& o) {
   if (has_new && has_old && keys.at("rope_parameters") != keys.at("rope_scaling"))
     keys.refuse("rope_scaling", "is not that of rope_parameters; keep one of them");
   o.rope_theta = keys.number("rope_theta", theta);
+  expect_whole_heads(keys);
   const char* name = has_new ? "rope_parameters" : "rope_scaling";
   if (!has_new && !has_old) return;
   const Keys rope = keys.below(name);
+  expect_whole_heads(rope);
   o.rope_theta = rope.number("rope_theta", o.rope_theta);
   const char* kind = rope.has("rope_type") ? "rope_type" : "type";
   if (rope.has("factor") && !rope.has(kind)) rope.refuse("rope_type", "is missing beside factor");
@@ -240,6 +248,21 @@ constexpr Family kFamilies[] = {{HuggingFace::kGpt2, "gpt2", gpt2_options, gpt2_
 
 }  // namespace
 
+namespace {
+
+// Throws for a link that leads nowhere, as a cache of the hub has it whose files were removed.
+bool is_there(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) return true;
+  WEFT_REQUIRE(!fs::is_symlink(fs::symlink_status(path, ignored)),
+               path + " is a link that leads nowhere, to " +
+                   fs::read_symlink(path, ignored).string() + "; download the file again");
+  return false;
+}
+
+}  // namespace
+
 HuggingFaceConfig read_huggingface_config(const std::string& folder) {
   const std::string path = folder + "/config.json";
   return parse_huggingface_config(read_file(path, kMostBytes), path);
@@ -273,13 +296,11 @@ std::string huggingface_config(const HuggingFaceConfig& config) {
 }
 
 std::vector<std::string> huggingface_files(const std::string& folder) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
   const std::string one = folder + "/model.safetensors",
                     index = folder + "/model.safetensors.index.json";
-  if (fs::exists(one, ignored)) return {one};
+  if (is_there(one)) return {one};
   WEFT_REQUIRE(
-      fs::exists(index, ignored),
+      is_there(index),
       folder +
           " has neither model.safetensors nor model.safetensors.index.json; other formats of "
           "weights are not read");
@@ -290,7 +311,7 @@ std::vector<std::string> huggingface_files(const std::string& folder) {
       const std::string name = file.is_string() ? file.get<std::string>() : "";
       if (name.empty() || name.find('/') != std::string::npos)
         throw Error(Errc::kCorrupt, index + ": \"" + tensor + "\" is in no file of the folder");
-      if (!fs::exists(folder + "/" + name, ignored)) {
+      if (!is_there(folder + "/" + name)) {
         throw Error(Errc::kInvalidArgument,
                     index + " names " + name + ", which is not in the folder; download it, too");
       }

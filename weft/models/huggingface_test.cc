@@ -168,6 +168,10 @@ TEST(HuggingFaceFolder, RefusesAModelThatItWouldComputeWrongly) {
               HasSubstr("rope_parameters: factor is missing"));
   EXPECT_THAT(refusal("/rope_scaling", json{{"rope_type", "default"}}),
               HasSubstr("is not that of rope_parameters; keep one of them"));
+  EXPECT_THAT(refusal("/rope_parameters/partial_rotary_factor", 0.5),
+              HasSubstr("partial_rotary_factor = 0.5 is not supported; weft has 1 only"));
+  EXPECT_THAT(refusal("/partial_rotary_factor", 0.5), HasSubstr("weft has 1 only"));
+  EXPECT_EQ(refusal("/partial_rotary_factor", 1.0), "accepted");
   EXPECT_THAT(refusal("/quantization_config", json::object()), HasSubstr("quantization_config"));
   EXPECT_THAT(refusal("/hidden_size", "16"),
               HasSubstr("hidden_size = \"16\" must be a whole number"));
@@ -216,6 +220,20 @@ TEST(HuggingFaceFolder, RefusesAnIndexThatNamesAMissingFile) {
                     R"({"weight_map": {"a": "model-00001-of-00002.safetensors"}})");
   expect_refused([&] { huggingface_files(folder.path()); }, Errc::kInvalidArgument,
                  "index.json names model-00001-of-00002.safetensors, which is not in the folder");
+}
+
+// The hub's cache consists of links.
+TEST(HuggingFaceFolder, NamesALinkThatLeadsNowhere) {
+  const TempDir folder;
+  const std::string whole = folder / "model.safetensors", part = folder / "model-1.safetensors";
+  std::filesystem::create_symlink("../../blobs/12ab", whole);
+  const auto files = [&] { huggingface_files(folder.path()); };
+  expect_refused(files, Errc::kInvalidArgument,
+                 whole + " is a link that leads nowhere, to ../../blobs/12ab; download");
+  std::filesystem::rename(whole, part);
+  write_file_atomic(folder / "model.safetensors.index.json",
+                    R"({"weight_map": {"a": "model-1.safetensors"}})");
+  expect_refused(files, Errc::kInvalidArgument, part + " is a link that leads nowhere");
 }
 
 TEST(HuggingFaceFolder, RefusesAFolderWithoutWeightsAndAnIndexThatLeavesIt) {

@@ -33,11 +33,14 @@ using Channel = std::uint64_t;
 
 // Bytes chosen by the caller on which both ends of a message must agree, in addition to its length.
 // If the labels of sender and receiver differ, the group ends with mismatch(…), kInvalidArgument on
-// every rank. All zeros: no check. Transports that cannot carry labels deliver zeros.
+// every rank, unless that is nullopt: they agree nevertheless. All zeros: no check. Transports that
+// cannot carry labels deliver zeros. The label of a call that is shown to begin_call() ends with
+// its number, 8 bytes of a std::uint64_t.
 struct Label {
   using Bytes = std::array<std::byte, 40>;
   Bytes bytes{};
-  Error (*mismatch)(int rank, const Bytes& mine, int peer, const Bytes& theirs) = nullptr;
+  std::optional<Error> (*mismatch)(int rank, const Bytes& mine, int peer,
+                                   const Bytes& theirs) = nullptr;
 };
 
 // The deadline of a call that no caller waits for yet. See wait_for().

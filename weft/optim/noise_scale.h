@@ -24,7 +24,7 @@ class NoiseScale {
   };
   // Averages, for a checkpoint.
   struct State {
-    double noise = 0, signal = 0;  // of S and |G|^2; both are too small alike at the start
+    double noise = 0, signal = 0;  // Means of S and |G|^2. Both begin at 0, so the ratio is right.
   };
 
   // `memory`: share of the averages that a step keeps, below 1.

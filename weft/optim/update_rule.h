@@ -62,7 +62,7 @@ std::vector<std::string> state_names(const UpdateRule& rule);
 // State of a tensor that each rank keeps whole: the moments of Adafactor. None for other rules.
 struct TensorState {
   std::string name;                 // "exp_avg_sq_row", "exp_avg_sq_col" or "exp_avg_sq"
-  std::vector<std::int64_t> sizes;  // of the state
+  std::vector<std::int64_t> sizes;  // Shape of the array.
 };
 std::vector<TensorState> tensor_states(const UpdateRule& rule,
                                        const std::vector<std::int64_t>& sizes);

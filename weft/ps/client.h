@@ -43,13 +43,13 @@ struct ClientOptions {
   // Must outlive the client. Null: that of the servers of this job (weft run --servers N), with
   // their number and the job's secret.
   Directory* directory = nullptr;
-  std::uint32_t servers = 1;  // as in ServerOptions
+  std::uint32_t servers = 1;  // Number of servers, as in ServerOptions.
   // Number of this worker. None: the client only pulls, and never waits for workers.
   std::optional<std::uint32_t> worker;
-  std::string job;                                  // as in ServerOptions
-  std::optional<std::array<std::byte, 32>> secret;  // of the job
-  bool local = true;                                // false: TCP also within a host
-  int pipeline = 2;  // pushes that may be outstanding: 1 to 64, each with memory of its own
+  std::string job;                                  // Name of the job, as in ServerOptions.
+  std::optional<std::array<std::byte, 32>> secret;  // Secret of the job.
+  bool local = true;                                // false: use TCP also within a host.
+  int pipeline = 2;  // Pushes that may be outstanding: 1 to 64, each with memory of its own.
   // Deadline of calls without one.
   std::chrono::milliseconds timeout{30'000};
 };
@@ -64,17 +64,17 @@ struct Stats {
   // Pushes by the number of updates between the worker's pull and its push; the last element
   // counts all larger ones. A push counts once for each shard.
   std::array<std::uint64_t, 33> staleness{};
-  std::uint64_t updates = 0;       // of the shard with the most
-  std::uint64_t memory_bytes = 0;  // of all shards, without backups
-  std::uint64_t file_bytes = 0;    // of mapped tables, likewise
-  std::uint64_t rows = 0;          // of embedding tables, likewise
-  std::uint32_t workers = 0;       // that count on every shard
+  std::uint64_t updates = 0;       // Updates of the shard that has the most.
+  std::uint64_t memory_bytes = 0;  // Memory of all shards, without backups.
+  std::uint64_t file_bytes = 0;    // Files of mapped tables, without backups.
+  std::uint64_t rows = 0;          // Rows of embedding tables, without backups.
+  std::uint32_t workers = 0;       // Workers that count on every shard.
 };
 
 // Payload that a client has moved to and from servers, requests that were repeated included.
 struct Moved {
-  std::uint64_t message_bytes = 0;  // in messages: gradients, keys and values
-  std::uint64_t shared_bytes = 0;   // in memory that a server of this host has used in place
+  std::uint64_t message_bytes = 0;  // Bytes in messages: gradients, keys and values.
+  std::uint64_t shared_bytes = 0;   // Bytes in memory that servers of this host use in place.
 };
 
 class Client {
@@ -102,9 +102,10 @@ class Client {
   // that nobody has waited for.
   std::span<float> gradient(const std::string& tensor);
   // Begins to push what gradient() has been given, for these tensors; empty: all. A push is one
-  // step of the worker. `lr`: learning rate of this update; below 0: that of the rule. Throws
-  // Error(kInvalidArgument) for an unknown name, and for NaN or infinity, which it names; nothing
-  // is sent then.
+  // step of the worker. `lr`: learning rate of this update; below 0: that of the rule. With
+  // staleness 0, the workers of a step must pass the same one: wait() throws kInvalidArgument for
+  // another, and for a rate with deltas, and nothing changes. Throws Error(kInvalidArgument) for an
+  // unknown name, and for NaN or infinity, which it names; nothing is sent then.
   Ticket push(const std::vector<std::string>& tensors = {}, double lr = -1,
               Coding coding = Coding::kCodec);
   // Begins to pull these tensors; empty: all. With a bound of the staleness, the answer comes when
@@ -116,9 +117,9 @@ class Client {
   // may be changed after the call. Rows belong to the step that the next push() ends: with
   // staleness 0, they wait for it, and a worker that leaves before takes them with it. Otherwise,
   // they are applied at once. Gradients of a key that repeats are summed and make one update; only
-  // if a call has more than 4 MiB for a server, they may make several. `lr` as for push(); not with
-  // rules add and ftrl. Throws Error(kInvalidArgument) for an unknown table, another size, and for
-  // NaN or infinity, which it names; nothing is sent then.
+  // if a call has more than 4 MiB for a server, they may make several. `lr` as for push(), one for
+  // each table and step; not with rules add and ftrl. Throws Error(kInvalidArgument) for an unknown
+  // table, another size, and for NaN or infinity, which it names; nothing is sent then.
   Ticket push_rows(const std::string& table, std::span<const std::uint64_t> keys,
                    std::span<const float> gradients, double lr = -1);
   // Begins to pull the rows of these keys, in their order, which may repeat. `rows` must stay until

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "weft/base/caught/caught.h"
 #include "weft/base/log.h"
 #include "weft/base/random.h"
 #include "weft/ps/internal/arrange.h"
@@ -145,7 +146,7 @@ class Server::Loop {
                " ends: " + weft::describe(error));
       {
         const std::lock_guard lock(mutex_);
-        failure_ = Error(code_of(error), weft::describe(error));
+        failure_ = as_error(error);
       }
       connections_.reset();  // so that nobody waits for an answer
     }

@@ -43,7 +43,7 @@ struct ServerOptions {
   int port = 0;           // 0: a free port
   std::string advertise;  // host that others connect to; empty: the bound address
   std::string job;        // processes of another job are refused
-  std::optional<std::array<std::byte, 32>> secret;  // of the job
+  std::optional<std::array<std::byte, 32>> secret;  // Secret of the job.
 
   // A worker without a connection for this long does not count any more. After the loss of a
   // server, its workers have ten times as long to connect with the one that replaces it.

@@ -106,6 +106,23 @@ TEST(ShardRows, AreUpdatedAtOnceByTheRuleOfTheirTable) {
   EXPECT_THAT(rows(setup.shard, 0, {8}), ElementsAre(-7.5, -12.5));
 }
 
+TEST(ShardRows, OfAStepHaveOneLearningRate) {
+  Workers setup(mode(kSync), {words(kernels::Sgd{.lr = 0.5}, 1)}, 2);
+  const auto push = [&](std::size_t worker, double lr) {
+    Request made = setup.workers[worker].push_rows(0, {7}, {2});
+    made.lr = lr;
+    return made;
+  };
+  done(setup.shard, push(0, 0.25));
+  EXPECT_THAT(refused(setup.shard, push(0, 0.125)).text,
+              HasSubstr("rows of table words with the learning rate 0.125 and worker 0 with 0.25"));
+  EXPECT_THAT(refused(setup.shard, push(1, -1)).text, HasSubstr("that of the rule"));
+  done(setup.shard, push(1, 0.25));
+  setup.end_step(0);
+  setup.end_step(1);
+  EXPECT_THAT(rows(setup.shard, 0, {7}), ElementsAre(-0.5));
+}
+
 // Bound 0: the mean over the workers of a step, in one update; a missing row counts as zero.
 TEST(ShardRows, OfAStepAreUpdatedTogether) {
   Workers setup(mode(kSync), {words(Adagrad{.rule = {.lr = 1}}, 1)}, 2);

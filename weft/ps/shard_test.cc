@@ -113,6 +113,34 @@ TEST(Shard, TakesTheLearningRateOfAPush) {
   EXPECT_THAT(values(setup.shard), ElementsAre(0.5, 1.5, 2.5));
 }
 
+// A step makes one update, so it has one rate.
+TEST(Shard, RefusesAnotherLearningRateInAStep) {
+  Workers setup(options_with(kernels::Sgd{.lr = 1}, kSync), 2);
+  const auto push = [&](std::size_t worker, double lr) {
+    Request made = setup.workers[worker].push({1, 1, 1});
+    made.lr = lr;
+    return made;
+  };
+  done(setup.shard, push(1, 0.5));
+  EXPECT_THAT(refused(setup.shard, push(0, 0.25)),
+              HasSubstr("a learning rate of 0.25 and worker 1 of 0.5 for the same step"));
+  EXPECT_THAT(refused(setup.shard, push(0, -1)), HasSubstr("of 1 and worker 1 of 0.5"));
+  EXPECT_THAT(values(setup.shard), ElementsAre(1, 2, 3));
+  done(setup.shard, push(0, 0.5));
+  EXPECT_THAT(values(setup.shard), ElementsAre(0.5, 1.5, 2.5));
+  done(setup.shard, push(0, 1));  // that of the rule
+  done(setup.shard, push(1, -1));
+  EXPECT_THAT(values(setup.shard), ElementsAre(-0.5, 0.5, 1.5));
+}
+
+TEST(Shard, RefusesALearningRateOfDeltas) {
+  Workers setup(options_with(std::nullopt, kAsync), 1);
+  Request push = setup.workers[0].push({1, 1, 1});
+  push.lr = 0.5;
+  EXPECT_THAT(refused(setup.shard, push), HasSubstr("adds deltas as they are"));
+  EXPECT_THAT(values(setup.shard), ElementsAre(1, 2, 3));
+}
+
 // Two workers on quadratic losses, in binary fractions that float32 has exactly: a reference in
 // double, and the bound 0 with pushes in any order.
 TEST(Shard, BoundZeroEqualsSynchronousDescent) {

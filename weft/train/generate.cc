@@ -114,7 +114,9 @@ void require_options(const GenerateOptions& o) {
 }  // namespace
 
 at::Tensor distribution(const at::Tensor& logits, const GenerateOptions& options) {
-  at::Tensor scaled = logits.to(at::kDouble) / options.temperature;
+  // Relative to the largest one, so that a very small temperature gives no infinity for it.
+  const at::Tensor all_logits = logits.to(at::kDouble);
+  at::Tensor scaled = (all_logits - all_logits.max()) / options.temperature;
   if (options.top_k > 0 && options.top_k < logits.numel()) {
     const at::Tensor least = std::get<0>(scaled.topk(options.top_k)).min();
     scaled = scaled.masked_fill(scaled.lt(least), kNever);

@@ -72,5 +72,22 @@ TEST_F(PaddedVocabulary, WithAnotherConfigIsRefusedWithTheFolder) {
   }
 }
 
+TEST(Distribution, AtAVerySmallTemperatureIsThatOfTheLikeliestToken) {
+  const at::Tensor logits = at::tensor({1.0, 30.0, -std::numeric_limits<double>::infinity(), 2.0});
+  for (const double temperature : {1e-300, 1e-308, 5e-324}) {
+    const at::Tensor found = distribution(logits, {.temperature = temperature});
+    EXPECT_TRUE(at::equal(found, at::tensor({0.0, 1.0, 0.0, 0.0}, at::kDouble))) << found;
+  }
+}
+
+TEST(Run, WhoseCheckpointsAreAllDamagedIsNotToldToHaveNone) {
+  const TempDir folder;
+  write_file_atomic(folder / "config.toml", "[model]\nname = \"gpt\"\n[data]\nname = \"text\"\n");
+  const auto text = [&] { generate(folder.path(), {.tokens = 1}, [](std::string_view) {}); };
+  expect_refused(text, Errc::kInvalidArgument, "has no checkpoint yet");
+  make_directories(folder / "ckpt/step-00000007");
+  expect_refused(text, Errc::kCorrupt, "step-00000007/manifest: missing");
+}
+
 }  // namespace generate_test
 }  // namespace weft::train

@@ -16,6 +16,10 @@ std::int64_t whole(std::int64_t value) { return value; }
 
 // Sums of two such numbers fit into 64 bits.
 constexpr double kMostSamples = 1e12;
+// Such a number fits into an int.
+constexpr double kMostInt = 1e9;
+// Products of two such sizes, and a few more, fit into 64 bits.
+constexpr double kMostSize = 1e8;
 
 std::vector<std::string> schedules() {
   std::vector<std::string> names;
@@ -36,17 +40,19 @@ Schema data_keys() {
        "positions, SwiGLU).",
        one_of({"gpt2", "llama"})},
       {"model.layers", whole(4), "Number of blocks (gpt, vit, mixer) or layers (lstm).",
-       at_least(1)},
+       between(1, kMostSize)},
       {"model.width", whole(128), "Width of the hidden representation (gpt, vit, mixer, lstm).",
-       at_least(1)},
-      {"model.heads", whole(4), "Attention heads (gpt, vit).", at_least(1)},
+       between(1, kMostSize)},
+      {"model.heads", whole(4), "Attention heads (gpt, vit).", between(1, kMostSize)},
       {"model.kv_heads", whole(0), "Key and value heads (gpt). 0: as many as model.heads.",
-       at_least(0)},
+       between(0, kMostSize)},
       {"model.sequence", whole(128),
-       "Tokens of a training sample (gpt, lstm), and the context length of a gpt.", at_least(2)},
+       "Tokens of a training sample (gpt, lstm), and the context length of a gpt.",
+       between(2, kMostSize)},
       {"model.experts", whole(0),
-       "Experts that replace the MLP of each block (gpt). 0: no experts.", at_least(0)},
-      {"model.experts_top_k", whole(2), "Experts that each token is routed to (gpt).", at_least(1)},
+       "Experts that replace the MLP of each block (gpt). 0: no experts.", between(0, kMostSize)},
+      {"model.experts_top_k", whole(2), "Experts that each token is routed to (gpt).",
+       between(1, kMostSize)},
       {"model.experts_capacity", 0.0,
        "Capacity factor of an expert: tokens above this times the even share are dropped (gpt). 0: "
        "no limit.",
@@ -56,11 +62,12 @@ Schema data_keys() {
       {"model.tied", true, "Tie the weights of the token embedding and the output layer (lstm)."},
       {"model.dropout", 0.0, "Dropout probability (gpt, lstm, vit).", between(0, 0.99)},
       {"model.hidden", std::vector<std::int64_t>{256, 128}, "Widths of the hidden layers (mlp).",
-       at_least(1)},
+       between(1, kMostSize)},
       {"model.stem", "3x3", "First layer of a resnet: 3x3 for small images, 7x7 for large ones.",
        one_of({"3x3", "7x7"})},
       {"model.patch", whole(4),
-       "Side of a patch in pixels; must divide both sides of the image (vit, mixer).", at_least(1)},
+       "Side of a patch in pixels; must divide both sides of the image (vit, mixer).",
+       between(1, kMostSize)},
       {"model.pool", "token",
        "Input of the classifier: a class token, or the mean over the patches (vit).",
        one_of({"token", "mean"})},
@@ -144,7 +151,8 @@ Schema train_keys() {
       {"train.checkpoint_minutes", 10.0,
        "Minutes between checkpoints, checked every train.log_every steps. 0: none by time.",
        at_least(0)},
-      {"train.keep", whole(3), "Newest checkpoints to keep, at least 2. 0: all.", at_least(0)},
+      {"train.keep", whole(3), "Newest checkpoints to keep, at least 2. 0: all.",
+       between(0, kMostInt)},
       {"train.keep_best", false,
        "Save a checkpoint after each evaluation that is the best so far, and keep the best one "
        "beside the newest."},
@@ -153,8 +161,7 @@ Schema train_keys() {
        "never.",
        at_least(0)},
       {"train.best_metric", "loss",
-       "Metric by which evaluations are compared: loss, accuracy, perplexity or another one of the "
-       "task."},
+       "Metric by which evaluations are compared: loss, accuracy, or another one of the task."},
       {"train.best_is", "auto",
        "Better values of train.best_metric: min (smaller), max (larger), or auto: smaller for "
        "losses, errors, perplexities and bits.",
@@ -299,7 +306,7 @@ Schema strategy_keys() {
        at_least(0)},
       {"strategy.backup", whole(0),
        "Backup workers (sync): number of gradients that a step leaves out, the last ones.",
-       at_least(0)},
+       between(0, kMostInt)},
       {"strategy.codec", "none",
        "Compression of what the workers exchange: none, bf16, int8:64, topk:0.01, … "
        "(docs/compression.md)"}};
@@ -320,19 +327,19 @@ Schema run_keys() {
        one_of({"auto", "shared", "private"})},
       {"parallel.dp", whole(0),
        "Data parallelism: replicas that divide each batch. 0: all ranks that the other axes leave.",
-       at_least(0)},
+       between(0, kMostInt)},
       {"parallel.fsdp", whole(1),
        "Fully sharded data parallelism: replicas that also divide parameters, gradients and "
        "optimizer state.",
-       at_least(1)},
+       between(1, kMostInt)},
       {"parallel.tp", whole(1),
-       "Tensor parallelism: ranks that divide each layer (gpt, vit, mixer).", at_least(1)},
+       "Tensor parallelism: ranks that divide each layer (gpt, vit, mixer).", between(1, kMostInt)},
       {"parallel.pp", whole(1), "Pipeline parallelism: stages, each with its own blocks.",
-       at_least(1)},
+       between(1, kMostInt)},
       {"parallel.cp", whole(1), "Context parallelism: ranks that divide each sequence (gpt).",
-       at_least(1)},
+       between(1, kMostInt)},
       {"parallel.ep", whole(1), "Expert parallelism: replicas that divide the experts (gpt).",
-       at_least(1)},
+       between(1, kMostInt)},
       {"parallel.context", "ring",
        "Attention over cp: ring (keys and values travel around the ranks) or heads (each rank "
        "takes some heads).",
@@ -342,10 +349,11 @@ Schema run_keys() {
        between(1, 3)},
       {"parallel.schedule", "1f1b", "Pipeline schedule (docs/pipelines.md).", one_of(schedules())},
       {"parallel.micro_batches", whole(0),
-       "Micro-batches of a replica's batch. 0: 4 for each stage of pp, else 1.", at_least(0)},
+       "Micro-batches of a replica's batch. 0: 4 for each stage of pp, else 1.",
+       between(0, kMostInt)},
       {"parallel.cuts", std::vector<std::int64_t>{},
        "First block of every pipeline stage except stage 0. Empty: chosen by measured times.",
-       at_least(1)},
+       between(1, kMostInt)},
       {"parallel.codec", "none",
        "Gradient compression between replicas: none, bf16, int8:64, topk:0.01, powersgd:4, auto, … "
        "(docs/compression.md)"},

@@ -186,12 +186,17 @@ struct Options {
 // True if these options ask for checkpoints. Callbacks and an early end save some without them.
 bool saves_checkpoints(const Options& options);
 
-// Schema of the keys [train], [optimizer], [schedule], [parallel] and [run] of a recipe.
+// Throws Error(kInvalidArgument) for an Options::trace that is of another form, or empty.
+void check_trace(const std::string& trace);
+
+// Schema of the tables [train], [optimizer], [schedule], [strategy], [parallel] and [run] of a
+// recipe, of data.prefetch and model.sync_batch_norm, and of [comm].
 Schema options_schema();
 // Options that these keys set. Throws Error(kBadConfig) for keys that contradict each other.
 Options options_of(const Config& config);
 // Options of a TOML file with these tables; `assignments` ("train.epochs=3") override it. Throws
-// Error(kBadConfig), naming file, line and the nearest key.
+// Error(kBadConfig), naming file, line and the nearest key, also for a key of [comm] that is set to
+// another value than its default: init() has met the ranks by then, so pass it InitOptions.
 Options load_options(const std::string& file, const std::vector<std::string>& assignments = {});
 // Inverse of options_of(), for config.toml of a run folder: all that the schema has keys for.
 Config config_of(const Options& options);

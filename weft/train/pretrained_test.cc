@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 
 #include "weft/checkpoint/safetensors.h"
 #include "weft/data/text/tokenizer.h"
@@ -105,6 +106,23 @@ TEST_F(PretrainedLlama, IsNotNeededToResumeGenerateAndExport) {
   EXPECT_EQ(options.norm_eps, 1e-4);
   EXPECT_EQ(options.hidden, 24);
   EXPECT_EQ(options.vocabulary, 260);
+}
+
+// The first loss would be NaN, and the advice to lower the learning rate.
+TEST_F(Pretrained, WithAValueThatIsNotFiniteIsRefusedOnAllRanks) {
+  {
+    const at::NoGradGuard no_grad;
+    model_->named_parameters()["blocks.1.mlp.up_proj.bias"][3] =
+        std::numeric_limits<float>::infinity();
+  }
+  checkpoint::save_safetensors(folder_ + "/model.safetensors",
+                               {models::get_huggingface(*model_), {}});
+  replicate(2, [&](const Group& group) {
+    expect_refused([&] { runs_.train(group, "run", from({"parallel.pp=2"}), false); },
+                   Errc::kCorrupt,
+                   "values that are NaN or infinite: \"blocks.1.mlp.up_proj.bias\"");
+  });
+  EXPECT_FALSE(std::filesystem::exists(runs_.path("run")));
 }
 
 TEST_F(Pretrained, IsRefusedWithKeysThatContradictIt) {

@@ -202,6 +202,13 @@ void refuse_misfits(const Config& config) {
         "train.precision (" + config.origin("train.precision") +
             ") = \"f16\": libtorch has no LSTM in float16 on CPUs; use \"bf16\" or \"f32\"");
   }
+  if (config.get_double("train.label_smoothing") > 0 &&
+      config.get_string("train.loss") != "cross_entropy") {
+    throw Error(Errc::kBadConfig, "train.label_smoothing (" +
+                                      config.origin("train.label_smoothing") +
+                                      ") is for train.loss = \"cross_entropy\", not \"" +
+                                      config.get_string("train.loss") + "\": leave it at 0.0");
+  }
   if (model != "gpt" && config.get_string("train.recompute") == "selective") {
     throw Error(Errc::kBadConfig,
                 "train.recompute (" + config.origin("train.recompute") +
@@ -311,6 +318,40 @@ void check_files(const Config& config) {
   if (!fs::exists(file, ignored))
     throw Error(Errc::kBadConfig,
                 "data.file (" + config.origin("data.file") + "): there is no file " + file);
+}
+
+std::vector<std::string> idle_keys(const Config& config) {
+  struct Idle {
+    std::vector<const char*> keys;
+    bool is_idle;
+    const char* why;
+  };
+  const bool is_planned = config.get_string("parallel.plan") == "auto";
+  const auto is_one = [&](const char* axis) { return !is_planned && config.get_int(axis) == 1; };
+  const Idle all[] = {{{"train.micro_shards"},
+                       !config.get_bool("train.reproducible"),
+                       "train.reproducible is false"},
+                      {{"parallel.zero_stage"}, is_one("parallel.fsdp"), "parallel.fsdp is 1"},
+                      {{"parallel.schedule"}, is_one("parallel.pp"), "parallel.pp is 1"},
+                      {{"parallel.context"}, is_one("parallel.cp"), "parallel.cp is 1"},
+                      {{"train.best_metric", "train.best_is", "train.min_improvement"},
+                       !config.get_bool("train.keep_best") && config.get_int("train.patience") == 0,
+                       "neither train.keep_best nor train.patience is set"},
+                      {{"model.experts_top_k", "model.experts_capacity", "model.experts_balance"},
+                       config.get_int("model.experts") == 0,
+                       "model.experts is 0"}};
+  std::vector<std::string> lines;
+  const auto rows = config.describe(), defaults = Config(config.schema()).describe();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].value == defaults[i].value) continue;
+    for (const Idle& one : all) {
+      const bool is_named =
+          std::ranges::any_of(one.keys, [&](const std::string& key) { return key == rows[i].key; });
+      if (one.is_idle && is_named)
+        lines.push_back(rows[i].key + " (" + rows[i].origin + ") has no effect: " + one.why);
+    }
+  }
+  return lines;
 }
 
 std::optional<Config> load_recipe_of_run(const std::string& recipe,

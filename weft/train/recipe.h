@@ -30,6 +30,10 @@ void check_recipe(const Config& config);
 // ranks, so that one line tells what is missing. Reads nothing.
 void check_files(const Config& config);
 
+// Lines for warnings: keys that differ from their defaults and have no effect beside the others,
+// such as parallel.zero_stage without parallel.fsdp.
+std::vector<std::string> idle_keys(const Config& config);
+
 // Loads a recipe, then applies assignments ("train.epochs=2"). Errors are Error(kBadConfig), naming
 // file, line and the nearest key; as check_recipe().
 Config load_recipe(const std::string& recipe, const std::vector<std::string>& assignments = {});

@@ -215,6 +215,19 @@ TEST(Options, OfAProgramKeepQuotesAndBackslashesOfNames) {
   EXPECT_EQ(again.name, options.name);
 }
 
+// The ranks have met before, by InitOptions.
+TEST(Options, OfAProgramRefuseKeysOfTheMeetingThatAreNotTheDefaults) {
+  const TempDir folder;
+  const std::string file = folder / "train.toml";
+  write_file_atomic(file, "[train]\nepochs = 3\n[comm]\ntransport = \"auto\"\n");
+  EXPECT_EQ(load_options(file).epochs, 3);
+  EXPECT_THAT(bad_config([&] { load_options(file, {"comm.transport=tcp"}); }),
+              HasSubstr("has no effect on a program: pass InitOptions to weft::init()"));
+  write_file_atomic(file, "[comm]\ntimeout_s = 20\n");
+  EXPECT_THAT(bad_config([&] { load_options(file); }),
+              AllOf(HasSubstr("comm.timeout_s"), HasSubstr("train.toml:2")));
+}
+
 TEST(Options, OfAProgramConvertToTheConfigurationThatTheyCameFrom) {
   Config config(recipe_schema());
   for (const char* assignment :
@@ -283,6 +296,36 @@ TEST(Batches, AreRejectedIfTheyDoNotFitTheWorldSizeOrReproducibility) {
   config.set("parallel.codec=bf16");
   EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }),
               HasSubstr("parallel.codec"));
+}
+
+TEST(Recipe, NamesKeysThatHaveNoEffectBesideTheOthers) {
+  const InFolderOfRecipes here;
+  const auto idle = [](const std::vector<std::string>& assignments) {
+    return idle_keys(load_recipe("shapes", assignments));
+  };
+  EXPECT_THAT(idle({}), testing::IsEmpty());
+  EXPECT_THAT(idle({"train.micro_shards=8", "parallel.zero_stage=1", "parallel.schedule=gpipe",
+                    "train.best_metric=accuracy"}),
+              testing::UnorderedElementsAre(
+                  "train.micro_shards (--set) has no effect: train.reproducible is false",
+                  "parallel.zero_stage (--set) has no effect: parallel.fsdp is 1",
+                  "parallel.schedule (--set) has no effect: parallel.pp is 1",
+                  "train.best_metric (--set) has no effect: neither train.keep_best nor "
+                  "train.patience is set"));
+  EXPECT_THAT(idle({"train.micro_shards=8", "train.reproducible=true", "parallel.zero_stage=1",
+                    "parallel.fsdp=2", "train.best_metric=accuracy", "train.patience=3"}),
+              testing::IsEmpty());
+}
+
+// Else the first step would fail, in ranks that have started.
+TEST(Recipe, RefusesLabelSmoothingWithAnotherLoss) {
+  const InFolderOfRecipes here;
+  const auto load = [](const std::string& loss) {
+    load_recipe("shapes", {"train.label_smoothing=0.1", "train.loss=" + loss});
+  };
+  load("cross_entropy");
+  EXPECT_THAT(bad_config([&] { load("mse"); }),
+              HasSubstr("train.label_smoothing (--set) is for train.loss = \"cross_entropy\""));
 }
 
 }  // namespace recipe_test

@@ -26,6 +26,33 @@ TEST(Resizing, ScalesTheBatchWithTheReplicasAndTheRateWithTheBatch) {
                    plan_batches(options, 4, 480).base_rate * 48 / 64);
 }
 
+// The division of a batch after a resize, as a checkpoint has it.
+BatchDivision after(const Options& options, const BatchDivision& before, int replicas) {
+  return {.global = resized(options, before, replicas).batch,
+          .replicas = replicas,
+          .reference = before.reference,
+          .first_global = before.first_global,
+          .first_replicas = before.first_replicas};
+}
+
+TEST(Resizing, ScalesFromTheBatchOfTheStartHoweverOftenTheReplicasChange) {
+  Options options;
+  options.on_resize = "scale";
+  const BatchDivision start{
+      .global = 10, .replicas = 4, .reference = 10, .first_global = 10, .first_replicas = 4};
+  const BatchDivision three = after(options, start, 3), seven = after(options, three, 7);
+  EXPECT_EQ(three.global, 7);
+  EXPECT_EQ(seven.global, 17);
+  EXPECT_EQ(after(options, three, 4).global, 10);
+  EXPECT_EQ(after(options, seven, 4).global, 10);
+}
+
+TEST(Resizing, ScalesFromTheBatchBeforeIfACheckpointOfAnOlderVersionHasNoOther) {
+  Options options;
+  options.on_resize = "scale";
+  EXPECT_EQ(resized(options, {.global = 10, .replicas = 4, .reference = 10}, 2).batch, 5);
+}
+
 TEST(Resizing, LeavesMicroShardsAlone) {
   Options options;
   options.plan.micro_shards = 8;

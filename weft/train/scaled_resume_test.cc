@@ -69,6 +69,14 @@ TEST_F(ScaledResume, GoesOnWithTheBatchAndTheRateThatTheRanksHaveGivenIt) {
   EXPECT_EQ(train(3, 0).steps, 4 + 6);
 }
 
+TEST_F(ScaledResume, GoesBackToTheBatchOfTheStartWithTheRanksOfTheStart) {
+  options_.batch = 10;
+  train(4, 1);
+  train(3, 2);  // a batch of 7
+  train(4, 3);
+  EXPECT_THAT(rates(), ElementsAre(0.5, testing::DoubleNear(0.35, 1e-6), 0.5));
+}
+
 TEST_F(ScaledResume, KeepsAReferenceBatchOfItsOwn) {
   options_.reference_batch = 128;
   train(4, 1);

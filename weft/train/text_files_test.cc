@@ -48,6 +48,16 @@ TEST_F(TextFiles, OfAFolderAreItsFilesAndThoseOfFoldersInItWithoutHiddenOnes) {
   EXPECT_EQ(found(), (Names{"a/deep/c", "b"}));
 }
 
+// Else a second training in the same folder would learn the log of the first one.
+TEST_F(TextFiles, OfRunsAmongThemAreLeftOut) {
+  put("texts/a");
+  put("texts/runs/2026-01-31-235959-mine/config.toml");
+  put("texts/runs/2026-01-31-235959-mine/log.jsonl");
+  put("texts/runs/2026-01-31-235959-mine/ckpt/step-00000001/manifest");
+  put("texts/notes/config.toml");
+  EXPECT_EQ(found(), (Names{"a", "notes/config.toml"}));
+}
+
 TEST_F(TextFiles, BehindLinksAreTakenOnceEach) {
   put("outside/one");
   put("texts/z");

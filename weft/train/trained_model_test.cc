@@ -116,6 +116,23 @@ TEST_F(TrainedModel, IsTheProgramsModuleUnderEveryPlan) {
   expect_trained(2, with, with.name);
 }
 
+// Readers would take the index of other files.
+TEST_F(TrainedModel, IsNotSavedBesideFilesOfAnotherDivision) {
+  const std::string folder = folder_ / "weights";
+  make_directories(folder);
+  write_file_atomic(folder + "/model.safetensors.index.json", "{}");
+  replicate(2, [&](const Group& group) {
+    auto with = options("dp=2");
+    with.epochs = 1;
+    Trainer trainer(task(parallel::blocks_of(net())), with, group);
+    trainer.run();
+    expect_refused([&] { trainer.save(folder); }, Errc::kInvalidArgument,
+                   "has model.safetensors.index.json, which readers would take");
+    group.barrier();
+  });
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+}
+
 TEST_F(TrainedModel, IsTheResultOfTheStrategyOnEveryRank) {
   for (const char* strategy : {"local_sgd", "slow_momentum", "diloco", "easgd", "gossip",
                                "downpour", "easgd_async", "ad_psgd"}) {

@@ -4,10 +4,11 @@
 //                         ├─> metrics, every log_every steps
 //                         └─> evaluation and checkpoints, when they are due
 //
-//   weft::train::Task task(weft::parallel::blocks_of(Net()), loss);  // task.h,
-//   examples/own_model.cc
+//   weft::train::Task task(weft::parallel::blocks_of(Net()), loss);  // task.h
 //   task.train = weft::train::dataset(…);
 //   weft::train::Trainer(task, {.epochs = 5, .mesh = "dp=0"}, weft::init()).run();
+//
+// examples/own_model.cc is a whole program.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +81,7 @@ class Trainer {
   // As above, for the task and options of a recipe. Loads its data.
   Trainer(const Config& config, Group world, const TrainerOptions& options);
   // Prepares a warm spare (weft run --spares) for the rank that it will get: builds the model, and
-  // does a step with samples of the data, so that libtorch has loaded what a step needs. Call it
+  // does two steps with samples of the data, so that libtorch has loaded what a step needs. Call it
   // before weft::init(). It has no effect on training. Elsewhere it does nothing. A failure is a
   // warning: the spare is then not as fast. Not collective.
   static void prepare(const Task& task, const Options& options) noexcept;

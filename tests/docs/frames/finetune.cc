@@ -4,7 +4,6 @@
 #include <weft/weft.h>
 
 int main() {
-  const auto world = weft::init();
   const std::vector<torch::Tensor> batches(2, torch::arange(2 * 17).view({2, 17}));
   // BLOCK
   if (model.steps() != 2) return 1;

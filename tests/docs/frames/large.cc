@@ -3,7 +3,6 @@
 #include <weft/weft.h>
 
 int main() {
-  const auto world = weft::init();
   const auto ones = torch::ones({4, 64});
   const std::vector<torch::data::Example<>> batches(2, {ones, ones});
   // BLOCK

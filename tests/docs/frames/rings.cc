@@ -5,7 +5,6 @@
 #include <iostream>
 
 int main() {
-  const auto world = weft::init();
   const std::vector<torch::data::Example<>> batches(3,
                                                     {torch::ones({16, 2}), torch::arange(16) % 2});
   // BLOCK

@@ -4,7 +4,8 @@
 //   WEFT_FAIL=copy.middle:rank=0:action=stop   stops rank 0 in its first copy (SIGSTOP)
 //   WEFT_FAIL=state.begin:once=/tmp/x          kills the first process that loads the state
 //
-// Without WEFT_FAIL a failpoint costs one comparison. docs/fault-tolerance.md lists the places.
+// Without WEFT_FAIL a failpoint costs one comparison. docs/fault-tolerance-reference.md lists
+// the places.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,16 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-", kAside = ".tmp-";
 
+// A file that may not be read, or whose disk fails, says nothing about the checkpoint: it must not
+// count as damaged, since an older one would take its place.
+void require_readable(const std::string& path, std::error_code failed) {
+  for (const auto why : {std::errc::permission_denied, std::errc::operation_not_permitted,
+                         std::errc::io_error, std::errc::too_many_files_open,
+                         std::errc::too_many_files_open_in_system, std::errc::not_enough_memory}) {
+    if (failed == why) fail_io("cannot read", path, failed.value());
+  }
+}
+
 }  // namespace
 
 std::string folder_name(std::int64_t step) {
@@ -117,15 +127,17 @@ std::map<std::string, std::string> parse_state(const std::string& text, const st
 
 Manifest read_manifest(const std::string& folder) {
   const std::string path = folder + "/" + kManifestName;
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored))
-    throw Error(Errc::kCorrupt, path + ": missing, so the checkpoint is not complete");
+  std::error_code failed;
+  const bool is_file = fs::is_regular_file(path, failed);
+  require_readable(path, failed);
+  if (!is_file) throw Error(Errc::kCorrupt, path + ": missing, so the checkpoint is not complete");
   Manifest manifest = parse_manifest(read_file(path, kMostTextBytes), path);
   if (!manifest.files.contains(kStateName))
     throw Error(Errc::kCorrupt, path + ": lists no " + kStateName);
   for (const auto& [name, sums] : manifest.files) {
     const std::string file = folder + "/" + name;
-    const auto bytes = fs::file_size(file, ignored);
+    const auto bytes = fs::file_size(file, failed);
+    require_readable(file, failed);
     if (bytes == static_cast<std::uintmax_t>(-1))
       throw Error(Errc::kCorrupt, file + ": listed in the manifest, but it can't be opened");
     if (bytes != static_cast<std::uintmax_t>(sums.bytes)) {

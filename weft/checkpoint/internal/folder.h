@@ -51,7 +51,7 @@ std::string render_state(const std::map<std::string, std::string>& state);
 std::map<std::string, std::string> parse_state(const std::string& text, const std::string& file);
 
 // Reads the manifest and checks that each of its files exists with the right size. Throws
-// Error(kCorrupt) with the file's name.
+// Error(kCorrupt) with the file's name, and as base/file.h for a file that may not be read.
 Manifest read_manifest(const std::string& folder);
 // Returns the manifest's entry of a file. Throws Error(kCorrupt) if there is none.
 std::unique_ptr<InputFile> open_file(const std::string& folder, const Manifest& manifest,

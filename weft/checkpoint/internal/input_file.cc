@@ -18,7 +18,8 @@ namespace weft::checkpoint::internal {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 InputFile::InputFile(const std::string& path)
-    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    // A pipe that nobody writes to would block here.
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   if (!fd_) fail_io("cannot open", path_);
   struct stat status {};
   if (::fstat(fd_.get(), &status) != 0) fail_io("cannot read", path_);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "weft/base/caught/caught.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/checkpoint/internal/box.h"
@@ -257,11 +258,6 @@ void tidy_up(const SaveJob& job, bool is_complete) noexcept {
 }
 
 }  // namespace
-
-Error as_error(const std::exception& error) {
-  const auto* const known = dynamic_cast<const Error*>(&error);
-  return known != nullptr ? *known : Error(code_of(error), describe(error));
-}
 
 std::string error_text(const Error& error) {
   return std::to_string(static_cast<int>(error.code())) + " " + error.message();

@@ -28,8 +28,6 @@ struct Ranks {
 };
 Ranks ranks_of(const Group& group);
 
-// Any exception as an Error.
-Error as_error(const std::exception& error);
 // An error as one line of text that another rank parses.
 std::string error_text(const Error& error);
 std::pair<Errc, std::string> read_error_text(const std::string& text);

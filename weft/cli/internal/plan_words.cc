@@ -12,7 +12,7 @@ constexpr About kPlan{
     R"(Examples:
   weft plan auto recipes/bible --cluster clusters/dgx-a100.toml --nodes 2 --html plan.html
   weft plan profile -o this-machine.toml     measure this machine
-  weft plan profile recipes/bible -o blocks.toml
+  weft plan profile -o blocks.toml recipes/bible
   weft plan predict scenarios.jsonl          one scenario a line, one answer a line
   weft plan validate bench/published
   weft plan simulate ring,double_binary_tree,hierarchical --hosts 1250x8
@@ -137,6 +137,9 @@ void add_profile(CLI::App& plan, ProfileCommand& command, int& result) {
   profile->prefix_command();  // words after the recipe or the program belong to it
   profile->callback([&command, &result, profile] {
     command.target = profile->remaining();
+    for (const char* option : {"--batches", "--set", "--vocab"}) {
+      if (profile->count(option) > 0) command.of_recipe = option;
+    }
     result = plan_profile(command);
   });
 }

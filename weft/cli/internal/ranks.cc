@@ -3,21 +3,44 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 
 namespace weft::cli {
 
+namespace {
+
+constexpr const char* kThreads = "OMP_NUM_THREADS";
+
+// The number that the variable begins with ("4,2" is for nested regions); nullopt for any other
+// text, which OpenMP ignores, too.
+std::optional<int> threads_by_environment() {
+  const char* const text = std::getenv(kThreads);
+  int threads = 0;
+  if (text == nullptr) return std::nullopt;
+  const auto [end, error] = std::from_chars(text, text + std::strlen(text), threads);
+  const bool is_number = error == std::errc() && threads > 0 && (*end == '\0' || *end == ',');
+  return is_number ? std::optional(threads) : std::nullopt;
+}
+
+}  // namespace
+
 int processors() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
+void forget_unusable_threads() {
+  if (!threads_by_environment()) ::unsetenv(kThreads);
+}
+
 void share_cores(int ranks) {
-  ::setenv("OMP_NUM_THREADS", std::to_string(std::max(1, processors() / ranks)).c_str(), 0);
+  ::setenv(kThreads, std::to_string(std::max(1, processors() / ranks)).c_str(), 0);
 }
 
 void use_threads() {
-  if (const char* threads = std::getenv("OMP_NUM_THREADS"))
-    at::set_num_threads(std::max(1, std::atoi(threads)));
+  if (const auto threads = threads_by_environment()) at::set_num_threads(*threads);
 }
 
 }  // namespace weft::cli

@@ -1,11 +1,9 @@
 #include "weft/cli/internal/start_ranks.h"
 
-#include <algorithm>
-#include <cstdlib>
 #include <string>
-#include <thread>
 
 #include "weft/base/error.h"
+#include "weft/cli/internal/ranks.h"
 #include "weft/comm/environment.h"
 #include "weft/launch/launcher.h"
 
@@ -22,8 +20,7 @@ int start_ranks(std::optional<int> ranks, const std::function<int()>& rank) {
     return rank();
   }
   if (ranks.value_or(1) == 1) return rank();
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  ::setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores / *ranks)).c_str(), 0);
+  share_cores(*ranks);
   launch::LaunchOptions launching;
   launching.nproc_per_node = std::to_string(*ranks);
   launching.rank0_keeps_terminal = true;

@@ -25,7 +25,7 @@ void add_train_options(CLI::App& sub, TrainCommand& command);
 // Adds the options of a launch that `weft train` and `weft run` share: nodes, recovery, hangs,
 // requests to go, and the number of ranks.
 void add_launching(CLI::App& sub, launch::LaunchOptions& options);
-void add_http(CLI::App& sub, std::string& address);
+CLI::Option* add_http(CLI::App& sub, std::string& address);
 // Options that `weft schedule show` and `weft plan simulate` share.
 void add_choice(CLI::App& sub, ScheduleChoice& choice);
 

@@ -21,28 +21,32 @@ void add_going(CLI::App& sub, launch::Going& going) {
       ->check(positive);
   sub.add_flag("--requeue", going.requeue,
                "After a stop by SIGUSR1 or a notice, call scontrol requeue $SLURM_JOB_ID");
-  sub.add_option("--notice-command", going.notice_command,
-                 "Shell command that runs every few seconds. Exit code 0: this machine will be "
-                 "taken away, so save a checkpoint and stop")
-      ->type_name("COMMAND");
+  auto* command =
+      sub.add_option("--notice-command", going.notice_command,
+                     "Shell command that runs every few seconds. Exit code 0: this machine will be "
+                     "taken away, so save a checkpoint and stop")
+          ->type_name("COMMAND");
   sub.add_option_function<double>(
          "--notice-interval", [&going](double value) { going.notice_interval = seconds(value); },
          "Seconds between two runs of --notice-command (default: 5)")
       ->type_name("SECONDS")
-      ->check(positive);
+      ->check(positive)
+      ->needs(command);
 }
 
 void add_scaling(CLI::App& sub, launch::Scaling& scaling) {
-  sub.add_option("--discovery-script", scaling.discovery_script,
-                 "Shell command that prints host:slots lines every few seconds. The job has as "
-                 "many ranks as this host has slots. Needs -n MIN:MAX")
-      ->type_name("COMMAND");
+  auto* script =
+      sub.add_option("--discovery-script", scaling.discovery_script,
+                     "Shell command that prints host:slots lines every few seconds. The job has as "
+                     "many ranks as this host has slots. Needs -n MIN:MAX")
+          ->type_name("COMMAND");
   sub.add_option_function<double>(
          "--discovery-interval",
          [&scaling](double value) { scaling.discovery_interval = seconds(value); },
          "Seconds between two runs of --discovery-script (default: 5)")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.1, 86400.0));
+      ->check(CLI::Range(0.1, 86400.0))
+      ->needs(script);
   sub.add_option("--scale-efficiency", scaling.efficiency,
                  "Use the most ranks whose throughput per rank is at least this fraction of the "
                  "best one. Needs -n MIN:MAX. 0: do not")
@@ -73,16 +77,19 @@ void add_recovery(CLI::App& sub, launch::LaunchOptions& options) {
 }
 
 void add_servers(CLI::App& sub, launch::ParameterServers& servers) {
-  sub.add_option("--servers", servers.count,
-                 "Parameter servers of the job, in processes beside the ranks and spread over the "
-                 "nodes. Clients in the ranks find them (docs/parameter-server.md)")
-      ->type_name("N");
+  auto* count =
+      sub.add_option("--servers", servers.count,
+                     "Parameter servers of the job, in processes beside the ranks and spread over "
+                     "the nodes. Clients in the ranks find them (docs/parameter-server.md)")
+          ->type_name("N");
   sub.add_flag("--server-backup,!--no-server-backup", servers.backup,
                "Keep a copy of each server's values on the next server, with two or more servers, "
-               "or do not (default: do)");
+               "or do not (default: do)")
+      ->needs(count);
   sub.add_option("--server-memory", servers.memory_mb,
                  "Most memory for the values of a server, and as much for its copy of another's")
-      ->type_name("MB");
+      ->type_name("MB")
+      ->needs(count);
 }
 
 void add_nodes(CLI::App& sub, launch::LaunchOptions& options) {
@@ -108,10 +115,10 @@ void add_nodes(CLI::App& sub, launch::LaunchOptions& options) {
 
 }  // namespace
 
-void add_http(CLI::App& sub, std::string& address) {
-  sub.add_option("--http", address,
-                 "Serve a live page and /metrics for Prometheus here: HOST:PORT, port 0 takes a "
-                 "free one (default: none)");
+CLI::Option* add_http(CLI::App& sub, std::string& address) {
+  return sub.add_option("--http", address,
+                        "Serve a live page and /metrics for Prometheus here: HOST:PORT, port 0 "
+                        "takes a free one (default: none)");
 }
 
 void add_launching(CLI::App& sub, launch::LaunchOptions& options) {

@@ -112,20 +112,27 @@ void compare_at_start(const c10::intrusive_ptr<c10d::Store>& store, int rank, in
   if (store == nullptr) return;  // a group of one that nobody joins
   const std::string mine = packed(job_texts(options)),
                     sum = std::to_string(crc32c(mine.data(), mine.size()));
-  if (rank == 0) store->set(kTexts, std::vector<std::uint8_t>(mine.begin(), mine.end()));
+  if (rank == 0) set_texts(*store, options);
   if (size == 1) return;
-  const Party party{
-      rank, size, options.to_connect(), {0}, "job" + std::to_string(options.epoch) + "/", {}};
+  const Party party{.rank = rank,
+                    .size = size,
+                    .timeout = options.to_connect(),
+                    .members = {0},
+                    .name = "job" + std::to_string(options.epoch) + "/",
+                    .lost = options.lost_rank};
   if (exchange_over(store, party)(sum)[0] == sum) return;
   const std::string why = difference(unpacked(mine), unpacked(stored_text(*store, kTexts)),
                                      {"rank " + std::to_string(rank), "rank 0"});
   if (!why.empty()) refuse(why, {"init", rank, 0});
 }
 
-void leave_texts(c10d::Store& store, const BackendOptions& options) {
+void set_texts(c10d::Store& store, const BackendOptions& options) {
   const std::string mine = packed(job_texts(options));
-  if (!store.check({kTexts}))
-    store.set(kTexts, std::vector<std::uint8_t>(mine.begin(), mine.end()));
+  store.set(kTexts, std::vector<std::uint8_t>(mine.begin(), mine.end()));
+}
+
+void leave_texts(c10d::Store& store, const BackendOptions& options) {
+  if (!store.check({kTexts})) set_texts(store, options);
 }
 
 void compare_with_job(c10d::Store& store, const BackendOptions& options, Deadline deadline) {

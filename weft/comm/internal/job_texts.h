@@ -30,6 +30,8 @@ std::string difference(const JobTexts& mine, const JobTexts& theirs, const Names
 // as an exchange over the store (meeting.h).
 void compare_at_start(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                       const BackendOptions& options);
+// As rank 0 does there.
+void set_texts(c10d::Store& store, const BackendOptions& options);
 // In place of a rank 0 that was lost before it had left its texts.
 void leave_texts(c10d::Store& store, const BackendOptions& options);
 // For a process that wants to join the ranks that met over `store`. Throws kBadConfig if it differs

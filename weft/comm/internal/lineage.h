@@ -24,6 +24,12 @@ struct Lineage {
   int job_rank = -1;         // this process's rank by the launcher; -1: any
 };
 
+// form_group() of ranks that meet at `place`, a store of their own, where the keys of an earlier
+// meeting are still in `store`. regroup() and newcomers use `store`. Rank 0 leaves the texts of the
+// job in both.
+Group form_group_at(const c10::intrusive_ptr<c10d::Store>& place,
+                    c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                    const BackendOptions& options);
 // Group::regroup().
 Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& options);
 

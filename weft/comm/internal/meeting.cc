@@ -7,6 +7,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "weft/base/caught/caught.h"
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/observe/position/position.h"
@@ -105,14 +106,9 @@ std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
 
 }  // namespace
 
-std::string reason_of(const std::exception& error) {
-  const auto* const known = dynamic_cast<const Error*>(&error);
-  return known != nullptr ? known->message() : describe(error);
-}
-
 void tell_failure(c10d::Store& store, int rank, const std::exception& error) noexcept {
   try {
-    store.set(kFailedKey, bytes_of(std::to_string(rank) + " " + reason_of(error)));
+    store.set(kFailedKey, bytes_of(std::to_string(rank) + " " + as_error(error).message()));
   } catch (const std::exception&) {  // the store is gone: the next exchange reports it
   }
 }

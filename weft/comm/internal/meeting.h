@@ -49,8 +49,6 @@ struct Party {
 // thread uses `store`.
 net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party);
 
-// The text that tells other ranks of an exception of this one.
-std::string reason_of(const std::exception& error);
 // Tells the other ranks that `rank` does not join because of `error`: their waits over `store` end
 // with kAborted. Never throws.
 void tell_failure(c10d::Store& store, int rank, const std::exception& error) noexcept;

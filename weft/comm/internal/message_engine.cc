@@ -1,5 +1,6 @@
 // Collectives by a schedule over messages.
 #include <bit>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -59,10 +60,11 @@ class MessageEngine final : public Engine {
     std::uint64_t number;
   };
 
-  static Error mismatch(int rank, const net::Label::Bytes& mine, int peer,
-                        const net::Label::Bytes& theirs) {
-    return net::mismatch_error(rank, std::bit_cast<Call>(mine).signature, peer,
-                               std::bit_cast<Call>(theirs).signature);
+  static std::optional<Error> mismatch(int rank, const net::Label::Bytes& mine, int peer,
+                                       const net::Label::Bytes& theirs) {
+    const auto one = std::bit_cast<Call>(mine), other = std::bit_cast<Call>(theirs);
+    if (one.number == other.number && one.signature == other.signature) return std::nullopt;
+    return net::mismatch_error(rank, one.signature, peer, other.signature);
   }
 
   // The same by separate messages, for a transport that cannot carry signatures: each rank sends

@@ -115,6 +115,12 @@ ReconfigurableBackend::BackendPtr ReconfigurableBackend::split(
   return group()->split(store, ranks, options);
 }
 
+ReconfigurableBackend::BackendPtr ReconfigurableBackend::merge(
+    const StorePtr& store, const c10::intrusive_ptr<Options>& options, const int& rank,
+    const int& size) {
+  return group()->merge(store, options, rank, size);
+}
+
 using Rb = ReconfigurableBackend;
 
 Rb::WorkPtr Rb::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {

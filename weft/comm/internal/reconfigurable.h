@@ -49,6 +49,8 @@ class ReconfigurableBackend final : public c10d::Backend {
   bool supportsSplitting() const override { return true; }
   BackendPtr split(const StorePtr& store, const std::vector<int>& ranks,
                    const c10::intrusive_ptr<Options>& options) override;
+  BackendPtr merge(const StorePtr& store, const c10::intrusive_ptr<Options>& options,
+                   const int& rank, const int& size) override;
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return group()->getSequenceNumberForGroup(); }
 

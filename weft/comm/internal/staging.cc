@@ -11,7 +11,7 @@ Moment Moment::now(const std::vector<at::Tensor>& inputs, const std::vector<at::
   Moment moment;
   for (const auto* const tensors : {&inputs, &results}) {
     for (const at::Tensor& tensor : *tensors) {
-      if (!tensor.defined() || tensor.is_cpu()) continue;
+      if (!tensor.defined() || !tensor.is_cuda()) continue;  // other devices are refused later
       const c10::Device device = tensor.device();
       const auto known = [&](const c10::Stream& stream) { return stream.device() == device; };
       if (std::any_of(moment.own_.begin(), moment.own_.end(), known)) continue;

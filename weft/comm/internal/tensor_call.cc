@@ -88,7 +88,9 @@ void run_call(Engine& engine, const TensorCall& call) {
                        .root = call.root,
                        .timeout = call.timeout,
                        .shape = shown.sizes().data(),
-                       .dims = static_cast<int>(shown.dim())};
+                       .dims = static_cast<int>(shown.dim()),
+                       .width = data.width(),
+                       .more = call.more};
   if (in_place) args.input = args.output = data.data();
   engine.run(call.collective, args);
   if (output) output->write_back();

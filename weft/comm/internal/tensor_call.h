@@ -18,6 +18,7 @@ struct TensorCall {
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   std::chrono::milliseconds timeout{0};
+  int more = 0;  // tensors that follow in the caller's call: the same number on all ranks
 };
 
 // Runs the call. The tensors may have any layout of dense tensors (Dense) and may share memory: the

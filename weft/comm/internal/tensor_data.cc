@@ -225,10 +225,9 @@ void require_dense(const at::Tensor& tensor) {
   WEFT_REQUIRE(
       tensor.defined() && tensor.layout() == at::kStrided && (tensor.is_cpu() || tensor.is_cuda()),
       "the weft backend supports dense tensors on the CPU or a CUDA device, not " +
-          (tensor.defined()
-               ? std::string(tensor.is_sparse() ? "a sparse tensor"
-                                                : "a tensor on " + tensor.device().str())
-               : "an undefined tensor"));
+          (!tensor.defined()                 ? "an undefined tensor"
+           : tensor.layout() != at::kStrided ? "a sparse tensor"
+                                             : "a tensor on " + tensor.device().str()));
 }
 
 Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {
@@ -236,6 +235,7 @@ Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {
   dense_ = tensor.is_cpu() ? tensor.contiguous().resolve_conj().resolve_neg() : to_host(tensor);
   const Element element = element_of(tensor.scalar_type());
   dtype_ = element.dtype;
+  width_ = element.per_element;
   count_ = tensor.numel() * element.per_element;
 }
 

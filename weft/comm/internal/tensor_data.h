@@ -74,6 +74,7 @@ class Dense {
 
   void* data() const;
   DType dtype() const { return dtype_; }
+  int width() const { return width_; }  // values of dtype() in an element of the tensor
   std::int64_t count() const { return count_; }
   std::size_t bytes() const { return static_cast<std::size_t>(count_) * size_of(dtype_); }
   std::span<std::byte> memory() const { return {static_cast<std::byte*>(data()), bytes()}; }
@@ -86,6 +87,7 @@ class Dense {
   at::Tensor tensor_, dense_;
   Use use_;
   DType dtype_;
+  int width_ = 1;
   std::int64_t count_ = 0;
 };
 

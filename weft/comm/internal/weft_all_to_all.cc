@@ -87,8 +87,10 @@ void WeftBackend::all_to_all_uneven(const Tensors& outputs, const Tensors& input
     sends.push_back({peer, {static_cast<const std::byte*>(in.back().data()), in.back().bytes()}});
     recvs.push_back({peer, {static_cast<std::byte*>(out.back().data()), out.back().bytes()}});
   }
-  engine_->run(Collective::kAllToAll,
-               {.dtype = out.front().dtype(), .timeout = timeout, .dims = net::kPartSizes});
+  engine_->run(Collective::kAllToAll, {.dtype = out.front().dtype(),
+                                       .timeout = timeout,
+                                       .dims = net::kPartSizes,
+                                       .width = out.front().width()});
   engine_->endpoint().exchange(kSplitChannel, sends, recvs, Deadline::in(timeout));
   for (const auto& tensor : out) tensor.write_back();
 }

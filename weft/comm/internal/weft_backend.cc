@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "weft/base/caught/caught.h"
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
 #include "weft/base/process/id.h"
@@ -106,8 +108,8 @@ std::span<std::byte> bytes_of(const Dense& data) {
 // The error of an endpoint's call under the name of the operation that made it.
 Error named(const Error& error, std::string_view operation) {
   const auto& [call, rank, peer] = error.context();
-  if (operation.empty() ||
-      (call != "exchange" && call != "await_any" && call != "flow" && call != "call"))
+  if (operation.empty() || (call != "exchange" && call != "await_any" && call != "flow" &&
+                            call != "call" && call != "message"))
     return error;
   return Error(error.code(), error.message(), {std::string(operation), rank, peer});
 }
@@ -144,7 +146,11 @@ WeftBackend::~WeftBackend() {
     return;
   }
   const auto end = [this] {
-    queues_->run(kCollectiveQueue, []() -> TaskQueues::After { return nullptr; });
+    try {
+      queues_->run(kCollectiveQueue, []() -> TaskQueues::After { return nullptr; });
+    } catch (const Error& error) {  // no thread is left to wait with
+      engine_->fail(error);
+    }
     const bool given_up = std::uncaught_exceptions() > 0 || engine_->endpoint().failure();
     if (const auto cause = member_ && given_up ? member_->why_given_up() : family_cause())
       engine_->fail(*cause);
@@ -177,11 +183,28 @@ WeftBackend::BackendPtr WeftBackend::split(const StorePtr& store, const std::vec
   if (mine == ranks.end()) return nullptr;
   auto made = origin_.make({store, ranks, static_cast<int>(mine - ranks.begin()),
                             options ? options->timeout : timeout()});
-  if (!options) return made;
-  made->setGroupUid(options->group_name);
-  made->getBackendOptions()->group_name = options->group_name;
-  made->getBackendOptions()->global_ranks_in_group = options->global_ranks_in_group;
+  note(*made, options);
   return made;
+}
+
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+WeftBackend::BackendPtr WeftBackend::merge(const StorePtr& store,
+                                           const c10::intrusive_ptr<Options>& options,
+                                           const int& rank, const int& size) {
+  WEFT_REQUIRE(origin_.merges, "this group was made without a store and cannot be merged");
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  auto made = origin_.make({store, ranks, rank, options ? options->timeout : timeout(), true});
+  note(*made, options);
+  return made;
+}
+#endif
+
+void WeftBackend::note(c10d::Backend& made, const c10::intrusive_ptr<Options>& options) {
+  if (!options) return;
+  made.setGroupUid(options->group_name);
+  made.getBackendOptions()->group_name = options->group_name;
+  made.getBackendOptions()->global_ranks_in_group = options->global_ranks_in_group;
 }
 
 WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown, bool async,
@@ -210,16 +233,13 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown
     }
     return work->end(why, source);
   };
-  if (async) {
-    try {
-      queues_->post(queue, run);
-    } catch (const Error& error) {
-      if (queue == kCollectiveQueue) abort_with(error);
-      throw;
-    }
-    return work;
+  try {
+    async ? queues_->post(queue, run) : queues_->run(queue, run);
+  } catch (const Error& error) {  // there is no thread for it
+    if (queue == kCollectiveQueue) abort_with(error);
+    throw;
   }
-  queues_->run(queue, run);
+  if (async) return work;
   if (const auto why = work->exception()) std::rethrow_exception(why);
   return work;
 }
@@ -260,14 +280,7 @@ WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how,
 
 template <class Body>
 void WeftBackend::run_for_all(const Body& body) {
-  try {
-    body();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    abort_with(Error(code_of(error), weft::describe(error), {"", rank_}));
-    throw;
-  }
+  run_and_tell(body, [this](const Error& why) { abort_with(why); }, {"", rank_});
 }
 
 observe::Operation WeftBackend::shown_as(const Shown& shown, std::uint64_t number) const {

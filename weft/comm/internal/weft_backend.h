@@ -1,6 +1,7 @@
 // c10d::Backend over an Engine. backend.h describes it; group.h defines the calls.
 #pragma once
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -30,6 +31,7 @@ class WeftBackend final : public c10d::Backend {
     std::vector<int> ranks;
     int me;
     std::chrono::milliseconds timeout;
+    bool is_new = false;  // a group with ranks of its own, as by merge()
   };
   // Rendezvous of the ranks beside the engine: for monitored barriers and subgroups.
   struct Origin {
@@ -37,10 +39,15 @@ class WeftBackend final : public c10d::Backend {
     std::function<BackendPtr(const Part& part)> make;
     std::shared_ptr<Family> family;  // null: there are no subgroups
     std::vector<int> job_ranks;      // as in BackendOptions
+    bool merges = false;             // whether `make` makes new groups
   };
 
   WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout,
-              Origin origin = {});
+              Origin origin);
+  // Without subgroups.
+  WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
+              std::chrono::milliseconds timeout)
+      : WeftBackend(std::move(engine), rank, size, timeout, Origin{}) {}
   // Waits for the posted collectives. Messages that no peer has matched are given up. If a group of
   // the family has had a kCorrupt or kInternal error, the peers of this group get that error, since
   // this rank leaves because of it. They get a timeout only if this group is aborted too.
@@ -55,7 +62,7 @@ class WeftBackend final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   // A program may also change it in the options.
   std::chrono::milliseconds timeout() const {
-    return std::atomic_ref(options_->timeout).load(std::memory_order_relaxed);
+    return std::min(std::atomic_ref(options_->timeout).load(std::memory_order_relaxed), kLongest);
   }
   net::Host* host() { return engine_->host(); }
   const HostSplit* split() { return engine_->split(); }
@@ -77,6 +84,11 @@ class WeftBackend final : public c10d::Backend {
   // Returns null on ranks that are not in `ranks`.
   BackendPtr split(const StorePtr& store, const std::vector<int>& ranks,
                    const c10::intrusive_ptr<Options>& options) override;
+#ifdef C10D_BACKEND_HAS_RECONFIGURE  // from torch 2.14 on
+  // Makes the group of the `size` ranks that call it over `store`, such as those of two groups.
+  BackendPtr merge(const StorePtr& store, const c10::intrusive_ptr<Options>& options,
+                   const int& rank, const int& size) override;
+#endif
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   // Also supports sparse COO tensors (sum only).
@@ -128,7 +140,14 @@ class WeftBackend final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return sequence_ + others_; }
 
  private:
+  // A longer timeout, such as Python's timedelta.max, would be beyond the end of the clock.
+  static constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
+
   void abort_devices() noexcept;
+  // What torch notes of a group that split() or merge() has made.
+  static void note(c10d::Backend& made, const c10::intrusive_ptr<Options>& options);
+  // In the monitored barrier. Does nothing if the group has not failed and no rank has died.
+  void throw_loss();
   // The backend for this tensor, if another one than this runs its operations. Null otherwise.
   c10d::Backend* device_backend(const at::Tensor& tensor) const {
     return devices_ && tensor.defined() && !tensor.is_cpu() ? devices_.get() : nullptr;
@@ -144,7 +163,8 @@ class WeftBackend final : public c10d::Backend {
   };
   template <class CallOptions>
   How how(const CallOptions& options) const {
-    return {options.timeout.count() > 0 ? options.timeout : timeout(), options.asyncOp};
+    return {options.timeout.count() > 0 ? std::min(options.timeout, kLongest) : timeout(),
+            options.asyncOp};
   }
   // Runs `body` (on the calling thread if it is synchronous and nothing is pending) and returns its
   // Work. `waiting`: of a body without a deadline.
@@ -182,19 +202,20 @@ class WeftBackend final : public c10d::Backend {
   void expire(c10d::OpType type, const std::string& name, int peer, int tag);
   WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs,
                           const How& how);
-  // Bodies of the collectives. They run one at a time.
+  // Bodies of the collectives. They run one at a time. `more`: as in TensorCall.
   void all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp& op,
-                      std::chrono::milliseconds timeout);
+                      std::chrono::milliseconds timeout, std::size_t more = 0);
   void all_reduce_sparse(const at::Tensor& tensor, std::chrono::milliseconds timeout);
   // `output` is undefined on the other ranks than root.
   void reduce_one(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op,
                   int root, std::chrono::milliseconds timeout);
   void all_gather_one(const at::Tensor& output, const at::Tensor& input,
-                      std::chrono::milliseconds timeout);
+                      std::chrono::milliseconds timeout, std::size_t more = 0);
   void all_gather_list(const Tensors& outputs, const at::Tensor& input,
-                       std::chrono::milliseconds timeout);
+                       std::chrono::milliseconds timeout, std::size_t more);
   void reduce_scatter_one(const at::Tensor& output, const at::Tensor& input,
-                          const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
+                          const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
+                          std::size_t more = 0);
   void all_to_all_uneven(const Tensors& outputs, const Tensors& inputs,
                          std::chrono::milliseconds timeout);
 

@@ -28,12 +28,13 @@ void require_parts(const char* operation, const at::Tensor& whole, const at::Ten
 }  // namespace
 
 void WeftBackend::all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp& op,
-                                 milliseconds timeout) {
+                                 milliseconds timeout, std::size_t more) {
   if (op.op_ == c10d::ReduceOp::PREMUL_SUM) tensor.copy_(premultiplied(tensor, op));
   run_call(*engine_, {.collective = Collective::kAllReduce,
                       .output = tensor,
                       .op = reduce_op(op),
-                      .timeout = timeout});
+                      .timeout = timeout,
+                      .more = static_cast<int>(more)});
 }
 
 // Gathers the entries of all ranks, padded to the longest list, and sums them by coalescing.
@@ -99,6 +100,7 @@ WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(
   if (auto* const devices = device_backend(tensors))
     return devices->allreduce_coalesced(tensors, options);
   const How how = this->how(options);
+  WEFT_REQUIRE(!tensors.empty(), "all_reduce: expected a list of tensors that is not empty");
   return collective({c10d::OpType::ALLREDUCE_COALESCED, "weft:all_reduce", tensors, tensors}, how,
                     [this, tensors, op = options.reduceOp, how] {
                       // Each result is that of its tensor alone, also where tensors share memory.
@@ -106,7 +108,8 @@ WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(
                       Tensors own;
                       for (const auto& tensor : tensors)
                         own.push_back(apart ? tensor : tensor.clone());
-                      for (const auto& tensor : own) all_reduce_one(tensor, op, how.timeout);
+                      for (std::size_t left = own.size(); left-- > 0;)
+                        all_reduce_one(own[own.size() - 1 - left], op, how.timeout, left);
                       for (std::size_t i = 0; !apart && i < own.size(); ++i)
                         tensors[i].copy_(own[i]);
                     });
@@ -154,16 +157,18 @@ void WeftBackend::reduce_one(const at::Tensor& output, const at::Tensor& input,
 }
 
 void WeftBackend::all_gather_one(const at::Tensor& output, const at::Tensor& input,
-                                 milliseconds timeout) {
-  run_call(
-      *engine_,
-      {.collective = Collective::kAllGather, .input = input, .output = output, .timeout = timeout});
+                                 milliseconds timeout, std::size_t more) {
+  run_call(*engine_, {.collective = Collective::kAllGather,
+                      .input = input,
+                      .output = output,
+                      .timeout = timeout,
+                      .more = static_cast<int>(more)});
 }
 
 void WeftBackend::all_gather_list(const Tensors& outputs, const at::Tensor& input,
-                                  milliseconds timeout) {
+                                  milliseconds timeout, std::size_t more) {
   const at::Tensor flat = at::empty({size_, input.numel()}, input.options());
-  all_gather_one(flat, input, timeout);
+  all_gather_one(flat, input, timeout, more);
   for (std::size_t peer = 0; peer < outputs.size(); ++peer)
     outputs[peer].copy_(flat[static_cast<int64_t>(peer)].view(outputs[peer].sizes()));
 }
@@ -191,7 +196,7 @@ WeftBackend::WorkPtr WeftBackend::allgather_into_tensor_coalesced(
                     [this, outputs, inputs, how] {
                       const Tensors own = apart_from(outputs, inputs);
                       for (std::size_t i = 0; i < own.size(); ++i)
-                        all_gather_one(outputs[i], own[i], how.timeout);
+                        all_gather_one(outputs[i], own[i], how.timeout, own.size() - 1 - i);
                     });
 }
 
@@ -230,7 +235,8 @@ WeftBackend::WorkPtr WeftBackend::allgather_lists(Shown shown, const TensorLists
   return collective(shown, how, [this, outputs, inputs, results = shown.results, how] {
     // The first list is written before the second input is read.
     const Tensors own = inputs.size() > 1 ? apart_from(results, inputs) : inputs;
-    for (std::size_t i = 0; i < own.size(); ++i) all_gather_list(outputs[i], own[i], how.timeout);
+    for (std::size_t i = 0; i < own.size(); ++i)
+      all_gather_list(outputs[i], own[i], how.timeout, own.size() - 1 - i);
   });
 }
 
@@ -280,12 +286,14 @@ WeftBackend::WorkPtr WeftBackend::scatter(Tensors& outputs, TensorLists& inputs,
 }
 
 void WeftBackend::reduce_scatter_one(const at::Tensor& output, const at::Tensor& input,
-                                     const c10d::ReduceOp& op, milliseconds timeout) {
+                                     const c10d::ReduceOp& op, milliseconds timeout,
+                                     std::size_t more) {
   run_call(*engine_, {.collective = Collective::kReduceScatter,
                       .input = premultiplied(input, op),
                       .output = output,
                       .op = reduce_op(op),
-                      .timeout = timeout});
+                      .timeout = timeout,
+                      .more = static_cast<int>(more)});
 }
 
 WeftBackend::WorkPtr WeftBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -314,7 +322,7 @@ WeftBackend::WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(
       [this, outputs, inputs, op = options.reduceOp, how] {
         const Tensors own = apart_from(outputs, inputs);
         for (std::size_t i = 0; i < own.size(); ++i)
-          reduce_scatter_one(outputs[i], own[i], op, how.timeout);
+          reduce_scatter_one(outputs[i], own[i], op, how.timeout, own.size() - 1 - i);
       });
 }
 

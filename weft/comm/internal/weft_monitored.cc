@@ -1,4 +1,6 @@
 // The monitored barrier of WeftBackend.
+#include <algorithm>
+#include <exception>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -6,11 +8,25 @@
 #include "weft/comm/internal/weft_backend.h"
 
 namespace weft::comm::internal {
+namespace {
+
+constexpr std::chrono::milliseconds kLookForLoss{20};
+
+}  // namespace
+
+void WeftBackend::throw_loss() {
+  constexpr const char* kName = "monitored_barrier";
+  const auto loss = loss_in(*engine_);
+  if (!loss) return;
+  const Error error(loss->code(), loss->message(), {kName, rank_, loss->context().peer});
+  std::rethrow_exception(caused_by(std::make_exception_ptr(error), kName));
+}
 
 void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   WEFT_REQUIRE(origin_.store, "monitored_barrier: this group was made without a store");
   ++others_;
-  const auto timeout = options.timeout == c10d::kUnsetTimeout ? this->timeout() : options.timeout;
+  const auto timeout = options.timeout == c10d::kUnsetTimeout ? this->timeout()
+                                                              : std::min(options.timeout, kLongest);
   const std::string took = " in " + std::to_string(timeout.count()) + " ms";
   if (timeout.count() <= 0)
     throw Error(Errc::kTimeout,
@@ -21,9 +37,18 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   const std::uint64_t barrier = monitored_++;
   const std::string result = prefix(barrier) + "result";
   const auto deadline = Deadline::in(timeout);
+  // The barrier may be called to find out why a group has ended. But nobody waits for a rank that
+  // is lost, or for ranks that somebody tells to stop meanwhile.
+  const auto before = loss_in(*engine_);
+  const bool had_ended = before && before->code() == Errc::kAborted;
+  auto look = Deadline::in(std::chrono::seconds(0));
   const auto comes = [&](const std::string& key) {
     while (!origin_.store->check({key})) {
       if (deadline.passed()) return false;
+      if (!had_ended && look.passed()) {
+        throw_loss();
+        look = Deadline::in(kLookForLoss);
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return true;

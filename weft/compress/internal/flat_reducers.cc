@@ -1,10 +1,12 @@
 // The exchanges of codecs that encode single numbers: sum, gather and sharded. See reducer.h.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "weft/base/error.h"
 #include "weft/compress/internal/codecs.h"
 #include "weft/compress/internal/staged.h"
+#include "weft/kernels/reduce.h"
 
 namespace weft::compress::internal {
 namespace {
@@ -16,14 +18,15 @@ class FlatReducer : public StagedReducer {
       : StagedReducer(spec, unit),
         codec_(make_codec(spec, unit, {0, unit.count})),
         unsent_(spec.memory, unit.count),
-        agreed_(delta() ? static_cast<std::size_t>(unit.count) : 0, 0.0f) {}
+        agreed_(delta() ? static_cast<std::size_t>(unit.count) : 0) {}
 
  protected:
-  std::vector<std::span<float>> memory() override {
-    std::vector<std::span<float>> all;
-    if (!unsent_.all().empty()) all.push_back(unsent_.all());
-    if (!agreed_.empty()) all.emplace_back(agreed_);
-    return all;
+  std::vector<Remembered*> memory() override { return {unsent_.memory(), &agreed_}; }
+  // Called before the first encode() of a step.
+  void begin_step() {
+    out_.clear();
+    unsent_.begin();
+    agreed_.change();
   }
   // Encodes values that start at `first`, together with their memory. Overwrites the values.
   void encode(const Codec& codec, std::int64_t first, std::span<float> values, const Draw& draw) {
@@ -35,12 +38,12 @@ class FlatReducer : public StagedReducer {
   }
   // Returns the array in which decoded values are summed.
   std::span<float> sums() {
-    if (delta()) return agreed_;
+    if (delta()) return agreed_.now();
     std::fill(values().begin(), values().end(), 0.0f);
     return values();
   }
   void finish() {
-    if (delta()) std::copy(agreed_.begin(), agreed_.end(), values().begin());
+    if (delta()) std::copy(agreed_.now().begin(), agreed_.now().end(), values().begin());
   }
   std::span<const std::byte> received(int block, std::int64_t bytes) const {
     return std::span(in_).subspan(static_cast<std::size_t>(block * bytes),
@@ -59,7 +62,7 @@ class FlatReducer : public StagedReducer {
 
   const std::unique_ptr<Codec> codec_;
   Unsent unsent_;
-  std::vector<float> agreed_;
+  Remembered agreed_;
   std::vector<std::byte> out_, in_;
   std::int64_t longest_ = 0;
 };
@@ -73,11 +76,13 @@ class SumReducer final : public FlatReducer {
     return all_reduce_bytes(codec_->bytes(unit_.count), unit_.world);
   }
   const char* exchange() const override { return "sum"; }
+  bool is_in_range() const override { return is_in_range_; }
 
  private:
   std::optional<Round> stage(int stage) override {
     if (stage == 0) {
-      out_.clear();
+      begin_step();
+      is_in_range_ = true;
       encode(*codec_, 0, values(), draw(0));
       const DType type = *codec_->sums();
       return Round{Round::How::kSum, type, static_cast<std::int64_t>(out_.size() / size_of(type)),
@@ -85,8 +90,13 @@ class SumReducer final : public FlatReducer {
     }
     codec_->add(out_, draw(0), sums());
     finish();
+    is_in_range_ =
+        spec_.kind != Kind::kF16 ||
+        kernels::is_within(values().data(), unit_.count, std::numeric_limits<float>::max());
     return std::nullopt;
   }
+
+  bool is_in_range_ = true;
 };
 
 class GatherReducer final : public FlatReducer {
@@ -100,7 +110,7 @@ class GatherReducer final : public FlatReducer {
  private:
   std::optional<Round> stage(int stage) override {
     if (stage == 0) {
-      out_.clear();
+      begin_step();
       encode(*codec_, 0, values(), draw(0));
       encoded();
       longest_ = static_cast<std::int64_t>(out_.size());
@@ -124,7 +134,7 @@ class ShardedReducer final : public FlatReducer {
   ShardedReducer(const Spec& spec, const Unit& unit)
       : FlatReducer(spec, unit),
         shard_bytes_(shard_bytes(spec, unit)),
-        sum_(shard(unit.rank).size(), 0.0f),
+        sum_(shard(unit.rank).size()),
         unsent_sum_(spec.memory == Memory::kFeedback ? Memory::kFeedback : Memory::kNone,
                     static_cast<std::int64_t>(sum_.size())) {
     for (int rank = 0; rank < unit.world; ++rank)
@@ -135,10 +145,10 @@ class ShardedReducer final : public FlatReducer {
   const char* exchange() const override { return "sharded"; }
 
  private:
-  std::vector<std::span<float>> memory() override {
+  std::vector<Remembered*> memory() override {
     auto all = FlatReducer::memory();
-    if (delta()) all.emplace_back(sum_);
-    if (!unsent_sum_.all().empty()) all.push_back(unsent_sum_.all());
+    if (delta()) all.push_back(&sum_);
+    all.push_back(unsent_sum_.memory());
     return all;
   }
   Range shard(int rank) const { return shard_of(unit_, rank); }
@@ -170,7 +180,7 @@ class ShardedReducer final : public FlatReducer {
 
   // Returns the length of the longest of the consecutive encodings.
   std::int64_t encode_shards() {
-    out_.clear();
+    begin_step();
     ends_.clear();
     std::int64_t longest = 0;
     for (int rank = 0; rank < unit_.world; ++rank) {
@@ -197,19 +207,22 @@ class ShardedReducer final : public FlatReducer {
   }
 
   void encode_sum() {
-    if (!delta()) std::fill(sum_.begin(), sum_.end(), 0.0f);
+    unsent_sum_.begin();
+    sum_.change();
+    const auto sum = sum_.now();
+    if (!delta()) std::fill(sum.begin(), sum.end(), 0.0f);
     const Range mine = shard(unit_.rank);
     for (int rank = 0; rank < unit_.world && mine.size() > 0; ++rank) {
       codec(unit_.rank)
-          .add(received(rank, longest_), draw(static_cast<std::uint32_t>(unit_.rank)), sum_);
+          .add(received(rank, longest_), draw(static_cast<std::uint32_t>(unit_.rank)), sum);
     }
     out_.clear();
     const Draw second = draw(static_cast<std::uint32_t>(unit_.world + unit_.rank));
-    if (!delta()) return unsent_sum_.encode(codec(unit_.rank), 0, sum_, second, out_);
+    if (!delta()) return unsent_sum_.encode(codec(unit_.rank), 0, sum, second, out_);
     // agreed_ has the other ranks' state of the sum.
-    const auto believed = part(agreed_, mine);
-    std::vector<float> difference(sum_.size());
-    for (std::size_t i = 0; i < sum_.size(); ++i) difference[i] = sum_[i] - believed[i];
+    const auto believed = part(agreed_.now(), mine);
+    std::vector<float> difference(sum.size());
+    for (std::size_t i = 0; i < sum.size(); ++i) difference[i] = sum[i] - believed[i];
     codec(unit_.rank).encode(difference, second, out_, nullptr);
   }
 
@@ -232,7 +245,7 @@ class ShardedReducer final : public FlatReducer {
 
   const std::int64_t shard_bytes_;              // bytes of the longest shard
   std::vector<std::unique_ptr<Codec>> codecs_;  // by shard
-  std::vector<float> sum_;                      // of this rank's
+  Remembered sum_;                              // of this rank's; memory with delta only
   Unsent unsent_sum_;
   std::vector<std::size_t> ends_;  // end offsets of the encoded shards
 };

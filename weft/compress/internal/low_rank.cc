@@ -93,8 +93,8 @@ class LowRankReducer final : public StagedReducer {
         plan_(std::move(plan)),
         left_(static_cast<std::size_t>(plan_.left_length + plan_.rest_length)),
         right_(static_cast<std::size_t>(plan_.right_length)),
-        memory_(spec.memory == Memory::kNone ? 0 : static_cast<std::size_t>(unit.count), 0.0f),
-        agreed_(delta() ? static_cast<std::size_t>(unit.count) : 0, 0.0f) {
+        memory_(spec.memory == Memory::kNone ? 0 : static_cast<std::size_t>(unit.count)),
+        agreed_(delta() ? static_cast<std::size_t>(unit.count) : 0) {
     for (const Factored& matrix : plan_.matrices) {
       for (int k = 0; k < matrix.shape.rank; ++k) start_over(matrix, k);
     }
@@ -107,12 +107,7 @@ class LowRankReducer final : public StagedReducer {
   const char* exchange() const override { return "low rank"; }
 
  private:
-  std::vector<std::span<float>> memory() override {
-    std::vector<std::span<float>> all{right_};
-    if (!memory_.empty()) all.emplace_back(memory_);
-    if (!agreed_.empty()) all.emplace_back(agreed_);
-    return all;
-  }
+  std::vector<Remembered*> memory() override { return {&right_, &memory_, &agreed_}; }
   std::optional<Round> stage(int stage) override {
     if (stage == 0) return send_left();
     if (stage == 1) return send_right();
@@ -121,7 +116,7 @@ class LowRankReducer final : public StagedReducer {
   }
 
   float* left(const Factored& matrix) { return left_.data() + matrix.left; }
-  float* right(const Factored& matrix) { return right_.data() + matrix.right; }
+  float* right(const Factored& matrix) { return right_.now().data() + matrix.right; }
   // For each uncompressed range: its position in the values, its position in left_, and its length.
   template <class Visit>
   void each_rest(const Visit& visit) {
@@ -143,10 +138,15 @@ class LowRankReducer final : public StagedReducer {
   Round send_left() {
     const auto x = values();
     if (spec_.memory == Memory::kFeedback) {
-      for (std::size_t i = 0; i < x.size(); ++i) x[i] += memory_[i];
+      const auto before = memory_.rewrite();  // send_right() writes it
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] += before[i];
     } else if (delta()) {
-      for (std::size_t i = 0; i < x.size(); ++i) x[i] -= memory_[i];
+      memory_.change();
+      agreed_.change();
+      const auto before = memory_.now();
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] -= before[i];
     }
+    right_.change();
     for (const Factored& matrix : plan_.matrices)
       kernels::multiply_right(matrix.shape, x.data() + matrix.first, right(matrix), left(matrix));
     each_rest([&](std::int64_t first, float* at, std::size_t n) {
@@ -157,27 +157,27 @@ class LowRankReducer final : public StagedReducer {
   }
 
   Round send_right() {
-    const auto x = values();
-    if (spec_.memory == Memory::kFeedback) std::copy(x.begin(), x.end(), memory_.begin());
+    const auto x = values(), memory = memory_.now();
+    if (spec_.memory == Memory::kFeedback) std::copy(x.begin(), x.end(), memory.begin());
     for (const Factored& matrix : plan_.matrices) {
       orthogonalise(left(matrix), matrix.shape.rows, matrix.shape.rank);
       kernels::multiply_left(matrix.shape, x.data() + matrix.first, left(matrix), right(matrix));
       if (spec_.memory == Memory::kNone) continue;
       const float factor = delta() ? 1.0f : -1.0f;
       kernels::add_low_rank(matrix.shape, {left(matrix), right(matrix), factor},
-                            memory_.data() + matrix.first);
+                            memory.data() + matrix.first);
     }
     each_rest([&](std::int64_t first, float*, std::size_t n) {
-      if (spec_.memory == Memory::kFeedback) std::fill_n(memory_.begin() + first, n, 0.0f);
+      if (spec_.memory == Memory::kFeedback) std::fill_n(memory.begin() + first, n, 0.0f);
       for (std::size_t i = 0; i < n && delta(); ++i)
-        memory_[static_cast<std::size_t>(first) + i] += x[static_cast<std::size_t>(first) + i];
+        memory[static_cast<std::size_t>(first) + i] += x[static_cast<std::size_t>(first) + i];
     });
-    return {Round::How::kSum, DType::kF32, static_cast<std::int64_t>(right_.size()), right_.data(),
-            nullptr};
+    return {Round::How::kSum, DType::kF32, static_cast<std::int64_t>(right_.size()),
+            right_.now().data(), nullptr};
   }
 
   void take() {
-    float* const result = delta() ? agreed_.data() : values().data();
+    float* const result = delta() ? agreed_.now().data() : values().data();
     if (!delta()) std::fill_n(result, unit_.count, 0.0f);
     each_rest([&](std::int64_t first, const float* at, std::size_t n) {
       for (std::size_t i = 0; i < n; ++i) result[first + static_cast<std::int64_t>(i)] += at[i];
@@ -186,7 +186,7 @@ class LowRankReducer final : public StagedReducer {
       kernels::add_low_rank(matrix.shape, {left(matrix), right(matrix), 1.0f},
                             result + matrix.first);
     }
-    if (delta()) std::copy(agreed_.begin(), agreed_.end(), values().begin());
+    if (delta()) std::copy(agreed_.now().begin(), agreed_.now().end(), values().begin());
     for (const Factored& matrix : plan_.matrices) prepare_next(matrix);
   }
 
@@ -201,16 +201,15 @@ class LowRankReducer final : public StagedReducer {
       start_over(matrix, k);
       if (squares == 0) continue;
       const auto numbers = static_cast<std::size_t>(matrix.shape.rows * columns);
-      if (!memory_.empty()) std::fill_n(memory_.begin() + matrix.first, numbers, 0.0f);
-      if (delta()) std::fill_n(agreed_.begin() + matrix.first, numbers, 0.0f);
+      if (!memory_.empty()) std::fill_n(memory_.now().begin() + matrix.first, numbers, 0.0f);
+      if (delta()) std::fill_n(agreed_.now().begin() + matrix.first, numbers, 0.0f);
     }
   }
 
   const Plan plan_;
-  std::vector<float> left_;   // the P of all matrices, then the uncompressed values
-  std::vector<float> right_;  // the Q of all matrices, kept for the next step
-  std::vector<float> memory_;
-  std::vector<float> agreed_;
+  std::vector<float> left_;  // the P of all matrices, then the uncompressed values
+  Remembered right_;         // the Q of all matrices, kept for the next step
+  Remembered memory_, agreed_;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 // values.
 #pragma once
 
+#include "weft/compress/internal/remembered.h"
 #include "weft/compress/reducer.h"
 
 namespace weft::compress::internal {
@@ -19,10 +20,13 @@ class StagedReducer : public Reducer {
   void begin(float* values, std::int64_t step) final;
   std::optional<Round> next() final;
   std::vector<std::span<float>> state() final;
+  void keep() final;
+  void undo() final;
+  bool is_in_range() const override { return true; }
 
  protected:
-  // State of the codec itself.
-  virtual std::vector<std::span<float>> memory() = 0;
+  // State of the codec itself. Some may be empty.
+  virtual std::vector<Remembered*> memory() = 0;
   // Ends momentum for numbers whose residual is zero.
   void end_momentum(std::span<const float> residual);
   // True if, after warm-up, gradients enter with the whole effect of momentum (reducer.h).
@@ -39,8 +43,9 @@ class StagedReducer : public Reducer {
 
  private:
   void take_momentum();
+  std::vector<Remembered*> all_memory();
 
-  std::vector<float> velocity_;  // empty if momentum is not applied here
+  Remembered velocity_;  // empty if momentum is not applied here
   bool at_once_ = false;
   float* values_ = nullptr;
   std::int64_t step_ = 0;
@@ -51,21 +56,22 @@ class StagedReducer : public Reducer {
 class Unsent {
  public:
   Unsent(Memory kind, std::int64_t count)
-      : kind_(kind), values_(kind == Memory::kNone ? 0 : static_cast<std::size_t>(count), 0.0f) {}
+      : kind_(kind), values_(kind == Memory::kNone ? 0 : static_cast<std::size_t>(count)) {}
 
+  // Begins a step, in which encode() is called for the whole range.
+  void begin();
   // Encodes `values`, which start at `first` of the range, together with their memory. Overwrites
   // `values`.
   void encode(const Codec& codec, std::int64_t first, std::span<float> values, const Draw& draw,
               std::vector<std::byte>& wire);
-  std::span<float> all() { return values_; }
-  std::span<float> part(std::int64_t first, std::size_t count) {
-    return std::span(values_).subspan(static_cast<std::size_t>(first), count);
-  }
+  std::span<float> all() { return values_.now(); }
+  Remembered* memory() { return &values_; }
 
  private:
   const Memory kind_;
   // feedback: unsent values; delta: the value that the other ranks have.
-  std::vector<float> values_;
+  Remembered values_;
+  std::span<const float> before_;  // feedback: values_ at the begin of the step
 };
 
 // The shard that the rank sums in the sharded exchange. Empty for the last ranks if shards are

@@ -43,6 +43,16 @@ class Ranks {
     ++step_;
   }
 
+  // The steps so far count, or the one since does not.
+  void keep() {
+    for (auto& reducer : reducers_) reducer->keep();
+    kept_step_ = step_;
+  }
+  void undo() {
+    for (auto& reducer : reducers_) reducer->undo();
+    step_ = kept_step_;
+  }
+
   Reducer& operator[](int rank) { return *reducers_[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(reducers_.size()); }
   // Bytes sent by a rank in the last step, as reducer.h counts them.
@@ -93,7 +103,7 @@ class Ranks {
 
   Unit unit_;
   std::vector<std::unique_ptr<Reducer>> reducers_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0, kept_step_ = 0;
   std::int64_t sent_ = 0;
 };
 

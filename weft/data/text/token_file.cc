@@ -35,7 +35,8 @@ struct TokenFile::Mapping {
   std::int64_t size = 0;
 
   explicit Mapping(const std::string& path) {
-    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    // A pipe that nobody writes to would block here.
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (!file) fail_io("cannot open", path);
     struct stat status {};
     if (::fstat(file.get(), &status) != 0) fail_io("cannot read", path);

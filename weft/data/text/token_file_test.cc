@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -131,6 +132,8 @@ TEST_F(TokenFiles, AreRefusedWhenTruncatedOrLonger) {
   expect_refused([&] { TokenFile::open(path_); }, Errc::kCorrupt, "8 bytes follow");
   expect_refused([&] { TokenFile::open(dir_ / "none"); }, Errc::kInvalidArgument, "cannot open");
   expect_refused([&] { TokenFile::open(dir_.path()); }, Errc::kInvalidArgument, "is not a file");
+  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
+  expect_refused([&] { TokenFile::open(dir_ / "pipe"); }, Errc::kInvalidArgument, "is not a file");
 }
 
 TEST_F(TokenFiles, NameATokenThatIsNotInTheVocabulary) {
@@ -224,7 +227,7 @@ TEST_F(TokenizeFiles, NameADocumentThatIsTooLongAndWriteNoFile) {
           tokens("abc\nabcdefghijk\n",
                  {.documents = documents, .end_token = "|", .max_document_bytes = 8});
         },
-        Errc::kCorrupt, "is longer than the 8 bytes allowed");
+        Errc::kBadConfig, "is longer than the 8 bytes allowed; divide it");
   }
   EXPECT_FALSE(std::filesystem::exists(path_));
 }

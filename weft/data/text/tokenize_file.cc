@@ -90,10 +90,13 @@ class DocumentReader {
 
   void limit(const std::string& document) const {
     if (document.size() <= options_.max_document_bytes) return;
-    throw Error(Errc::kCorrupt, path_ + ": the document that ends after byte " +
-                                    std::to_string(offset_) + " is longer than the " +
-                                    std::to_string(options_.max_document_bytes) +
-                                    " bytes allowed; cut it at lines, or allow more");
+    const std::string remedy = options_.documents == Documents::kFile
+                                   ? "divide it into several files"
+                                   : "divide it by blank lines or line feeds";
+    throw Error(Errc::kBadConfig, path_ + ": the document that ends after byte " +
+                                      std::to_string(offset_) + " is longer than the " +
+                                      std::to_string(options_.max_document_bytes) +
+                                      " bytes allowed; " + remedy);
   }
 
   static constexpr std::size_t kChunk = std::size_t{1} << 18;

@@ -38,7 +38,7 @@ struct TokenizeReport {
 // Reads the files in order and writes `output`, completely or not at all. The same input gives the
 // same file. A byte order mark at the start of a file is not part of the text. Throws
 // Error(kInvalidArgument) for an end token that the tokenizer does not have, for a file that cannot
-// be read, and as Tokenizer::encode(). Throws Error(kCorrupt), naming file and offset, for a
+// be read, and as Tokenizer::encode(). Throws Error(kBadConfig), naming file and offset, for a
 // document that is too long. Also throws as check_text_file().
 TokenizeReport tokenize_files(const std::vector<std::string>& inputs, const std::string& output,
                               Tokenizer& tokenizer, const TokenizeOptions& options = {});

@@ -12,6 +12,7 @@
 #include "weft/base/file.h"
 #include "weft/base/kind/file_kind.h"
 #include "weft/data/text/internal/byte_alphabet.h"
+#include "weft/data/text/internal/characters.h"
 #include "weft/data/text/internal/components.h"
 #include "weft/data/text/tokenizer.h"
 
@@ -46,8 +47,11 @@ struct Candidate {
 
 class Learner {
  public:
-  Learner(std::vector<Word> words, std::vector<std::string> tokens)
-      : words_(std::move(words)), tokens_(std::move(tokens)) {
+  // The first `specials` tokens are special: no merge gives them.
+  Learner(std::vector<Word> words, std::vector<std::string> tokens, std::size_t specials)
+      : words_(std::move(words)),
+        tokens_(std::move(tokens)),
+        specials_(static_cast<TokenId>(specials)) {
     for (std::size_t id = 0; id < tokens_.size(); ++id)
       id_of_[tokens_[id]] = static_cast<TokenId>(id);
     for (std::size_t w = 0; w < words_.size(); ++w) {
@@ -70,6 +74,7 @@ class Learner {
       const std::string joined = tokens_[static_cast<std::size_t>(best.pair.first)] +
                                  tokens_[static_cast<std::size_t>(best.pair.second)];
       const auto [entry, is_new] = id_of_.try_emplace(joined, static_cast<TokenId>(tokens_.size()));
+      if (!is_new && entry->second < specials_) continue;
       if (is_new) tokens_.push_back(joined);
       merges_.push_back(best.pair);
       for (const std::size_t word : best.words) join(word, best.pair, entry->second);
@@ -115,12 +120,20 @@ class Learner {
 
   std::vector<Word> words_;
   std::vector<std::string> tokens_;  // As tokenizer.json writes them.
+  const TokenId specials_;
   std::unordered_map<std::string, TokenId> id_of_;
   std::unordered_map<Pair, std::int64_t, PairHash> counts_;
   std::map<Pair, std::vector<std::size_t>> found_;  // New since the last queue_found().
   std::priority_queue<Candidate> queue_;
   std::vector<Pair> merges_;
 };
+
+// The text with "?" for each byte that is not ASCII.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }, '?');
+  return text;
+}
 
 // Returns the special tokens, then the bytes in the order of their characters.
 std::vector<std::string> first_tokens(const BpeTrainOptions& options,
@@ -129,6 +142,16 @@ std::vector<std::string> first_tokens(const BpeTrainOptions& options,
   for (const std::string& token : tokens) {
     WEFT_REQUIRE(!token.empty() && std::count(tokens.begin(), tokens.end(), token) == 1,
                  "train_bpe: a special token is empty or occurs twice");
+    std::size_t characters = 0;
+    for (std::size_t at = 0; at < token.size(); ++characters) {
+      const internal::Character next = internal::character_at(token, at);
+      WEFT_REQUIRE(next.valid, "train_bpe: the special token " + internal::shown(printable(token)) +
+                                   " is not in UTF-8");
+      at += next.length;
+    }
+    WEFT_REQUIRE(characters > 1, "train_bpe: the special token " + internal::shown(token) +
+                                     " is one character, as the tokens of bytes are; use a longer "
+                                     "one, such as <|pad|>");
   }
   std::vector<unsigned> bytes(256);
   std::iota(bytes.begin(), bytes.end(), 0u);
@@ -225,7 +248,8 @@ nlohmann::json render(const Learner& learner, const std::vector<std::string>& sp
 std::string train_bpe(const std::vector<std::string>& files, const BpeTrainOptions& options) {
   std::array<TokenId, 256> byte_ids{};
   std::vector<std::string> tokens = first_tokens(options, byte_ids);
-  Learner learner(count_words(files, options, byte_ids), std::move(tokens));
+  Learner learner(count_words(files, options, byte_ids), std::move(tokens),
+                  options.specials.size());
   learner.learn(options.vocab_size, options.min_count);
   return render(learner, options.specials).dump();
 }

@@ -21,8 +21,9 @@ struct BpeTrainOptions {
 // Deterministic: among pairs of equal count, the pair with the lower ids is merged first. Words do
 // not span lines. Memory use is that of one file and of all distinct words. Takes about a second
 // per MB of new text, then a few seconds for thousands of merges. Throws Error(kInvalidArgument)
-// for a vocabulary smaller than bytes and special tokens, for a special token that is empty or
-// occurs twice, and for a file that cannot be read. Throws Error(kCorrupt) for a file that is too
+// for a vocabulary smaller than bytes and special tokens, for a special token that is empty, occurs
+// twice, has one character or is not UTF-8, and for a file that cannot be read. No merge gives a
+// special token. Throws Error(kCorrupt) for a file that is too
 // large, and Error(kBadConfig) for one that is no text, as check_text_file() (tokenize_file.h).
 std::string train_bpe(const std::vector<std::string>& files, const BpeTrainOptions& options = {});
 

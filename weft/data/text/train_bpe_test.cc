@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/data/text/tokenizer.h"
 
 namespace weft::data::text {
@@ -64,6 +65,27 @@ TEST(TrainBpe, LeavesOutAByteOrderMarkAndRefusesUtf16) {
                                               6));
   EXPECT_EQ(train_bpe({dir / "marked"}), train_bpe({dir / "a"}));
   EXPECT_THROW(train_bpe({dir / "wide"}), Error);
+}
+
+TEST(TrainBpe, LearnsNoMergeWhoseTextIsASpecialToken) {
+  const TempDir dir;
+  write_file_atomic(dir / "a", "abab abab abab");
+  const auto tokenizer =
+      parse_tokenizer(train_bpe({dir / "a"}, {.vocab_size = 1000, .specials = {"ab"}}), "ours");
+  EXPECT_EQ(tokenizer->encode("ab"),
+            (std::vector<TokenId>{*tokenizer->id_of("a"), *tokenizer->id_of("b")}));
+  EXPECT_EQ(tokenizer->encode("ab", Specials::kRecognize), std::vector<TokenId>{0});
+}
+
+TEST(TrainBpe, RefusesSpecialTokensThatNoFileCanHave) {
+  for (const char* special : {"a", "\xC4\xA0", " "}) {
+    expect_refused([&] { train_bpe({}, {.specials = {special}}); }, Errc::kInvalidArgument,
+                   "is one character, as the tokens of bytes are");
+  }
+  for (const char* special : {"\xFF\xFE", "<|caf\xE9|>"}) {
+    expect_refused([&] { train_bpe({}, {.specials = {special}}); }, Errc::kInvalidArgument,
+                   "is not in UTF-8");
+  }
 }
 
 TEST(TrainBpe, RefusesAVocabularyWithoutRoomForBytes) {

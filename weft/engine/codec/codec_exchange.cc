@@ -146,6 +146,16 @@ std::vector<std::span<float>> CodecExchange::state() {
   return reducer_ ? reducer_->state() : std::vector<std::span<float>>{};
 }
 
+void CodecExchange::keep() {
+  if (reducer_) reducer_->keep();
+}
+
+void CodecExchange::undo() {
+  if (reducer_) reducer_->undo();
+}
+
+bool CodecExchange::is_in_range() const { return !reducer_ || reducer_->is_in_range(); }
+
 std::pair<std::int64_t, std::int64_t> CodecExchange::bytes_sent() const {
   return {reducer_ ? reducer_->bytes_sent() : 0, plain_bytes_};
 }

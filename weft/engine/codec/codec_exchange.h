@@ -59,6 +59,11 @@ class CodecExchange {
 
   // Codec memory of this rank. Empty if it exchanges nothing.
   std::vector<std::span<float>> state();
+  // As Reducer::keep(), undo() and is_in_range(). If this rank exchanges nothing: of no effect, and
+  // true. Between a finish() and the next start().
+  void keep();
+  void undo();
+  bool is_in_range() const;
   // Bytes that this rank sends in a step, and bytes that it would send without a codec.
   std::pair<std::int64_t, std::int64_t> bytes_sent() const;
   // True if there is more than one round, so that advance() is needed.

@@ -89,6 +89,20 @@ bool Buckets::collects_by_collectives() const {
   return any && (several_rounds_ || group_.split() != nullptr);
 }
 
+void Buckets::keep() {
+  each_exchange([](CodecExchange& exchange) { exchange.keep(); });
+}
+
+void Buckets::undo() {
+  each_exchange([](CodecExchange& exchange) { exchange.undo(); });
+}
+
+bool Buckets::is_in_range() const {
+  bool all = true;
+  each_exchange([&](const CodecExchange& exchange) { all = all && exchange.is_in_range(); });
+  return all;
+}
+
 void Buckets::launch(int bucket, std::int64_t step, double weight) {
   const at::NoGradGuard guard;
   const Stopwatch watch(times_->work, "update", "pack gradients");

@@ -48,6 +48,13 @@ class Buckets {
   // its shape in the bucket's memory).
   void each_sum(int bucket, const std::function<void(int, const at::Tensor&)>& visit) const;
 
+  // The sums so far count, for the codec's memory, or those since the last keep() do not (Reducer).
+  // No transfer may be pending.
+  void keep();
+  void undo();
+  // False if the codec has rounded a number of the last sums to infinity, on this rank.
+  bool is_in_range() const;
+
   // The codec's memory on this rank.
   std::vector<std::span<float>> memory();
   // Number of float32 values that the group sums in a step, and the units of them that this rank

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <atomic>
 #include <unordered_map>
 
 #include "weft/comm/texts.h"
@@ -63,15 +64,17 @@ Engine::Engine(Subject subject)
 
 // Each rank sends a hash of its list. If one differs from rank 0's, both lists are sent and the
 // error names the first difference.
-int Engine::check_same() const {
+int Engine::check_same() {
+  static std::atomic<std::int64_t> models = 0;  // of this process; rank 0's number counts
   const bool on_device = is_on_device();
+  number_ = ++models;
   if (group_.size() == 1) return on_device ? 1 : 0;
   const std::string mine = list_of(params_);
-  at::Tensor hash =
-      at::tensor({static_cast<std::int64_t>(std::hash<std::string>{}(mine) >> 1),
-                  static_cast<std::int64_t>(mine.size()), static_cast<std::int64_t>(on_device)},
-                 at::kLong);
-  at::Tensor all = at::empty({group_.size(), 3}, at::kLong);
+  at::Tensor hash = at::tensor(
+      {static_cast<std::int64_t>(std::hash<std::string>{}(mine) >> 1),
+       static_cast<std::int64_t>(mine.size()), static_cast<std::int64_t>(on_device), number_},
+      at::kLong);
+  at::Tensor all = at::empty({group_.size(), 4}, at::kLong);
   group_.all_gather(all, hash);
   for (int peer = 1; peer < group_.size(); ++peer) {
     if (at::equal(all[peer].narrow(0, 0, 2), all[0].narrow(0, 0, 2))) continue;
@@ -83,6 +86,7 @@ int Engine::check_same() const {
                     std::to_string(peer),
                 {"data_parallel", group_.rank(), peer});
   }
+  number_ = all[0][3].item<std::int64_t>();
   return static_cast<int>(all.select(1, 2).sum().item<std::int64_t>());
 }
 
@@ -179,6 +183,16 @@ void Engine::abandon() noexcept {
   }
 }
 
+void Engine::abandon_by(const std::exception& error) noexcept {
+  try {
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    abandon("rank " + std::to_string(group_.rank()) +
+            " ended a step by: " + (known != nullptr ? known->message() : weft::describe(error)));
+  } catch (const std::bad_alloc&) {  // the peers run into their deadlines
+    abandon();
+  }
+}
+
 void Engine::abandon(const std::string& why) noexcept {
   try {
     group_.abort(Error(Errc::kAborted, why));
@@ -228,27 +242,6 @@ bool Engine::has_loaded(std::size_t count) {
 void Engine::go_home() {
   const at::NoGradGuard guard;
   for (const int param : watch().moved(params_.size())) watch().bring_home(param);
-}
-
-// The tensors get storage and version counters of their own over the same memory. The counters tell
-// changes by these tensors from those by the module's parameters.
-void Engine::lend(checkpoint::Slices& held) {
-  for (checkpoint::Slice& slice : held) {
-    const at::Tensor of = slice.tensor;
-    if (!of.is_cpu() || !counts_held_apart()) continue;
-    slice.tensor = at::from_blob(
-        of.data_ptr(), of.sizes(), of.strides(), [of](void*) {}, of.options());
-    const auto version = held_versions_.try_emplace(slice.name, c10::VariableVersion(0)).first;
-    held_unknown_ = held_unknown_ || slice.tensor.is_inference();
-    if (!slice.tensor.is_inference())
-      slice.tensor.unsafeGetTensorImpl()->set_version_counter(version->second);
-  }
-}
-
-std::uint64_t Engine::held_changes() const {
-  std::uint64_t changes = 0;
-  for (const auto& [name, version] : held_versions_) changes += version.current_version();
-  return changes;
 }
 
 bool Engine::is_held_changed_anywhere() const {

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "weft/engine/internal/crossing.h"
+#include "weft/engine/internal/held_changes.h"
 #include "weft/engine/internal/hidden_gradients.h"
 #include "weft/engine/internal/module_watch.h"
 #include "weft/engine/internal/samples.h"
@@ -40,8 +42,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Engine& operator=(const Engine&) = delete;
   // Called after construction, since hooks hold a weak pointer to it.
   void start();
-  // Ends all waits of peers for this rank, with kAborted: it failed in a call, or `why`.
+  // Ends all waits of peers for this rank, with kAborted: by a failed call, `error`, or `why`.
   void abandon() noexcept;
+  void abandon_by(const std::exception& error) noexcept;
   virtual void abandon(const std::string& why) noexcept;
 
   const Group& group() const { return group_; }
@@ -101,8 +104,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // or two have the same name.
   explicit Engine(Subject subject);
   // Collective: throws Error(kInvalidArgument) with the name of the first parameter that differs on
-  // any rank. Returns the number of ranks whose parameters are on a device.
-  int check_same() const;
+  // any rank. Returns the number of ranks whose parameters are on a device. Numbers the model.
+  int check_same();
+  internal::ModelName model_name() const { return {number_, params_.front().name}; }
   // True if this rank's parameters are on a device. Throws Error(kInvalidArgument) if they are on
   // several.
   bool is_on_device() const;
@@ -173,13 +177,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void watch_optimizer_settings();
   internal::ModuleWatch& watch() { return *watch_; }
   // True if the program has written to tensors of held() since the last step or load.
-  bool is_held_changed() const { return held_unknown_ || held_changes() != held_seen_; }
+  bool is_held_changed() const { return held_changes_.any(); }
   // On any rank. Collective.
   bool is_held_changed_anywhere() const;
   // A step or load has ended.
-  void note_held() { held_seen_ = held_changes(); }
-  // True if tensors of held() have version counters of their own, since other tensors in the same
-  // memory must not change.
+  void note_held() { held_changes_.note(); }
+  // Tensors of held() count their changes themselves.
   virtual bool counts_held_apart() const = 0;
   // Gives all parameters the engine's memory again. The values that they had are lost.
   void go_home();
@@ -204,8 +207,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::optional<internal::HiddenGradients> hidden_;  // empty: grad() is what one process would have
   const std::shared_ptr<internal::SampleCount> samples_ = std::make_shared<internal::SampleCount>();
   int paused_ = 0;
-  std::int64_t steps_ = 0;
-  bool stepped_ = false;  // step() was called and nothing has run since
+  std::int64_t steps_ = 0, number_ = 0;  // number_: ModelName::number
+  bool stepped_ = false;                 // step() was called and nothing has run since
   DataParallelBase::Times times_;
 
  private:
@@ -213,13 +216,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // True if the program has dropped all gradients that earlier backward passes have made.
   bool are_gradients_dropped() const;
 
-  void lend(checkpoint::Slices& held);
-  std::uint64_t held_changes() const;
-
-  // Of the tensors of held(), by their names.
-  std::map<std::string, c10::VariableVersion> held_versions_;
-  std::uint64_t held_seen_ = 0;  // held_changes() of the last step or load
-  bool held_unknown_ = false;    // some of these tensors count no changes
+  internal::HeldChanges held_changes_;  // since the last step or load
   void keep_hooks();
   std::vector<std::shared_ptr<void>> hooked_;  // by trained parameter
   std::vector<std::int64_t> versions_;  // by parameter: its gradient's, when backward() has made it
@@ -232,6 +229,9 @@ template <class Body>
 auto Engine::guarded(const Body& body) -> decltype(body()) {
   try {
     return body();
+  } catch (const std::exception& error) {
+    abandon_by(error);
+    throw;
   } catch (...) {
     abandon();
     throw;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "weft/compress/spec.h"
 #include "weft/engine/internal/index.h"
 
 namespace weft::parallel::internal {
@@ -19,6 +20,7 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
 
 Gradients::Gradients(Subject subject)
     : subject_(std::move(subject)),
+      narrows_(compress::parse(subject_.options.codec).kind == compress::Kind::kF16),
       unit_of_(subject_.params.size(), -1),
       place_of_(subject_.params.size(), 0),
       wires_(subject_.units.size()),
@@ -34,6 +36,7 @@ Gradients::Gradients(Subject subject)
     missing_.push_back(static_cast<int>(u.params.size()));
   }
   next_ = static_cast<int>(subject_.units.size()) - 1;
+  keep();
   const auto& options = subject_.options;
   if (net::Host* const host = subject_.group.host();
       host != nullptr && options.weights != Weights::kPrivate && !options.reduce) {
@@ -164,8 +167,23 @@ void Gradients::sum_over_replicas() {
     more = false;
     for (CodecExchange* exchange : under_way) more = exchange->advance() || more;
   }
-  for (CodecExchange* exchange : under_way) exchange->finish();
+  for (CodecExchange* exchange : under_way) {
+    exchange->finish();
+    in_range_ = in_range_ && exchange->is_in_range();
+  }
   ++codec_steps_;
+}
+
+template <class Visit>
+void Gradients::each_exchange(const Visit& visit) {
+  for (const Unit& unit : subject_.units) {
+    if (unit.exchange) visit(*unit.exchange);
+  }
+}
+
+void Gradients::keep() {
+  each_exchange([](CodecExchange& exchange) { exchange.keep(); });
+  kept_steps_ = codec_steps_;
 }
 
 void Gradients::launch(int unit) {
@@ -273,12 +291,14 @@ void Gradients::settle() {
 
 void Gradients::clear() {
   settle();
+  each_exchange([](CodecExchange& exchange) { exchange.undo(); });
+  codec_steps_ = kept_steps_;
   for (Unit& unit : subject_.units) {
     subject_.meter.add(subject_.meter.gradients, -bytes_of(unit.gradient));
     unit.gradient.reset();
   }
   std::fill(used_.begin(), used_.end(), false);
-  all_finite_ = alike_ = true;
+  all_finite_ = alike_ = in_range_ = true;
   if (subject_.check != nullptr) subject_.check->clear();
   for (std::size_t param = 0; param < kept_.size(); ++param) {
     subject_.params[param].tensor.mutable_grad().reset();

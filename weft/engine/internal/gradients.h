@@ -46,19 +46,26 @@ class Gradients {
   void finish(bool travels);
   // Waits for all transfers and adds their results to the shards of the units.
   void settle();
-  // Drops all gradients.
+  // Drops all gradients. The memory of codecs goes back to that of the last keep().
   void clear();
+  // A step has used the gradients.
+  void keep();
 
   // By parameter: whether any rank has had a gradient since clear(). Valid after settle().
   const std::vector<bool>& used() const { return used_; }
-  // False if a gradient of any rank since clear() was not finite. Valid after settle().
-  bool all_finite() const { return all_finite_; }
+  // False if a gradient of any rank since clear() was not finite. Valid after settle(). Without
+  // knows_all(), it may be false on some ranks only: of sums in a narrow type.
+  bool all_finite() const { return all_finite_ && in_range_; }
+  bool knows_all() const { return !narrows_; }
+  // False if a codec has rounded a sum of this rank since clear() to infinity.
+  bool is_in_range() const { return in_range_; }
   // False if the ranks have changed their modules differently (ModuleWatch::digest()). Valid after
   // settle(), until clear().
   bool alike() const { return alike_; }
   bool under_way() const { return !in_flight_.empty() || report_.defined(); }
   // Number of sums over replicas so far, which are the codec's steps.
-  std::int64_t& codec_steps() { return codec_steps_; }
+  std::int64_t codec_steps() const { return codec_steps_; }
+  void set_codec_steps(std::int64_t steps) { codec_steps_ = kept_steps_ = steps; }
 
  private:
   struct Flight {
@@ -78,12 +85,15 @@ class Gradients {
   void land_earlier();
   void pass_on();
   void sum_over_replicas();
+  template <class Visit>
+  void each_exchange(const Visit& visit);
 
   const Subject subject_;
-  std::int64_t codec_steps_ = 0;
-  std::vector<int> unit_of_, place_of_;  // by parameter
-  std::vector<int> missing_;             // by unit: parameters that this backward has not reached
-  std::unique_ptr<InPlace> in_place_;    // null: by flat buffers (wires_)
+  std::int64_t codec_steps_ = 0, kept_steps_ = 0;  // now, and at the last keep()
+  const bool narrows_;                             // the codec has a type of a narrow range
+  std::vector<int> unit_of_, place_of_;            // by parameter
+  std::vector<int> missing_;           // by unit: parameters that this backward has not reached
+  std::unique_ptr<InPlace> in_place_;  // null: by flat buffers (wires_)
   // In place: a round has begun and units have been published.
   bool began_ = false;
   std::vector<std::int64_t> held_;  // by unit, in place: bytes of held gradients
@@ -99,7 +109,7 @@ class Gradients {
   bool may_wait_ = true;
   std::vector<std::int64_t> kept_;  // by parameter: bytes of a gradient that is kept for now
   std::vector<bool> mine_, used_;
-  bool all_finite_ = true, alike_ = true;
+  bool all_finite_ = true, alike_ = true, in_range_ = true;
   // Samples, then for each parameter the number of ranks with a gradient. A rank whose gradient is
   // not finite counts as kNotFinite more.
   static constexpr double kNotFinite = 1e6;

@@ -42,7 +42,8 @@ class InPlaceTransport final : public Transport {
     const Ledger::Sizes sizes{.params = params() + ShownBuffers::entries(subject_.buffers),
                               .units = params() + 1,
                               .chunks = static_cast<int>(chunks)};
-    ledger_ = std::make_unique<Ledger>(host_, sizes, subject_.group.timeout());
+    crossing_ = std::make_unique<Crossing>(host_, subject_.name, subject_.group.timeout());
+    ledger_ = std::make_unique<Ledger>(host_, sizes, subject_.group.timeout(), crossing_.get());
     shown_ = std::make_unique<ShownGradients>(*ledger_, subject_.params, subject_.check);
     shown_buffers_ = std::make_unique<ShownBuffers>(*ledger_, params(), subject_.buffers);
   }
@@ -62,11 +63,12 @@ class InPlaceTransport final : public Transport {
     WEFT_REQUIRE(!subject_.options.update_in_backward,
                  "data_parallel: update_in_backward keeps no sums of gradients, so the gradient "
                  "norm is not available and clipping is not supported");
+    const Crossing::Inside here = enter(0);
     combine_all(true);
   }
 
   void finish(double scale) override {
-    begin();
+    const Crossing::Inside here = enter(reduced_ ? 1 : 0);
     scale_ = scale;
     if (!reduced_) {
       combine_all(false);
@@ -79,13 +81,14 @@ class InPlaceTransport final : public Transport {
 
   void drop() override {
     if (!reduced_) return;
+    const Crossing::Inside here = enter(1);
     meet_alone(1);  // after this, no peer reads this rank's gradients
     end(true);
   }
 
   // No rank reads gradients before its step().
   void discard() override {
-    begin();
+    const Crossing::Inside here = enter(0, Section::kDrop);
     ledger_->mark_dropped();
     publish_rest();
     {
@@ -108,6 +111,7 @@ class InPlaceTransport final : public Transport {
   }
 
   void finish_updated(double scale) override {
+    const Crossing::Inside here = enter(1);
     scale_ = scale;
     meet_alone(1);
     end(false);
@@ -149,11 +153,11 @@ class InPlaceTransport final : public Transport {
     return ledger_->all_finite();
   }
   void await_peers() override {
-    begin();
+    const Crossing::Inside here = enter(0);
     publish_rest();
     const Stopwatch watch(subject_.times->wait, "wait", "peers");
     ledger_->await_published(params());
-    alike_ = ledger_->alike();
+    compare_ranks();
   }
   bool knows_all() const override { return true; }
   double norm() override {
@@ -191,12 +195,19 @@ class InPlaceTransport final : public Transport {
     begun_ = true;
     all_published_ = false;
     host_.check("step");
-    ledger_->begin(subject_.samples->value(), subject_.digest());
+    ledger_->begin(subject_.samples->value(), subject_.digest(), subject_.company_value());
     weighted_ = false;
     scale_ = 1;
     std::fill(firsts_.begin(), firsts_.end(), -1);
     for (std::size_t unit = 0; unit < plan_.buckets.size(); ++unit)
       unready_[unit] = static_cast<int>(plan_.buckets[unit].size());
+  }
+
+  // This rank meets the others in this step until the result ends.
+  Crossing::Inside enter(int phase, Section section = Section::kStep) {
+    begin();
+    if (subject_.updates == nullptr) section = Section::kAverage;
+    return {*crossing_, section, 2 * ledger_->step() + static_cast<std::uint32_t>(phase)};
   }
 
   // Phase 0 computes the sums. With `keep` it stores them in place of the first gradient; otherwise
@@ -215,7 +226,12 @@ class InPlaceTransport final : public Transport {
       if (keep) firsts_[index(param)] = first;
     }
     meet(0);
+    compare_ranks();
+  }
+
+  void compare_ranks() {
     alike_ = ledger_->alike();
+    apart_ = first_apart(ledger_->companies());
   }
 
   void end(bool dropped) {
@@ -466,6 +482,7 @@ class InPlaceTransport final : public Transport {
   std::vector<int> first_chunk_;  // by unit, and one past the end
   // By chunk, if each rank processes all chunks: the last step in which this rank processed it.
   std::vector<std::uint32_t> own_done_;
+  std::unique_ptr<Crossing> crossing_;
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<ShownGradients> shown_;
   std::unique_ptr<ShownBuffers> shown_buffers_;

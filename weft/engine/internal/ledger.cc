@@ -5,14 +5,21 @@ namespace weft::parallel::internal {
 struct alignas(128) Ledger::Seat {
   double weight;
   std::uint32_t digests[2];             // by step modulo 2, since a peer may be one step ahead
+  std::uint64_t companies[2];           // by step modulo 2
   std::uint32_t not_finite;             // the last step with a gradient that was not finite
   std::uint32_t dropped;                // the last step whose gradients do not count
   std::atomic<std::int64_t> completed;  // number of chunks since the start
   std::atomic<std::uint32_t> met;       // the last phase that this rank has finished
 };
 
-Ledger::Ledger(net::Host& host, const Sizes& sizes, std::chrono::nanoseconds timeout)
-    : host_(host), rank_(host.rank()), world_(host.world()), sizes_(sizes), timeout_(timeout) {
+Ledger::Ledger(net::Host& host, const Sizes& sizes, std::chrono::nanoseconds timeout,
+               const Crossing* crossing)
+    : host_(host),
+      rank_(host.rank()),
+      world_(host.world()),
+      sizes_(sizes),
+      timeout_(timeout),
+      crossing_(crossing) {
   const std::size_t world = index(world_), chunks = index(sizes.chunks);
   const auto share = [&](std::size_t bytes) {
     return bytes == 0 ? nullptr : host.share(bytes, timeout);
@@ -37,10 +44,17 @@ std::atomic<std::uint32_t>& Ledger::at(Kind kind, int rank, int unit) const {
   return stamps_[(kind * index(world_) + index(rank)) * stride() + index(unit)];
 }
 
-void Ledger::begin(double weight, std::uint32_t digest) {
+void Ledger::begin(double weight, std::uint32_t digest, std::uint64_t company) {
   ++step_;
   seat(rank_).weight = weight;
   seat(rank_).digests[step_ % 2] = digest;
+  seat(rank_).companies[step_ % 2] = company;
+}
+
+std::vector<std::uint64_t> Ledger::companies() const {
+  std::vector<std::uint64_t> all;
+  for (int rank = 0; rank < world_; ++rank) all.push_back(seat(rank).companies[step_ % 2]);
+  return all;
 }
 
 bool Ledger::alike() const {

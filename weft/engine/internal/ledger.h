@@ -11,7 +11,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
+#include "weft/engine/internal/crossing.h"
 #include "weft/engine/internal/index.h"
 #include "weft/engine/internal/written.h"
 #include "weft/net/memory/host.h"
@@ -27,16 +29,20 @@ class Ledger {
     int chunks = 0;  // most chunks of any later plan
   };
 
-  // Collective.
-  Ledger(net::Host& host, const Sizes& sizes, std::chrono::nanoseconds timeout);
+  // Collective. `crossing` may be null, and outlives it.
+  Ledger(net::Host& host, const Sizes& sizes, std::chrono::nanoseconds timeout,
+         const Crossing* crossing = nullptr);
 
-  // Begins the next step (1, 2, …) on this rank. Its weight (samples) and the digest of changes of
-  // its module must be known before its first publish().
-  void begin(double weight, std::uint32_t digest = 0);
+  // Begins the next step (1, 2, …) on this rank. Its weight (samples), the digest of changes of
+  // its module, and which other models its backward passes have reached (company.h), must be known
+  // before its first publish().
+  void begin(double weight, std::uint32_t digest = 0, std::uint64_t company = 0);
   std::uint32_t step() const { return step_; }
   double weight(int rank) const;
   // True if all ranks have the same digest. Valid once all ranks have published a unit.
   bool alike() const;
+  // Of all ranks, by rank. Valid then too.
+  std::vector<std::uint64_t> companies() const;
   // This rank has a gradient that is not finite in this step. Called before the last publish().
   void mark_not_finite();
   // This rank's gradients of this step do not count. Called before the last publish().
@@ -74,11 +80,18 @@ class Ledger {
   // it.
   void meet(std::int64_t chunks, int phase);
 
-  // Host::wait() as a part of this step, which this rank's position names.
+  // Host::wait() as a part of this step, which this rank's position names. Also throws as
+  // Crossing::check().
   template <class Ready, class Suspect>
   void wait(Ready&& ready, Suspect&& suspect) const {
     const observe::OperationScope here(position());
-    host_.wait(ready, suspect, "step", timeout_);
+    const auto look = [&] {
+      const int peer = suspect();
+      if (crossing_ != nullptr)
+        crossing_->check(peer, [&] { return !ready() && suspect() == peer; });
+      return peer;
+    };
+    host_.wait(ready, look, "step", timeout_);
   }
 
   net::Host& host() const { return host_; }
@@ -105,6 +118,7 @@ class Ledger {
   const int rank_, world_;
   const Sizes sizes_;
   const std::chrono::nanoseconds timeout_;
+  const Crossing* const crossing_;
   std::uint32_t step_ = 0;
   // Number of chunks that all ranks together must have completed since the start.
   std::int64_t due_ = 0;

@@ -1,15 +1,14 @@
 #include "weft/engine/internal/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
 
 #include "weft/base/error.h"
+#include "weft/base/space/reserve.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -21,21 +20,6 @@ namespace {
               {"offload"});
 }
 
-// Reserves all space now: if the disk filled up later, a write to this memory would kill the
-// process. In pieces, since a signal makes the kernel begin a piece again. Returns an errno, or 0.
-int reserve(int file, std::size_t bytes) {
-  constexpr std::size_t kPiece = 4 << 20;
-  for (std::size_t at = 0; at < bytes; at += kPiece) {
-    int error = 0;
-    do {
-      error = posix_fallocate(file, static_cast<off_t>(at),
-                              static_cast<off_t>(std::min(kPiece, bytes - at)));
-    } while (error == EINTR);
-    if (error != 0) return error;
-  }
-  return 0;
-}
-
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& folder, std::size_t bytes) : bytes_(bytes) {
@@ -43,7 +27,7 @@ MappedFile::MappedFile(const std::filesystem::path& folder, std::size_t bytes) :
   const int file = mkstemp(name.data());
   if (file < 0) fail(folder, "make a file", errno);
   unlink(name.c_str());
-  if (const int error = reserve(file, bytes); error != 0) {
+  if (const int error = reserve_space(file, 0, static_cast<std::int64_t>(bytes)); error != 0) {
     close(file);
     fail(folder, "reserve space in it", error);
   }

@@ -32,6 +32,9 @@ namespace weft::parallel::internal {
 namespace {
 
 constexpr std::size_t kDefaultBucket = std::size_t{25} << 20;
+// What ranks tell each other at the start of a step: samples, the digest of changes, the models
+// that backward() has reached together, and the number of this one.
+constexpr std::size_t kFacts = 4;
 
 class MessageTransport final : public Transport {
  public:
@@ -86,22 +89,21 @@ class MessageTransport final : public Transport {
     }
     pending_ = true;
     if (!defers()) settle();
-    end();
+    end(true);
     subject_.samples->reset();
   }
 
+  // The codec's memory of unsent gradients goes back to how it was.
   void drop() override {
     if (!begun_) return;
-    buffers_.finish(subject_.group);
-    settled_ = launches_.size();
-    end();
+    buckets_.undo();
+    end_reduced(false);
   }
-  // A codec keeps a part of each gradient for the next step.
-  bool can_discard() const override { return subject_.options.codec == "none"; }
 
   void finish_updated(double scale) override {
     scale_ = scale;
-    drop();
+    check_range();
+    if (begun_) end_reduced(true);
     subject_.samples->reset();
   }
 
@@ -120,9 +122,12 @@ class MessageTransport final : public Transport {
     for (int bucket = 0; bucket < buckets(); ++bucket) buckets_.each_sum(bucket, visit);
   }
 
+  // Sums in a narrow type may leave its range, so they are awaited.
   bool all_finite() override {
-    launch_rest();
-    return subject_.check == nullptr || subject_.check->first() < 0;
+    const bool narrows = codec_.kind == compress::Kind::kF16;
+    narrows ? reduce() : launch_rest();
+    return (subject_.check == nullptr || subject_.check->first() < 0) &&
+           (!narrows || buckets_.is_in_range());
   }
   bool knows_all() const override { return false; }
 
@@ -184,6 +189,7 @@ class MessageTransport final : public Transport {
   void begin() {
     if (begun_) return;
     settle();
+    buckets_.keep();
     begun_ = true;
     next_ = 0;
     settled_ = 0;
@@ -193,9 +199,11 @@ class MessageTransport final : public Transport {
     if (timing_) tuner_->step_began();
     for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket)
       unready_[bucket] = static_cast<int>(plan_.buckets[bucket].size());
-    own_samples_ = at::tensor({subject_.samples->value(), static_cast<double>(subject_.digest())},
-                              at::kDouble);
-    samples_ = at::empty({subject_.group.size(), 2}, at::kDouble);
+    own_samples_ = at::tensor(
+        {subject_.samples->value(), static_cast<double>(subject_.digest()),
+         static_cast<double>(subject_.company_value()), static_cast<double>(subject_.name.number)},
+        at::kDouble);
+    samples_ = at::empty({subject_.group.size(), static_cast<std::int64_t>(kFacts)}, at::kDouble);
     samples_work_ = subject_.group.all_gather_async(samples_, own_samples_);
     buffers_.start(subject_.group);
   }
@@ -207,9 +215,16 @@ class MessageTransport final : public Transport {
     while (next_ < buckets()) buckets_.launch(launches_[index(next_++)], step_, factor());
   }
 
-  void end() {
+  void end_reduced(bool counts) {
+    buffers_.finish(subject_.group);
+    settled_ = launches_.size();
+    end(counts);
+  }
+
+  // `counts`: else the step is as if it had not been.
+  void end(bool counts) {
     begun_ = false;
-    ++step_;
+    if (counts) ++step_;
     book();
     const double exposed = std::exchange(exposed_, 0);
     if (!replanned_) {
@@ -284,9 +299,11 @@ class MessageTransport final : public Transport {
   // The codec of the checkpoint must be that of the options; for "auto", it is the one that was
   // chosen then.
   bool restore(const checkpoint::Reader& saved) {
-    const auto progress = read_codec_progress(subject_.group, saved);
-    if (!progress || !is_order(progress->layout) || (!trial_ && !(progress->spec == codec_)))
-      return false;
+    const auto progress =
+        agree_on_codec_progress(subject_.group, saved, [this](const CodecProgress& of) {
+          return is_order(of.layout) && (trial_ || of.spec == codec_);
+        });
+    if (!progress) return false;
     codec_ = progress->spec;
     step_ = progress->step;
     trial_.reset();
@@ -303,15 +320,35 @@ class MessageTransport final : public Transport {
     samples_work_->wait();
     const auto* const values = samples_.const_data_ptr<double>();
     std::vector<double> samples;
+    std::vector<std::uint64_t> companies;
     alike_ = true;
     for (std::size_t rank = 0; rank < index(subject_.group.size()); ++rank) {
-      samples.push_back(values[2 * rank]);
-      alike_ = alike_ && values[2 * rank + 1] == values[1];
+      const double* const of_rank = values + kFacts * rank;
+      if (of_rank[3] != static_cast<double>(subject_.name.number))
+        refuse_other_model(static_cast<int>(rank));
+      samples.push_back(of_rank[0]);
+      alike_ = alike_ && of_rank[1] == values[1];
+      companies.push_back(static_cast<std::uint64_t>(of_rank[2]));
     }
+    apart_ = first_apart(companies);
     const Weighting weighting = weigh(subject_.options.average, samples);
     factor_ = weighting.weights.empty() ? weighting.scale
                                         : weighting.weights[index(subject_.group.rank())];
     return factor_;
+  }
+
+  // Models of a group exchange gradients in one order on all ranks.
+  [[noreturn]] void refuse_other_model(int peer) const {
+    throw Error(
+        Errc::kInvalidArgument,
+        "rank " + std::to_string(subject_.group.rank()) + " exchanges gradients of model " +
+            std::to_string(subject_.name.number) + " with '" + subject_.name.parameter +
+            "', and rank " + std::to_string(peer) +
+            " those of another model; let backward() reach the same models on all "
+            "ranks, and step their optimizers in the same order: a rank without a batch runs "
+            "forward() on any sample, calls set_samples(0), and goes backward from zero "
+            "times the output",
+        {"step", subject_.group.rank(), peer});
   }
 
   // Called when an operation is about to use a parameter.
@@ -332,6 +369,7 @@ class MessageTransport final : public Transport {
     const at::NoGradGuard guard;
     const int bucket = launches_[settled_];
     buckets_.collect(bucket);
+    check_range();
     ++settled_;
     const Stopwatch watch(times_.work, "update", "update weights");
     std::vector<std::pair<int, at::Tensor>> sums;
@@ -341,6 +379,15 @@ class MessageTransport final : public Transport {
     });
     if (subject_.updates != nullptr) return subject_.updates->update_all(sums);
     for (const auto& [param, sum] : sums) put_average(param, sum);
+  }
+
+  // A step that is checked first was skipped.
+  void check_range() const {
+    if (codec_.kind != compress::Kind::kF16 || buckets_.is_in_range()) return;
+    throw Error(Errc::kInvalidArgument,
+                "a sum of gradients is not finite in the codec f16, whose largest number is 65504; "
+                "use the codec bf16, or make gradients smaller",
+                {"step", subject_.group.rank()});
   }
 
   void put_average(int param, const at::Tensor& gradient) {
@@ -367,7 +414,7 @@ class MessageTransport final : public Transport {
   std::vector<int> order_;           // of parameters in the plan
   std::vector<int> launches_;        // buckets in the order of sending and waiting
   Group::Work samples_work_;
-  at::Tensor own_samples_, samples_;  // each rank's samples, and its digest of changes
+  at::Tensor own_samples_, samples_;  // kFacts of each rank
   std::vector<bool> used_;
   std::vector<int> unready_;  // by bucket: number of parameters that are not ready
   std::vector<int> ready_order_;

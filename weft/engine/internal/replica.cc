@@ -45,6 +45,7 @@ Replica::Replica(Subject what) : Engine(std::move(what)) {
   }
   begin_watch();
   watch().note_samples();
+  company_.emplace(&group_.backend(), number_, trained_params_);
   make_transport();
 }
 
@@ -57,6 +58,7 @@ void Replica::make_transport() {
 
 internal::Subject Replica::subject(internal::Updates* updates) {
   internal::Subject subject{.group = group_,
+                            .name = model_name(),
                             .params = trained_params_,
                             .buffers = {},
                             .options = options_.data_parallel,
@@ -66,6 +68,7 @@ internal::Subject Replica::subject(internal::Updates* updates) {
                             .devices = devices_,
                             .samples = samples_.get(),
                             .watch = &watch(),
+                            .company = &*company_,
                             .times = &times_};
   subject.options.average = options_.average;
   if (options_.data_parallel.sync_buffers && group_.size() > 1) subject.buffers = buffers_;
@@ -173,8 +176,9 @@ void Replica::settle() {
 
 void Replica::on_ready(int param) {
   samples_->in_backward();
-  if (paused_ > 0) return;
+  if (paused_ > 0) return company_->note();
   end_dropped();
+  company_->note();
   if (ready_[index(param)] || reduced_) {
     const Error error(
         Errc::kInvalidArgument,
@@ -303,6 +307,7 @@ double Replica::grad_norm() {
 void Replica::forget() {
   std::fill(ready_.begin(), ready_.end(), false);
   any_ready_ = passed_ = reduced_ = repeats_ = false;
+  company_->forget();
   watch().forget_gradients();
   if (options_.check) options_.check->clear();
 }
@@ -404,6 +409,7 @@ void Replica::drop_own_gradients() {
     samples_->reset();
   } else if (!passed_) {
     samples_->drop();  // of no_sync() passes
+    company_->forget();
   }
   for (auto& param : trained_params_) param.mutable_grad().reset();
 }
@@ -506,6 +512,10 @@ void Replica::load_optimizer_state(const NamedTensors& given) {
 checkpoint::Slices Replica::codec_slices() {
   settle();
   return transport_->codec_slices();
+}
+
+bool Replica::load_codec(const checkpoint::Reader& saved) {
+  return guarded([&] { return transport_->load_codec(saved); });
 }
 
 std::string Replica::describe() const {

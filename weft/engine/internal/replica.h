@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "weft/engine/internal/company.h"
 #include "weft/engine/internal/engine.h"
 #include "weft/engine/internal/spent_gradients.h"
 #include "weft/engine/internal/transport.h"
@@ -43,9 +44,8 @@ class Replica final : public Engine {
   void drop_own_gradients();
   NamedTensors gradients() override;
   checkpoint::Slices codec_slices() override;
-  bool load_codec(const checkpoint::Reader& saved) override {
-    return transport_->load_codec(saved);
-  }
+  // On all ranks together.
+  bool load_codec(const checkpoint::Reader& saved) override;
   Sharded::Memory memory() override;
   std::string describe() const override;
 
@@ -95,6 +95,7 @@ class Replica final : public Engine {
   void take_loaded() override;
   void check_written();
   void note_written();
+  void check_company() const;
   void take_module_changes();
   void end_module_changes();
   // Makes the transport that suits the group and the optimizer.
@@ -111,6 +112,7 @@ class Replica final : public Engine {
   std::vector<std::int64_t> offsets_;         // offsets of parameters in flat memory, in bytes
   std::int64_t bytes_ = 0, state_bytes_ = 0;  // of the weights, and of the optimizer state
   std::vector<at::Tensor> own_state_;
+  std::optional<internal::Company> company_;
   std::unique_ptr<internal::Transport> transport_;
   std::vector<bool> ready_;  // by parameter, since the last finish
   bool devices_ = false;     // some ranks' parameters are on a device

@@ -94,8 +94,15 @@ void Replica::take_module_changes() {
   group_.barrier();
 }
 
+void Replica::check_company() const {
+  if (const auto& ranks = transport_->apart())
+    throw Error(Errc::kInvalidArgument, internal::apart_text(*ranks, model_name().parameter),
+                {"step", group_.rank(), ranks->second});
+}
+
 // After the update, when all ranks' digests are known.
 void Replica::end_module_changes() {
+  check_company();
   const bool is_due = !shared_weights_ && internal::ModuleWatch::is_due(++updates_done_);
   const bool is_changed = !transport_->alike() || watch().is_odd();
   if (group_.size() > 1 && (is_due || is_changed)) {

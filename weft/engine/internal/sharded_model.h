@@ -49,7 +49,7 @@ class ShardedModel final : public Engine {
   NamedTensors gradients() override;
   std::vector<std::span<float>> codec_memory() override;
   std::int64_t codec_steps() const override { return reducer_->codec_steps(); }
-  void set_codec_steps(std::int64_t steps) override { reducer_->codec_steps() = steps; }
+  void set_codec_steps(std::int64_t steps) override { reducer_->set_codec_steps(steps); }
   Sharded::Memory memory() override;
   std::string describe() const override;
 

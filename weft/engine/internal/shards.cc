@@ -174,7 +174,7 @@ checkpoint::Slices Engine::held(const Sharded::Placing& placing) {
   const at::NoGradGuard guard;
   settle();
   checkpoint::Slices all = slices(placing, Wanted::kToLoad);
-  lend(all);
+  if (counts_held_apart()) held_changes_.lend(all);
   return all;
 }
 
@@ -226,24 +226,14 @@ void Engine::load_shards(const checkpoint::SliceSource& source, const Sharded::P
   });
 }
 
-// As comm::together(), but an error of the group itself ends all groups of the model.
+// An error of the group itself ends all groups of the model.
 void Engine::on_all_ranks(const std::function<void()>& body) {
-  std::exception_ptr mine;
-  std::string why;
-  try {
-    body();
-  } catch (const std::exception& error) {
-    mine = std::current_exception();
-    why = " " + weft::describe(error);
-  }
-  const auto all = guarded([&] { return comm::all_gather_texts(group_, why); });
-  if (mine) std::rethrow_exception(mine);
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].empty()) continue;
-    throw Error(Errc::kAborted,
-                "rank " + std::to_string(rank) + " cannot load its slices:" + all[rank],
-                {"load_shards", group_.rank(), static_cast<int>(rank)});
-  }
+  const auto exchange = [&](const std::string& mine) {
+    return guarded([&] { return comm::all_gather_texts(group_, mine); });
+  };
+  comm::together(
+      group_, body,
+      {.operation = "load_shards", .failed = "cannot load its slices", .exchange = exchange});
 }
 
 void ShardedModel::begin_load() {

@@ -72,7 +72,7 @@ double ShardedModel::norm_of_shards() {
 Sharded::Finite ShardedModel::are_finite() {
   return guarded([&]() -> Sharded::Finite {
     if (!stepped_) collect();
-    return {reducer_->all_finite(), true};
+    return {reducer_->all_finite(), reducer_->knows_all()};
   });
 }
 
@@ -87,6 +87,9 @@ void ShardedModel::step(double scale) {
   const at::NoGradGuard guard;
   guarded([&] {
     collect();
+    WEFT_REQUIRE(reducer_->is_in_range(),
+                 "step: a sum of gradients is not finite in the codec f16, whose largest number is "
+                 "65504; use the codec bf16, or make gradients smaller");
     take_module_changes();
     const double most = updates_->spec().max_grad_norm;
     if (most > 0) {
@@ -103,6 +106,7 @@ void ShardedModel::step(double scale) {
     sync_buffers();
     watch().rebase();
     note_held();
+    reducer_->keep();
     ++steps_;
     left_ = false;
     stepped_ = true;

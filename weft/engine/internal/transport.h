@@ -10,12 +10,16 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "weft/comm/group.h"
 #include "weft/engine/codec_state.h"
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/gradient_check.h"
+#include "weft/engine/internal/company.h"
+#include "weft/engine/internal/crossing.h"
 #include "weft/engine/internal/module_watch.h"
 #include "weft/engine/internal/samples.h"
 #include "weft/engine/internal/updates.h"
@@ -62,6 +66,9 @@ class Transport {
   // False if the ranks have changed their modules differently before this step's gradients were
   // known (ModuleWatch::digest()). Valid after reduce(), await_peers() or finish().
   bool alike() const { return alike_; }
+  // Two ranks whose backward passes have reached this model with other ones (company.h). Valid
+  // then too.
+  const std::optional<std::pair<int, int>>& apart() const { return apart_; }
   // Waits until all ranks have published their gradients. For ranks that share weights.
   virtual void await_peers();
   // True if no gradient that this rank knows is not finite: its own, or those of all ranks
@@ -81,11 +88,13 @@ class Transport {
 
  protected:
   bool alike_ = true;
+  std::optional<std::pair<int, int>> apart_;
 };
 
 // Input of a transport.
 struct Subject {
   Group group;
+  ModelName name;
   std::vector<at::Tensor> params;   // parameters that require gradients
   std::vector<at::Tensor> buffers;  // empty if buffers are not synchronized
   DataParallelOptions options;
@@ -93,10 +102,11 @@ struct Subject {
   // For shared memory with an updater: every rank updates its own weights from the sums, instead of
   // a share of common weights.
   bool private_weights = false;
-  GradientCheck* check = nullptr;  // null: none
-  bool devices = false;            // parameters of any rank are on a device
-  SampleCount* samples = nullptr;  // of this rank since the last step
-  ModuleWatch* watch = nullptr;    // null: none
+  GradientCheck* check = nullptr;    // null: none
+  bool devices = false;              // parameters of any rank are on a device
+  SampleCount* samples = nullptr;    // of this rank since the last step
+  ModuleWatch* watch = nullptr;      // null: none
+  const Company* company = nullptr;  // null: the model is the only one of its group
   DataParallelBase::Times* times = nullptr;
 
   std::uint32_t digest() const {
@@ -105,6 +115,7 @@ struct Subject {
     return watch->digest({.unknown_samples = by_samples && samples->are_unknown(),
                           .dropped = watch->dropped_batches()});
   }
+  std::uint64_t company_value() const { return company != nullptr ? company->value() : 0; }
 };
 
 // Needs group.host().

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <string_view>
+#include <cstring>
 
 namespace weft::launch::internal {
 
@@ -26,11 +26,27 @@ void LineRelay::pump() {
       pipe_.reset();
       break;
     }
-    if (options_.log)
-      write_all(options_.log.get(), std::string(buffer, static_cast<std::size_t>(got)));
+    if (options_.log) keep(std::string_view(buffer, static_cast<std::size_t>(got)));
     take(buffer, static_cast<std::size_t>(got), shown);
   }
   if (options_.console >= 0 && !shown.empty()) write_all(options_.console, shown);
+}
+
+// A full disk ends the log, and not the rank.
+void LineRelay::keep(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(options_.log.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const std::string why = std::strerror(errno);
+      options_.log.reset();
+      return write_all(STDERR_FILENO, "weft: " + options_.prefix +
+                                          "the log of this rank ends here, since it cannot be "
+                                          "written: " +
+                                          why + "\n");
+    }
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
 }
 
 void LineRelay::finish() {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <deque>
 #include <string>
+#include <string_view>
 
 #include "weft/launch/process.h"
 
@@ -19,7 +20,7 @@ class LineRelay {
   struct Options {
     int console = -1;  // -1: not shown
     std::string prefix;
-    Fd log;  // raw bytes; none: not logged
+    Fd log;  // raw bytes; none: not logged. If it cannot be written, stderr says so, and it ends.
     bool keep_tail = false;
   };
 
@@ -38,6 +39,7 @@ class LineRelay {
   const std::deque<std::string>& tail() const { return tail_; }
 
  private:
+  void keep(std::string_view bytes);
   void show_unfinished_line();
   void take(const char* bytes, std::size_t size, std::string& shown);
   void line_done(std::string& shown);

@@ -19,7 +19,8 @@
 namespace weft::launch::internal {
 namespace {
 
-constexpr int kMostRanks = 256;   // limit of ranks that share a host's memory
+constexpr int kMostRanks = 256;  // limit of ranks that share a host's memory
+constexpr int kMostNodes = 1 << 20;
 constexpr int kMostServers = 64;  // each connects with its neighbors, and each worker with all
 
 [[noreturn]] void bad(const std::string& option, const std::string& value,
@@ -121,6 +122,7 @@ std::pair<int, int> node_counts(const LaunchOptions& options) {
   const int least = number("nnodes", text, parts.front());
   const int most = number("nnodes", text, parts.back());
   if (least < 1) bad("nnodes", text, "at least 1");
+  if (most > kMostNodes) bad("nnodes", text, "at most " + std::to_string(kMostNodes));
   if (most < least) bad("nnodes", text, "expected MIN:MAX in ascending order");
   if (least < most && options.rdzv_endpoint.empty() && options.rendezvous.empty())
     bad("nnodes", text,
@@ -191,13 +193,14 @@ void read_plan(const LaunchOptions& options, int min_nodes, Job& job) {
   job.master_port = plan.endpoint_port;
 }
 
-OnHang parse_on_hang(const LaunchOptions& options) {
+// After the limits of the job are known.
+OnHang parse_on_hang(const LaunchOptions& options, const Job& job) {
   if (options.on_hang == "warn") return OnHang::kWarn;
   if (options.on_hang == "end") return OnHang::kEnd;
   if (options.on_hang != "replace")
     bad("on-hang", options.on_hang, "expected warn, replace or end");
-  if (options.max_replacements <= 0 && options.min_ranks <= 0)
-    bad("on-hang", options.on_hang, "set --max-replacements or --min-ranks, too");
+  if (job.max_replacements == 0 && job.min_ranks == 0)
+    bad("on-hang", options.on_hang, "set --max-replacements, --min-ranks or -n MIN:MAX, too");
   return OnHang::kReplace;
 }
 
@@ -220,11 +223,17 @@ int count_processes(const std::string& text) {
   return count >= 1 ? count : (bad("nproc-per-node", text, "at least 1"), 0);
 }
 
+// The options may name each rank that the job has begun with, also if it has fewer now.
 void set_places(Job& job, const LaunchOptions& options, int count) {
+  job.most_places = std::max(job.most_places, count);
+  const auto places = static_cast<std::size_t>(count);
   job.local_world = count;
-  job.redirects = by_rank("redirects", options.redirects, count);
-  job.tee = by_rank("tee", options.tee, count);
-  job.shown = shown_ranks(options.local_ranks_filter, count);
+  job.redirects = by_rank("redirects", options.redirects, job.most_places);
+  job.tee = by_rank("tee", options.tee, job.most_places);
+  job.shown = shown_ranks(options.local_ranks_filter, job.most_places);
+  job.redirects.resize(places);
+  job.tee.resize(places);
+  job.shown.resize(places);
 }
 
 namespace {
@@ -321,7 +330,7 @@ Job read_options(const LaunchOptions& options) {
     bad("max-restarts", std::to_string(options.max_restarts), "0 or more");
   read_elasticity(options, job);
   read_servers(options, job);
-  job.on_hang = parse_on_hang(options);
+  job.on_hang = parse_on_hang(options, job);
   if (options.max_restarts > 0 && job.nodes > 1)
     bad("max-restarts", std::to_string(options.max_restarts), "supported on one node only");
   job.run_id = !options.run_id.empty() ? options.run_id : options.standalone ? random_id() : "none";

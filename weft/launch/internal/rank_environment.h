@@ -32,6 +32,7 @@ struct Job {
   OnHang on_hang = OnHang::kWarn;
   std::vector<int> redirects, tee;  // by local rank: bit 0 stdout, bit 1 stderr
   std::vector<bool> shown;          // by local rank: whether its output is shown
+  int most_places = 0;              // local ranks that there have been at a time
 
   // Several nodes whose ranks follow the job's plan (membership.h).
   struct ByPlan {

@@ -111,11 +111,11 @@ void Servers::start(int server, Place& place, Time now) {
   place.serves = place.replicated = false;
   try {
     place.running.emplace(options_.start(server));
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // also one of the file system
     if (!place.ever_served) throw;
     place.restarts.ended(now);
     const ServerEnd end{{true, 0}, true, options_.has_copies, place.restarts.failures(), false};
-    lose(server, place, end, error.message());
+    lose(server, place, end, weft::describe(error));
   }
 }
 

@@ -1,7 +1,9 @@
 // How the supervisor runs the parameter servers of this node (servers.h).
 #include <fcntl.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <set>
 
@@ -33,7 +35,8 @@ void Supervisor::make_servers_folder() {
   if (keep_folder_) {
     folder = temporary_folder() + "/weft_servers_XXXXXX";
     if (::mkdtemp(folder.data()) == nullptr)
-      throw Error(Errc::kUnavailable, "--servers: cannot make a folder " + folder);
+      throw Error(Errc::kUnavailable,
+                  "--servers: cannot make a folder " + folder + ": " + std::strerror(errno));
   }
   job_.servers_folder = folder;
 }

@@ -14,6 +14,17 @@
 #include "weft/launch/internal/supervisor.h"
 
 namespace weft::launch::internal {
+namespace {
+
+// The id of a job may have slashes, and any length.
+std::string name_of_folder(const std::string& run_id) {
+  constexpr std::size_t kLongest = 100;
+  std::string name = run_id.substr(0, kLongest);
+  std::replace(name.begin(), name.end(), '/', '-');
+  return name;
+}
+
+}  // namespace
 
 Fd open_log(const std::filesystem::path& file, bool append) {
   Fd log(
@@ -43,8 +54,9 @@ void Supervisor::make_folder() {
                                            : std::filesystem::path(options_.log_dir);
   std::error_code failed;
   std::filesystem::create_directories(parent, failed);
-  std::string pattern =
-      (parent / ((options_.log_dir.empty() ? "weft_" : "") + job_.run_id + "_XXXXXX")).string();
+  std::string pattern = (parent / ((options_.log_dir.empty() ? "weft_" : "") +
+                                   name_of_folder(job_.run_id) + "_XXXXXX"))
+                            .string();
   if (::mkdtemp(pattern.data()) == nullptr) {
     throw Error(Errc::kBadConfig,
                 "cannot make a folder in " + parent.string() + ": " + std::strerror(errno),

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <iostream>
 
 #include "weft/base/error.h"
@@ -24,6 +23,7 @@ namespace weft::launch::internal {
 namespace {
 
 constexpr std::size_t kSecretBytes = 32;
+constexpr int kSecretTimeoutMs = 10'000;
 // A rank has a pidfd, a link and two pipes. The store process, a start and a report need some for a
 // while.
 constexpr int kDescriptors = 32, kDescriptorsPerRank = 4;
@@ -35,13 +35,23 @@ constexpr int kDescriptors = 32, kDescriptorsPerRank = 4;
 Time now() { return std::chrono::steady_clock::now(); }
 
 std::string read_secret(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::kBadConfig, "--secret-file " + file + ": " + why, {"launch", -1, -1});
+  };
+  // To open a pipe that nobody writes to would block.
+  const Fd in(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!in) refuse(std::strerror(errno));
   std::string bytes(kSecretBytes, '\0');
-  if (!in.read(bytes.data(), kSecretBytes)) {
-    throw Error(
-        Errc::kBadConfig,
-        "--secret-file " + file + ": expected at least " + std::to_string(kSecretBytes) + " bytes",
-        {"launch", -1, -1});
+  ssize_t got = 0;
+  for (std::size_t have = 0; have < kSecretBytes; have += static_cast<std::size_t>(got)) {
+    got = ::read(in.get(), bytes.data() + have, kSecretBytes - have);
+    if (got < 0 && errno == EAGAIN) {  // the writer of a pipe is slow
+      pollfd readable{in.get(), POLLIN, 0};
+      if (::poll(&readable, 1, kSecretTimeoutMs) == 0) refuse("no bytes come from it");
+      got = ::read(in.get(), bytes.data() + have, kSecretBytes - have);
+    }
+    if (got < 0) refuse(std::strerror(errno));
+    if (got == 0) refuse("expected at least " + std::to_string(kSecretBytes) + " bytes");
   }
   return bytes;
 }
@@ -162,12 +172,12 @@ bool Supervisor::start_again() {
     try {
       start_attempt();
       return true;
-    } catch (const Error& error) {
-      if (error.code() != Errc::kUnavailable || ++failures >= kMostFailedStarts) throw;
+    } catch (const std::exception& error) {  // also one of the file system: a full disk
+      if (code_of(error) != Errc::kUnavailable || ++failures >= kMostFailedStarts) throw;
       ranks_.clear();
       servers_.end();
       if (failures == 1)
-        note("the ranks cannot be started now: " + error.message() +
+        note("the ranks cannot be started now: " + describe(error) +
              "; this is tried again, and said once");
     }
     const Time again = now() + start_pause(failures);

@@ -135,6 +135,8 @@ TEST(Libsvm, NamesLineColumnAndReasonOfEachMistake) {
       {"1 1:-inf", "data:1:3: value \"-inf\" is not a finite number"},
       {"1 1:1e999", "data:1:3: value \"1e999\" is not a finite number"},
       {"1 1:1e39", "data:1:3: value 1e+39 does not fit into float32"},
+      {"1 1:+-2", "data:1:3: value \"+-2\" is not a finite number"},
+      {"+-1 1:2", "data:1:1: label \"+-1\" is not a finite number"},
       {"1 1:2:3", "data:1:3: value \"2:3\" is not a finite number"},
       {"1 1:0x10", "data:1:3: value \"0x10\" is not a finite number"},
       {"1 7", "data:1:3: expected index:value, got \"7\""},

@@ -20,8 +20,9 @@ bool is_tiny(std::string_view number) {
 }  // namespace
 
 std::optional<double> parse_number(std::string_view word) {
-  if (word.starts_with('+')) word.remove_prefix(1);
-  if (word.starts_with('+')) return std::nullopt;
+  const bool has_plus = word.starts_with('+');
+  if (has_plus) word.remove_prefix(1);
+  if (has_plus && (word.starts_with('+') || word.starts_with('-'))) return std::nullopt;
   double value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (end != word.data() + word.size()) return std::nullopt;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "weft/base/caught/caught.h"
 #include "weft/comm/texts.h"
 
 namespace weft::linear::internal {
@@ -88,12 +89,10 @@ void together(Ranks& ranks, const std::function<void()>& work) {
   std::string mine;
   try {
     work();
-  } catch (const Error& error) {
+  } catch (const std::exception& caught) {
+    if (ranks.size() == 1) throw;
+    const Error error = as_error(caught);
     mine = static_cast<char>(error.code()) + error.message();
-    if (ranks.size() == 1) throw;
-  } catch (const std::exception& error) {
-    mine = static_cast<char>(code_of(error)) + describe(error);
-    if (ranks.size() == 1) throw;
   }
   for (const std::string& of_rank : ranks.gather(mine)) {
     if (!of_rank.empty()) throw Error(static_cast<Errc>(of_rank[0]), of_rank.substr(1));

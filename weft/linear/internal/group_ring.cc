@@ -17,9 +17,7 @@ constexpr int kTag = 0x6c696e;  // "lin": its messages must not meet those of ot
 }  // namespace
 
 GroupRing::GroupRing(Group group, const std::vector<int>& hosts, std::size_t weights)
-    : group_(std::move(group)),
-      weights_(static_cast<std::int64_t>(weights)),
-      patience_(Deadline::in(group_.timeout())) {
+    : group_(std::move(group)), weights_(static_cast<std::int64_t>(weights)) {
   const auto at = std::find(hosts.begin(), hosts.end(), group_.rank()) - hosts.begin();
   const auto count = static_cast<std::ptrdiff_t>(hosts.size());
   next_ = hosts[static_cast<std::size_t>((at + 1) % count)];
@@ -52,7 +50,7 @@ std::optional<std::span<const float>> GroupRing::receive(Kind kind) {
   if (!posted.work->isCompleted()) return std::nullopt;
   group_.wait(posted.work, "recv");
   posted.work.reset();
-  patience_ = Deadline::in(group_.timeout());
+  patience_.reset();
   arrived_[kind] = std::move(posted.tensor);
   return std::span(arrived_[kind].const_data_ptr<float>(),
                    static_cast<std::size_t>(arrived_[kind].numel()));
@@ -60,7 +58,8 @@ std::optional<std::span<const float>> GroupRing::receive(Kind kind) {
 
 void GroupRing::wait() {
   constexpr std::chrono::microseconds kPause{50};
-  if (patience_.passed())
+  if (!patience_) patience_ = Deadline::in(group_.timeout());
+  if (patience_->passed())
     throw Error(Errc::kTimeout, "Hogwild!: no message from the neighboring hosts in time");
   std::this_thread::sleep_for(kPause);
 }

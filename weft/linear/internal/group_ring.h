@@ -35,7 +35,7 @@ class GroupRing final : public RingMessages {
   std::deque<Group::Work> sends_;
   Posted posted_[3];
   at::Tensor arrived_[3];
-  Deadline patience_;
+  std::optional<Deadline> patience_;  // of the wait since the last message
 };
 
 // This rank's place among the ranks of its host, for `weights` weights. Collective. Allocates

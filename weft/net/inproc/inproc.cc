@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "weft/base/caught/caught.h"
 #include "weft/net/channels.h"
 #include "weft/net/internal/failure.h"
 #include "weft/net/internal/mailbox.h"
@@ -124,7 +125,7 @@ class InprocEndpoint final : public Endpoint {
     } catch (const std::exception& cause) {
       // The first error ends the group, so that no more data arrives in these buffers. Waits for
       // copies in progress.
-      internal::take_as_error(cause, [&](const Error& error) {
+      take_as_error(cause, [&](const Error& error) {
         if (!box_.failure.latched()) hub_->fail_all(error, rank_);
       });
       box_.changed.wait(lock, [&] { return operation.writers == 0; });
@@ -140,6 +141,7 @@ class InprocEndpoint final : public Endpoint {
       const int peer = box_.mailbox.any(channel, may);
       if (peer >= 0) return peer;
       if (box_.failure.latched()) box_.failure.end_pending("await_any");
+      if (is_alone() && box_.mailbox.any(channel) < 0) internal::throw_alone(rank_);
       if (deadline.passed()) {
         throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
                     {"await_any", rank_});
@@ -149,6 +151,13 @@ class InprocEndpoint final : public Endpoint {
       const auto soon = Deadline::in(kAskAgain).when();
       box_.changed.wait_until(lock, is_held ? std::min(deadline.when(), soon) : deadline.when());
     }
+  }
+
+  // True if no other rank of a group of several can send any more.
+  bool is_alone() const {
+    for (int peer = 0; peer < world(); ++peer)
+      if (peer != rank_ && !hub_->boxes[peer]->left) return false;
+    return world() > 1;
   }
 
   // A sender may be waiting for the receives posted here.
@@ -187,7 +196,7 @@ class InprocEndpoint final : public Endpoint {
       place = to.mailbox.begin(piece);
     } catch (const std::exception& cause) {
       // The error of the receiver. It ends the receiver's call and, through the group, this one.
-      internal::take_as_error(cause, [&](const Error& error) { hub_->fail_all(error, send.peer); });
+      take_as_error(cause, [&](const Error& error) { hub_->fail_all(error, send.peer); });
       box_.failure.end_pending("exchange");
     }
     Operation* reader = to.mailbox.target(piece);

@@ -255,6 +255,21 @@ TEST_P(EndpointContract, MessagesSentBeforeLeavingAreStillReceived) {
   EXPECT_FALSE(group[1]->failure());  // leaving in order is not a loss
 }
 
+TEST_P(EndpointContract, AWaitForAnyRankEndsWhenAllOthersHaveLeft) {
+  Group group = make(3);
+  const std::byte sent{7};
+  group[1]->send(0, 9, {&sent, 1}, soon());
+  group[1].reset();
+  group[2].reset();
+  EXPECT_EQ(group[0]->await_any(9, soon()), 1);
+  std::byte in{};
+  group[0]->recv(1, 9, {&in, 1}, soon());
+  EXPECT_EQ(in, sent);
+  const Error error = error_of([&] { group[0]->await_any(9, soon()); });
+  EXPECT_EQ(error.code(), Errc::kPeerLost) << error.what();
+  EXPECT_THAT(error.what(), HasSubstr("every other rank left"));
+}
+
 TEST_P(EndpointContract, AnInvalidPeerIsTheCallersErrorAndLeavesTheGroupIntact) {
   Group group = make(2);
   EXPECT_EQ(error_of([&] { group[0]->send(2, 1, {}, soon()); }).code(), Errc::kInvalidArgument);

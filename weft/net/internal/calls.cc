@@ -1,5 +1,7 @@
 #include "weft/net/internal/calls.h"
 
+#include <cstring>
+
 #include "weft/net/internal/failure.h"
 
 namespace weft::net::internal {
@@ -10,7 +12,9 @@ constexpr int kTurns = 2;
 }  // namespace
 
 void Calls::compare(const Label& mine, int peer, const Label::Bytes& theirs) const {
-  if (mine.bytes != theirs) throw MismatchError(mine.mismatch(rank_, mine.bytes, peer, theirs));
+  if (mine.bytes == theirs) return;
+  if (const auto error = mine.mismatch(rank_, mine.bytes, peer, theirs))
+    throw MismatchError(*error);
 }
 
 void Calls::begin(Channel channel, std::uint64_t number, const Label& label) {
@@ -35,6 +39,13 @@ void Calls::shown(int peer, const Shown& call) {
   } else if (queue.begun - call.number <= kKept) {
     compare(queue.labels[call.number % kKept], peer, call.label);
   }
+}
+
+void Calls::arrived(int peer, Channel channel, const Label::Bytes& label) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, label.data() + label.size() - sizeof number, sizeof number);
+  if (label == Label::Bytes{} || number >= queues_[channel].begun + kKept) return;
+  shown(peer, {channel, number, label});
 }
 
 std::vector<Calls::Shown> Calls::due() {

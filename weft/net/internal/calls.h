@@ -32,6 +32,9 @@ class Calls {
   // number has another label. If this rank has not begun the call, the peer's call is stored (only
   // the last one of each peer). Calls older than the last kKept count as equal.
   void shown(int peer, const Shown& call);
+  // As shown(), by the label of a message that no receive awaits: such as of a broadcast whose root
+  // is another rank here, where nobody receives. Numbers too far ahead are no calls.
+  void arrived(int peer, Channel channel, const Label::Bytes& label);
   // Returns the last call of each channel that was also the last in the two previous calls of
   // due(). Each call is returned once.
   std::vector<Shown> due();

@@ -1,10 +1,21 @@
 #include "weft/net/internal/failure.h"
 
+#include "weft/observe/position/position.h"
+
 namespace weft::net::internal {
+
+Error in_operation(const Error& error) {
+  const auto& [call, rank, peer] = error.context();
+  const observe::internal::Writer& thread = observe::internal::writer;
+  const bool is_call = call == "exchange" || call == "await_any" || call == "flow";
+  if (!is_call || !thread.in_operation || thread.slot == nullptr) return error;
+  const observe::ShortName name = thread.slot->operation.read().name;
+  return name.empty() ? error : Error(error.code(), error.message(), {name.str(), rank, peer});
+}
 
 bool Failure::latch(const Error& error, bool by_caller) {
   if (error_) return false;
-  error_ = error;
+  error_ = in_operation(error);
   by_caller_ = by_caller;
   unseen_mismatch_ = dynamic_cast<const MismatchError*>(&error) != nullptr;
   return true;
@@ -35,8 +46,14 @@ void Failure::refuse_call(const char* operation) const {
 Error seen_by_others(const Error& error, int rank) {
   if (error.code() == Errc::kPeerLost || dynamic_cast<const MismatchError*>(&error) != nullptr)
     return error;
-  return Error(Errc::kAborted, "rank " + std::to_string(rank) + " failed: " + error.what(),
+  return Error(Errc::kAborted,
+               "rank " + std::to_string(rank) + " failed: " + in_operation(error).what(),
                {"", -1, rank});
+}
+
+void throw_alone(int rank) {
+  throw Error(Errc::kPeerLost, "every other rank left the group while a message was awaited",
+              {"await_any", rank, rank == 0 ? 1 : 0});
 }
 
 void check_peers(int world, std::span<const Send> sends, std::span<const Recv> recvs) {

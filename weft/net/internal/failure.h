@@ -22,14 +22,9 @@ class AbortedError : public Error {
   explicit AbortedError(const Error& error) : Error(error) {}
 };
 
-// Calls take(const Error&) with the exception. A copy would be no mismatch any more.
-template <class Take>
-void take_as_error(const std::exception& cause, const Take& take) {
-  if (const auto* const error = dynamic_cast<const Error*>(&cause))
-    take(*error);
-  else
-    take(Error(code_of(cause), describe(cause)));
-}
+// The error with the operation that the calling thread is in (observe/position) in place of the
+// name of an endpoint's call, "exchange". For errors of this thread's own call.
+Error in_operation(const Error& error);
 
 // Has no lock: the owner guards it.
 class Failure {
@@ -64,6 +59,9 @@ class Failure {
 // Converts the error of a call on `rank` for the other ranks: the same lost peer or mismatch, else
 // kAborted naming the failed rank.
 Error seen_by_others(const Error& error, int rank);
+
+// Of a wait for any message, when all other ranks have left.
+[[noreturn]] void throw_alone(int rank);
 
 // Throws Error(kInvalidArgument) unless every peer is in [0, world).
 void check_peers(int world, std::span<const Send> sends, std::span<const Recv> recvs);

@@ -17,7 +17,8 @@ constexpr std::size_t kPartOverhead = 256;
 void Mailbox::check_match(const Message& message, int peer, Channel channel) const {
   const Label* label = message.receipt->recv.label;
   if (label != nullptr && message.label != label->bytes && message.label != Label::Bytes{}) {
-    throw MismatchError(label->mismatch(rank_, label->bytes, peer, message.label));
+    const auto error = label->mismatch(rank_, label->bytes, peer, message.label);
+    if (error) throw MismatchError(*error);
   }
   const auto expected = message.receipt->recv.bytes.size();
   if (message.total == expected) return;
@@ -25,7 +26,7 @@ void Mailbox::check_match(const Message& message, int peer, Channel channel) con
               "rank " + std::to_string(rank_) + " receives " + std::to_string(expected) + " bytes" +
                   on_channel(channel) + " but rank " + std::to_string(peer) + " sent " +
                   std::to_string(message.total) + "; both must use the same length",
-              {"exchange", rank_, peer});
+              {"message", rank_, peer});
 }
 
 // Copies a complete part to the receiver's buffer once the receive is known.
@@ -83,7 +84,7 @@ bool Mailbox::has_room(const Piece& piece) const {
   return queue != queues.end() && piece.message < queue->second.posted;
 }
 
-std::byte* Mailbox::begin(const Piece& piece) {
+std::byte* Mailbox::begin(const Piece& piece, bool* early) {
   ChannelQueue& queue = queue_of(piece.peer, piece.channel);
   const auto at = queue.open.try_emplace(piece.message).first;
   Message& message = at->second;
@@ -99,6 +100,7 @@ std::byte* Mailbox::begin(const Piece& piece) {
     message.total = piece.total;
     message.label = piece.label;
     if (message.receipt != nullptr) check_match(message, piece.peer, piece.channel);
+    if (message.receipt == nullptr && early != nullptr) *early = true;
   }
   if (piece.total != message.total || piece.offset > message.total ||
       piece.length > message.total - message.received)

@@ -83,8 +83,9 @@ class Mailbox {
 
   // Returns the destination of the piece's bytes; end() completes it. The destination stays valid
   // in between, as long as the receipt's buffer does. Throws as post() does, and Error(kCorrupt) if
-  // the pieces of the message contradict each other.
-  std::byte* begin(const Piece& piece);
+  // the pieces of the message contradict each other. `early`: set to true if it is the first piece
+  // of a message that has no receive yet.
+  std::byte* begin(const Piece& piece, bool* early = nullptr);
   void end(const Piece& piece);
   // The operation whose buffer begin() returned; null for the mailbox's own buffer.
   Operation* target(const Piece& piece);

@@ -30,17 +30,25 @@ namespace internal {
 class Staging;
 }
 
-// Properties of a call on which two ranks must agree. The caller's shape is shown in errors;
-// `count` is the number of elements transferred.
+// Properties of a call on which two ranks must agree, and the caller's shape, which is for errors:
+// shapes may differ, as over MPI and Gloo, if they have the same number of elements.
 struct Signature {
   std::uint8_t operation = 0;  // a schedule::Collective
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
-  std::uint8_t dims = 0;  // dimensions of the shape; 255: more than four; or kPartSizes
-  std::int32_t root = 0;
-  std::int64_t count = 0;  // elements
+  // The lower 3 bits are the dimensions of `shape`, or kMoreDims, or kParts. The others are
+  // DirectArgs::width.
+  std::uint8_t form = 0;
+  std::int32_t root = 0;   // of calls without a root: DirectArgs::more
+  std::int64_t count = 0;  // values of `dtype` that are transferred
   std::int32_t shape[4] = {};
-  bool operator==(const Signature&) const = default;
+
+  static constexpr int kMoreDims = 5, kParts = 6;
+  int dims() const { return form & 7; }
+  int width() const { return form >> 3; }
+  // This signature without the shape.
+  Signature compared() const;
+  bool operator==(const Signature& other) const;
   // "all_reduce(sum, float32[3, 4])".
   std::string text() const;
 };
@@ -62,8 +70,10 @@ struct DirectArgs {
   // The caller's shape for error messages. None: [count].
   const std::int64_t* shape = nullptr;
   int dims = 0;
-  // The caller's elements are float16, and these are a float32 copy. For the signature.
-  bool is_half = false;
+  // The rest is for the signature.
+  bool is_half = false;  // The caller's elements are float16, and these are a float32 copy.
+  int width = 1;  // Values of `dtype` in one of the caller's elements: 2 for complex numbers.
+  int more = 0;   // Number of tensors that follow in the same call of the caller.
 };
 
 // The signature of a call, and the error of two ranks with different calls.

@@ -134,7 +134,8 @@ void Communicator::run(Collective collective, const DirectArgs& args) {
 // Reduces each rank's hash and its complement by minimum. The two results match only if all hashes
 // are equal.
 void Communicator::agree(const Signature& mine, Deadline deadline) {
-  const std::int64_t hash = hash_of(&mine, sizeof mine);
+  const Signature compared = mine.compared();
+  const std::int64_t hash = hash_of(&compared, sizeof compared);
   std::int64_t least[2] = {hash, ~hash};
   const Call call{.collective = static_cast<std::int32_t>(Collective::kAllReduce),
                   .dtype = static_cast<std::int32_t>(DType::kI64),

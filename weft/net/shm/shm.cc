@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "weft/base/caught/caught.h"
 #include "weft/net/internal/failure.h"
 #include "weft/net/shm/internal/shm_call.h"
 #include "weft/net/shm/internal/shm_region.h"
@@ -352,10 +353,12 @@ class ShmEndpoint final : public Endpoint {
   }
 
   void end_group(const std::exception& cause) {
-    const auto* known = dynamic_cast<const Error*>(&cause);
-    const Error error = known ? *known : Error(Errc::kInternal, cause.what(), {"exchange", rank()});
-    if (!failure_.latch(error, false)) return;
-    region_.publish_failure(internal::seen_by_others(error, rank()), rank());
+    take_as_error(cause,
+                  [&](const Error& error) {
+                    if (failure_.latch(error, false))
+                      region_.publish_failure(internal::seen_by_others(error, rank()), rank());
+                  },
+                  {"exchange", rank()});
   }
 
   void look_around(const Call& call) {
@@ -396,6 +399,8 @@ class ShmEndpoint final : public Endpoint {
                   "rank " + std::to_string(peer) + " left the group while it was still needed",
                   {call.name, rank(), peer});
     };
+    if (call.receipts.empty() && call.sends.empty() && is_alone())
+      internal::throw_alone(rank());  // in find_any()
     for (const Receipt& receipt : call.receipts) {
       // The peer left before this reads its ring, so an empty ring stays empty.
       if (!receipt.done && region_.left(receipt.recv.peer) && receipt.recv.peer != rank()) {
@@ -405,6 +410,17 @@ class ShmEndpoint final : public Endpoint {
     for (const ShmOutgoing& send : call.sends) {
       if (!send.done) check(send.send.peer, true);
     }
+  }
+
+  // True if no other rank of a group of several has sent or can send more than what is in the
+  // mailbox.
+  bool is_alone() {
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank()) continue;
+      // The peer left before this reads its ring, so an empty ring stays empty.
+      if (!region_.left(peer) || !peers_[static_cast<std::size_t>(peer)].in.empty()) return false;
+    }
+    return world() > 1;
   }
 
   const ShmOptions options_;

@@ -75,9 +75,8 @@ TEST(Abort, ByMissingMemoryInATransferEndsTheGroupOnAllRanks) {
   const Group group = make_tcp(3);
   run_ranks(3, [&](int rank) {
     Label label = label_of(static_cast<char>('A' + rank));
-    label.mismatch = [](int, const Label::Bytes&, int, const Label::Bytes&) -> Error {
-      throw std::bad_alloc();
-    };
+    label.mismatch = [](int, const Label::Bytes&, int,
+                        const Label::Bytes&) -> std::optional<Error> { throw std::bad_alloc(); };
     std::array<std::byte, 8> bytes{};
     if (rank == 1) {
       const Send send{0, bytes, &label};

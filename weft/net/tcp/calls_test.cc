@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "weft/base/testing/in_time.h"
 #include "weft/net/internal/failure.h"
 #include "weft/net/testing/ranks.h"
@@ -53,6 +55,23 @@ TEST(Calls, OlderThanTheStoredOnesOrOfOtherChannelsAreNotCompared) {
   calls.shown(1, {kChannel, 0, label_of('B').bytes});
   calls.shown(1, {kChannel + 1, 5, label_of('B').bytes});
   EXPECT_THROW(calls.shown(1, {kChannel, 1, label_of('B').bytes}), MismatchError);
+}
+
+// By the message of another call that nobody receives.
+TEST(Calls, AreComparedWithTheLabelOfAMessageThatNobodyAwaits) {
+  const auto numbered = [](char c, std::uint64_t number) {
+    Label label = label_of(c);
+    std::memcpy(label.bytes.data() + label.bytes.size() - sizeof number, &number, sizeof number);
+    return label;
+  };
+  Calls calls(0, 2);
+  calls.begin(kChannel, 0, numbered('A', 0));
+  calls.arrived(1, kChannel, numbered('A', 0).bytes);
+  calls.arrived(1, kChannel, Label::Bytes{});
+  calls.arrived(1, kChannel, numbered('B', 1'000'000).bytes);  // no call
+  EXPECT_THROW(calls.arrived(1, kChannel, numbered('B', 0).bytes), MismatchError);
+  calls.arrived(1, kChannel, numbered('B', 1).bytes);
+  EXPECT_THROW(calls.begin(kChannel, 1, numbered('A', 1)), MismatchError);
 }
 
 TEST(TcpCallsTiming, DifferentCallsWithoutCommonMessagesEndOnEveryRankWithinASecond) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "weft/base/caught/caught.h"
 #include "weft/net/channels.h"
 #include "weft/net/internal/failure.h"
 #include "weft/net/tcp/internal/engine.h"
@@ -236,11 +237,8 @@ class TcpEndpoint final : public Endpoint {
   void guarded(const F& body) {
     try {
       body();
-    } catch (const Error& error) {
-      end_group(error);
-    } catch (const std::exception& error) {  // memory has run out, in the midst of a transfer
-      end_group(
-          Error(code_of(error), "a transfer failed: " + describe(error), {"exchange", rank_}));
+    } catch (const std::exception& caught) {  // also if memory has run out, amid a transfer
+      take_as_error(caught, [&](const Error& error) { end_group(error); }, {"exchange", rank_});
     }
   }
 
@@ -251,7 +249,7 @@ class TcpEndpoint final : public Endpoint {
     const bool aborted = dynamic_cast<const internal::AbortedError*>(&error) != nullptr;
     if (aborted || error.code() != Errc::kAborted) {
       tell({error.code(), error.context().peer,
-            lost || mismatch || aborted ? error.message() : error.what(), mismatch});
+            lost || mismatch || aborted ? error.message() : failure_.error()->what(), mismatch});
     }
     told_ = true;  // another rank gave this one up: it has told the others
     wake_all();
@@ -354,8 +352,7 @@ class TcpEndpoint final : public Endpoint {
     for (int peer = 0; peer < world(); ++peer) {
       if (peer == rank_ ? world() == 1 : !engine_.has_left(peer)) return;
     }
-    throw Error(Errc::kPeerLost, "every other rank left the group while a message was awaited",
-                {"await_any", rank_, rank_ == 0 ? 1 : 0});
+    internal::throw_alone(rank_);
   }
 
   void check_left(const Transfers& transfers) const {

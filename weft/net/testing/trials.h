@@ -38,7 +38,8 @@ inline std::vector<std::byte> pattern(std::size_t size, int seed) {
 inline Label label_of(char c) {
   Label label;
   label.bytes.fill(static_cast<std::byte>(c));
-  label.mismatch = [](int rank, const Label::Bytes& mine, int peer, const Label::Bytes& theirs) {
+  label.mismatch = [](int rank, const Label::Bytes& mine, int peer,
+                      const Label::Bytes& theirs) -> std::optional<Error> {
     const auto text = [](const Label::Bytes& bytes) {
       return std::string(1, static_cast<char>(bytes[0]));
     };

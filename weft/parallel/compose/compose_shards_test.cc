@@ -94,6 +94,40 @@ TEST(ComposeShards, LoadWeightsAloneAndRejectAnotherModelOnAllRanks) {
   });
 }
 
+// Has no memory to look at the slices.
+class WithoutMemory final : public checkpoint::SliceSource {
+ public:
+  explicit WithoutMemory(const checkpoint::SliceSource& source) : source_(source) {}
+  bool has(const std::string& name) const override { return source_.has(name); }
+  void check(const checkpoint::Slices&) const override { throw std::bad_alloc(); }
+  void fill(const checkpoint::Slices& slices) const override { source_.fill(slices); }
+
+ private:
+  const checkpoint::SliceSource& source_;
+};
+
+TEST(ComposeShards, ARankThatCannotCheckThemTellsTheOthersWhy) {
+  const TempDir dir;
+  const Case c = on({{"pp", 2}}, {.micro_batches = 2});
+  go_on_sharded(c, {}, {0, 1}, dir.path());
+  replicate(
+      c.world(),
+      [&](const Group& group) {
+        ParallelModel model = parallelize(tiny_model({}), trained_by(c), Mesh(group, c.axes));
+        const checkpoint::Reader reader(dir / "step-00000001");
+        if (group.rank() == 1) {
+          expect_refused([&] { model.load_shards(WithoutMemory(reader)); }, Errc::kUnavailable,
+                         "load_shards: Unavailable: out of memory");
+        } else {
+          expect_refused([&] { model.load_shards(reader); }, Errc::kAborted,
+                         "load_shards: rank 1 failed: Unavailable: out of memory");
+        }
+        model.load_shards(reader);
+        EXPECT_EQ(model.steps(), 1);
+      },
+      std::chrono::seconds(20));
+}
+
 // At ZeRO-3 under pp and tp, what a rank saves is its share of the state.
 TEST(ComposeShards, HaveTheSameBytesOnEachRank) {
   const Case c = on({{"dp", 2}, {"fsdp", 2}, {"tp", 2}}, {.weights = Weights::kPrivate});

@@ -13,12 +13,12 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
                 kInfinity = std::numeric_limits<float>::infinity();
 
 // Steps on batches 0, 1 and 2. The gradient of batch 1 gets `number` on rank `culprit`.
-Named with_a_bad_batch(const Group& world, const Case& c, int culprit, double number,
-                       double clip = 0) {
+Named with_a_bad_batch(const Group& world, const Case& c, int culprit, double number, double clip,
+                       at::ScalarType type) {
   const auto how = std::make_shared<Tampering>();
   how->parameter = "body.2.norm.weight";
-  ParallelModel model =
-      parallelize(tampered(tiny_model({}), how), trained_by(c, clip), Mesh(world, c.axes));
+  ParallelModel model = parallelize(tampered(tiny_model({.type = type}), how), trained_by(c, clip),
+                                    Mesh(world, c.axes));
   for (int batch = 0; batch < 3; ++batch) {
     const bool bad = batch == 1;
     if (bad && world.rank() == culprit)
@@ -34,8 +34,9 @@ Named with_a_bad_batch(const Group& world, const Case& c, int culprit, double nu
   return named(model.state());
 }
 
-Named without_it(const Group& world, const Case& c, double clip = 0) {
-  ParallelModel model = parallelize(tiny_model({}), trained_by(c, clip), Mesh(world, c.axes));
+Named without_it(const Group& world, const Case& c, double clip, at::ScalarType type) {
+  ParallelModel model =
+      parallelize(tiny_model({.type = type}), trained_by(c, clip), Mesh(world, c.axes));
   for (const int batch : {0, 2}) {
     train(model, batch, kLength);
     EXPECT_TRUE(model.step());
@@ -43,9 +44,10 @@ Named without_it(const Group& world, const Case& c, double clip = 0) {
   return named(model.state());
 }
 
-void expect_skip(const Group& world, const Case& c, int culprit, double number, double clip = 0) {
-  const Named wanted = without_it(world, c, clip),
-              got = with_a_bad_batch(world, c, culprit, number, clip);
+void expect_skip(const Group& world, const Case& c, int culprit, double number, double clip = 0,
+                 at::ScalarType type = at::kDouble) {
+  const Named wanted = without_it(world, c, clip, type),
+              got = with_a_bad_batch(world, c, culprit, number, clip, type);
   if (world.rank() == 0) expect_same_bits(got, wanted, c.name());
 }
 
@@ -82,6 +84,38 @@ TEST(SkipNotFinite, WorksWithClipping) {
 TEST(SkipNotFinite, WorksOverMessages) {
   const Case c = on({{"dp", 2}});
   comm::replicate_over_tcp(2, [&](const Group& group) { expect_skip(group, c, 1, -kInfinity); });
+}
+
+// What a codec has not sent of earlier gradients is sent later, as if the batch had not been.
+TEST(SkipNotFinite, LeavesTheMemoryOfCodecsAsItWas) {
+  for (const char* codec : {"topk:0.1", "int4:8", "powersgd:1"}) {
+    for (Case c : {on({{"dp", 2}}), on({{"pp", 2}, {"dp", 2}})}) {
+      c.plan.codec = codec;
+      comm::replicate_over_tcp(c.world(), [&](const Group& group) {
+        expect_skip(group, c, group.size() - 1, kNan, 0, at::kFloat);
+      });
+    }
+  }
+}
+
+TEST(SkipNotFinite, ASumThatLeavesTheRangeOfF16SkipsTheStep) {
+  for (Case c : {on({{"dp", 2}}), on({{"dp", 2}, {"fsdp", 2}})}) {
+    c.plan.codec = "f16";
+    comm::replicate_over_tcp(c.world(), [&](const Group& group) {
+      const auto how = std::make_shared<Tampering>();
+      how->parameter = "body.0.norm.weight";
+      ParallelModel model = parallelize(tampered(tiny_model({.type = at::kFloat}), how),
+                                        trained_by(c), Mesh(group, c.axes));
+      for (int step = 0; step < 3; ++step) {
+        const bool bad = step == 1;
+        if (bad) how->change = [](at::Tensor& gradient) { gradient.view(-1)[3] = 1e6; };
+        train(model, step, kLength);
+        how->change = nullptr;
+        EXPECT_EQ(model.step(), !bad) << c.name() << ", step " << step;
+        EXPECT_TRUE(model.not_finite().empty());
+      }
+    });
+  }
 }
 
 TEST(SkipNotFinite, AHugeGradientCountsBecauseSumsWouldOverflow) {

@@ -88,8 +88,10 @@ TEST(Plans, AStateThatDoesNotFitIsRejectedOnAllRanks) {
     });
     return what[0] + "; " + what[1];
   };
-  EXPECT_THAT(refused([](Named& bad) { bad.erase("body.0.up.weight.exp_avg"); }),
-              HasSubstr("the state has no 'body.0.up.weight.exp_avg'; load_state: the"));
+  EXPECT_THAT(
+      refused([](Named& bad) { bad.erase("body.0.up.weight.exp_avg"); }),
+      HasSubstr(
+          "the state has no 'body.0.up.weight.exp_avg'; load_state: rank 0 failed: the state"));
   EXPECT_THAT(refused([](Named& bad) { bad["body.2.up.weight"] = torch::ones({3}); }),
               HasSubstr("'body.2.up.weight' has another shape"));
 }

@@ -8,8 +8,8 @@
 // Missing fields get defaults: the family's best-known member for the model; for the cluster, 8
 // devices a node and as many nodes as the plan needs; in the plan, 1 for sizes, all other ranks for
 // dp, four micro-batches for each stage, 16-bit precision where the device has matrix units for it,
-// and the software that was measured on the system. docs/planning.md lists all of them. A field
-// that is not known is ignored, and the answer's notes say so. null counts as missing.
+// and the software that was measured on the system. docs/planning-reference.md lists all of them. A
+// field that is not known is ignored, and the answer's notes say so. null counts as missing.
 #pragma once
 
 #include <string>

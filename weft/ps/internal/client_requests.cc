@@ -228,6 +228,12 @@ void Client::Impl::take_values(const Request& pull, std::string_view payload) {
     if (!payload.empty()) std::memcpy(values, payload.data(), payload.size());
     return;
   }
+  std::size_t coded = 0;
+  for (const std::uint32_t key : pull.keys)
+    coded += static_cast<std::size_t>(pull_codec_->bytes(shards_[pull.shard].pieces[key].count));
+  if (!payload.empty() && payload.size() != coded)
+    throw Error(Errc::kCorrupt, "a server sent " + std::to_string(payload.size()) +
+                                    " bytes of codes, expected " + std::to_string(coded));
   std::vector<std::byte> codes(bytes);
   const void* const from = payload.empty() ? static_cast<const void*>(values) : payload.data();
   std::memcpy(codes.data(), from, payload.empty() ? bytes : payload.size());

@@ -126,6 +126,7 @@ class Shard {
   Answer check_row_values(const Request& push, std::span<const std::uint64_t> keys,
                           std::span<const float> values) const;
   Answer check_row_room(const Request& push, std::span<const std::uint64_t> keys) const;
+  Answer check_rows_lr(const Request& push) const;
   Answer load_rows(std::string_view head, const std::vector<std::string_view>& pieces);
   Answer full_of_files(const std::string& what, std::uint64_t bytes) const;
   void apply_rows(std::int64_t clock, std::size_t workers);
@@ -136,6 +137,7 @@ class Shard {
   // The refusal of a key or a worker that this shard does not know; kDone if there is none.
   Answer check_keys(const Request& request) const;
   Answer check_worker(const Request& request) const;
+  Answer check_lr(const Request& push) const;
   // Decodes the payload of a push. Returns null, with the refusal, if it has the wrong length.
   const float* decode(const Request& push, const std::vector<std::uint32_t>& keys, Answer& refusal);
   Answer check_finite(const Request& push, const std::vector<std::uint32_t>& keys,

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "weft/base/log.h"
 #include "weft/kernels/reduce.h"
 #include "weft/ps/internal/rows.h"
 #include "weft/ps/internal/shard.h"
@@ -118,13 +119,32 @@ Answer Shard::check_finite(const Request& push, const std::vector<std::uint32_t>
   return {};
 }
 
+// The pushes of a step make one update, with one learning rate.
+Answer Shard::check_lr(const Request& push) const {
+  const std::string who = "worker " + std::to_string(push.worker) + " pushed with a learning rate";
+  if (!std::isfinite(push.lr)) return invalid(who + " that is not finite; nothing was changed");
+  if (!options_.rule)
+    return push.lr < 0 ? Answer{}
+                       : invalid(who +
+                                 ", and this parameter server adds deltas as they are; "
+                                 "nothing was changed");
+  const auto round = rounds_.find(workers_.at(push.worker).clock);
+  if (options_.staleness != kSync || round == rounds_.end()) return {};
+  const auto rate = [&](double lr) { return lr >= 0 ? lr : optim::lr_of(*options_.rule); };
+  for (const auto& [other, buffered] : round->second) {
+    if (rate(buffered.lr) == rate(push.lr)) continue;
+    return invalid(who + " of " + json_number(rate(push.lr)) + " and worker " +
+                   std::to_string(other) + " of " + json_number(rate(buffered.lr)) +
+                   " for the same step; all workers of a step use one. Nothing was changed");
+  }
+  return {};
+}
+
 Answer Shard::push(const Request& command) {
   if (Answer refusal = check_keys(command); refusal.outcome != Outcome::kDone) return refusal;
-  if (!std::isfinite(command.lr))
-    return invalid("worker " + std::to_string(command.worker) +
-                   " pushed with a learning rate that is not finite; nothing was changed");
+  Answer refusal = check_lr(command);
+  if (refusal.outcome != Outcome::kDone) return refusal;
   const std::vector<std::uint32_t> keys = keys_of(command);
-  Answer refusal;
   const float* values = decode(command, keys, refusal);
   if (refusal.outcome != Outcome::kDone) return refusal;
   if (refusal = check_finite(command, keys, values); refusal.outcome != Outcome::kDone)

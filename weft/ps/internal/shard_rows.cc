@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "weft/base/log.h"
 #include "weft/kernels/reduce.h"
 #include "weft/net/stream/bytes.h"
 #include "weft/ps/internal/rows.h"
@@ -117,11 +118,29 @@ Answer Shard::push_rows(const Request& command) {
     }
     return {};
   }
+  if (Answer refusal = check_rows_lr(command); is_refused(refusal)) return refusal;
   // The step must not fail later for want of memory.
   tables_.touch(table, keys);
   RowPush push{table, command.lr, {keys.begin(), keys.end()}, {values->begin(), values->end()}};
   used_bytes_ += bytes_of(push);
   row_rounds_[workers_.at(command.worker).clock][command.worker].push_back(std::move(push));
+  return {};
+}
+
+// The rows that a step pushes to a table make one update of each row, with one learning rate.
+Answer Shard::check_rows_lr(const Request& push) const {
+  const auto round = row_rounds_.find(workers_.at(push.worker).clock);
+  if (round == row_rounds_.end()) return {};
+  const auto said = [](double lr) { return lr < 0 ? "that of the rule" : json_number(lr); };
+  for (const auto& [other, pushes] : round->second) {
+    for (const RowPush& before : pushes) {
+      if (before.table != push.keys[0] || said(before.lr) == said(push.lr)) continue;
+      return invalid("worker " + std::to_string(push.worker) + " pushed rows of table " +
+                     tables_.spec(before.table).name + " with the learning rate " + said(push.lr) +
+                     " and worker " + std::to_string(other) + " with " + said(before.lr) +
+                     " in the same step; all pushes of a step use one. Nothing was changed");
+    }
+  }
   return {};
 }
 

@@ -64,8 +64,15 @@ parallel::Plan plan_for(const Task& task, const Options& options, const Mesh& me
 // A pass may be as large as it was before the job was resized.
 BatchDivision division_of(const Options& options, const parallel::Plan& plan, int replicas,
                           const Saved* resumed) {
-  BatchDivision division{plan.batch, replicas, 0,
-                         options.reference_batch > 0 ? options.reference_batch : plan.batch};
+  BatchDivision division{
+      plan.batch, replicas, 0, options.reference_batch > 0 ? options.reference_batch : plan.batch,
+      plan.batch, replicas};
+  if (resumed != nullptr && options.on_resize == "scale" && resumed->batch().replicas > 0) {
+    const BatchDivision before = resumed->batch();
+    const bool knows_first = before.first_replicas > 0;
+    division.first_global = knows_first ? before.first_global : before.global;
+    division.first_replicas = knows_first ? before.first_replicas : before.replicas;
+  }
   if (plan.micro_shards > 0) return division;
   const std::int64_t share = (plan.batch + replicas - 1) / replicas;
   division.pass = (share + plan.micro_batches - 1) / plan.micro_batches;
@@ -107,6 +114,22 @@ Task same_on_all(Task task, const Group& world) {
                 {"train", world.rank(), world.rank() == other ? 0 : other});
   }
   return task;
+}
+
+// Else the first loss is NaN, which looks like a learning rate that is too high. Collective.
+void require_finite(const checkpoint::Slices& weights, const Group& world) {
+  std::string mine;
+  for (const checkpoint::Slice& slice : weights) {
+    if (!mine.empty() || !checkpoint::has_values(slice.tensor)) continue;
+    if (!at::isfinite(slice.tensor).all().item<bool>()) mine = slice.name;
+  }
+  const auto all = world.size() > 1 ? comm::all_gather_texts(world, mine) : std::vector{mine};
+  for (const std::string& name : all) {
+    if (name.empty()) continue;
+    throw Error(Errc::kCorrupt,
+                "the weights to start from have values that are NaN or infinite: \"" + name +
+                    "\"; use other weights");
+  }
 }
 
 void check_device_options(const Options& options) {
@@ -174,7 +197,10 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
       shared_(make_shared()),
       loader_(make_train_loader()),
       slowdown_(slowdown_of(mesh.world().rank())) {
-  if (resumed == nullptr && task_.start) model_.load_weights(*task_.start());
+  if (resumed == nullptr && task_.start) {
+    model_.load_weights(*task_.start());
+    require_finite(model_.held().weights, mesh_.world());
+  }
   if (strategy::exchanges_weights(options.strategy))
     workers_.emplace(options.strategy, mesh, model_);
   if (plan_.measure_noise && replicas(mesh.layout()) == 1 && mesh.world().rank() == 0)

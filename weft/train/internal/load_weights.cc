@@ -22,11 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string newest_of(const std::string& dir) {
-  const checkpoint::Latest latest = checkpoint::latest(dir);
-  for (const std::string& line : latest.damaged)
-    log_warn("passing over a damaged checkpoint: " + line);
-  WEFT_REQUIRE(latest.folder.has_value(), "load_weights: " + dir + " holds no complete checkpoint");
-  return *latest.folder;
+  return checkpoint::newest_complete(
+      dir, "load_weights: " + dir + " holds no complete checkpoint",
+      [](const std::string& line) { log_warn("passing over a damaged checkpoint: " + line); });
 }
 
 checkpoint::Reader reader_of(const std::string& from, bool best) {

@@ -23,7 +23,11 @@ Options resized(Options options, const BatchDivision& before, int replicas) {
   options.batch_per_rank = 0;
   options.batch = before.global;
   if (options.on_resize == "scale" && before.replicas > 0) {
-    options.batch = std::max<std::int64_t>(replicas, before.global * replicas / before.replicas);
+    // Each batch is rounded once, so that the same number of replicas has the same batch again.
+    const bool knows_first = before.first_replicas > 0;
+    const std::int64_t of = knows_first ? before.first_replicas : before.replicas,
+                       global = knows_first ? before.first_global : before.global;
+    options.batch = std::max<std::int64_t>(replicas, global * replicas / of);
     options.reference_batch = before.reference;
   }
   // Micro-shards fix the passes already.

@@ -19,6 +19,9 @@ struct BatchDivision {
   std::int64_t replicas = 0;   // Number of replicas that share it.
   std::int64_t pass = 0;       // Most samples of one forward pass of a replica.
   std::int64_t reference = 0;  // Global batch that the learning rate is meant for.
+  // `global` and `replicas` of the start, from which "scale" computes every later batch. Those of
+  // now with "keep_global_batch". 0 in checkpoints of older versions.
+  std::int64_t first_global = 0, first_replicas = 0;
   bool operator==(const BatchDivision&) const = default;
 };
 
@@ -28,7 +31,8 @@ std::string asked_batch(const Config& config);
 // Options with which `replicas` replicas go on after `before`.
 //   keep_global_batch   The global batch stays. A replica takes its larger share in more passes, so
 //                       that a pass needs no more memory.
-//   scale               The share of a replica stays. The learning rate is scaled linearly.
+//   scale               The share of a replica stays, as it was at the start. The learning rate is
+//                       scaled linearly.
 Options resized(Options options, const BatchDivision& before, int replicas);
 
 }  // namespace weft::train::internal

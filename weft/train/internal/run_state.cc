@@ -96,6 +96,8 @@ checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progress
                   {"replicas", std::to_string(progressed.batch.replicas)},
                   {"pass", std::to_string(progressed.batch.pass)},
                   {"reference", std::to_string(progressed.batch.reference)},
+                  {"first_batch", std::to_string(progressed.batch.first_global)},
+                  {"first_replicas", std::to_string(progressed.batch.first_replicas)},
                   {"noise", elastic::text_of(progressed.noise.noise)},
                   {"signal", elastic::text_of(progressed.noise.signal)},
                   {"passes", std::to_string(progressed.passes)},
@@ -154,6 +156,9 @@ BatchDivision Saved::batch() const {
   batch.replicas = number<std::int64_t>(reader_, "replicas");
   batch.pass = number<std::int64_t>(reader_, "pass");
   batch.reference = number<std::int64_t>(reader_, "reference");
+  if (!reader_.state().contains("first_replicas")) return batch;
+  batch.first_global = number<std::int64_t>(reader_, "first_batch");
+  batch.first_replicas = number<std::int64_t>(reader_, "first_replicas");
   return batch;
 }
 

@@ -53,9 +53,19 @@ class TextFolder {
     }
   }
 
+  // A run of weft that lies among the texts, such as runs/ in the current folder. Its log and its
+  // metrics are no text to train on.
+  static bool is_run(const fs::path& folder) {
+    std::error_code ignored;
+    return fs::is_regular_file(folder / "config.toml", ignored) &&
+           fs::is_directory(folder / "ckpt", ignored);
+  }
+
   void take(const fs::path& entry) {
     std::error_code ignored;
     const fs::file_status status = fs::status(entry, ignored);
+    if (is_run(entry))
+      return log_warn("data.file: " + entry.string() + " is left out: it is a run of weft");
     if (fs::is_directory(status)) return take_folder(entry);
     if (!fs::is_regular_file(status))
       return log_warn("data.file: " + entry.string() + " is left out: it is no file and no folder");

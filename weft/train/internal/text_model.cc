@@ -6,6 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/log.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/reader.h"
 #include "weft/models/huggingface.h"
@@ -85,15 +86,17 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
   const Config config = Config::load(folder + "/config.toml", recipe_schema());
   WEFT_REQUIRE(is_text(config), folder + " is not a run of a text recipe (its data.name is \"" +
                                     config.get_string("data.name") + "\")");
-  const auto latest = checkpoint::latest(folder + "/ckpt");
-  WEFT_REQUIRE(latest.folder, folder +
-                                  " has no checkpoint yet; train with train.checkpoint_every, "
-                                  "checkpoint_steps or checkpoint_minutes above 0");
+  const std::string newest = checkpoint::newest_complete(
+      folder + "/ckpt",
+      folder +
+          " has no checkpoint yet; train with train.checkpoint_every, checkpoint_steps or "
+          "checkpoint_minutes above 0",
+      [](const std::string& line) { log_warn("passing over a damaged checkpoint: " + line); });
   TextModel source;
   const std::string kept = folder + "/tokenizer.json";
   if (fs::exists(kept)) source.json = read_file(kept, kMostBytes);
   source.tokenizer = make_tokenizer(source.json);
-  const checkpoint::Reader saved(*latest.folder);
+  const checkpoint::Reader saved(newest);
   if (const std::int64_t vocabulary = source.tokenizer->vocab_size();
       config.get_string("model.name") == "lstm") {
     WEFT_REQUIRE(

@@ -28,6 +28,8 @@ using parallel::Contexts;
 using parallel::Tensors;
 
 constexpr std::int64_t kAnyVocabulary = 1;
+// A file is a document. Tokenizers take texts below 2 GiB.
+constexpr std::size_t kMostTextBytes = std::size_t{1} << 30;
 
 // Holds out whole documents at the end of the text. If these are too short, or have less than half
 // of the part, holds out the end of the text instead.
@@ -152,8 +154,9 @@ std::string TextTask::write_tokens(const std::string& folder) {
   if (!json_.empty()) write_file_atomic(kept, json_);
   const auto tokenizer = make_tokenizer(json_);
   const std::string made = goes_on ? tokens + ".new" : tokens;
-  const auto report =
-      text::tokenize_files(files_, made, *tokenizer, {.end_token = end_token(*tokenizer)});
+  const auto report = text::tokenize_files(
+      files_, made, *tokenizer,
+      {.end_token = end_token(*tokenizer), .max_document_bytes = kMostTextBytes});
   if (goes_on) replace_tokens(tokens, made);
   log_info("text",
            {{"files", report.documents}, {"bytes", report.bytes}, {"tokens", report.tokens}});

@@ -10,6 +10,7 @@
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
+#include "weft/train/options.h"
 
 namespace weft::train::internal {
 namespace {
@@ -52,6 +53,12 @@ TraceSteps parse_trace(const std::string& text) {
   steps.first = first;
   steps.last = last;
   return steps;
+}
+
+void Tracing::tell_of_none() const {
+  if (world_.rank() != 0) return;
+  log_warn("training ended before the first step of --trace steps=" + std::to_string(steps_.first) +
+           ":" + std::to_string(steps_.last) + ", so there is no time line");
 }
 
 std::int64_t offset_to_rank0(const Group& world) {
@@ -101,3 +108,9 @@ void Tracing::write() {
 }
 
 }  // namespace weft::train::internal
+
+namespace weft::train {
+
+void check_trace(const std::string& trace) { internal::parse_trace(trace); }
+
+}  // namespace weft::train

@@ -27,29 +27,36 @@ class Tracing {
   observe::Trace* trace() { return steps_.first > 0 ? &trace_ : nullptr; }
   // Call before and after each step, with its number. after() the last traced step is collective:
   // it gathers the spans of all ranks, and rank 0 writes the file.
-  void before(std::int64_t step) { trace_.record(step >= steps_.first && step <= steps_.last); }
+  void before(std::int64_t step) {
+    trace_.record(step >= steps_.first && step <= steps_.last);
+    trained_ = step;
+  }
   void after(std::int64_t step) {
     if (step == steps_.last) write();
   }
   // Where ranks are at steps of their own: call it when they have met after `step`, in place of
   // after() and finish(). Writes once the last step was passed, or at the end. Collective.
   void meet(std::int64_t step, bool is_end = false) {
-    if (steps_.first == 0 || step < steps_.first || (step < steps_.last && !is_end)) return;
+    if (steps_.first == 0 || (step < steps_.last && !is_end)) return;
+    if (step < steps_.first) return tell_of_none();
     write();
     steps_ = {};
   }
   // Writes the recorded steps if training ended before the last requested one. Collective.
   void finish() {
-    if (trace_.recording()) write();
+    if (trace_.recording()) return write();
+    if (trained_ < steps_.first) tell_of_none();
   }
 
  private:
   void write();
+  void tell_of_none() const;
 
   Group world_;
   TraceSteps steps_;
   std::string file_;
   observe::Trace trace_;
+  std::int64_t trained_ = 0;  // the last step
 };
 
 // Nanoseconds to add to this rank's steady clock to get rank 0's. Collective: rank 0 exchanges some

@@ -26,9 +26,10 @@ void on_rank_0(const Group& world, const std::function<void()>& body) {
   if (world.rank() == 0) {
     try {
       body();
-    } catch (const Error& error) {
-      code = error.code();
-      text = error.message();
+    } catch (const std::exception& error) {
+      const auto* const known = dynamic_cast<const Error*>(&error);
+      code = code_of(error);
+      text = known != nullptr ? known->message() : describe(error);
     }
   }
   const std::string told =
@@ -65,7 +66,12 @@ void save_weights(Learner& learner, const Group& world, const std::string& folde
   shards.parts["model"] = learner.parts(false)["model"];
   const std::string slices = checkpoint::save(aside, shards, world, {.keep = 0});
   on_rank_0(world, [&] {
-    checkpoint::write_hub(checkpoint::Reader(slices), "model", to, kMostFileBytes);
+    try {
+      checkpoint::write_hub(checkpoint::Reader(slices), "model", to, kMostFileBytes);
+    } catch (...) {  // such as a full disk, on which the slices would stay
+      remove_tree(aside);
+      throw;
+    }
     remove_tree(aside);
   });
 }

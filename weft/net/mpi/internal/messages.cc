@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "weft/base/caught/caught.h"
 #include "weft/net/channels.h"
 
 namespace weft::net::mpi::internal {
@@ -207,7 +208,7 @@ void Messages::abandon(Operation& operation, Channel channel,
         queues_[static_cast<std::size_t>(expected.recv.peer)][channel].expected.remove(
             const_cast<Expected*>(&expected));
     }
-    net::internal::take_as_error(error, [&](const Error& why) { latch_and_tell(why); });
+    take_as_error(error, [&](const Error& why) { latch_and_tell(why); });
     for (Request& request : operation.receiving) runtime_.table().cancel(&request);
     for (const auto end = Deadline::in(kGrace);
          !drain(operation.receiving) || !drain(operation.sending);) {
@@ -241,6 +242,7 @@ int Messages::find_any(Channel channel, Deadline deadline,
     if (queue == queues.end() || queue->second.arrived.empty() || (may && !may(peer))) continue;
     return turn_ = peer;
   }
+  if (world_ > 1 && gone_count_ >= world_ - 1) weft::net::internal::throw_alone(rank_);
   if (deadline.passed()) {
     throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
                 {"await_any", rank_});

@@ -179,7 +179,9 @@ bool Engine::begin_frame(int peer, std::size_t index) {
   }
   const Piece piece = piece_of(peer, header);
   if (!mailbox_.has_room(piece)) return false;
-  connection.in().place(mailbox_.begin(piece));
+  bool early = false;
+  connection.in().place(mailbox_.begin(piece, &early));
+  if (early) calls_.arrived(peer, piece.channel, piece.label);
   return true;
 }
 

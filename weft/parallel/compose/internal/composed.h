@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/caught/caught.h"
 #include "weft/engine/gradient_check.h"
 #include "weft/engine/sharded.h"
 #include "weft/observe/trace.h"
@@ -186,6 +187,7 @@ class Composed {
   checkpoint::Slices scaler_slices();
   checkpoint::Slices codec_slices();
   checkpoint::Slices buffer_slices();
+  void try_on_all_ranks(const std::string& operation, const std::function<void()>& body);
   void check_on_all_ranks(const checkpoint::SliceSource& source, bool weights_only);
   // Among ranks with the same parameters: whether their parts form the whole model.
   bool is_first_copy() const { return mesh.coordinate("dp") == 0 && mesh.coordinate("cp") == 0; }
@@ -221,12 +223,8 @@ template <class Fn>
 auto Composed::guarded(const Fn& fn) -> decltype(fn()) {
   try {
     return fn();
-  } catch (const Error& error) {
-    abort(error);
-    throw;
   } catch (const std::exception& error) {
-    abort(Error(Errc::kAborted,
-                "rank " + std::to_string(mesh.world().rank()) + " ended with: " + describe(error)));
+    abort(as_ended(error, "rank " + std::to_string(mesh.world().rank())));
     throw;
   }
 }

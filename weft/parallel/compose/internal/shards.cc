@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "weft/comm/texts.h"
 #include "weft/optim/update_rule.h"
 #include "weft/parallel/compose/internal/passes.h"
 
@@ -43,10 +44,36 @@ Sharded::Placing Composed::placing_of(const Stage& stage) const {
   return [this, &stage](const std::string& own) { return place_of(*stage.find(own)); };
 }
 
+// Throws on all ranks if `body` throws on one: there with its own code and text, elsewhere with the
+// text of the first that failed. An error of the group itself ends all groups.
+void Composed::try_on_all_ranks(const std::string& operation, const std::function<void()>& body) {
+  const Group& world = mesh.world();
+  std::string mine;  // a letter for the code, and the text; empty: no error
+  try {
+    body();
+  } catch (const std::exception& error) {
+    const Error own = as_error(error);
+    mine = static_cast<char>('a' + static_cast<int>(own.code())) + own.message();
+  }
+  const auto all = guarded([&] { return comm::all_gather_texts(world, mine); });
+  const auto refuse = [&](int rank) {
+    const std::string& text = all[static_cast<std::size_t>(rank)];
+    const auto code = static_cast<Errc>(text[0] - 'a');
+    if (rank == world.rank())
+      throw Error(code, operation + ": " + text.substr(1), {operation, rank});
+    throw Error(code == Errc::kInvalidArgument ? code : Errc::kAborted,
+                operation + ": rank " + std::to_string(rank) + " failed: " + text.substr(1),
+                {operation, world.rank(), rank});
+  };
+  if (!mine.empty()) refuse(world.rank());
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (!all[static_cast<std::size_t>(rank)].empty()) refuse(rank);
+  }
+}
+
 // Before anything is changed: if a slice is missing on one rank, all ranks reject the state.
 void Composed::check_on_all_ranks(const checkpoint::SliceSource& source, bool weights_only) {
-  std::string why;
-  try {
+  const auto check = [&] {
     checkpoint::Slices wanted;
     const auto want = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
       wanted.push_back({name, shape, {}, {}});
@@ -65,18 +92,8 @@ void Composed::check_on_all_ranks(const checkpoint::SliceSource& source, bool we
     if (!weights_only) want("steps", {});
     source.check(wanted);
     if (!weights_only) source.check(buffer_slices());
-  } catch (const Error& error) {
-    why = error.message();
-  }
-  at::Tensor bad = at::scalar_tensor(why.empty() ? 0 : 1, at::kLong);
-  guarded([&] { mesh.world().all_reduce(bad, ReduceOp::kMax); });
-  if (bad.item<std::int64_t>() == 0) return;
-  throw Error(
-      Errc::kInvalidArgument,
-      "load_shards: " + (why.empty()
-                             ? "the state does not fit another rank's blocks; see its error message"
-                             : why),
-      {"load_shards", mesh.world().rank()});
+  };
+  try_on_all_ranks("load_shards", check);
 }
 
 // Buffers of the first replica: a broadcast, or Statistics, has made them equal on all.

@@ -174,17 +174,10 @@ void Composed::load(Stage& stage, const std::map<std::string, at::Tensor>& state
 
 void Composed::load_state(const NamedTensors& given) {
   const std::map<std::string, at::Tensor> state(given.begin(), given.end());
-  const std::string why = mismatch(state);
-  at::Tensor bad = at::scalar_tensor(why.empty() ? 0 : 1, at::kLong);
-  guarded([&] { mesh.world().all_reduce(bad, ReduceOp::kMax); });
-  if (bad.item<std::int64_t>() > 0) {
-    throw Error(
-        Errc::kInvalidArgument,
-        "load_state: " +
-            (why.empty() ? "the state does not fit another rank's blocks; see its error message"
-                         : why),
-        {"load_state", mesh.world().rank()});
-  }
+  try_on_all_ranks("load_state", [&] {
+    const std::string why = mismatch(state);
+    if (!why.empty()) throw Error(Errc::kInvalidArgument, why);
+  });
   guarded([&] {
     for (Stage& stage : stages) {
       if (stage.sharded) load(stage, state);
@@ -255,10 +248,12 @@ checkpoint::Slices Composed::codec_slices() {
 bool Composed::load_codec(const checkpoint::Reader& saved) {
   if (sharding.codec == "none") return true;
   if (replicates()) return guarded([&] { return stages[0].sharded->load_codec(saved); });
-  const auto progress = read_codec_progress(mesh.world(), saved);
-  const bool fits =
-      progress && progress->spec == compress::parse(sharding.codec) && progress->layout == layout();
-  if (!fits || !guarded([&] { return restore_codec_memory(mesh.world(), saved, codec_memory()); }))
+  const auto fits = [&](const CodecProgress& progress) {
+    return progress.spec == compress::parse(sharding.codec) && progress.layout == layout();
+  };
+  const auto progress = guarded([&] { return agree_on_codec_progress(mesh.world(), saved, fits); });
+  if (!progress ||
+      !guarded([&] { return restore_codec_memory(mesh.world(), saved, codec_memory()); }))
     return false;
   for (Stage& stage : stages) {
     if (stage.sharded) stage.sharded->set_codec_steps(progress->step);

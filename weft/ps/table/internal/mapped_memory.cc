@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "weft/base/error.h"
+#include "weft/base/space/reserve.h"
 
 namespace weft::ps::internal {
 namespace {
@@ -61,11 +62,7 @@ std::byte* MappedMemory::map_anonymous() {
 // The file gets its blocks here. A write to a hole of a full disk would end the process.
 std::byte* MappedMemory::map_file() {
   const auto offset = static_cast<off_t>(chunks_.size() * kChunk);
-  int error = 0;
-  do {
-    error = ::posix_fallocate(file_.get(), offset, static_cast<off_t>(kChunk));
-  } while (error == EINTR);
-  if (error != 0) {
+  if (const int error = reserve_space(file_.get(), offset, kChunk); error != 0) {
     fail_io("cannot add " + std::to_string(kChunk >> 20) + " MiB to the file of a table in",
             folder_, error);
   }

@@ -1,0 +1,48 @@
+#include "weft/comm/replicate.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+
+#include "weft/base/error.h"
+
+namespace weft::comm {
+namespace replicate_test {
+
+// Leaves address space for the stacks of some more threads.
+void limit_address_space() {
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t most = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (rlim_t{40} << 20);
+  const rlimit limit{most, most};
+  ::setrlimit(RLIMIT_AS, &limit);
+}
+
+TEST(Replicate, AReplicaThatCannotStartEndsTheOthers) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs the address space";
+#endif
+  const pid_t child = ::fork();
+  if (child == 0) {
+    limit_address_space();
+    try {
+      replicate(
+          64, [](const Group& group) { group.barrier(); }, std::chrono::seconds(20));
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      ::_exit(code_of(error) == Errc::kUnavailable ? 0 : 2);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+}  // namespace replicate_test
+}  // namespace weft::comm

@@ -1,0 +1,174 @@
+// Two models whose outputs one loss uses. If a rank leaves one of them out, or alone drops a batch,
+// all ranks get an error at once.
+#include <gmock/gmock.h>
+
+#include "weft/base/testing/refusal.h"
+#include "weft/engine/testing/trainers.h"
+
+namespace weft::parallel {
+namespace two_models_test {
+
+using namespace std::chrono_literals;
+using habits::Chains;
+using habits::Parts;
+using habits::Path;
+using internal::batch_of;
+using internal::loss_of;
+using internal::make_parts;
+using internal::part_of;
+using testing::AllOf;
+using testing::HasSubstr;
+
+using Sgd = torch::optim::SGD;
+const auto kSgd = torch::optim::SGDOptions(0.1);
+const Path kBoth{0, 1, 2, 3}, kFirst{0, 1};
+
+// Parts 0 and 1 are a model, and 2 and 3 another one.
+struct Pair {
+  explicit Pair(const Group& group, Weights weights = Weights::kPrivate)
+      : rank(group.rank()),
+        size(group.size()),
+        parts(make_parts({})),
+        models(parts, 2, group, {.weights = weights}) {}
+
+  void backward(int step, const Path& path) {
+    loss_of(models.forward(part_of(batch_of(step, at::kDouble), rank, size), path)).backward();
+  }
+
+  const int rank, size;
+  Parts parts;
+  Chains models;
+};
+
+// What two ranks get, long before the deadline of 20 s.
+std::string refusal_of(const std::function<void(const Group&)>& ranks) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string text = refusal([&] { comm::replicate(2, ranks, 20s); });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s) << text;
+  return text;
+}
+
+TEST(TwoModels, OneThatARankLeavesOutIsAnErrorWithOptimizersOfTorch) {
+  for (const int culprit : {0, 1}) {
+    EXPECT_THAT(
+        refusal_of([&](const Group& group) {
+          Pair pair(group);
+          Sgd first(pair.models.all[0]->parameters(), kSgd),
+              second(pair.models.all[1]->parameters(), kSgd);
+          for (int step = 0; step < 3; ++step) {
+            first.zero_grad();
+            second.zero_grad();
+            pair.backward(step, step > 0 && group.rank() == culprit ? kFirst : kBoth);
+            first.step();
+            second.step();
+          }
+        }),
+        AllOf(HasSubstr("at the end of backward(), and rank"), HasSubstr("'b0.norm.weight'"),
+              HasSubstr("so they wait for each other"), HasSubstr("set_samples(0)")));
+  }
+}
+
+TEST(TwoModels, OneThatARankLeavesOutIsAnErrorWithOptimizersOfWeft) {
+  for (const Weights weights : {Weights::kPrivate, Weights::kShared}) {
+    EXPECT_THAT(refusal_of([&](const Group& group) {
+                  Pair pair(group, weights);
+                  auto first = pair.models.all[0].optimizer<Sgd>(kSgd);
+                  auto second = pair.models.all[1].optimizer<Sgd>(kSgd);
+                  for (int step = 0; step < 3; ++step) {
+                    first.zero_grad();
+                    second.zero_grad();
+                    pair.backward(step, step > 0 && group.rank() == 1 ? kFirst : kBoth);
+                    first.step();
+                    second.step();
+                  }
+                }),
+                HasSubstr("backward() has reached other models together with that of "
+                          "'b0.norm.weight' on rank 0 than on rank 1"));
+  }
+}
+
+TEST(TwoModels, ABatchThatOneRankAloneDropsIsAnError) {
+  for (const Weights weights : {Weights::kPrivate, Weights::kShared}) {
+    EXPECT_THAT(refusal_of([&](const Group& group) {
+                  Pair pair(group, weights);
+                  auto first = pair.models.all[0].optimizer<Sgd>(kSgd);
+                  auto second = pair.models.all[1].optimizer<Sgd>(kSgd);
+                  for (int step = 0; step < 3; ++step) {
+                    first.zero_grad();
+                    second.zero_grad();
+                    if (step == 1 && group.rank() == 0) {
+                      pair.backward(9, kBoth);
+                      first.zero_grad();
+                      second.zero_grad();
+                    }
+                    pair.backward(step, kBoth);
+                    first.step();
+                    second.step();
+                  }
+                }),
+                AllOf(HasSubstr("after zero_grad() has dropped gradients of model "),
+                      HasSubstr(" steps model "), HasSubstr("drop gradients on all ranks")));
+  }
+}
+
+TEST(TwoModels, StepsOfOptimizersInAnotherOrderAreAnError) {
+  EXPECT_THAT(refusal_of([&](const Group& group) {
+                Pair pair(group);
+                auto first = pair.models.all[0].optimizer<Sgd>(kSgd);
+                auto second = pair.models.all[1].optimizer<Sgd>(kSgd);
+                pair.backward(0, kBoth);
+                group.rank() == 0 ? first.step() : second.step();
+                group.rank() == 0 ? second.step() : first.step();
+              }),
+              HasSubstr("step the optimizers in the same order on all ranks"));
+}
+
+// A rank without any batch calls step() only, and each model is weighted by its own samples.
+TEST(TwoModels, ARankWithoutABatchLeavesBothOut) {
+  comm::replicate(
+      2,
+      [&](const Group& group) {
+        Pair pair(group), alone(group.subgroup({group.rank()}, "alone"));
+        auto first = pair.models.all[0].optimizer<Sgd>(kSgd);
+        auto second = pair.models.all[1].optimizer<Sgd>(kSgd);
+        auto own_first = alone.models.all[0].optimizer<Sgd>(kSgd);
+        auto own_second = alone.models.all[1].optimizer<Sgd>(kSgd);
+        for (int step = 0; step < 2; ++step) {
+          const at::Tensor x = batch_of(step, at::kDouble);
+          for (auto* optimizer : {&first, &second, &own_first, &own_second}) optimizer->zero_grad();
+          loss_of(alone.models.forward(x, kBoth)).backward();
+          if (group.rank() == 0) loss_of(pair.models.forward(x, kBoth)).backward();
+          for (auto* optimizer : {&first, &second, &own_first, &own_second}) optimizer->step();
+        }
+        internal::expect_close(internal::weights_of(pair.parts), internal::weights_of(alone.parts),
+                               1e-10, "both");
+      },
+      20s);
+}
+
+TEST(TwoModels, OneThatARankLeavesOutIsAnErrorWhereGradientsAreMessages) {
+  const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
+    Pair pair(group);
+    Sgd first(pair.models.all[0]->parameters(), kSgd),
+        second(pair.models.all[1]->parameters(), kSgd);
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      for (int step = 0; step < 3; ++step) {
+        first.zero_grad();
+        second.zero_grad();
+        pair.backward(step, step > 0 && group.rank() == 1 ? kFirst : kBoth);
+        first.step();
+        second.step();
+      }
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      const bool tells = what.find("those of another model") != std::string::npos;
+      return tells && std::chrono::steady_clock::now() - start < 5s ? 0 : 1;
+    }
+    return 2;
+  });
+  EXPECT_EQ(codes, std::vector<int>(2, 0));
+}
+
+}  // namespace two_models_test
+}  // namespace weft::parallel
