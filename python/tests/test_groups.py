@@ -1,6 +1,7 @@
 """Groups under torch.distributed: calls that Gloo takes, and calls that differ between ranks."""
 
 import os
+import time
 import unittest
 import unittest.mock
 from datetime import timedelta
@@ -51,6 +52,8 @@ def of_one_device(rank, world):
 def longest(rank, world):
     """No timeout at all."""
     getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)(timedelta.max)
+    if rank == 1:
+        time.sleep(0.2)  # the other one waits
     part = dist.new_group([0, 1], timeout=timedelta.max)
     sums = []
     for group in (dist.group.WORLD, part):

@@ -83,7 +83,8 @@ def _job_secret() -> bytes:
     return os.pread(int(fd), 32, 0) if fd else b""
 
 
-# A longer timeout, such as timedelta.max, would be beyond the end of the clock.
+# A longer timeout would be beyond the end of the clock. torch passes timedelta.max on as a negative
+# one.
 _LONGEST = timedelta(days=36500)
 
 
@@ -96,7 +97,7 @@ def make_options(options: Options, timeout: timedelta) -> Any:
     how.interface = options.interface or os.environ.get("WEFT_INTERFACE", "")
     how.store_host = os.environ.get("MASTER_ADDR", "127.0.0.1")
     how.secret = _job_secret()
-    how.timeout = min(timeout, _LONGEST)
+    how.timeout = timeout if abs(timeout) < _LONGEST else _LONGEST
     how.alike = options.alike
     return how
 

@@ -112,6 +112,18 @@ class Parts : public std::enable_shared_from_this<Parts> {
   std::atomic<bool> failed_ = false;
 };
 
+// libtorch starts threads of its own here.
+void set_threads(int threads) {
+  try {
+    at::set_num_threads(threads);
+  } catch (const std::exception& error) {
+    throw Error(Errc::kUnavailable,
+                "libtorch cannot start its threads: there are too many, or too "
+                "little memory (" +
+                    describe(error) + ")");
+  }
+}
+
 }  // namespace
 
 void replicate(int replicas, const std::function<void(Group)>& fn,
@@ -130,9 +142,9 @@ void replicate(int replicas, const std::function<void(Group)>& fn,
   const auto run = [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
     const ThreadRank speaker(rank, replicas);
-    at::set_num_threads(std::max(1, processors / replicas));
     net::Host* const host = hosts[at].get();
     try {
+      set_threads(std::max(1, processors / replicas));
       auto engine =
           internal::make_direct_engine(std::move(hosts[at]), std::move(endpoints[at]), timeout);
       const auto backend = c10::make_intrusive<WeftBackend>(

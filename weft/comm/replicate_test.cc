@@ -1,6 +1,7 @@
 #include "weft/comm/replicate.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,11 +15,18 @@
 namespace weft::comm {
 namespace replicate_test {
 
-// Leaves address space for the stacks of some more threads.
+// Stacks of three threads fit, and half as much memory as one has is left for everything else.
 void limit_address_space() {
+  constexpr rlim_t kStack = rlim_t{1} << 30;
+  pthread_attr_t threads;
+  ::pthread_attr_init(&threads);
+  ::pthread_attr_setstacksize(&threads, kStack);
+  ::pthread_setattr_default_np(&threads);
+  ::pthread_attr_destroy(&threads);
   std::uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
-  const rlim_t most = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (rlim_t{40} << 20);
+  const rlim_t most =
+      pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + 3 * kStack + kStack / 2;
   const rlimit limit{most, most};
   ::setrlimit(RLIMIT_AS, &limit);
 }

@@ -182,7 +182,7 @@ WeftBackend::BackendPtr WeftBackend::split(const StorePtr& store, const std::vec
   const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
   if (mine == ranks.end()) return nullptr;
   auto made = origin_.make({store, ranks, static_cast<int>(mine - ranks.begin()),
-                            options ? options->timeout : timeout()});
+                            options ? bounded(options->timeout) : timeout()});
   note(*made, options);
   return made;
 }
@@ -194,7 +194,8 @@ WeftBackend::BackendPtr WeftBackend::merge(const StorePtr& store,
   WEFT_REQUIRE(origin_.merges, "this group was made without a store and cannot be merged");
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  auto made = origin_.make({store, ranks, rank, options ? options->timeout : timeout(), true});
+  auto made =
+      origin_.make({store, ranks, rank, options ? bounded(options->timeout) : timeout(), true});
   note(*made, options);
   return made;
 }

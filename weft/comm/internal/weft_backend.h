@@ -45,8 +45,7 @@ class WeftBackend final : public c10d::Backend {
   WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout,
               Origin origin);
   // Without subgroups.
-  WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
-              std::chrono::milliseconds timeout)
+  WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout)
       : WeftBackend(std::move(engine), rank, size, timeout, Origin{}) {}
   // Waits for the posted collectives. Messages that no peer has matched are given up. If a group of
   // the family has had a kCorrupt or kInternal error, the peers of this group get that error, since
@@ -62,7 +61,7 @@ class WeftBackend final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   // A program may also change it in the options.
   std::chrono::milliseconds timeout() const {
-    return std::min(std::atomic_ref(options_->timeout).load(std::memory_order_relaxed), kLongest);
+    return bounded(std::atomic_ref(options_->timeout).load(std::memory_order_relaxed));
   }
   net::Host* host() { return engine_->host(); }
   const HostSplit* split() { return engine_->split(); }
@@ -140,8 +139,12 @@ class WeftBackend final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return sequence_ + others_; }
 
  private:
-  // A longer timeout, such as Python's timedelta.max, would be beyond the end of the clock.
-  static constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
+  // A longer timeout would be beyond the end of the clock. Python's timedelta.max has wrapped around
+  // to a negative one here.
+  static std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) {
+    constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
+    return timeout > kLongest || timeout < -kLongest ? kLongest : timeout;
+  }
 
   void abort_devices() noexcept;
   // What torch notes of a group that split() or merge() has made.
@@ -163,8 +166,7 @@ class WeftBackend final : public c10d::Backend {
   };
   template <class CallOptions>
   How how(const CallOptions& options) const {
-    return {options.timeout.count() > 0 ? std::min(options.timeout, kLongest) : timeout(),
-            options.asyncOp};
+    return {options.timeout.count() > 0 ? bounded(options.timeout) : timeout(), options.asyncOp};
   }
   // Runs `body` (on the calling thread if it is synchronous and nothing is pending) and returns its
   // Work. `waiting`: of a body without a deadline.

@@ -25,8 +25,8 @@ void WeftBackend::throw_loss() {
 void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   WEFT_REQUIRE(origin_.store, "monitored_barrier: this group was made without a store");
   ++others_;
-  const auto timeout = options.timeout == c10d::kUnsetTimeout ? this->timeout()
-                                                              : std::min(options.timeout, kLongest);
+  const auto timeout =
+      options.timeout == c10d::kUnsetTimeout ? this->timeout() : bounded(options.timeout);
   const std::string took = " in " + std::to_string(timeout.count()) + " ms";
   if (timeout.count() <= 0)
     throw Error(Errc::kTimeout,
