@@ -139,8 +139,8 @@ class WeftBackend final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return sequence_ + others_; }
 
  private:
-  // A longer timeout would be beyond the end of the clock. Python's timedelta.max has wrapped around
-  // to a negative one here.
+  // A longer timeout would be beyond the end of the clock. Python's timedelta.max comes here as a
+  // negative one.
   static std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) {
     constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
     return timeout > kLongest || timeout < -kLongest ? kLongest : timeout;
