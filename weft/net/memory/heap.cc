@@ -114,6 +114,7 @@ class Heap::Impl {
     if (in_child) abandoned_.store(true);
     mutex_.unlock();
   }
+  bool is_of_parent() const { return abandoned_.load(); }
   void renew() {
     std::lock_guard lock(mutex_);  // so that the heap does not grow meanwhile
     region_.renew(top_);
@@ -326,6 +327,7 @@ std::byte* Heap::data() const noexcept { return impl_->region().data(); }
 HeapStats Heap::stats() const { return impl_->stats(); }
 void Heap::before_fork() noexcept { impl_->before_fork(); }
 void Heap::after_fork(bool in_child) noexcept { impl_->after_fork(in_child); }
+bool Heap::is_of_parent() const noexcept { return impl_->is_of_parent(); }
 void Heap::renew() { impl_->renew(); }
 void Heap::trim() { impl_->trim(); }
 std::size_t Heap::rounded(std::size_t bytes) noexcept {

@@ -54,6 +54,8 @@ class Heap {
   // returns nullptr and deallocate() does nothing.
   void before_fork() noexcept;
   void after_fork(bool in_child) noexcept;
+  // True in a forked child: the memory is the parent's, and allocate() returns nullptr.
+  bool is_of_parent() const noexcept;
   // Moves the whole heap to new shared memory, at the same addresses. Peers keep their mapping of
   // the old memory, and their writes to it are never seen here. Used to exclude a peer that may
   // still be writing. Copies footprint_bytes, and needs as much additional memory until the last

@@ -119,7 +119,10 @@ std::unique_ptr<Host> Host::connect(const HostOptions& options) {
   Heap* const heap = process_heap();
   std::optional<internal::LinkListener> listener;
   std::string name = std::string("!") + process_heap_error();
-  if (heap != nullptr) {
+  if (heap != nullptr && heap->is_of_parent()) {
+    name =
+        "!this process was forked from one that had used weft; start it by exec(), or before that";
+  } else if (heap != nullptr) {
     try {
       name = listener.emplace().name();
     } catch (const Error& error) {  // the others are told, since they wait for the name

@@ -66,6 +66,32 @@ TEST(Host, MemoryOfAGroupIsFreedWhenTheLastRankHasLeft) {
   }
 }
 
+TEST(HostConnect, OfAProcessThatWasForkedFromOneWithAHeapSaysSo) {
+  const auto child = [] {
+    process_heap();
+    const pid_t grandchild = fork();
+    if (grandchild == 0) {
+      try {
+        Host::connect({.rank = 0,
+                       .world = 1,
+                       .exchange = [](const std::string& mine) { return std::vector{mine}; },
+                       .timeout = 10s});
+      } catch (const Error& error) {
+        _exit(error.message().find("forked from one that had used weft") == std::string::npos);
+      }
+      _exit(2);
+    }
+    int status = -1;
+    waitpid(grandchild, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 3);
+  };
+  const pid_t pid = fork();
+  if (pid == 0) child();
+  int status = -1;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
 // It has done its part after this rank looked for it, and has left before this rank looks whether
 // it is lost.
 TEST(HostWait, APeerThatHasDoneItsPartMayLeaveAtAnyTime) {
