@@ -202,11 +202,12 @@ class Trainer::Impl {
   std::unique_ptr<Session> session_;
 };
 
-// After an error of this rank alone, such as of its data, so that no other rank waits for it.
+// After an error of this rank alone, such as of its data, so that no other rank waits for it. A lost
+// peer may be known to one of the model's groups only.
 void Trainer::Impl::give_up(const std::exception& error) noexcept {
   const auto* const known = dynamic_cast<const Error*>(&error);
   const Errc code = known != nullptr ? known->code() : Errc::kInternal;
-  if (code == Errc::kPeerLost || code == Errc::kTimeout || code == Errc::kAborted) return;
+  if (code == Errc::kAborted) return;  // another rank has told the cause
   try {
     model().abort(Error(Errc::kAborted, "rank " + std::to_string(world().rank()) +
                                             " ended with: " + describe(error)));
