@@ -202,8 +202,8 @@ class Trainer::Impl {
   std::unique_ptr<Session> session_;
 };
 
-// After an error of this rank alone, such as of its data, so that no other rank waits for it. A lost
-// peer may be known to one of the model's groups only.
+// After an error of this rank alone, such as of its data, so that no other rank waits for it. A
+// lost peer may be known to one of the model's groups only.
 void Trainer::Impl::give_up(const std::exception& error) noexcept {
   const auto* const known = dynamic_cast<const Error*>(&error);
   const Errc code = known != nullptr ? known->code() : Errc::kInternal;
