@@ -327,7 +327,8 @@ std::vector<Config::Row> Config::describe() const {
   std::vector<Row> rows;
   for (const Key& key : schema_.keys()) {
     const Entry& found = entry(key.name);
-    rows.push_back({key.name, internal::to_toml(found.value), found.origin, key.help});
+    rows.push_back({key.name, internal::to_toml(found.value), found.origin, key.help,
+                    internal::to_toml(key.fallback)});
   }
   return rows;
 }

@@ -71,6 +71,7 @@ class Config {
     std::string value;
     std::string origin;
     std::string help;
+    std::string fallback;  // the key's default, as TOML
   };
 
   // All defaults.

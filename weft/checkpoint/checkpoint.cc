@@ -1,5 +1,7 @@
 #include "weft/checkpoint/checkpoint.h"
 
+#include <charconv>
+
 #include "weft/base/error.h"
 #include "weft/checkpoint/internal/folder.h"
 #include "weft/checkpoint/internal/save_job.h"
@@ -56,6 +58,15 @@ std::string newest_complete(const std::string& dir, const std::string& if_none,
   WEFT_REQUIRE(found.folder, if_none);
   for (const std::string& line : found.damaged) passed_over(line);
   return *found.folder;
+}
+
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(internal::kStepPrefix)) return std::nullopt;
+  name.remove_prefix(internal::kStepPrefix.size());
+  std::int64_t step = -1;
+  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (code != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
+  return step;
 }
 
 std::int64_t newest_step(const std::string& dir) {

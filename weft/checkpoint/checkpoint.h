@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/checkpoint/safetensors.h"
@@ -65,6 +66,9 @@ Latest latest(const std::string& dir);
 // Error(kCorrupt) if all are damaged.
 std::string newest_complete(const std::string& dir, const std::string& if_none,
                             const std::function<void(const std::string& line)>& passed_over);
+
+// Step of a checkpoint by the name of its folder, "step-00000938"; nullopt for any other name.
+std::optional<std::int64_t> step_of(std::string_view name);
 
 // Step of the newest checkpoint, complete or damaged; -1 if there is none. Reads no file.
 std::int64_t newest_step(const std::string& dir);

@@ -2,13 +2,11 @@
 #include "weft/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "weft/base/error.h"
@@ -66,16 +64,10 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 // The checkpoints of a run, oldest first. Training takes no other names either, such as those of
 // copies ("step-00000938.bak").
 std::vector<std::string> checkpoints_in(const std::string& dir) {
-  constexpr std::string_view kPrefix = "step-";
   std::vector<std::pair<std::int64_t, std::string>> found;
   for (const auto& entry : fs::directory_iterator(dir)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix)) continue;
-    std::int64_t step = -1;
-    const char* const last = name.data() + name.size();
-    const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, step);
-    if (error == std::errc() && end == last && step >= 0)
-      found.emplace_back(step, entry.path().string());
+    if (const auto step = checkpoint::step_of(entry.path().filename().string()))
+      found.emplace_back(*step, entry.path().string());
   }
   std::sort(found.begin(), found.end());
   std::vector<std::string> folders;

@@ -107,16 +107,26 @@ TEST(Meeting, ARankThatComesAfterAnotherHasGivenUpIsToldSo) {
   EXPECT_THAT(late.message(), testing::HasSubstr("rank 0 cannot join: rank 1 did not join"));
 }
 
+Identity one_of_two(const Me& me) {
+  Identity identity;
+  identity.rank = me.id;
+  identity.world = identity.local_world = 2;
+  identity.master_port = me.port;
+  identity.store_is_hosted_elsewhere = true;
+  return identity;
+}
+
+InitOptions over_tcp() {
+  InitOptions options;
+  options.transport = Transport::kTcp;
+  options.timeout = 20s;
+  return options;
+}
+
 TEST(Meeting, AllRanksMayCallInitAgainAfterItHasFailed) {
   Processes processes(2, [&](const Me& me) {
-    Identity identity;
-    identity.rank = me.id;
-    identity.world = identity.local_world = 2;
-    identity.master_port = me.port;
-    identity.store_is_hosted_elsewhere = true;
-    InitOptions options;
-    options.transport = Transport::kTcp;
-    options.timeout = 20s;
+    const Identity identity = one_of_two(me);
+    InitOptions options = over_tcp();
     if (me.id == 1) options.interface = "no-such-interface";
     try {
       init(identity, options);
@@ -137,14 +147,8 @@ TEST(Meeting, AllRanksMayCallInitAgainAfterItHasFailed) {
 
 TEST(Meeting, ARankThatCannotJoinAgainEndsTheWaitsOfTheOthersAtOnce) {
   Processes processes(2, [&](const Me& me) {
-    Identity identity;
-    identity.rank = me.id;
-    identity.world = identity.local_world = 2;
-    identity.master_port = me.port;
-    identity.store_is_hosted_elsewhere = true;
-    InitOptions options;
-    options.transport = Transport::kTcp;
-    options.timeout = 20s;
+    const Identity identity = one_of_two(me);
+    InitOptions options = over_tcp();
     for (int attempt = 0; attempt < 2; ++attempt) {
       options.alike["recipe"] = me.id == 0 ? "one" : "two";
       try {

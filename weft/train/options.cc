@@ -196,10 +196,9 @@ Options options_of(const Config& config) {
 Options load_options(const std::string& file, const std::vector<std::string>& assignments) {
   Config config = Config::load(file, options_schema());
   for (const auto& assignment : assignments) config.set(assignment);
-  const auto rows = config.describe(), defaults = Config(config.schema()).describe();
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (!rows[i].key.starts_with("comm.") || rows[i].value == defaults[i].value) continue;
-    throw Error(Errc::kBadConfig, rows[i].key + " (" + rows[i].origin +
+  for (const auto& row : config.describe()) {
+    if (!row.key.starts_with("comm.") || row.value == row.fallback) continue;
+    throw Error(Errc::kBadConfig, row.key + " (" + row.origin +
                                       ") has no effect on a program: pass InitOptions to "
                                       "weft::init() in its place");
   }

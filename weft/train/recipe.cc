@@ -176,18 +176,17 @@ bool is_known_model(const std::string& name) {
 
 // Rejects keys that the chosen model, data, optimizer or schedule does not use. Defaults pass.
 void refuse_misfits(const Config& config) {
-  const auto rows = config.describe(), defaults = Config(config.schema()).describe();
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].value == defaults[i].value) continue;
+  for (const auto& row : config.describe()) {
+    if (row.value == row.fallback) continue;
     const auto use = std::find_if(uses().begin(), uses().end(),
-                                  [&](const Use& one) { return one.key == rows[i].key; });
+                                  [&](const Use& one) { return one.key == row.key; });
     if (use == uses().end()) continue;
     const std::string& chosen = config.get_string(use->chosen_by);
     if (std::find(use->of.begin(), use->of.end(), chosen) != use->of.end()) continue;
     if (use->chosen_by == std::string("model.name") && !is_known_model(chosen)) continue;
-    throw Error(Errc::kBadConfig, rows[i].key + " (" + rows[i].origin + ") is for " +
-                                      use->chosen_by + " = " + any_of(use->of) + ", not \"" +
-                                      chosen + "\": leave it at " + defaults[i].value);
+    throw Error(Errc::kBadConfig, row.key + " (" + row.origin + ") is for " + use->chosen_by +
+                                      " = " + any_of(use->of) + ", not \"" + chosen +
+                                      "\": leave it at " + row.fallback);
   }
   try {
     comm::check_device_name(config.get_string("train.device"));
@@ -341,14 +340,13 @@ std::vector<std::string> idle_keys(const Config& config) {
                        config.get_int("model.experts") == 0,
                        "model.experts is 0"}};
   std::vector<std::string> lines;
-  const auto rows = config.describe(), defaults = Config(config.schema()).describe();
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].value == defaults[i].value) continue;
+  for (const auto& row : config.describe()) {
+    if (row.value == row.fallback) continue;
     for (const Idle& one : all) {
       const bool is_named =
-          std::ranges::any_of(one.keys, [&](const std::string& key) { return key == rows[i].key; });
+          std::ranges::any_of(one.keys, [&](const std::string& key) { return key == row.key; });
       if (one.is_idle && is_named)
-        lines.push_back(rows[i].key + " (" + rows[i].origin + ") has no effect: " + one.why);
+        lines.push_back(row.key + " (" + row.origin + ") has no effect: " + one.why);
     }
   }
   return lines;

@@ -205,9 +205,7 @@ class Trainer::Impl {
 // After an error of this rank alone, such as of its data, so that no other rank waits for it. A
 // lost peer may be known to one of the model's groups only.
 void Trainer::Impl::give_up(const std::exception& error) noexcept {
-  const auto* const known = dynamic_cast<const Error*>(&error);
-  const Errc code = known != nullptr ? known->code() : Errc::kInternal;
-  if (code == Errc::kAborted) return;  // another rank has told the cause
+  if (code_of(error) == Errc::kAborted) return;  // another rank has told the cause
   try {
     model().abort(Error(Errc::kAborted, "rank " + std::to_string(world().rank()) +
                                             " ended with: " + describe(error)));

@@ -1,19 +1,19 @@
 #include "weft/checkpoint/internal/folder.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
+#include "weft/checkpoint/checkpoint.h"
 
 namespace weft::checkpoint::internal {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "step-", kAside = ".tmp-";
+constexpr std::string_view kAside = ".tmp-";
 
 // A file that may not be read, or whose disk fails, says nothing about the checkpoint: it must not
 // count as damaged, since an older one would take its place.
@@ -30,7 +30,7 @@ void require_readable(const std::string& path, std::error_code failed) {
 std::string folder_name(std::int64_t step) {
   std::string digits = std::to_string(step);
   if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
-  return std::string(kPrefix) + digits;
+  return std::string(kStepPrefix) + digits;
 }
 
 std::string tensor_file_name(const std::string& part, std::size_t file, std::size_t files) {
@@ -41,15 +41,6 @@ std::string tensor_file_name(const std::string& part, std::size_t file, std::siz
 
 std::string aside_name(const std::string& dir, std::int64_t step) {
   return dir + "/" + std::string(kAside) + folder_name(step);
-}
-
-std::optional<std::int64_t> step_of(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
-  std::int64_t step = -1;
-  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (code != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
-  return step;
 }
 
 std::int64_t step_of_folder(const std::string& folder) {

@@ -15,6 +15,7 @@
 
 namespace weft::checkpoint::internal {
 
+constexpr std::string_view kStepPrefix = "step-";
 constexpr const char* kManifestName = "manifest";
 constexpr const char* kStateName = "state.json";
 constexpr std::string_view kTensorSuffix = ".safetensors", kIndexSuffix = ".safetensors.index.json";
@@ -27,8 +28,6 @@ std::string folder_name(std::int64_t step);
 std::string tensor_file_name(const std::string& part, std::size_t file, std::size_t files);
 // The path of the temporary folder in which a checkpoint is written.
 std::string aside_name(const std::string& dir, std::int64_t step);
-// Parses the step from a folder's name; nullopt for any other name.
-std::optional<std::int64_t> step_of(std::string_view name);
 // Parses the step from a folder's path, with or without a slash at the end. Throws
 // Error(kInvalidArgument) for any other name.
 std::int64_t step_of_folder(const std::string& folder);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -192,10 +191,8 @@ WeftBackend::BackendPtr WeftBackend::merge(const StorePtr& store,
                                            const c10::intrusive_ptr<Options>& options,
                                            const int& rank, const int& size) {
   WEFT_REQUIRE(origin_.merges, "this group was made without a store and cannot be merged");
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  auto made =
-      origin_.make({store, ranks, rank, options ? bounded(options->timeout) : timeout(), true});
+  auto made = origin_.make(
+      {store, all_ranks(size), rank, options ? bounded(options->timeout) : timeout(), true});
   note(*made, options);
   return made;
 }

@@ -1,7 +1,6 @@
 // c10d::Backend over an Engine. backend.h describes it; group.h defines the calls.
 #pragma once
 
-#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <span>

@@ -1,5 +1,4 @@
 // The monitored barrier of WeftBackend.
-#include <algorithm>
 #include <exception>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>

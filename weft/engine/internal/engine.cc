@@ -7,6 +7,7 @@
 #include <atomic>
 #include <unordered_map>
 
+#include "weft/base/caught/caught.h"
 #include "weft/comm/texts.h"
 #include "weft/engine/internal/overlaps.h"
 #include "weft/engine/internal/ready_hook.h"
@@ -185,9 +186,8 @@ void Engine::abandon() noexcept {
 
 void Engine::abandon_by(const std::exception& error) noexcept {
   try {
-    const auto* const known = dynamic_cast<const Error*>(&error);
     abandon("rank " + std::to_string(group_.rank()) +
-            " ended a step by: " + (known != nullptr ? known->message() : weft::describe(error)));
+            " ended a step by: " + as_error(error).message());
   } catch (const std::bad_alloc&) {  // the peers run into their deadlines
     abandon();
   }

@@ -67,16 +67,15 @@ BatchDivision division_of(const Options& options, const parallel::Plan& plan, in
   BatchDivision division{
       plan.batch, replicas, 0, options.reference_batch > 0 ? options.reference_batch : plan.batch,
       plan.batch, replicas};
-  if (resumed != nullptr && options.on_resize == "scale" && resumed->batch().replicas > 0) {
-    const BatchDivision before = resumed->batch();
-    const bool knows_first = before.first_replicas > 0;
-    division.first_global = knows_first ? before.first_global : before.global;
-    division.first_replicas = knows_first ? before.first_replicas : before.replicas;
+  const BatchDivision before = resumed != nullptr ? resumed->batch() : BatchDivision{};
+  if (options.on_resize == "scale" && before.replicas > 0) {
+    division.first_global = before.start_global();
+    division.first_replicas = before.start_replicas();
   }
   if (plan.micro_shards > 0) return division;
   const std::int64_t share = (plan.batch + replicas - 1) / replicas;
   division.pass = (share + plan.micro_batches - 1) / plan.micro_batches;
-  if (resumed != nullptr) division.pass = std::max(division.pass, resumed->batch().pass);
+  division.pass = std::max(division.pass, before.pass);
   return division;
 }
 

@@ -24,10 +24,8 @@ Options resized(Options options, const BatchDivision& before, int replicas) {
   options.batch = before.global;
   if (options.on_resize == "scale" && before.replicas > 0) {
     // Each batch is rounded once, so that the same number of replicas has the same batch again.
-    const bool knows_first = before.first_replicas > 0;
-    const std::int64_t of = knows_first ? before.first_replicas : before.replicas,
-                       global = knows_first ? before.first_global : before.global;
-    options.batch = std::max<std::int64_t>(replicas, global * replicas / of);
+    options.batch = std::max<std::int64_t>(
+        replicas, before.start_global() * replicas / before.start_replicas());
     options.reference_batch = before.reference;
   }
   // Micro-shards fix the passes already.

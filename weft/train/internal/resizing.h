@@ -22,6 +22,9 @@ struct BatchDivision {
   // `global` and `replicas` of the start, from which "scale" computes every later batch. Those of
   // now with "keep_global_batch". 0 in checkpoints of older versions.
   std::int64_t first_global = 0, first_replicas = 0;
+  // The same, or those of now where they are not known.
+  std::int64_t start_global() const { return first_replicas > 0 ? first_global : global; }
+  std::int64_t start_replicas() const { return first_replicas > 0 ? first_replicas : replicas; }
   bool operator==(const BatchDivision&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "weft/base/caught/caught.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/checkpoint/convert.h"
@@ -26,10 +27,10 @@ void on_rank_0(const Group& world, const std::function<void()>& body) {
   if (world.rank() == 0) {
     try {
       body();
-    } catch (const std::exception& error) {
-      const auto* const known = dynamic_cast<const Error*>(&error);
-      code = code_of(error);
-      text = known != nullptr ? known->message() : describe(error);
+    } catch (const std::exception& caught) {
+      const Error error = as_error(caught);
+      code = error.code();
+      text = error.message();
     }
   }
   const std::string told =
