@@ -202,7 +202,9 @@ TEST(Checkpoint, ThatMayNotBeReadIsNotPassedOverAsDamaged) {
   ASSERT_EQ(::chmod(dir.path().c_str(), 0755), 0);
   ASSERT_EQ(::chmod(folder.c_str(), 0), 0);
   const uid_t self = ::geteuid();
-  if (self == 0) ASSERT_EQ(::seteuid(65534), 0);
+  if (self == 0) {
+    ASSERT_EQ(::seteuid(65534), 0);
+  }
   std::string said;
   Errc code = Errc::kInternal;
   try {
@@ -212,7 +214,9 @@ TEST(Checkpoint, ThatMayNotBeReadIsNotPassedOverAsDamaged) {
     code = error.code();
     said = error.message();
   }
-  if (self == 0) ASSERT_EQ(::seteuid(self), 0);
+  if (self == 0) {
+    ASSERT_EQ(::seteuid(self), 0);
+  }
   ::chmod(folder.c_str(), 0755);
   EXPECT_EQ(said, "cannot read " + folder + "/manifest: Permission denied");
   EXPECT_EQ(code, Errc::kInvalidArgument);
