@@ -99,8 +99,7 @@ TEST(TwoModels, OneThatARankLeavesOutIsAnErrorWithOptimizersOfWeft) {
   }
 }
 
-// It ends with the error, and corrupts memory of the ranks' threads after it (docs/ROADMAP.md).
-TEST(TwoModels, DISABLED_ABatchThatOneRankAloneDropsIsAnError) {
+TEST(TwoModels, ABatchThatOneRankAloneDropsIsAnError) {
   for (const Weights weights : {Weights::kPrivate, Weights::kShared}) {
     EXPECT_THAT(refusal_of([&](const Group& group) {
                   take_steps(group, weights, [](Pair& pair, int step, const auto& zero_grad) {

@@ -138,6 +138,10 @@ class Endpoint {
   virtual void abort(const Error& why) noexcept { fail(why); }
   // The first error, if any.
   virtual std::optional<Error> failure() const = 0;
+  // When this rank found it; the latest time if there is none, or if that is not known.
+  virtual Deadline::Clock::time_point failed_at() const {
+    return Deadline::Clock::time_point::max();
+  }
 
   // Names of the ranks in the position of a rank that waits. Call it before the first transfer.
   void name_ranks(RankNames names) { names_ = std::move(names); }

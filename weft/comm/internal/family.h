@@ -44,6 +44,19 @@ class Family {
       for (const Member* member : family_->members_) family_->note(member->failure());
       return family_->cause_;
     }
+    // The loss of a peer that this rank has found in a group of the family before this group failed.
+    // A peer that hears of it aborts its groups, and this one may hear that in another group first.
+    std::optional<Error> earlier_loss() const {
+      const std::lock_guard lock(family_->mutex_);
+      const Member* first = this;
+      for (const Member* member : family_->members_) {
+        if (member->engine_.endpoint().failed_at() < first->engine_.endpoint().failed_at())
+          first = member;
+      }
+      const auto found = first->failure();
+      const bool lost = first != this && found && found->code() == Errc::kPeerLost;
+      return lost ? found : std::nullopt;
+    }
     // The error that this rank sends to the peers when it aborts a group: the cause, else the first
     // timeout.
     std::optional<Error> why_given_up() const {

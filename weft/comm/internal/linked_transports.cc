@@ -122,6 +122,11 @@ void LinkedTransports::settle() {
   }
 }
 
+void LinkedTransports::leave() {
+  settle();
+  host_->await_untouched();
+}
+
 void LinkedTransports::watch() {
   std::unique_lock lock(mutex_);
   while (!closing_changed_.wait_for(lock, kPeriod, [this] { return closing_; }) && !first_) {

@@ -54,6 +54,8 @@ class LinkedTransports {
     settle();
     refuse(operation);
   }
+  // After an error within a call: returns when no rank of this host uses memory of its peers.
+  void leave();
   // Fails this rank only. For errors that all ranks are known to find themselves.
   void conclude(const Error& why) noexcept;
 

@@ -117,7 +117,13 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
                                 flat || in.lacking() || out.lacking() ? 1u : 0u};
   if (!agree(call, note, 0)) return flat_.run(collective, args);
   if (call.args.count == 0) return;  // agreeing was a meeting already
-  move(call);
+  try {
+    const net::Host::Touch touch(transports_.host(), call.name);
+    move(call);
+  } catch (...) {
+    transports_.leave();
+    throw;
+  }
   calls_.meet(call.name, call.args.timeout);
   out.finish();
 }

@@ -259,7 +259,11 @@ Error WeftBackend::cause_of(const Error& error) {
   if (const auto cause = consequence ? family_cause() : std::nullopt) return *cause;
   const std::lock_guard lock(timed_out_mutex_);
   if (error.code() == Errc::kTimeout && !timed_out_) timed_out_ = error;
-  if (error.code() != Errc::kAborted || !timed_out_) return error;
+  if (error.code() != Errc::kAborted) return error;
+  if (!timed_out_) {
+    const auto lost = member_ ? member_->earlier_loss() : std::nullopt;
+    return lost.value_or(error);
+  }
   return Error(Errc::kTimeout, timed_out_->message(),
                {error.context().operation, timed_out_->context().rank, timed_out_->context().peer});
 }

@@ -176,7 +176,7 @@ class WeftBackend final : public c10d::Backend {
   std::exception_ptr caused_by(std::exception_ptr why, std::string_view operation);
   // Returns the same error whichever operation ends first. For an aborted operation or a lost peer:
   // the kCorrupt or kInternal error of a group of the family, if any. For an aborted operation:
-  // else the timeout of another operation of this rank.
+  // else the timeout of another operation of this rank, or an earlier loss of a peer.
   Error cause_of(const Error& error);
   std::optional<Error> family_cause() const { return member_ ? member_->cause() : std::nullopt; }
   // True if nothing records this thread and this process is a rank of the group.

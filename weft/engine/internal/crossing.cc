@@ -129,8 +129,7 @@ void Crossing::refuse(int peer, std::uint64_t seen, const Crossing* other) const
           does(theirs, other != nullptr ? other->model_ : ModelName{model_in(seen), ""}) +
           ", so they wait for each other; " + advice,
       {"step", host_.rank(), peer});
-  host_.fail(error);
-  throw error;
+  host_.fail_by(error);
 }
 
 }  // namespace weft::parallel::internal

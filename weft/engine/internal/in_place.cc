@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "weft/comm/allocator.h"
 #include "weft/engine/internal/stopwatch.h"
 
@@ -54,7 +56,11 @@ int first_with_gradient(const Ledger& ledger, int param) {
 }
 
 ShownGradients::ShownGradients(Ledger& ledger, std::vector<at::Tensor> params, GradientCheck* check)
-    : ledger_(ledger), params_(std::move(params)), check_(check), copies_(params_.size()) {}
+    : ledger_(ledger),
+      params_(std::move(params)),
+      check_(check),
+      shown_(params_.size()),
+      copies_(params_.size()) {}
 
 void ShownGradients::show(int param) {
   const at::Tensor& grad = params_[index(param)].grad();
@@ -64,6 +70,7 @@ void ShownGradients::show(int param) {
       grad.is_contiguous() && grad.scalar_type() == params_[index(param)].scalar_type();
   const Ledger::Token token = plain ? ledger_.host().token(grad.data_ptr()) : net::Host::kNoToken;
   if (token == net::Host::kNoToken) return show_copy(param, grad, 0);
+  shown_[index(param)] = grad;
   ledger_.put(param, token);
 }
 
@@ -86,6 +93,7 @@ const at::Tensor& ShownGradients::of(int param) const {
 void ShownGradients::end(bool results, const std::vector<bool>& used) {
   const at::NoGradGuard guard;
   for (std::size_t param = 0; param < params_.size(); ++param) {
+    shown_[param].reset();
     const at::Tensor copy = std::exchange(copies_[param], {});
     if (!copy.defined() || !results || !used[param]) continue;
     at::Tensor& grad = params_[param].mutable_grad();
@@ -115,6 +123,7 @@ void ShownBuffers::take(int unit, double& waited) {
     ledger_.wait([&] { return ledger_.missing(unit) != 0; }, [] { return 0; });
   }
   const at::NoGradGuard guard;
+  const net::Host::Touch touch(host, "step");
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const int entry = first_ + static_cast<int>(i);
     if (ledger_.token(0, entry + static_cast<int>(buffers_.size())) != buffers_[i].nbytes())
@@ -132,6 +141,11 @@ InPlace::InPlace(net::Host& host, const std::vector<Param>& params, const std::v
               {.params = static_cast<int>(params.size()), .units = static_cast<int>(units.size())},
               timeout),
       held_(params.size()) {}
+
+InPlace::~InPlace() {
+  const auto is_held = [](const at::Tensor& tensor) { return tensor.defined(); };
+  if (std::any_of(held_.begin(), held_.end(), is_held)) ledger_.leave();
+}
 
 void InPlace::put(int param, const at::Tensor& gradient) {
   held_[index(param)] =
@@ -153,6 +167,7 @@ void InPlace::reduce(int unit, at::Tensor& shard) {
   std::vector<double> weights;
   for (int rank = 0; rank < ledger_.host().world(); ++rank) weights.push_back(ledger_.weight(rank));
   const Unit& u = units_[index(unit)];
+  const net::Host::Touch touch(ledger_.host(), "step");
   std::int64_t filled = 0;
   const auto zero_up_to = [&](std::int64_t end) {
     if (end > filled) shard.narrow(0, filled, end - filled).zero_();

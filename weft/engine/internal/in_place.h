@@ -72,8 +72,9 @@ class ShownGradients {
 
   Ledger& ledger_;
   const std::vector<at::Tensor> params_;
-  GradientCheck* const check_;      // null: none
-  std::vector<at::Tensor> copies_;  // by parameter, of this step
+  GradientCheck* const check_;  // null: none
+  // By parameter, of this step: the gradients, since a program may drop them, and copies.
+  std::vector<at::Tensor> shown_, copies_;
 };
 
 // Publishes rank 0's buffers in the ledger, after the parameters, for the other ranks to copy.
@@ -112,6 +113,9 @@ class InPlace {
   // Collective. All outlive it.
   InPlace(net::Host& host, const std::vector<Param>& params, const std::vector<Unit>& units,
           std::chrono::nanoseconds timeout);
+  ~InPlace();
+  InPlace(const InPlace&) = delete;
+  InPlace& operator=(const InPlace&) = delete;
 
   // Begins a round over all units. `weight`: factor of this rank's gradients in the sums.
   void begin(double weight) { ledger_.begin(weight); }

@@ -48,6 +48,11 @@ class InPlaceTransport final : public Transport {
     shown_buffers_ = std::make_unique<ShownBuffers>(*ledger_, params(), subject_.buffers);
   }
 
+  // An error may end this rank's step while peers use its gradients.
+  ~InPlaceTransport() override {
+    if (begun_) ledger_->leave();
+  }
+
   void ready(int param) override {
     begin();
     ready_[index(param)] = true;
@@ -215,8 +220,9 @@ class InPlaceTransport final : public Transport {
   void combine_all(bool keep) {
     begin();
     reduced_ = keep;
-    // Sums take the place of gradients, which each rank checks before its last unit.
-    keep ? await_peers() : publish_rest();
+    // Sums take the place of gradients, which each rank checks before its last unit. Weights that
+    // all ranks have are updated when none of them goes forward any more.
+    keep || updates_shared_weights() ? await_peers() : publish_rest();
     drain(0);
     weigh_ranks();  // a rank whose chunks were all taken by others has not done it yet
     if (rank_ != 0) shown_buffers_->take(params(), subject_.times->wait);
@@ -310,6 +316,8 @@ class InPlaceTransport final : public Transport {
   // owners have not begun. Never waits.
   void work(int phase, bool all) {
     const Stopwatch watch(subject_.times->work, "update", "reduce and update");
+    const net::Host::Touch touch(host_, "step");
+    if (ledger_->first_left() >= 0) return;
     std::int64_t done = 0;
     for (int unit = 0; unit < static_cast<int>(plan_.buckets.size()); ++unit) {
       if (phase == 0 && !ledger_->published(unit)) continue;
@@ -331,6 +339,7 @@ class InPlaceTransport final : public Transport {
     for (;;) {
       work(phase, false);
       work(phase, true);
+      ledger_->check_left();
       int open = first_open(phase, 0);
       if (open < 0) return;
       const Stopwatch watch(subject_.times->wait, "wait", "peers");
@@ -373,6 +382,11 @@ class InPlaceTransport final : public Transport {
     std::vector<double> samples;
     for (int peer = 0; peer < world_; ++peer) samples.push_back(ledger_->weight(peer));
     weighting_ = weigh(subject_.options.average, samples);
+  }
+
+  bool updates_shared_weights() const {
+    return subject_.updates != nullptr && !subject_.private_weights &&
+           !subject_.options.update_in_backward;
   }
 
   // Weights that exist once for all ranks, which a program must not change. Rules that need whole

@@ -10,6 +10,7 @@ struct alignas(128) Ledger::Seat {
   std::uint32_t dropped;                // the last step whose gradients do not count
   std::atomic<std::int64_t> completed;  // number of chunks since the start
   std::atomic<std::uint32_t> met;       // the last phase that this rank has finished
+  std::atomic<bool> left;
 };
 
 Ledger::Ledger(net::Host& host, const Sizes& sizes, std::chrono::nanoseconds timeout,
@@ -82,6 +83,30 @@ bool Ledger::all_finite() const {
     if (seat(rank).not_finite == step_) return false;
   }
   return true;
+}
+
+void Ledger::leave() noexcept {
+  seat(rank_).left.store(true);
+  host_.notify();
+  host_.await_untouched();
+}
+
+bool Ledger::has_left(int rank) const { return seat(rank).left.load(); }
+
+int Ledger::first_left() const {
+  for (int rank = 0; rank < world_; ++rank) {
+    if (has_left(rank)) return rank;
+  }
+  return -1;
+}
+
+void Ledger::check_left() const {
+  const int rank = first_left();
+  if (rank < 0) return;
+  host_.fail_by(Error(Errc::kAborted,
+                      "rank " + std::to_string(rank) +
+                          " has ended its model before the end of a step that this rank waits for",
+                      {"step", rank_, rank}));
 }
 
 void Ledger::stamp(Kind kind, int unit) {

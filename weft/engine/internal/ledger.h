@@ -63,6 +63,14 @@ class Ledger {
   bool published(int unit) const { return missing(unit) < 0; }
   void await_published(int unit) const { await(kPublished, unit); }
 
+  // This rank ends its model in the middle of a step. Afterwards no peer reads or writes its
+  // gradients, and waits for it are errors.
+  void leave() noexcept;
+  // The first rank that has left; -1: none.
+  int first_left() const;
+  // Throws Error(kAborted), and ends the group, if a rank has left.
+  void check_left() const;
+
   // Marks that this rank has finished reading the gradients of the unit.
   void read(int unit) { stamp(kRead, unit); }
   bool is_read(int unit) const { return behind(kRead, unit) < 0; }
@@ -87,8 +95,9 @@ class Ledger {
     const observe::OperationScope here(position());
     const auto look = [&] {
       const int peer = suspect();
-      if (crossing_ != nullptr)
-        crossing_->check(peer, [&] { return !ready() && suspect() == peer; });
+      const auto still_waits = [&] { return !ready() && suspect() == peer; };
+      if (crossing_ != nullptr) crossing_->check(peer, still_waits);
+      if (peer >= 0 && has_left(peer) && still_waits()) check_left();
       return peer;
     };
     host_.wait(ready, look, "step", timeout_);
@@ -102,6 +111,7 @@ class Ledger {
 
  private:
   struct Seat;
+  bool has_left(int rank) const;
   enum Kind { kPublished, kRead, kKinds };
   Seat& seat(int rank) const;
   Token* tokens(int rank) const;

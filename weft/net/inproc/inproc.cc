@@ -104,6 +104,10 @@ class InprocEndpoint final : public Endpoint {
     const std::lock_guard lock(hub_->mutex);
     return box_.failure.error();
   }
+  Deadline::Clock::time_point failed_at() const override {
+    const std::lock_guard lock(hub_->mutex);
+    return box_.failure.at();
+  }
 
  private:
   using Lock = std::unique_lock<std::mutex>;

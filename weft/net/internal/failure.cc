@@ -16,6 +16,7 @@ Error in_operation(const Error& error) {
 bool Failure::latch(const Error& error, bool by_caller) {
   if (error_) return false;
   error_ = in_operation(error);
+  at_ = Deadline::Clock::now();
   by_caller_ = by_caller;
   unseen_mismatch_ = dynamic_cast<const MismatchError*>(&error) != nullptr;
   return true;

@@ -36,6 +36,8 @@ class Failure {
 
   bool latched() const { return error_.has_value(); }
   const std::optional<Error>& error() const { return error_; }
+  // The latest time if there is no error.
+  Deadline::Clock::time_point at() const { return at_; }
 
   // Throws for a pending call: the error itself, or kAborted if it came from fail() or is a timeout
   // of another call.
@@ -54,6 +56,7 @@ class Failure {
   bool by_caller_ = false;
   mutable bool unseen_mismatch_ = false;
   std::optional<Error> error_;
+  Deadline::Clock::time_point at_ = Deadline::Clock::time_point::max();
 };
 
 // Converts the error of a call on `rank` for the other ranks: the same lost peer or mismatch, else

@@ -77,10 +77,8 @@ void Direct::open(const DirectArgs& args, Collective operation, std::int64_t inl
 }
 
 void Direct::mismatch(int peer) {
-  const Error error =
-      mismatch_error(host_.rank(), slot(host_.rank()).signature, peer, slot(peer).signature);
-  host_.fail(error);
-  throw error;
+  host_.fail_by(
+      mismatch_error(host_.rank(), slot(host_.rank()).signature, peer, slot(peer).signature));
 }
 
 bool Direct::readable(bool inputs, bool outputs) const {
@@ -146,11 +144,11 @@ void Direct::reduce_shards(const DirectArgs& args, bool to_all) {
   const std::int64_t bytes = (end - begin) * static_cast<std::int64_t>(size);
   count_each(to_all ? 2 * bytes : bytes);
   if (!to_all && rank != args.root) moved_.add(static_cast<std::uint64_t>(bytes));
-  if (end > begin) {
-    kernels::reduce(destinations.data(), static_cast<int>(destinations.size()), sources.data(),
-                    world, {args.dtype, args.op, end - begin});
-  }
-  meet();
+  touch_and_meet([&] {
+    if (end > begin)
+      kernels::reduce(destinations.data(), static_cast<int>(destinations.size()), sources.data(),
+                      world, {args.dtype, args.op, end - begin});
+  });
 }
 
 void Direct::reduce(const DirectArgs& args) {
@@ -197,8 +195,9 @@ void Direct::reduce_scatter(const DirectArgs& args) {
     for (int peer = 0; peer < world; ++peer)
       sources[static_cast<std::size_t>(peer)] =
           places[static_cast<std::size_t>(peer)] + rank * count * size;
-    kernels::reduce(&out, 1, sources.data(), world, {args.dtype, args.op, count});
-    return meet();
+    return touch_and_meet([&] {
+      kernels::reduce(&out, 1, sources.data(), world, {args.dtype, args.op, count});
+    });
   }
   const auto* in = static_cast<const std::byte*>(args.input);
   const std::int64_t per_piece =

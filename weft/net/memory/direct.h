@@ -119,6 +119,9 @@ class Direct {
   bool readable(bool inputs, bool outputs) const;
   std::vector<const std::byte*> inputs() const;
 
+  // use() reads or writes arrays of peers, which may be freed after the meeting.
+  template <class Use>
+  void touch_and_meet(Use use);
   template <class Stage, class Take>
   void pieces(std::int64_t length, std::int64_t per_piece, Stage stage, Take take);
   template <class Wanted>

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <thread>
 
 #include "weft/base/deadline.h"
 #include "weft/net/memory/heap.h"
@@ -31,6 +32,7 @@ constexpr int kQuickSpins = 256;
 constexpr int kSpinsOversubscribed = 20;
 constexpr int kYieldsOversubscribed = 16;
 constexpr auto kSlice = 10ms;
+constexpr auto kLongestTouch = 30s;
 // kHasLeft: the rank touches the group's memory no more.
 constexpr std::uint32_t kLeaves = 1, kHasLeft = 2;
 
@@ -48,16 +50,19 @@ std::string milliseconds(std::chrono::nanoseconds time) {
 
 // State shared by all ranks of the group. Zeroed memory is its valid initial state.
 struct Host::Control {
+  struct Failure {
+    std::int32_t code, peer;
+    char text[464];
+  };
   struct alignas(128) Seat {
     std::atomic<std::uint32_t> meetings;
     std::atomic<std::uint32_t> departed;  // kLeaves, then kHasLeft
     std::atomic<std::int32_t> pid;
-    cpu_set_t processors;  // processors on which this rank may run
+    std::atomic<std::uint32_t> touching;  // number of this rank's Touch objects
+    cpu_set_t processors;                 // processors on which this rank may run
+    Failure failure;                      // valid in the seat that first_failure names
   };
-  // The group's first failure. state: 0 none, 1 being written, 2 valid.
-  std::atomic<std::uint32_t> failure_state;
-  std::int32_t failure_code, failure_rank, failure_peer;
-  char failure_text[464];
+  std::atomic<std::uint32_t> first_failure;  // 1 + its rank; 0: none
   std::atomic<std::uint64_t> shared_token;
   alignas(128) std::atomic<std::uint32_t> asleep[kMaxRanks];  // 1: the rank sleeps on this word
   Seat seats[kMaxRanks];
@@ -98,7 +103,7 @@ struct Host::Links {
   std::vector<internal::Link> links;        // empty for threads
   Heap* heap = nullptr;                     // null for threads
   std::shared_ptr<Threads> threads;         // null for processes
-  std::mutex mutex;                         // guards the fields below
+  std::mutex mutex;                         // guards this rank's failure and the fields below
   std::vector<std::byte*> shared;           // blocks of rank 0 made by share()
   Deadline::Clock::time_point looked = {};  // time of the last check for lost peers
 };
@@ -385,29 +390,60 @@ bool Host::has_ended(int peer) const {
 }
 
 void Host::fail(const Error& error) noexcept {
+  const std::lock_guard lock(links_->mutex);
+  if (failed()) return;
+  auto& mine = control_->seats[rank_].failure;
+  mine.code = static_cast<std::int32_t>(error.code());
+  mine.peer = error.context().peer;
+  std::strncpy(mine.text, error.message().c_str(), sizeof mine.text - 1);
   std::uint32_t none = 0;
-  if (!control_->failure_state.compare_exchange_strong(none, 1)) return;
-  control_->failure_code = static_cast<std::int32_t>(error.code());
-  control_->failure_rank = rank_;
-  control_->failure_peer = error.context().peer;
-  std::strncpy(control_->failure_text, error.message().c_str(), sizeof control_->failure_text - 1);
-  control_->failure_state.store(2, std::memory_order_release);
+  control_->first_failure.compare_exchange_strong(none, 1 + static_cast<std::uint32_t>(rank_));
   notify();
 }
 
-bool Host::failed() const noexcept {
-  return control_->failure_state.load(std::memory_order_acquire) == 2;
-}
+bool Host::failed() const noexcept { return control_->first_failure.load() != 0; }
 
 std::optional<Error> Host::failure() const {
-  if (!failed()) return std::nullopt;
-  const std::string text(control_->failure_text,
-                         strnlen(control_->failure_text, sizeof control_->failure_text));
-  return Error(static_cast<Errc>(control_->failure_code), text,
-               {"", control_->failure_rank, control_->failure_peer});
+  const auto first = static_cast<int>(control_->first_failure.load());
+  if (first == 0) return std::nullopt;
+  const auto& found = control_->seats[first - 1].failure;
+  return Error(static_cast<Errc>(found.code),
+               std::string(found.text, strnlen(found.text, sizeof found.text)),
+               {"", first - 1, found.peer});
+}
+
+void Host::fail_by(const Error& error) {
+  fail(error);
+  await_untouched();
+  throw error;
+}
+
+// The peer sees the failure, or this rank sees that it touches: both write first, then read.
+Host::Touch::Touch(Host& host, const char* operation) : host_(host) {
+  auto& touching = host_.control_->seats[host_.rank_].touching;
+  touching.fetch_add(1);
+  if (!host_.failed()) return;
+  touching.fetch_sub(1);
+  host_.throw_failure(operation, true);
+}
+
+Host::Touch::~Touch() {
+  host_.control_->seats[host_.rank_].touching.fetch_sub(1, std::memory_order_release);
+}
+
+void Host::await_untouched() const noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const auto deadline = Deadline::in(kLongestTouch);
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer == rank_) continue;
+    const auto& touching = control_->seats[peer].touching;
+    while (touching.load(std::memory_order_acquire) != 0 && !has_ended(peer) && !deadline.passed())
+      std::this_thread::sleep_for(50us);
+  }
 }
 
 void Host::throw_failure(const char* operation, bool late) const {
+  await_untouched();
   const Error first = *failure();
   const bool lost = first.code() == Errc::kPeerLost;
   const bool telling = first.code() == Errc::kTimeout || first.code() == Errc::kInvalidArgument;

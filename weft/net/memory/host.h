@@ -5,6 +5,9 @@
 // it. A wait is a bounded spin, then a futex in short slices. Each slice checks for lost peers, the
 // group's failure and the deadline, so no wait outlives its peers. Ranks may also be threads of one
 // process (make_thread_hosts); tokens are then plain addresses.
+//
+// A rank that ends an operation by an error may free its memory next. So peers use it only within a
+// Touch, and the error is thrown when no peer is in one.
 #pragma once
 
 #include <atomic>
@@ -69,6 +72,23 @@ class Host {
     return bases_[static_cast<std::size_t>(peer)] + token;
   }
 
+  // While it lives, this rank reads or writes memory that belongs to a peer, other than share()'s.
+  // Within it, no function of Host waits. Throws the group's failure.
+  class Touch {
+   public:
+    Touch(Host& host, const char* operation);
+    ~Touch();
+    Touch(const Touch&) = delete;
+    Touch& operator=(const Touch&) = delete;
+
+   private:
+    Host& host_;
+  };
+  // Returns when no peer is in a Touch, or after 30 s: a peer may be stopped there. To be called
+  // before this rank frees what peers know of, after they can see that they must not touch it. Every
+  // error of wait() and check() has done so. Not within a Touch.
+  void await_untouched() const noexcept;
+
   // Allocates memory that peers can read, 64-byte aligned and not zeroed. Throws
   // Error(kUnavailable) if the heap is full.
   std::byte* allocate(std::size_t bytes);
@@ -115,6 +135,8 @@ class Host {
   // kInvalidArgument, otherwise with kAborted. The first call of any rank wins. Later operations
   // should call check() first, which throws kPeerLost, else kAborted.
   void fail(const Error& error) noexcept;
+  // fail(), and throws `error` itself when no peer is in a Touch.
+  [[noreturn]] void fail_by(const Error& error);
   void check(const char* operation) const {
     if (failed()) throw_failure(operation, true);
   }

@@ -7,12 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <deque>
 #include <exception>
 #include <functional>
+#include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -66,6 +69,53 @@ TEST(Host, MemoryOfAGroupIsFreedWhenTheLastRankHasLeft) {
   }
 }
 
+TEST(HostTouch, ErrorsAreThrownWhenNoPeerIsInOne) {
+  auto hosts = make_thread_hosts(2);
+  std::optional<Host::Touch> touch(std::in_place, *hosts[1], "test");
+  hosts[0]->fail(Error(Errc::kAborted, "ended"));
+  std::atomic<bool> thrown = false;
+  std::thread rank_0([&] {
+    expect_refused([&] { hosts[0]->check("test"); }, Errc::kAborted, "ended");
+    thrown = true;
+  });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_FALSE(thrown);
+  touch.reset();
+  rank_0.join();
+  expect_refused([&] { Host::Touch(*hosts[1], "test"); }, Errc::kAborted, "ended");
+}
+
+TEST(HostTouch, OfADeadRankHoldsNobodyUp) {
+  const auto statuses = internal::run_processes(2, [](Host& host) {
+    host.share(64, 60s);
+    if (host.rank() == 1) {
+      const Host::Touch touch(host, "test");
+      raise(SIGKILL);
+    }
+    const auto began = std::chrono::steady_clock::now();
+    expect_refused([&] { host.meet("test", 60s); }, Errc::kPeerLost, "has died");
+    return std::chrono::steady_clock::now() - began < 10s ? 0 : 1;
+  });
+  EXPECT_EQ(statuses[0], 0);
+}
+
+TEST(HostShare, ThrowsOnAllRanksIfTheHeapOfRank0IsFull) {
+  const auto statuses = internal::run_processes(2, [](Host& host) {
+    const auto began = std::chrono::steady_clock::now();
+    try {
+      host.share(std::size_t{1} << 50, 60s);
+      return 1;
+    } catch (const Error& error) {
+      if (error.code() != Errc::kUnavailable ||
+          error.message().find("of rank 0 has no room") == std::string::npos)
+        return 2;
+    }
+    *host.share(64, 60s) = std::byte{1};  // the group goes on
+    return std::chrono::steady_clock::now() - began < 10s ? 0 : 3;
+  });
+  EXPECT_THAT(statuses, testing::Each(0));
+}
+
 TEST(HostConnect, OfAProcessThatWasForkedFromOneWithAHeapSaysSo) {
   const auto child = [] {
     process_heap();
@@ -113,23 +163,6 @@ TEST(HostWait, APeerThatHasDoneItsPartMayLeaveAtAnyTime) {
     }
     EXPECT_GE(looks, 2);
   }
-}
-
-TEST(HostShare, ThrowsOnAllRanksIfTheHeapOfRank0IsFull) {
-  const auto statuses = internal::run_processes(2, [](Host& host) {
-    const auto began = std::chrono::steady_clock::now();
-    try {
-      host.share(std::size_t{1} << 50, 60s);
-      return 1;
-    } catch (const Error& error) {
-      if (error.code() != Errc::kUnavailable ||
-          error.message().find("of rank 0 has no room") == std::string::npos)
-        return 2;
-    }
-    *host.share(64, 60s) = std::byte{1};  // the group goes on
-    return std::chrono::steady_clock::now() - began < 10s ? 0 : 3;
-  });
-  EXPECT_THAT(statuses, testing::Each(0));
 }
 
 // A signal (of a profiler, or of a launcher that ends the job) interrupts the calls of sockets that

@@ -73,6 +73,7 @@ class Communicator final : public MpiEndpoint {
   void fail(const Error& why) noexcept override { messages_->fail(why); }
   void abort(const Error& why) noexcept override { messages_->abort(why); }
   std::optional<Error> failure() const override { return messages_->failure(); }
+  Deadline::Clock::time_point failed_at() const override { return messages_->failed_at(); }
 
   void run(Collective collective, const DirectArgs& args) override;
 

@@ -124,6 +124,10 @@ class TcpEndpoint final : public Endpoint {
     const std::lock_guard lock(mutex_);
     return failure_.error();
   }
+  Deadline::Clock::time_point failed_at() const override {
+    const std::lock_guard lock(mutex_);
+    return failure_.at();
+  }
 
  private:
   using Lock = std::unique_lock<std::mutex>;

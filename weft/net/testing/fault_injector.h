@@ -69,6 +69,7 @@ class FaultyEndpoint final : public Endpoint {
   }
   void fail(const Error& why) noexcept override { inner_->fail(why); }
   std::optional<Error> failure() const override { return inner_->failure(); }
+  Deadline::Clock::time_point failed_at() const override { return inner_->failed_at(); }
 
   void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
                 Deadline deadline) override {

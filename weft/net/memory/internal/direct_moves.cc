@@ -46,19 +46,21 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
   open(args, operation, 0);
   if (operation == Collective::kGather && slot(args.root).output != Host::kNoToken) {
     if (rank != args.root) moved_.add(static_cast<std::uint64_t>(block));
-    copy_bytes(host_.at(args.root, slot(args.root).output) + rank * block,
-               static_cast<const std::byte*>(args.input), block);
-    return meet();  // each rank has written its own block
+    return touch_and_meet([&] {  // each rank writes its own block
+      copy_bytes(host_.at(args.root, slot(args.root).output) + rank * block,
+                 static_cast<const std::byte*>(args.input), block);
+    });
   }
   if (operation == Collective::kBroadcast && slot(args.root).input != Host::kNoToken &&
       readable(false, true))
     return spread(args);
   if (from_root ? slot(args.root).input != Host::kNoToken : readable(true, false)) {
     const auto places = inputs();
-    take(block, [&](int peer, std::byte* to) {
-      copy_bytes(to, places[static_cast<std::size_t>(peer)] + first(peer), block);
+    return touch_and_meet([&] {
+      take(block, [&](int peer, std::byte* to) {
+        copy_bytes(to, places[static_cast<std::size_t>(peer)] + first(peer), block);
+      });
     });
-    return meet();
   }
   const auto* in = static_cast<const std::byte*>(args.input);
   const auto staged = [&] {
@@ -100,10 +102,11 @@ void Direct::spread(const DirectArgs& args) {
   count_each(end - begin);
   // Works in pieces that stay in the cache, so that the input is read from memory once.
   constexpr auto kPiece = static_cast<std::int64_t>(Staging::kPiece);
-  for (std::int64_t at = begin; at < end; at += kPiece) {
-    for (std::byte* to : outputs) copy_bytes(to + at, from + at, std::min(kPiece, end - at));
-  }
-  meet();
+  touch_and_meet([&] {
+    for (std::int64_t at = begin; at < end; at += kPiece) {
+      for (std::byte* to : outputs) copy_bytes(to + at, from + at, std::min(kPiece, end - at));
+    }
+  });
 }
 
 void Direct::all_gather(const DirectArgs& args) {
@@ -143,9 +146,11 @@ void Direct::all_to_all(const DirectArgs& args) {
     in_place = in_place || slot(peer).output == Host::kNoToken;
   if (readable(true, false) && !in_place) {
     const auto places = inputs();
-    for (int peer = 0; peer < world; ++peer)
-      copy_bytes(out + peer * block, places[static_cast<std::size_t>(peer)] + rank * block, block);
-    return meet();
+    return touch_and_meet([&] {
+      for (int peer = 0; peer < world; ++peer)
+        copy_bytes(out + peer * block, places[static_cast<std::size_t>(peer)] + rank * block,
+                   block);
+    });
   }
   const auto staged = [&] {
     const std::int64_t per_piece =

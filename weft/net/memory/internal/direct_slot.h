@@ -65,6 +65,15 @@ struct alignas(64) Direct::Slot {
   std::byte data[kInline];
 };
 
+template <class Use>
+void Direct::touch_and_meet(Use use) {
+  {
+    const Host::Touch touch(host_, name_);
+    use();
+  }
+  meet();
+}
+
 // Moves [0, length) elements through staging memory: stage(at, n, mine) fills this rank's piece,
 // take(at, n, piece) reads all ranks' pieces.
 template <class Stage, class Take>

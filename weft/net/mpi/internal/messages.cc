@@ -314,6 +314,11 @@ std::optional<Error> Messages::failure() const {
   return failure_.error();
 }
 
+Deadline::Clock::time_point Messages::failed_at() const {
+  const std::lock_guard lock(mutex_);
+  return failure_.at();
+}
+
 void Messages::fail_all(const Error& error) {
   const auto poll = [&] {
     const std::lock_guard lock(mutex_);

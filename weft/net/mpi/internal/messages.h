@@ -34,6 +34,7 @@ class Messages final : public Background {
   // Tells the other ranks. If only MPI's thread may call MPI, waits until it can.
   void abort(const Error& why) noexcept;
   std::optional<Error> failure() const;
+  Deadline::Clock::time_point failed_at() const;
 
   // Runs an MPI collective under the group's rules. step() starts it, is called again until it
   // returns true, and may throw. A lost or failed peer and the deadline end it. in_flight() is true

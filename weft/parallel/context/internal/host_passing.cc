@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <optional>
 #include <vector>
 
 #include "weft/comm/allocator.h"
@@ -78,10 +79,13 @@ class HostRing {
     return kept;
   }
 
-  // The i-th tensor of the slot, as soon as it is published.
-  at::Tensor read(const Slot& slot, std::size_t i, int peer, std::uint64_t number,
-                  const at::TensorOptions& options) {
+  void await_published(const Slot& slot, int peer, std::uint64_t number) {
     await([&] { return slot.sent.load(std::memory_order_acquire) == number; }, peer, number);
+  }
+  net::Host& host() { return host_; }
+  // The i-th tensor of a published slot, for use within a Touch.
+  at::Tensor tensor(const Slot& slot, std::size_t i, int peer,
+                    const at::TensorOptions& options) const {
     const Place& place = slot.places[i];
     return at::from_blob(host_.at(peer, place.token), place.sizes, place.strides,
                          options.requires_grad(false));
@@ -133,8 +137,10 @@ class HostPassing final : public Passing {
     release();
     reads_ = ring_.owner(ring_.rank, step);
     Slot& slot = host_.keys(reads_);
+    host_.await_published(slot, reads_, number_);
+    in_use_.emplace(host_.host(), kOperation);
     const auto part = [&](std::size_t i) {
-      const at::Tensor whole = host_.read(slot, i, reads_, number_, keys_[i].options());
+      const at::Tensor whole = host_.tensor(slot, i, reads_, keys_[i].options());
       const at::Tensor seen = whole.narrow(2, 0, ring_.keys(ring_.rank, step));
       host_.count_moved(seen);
       return seen;
@@ -143,6 +149,7 @@ class HostPassing final : public Passing {
   }
 
   void hand_on(int step, const Pack& found, const Pack& own) override {
+    release();
     const std::uint64_t number = number_of(step);
     Slot& slot = host_.gradients(ring_.rank, number);
     at::Tensor& given = given_[number % kGradientSlots];
@@ -152,7 +159,10 @@ class HostPassing final : public Passing {
     if (step > 1) add(step - 1, own);
   }
 
-  void collect(const Pack& own) override { add(ring_.ranks - 1, own); }
+  void collect(const Pack& own) override {
+    release();
+    add(ring_.ranks - 1, own);
+  }
 
   void finish() override {
     release();
@@ -173,6 +183,7 @@ class HostPassing final : public Passing {
 
   // The keys of the step before are not read any more.
   void release() noexcept {
+    in_use_.reset();
     if (reads_ >= 0) host_.count(host_.keys(reads_));
     reads_ = -1;
   }
@@ -182,10 +193,14 @@ class HostPassing final : public Passing {
     const observe::TraceScope scope("comm", "context:gradients");
     const int from = (ring_.rank + ring_.ranks - step) % ring_.ranks;
     Slot& slot = host_.gradients(from, number_of(step));
-    const at::Tensor found = host_.read(slot, 0, from, number_of(step), own.both.options());
-    host_.count_moved(found);
-    const at::Tensor mine = own.both.narrow(0, 0, found.size(0));
-    mine.view(found.sizes()).add_(found);
+    host_.await_published(slot, from, number_of(step));
+    {
+      const net::Host::Touch touch(host_.host(), kOperation);
+      const at::Tensor found = host_.tensor(slot, 0, from, own.both.options());
+      host_.count_moved(found);
+      const at::Tensor mine = own.both.narrow(0, 0, found.size(0));
+      mine.view(found.sizes()).add_(found);
+    }
     host_.count(slot);
   }
 
@@ -196,6 +211,7 @@ class HostPassing final : public Passing {
   std::vector<at::Tensor> keys_;
   std::array<at::Tensor, kGradientSlots> given_;
   int reads_ = -1;  // the rank whose keys are in use
+  std::optional<net::Host::Touch> in_use_;
 };
 
 }  // namespace

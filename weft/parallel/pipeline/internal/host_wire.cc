@@ -108,11 +108,12 @@ class HostWire final : public Wire {
     return slots_[queue * capacity_ + (number - 1) % capacity_];
   }
 
-  void copy(const Slot& slot, int peer, const Tensors& tensors) const {
+  void copy(const Slot& slot, int peer, const Tensors& tensors) {
     const at::NoGradGuard no_grad;
     WEFT_CHECK(slot.header[0] == std::count_if(tensors.begin(), tensors.end(),
                                                [](const at::Tensor& one) { return one.defined(); }),
                "a stage sends gradients of other tensors than it received");
+    const net::Host::Touch touch(host_, kOperation);
     std::size_t next = 0;
     for (const at::Tensor& tensor : tensors) {
       if (!tensor.defined() || tensor.numel() == 0) continue;
