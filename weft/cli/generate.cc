@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "weft/cli/commands.h"
+#include "weft/cli/internal/run_name.h"
 #include "weft/comm/environment.h"
 #include "weft/comm/init.h"
 #include "weft/train/export.h"
@@ -12,9 +13,10 @@
 namespace weft::cli {
 namespace {
 
-std::string run_folder(const std::string& run) {
+// Also a folder of Hugging Face.
+std::string model_folder(const std::string& run) {
   std::error_code ignored;
-  return std::filesystem::is_directory(run, ignored) ? run : "runs/" + run;
+  return std::filesystem::exists(run + "/config.json", ignored) ? run : run_folder_of(run);
 }
 
 }  // namespace
@@ -37,13 +39,13 @@ int generate(const GenerateCommand& command) {
     if (tp.rank() == 0) std::cout << (started ? "" : command.prompt) << piece << std::flush;
     started = true;
   };
-  train::generate(run_folder(command.run), options, print, tp);
+  train::generate(model_folder(command.run), options, print, tp);
   if (tp.rank() == 0) std::cout << (started ? "" : command.prompt) << std::endl;
   return 0;
 }
 
 int export_model(const ExportCommand& command) {
-  train::export_huggingface(run_folder(command.run), command.output);
+  train::export_huggingface(model_folder(command.run), command.output);
   std::cout << command.output << ": config.json, model.safetensors, tokenizer.json\n";
   return 0;
 }

@@ -46,9 +46,9 @@ void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::stri
   sub->add_option("--seed", command.seed, "Seed of the faults");
   sub->add_option("--mean", command.mean_s,
                   "Mean seconds between two faults, at random times (Poisson). 0: at random steps")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 1e6));
   sub->add_option("--minutes", command.minutes, "Minutes of training with --mean")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(0.001, 1e6));
   sub->add_option("--plans", command.plans,
                   "Forms of parallelism of four ranks to run, or all (default: the job as it is)");
   sub->add_option("--fail", command.fail,

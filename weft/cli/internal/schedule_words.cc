@@ -69,7 +69,7 @@ void add_schedule(CLI::App& app, ScheduleCommand& command, int& result) {
   add_pipeline(*show, command.pipeline);
   show->add_option("--count", command.count,
                    "Number of elements. 0: a number that shows the algorithm well")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   show->add_option(
       "--graph", command.graph,
       "Graph of gossip: ring, grid, exponential, one_peer_exponential or random_matching");

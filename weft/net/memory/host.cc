@@ -17,6 +17,7 @@
 #include "weft/net/memory/internal/left_groups.h"
 #include "weft/net/memory/internal/links.h"
 #include "weft/observe/position/position.h"
+#include "weft/observe/position/thread_state.h"
 
 namespace weft::net {
 namespace {
@@ -32,7 +33,7 @@ constexpr int kQuickSpins = 256;
 constexpr int kSpinsOversubscribed = 20;
 constexpr int kYieldsOversubscribed = 16;
 constexpr auto kSlice = 10ms;
-constexpr auto kLongestTouch = 30s;
+constexpr auto kLongestTouch = 10s;
 // kHasLeft: the rank touches the group's memory no more.
 constexpr std::uint32_t kLeaves = 1, kHasLeft = 2;
 
@@ -437,8 +438,21 @@ void Host::await_untouched() const noexcept {
   for (int peer = 0; peer < world_; ++peer) {
     if (peer == rank_) continue;
     const auto& touching = control_->seats[peer].touching;
-    while (touching.load(std::memory_order_acquire) != 0 && !has_ended(peer) && !deadline.passed())
+    for (int looks = 0; touching.load() != 0 && !deadline.passed(); ++looks) {
       std::this_thread::sleep_for(50us);
+      if (looks % 64 == 63 && (has_ended(peer) || is_held(peer))) break;
+    }
+  }
+}
+
+// True also if there is no memory to find out.
+bool Host::is_held(int peer) const noexcept {
+  if (links_->threads) return false;
+  try {
+    const pid_t pid = control_->seats[peer].pid.load();
+    return observe::read_thread_state(pid, pid).is_held();
+  } catch (const std::exception&) {
+    return true;
   }
 }
 

@@ -84,9 +84,10 @@ class Host {
    private:
     Host& host_;
   };
-  // Returns when no peer is in a Touch, or after 30 s: a peer may be stopped there. To be called
-  // before this rank frees what peers know of, after they can see that they must not touch it. Every
-  // error of wait() and check() has done so. Not within a Touch.
+  // Returns when no peer is in a Touch, or 10 s later. Does not wait for a peer that has ended or is
+  // stopped; Heap::renew() excludes the latter. To be called before this rank frees what peers know
+  // of, after they can see that they must not touch it. Every error of wait() and check() has done
+  // so. Not within a Touch.
   void await_untouched() const noexcept;
 
   // Allocates memory that peers can read, 64-byte aligned and not zeroed. Throws
@@ -177,6 +178,7 @@ class Host {
   void wait_longer(const std::function<bool()>& ready, const std::function<int()>& suspect,
                    const char* operation, std::chrono::nanoseconds timeout);
   bool spin(const std::function<bool()>& ready) const;
+  bool is_held(int peer) const noexcept;
   [[noreturn]] void throw_failure(const char* operation, bool late) const;
   void look_for_lost_peers(const std::function<bool()>& ready, const char* operation, int suspect);
 

@@ -23,6 +23,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/net/memory/heap.h"
 #include "weft/net/memory/testing/ranks.h"
+#include "weft/observe/position/thread_state.h"
 
 namespace weft::net {
 namespace host_test {
@@ -83,6 +84,25 @@ TEST(HostTouch, ErrorsAreThrownWhenNoPeerIsInOne) {
   touch.reset();
   rank_0.join();
   expect_refused([&] { Host::Touch(*hosts[1], "test"); }, Errc::kAborted, "ended");
+}
+
+TEST(HostTouch, OfAStoppedRankHoldsNobodyUp) {
+  const auto statuses = internal::run_processes(2, [](Host& host) {
+    auto& pid = *reinterpret_cast<std::atomic<pid_t>*>(host.share(64, 60s));
+    if (host.rank() == 1) {
+      const Host::Touch touch(host, "test");
+      pid = getpid();
+      raise(SIGSTOP);
+    }
+    while (pid == 0 || !observe::read_thread_state(pid, pid).is_held())
+      std::this_thread::sleep_for(1ms);
+    const auto began = std::chrono::steady_clock::now();
+    host.fail(Error(Errc::kAborted, "ended"));
+    expect_refused([&] { host.check("test"); }, Errc::kAborted, "ended");
+    kill(pid, SIGKILL);
+    return std::chrono::steady_clock::now() - began < 5s ? 0 : 1;
+  });
+  EXPECT_EQ(statuses[0], 0);
 }
 
 TEST(HostTouch, OfADeadRankHoldsNobodyUp) {
