@@ -13,10 +13,12 @@
 namespace weft::cli {
 namespace {
 
-// Also a folder of Hugging Face.
-std::string model_folder(const std::string& run) {
+// The folder of a run, or one of Hugging Face. A name without a folder is a run's.
+std::string model_folder(const std::string& name) {
   std::error_code ignored;
-  return std::filesystem::exists(run + "/config.json", ignored) ? run : run_folder_of(run);
+  if (std::filesystem::exists(name + "/config.json", ignored)) return name;
+  const std::string run = run_folder_of(name);
+  return std::filesystem::exists(run, ignored) ? run : "runs/" + run;
 }
 
 }  // namespace
