@@ -44,8 +44,8 @@ class Family {
       for (const Member* member : family_->members_) family_->note(member->failure());
       return family_->cause_;
     }
-    // The loss of a peer that this rank has found in a group of the family before this group failed.
-    // A peer that hears of it aborts its groups, and this one may hear that in another group first.
+    // The loss of a peer that this rank has found in another group of the family, before this group
+    // failed. The peers hear of the loss and abort their groups, which may reach this rank here.
     std::optional<Error> earlier_loss() const {
       const std::lock_guard lock(family_->mutex_);
       const Member* first = this;

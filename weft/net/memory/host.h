@@ -84,10 +84,10 @@ class Host {
    private:
     Host& host_;
   };
-  // Returns when no peer is in a Touch, or 10 s later. Does not wait for a peer that has ended or is
-  // stopped; Heap::renew() excludes the latter. To be called before this rank frees what peers know
-  // of, after they can see that they must not touch it. Every error of wait() and check() has done
-  // so. Not within a Touch.
+  // Returns when no peer is in a Touch, or 10 s later. Does not wait for a peer that has ended or
+  // is stopped; Heap::renew() excludes the latter. To be called before this rank frees what peers
+  // know of, after they can see that they must not touch it. Every error of wait() and check() has
+  // done so. Not within a Touch.
   void await_untouched() const noexcept;
 
   // Allocates memory that peers can read, 64-byte aligned and not zeroed. Throws
