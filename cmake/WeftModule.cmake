@@ -144,6 +144,10 @@ function(weft_precompiled target kind)
   set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_pool)
 endfunction()
 
+# Of all tests. Threads of OpenMP wait for each other at the end of each loop. On a busy machine they
+# would use up their time slices by spinning, and a test would take ten times as long.
+set(WEFT_TEST_ENVIRONMENT OMP_WAIT_POLICY=PASSIVE)
+
 set(WEFT_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a test suite is ended")
 
 # Adds one ctest entry for each test suite. One for each test would cost more than the tests,
@@ -179,7 +183,7 @@ function(weft_discover_tests target)
       set_tests_properties(${module}.${suite} PROPERTIES RUN_SERIAL ON)
     endif()
     set_tests_properties(${module}.${suite} PROPERTIES LABELS "${labels}"
-      TIMEOUT ${WEFT_TEST_TIMEOUT} PROCESSORS 2)
+      ENVIRONMENT "${WEFT_TEST_ENVIRONMENT}" TIMEOUT ${WEFT_TEST_TIMEOUT} PROCESSORS 2)
   endforeach()
 endfunction()
 
@@ -190,6 +194,7 @@ endfunction()
 function(weft_discover_python_tests script prefix)
   cmake_parse_arguments(arg "WAITS" "" "ARGS;LABELS;ENVIRONMENT" ${ARGN})
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${script})
+  list(APPEND arg_ENVIRONMENT ${WEFT_TEST_ENVIRONMENT})
   file(STRINGS ${script} lines REGEX "^(class |  +def test_)")
   foreach(line ${lines})
     if(line MATCHES "^class ([A-Za-z]+)")
