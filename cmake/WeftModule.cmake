@@ -144,8 +144,8 @@ function(weft_precompiled target kind)
   set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_pool)
 endfunction()
 
-# Of all tests. Threads of OpenMP wait for each other at the end of each loop. On a busy machine they
-# would use up their time slices by spinning, and a test would take ten times as long.
+# Of all tests. Threads of OpenMP wait for each other at the end of each loop. On a busy machine
+# they would use up their time slices by spinning, and a test would take ten times as long.
 set(WEFT_TEST_ENVIRONMENT OMP_WAIT_POLICY=PASSIVE)
 
 set(WEFT_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a test suite is ended")
