@@ -244,7 +244,7 @@ PARTS = {
         "a training step of ResNet-18 with codecs over a link of 1 Gbit/s",
         HOSTS,
         [
-            f"{PYTHON} bench/compression/shaped_link.py --weft {WEFT} --rounds 3 --steps 12"
+            f"{WITH_TORCH} bench/compression/shaped_link.py --weft {WEFT} --rounds 3 --steps 12"
             " --impls 'none pytorch-ddp bf16 topk:0.01 int8:64 powersgd:4'"
         ],
     ),
