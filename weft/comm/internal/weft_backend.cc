@@ -260,12 +260,12 @@ Error WeftBackend::cause_of(const Error& error) {
   const std::lock_guard lock(timed_out_mutex_);
   if (error.code() == Errc::kTimeout && !timed_out_) timed_out_ = error;
   if (error.code() != Errc::kAborted) return error;
-  if (!timed_out_) {
-    const auto lost = member_ ? member_->earlier_loss() : std::nullopt;
-    return lost.value_or(error);
+  if (timed_out_) {
+    const auto& [call, rank, peer] = timed_out_->context();
+    return Error(Errc::kTimeout, timed_out_->message(), {error.context().operation, rank, peer});
   }
-  return Error(Errc::kTimeout, timed_out_->message(),
-               {error.context().operation, timed_out_->context().rank, timed_out_->context().peer});
+  const auto lost = member_ ? member_->earlier_loss() : std::nullopt;
+  return lost.value_or(error);
 }
 
 WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how,

@@ -21,6 +21,8 @@ void WeftBackend::abort_with(const Error& why) noexcept {
   if (getpid() != process_) return;  // the group is that of the parent
   engine_->fail(why);
   abort_devices();
+  // The caller may free what peers read and write.
+  if (net::Host* const shared = host()) shared->await_untouched();
 }
 
 void WeftBackend::stop() noexcept {

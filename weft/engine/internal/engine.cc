@@ -197,9 +197,7 @@ void Engine::abandon(const std::string& why) noexcept {
   try {
     group_.abort(Error(Errc::kAborted, why));
   } catch (const std::exception&) {  // if the abort fails, the peers run into their deadlines
-    return;
   }
-  if (net::Host* const host = group_.host()) host->await_untouched();
 }
 
 Tensors Engine::run(std::size_t block, const Tensors& given) {
