@@ -96,7 +96,7 @@ class Replacements(spares_test.Spares, resize_test.Resize):
         dies = 'if [ -n "$WEFT_NEWCOMER" ] && mkdir first 2>/dev/null; then kill -KILL $$; fi'
         job = self.weft(
             "run", "-n", 2, "--max-replacements", 3, "sh", "-c",
-            f"{dies}; exec {resize_test.COUNTING} 40 2"
+            f"{dies}; exec {resize_test.COUNTING} {resize_test.ENDLESS} 2"
         )
         job.wait_for_steps(20)
         os.kill(job.ranks()[1], signal.SIGKILL)
@@ -238,10 +238,10 @@ class StoppedStore(resize_test.Resize):
         job = self.count(2, epochs=20)
         job.wait_for_steps(20)
         self.stop_the_store(job)
-        self.counts(job, [])
+        self.counts(job, [], ends_by_itself=True)
 
     def test_a_store_that_does_not_answer_for_30_s_costs_no_step_slow(self):
-        job = self.count(2, "--max-replacements", 1, epochs=160, step_ms=10)
+        job = self.count(2, "--max-replacements", 1, step_ms=10)
         job.wait_for_steps(20)
         store = self.stop_the_store(job)
         stopped = time.monotonic()

@@ -17,7 +17,7 @@ class Jumps(resize_test.Resize):
     def ranks_change_while_the_clock_jumps(self, transport):
         clock = WallClock(self.folder / "clock")
         job = self.weft(
-            "run", "-n", "1:3", resize_test.COUNTING, 90, 2,
+            "run", "-n", "1:3", resize_test.COUNTING, resize_test.ENDLESS, 2,
             env=clock.environment | {"WEFT_TRANSPORT": transport}
         )
         job.wait_for_steps(2)
@@ -42,7 +42,8 @@ class Jumps(resize_test.Resize):
     def test_a_stopped_rank_is_named_and_replaced(self):
         clock = WallClock(self.folder / "clock")
         job = self.weft(
-            "run", "-n", "2:2", resize_test.COUNTING, 60, 2, env=dict(clock.environment)
+            "run", "-n", "2:2", resize_test.COUNTING, resize_test.ENDLESS, 2,
+            env=dict(clock.environment)
         )
         job.wait_for_steps(20)
         stopped = job.ranks()[1]
@@ -59,7 +60,7 @@ class JumpsOfNodes(nodes_test.Nodes):
         for number in range(3):
             clocks.append(WallClock(self.folder / f"clock{number}"))
             with unittest.mock.patch.dict(os.environ, clocks[-1].environment):
-                jobs.append(self.node("--nnodes", "1:3", program=[nodes_test.COUNTING, 150, 4]))
+                jobs.append(self.node("--nnodes", "1:3"))
         self.wait_for_steps(20, jobs[0])
         for clock, hours in zip(clocks, (1, -1, 0)):
             clock.jump(hours * HOUR)
@@ -72,8 +73,11 @@ class JumpsOfNodes(nodes_test.Nodes):
         for clock, hours in zip(clocks, (-2, 2, 0)):
             clock.jump(hours * HOUR)
         self.lose(jobs[0])
+        jobs[1].wait_for(
+            lambda: sorted(sum((self.sizes(job) for job in jobs), [])) == [2, 2, 3], "the ranks",
+            60
+        )
         self.counts(*jobs[1:])
-        self.assertEqual(sorted(sum((self.sizes(job) for job in jobs), [])), [2, 2, 3])
         for clock in clocks[1:]:
             self.assertGreater(clock.readings(), 0)
 

@@ -7,7 +7,6 @@ import signal
 import harness
 import nodes_test
 
-COUNTING = nodes_test.COUNTING
 SAVED = r"weft: the checkpoint \S+/ckpt/step-\d+ was complete [\d.]+ s after "
 LEFT = "this node has left the job, which goes on without it"
 
@@ -75,18 +74,17 @@ class Leave(nodes_test.Nodes):
             self.ends(job, 143, ["weft: " + line], within=10, last="stopped by weft stop")
 
     def test_a_node_leaves_and_the_others_go_on(self):
-        jobs = self.three("2:3", program=[COUNTING, 40, 5])
+        jobs = self.three("2:3")
         self.wait_for_steps(20, jobs[1])
         jobs[0].process.send_signal(signal.SIGUSR1)
         result = self.ends(jobs[0], 143, within=20, last=LEFT + " (SIGUSR1)")
-        results = self.counts(*jobs[1:])
-        self.assertEqual(self.sizes(*jobs[1:]), [2])
+        results = self.counts(*jobs[1:], sizes=[2])
         for one in (result, *results):
             self.assertRegex(one.err, r"rank \d leaves with node \d; the others go on without it")
             self.assertNotIn("lost or cannot be reached", one.err)
 
     def test_the_ranks_of_a_node_that_leaves_move_to_free_places_slow(self):
-        jobs = self.three("2:3", program=[COUNTING, 100, 5], ranks=2)
+        jobs = self.three("2:3", ranks=2)
         self.wait_for_steps(20, jobs[0])
         # The launcher refuses until it has learned from the plan that the job trains.
         scale = ("scale", jobs[0].process.pid, 4)
@@ -102,8 +100,7 @@ class Leave(nodes_test.Nodes):
         )
         self.ends(leaver, 143, within=20, last=LEFT)
         others = [job for job in jobs if job is not leaver]
-        results = self.counts(*others)
-        self.assertEqual(self.sizes(*others), [4, 4])
+        results = self.counts(*others, sizes=[4, 4])
         self.assertRegex(results[0].err, r"rank \d leaves with node \d; a new process on node \d")
 
     def test_a_notice_ends_the_job_if_it_cannot_go_on_without_the_node(self):
@@ -174,15 +171,14 @@ class Leave(nodes_test.Nodes):
 
     def test_a_spare_of_the_node_takes_the_place_of_a_lost_rank_slow(self):
         flags = ("--max-replacements", 9, "--spares", 1)
-        jobs = [self.node("--nnodes", 2, *flags, program=[COUNTING, 80, 5]) for _ in range(2)]
+        jobs = [self.node("--nnodes", 2, *flags) for _ in range(2)]
         for job in jobs:
             job.wait_for(lambda job=job: "weft: a spare is ready" in job.err(), "a spare", 40)
         # The rank was started before the spare.
         os.kill(self.named(jobs[1], "weft_faults_counting")[0], signal.SIGKILL)
-        results = self.counts(*jobs)
+        results = self.counts(*jobs, sizes=[2])
         self.assertRegex(results[1].err, r"weft: a spare of this node becomes rank \d")
         self.assertNotIn("becomes rank", results[0].err)
-        self.assertEqual(self.sizes(*jobs), [2])
 
 
 if __name__ == "__main__":

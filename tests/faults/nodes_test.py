@@ -15,6 +15,7 @@ import harness
 import meeting_test
 
 COUNTING = os.path.abspath(os.environ["WEFT_COUNTING_PROGRAM"])
+LONG = [COUNTING, 100000, 4]  # until it is told to stop, or counts()
 TOLD = r"training goes on .*ranks=(\d+)"
 
 
@@ -89,7 +90,7 @@ class Nodes(harness.FaultTest):
         folder.mkdir()
         where = meet or ["--rdzv-endpoint", self.endpoint, "--rdzv-id", "job"]
         conf = ",".join(filter(None, ["last_call_timeout=60", conf]))
-        program = program or [COUNTING, 20, 2]
+        program = program or LONG
         job = harness.Job(
             folder, "run", "-n", ranks, *flags, *where, "--rdzv-conf", conf,
             *(["--secret-file", self.folder / "secret"] if secret else []), "sh", "-c",
@@ -137,8 +138,11 @@ class Nodes(harness.FaultTest):
         told = [[int(n) for n in re.findall(TOLD, job.err())] for job in jobs]
         return max(told, key=len)
 
-    def counts(self, *jobs):
-        """The jobs end well, and leave nothing."""
+    def counts(self, *jobs, sizes=None):
+        """The jobs have had these numbers of ranks. Then they end well, and leave nothing."""
+        if sizes is not None:
+            jobs[0].wait_for(lambda: self.sizes(*jobs) == sizes, f"the ranks {sizes}", 60)
+        (self.folder / "enough").touch()
         results = [self.ends(job, 0, within=90) for job in jobs]
         said = "".join(result.out for result in results)
         self.assertIn("every sample was used once in each epoch, ", said, results[0].err)
@@ -148,12 +152,11 @@ class Nodes(harness.FaultTest):
         jobs = self.three("2:3")
         self.wait_for_steps(20, jobs[1])
         os.kill(jobs[0].process.pid, signal.SIGKILL)  # its agent, store and ranks end with it
-        self.counts(*jobs[1:])
-        self.assertEqual(self.sizes(*jobs[1:]), [2])
+        self.counts(*jobs[1:], sizes=[2])
         self.nothing_left(jobs[0])
 
     def test_the_end_of_a_process_that_only_cleans_up_ends_nothing(self):
-        jobs = [self.node("--nnodes", 2, program=[COUNTING, 45, 4]) for _ in range(2)]
+        jobs = [self.node("--nnodes", 2) for _ in range(2)]
         self.wait_for_steps(5, jobs[0])
         (guard, ) = [
             pid for pid, _ in jobs[1].processes()
@@ -165,29 +168,27 @@ class Nodes(harness.FaultTest):
         self.counts(*jobs)
 
     def test_a_node_comes_late_and_the_job_grows(self):
-        program = [COUNTING, 45, 4]
-        first = self.node("--nnodes", "1:2", conf="last_call_timeout=0", program=program)
+        first = self.node("--nnodes", "1:2", conf="last_call_timeout=0")
         self.wait_for_steps(5, first)
-        second = self.node("--nnodes", "1:2", program=program)
+        second = self.node("--nnodes", "1:2")
         second.wait_for(lambda: self.sizes(first) == [2], "two ranks")
         self.counts(first, second)
 
     def test_batches_of_asynchronous_workers_are_given_out_again_after_a_kill(self):
         # The center is on servers of both nodes, and the counter of batches in the job's store.
-        program = [COUNTING, 12, 4, 1, "private", "downpour"]
+        program = [*LONG, 1, "private", "downpour"]
         jobs = [
             self.node("--nnodes", 2, "--max-replacements", 1, program=program) for _ in range(2)
         ]
         self.wait_for_steps(30, jobs[0])
         os.kill(self.named(jobs[1], os.path.basename(COUNTING))[0], signal.SIGKILL)
-        results = self.counts(*jobs)
-        self.assertEqual(self.sizes(*jobs), [2])
+        results = self.counts(*jobs, sizes=[2])
         said = "".join(result.err for result in results)
         self.assertIn("batches_by_worker", said)  # each takes them when it is ready
         self.assertNotIn("even parts", said)
 
     def test_agents_and_store_processes_are_killed_and_nothing_else_happens_slow(self):
-        jobs = [self.node("--nnodes", 2, program=[COUNTING, 60, 5]) for _ in range(2)]
+        jobs = [self.node("--nnodes", 2) for _ in range(2)]
         self.wait_for_steps(10, jobs[0])
         for job in jobs:
             for name in ("weft agent", "weft_store"):
@@ -195,6 +196,7 @@ class Nodes(harness.FaultTest):
                 self.assertEqual(len(pids), 1, name)
                 os.kill(pids[0], signal.SIGKILL)
             job.wait_for(lambda job=job: self.named(job, "weft agent"), "a new agent")
+        self.wait_for_steps(self.steps() + 20, jobs[0])
         results = self.counts(*jobs)
         self.assertIn("the agent of this node ended with SIGKILL", results[0].err)
         self.assertEqual(self.sizes(*jobs), [])
@@ -230,16 +232,14 @@ class Nodes(harness.FaultTest):
         self.counts(first)
 
     def test_a_signal_to_one_launcher_ends_the_job(self):
-        program = [COUNTING, 4000, 5]
-        jobs = [self.node("--nnodes", 2, program=program, secret=False) for _ in range(2)]
+        jobs = [self.node("--nnodes", 2, secret=False) for _ in range(2)]
         self.wait_for_steps(5, jobs[0])
         jobs[1].process.send_signal(signal.SIGTERM)
         for job in jobs:
             self.ends(job, 143, within=20, last="stopped by SIGTERM to the launcher of node")
 
     def test_a_lost_rank_is_replaced_on_its_node_and_a_lost_node_on_another_one_slow(self):
-        program = [COUNTING, 100, 5]
-        jobs = self.three("2:3", "--max-replacements", 5, program=program, ranks=2)
+        jobs = self.three("2:3", "--max-replacements", 5, ranks=2)
         self.wait_for_steps(20, jobs[0])
         os.kill(self.named(jobs[1], "weft_faults_counting")[0], signal.SIGKILL)
         jobs[0].wait_for(lambda: self.sizes(*jobs) == [6], "six ranks again", 40)
@@ -252,17 +252,15 @@ class Nodes(harness.FaultTest):
         self.counts(*jobs[1:])
 
     def test_the_number_of_ranks_is_changed_by_request_slow(self):
-        jobs = [self.node("--nnodes", "1:2", ranks=2, program=[COUNTING, 150, 2]) for _ in range(2)]
+        jobs = [self.node("--nnodes", "1:2", ranks=2) for _ in range(2)]
         self.wait_for_steps(5, jobs[0])
         for ranks in (2, 4, 3):
             result = self.beside(jobs[1], "scale", jobs[1].process.pid, ranks)
             self.assertEqual(result.returncode, 0, result.stderr)
-        self.counts(*jobs)
-        self.assertEqual(self.sizes(*jobs), [2, 4, 3])
+        self.counts(*jobs, sizes=[2, 4, 3])
 
     def test_nodes_are_lost_and_come_again_slow(self):
-        program = [COUNTING, 250, 5]
-        jobs = self.three("2:3", program=program)
+        jobs = self.three("2:3")
         for lost in range(3):
             self.wait_for_steps(self.steps() + 40, jobs[-1])
             self.lose(jobs.pop(0))
@@ -276,27 +274,25 @@ class Nodes(harness.FaultTest):
                 if address == "127.0.0.1"
             ]
             self.endpoint = self.store_address(jobs[0], sockets)
-            jobs.append(self.node("--nnodes", "2:3", program=program))
+            jobs.append(self.node("--nnodes", "2:3"))
             jobs[-1].wait_for(lambda: self.sizes(*jobs)[-1:] == [3], "three ranks again", 40)
         self.counts(*jobs)
 
     def test_the_nodes_meet_in_etcd_whose_leader_is_killed_slow(self):
         servers = EtcdServers(self.folder / "etcd", 3)
         self.addCleanup(servers.clean)
-        program = [COUNTING, 100, 5]
         meet = ["--rendezvous", servers.url, "--rdzv-id", "job"]
         # Of two nodes, etcd survives either one.
-        jobs = [self.node("--nnodes", "1:2", meet=meet, program=program) for _ in range(2)]
+        jobs = [self.node("--nnodes", "1:2", meet=meet) for _ in range(2)]
         self.wait_for_steps(20, jobs[0])
         servers.kill_leader()
         self.wait_for_steps(self.steps() + 100, jobs[0])
         self.assertEqual(self.sizes(*jobs), [])  # training did not notice
         self.lose(jobs[0])
         jobs[1].wait_for(lambda: self.sizes(jobs[1]) == [1], "one rank", 40)
-        late = self.node("--nnodes", "1:2", meet=meet, program=program)
-        self.counts(jobs[1], late)
-        self.assertEqual(self.sizes(jobs[1]), [1, 2])
-        again = self.node("--nnodes", "1:2", meet=meet, program=program)
+        late = self.node("--nnodes", "1:2", meet=meet)
+        self.counts(jobs[1], late, sizes=[1, 2])
+        again = self.node("--nnodes", "1:2", meet=meet)
         self.ends(again, 203, last="the job job has ended already; use another --rdzv-id")
 
     def test_etcd_servers_that_do_not_answer_slow(self):

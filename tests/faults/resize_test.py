@@ -10,10 +10,11 @@ import subprocess
 import harness
 
 COUNTING = os.path.abspath(os.environ["WEFT_COUNTING_PROGRAM"])
+ENDLESS = 100000  # epochs; counts() ends such a job
 
 
 class Resize(harness.FaultTest):
-    def count(self, ranks, *flags, epochs=12, step_ms=2, strategy=None, **how):
+    def count(self, ranks, *flags, epochs=ENDLESS, step_ms=2, strategy=None, **how):
         more = (1, "private", strategy) if strategy else ()
         return self.weft("run", "-n", ranks, *flags, COUNTING, epochs, step_ms, *more, **how)
 
@@ -26,7 +27,11 @@ class Resize(harness.FaultTest):
         """The numbers of ranks of each incarnation of the group."""
         return [int(n) for n in re.findall(r"training goes on .*ranks=(\d+)", job.err())]
 
-    def counts(self, job, sizes=None):
+    def counts(self, job, sizes=None, ends_by_itself=False):
+        if not ends_by_itself:
+            if sizes:
+                job.wait_for(lambda: self.sizes(job) == sizes, f"the ranks {sizes}", 60)
+            (self.folder / "enough").touch()
         result = self.ends(job, 0, within=90)
         self.assertIn("every sample was used once in each epoch, ", result.out)
         if sizes is not None:
@@ -34,50 +39,47 @@ class Resize(harness.FaultTest):
         return result
 
     def test_a_job_grows_and_shrinks_on_request(self):
-        job = self.count("1:3", epochs=40)
+        job = self.count("1:3")
         job.wait_for_steps(2)
         for ranks in (1, 2, 3):
             self.scale(job, ranks)
         self.counts(job, [1, 2, 3])
 
     def test_a_rank_that_is_killed_when_it_has_left_is_not_replaced(self):
-        job = self.count("1:3", epochs=100000, env={"WEFT_FAIL": "leave.told:rank=2"})
+        job = self.count("1:3", env={"WEFT_FAIL": "leave.told:rank=2"})
         job.wait_for_steps(2)
         self.scale(job, 2)
         says = "rank 2 had left the job when it ended: SIGKILL"
         job.wait_for(lambda: says in job.err(), "the fault")
         self.scale(job, 3)
-        (self.folder / "enough").touch()
         self.assertNotIn("is lost", self.counts(job, [2, 3]).err)
 
     # The launcher does not know that it has left.
     def test_a_rank_that_is_killed_while_it_leaves_does_not_hold_up_the_job(self):
-        job = self.count("1:3", epochs=100000, env={"WEFT_FAIL": "leave.begin:rank=2"})
+        job = self.count("1:3", env={"WEFT_FAIL": "leave.begin:rank=2"})
         job.wait_for_steps(2)
         self.scale(job, 2)
         job.wait_for(lambda: "failpoint leave.begin" in job.err(), "the fault")
         self.scale(job, 1)
         self.scale(job, 3)
-        (self.folder / "enough").touch()
         result = self.counts(job)
         self.assertIn("rank 2 is ended: the others go on without it", result.err)
 
     def test_asynchronous_workers_change_their_number_on_request(self):
-        job = self.count("1:4", epochs=100000, strategy="downpour")
+        job = self.count("1:4", strategy="downpour")
         job.wait_for_steps(2)
         for ranks in (1, 2, 4):
             self.scale(job, ranks)
-        (self.folder / "enough").touch()
         self.counts(job, [1, 2, 4])
 
     def test_batches_of_an_asynchronous_worker_that_is_killed_are_given_out_again(self):
-        job = self.count(4, "--max-replacements", 1, epochs=16, strategy="downpour")
+        job = self.count(4, "--max-replacements", 1, strategy="downpour")
         job.wait_for_steps(100)
         os.kill(job.ranks()[2], signal.SIGKILL)
         self.assertIn("strategy: downpour", self.counts(job, [4]).err)
 
     def test_a_request_that_cannot_be_met_is_refused(self):
-        job = self.count("2:3", epochs=30)
+        job = self.count("2:3")
         job.wait_for_steps(2)
         self.scale(job, 4, 2, "4 ranks: this job may have 2 to 3")
         self.scale(job, 1, 2, "1 rank: this job may have 2 to 3")
@@ -92,7 +94,7 @@ class Resize(harness.FaultTest):
         self.counts(job, [])
 
     def test_a_lost_rank_that_is_not_replaced_can_be_added_again(self):
-        job = self.count(2, "--min-ranks", 1, epochs=60)
+        job = self.count(2, "--min-ranks", 1)
         job.wait_for_steps(2)
         os.kill(job.ranks()[1], signal.SIGKILL)
         job.wait_for(lambda: self.sizes(job) == [1], "one rank")
@@ -140,7 +142,7 @@ class Resize(harness.FaultTest):
         self.ends(job, 143, within=30)
 
     def test_a_rank_that_has_not_joined_is_ended_when_the_others_have_finished(self):
-        job = self.count("1:2", epochs=100000)
+        job = self.count("1:2")
         job.wait_for_steps(2)
         self.scale(job, 1)
         (first,) = job.wait_for_ranks(1)
@@ -159,7 +161,7 @@ class Resize(harness.FaultTest):
         slots = self.folder / "slots"
         slots.write_text("localhost:2\nelsewhere:9\n")
         job = self.count(
-            "1:3", "--discovery-script", f"cat {slots}", "--discovery-interval", 0.1, epochs=40
+            "1:3", "--discovery-script", f"cat {slots}", "--discovery-interval", 0.1
         )
         job.wait_for(lambda: self.sizes(job) == [2], "two ranks")
         slots.write_text("nonsense here\n")
@@ -205,11 +207,12 @@ class Resize(harness.FaultTest):
         self.assertEqual(int(plans[1]), 0, "the second plan is the model's alone")
 
     def test_all_ranks_are_lost_at_once(self):
-        job = self.count("2:2", epochs=40)
+        job = self.count("2:2")
         saved = self.folder / "runs/run/ckpt"
         job.wait_for(lambda: saved.exists() and list(saved.glob("step-*")), "a checkpoint")
         for pid in job.ranks():
             os.kill(pid, signal.SIGKILL)
+        job.wait_for(lambda: "resuming step=" in job.err(), "another start", 60)
         result = self.counts(job)
         self.assertIn("all ranks are lost: starting them again, from the newest", result.err)
         self.assertIn("resuming step=", result.err)
@@ -229,7 +232,7 @@ class Resize(harness.FaultTest):
 
     def resize_at_random(self, seed):
         numbers = random.Random(seed)
-        job = self.count("1:4", epochs=100000, step_ms=5)
+        job = self.count("1:4", step_ms=5)
         job.wait_for_steps(2)
         for _ in range(30):
             if numbers.random() < 0.5:
@@ -239,7 +242,6 @@ class Resize(harness.FaultTest):
                 os.kill(numbers.choice(job.ranks()), signal.SIGKILL)
                 steps = job.steps()
                 job.wait_for_steps(steps + 5)
-        (self.folder / "enough").touch()
         self.counts(job)
 
 

@@ -80,10 +80,12 @@ class Spares(harness.FaultTest):
 
     def test_a_spare_of_a_program_waits_in_init_and_every_sample_is_used_once_slow(self):
         job = self.weft(
-            "run", "-n", 2, "--max-replacements", 9, "--spares", 1, COUNTING, 60, 4
+            "run", "-n", 2, "--max-replacements", 9, "--spares", 1, COUNTING, 100000, 4
         )
         self.wait_for_spare(job)
         os.kill(job.ranks()[1], signal.SIGKILL)
+        job.wait_for(lambda: "training goes on" in job.err(), "a recovery")
+        (self.folder / "enough").touch()
         result = self.ends(job, 0, within=60)
         self.assertIn("rank 1 is lost: SIGKILL (signal 9); a spare replaces it", result.err)
         self.assertIn("every sample was used once in each epoch, ", result.out)

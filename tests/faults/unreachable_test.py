@@ -11,7 +11,6 @@ import nodes_test
 import tun_relay
 
 FENCED = "the other nodes went on without this node: its ranks end"
-LONG = [nodes_test.COUNTING, 100000, 4]  # until it is told to stop
 
 
 class Nodes(nodes_test.Nodes):
@@ -41,7 +40,7 @@ class Nodes(nodes_test.Nodes):
 
 class Stores(Nodes):
     def test_all_stores_do_not_answer_for_30_s_and_training_does_not_notice_slow(self):
-        jobs = self.three("2:3", program=LONG)
+        jobs = self.three("2:3", program=nodes_test.LONG)
         self.trains(jobs[0], 20)
         stores = [self.named(job, "weft_store")[0] for job in jobs]
         self.stop(*stores)
@@ -64,7 +63,7 @@ class Stores(Nodes):
         self.all_end(jobs)
 
     def test_the_store_of_one_node_does_not_answer_for_30_s_slow(self):
-        jobs = self.three("2:3", program=LONG)
+        jobs = self.three("2:3", program=nodes_test.LONG)
         self.trains(jobs[0], 20)
         (store,) = self.named(jobs[2], "weft_store")
         self.stop(store)
@@ -81,7 +80,7 @@ class Stores(Nodes):
         servers = nodes_test.EtcdServers(self.folder / "etcd", 3)
         self.addCleanup(servers.clean)
         meet = ["--rendezvous", servers.url, "--rdzv-id", "job"]
-        jobs = [self.node("--nnodes", "1:2", meet=meet, program=LONG) for _ in range(2)]
+        jobs = [self.node("--nnodes", "1:2", meet=meet, program=nodes_test.LONG) for _ in range(2)]
         self.trains(jobs[0], 20)
         pids = [process.pid for process in servers.processes]
         self.stop(*pids)
@@ -98,7 +97,7 @@ class Stores(Nodes):
 
 class Woken(Nodes):
     def test_a_node_wakes_after_its_ranks_were_replaced_slow(self):
-        jobs = self.three("2:3", program=[nodes_test.COUNTING, 150, 5])
+        jobs = self.three("2:3")
         self.wait_for_steps(20, jobs[0])
         pids = [pid for pid, _ in jobs[2].processes()]
         ranks = self.named(jobs[2], "weft_faults_counting")
@@ -145,7 +144,7 @@ class DeadNetwork(Nodes):
         return jobs
 
     def test_the_others_go_on_and_the_node_ends_slow(self):
-        jobs = self.start(3, *self.THREE, program=[nodes_test.COUNTING, 60, 5])
+        jobs = self.start(3, *self.THREE, program=nodes_test.LONG)
         self.wait_for_steps(20, jobs[0])
         dropped = self.relay.counts.dropped
         self.relay.dead = {2}
@@ -160,7 +159,7 @@ class DeadNetwork(Nodes):
     def test_a_job_with_node_numbers_ends_when_the_host_of_its_store_is_silent_slow(self):
         jobs = self.start(
             2, "--nnodes", "2", "--node-rank", "{1}", "--master-addr", "{0}", "--max-replacements",
-            "1", program=LONG
+            "1", program=nodes_test.LONG
         )
         self.wait_for_steps(20, jobs[0])
         self.relay.dead = {0}
@@ -171,11 +170,12 @@ class DeadNetwork(Nodes):
         self.assertIn("the store does not answer", jobs[1].err())
 
     def test_a_node_that_is_reached_again_in_time_loses_nothing_slow(self):
-        jobs = self.start(3, *self.THREE, program=[nodes_test.COUNTING, 60, 5])
+        jobs = self.start(3, *self.THREE, program=nodes_test.LONG)
         self.wait_for_steps(20, jobs[0])
         self.relay.dead = {2}
         time.sleep(0.3)  # TCP sends again before the lease of a node ends
         self.relay.dead = set()
+        self.wait_for_steps(self.steps() + 20, jobs[0])
         results = self.counts(*jobs)
         self.assertEqual(self.sizes(*jobs), [])
         self.assertFalse(re.search("is lost", "".join(result.err for result in results)))
