@@ -2,21 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <utility>
 
 #include "weft/agent/link.h"
 #include "weft/base/error.h"
-#include "weft/base/fault/failpoint.h"
-#include "weft/base/file.h"
 #include "weft/observe/position/position.h"
-#include "weft/observe/report/report.h"
 #include "weft/train/internal/batch_schedule.h"
 
 namespace weft::train::internal {
 namespace {
-
-using observe::Phase;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -39,47 +33,287 @@ Loop::Loop(Options options, const Config& config, Group world, bool copies)
       world_(std::move(world)),
       copies_(copies),
       started_(Clock::now()),
-      tracing_(world_, options_.trace.empty() ? TraceSteps{} : parse_trace(options_.trace)) {}
+      tracing_(world_, options_.trace.empty() ? TraceSteps{} : parse_trace(options_.trace)),
+      output_(options_, config_, world_),
+      resumption_(options_, config_, world_),
+      recorder_(world_),
+      measures_(world_),
+      health_(options_, world_),
+      checkpoints_(options_, world_) {}
+
+void Loop::open(std::optional<Saved> state) {
+  output_.open(state.has_value());
+  if (!output_.path().empty()) tracing_.write_to(output_.path() + "/trace.json");
+  resumption_.open(std::move(state), output_.checkpoint_path());
+}
+
+void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
+  learner_ = &learner;
+  fields_ = std::move(fields);
+  const Batches& batches = learner.batches();
+  rate_ = options_.schedule;
+  rate_.base = batches.base_rate;
+  if (rate_.period <= 0)
+    rate_.period = static_cast<double>(std::max<std::int64_t>(1, options_.epochs));
+  at_.epoch_steps = batches.per_epoch;
+  Best::check(options_, learner.metrics(), learner.has_test_data());
+  decisions_.emplace(options_, world_);
+  const bool recovers = resumption_.recovers();
+  const auto resumed = resumption_.restore(learner);
+  if (resumed) {
+    at_ = resumed->count;
+    decisions_->restore(resumed->best);
+    if (!recovers) log_info("resuming", {{"step", at_.step}, {"epoch", at_.epoch}});
+    if (!recovers && (at_.epoch >= options_.epochs || at_end())) {
+      log_info("nothing is left to train: raise train.epochs or train.max_steps to go on" +
+                   (decisions_->reason().empty() ? "" : "; " + decisions_->reason()),
+               {{"epochs", options_.epochs}, {"max_steps", options_.max_steps}});
+    }
+  }
+  const StepLog::Flops flops{learner.flops_per_sample(),
+                             options_.peak_tflops * 1e12 * static_cast<double>(world_.size())};
+  output_.start(at_.step, recovers, flops, throughput);
+  log_.emplace(world_, output_.metrics(), flops);
+  if (resumed) log_->restore_noise(resumed->noise);
+  if (is_shared()) reports_.emplace(options_, world_, learner, output_);
+  looked_step_ = at_.step;
+  next_look_ = at_.step - at_.step % options_.log_every + options_.log_every;
+  recorder_.note(at_.step, learner.position(), /*ready=*/true);
+  checkpoints_.start(output_.checkpoint_path(), at_.step, resumed && !recovers, copies_);
+  copy_state();
+  if (checkpoints_.are_on()) checkpoints_.make_saver(learner, decisions_->best());
+}
+
+void Loop::watch_plan(const StepParts& expected, Answer answer) {
+  if (is_shared() || expected.step <= 0) return;
+  measures_.watch(expected);
+  answer_ = std::move(answer);
+}
 
 std::optional<TrainResult> Loop::run() {
   const observe::Trace::Use here(tracing_.trace(), "main");
-  progress_->start_run(batches_of_run(), epoch_ * learner_->batches().per_epoch + in_epoch_);
-  while (epoch_ < options_.epochs && !at_end() && resize_ == 0 && !changes_plan_) run_epoch();
-  if (resize_ != 0 && epoch_ < options_.epochs && !at_end()) {
-    if (saver_) saver_->settle();
+  output_.line().start_run(batches_of_run(),
+                           at_.epoch * learner_->batches().per_epoch + at_.in_epoch);
+  while (at_.epoch < options_.epochs && !at_end() && !pauses()) run_epoch();
+  const bool is_over = at_.epoch >= options_.epochs || at_end();
+  if (resize_ != 0 && !is_over) {
+    checkpoints_.settle();
     copy_state(/*now=*/true);
     return std::nullopt;
   }
-  if (changes_plan_ && epoch_ < options_.epochs && !at_end()) {
-    if (saved_step_ != step_) save_now();
-    saver_->finish();
+  if (changes_plan_ && !is_over) {
+    if (!checkpoints_.has(at_.step)) save_now();
+    checkpoints_.finish();
     return std::nullopt;
   }
   changes_plan_ = false;
-  if (!stop_ && evaluated_step_ != step_) evaluate();
+  if (!stop_ && evaluated_step_ != at_.step) evaluate();
   if (last_save_is_due()) save();
+  end_run();
+  return result();
+}
+
+void Loop::run_epoch() {
+  const std::int64_t steps = at_.epoch_steps;
+  output_.line().start(
+      "epoch " + std::to_string(at_.epoch + 1) + "/" + std::to_string(options_.epochs), steps,
+      at_.in_epoch);
+  const auto start = Clock::now();
+  output_.begin_window();
+  while (at_.in_epoch < steps && !at_end() && !pauses()) {
+    advance();
+    health_.compare_replicas(*learner_, at_.step);  // before a checkpoint of this step is saved
+    output_.line().update(at_.in_epoch, output_.shown());
+    if (at_.in_epoch == steps || at_end()) continue;
+    evaluate_within();
+    if (save_is_due()) save();
+    copy_state();
+  }
+  training_s_ += seconds_since(start);
+  output_.line().finish();
+  if (at_.in_epoch == steps) end_of_epoch();
+  if (!at_end()) copy_state();
+}
+
+void Loop::advance() {
+  if (is_shared()) return run_shared();
+  tracing_.before(at_.step + 1);
+  StepReport report = step();
+  tracing_.after(at_.step);
+  step_loss_.reset();
+  if (look_due()) look();
+  report.loss = step_loss_;
+  tell_step(report);
+}
+
+StepReport Loop::step() {
+  const auto start = Clock::now();
+  const observe::TraceScope whole("step", "step");
+  recorder_.begin(at_.step + 1);
+  const double lr = rate_.at(at_.epochs());
+  Learner::Step done = learner_->step(at_.step + 1, lr, recorder_.timer(),
+                                      std::min(at_.passes, at_.epoch_steps - at_.in_epoch));
+  const std::int64_t passes = done.passes;
+  StepLog::Step record = recorder_.end(std::move(done), at_.epoch, lr);
+  const StepReport report{record.step, at_.epoch, lr, record.samples, record.seconds};
+  const bool is_bad = record.skipped && !parallel::scales_loss(options_.plan);
+  record.bad_gradient = is_bad && learner_->workers() == nullptr;  // the same on all ranks
+  if (record.skipped) {
+    if (const auto end = health_.watch_gradients(*learner_, record.step)) {
+      const bool saves = checkpoints_.are_on();
+      if (saves && !checkpoints_.has(at_.step)) save();
+      end_with(*end, saves);
+    }
+  }
+  health_.count_skipped(*learner_, record.step, is_bad);
+  checkpoints_.add_step(seconds_since(start));
+  grad_norm_ = record.grad_norm;
+  measures_.add(record);
+  if (is_shared()) {
+    reports_->add(record);
+  } else {
+    trained_samples_ += record.samples;
+    output_.add_samples(record.samples);
+    log_->add(std::move(record));
+  }
+  ++at_.step;
+  at_.in_epoch += passes;
+  recorder_.note(at_.step, learner_->position());
+  return report;
+}
+
+bool Loop::look_due() const {
+  return at_.step >= next_look_ || at_.at_end_of_epoch() || at_end() ||
+         checkpoints_.steps_due(at_.step) || evaluation_due();
+}
+
+// Reduces the losses of the last steps over the ranks and agrees on whether to stop.
+void Loop::look() {
+  looked_step_ = at_.step;
+  const bool show_ranks = output_.shows_ranks(at_end() || at_.at_end_of_epoch());
+  const bool wishes_to_stop =
+      std::exchange(wishes_to_stop_, false) || (options_.should_stop && options_.should_stop());
+  const Callbacks::Requests asked = decisions_->callbacks().take_requests();
+  auto seen =
+      log_->reduce(at_.epoch_loss,
+                   {.stop = wishes_to_stop,
+                    .end = asked.stop,
+                    .save = asked.save || (world_.rank() == 0 && checkpoints_.minutes_due()),
+                    .ranks = requests_.ranks()},
+                   show_ranks);
+  if (wishes_to_stop) agent::tell_launcher("stopping", "should_stop");
+  if (wishes_to_stop && seen.stops < world_.size())
+    log_warn("this rank was told to stop: all ranks stop after this step", {{"step", at_.step}});
+  if (is_shared()) {
+    trained_samples_ += reports_->take_sums(seen);
+  } else {
+    output_.show(seen, grad_norm_);
+    step_loss_ = seen.loss;
+  }
+  at_.epoch_loss = seen.sum;
+  at_.epoch_samples += seen.samples;
+  stop_ = seen.stop;
+  if (seen.end) end_early();
+  checkpoints_.request(seen.save);
+  resize_ = copies_ && seen.ranks != world_.size() ? seen.ranks : 0;
+  if (at_.step % options_.log_every == 0) {  // other calls depend on times
+    at_.passes = next_passes(at_.passes, seen.noise_scale, learner_->batches().global,
+                             learner_->max_passes());
+  }
+  next_look_ = next_look(at_.step, options_.log_every, seen.step_s);
+  output_.watch_folder();
+  if (world_.rank() == 0 && show_ranks) agent::tell_launcher("step", std::to_string(at_.step));
+  if (const auto end = health_.watch_numbers(seen.not_finite)) {
+    const bool saves = options_.plan.skip_not_finite && checkpoints_.are_on();
+    if (saves && !checkpoints_.has(at_.step)) save_now();
+    end_with(*end, saves);
+  }
+  const auto slow = health_.watch_stragglers(seen);
+  if (slow && !slow->empty() && options_.on_straggler == OnStraggler::kRebalance)
+    learner_->start_balancing();
+  answer_departure();
+  checkpoints_.poll();
+  learner_->rebalance();
+}
+
+// All ranks decide by the same numbers.
+void Loop::answer_departure() {
+  const auto departure = measures_.look();
+  if (!departure) return;
+  if (world_.rank() == 0) log_warn(departure->text);
+  if (departure->measured.step < measures_.expected()) return;
+  if (departure->cause == Cause::kSlowRank) return learner_->start_balancing();
+  changes_plan_ = checkpoints_.are_on() && answer_ && answer_(*departure, steps_left());
+  if (changes_plan_) return;
+  if (world_.rank() == 0) log_info("the plan stays: no other layout is worth a change");
+  measures_.expect(departure->measured);
+}
+
+std::int64_t Loop::steps_left() const {
+  const std::int64_t epochs = std::max<std::int64_t>(0, options_.epochs - at_.epoch - 1);
+  const std::int64_t left = at_.epoch_steps - at_.in_epoch + epochs * learner_->batches().per_epoch;
+  return options_.max_steps > 0 ? std::min(left, options_.max_steps - at_.step) : left;
+}
+
+// As the progress line counts them: from the first one, in batches.
+std::int64_t Loop::batches_of_run() const {
+  const std::int64_t all = options_.epochs * learner_->batches().per_epoch;
+  return options_.max_steps > 0 ? std::min(all, options_.max_steps) : all;
+}
+
+void Loop::end_of_epoch() {
+  learner_->end_epoch();
+  const double loss = at_.epoch_loss / at_.epoch_samples;  // NaN if all steps were skipped
+  ++at_.epoch;
+  at_.in_epoch = 0;
+  at_.epoch_steps = learner_->batches().per_epoch;
+  at_.epoch_loss = at_.epoch_samples = 0;
+  const bool last = at_.epoch == options_.epochs;
+  const auto due = [&](std::int64_t every) {
+    return every > 0 && (last || at_.epoch % every == 0);
+  };
+  if (due(options_.eval_every) || evaluation_due() || last) evaluate();
+  tell_epoch(loss);
+  if (due(options_.checkpoint_every) || save_is_due()) save();
+  log_epoch(loss);
+}
+
+void Loop::log_epoch(double train_loss) {
+  std::vector<LogField> fields{{"epoch", at_.epoch}, {"train_loss", rounded(train_loss)}};
+  if (evaluation_.samples > 0) fields.emplace_back("test_loss", rounded(evaluation_.loss));
+  for (const auto& [name, value] : evaluation_.metrics) fields.emplace_back(name, rounded(value));
+  for (LogField& field : fields_(evaluation_, trained_samples_ / training_s_))
+    fields.push_back(std::move(field));
+  observe::Values more;
+  if (const auto experts = learner_->expert_use())
+    more = {{"expert_load_max", experts->load_max}, {"expert_dropped", experts->dropped}};
+  if (output_.metrics() != nullptr && !more.empty())
+    output_.metrics()->add("train", at_.step, at_.epoch, more);
+  for (const auto& [name, value] : more) fields.emplace_back(name, rounded(value));
+  log_info("epoch done", fields);
+}
+
+void Loop::end_run() {
   observe::set_activity(observe::Activity::kEnd);
   learner_->model().wait_for_weights();
-  if (saver_) saver_->finish();
-  if (learner_->shared() != nullptr) {
-    tracing_.meet(step_, /*is_end=*/true);
-    show_staleness();
+  checkpoints_.finish();
+  if (is_shared()) {
+    tracing_.meet(at_.step, /*is_end=*/true);
+    reports_->show_staleness(at_);
   } else {
     tracing_.finish();
   }
-  if (metrics_) metrics_->flush();
-  measure_run();
+  output_.flush();
+  measured_ = measures_.total();
   world_.barrier();  // no rank leaves while others still need it
-  if (folder_ && folder_->is_gone()) {
-    throw Error(Errc::kUnavailable,
-                "the run folder " + folder_->path() +
-                    " was deleted or moved while the run trained: its metrics and log are lost");
-  }
-  if (folder_) write_report();
+  output_.write_report();
+}
+
+TrainResult Loop::result() const {
   TrainResult result;
   result.ranks = world_.size();
-  result.epochs = epoch_;
-  result.steps = step_;
+  result.epochs = at_.epoch;
+  result.steps = at_.step;
   result.loss = evaluation_.loss;
   result.metrics = evaluation_.metrics;
   result.accuracy = evaluation_.metric("accuracy");
@@ -94,198 +328,57 @@ std::optional<TrainResult> Loop::run() {
   return result;
 }
 
-// As the progress line counts them: from the first one, in batches.
-std::int64_t Loop::batches_of_run() const {
-  const std::int64_t all = options_.epochs * learner_->batches().per_epoch;
-  return options_.max_steps > 0 ? std::min(all, options_.max_steps) : all;
-}
-
-void Loop::run_epoch() {
-  const std::int64_t steps = epoch_steps_;
-  progress_->start("epoch " + std::to_string(epoch_ + 1) + "/" + std::to_string(options_.epochs),
-                   steps, in_epoch_);
-  const auto start = window_began_ = Clock::now();
-  while (in_epoch_ < steps && !at_end() && resize_ == 0 && !changes_plan_) {
-    advance();
-    compare_replicas();
-    progress_->update(in_epoch_, shown_);
-    if (in_epoch_ == steps || at_end()) continue;
-    evaluate_within();
-    if (save_is_due()) save();
-    copy_state();
+// From one meeting to the next.
+void Loop::run_shared() {
+  const std::int64_t first = at_.step - at_.in_epoch;
+  reports_->begin(at_);
+  looked_at_ = Clock::now();
+  learner_->begin_batches(at_.in_epoch, next_meeting(), at_.step);
+  while (const auto taken = learner_->take_batch()) {
+    at_.in_epoch = *taken;
+    at_.step = first + *taken;
+    tracing_.before(at_.step + 1);
+    tell_step(step());
+    reports_->report(at_, grad_norm_, /*last=*/false);
+    if (wants_meeting()) learner_->shared()->close();
   }
-  training_s_ += seconds_since(start);
-  progress_->finish();
-  if (in_epoch_ == steps) end_of_epoch();
-  if (!at_end()) copy_state();
+  at_.in_epoch = learner_->end_batches();
+  at_.step = first + at_.in_epoch;
+  tracing_.meet(at_.step);
+  reports_->report(at_, grad_norm_, /*last=*/true);
+  look();
 }
 
-void Loop::advance() {
-  if (learner_->shared() != nullptr) return run_shared();
-  tracing_.before(step_ + 1);
-  StepReport report = step();
-  tracing_.after(step_);
-  step_loss_.reset();
-  if (look_due()) look();
-  report.loss = step_loss_;
-  tell_step(report);
-}
-
-StepReport Loop::step() {
-  const auto start = Clock::now();
-  const observe::TraceScope whole("step", "step");
-  set_failpoint_step(step_ + 1);
-  observe::set_step(step_ + 1);
-  failpoint("step.begin");
-  timer_.reset();
-  const comm::Traffic before = world_.traffic();
-  const std::int64_t waited_before = observe::waited_ns();
-  const double lr = rate_.at(static_cast<double>(epoch_) +
-                             static_cast<double>(in_epoch_) / static_cast<double>(epoch_steps_));
-  Learner::Step done =
-      learner_->step(step_ + 1, lr, timer_, std::min(passes_, epoch_steps_ - in_epoch_));
-  StepLog::Step record{
-      step_ + 1,      epoch_,    lr, done.samples, seconds_since(start), {}, std::move(done.losses),
-      done.grad_norm, done.noise};
-  for (std::size_t phase = 0; phase < observe::kPhases; ++phase)
-    record.ms[phase] = timer_.ms(static_cast<Phase>(phase));
-  const comm::Traffic after = world_.traffic();
-  record.sent_bytes = static_cast<double>(after.sent_bytes - before.sent_bytes);
-  record.shared_bytes = static_cast<double>(after.shared_bytes - before.shared_bytes);
-  record.skipped = done.skipped;
-  const bool is_bad = done.skipped && !parallel::scales_loss(options_.plan);
-  record.bad_gradient = is_bad && learner_->workers() == nullptr;  // the same on all ranks
-  if (done.skipped) watch_verification();
-  skipped_in_a_row_ = is_bad ? skipped_in_a_row_ + 1 : 0;
-  if (is_bad && learner_->is_first_of_worker()) name_skipped_step();
-  record.waited_s = 1e-9 * static_cast<double>(observe::waited_ns() - waited_before);
-  if (copying_) copying_->add_step(seconds_since(start));
-  grad_norm_ = done.grad_norm;
-  count_step(record);
-  const StepReport report{step_ + 1, epoch_, lr, done.samples, record.seconds};
-  if (learner_->shared() != nullptr) {
-    add_shared(record);
-  } else {
-    log_->add(std::move(record));
-    trained_samples_ += done.samples;
-    window_samples_ += done.samples;
+// A step within the epoch, like in_epoch.
+std::int64_t Loop::next_meeting() const {
+  std::int64_t next = at_.step - at_.in_epoch + at_.epoch_steps;
+  for (const std::int64_t every : {options_.eval_steps, options_.checkpoint_steps}) {
+    if (every > 0) next = std::min(next, at_.step - at_.step % every + every);
   }
-  ++step_;
-  in_epoch_ += done.passes;
-  note_time(false);
-  return report;
-}
-
-void Loop::note_time(bool ready) {
-  if (!times_.is_on()) return;
-  const data::SamplerState at = learner_->position();
-  times_.add({.ranks = world_.size(),
-              .group = world_.epoch(),
-              .step = step_,
-              .epoch = at.epoch,
-              .position = at.position,
-              .ready = ready});
-}
-
-// Reduces the losses of the last steps over the ranks and agrees on whether to stop.
-void Loop::look() {
-  looked_step_ = step_;
-  const bool last = at_end() || in_epoch_ == epoch_steps_;
-  const bool show_ranks = last || seconds_since(ranks_shown_) >= 1;
-  if (show_ranks) ranks_shown_ = Clock::now();
-  const bool wishes_to_stop = std::exchange(shared_.wishes_to_stop, false) ||
-                              (options_.should_stop && options_.should_stop());
-  const Callbacks::Requests asked = decisions_->callbacks().take_requests();
-  auto seen = log_->reduce(epoch_loss_,
-                           {.stop = wishes_to_stop,
-                            .end = asked.stop,
-                            .save = asked.save || (world_.rank() == 0 && minutes_due()),
-                            .ranks = requests_.ranks()},
-                           show_ranks);
-  if (wishes_to_stop) agent::tell_launcher("stopping", "should_stop");
-  if (wishes_to_stop && seen.stops < world_.size())
-    log_warn("this rank was told to stop: all ranks stop after this step", {{"step", step_}});
-  if (learner_->shared() != nullptr) {
-    take_sums(seen);
-  } else {
-    show(seen);
+  if (options_.max_steps > 0) next = std::min(next, options_.max_steps);
+  for (std::int64_t step = at_.step + 1; checkpoints_.copies_on() && step < next; ++step) {
+    if (checkpoints_.copy_is_due(step)) next = step;
   }
-  epoch_loss_ = seen.sum;
-  epoch_samples_ += seen.samples;
-  stop_ = seen.stop;
-  if (seen.end) end_early();
-  save_due_ = seen.save;
-  if (learner_->shared() == nullptr) step_loss_ = seen.loss;
-  resize_ = copies_ && seen.ranks != world_.size() ? seen.ranks : 0;
-  if (step_ % options_.log_every == 0)  // other calls depend on times
-    passes_ =
-        next_passes(passes_, seen.noise_scale, learner_->batches().global, learner_->max_passes());
-  next_look_ = next_look(step_, options_.log_every, seen.step_s);
-  if (folder_ && !folder_gone_ && folder_->is_gone()) {
-    folder_gone_ = true;
-    log_error("the run folder " + folder_->path() +
-              " was deleted or moved: its metrics and log are lost; training goes on");
-  }
-  if (world_.rank() == 0 && show_ranks) agent::tell_launcher("step", std::to_string(step_));
-  watch_numbers(seen.not_finite);
-  watch_stragglers(seen);
-  watch_plan_now();
-  if (saver_) saver_->poll();
-  learner_->rebalance();
+  return next - at_.step + at_.in_epoch;
 }
 
-// About once a second, the mean since the last time.
-void Loop::tell_rate(double samples, double seconds) {
-  rate_samples_ += samples;
-  rate_seconds_ += seconds;
-  if (rate_seconds_ < 1) return;
-  agent::tell_launcher("rate", std::to_string(rate_samples_ / rate_seconds_));
-  rate_samples_ = rate_seconds_ = 0;
-}
-
-void Loop::show(const StepLog::Seen& seen) {
+// Looks about once a second, and every log_every batches of this rank.
+bool Loop::wants_meeting() {
+  const auto bad = learner_->shared()->not_finite().batches;
+  if (options_.max_not_finite > 0 && bad >= options_.max_not_finite) return true;
   const auto now = Clock::now();
-  const double seconds = std::chrono::duration<double>(now - window_began_).count();
-  shown_ = {{"loss", seen.loss}};
-  if (grad_norm_) shown_.emplace_back("grad_norm", *grad_norm_);
-  if (seen.noise_scale) shown_.emplace_back("noise_scale", std::round(*seen.noise_scale));
-  if (seconds > 0)
-    shown_.emplace_back(throughput_.name,
-                        std::round(window_samples_ * throughput_.per_sample / seconds));
-  if (seconds > 0 && world_.rank() == 0) tell_rate(window_samples_, seconds);
-  const double flops = learner_->flops_per_sample() * window_samples_,
-               peak = options_.peak_tflops * 1e12 * world_.size();
-  if (flops > 0 && peak > 0 && seconds > 0)
-    shown_.emplace_back("mfu", std::round(1e3 * flops / seconds / peak) / 1e3);
-  shown_.emplace_back("memory_gb", std::round(seen.memory_gb * 100) / 100);
-  shown_.insert(shown_.end(), logged_.begin(), logged_.end());
-  window_began_ = now;
-  window_samples_ = 0;
+  if (at_.step < next_look_ && now - looked_at_ < std::chrono::seconds(1)) return false;
+  looked_at_ = now;
+  next_look_ = at_.step + options_.log_every;
+  if (!wishes_to_stop_ && options_.should_stop) wishes_to_stop_ = options_.should_stop();
+  if (wishes_to_stop_ || decisions_->callbacks().has_requests()) return true;
+  if (world_.rank() != 0) return false;
+  const int ranks = copies_ ? requests_.ranks() : 0;
+  return checkpoints_.minutes_due() || (ranks != 0 && ranks != world_.size());
 }
 
-void Loop::end_of_epoch() {
-  learner_->end_epoch();
-  const double loss = epoch_loss_ / epoch_samples_;  // NaN if all steps were skipped
-  ++epoch_;
-  in_epoch_ = 0;
-  epoch_steps_ = learner_->batches().per_epoch;
-  epoch_loss_ = epoch_samples_ = 0;
-  const bool last = epoch_ == options_.epochs;
-  const auto due = [&](std::int64_t every) { return every > 0 && (last || epoch_ % every == 0); };
-  if (due(options_.eval_every) || evaluation_due() || last) evaluate();
-  tell_epoch(loss);
-  if (due(options_.checkpoint_every) || save_is_due()) save();
-  std::vector<LogField> fields{{"epoch", epoch_}, {"train_loss", rounded(loss)}};
-  if (evaluation_.samples > 0) fields.emplace_back("test_loss", rounded(evaluation_.loss));
-  for (const auto& [name, value] : evaluation_.metrics) fields.emplace_back(name, rounded(value));
-  for (LogField& field : fields_(evaluation_, trained_samples_ / training_s_))
-    fields.push_back(std::move(field));
-  observe::Values more;
-  if (const auto experts = learner_->expert_use())
-    more = {{"expert_load_max", experts->load_max}, {"expert_dropped", experts->dropped}};
-  if (metrics_ && !more.empty()) metrics_->add("train", step_, epoch_, more);
-  for (const auto& [name, value] : more) fields.emplace_back(name, rounded(value));
-  log_info("epoch done", fields);
+bool Loop::evaluation_due() const {
+  return options_.eval_steps > 0 && at_.step % options_.eval_steps == 0;
 }
 
 // Its time does not count as training time. look() has written the metrics of the steps before.
@@ -294,73 +387,117 @@ void Loop::evaluate_within() {
   const auto start = Clock::now();
   evaluate();
   training_s_ -= seconds_since(start);
-  window_began_ += Clock::now() - start;
+  output_.leave_out(start);
 }
 
 void Loop::evaluate() {
   const observe::ActivityScope activity(observe::Activity::kEvaluation);
   learner_->model().wait_for_weights();
   evaluation_ = learner_->evaluate();
-  evaluated_step_ = step_;
+  evaluated_step_ = at_.step;
   if (evaluation_.samples == 0) return;
-  decisions_->evaluated(evaluation_, step_);
+  decisions_->evaluated(evaluation_, at_.step);
   if (!decisions_->reason().empty()) end_early();
-  if (!metrics_) return;
+  if (output_.metrics() == nullptr) return;
   observe::Values values(evaluation_.metrics.begin(), evaluation_.metrics.end());
   values.emplace_back("test_loss", evaluation_.loss);
-  metrics_->add("test", step_, epoch_, values);
+  output_.metrics()->add("test", at_.step, at_.epoch, values);
 }
 
-void Loop::write_report() const {
-  try {
-    observe::write_report({folder_->path()}, folder_->path() + "/report.html");
-  } catch (const std::exception& error) {
-    log_warn("cannot write the report of the run: " + describe(error));
+void Loop::tell_step(const StepReport& report) {
+  // The program may read weights in ways that the overlap with forward does not see (data_ptr()).
+  if (options_.on_step) learner_->model().wait_for_weights();
+  decisions_->callbacks().step_done(report);
+  add_logged();
+}
+
+// After the evaluation of the epoch, before its checkpoint.
+void Loop::tell_epoch(double train_loss) {
+  EpochReport report{at_.epoch, at_.step, train_loss};
+  if (evaluation_.samples > 0) {
+    report.test_loss = evaluation_.loss;
+    report.metrics = evaluation_.metrics;
   }
+  const bool agrees = decisions_->callbacks().epoch_done(report);
+  add_logged();
+  if (!agrees) return;
+  const Callbacks::Requests all = decisions_->callbacks().agree(world_);
+  if (all.stop) end_early();
+  checkpoints_.request(checkpoints_.is_requested() || all.save);
+}
+
+// Values that callbacks have logged, to the files and the progress line.
+void Loop::add_logged() {
+  const observe::Values logged = decisions_->callbacks().take_logged();
+  if (logged.empty() || output_.metrics() == nullptr) return;
+  log_->add_program(at_.step, at_.epoch, logged);
+  output_.add_logged(logged);
+}
+
+void Loop::end_early() {
+  if (is_complete()) return;
+  decisions_->end();
+  if (world_.rank() != 0 || std::exchange(told_end_, true)) return;
+  const std::string& reason = decisions_->reason();
+  log_info("training ends early: " + (reason.empty() ? "a callback has asked for it" : reason),
+           {{"step", at_.step}, {"epoch", at_.epoch}});
+}
+
+bool Loop::save_is_due() const {
+  return checkpoints_.is_due(at_.step) || decisions_->save_is_due();
 }
 
 // A callback may have asked after the last look(). The checkpoint of this step is saved again if
 // the evaluation after it is the best so far. Collective.
 bool Loop::last_save_is_due() {
   if (decisions_->save_is_due()) return true;
-  if (saved_step_ == step_) return false;
-  if (saves() || stop_ || decisions_->ends() || save_is_due()) return true;
+  if (checkpoints_.has(at_.step)) return false;
+  if (checkpoints_.are_on() || stop_ || decisions_->ends() || save_is_due()) return true;
   const Callbacks::Requests asked = decisions_->callbacks().agree(world_);
   return asked.save || asked.stop;
-}
-
-bool Loop::minutes_due() const {
-  return options_.checkpoint_minutes > 0 &&
-         seconds_since(saved_at_) >= 60 * options_.checkpoint_minutes;
 }
 
 // A run that resumes here must find the metrics of all steps until here. They also tell whether the
 // loss is finite. Skipped steps leave the weights as they were, but these may be why the loss is
 // not finite: a checkpoint that is only due by its period must not take the place of a good one.
 void Loop::save() {
-  if (looked_step_ != step_ && learner_->shared() == nullptr) look();
+  if (looked_step_ != at_.step && !is_shared()) look();
   const bool is_wanted = decisions_->save_is_due() || at_end() || is_complete();
-  if (is_finite_ || (options_.plan.skip_not_finite && is_wanted)) save_now();
+  if (health_.is_finite() || (options_.plan.skip_not_finite && is_wanted)) save_now();
 }
 
 void Loop::save_now() {
-  const observe::ActivityScope activity(observe::Activity::kCheckpoint);
-  saved_step_ = step_;
-  saved_at_ = Clock::now();
-  save_due_ = false;
   decisions_->saved();
-  if (!saver_) make_saver();
-  saver_->save(shards_of(learner_->parts(false), progressed()), decisions_->best());
+  checkpoints_.save(*learner_, progressed(), decisions_->best());
+}
+
+// Ends the run, after the last save if it `saves`. The same on all ranks.
+void Loop::end_with(const Error& error, bool saves) {
+  if (saves) checkpoints_.finish();
+  throw error;
 }
 
 // Does nothing where no copy is due. Without look(), the state would lack the losses of the steps
 // since the last one.
 void Loop::copy_state(bool now) {
-  if (!copying_ || (!now && !copying_->is_due(step_))) return;
+  if (!checkpoints_.copies_on() || (!now && !checkpoints_.copy_is_due(at_.step))) return;
   const observe::ActivityScope activity(observe::Activity::kCheckpoint);
-  if (looked_step_ != step_) look();
-  learner_->model().wait_for_weights();
-  copying_->take(shards_of(learner_->parts(true), progressed()));
+  if (looked_step_ != at_.step) look();
+  checkpoints_.copy(*learner_, progressed());
+}
+
+Progressed Loop::progressed() const {
+  return {.step = at_.step,
+          .sampler = learner_->position(),
+          .epoch_loss = at_.epoch_loss,
+          .epoch_samples = at_.epoch_samples,
+          .seed = options_.plan.seed,
+          .batch = learner_->division(),
+          .asked_batch = asked_batch(config_),
+          .noise = log_->noise(),
+          .passes = at_.passes,
+          .best = decisions_->state(),
+          .samples = learner_->samples()};
 }
 
 }  // namespace weft::train::internal

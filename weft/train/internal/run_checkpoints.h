@@ -1,0 +1,71 @@
+// When checkpoints and copies of the state in memory are due, and who makes them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "weft/comm/group.h"
+#include "weft/elastic/copying.h"
+#include "weft/train/internal/learner.h"
+#include "weft/train/internal/run_state.h"
+#include "weft/train/options.h"
+
+namespace weft::train::internal {
+
+class RunCheckpoints {
+ public:
+  // `options` must outlive it.
+  RunCheckpoints(const Options& options, Group world)
+      : options_(options), world_(std::move(world)) {}
+
+  // Training begins, after step `step`; `is_saved`: the newest checkpoint has this step. `folder`:
+  // of the checkpoints; used on rank 0 only. `copies`: the state is copied to memory. Collective.
+  void start(std::string folder, std::int64_t step, bool is_saved, bool copies);
+  // Allocates the memory that checkpoints need. Without it, the first save does so. Collective.
+  void make_saver(Learner& learner, const BestMark& best);
+
+  // True if the options ask for checkpoints. Otherwise requests alone save one.
+  bool are_on() const { return saves_checkpoints(options_); }
+  bool steps_due(std::int64_t step) const {
+    return options_.checkpoint_steps > 0 && step % options_.checkpoint_steps == 0;
+  }
+  bool minutes_due() const;
+  // checkpoint_minutes have passed, or a callback has asked for a checkpoint. The same on all
+  // ranks.
+  void request(bool is_requested) { is_requested_ = is_requested; }
+  bool is_requested() const { return is_requested_; }
+  bool is_due(std::int64_t step) const { return steps_due(step) || is_requested_; }
+  bool has(std::int64_t step) const { return saved_step_ == step; }
+  // Saves a checkpoint. Collective.
+  void save(Learner& learner, const Progressed& progressed, const BestMark& best);
+  // As in RunSaver. They do nothing before the first save.
+  void poll();
+  void settle();
+  void finish();
+
+  // Of copies in memory. False without them.
+  bool copy_is_due(std::int64_t step) const { return copying_ && copying_->is_due(step); }
+  bool copies_on() const { return copying_.has_value(); }
+  void add_step(double seconds);
+  // Copies this rank's part of the state. Collective.
+  void copy(Learner& learner, const Progressed& progressed);
+  // They outlive the run. Null without them.
+  std::shared_ptr<const elastic::StateCopies> copies() const {
+    return copying_ ? copying_->copies() : nullptr;
+  }
+
+ private:
+  const Options& options_;
+  const Group world_;
+  std::string folder_;
+  std::optional<RunSaver> saver_;
+  std::optional<elastic::Copying> copying_;
+  std::int64_t saved_step_ = -1;
+  std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
+  bool is_requested_ = false;
+};
+
+}  // namespace weft::train::internal

@@ -1,0 +1,191 @@
+#include "weft/train/internal/run_output.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include <torch/version.h>
+
+#include "weft/agent/link.h"
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/base/log.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/comm/texts.h"
+#include "weft/launch/live_page.h"
+#include "weft/observe/position/position.h"
+#include "weft/observe/report/environment.h"
+#include "weft/observe/report/report.h"
+#include "weft/train/internal/newest_run.h"
+
+namespace weft::train::internal {
+namespace {
+
+// Keys whose values differ from those in the run's config.toml: "0.1, was 0.2".
+std::vector<LogField> changes_of(const std::string& file, const Config& now) {
+  std::vector<LogField> changes;
+  if (!std::filesystem::exists(file)) return changes;
+  const auto rows = now.describe(), before = Config::load(file, now.schema()).describe();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].value == before[i].value || rows[i].key.rfind("run.", 0) == 0) continue;
+    changes.emplace_back(rows[i].key, rows[i].value + ", was " + before[i].value);
+  }
+  return changes;
+}
+
+}  // namespace
+
+RunOutput::RunOutput(const Options& options, const Config& config, Group world)
+    : options_(options),
+      config_(config),
+      world_(std::move(world)),
+      line_({.mode = options.progress, .rank = world_.rank()}) {}
+
+void RunOutput::open(bool has_state) {
+  comm::together(world_, [&] {
+    if (world_.rank() == 0) open_folder(has_state);
+  });
+}
+
+void RunOutput::open_folder(bool has_state) {
+  observe::RunFolderOptions run{options_.dir, options_.name, options_.program, options_.resume};
+  if (run.resume && run.name.empty()) {
+    const auto newest = newest_run(run.parent, options_.program);
+    WEFT_REQUIRE(newest.has_value(), "there is no run of " + options_.program + " to resume in " +
+                                         run.parent + "; give the run's name");
+    run.name = *newest;
+  }
+  const auto changes = run.resume
+                           ? changes_of(run.parent + "/" + run.name + "/config.toml", config_)
+                           : std::vector<LogField>{};
+  folder_ = std::make_unique<observe::RunFolder>(run, config_);
+  // If this rank is lost before training begins, its successor uses the same folder.
+  agent::tell_launcher("folder", std::filesystem::absolute(folder_->path()).string());
+  if (!changes.empty()) log_info("the run resumes with changed values", changes);
+  if (!has_state) write_environment();
+}
+
+void RunOutput::write_environment() const {
+  const auto weft = std::string(WEFT_VERSION), torch = std::string(TORCH_VERSION);
+  const std::string text = observe::environment_json(
+      {{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}});
+  try {
+    write_file_atomic(folder_->path() + "/environment.json", text);
+  } catch (const Error& error) {  // such as a full disk, when all ranks start again
+    if (!options_.resume) throw;
+    log_warn(error.message() + "; the file describes the environment before");
+  }
+}
+
+void RunOutput::start(std::int64_t done, bool recovers, const StepLog::Flops& flops,
+                      Throughput throughput) {
+  flops_ = flops;
+  throughput_ = throughput;
+  comm::together(world_, [&] {
+    if (!folder_) return;
+    folder_->keep();
+    tell_launcher();
+    // The copies in memory may be older than the newest checkpoint. If all ranks are lost later,
+    // the run resumes from that checkpoint and needs the metrics of the steps before it.
+    const std::int64_t known = recovers ? checkpoint::newest_step(folder_->checkpoint_path()) : -1;
+    metrics_ = std::make_unique<observe::Metrics>(folder_->path(), done + 1, known);
+  });
+}
+
+// Tells the launcher the size of the job and the run folder, and the run folder the launcher, for
+// `weft scale`.
+void RunOutput::tell_launcher() const {
+  launch::show_run(folder_->path());
+  observe::tell_run_folder(std::filesystem::absolute(folder_->path()));
+  agent::tell_launcher("size", std::to_string(world_.size()));
+  agent::tell_launcher("run", std::filesystem::absolute(folder_->path()).string());
+  const std::string file = folder_->path() + "/launcher";
+  const char* const pid = std::getenv("WEFT_LAUNCHER_PID");
+  std::error_code ignored;
+  if (pid == nullptr) {
+    std::filesystem::remove(file, ignored);
+    return;
+  }
+  try {
+    write_file_atomic(file, pid);
+  } catch (const Error& error) {  // such as a full disk, which must not end a recovery
+    log_warn(error.message() + "; weft scale does not find this run");
+  }
+}
+
+void RunOutput::show(const StepLog::Seen& seen, std::optional<double> grad_norm) {
+  const auto now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - window_began_).count();
+  shown_ = {{"loss", seen.loss}};
+  if (grad_norm) shown_.emplace_back("grad_norm", *grad_norm);
+  if (seen.noise_scale) shown_.emplace_back("noise_scale", std::round(*seen.noise_scale));
+  if (seconds > 0)
+    shown_.emplace_back(throughput_.name,
+                        std::round(window_samples_ * throughput_.per_sample / seconds));
+  if (seconds > 0 && world_.rank() == 0) tell_rate(window_samples_, seconds);
+  const double flops = flops_.per_sample * window_samples_;
+  if (flops > 0 && flops_.peak > 0 && seconds > 0)
+    shown_.emplace_back("mfu", std::round(1e3 * flops / seconds / flops_.peak) / 1e3);
+  shown_.emplace_back("memory_gb", std::round(seen.memory_gb * 100) / 100);
+  shown_.insert(shown_.end(), logged_.begin(), logged_.end());
+  window_began_ = now;
+  window_samples_ = 0;
+}
+
+// About once a second, the mean since the last time.
+void RunOutput::tell_rate(double samples, double seconds) {
+  rate_samples_ += samples;
+  rate_seconds_ += seconds;
+  if (rate_seconds_ < 1) return;
+  agent::tell_launcher("rate", std::to_string(rate_samples_ / rate_seconds_));
+  rate_samples_ = rate_seconds_ = 0;
+}
+
+void RunOutput::add_logged(const observe::Values& logged) {
+  for (const auto& value : logged) {
+    const auto same =
+        std::ranges::find(logged_, value.first, [](const auto& one) { return one.first; });
+    if (same == logged_.end()) {
+      logged_.push_back(value);
+    } else {
+      *same = value;
+    }
+  }
+}
+
+bool RunOutput::shows_ranks(bool now) {
+  const auto time = Clock::now();
+  if (!now && time - ranks_shown_ < std::chrono::seconds(1)) return false;
+  ranks_shown_ = time;
+  return true;
+}
+
+void RunOutput::watch_folder() {
+  if (!folder_ || is_gone_ || !folder_->is_gone()) return;
+  is_gone_ = true;
+  log_error("the run folder " + folder_->path() +
+            " was deleted or moved: its metrics and log are lost; training goes on");
+}
+
+void RunOutput::flush() {
+  if (metrics_) metrics_->flush();
+}
+
+void RunOutput::write_report() const {
+  if (!folder_) return;
+  if (folder_->is_gone()) {
+    throw Error(Errc::kUnavailable,
+                "the run folder " + folder_->path() +
+                    " was deleted or moved while the run trained: its metrics and log are lost");
+  }
+  try {
+    observe::write_report({folder_->path()}, folder_->path() + "/report.html");
+  } catch (const std::exception& error) {
+    log_warn("cannot write the report of the run: " + describe(error));
+  }
+}
+
+}  // namespace weft::train::internal

@@ -1,0 +1,52 @@
+#include "weft/train/internal/step_recorder.h"
+
+#include <utility>
+
+#include "weft/base/fault/failpoint.h"
+#include "weft/observe/position/position.h"
+
+namespace weft::train::internal {
+
+void StepRecorder::begin(std::int64_t number) {
+  number_ = number;
+  began_ = std::chrono::steady_clock::now();
+  set_failpoint_step(number);
+  observe::set_step(number);
+  failpoint("step.begin");
+  timer_.reset();
+  traffic_ = world_.traffic();
+  waited_ns_ = observe::waited_ns();
+}
+
+StepLog::Step StepRecorder::end(Learner::Step done, std::int64_t epoch, double rate) {
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began_;
+  StepLog::Step record{.step = number_,
+                       .epoch = epoch,
+                       .rate = rate,
+                       .samples = done.samples,
+                       .seconds = seconds.count(),
+                       .ms = {},
+                       .losses = std::move(done.losses),
+                       .grad_norm = done.grad_norm,
+                       .noise = done.noise};
+  for (std::size_t phase = 0; phase < observe::kPhases; ++phase)
+    record.ms[phase] = timer_.ms(static_cast<observe::Phase>(phase));
+  const comm::Traffic now = world_.traffic();
+  record.sent_bytes = static_cast<double>(now.sent_bytes - traffic_.sent_bytes);
+  record.shared_bytes = static_cast<double>(now.shared_bytes - traffic_.shared_bytes);
+  record.skipped = done.skipped;
+  record.waited_s = 1e-9 * static_cast<double>(observe::waited_ns() - waited_ns_);
+  return record;
+}
+
+void StepRecorder::note(std::int64_t step, const data::SamplerState& at, bool ready) {
+  if (!times_.is_on()) return;
+  times_.add({.ranks = world_.size(),
+              .group = world_.epoch(),
+              .step = step,
+              .epoch = at.epoch,
+              .position = at.position,
+              .ready = ready});
+}
+
+}  // namespace weft::train::internal
