@@ -72,7 +72,7 @@ function(weft_module name)
   if(WEFT_TESTS AND tests)
     add_executable(weft_${name}_test ${tests})
     target_link_libraries(weft_${name}_test PRIVATE weft_${name} ${arg_TEST_DEPS} weft_warnings
-      ${arg_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
+      ${arg_LINK} weft_test_main GTest::gtest GTest::gmock)
     weft_compile_together(weft_${name}_test 0)
     weft_test_program(weft_${name}_test ${arg_TEST_TORCH})
     weft_discover_tests(weft_${name}_test)
@@ -147,6 +147,9 @@ endfunction()
 # Of all tests. Threads of OpenMP wait for each other at the end of each loop. On a busy machine
 # they would use up their time slices by spinning, and a test would take ten times as long.
 set(WEFT_TEST_ENVIRONMENT OMP_WAIT_POLICY=PASSIVE)
+# Of tests that run Python. `import torch` takes three times as long without compiled modules, and
+# the set-up leaves them out.
+set(WEFT_PYTHON_CACHE PYTHONPYCACHEPREFIX=${PROJECT_BINARY_DIR}/pycache)
 
 set(WEFT_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a test suite is ended")
 
@@ -194,7 +197,7 @@ endfunction()
 function(weft_discover_python_tests script prefix)
   cmake_parse_arguments(arg "WAITS" "" "ARGS;LABELS;ENVIRONMENT" ${ARGN})
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${script})
-  list(APPEND arg_ENVIRONMENT ${WEFT_TEST_ENVIRONMENT})
+  list(APPEND arg_ENVIRONMENT ${WEFT_TEST_ENVIRONMENT} ${WEFT_PYTHON_CACHE})
   file(STRINGS ${script} lines REGEX "^(class |  +def test_)")
   foreach(line ${lines})
     if(line MATCHES "^class ([A-Za-z]+)")

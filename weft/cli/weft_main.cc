@@ -1,4 +1,5 @@
 #include "weft/base/json/error_file.h"
+#include "weft/base/process/start.h"
 #include "weft/cli/commands.h"
 
 namespace {
@@ -10,4 +11,4 @@ __attribute__((section(".preinit_array"), used)) void (*const first)() = [] {
 
 }  // namespace
 
-int main(int argc, char** argv) { return weft::cli::weft_main(argc, argv); }
+int main(int argc, char** argv) { weft::end_process(weft::cli::weft_main(argc, argv)); }

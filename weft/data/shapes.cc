@@ -1,7 +1,9 @@
 #include "weft/data/shapes.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/random.h"
@@ -22,25 +24,31 @@ double triangle(double x, double y, double r) {
   return std::max(y - 0.6 * r, 0.866 * std::abs(x) - 0.5 * y - 0.5 * r);
 }
 
+// Distance to the nearest of the lines x = 0, ±r, ±2 r …
+double to_line(double x, double r) { return std::abs(std::fma(-std::nearbyint(x / r), r, x)); }
+
+double radius(double x, double y) { return std::sqrt(x * x + y * y); }
+
 // Signed distance in pixels, negative inside, to the shape of a class with "radius" r.
-double distance(std::int64_t label, double x, double y, double r) {
-  const double radius = std::hypot(x, y);
-  const double frame = square(x, y, r);
-  switch (label) {
-    case 0: return std::abs(radius - r) - kStroke;
-    case 1: return radius - r;
-    case 2: return std::abs(square(x, y, 0.9 * r)) - kStroke;
-    case 3: return square(x, y, 0.9 * r);
-    case 4: return triangle(x, y, r);
-    case 5: return std::max(frame, std::min(std::abs(x), std::abs(y)) - kStroke);
-    case 6: return std::max(frame, std::min(std::abs(x + y), std::abs(x - y)) * 0.7071 - kStroke);
-    case 7: return std::max(frame, std::abs(std::remainder(y, r)) - 0.25 * r);
-    case 8: return std::max(frame, std::abs(std::remainder(x, r)) - 0.25 * r);
-    default: return std::min(std::abs(radius - r) - kStroke, radius - 0.35 * r);
-  }
+template <std::int64_t kLabel>
+double distance(double x, double y, double r) {
+  if constexpr (kLabel == 0) return std::abs(radius(x, y) - r) - kStroke;
+  if constexpr (kLabel == 1) return radius(x, y) - r;
+  if constexpr (kLabel == 2) return std::abs(square(x, y, 0.9 * r)) - kStroke;
+  if constexpr (kLabel == 3) return square(x, y, 0.9 * r);
+  if constexpr (kLabel == 4) return triangle(x, y, r);
+  if constexpr (kLabel == 9)
+    return std::min(std::abs(radius(x, y) - r) - kStroke, radius(x, y) - 0.35 * r);
+  double inner = 0;  // of the lines in the square frame
+  if constexpr (kLabel == 5) inner = std::min(std::abs(x), std::abs(y)) - kStroke;
+  if constexpr (kLabel == 6) inner = std::min(std::abs(x + y), std::abs(x - y)) * 0.7071 - kStroke;
+  if constexpr (kLabel == 7) inner = to_line(y, r) - 0.25 * r;
+  if constexpr (kLabel == 8) inner = to_line(x, r) - 0.25 * r;
+  return std::max(square(x, y, r), inner);
 }
 
-void draw_shape(std::int64_t label, Random& random, std::uint8_t* out) {
+template <std::int64_t kLabel>
+void draw_shape(Random& random, std::uint8_t* out) {
   const auto between = [&](double low, double high) {
     return low + (high - low) * random.uniform();
   };
@@ -53,7 +61,7 @@ void draw_shape(std::int64_t label, Random& random, std::uint8_t* out) {
     for (std::int64_t column = 0; column < kSide; ++column) {
       const double dx = column + 0.5 - cx, dy = row + 0.5 - cy;
       const double inside = std::clamp(
-          0.5 - distance(label, cosine * dx + sine * dy, cosine * dy - sine * dx, r), 0.0, 1.0);
+          0.5 - distance<kLabel>(cosine * dx + sine * dy, cosine * dy - sine * dx, r), 0.0, 1.0);
       // The sum of four bytes is close to a normal variable: mean 510, standard deviation 148.
       const std::uint32_t bits = random.next_u32();
       const double noise = static_cast<double>((bits & 255) + (bits >> 8 & 255) +
@@ -64,6 +72,13 @@ void draw_shape(std::int64_t label, Random& random, std::uint8_t* out) {
     }
   }
 }
+
+// One function a class: the loop over the pixels has no branch for it.
+template <std::int64_t... kLabel>
+constexpr auto painters(std::integer_sequence<std::int64_t, kLabel...>) {
+  return std::array{&draw_shape<kLabel>...};
+}
+constexpr auto kPainters = painters(std::make_integer_sequence<std::int64_t, kClasses>());
 
 }  // namespace
 
@@ -77,7 +92,8 @@ ImageSet make_shapes(ShapesOptions options, Part part) {
     Random random(options.seed, part == Part::kTrain ? kTrainStream : kTestStream,
                   static_cast<std::uint64_t>(i));
     set.labels[i] = static_cast<std::uint8_t>(i % kClasses);
-    draw_shape(i % kClasses, random, set.pixels.data() + i * set.image_bytes());
+    kPainters[static_cast<std::size_t>(i % kClasses)](random,
+                                                      set.pixels.data() + i * set.image_bytes());
   }
   return set;
 }

@@ -6,8 +6,10 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
 
 #include "weft/base/error.h"
 
@@ -39,6 +41,16 @@ std::string temporary_folder() {
   throw Error(Errc::kBadConfig, "no temporary files can be made in " + folder + ": " +
                                     std::strerror(failed) +
                                     "; set TMPDIR to a folder that this user can write to");
+}
+
+void end_process(int code) noexcept {
+  std::cout.flush();
+  std::fflush(nullptr);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  std::exit(code);
+#else
+  std::quick_exit(code);
+#endif
 }
 
 }  // namespace weft

@@ -18,4 +18,9 @@ void ignore_file_size_signal() noexcept;
 // which this process may make files.
 std::string temporary_folder();
 
+// Ends the process. Flushes stdout and stderr and runs the handlers of std::at_quick_exit, but not
+// the destructors of static objects: those of libtorch take 70 ms. With a sanitizer, it is
+// std::exit(), so that leaks are found.
+[[noreturn]] void end_process(int code) noexcept;
+
 }  // namespace weft

@@ -74,6 +74,7 @@ void Runtime::start(Deadline deadline) {
     std::rethrow_exception(start_error_);
   }
   std::atexit([] { get().finish(); });
+  std::at_quick_exit([] { get().finish(); });
 }
 
 void Runtime::initialize() {
