@@ -50,14 +50,15 @@ class Members(unittest.TestCase):
 
 class Classes(unittest.TestCase):
     def test_adds_the_methods_in_all_sources(self):
-        header = "class Box final : public Thing {\n public:\n  void draw();\n\n private:\n  int a_;\n};\n"
+        header = "class Box final : public Thing {\n public:\n  void draw();\n\n  int a_;\n};\n"
         one = "namespace x {\n\nvoid Box::draw() {\n  // {\n  a_ = 1;\n}\n\n}  // namespace x\n"
         two = "Box::Box(int a)\n    : a_(a) {}\n\nint free_function() {\n  return 1;\n}\n"
         box = sizes_of(header, one, two)["Box"]
-        self.assertEqual((box.lines, box.members, len(box.sources)), (7 + 4 + 2, 1, 2))
+        self.assertEqual((box.lines, box.members, len(box.sources)), (6 + 4 + 2, 1, 2))
 
     def test_a_nested_struct_has_its_own_members(self):
-        sizes = sizes_of("struct Outer {\n  struct Inner {\n    int a;\n    int b;\n  };\n  int c;\n};\n")
+        inner = "  struct Inner {\n    int a;\n    int b;\n  };\n"
+        sizes = sizes_of("struct Outer {\n" + inner + "  int c;\n};\n")
         self.assertEqual((sizes["Outer::Inner"].members, sizes["Outer"].members), (2, 1))
 
     def test_names_what_is_beyond_the_measure(self):
