@@ -1,9 +1,12 @@
 // A value in shared memory that one thread at a time writes and anyone reads, without locks.
 //
-// There are two copies. The writer fills the one that is not current, and then makes it current by
-// its sequence number. So a reader finds a whole value even if the writer was stopped or died while
-// it wrote (a sequence lock with one copy does not give that). A write costs one store for each
-// word and no read-modify-write.
+// There are two copies, which the writer fills in turn. Each has a number beside its words: that of
+// its write, or kWriting. A reader takes the copy with the larger number, and takes it again if the
+// number has changed meanwhile. So it finds a whole value even if the writer was stopped or died
+// while it wrote (a sequence lock with one copy does not give that). It looks at the number and the
+// words of one copy only, which are beside each other in memory: a writer that writes all the time
+// hardly ever changes them within that time. A write costs one store for each word, two more, and
+// no read-modify-write.
 #pragma once
 
 #include <array>
@@ -13,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 namespace weft::observe {
 
@@ -24,50 +28,72 @@ class Published {
  public:
   // One thread at a time.
   void write(const T& value) noexcept {
-    const std::uint32_t next = sequence_.load(std::memory_order_relaxed) + 1;
-    auto& copy = copies_[next & 1];
-    // No reader may see a new word in this copy before it can see that the other one is current.
+    const std::uint64_t next = newest().number.load(std::memory_order_relaxed) + 1;
+    Copy& copy = copies_[next & 1];
+    // No reader may see kWriting before the number of the other copy, or a new word before kWriting.
+    copy.number.store(kWriting, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_release);
     const auto* const bytes = reinterpret_cast<const std::byte*>(&value);
     for (std::size_t i = 0; i < kWords; ++i) {  // word by word: a copy of the value costs as much
       std::uint64_t word;
       std::memcpy(&word, bytes + i * sizeof word, sizeof word);
-      copy[i].store(word, std::memory_order_relaxed);
+      copy.words[i].store(word, std::memory_order_relaxed);
     }
-    sequence_.store(next, std::memory_order_release);
+    copy.number.store(next, std::memory_order_release);
   }
 
   // Changes one word of the current value, at `offset` bytes: readers find the old word or the new
   // one. Not counted by writes(). One thread at a time.
   void amend(std::size_t offset, std::uint64_t word) noexcept {
-    copies_[sequence_.load(std::memory_order_relaxed) & 1][offset / sizeof word].store(
-        word, std::memory_order_relaxed);
+    newest().words[offset / sizeof word].store(word, std::memory_order_relaxed);
   }
 
-  // Any thread or process. A writer that writes all the time could outrun the reader for ever:
-  // after many attempts it returns a value whose words may be of two writes.
+  // Any thread or process. A reader whose copy was overwritten in each of many attempts returns a
+  // value whose words may be of two writes.
   T read() const noexcept {
-    constexpr int kMostAttempts = 1000;
     Words words{};
     for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
-      const std::uint32_t before = sequence_.load(std::memory_order_acquire);
-      const auto& copy = copies_[before & 1];
-      for (std::size_t i = 0; i < kWords; ++i) words[i] = copy[i].load(std::memory_order_relaxed);
+      const Copy& copy = newest();
+      const std::uint64_t number = copy.number.load(std::memory_order_acquire);
+      for (std::size_t i = 0; i < kWords; ++i)
+        words[i] = copy.words[i].load(std::memory_order_relaxed);
       std::atomic_thread_fence(std::memory_order_acquire);
-      if (sequence_.load(std::memory_order_relaxed) == before) break;
+      if (number != kWriting && copy.number.load(std::memory_order_relaxed) == number) break;
     }
     return std::bit_cast<T>(words);
   }
 
-  // Number of writes so far, modulo 2^32.
-  std::uint32_t writes() const noexcept { return sequence_.load(std::memory_order_relaxed); }
+  // Number of writes so far. Like read(), it gives up when it was overtaken many times.
+  std::uint64_t writes() const noexcept {
+    std::uint64_t number = kWriting;
+    for (int attempt = 0; attempt < kMostAttempts && number == kWriting; ++attempt)
+      number = newest().number.load(std::memory_order_acquire);
+    return number;
+  }
 
  private:
+  static constexpr std::uint64_t kWriting = ~std::uint64_t{0};
+  static constexpr int kMostAttempts = 1000;
   static constexpr std::size_t kWords = sizeof(T) / sizeof(std::uint64_t);
   using Words = std::array<std::uint64_t, kWords>;
 
-  std::atomic<std::uint32_t> sequence_;
-  alignas(64) std::atomic<std::uint64_t> copies_[2][kWords];
+  struct alignas(64) Copy {
+    std::atomic<std::uint64_t> number;  // of the write, from 1; 0: none yet
+    std::atomic<std::uint64_t> words[kWords];
+  };
+
+  // Both numbers are read before any word. A copy that was written when the first one was read is
+  // the newest, or the other one is: then kWriting, and changed by the time its words are read.
+  Copy& newest() noexcept { return const_cast<Copy&>(std::as_const(*this).newest()); }
+  const Copy& newest() const noexcept {
+    const std::uint64_t first = copies_[0].number.load(std::memory_order_acquire),
+                        second = copies_[1].number.load(std::memory_order_acquire);
+    if (first == kWriting) return copies_[1];
+    if (second == kWriting) return copies_[0];
+    return copies_[first > second ? 0 : 1];
+  }
+
+  Copy copies_[2];
 };
 
 }  // namespace weft::observe

@@ -66,7 +66,7 @@ TEST(Published, AValueIsWholeAfterItsWriterWasStoppedOrKilledAtAnyInstant) {
     ASSERT_EQ(::waitpid(writer, &status, WUNTRACED), writer);
     const Value seen = published.read();
     EXPECT_TRUE(seen.is_whole()) << "trial " << trial;
-    EXPECT_EQ(static_cast<std::uint32_t>(seen.numbers[0]), published.writes());
+    EXPECT_EQ(seen.numbers[0], published.writes());
     if (trial < 99) ::kill(writer, SIGCONT);
   }
   ::munmap(memory, sizeof(Shared));

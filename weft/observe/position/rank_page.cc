@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kName = "weft-ranks";
 // "weftpag" and the version of the layout.
-constexpr std::uint64_t kMagic = 0x7765667470616701;
+constexpr std::uint64_t kMagic = 0x7765667470616702;
 constexpr int kMostRanks = 4096;
 
 std::size_t bytes_for(int ranks) {
