@@ -149,7 +149,7 @@ endfunction()
 set(WEFT_TEST_ENVIRONMENT OMP_WAIT_POLICY=PASSIVE)
 # Of tests that run Python. `import torch` takes three times as long without compiled modules, and
 # the set-up leaves them out.
-set(WEFT_PYTHON_CACHE PYTHONPYCACHEPREFIX=${PROJECT_BINARY_DIR}/pycache)
+set(WEFT_PYTHON_CACHE PYTHONPYCACHEPREFIX=${PROJECT_BINARY_DIR}/pycache PYTHONDONTWRITEBYTECODE=)
 
 set(WEFT_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a test suite is ended")
 

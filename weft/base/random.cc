@@ -18,20 +18,65 @@ constexpr std::uint32_t kDropoutStream = 0x64726f70;  // "drop"
 
 __extension__ using Wide = unsigned __int128;
 
+using Block = std::array<std::uint32_t, 4>;
+using Key = std::array<std::uint32_t, 2>;
+constexpr int kRounds = 10;
+constexpr std::uint64_t kEven = 0xD2511F53, kOdd = 0xCD9E8D57;
+
+Block next_round(const Block& counter, const Key& key) {
+  const std::uint64_t even = kEven * counter[0], odd = kOdd * counter[2];
+  return {static_cast<std::uint32_t>(odd >> 32) ^ counter[1] ^ key[0],
+          static_cast<std::uint32_t>(odd),
+          static_cast<std::uint32_t>(even >> 32) ^ counter[3] ^ key[1],
+          static_cast<std::uint32_t>(even)};
+}
+
+void next_key(Key& key) {
+  key[0] += 0x9E3779B9;  // the golden ratio
+  key[1] += 0xBB67AE85;  // sqrt(3) - 1
+}
+
+// So many blocks at once, in lanes: a round of one does not wait for that of another one, and
+// compilers make vectors of them.
+constexpr std::size_t kLanes = 8;
+using Lanes = std::array<std::uint64_t, kLanes>;  // words, so that a product needs no conversion
+
+// The blocks from `counter` on.
+void next_blocks(Block counter, Key key, std::uint32_t* words) {
+  constexpr std::uint64_t kLow = 0xffffffff;
+  Lanes a, b, c, d;
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    a[i] = counter[0] + static_cast<std::uint32_t>(i);
+    a[i] &= kLow;
+    b[i] = counter[1];
+    c[i] = counter[2];
+    d[i] = counter[3];
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      const std::uint64_t even = kEven * a[i], odd = kOdd * c[i];
+      a[i] = (odd >> 32) ^ b[i] ^ key[0];
+      b[i] = odd & kLow;
+      c[i] = (even >> 32) ^ d[i] ^ key[1];
+      d[i] = even & kLow;
+    }
+    next_key(key);
+  }
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    words[4 * i] = static_cast<std::uint32_t>(a[i]);
+    words[4 * i + 1] = static_cast<std::uint32_t>(b[i]);
+    words[4 * i + 2] = static_cast<std::uint32_t>(c[i]);
+    words[4 * i + 3] = static_cast<std::uint32_t>(d[i]);
+  }
+}
+
 }  // namespace
 
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                         std::array<std::uint32_t, 2> key) {
-  constexpr int kRounds = 10;
   for (int round = 0; round < kRounds; ++round) {
-    const std::uint64_t even = std::uint64_t{0xD2511F53} * counter[0];
-    const std::uint64_t odd = std::uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<std::uint32_t>(odd >> 32) ^ counter[1] ^ key[0],
-               static_cast<std::uint32_t>(odd),
-               static_cast<std::uint32_t>(even >> 32) ^ counter[3] ^ key[1],
-               static_cast<std::uint32_t>(even)};
-    key[0] += 0x9E3779B9;  // the golden ratio
-    key[1] += 0xBB67AE85;  // sqrt(3) - 1
+    counter = next_round(counter, key);
+    next_key(key);
   }
   return counter;
 }
@@ -48,6 +93,17 @@ std::uint32_t Random::next_u32() {
     left_ = 4;
   }
   return words_[static_cast<std::size_t>(4 - left_--)];
+}
+
+void Random::fill(std::span<std::uint32_t> words) {
+  constexpr std::size_t kWords = 4 * kLanes;
+  std::size_t done = 0;
+  for (; done < words.size() && left_ > 0; ++done) words[done] = next_u32();
+  for (; words.size() - done >= kWords; done += kWords) {
+    next_blocks(counter_, key_, words.data() + done);
+    counter_[0] += kLanes;
+  }
+  for (; done < words.size(); ++done) words[done] = next_u32();
 }
 
 std::uint64_t Random::next_u64() {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "weft/base/error.h"
 
@@ -38,6 +39,19 @@ TEST(Random, StartsWithTheBlockOfItsAddress) {
     for (const std::uint32_t word :
          philox4x32({block, 7, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}))
       EXPECT_EQ(random.next_u32(), word);
+  }
+}
+
+TEST(Random, FillsWithTheWordsThatFollow) {
+  for (const std::size_t before : {0, 1, 3, 4}) {
+    for (const std::size_t count : {0, 1, 31, 32, 33, 784}) {
+      Random one(5, 6, 7), other(5, 6, 7);
+      for (std::size_t i = 0; i < before; ++i) EXPECT_EQ(one.next_u32(), other.next_u32());
+      std::vector<std::uint32_t> words(count);
+      one.fill(words);
+      for (const std::uint32_t word : words) EXPECT_EQ(word, other.next_u32());
+      EXPECT_EQ(one.next_u32(), other.next_u32());
+    }
   }
 }
 

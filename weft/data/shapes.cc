@@ -8,6 +8,13 @@
 #include "weft/base/error.h"
 #include "weft/base/random.h"
 
+// Compiles a function for several instruction sets, and chooses one when the program starts.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define WEFT_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define WEFT_CLONES
+#endif
+
 namespace weft::data {
 namespace {
 
@@ -47,38 +54,86 @@ double distance(double x, double y, double r) {
   return std::max(square(x, y, r), inner);
 }
 
-template <std::int64_t kLabel>
-void draw_shape(Random& random, std::uint8_t* out) {
+constexpr std::size_t kPixels = kSide * kSide;
+
+// How a shape is drawn.
+struct Drawing {
+  double r, cx, cy, cosine, sine, contrast, base, slope_x, slope_y;
+};
+
+Drawing draw(Random& random) {
   const auto between = [&](double low, double high) {
     return low + (high - low) * random.uniform();
   };
-  const double r = between(5, 10);
-  const double cx = kSide / 2.0 + between(-4, 4), cy = kSide / 2.0 + between(-4, 4);
-  const double angle = between(-0.3, 0.3), cosine = std::cos(angle), sine = std::sin(angle);
-  const double contrast = between(70, 150), base = between(20, 70);
-  const double slope_x = between(-1.5, 1.5), slope_y = between(-1.5, 1.5);
+  Drawing one{};
+  one.r = between(5, 10);
+  one.cx = kSide / 2.0 + between(-4, 4);
+  one.cy = kSide / 2.0 + between(-4, 4);
+  const double angle = between(-0.3, 0.3);
+  one.cosine = std::cos(angle);
+  one.sine = std::sin(angle);
+  one.contrast = between(70, 150);
+  one.base = between(20, 70);
+  one.slope_x = between(-1.5, 1.5);
+  one.slope_y = between(-1.5, 1.5);
+  return one;
+}
+
+using Values = std::array<double, kPixels>;
+
+// The values of the pixels without noise.
+template <std::int64_t kLabel>
+[[gnu::always_inline]] inline void paint(const Drawing& how, Values& values) {
   for (std::int64_t row = 0; row < kSide; ++row) {
-    for (std::int64_t column = 0; column < kSide; ++column) {
-      const double dx = column + 0.5 - cx, dy = row + 0.5 - cy;
-      const double inside = std::clamp(
-          0.5 - distance<kLabel>(cosine * dx + sine * dy, cosine * dy - sine * dx, r), 0.0, 1.0);
-      // The sum of four bytes is close to a normal variable: mean 510, standard deviation 148.
-      const std::uint32_t bits = random.next_u32();
-      const double noise = static_cast<double>((bits & 255) + (bits >> 8 & 255) +
-                                               (bits >> 16 & 255) + (bits >> 24)) -
-                           510;
-      const double value = base + slope_x * dx + slope_y * dy + contrast * inside + 0.2 * noise;
-      *out++ = static_cast<std::uint8_t>(std::clamp(value, 0.0, 255.0));
+    const double dy = static_cast<double>(row) + 0.5 - how.cy;
+    for (std::int32_t column = 0; column < kSide; ++column) {
+      const double dx = column + 0.5 - how.cx;
+      const double x = how.cosine * dx + how.sine * dy, y = how.cosine * dy - how.sine * dx;
+      const double inside = std::clamp(0.5 - distance<kLabel>(x, y, how.r), 0.0, 1.0);
+      values[static_cast<std::size_t>(row * kSide + column)] =
+          how.base + how.slope_x * dx + how.slope_y * dy + how.contrast * inside;
     }
   }
 }
 
-// One function a class: the loop over the pixels has no branch for it.
-template <std::int64_t... kLabel>
-constexpr auto painters(std::integer_sequence<std::int64_t, kLabel...>) {
-  return std::array{&draw_shape<kLabel>...};
+// One loop a class, without a branch for it, so that it becomes one over vectors.
+WEFT_CLONES void paint_label(std::int64_t label, const Drawing& how, Values& values) {
+  switch (label) {
+    case 0: return paint<0>(how, values);
+    case 1: return paint<1>(how, values);
+    case 2: return paint<2>(how, values);
+    case 3: return paint<3>(how, values);
+    case 4: return paint<4>(how, values);
+    case 5: return paint<5>(how, values);
+    case 6: return paint<6>(how, values);
+    case 7: return paint<7>(how, values);
+    case 8: return paint<8>(how, values);
+    default: return paint<9>(how, values);
+  }
 }
-constexpr auto kPainters = painters(std::make_integer_sequence<std::int64_t, kClasses>());
+
+// The sum of four bytes is close to a normal variable: mean 510, standard deviation 148.
+WEFT_CLONES void add_noise(const std::uint32_t* bits, const Values& values, std::uint8_t* out) {
+  std::array<std::int32_t, kPixels> sums, whole;
+  for (std::size_t i = 0; i < kPixels; ++i) {
+    sums[i] = static_cast<std::int32_t>((bits[i] & 255) + (bits[i] >> 8 & 255) +
+                                        (bits[i] >> 16 & 255) + (bits[i] >> 24));
+  }
+  for (std::size_t i = 0; i < kPixels; ++i) {
+    const double value = values[i] + 0.2 * (static_cast<double>(sums[i]) - 510);
+    whole[i] = static_cast<std::int32_t>(std::clamp(value, 0.0, 255.0));
+  }
+  for (std::size_t i = 0; i < kPixels; ++i) out[i] = static_cast<std::uint8_t>(whole[i]);
+}
+
+void draw_shape(std::int64_t label, Random& random, std::uint8_t* out) {
+  const Drawing how = draw(random);
+  std::array<std::uint32_t, kPixels> bits;
+  random.fill(bits);
+  Values values;
+  paint_label(label, how, values);
+  add_noise(bits.data(), values, out);
+}
 
 }  // namespace
 
@@ -92,8 +147,7 @@ ImageSet make_shapes(ShapesOptions options, Part part) {
     Random random(options.seed, part == Part::kTrain ? kTrainStream : kTestStream,
                   static_cast<std::uint64_t>(i));
     set.labels[i] = static_cast<std::uint8_t>(i % kClasses);
-    kPainters[static_cast<std::size_t>(i % kClasses)](random,
-                                                      set.pixels.data() + i * set.image_bytes());
+    draw_shape(i % kClasses, random, set.pixels.data() + i * set.image_bytes());
   }
   return set;
 }

@@ -22,6 +22,14 @@ TEST(Shapes, RepeatWithTheSeedAndDifferBetweenTheParts) {
     EXPECT_EQ(std::count(train.labels.begin(), train.labels.end(), label), 5);
 }
 
+// Loops over vectors give the pixels that a scalar program gave, with hypot() and remainder().
+TEST(Shapes, HaveTheSamePixelsOnEveryProcessor) {
+  std::uint64_t sum = 0;
+  for (const std::uint8_t pixel : make_shapes({.train = 1000}, Part::kTrain).pixels)
+    sum = 31 * sum + pixel;
+  EXPECT_EQ(sum, 3060506744105573125u);
+}
+
 TEST(Shapes, AreNotSolvedByTheNearestClassMean) {
   const ImageSet train = make_shapes({.train = 2000, .test = 500}, Part::kTrain),
                  test = make_shapes({.test = 500}, Part::kTest);
