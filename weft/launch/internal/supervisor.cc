@@ -1,19 +1,17 @@
 #include "weft/launch/internal/supervisor.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <iostream>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/json/error_file.h"
-#include "weft/base/random.h"
+#include "weft/base/text/words.h"
 #include "weft/comm/init.h"
 #include "weft/launch/internal/node_reports.h"
 #include "weft/launch/internal/pipe.h"
@@ -22,120 +20,79 @@
 namespace weft::launch::internal {
 namespace {
 
-constexpr std::size_t kSecretBytes = 32;
-constexpr int kSecretTimeoutMs = 10'000;
 // A rank has a pidfd, a link and two pipes. The store process, a start and a report need some for a
 // while.
 constexpr int kDescriptors = 32, kDescriptorsPerRank = 4;
 
-[[noreturn]] void unavailable(const std::string& what) {
-  throw Error(Errc::kUnavailable, what + ": " + std::strerror(errno), {"launch", -1, -1});
-}
-
 Time now() { return std::chrono::steady_clock::now(); }
 
-std::string read_secret(const std::string& file) {
-  const auto refuse = [&](const std::string& why) {
-    throw Error(Errc::kBadConfig, "--secret-file " + file + ": " + why, {"launch", -1, -1});
-  };
-  // To open a pipe that nobody writes to would block.
-  const Fd in(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!in) refuse(std::strerror(errno));
-  std::string bytes(kSecretBytes, '\0');
-  ssize_t got = 0;
-  for (std::size_t have = 0; have < kSecretBytes; have += static_cast<std::size_t>(got)) {
-    got = ::read(in.get(), bytes.data() + have, kSecretBytes - have);
-    if (got < 0 && errno == EAGAIN) {  // the writer of a pipe is slow
-      pollfd readable{in.get(), POLLIN, 0};
-      if (::poll(&readable, 1, kSecretTimeoutMs) == 0) refuse("no bytes come from it");
-      got = ::read(in.get(), bytes.data() + have, kSecretBytes - have);
-    }
-    if (got < 0) refuse(std::strerror(errno));
-    if (got == 0) refuse("expected at least " + std::to_string(kSecretBytes) + " bytes");
-  }
-  return bytes;
-}
-
-// A sealed memory file: it has no name, ranks cannot change it, and it does not appear in arguments
-// or environment.
-Fd hold_secret(const std::string& bytes) {
-  Fd memory(::memfd_create("weft-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory ||
-      ::write(memory.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
-    unavailable("cannot create a memory file for the secret");
-  ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
-  return memory;
-}
-
-Policy policy_of(const LaunchOptions& options, const Job& job) {
-  return {.on_hang = job.on_hang,
-          .max_restarts = options.max_restarts,
-          .max_replacements = job.max_replacements,
-          .min_ranks = job.min_ranks,
-          .max_ranks = job.max_ranks,
-          .survivor_grace = options.survivor_grace,
-          .shutdown_timeout = options.shutdown_timeout};
+// The socket on which the job's store will listen; none if another node hosts it, or if the nodes
+// meet.
+Fd make_listener(Job& job) {
+  require_descriptors(kDescriptors +
+                      kDescriptorsPerRank * (job.local_world + job.spares + job.servers));
+  if (job.node_rank != 0 || job.plan) return Fd();
+  return listen_for_store(job.master_addr, job.master_port, &job.master_port);
 }
 
 }  // namespace
 
 Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run)
-    : options_(options),
-      run_(std::move(run)),
-      job_(read_options(options)),
-      positions_(
-          observe::RankPage::make(job_.local_world, job_.rank(0), job_.world(), job_.max_ranks)),
-      notices_(options.going.notice_command, options.going.notice_interval),
-      discovery_(options.scaling.discovery_script, options.scaling.discovery_interval),
-      spares_(
-          job_.spares, [this] { return start_spare(); },
-          [this](const std::string& text) { note(text); }),
-      servers_(serving()) {
-  positions_.header().launcher = ::getpid();
-  require_descriptors(kDescriptors +
-                      kDescriptorsPerRank * (job_.local_world + job_.spares + job_.servers));
-  policy_ = policy_of(options, job_);
-  if (job_.node_rank == 0 && !job_.plan)
-    listener_ = listen_for_store(job_.master_addr, job_.master_port, &job_.master_port);
-  if (!options.secret_file.empty()) {
-    secret_ = hold_secret(read_secret(options.secret_file));
-  } else if (job_.nodes == 1) {
-    secret_ = hold_secret(random_bytes(kSecretBytes));
-  } else {
-    note("no --secret-file: ranks of different nodes cannot authenticate each other");
-  }
-  if (!options.http.empty() && job_.node_rank == 0)
-    page_ = std::make_unique<LivePage>(options.http);
-  situation_.first_rank = job_.rank(0);
-  situation_.other_nodes = job_.nodes > 1;
-  if (policy_.max_ranks > 0) situation_.wanted = job_.local_world;
-  make_folder();
-  make_servers_folder();
+    : node_(options),
+      listener_(make_listener(node_.job)),
+      starter_(node_, std::move(run)),
+      departures_(node_),
+      hangs_(node_),
+      autoscaler_(node_),
+      servers_({.has_copies = node_.job.server_backup,
+                .start = [this](int server) { return starter_.start_server(server); },
+                .note = [this](const std::string& text) { node_.note(text); },
+                .on_end = [this](pid_t group) { node_.store->forget(group); }}) {
+  if (node_.job.servers > 0 && !node_.job.plan)
+    node_.job.servers_folder = starter_.make_servers_folder();
   control_.emplace();
-  signals_.emplace(handled_signals());
-  const int threads = threads_per_rank(job_.local_world);
+  signals_.emplace(departures_.signals());
+  const int threads = threads_per_rank(node_.job.local_world);
   if (threads > 0 && std::getenv("OMP_NUM_THREADS") == nullptr) {
-    note("OMP_NUM_THREADS is not set: " + std::to_string(threads) + " for each of " +
-         std::to_string(job_.local_world) + " ranks");
+    node_.note("OMP_NUM_THREADS is not set: " + std::to_string(threads) + " for each of " +
+               std::to_string(node_.job.local_world) + " ranks");
   }
 }
 
 Supervisor::~Supervisor() {
-  spares_.clear();
-  ranks_.clear();
-  if (store_process_) servers_.end();
-  following_.reset();
-  store_process_.reset();
+  starter_.spares().clear();
+  node_.ranks.clear();
+  if (node_.store) servers_.end();
+  follower_.reset();
+  node_.store.reset();
   std::error_code ignored;
-  if (!keep_folder_) std::filesystem::remove_all(folder_, ignored);
-  if (!job_.servers_folder.empty()) std::filesystem::remove_all(job_.servers_folder, ignored);
+  if (!node_.job.servers_folder.empty())
+    std::filesystem::remove_all(node_.job.servers_folder, ignored);
 }
 
 int Supervisor::run() {
-  const int code = job_.plan ? run_by_plan() : run_attempts();
-  requeue();
-  answer_stops(code);
+  const int code = node_.job.plan ? run_by_plan() : run_attempts();
+  // Of several nodes, one requeues the job: node 0, or the one whose request ended it.
+  departures_.requeue(follower_ ? follower_->plan().stop_node : 0);
+  control_->serve([&](const std::string& request) -> std::optional<std::string> {
+    return request.starts_with("stop") ? departures_.final_answer(code) : "the job has ended";
+  });
   return code;
+}
+
+int Supervisor::run_by_plan() {
+  follower_ = std::make_unique<Follower>(node_, starter_, departures_, servers_);
+  watch();
+  servers_.end();
+  if (node_.situation.plan->away) return departures_.end_of_leaving();
+  departures_.say_how_it_went();
+  if (const auto code = follower_->end()) return *code;
+  const auto failed = first_failure(node_.situation);
+  if (failed && !node_.situation.ranks[static_cast<std::size_t>(*failed)]->let_go) {
+    write_all(STDERR_FILENO, report(node_.situation));
+    return node_.situation.ranks[static_cast<std::size_t>(*failed)]->status.code();
+  }
+  return follower_->plan().done ? 0 : departures_.stop_code();
 }
 
 int Supervisor::run_attempts() {
@@ -144,14 +101,14 @@ int Supervisor::run_attempts() {
     const Act last = watch();
     servers_.end();
     const bool again = last != Act::kFinish;
-    if (!again) say_how_it_went();
+    if (!again) departures_.say_how_it_went();
     const Situation whole = situation_of_job();
     const auto failed = first_failure(whole);
     const bool by_store =
-        situation_.store_lost && (failed ? whole.ranks[static_cast<std::size_t>(*failed)]->told
-                                         : whole.stop_sent.has_value());
-    const bool by_servers =
-        situation_.servers_lost && failed && whole.ranks[static_cast<std::size_t>(*failed)]->told;
+        node_.situation.store_lost && (failed ? whole.ranks[static_cast<std::size_t>(*failed)]->told
+                                              : whole.stop_sent.has_value());
+    const bool by_servers = node_.situation.servers_lost && failed &&
+                            whole.ranks[static_cast<std::size_t>(*failed)]->told;
     if (failed && !by_store && !by_servers) write_all(STDERR_FILENO, report(whole));
     if (!again && by_store) return end_of_store();
     if (!again && by_servers) return end_of_servers();
@@ -159,8 +116,8 @@ int Supervisor::run_attempts() {
     if (!again) return failed ? whole.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
     begin_again(last);
     if (!start_again()) {
-      say_how_it_went();
-      return stop_code();
+      departures_.say_how_it_went();
+      return departures_.stop_code();
     }
   }
 }
@@ -174,77 +131,77 @@ bool Supervisor::start_again() {
       return true;
     } catch (const std::exception& error) {  // also one of the file system: a full disk
       if (code_of(error) != Errc::kUnavailable || ++failures >= kMostFailedStarts) throw;
-      ranks_.clear();
+      node_.ranks.clear();
       servers_.end();
       if (failures == 1)
-        note("the ranks cannot be started now: " + describe(error) +
-             "; this is tried again, and said once");
+        node_.note("the ranks cannot be started now: " + describe(error) +
+                   "; this is tried again, and said once");
     }
     const Time again = now() + start_pause(failures);
     for (Time at = now(); at < again; at = now()) {
       std::vector<pollfd> watched = {{signals_->fd(), POLLIN, 0}};
       control_->watch(watched);
       ::poll(watched.data(), watched.size(), Deadline::at(again).left_ms());
-      on_signal();
+      on_signals();
       control_->serve([this](const std::string& request) { return answer(request); });
-      if (situation_.stop_signals > 0 || situation_.asked) return false;
+      if (node_.situation.stop_signals > 0 || node_.situation.asked) return false;
     }
   }
 }
 
 void Supervisor::begin_again(Act how) {
-  const bool meets = !situation_.meeting.empty();
-  resume_run_ = how == Act::kRestore ? run_folder_ : "";
+  const bool meets = !node_.situation.meeting.empty();
+  node_.resume_run = how == Act::kRestore ? node_.run_folder : "";
   const std::string why =
-      situation_.store_lost
-          ? "the process that holds the store has ended: " + store_process_->poll()->describe() +
+      node_.situation.store_lost
+          ? "the process that holds the store has ended: " + node_.store->poll()->describe() +
                 ": starting all ranks again"
           : std::string(meets ? "a rank is lost before all ranks have met" : "all ranks are lost") +
                 ": starting them again";
-  situation_ = next_attempt(situation_, how);
+  node_.situation = next_attempt(node_.situation, how);
   if (how == Act::kRestore) {
-    note(why + (resume_run_.empty() ? "" : ", from the newest checkpoint") +
-         count_of_replacements());
+    node_.note(why + (node_.resume_run.empty() ? "" : ", from the newest checkpoint") +
+               count_of_replacements());
   } else {
-    note("restarting all ranks (restart " + std::to_string(situation_.restarts) + " of " +
-         std::to_string(policy_.max_restarts) + ")");
+    node_.note("restarting all ranks (restart " + std::to_string(node_.situation.restarts) +
+               " of " + std::to_string(node_.policy.max_restarts) + ")");
   }
 }
 
 // The store process has ended first. It prints its own error.
 int Supervisor::end_of_store() {
-  const auto status = store_process_->poll();
-  note("the process that holds the store ended first: " + status->describe());
+  const auto status = node_.store->poll();
+  node_.note("the process that holds the store ended first: " + status->describe());
   return status->ok() ? exit_code(Errc::kInternal) : status->code();
 }
 
 void Supervisor::start_attempt() {
-  attempt_began_ = now();
-  spares_.clear();
-  ranks_.clear();
-  store_process_.reset();
-  out_of_memory_before_ = out_of_memory_kills();
+  node_.attempt_began = now();
+  starter_.spares().clear();
+  node_.ranks.clear();
+  node_.store.reset();
+  node_.note_out_of_memory();
   StoreProcess::Options keeping;
   keeping.listener = listener_.get();
-  keeping.host = job_.master_addr;
-  keeping.port = job_.master_port;
-  keeping.lost_key = comm::lost_rank_key(job_.run_id, situation_.restarts);
-  keeping.gone_key = comm::gone_ranks_key(job_.run_id, situation_.restarts);
+  keeping.host = node_.job.master_addr;
+  keeping.port = node_.job.master_port;
+  keeping.lost_key = comm::lost_rank_key(node_.job.run_id, node_.situation.restarts);
+  keeping.gone_key = comm::gone_ranks_key(node_.job.run_id, node_.situation.restarts);
   gone_.clear();
-  has_state_ = false;
-  if (!keep_folder_) keeping.folder = folder_;
-  store_process_ = std::make_unique<StoreProcess>(keeping);
+  node_.has_state = false;
+  keeping.folder = starter_.folder_to_remove();
+  node_.store = std::make_unique<StoreProcess>(keeping);
   run_servers();
-  const int count = situation_.wanted > 0 ? situation_.wanted : job_.local_world;
-  set_places(job_, options_, count);
-  positions_.set_ranks(count);
-  situation_.ranks.assign(static_cast<std::size_t>(count), std::nullopt);
-  for (int local = 0; local < count; ++local) ranks_.push_back(start_rank(local));
+  const int count = node_.situation.wanted > 0 ? node_.situation.wanted : node_.job.local_world;
+  set_places(node_.job, node_.options, count);
+  node_.positions.set_ranks(count);
+  node_.situation.ranks.assign(static_cast<std::size_t>(count), std::nullopt);
+  for (int local = 0; local < count; ++local) node_.ranks.push_back(starter_.start_rank(local));
 }
 
 Act Supervisor::watch() {
   for (;;) {
-    const Decision decision = decide(situation_, policy_, now());
+    const Decision decision = decide(node_.situation, node_.policy, now());
     const bool replaces =
         decision.act == Act::kReplace || (decision.act == Act::kWait && decision.rank >= 0);
     if (!replaces) tell_gone();
@@ -256,15 +213,15 @@ Act Supervisor::watch() {
       case Act::kAnnounce: announce(decision.ranks); break;
       case Act::kDismiss: dismiss(decision.rank); break;
       case Act::kTerminate:
-        situation_.stop_sent = now();
-        note_stopped_ranks();
-        send(SIGTERM);
+        node_.situation.stop_sent = now();
+        node_.note_stopped_ranks();
+        node_.send(SIGTERM);
         break;
       case Act::kKill:
-        note("killing the remaining ranks: " + decision.reason);
-        if (!situation_.stop_sent) situation_.stop_sent = now();
-        situation_.kill_sent = true;
-        send(SIGKILL);
+        node_.note("killing the remaining ranks: " + decision.reason);
+        if (!node_.situation.stop_sent) node_.situation.stop_sent = now();
+        node_.situation.kill_sent = true;
+        node_.send(SIGKILL);
         break;
       case Act::kRestart:
       case Act::kRestore:
@@ -276,147 +233,233 @@ Act Supervisor::watch() {
 void Supervisor::wait_for_events(std::optional<Time> until) {
   std::vector<pollfd> watched = {{signals_->fd(), POLLIN, 0}};
   control_->watch(watched);
-  if (!store_process_->poll()) watched.push_back({store_process_->pidfd(), POLLIN, 0});
-  if (following_) {
-    watched.push_back({following_->store->pidfd(), POLLIN, 0});
-    watched.push_back({following_->agent->link_fd(), POLLIN, 0});
-    if (follow_at_) until = until ? std::min(*until, *follow_at_) : *follow_at_;
-  }
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (situation_.ranks[i]) continue;
-    watched.push_back({ranks_[i].process.pidfd(), POLLIN, 0});
-    if (!ranks_[i].link.ended()) watched.push_back({ranks_[i].link.fd(), POLLIN, 0});
-    for (const LineRelay* stream : {&ranks_[i].out, &ranks_[i].err}) {
+  if (!node_.store->poll()) watched.push_back({node_.store->pidfd(), POLLIN, 0});
+  if (follower_) follower_->watch(watched);
+  for (std::size_t i = 0; i < node_.ranks.size(); ++i) {
+    if (node_.situation.ranks[i]) continue;
+    const RankProcess& rank = node_.ranks[i];
+    watched.push_back({rank.process.pidfd(), POLLIN, 0});
+    if (!rank.link.ended()) watched.push_back({rank.link.fd(), POLLIN, 0});
+    for (const LineRelay* stream : {&rank.out, &rank.err}) {
       if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
     }
   }
-  spares_.watch(watched);
+  starter_.spares().watch(watched);
   servers_.watch(watched);
-  notices_.watch(watched);
-  discovery_.watch(watched);
-  watch_for_hangs();
-  Time look = now() + HangWatch::kPeriod;
-  for (const auto due : {spares_.next(), servers_.next(now()), notices_.next(), discovery_.next()})
-    look = due ? std::min(look, *due) : look;
+  departures_.watch(watched);
+  autoscaler_.watch(watched);
+  hangs_.look();
+  const Time look = next_look();
   until = until ? std::min(*until, look) : look;
-  ::poll(watched.data(), watched.size(), until ? Deadline::at(*until).left_ms() : -1);
-  on_signal();
-  for (Rank& rank : ranks_) {
+  ::poll(watched.data(), watched.size(), Deadline::at(*until).left_ms());
+  on_signals();
+  for (RankProcess& rank : node_.ranks) {
     rank.out.pump();
     rank.err.pump();
   }
   collect_ends();
   look_after_servers();
-  if (following_) follow_at_ = follow();
+  if (follower_) follower_->follow();
   look_after_spares();
-  look_at_notices();
-  autoscale();
+  departures_.look(others_can_go_on());
+  autoscaler_.look(is_calm());
   control_->serve([this](const std::string& request) { return answer(request); });
 }
 
-void Supervisor::on_signal() {
-  while (const auto signal = signals_->next()) {
-    const int number = *signal;
-    if (number == SIGUSR1 && !passes_on(SIGUSR1)) {
-      ask_to_leave("SIGUSR1");
-      continue;
-    }
-    const bool only_forwarded = number == SIGUSR1 || number == SIGUSR2;
-    // Ranks that were asked to end save a checkpoint, and the same signal again would kill them.
-    if (only_forwarded || !situation_.asked || situation_.stop_signals > 0) send(number);
-    if (only_forwarded) continue;
-    note_departure(signal_name(number), false, {});
-    if (stop_signal_ == 0) stop_signal_ = number;
-    ++situation_.stop_signals;
-    if (!situation_.stop_sent) situation_.stop_sent = now();
-  }
+// When a part has something to do, besides events.
+Time Supervisor::next_look() {
+  Time look = now() + HangWatch::kPeriod;
+  for (const auto due : {starter_.spares().next(), servers_.next(now()), departures_.next(),
+                         autoscaler_.next(), follower_ ? follower_->next() : std::nullopt})
+    look = due ? std::min(look, *due) : look;
+  return look;
+}
+
+void Supervisor::on_signals() {
+  while (const auto signal = signals_->next()) departures_.on_signal(*signal, others_can_go_on());
 }
 
 void Supervisor::collect_ends() {
   const Time seen = now();
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (situation_.ranks[i]) continue;
-    hear(static_cast<int>(i));
-    const pid_t group = ranks_[i].process.pid();
-    const auto status = ranks_[i].process.poll();
+  for (std::size_t i = 0; i < node_.ranks.size(); ++i) {
+    if (node_.situation.ranks[i]) continue;
+    const int local = static_cast<int>(i);
+    hear(local);
+    const pid_t group = node_.ranks[i].process.pid();
+    const auto status = node_.ranks[i].process.poll();
     if (!status) continue;
-    hear(static_cast<int>(i));  // what it told before its end
-    store_process_->forget(group);
-    const bool leaves = situation_.leaving.contains(static_cast<int>(i));
-    const int rank = job_.rank(static_cast<int>(i));
-    if (!status->ok() && leaves) {
-      note("rank " + std::to_string(rank) +
-           " had left the job when it ended: " + status->describe());
-    } else if (!status->ok()) {
-      store_process_->tell_lost(rank);
-    }
-    const bool joining = situation_.joining.contains(static_cast<int>(i));
-    const bool unmet =
-        situation_.other_nodes && !job_.plan && situation_.meeting.erase(static_cast<int>(i)) > 0;
-    ranks_[i].out.finish();
-    ranks_[i].err.finish();
-    situation_.ranks[i] = RankEnd{.status = leaves ? ExitStatus{} : *status,
-                                  .when = seen,
-                                  .cause = read_error_file(error_file_of(static_cast<int>(i))),
-                                  .told = situation_.stop_sent.has_value(),
-                                  .joining = joining,
-                                  .unmet = unmet};
-    note_end_of_newcomer(static_cast<int>(i));
+    hear(local);  // what it told before its end
+    node_.store->forget(group);
+    collect_end(local, *status, seen);
   }
-  if (following_ && store_process_->poll()) return renew_guard();
-  if (store_process_->poll()) situation_.store_lost = true;
+  if (follower_ && node_.store->poll()) return follower_->renew_guard();
+  if (node_.store->poll()) node_.situation.store_lost = true;
 }
 
-// Before they are continued, so that a rank that SIGSTOP had stopped can be named.
-void Supervisor::note_stopped_ranks() {
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (!situation_.ranks[i] && ranks_[i].process.is_stopped())
-      situation_.stopped.insert(static_cast<int>(i));
+void Supervisor::collect_end(int local, const ExitStatus& status, Time seen) {
+  Situation& situation = node_.situation;
+  const bool leaves = situation.leaving.contains(local);
+  const int rank = node_.job.rank(local);
+  if (!status.ok() && leaves) {
+    node_.note("rank " + std::to_string(rank) +
+               " had left the job when it ended: " + status.describe());
+  } else if (!status.ok()) {
+    node_.store->tell_lost(rank);
   }
+  const bool unmet = situation.other_nodes && !node_.job.plan && situation.meeting.erase(local) > 0;
+  RankProcess& ended = node_.ranks[static_cast<std::size_t>(local)];
+  ended.out.finish();
+  ended.err.finish();
+  situation.ranks[static_cast<std::size_t>(local)] =
+      RankEnd{.status = leaves ? ExitStatus{} : status,
+              .when = seen,
+              .cause = read_error_file(starter_.error_file_of(local)),
+              .told = situation.stop_sent.has_value(),
+              .joining = situation.joining.contains(local),
+              .unmet = unmet};
+  note_end_of_newcomer(local);
 }
 
-void Supervisor::send(int signal) {
-  for (Rank& rank : ranks_) {
-    // A rank that stops already would be killed by a second signal.
-    if (signal == SIGTERM && rank.stops) continue;
-    rank.process.signal(signal);
-    // A stopped process reacts only to SIGKILL until it is continued.
-    if (signal != SIGKILL) rank.process.signal(SIGCONT);
-  }
+// What a rank has told since the last call.
+void Supervisor::hear(int local) {
+  while (const auto message = node_.ranks[static_cast<std::size_t>(local)].link.next())
+    take(local, *message);
 }
 
-void Supervisor::note(const std::string& text) const {
-  write_all(STDERR_FILENO, "weft: " + text + "\n");
+void Supervisor::take(int local, const agent::Message& message) {
+  Situation& situation = node_.situation;
+  const std::string& verb = message.verb;
+  if (follower_) follower_->note_phase(local, message);
+  if (verb == "joining" && situation.growing.erase(local) > 0) situation.waiting.insert(local);
+  if (verb == "meeting") situation.meeting.insert(local);
+  if (verb == "joined") {
+    situation.meeting.erase(local);
+    if (situation.joining.contains(local)) node_.store->tell_joined(node_.job.rank(local));
+    const auto was_new = situation.joining.erase(local) + situation.growing.erase(local) +
+                         situation.waiting.erase(local);
+    if (was_new > 0) situation.never_joined = situation.failed_starts = 0;
+  }
+  if (verb == "refused") situation.joining.insert(local);
+  if (verb == "leaving") situation.leaving.insert(local);
+  if (verb == "multiple") situation.usable = agent::usable_ranks_of(message.value);
+  if (verb == "size") {
+    node_.size = std::atoi(message.value.c_str());
+    if (!follower_) end_needless();
+  }
+  if (verb == "step") situation.step = std::atoll(message.value.c_str());
+  if (verb == "copied") node_.has_state = true;
+  if (verb == "folder" || verb == "run") node_.run_folder = message.value;
+  if (verb == "run") situation.trained = true;
+  if (verb == "unsaved") situation.unsaved = true;
+  if (verb == "stopping") departures_.on_stop_of(local, message.value);
+  if (verb == "rate") autoscaler_.add_throughput(std::strtod(message.value.c_str(), nullptr));
+  if (verb == "saved") departures_.on_checkpoint(message.value);
+}
+
+// True if the job trains, and no rank joins or ends.
+bool Supervisor::is_calm() const {
+  return node_.is_calm() && (!follower_ || follower_->plan().formed);
+}
+
+void Supervisor::look_after_spares() {
+  const bool is_ending =
+      node_.situation.stop_sent || departures_.is_leaving() ||
+      (follower_ && follower_->is_over()) ||
+      std::any_of(node_.situation.ranks.begin(), node_.situation.ranks.end(),
+                  [](const auto& end) { return end && end->status.ok() && !end->left; });
+  if (is_ending) starter_.spares().clear();
+  starter_.spares().look(std::chrono::steady_clock::now(), is_calm() && !is_ending);
+}
+
+void Supervisor::look_after_servers() {
+  servers_.look(Deadline::Clock::now());
+  if (!servers_.failure() || node_.situation.servers_lost) return;
+  node_.situation.servers_lost = servers_.failure();
+  if (follower_) return;  // the plan ends the job, on all nodes
+  node_.note(*node_.situation.servers_lost + ": the job ends");
+  // Ranks that wait for a lost server would use up the whole time.
+  if (!node_.situation.grace_end)
+    node_.situation.grace_end = Deadline::Clock::now() + node_.policy.survivor_grace;
+}
+
+// On one node, all servers.
+void Supervisor::run_servers() {
+  std::set<int> wanted;
+  for (int server = 0; server < node_.job.servers; ++server) wanted.insert(server);
+  servers_.run(wanted, Deadline::Clock::now());
+}
+
+int Supervisor::end_of_servers() const {
+  node_.note("the job has ended: " + *node_.situation.servers_lost);
+  return exit_code(Errc::kPeerLost);
+}
+
+// Answers `weft scale` when the job has the wanted number of ranks.
+std::optional<std::string> Supervisor::answer(const std::string& request) {
+  if (request == "run") return node_.run_folder.empty() ? "none" : node_.run_folder;
+  if (request == "servers") return node_.job.servers == 0 ? "none" : servers_.describe();
+  if (request == "stop" || request.starts_with("stop ")) return departures_.answer(request);
+  int ranks = 0;
+  if (std::sscanf(request.c_str(), "scale %d", &ranks) != 1 || ranks < 1)
+    return "this launcher does not know the request \"" + request + "\"";
+  if (follower_) return follower_->answer(ranks);
+  return answer_scale(ranks);
+}
+
+std::optional<std::string> Supervisor::answer_scale(int ranks) {
+  if (node_.policy.max_ranks == 0)
+    return "the number of ranks of this job is fixed; start it with -n MIN:MAX, "
+           "--max-replacements or --min-ranks, on one node";
+  const int least = node_.least_ranks();
+  if (ranks < least || ranks > node_.policy.max_ranks)
+    return counted(ranks, "rank") + ": this job may have " + std::to_string(least) + " to " +
+           std::to_string(node_.policy.max_ranks);
+  if (!node_.situation.usable.has(ranks)) return not_usable(ranks, node_.situation.usable);
+  if (!node_.situation.trained || node_.situation.stop_sent)
+    return "the job does not train yet, or it ends";
+  if (node_.size == ranks) {
+    node_.situation.wanted = ranks;
+    node_.situation.requested = false;
+    return "ok";
+  }
+  node_.want_ranks(ranks, "");
+  if (node_.situation.never_joined < kMostNeverJoined) return std::nullopt;
+  node_.situation.wanted = node_.size;
+  node_.situation.requested = false;
+  return "the job keeps " + std::to_string(node_.size) +
+         " ranks: new ranks ended before they joined";
 }
 
 Situation Supervisor::situation_of_job() const {
-  if (job_.nodes == 1) return situation_;
+  if (node_.job.nodes == 1) return node_.situation;
   NodeReportsOptions options;
-  options.store_host = job_.master_addr;
-  options.store_port = job_.master_port;
-  options.prefix = "weft/launchers/" + job_.run_id + "/" + std::to_string(situation_.restarts);
-  options.nodes = job_.nodes;
-  options.node = job_.node_rank;
-  options.wait = policy_.survivor_grace + std::chrono::seconds(5);
-  return exchange_reports(situation_, options);
+  options.store_host = node_.job.master_addr;
+  options.store_port = node_.job.master_port;
+  options.prefix =
+      "weft/launchers/" + node_.job.run_id + "/" + std::to_string(node_.situation.restarts);
+  options.nodes = node_.job.nodes;
+  options.node = node_.job.node_rank;
+  options.wait = node_.policy.survivor_grace + std::chrono::seconds(5);
+  return exchange_reports(node_.situation, options);
 }
 
 std::string Supervisor::report(const Situation& whole) const {
   Failure failure;
   failure.situation = whole;
-  failure.first_here = job_.rank(0) - whole.first_rank;
-  failure.count_here = job_.local_world;
-  failure.stop_signal = stop_signal_;
-  if (departure_ && situation_.asked) failure.asked = departure_->why;
-  failure.out_of_memory = out_of_memory_kills() > out_of_memory_before_;
+  failure.first_here = node_.job.rank(0) - whole.first_rank;
+  failure.count_here = node_.job.local_world;
+  failure.stop_signal = departures_.stop_signal();
+  if (node_.situation.asked) failure.asked = departures_.why();
+  failure.out_of_memory = node_.was_out_of_memory();
   const auto blamed = blame(whole);
   const int local = blamed->rank - failure.first_here;
-  if (blamed->how == Blame::How::kFailed && local >= 0 && local < job_.local_world) {
+  if (blamed->how == Blame::How::kFailed && local >= 0 && local < node_.job.local_world) {
     const auto at = static_cast<std::size_t>(local);
     // If the cause is known, lines that were already shown are not repeated.
-    const bool was_shown = job_.shown[at] && (job_.redirects[at] & STDERR_FILENO) == 0;
-    if (!was_shown || !situation_.ranks[at]->cause) failure.last_lines = ranks_[at].err.tail();
-    if (logs_errors(local)) failure.log = (folder_of(local) / "stderr.log").string();
+    const bool was_shown = node_.job.shown[at] && (node_.job.redirects[at] & STDERR_FILENO) == 0;
+    if (!was_shown || !node_.situation.ranks[at]->cause)
+      failure.last_lines = node_.ranks[at].err.tail();
+    failure.log = starter_.log_of(local);
   }
   return failure_report(failure);
 }

@@ -1,17 +1,20 @@
-// How the supervisor watches its ranks for hangs, and what it does about them.
+#include "weft/launch/internal/hang_guard.h"
+
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <ctime>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/launch/internal/hang_report.h"
-#include "weft/launch/internal/supervisor.h"
 #include "weft/observe/position/position.h"
 
 namespace weft::launch::internal {
 namespace {
+
+Time now() { return std::chrono::steady_clock::now(); }
 
 // "hang-2026-01-31-235959".
 std::string file_name_now() {
@@ -25,74 +28,75 @@ std::string file_name_now() {
 
 }  // namespace
 
-void Supervisor::watch_for_hangs() {
+void HangGuard::look() {
   const Time look_at = now();
   if (look_at - looked_ < HangWatch::kPeriod) return;
   looked_ = look_at;
-  auto views = observe::views_of(positions_);
-  views.resize(std::min(views.size(), ranks_.size()));  // no rank of the plan runs here yet
+  auto views = observe::views_of(node_.positions);
+  views.resize(std::min(views.size(), node_.ranks.size()));  // no rank of the plan runs here yet
   for (std::size_t i = 0; i < views.size(); ++i) {
-    views[i].rank = job_.rank(static_cast<int>(i));
-    if (situation_.ranks[i]) {
+    views[i].rank = node_.job.rank(static_cast<int>(i));
+    if (node_.situation.ranks[i]) {
       views[i] = {.rank = views[i].rank};
     } else if (views[i].pid == 0) {  // it has not started weft, but may be stopped
-      views[i].pid = views[i].standing.thread = ranks_[i].process.pid();
+      views[i].pid = views[i].standing.thread = node_.ranks[i].process.pid();
     }
     // It may load its program and its data for long.
-    const bool loads = situation_.joining.contains(static_cast<int>(i)) ||
-                       situation_.growing.contains(static_cast<int>(i));
+    const bool loads = node_.situation.joining.contains(static_cast<int>(i)) ||
+                       node_.situation.growing.contains(static_cast<int>(i));
     auto& activity = views[i].standing.activity;
     if (loads && activity == observe::Activity::kUnknown) activity = observe::Activity::kInit;
   }
   const Nanos clock(observe::monotonic_ns());
   const auto seen = watch_.look(clock, views, observe::read_thread);
-  if (situation_.stop_sent) return;
+  if (node_.situation.stop_sent) return;
   replace_slow_rank();
-  for (const Hang& hang : seen.resumed) note(resumed_line_of(hang));
-  report_hangs(seen.hangs, views, clock);
+  for (const Hang& hang : seen.resumed) node_.note(resumed_line_of(hang));
+  report(seen.hangs, views, clock);
   for (const Hang& hang : seen.hangs) {
-    const HangAct act = act_on(hang, policy_);
+    const HangAct act = act_on(hang, node_.policy);
     if (act == HangAct::kWarn) continue;
-    const pid_t group = ranks_[static_cast<std::size_t>(hang.local)].process.pid();
+    const pid_t group = node_.ranks[static_cast<std::size_t>(hang.local)].process.pid();
     if (!killed_.insert(group).second) continue;
     const std::string text = line_of(hang, views[static_cast<std::size_t>(hang.local)]);
-    note(text + ": killing it");
-    if (act == HangAct::kEnd) situation_.hang = {hang.local, text};
-    ranks_[static_cast<std::size_t>(hang.local)].process.signal(SIGKILL);
+    node_.note(text + ": killing it");
+    if (act == HangAct::kEnd) node_.situation.hang = {hang.local, text};
+    node_.ranks[static_cast<std::size_t>(hang.local)].process.signal(SIGKILL);
   }
 }
 
 // A rank that asks for it, because it is slow. One at a time: the others must have the state.
-void Supervisor::replace_slow_rank() {
-  if (!situation_.joining.empty()) return;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    auto& wish = positions_.record(static_cast<int>(i)).wants_replacement;
-    if (situation_.ranks[i] || wish.exchange(0) == 0) continue;
-    const bool may = situation_.replacements < policy_.max_replacements;
-    note("rank " + std::to_string(job_.rank(static_cast<int>(i))) +
-         " is slow and asks to be replaced: " +
-         (may ? "killing it" : "no replacements are left (--max-replacements)"));
-    if (may) return ranks_[i].process.signal(SIGKILL);
+void HangGuard::replace_slow_rank() {
+  if (!node_.situation.joining.empty()) return;
+  for (std::size_t i = 0; i < node_.ranks.size(); ++i) {
+    auto& wish = node_.positions.record(static_cast<int>(i)).wants_replacement;
+    if (node_.situation.ranks[i] || wish.exchange(0) == 0) continue;
+    const bool may = node_.situation.replacements < node_.policy.max_replacements;
+    node_.note("rank " + std::to_string(node_.job.rank(static_cast<int>(i))) +
+               " is slow and asks to be replaced: " +
+               (may ? "killing it" : "no replacements are left (--max-replacements)"));
+    if (may) return node_.ranks[i].process.signal(SIGKILL);
   }
 }
 
-void Supervisor::report_hangs(std::vector<Hang> hangs, std::vector<observe::RankView>& views,
-                              Nanos clock) {
+void HangGuard::report(std::vector<Hang> hangs, std::vector<observe::RankView>& views,
+                       Nanos clock) {
   std::erase_if(hangs, [](const Hang& hang) { return !hang.is_new; });
   static const observe::RankView elsewhere;
   bool with_table = false;
   for (const Hang& hang : hangs) {
-    note(line_of(hang, hang.local >= 0 ? views[static_cast<std::size_t>(hang.local)] : elsewhere));
+    node_.note(
+        line_of(hang, hang.local >= 0 ? views[static_cast<std::size_t>(hang.local)] : elsewhere));
     with_table = with_table || needs_table(hang);
   }
   if (!with_table) return;
   for (observe::RankView& view : views) observe::read_thread(view);
   const HangFiles files = files_of(hangs, views, clock);
   write_all(STDERR_FILENO, files.text.substr(files.text.find("\n\n") + 2));
-  const std::string folder = positions_.run_folder();
+  const std::string folder = node_.positions.run_folder();
   if (folder.empty()) return;
   const std::string file = folder + "/" + file_name_now();
-  note("the positions of the ranks are in " + file + ".txt and .json");
+  node_.note("the positions of the ranks are in " + file + ".txt and .json");
   // In a process of its own: the file system may be what hangs.
   ProcessOptions writing;
   writing.call = [&] {
@@ -101,9 +105,9 @@ void Supervisor::report_hangs(std::vector<Hang> hangs, std::vector<observe::Rank
     return 0;
   };
   try {
-    hang_writer_.emplace(writing);
+    writer_.emplace(writing);
   } catch (const Error& error) {  // no process now
-    note("they are not written: " + error.message());
+    node_.note("they are not written: " + error.message());
   }
 }
 

@@ -1,0 +1,193 @@
+#include "weft/launch/internal/departures.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include "weft/base/error.h"
+
+namespace weft::launch::internal {
+namespace {
+
+std::chrono::milliseconds grace_of(const LaunchOptions& options) {
+  return options.going.grace.value_or(options.shutdown_timeout);
+}
+
+constexpr auto kRequeueLimit = std::chrono::seconds(30);
+
+}  // namespace
+
+Departures::Departures(Node& node)
+    : node_(node),
+      notices_(node.options.going.notice_command, node.options.going.notice_interval) {}
+
+// SIGUSR1 is a request to go, unless it is to be passed on to the program.
+std::vector<int> Departures::signals() const {
+  std::vector<int> signals = node_.job.signals;
+  if (!passes_on(SIGUSR1)) signals.push_back(SIGUSR1);
+  return signals;
+}
+
+bool Departures::passes_on(int signal) const {
+  return std::find(node_.job.signals.begin(), node_.job.signals.end(), signal) !=
+         node_.job.signals.end();
+}
+
+void Departures::on_signal(int number, bool others_can_go_on) {
+  Situation& situation = node_.situation;
+  if (number == SIGUSR1 && !passes_on(SIGUSR1)) return ask_to_leave("SIGUSR1", others_can_go_on);
+  const bool only_forwarded = number == SIGUSR1 || number == SIGUSR2;
+  // Ranks that were asked to end save a checkpoint, and the same signal again would kill them.
+  if (only_forwarded || !situation.asked || situation.stop_signals > 0) node_.send(number);
+  if (only_forwarded) return;
+  note_departure(signal_name(number), false, {});
+  if (stop_signal_ == 0) stop_signal_ = number;
+  ++situation.stop_signals;
+  if (!situation.stop_sent) situation.stop_sent = std::chrono::steady_clock::now();
+}
+
+// The first request counts.
+void Departures::note_departure(const std::string& why, bool requeues, Grace grace) {
+  if (job_goes() && !departure_->by_program) return;
+  leaving_ = false;
+  departure_ = Departure{why, std::chrono::steady_clock::now(),
+                         grace.value_or(grace_of(node_.options)), requeues};
+  node_.situation.grace_end = end_of_grace(*departure_);
+}
+
+void Departures::on_stop_of(int local, const std::string& cause) {
+  const std::string rank = "rank " + std::to_string(node_.job.rank(local));
+  node_.ranks[static_cast<std::size_t>(local)].stops = true;
+  if (cause == "signal") return note_departure("a signal to " + rank, false, {});
+  if (departure_) return;
+  departure_ = Departure{.why = rank + " asked to stop",
+                         .since = std::chrono::steady_clock::now(),
+                         .grace = grace_of(node_.options),
+                         .by_program = true};
+}
+
+// Lets the ranks save a checkpoint and end.
+void Departures::ask_to_go(const std::string& why, bool requeues, Grace grace) {
+  if (job_goes() && !departure_->by_program) return;
+  node_.note(why + ": the ranks shall save a checkpoint and end");
+  note_departure(why, requeues, grace);
+  node_.situation.asked = true;
+  if (!node_.situation.stop_sent) node_.situation.stop_sent = departure_->since;
+  node_.send(SIGTERM);
+}
+
+// A request that concerns this machine alone. Of nodes that meet, the others go on without it.
+void Departures::ask_to_leave(const std::string& why, bool others_can_go_on) {
+  if (!others_can_go_on || node_.options.going.requeue) return ask_to_go(why, true, {});
+  if (departure_ && !departure_->by_program) return;
+  node_.note(why + ": this node leaves, if the others can go on without it; else the job ends");
+  note_departure(why, true, {});
+  leaving_ = true;
+}
+
+void Departures::report_to(NodeReport& report, int node) const {
+  if (!departure_ || departure_->by_program) return;
+  StopRequest& request = leaving_ ? report.leave : report.stop;
+  if (!leaving_) report.leave = {};
+  if (!request.why.empty()) return;
+  const bool is_signal = departure_->why.starts_with("SIG");
+  request = {departure_->why + (is_signal ? " to the launcher of node " : ", on node ") +
+                 std::to_string(node),
+             stop_code(), departure_->grace.count()};
+}
+
+void Departures::heed(const StopRequest& stop) {
+  leaving_ = false;
+  node_.situation.asked = true;
+  if (departure_ && !departure_->by_program) return;
+  note_departure(stop.why, false, std::chrono::milliseconds(stop.grace_ms));
+  departure_->by_plan = true;
+}
+
+int Departures::stop_code() const { return 128 + (stop_signal_ != 0 ? stop_signal_ : SIGTERM); }
+
+int Departures::end_of_leaving() {
+  const std::string text = "this node has left the job, which goes on without it";
+  node_.note(text + " (" + why() + ")");
+  answer_ = "ok " + text;
+  return 128 + SIGTERM;
+}
+
+std::optional<std::string> Departures::answer(const std::string& request) {
+  constexpr std::size_t kVerb = 4;
+  Grace grace;
+  if (request.size() > kVerb) {
+    double seconds = 0;
+    const char* const end = request.data() + request.size();
+    const auto [at, error] = std::from_chars(request.data() + kVerb + 1, end, seconds);
+    constexpr double kMost = 7 * 86400;
+    if (error != std::errc() || at != end || !(seconds > 0) || seconds > kMost)
+      return "this launcher does not know the request \"" + request + "\"";
+    grace = std::chrono::milliseconds(std::llround(seconds * 1e3));
+  }
+  if (!answer_) ask_to_go("weft stop", false, grace);
+  return answer_;
+}
+
+void Departures::look(bool others_can_go_on) {
+  const auto result = notices_.look(std::chrono::steady_clock::now());
+  if (!result) return;
+  if (result->status.ok()) return ask_to_leave("a notice that this machine goes", others_can_go_on);
+  const bool broken = result->timed_out || result->status.signaled || result->status.value >= 126;
+  if (!broken || is_broken_) return;
+  is_broken_ = true;
+  node_.note("--notice-command: " + result->describe() +
+             "; it is tried again, and this is said once");
+}
+
+void Departures::on_checkpoint(const std::string& folder) {
+  newest_checkpoint_ = folder;
+  saved_ = std::chrono::steady_clock::now();
+}
+
+void Departures::say_how_it_went() {
+  if (!departure_) return;
+  Time ended{};
+  for (const auto& end : node_.situation.ranks) ended = end ? std::max(ended, end->when) : ended;
+  const bool heeded = std::any_of(node_.ranks.begin(), node_.ranks.end(),
+                                  [](const RankProcess& rank) { return rank.stops; });
+  const std::string line =
+      line_of({.asked = *departure_,
+               .trained = node_.situation.trained || !newest_checkpoint_.empty(),
+               .killed = node_.situation.kill_sent,
+               .newest = newest_checkpoint_,
+               .saved = saved_,
+               .ended = ended,
+               .heeded = heeded});
+  if (!line.empty()) node_.note(line);
+  answer_ = node_.situation.kill_sent ? line : "ok" + (line.empty() ? "" : " " + line);
+}
+
+std::string Departures::final_answer(int code) const {
+  return answer_.value_or("ok the job has ended by itself, with exit code " + std::to_string(code));
+}
+
+void Departures::requeue(int node) const {
+  if (!node_.options.going.requeue || !departure_ || !departure_->requeues) return;
+  if (node_.job.node_rank != node) return;
+  const char* const job = std::getenv("SLURM_JOB_ID");
+  const std::string command = std::string("scontrol requeue ") + (job != nullptr ? job : "");
+  try {
+    ProcessOptions options;
+    options.argv = {"scontrol", "requeue", job != nullptr ? job : ""};
+    Process process(options);
+    const auto status = process.wait(Deadline::in(kRequeueLimit));
+    node_.note(command + ": " +
+               (!status        ? "no answer within 30 s; the job is not requeued"
+                : status->ok() ? "the job is requeued"
+                               : status->describe() + "; the job is not requeued"));
+  } catch (const Error& error) {
+    node_.note(command + ": " + error.message() + "; the job is not requeued");
+  }
+}
+
+}  // namespace weft::launch::internal

@@ -1,0 +1,407 @@
+#include "weft/launch/internal/follower.h"
+
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+
+#include "weft/base/error.h"
+#include "weft/base/text/words.h"
+#include "weft/launch/internal/meeting_point.h"
+#include "weft/launch/internal/pipe.h"
+#include "weft/launch/internal/report.h"
+
+namespace weft::launch::internal {
+namespace {
+
+constexpr auto kFailuresCount = std::chrono::minutes(10);  // NodeReport::failures
+constexpr std::size_t kLongestReason = 400;
+
+std::string host_name() {
+  utsname name{};
+  ::uname(&name);
+  return name.nodename;
+}
+
+std::int64_t milliseconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+RankPhase phase_of(EndKind kind) {
+  switch (kind) {
+    case EndKind::kDone: return RankPhase::kDone;
+    case EndKind::kLeft: return RankPhase::kLeft;
+    case EndKind::kLost: return RankPhase::kLost;
+    case EndKind::kRefused: return RankPhase::kRefused;
+    case EndKind::kFailed: break;
+  }
+  return RankPhase::kFailed;
+}
+
+}  // namespace
+
+Follower::Follower(Node& node, Starter& starter, Departures& departures, Servers& servers)
+    : node_(node), starter_(starter), departures_(departures), servers_(servers) {
+  const Job::ByPlan& plan = *node_.job.plan;
+  node_.note_out_of_memory();
+  node_.store = std::make_unique<StoreProcess>(guarding());
+  JobStoreProcess::Options store;
+  store.job = node_.job.run_id;
+  store.secret_fd = starter_.secret();
+  store.nodes = plan.min_nodes;
+  store.rendezvous = plan.rendezvous;
+  if (plan.rendezvous.empty()) {
+    MeetingPoint point = find_meeting_point(plan.endpoint_host, plan.endpoint_port);
+    store.node = static_cast<int>(point.number);
+    store.listener = std::move(point.listener);
+    store.address = point.address;
+    store.seeds = point.seeds;
+  }
+  store_.emplace(std::move(store));
+  starter_.set_store(store_->socket());
+  AgentOptions agent;
+  agent.socket = store_->socket();
+  agent.job = node_.job.run_id;
+  agent.policy = {.min_nodes = plan.min_nodes,
+                  .max_nodes = node_.job.nodes,
+                  .min_ranks = node_.job.min_ranks,
+                  .max_ranks = node_.job.nodes * node_.job.local_world,
+                  .max_replacements = node_.job.max_replacements,
+                  .servers = node_.job.servers,
+                  .server_backup = node_.job.server_backup};
+  agent.join_limit = plan.join_limit;
+  agent.last_call = plan.last_call;
+  agent.alone_limit = plan.alone_limit;
+  agent.is_etcd = !plan.rendezvous.empty();
+  agent_.emplace(agent);
+  report_.host = host_name();
+  report_.slots = node_.job.local_world;
+  node_.situation.plan.emplace();
+  follow();
+}
+
+// On nodes that meet, the store process of the launcher has no store: it only kills what a killed
+// launcher leaves. So another one can take its place.
+StoreProcess::Options Follower::guarding() const {
+  StoreProcess::Options options;
+  options.folder = starter_.folder_to_remove();
+  return options;
+}
+
+void Follower::renew_guard() {
+  const Time at = Deadline::Clock::now();
+  if (at < renew_guard_at_) return;
+  renew_guard_at_ = at + std::chrono::seconds(1);
+  const auto ended = node_.store->poll();
+  try {
+    node_.store = std::make_unique<StoreProcess>(guarding());
+  } catch (const Error&) {  // no process now
+    return;
+  }
+  for (std::size_t i = 0; i < node_.ranks.size(); ++i) {
+    if (!node_.situation.ranks[i]) node_.store->guard(node_.ranks[i].process.pid());
+  }
+  for (const pid_t group : starter_.spares().groups()) node_.store->guard(group);
+  for (const pid_t group : servers_.groups()) node_.store->guard(group);
+  node_.note("the process that cleans up after a killed launcher has ended: " + ended->describe() +
+             "; a new one takes its place");
+}
+
+std::optional<int> Follower::end() const {
+  const JobPlan& plan = orders_.plan;
+  for (std::size_t i = 0; i < node_.ranks.size(); ++i) {
+    const auto& end = node_.situation.ranks[i];
+    if (!end || end->status.ok() || end->told || end->let_go) continue;
+    const std::string text = description_of(*end, false);
+    if (plan.end.find(text) == std::string::npos)
+      node_.note("rank " + std::to_string(node_.job.rank(static_cast<int>(i))) + " ended: " + text);
+  }
+  if (plan.end.empty()) return std::nullopt;
+  node_.note(plan.end);
+  return plan.end_code;
+}
+
+void Follower::watch(std::vector<pollfd>& watched) const {
+  watched.push_back({store_->pidfd(), POLLIN, 0});
+  watched.push_back({agent_->link_fd(), POLLIN, 0});
+}
+
+bool Follower::others_can_go_on() const {
+  const bool is_elastic = node_.policy.max_replacements > 0 || node_.policy.min_ranks > 0;
+  return orders_.node >= 0 && is_elastic;
+}
+
+void Follower::follow() {
+  const Time at = Deadline::Clock::now();
+  std::optional<Time> next = store_->tend(at);
+  const auto sooner = [&](std::optional<Time> time) {
+    if (time) next = next ? std::min(*next, *time) : *time;
+  };
+  sooner(agent_->tend(at, [this](const agent::Message& message) { on_agent(message); }));
+  drop_ranks();
+  run_servers();
+  if (!orders_.is_over() && !node_.situation.stop_sent) sooner(start_placed(at));
+  sooner(make_report(at));
+  agent_->tell(report_);
+  follow_at_ = next;
+}
+
+// Those that the plan places here.
+void Follower::run_servers() {
+  std::set<int> wanted;
+  for (const auto& [server, node] : orders_.plan.servers) wanted.insert(server);
+  node_.situation.plan->serves = !wanted.empty();
+  servers_.run(wanted, Deadline::Clock::now());
+}
+
+void Follower::on_agent(const agent::Message& message) {
+  if (message.verb == "orders") return take(orders_of(message.value));
+  if (message.verb == "alone")
+    return node_.note("this node cannot change the job's plan: " + message.value);
+  if (message.verb == "lost") node_.tell_ranks("lost", message.value);
+  if (message.verb == "back") return node_.note("this node can change the job's plan again");
+  if (message.verb == "fenced") {
+    node_.note("the other nodes went on without this node: its ranks end");
+    orders_.plan.ranks.clear();
+    orders_.plan.servers.clear();
+    orders_.node = -1;
+  }
+  // The store does not answer any more, and does not say when the other nodes have ended.
+  if (message.verb == "over" && orders_.is_over()) orders_.plan.servers.clear();
+  if (message.verb == "over" && !orders_.is_over()) {
+    const char* const text = message.value.c_str();
+    int code = 0;
+    const auto [end, error] = std::from_chars(text, text + message.value.size(), code);
+    orders_.plan.ranks.clear();
+    orders_.plan.servers.clear();
+    orders_.plan.end = std::string(end).substr(1);
+    orders_.plan.end_code = code;
+    node_.situation.plan = Situation::Followed{.over = Deadline::Clock::now(), .stopped = true};
+    left_alone_ = true;
+  }
+}
+
+void Follower::take(NodeOrders orders) {
+  if (left_alone_) return;
+  for (const auto& [number, text] : orders.plan.notes) {
+    // A node that comes late has not seen the beginning.
+    if (number > last_note_ && orders_.node >= 0) node_.note(text);
+    last_note_ = std::max(last_note_, number);
+  }
+  orders_ = std::move(orders);
+  const JobPlan& plan = orders_.plan;
+  if (plan.attempt != node_.situation.restarts) {
+    node_.resume_run = plan.run;
+    node_.situation.restarts = plan.attempt;
+    starter_.spares().clear();
+    servers_.end();
+    node_.situation.servers_lost.reset();
+  }
+  node_.situation.plan->away = plan.leaving.contains(orders_.node);
+  node_.situation.replacements = plan.replacements;
+  node_.job.node_rank = orders_.node;
+  if (orders_.is_over()) take_end(plan);
+  note_run(plan);
+  if (plan.announcement.number <= announced_ || plan.announcement.ranks == 0) return;
+  announced_ = plan.announcement.number;
+  std::string text = std::to_string(plan.announcement.ranks);
+  for (const int rank : plan.announcement.newcomers) text += " " + std::to_string(rank);
+  node_.tell_ranks("ranks", text);
+}
+
+void Follower::take_end(const JobPlan& plan) {
+  Situation::Followed& followed = *node_.situation.plan;
+  if (!followed.over) followed.over = Deadline::Clock::now();
+  if (plan.is_stopped()) departures_.heed(plan.stop);
+  followed.done = plan.done;
+  followed.stopped = plan.is_stopped();
+  if (orders_.all_left && !followed.all_left) followed.all_left = Deadline::Clock::now();
+  followed.all_know = orders_.all_know;
+}
+
+// The run, of which rank 0 tells the launcher of its own node.
+void Follower::note_run(const JobPlan& plan) {
+  if (plan.formed && node_.attempt_began == Time{}) node_.attempt_began = Deadline::Clock::now();
+  if (!plan.run.empty()) {
+    node_.run_folder = plan.run;
+    node_.situation.trained = true;
+  }
+  const bool known = plan.saved.folder == departures_.newest_checkpoint() ||
+                     plan.saved.serial <= report_.saved.serial;
+  if (!known) departures_.on_checkpoint(plan.saved.folder);
+}
+
+// True if the plan wants the process that the place has, or had.
+bool Follower::is_placed(std::size_t at) const {
+  const auto& ranks = orders_.plan.ranks;
+  const auto place = ranks.find(node_.job.rank(static_cast<int>(at)));
+  return place != ranks.end() && place->second.incarnation == slots_[at].incarnation;
+}
+
+// Ends processes whose ranks are elsewhere now.
+void Follower::drop_ranks() {
+  const bool is_over = orders_.is_over() && !left_alone_;
+  for (std::size_t i = 0; i < node_.ranks.size(); ++i) {
+    // Ranks of a job that is over end by themselves, but nobody takes a newcomer any more.
+    if (is_placed(i) || (is_over && slots_[i].phase >= RankPhase::kMember)) continue;
+    slots_[i].dropped = true;
+    if (!node_.situation.ranks[i]) {
+      node_.ranks[i].process.signal(SIGKILL);
+    } else {
+      node_.situation.ranks[i]->let_go = true;
+    }
+  }
+}
+
+std::optional<Time> Follower::start_placed(Time at) {
+  std::optional<Time> next;
+  const auto& placed = orders_.plan.ranks;
+  for (const auto& [rank, place] : placed) {
+    const bool is_known = std::any_of(slots_.begin(), slots_.end(),
+                                      [&, incarnation = place.incarnation](const Slot& slot) {
+                                        return slot.incarnation == incarnation;
+                                      });
+    if (is_known) continue;
+    const auto due = due_.try_emplace(
+        place.incarnation, place.tries == 0 ? at : at + kFirstBackOff * (1 << place.tries) / 2);
+    if (at < due.first->second) {
+      next = next ? std::min(*next, due.first->second) : due.first->second;
+      continue;
+    }
+    const auto slot = waits_for_others(place) ? std::nullopt : free_slot();
+    if (!slot || start_in(*slot, rank, place)) continue;
+    const Time again = at + kLongestStartBackOff;
+    due_[place.incarnation] = again;
+    next = next ? std::min(*next, again) : again;
+  }
+  return next;
+}
+
+// The first ranks of an attempt take the first places, once those of the attempt before have ended.
+bool Follower::waits_for_others(const Placement& place) const {
+  const auto& ends = node_.situation.ranks;
+  return place.first &&
+         std::any_of(ends.begin(), ends.end(), [](const auto& end) { return !end; }) &&
+         std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.dropped; });
+}
+
+std::optional<std::size_t> Follower::free_slot() const {
+  for (std::size_t i = 0; i < node_.ranks.size(); ++i) {
+    if (node_.situation.ranks[i] && !is_placed(i)) return i;
+  }
+  const bool has_room = static_cast<int>(node_.ranks.size()) < node_.job.local_world;
+  return has_room ? std::optional(node_.ranks.size()) : std::nullopt;
+}
+
+// False: the machine cannot start a process now.
+bool Follower::start_in(std::size_t slot, int rank, const Placement& place) {
+  const int local = static_cast<int>(slot);
+  Job::ByPlan& plan = *node_.job.plan;
+  const bool is_new = slot == node_.ranks.size();
+  if (is_new) plan.ranks.push_back(rank);
+  if (is_new) node_.positions.set_ranks(local + 1);
+  const int before = std::exchange(plan.ranks[slot], rank);
+  plan.here = std::max(static_cast<int>(orders_.plan.ranks.size()), local + 1);
+  plan.world = std::max({orders_.world, plan.here, rank + 1});
+  plan.nodes = orders_.nodes;
+  if (!place.first && starter_.spares().has_ready())
+    node_.note("a spare of this node becomes rank " + std::to_string(rank));
+  auto started = starter_.try_to_start(local, !place.first);
+  if (!started) {
+    plan.ranks[slot] = before;
+    if (is_new) plan.ranks.pop_back();
+    if (is_new) node_.positions.set_ranks(local);
+    return false;
+  }
+  if (is_new) {
+    slots_.emplace_back();
+    node_.situation.ranks.emplace_back(RankEnd{});
+    node_.ranks.push_back(std::move(*started));
+  } else {
+    node_.ranks[slot] = std::move(*started);
+  }
+  slots_[slot] = {.incarnation = place.incarnation};
+  node_.situation.ranks[slot].reset();
+  node_.situation.joining.erase(local);
+  if (!place.first) node_.situation.joining.insert(local);
+  return true;
+}
+
+// What a rank has told, for the report.
+void Follower::note_phase(int local, const agent::Message& message) {
+  Slot& slot = slots_[static_cast<std::size_t>(local)];
+  if (message.verb == "joining") slot.phase = RankPhase::kWaiting;
+  if (message.verb == "joined") slot.phase = RankPhase::kMember;
+  if (message.verb == "folder" || message.verb == "run") report_.run = message.value;
+  if (message.verb == "multiple") report_.usable = agent::usable_ranks_of(message.value);
+  SavedCheckpoint& saved = report_.saved;
+  if (message.verb == "saved")
+    saved = {std::max(saved.serial, orders_.plan.saved.serial) + 1, message.value};
+}
+
+// How a rank of the plan is. `next`: when this changes, if nothing happens before.
+RankReport Follower::state_of(std::size_t at, Time when, std::optional<Time>& next) {
+  Slot& slot = slots_[at];
+  if (!node_.situation.ranks[at]) return {slot.incarnation, slot.phase};
+  const RankEnd& end = *node_.situation.ranks[at];
+  const EndKind kind = kind_of(end);
+  // The rank that is at fault may be on another node. Its end counts then.
+  const Time known = end.when + node_.policy.survivor_grace;
+  if (kind == EndKind::kFailed && when < known && !end.told) {
+    next = next ? std::min(*next, known) : known;
+    return {slot.incarnation, slot.phase};
+  }
+  if (kind == EndKind::kLost && !std::exchange(slot.counted, true)) failures_.push_back(end.when);
+  return {slot.incarnation, phase_of(kind),
+          description_of(end, node_.was_out_of_memory()).substr(0, kLongestReason),
+          end.status.code()};
+}
+
+// Returns when the report changes, if nothing happens before.
+std::optional<Time> Follower::make_report(Time at) {
+  NodeReport& report = report_;
+  std::optional<Time> next;
+  bool running = false;
+  report.ranks.clear();
+  for (std::size_t i = 0; i < node_.ranks.size(); ++i) {
+    running = running || !node_.situation.ranks[i];
+    if (is_placed(i)) report.ranks[node_.job.rank(static_cast<int>(i))] = state_of(i, at, next);
+  }
+  std::erase_if(failures_, [&](Time when) { return at - when > kFailuresCount; });
+  report.failures = static_cast<int>(failures_.size());
+  report.replicated = servers_.replicated();
+  report.servers_lost = node_.situation.servers_lost.value_or("").substr(0, kLongestReason);
+  if (!orders_.is_over()) departures_.report_to(report_, orders_.node);
+  report.left = (orders_.is_over() || node_.situation.plan->away) && !running;
+  report.knows_all_left = orders_.all_left;
+  return next;
+}
+
+// Answers `weft scale` when the job has the wanted number of ranks.
+std::optional<std::string> Follower::answer(int ranks) {
+  const JobPlan& plan = orders_.plan;
+  const int least = std::max(1, node_.policy.min_ranks),
+            most = node_.job.nodes * node_.job.local_world;
+  if (node_.policy.min_ranks == 0 && node_.policy.max_replacements == 0)
+    return "the number of ranks of this job is fixed; start it with --nnodes MIN:MAX, "
+           "--max-replacements or --min-ranks";
+  if (ranks < least || ranks > most)
+    return counted(ranks, "rank") + ": this job may have " + std::to_string(least) + " to " +
+           std::to_string(most);
+  if (!plan.usable.has(ranks)) return not_usable(ranks, plan.usable);
+  if (plan.run.empty() || orders_.is_over()) return "the job does not train yet, or it ends";
+  if (report_.wanted.ranks != ranks || report_.wanted.serial < plan.wanted.serial)
+    report_.wanted = {std::max(milliseconds_since_1970(), plan.wanted.serial + 1), ranks};
+  if (plan.wanted.serial < report_.wanted.serial) return std::nullopt;
+  if (orders_.members == ranks) return "ok";
+  return plan.never_joined < kMostLostNewcomers
+             ? std::nullopt
+             : std::optional<std::string>("the job keeps " + std::to_string(orders_.members) +
+                                          " ranks: new ranks ended before they joined");
+}
+
+}  // namespace weft::launch::internal

@@ -1,0 +1,101 @@
+#include "weft/launch/internal/node.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "weft/base/text/words.h"
+#include "weft/launch/internal/pipe.h"
+#include "weft/launch/internal/report.h"
+
+namespace weft::launch::internal {
+namespace {
+
+// Programs that do not say when they train are taken to train after this time.
+constexpr auto kStartUp = std::chrono::seconds(5);
+
+Policy policy_of(const LaunchOptions& options, const Job& job) {
+  return {.on_hang = job.on_hang,
+          .max_restarts = options.max_restarts,
+          .max_replacements = job.max_replacements,
+          .min_ranks = job.min_ranks,
+          .max_ranks = job.max_ranks,
+          .survivor_grace = options.survivor_grace,
+          .shutdown_timeout = options.shutdown_timeout};
+}
+
+}  // namespace
+
+Node::Node(const LaunchOptions& options_)
+    : options(options_),
+      job(read_options(options)),
+      policy(policy_of(options, job)),
+      positions(observe::RankPage::make(job.local_world, job.rank(0), job.world(), job.max_ranks)) {
+  positions.header().launcher = ::getpid();
+  situation.first_rank = job.rank(0);
+  situation.other_nodes = job.nodes > 1;
+  if (policy.max_ranks > 0) situation.wanted = job.local_world;
+}
+
+void Node::note(const std::string& text) const { write_all(STDERR_FILENO, "weft: " + text + "\n"); }
+
+void Node::send(int signal) {
+  for (RankProcess& rank : ranks) {
+    // A rank that stops already would be killed by a second signal.
+    if (signal == SIGTERM && rank.stops) continue;
+    rank.process.signal(signal);
+    // A stopped process reacts only to SIGKILL until it is continued.
+    if (signal != SIGKILL) rank.process.signal(SIGCONT);
+  }
+}
+
+void Node::note_stopped_ranks() {
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (!situation.ranks[i] && ranks[i].process.is_stopped())
+      situation.stopped.insert(static_cast<int>(i));
+  }
+}
+
+void Node::tell_ranks(const std::string& verb, const std::string& value) {
+  for (RankProcess& rank : ranks) rank.link.tell(verb, value);
+}
+
+bool Node::is_calm() const {
+  const bool changes = !situation.joining.empty() || !situation.growing.empty() ||
+                       !situation.waiting.empty() || !situation.leaving.empty();
+  const bool all_run =
+      std::all_of(situation.ranks.begin(), situation.ranks.end(),
+                  [](const auto& end) { return !end || end->let_go || end->left; });
+  const bool begun =
+      situation.trained || std::chrono::steady_clock::now() - attempt_began >= kStartUp;
+  return begun && !changes && all_run && !situation.store_lost;
+}
+
+int Node::least_ranks() const { return std::max(1, situation.usable.least(policy.min_ranks)); }
+
+void Node::want_ranks(int number, const std::string& why) {
+  number = std::max(least_ranks(), situation.usable.most(number));
+  if (situation.wanted != number || !situation.requested) {
+    note("the job shall have " + counted(number, "rank") + why);
+    situation.never_joined = 0;
+  }
+  situation.wanted = number;
+  situation.requested = true;
+}
+
+bool Node::was_out_of_memory() const { return out_of_memory_kills() > out_of_memory_before; }
+
+void Node::note_out_of_memory() { out_of_memory_before = out_of_memory_kills(); }
+
+std::string not_usable(int ranks, const agent::UsableRanks& usable) {
+  if (usable.replicas > 0 && ranks / usable.multiple > usable.replicas) {
+    return std::to_string(ranks) + " ranks: train.batch has " + std::to_string(usable.replicas) +
+           " samples, of which each replica takes one at least; at most " +
+           std::to_string(usable.most(ranks)) + " ranks, or a larger train.batch";
+  }
+  return std::to_string(ranks) + " ranks: the mesh of this job uses " + usable.describe() +
+         (usable.shards > 0 ? ", which divide its micro-shards" : "");
+}
+
+}  // namespace weft::launch::internal

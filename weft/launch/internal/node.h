@@ -1,0 +1,68 @@
+// The ranks of this node as processes, and what the launcher knows of the job. The parts of the
+// launcher (supervisor.h) read and change it; each has its own state besides.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/agent/link.h"
+#include "weft/agent/usable_ranks.h"
+#include "weft/launch/internal/line_relay.h"
+#include "weft/launch/internal/rank_environment.h"
+#include "weft/launch/internal/store_process.h"
+#include "weft/launch/process.h"
+#include "weft/launch/supervision.h"
+#include "weft/observe/position/rank_page.h"
+
+namespace weft::launch::internal {
+
+struct RankProcess {
+  Process process;
+  agent::Link link;
+  LineRelay out, err;
+  bool stops = false;  // it has said that it stops
+};
+
+struct Node {
+  explicit Node(const LaunchOptions& options);
+
+  // Prints a line for people.
+  void note(const std::string& text) const;
+  // To all ranks that run.
+  void send(int signal);
+  // Before they are continued, so that a rank that SIGSTOP had stopped can be named.
+  void note_stopped_ranks();
+  void tell_ranks(const std::string& verb, const std::string& value);
+  // True if the job trains, and no rank joins or ends.
+  bool is_calm() const;
+  // Of those that the mesh can use.
+  int least_ranks() const;
+  // The job shall have so many ranks, or the most below it that the mesh can use. It may start new
+  // processes for it.
+  void want_ranks(int ranks, const std::string& why);
+
+  // The kernel has ended processes for lack of memory since note_out_of_memory().
+  bool was_out_of_memory() const;
+  void note_out_of_memory();
+
+  const LaunchOptions& options;
+  Job job;
+  Policy policy;
+  observe::RankPage positions;  // shared with the ranks
+  Situation situation;
+  int size = 0;  // of the ranks' group; 0: unknown
+  // The ranks of this attempt have had a state to hand on.
+  bool has_state = false;
+  std::string run_folder, resume_run;  // of the job's run, and to go on with; empty: none
+  Time attempt_began{};
+  long out_of_memory_before = 0;
+  std::unique_ptr<StoreProcess> store;
+  // By local rank. Destroyed before the store process, so that it never guards an ended group.
+  std::vector<RankProcess> ranks;
+};
+
+// Why a job cannot have so many ranks.
+std::string not_usable(int ranks, const agent::UsableRanks& usable);
+
+}  // namespace weft::launch::internal

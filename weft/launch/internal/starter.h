@@ -1,0 +1,71 @@
+// Starts the processes of a node: ranks, warm spares and parameter servers, each with its folder,
+// environment and output.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "weft/launch/internal/node.h"
+#include "weft/launch/internal/servers.h"
+#include "weft/launch/internal/spares.h"
+#include "weft/launch/live_page.h"
+
+namespace weft::launch::internal {
+
+class Starter {
+ public:
+  // Makes the folder of the logs and error files. `run` empty: ranks execute the program of the
+  // options. Throws Error(kBadConfig).
+  Starter(Node& node, std::function<int(int rank)> run);
+  // Removes the folder, unless it has logs.
+  ~Starter();
+  Starter(const Starter&) = delete;
+  Starter& operator=(const Starter&) = delete;
+
+  // Socket of the job's replicated store, for the environment of ranks.
+  void set_store(const std::string& socket) { store_ = socket; }
+  // The secret of the job, with its own position; none if it has none.
+  int secret() const { return secret_.get(); }
+
+  // Starts a rank. One that `replaces` a lost one is a spare that is ready, or a new process.
+  RankProcess start_rank(int local, bool replaces = false);
+  // nullopt: the machine has no process, memory or descriptor for it now. The rank is then to be
+  // tried again.
+  std::optional<RankProcess> try_to_start(int local, bool replaces = true);
+  Spares& spares() { return spares_; }
+  ServerProcess start_server(int server);
+
+  std::filesystem::path error_file_of(int local) const;
+  // Its stderr goes to a file, which then also contains its error; empty: it does not.
+  std::string log_of(int local) const;
+  // Removed by the store process if the launcher is killed; empty: it is kept.
+  std::filesystem::path folder_to_remove() const { return keeps_folder_ ? "" : folder_; }
+  // A folder for the directory of the parameter servers. That of the logs is kept, so it has none.
+  std::string make_servers_folder() const;
+
+ private:
+  void make_folder();
+  ProcessOptions program_of(int rank);
+  Spare start_spare();
+  std::optional<RankProcess> become_rank(int local);
+  LineRelay relay(int local, int stream, Fd pipe, bool append);
+  LineRelay relay_of_server(int server, int stream, Fd pipe);
+  bool goes_past(int local) const;  // true if the rank writes to the launcher's own descriptors
+  bool logs_errors(int local) const;
+  std::filesystem::path folder_of(int local) const;
+
+  Node& node_;
+  const std::function<int(int)> run_;
+  const std::string server_program_;
+  Fd secret_;
+  std::string store_;
+  std::filesystem::path folder_;
+  bool keeps_folder_ = false;
+  std::unique_ptr<LivePage> page_;
+  Spares spares_;
+};
+
+}  // namespace weft::launch::internal
