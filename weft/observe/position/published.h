@@ -30,7 +30,7 @@ class Published {
   void write(const T& value) noexcept {
     const std::uint64_t next = newest().number.load(std::memory_order_relaxed) + 1;
     Copy& copy = copies_[next & 1];
-    // No reader may see kWriting before the number of the other copy, or a new word before kWriting.
+    // No reader may see kWriting before the other copy's number, or a new word before kWriting.
     copy.number.store(kWriting, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_release);
     const auto* const bytes = reinterpret_cast<const std::byte*>(&value);

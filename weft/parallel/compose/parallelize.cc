@@ -32,7 +32,7 @@ void ParallelModel::verify(const Tensors& inputs, const Tensors& targets,
   composed_->verify(inputs, targets, seed);
 }
 const std::vector<ParallelModel::WrongGradient>& ParallelModel::wrong_gradients() const {
-  return composed_->wrong_gradients;
+  return composed_->wrong_gradients();
 }
 const std::map<int, std::string>& ParallelModel::not_finite() const {
   return composed_->not_finite;
@@ -58,29 +58,29 @@ void ParallelModel::set_lr(double lr) {
 
 std::int64_t ParallelModel::steps() const { return composed_->steps; }
 double ParallelModel::loss_scale() const { return composed_->scale(); }
-ParallelModel::NamedTensors ParallelModel::state() { return composed_->state(); }
-void ParallelModel::load_state(const NamedTensors& state) { composed_->load_state(state); }
+ParallelModel::NamedTensors ParallelModel::state() { return composed_->state().state(); }
+void ParallelModel::load_state(const NamedTensors& state) { composed_->state().load_state(state); }
 std::vector<int> ParallelModel::cuts_of(const Mesh& mesh, const checkpoint::Reader& saved) {
   return internal::saved_cuts(mesh, saved);
 }
 bool ParallelModel::load_codec(const checkpoint::Reader& saved) {
-  return composed_->load_codec(saved);
+  return composed_->state().load_codec(saved);
 }
-ParallelModel::Held ParallelModel::held() { return composed_->held(); }
+ParallelModel::Held ParallelModel::held() { return composed_->state().held(); }
 
-void ParallelModel::take_changes() { composed_->take_changes(); }
+void ParallelModel::take_changes() { composed_->state().take_changes(); }
 
-checkpoint::Parts ParallelModel::shards() { return composed_->shards(); }
+checkpoint::Parts ParallelModel::shards() { return composed_->state().shards(); }
 void ParallelModel::load_shards(const checkpoint::SliceSource& source) {
-  composed_->load_shards(source);
+  composed_->state().load_shards(source);
 }
 void ParallelModel::load_weights(const checkpoint::SliceSource& source) {
-  composed_->load_weights(source);
+  composed_->state().load_weights(source);
 }
 std::vector<ParallelModel::Difference> ParallelModel::compare_replicas() {
-  return composed_->compare_replicas();
+  return internal::compare_replicas(*composed_, composed_->state());
 }
-void ParallelModel::gather() { composed_->gather(); }
+void ParallelModel::gather() { composed_->state().gather(); }
 std::int64_t ParallelModel::gather_bytes() const { return composed_->own_modules.missing_bytes(); }
 void ParallelModel::refuse(const std::string& advice) { composed_->own_modules.refuse(advice); }
 ParallelModel::NamedTensors ParallelModel::gradients() { return composed_->gradients(); }
@@ -131,9 +131,7 @@ std::string ParallelModel::describe() const {
 }
 
 ParallelModel parallelize(const BlockModel& model, const Plan& plan, const Mesh& mesh) {
-  auto composed = std::make_unique<internal::Composed>(model, plan, mesh);
-  internal::compose(*composed);
-  return ParallelModel(std::move(composed));
+  return ParallelModel(std::make_unique<internal::Composed>(model, plan, mesh));
 }
 
 }  // namespace weft::parallel

@@ -7,7 +7,7 @@
 
 #include "weft/base/crc32c.h"
 #include "weft/comm/texts.h"
-#include "weft/parallel/compose/internal/composed.h"
+#include "weft/parallel/compose/internal/model_state.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -60,17 +60,17 @@ void heal(const Group& world, const Mine& mine, const std::string& key, int sour
 
 }  // namespace
 
-std::vector<Difference> Composed::compare_replicas() {
+std::vector<Difference> compare_replicas(Composition& c, ModelState& state) {
   const at::NoGradGuard no_grad;
-  const Group& world = mesh.world();
+  const Group& world = c.mesh.world();
   if (world.size() == 1) return {};  // nothing to compare with
-  return guarded([&] {
+  return c.guarded([&] {
     Mine mine;
-    for (Stage& stage : stages) {
+    for (Stage& stage : c.stages) {
       if (!stage.sharded) continue;
       const auto placing = [&](const std::string& own) {
         const Parameter& p = *stage.find(own);
-        return p.copy ? checkpoint::Rectangle{} : place_of(p);
+        return p.copy ? checkpoint::Rectangle{} : c.place_of(p);
       };
       for (checkpoint::Slice& slice : stage.sharded->held(placing)) {
         std::string key = key_of(slice);
@@ -95,7 +95,7 @@ std::vector<Difference> Composed::compare_replicas() {
     }
     const bool healed = std::any_of(differences.begin(), differences.end(),
                                     [](const Difference& one) { return one.is_healed; });
-    if (healed) take_changes();
+    if (healed) state.take_changes();
     return differences;
   });
 }

@@ -15,12 +15,6 @@ namespace weft::parallel::internal {
 
 using schedule::pipeline::Work;
 
-const Parameter* Stage::find(const std::string& own) const {
-  const auto found = std::find_if(parameters.begin(), parameters.end(),
-                                  [&](const Parameter& p) { return p.own == own; });
-  return found == parameters.end() ? nullptr : &*found;
-}
-
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -32,13 +26,8 @@ double seconds_since(Clock::time_point begin) {
 // Upper bound on the dropout masks of a block in one micro-batch.
 constexpr std::uint64_t kMasks = std::uint64_t{1} << 20;
 
-Plan as_it_runs(Plan plan, const Mesh& mesh) {
-  plan.micro_batches = micro_batches(plan, mesh.layout());
-  return plan;
-}
-
 // Shards of gradients are not in grad().
-bool has_gradients(const Composed& composed) {
+bool has_gradients(const Composition& composed) {
   if (!composed.replicates()) return true;
   for (const Stage& stage : composed.stages) {
     for (const Block& block : stage.blocks) {
@@ -52,31 +41,16 @@ bool has_gradients(const Composed& composed) {
 
 }  // namespace
 
-std::vector<at::Tensor> Stage::tied_weights() const {
-  std::vector<at::Tensor> all;
-  for (const Block& block : blocks) {
-    for (const auto& [name, tensor] : block.tied) all.push_back(tensor);
-  }
-  return all;
-}
-
 Composed::Composed(BlockModel model_, Plan plan_, const Mesh& mesh_)
-    : model(std::move(model_)),
-      plan(as_it_runs(std::move(plan_), mesh_)),
-      mesh(mesh_),
-      rule(plan.optimizer.rule) {
-  WEFT_REQUIRE(!model.blocks.empty() && model.loss,
-               "parallelize: the model needs a block and a loss");
-}
-
-void Composed::abort(const Error& error) const {
-  for (const char* axis : {"pp", "tp", "cp", "ep"}) mesh[axis].abort(error);
-  replicas().abort(error);
-  sharers().abort(error);
-  mesh.world().abort(error);
-  for (const Stage& stage : stages) {
-    if (stage.sharded) stage.sharded->abandon(error.message());
-  }
+    : Composition(std::move(model_), std::move(plan_), mesh_),
+      state_(*this),
+      verifier_(*this, [this](const Tensors& inputs, const Tensors& targets, int shift) {
+        return checksums_of(inputs, targets, shift);
+      }) {
+  loss_of = [this](const Tensors& y, const Tensors& t) { return loss_of_part(y, t); };
+  before = [this](const schedule::pipeline::Action& action) { begin_action(action); };
+  after = [this](const schedule::pipeline::Action& action) { end_action(action); };
+  compose(*this);
 }
 
 // Of all replicas.
@@ -88,7 +62,7 @@ double Composed::samples_of_batch() {
 }
 
 // Gradients are sent during the last backward of a stage, unless an option forbids it.
-void Composed::before(const schedule::pipeline::Action& action) {
+void Composed::begin_action(const schedule::pipeline::Action& action) {
   began_ = Clock::now();
   observe::set_activity(action.work == Work::kForward ? observe::Activity::kForward
                                                       : observe::Activity::kBackward);
@@ -120,7 +94,7 @@ void Composed::before(const schedule::pipeline::Action& action) {
   }
 }
 
-void Composed::after(const schedule::pipeline::Action& action) {
+void Composed::end_action(const schedule::pipeline::Action& action) {
   span_.reset();
   wait_for(plan.device);  // its time counts here
   const auto spent = take_engine_times();
@@ -195,11 +169,11 @@ void Composed::set_accumulate(int batches) {
   WEFT_REQUIRE(batches >= 1 && batches <= plan.accumulate,
                "set_accumulate: " + std::to_string(batches) + " is not from 1 to the plan's " +
                    std::to_string(plan.accumulate));
-  WEFT_REQUIRE(batches == accumulate || kept_batches_ == 0,
+  WEFT_REQUIRE(batches == accumulate_ || kept_batches_ == 0,
                "set_accumulate: call it before the first train_step() of a step, since each has "
                "counted as one of " +
-                   std::to_string(accumulate));
-  accumulate = batches;
+                   std::to_string(accumulate_));
+  accumulate_ = batches;
 }
 
 // All ranks of tp, cp and pp have the loss of their replica.
@@ -214,12 +188,12 @@ std::vector<double> Composed::forward_backward(const Tensors& inputs, const Tens
 }
 
 bool Composed::is_last_batch() const {
-  return !verifying_ && (!replicates() || kept_batches_ + 1 == accumulate);
+  return !verifying_ && (!replicates() || kept_batches_ + 1 == accumulate_);
 }
 
 double Composed::train(const Tensors& inputs, const Tensors& targets) {
-  WEFT_REQUIRE(!replicates() || kept_batches_ < accumulate,
-               "train_step: call step() after every " + std::to_string(accumulate) +
+  WEFT_REQUIRE(!replicates() || kept_batches_ < accumulate_,
+               "train_step: call step() after every " + std::to_string(accumulate_) +
                    " calls, as the plan's `accumulate` says");
   WEFT_REQUIRE(!scaled_ || !has_gradients(*this),
                "train_step: it would add to gradients that the last step() has clipped or "
@@ -235,7 +209,7 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
   // their share of a gradient (ContextParallel::mean).
   all_samples_ = sums ? samples_of_batch() : 0;
   const double share = sums && !by_shards ? samples_ / all_samples_ / mesh.size("cp") : 1;
-  const double factor = share * scale() / accumulate;
+  const double factor = share * scale() / accumulate_;
   shards_ = by_shards ? micro_shards(all_samples_, factor) : even_parts(inputs[0].size(0), factor);
   losses_.assign(static_cast<std::size_t>(plan.micro_shards), 0);
   const Cut parts = cut(inputs, targets, shards_);
@@ -287,12 +261,6 @@ DataParallelBase::Times Composed::take_engine_times() {
   return all;
 }
 
-void Composed::wait_for_weights() {
-  for (Stage& stage : stages) {
-    if (stage.sharded) stage.sharded->wait_for_weights();
-  }
-}
-
 double Composed::mean_over_replicas(double loss, double samples) {
   if (replicas().size() == 1) return loss;
   at::Tensor sums = at::tensor({samples > 0 ? loss * samples : 0, samples}, at::kDouble);
@@ -327,6 +295,35 @@ Tensors Composed::predict(const Tensors& inputs) {
     return on_device(outputs.empty() || !model.join ? outputs : model.join(outputs, contexts()),
                      at::kCPU);
   });
+}
+
+void Composed::verify(const Tensors& inputs, const Tensors& targets, Verifier::Seed seed) {
+  WEFT_REQUIRE(kept_batches_ == 0, "verify: call it before the first batch of a step");
+  verifier_.begin(inputs, targets, std::move(seed));
+}
+
+// Of the gradients of a batch of the replica `shift` places on, with this rank's weights. Leaves no
+// gradients and no change of the running statistics.
+Checksums Composed::checksums_of(const Tensors& inputs, const Tensors& targets, int shift) {
+  const std::int64_t batches = batches_;
+  replica_shift_ = shift;
+  verifying_ = true;
+  train(inputs, targets);
+  verifying_ = false;
+  replica_shift_ = 0;
+  batches_ = batches;
+  Checksums all;
+  for (Stage& stage : stages) {
+    if (!stage.sharded) continue;
+    const Checksums some = stage.check->kept();
+    all.insert(all.end(), some.begin(), some.end());
+    stage.kept.reset();
+  }
+  zero_grad();
+  for (Stage& stage : stages) {
+    if (!stage.statistics.empty()) stage.statistics.restore();
+  }
+  return all;
 }
 
 }  // namespace weft::parallel::internal

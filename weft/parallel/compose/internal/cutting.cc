@@ -139,7 +139,7 @@ at::Tensor loss_of_nothing(const Tensors& outputs) {
 
 }  // namespace
 
-at::Tensor Composed::loss_of(const Tensors& outputs, const Tensors& targets) {
+at::Tensor Composed::loss_of_part(const Tensors& outputs, const Tensors& targets) {
   const Autocast autocast(precision, plan.device.type());
   const double weight = targets.back().item<double>();
   const Tensors wanted = on_device({targets.begin() + 1, targets.end() - 1}, plan.device);

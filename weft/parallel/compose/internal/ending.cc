@@ -166,18 +166,16 @@ bool Composed::step() {
       finite = std::isfinite(norm_);
       if (max_norm > 0) factor *= optim::clip_factor(norm_, max_norm);
     }
-    const Checksums own = verification_ ? own_checksums() : Checksums{};
-    const bool agree = !verification_ || gradients_agree(own);
+    const bool agree = verifier_.agree();
     if (scaler) scaler->update(finite);
     not_finite.clear();
-    wrong_gradients.clear();
     if ((!finite && (scaler || skips())) || !agree) {
       skip_step();
-      if (!agree) find_wrong(own);
-      verification_.reset();
+      if (!agree) verifier_.find_wrong();
+      verifier_.end();
       return false;
     }
-    verification_.reset();
+    verifier_.end();
     times.communication += take_engine_times().wait;
     {
       const TimeAdded time(times.update);
@@ -196,6 +194,10 @@ bool Composed::step() {
     own_modules.forget();
     return true;
   });
+}
+
+ParallelModel::NamedTensors Composed::gradients() {
+  return state_.gradients(stepped_ ? 1 : scale());
 }
 
 void Composed::zero_grad() {

@@ -42,7 +42,7 @@ Block seeded(std::uint64_t seed, const std::function<Block()>& make) {
   return block;
 }
 
-Block make_block(const Composed& c, int number, const Contexts& contexts) {
+Block make_block(const Composition& c, int number, const Contexts& contexts) {
   const BlockSpec& spec = c.model.blocks[static_cast<std::size_t>(number)];
   Block block = seeded(block_seed(c.plan.seed, number), [&] { return spec.make(contexts); });
   WEFT_REQUIRE(block.module && block.forward,
@@ -51,7 +51,7 @@ Block make_block(const Composed& c, int number, const Contexts& contexts) {
   return block;
 }
 
-TensorParallel context_of(const Composed& c, int block) {
+TensorParallel context_of(const Composition& c, int block) {
   TensorParallel tp(c.mesh["tp"], block_seed(c.plan.seed, block));
   tp.seed_dropout(mixed(block_seed(c.plan.seed, block)));
   return tp;
@@ -86,7 +86,7 @@ class Measured {
 };
 
 // Cuts by the times of world rank 0, for all ranks.
-std::vector<int> measured(const Composed& c, int stages) {
+std::vector<int> measured(const Composition& c, int stages) {
   std::vector<int> cuts(static_cast<std::size_t>(stages - 1));
   if (c.mesh.coordinate("pp") == 0) {  // uses all ranks of tp, but whole sequences and all experts
     Measured measured;
@@ -105,7 +105,7 @@ std::vector<int> measured(const Composed& c, int stages) {
 // Each stage has its own optimizer and statistics, so two stages would train one parameter apart,
 // and one batch norm. A constant buffer may be in two. All ranks have all of the caller's modules,
 // and find the same.
-void check_between_stages(const Composed& c) {
+void check_between_stages(const Composition& c) {
   struct Holder {
     int stage;
     const BlockSpec& spec;
@@ -157,7 +157,7 @@ const std::string* tied_name(const Block& block, const at::Tensor& tensor) {
   return nullptr;
 }
 
-std::string cut_stages(Composed& c) {
+std::string cut_stages(Composition& c) {
   const int blocks = static_cast<int>(c.model.blocks.size());
   c.request = {.algorithm = c.plan.schedule,
                .ranks = c.mesh.size("pp"),
@@ -258,7 +258,7 @@ void list_buffers(Stage& stage) {
 
 // A tied parameter is at the edge if any of its blocks is, on this rank or another, so that all
 // copies are updated alike.
-void mark_edges(Composed& c) {
+void mark_edges(Composition& c) {
   const int last = static_cast<int>(c.model.blocks.size()) - 1;
   std::string mine;
   for (const Stage& stage : c.stages) {
@@ -294,7 +294,7 @@ std::function<bool(const at::Tensor&)> shared_with_stages(const Stage& stage, co
 
 }  // namespace
 
-std::string split_layers(Composed& c) {
+std::string split_layers(Composition& c) {
   c.tp = TensorParallel(c.mesh["tp"], c.plan.seed);
   if (c.mesh.size("fsdp") > 1) c.sharding.cuts = std::make_shared<ParameterCuts>(c.mesh["fsdp"]);
   std::size_t slices = 0, all = 0;
@@ -347,7 +347,7 @@ void list_modes(Stage& stage, const Block& block, const std::optional<Block>& ow
 
 }  // namespace
 
-std::string join_batch_norms(Composed& c) {
+std::string join_batch_norms(Composition& c) {
   if (!c.plan.sync_batch_norm) return "";
   const auto average =
       sums_gradients(c) ? ShardedOptions::Average::kSum : ShardedOptions::Average::kBySamples;

@@ -10,7 +10,7 @@
 #include "weft/base/config.h"
 #include "weft/base/text/words.h"
 #include "weft/parallel/compose/autocast.h"
-#include "weft/parallel/compose/internal/composed.h"
+#include "weft/parallel/compose/internal/composition.h"
 #include "weft/parallel/compose/internal/on_device.h"
 #include "weft/parallel/compose/internal/passes.h"
 #include "weft/parallel/recompute/recompute.h"
@@ -21,14 +21,14 @@ namespace {
 
 namespace lists = schedule::pipeline;
 
-std::string split_sequence(Composed& c) {
+std::string split_sequence(Composition& c) {
   if (c.mesh.size("cp") == 1) return "";
   c.cp = ContextParallel(c.mesh["cp"], c.plan.context);
   return "positions of every sequence are divided over " + axis(c.mesh, "cp") + ", attention " +
          (c.plan.context == ContextMethod::kRing ? "by ring" : "by heads");
 }
 
-std::string place_experts(Composed& c) {
+std::string place_experts(Composition& c) {
   const std::int64_t each = c.model.experts / c.mesh.size("ep"),
                      first = each * c.mesh.coordinate("ep");
   if (c.model.experts == 0 || c.sharers().size() == 1) return "";
@@ -38,7 +38,7 @@ std::string place_experts(Composed& c) {
          std::to_string(first + each - 1);
 }
 
-std::string move_to_device(Composed& c) {
+std::string move_to_device(Composition& c) {
   const at::Device device = c.plan.device;
   if (device.is_cpu()) return "";
   for (Stage& stage : c.stages) {
@@ -52,7 +52,7 @@ std::string move_to_device(Composed& c) {
   return "blocks compute on " + device.str();
 }
 
-std::string set_precision(Composed& c) {
+std::string set_precision(Composition& c) {
   if (c.plan.precision == Precision::kAsItIs) return "";
   c.precision = c.plan.precision;
   for (Stage& stage : c.stages) {
@@ -68,7 +68,7 @@ std::string set_precision(Composed& c) {
          (c.plan.precision == Precision::kBf16 ? "bfloat16" : "float16");
 }
 
-std::string recompute_blocks(Composed& c) {
+std::string recompute_blocks(Composition& c) {
   if (c.plan.recompute == Recompute::kNone) return "";
   if (c.plan.recompute == Recompute::kSelective) {
     if (!c.model.selective)
@@ -97,7 +97,7 @@ std::string recompute_blocks(Composed& c) {
          " recompute everything in backward";
 }
 
-std::string scale_loss(Composed& c) {
+std::string scale_loss(Composition& c) {
   if (!scales_loss(c.plan)) return "";
   c.scaler.emplace(c.plan.loss_scale.value_or(LossScaleOptions{}));
   return "the loss is scaled by " + std::to_string(static_cast<std::int64_t>(c.scale())) +
@@ -115,7 +115,7 @@ Tensors packed(Tensors tensors) {
   return tensors;
 }
 
-std::string connect_stages(Composed& c) {
+std::string connect_stages(Composition& c) {
   std::map<int, Block> blocks;
   for (Stage& stage : c.stages) {
     std::set<const c10::TensorImpl*> listed;
@@ -146,7 +146,7 @@ std::string connect_stages(Composed& c) {
   return "activations and gradients are sent between stages over " + axis(c.mesh, "pp");
 }
 
-std::string clip(Composed& c) {
+std::string clip(Composition& c) {
   c.max_norm = c.plan.optimizer.max_grad_norm;
   if (c.max_norm <= 0) return "";
   std::ostringstream text;
@@ -154,16 +154,16 @@ std::string clip(Composed& c) {
   return text.str();
 }
 
-bool always(const Composed&) { return true; }
-bool never(const Composed&) { return false; }
-bool on_cp(const Composed& c) { return c.mesh.size("cp") > 1; }
-bool on_ep(const Composed& c) { return c.mesh.size("ep") > 1; }
-bool on_copies(const Composed& c) { return c.mesh.size("dp") > 1 || on_cp(c) || on_ep(c); }
+bool always(const Composition&) { return true; }
+bool never(const Composition&) { return false; }
+bool on_cp(const Composition& c) { return c.mesh.size("cp") > 1; }
+bool on_ep(const Composition& c) { return c.mesh.size("ep") > 1; }
+bool on_copies(const Composition& c) { return c.mesh.size("dp") > 1 || on_cp(c) || on_ep(c); }
 
 struct Pass {
   PassInfo info;
-  bool (*needed)(const Composed&);  // the result or the memory depends on it
-  std::string (*run)(Composed&);    // description of what it did; empty: nothing to do
+  bool (*needed)(const Composition&);  // the result or the memory depends on it
+  std::string (*run)(Composition&);    // description of what it did; empty: nothing to do
 };
 
 constexpr std::array kPasses = {
@@ -203,7 +203,7 @@ constexpr auto kInfos = [] {
   return infos;
 }();
 
-void check_left_out(const Composed& c) {
+void check_left_out(const Composition& c) {
   for (const std::string& name : c.plan.without) {
     const auto found = std::find_if(kPasses.begin(), kPasses.end(),
                                     [&](const Pass& pass) { return name == pass.info.name; });
@@ -230,7 +230,7 @@ void drop_gradients(const BlockModel& model) {
 
 }  // namespace
 
-void compose(Composed& c) {
+void compose(Composition& c) {
   check_plan(c.plan, shape_of(c.model), c.mesh.layout());
   check_left_out(c);
   if (c.plan.micro_shards > 0 && !c.mesh.world().has_ordered_sums()) {

@@ -4,33 +4,33 @@
 #include <string>
 #include <vector>
 
-#include "weft/parallel/compose/internal/composed.h"
+#include "weft/parallel/compose/internal/composition.h"
 
 namespace weft::parallel::internal {
 
 // "dp=2".
 std::string axis(const Mesh& mesh, const char* name);
 // True if Plan::without names the pass.
-bool left_out(const Composed& composed, const std::string& pass);
+bool left_out(const Composition& composition, const std::string& pass);
 
 // The name in the whole model of a tensor that is tied with another block's; null for others.
 const std::string* tied_name(const Block& block, const at::Tensor& tensor);
 
 // True if gradients are summed over replicas instead of averaged.
-bool sums_gradients(const Composed& composed);
+bool sums_gradients(const Composition& composition);
 
 // The passes that make the stages (making.cc).
-std::string cut_stages(Composed& composed);
-std::string split_layers(Composed& composed);
-std::string join_batch_norms(Composed& composed);
+std::string cut_stages(Composition& composition);
+std::string split_layers(Composition& composition);
+std::string join_batch_norms(Composition& composition);
 
 // Muon: true if AdamW updates this parameter although it may be a matrix.
-bool is_not_orthogonal(const Composed& composed, const Stage& stage, const std::string& own);
+bool is_not_orthogonal(const Composition& composition, const Stage& stage, const std::string& own);
 // Names of the parameter's arrays of optimizer state. Muon has one for a matrix.
-std::vector<std::string> state_arrays(const Composed& composed, const Stage& stage,
+std::vector<std::string> state_arrays(const Composition& composition, const Stage& stage,
                                       const Parameter& parameter);
 
-std::string replicate(Composed& composed);
-std::string shard_parameters(Composed& composed);
+std::string replicate(Composition& composition);
+std::string shard_parameters(Composition& composition);
 
 }  // namespace weft::parallel::internal

@@ -17,7 +17,7 @@ std::string axis(const Mesh& mesh, const char* name) {
   return std::string(name) + "=" + std::to_string(mesh.size(name));
 }
 
-bool left_out(const Composed& c, const std::string& name) {
+bool left_out(const Composition& c, const std::string& name) {
   return std::find(c.plan.without.begin(), c.plan.without.end(), name) != c.plan.without.end();
 }
 
@@ -25,7 +25,7 @@ namespace {
 
 // True if replicas are used: every rank has all parameters of its stages, in types that are updated
 // directly. Codecs on one host or for models that are divided further use shards instead.
-bool keeps_stages_whole(const Composed& c) {
+bool keeps_stages_whole(const Composition& c) {
   if (c.mesh.size("fsdp") > 1 || c.mesh.size("ep") > 1) return false;
   // Each accumulated batch is summed over the ranks separately.
   if (c.plan.micro_shards > 0 && c.plan.accumulate > 1) return false;
@@ -46,12 +46,12 @@ bool keeps_stages_whole(const Composed& c) {
 }
 
 // 2: gradients are sent during the last backward.
-int engine_stage(const Composed& c) {
+int engine_stage(const Composition& c) {
   return keeps_stages_whole(c) ? 0 : c.mesh.size("fsdp") > 1 ? c.plan.zero_stage : 2;
 }
 
 // The parameters of a stage that differ between replicas.
-std::optional<ShardedOptions::Apart> experts_apart(const Composed& c, const Stage& stage) {
+std::optional<ShardedOptions::Apart> experts_apart(const Composition& c, const Stage& stage) {
   if (c.mesh.size("ep") == 1) return std::nullopt;
   ShardedOptions::Apart apart{
       [&stage](const std::string& own) { return stage.find(own)->expert.has_value(); },
@@ -62,7 +62,7 @@ std::optional<ShardedOptions::Apart> experts_apart(const Composed& c, const Stag
 
 // The parameters of a stage that are equal on other ranks of tp or on another stage, but would be
 // encoded with different neighbors.
-std::function<bool(const std::string&)> uncoded(const Composed& c, const Stage& stage) {
+std::function<bool(const std::string&)> uncoded(const Composition& c, const Stage& stage) {
   if (c.sharding.codec == "none") return nullptr;
   return [whole = c.tp.size() == 1, &stage](const std::string& own) {
     const Parameter& p = *stage.find(own);
@@ -72,7 +72,7 @@ std::function<bool(const std::string&)> uncoded(const Composed& c, const Stage& 
 
 // The other ranks with parts of a stage's parameters, for rules that need whole tensors. Copies of
 // tied parameters need the same bits on ranks that divide them in other ways.
-WholeTensors whole_tensors(const Composed& c, const Stage& stage) {
+WholeTensors whole_tensors(const Composition& c, const Stage& stage) {
   WholeTensors whole;
   if (!optim::needs_whole_tensors(c.plan.optimizer.rule)) return whole;
   whole.exact = c.plan.micro_shards > 0 || stage.tied;
@@ -99,7 +99,7 @@ std::vector<at::Tensor> trained(const Stage& stage) {
 }
 
 // If the norm of all gradients is needed, no weight is updated before it is known.
-DataParallelOptions data_parallel_of(const Composed& c) {
+DataParallelOptions data_parallel_of(const Composition& c) {
   DataParallelOptions options = c.plan.data_parallel;
   options.codec = c.plan.codec;
   options.sync_buffers = options.sync_buffers && c.plan.micro_shards == 0;
@@ -116,13 +116,14 @@ DataParallelOptions data_parallel_of(const Composed& c) {
 
 }  // namespace
 
-bool is_not_orthogonal(const Composed& c, const Stage& stage, const std::string& own) {
+bool is_not_orthogonal(const Composition& c, const Stage& stage, const std::string& own) {
   const auto& asked = c.plan.optimizer.not_orthogonal;
   const Parameter& p = *stage.find(own);
   return asked ? asked(p.whole) : p.edge;
 }
 
-std::vector<std::string> state_arrays(const Composed& c, const Stage& stage, const Parameter& p) {
+std::vector<std::string> state_arrays(const Composition& c, const Stage& stage,
+                                      const Parameter& p) {
   std::vector<std::string> names = state_names(c.plan.optimizer.rule);
   const bool is_matrix = p.sizes.size() >= 2 && c10::multiply_integers(p.sizes) > 0;
   if (std::holds_alternative<optim::Muon>(c.plan.optimizer.rule) && is_matrix &&
@@ -137,13 +138,13 @@ namespace {
 // Gradients of joint statistics then pass between replicas in each micro-batch, so all losses of a
 // micro-batch need their weights in the whole batch. By samples, a replica's loss would get its
 // weight only afterwards.
-bool joins_micro_batches(const Composed& c) {
+bool joins_micro_batches(const Composition& c) {
   return c.plan.sync_batch_norm && c.plan.micro_batches > 1 && !c.plan.adasum;
 }
 
 }  // namespace
 
-bool sums_gradients(const Composed& c) {
+bool sums_gradients(const Composition& c) {
   const bool whole = keeps_stages_whole(c), copies = c.copies().size() > 1;
   const bool coded = c.plan.codec != "none" && !whole,
              over_batches = whole && c.plan.accumulate > 1;
@@ -151,7 +152,7 @@ bool sums_gradients(const Composed& c) {
          (copies && (coded || over_batches));
 }
 
-std::string replicate(Composed& c) {
+std::string replicate(Composition& c) {
   c.sharding.stage = engine_stage(c);
   if (c.copies().size() == 1) return "";
   if (!c.replicates()) c.sharding.replicas = c.copies();
@@ -178,7 +179,7 @@ std::string replicate(Composed& c) {
          (experts.empty() ? "stay" : "over " + experts + " alone") + through;
 }
 
-std::string shard_parameters(Composed& c) {
+std::string shard_parameters(Composition& c) {
   c.sharding.stage = engine_stage(c);
   // With several batches, each is weighted by its own samples, which are known only during the
   // batch.

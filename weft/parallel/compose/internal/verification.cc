@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "weft/comm/texts.h"
-#include "weft/parallel/compose/internal/composed.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -73,61 +72,41 @@ Wrong who_is_wrong(const Computed& c) {
   return c.third == c.owner ? Wrong::kChecker : Wrong::kEither;
 }
 
-void Composed::verify(const Tensors& inputs, const Tensors& targets, Verification::Seed seed) {
-  WEFT_REQUIRE(kept_batches_ == 0, "verify: call it before the first batch of a step");
+void Verifier::begin(const Tensors& inputs, const Tensors& targets, Seed seed) {
   const auto refuse = [](const std::string& why) {
     throw Error(Errc::kBadConfig, "verify: " + why);
   };
-  if (replicas().size() < 2) refuse("there is one replica, and no other rank that could compare");
-  if (plan.micro_shards > 0) refuse("not supported with micro-shards (train.reproducible)");
-  if (model.experts > 0 || plan.sync_batch_norm)
+  if (c_.replicas().size() < 2)
+    refuse("there is one replica, and no other rank that could compare");
+  if (c_.plan.micro_shards > 0) refuse("not supported with micro-shards (train.reproducible)");
+  if (c_.model.experts > 0 || c_.plan.sync_batch_norm)
     refuse(
         "not supported with experts and synchronized batch norms, where the gradients of a rank "
         "depend on the batches of all");
-  if (!skips()) refuse("needs skip_not_finite, and no update_in_backward");
-  guarded([&] {
-    verification_.emplace();
-    verification_->inputs = inputs;
-    verification_->targets = targets;
-    verification_->next_inputs = pass_on(replicas(), inputs, -1);
-    verification_->next_targets = pass_on(replicas(), targets, -1);
-    verification_->seed = std::move(seed);
-    verification_->next = checksums_of(verification_->next_inputs, verification_->next_targets, 1);
-    for (Stage& stage : stages) {
+  if (!c_.skips()) refuse("needs skip_not_finite, and no update_in_backward");
+  c_.guarded([&] {
+    step_.emplace();
+    step_->inputs = inputs;
+    step_->targets = targets;
+    step_->next_inputs = pass_on(c_.replicas(), inputs, -1);
+    step_->next_targets = pass_on(c_.replicas(), targets, -1);
+    step_->seed = std::move(seed);
+    step_->next = compute(step_->next_inputs, step_->next_targets, 1);
+    for (Stage& stage : c_.stages) {
       if (stage.check) stage.check->record(true);
     }
-    verification_->seed(replica());
+    step_->seed(c_.replica());
   });
 }
 
-// Of the gradients of a batch of the replica `shift` places on, with this rank's weights. Leaves no
-// gradients and no change of the running statistics.
-Checksums Composed::checksums_of(const Tensors& inputs, const Tensors& targets, int shift) {
-  const std::int64_t batches = batches_;
-  replica_shift_ = shift;
-  verifying_ = true;
-  verification_->seed((replica() + shift) % replicas().size());
-  train(inputs, targets);
-  verifying_ = false;
-  replica_shift_ = 0;
-  batches_ = batches;
-  Checksums all;
-  for (Stage& stage : stages) {
-    if (!stage.sharded) continue;
-    const Checksums some = stage.check->kept();
-    all.insert(all.end(), some.begin(), some.end());
-    stage.kept.reset();
-  }
-  zero_grad();
-  for (Stage& stage : stages) {
-    if (!stage.statistics.empty()) stage.statistics.restore();
-  }
-  return all;
+Checksums Verifier::compute(const Tensors& inputs, const Tensors& targets, int shift) {
+  step_->seed((c_.replica() + shift) % c_.replicas().size());
+  return compute_(inputs, targets, shift);
 }
 
-Checksums Composed::own_checksums() {
+Checksums Verifier::own_checksums() {
   Checksums own;
-  for (Stage& stage : stages) {
+  for (Stage& stage : c_.stages) {
     if (!stage.sharded) continue;
     own.insert(own.end(), stage.check->seen().begin(), stage.check->seen().end());
     stage.check->record(false);
@@ -136,29 +115,33 @@ Checksums Composed::own_checksums() {
 }
 
 // True if no replica disagrees with the one that has checked it.
-bool Composed::gradients_agree(const Checksums& own) {
-  const Checksums theirs = pass_on(replicas(), own, -1);
-  at::Tensor differ = at::full({1}, theirs == verification_->next ? 0 : 1, at::kInt);
-  mesh.world().all_reduce(differ, ReduceOp::kMax);
+bool Verifier::agree() {
+  wrong_.clear();
+  if (!step_) return true;
+  step_->own = own_checksums();
+  const Checksums theirs = pass_on(c_.replicas(), step_->own, -1);
+  at::Tensor differ = at::full({1}, theirs == step_->next ? 0 : 1, at::kInt);
+  c_.mesh.world().all_reduce(differ, ReduceOp::kMax);
   return differ.item<int>() == 0;
 }
 
-// Computes again, after the step was skipped, and names the ranks in wrong_gradients.
-void Composed::find_wrong(const Checksums& own) {
-  const Group& group = replicas();
+// Computes again, after the step was skipped, and names the ranks in wrong().
+void Verifier::find_wrong() {
+  const Group& group = c_.replicas();
   const int size = group.size();
-  Verification& v = *verification_;
+  const Step& v = *step_;
   Computed next;
-  next.owner = pass_on(group, own, -1);
+  next.owner = pass_on(group, v.own, -1);
   next.checker = v.next;
-  next.owner_again = pass_on(group, checksums_of(v.inputs, v.targets, 0), -1);
-  next.checker_again = checksums_of(v.next_inputs, v.next_targets, 1);
+  next.owner_again = pass_on(group, compute(v.inputs, v.targets, 0), -1);
+  next.checker_again = compute(v.next_inputs, v.next_targets, 1);
   if (size > 2) {
     const Tensors inputs = pass_on(group, v.next_inputs, -1),
                   targets = pass_on(group, v.next_targets, -1);
-    next.third = pass_on(group, checksums_of(inputs, targets, 2), 1);
+    next.third = pass_on(group, compute(inputs, targets, 2), 1);
   }
-  const std::vector<int> ranks = mesh.layout().members(mesh.world().rank(), {"dp", "fsdp", "ep"});
+  const std::vector<int> ranks =
+      c_.mesh.layout().members(c_.mesh.world().rank(), {"dp", "fsdp", "ep"});
   const auto name = [&](int place) {
     return std::to_string(ranks[static_cast<std::size_t>(place % size)]);
   };
@@ -169,21 +152,20 @@ void Composed::find_wrong(const Checksums& own) {
                      : wrong == Wrong::kEither  ? checker + " " + owner
                                                 : "";
   if (!text.empty()) text += "\t" + parameter_at(first_difference(next.owner, next.checker));
-  for (const std::string& one : comm::all_gather_texts(mesh.world(), text)) {
+  for (const std::string& one : comm::all_gather_texts(c_.mesh.world(), text)) {
     if (one.empty()) continue;
     std::istringstream numbers(one.substr(0, one.find('\t')));
     ParallelModel::WrongGradient found{{}, one.substr(one.find('\t') + 1)};
     for (int rank = 0; numbers >> rank;) found.ranks.push_back(rank);
     std::sort(found.ranks.begin(), found.ranks.end());
     const auto same = [&](const auto& known) { return known.ranks == found.ranks; };
-    if (std::none_of(wrong_gradients.begin(), wrong_gradients.end(), same))
-      wrong_gradients.push_back(std::move(found));
+    if (std::none_of(wrong_.begin(), wrong_.end(), same)) wrong_.push_back(std::move(found));
   }
 }
 
 // Name in the whole model of a parameter of the checksums.
-std::string Composed::parameter_at(int place) const {
-  for (const Stage& stage : stages) {
+std::string Verifier::parameter_at(int place) const {
+  for (const Stage& stage : c_.stages) {
     if (!stage.sharded) continue;
     const auto& names = stage.check->names();
     if (place < static_cast<int>(names.size()))

@@ -8,6 +8,7 @@
 
 #include "weft/engine/codec_state.h"
 #include "weft/optim/update_rule.h"
+#include "weft/parallel/compose/internal/model_state.h"
 #include "weft/parallel/compose/internal/passes.h"
 
 namespace weft::parallel::internal {
@@ -59,7 +60,7 @@ void receive_all(const Group& group, int peer, NamedTensors& into) {
 
 // Entries of the state for one parameter, by the suffix after its name, and their sizes in the
 // whole model.
-std::map<std::string, std::vector<std::int64_t>> suffixes(const Composed& c, const Stage& stage,
+std::map<std::string, std::vector<std::int64_t>> suffixes(const Composition& c, const Stage& stage,
                                                           const Parameter& p) {
   std::map<std::string, std::vector<std::int64_t>> all{{"", p.sizes}};
   if (!p.trained) return all;
@@ -77,32 +78,32 @@ bool is_divided(const std::string& suffix) {
 
 }  // namespace
 
-NamedTensors Composed::whole(const std::function<Sharded::NamedTensors(Stage&)>& of,
-                             bool with_buffers) {
+NamedTensors ModelState::whole(const std::function<Sharded::NamedTensors(Stage&)>& of,
+                               bool with_buffers) {
   const at::NoGradGuard no_grad;
   NamedTensors mine;
-  for (Stage& stage : stages) {
-    if (with_buffers && replica() == 0 && is_first_copy() && tp.rank() == 0) {
+  for (Stage& stage : c_.stages) {
+    if (with_buffers && c_.replica() == 0 && c_.is_first_copy() && c_.tp.rank() == 0) {
       for (const Statistics::Named& buffer : stage.statistics.buffers())
         mine.emplace_back(buffer.name, buffer.tensor.clone());
     }
     if (!stage.sharded) continue;
     const auto shards = of(stage);
-    if (!is_first_copy() || mesh.coordinate("fsdp") != 0) continue;
+    if (!c_.is_first_copy() || c_.mesh.coordinate("fsdp") != 0) continue;
     const std::map<std::string, at::Tensor> own(shards.begin(), shards.end());
     for (const Parameter& p : stage.parameters) {
-      for (const auto& [suffix, sizes] : suffixes(*this, stage, p)) {
+      for (const auto& [suffix, sizes] : suffixes(c_, stage, p)) {
         const auto found = own.find(p.own + suffix);
         if (p.copy || found == own.end()) continue;
         at::Tensor all = found->second;
-        if (p.slice && is_divided(suffix)) all = whole_of(all, *p.slice, tp);
-        if (p.expert && is_divided(suffix)) all = whole_of(all, *p.expert, along_ep());
-        if (tp.rank() == 0 && is_first_of_ep()) mine.emplace_back(p.whole + suffix, all);
+        if (p.slice && is_divided(suffix)) all = whole_of(all, *p.slice, c_.tp);
+        if (p.expert && is_divided(suffix)) all = whole_of(all, *p.expert, c_.along_ep());
+        if (c_.tp.rank() == 0 && c_.is_first_of_ep()) mine.emplace_back(p.whole + suffix, all);
       }
     }
   }
-  if (!is_first_copy() || replica() != 0 || tp.rank() != 0) return {};
-  const Group& pipe = mesh["pp"];
+  if (!c_.is_first_copy() || c_.replica() != 0 || c_.tp.rank() != 0) return {};
+  const Group& pipe = c_.mesh["pp"];
   if (pipe.rank() > 0) {
     send_all(pipe, mine, 0);
     return {};
@@ -111,35 +112,36 @@ NamedTensors Composed::whole(const std::function<Sharded::NamedTensors(Stage&)>&
   return mine;
 }
 
-NamedTensors Composed::state() {
-  return guarded([&] {
+NamedTensors ModelState::state() {
+  return c_.guarded([&] {
     NamedTensors all = whole([](Stage& stage) { return stage.sharded->state(); }, true);
-    if (mesh.world().rank() != 0) return NamedTensors{};
-    all.emplace_back("steps", at::scalar_tensor(steps, at::kLong));
-    if (scaler) {
-      all.emplace_back("loss_scale", at::scalar_tensor(scaler->scale(), at::kDouble));
-      all.emplace_back("loss_scale.good_steps", at::scalar_tensor(scaler->good_steps(), at::kLong));
+    if (c_.mesh.world().rank() != 0) return NamedTensors{};
+    all.emplace_back("steps", at::scalar_tensor(c_.steps, at::kLong));
+    if (c_.scaler) {
+      all.emplace_back("loss_scale", at::scalar_tensor(c_.scaler->scale(), at::kDouble));
+      all.emplace_back("loss_scale.good_steps",
+                       at::scalar_tensor(c_.scaler->good_steps(), at::kLong));
     }
     return all;
   });
 }
 
-NamedTensors Composed::gradients() {
-  return guarded([&] {
+NamedTensors ModelState::gradients(double scale) {
+  return c_.guarded([&] {
     NamedTensors all = whole([](Stage& stage) { return stage.sharded->gradients(); });
     for (auto& [name, tensor] : all) {
-      if (!stepped_ && scale() != 1) tensor = tensor / scale();
+      if (scale != 1) tensor = tensor / scale;
     }
     return all;
   });
 }
 
 // Checks this rank's parameters. Empty if all fit.
-std::string Composed::mismatch(const std::map<std::string, at::Tensor>& state) const {
+std::string ModelState::mismatch(const std::map<std::string, at::Tensor>& state) const {
   if (state.count("steps") == 0) return "the state has no 'steps'";
-  for (const Stage& stage : stages) {
+  for (const Stage& stage : c_.stages) {
     for (const Parameter& p : stage.parameters) {
-      for (const auto& [suffix, sizes] : suffixes(*this, stage, p)) {
+      for (const auto& [suffix, sizes] : suffixes(c_, stage, p)) {
         const auto found = state.find(p.whole + suffix);
         if (found == state.end()) return "the state has no '" + p.whole + suffix + "'";
         const bool fits =
@@ -158,13 +160,13 @@ std::string Composed::mismatch(const std::map<std::string, at::Tensor>& state) c
   return "";
 }
 
-void Composed::load(Stage& stage, const std::map<std::string, at::Tensor>& state) {
+void ModelState::load(Stage& stage, const std::map<std::string, at::Tensor>& state) {
   Sharded::NamedTensors own;
   for (const Parameter& p : stage.parameters) {
-    for (const auto& [suffix, sizes] : suffixes(*this, stage, p)) {
+    for (const auto& [suffix, sizes] : suffixes(c_, stage, p)) {
       at::Tensor part = state.at(p.whole + suffix);
-      if (p.expert && is_divided(suffix)) part = slice_of(part, *p.expert, along_ep());
-      if (p.slice && is_divided(suffix)) part = slice_of(part, *p.slice, tp);
+      if (p.expert && is_divided(suffix)) part = slice_of(part, *p.expert, c_.along_ep());
+      if (p.slice && is_divided(suffix)) part = slice_of(part, *p.slice, c_.tp);
       own.emplace_back(p.own + suffix, part);
     }
   }
@@ -172,31 +174,31 @@ void Composed::load(Stage& stage, const std::map<std::string, at::Tensor>& state
   stage.sharded->load_state(own);
 }
 
-void Composed::load_state(const NamedTensors& given) {
+void ModelState::load_state(const NamedTensors& given) {
   const std::map<std::string, at::Tensor> state(given.begin(), given.end());
-  try_on_all_ranks("load_state", [&] {
+  c_.try_on_all_ranks("load_state", [&] {
     const std::string why = mismatch(state);
     if (!why.empty()) throw Error(Errc::kInvalidArgument, why);
   });
-  guarded([&] {
-    for (Stage& stage : stages) {
+  c_.guarded([&] {
+    for (Stage& stage : c_.stages) {
       if (stage.sharded) load(stage, state);
       for (const Statistics::Named& buffer : stage.statistics.buffers())
         buffer.tensor.variable_data().copy_(state.at(buffer.name));
     }
   });
-  steps = state.at("steps").item<std::int64_t>();
-  own_modules.forget();
-  if (const auto scale = state.find("loss_scale"); scaler && scale != state.end()) {
+  c_.steps = state.at("steps").item<std::int64_t>();
+  c_.own_modules.forget();
+  if (const auto scale = state.find("loss_scale"); c_.scaler && scale != state.end()) {
     const auto good = state.find("loss_scale.good_steps");
-    scaler->set(scale->second.item<double>(),
-                good != state.end() ? good->second.item<std::int64_t>() : 0);
+    c_.scaler->set(scale->second.item<double>(),
+                   good != state.end() ? good->second.item<std::int64_t>() : 0);
   }
 }
 
-std::vector<std::span<float>> Composed::codec_memory() {
+std::vector<std::span<float>> ModelState::codec_memory() {
   std::vector<std::span<float>> all;
-  for (Stage& stage : stages) {
+  for (Stage& stage : c_.stages) {
     if (!stage.sharded) continue;
     for (const auto& part : stage.sharded->codec_memory()) all.push_back(part);
   }
@@ -229,33 +231,34 @@ std::vector<int> saved_cuts(const Mesh& mesh, const checkpoint::Reader& saved) {
 
 // The codec's memory depends on the part of the model on each rank: the positions on the mesh, then
 // the stage cuts.
-std::vector<std::int64_t> Composed::layout() const {
-  std::vector<std::int64_t> numbers = places(mesh);
-  numbers.insert(numbers.end(), cuts.begin(), cuts.end());
+std::vector<std::int64_t> ModelState::layout() const {
+  std::vector<std::int64_t> numbers = places(c_.mesh);
+  numbers.insert(numbers.end(), c_.cuts.begin(), c_.cuts.end());
   return numbers;
 }
 
-checkpoint::Slices Composed::codec_slices() {
-  if (sharding.codec == "none") return {};
-  if (replicates()) return stages[0].sharded->codec_slices();
-  const auto coded = std::find_if(stages.begin(), stages.end(),
+checkpoint::Slices ModelState::codec_slices() {
+  if (c_.sharding.codec == "none") return {};
+  if (c_.replicates()) return c_.stages[0].sharded->codec_slices();
+  const auto coded = std::find_if(c_.stages.begin(), c_.stages.end(),
                                   [](const Stage& stage) { return stage.sharded != nullptr; });
-  const std::int64_t done = coded == stages.end() ? 0 : coded->sharded->codec_steps();
-  return parallel::codec_slices(mesh.world(), {compress::parse(sharding.codec), done, layout()},
-                                codec_memory());
+  const std::int64_t done = coded == c_.stages.end() ? 0 : coded->sharded->codec_steps();
+  return parallel::codec_slices(
+      c_.mesh.world(), {compress::parse(c_.sharding.codec), done, layout()}, codec_memory());
 }
 
-bool Composed::load_codec(const checkpoint::Reader& saved) {
-  if (sharding.codec == "none") return true;
-  if (replicates()) return guarded([&] { return stages[0].sharded->load_codec(saved); });
+bool ModelState::load_codec(const checkpoint::Reader& saved) {
+  if (c_.sharding.codec == "none") return true;
+  if (c_.replicates()) return c_.guarded([&] { return c_.stages[0].sharded->load_codec(saved); });
   const auto fits = [&](const CodecProgress& progress) {
-    return progress.spec == compress::parse(sharding.codec) && progress.layout == layout();
+    return progress.spec == compress::parse(c_.sharding.codec) && progress.layout == layout();
   };
-  const auto progress = guarded([&] { return agree_on_codec_progress(mesh.world(), saved, fits); });
+  const auto progress =
+      c_.guarded([&] { return agree_on_codec_progress(c_.mesh.world(), saved, fits); });
   if (!progress ||
-      !guarded([&] { return restore_codec_memory(mesh.world(), saved, codec_memory()); }))
+      !c_.guarded([&] { return restore_codec_memory(c_.mesh.world(), saved, codec_memory()); }))
     return false;
-  for (Stage& stage : stages) {
+  for (Stage& stage : c_.stages) {
     if (stage.sharded) stage.sharded->set_codec_steps(progress->step);
   }
   return true;

@@ -1,0 +1,101 @@
+#include "weft/parallel/compose/internal/composition.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "weft/comm/texts.h"
+#include "weft/parallel/compose/internal/passes.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+Plan as_it_runs(Plan plan, const Mesh& mesh) {
+  plan.micro_batches = micro_batches(plan, mesh.layout());
+  return plan;
+}
+
+}  // namespace
+
+const Parameter* Stage::find(const std::string& own) const {
+  const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                  [&](const Parameter& p) { return p.own == own; });
+  return found == parameters.end() ? nullptr : &*found;
+}
+
+std::vector<at::Tensor> Stage::tied_weights() const {
+  std::vector<at::Tensor> all;
+  for (const Block& block : blocks) {
+    for (const auto& [name, tensor] : block.tied) all.push_back(tensor);
+  }
+  return all;
+}
+
+Composition::Composition(BlockModel model_, Plan plan_, const Mesh& mesh_)
+    : model(std::move(model_)),
+      plan(as_it_runs(std::move(plan_), mesh_)),
+      mesh(mesh_),
+      rule(plan.optimizer.rule) {
+  WEFT_REQUIRE(!model.blocks.empty() && model.loss,
+               "parallelize: the model needs a block and a loss");
+}
+
+void Composition::abort(const Error& error) const {
+  for (const char* axis : {"pp", "tp", "cp", "ep"}) mesh[axis].abort(error);
+  replicas().abort(error);
+  sharers().abort(error);
+  mesh.world().abort(error);
+  for (const Stage& stage : stages) {
+    if (stage.sharded) stage.sharded->abandon(error.message());
+  }
+}
+
+checkpoint::Rectangle Composition::place_of(const Parameter& p) const {
+  checkpoint::Rectangle place{p.whole, p.sizes, std::vector<std::int64_t>(p.sizes.size(), 0),
+                              p.sizes};
+  const auto cut = [&](const Slice& slice, const TensorParallel& over) {
+    const auto dim = static_cast<std::size_t>(slice.dim);
+    place.sizes[dim] = slice.part(over.size());
+    place.offset[dim] = over.rank() * place.sizes[dim];
+  };
+  if (p.slice) cut(*p.slice, tp);
+  if (p.expert) cut(*p.expert, along_ep());
+  return place;
+}
+
+Sharded::Placing Composition::placing_of(const Stage& stage) const {
+  return [this, &stage](const std::string& own) { return place_of(*stage.find(own)); };
+}
+
+void Composition::try_on_all_ranks(const std::string& operation,
+                                   const std::function<void()>& body) const {
+  const Group& world = mesh.world();
+  std::string mine;  // a letter for the code, and the text; empty: no error
+  try {
+    body();
+  } catch (const std::exception& error) {
+    const Error own = as_error(error);
+    mine = static_cast<char>('a' + static_cast<int>(own.code())) + own.message();
+  }
+  const auto all = guarded([&] { return comm::all_gather_texts(world, mine); });
+  const auto refuse = [&](int rank) {
+    const std::string& text = all[static_cast<std::size_t>(rank)];
+    const auto code = static_cast<Errc>(text[0] - 'a');
+    if (rank == world.rank())
+      throw Error(code, operation + ": " + text.substr(1), {operation, rank});
+    throw Error(code == Errc::kInvalidArgument ? code : Errc::kAborted,
+                operation + ": rank " + std::to_string(rank) + " failed: " + text.substr(1),
+                {operation, world.rank(), rank});
+  };
+  if (!mine.empty()) refuse(world.rank());
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (!all[static_cast<std::size_t>(rank)].empty()) refuse(rank);
+  }
+}
+
+void Composition::wait_for_weights() {
+  for (Stage& stage : stages) {
+    if (stage.sharded) stage.sharded->wait_for_weights();
+  }
+}
+
+}  // namespace weft::parallel::internal
