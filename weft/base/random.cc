@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "weft/base/clones/clones.h"
 #include "weft/base/error.h"
 
 namespace weft {
@@ -39,15 +40,12 @@ void next_key(Key& key) {
 // So many blocks at once, in lanes: a round of one does not wait for that of another one, and
 // compilers make vectors of them.
 constexpr std::size_t kLanes = 8;
-using Lanes = std::array<std::uint64_t, kLanes>;  // words, so that a product needs no conversion
 
 // The blocks from `counter` on.
-void next_blocks(Block counter, Key key, std::uint32_t* words) {
-  constexpr std::uint64_t kLow = 0xffffffff;
-  Lanes a, b, c, d;
+WEFT_CLONES void next_blocks(const Block& counter, Key key, std::uint32_t* words) {
+  std::array<std::uint32_t, kLanes> a, b, c, d;
   for (std::size_t i = 0; i < kLanes; ++i) {
     a[i] = counter[0] + static_cast<std::uint32_t>(i);
-    a[i] &= kLow;
     b[i] = counter[1];
     c[i] = counter[2];
     d[i] = counter[3];
@@ -55,18 +53,18 @@ void next_blocks(Block counter, Key key, std::uint32_t* words) {
   for (int round = 0; round < kRounds; ++round) {
     for (std::size_t i = 0; i < kLanes; ++i) {
       const std::uint64_t even = kEven * a[i], odd = kOdd * c[i];
-      a[i] = (odd >> 32) ^ b[i] ^ key[0];
-      b[i] = odd & kLow;
-      c[i] = (even >> 32) ^ d[i] ^ key[1];
-      d[i] = even & kLow;
+      a[i] = static_cast<std::uint32_t>(odd >> 32) ^ b[i] ^ key[0];
+      b[i] = static_cast<std::uint32_t>(odd);
+      c[i] = static_cast<std::uint32_t>(even >> 32) ^ d[i] ^ key[1];
+      d[i] = static_cast<std::uint32_t>(even);
     }
     next_key(key);
   }
   for (std::size_t i = 0; i < kLanes; ++i) {
-    words[4 * i] = static_cast<std::uint32_t>(a[i]);
-    words[4 * i + 1] = static_cast<std::uint32_t>(b[i]);
-    words[4 * i + 2] = static_cast<std::uint32_t>(c[i]);
-    words[4 * i + 3] = static_cast<std::uint32_t>(d[i]);
+    words[4 * i] = a[i];
+    words[4 * i + 1] = b[i];
+    words[4 * i + 2] = c[i];
+    words[4 * i + 3] = d[i];
   }
 }
 

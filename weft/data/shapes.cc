@@ -5,15 +5,9 @@
 #include <cmath>
 #include <utility>
 
+#include "weft/base/clones/clones.h"
 #include "weft/base/error.h"
 #include "weft/base/random.h"
-
-// Compiles a function for several instruction sets, and chooses one when the program starts.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define WEFT_CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define WEFT_CLONES
-#endif
 
 namespace weft::data {
 namespace {

@@ -14,8 +14,6 @@
 namespace weft::launch::internal {
 namespace {
 
-Time now() { return std::chrono::steady_clock::now(); }
-
 // "hang-2026-01-31-235959".
 std::string file_name_now() {
   const std::time_t now = std::time(nullptr);
@@ -29,7 +27,7 @@ std::string file_name_now() {
 }  // namespace
 
 void HangGuard::look() {
-  const Time look_at = now();
+  const Time look_at = std::chrono::steady_clock::now();
   if (look_at - looked_ < HangWatch::kPeriod) return;
   looked_ = look_at;
   auto views = observe::views_of(node_.positions);
