@@ -9,8 +9,8 @@
 # TORCH links libtorch and selects the headers to precompile: "tensor" (ATen and c10d) or "nn"
 # (<torch/torch.h>).
 # TEST_TORCH: the same for the tests and benches, if they need more than the library.
-# COLD: compile with less optimization, because the speed of the folder does not matter. Not with
-# TORCH: "nn" always does this, "tensor" never.
+# COLD: compile with less optimization, because the speed of the folder does not matter. TORCH nn
+# always does this.
 # INTERNAL: part of the commands only. Not in weft::weft, and not installed.
 # BATCH: number of files that are compiled together (WEFT_UNITY). Default: all of the folder.
 function(weft_module name)
@@ -51,9 +51,6 @@ function(weft_module name)
   if(sources)
     target_link_libraries(weft_${name} PRIVATE $<BUILD_INTERFACE:weft_warnings> ${arg_LINK})
     weft_compile_together(weft_${name} ${arg_BATCH})
-    if(arg_COLD)
-      weft_compile_sooner(weft_${name})
-    endif()
   endif()
   if(arg_TORCH)
     target_link_libraries(weft_${name} ${scope} weft::torch)
@@ -61,6 +58,9 @@ function(weft_module name)
     if(NOT arg_INTERNAL)
       set_property(GLOBAL APPEND PROPERTY WEFT_TORCH_MODULES ${name})
     endif()
+  endif()
+  if(sources AND arg_COLD)
+    weft_compile_sooner(weft_${name})
   endif()
   if(NOT arg_INTERNAL)
     set_property(GLOBAL APPEND PROPERTY WEFT_MODULES weft_${name})
@@ -105,18 +105,20 @@ function(weft_compile_sooner target)
 endfunction()
 
 # weft_test_program(TARGET [tensor|nn]): reduces the optimization of a test program, but not of the
-# libraries in it.
+# libraries in it. This saves a fifth of its compile time. -O0 would save nothing: g++ uses no
+# precompiled header then, if the header was precompiled with optimization.
 function(weft_test_program target)
   if(ARGN)
     weft_precompiled(${target} ${ARGN})
-  else()
+  endif()
+  if(NOT "${ARGN}" STREQUAL "nn")
     weft_compile_sooner(${target})
   endif()
 endfunction()
 
 # Sets the precompiled header of weft_module's TORCH, and the job pool. The first target of a kind
-# makes the header; the others reuse it. All targets of a kind have the same optimization level,
-# because g++ 12 crashes at -O2 with a header that was precompiled at -O1.
+# makes the header; the others reuse it. The header of "tensor" is made at -O2 and may be used at
+# -O1, too. The other way round, g++ 12 crashes: so all targets of "nn" have -O1.
 function(weft_precompiled target kind)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "INTERFACE_LIBRARY")
@@ -156,8 +158,8 @@ set(WEFT_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a test suite is ende
 # Adds one ctest entry for each test suite. One for each test would cost more than the tests,
 # because every entry starts a libtorch process. The end of a suite's name sets its label: "Slow"
 # the label slow, "Gpu" the label gpu, "Timing" the label timing. A timing suite asserts a time, so
-# it runs while no other test runs. PROCESSORS: ctest -j4 runs two tests that compute at once, or
-# four that wait.
+# it runs while no other test runs. PROCESSORS: a test that computes counts as two of ctest's jobs
+# (weft_test_jobs in tools/test.sh), one that waits as one.
 function(weft_discover_tests target)
   get_target_property(sources ${target} SOURCES)
   set(suites)

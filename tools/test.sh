@@ -11,6 +11,13 @@ weft_left_out() {
   done | sed 's/^slow/slow (.\/dev test --slow)/; s/^gpu/for a GPU/'
 }
 
+# A test that computes has two ranks and counts as two jobs; one that mostly waits counts as one. A
+# job needs up to 600 MB.
+weft_test_jobs() {
+  local jobs=$((3 * $(nproc))) room=$(($(weft_memory_mib) / 600))
+  echo $((room < 2 ? 2 : jobs < room ? jobs : room))
+}
+
 # The last line is ctest's result, and the line before it says which tests did not run.
 run_tests() {
   local exclude='gpu|slow' status=0 build log left_out
@@ -24,8 +31,8 @@ run_tests() {
   # The slow tests include smoke runs of the benches.
   weft_build "$preset" "$([[ -n $slow ]] && echo all || echo tests)"
   mapfile -t left_out < <(weft_left_out "$build" "$exclude")
-  PATH=$root/$WEFT_VENV/bin:$PATH "${WEFT_CMAKE%cmake}ctest" --test-dir "$build" -j4 \
-    -LE "$exclude" --no-label-summary --output-on-failure \
+  PATH=$root/$WEFT_VENV/bin:$PATH "${WEFT_CMAKE%cmake}ctest" --test-dir "$build" \
+    -j"$(weft_test_jobs)" -LE "$exclude" --no-label-summary --output-on-failure \
     "${arguments[@]}" </dev/null 2>&1 | tee "$log" || status=$?
   python3 tools/skipped "$log" "$build/Testing/Temporary/LastTest.log" "${left_out[@]}" || true
   # CMake 4.4 omits the number of failed tests if it is 0.
