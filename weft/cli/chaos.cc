@@ -41,7 +41,7 @@ chaos::Options options_of(const ChaosCommand& command) {
   options.faults = chaos::parse_faults(command.faults);
   if (!command.plans.empty()) options.plans = chaos::parse_plans(command.plans);
   const auto [job, launching] = job_of(command);
-  options.weft = std::filesystem::read_symlink("/proc/self/exe").string();
+  options.weft = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft";
   options.command = command_line();
   options.recipe = job.recipe;
   options.settings = job.assignments;

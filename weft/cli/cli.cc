@@ -241,23 +241,26 @@ void add_help(CLI::App& app, std::string& shell) {
   add(app, kMan)->callback([&] { std::cout << manual_page(app, WEFT_VERSION); });
 }
 
-// Replaces this process with weft-bench from the same folder. weft-bench is a separate program
-// because most users train and do not run benchmarks.
-int run_bench(char** arguments) {
+// Replaces this process with weft-NAME from the same folder. It is a separate program because most
+// users train, and do not run `weft NAME`.
+int run_program(const std::string& name, char** arguments) {
   const std::string path =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft-bench";
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / ("weft-" + name);
   ::execv(path.c_str(), arguments);
-  return fail(Error(Errc::kUnavailable, "weft bench: " + path + ": " + std::strerror(errno) +
+  return fail(Error(Errc::kUnavailable, "weft " + name + ": " + path + ": " + std::strerror(errno) +
                                             "; ./dev build makes it"));
 }
 
 }  // namespace
 
-int weft_main(int argc, char** argv) {
+int weft_main(int argc, char** argv, const OwnFunctions& own) {
   open_standard_descriptors();
   ignore_file_size_signal();
   forget_unusable_threads();
-  if (argc > 1 && std::string_view(argv[1]) == "bench") return run_bench(argv + 1);
+  const std::string_view verb = argc > 1 ? argv[1] : "";
+  if (verb == "bench") return run_program("bench", argv + 1);
+  if (verb == "chaos" && own.chaos == nullptr) return run_program("chaos", argv);
+  if (verb == "linear" && own.linear_train == nullptr) return run_program("linear", argv);
   CLI::App app("Distributed deep learning for C++.", "weft");
   app.footer("Examples:\n  weft train recipes/fashion-mnist -n 2\n  weft COMMAND --help");
   app.formatter(std::make_shared<HelpFormatter>());
@@ -285,14 +288,13 @@ int weft_main(int argc, char** argv) {
   DoctorCommand doctoring;
   add_train(app, training, result);
   std::vector<std::string> beyond;
-  const std::string_view verb = argc > 1 ? argv[1] : "";
   if (verb == "run" || verb == "chaos") {
     const int seen = static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
     beyond.assign(argv + seen, argv + argc);
     argc = seen;
   }
   add_run(app, launching, beyond, result);
-  add_chaos(app, wrecking, beyond, result);
+  add_chaos(app, wrecking, beyond, own.chaos, result);
   add_runs(app, listing, result);
   add_top(app, watching, result);
   add_scale(app, scaling, result);
@@ -305,7 +307,7 @@ int weft_main(int argc, char** argv) {
   add_generate(app, generating, result);
   add_export(app, exporting, result);
   add_tokenizer(app, tokenizing, result);
-  add_linear(app, linear, result);
+  add_linear(app, linear, own, result);
   add_checkpoint(app, checkpointing, result);
   add(app, kBench)->formatter(std::make_shared<HelpFormatter>("BENCH [OPTIONS]"));
   add_doctor(app, doctoring, result);

@@ -175,7 +175,15 @@ int checkpoint_show(const CheckpointCommand& command);
 int checkpoint_verify(const CheckpointCommand& command);
 int checkpoint_convert(const CheckpointCommand& command);
 
+// Subcommands that are in programs of their own, since most users do not run them: weft-chaos,
+// weft-linear. Each program sets its own functions. `weft` has none, and starts the program.
+struct OwnFunctions {
+  int (*chaos)(const ChaosCommand&) = nullptr;
+  int (*linear_train)(const LinearCommand&) = nullptr;
+  int (*linear_predict)(const LinearCommand&) = nullptr;
+};
+
 // Parses the command line, runs the subcommand and returns the exit code. Prints errors on stderr.
-int weft_main(int argc, char** argv);
+int weft_main(int argc, char** argv, const OwnFunctions& own = {});
 
 }  // namespace weft::cli

@@ -36,7 +36,7 @@ bool is_one_of(const std::array<const char*, kCount>& names, const CLI::Option& 
 }  // namespace
 
 void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::string>& beyond,
-               int& result) {
+               int (*run)(const ChaosCommand&), int& result) {
   auto* sub = add(app, kChaos);
   sub->add_option(
       "--faults", command.faults,
@@ -72,9 +72,9 @@ void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::stri
       std::string("The words after -- are the job: train, a recipe, and its options -n, --set,\n"
                   "--max-replacements, --min-ranks, --spares, --on-hang and --grace.\n\n") +
       kChaos.examples);
-  sub->callback([&] {
+  sub->callback([&, run] {
     if (!beyond.empty()) command.job.assign(beyond.begin() + 1, beyond.end());
-    result = chaos(command);
+    result = run(command);
   });
 }
 

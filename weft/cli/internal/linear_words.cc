@@ -75,7 +75,7 @@ void refuse_misfits(const CLI::App& train, const std::string& rule) {
 
 }  // namespace
 
-void add_linear(CLI::App& app, LinearCommand& command, int& result) {
+void add_linear(CLI::App& app, LinearCommand& command, const OwnFunctions& own, int& result) {
   auto* sub = add(app, kLinear);
   sub->require_subcommand(1);
   auto* train = sub->add_subcommand(
@@ -99,9 +99,9 @@ void add_linear(CLI::App& app, LinearCommand& command, int& result) {
                     "How progress is shown: auto, lines, json or none");
   train->add_flag("--json", command.json, "Print the result as one JSON object on stdout");
   train->footer(kLinear.examples);
-  train->callback([&, train] {
+  train->callback([&, train, run = own.linear_train] {
     refuse_misfits(*train, command.rule);
-    result = linear_train(command);
+    result = run(command);
   });
   auto* predict = sub->add_subcommand(
       "predict", "Predict the rows of a LIBSVM file, and compare with their labels");
@@ -116,7 +116,7 @@ void add_linear(CLI::App& app, LinearCommand& command, int& result) {
                     "Print accuracy or errors as one JSON object on stdout; predictions only go "
                     "to --output");
   predict->footer(kLinear.examples);
-  predict->callback([&] { result = linear_predict(command); });
+  predict->callback([&, run = own.linear_predict] { result = run(command); });
 }
 
 }  // namespace weft::cli

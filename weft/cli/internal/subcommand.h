@@ -32,7 +32,7 @@ void add_choice(CLI::App& sub, ScheduleChoice& choice);
 // Add `weft chaos`, `weft schedule`, `weft plan`, `weft tokenizer` and `weft linear`. `beyond`: the
 // words from "--" on, which the parser does not see.
 void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::string>& beyond,
-               int& result);
+               int (*run)(const ChaosCommand&), int& result);
 void add_schedule(CLI::App& app, ScheduleCommand& command, int& result);
 struct PlanCommands {
   SimulateCommand simulate;
@@ -44,6 +44,6 @@ struct PlanCommands {
 };
 void add_plan(CLI::App& app, PlanCommands& commands, int& result);
 void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result);
-void add_linear(CLI::App& app, LinearCommand& command, int& result);
+void add_linear(CLI::App& app, LinearCommand& command, const OwnFunctions& own, int& result);
 
 }  // namespace weft::cli
