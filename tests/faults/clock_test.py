@@ -24,6 +24,8 @@ class Jumps(resize_test.Resize):
         for hours, ranks in ((1, 2), (-2, 3)):
             clock.jump(hours * HOUR)
             self.scale(job, ranks)
+            # The launcher knows the number a moment before rank 0 says so.
+            job.wait_for(lambda ranks=ranks: self.sizes(job)[-1:] == [ranks], f"{ranks} ranks")
         for hours, lost in ((2, 0), (-1, 1), (-1, 2)):
             clock.jump(hours * HOUR)
             times = len(self.sizes(job))
