@@ -6,8 +6,8 @@
 # (Google Benchmark). Files ending in _main.cc are left to the caller. EXCEPT leaves files out.
 # TEST_DEPS are modules that only the tests and benches link.
 #
-# TORCH links libtorch and selects the headers to precompile: "tensor" (ATen and c10d) or "nn"
-# (<torch/torch.h>).
+# TORCH links libtorch and selects the headers to precompile: "tensor" (ATen and c10d) or "nn" (the
+# parts of libtorch's C++ API that most files use; <torch/torch.h> would double their cost).
 # TEST_TORCH: the same for the tests and benches, if they need more than the library.
 # COLD: compile with less optimization, because the speed of the folder does not matter. TORCH nn
 # always does this.
@@ -125,7 +125,9 @@ function(weft_precompiled target kind)
     return()
   endif()
   set(headers_tensor <ATen/ATen.h> <torch/csrc/distributed/c10d/Backend.hpp>)
-  set(headers_nn <torch/torch.h> <torch/csrc/distributed/c10d/Backend.hpp>)
+  set(headers_nn <torch/utils.h> <torch/nn/cloneable.h> <torch/nn/modules/linear.h>
+    <torch/nn/modules/container/sequential.h> <torch/nn/pimpl.h> <torch/optim/adamw.h>
+    <torch/optim/sgd.h> <torch/csrc/distributed/c10d/Backend.hpp>)
   if(NOT headers_${kind})
     message(FATAL_ERROR "${target}: TORCH is tensor or nn, not ${kind}")
   endif()

@@ -34,7 +34,7 @@ class CheckLayers(unittest.TestCase):
             self.breaches(
                 {
                     "weft/comm/a.cc": '#include "weft/base/error.h"\n'
-                    '#include "weft/comm/internal/b.h"\n#include <torch/torch.h>\n',
+                    '#include "weft/comm/internal/b.h"\n#include <torch/utils.h>\n',
                     "weft/comm/internal/c.cc": '#include "weft/comm/internal/b.h"\n',
                     "weft/plan/a.cc": '#include "weft/schedule/schedule.h"\n#include <vector>\n',
                 }
@@ -59,6 +59,12 @@ class CheckLayers(unittest.TestCase):
             "weft/base/a.cc:1: base is torch-free",
         )
 
+    def test_all_of_libtorch(self):
+        self.assert_breach(
+            {"weft/comm/a.cc": "#include <torch/torch.h>\n"},
+            "weft/comm/a.cc:1: <torch/torch.h> doubles the compile time",
+        )
+
     def test_nested_folder_with_a_line_of_its_own(self):
         layers = LAYERS + "3 comm/free no comm\n"
         self.assertEqual(
@@ -66,14 +72,14 @@ class CheckLayers(unittest.TestCase):
             self.breaches(
                 {
                     "tools/layers.txt": layers,
-                    "weft/comm/a.cc": "#include <torch/torch.h>\n",
+                    "weft/comm/a.cc": "#include <torch/utils.h>\n",
                     "weft/comm/free/a.cc": '#include "weft/comm/b.h"\n'
                     '#include "weft/comm/free/internal/c.h"\n',
                 }
             ),
         )
         self.assert_breach(
-            {"tools/layers.txt": layers, "weft/comm/free/a.cc": "#include <torch/torch.h>\n"},
+            {"tools/layers.txt": layers, "weft/comm/free/a.cc": "#include <torch/utils.h>\n"},
             "weft/comm/free/a.cc:1: comm/free is torch-free",
         )
         self.assert_breach(

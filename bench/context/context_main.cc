@@ -5,7 +5,7 @@
 //   weft_bench_context [sequence=2048] [layers=4] [width=512] [heads=8] [kv_heads=8] [ranks=2]
 //                      [rounds=7] [heads_method=0] [transport=shm]
 #include <ATen/Parallel.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <atomic>

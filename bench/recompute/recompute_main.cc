@@ -7,7 +7,8 @@
 //                        [gated=0] [rounds=7]
 //
 // dropout is a percentage.
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,11 @@
 // With downpour on a power of two of ranks, the sums are exact, too: those of the center, which the
 // last rank to exchange has read.
 // Training also ends, within an epoch, when there is a file named "enough".
-#include <torch/torch.h>
+#include <torch/data.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <cmath>

@@ -6,7 +6,14 @@
 //   steps=60   copy_steps=3   width=64   throw=20 (rank 1 throws in that step)
 //   timeout_ms=300000   pause_ms=0 (pause in each step)   multiple=1 (of the number of ranks)
 //   save=DIR (SIGTERM: save a checkpoint there, and stop; the start continues from it)
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <csignal>
 #include <cstdio>

@@ -4,6 +4,11 @@
 
 #include <sstream>
 
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::parallel {

@@ -1,7 +1,11 @@
 // Buffers of any kind are synchronized, saved and loaded, or are an error before the first step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"

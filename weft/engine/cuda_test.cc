@@ -1,7 +1,16 @@
 // Data parallelism of models on CUDA devices, against torch in one process on the CPU. The suites
 // have the label gpu and are skipped without a device. One device is enough: ranks share it.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/functional.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "weft/checkpoint/slice.h"
 #include "weft/comm/testing/cuda_devices.h"

@@ -1,6 +1,11 @@
 // A module that is given to data_parallel() twice.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "weft/comm/replicate.h"
 #include "weft/comm/testing/fork_ranks.h"

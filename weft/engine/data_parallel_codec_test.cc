@@ -1,6 +1,12 @@
 // Codecs in data parallelism: over TCP between processes, and over hosts of several ranks.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/functional.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "weft/base/file.h"
 #include "weft/checkpoint/reader.h"

@@ -2,6 +2,7 @@
 // changes then.
 #include <gmock/gmock.h>
 
+#include <torch/optim/sgd.h>
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 

@@ -4,6 +4,8 @@
 
 #include <sstream>
 
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::parallel {

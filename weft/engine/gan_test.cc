@@ -1,4 +1,8 @@
 // Two models in one program, whose gradients pass through each other.
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 #include "weft/engine/testing/trainer.h"
 
 namespace weft::parallel {

@@ -3,6 +3,8 @@
 // (testing/sequences.h).
 #include <gmock/gmock.h>
 
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/serialize.h>
 #include "weft/engine/testing/sequences.h"
 
 namespace weft::parallel {

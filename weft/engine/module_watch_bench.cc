@@ -3,7 +3,14 @@
 //
 //   build/release/weft/engine/weft_engine_bench
 #include <benchmark/benchmark.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/pooling.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "weft/engine/internal/module_watch.h"
 #include "weft/engine/internal/samples.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 

@@ -2,6 +2,7 @@
 // passes without a batch.
 #include <csignal>
 
+#include <torch/optim/adamw.h>
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::parallel {

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include <torch/optim/adamw.h>
 #include "weft/engine/testing/small_model.h"
 #include "weft/observe/trace.h"
 

@@ -2,6 +2,11 @@
 // whole batch, over 5 steps. Losses, the last gradients and the weights agree to 1e-10 in float64
 // and 1e-5 in float32, relative and absolute.
 #include "weft/engine/sharded.h"
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 
 #include "weft/engine/testing/small_model.h"
 

@@ -2,6 +2,7 @@
 // all ranks get an error at once.
 #include <gmock/gmock.h>
 
+#include <torch/optim/sgd.h>
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/trainers.h"
 

@@ -1,6 +1,8 @@
 // WEFT_FAIL=update.middle ends its rank in the update of its step, whichever rank does the work.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include <csignal>
 

@@ -8,6 +8,7 @@
 #include "weft/engine/testing/small_model.h"
 
 #include <gmock/gmock.h>
+#include <torch/optim/adamw.h>
 
 namespace weft::parallel {
 namespace whole_updates_test {

@@ -2,6 +2,7 @@
 // the first step, and wherever the model's values leave it between two steps.
 #include <gmock/gmock.h>
 
+#include <torch/optim/sgd.h>
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::parallel {

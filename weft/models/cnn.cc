@@ -1,6 +1,9 @@
 #include "weft/models/cnn.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 namespace weft::models {
 

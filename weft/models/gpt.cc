@@ -1,6 +1,8 @@
 #include "weft/models/gpt.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/types.h>
 
 #include <cmath>
 

@@ -1,6 +1,7 @@
 #include "weft/models/gpt_blocks.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include "weft/base/error.h"
 #include "weft/models/internal/gpt_loss.h"

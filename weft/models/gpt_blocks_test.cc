@@ -2,7 +2,8 @@
 #include "weft/models/gpt_blocks.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include <map>
 

@@ -2,7 +2,7 @@
 // position, over 1, 2 and 4 ranks (1e-10 in float64, 1e-5 in float32, relative and absolute).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <functional>
 

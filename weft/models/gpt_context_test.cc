@@ -3,7 +3,9 @@
 // absolute: 1e-10 in float64, 1e-5 in float32.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <map>
 

@@ -2,7 +2,9 @@
 // relative and absolute in float64, 1e-5 in float32).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <filesystem>
 

@@ -4,7 +4,7 @@
 // gives bitwise the results of no recomputation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <map>
 

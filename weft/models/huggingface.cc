@@ -1,6 +1,6 @@
 #include "weft/models/huggingface.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <functional>

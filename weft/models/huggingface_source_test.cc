@@ -1,6 +1,6 @@
 // Loads Hugging Face's sharded safetensors into models that are divided over ranks.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <filesystem>
 

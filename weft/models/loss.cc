@@ -1,6 +1,7 @@
 #include "weft/models/loss.h"
 
-#include <torch/torch.h>
+#include <torch/nn/functional.h>
+#include <torch/types.h>
 
 #include "weft/base/error.h"
 

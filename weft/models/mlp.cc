@@ -1,6 +1,8 @@
 #include "weft/models/mlp.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 namespace weft::models {
 

@@ -1,6 +1,6 @@
 #include "weft/models/registry.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"

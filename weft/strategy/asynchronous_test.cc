@@ -1,6 +1,6 @@
 // The rules whose workers exchange at their own time, against their equations.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <atomic>

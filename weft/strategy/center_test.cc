@@ -2,7 +2,7 @@
 #include "weft/strategy/center.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <array>

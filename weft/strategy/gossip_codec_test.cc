@@ -1,6 +1,6 @@
 // Gossip through codecs: against the equations of CHOCO-SGD, its convergence, its state.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <mutex>

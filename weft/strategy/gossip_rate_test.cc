@@ -1,7 +1,7 @@
 // The distance of gossiping workers from their mean, against the mixing rate of the graph.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <vector>

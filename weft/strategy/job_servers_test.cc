@@ -1,7 +1,7 @@
 // A center on the servers of the job (weft run --servers), which outlive groups of workers.
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <array>
 #include <memory>

@@ -1,6 +1,7 @@
 // Each rule against its equations, written out for all workers at once.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <mutex>

@@ -1,6 +1,8 @@
 // What a warm spare does before it has a rank.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/data.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include <cstdlib>
 #include <stdexcept>

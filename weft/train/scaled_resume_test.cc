@@ -1,7 +1,10 @@
 // Runs whose batch follows the number of ranks, stopped and resumed from disk.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "weft/base/file.h"
 #include "weft/base/log.h"

@@ -1,6 +1,10 @@
 #include "bench/suite/internal/pipeline_rank.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <chrono>
 #include <map>

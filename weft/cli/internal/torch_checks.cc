@@ -1,6 +1,8 @@
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 #include <torch/version.h>
 
 #include "weft/base/log.h"

@@ -2,7 +2,8 @@
 // one process, with the interface of torch's optimizers.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <cmath>

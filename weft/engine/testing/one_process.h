@@ -1,7 +1,12 @@
 // Test helper: a trainer of one process, by torch::optim (trainers.h: of ranks).
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
 
 #include <memory>
 #include <sstream>

@@ -1,9 +1,10 @@
-// Test helpers: a small model of blocks, trained by one process on the whole batch and by ranks on
-// parts of it.
+// Test helpers: a small model of blocks, trained by one process, and by ranks.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/utils/clip_grad.h>
 
 #include <functional>
 #include <map>
@@ -20,7 +21,6 @@ namespace weft::parallel::small_model {
 inline void require(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what);
 }
-
 using Named = std::map<std::string, at::Tensor>;
 // h + tanh(fc(norm(h))); the first block has no residual sum, the last may be tied to the first
 // one's weight.
@@ -52,7 +52,7 @@ struct ModelOptions {
 // Gives the parameters values by a formula, since ranks may be threads that share one random
 // generator. `phase` grows by one for each parameter.
 inline void fill(const torch::nn::Module& module, double& phase) {
-  const torch::NoGradGuard guard;
+  const at::NoGradGuard guard;
   for (at::Tensor& p : module.parameters())
     p.copy_(((torch::arange(p.numel(), at::kDouble) * 0.7 + ++phase).sin() * 0.4).view(p.sizes()));
 }

@@ -2,7 +2,10 @@
 // (trainers.h).
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
 
 #include <functional>
 #include <memory>

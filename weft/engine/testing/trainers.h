@@ -1,7 +1,9 @@
 // Test helpers: trainers of ranks, in any way that weft offers.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include <memory>
 

@@ -3,7 +3,9 @@
 // Tolerance over ranks and in pipelines: 1e-10 relative and absolute in float64.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cmath>
 #include <functional>

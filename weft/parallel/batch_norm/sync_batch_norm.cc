@@ -1,6 +1,11 @@
 #include "weft/parallel/batch_norm/sync_batch_norm.h"
 
-#include <torch/torch.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/types.h>
 
 #include <map>
 #include <string>

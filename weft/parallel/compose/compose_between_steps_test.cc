@@ -1,7 +1,12 @@
 // A program may do these things around the steps of a ParallelModel: they count, or are errors.
 #include <gmock/gmock.h>
 
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <sstream>
 

@@ -2,6 +2,7 @@
 // replicas with their own tokens.
 #include <numeric>
 
+#include <torch/optim/adamw.h>
 #include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {

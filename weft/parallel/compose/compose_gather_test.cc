@@ -1,7 +1,12 @@
 // The modules that the caller holds, during training and after it.
 #include <gmock/gmock.h>
 
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/slice.h"

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include <torch/serialize.h>
 #include "weft/checkpoint/slice.h"
 #include "weft/engine/testing/sequences.h"
 #include "weft/parallel/compose/modules.h"

@@ -6,6 +6,11 @@
 #include <map>
 #include <optional>
 
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 #include "weft/checkpoint/slice.h"
 #include "weft/engine/testing/sequences.h"
 #include "weft/parallel/compose/testing/by_torch.h"

@@ -2,6 +2,14 @@
 // whatever the model and the loss make of them.
 #include <cmath>
 
+#include <torch/nn/functional.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/functional.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/sgd.h>
 #include "weft/parallel/compose/modules.h"
 #include "weft/parallel/compose/testing/parity.h"
 

@@ -1,6 +1,7 @@
 // Every product of the forms of parallelism equals one process.
 #include <chrono>
 
+#include <torch/optim/adamw.h>
 #include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {

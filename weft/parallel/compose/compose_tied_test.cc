@@ -1,5 +1,12 @@
 // Weights that several blocks have, over pipeline stages: as in one process, or refused.
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/compose/modules.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include <torch/optim/adamw.h>
 #include "weft/parallel/compose/internal/any_order.h"
 #include "weft/parallel/compose/testing/by_torch.h"
 

@@ -1,6 +1,9 @@
 #include "weft/parallel/compose/modules.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <limits>
 

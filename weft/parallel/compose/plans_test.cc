@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include <torch/optim/adamw.h>
 #include "weft/parallel/compose/testing/tiny.h"
 
 namespace weft::parallel {

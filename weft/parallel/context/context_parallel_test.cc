@@ -2,6 +2,7 @@
 // others.
 #include "weft/parallel/context/context_parallel.h"
 
+#include <torch/nn/modules/linear.h>
 #include <chrono>
 #include <csignal>
 

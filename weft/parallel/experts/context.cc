@@ -1,6 +1,7 @@
 #include "weft/parallel/experts/context.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <vector>

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <numeric>
 
+#include <torch/optim/sgd.h>
 #include "weft/base/testing/in_time.h"
 #include "weft/comm/testing/failures.h"
 #include "weft/comm/testing/fork_ranks.h"

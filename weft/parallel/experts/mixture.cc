@@ -1,6 +1,7 @@
 #include "weft/parallel/experts/mixture.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <type_traits>
 #include <vector>

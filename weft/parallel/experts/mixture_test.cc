@@ -3,6 +3,7 @@
 #include "weft/parallel/experts/mixture.h"
 
 #include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/experts/dispatch.h"

@@ -1,7 +1,8 @@
 #include "weft/parallel/experts/router.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <string>

@@ -1,7 +1,8 @@
 // Finds the slices of tensor and expert parallelism among a model's parameters.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <string>
 

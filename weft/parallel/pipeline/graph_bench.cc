@@ -1,7 +1,11 @@
 // Cost of splitting a stage's backward: forward and backward of four layers with GELU, in one part
 // and in two.
 #include <benchmark/benchmark.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "weft/parallel/pipeline/internal/graph.h"
 

@@ -3,6 +3,9 @@
 #include "weft/parallel/pipeline/pipeline.h"
 
 #include <gmock/gmock.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/optim/sgd.h>
 
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/observe/trace.h"

@@ -4,7 +4,9 @@
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/recompute/recompute.h"

@@ -1,6 +1,7 @@
 #include "weft/parallel/tensor/attention.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,8 @@
 #include "weft/parallel/tensor/context.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <optional>

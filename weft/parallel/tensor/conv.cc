@@ -1,6 +1,7 @@
 #include "weft/parallel/tensor/conv.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include "weft/parallel/tensor/internal/initial.h"
 #include "weft/parallel/tensor/internal/slices.h"

@@ -1,6 +1,6 @@
 #include "weft/parallel/tensor/dropout.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <span>

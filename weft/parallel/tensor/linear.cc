@@ -1,7 +1,8 @@
 #include "weft/parallel/tensor/linear.h"
 
 #include <ATen/autocast_mode.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include "weft/parallel/tensor/internal/initial.h"
 #include "weft/parallel/tensor/internal/overlap.h"

@@ -1,6 +1,7 @@
 #include "weft/parallel/tensor/norm.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 namespace weft::parallel {
 

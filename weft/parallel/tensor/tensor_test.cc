@@ -1,5 +1,11 @@
 // Collectives and layers over 2 and 4 ranks against libtorch's own layers on one: 1e-10 relative
 // and absolute in float64, 1e-5 in float32.
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/utils/clip_grad.h>
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/tensor/collectives.h"
 #include "weft/parallel/tensor/conv.h"

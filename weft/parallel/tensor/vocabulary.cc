@@ -1,6 +1,8 @@
 #include "weft/parallel/tensor/vocabulary.h"
 
-#include <torch/torch.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <limits>

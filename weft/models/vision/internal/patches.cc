@@ -1,6 +1,6 @@
 #include "weft/models/vision/internal/patches.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "weft/base/error.h"
 

@@ -1,6 +1,8 @@
 #include "weft/models/vision/internal/vit_modules.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/types.h>
 
 #include "weft/models/vision/internal/patches.h"
 

@@ -2,6 +2,8 @@
 // complete: VitImpl has checked them.
 #pragma once
 
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/modulelist.h>
 #include "weft/models/vision/vit.h"
 #include "weft/parallel/tensor/conv.h"
 #include "weft/parallel/tensor/dropout.h"

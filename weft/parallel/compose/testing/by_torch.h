@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <torch/nn/utils/clip_grad.h>
 #include "weft/parallel/compose/testing/reference.h"
 #include "weft/parallel/compose/testing/tiny.h"
 

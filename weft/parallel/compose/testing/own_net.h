@@ -1,7 +1,8 @@
 // Test helpers: a network of the caller as blocks, with the squared error as loss.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/types.h>
 
 #include "weft/parallel/compose/modules.h"
 #include "weft/parallel/compose/parallelize.h"

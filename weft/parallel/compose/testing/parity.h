@@ -1,6 +1,7 @@
 // Test helpers: trains a case of axes and a plan, and compares it with one process.
 #pragma once
 
+#include <torch/optim/adamw.h>
 #include "weft/parallel/compose/testing/by_torch.h"
 
 namespace weft::parallel::internal {

@@ -1,7 +1,8 @@
 // Test helper: the whole state of a ParallelModel on every rank.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
 
 #include <sstream>
 #include <string>

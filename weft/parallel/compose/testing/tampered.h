@@ -1,7 +1,7 @@
 // Test helper: a model whose gradients a test changes on one rank, before they leave it.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <functional>
 #include <memory>

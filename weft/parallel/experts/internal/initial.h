@@ -2,7 +2,7 @@
 // (parallel/tensor/context.h).
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 

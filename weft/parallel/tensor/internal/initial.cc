@@ -1,6 +1,6 @@
 #include "weft/parallel/tensor/internal/initial.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 

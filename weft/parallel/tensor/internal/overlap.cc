@@ -1,6 +1,7 @@
 #include "weft/parallel/tensor/internal/overlap.h"
 
-#include <torch/torch.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/types.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <utility>
