@@ -1,17 +1,11 @@
 #!/usr/bin/env python3
 """Tests of tools/build_report."""
 
-import importlib.machinery
-import importlib.util
-import pathlib
 import unittest
 
-PATH = pathlib.Path(__file__).resolve().parent / "build_report"
-LOADER = importlib.machinery.SourceFileLoader("build_report", str(PATH))
-build_report = importlib.util.module_from_spec(
-    importlib.util.spec_from_loader("build_report", LOADER)
-)
-LOADER.exec_module(build_report)
+from load_script import load_script
+
+build_report = load_script("build_report")
 
 TEST = "weft/net/CMakeFiles/weft_net_test.dir/Unity/unity_0_cxx.cxx.o"
 

@@ -2,18 +2,13 @@
 """Tests of tools/class_sizes."""
 
 import collections
-import importlib.machinery
-import importlib.util
 import pathlib
 import tempfile
 import unittest
 
-PATH = pathlib.Path(__file__).resolve().parent / "class_sizes"
-LOADER = importlib.machinery.SourceFileLoader("class_sizes", str(PATH))
-class_sizes = importlib.util.module_from_spec(
-    importlib.util.spec_from_loader("class_sizes", LOADER)
-)
-LOADER.exec_module(class_sizes)
+from load_script import load_script
+
+class_sizes = load_script("class_sizes")
 
 
 def sizes_of(*texts):

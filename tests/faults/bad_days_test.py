@@ -96,7 +96,7 @@ class Replacements(spares_test.Spares, resize_test.Resize):
         dies = 'if [ -n "$WEFT_NEWCOMER" ] && mkdir first 2>/dev/null; then kill -KILL $$; fi'
         job = self.weft(
             "run", "-n", 2, "--max-replacements", 3, "sh", "-c",
-            f"{dies}; exec {resize_test.COUNTING} {resize_test.ENDLESS} 2"
+            f"{dies}; exec {resize_test.COUNTING} {harness.ENDLESS} 2"
         )
         job.wait_for_steps(20)
         os.kill(job.ranks()[1], signal.SIGKILL)

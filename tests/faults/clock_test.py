@@ -17,7 +17,7 @@ class Jumps(resize_test.Resize):
     def ranks_change_while_the_clock_jumps(self, transport):
         clock = WallClock(self.folder / "clock")
         job = self.weft(
-            "run", "-n", "1:3", resize_test.COUNTING, resize_test.ENDLESS, 2,
+            "run", "-n", "1:3", resize_test.COUNTING, harness.ENDLESS, 2,
             env=clock.environment | {"WEFT_TRANSPORT": transport}
         )
         job.wait_for_steps(2)
@@ -44,7 +44,7 @@ class Jumps(resize_test.Resize):
     def test_a_stopped_rank_is_named_and_replaced(self):
         clock = WallClock(self.folder / "clock")
         job = self.weft(
-            "run", "-n", "2:2", resize_test.COUNTING, resize_test.ENDLESS, 2,
+            "run", "-n", "2:2", resize_test.COUNTING, harness.ENDLESS, 2,
             env=dict(clock.environment)
         )
         job.wait_for_steps(20)

@@ -24,6 +24,7 @@ import uuid
 WEFT = os.path.abspath(os.environ["WEFT_BINARY"])
 WORK = os.path.abspath(os.environ["WEFT_FAULTS_DIR"])
 SKIP = 77
+ENDLESS = 100000  # epochs of a job that ends when it is told to
 IDS = int(pathlib.Path("/proc/sys/kernel/pid_max").read_text())  # process ids begin again there
 # A user of this script alone. The limit of processes counts all processes of a user, so a test that
 # runs at the same time must have another one.

@@ -15,7 +15,7 @@ import harness
 import meeting_test
 
 COUNTING = os.path.abspath(os.environ["WEFT_COUNTING_PROGRAM"])
-LONG = [COUNTING, 100000, 4]  # until it is told to stop, or counts()
+LONG = [COUNTING, harness.ENDLESS, 4]  # counts() ends it
 TOLD = r"training goes on .*ranks=(\d+)"
 
 

@@ -10,11 +10,10 @@ import subprocess
 import harness
 
 COUNTING = os.path.abspath(os.environ["WEFT_COUNTING_PROGRAM"])
-ENDLESS = 100000  # epochs; counts() ends such a job
 
 
 class Resize(harness.FaultTest):
-    def count(self, ranks, *flags, epochs=ENDLESS, step_ms=2, strategy=None, **how):
+    def count(self, ranks, *flags, epochs=harness.ENDLESS, step_ms=2, strategy=None, **how):
         more = (1, "private", strategy) if strategy else ()
         return self.weft("run", "-n", ranks, *flags, COUNTING, epochs, step_ms, *more, **how)
 

@@ -80,7 +80,7 @@ class Spares(harness.FaultTest):
 
     def test_a_spare_of_a_program_waits_in_init_and_every_sample_is_used_once_slow(self):
         job = self.weft(
-            "run", "-n", 2, "--max-replacements", 9, "--spares", 1, COUNTING, 100000, 4
+            "run", "-n", 2, "--max-replacements", 9, "--spares", 1, COUNTING, harness.ENDLESS, 4
         )
         self.wait_for_spare(job)
         os.kill(job.ranks()[1], signal.SIGKILL)

@@ -37,7 +37,7 @@ void next_key(Key& key) {
   key[1] += 0xBB67AE85;  // sqrt(3) - 1
 }
 
-// So many blocks at once, in lanes: a round of one does not wait for that of another one, and
+// The number of blocks that are computed together. Their rounds do not wait for each other, so
 // compilers make vectors of them.
 constexpr std::size_t kLanes = 8;
 
@@ -52,11 +52,11 @@ WEFT_CLONES void next_blocks(const Block& counter, Key key, std::uint32_t* words
   }
   for (int round = 0; round < kRounds; ++round) {
     for (std::size_t i = 0; i < kLanes; ++i) {
-      const std::uint64_t even = kEven * a[i], odd = kOdd * c[i];
-      a[i] = static_cast<std::uint32_t>(odd >> 32) ^ b[i] ^ key[0];
-      b[i] = static_cast<std::uint32_t>(odd);
-      c[i] = static_cast<std::uint32_t>(even >> 32) ^ d[i] ^ key[1];
-      d[i] = static_cast<std::uint32_t>(even);
+      const Block next = next_round({a[i], b[i], c[i], d[i]}, key);
+      a[i] = next[0];
+      b[i] = next[1];
+      c[i] = next[2];
+      d[i] = next[3];
     }
     next_key(key);
   }

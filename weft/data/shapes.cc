@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <utility>
 
 #include "weft/base/clones/clones.h"
 #include "weft/base/error.h"

@@ -1,7 +1,7 @@
 // WEFT_CLONES before a function compiles it for several instruction sets. The program chooses one
-// when it starts. For loops over arrays whose speed matters a little; those that matter much are in
-// weft/kernels. All clones give the same bits if contraction is off (-ffp-contract=off), or if the
-// function computes with integers.
+// when it starts. Use it for a loop over arrays that is no bottleneck of training: weft/kernels has
+// the bottlenecks. All clones give the same bits if contraction is off (-ffp-contract=off), or if
+// the function computes with integers.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \

@@ -22,7 +22,7 @@ class Autoscaler {
   std::optional<Time> next() const { return discovery_.next(); }
   // `is_calm`: the job trains, and no rank joins or ends.
   void look(bool is_calm);
-  // The ranks train so many samples a second.
+  // Adds a measured throughput of all ranks.
   void add_throughput(double samples_per_s);
 
  private:

@@ -41,7 +41,7 @@ class Departures {
 
   // Why the job was asked to go; empty: it was not.
   std::string why() const { return departure_ ? departure_->why : ""; }
-  // It is this node that goes; the job goes on without it, if it can.
+  // True if this node alone was asked to go. The job continues without it, if it can.
   bool is_leaving() const { return leaving_; }
   // Of jobs on nodes that meet: what this launcher was asked goes into the node's report; the plan
   // says that the job ends because a launcher was asked to.
@@ -52,7 +52,7 @@ class Departures {
   int stop_code() const;
   // After the last rank has ended, before the report.
   void say_how_it_went();
-  // The job goes on without this node. Returns its exit code.
+  // The job continues without this node. Returns the exit code of this launcher.
   int end_of_leaving();
   // The answer to requests to stop, once the job has ended with this code.
   std::string final_answer(int code) const;

@@ -150,7 +150,7 @@ void Follower::follow() {
   follow_at_ = next;
 }
 
-// Those that the plan places here.
+// Runs the parameter servers that the plan places on this node.
 void Follower::run_servers() {
   std::set<int> wanted;
   for (const auto& [server, node] : orders_.plan.servers) wanted.insert(server);
@@ -223,7 +223,8 @@ void Follower::take_end(const JobPlan& plan) {
   followed.all_know = orders_.all_know;
 }
 
-// The run, of which rank 0 tells the launcher of its own node.
+// Takes the run folder and the newest checkpoint from the plan. Rank 0 has told them to the
+// launcher of its own node only.
 void Follower::note_run(const JobPlan& plan) {
   if (plan.formed && node_.attempt_began == Time{}) node_.attempt_began = Deadline::Clock::now();
   if (!plan.run.empty()) {
@@ -246,7 +247,7 @@ bool Follower::is_placed(std::size_t at) const {
 void Follower::drop_ranks() {
   const bool is_over = orders_.is_over() && !left_alone_;
   for (std::size_t i = 0; i < node_.ranks.size(); ++i) {
-    // Ranks of a job that is over end by themselves, but nobody takes a newcomer any more.
+    // When the job is over, its ranks end by themselves. A new rank that has not joined would wait.
     if (is_placed(i) || (is_over && slots_[i].phase >= RankPhase::kMember)) continue;
     slots_[i].dropped = true;
     if (!node_.situation.ranks[i]) {
@@ -331,7 +332,6 @@ bool Follower::start_in(std::size_t slot, int rank, const Placement& place) {
   return true;
 }
 
-// What a rank has told, for the report.
 void Follower::note_phase(int local, const agent::Message& message) {
   Slot& slot = slots_[static_cast<std::size_t>(local)];
   if (message.verb == "joining") slot.phase = RankPhase::kWaiting;

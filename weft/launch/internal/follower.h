@@ -33,14 +33,14 @@ class Follower {
   void follow();
   // The process that cleans up after a killed launcher has ended: starts another one.
   void renew_guard();
-  // What a rank has told, for the report.
+  // Adds what a rank has told to the node's report.
   void note_phase(int local, const agent::Message& message);
 
   const JobPlan& plan() const { return orders_.plan; }
   bool is_over() const { return orders_.is_over(); }
   // The other nodes can go on if this one leaves.
   bool others_can_go_on() const;
-  // Answers a request to have so many ranks. nullopt: later, when the job has them.
+  // Answers a request for this number of ranks. nullopt: the answer follows when the job has them.
   std::optional<std::string> answer(int ranks);
   // After the last rank has ended: says what the plan says of it. nullopt: the plan does not know
   // why the job ended.

@@ -36,10 +36,10 @@ struct Node {
   void tell_ranks(const std::string& verb, const std::string& value);
   // True if the job trains, and no rank joins or ends.
   bool is_calm() const;
-  // Of those that the mesh can use.
+  // The least number of ranks that the job may have and the mesh can use.
   int least_ranks() const;
-  // The job shall have so many ranks, or the most below it that the mesh can use. It may start new
-  // processes for it.
+  // Requests this number of ranks, or the largest one below it that the mesh can use. The job may
+  // start new processes to reach it.
   void want_ranks(int ranks, const std::string& why);
 
   // The kernel has ended processes for lack of memory since note_out_of_memory().
@@ -62,7 +62,7 @@ struct Node {
   std::vector<RankProcess> ranks;
 };
 
-// Why a job cannot have so many ranks.
+// Why a job cannot have this number of ranks.
 std::string not_usable(int ranks, const agent::UsableRanks& usable);
 
 }  // namespace weft::launch::internal

@@ -95,6 +95,21 @@ Fd reopen(const Fd& fd) {
 
 Fd nothing() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
+// A process whose output comes through pipes.
+struct Piped {
+  Process process;
+  Fd out, err;
+};
+
+// `what` names the output in errors.
+Piped start_piped(ProcessOptions& options, const char* what) {
+  auto out = make_pipe(what), err = make_pipe(what);
+  options.stdout_fd = out[1].get();
+  options.stderr_fd = err[1].get();
+  Process started(options);
+  return {std::move(started), std::move(out[0]), std::move(err[0])};
+}
+
 LineRelay relay_of_spare(Fd pipe) {
   LineRelay::Options options;
   options.console = STDERR_FILENO;
@@ -239,13 +254,10 @@ RankProcess Starter::start_rank(int local, bool replaces) {
   // group.
   if (node_.job.rank(local) != 0 || ::isatty(STDIN_FILENO)) process.stdin_fd = empty.get();
   if (goes_past(local)) return {Process(process), std::move(link), LineRelay(), LineRelay()};
-  auto out = make_pipe("a rank's output"), err = make_pipe("a rank's output");
-  process.stdout_fd = out[1].get();
-  process.stderr_fd = err[1].get();
-  Process started(process);
-  return {std::move(started), std::move(link),
-          relay(local, STDOUT_FILENO, std::move(out[0]), replaces),
-          relay(local, STDERR_FILENO, std::move(err[0]), replaces)};
+  auto started = start_piped(process, "a rank's output");
+  return {std::move(started.process), std::move(link),
+          relay(local, STDOUT_FILENO, std::move(started.out), replaces),
+          relay(local, STDERR_FILENO, std::move(started.err), replaces)};
 }
 
 std::optional<RankProcess> Starter::try_to_start(int local, bool replaces) {
@@ -296,14 +308,11 @@ Spare Starter::start_spare() {
   if (secret) process.inherit.push_back(secret.get());
   if (live >= 0) process.inherit.push_back(live);
   process.stdin_fd = empty.get();
-  auto out = make_pipe("a spare's output"), err = make_pipe("a spare's output");
-  process.stdout_fd = out[1].get();
-  process.stderr_fd = err[1].get();
-  Process started(process);
-  return {.process = std::move(started),
+  auto started = start_piped(process, "a spare's output");
+  return {.process = std::move(started.process),
           .link = std::move(link),
-          .out = relay_of_spare(std::move(out[0])),
-          .err = relay_of_spare(std::move(err[0])),
+          .out = relay_of_spare(std::move(started.out)),
+          .err = relay_of_spare(std::move(started.err)),
           .secret_fd = secret.get(),
           .live_fd = live,
           .link_fd = its_link.fd()};
@@ -353,13 +362,10 @@ ServerProcess Starter::start_server(int server) {
   process.inherit = {its_link.fd()};
   if (secret) process.inherit.push_back(secret.get());
   process.stdin_fd = empty.get();
-  auto out = make_pipe("a server's output"), err = make_pipe("a server's output");
-  process.stdout_fd = out[1].get();
-  process.stderr_fd = err[1].get();
-  Process started(process);
-  return {std::move(started), std::move(link),
-          relay_of_server(server, STDOUT_FILENO, std::move(out[0])),
-          relay_of_server(server, STDERR_FILENO, std::move(err[0]))};
+  auto started = start_piped(process, "a server's output");
+  return {std::move(started.process), std::move(link),
+          relay_of_server(server, STDOUT_FILENO, std::move(started.out)),
+          relay_of_server(server, STDERR_FILENO, std::move(started.err))};
 }
 
 LineRelay Starter::relay_of_server(int server, int stream, Fd pipe) {

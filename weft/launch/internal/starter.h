@@ -43,7 +43,8 @@ class Starter {
   std::string log_of(int local) const;
   // Removed by the store process if the launcher is killed; empty: it is kept.
   std::filesystem::path folder_to_remove() const { return keeps_folder_ ? "" : folder_; }
-  // A folder for the directory of the parameter servers. That of the logs is kept, so it has none.
+  // Makes a folder for the directory of the parameter servers. If the folder of the logs is kept,
+  // this is another one, so that it can be removed.
   std::string make_servers_folder() const;
 
  private:

@@ -320,7 +320,7 @@ void Supervisor::collect_end(int local, const ExitStatus& status, Time seen) {
   note_end_of_newcomer(local);
 }
 
-// What a rank has told since the last call.
+// Takes the messages of a rank since the last call.
 void Supervisor::hear(int local) {
   while (const auto message = node_.ranks[static_cast<std::size_t>(local)].link.next())
     take(local, *message);

@@ -1,6 +1,7 @@
 // Runs the ranks of one node: waits for events, and executes the decisions of decide().
 //
-//   Node        the ranks as processes, and what is known of the job; the parts work on it
+// Its parts work on a Node, which has the ranks as processes and the state of the job:
+//
 //   Starter     starts ranks, spares and servers
 //   Departures  requests that the job goes
 //   HangGuard   ranks that hang or are slow

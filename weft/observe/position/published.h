@@ -1,12 +1,12 @@
 // A value in shared memory that one thread at a time writes and anyone reads, without locks.
 //
-// There are two copies, which the writer fills in turn. Each has a number beside its words: that of
-// its write, or kWriting. A reader takes the copy with the larger number, and takes it again if the
-// number has changed meanwhile. So it finds a whole value even if the writer was stopped or died
-// while it wrote (a sequence lock with one copy does not give that). It looks at the number and the
-// words of one copy only, which are beside each other in memory: a writer that writes all the time
-// hardly ever changes them within that time. A write costs one store for each word, two more, and
-// no read-modify-write.
+// There are two copies, which the writer fills in turn. Each has a number beside its words: the
+// number of its write, or kWriting. A reader takes the copy with the larger number, and takes it
+// again if the number has changed meanwhile. So it finds a whole value even if the writer was
+// stopped or died while it wrote (a sequence lock with one copy does not give that). It looks at
+// the number and the words of one copy only, which are beside each other in memory: a writer that
+// writes all the time hardly ever changes them within that time. A write costs one store for each
+// word, two more, and no read-modify-write.
 #pragma once
 
 #include <array>

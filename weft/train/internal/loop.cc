@@ -147,7 +147,6 @@ void Loop::advance() {
 }
 
 StepReport Loop::step() {
-  const auto start = Clock::now();
   const observe::TraceScope whole("step", "step");
   recorder_.begin(at_.step + 1);
   const double lr = rate_.at(at_.epochs());
@@ -166,7 +165,7 @@ StepReport Loop::step() {
     }
   }
   health_.count_skipped(*learner_, record.step, is_bad);
-  checkpoints_.add_step(seconds_since(start));
+  checkpoints_.add_step(record.seconds);
   grad_norm_ = record.grad_norm;
   measures_.add(record);
   if (is_shared()) {

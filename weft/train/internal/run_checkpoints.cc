@@ -53,7 +53,6 @@ void RunCheckpoints::add_step(double seconds) {
 }
 
 void RunCheckpoints::copy(Learner& learner, const Progressed& progressed) {
-  const observe::ActivityScope activity(observe::Activity::kCheckpoint);
   learner.model().wait_for_weights();
   copying_->take(shards_of(learner.parts(true), progressed));
 }

@@ -46,7 +46,6 @@ class RunOutput {
   // The samples from now on, or since the last show(), count for the speed that show() shows.
   void begin_window() { window_began_ = Clock::now(); }
   void add_samples(double samples) { window_samples_ += samples; }
-  void set_samples(double samples) { window_samples_ = samples; }
   // The time since `start` does not count.
   void leave_out(std::chrono::steady_clock::time_point start) {
     window_began_ += Clock::now() - start;

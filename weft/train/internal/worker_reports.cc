@@ -99,34 +99,28 @@ void WorkerReports::report(const RunCount& at, std::optional<double> grad_norm, 
   StepLog::Seen seen;
   seen.loss = since.loss / since.counted;
   seen.memory_gb = static_cast<double>(observe::process_memory()) / 1e9;
-  output_.set_samples(since.samples);
+  output_.add_samples(since.samples);
   output_.show(seen, grad_norm);
   output_.line().update(done, output_.shown());
   if (output_.metrics() == nullptr) return;
   const std::int64_t step = at.step - at.in_epoch + done;
-  write_record(at, step, all, since, seconds, grad_norm);
-  if (!output_.shows_ranks(last)) return;
-  output_.metrics()->write_ranks(step, states_of(ranks));
-  agent::tell_launcher("step", std::to_string(step));
-}
-
-void WorkerReports::write_record(const RunCount& at, std::int64_t step, const Done& all,
-                                 const Done& since, double seconds,
-                                 std::optional<double> grad_norm) {
-  observe::Values values{{"loss", since.loss / since.counted},
+  observe::Values values{{"loss", seen.loss},
                          {"lr", learner_.model().lr()},
                          {"samples_per_s", since.samples / seconds}};
   if (grad_norm) values.emplace_back("grad_norm", *grad_norm);
   if (all.skipped > 0) values.emplace_back("skipped_steps", all.skipped);
   if (all.dropped > 0) values.emplace_back("dropped_steps", all.dropped);
   if (since.exchanges > 0) values.emplace_back("staleness", since.staleness / since.exchanges);
-  values.emplace_back("memory_gb", static_cast<double>(observe::process_memory()) / 1e9);
+  values.emplace_back("memory_gb", seen.memory_gb);
   if (world_.size() > 1 && world_.traffic().is_complete) {
     const double batches = std::max(1.0, since.batches);
     values.emplace_back("sent_mb", since.sent_bytes / batches / 1e6);
     values.emplace_back("shared_mb", since.moved_bytes / batches / 1e6);
   }
   output_.metrics()->add("train", step, at.epoch, values);
+  if (!output_.shows_ranks(last)) return;
+  output_.metrics()->write_ranks(step, states_of(ranks));
+  agent::tell_launcher("step", std::to_string(step));
 }
 
 double WorkerReports::take_sums(StepLog::Seen& seen) {

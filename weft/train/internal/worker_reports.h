@@ -39,9 +39,6 @@ class WorkerReports {
   using Clock = std::chrono::steady_clock;
   using Done = strategy::SharedBatches::Done;
 
-  void write_record(const RunCount& at, std::int64_t step, const Done& all, const Done& since,
-                    double seconds, std::optional<double> grad_norm);
-
   const Options& options_;
   const Group world_;
   Learner& learner_;

@@ -96,7 +96,7 @@ class Composed : public Composition {
   bool scaled_ = false;         // step() clipped or unscaled, and left grad() as it was
   double norm_ = -1;            // gradient norm of the last step; below 0: none
   bool verifying_ = false;      // train() keeps its gradients
-  int replica_shift_ = 0;       // train() draws as the replica so many places on
+  int replica_shift_ = 0;       // train() draws as the replica at this distance
   std::string own_not_finite_;  // parameter of this rank, in the whole model; empty: none
 };
 
