@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/base/text/words.h"
@@ -60,7 +61,7 @@ Answer answer(const SimulateCommand& command, const std::string& name, std::uint
   if (q.collective == schedule::Collective::kBarrier) q.count = 0;
   const auto start = std::chrono::steady_clock::now();
   result.simulation = plan::simulate(q, internal::kElementBytes);
-  result.took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.took = seconds_since(start);
   return result;
 }
 

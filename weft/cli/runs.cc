@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/table.h"
-#include "weft/observe/report/environment.h"
 #include "weft/observe/report/run_list.h"
 
 namespace weft::cli {
@@ -44,7 +44,7 @@ Row row_of(const observe::RunInfo& run) {
           number(run.accuracy),
           own_metrics(run),
           number(run.checkpoint),
-          observe::local_time(run.changed)};
+          local_time(run.changed)};
 }
 
 void print_json(const observe::RunInfo& run) {

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "weft/base/deadline.h"
+
 namespace weft::compress {
 namespace {
 
@@ -39,7 +41,7 @@ double seconds_of_coding(const Spec& spec, const std::vector<Unit>& buffers) {
     const auto start = Clock::now();
     reducer->begin(work.data(), spec.warmup + run);
     while (const auto next = reducer->next()) pretend(*next, largest->world);
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = seconds_since(start);
     least = run == 0 ? seconds : std::min(least, seconds);
   }
   return least * all / static_cast<double>(largest->count);

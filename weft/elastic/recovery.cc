@@ -11,6 +11,7 @@
 
 #include "weft/agent/link.h"
 #include "weft/agent/news.h"
+#include "weft/base/deadline.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
 #include "weft/observe/position/position.h"
@@ -162,7 +163,7 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
       if (next) continue;
       step = steps.enter(brought);
       failpoint("recovery.restored");
-      took_s = longest(world_, std::chrono::duration<double>(Clock::now() - start).count());
+      took_s = longest(world_, seconds_since(start));
       break;
     } catch (const Error& error) {
       const bool differs = is_difference(error) && has_newcomers();

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "weft/agent/link.h"
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
@@ -185,7 +186,7 @@ class Run {
     failpoint("step.begin");
     ended_ = !step_(world());
     ++steps_;
-    step_s_ = std::chrono::duration<double>(Clock::now() - start).count();
+    step_s_ = seconds_since(start);
     if (!copying_) return;
     copying_->add_step(step_s_);
     if (copying_->is_due(steps_)) copy();

@@ -1,7 +1,9 @@
 // Average::kAdasum against the equation of the paper, combined in a tree over whole tensors, in
 // float64: weights and gradients to 1e-12 over 3 steps.
 #include "weft/engine/internal/adasum.h"
+
 #include <torch/optim/sgd.h>
+
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 

@@ -1,14 +1,14 @@
 // What a program leaves, or does on one rank only, between two steps: it counts as in one process,
 // or is an error that says what to do. module_changes_test.cc has changes of the module itself.
 #include <gmock/gmock.h>
-
-#include <sstream>
-
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
+
+#include <sstream>
+
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::parallel {

@@ -1,8 +1,8 @@
 // Weights that ZeRO-3 divides have values only while their block runs: what a program takes or
 // changes then.
 #include <gmock/gmock.h>
-
 #include <torch/optim/sgd.h>
+
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 

@@ -1,11 +1,11 @@
 // A program changes parameters that are not trained between two steps, as a teacher that follows by
 // moving averages: each change counts as in one process, or is an error.
 #include <gmock/gmock.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 
 #include <sstream>
 
-#include <torch/optim/sgd.h>
-#include <torch/serialize.h>
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::parallel {

@@ -3,6 +3,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
+
 #include "weft/engine/testing/trainer.h"
 
 namespace weft::parallel {

@@ -2,9 +2,9 @@
 // one process, or is an error of the program that docs/module-changes.md names
 // (testing/sequences.h).
 #include <gmock/gmock.h>
-
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/serialize.h>
+
 #include "weft/engine/testing/sequences.h"
 
 namespace weft::parallel {

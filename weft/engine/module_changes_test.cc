@@ -1,10 +1,10 @@
 // A program changes the module between two steps: each change counts as in one process, or is an
 // error that names the parameter.
 #include <gmock/gmock.h>
-
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/sgd.h>
+
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::parallel {

@@ -1,6 +1,7 @@
 // Parameters that differ between replicas. Expected gradients come from plain torch, computed on
 // each rank for all ranks.
 #include <torch/optim/sgd.h>
+
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 

@@ -1,10 +1,11 @@
 // Gradients are compressed between replicas, and uncompressed inside the group that shards the
 // parameters.
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
 #include <algorithm>
 #include <array>
 
-#include <torch/optim/adamw.h>
-#include <torch/optim/sgd.h>
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 

@@ -1,8 +1,9 @@
 // Differences between ranks and between blocks: order, skipped blocks, tied and frozen parameters,
 // passes without a batch.
+#include <torch/optim/adamw.h>
+
 #include <csignal>
 
-#include <torch/optim/adamw.h>
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::parallel {

@@ -1,10 +1,11 @@
 // Checkpoints between different numbers of ranks, bytes in memory and on the network against ZeRO's
 // formulas, and offload.
+#include <torch/optim/adamw.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
-#include <torch/optim/adamw.h>
 #include "weft/engine/testing/small_model.h"
 #include "weft/observe/trace.h"
 

@@ -2,6 +2,7 @@
 // whole batch, over 5 steps. Losses, the last gradients and the weights agree to 1e-10 in float64
 // and 1e-5 in float32, relative and absolute.
 #include "weft/engine/sharded.h"
+
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>

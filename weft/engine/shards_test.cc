@@ -1,6 +1,7 @@
 // Sharded models whose state no rank ever holds whole: made block by block, saved and loaded as
 // slices.
 #include <torch/optim/adamw.h>
+
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/reader.h"

@@ -1,8 +1,8 @@
 // Two models whose outputs one loss uses. If a rank leaves one of them out, or alone drops a batch,
 // all ranks get an error at once.
 #include <gmock/gmock.h>
-
 #include <torch/optim/sgd.h>
+
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/trainers.h"
 

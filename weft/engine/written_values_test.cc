@@ -1,8 +1,8 @@
 // Values that a program writes through data(), which no version of a tensor tells: found before
 // the first step, and wherever the model's values leave it between two steps.
 #include <gmock/gmock.h>
-
 #include <torch/optim/sgd.h>
+
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::parallel {

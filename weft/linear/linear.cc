@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "weft/base/caught/caught.h"
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/linear/hogwild/hogwild.h"
@@ -263,7 +264,7 @@ Trained train(const Group& group, SparseRows rows, const TrainOptions& options) 
   };
   Trained trained = run_and_tell([&] { return Training(group, std::move(rows), options).run(); },
                                  tell, {"linear", group.rank()});
-  trained.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  trained.seconds = seconds_since(start);
   return trained;
 }
 

@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
@@ -332,7 +333,7 @@ void Trainer::Impl::make_session(const Options& given, internal::Begin begin,
   // Gives back what planning, reading texts and reading a checkpoint have used.
   internal::release_memory(world());
   if (plan_.is_on()) observe::forget_peak_memory();
-  made_in_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  made_in_s_ = seconds_since(start);
 }
 
 // The blocks of a recipe are made anew, with their initial weights. Those of a program are not.

@@ -1,8 +1,8 @@
 // `weft bench calibrate`: measures the transports of this machine once, and writes the table that
 // comm plans with (weft/plan).
 #include <algorithm>
+#include <chrono>
 #include <cmath>
-#include <ctime>
 
 #include "bench/suite/internal/benches.h"
 #include "bench/suite/internal/report.h"
@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/plan/calibration.h"
 
 namespace weft::cli::bench_internal {
@@ -36,15 +37,6 @@ std::vector<std::int64_t> collective_bytes() {
 constexpr double kRoundUs = 2000;
 // Routes that take at most this many times the time of the best one are measured again.
 constexpr double kClose = 1.4;
-
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  char text[16];
-  std::strftime(text, sizeof text, "%Y-%m-%d", &local);
-  return text;
-}
 
 // Measures single commands on a pair of ranks.
 class Link {
@@ -223,7 +215,9 @@ class Findings {
 int bench_calibrate(const BenchOptions& options, const Signals& signals) {
   const Report report(options.json);
   const Findings findings(report, Link::blocks_of(options));
-  plan::CostTable table{.machine = plan::machine_identity(), .date = today(), .transports = {}};
+  plan::CostTable table{.machine = plan::machine_identity(),
+                        .date = local_time(std::chrono::system_clock::now(), "%Y-%m-%d"),
+                        .transports = {}};
   report.text(table.machine + ", " + table.date + "\n");
   findings.head();
   for (const Transport transport : {Transport::kDirect, Transport::kShm, Transport::kTcp}) {

@@ -1,5 +1,7 @@
 #include "weft/base/text/words.h"
 
+#include <ctime>
+
 namespace weft {
 
 std::string counted(std::int64_t number, std::string_view one, std::string_view many) {
@@ -16,6 +18,14 @@ std::string joined(const std::vector<std::string>& words, std::string_view betwe
     text += words[i];
   }
   return text;
+}
+
+std::string local_time(std::chrono::system_clock::time_point when, const char* format) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(when);
+  std::tm parts{};
+  localtime_r(&seconds, &parts);
+  char text[64];
+  return {text, std::strftime(text, sizeof text, format, &parts)};
 }
 
 }  // namespace weft

@@ -1,6 +1,7 @@
-// Numbers and lists in messages.
+// Numbers, lists and times in messages.
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <string>
@@ -19,5 +20,10 @@ std::string counted(Number number, std::string_view one, std::string_view many =
 
 // The words, with `between` between two of them: "dp, tp, pp".
 std::string joined(const std::vector<std::string>& words, std::string_view between = ", ");
+
+// `when` as the local time: "2026-01-31 23:59:59", or in another format of strftime(), whose result
+// has at most 63 bytes.
+std::string local_time(std::chrono::system_clock::time_point when,
+                       const char* format = "%Y-%m-%d %H:%M:%S");
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 #include "weft/base/text/words.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace weft {
@@ -16,6 +17,12 @@ TEST(Words, JoinedHasTheSeparatorBetweenWordsOnly) {
   EXPECT_EQ(joined({}), "");
   EXPECT_EQ(joined({"dp"}), "dp");
   EXPECT_EQ(joined({"", "tp", "pp"}, " "), " tp pp");
+}
+
+TEST(Words, LocalTimeHasTheFormat) {
+  const auto when = std::chrono::system_clock::from_time_t(1'700'000'000);  // 22:13:20 in UTC
+  EXPECT_THAT(local_time(when), testing::MatchesRegex("2023-11-1[45] [0-9]{2}:[0-9]{2}:20"));
+  EXPECT_EQ(local_time(when, "hang-%Y"), "hang-2023");
 }
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "weft/base/deadline.h"
 #include "weft/base/log.h"
 #include "weft/observe/progress.h"
 
@@ -13,10 +14,6 @@ namespace weft::cli {
 namespace {
 
 using Fields = std::vector<LogField>;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // The fields as one JSON object.
 std::string json_of(const Fields& fields) {

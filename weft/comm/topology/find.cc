@@ -8,6 +8,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "weft/base/deadline.h"
 #include "weft/net/memory/host.h"
 #include "weft/schedule/machine.h"
 
@@ -74,8 +75,7 @@ double one_way(const Group& group, std::pair<int, int> pair, at::Tensor& message
       group.recv(message, pair.first, kTag);
       group.send(message, pair.first, kTag);
     }
-    if (trip >= kWarmUps)
-      best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / 2);
+    if (trip >= kWarmUps) best = std::min(best, seconds_since(start) / 2);
   }
   return best;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "weft/base/deadline.h"
 #include "weft/base/log.h"
 #include "weft/compress/measure.h"
 #include "weft/engine/internal/tuner.h"
@@ -14,10 +15,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kSettle = 2, kTimed = 6;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "weft/base/deadline.h"
 #include "weft/observe/trace.h"
 
 namespace weft::parallel::internal {
@@ -11,9 +12,7 @@ class Stopwatch {
  public:
   explicit Stopwatch(double& sum, const char* category = "update", const char* name = "gradients")
       : trace_(category, name), sum_(sum), start_(std::chrono::steady_clock::now()) {}
-  ~Stopwatch() {
-    sum_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  ~Stopwatch() { sum_ += seconds_since(start_); }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 

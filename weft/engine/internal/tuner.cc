@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "weft/base/deadline.h"
 #include "weft/base/text/words.h"
 
 namespace weft::parallel::internal {
@@ -27,7 +28,7 @@ double median_all_reduce(const Group& group, std::int64_t count, int times) {
     group.barrier();
     const auto start = Clock::now();
     group.all_reduce(probe);
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    seconds.push_back(seconds_since(start));
   }
   return slowest_median(group, std::move(seconds));
 }
@@ -71,13 +72,11 @@ Tuner::Tuner(Group group, std::size_t params, bool forward)
       needed_(params, 0),
       uses_(params, 0) {}
 
-double Tuner::since(Clock::time_point start) const {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 void Tuner::step_began() { began_ = Clock::now(); }
-void Tuner::gradient(int param) { ready_[static_cast<std::size_t>(param)] += since(began_); }
-void Tuner::backward_ended() { backward_ += since(began_); }
+void Tuner::gradient(int param) {
+  ready_[static_cast<std::size_t>(param)] += seconds_since(began_);
+}
+void Tuner::backward_ended() { backward_ += seconds_since(began_); }
 
 bool Tuner::step_ended() {
   ended_ = Clock::now();
@@ -85,7 +84,7 @@ bool Tuner::step_ended() {
 }
 
 void Tuner::used(int param) {
-  needed_[static_cast<std::size_t>(param)] += since(ended_);
+  needed_[static_cast<std::size_t>(param)] += seconds_since(ended_);
   ++uses_[static_cast<std::size_t>(param)];
 }
 

@@ -36,8 +36,6 @@ class Tuner {
   StepTimes agreed() const;
 
  private:
-  double since(std::chrono::steady_clock::time_point start) const;
-
   const Group group_;
   const bool forward_;
   int steps_ = 0;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "weft/base/deadline.h"
 #include "weft/engine/internal/in_place.h"
 #include "weft/engine/internal/tuner.h"
 #include "weft/engine/squares.h"
@@ -47,8 +48,7 @@ double time_of(Subject subject, const std::vector<std::byte*>& weights, bool own
     for (std::size_t i = 0; i < weights.size(); ++i) {
       seen = seen + squares_of(weights[i], subject.params[i].numel(), dtype_of(types[i]));
     }
-    seconds.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(seconds_since(start));
   }
   for (auto& param : subject.params) param.mutable_grad().reset();
   return slowest_median(subject.group, std::move(seconds));

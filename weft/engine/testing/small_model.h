@@ -21,6 +21,7 @@ namespace weft::parallel::small_model {
 inline void require(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what);
 }
+
 using Named = std::map<std::string, at::Tensor>;
 // h + tanh(fc(norm(h))); the first block has no residual sum, the last may be tied to the first
 // one's weight.
@@ -142,9 +143,8 @@ Trained by_torch(const ModelOptions& how, const Options& options,
       at::Tensor h = part_of(batch_of(step, how.type), rank, world);
       const double share = static_cast<double>(h.size(0)) / kBatch;
       Path path = paths[static_cast<std::size_t>(rank)];
-      for (std::size_t i = 0;
-           path.size() < parts.size() && paths[static_cast<std::size_t>(rank)].empty(); ++i)
-        path.push_back(i);
+      const bool is_whole = path.empty();
+      for (std::size_t i = 0; is_whole && i < parts.size(); ++i) path.push_back(i);
       for (const std::size_t i : path) h = Part(parts[i])->forward(h);
       loss = loss + loss_of(h) * share;
     }

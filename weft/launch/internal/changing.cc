@@ -37,8 +37,7 @@ void Supervisor::replace(int local) {
   if (!started) return;
   ++node_.situation.replacements;
   note_lost(local, who + " replaces it" + count_of_replacements());
-  node_.ranks[at] = std::move(*started);
-  node_.situation.ranks[at].reset();
+  node_.place(at, std::move(*started));
   node_.situation.joining.insert(local);
 }
 
@@ -54,15 +53,9 @@ void Supervisor::grow(int local) {
     if (is_new) node_.positions.set_ranks(local);
     return;
   }
-  if (is_new) {
-    node_.situation.ranks.emplace_back(RankEnd{});
-    node_.ranks.push_back(std::move(*started));
-  } else {
-    if (node_.situation.ranks[at]->let_go && !node_.situation.requested)
-      ++node_.situation.replacements;
-    node_.ranks[at] = std::move(*started);
-  }
-  node_.situation.ranks[at].reset();
+  if (!is_new && node_.situation.ranks[at]->let_go && !node_.situation.requested)
+    ++node_.situation.replacements;
+  node_.place(at, std::move(*started));
   node_.situation.growing.insert(local);
   node_.situation.announced = 0;
   if (gone_.erase(local) > 0) node_.store->tell_back(node_.job.rank(local));
@@ -70,10 +63,9 @@ void Supervisor::grow(int local) {
 
 void Supervisor::announce(int ranks) {
   node_.situation.announced = ranks;
-  std::string text = std::to_string(ranks);
-  for (const int local : node_.situation.waiting)
-    text += " " + std::to_string(node_.job.rank(local));
-  node_.tell_ranks("ranks", text);
+  std::set<int> newcomers;
+  for (const int local : node_.situation.waiting) newcomers.insert(node_.job.rank(local));
+  node_.announce(ranks, newcomers);
 }
 
 void Supervisor::let_go(int local) {

@@ -208,9 +208,7 @@ void Follower::take(NodeOrders orders) {
   note_run(plan);
   if (plan.announcement.number <= announced_ || plan.announcement.ranks == 0) return;
   announced_ = plan.announcement.number;
-  std::string text = std::to_string(plan.announcement.ranks);
-  for (const int rank : plan.announcement.newcomers) text += " " + std::to_string(rank);
-  node_.tell_ranks("ranks", text);
+  node_.announce(plan.announcement.ranks, plan.announcement.newcomers);
 }
 
 void Follower::take_end(const JobPlan& plan) {
@@ -318,15 +316,9 @@ bool Follower::start_in(std::size_t slot, int rank, const Placement& place) {
     if (is_new) node_.positions.set_ranks(local);
     return false;
   }
-  if (is_new) {
-    slots_.emplace_back();
-    node_.situation.ranks.emplace_back(RankEnd{});
-    node_.ranks.push_back(std::move(*started));
-  } else {
-    node_.ranks[slot] = std::move(*started);
-  }
+  if (is_new) slots_.emplace_back();
   slots_[slot] = {.incarnation = place.incarnation};
-  node_.situation.ranks[slot].reset();
+  node_.place(slot, std::move(*started));
   node_.situation.joining.erase(local);
   if (!place.first) node_.situation.joining.insert(local);
   return true;
@@ -343,7 +335,7 @@ void Follower::note_phase(int local, const agent::Message& message) {
     saved = {std::max(saved.serial, orders_.plan.saved.serial) + 1, message.value};
 }
 
-// How a rank of the plan is. `next`: when this changes, if nothing happens before.
+// The state of a rank, for the report. `next`: when it changes, if nothing happens before.
 RankReport Follower::state_of(std::size_t at, Time when, std::optional<Time>& next) {
   Slot& slot = slots_[at];
   if (!node_.situation.ranks[at]) return {slot.incarnation, slot.phase};

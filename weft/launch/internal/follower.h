@@ -42,8 +42,8 @@ class Follower {
   bool others_can_go_on() const;
   // Answers a request for this number of ranks. nullopt: the answer follows when the job has them.
   std::optional<std::string> answer(int ranks);
-  // After the last rank has ended: says what the plan says of it. nullopt: the plan does not know
-  // why the job ended.
+  // After the last rank has ended: prints why the job ended, and returns the exit code. nullopt:
+  // the plan does not know.
   std::optional<int> end() const;
 
  private:

@@ -3,29 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
-#include <ctime>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/text/words.h"
 #include "weft/launch/internal/hang_report.h"
 #include "weft/observe/position/position.h"
 
 namespace weft::launch::internal {
-namespace {
-
-// "hang-2026-01-31-235959".
-std::string file_name_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::localtime_r(&now, &parts);
-  char text[64];
-  std::strftime(text, sizeof text, "hang-%Y-%m-%d-%H%M%S", &parts);
-  return text;
-}
-
-}  // namespace
-
 void HangGuard::look() {
   const Time look_at = std::chrono::steady_clock::now();
   if (look_at - looked_ < HangWatch::kPeriod) return;
@@ -93,7 +80,8 @@ void HangGuard::report(std::vector<Hang> hangs, std::vector<observe::RankView>& 
   write_all(STDERR_FILENO, files.text.substr(files.text.find("\n\n") + 2));
   const std::string folder = node_.positions.run_folder();
   if (folder.empty()) return;
-  const std::string file = folder + "/" + file_name_now();
+  const std::string file =
+      folder + "/" + local_time(std::chrono::system_clock::now(), "hang-%Y-%m-%d-%H%M%S");
   node_.note("the positions of the ranks are in " + file + ".txt and .json");
   // In a process of its own: the file system may be what hangs.
   ProcessOptions writing;

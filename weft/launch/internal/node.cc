@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "weft/base/text/words.h"
 #include "weft/launch/internal/pipe.h"
@@ -59,6 +60,22 @@ void Node::note_stopped_ranks() {
 
 void Node::tell_ranks(const std::string& verb, const std::string& value) {
   for (RankProcess& rank : ranks) rank.link.tell(verb, value);
+}
+
+void Node::announce(int number, const std::set<int>& newcomers) {
+  std::string text = std::to_string(number);
+  for (const int rank : newcomers) text += " " + std::to_string(rank);
+  tell_ranks("ranks", text);
+}
+
+void Node::place(std::size_t at, RankProcess started) {
+  if (at == ranks.size()) {
+    ranks.push_back(std::move(started));
+    situation.ranks.emplace_back();
+  } else {
+    ranks[at] = std::move(started);
+    situation.ranks[at].reset();
+  }
 }
 
 bool Node::is_calm() const {

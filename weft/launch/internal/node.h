@@ -2,7 +2,9 @@
 // launcher (supervisor.h) read and change it; each has its own state besides.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,18 +31,23 @@ struct Node {
 
   // Prints a line for people.
   void note(const std::string& text) const;
-  // To all ranks that run.
+  // Sends a signal to all ranks that run.
   void send(int signal);
-  // Before they are continued, so that a rank that SIGSTOP had stopped can be named.
+  // Notes which ranks SIGSTOP has stopped, so that they can be named. Call it before send(), which
+  // continues them.
   void note_stopped_ranks();
   void tell_ranks(const std::string& verb, const std::string& value);
+  // Tells the ranks how many they will be, and which of these (by rank) wait to be added.
+  void announce(int number, const std::set<int>& newcomers);
+  // Puts a rank that has started into the place of one that has ended, or into a new last place.
+  void place(std::size_t at, RankProcess started);
   // True if the job trains, and no rank joins or ends.
   bool is_calm() const;
   // The least number of ranks that the job may have and the mesh can use.
   int least_ranks() const;
   // Requests this number of ranks, or the largest one below it that the mesh can use. The job may
   // start new processes to reach it.
-  void want_ranks(int ranks, const std::string& why);
+  void want_ranks(int number, const std::string& why);
 
   // The kernel has ended processes for lack of memory since note_out_of_memory().
   bool was_out_of_memory() const;

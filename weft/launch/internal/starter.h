@@ -27,21 +27,20 @@ class Starter {
 
   // Socket of the job's replicated store, for the environment of ranks.
   void set_store(const std::string& socket) { store_ = socket; }
-  // The secret of the job, with its own position; none if it has none.
+  // Descriptor of the secret of the job; -1 without one.
   int secret() const { return secret_.get(); }
 
   // Starts a rank. One that `replaces` a lost one is a spare that is ready, or a new process.
   RankProcess start_rank(int local, bool replaces = false);
-  // nullopt: the machine has no process, memory or descriptor for it now. The rank is then to be
-  // tried again.
+  // nullopt: the machine has no process, memory or descriptor for it now. Try it again later.
   std::optional<RankProcess> try_to_start(int local, bool replaces = true);
   Spares& spares() { return spares_; }
   ServerProcess start_server(int server);
 
   std::filesystem::path error_file_of(int local) const;
-  // Its stderr goes to a file, which then also contains its error; empty: it does not.
+  // The file of the rank's stderr, which then also contains its error; empty: there is none.
   std::string log_of(int local) const;
-  // Removed by the store process if the launcher is killed; empty: it is kept.
+  // The folder that the store process removes if the launcher is killed; empty: none.
   std::filesystem::path folder_to_remove() const { return keeps_folder_ ? "" : folder_; }
   // Makes a folder for the directory of the parameter servers. If the folder of the logs is kept,
   // this is another one, so that it can be removed.

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/linear/data/sparse_vector.h"
@@ -96,8 +97,7 @@ class Hogwild {
     for (std::int64_t epoch = 1; epoch <= options_.epochs; ++epoch, step *= options_.decay) {
       const auto start = std::chrono::steady_clock::now();
       run_epoch(epoch, step);
-      std::array<double, 1> seconds{
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+      std::array<double, 1> seconds{seconds_since(start)};
       ranks_.max(seconds);
       state.seconds += seconds[0];
       result.weights = mean_weights();

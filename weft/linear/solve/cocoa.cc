@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/linear/data/sparse_vector.h"
@@ -172,9 +173,7 @@ class Cocoa {
     return found;
   }
 
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  double seconds() const { return seconds_since(start_); }
 
   RowProblem problem_;
   Objective objective_;

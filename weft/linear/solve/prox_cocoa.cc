@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/linear/data/sparse_vector.h"
@@ -197,9 +198,7 @@ class ProxCocoa {
     return found;
   }
 
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  double seconds() const { return seconds_since(start_); }
 
   Objective objective_;
   Ranks& ranks_;

@@ -3,10 +3,10 @@
 // There are two copies, which the writer fills in turn. Each has a number beside its words: the
 // number of its write, or kWriting. A reader takes the copy with the larger number, and takes it
 // again if the number has changed meanwhile. So it finds a whole value even if the writer was
-// stopped or died while it wrote (a sequence lock with one copy does not give that). It looks at
-// the number and the words of one copy only, which are beside each other in memory: a writer that
-// writes all the time hardly ever changes them within that time. A write costs one store for each
-// word, two more, and no read-modify-write.
+// stopped or died while it wrote (a sequence lock with one copy does not give that). The number and
+// the words of a copy are beside each other in memory, so reading them takes so little time that
+// even a writer that never pauses hardly ever changes them meanwhile. A write costs one store for
+// each word and two for the number, and no read-modify-write.
 #pragma once
 
 #include <array>
@@ -82,8 +82,8 @@ class Published {
     std::atomic<std::uint64_t> words[kWords];
   };
 
-  // Both numbers are read before any word. A copy that was written when the first one was read is
-  // the newest, or the other one is: then kWriting, and changed by the time its words are read.
+  // The copy with the larger number. If one is being written, the other one is the newest. The
+  // writer may go on between the two loads here, so readers check the number again afterwards.
   Copy& newest() noexcept { return const_cast<Copy&>(std::as_const(*this).newest()); }
   const Copy& newest() const noexcept {
     const std::uint64_t first = copies_[0].number.load(std::memory_order_acquire),

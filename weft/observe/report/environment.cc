@@ -3,12 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/observe/memory.h"
 
 namespace weft::observe {
@@ -19,15 +20,6 @@ std::string processor_name() {
       return line.substr(std::min(line.size(), line.find(':') + 2));
   }
   return "unknown";
-}
-
-std::string local_time(std::chrono::system_clock::time_point when) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(when);
-  std::tm parts{};
-  localtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
-  return text;
 }
 
 std::string environment_json(const std::vector<std::pair<std::string, std::string>>& more) {

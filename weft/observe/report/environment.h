@@ -1,7 +1,6 @@
 // Describes the machine of a run, for its report.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,9 +9,6 @@ namespace weft::observe {
 
 // Model of this machine's processor; "unknown" if the system does not tell.
 std::string processor_name();
-
-// "2026-01-31 23:59:59", the local time.
-std::string local_time(std::chrono::system_clock::time_point when);
 
 // One JSON object: time, host, processor, cores and memory of this machine, then the entries of
 // `more`.

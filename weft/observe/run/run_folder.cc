@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <ctime>
 #include <filesystem>
 #include <sstream>
 #include <system_error>
@@ -17,6 +16,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 
 namespace weft::observe {
 namespace {
@@ -90,12 +90,8 @@ std::string recipe_in_name(const std::string& recipe) {
 
 std::string default_run_name(const std::string& recipe, std::chrono::system_clock::time_point now,
                              int nth) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  std::tm parts{};
-  localtime_r(&seconds, &parts);
-  char date[32];
-  std::strftime(date, sizeof date, "%Y-%m-%d-%H%M%S-", &parts);
-  return date + (nth > 1 ? std::to_string(nth) + "-" : "") + recipe_in_name(recipe);
+  return local_time(now, "%Y-%m-%d-%H%M%S-") + (nth > 1 ? std::to_string(nth) + "-" : "") +
+         recipe_in_name(recipe);
 }
 
 bool is_in_use(const std::string& path) {

@@ -1,13 +1,14 @@
 // Synchronized batch norms under parallelize(): those of the caller's Sequential, and several
 // micro-batches on replicas of different size.
-#include <sstream>
-
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
+
+#include <sstream>
+
 #include "weft/parallel/compose/testing/own_net.h"
 #include "weft/parallel/compose/testing/parity.h"
 

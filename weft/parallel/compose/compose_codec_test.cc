@@ -1,6 +1,7 @@
 // Codecs for gradients between the replicas of any plan.
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
+
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/reader.h"

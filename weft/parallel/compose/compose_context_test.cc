@@ -1,6 +1,7 @@
 // Context parallelism combined with every other axis equals one process in training, losses and
 // predictions.
 #include <torch/optim/adamw.h>
+
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/compose/testing/parity.h"
 

@@ -1,8 +1,9 @@
 // Expert and context parallelism together, against one process. For the experts, ranks of cp are
 // replicas with their own tokens.
+#include <torch/optim/adamw.h>
+
 #include <numeric>
 
-#include <torch/optim/adamw.h>
 #include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {

@@ -1,6 +1,7 @@
 // Expert parallelism combined with every other axis, against one process that computes the same
 // micro-batches (the union over all ranks).
 #include <torch/optim/adamw.h>
+
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/compose/testing/parity.h"
 

@@ -1,6 +1,7 @@
 // Parameter groups: learning rates and weight decay by name, as in torch, for any placement of the
 // parameters.
 #include <torch/optim/adamw.h>
+
 #include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {

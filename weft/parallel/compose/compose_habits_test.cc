@@ -1,10 +1,10 @@
 // Random sequences of what programs do to their own module between two steps of a ParallelModel:
 // each ends with the weights of one process, or is an error (engine/testing/sequences.h).
 #include <gmock/gmock.h>
+#include <torch/serialize.h>
 
 #include <optional>
 
-#include <torch/serialize.h>
 #include "weft/checkpoint/slice.h"
 #include "weft/engine/testing/sequences.h"
 #include "weft/parallel/compose/modules.h"

@@ -2,15 +2,15 @@
 // divided by tp, cp and ep. Each ends with the weights of torch::nn in one process, or is an error
 // (engine/testing/sequences.h). compose_habits_test.cc has modules of the caller.
 #include <gmock/gmock.h>
-
-#include <map>
-#include <optional>
-
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
+
+#include <map>
+#include <optional>
+
 #include "weft/checkpoint/slice.h"
 #include "weft/engine/testing/sequences.h"
 #include "weft/parallel/compose/testing/by_torch.h"

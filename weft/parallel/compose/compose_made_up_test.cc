@@ -1,7 +1,5 @@
 // Replicas with fewer samples than micro-batches: the rows that are made up for them do not count,
 // whatever the model and the loss make of them.
-#include <cmath>
-
 #include <torch/nn/functional.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/functional.h>
@@ -10,6 +8,9 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 #include <torch/optim/sgd.h>
+
+#include <cmath>
+
 #include "weft/parallel/compose/modules.h"
 #include "weft/parallel/compose/testing/parity.h"
 

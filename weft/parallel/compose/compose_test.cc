@@ -1,7 +1,8 @@
 // Every product of the forms of parallelism equals one process.
+#include <torch/optim/adamw.h>
+
 #include <chrono>
 
-#include <torch/optim/adamw.h>
 #include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {

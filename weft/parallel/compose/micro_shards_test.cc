@@ -1,9 +1,10 @@
 // Plan::micro_shards: the same bits of losses, norms, weights and optimizer state for any replicas,
 // shards and stages.
+#include <torch/optim/adamw.h>
+
 #include <cmath>
 #include <limits>
 
-#include <torch/optim/adamw.h>
 #include "weft/parallel/compose/internal/any_order.h"
 #include "weft/parallel/compose/testing/by_torch.h"
 

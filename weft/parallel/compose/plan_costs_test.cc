@@ -1,5 +1,6 @@
 // The bytes that a step under a plan sends, and the memory that it takes.
 #include <torch/optim/adamw.h>
+
 #include "weft/observe/trace.h"
 #include "weft/parallel/compose/testing/tiny.h"
 

@@ -1,8 +1,9 @@
 // Properties that hold across plans: checkpoints, bits, random numbers, the loss scale.
+#include <torch/optim/adamw.h>
+
 #include <cmath>
 #include <limits>
 
-#include <torch/optim/adamw.h>
 #include "weft/parallel/compose/testing/tiny.h"
 
 namespace weft::parallel {

@@ -1,9 +1,10 @@
 // Plain replicas under parallelize(): the features of data_parallel().
-#include <future>
-
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
+
+#include <future>
+
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/compose/testing/parity.h"
 

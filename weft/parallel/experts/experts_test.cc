@@ -1,11 +1,12 @@
 // A net with a layer of experts, trained over ranks with shares of any size, equals one process on
 // the whole batch: losses, gradients and weights of five steps to 1e-10 of the largest in float64
 // and 1e-5 in float32. Also tests bytes and the loss of a rank.
+#include <torch/optim/sgd.h>
+
 #include <chrono>
 #include <csignal>
 #include <numeric>
 
-#include <torch/optim/sgd.h>
 #include "weft/base/testing/in_time.h"
 #include "weft/comm/testing/failures.h"
 #include "weft/comm/testing/fork_ranks.h"

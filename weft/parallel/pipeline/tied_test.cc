@@ -1,6 +1,7 @@
 // A weight that two stages have: its gradients are summed, and it counts once in the norm.
 #include <torch/nn/functional.h>
 #include <torch/nn/utils/clip_grad.h>
+
 #include "weft/parallel/pipeline/testing/parity.h"
 
 namespace weft::parallel {

@@ -6,6 +6,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/utils/clip_grad.h>
+
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/tensor/collectives.h"
 #include "weft/parallel/tensor/conv.h"

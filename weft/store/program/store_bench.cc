@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "weft/base/deadline.h"
 #include "weft/store/testing/store_processes.h"
 
 namespace weft::store {
@@ -42,7 +43,7 @@ void failover(benchmark::State& state) {
     const auto start = Deadline::Clock::now();
     nodes.process(leader).kill();
     nodes.client(other).set({"key", "value"}, patience());
-    state.SetIterationTime(std::chrono::duration<double>(Deadline::Clock::now() - start).count());
+    state.SetIterationTime(seconds_since(start));
     nodes.process(leader).start();
     nodes.leader(leader);
   }
@@ -56,7 +57,7 @@ void restart(benchmark::State& state) {
     nodes.process(0).kill();
     nodes.process(0).start();
     nodes.client(0).set({"key", "value"}, patience());
-    state.SetIterationTime(std::chrono::duration<double>(Deadline::Clock::now() - start).count());
+    state.SetIterationTime(seconds_since(start));
   }
 }
 
@@ -66,7 +67,7 @@ void formation(benchmark::State& state) {
     const auto start = Deadline::Clock::now();
     StoreNodes nodes(3);
     nodes.leader(0);
-    state.SetIterationTime(std::chrono::duration<double>(Deadline::Clock::now() - start).count());
+    state.SetIterationTime(seconds_since(start));
   }
 }
 

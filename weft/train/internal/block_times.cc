@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/parallel/compose/autocast.h"
 #include "weft/plan/calibration.h"
@@ -88,10 +89,6 @@ class MemoryMeter {
   };
   Counting* const counting_;  // Never freed: an allocator must live as long as the process.
 };
-
-double elapsed_since(steady_clock::time_point start) {
-  return std::chrono::duration<double>(steady_clock::now() - start).count();
-}
 
 double bytes_of(const Tensors& tensors) {
   double sum = 0;
@@ -204,10 +201,10 @@ class BlockTimer {
         ones.push_back(at::ones_like(y));
       }
     }
-    m.forward = elapsed_since(start);
+    m.forward = seconds_since(start);
     const auto turn = steady_clock::now();
     if (!roots.empty()) torch::autograd::backward(roots, ones);
-    m.backward = elapsed_since(turn);
+    m.backward = seconds_since(turn);
     return m;
   }
 

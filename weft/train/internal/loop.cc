@@ -5,16 +5,13 @@
 #include <utility>
 
 #include "weft/agent/link.h"
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/observe/position/position.h"
 #include "weft/train/internal/batch_schedule.h"
 
 namespace weft::train::internal {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // Every `every` steps, and about once a second where steps are long, so that requests to stop, save
 // or resize do not wait.

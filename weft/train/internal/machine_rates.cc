@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/text/words.h"
 #include "weft/comm/topology/find.h"
@@ -58,7 +59,7 @@ double time_of(const std::function<void()>& call, int runs = 0) {
   while (!is_done()) {
     const auto start = steady_clock::now();
     call();
-    all.push_back(std::chrono::duration<double>(steady_clock::now() - start).count());
+    all.push_back(seconds_since(start));
     sum += all.back();
   }
   return median(std::move(all));

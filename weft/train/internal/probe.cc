@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "weft/base/deadline.h"
 #include "weft/comm/allocator.h"
 #include "weft/observe/memory.h"
 #include "weft/observe/position/position.h"
@@ -51,7 +52,7 @@ class Prober {
     const std::int64_t waited = observe::waited_ns();
     const auto start = steady_clock::now();
     in_epoch_ += learner_.step(++number_, 0, timer_).passes;
-    const double seconds = std::chrono::duration<double>(steady_clock::now() - start).count();
+    const double seconds = seconds_since(start);
     const comm::Traffic after = world_.traffic();
     const auto phase = [&](Phase one) { return timer_.ms(one) / 1e3; };
     const double idle = 1e-9 * static_cast<double>(observe::waited_ns() - waited);

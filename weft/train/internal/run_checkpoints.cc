@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "weft/base/deadline.h"
 #include "weft/observe/position/position.h"
 
 namespace weft::train::internal {
@@ -23,8 +24,8 @@ void RunCheckpoints::make_saver(Learner& learner, const BestMark& best) {
 }
 
 bool RunCheckpoints::minutes_due() const {
-  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - saved_at_;
-  return options_.checkpoint_minutes > 0 && passed.count() >= 60 * options_.checkpoint_minutes;
+  return options_.checkpoint_minutes > 0 &&
+         seconds_since(saved_at_) >= 60 * options_.checkpoint_minutes;
 }
 
 void RunCheckpoints::save(Learner& learner, const Progressed& progressed, const BestMark& best) {

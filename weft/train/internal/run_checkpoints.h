@@ -21,8 +21,8 @@ class RunCheckpoints {
   RunCheckpoints(const Options& options, Group world)
       : options_(options), world_(std::move(world)) {}
 
-  // Training begins, after step `step`; `is_saved`: the newest checkpoint has this step. `folder`:
-  // of the checkpoints; used on rank 0 only. `copies`: the state is copied to memory. Collective.
+  // Training begins after `step`. `is_saved`: the newest checkpoint has this step. `folder`: of the
+  // checkpoints; used on rank 0 only. `copies`: copy the state to memory. Collective.
   void start(std::string folder, std::int64_t step, bool is_saved, bool copies);
   // Allocates the memory that checkpoints need. Without it, the first save does so. Collective.
   void make_saver(Learner& learner, const BestMark& best);
@@ -41,12 +41,12 @@ class RunCheckpoints {
   bool has(std::int64_t step) const { return saved_step_ == step; }
   // Saves a checkpoint. Collective.
   void save(Learner& learner, const Progressed& progressed, const BestMark& best);
-  // As in RunSaver. They do nothing before the first save.
+  // See RunSaver. Without a saver, they do nothing.
   void poll();
   void settle();
   void finish();
 
-  // Of copies in memory. False without them.
+  // Whether the state is to be copied to memory now, and at all.
   bool copy_is_due(std::int64_t step) const { return copying_ && copying_->is_due(step); }
   bool copies_on() const { return copying_.has_value(); }
   void add_step(double seconds);

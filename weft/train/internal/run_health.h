@@ -32,8 +32,8 @@ class RunHealth {
   // Call it after a skipped step: logs ranks that computed other gradients than their replicas.
   // Returns the error that ends the run when it finds a rank again.
   std::optional<Error> watch_gradients(Learner& learner, std::int64_t step);
-  // Ranks that have become slow; empty if none is any more; nullopt without a change. The same on
-  // all ranks. Asks the launcher to replace this rank if the options say so.
+  // The ranks that are slow, if these have changed since the last call; empty: no rank is slow any
+  // more. The same on all ranks. Asks the launcher to replace this rank if the options say so.
   std::optional<std::vector<int>> watch_stragglers(const StepLog::Seen& seen);
   // Every options.compare_steps steps. Throws Error(kCorrupt) if no majority has a tensor.
   // Collective.
@@ -44,7 +44,7 @@ class RunHealth {
   const Group world_;
   StragglerWatch stragglers_;
   std::int64_t skipped_in_a_row_ = 0;
-  std::map<std::vector<int>, int> found_wrong_;  // how often each of the ranks, or one of them, was
+  std::map<std::vector<int>, int> found_wrong_;  // how often these ranks were named
   bool is_finite_ = true;
 };
 

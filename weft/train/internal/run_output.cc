@@ -1,13 +1,13 @@
 #include "weft/train/internal/run_output.h"
 
+#include <torch/version.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
 #include <vector>
-
-#include <torch/version.h>
 
 #include "weft/agent/link.h"
 #include "weft/base/error.h"

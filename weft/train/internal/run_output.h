@@ -43,7 +43,7 @@ class RunOutput {
   observe::Progress& line() { return line_; }
   // Values of the progress line.
   const observe::Progress::Values& shown() const { return shown_; }
-  // The samples from now on, or since the last show(), count for the speed that show() shows.
+  // show() shows the mean speed since this call, or since the last show().
   void begin_window() { window_began_ = Clock::now(); }
   void add_samples(double samples) { window_samples_ += samples; }
   // The time since `start` does not count.

@@ -1,9 +1,9 @@
 #include "weft/train/internal/step_measures.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <utility>
-
-#include <ATen/ATen.h>
 
 #include "weft/observe/memory.h"
 #include "weft/train/internal/measured.h"

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "weft/base/deadline.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/observe/position/position.h"
 
@@ -19,12 +20,11 @@ void StepRecorder::begin(std::int64_t number) {
 }
 
 StepLog::Step StepRecorder::end(Learner::Step done, std::int64_t epoch, double rate) {
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began_;
   StepLog::Step record{.step = number_,
                        .epoch = epoch,
                        .rate = rate,
                        .samples = done.samples,
-                       .seconds = seconds.count(),
+                       .seconds = seconds_since(began_),
                        .ms = {},
                        .losses = std::move(done.losses),
                        .grad_norm = done.grad_norm,

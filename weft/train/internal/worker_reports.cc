@@ -1,12 +1,12 @@
 #include "weft/train/internal/worker_reports.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <ATen/ATen.h>
 
 #include "weft/agent/link.h"
 #include "weft/base/log.h"

@@ -29,8 +29,8 @@ class WorkerReports {
   // On rank 0: writes one record for the batches that all workers have done since the last one,
   // every options.log_every of them. `last`: always.
   void report(const RunCount& at, std::optional<double> grad_norm, bool last);
-  // Takes into `seen` what all workers have done since they met last. Returns their samples. Call
-  // it on all ranks, when they have met.
+  // Adds to `seen` what all workers have done since they met last, and returns the number of their
+  // samples. Call it on all ranks, when they have met.
   double take_sums(StepLog::Seen& seen);
   // Logs how stale exchanges were, and how many batches each worker took. Collective.
   void show_staleness(const RunCount& at) const;

@@ -4,6 +4,7 @@
 
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/container/modulelist.h>
+
 #include "weft/models/vision/vit.h"
 #include "weft/parallel/tensor/conv.h"
 #include "weft/parallel/tensor/dropout.h"

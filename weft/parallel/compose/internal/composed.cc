@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/base/deadline.h"
 #include "weft/kernels/tree_sum.h"
 #include "weft/observe/position/position.h"
 #include "weft/parallel/compose/internal/on_device.h"
@@ -18,10 +19,6 @@ using schedule::pipeline::Work;
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // Upper bound on the dropout masks of a block in one micro-batch.
 constexpr std::uint64_t kMasks = std::uint64_t{1} << 20;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "weft/base/deadline.h"
 #include "weft/comm/texts.h"
 #include "weft/engine/squares.h"
 #include "weft/optim/learning_rate.h"
@@ -17,7 +18,7 @@ namespace {
 class TimeAdded {
  public:
   explicit TimeAdded(double& to) : to_(to) {}
-  ~TimeAdded() { to_ += std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  ~TimeAdded() { to_ += seconds_since(begin_); }
   TimeAdded(const TimeAdded&) = delete;
   TimeAdded& operator=(const TimeAdded&) = delete;
 

@@ -1,4 +1,6 @@
 // Converts the shards, slices and stages of all ranks to one logical model, and back.
+#include "weft/parallel/compose/internal/model_state.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 
 #include "weft/engine/codec_state.h"
 #include "weft/optim/update_rule.h"
-#include "weft/parallel/compose/internal/model_state.h"
 #include "weft/parallel/compose/internal/passes.h"
 
 namespace weft::parallel::internal {

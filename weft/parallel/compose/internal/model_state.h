@@ -23,7 +23,7 @@ class ModelState {
 
   NamedTensors state();
   void load_state(const NamedTensors& state);
-  // Divided by `scale`.
+  // The gradients, divided by `scale`.
   NamedTensors gradients(double scale);
   checkpoint::Parts shards();
   ParallelModel::Held held();

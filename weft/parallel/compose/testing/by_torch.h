@@ -1,11 +1,12 @@
 // Test helpers: the small model of tiny.h trained by torch::nn alone, in one process.
 #pragma once
 
+#include <torch/nn/utils/clip_grad.h>
+
 #include <functional>
 #include <string>
 #include <vector>
 
-#include <torch/nn/utils/clip_grad.h>
 #include "weft/parallel/compose/testing/reference.h"
 #include "weft/parallel/compose/testing/tiny.h"
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <torch/optim/adamw.h>
+
 #include "weft/parallel/compose/testing/by_torch.h"
 
 namespace weft::parallel::internal {
