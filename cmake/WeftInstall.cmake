@@ -48,10 +48,10 @@ set(programs)
 if(TARGET weft)
   # libtorch stays where it is. INSTALL_RPATH_USE_LINK_PATH alone omits folders in the source tree,
   # such as .venv.
-  set(programs weft weft_bench weft_chaos_program weft_linear_program)
+  set(programs weft weft_bench weft_chaos_program weft_linear_program weft_plan_validate_program)
   set_target_properties(${programs} PROPERTIES INSTALL_RPATH "${WEFT_TORCH_ROOT}/lib"
     INSTALL_RPATH_USE_LINK_PATH ON)
-  list(APPEND programs weft_store_process weft_ps_server)
+  list(APPEND programs weft_light weft_store_process weft_ps_server)
   if(TARGET weft_live)
     list(APPEND programs weft_live)
   endif()

@@ -1,9 +1,11 @@
 # weft_module(NAME [DEPS modules…] [TEST_DEPS modules…] [TORCH tensor|nn] [TEST_TORCH nn] [COLD]
-#             [INTERNAL] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…])
+#             [INTERNAL] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…]
+#             [ONLY files…] [ALONE suites…])
 #
 # Makes the library weft_NAME (alias weft::NAME) from the *.cc files of the calling folder and of
 # its internal/, the test binary weft_NAME_test from *_test.cc and weft_NAME_bench from *_bench.cc
 # (Google Benchmark). Files ending in _main.cc are left to the caller. EXCEPT leaves files out.
+# ONLY takes these sources alone, and no tests: for a second library of the folder.
 # TEST_DEPS are modules that only the tests and benches link.
 #
 # TORCH links libtorch and selects the headers to precompile: "tensor" (ATen and c10d) or "nn" (the
@@ -12,17 +14,22 @@
 # COLD: compile with less optimization, because the speed of the folder does not matter. TORCH nn
 # always does this.
 # INTERNAL: part of the commands only. Not in weft::weft, and not installed.
+# ALONE: test suites that run in a process of their own.
 # BATCH: number of files that are compiled together (WEFT_UNITY). Default: all of the folder.
 function(weft_module name)
   cmake_parse_arguments(arg "COLD;INTERNAL" "TORCH;TEST_TORCH;BATCH"
-    "DEPS;TEST_DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
+    "DEPS;TEST_DEPS;LINK;PUBLIC_LINK;EXCEPT;ONLY;ALONE" ${ARGN})
   if(NOT arg_BATCH)
     set(arg_BATCH 0)
   endif()
   if(NOT arg_TEST_TORCH)
     set(arg_TEST_TORCH ${arg_TORCH})
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS *.cc internal/*.cc)
+  if(arg_ONLY)
+    set(sources ${arg_ONLY})
+  else()
+    file(GLOB sources CONFIGURE_DEPENDS *.cc internal/*.cc)
+  endif()
   if(arg_EXCEPT)
     list(TRANSFORM arg_EXCEPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
     list(REMOVE_ITEM sources ${arg_EXCEPT})
@@ -75,7 +82,7 @@ function(weft_module name)
       ${arg_LINK} weft_test_main GTest::gtest GTest::gmock)
     weft_compile_together(weft_${name}_test 0)
     weft_test_program(weft_${name}_test ${arg_TEST_TORCH})
-    weft_discover_tests(weft_${name}_test)
+    weft_discover_tests(weft_${name}_test ${arg_ALONE})
   endif()
   if(WEFT_BENCHMARKS AND benches AND benchmark_FOUND)
     add_executable(weft_${name}_bench ${benches})
@@ -104,21 +111,22 @@ function(weft_compile_sooner target)
   endif()
 endfunction()
 
-# weft_test_program(TARGET [tensor|nn]): reduces the optimization of a test program, but not of the
-# libraries in it. This saves a fifth of its compile time. -O0 would save nothing: g++ uses no
-# precompiled header then, if the header was precompiled with optimization.
+# weft_test_program(TARGET [tensor|nn|torch]): reduces the optimization of a test program, but not
+# of the libraries in it. This saves a fifth of its compile time. -O0 would save nothing: g++ does
+# not use a precompiled header then that was made with optimization.
 function(weft_test_program target)
   if(ARGN)
     weft_precompiled(${target} ${ARGN})
   endif()
-  if(NOT "${ARGN}" STREQUAL "nn")
+  if("${ARGN}" STREQUAL "" OR "${ARGN}" STREQUAL "tensor")
     weft_compile_sooner(${target})
   endif()
 endfunction()
 
 # Sets the precompiled header of weft_module's TORCH, and the job pool. The first target of a kind
 # makes the header; the others reuse it. The header of "tensor" is made at -O2 and may be used at
-# -O1, too. The other way round, g++ 12 crashes: so all targets of "nn" have -O1.
+# -O1, too. The other way round, g++ 12 crashes: so all targets of "nn" and "torch" have -O1.
+# "torch", all of libtorch's C++ API, is for programs as users write them.
 function(weft_precompiled target kind)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "INTERFACE_LIBRARY")
@@ -128,14 +136,15 @@ function(weft_precompiled target kind)
   set(headers_nn <torch/utils.h> <torch/nn/cloneable.h> <torch/nn/modules/linear.h>
     <torch/nn/modules/container/sequential.h> <torch/nn/pimpl.h> <torch/optim/adamw.h>
     <torch/optim/sgd.h> <torch/csrc/distributed/c10d/Backend.hpp>)
+  set(headers_torch <torch/torch.h>)
   if(NOT headers_${kind})
-    message(FATAL_ERROR "${target}: TORCH is tensor or nn, not ${kind}")
+    message(FATAL_ERROR "${target}: TORCH is tensor, nn or torch, not ${kind}")
   endif()
   if(type STREQUAL "EXECUTABLE")
     target_compile_options(${target} PRIVATE -fPIC)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   endif()
-  if(kind STREQUAL "nn")
+  if(NOT kind STREQUAL "tensor")
     weft_compile_sooner(${target})  # it spends its time in the kernels of libtorch and weft
   endif()
   get_property(maker GLOBAL PROPERTY WEFT_PRECOMPILED_${kind})
@@ -157,11 +166,13 @@ set(WEFT_PYTHON_CACHE PYTHONPYCACHEPREFIX=${PROJECT_BINARY_DIR}/pycache PYTHONDO
 
 set(WEFT_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a test suite is ended")
 
-# Adds one ctest entry for each test suite. One for each test would cost more than the tests,
-# because every entry starts a libtorch process. The end of a suite's name sets its label: "Slow"
-# the label slow, "Gpu" the label gpu, "Timing" the label timing. A timing suite asserts a time, so
-# it runs while no other test runs. PROCESSORS: a test that computes counts as two of ctest's jobs
-# (weft_test_jobs in tools/test.sh), one that waits as one.
+# Adds a ctest entry for each WEFT_SUITES_AT_ONCE test suites, since every entry starts a libtorch
+# process: module.Suite, or module.First,Second,Third. The end of a suite's name sets its label, and
+# gives it an entry of its own: "Slow" the label slow, "Gpu" the label gpu, "Timing" the label
+# timing. A timing suite asserts a time, so it runs while no other test runs. The suites after the
+# target also have entries of their own. PROCESSORS: a test that computes counts as two of ctest's
+# jobs (weft_test_jobs in tools/test.sh), one that waits as one.
+set(WEFT_SUITES_AT_ONCE 6)
 function(weft_discover_tests target)
   get_target_property(sources ${target} SOURCES)
   set(suites)
@@ -175,23 +186,46 @@ function(weft_discover_tests target)
   endforeach()
   list(REMOVE_DUPLICATES suites)
   string(REGEX REPLACE "^weft_(.*)_test$" "\\1" module ${target})
+  set(together)
   foreach(suite ${suites})
-    add_test(NAME ${module}.${suite} COMMAND ${target}
-      --gtest_filter=${suite}.*:${suite}/*.*:*/${suite}.* --gtest_brief=1)
-    set(labels ${module})
-    if(suite MATCHES "Slow(Timing)?$")
-      list(APPEND labels slow)
+    if(suite MATCHES "(Slow|Gpu|Timing)$" OR suite IN_LIST ARGN)
+      weft_add_suites(${target} ${module} ${suite})
+    else()
+      list(APPEND together ${suite})
     endif()
-    if(suite MATCHES "Gpu$")
-      list(APPEND labels gpu)
+    list(LENGTH together count)
+    if(count EQUAL WEFT_SUITES_AT_ONCE)
+      weft_add_suites(${target} ${module} ${together})
+      set(together)
     endif()
-    if(suite MATCHES "Timing$")
-      list(APPEND labels timing)
-      set_tests_properties(${module}.${suite} PROPERTIES RUN_SERIAL ON)
-    endif()
-    set_tests_properties(${module}.${suite} PROPERTIES LABELS "${labels}"
-      ENVIRONMENT "${WEFT_TEST_ENVIRONMENT}" TIMEOUT ${WEFT_TEST_TIMEOUT} PROCESSORS 2)
   endforeach()
+  if(together)
+    weft_add_suites(${target} ${module} ${together})
+  endif()
+endfunction()
+
+# One ctest entry.
+function(weft_add_suites target module)
+  list(JOIN ARGN "," name)
+  set(patterns)
+  foreach(suite ${ARGN})
+    list(APPEND patterns ${suite}.* ${suite}/*.* */${suite}.*)
+  endforeach()
+  list(JOIN patterns ":" filter)
+  add_test(NAME ${module}.${name} COMMAND ${target} --gtest_filter=${filter} --gtest_brief=1)
+  set(labels ${module})
+  if(name MATCHES "Slow(Timing)?$")
+    list(APPEND labels slow)
+  endif()
+  if(name MATCHES "Gpu$")
+    list(APPEND labels gpu)
+  endif()
+  if(name MATCHES "Timing$")
+    list(APPEND labels timing)
+    set_tests_properties(${module}.${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+  set_tests_properties(${module}.${name} PROPERTIES LABELS "${labels}"
+    ENVIRONMENT "${WEFT_TEST_ENVIRONMENT}" TIMEOUT ${WEFT_TEST_TIMEOUT} PROCESSORS 2)
 endfunction()
 
 # Adds one ctest entry for each test function of a Python script, PREFIX.NAME without "test_". A

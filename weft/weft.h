@@ -39,22 +39,23 @@
 namespace weft {
 
 using comm::Transport;
-using parallel::Block;
+using engine::Block;
+using engine::block;
+using engine::data_parallel;
+using engine::DataParallel;
+using engine::DataParallelOptions;
+using engine::optimizer_spec;
+using engine::OptimizerSpec;
+using engine::Sharded;
+using engine::ShardedOptions;
+using engine::Weights;
 using parallel::BlockModel;
 using parallel::blocks_of;
-using parallel::data_parallel;
-using parallel::DataParallel;
-using parallel::DataParallelOptions;
-using parallel::optimizer_spec;
-using parallel::OptimizerSpec;
 using parallel::parallelize;
 using parallel::ParallelModel;
 using parallel::Pipeline;
 using parallel::Plan;
 using parallel::recompute;
-using parallel::Sharded;
-using parallel::ShardedOptions;
-using parallel::Weights;
 using train::load_weights;
 using train::Task;
 using train::Trainer;

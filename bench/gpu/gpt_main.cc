@@ -90,7 +90,7 @@ void train(const Group& world, const at::Device& device, const Arguments& argume
                   parallel::TensorParallel());
   set_weights(*gpt);
   gpt->to(device);
-  auto model = parallel::data_parallel(gpt, world);
+  auto model = engine::data_parallel(gpt, world);
   auto optim = model.optimizer<torch::optim::AdamW>(torch::optim::AdamWOptions(3e-4));
   const auto precision = arguments.at("precision") == "bf16" ? parallel::Precision::kBf16
                                                              : parallel::Precision::kAsItIs;

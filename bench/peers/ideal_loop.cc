@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kImpl = "ideal";
 // Below this size, two cores that share the work wait for each other longer than they work.
-constexpr std::size_t kLeastBytes = 1 << 20;
+constexpr std::size_t kMinBytes = 1 << 20;
 
 // The cores of the process when it started. A thread inherits the binding of its parent.
 const cpu_set_t kUsable = [] {
@@ -231,7 +231,7 @@ const Operation& find(const std::string& name) {
 std::string carry_out(const Command& command) {
   if (command.bytes == 0 || command.bytes % sizeof(float) != 0)
     throw BadCommand("bytes must be a positive multiple of 4");
-  if (command.bytes < kLeastBytes || command.op == "barrier")
+  if (command.bytes < kMinBytes || command.op == "barrier")
     return to_json(command, {kImpl, 2, true, Line().ping(command)});
   const Operation& operation = find(command.op);
   const Buffer a(command.bytes), b(command.bytes);

@@ -18,7 +18,7 @@
 
 namespace weft::bench {
 
-constexpr int kMostWorkers = 16;
+constexpr int kMaxWorkers = 16;
 // Learning rate: a power of two, so that all sums are exact in float32 with gradient_of().
 constexpr double kLr = 1.0 / 1024;
 
@@ -55,7 +55,7 @@ struct Common {
         workers(static_cast<std::uint32_t>(std::stoul(words.take("workers", "2")))),
         seconds(std::stod(words.take("seconds", "3"))),
         folder(words.take("folder", "")) {
-    WEFT_REQUIRE(workers >= 1 && workers <= kMostWorkers, "1 to 16 workers");
+    WEFT_REQUIRE(workers >= 1 && workers <= kMaxWorkers, "1 to 16 workers");
   }
   // The beginning of the JSON object of a result.
   std::string json(const std::string& impl) const {
@@ -74,7 +74,7 @@ struct Common {
 struct Board {
   std::atomic<std::uint32_t> ready, left;
   std::atomic<bool> go, stop, may_end;
-  std::atomic<std::int64_t> counts[kMostWorkers];
+  std::atomic<std::int64_t> counts[kMaxWorkers];
 
   static Board& make() {
     void* const page =

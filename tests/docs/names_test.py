@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """names_test.py: names in the sentences and tables of the pages exist.
 
-Recipe keys are those of weft/train/keys.cc, C++ names those of the public headers, and environment
+Recipe keys are those of docs/recipe-keys.md, C++ names those of the public headers, and environment
 variables those of the sources. Other systems' names, in the first column of from-*.md, are left
 out."""
 
@@ -57,7 +57,12 @@ def sources():
 
 
 def main():
-    keys = set(re.findall(r'\{"([a-z_]+\.[a-z0-9_]+)"', (ROOT / "weft/train/keys.cc").read_text()))
+    keys, table = set(), ""
+    for line in (ROOT / "docs/recipe-keys.md").read_text().splitlines():
+        table = line[3:] if line.startswith("## ") else table
+        row = re.match(r"\| `([a-z0-9_]+)` \|", line)
+        if row:
+            keys.add(f"{table}.{row[1]}")
     headers = runpy.run_path(str(ROOT / "tools/make_public_headers"))["make"](ROOT)
     words, variables = set(re.findall(r"\w+", "\n".join(headers.values()))), sources()
     found, count = [], 0

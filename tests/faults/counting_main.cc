@@ -77,8 +77,9 @@ int main(int argc, char** argv) {
     options.batch = kBatch;
     options.checkpoint_steps = 64;
     options.plan.optimizer = weft::optimizer_spec(torch::optim::SGDOptions(1.0), {});
+    options.schedule.shape = weft::optim::LearningRate::Shape::kConstant;
     if (argc > 3) options.plan.micro_batches = std::atoi(argv[3]);
-    if (argc > 4) options.plan.weights = weft::parallel::Weights::kPrivate;
+    if (argc > 4) options.plan.weights = weft::Weights::kPrivate;
     if (argc > 5) options.strategy.name = argv[5];
     options.should_stop = [] { return std::filesystem::exists("enough"); };
     options.name = "run";

@@ -120,17 +120,17 @@ int train(int argc, char** argv) {
   State state;
   auto net = network(number("width", "64"), true);
   weft::DataParallelOptions how;
-  how.weights = weft::parallel::parse_weights(option(argc, argv, "weights", "auto"));
+  how.weights = weft::engine::parse_weights(option(argc, argv, "weights", "auto"));
   how.codec = option(argc, argv, "codec", "none");
   auto model = weft::data_parallel(net, how);
-  std::optional<weft::parallel::Optimizer> own;
+  std::optional<weft::engine::Optimizer> own;
   std::optional<torch::optim::AdamW> theirs;
   std::optional<weft::Sharded> sharded;
   if (kind == "sharded") {
     state.on_group([&](const weft::Group& world) {
       torch::manual_seed(1);
       const auto blocks = network(number("width", "64"), false);
-      sharded.emplace(std::vector<weft::Block>{weft::parallel::block("net", blocks)}, world,
+      sharded.emplace(std::vector<weft::Block>{weft::block("net", blocks)}, world,
                       weft::optimizer_spec(torch::optim::AdamWOptions(1e-2), {}),
                       weft::ShardedOptions{.stage = 3});
     });

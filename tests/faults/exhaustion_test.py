@@ -2,7 +2,9 @@
 so, or works. No rank hangs, and nothing is left behind."""
 
 import os
+import pathlib
 import resource
+import subprocess
 
 import harness
 
@@ -56,6 +58,27 @@ class Exhaustion(harness.FaultTest):
             resource.setrlimit(resource.RLIMIT_DATA, (value << 20, value << 20))
 
         self.tries(limit, [80, 90, 100, 110, 400], "memory")
+
+    def test_memory_of_the_programs_beside_weft(self):
+        """While libtorch loads."""
+        for name, verb in [("chaos", "chaos"), ("linear", "linear"), ("plan-validate", "plan")]:
+            program = pathlib.Path(harness.WEFT).with_name("weft-" + name)
+            codes = []
+            for mib in (25, 45, 60, 400):
+                limits = (mib << 20, mib << 20)
+                ended = subprocess.run(
+                    [program, verb, "--help"],
+                    capture_output=True,
+                    text=True,
+                    timeout=30,
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, limits),
+                )
+                codes.append(ended.returncode)
+                with self.subTest(program=name, limit=mib):
+                    self.assertIn(ended.returncode, (0, UNAVAILABLE), ended.stderr)
+                    if ended.returncode != 0:
+                        self.assertRegex(ended.stderr, r"^weft: Unavailable: out of memory.*\n$")
+            self.assertEqual((codes[0], codes[-1]), (UNAVAILABLE, 0))
 
 
 if __name__ == "__main__":

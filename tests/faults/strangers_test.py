@@ -47,7 +47,7 @@ def connected(sockets):
 
 class Strangers(harness.FaultTest):
     SETTINGS = (
-        "comm.transport=tcp", "train.epochs=24", "data.flip=true", "train.checkpoint_every=0",
+        "comm.transport=tcp", "train.epochs=8", "data.flip=true", "train.checkpoint_every=0",
         "train.checkpoint_minutes=0"
     )
 
@@ -61,8 +61,9 @@ class Strangers(harness.FaultTest):
         return {name: answer[name] for name in ("ranks", "epochs", "accuracy", "loss")}
 
     def attacked(self, attack, **how):
-        """What a job ends with whose ports are attacked, from before its ranks have met on."""
-        job = self.start("attacked", **how)
+        """What a job ends with whose ports are attacked, from before its ranks have met on. Its
+        steps last long enough for the attack, and use no processor meanwhile."""
+        job = self.start("attacked", env={"WEFT_SLOW_RANK": "0:6"}, **how)
         attacked = attack(job)
         self.assertIsNone(
             job.process.poll(), f"the job was over before the attack was; it said:\n{job.err()}"

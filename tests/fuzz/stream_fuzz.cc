@@ -7,7 +7,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "weft/base/crc32c.h"
 #include "weft/net/internal/mailbox.h"
-#include "weft/net/tcp/framing.h"
+#include "weft/net/tcp/frame_stream.h"
 
 using weft::Errc;
 using weft::fuzz::accepts;

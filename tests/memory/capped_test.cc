@@ -114,7 +114,7 @@ parallel::BlockModel model() {
                               const torch::NoGradGuard guard;
                               for (auto& parameter : layer->parameters())
                                 parameter.uniform_(-0.03, 0.03, generator);
-                              return parallel::block(layer);
+                              return engine::block(layer);
                             }});
   }
   model.loss = [](const Tensors& y, const Tensors& target, const parallel::Contexts&) {
@@ -158,11 +158,10 @@ int rank_main(int rank, const std::string& folder, bool resumes) {
   options.resume = resumes;
   options.mesh = resumes ? "pp=2,fsdp=2"
                          : "fsdp=4";  // other shards, and stages: each rank reads what it needs
-  options.plan.optimizer =
-      parallel::optimizer_spec(torch::optim::SGDOptions(0.05).momentum(0.9), {});
+  options.plan.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(0.05).momentum(0.9), {});
   options.plan.seed = 5;
   options.plan.micro_batches = 1;
-  options.plan.weights = parallel::Weights::kPrivate;  // as ranks of several hosts have it
+  options.plan.weights = engine::Weights::kPrivate;  // as ranks of several hosts have it
   options.plan.cuts = resumes ? std::vector<int>{kBlocks / 2} : std::vector<int>{};
   const double loss = train::Trainer(task(), options, group).run().loss;
   if (rank == 0)

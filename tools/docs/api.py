@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """api.py ROOT [--check]: writes the API reference into docs. docs/api has a page for each public
-header (cmake/public_headers.txt), made of its comments and declarations. docs/recipe-keys.md has
-all recipe keys. --check writes nothing, and names the pages that differ."""
+header (cmake/public_headers.txt), made of its comments and declarations. --check writes nothing,
+and names the pages that differ."""
 
-import ast
 import pathlib
 import re
 import runpy
@@ -12,7 +11,6 @@ import sys
 import headers
 
 LIST = "cmake/public_headers.txt"
-KEYS = "weft/train/keys.cc"
 # Names in a sentence that a page shows as code: call(), a::b, kConstant, snake_case.
 CODE = re.compile(
     r"(?<![\w`/.])(?:[A-Za-z_][\w:]*(?:<[\w:, ]*>)?\(\)|\w+(?:::\w+)+(?:\(\))?"
@@ -222,37 +220,11 @@ def navigation(root):
         yield from (f"          - {name}: api/{page_name(name)}" for name in names)
 
 
-def recipe_keys(root):
-    """A table for each table of a recipe: key, default and help, read from weft/train/keys.cc."""
-    strings = r'"(?:[^"\\]|\\.)*"'
-    name = r'\{"([a-z_]+)\.([a-z0-9_]+)"'
-    key = re.compile(rf"{name},\s*(.*?),\s*((?:{strings}\s*)+)[,}}]", re.DOTALL)
-    tables = {}
-    for table, name, default, words in key.findall((root / KEYS).read_text()):
-        default = re.sub(
-            r"^whole\((.*)\)$|^std::vector<.*?>\{(.*)\}$",
-            lambda match: match[1] or f"[{match[2]}]",
-            default,
-        )
-        words = "".join(ast.literal_eval(part) for part in re.findall(strings, words))
-        tables.setdefault(table, []).append(f"| `{name}` | `{default}` | {escape(words)} |")
-    yield "# Recipe keys\n"
-    yield (
-        "The keys of `recipe.toml` and of `weft train --set table.key=value`. The files of\n"
-        "`weft::train::load_options()` have the tables `train`, `optimizer`, `schedule`,\n"
-        "`strategy`, `parallel` and `run`, and the keys `data.prefetch` and\n"
-        "`model.sync_batch_norm`.\n"
-    )
-    for table, rows in tables.items():
-        yield f"## {escape(table)}\n\n| key | default | meaning |\n| --- | --- | --- |"
-        yield "\n".join(rows) + "\n"
-
-
 def pages(root):
     """{name of a page in docs: its text}. "api/index.md" is the first one of the reference."""
     texts = runpy.run_path(str(root / "tools/make_public_headers"))["make"](root)
     writer = Writer({header: page_name(header) for header in texts})
-    made, front = {"recipe-keys.md": "\n".join(recipe_keys(root))}, [FRONT]  # in docs
+    made, front = {}, [FRONT]
     for title, names in groups(root):
         front += [f"## {title}\n", "| header | content |", "| --- | --- |"]
         for header in names:

@@ -5,11 +5,11 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 
 #include "weft/base/error.h"
+#include "weft/base/text/variables.h"
 
 namespace weft::agent {
 namespace {
@@ -64,15 +64,13 @@ std::optional<Message> Link::wait(Deadline deadline) noexcept {
 
 Link* launcher() noexcept {
   static Link* const link = []() -> Link* {
-    const char* const text = std::getenv(kLinkVariable);
-    int fd = -1;
-    if (text == nullptr || std::from_chars(text, text + std::strlen(text), fd).ec != std::errc())
-      return nullptr;
+    const auto fd = number_variable(kLinkVariable);
+    if (!fd) return nullptr;
     int kind = 0;
     socklen_t size = sizeof kind;
     const bool is_link =
-        ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &size) == 0 && kind == SOCK_SEQPACKET;
-    return is_link ? new Link(UniqueFd(fd)) : nullptr;  // lives as long as the process
+        ::getsockopt(*fd, SOL_SOCKET, SO_TYPE, &kind, &size) == 0 && kind == SOCK_SEQPACKET;
+    return is_link ? new Link(UniqueFd(*fd)) : nullptr;  // lives as long as the process
   }();
   return link;
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "weft/base/error.h"
+#include "weft/base/text/variables.h"
 
 namespace weft::agent {
 namespace {
@@ -29,7 +30,7 @@ void set_environment(const std::string& text) {
 // A fork of the launcher is called "weft spare"; ps and weft chaos know ranks by their name.
 void rename_process() {
   std::array<char, 17> name{};
-  const char* const rank = std::getenv("RANK");
+  const char* const rank = variable_or_null("RANK");
   if (rank == nullptr || ::prctl(PR_GET_NAME, name.data()) != 0 ||
       std::strcmp(name.data(), "weft spare") != 0)
     return;
@@ -38,10 +39,7 @@ void rename_process() {
 
 }  // namespace
 
-bool is_spare() noexcept {
-  const char* const set = std::getenv(kSpareVariable);
-  return set != nullptr && *set != '\0';
-}
+bool is_spare() noexcept { return is_variable_set(kSpareVariable); }
 
 void become_rank() {
   if (!is_spare()) return;

@@ -295,6 +295,18 @@ void Config::set(std::string_view assignment, const std::string& origin) {
   entries_[name] = {checked_value(*node, *key, where), origin};
 }
 
+void Config::set(std::string_view key, ConfigValue value, const std::string& origin) {
+  const Key* known = schema_.find(key);
+  WEFT_REQUIRE(known != nullptr, "there is no configuration key " + std::string(key));
+  WEFT_REQUIRE(value.index() == known->fallback.index(),
+               "configuration key " + known->name + " is of another type");
+  const std::string text = internal::to_toml(value);
+  if (!internal::is_utf8(text)) fail(origin, known->name + ": the value is not UTF-8");
+  if (!fits(value, known->limits))
+    fail(origin, known->name + " = " + text + ", but " + expectation(*known) + " is expected");
+  entries_[known->name] = {std::move(value), origin};
+}
+
 const Config::Entry& Config::entry(std::string_view key) const {
   const auto at = entries_.find(key);
   WEFT_REQUIRE(at != entries_.end(), "there is no configuration key " + std::string(key));
@@ -302,24 +314,25 @@ const Config::Entry& Config::entry(std::string_view key) const {
 }
 
 template <class T>
-const T& Config::get(std::string_view key) const {
+const T& Config::as(std::string_view key) const {
   const T* value = std::get_if<T>(&entry(key).value);
   WEFT_REQUIRE(value != nullptr, "configuration key " + std::string(key) + " is of another type");
   return *value;
 }
 
-bool Config::get_bool(std::string_view key) const { return get<bool>(key); }
-std::int64_t Config::get_int(std::string_view key) const { return get<std::int64_t>(key); }
-double Config::get_double(std::string_view key) const { return get<double>(key); }
-const std::string& Config::get_string(std::string_view key) const { return get<std::string>(key); }
+const ConfigValue& Config::get(std::string_view key) const { return entry(key).value; }
+bool Config::get_bool(std::string_view key) const { return as<bool>(key); }
+std::int64_t Config::get_int(std::string_view key) const { return as<std::int64_t>(key); }
+double Config::get_double(std::string_view key) const { return as<double>(key); }
+const std::string& Config::get_string(std::string_view key) const { return as<std::string>(key); }
 const std::vector<std::int64_t>& Config::get_ints(std::string_view key) const {
-  return get<std::vector<std::int64_t>>(key);
+  return as<std::vector<std::int64_t>>(key);
 }
 const std::vector<double>& Config::get_doubles(std::string_view key) const {
-  return get<std::vector<double>>(key);
+  return as<std::vector<double>>(key);
 }
 const std::vector<std::string>& Config::get_strings(std::string_view key) const {
-  return get<std::vector<std::string>>(key);
+  return as<std::vector<std::string>>(key);
 }
 const std::string& Config::origin(std::string_view key) const { return entry(key).origin; }
 

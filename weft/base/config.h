@@ -86,7 +86,11 @@ class Config {
   // not one is taken as it stands. `origin` says where it came from, such as the option's name. On
   // error nothing is changed.
   void set(std::string_view assignment, const std::string& origin = "--set");
+  // Sets a key to a value of its type. Throws kInvalidArgument for another type.
+  void set(std::string_view key, ConfigValue value, const std::string& origin);
 
+  // Valid until the value is set again.
+  const ConfigValue& get(std::string_view key) const;
   bool get_bool(std::string_view key) const;
   std::int64_t get_int(std::string_view key) const;
   double get_double(std::string_view key) const;
@@ -113,7 +117,7 @@ class Config {
 
   const Entry& entry(std::string_view key) const;
   template <class T>
-  const T& get(std::string_view key) const;
+  const T& as(std::string_view key) const;
 
   Schema schema_;
   std::map<std::string, Entry, std::less<>> entries_;

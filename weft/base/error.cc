@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "weft/base/internal/describe.h"
+#include "weft/base/text/variables.h"
 
 namespace weft {
 namespace {
@@ -185,7 +186,7 @@ Errc code_of_errno(int error_number) noexcept {
 }
 
 bool wants_full_text() noexcept {
-  const char* const debug = std::getenv("WEFT_DEBUG");
+  const char* const debug = variable_or_null("WEFT_DEBUG");
   return debug != nullptr && std::string_view(debug) == "1";
 }
 

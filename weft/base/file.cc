@@ -13,6 +13,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/internal/describe.h"
+#include "weft/base/text/variables.h"
 
 namespace weft {
 namespace {
@@ -172,8 +173,8 @@ void make_directories(const std::string& path) {
 }
 
 TempDir::TempDir(const std::string& parent) {
-  const char* base = std::getenv("TMPDIR");
-  const std::string usual = base != nullptr && *base != '\0' ? base : "/tmp";
+  const char* base = variable_or_null("TMPDIR");
+  const std::string usual = base != nullptr ? base : "/tmp";
   path_ = (parent.empty() ? usual : parent) + "/weft.XXXXXX";
   if (::mkdtemp(path_.data()) == nullptr) fail_io("cannot make a temporary folder", path_);
 }

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <mutex>
@@ -18,6 +17,7 @@
 
 #include "weft/base/file.h"
 #include "weft/base/internal/utf8.h"
+#include "weft/base/text/variables.h"
 
 namespace weft {
 namespace {
@@ -39,8 +39,8 @@ struct State {
 
   State() {
     for (const char* name : {"WEFT_LOG_LEVEL", "TORCH_CPP_LOG_LEVEL"}) {
-      const char* value = std::getenv(name);
-      if (value == nullptr || *value == '\0') continue;
+      const char* value = variable_or_null(name);
+      if (value == nullptr) continue;
       if (const auto parsed = parse_log_level(value)) {
         level = *parsed;
         return;

@@ -13,6 +13,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/random.h"
+#include "weft/base/text/variables.h"
 #include "weft/chaos/internal/full_disk.h"
 #include "weft/chaos/internal/hosts.h"
 #include "weft/chaos/internal/run.h"
@@ -79,8 +80,7 @@ std::uint64_t bytes_in(const std::string& folder) {
 // WEFT_FAIL of a job with faults: its failpoints, and what this process's environment says, by
 // which a test of the test breaks recovery.
 std::string fail_variable(const std::string& failpoints) {
-  const char* const given = std::getenv("WEFT_FAIL");
-  const std::string more = given != nullptr ? given : "";
+  const std::string more = variable("WEFT_FAIL");
   return "WEFT_FAIL=" + more + (more.empty() || failpoints.empty() ? "" : ";") + failpoints;
 }
 

@@ -247,8 +247,8 @@ int run_program(const std::string& name, char** arguments) {
   const std::string path =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / ("weft-" + name);
   ::execv(path.c_str(), arguments);
-  return fail(Error(Errc::kUnavailable, "weft " + name + ": " + path + ": " + std::strerror(errno) +
-                                            "; ./dev build makes it"));
+  return fail(
+      Error(Errc::kUnavailable, path + ": " + std::strerror(errno) + "; ./dev build makes it"));
 }
 
 }  // namespace
@@ -261,6 +261,9 @@ int weft_main(int argc, char** argv, const OwnFunctions& own) {
   if (verb == "bench") return run_program("bench", argv + 1);
   if (verb == "chaos" && own.chaos == nullptr) return run_program("chaos", argv);
   if (verb == "linear" && own.linear_train == nullptr) return run_program("linear", argv);
+  if (verb == "plan" && argc > 2 && argv[2] == std::string_view("validate") &&
+      own.plan_validate == nullptr)
+    return run_program("plan-validate", argv);
   CLI::App app("Distributed deep learning for C++.", "weft");
   app.footer("Examples:\n  weft train recipes/fashion-mnist -n 2\n  weft COMMAND --help");
   app.formatter(std::make_shared<HelpFormatter>());
@@ -303,7 +306,7 @@ int weft_main(int argc, char** argv, const OwnFunctions& own) {
   add_report(app, reporting, result);
   add_new(app, creating, result);
   add_schedule(app, schedule, result);
-  add_plan(app, planning, result);
+  add_plan(app, planning, own, result);
   add_generate(app, generating, result);
   add_export(app, exporting, result);
   add_tokenizer(app, tokenizing, result);

@@ -76,6 +76,27 @@ class Words(unittest.TestCase):
             made = weft("new", f"{folder}/my own/rings")
             self.assertIn(f"  cd '{folder}/my own/rings' && cmake", made.stdout)
 
+    def test_commands_that_need_no_libtorch_run_in_a_program_without_it(self):
+        """weft starts it beside itself. Where it is missing, weft runs the command."""
+        light = pathlib.Path(WEFT).with_name("weft_light")
+        linked = subprocess.run(["ldd", light], capture_output=True, text=True, check=True).stdout
+        self.assertNotIn("torch", linked)
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(shutil.copy(WEFT, folder))
+
+            def said(*words):
+                return subprocess.run([copy, *words], capture_output=True, text=True).stdout
+
+            version = said("--version")
+            self.assertRegex(version, r"^weft \d")
+            script = copy.with_name("weft_light")
+            script.write_text('#!/bin/sh\necho light "$@"\n')
+            script.chmod(0o755)
+            for words in ("--version", "runs --json", "plan show dp=2", "train --help", ""):
+                self.assertEqual(said(*words.split()), f"light {words}\n".replace(" \n", "\n"))
+            for words in ("train --dry-run x", "plan auto", "checkpoint ls", "tokenizer x"):
+                self.assertNotIn("light", said(*words.split()))
+
     def test_every_command_has_a_help_text(self):
         for words in (
             [],

@@ -179,6 +179,7 @@ int checkpoint_convert(const CheckpointCommand& command);
 // weft-linear. Each program sets its own functions. `weft` has none, and starts the program.
 struct OwnFunctions {
   int (*chaos)(const ChaosCommand&) = nullptr;
+  int (*plan_validate)(const ValidateCommand&) = nullptr;
   int (*linear_train)(const LinearCommand&) = nullptr;
   int (*linear_predict)(const LinearCommand&) = nullptr;
 };

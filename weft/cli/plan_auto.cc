@@ -58,7 +58,7 @@ plan::Cluster cluster_of(const AutoCommand& command) {
                     "nodes or another train.batch");
   }
   std::string text = "no layout of " + plan::describe(job.cluster) + " holds the model";
-  const plan::Candidate& nearest = found.nearest.front();
+  const plan::LayoutCandidate& nearest = found.nearest.front();
   const double lacks = nearest.step.peak().total() - nearest.step.capacity.front();
   text += "; the nearest (" + plan::describe(nearest.layout) + ") needs " +
           figure(nearest.step.peak().total() / plan::kGiB, " GiB") + " of a device, which has " +
@@ -140,7 +140,7 @@ void print_memory(const plan::Step& step) {
 }
 
 void print_text(const plan::PlanPage& page, const AutoCommand& command) {
-  const plan::Candidate& best = page.found.best.front();
+  const plan::LayoutCandidate& best = page.found.best.front();
   std::cout << page.title << "\n\n" << plan::describe(best.layout) << "\n\n" << page.recipe << '\n';
   print_step(best.step, command);
   print_memory(best.step);
@@ -159,7 +159,7 @@ void print_json(const plan::PlanPage& page) {
             << ", \"complete\": " << (page.found.complete ? "true" : "false")
             << ", \"layouts\": " << page.found.layouts << ", \"plans\": [";
   for (std::size_t i = 0; i < page.found.best.size(); ++i) {
-    const plan::Candidate& c = page.found.best[i];
+    const plan::LayoutCandidate& c = page.found.best[i];
     plan::Scenario scenario;
     scenario.job = page.job;
     scenario.job.layout = c.layout;

@@ -11,6 +11,7 @@
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/output_file.h"
 #include "weft/cli/internal/ranks.h"
+#include "weft/cli/internal/start_ranks.h"
 #include "weft/comm/init.h"
 #include "weft/launch/launcher.h"
 #include "weft/plan/cluster/cluster_file.h"
@@ -22,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostProfile = 1 << 20;
+constexpr std::size_t kMaxProfile = 1 << 20;
 
 bool is_program(const std::string& word) {
   std::error_code ignored;
@@ -52,7 +53,7 @@ int profile_program(const ProfileCommand& command, int ranks) {
   launching.nproc_per_node = std::to_string(ranks);
   const int result = launch::launch(launching);
   const bool there = fs::exists(file, ignored);
-  const std::string text = there ? read_file(file, kMostProfile) : "";
+  const std::string text = there ? read_file(file, kMaxProfile) : "";
   if (!there) {
     if (result != 0) return result;
     throw Error(

@@ -90,7 +90,7 @@ void print_json(const schedule::Gossip& gossip) {
 }
 
 int show_gossip(const ScheduleCommand& command) {
-  constexpr int kMostRanks = 4096;  // computing their mixing rate takes a second
+  constexpr int kMaxRanks = 4096;  // computing their mixing rate takes a second
   const ScheduleChoice& choice = command.choice;
   const bool placed = !choice.hosts.empty() || !choice.grid.empty() || !choice.topology.empty() ||
                       !choice.across.empty();
@@ -99,9 +99,8 @@ int show_gossip(const ScheduleCommand& command) {
                "gossip has --ranks, --graph and --seed, and nothing else of a collective");
   schedule::Gossip gossip{.graph = schedule::parse_graph(command.graph.value_or("exponential")),
                           .world = choice.ranks.value_or(8)};
-  WEFT_REQUIRE(gossip.world <= kMostRanks, "gossip of " + std::to_string(gossip.world) +
-                                               " ranks; " + std::to_string(kMostRanks) +
-                                               " can be shown");
+  WEFT_REQUIRE(gossip.world <= kMaxRanks, "gossip of " + std::to_string(gossip.world) + " ranks; " +
+                                              std::to_string(kMaxRanks) + " can be shown");
   WEFT_REQUIRE(!command.seed || gossip.graph == schedule::Graph::kRandomMatching,
                "--seed is for --graph random_matching");
   gossip.seed = command.seed.value_or(0);

@@ -17,6 +17,7 @@
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/ranks.h"
+#include "weft/cli/internal/start_ranks.h"
 #include "weft/comm/init.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/progress.h"

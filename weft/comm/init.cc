@@ -25,6 +25,7 @@
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
 #include "weft/base/process/start.h"
+#include "weft/base/text/variables.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/job_store.h"
@@ -46,10 +47,10 @@ constexpr auto kStoreSilence = std::chrono::seconds(60);
 // The launcher passes the secret as an open descriptor, never in the environment or on the command
 // line. pread() reads it, so that several groups of one process can read it.
 std::string job_secret() {
-  const char* fd = std::getenv("WEFT_SECRET_FD");
-  if (fd == nullptr || *fd == '\0') return "";
+  if (!is_variable_set("WEFT_SECRET_FD")) return "";
   std::string secret(32, '\0');
-  if (pread(std::atoi(fd), secret.data(), secret.size(), 0) != 32) {
+  const int fd = number_variable("WEFT_SECRET_FD").value_or(-1);
+  if (pread(fd, secret.data(), secret.size(), 0) != 32) {
     throw Error(Errc::kBadConfig,
                 "WEFT_SECRET_FD is not an open file of 32 bytes; only the launcher may set it, so "
                 "unset it");
@@ -257,27 +258,24 @@ Group init(const Identity& identity, const InitOptions& asked) {
   ignore_file_size_signal();
   InitOptions options = asked;
   static bool has_joined = false;  // the replacement of a lost rank joins once
-  const char* const newcomer = std::getenv("WEFT_NEWCOMER");
-  const bool replaces = newcomer != nullptr && *newcomer != '\0' && !has_joined;
+  const bool replaces = is_variable_set("WEFT_NEWCOMER") && !has_joined;
   options.newcomer = options.newcomer || replaces;
   set_rank(identity.rank, identity.world);
   observe::set_position_rank(identity.rank);
   const observe::ActivityScope activity(observe::Activity::kInit);
   if (options.shared_allocator) install_allocator();
-  if (options.set_threads && std::getenv("OMP_NUM_THREADS") == nullptr) {
+  if (options.set_threads && !is_variable_set("OMP_NUM_THREADS")) {
     const int processors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     at::set_num_threads(std::max(1, processors / std::max(1, identity.local_world)));
   }
   log_debug(identity.banner());
   BackendOptions backend;
   backend.transport = options.transport;
-  if (const char* set = std::getenv("WEFT_TRANSPORT");
-      set != nullptr && backend.transport == Transport::kAuto) {
+  if (const char* set = variable_or_null("WEFT_TRANSPORT");
+      set != nullptr && backend.transport == Transport::kAuto)
     backend.transport = parse_transport(set);
-  }
   backend.interface = options.interface;
-  if (const char* set = std::getenv("WEFT_INTERFACE"); set != nullptr && backend.interface.empty())
-    backend.interface = set;
+  if (backend.interface.empty()) backend.interface = variable("WEFT_INTERFACE");
   backend.ordered_sums = options.ordered_sums;
   backend.store_host = identity.master_addr;
   backend.timeout = options.timeout;
@@ -285,8 +283,7 @@ Group init(const Identity& identity, const InitOptions& asked) {
   // Each restart of the job has its own range of epochs, so that earlier regroups do not matter.
   backend.epoch = static_cast<std::uint32_t>(identity.restart_count) << 16;
   // The launcher may add ranks to one rank.
-  const char* const elastic = std::getenv("WEFT_ELASTIC");
-  const bool may_grow = elastic != nullptr && std::string_view(elastic) == "1";
+  const bool may_grow = variable("WEFT_ELASTIC") == "1";
   if (identity.world == 1 && !options.newcomer && !may_grow)
     return Group(make_backend(nullptr, 0, 1, backend), "world");
   backend.secret = job_secret();

@@ -35,7 +35,7 @@ class ModuleHolder;
 namespace torch::optim {
 class Optimizer;
 }
-namespace weft::parallel {
+namespace weft::engine {
 class Optimizer;
 }
 
@@ -77,7 +77,7 @@ Entry entry_of(torch::nn::ModuleHolder<Contained>& holder) {
 // Throws Error(kInvalidArgument) for another optimizer than SGD, Adam, AdamW, RMSprop and Adagrad.
 Entry entry_of(torch::optim::Optimizer& optimizer);
 // The entry of the model has it.
-Entry entry_of(parallel::Optimizer& optimizer) = delete;
+Entry entry_of(engine::Optimizer& optimizer) = delete;
 Entry entry_of(at::Tensor& tensor);
 Entry entry_of(std::string& text);
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <tuple>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "weft/base/deadline.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
+#include "weft/base/text/variables.h"
 #include "weft/observe/position/position.h"
 
 namespace weft::elastic {
@@ -26,10 +26,7 @@ constexpr auto kJoinLimit = std::chrono::seconds(30);
 constexpr auto kRecoveryLimit = std::chrono::minutes(5);
 
 // A number that the launcher has set; 0 without one.
-int from_launcher(const char* name) {
-  const char* const text = std::getenv(name);
-  return text != nullptr ? std::atoi(text) : 0;
-}
+int from_launcher(const char* name) { return number_variable(name).value_or(0); }
 
 // True if ranks have found that they are different programs.
 bool is_difference(const Error& error) {

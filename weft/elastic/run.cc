@@ -13,6 +13,7 @@
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
+#include "weft/base/text/variables.h"
 #include "weft/elastic/copying.h"
 #include "weft/elastic/internal/random_state.h"
 #include "weft/elastic/newest_state.h"
@@ -162,10 +163,7 @@ class Run {
 
   // True in a process that was started when the others had a state to hand on. They may all be
   // lost since.
-  static bool state_existed() {
-    const char* const had = std::getenv("WEFT_HAS_STATE");
-    return had != nullptr && *had != '\0';
-  }
+  static bool state_existed() { return is_variable_set("WEFT_HAS_STATE"); }
 
   void reload(const std::string& missing) {
     const std::string lost = "no whole copy of the state is left in memory" +

@@ -176,7 +176,7 @@ TEST(State, BindsADataParallelModelToOneGroupAfterAnother) {
         const torch::NoGradGuard no_grad;
         for (auto& param : net->parameters()) param.fill_(0.3);
       }
-      auto model = parallel::data_parallel(net);
+      auto model = engine::data_parallel(net);
       auto optimizer = model.optimizer<torch::optim::AdamW>(torch::optim::AdamWOptions(0.1));
       State state;
       state.add("model", model);
@@ -225,7 +225,7 @@ TEST(State, BindsADataParallelModelToOneGroupAfterAnother) {
 }
 
 TEST(State, NamesAModelThatHasNoGroup) {
-  auto model = parallel::data_parallel(nn::Linear(3, 2));
+  auto model = engine::data_parallel(nn::Linear(3, 2));
   const auto why = [&] { model.forward(torch::ones({1, 3})); };
   expect_refused(why, Errc::kInvalidArgument, "has no group yet: call bind(group)");
 }
@@ -329,7 +329,7 @@ TEST(State, NamesAValueThatIsDamaged) {
 
 TEST(State, DescribesWhatMustBeEqualOnAllRanks) {
   auto net = nn::Linear(3, 2);
-  auto model = parallel::data_parallel(net);
+  auto model = engine::data_parallel(net);
   auto optimizer = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
   std::int64_t step = 0;
   State state;

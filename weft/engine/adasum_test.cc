@@ -7,7 +7,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace adasum_test {
 
 using namespace std::chrono_literals;
@@ -154,4 +154,4 @@ TEST(Adasum, IsRefusedWhereItCannotCombineWholeGradients) {
 }
 
 }  // namespace adasum_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

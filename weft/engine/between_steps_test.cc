@@ -11,7 +11,7 @@
 
 #include "weft/engine/testing/small_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace between_steps_test {
 
 using namespace std::chrono_literals;
@@ -430,4 +430,4 @@ TEST(BetweenSteps, SavingWeightsThatAreDividedIsAnError) {
 }
 
 }  // namespace between_steps_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

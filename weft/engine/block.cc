@@ -7,7 +7,7 @@
 #include "weft/base/error.h"
 #include "weft/checkpoint/slice.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 
 void prepare_buffers(torch::nn::Module& module, const std::string& prefix) {
   const at::NoGradGuard guard;
@@ -47,4 +47,4 @@ std::string cause_in_batch_norm(const std::string& error, const std::string& rem
          remedy;
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -20,7 +20,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace weft::parallel {
+namespace weft::engine {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -113,4 +113,4 @@ struct Outputs {
 std::function<bool(const std::string&)> vectors_of(const std::vector<Block>& blocks);
 std::function<bool(const std::string&)> vectors_of(const torch::nn::Module& module);
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

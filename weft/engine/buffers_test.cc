@@ -15,7 +15,7 @@
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/engine/data_parallel.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace buffers_test {
 
 using namespace std::chrono_literals;
@@ -149,4 +149,4 @@ TEST(Buffers, ThatCannotBeSentAreAnErrorBeforeTheFirstStep) {
 }
 
 }  // namespace buffers_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -8,7 +8,7 @@
 
 #include "weft/comm/texts.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 constexpr const char* kPart = "codec";
@@ -108,4 +108,4 @@ bool restore_codec_memory(const Group& group, const checkpoint::Reader& saved,
   return true;
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -17,7 +17,7 @@
 #include "weft/comm/group.h"
 #include "weft/compress/spec.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 
 struct CodecProgress {
   compress::Spec spec;
@@ -45,4 +45,4 @@ std::optional<CodecProgress> agree_on_codec_progress(
 bool restore_codec_memory(const Group& group, const checkpoint::Reader& saved,
                           const std::vector<std::span<float>>& memory);
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -17,7 +17,7 @@
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/engine/data_parallel.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace cuda_test {
 
 constexpr std::int64_t kBatch = 12;
@@ -193,4 +193,4 @@ TEST(DataParallelGpu, RefusesWhatDevicesDoNotHave) {
 }
 
 }  // namespace cuda_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

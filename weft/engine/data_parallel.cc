@@ -11,7 +11,7 @@
 #include "weft/engine/block.h"
 #include "weft/engine/internal/binding.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 constexpr std::array kNames = {"auto", "shared", "private"};
@@ -143,4 +143,4 @@ Optimizer DataParallelBase::make_optimizer(OptimizerSpec spec) const {
   return Optimizer(binding_);
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -2,7 +2,7 @@
 // gradients are averaged, and weights stay the same on all ranks.
 //
 //   auto world = weft::init();
-//   auto model = weft::parallel::data_parallel(Net(), world);
+//   auto model = weft::data_parallel(Net(), world);
 //   auto optim = model.optimizer<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-3));
 //   for (auto& batch : loader) {
 //     torch::nn::functional::cross_entropy(model.forward(batch.data), batch.target).backward();
@@ -53,7 +53,7 @@ namespace weft::checkpoint {
 class Reader;
 }
 
-namespace weft::parallel {
+namespace weft::engine {
 
 // Placement of weights and optimizer state.
 enum class Weights {
@@ -138,7 +138,7 @@ class DataParallelBase {
   bool is_bound() const;
   // The functions below throw kInvalidArgument if the model has no group.
   const Group& group() const;
-  using NoSync = parallel::NoSync;
+  using NoSync = engine::NoSync;
   [[nodiscard]] NoSync no_sync();
   // Sets the samples of this step, where forward() cannot see them. 0: this rank has no batch.
   void set_samples(double samples);
@@ -247,4 +247,4 @@ template <class Holder>
   return data_parallel(holder.ptr(), std::move(options));
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

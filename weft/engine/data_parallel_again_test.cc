@@ -11,7 +11,7 @@
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/engine/data_parallel.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace data_parallel_again_test {
 
 using namespace std::chrono_literals;
@@ -69,4 +69,4 @@ TEST(DataParallel, ASecondModelOfAModuleDoesNotUpdateTheSharedWeightsOfTheFirst)
 }
 
 }  // namespace data_parallel_again_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

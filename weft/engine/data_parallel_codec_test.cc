@@ -17,7 +17,7 @@
 #include "weft/engine/codec/codec_exchange.h"
 #include "weft/engine/data_parallel.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace codec_test {
 
 void check(bool condition, const std::string& what) {
@@ -352,4 +352,4 @@ TEST(DataParallelCodec, RejectsAMisspelledCodec) {
 }
 
 }  // namespace codec_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

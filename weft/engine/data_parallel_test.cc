@@ -19,7 +19,7 @@
 #include "weft/comm/replicate.h"
 #include "weft/comm/testing/fork_ranks.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace data_parallel_test {
 
 using namespace std::chrono_literals;
@@ -397,4 +397,4 @@ TEST(DataParallel, NarrowCodecsStayCloseToFullGradientsOverTcp) {
 }
 
 }  // namespace data_parallel_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

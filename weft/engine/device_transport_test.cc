@@ -6,7 +6,7 @@
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/engine/internal/transport.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace device_transport_test {
 
 struct Model {
@@ -89,4 +89,4 @@ TEST(DeviceTransport, AveragesAndUpdates) {
 }
 
 }  // namespace device_transport_test
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

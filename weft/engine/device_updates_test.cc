@@ -8,7 +8,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/optim/update_rule.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace device_updates_test {
 
 using optim::UpdateRule;
@@ -93,4 +93,4 @@ TEST(DeviceUpdates, RefusesRulesOfWholeTensors) {
 }
 
 }  // namespace device_updates_test
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

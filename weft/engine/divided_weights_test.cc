@@ -6,7 +6,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace divided_weights_test {
 
 using namespace std::chrono_literals;
@@ -71,4 +71,4 @@ TEST(DividedWeights, AValueThatIsWrittenWhileItsBlockRunsIsAnError) {
 }
 
 }  // namespace divided_weights_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -8,7 +8,7 @@
 
 #include "weft/engine/testing/small_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace frozen_test {
 
 using namespace std::chrono_literals;
@@ -102,4 +102,4 @@ TEST(Frozen, ValuesWrittenInPlaceCountOnceOrAreAnError) {
 }
 
 }  // namespace frozen_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

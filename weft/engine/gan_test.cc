@@ -6,7 +6,7 @@
 
 #include "weft/engine/testing/trainer.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace gan_test {
 
 using namespace std::chrono_literals;
@@ -97,4 +97,4 @@ TEST(Gan, TrainsAsInOneProcess) {
 }
 
 }  // namespace gan_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

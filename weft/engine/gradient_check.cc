@@ -9,7 +9,7 @@
 #include "weft/engine/squares.h"
 #include "weft/kernels/reduce.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 bool is_finite(const at::Tensor& gradient) {
@@ -32,7 +32,7 @@ double square_norm_of(const at::Tensor& gradient) {
   const at::Tensor dense = gradient.to_dense().reshape({-1});
   if (!dense.is_cpu()) return dense.to(at::kDouble).square().sum().item<double>();
   const bool wide = dense.scalar_type() == at::kFloat || dense.scalar_type() == at::kDouble;
-  return internal::squares_of((wide ? dense : dense.to(at::kFloat)).contiguous());
+  return squares_of((wide ? dense : dense.to(at::kFloat)).contiguous());
 }
 
 // Of the numbers, whatever their layout.
@@ -93,4 +93,4 @@ void GradientCheck::clear() {
   std::fill(squares_.begin(), squares_.end(), 0);
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

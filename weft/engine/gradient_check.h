@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace weft::parallel {
+namespace weft::engine {
 
 class GradientCheck {
  public:
@@ -54,4 +54,4 @@ class GradientCheck {
   std::vector<double> squares_;
 };
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -7,7 +7,7 @@
 
 #include "weft/engine/testing/sequences.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace habits_test {
 
 using namespace habits;
@@ -358,4 +358,4 @@ TEST(Habits, CountAsInOneProcessOrAreAnErrorOverTcp) {
 }
 
 }  // namespace habits_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -7,7 +7,7 @@
 
 #include "weft/engine/testing/small_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace module_changes_test {
 
 using namespace std::chrono_literals;
@@ -567,4 +567,4 @@ TEST(ModuleChanges, AStepOfTorchsOptimizerThatOneRankLeavesOutIsAnError) {
 }
 
 }  // namespace module_changes_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

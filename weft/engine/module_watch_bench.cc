@@ -15,7 +15,7 @@
 #include "weft/engine/internal/module_watch.h"
 #include "weft/engine/internal/samples.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 namespace nn = torch::nn;
@@ -90,4 +90,4 @@ BENCHMARK(StepOfResNet)->Unit(benchmark::kMicrosecond);
 BENCHMARK(LookAtResNet)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

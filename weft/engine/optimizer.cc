@@ -9,7 +9,7 @@
 
 #include "weft/engine/internal/binding.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 kernels::Regularizer regularizer(double weight_decay, const OptimizerExtras& extras) {
@@ -103,4 +103,4 @@ void Optimizer::load_state(const std::vector<std::pair<std::string, at::Tensor>>
   binding_->replica()->load_optimizer_state(state);
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

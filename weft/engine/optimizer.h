@@ -27,7 +27,7 @@ struct AdamOptions;
 struct AdamWOptions;
 }  // namespace torch::optim
 
-namespace weft::parallel {
+namespace weft::engine {
 
 class Binding;
 
@@ -110,4 +110,4 @@ class Optimizer {
   std::shared_ptr<Binding> binding_;
 };
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -17,7 +17,7 @@
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/internal/weight_guard.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace overlap_test {
 
 void check(bool condition, const std::string& what) {
@@ -232,4 +232,4 @@ TEST(WeightGuard, StaysOneObserverWhenBackwardDisarmsItRepeatedly) {
 }
 
 }  // namespace overlap_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

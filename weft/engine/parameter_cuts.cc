@@ -7,7 +7,7 @@
 
 #include "weft/base/error.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 void let_memory_go(const at::Tensor& parameter) {
@@ -54,4 +54,4 @@ void ParameterCuts::take(const at::Tensor& parameter, at::Tensor into) {
   into.copy_(all.narrow(0, 0, into.numel()));
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

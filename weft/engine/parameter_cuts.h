@@ -15,7 +15,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace weft::parallel {
+namespace weft::engine {
 
 // Keeps 1/W of each cut parameter until Sharded takes it. All calls are collective over the group,
 // in one order.
@@ -38,8 +38,6 @@ class ParameterCuts {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> parts_;
 };
 
-namespace internal {
-
 // A tensor of the same sizes that takes no memory. Use of its values throws
 // Error(kInvalidArgument) with the text `why`.
 at::Tensor refusing(const at::Tensor& like, const std::string& why);
@@ -55,5 +53,4 @@ void admit(const at::Tensor& tensor);
 // It is an ordinary tensor again.
 void accept(const at::Tensor& tensor);
 
-}  // namespace internal
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -8,7 +8,7 @@
 #include "weft/engine/internal/engine.h"
 #include "weft/engine/parameter_cuts.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 std::vector<Block> as_one_block(std::shared_ptr<torch::nn::Module> module,
@@ -120,4 +120,4 @@ std::function<bool(const std::string&)> vectors_of(const torch::nn::Module& modu
   return among(std::move(names));
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -61,7 +61,7 @@ namespace weft::checkpoint {
 class Reader;
 }
 
-namespace weft::parallel {
+namespace weft::engine {
 
 class GradientCheck;
 class ParameterCuts;
@@ -157,7 +157,7 @@ class Sharded {
   void end_pass();
   // Gradient accumulation: while it lives, gradients stay whole on their ranks and add up. They
   // leave with the first backward() after it.
-  using NoSync = parallel::NoSync;
+  using NoSync = engine::NoSync;
   [[nodiscard]] NoSync no_sync();
   // Sends gradients that no_sync() kept, without a pass: for many backwards a batch (pipelines).
   void send_gradients();
@@ -247,4 +247,4 @@ class Sharded {
   std::shared_ptr<Engine> model_;
 };
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -5,7 +5,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace sharded_apart_test {
 
 using internal::require;
@@ -116,4 +116,4 @@ TEST(ShardedApart, RejectsMeansAndAPartialNorm) {
 }
 
 }  // namespace sharded_apart_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

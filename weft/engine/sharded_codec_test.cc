@@ -9,7 +9,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace sharded_codec_test {
 
 using internal::Named;
@@ -225,4 +225,4 @@ TEST(ShardedCodec, RejectsUnsupportedOptions) {
 }
 
 }  // namespace sharded_codec_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -6,7 +6,7 @@
 
 #include "weft/engine/testing/small_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace sharded_order_test {
 
 using namespace std::chrono_literals;
@@ -253,4 +253,4 @@ TEST(ShardedOrder, AKilledRankIsPeerLostOnTheOthers) {
 }
 
 }  // namespace sharded_order_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -9,7 +9,7 @@
 #include "weft/engine/testing/small_model.h"
 #include "weft/observe/trace.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace sharded_state_test {
 
 using namespace std::chrono_literals;
@@ -311,4 +311,4 @@ TEST(ShardedState, StepRemovesTheLossScale) {
 }
 
 }  // namespace sharded_state_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -11,7 +11,7 @@
 
 #include "weft/engine/testing/small_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace sharded_test {
 
 using namespace std::chrono_literals;
@@ -284,4 +284,4 @@ TEST(Sharded, SkipsWeightDecayOfVectorsIfTheSpecSaysSo) {
 }
 
 }  // namespace sharded_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

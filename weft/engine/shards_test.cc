@@ -8,7 +8,7 @@
 #include "weft/checkpoint/sharded.h"
 #include "weft/engine/testing/small_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace shards_test {
 
 using namespace std::chrono_literals;
@@ -173,4 +173,4 @@ TEST(ShardsOfSharded, OfAnotherModelAreRefusedOnAllRanksAndNothingChanges) {
 }
 
 }  // namespace shards_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

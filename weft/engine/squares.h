@@ -6,7 +6,7 @@
 #include "weft/base/dtype.h"
 #include "weft/kernels/reduce.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine {
 
 // Sum of squares of `count` float32 or float64 numbers.
 inline double squares_of(const void* values, std::int64_t count, DType dtype) {
@@ -25,4 +25,4 @@ inline double squares_of(const at::Tensor& flat) {
   return at::dot(flat, flat).item<double>();
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine

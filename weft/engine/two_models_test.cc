@@ -6,7 +6,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/trainers.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace two_models_test {
 
 using namespace std::chrono_literals;
@@ -176,4 +176,4 @@ TEST(TwoModels, OneThatARankLeavesOutIsAnErrorWhereGradientsAreMessages) {
 }
 
 }  // namespace two_models_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

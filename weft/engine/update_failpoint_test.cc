@@ -10,7 +10,7 @@
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/engine/data_parallel.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace update_failpoint_test {
 
 // One chunk, which rank 0 owns: as a rule rank 1 waits while rank 0 updates it.
@@ -43,4 +43,4 @@ TEST(UpdateFailpoint, EndsARankWhoseWorkTheOthersDo) {
 }
 
 }  // namespace update_failpoint_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -14,7 +14,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/optimizer.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace update_rule_test {
 
 using optim::FlatStep;
@@ -133,4 +133,4 @@ TEST(ParamRules, TakeTheFirstGroupThatHasAParameter) {
 }
 
 }  // namespace update_rule_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

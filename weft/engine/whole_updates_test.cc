@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <torch/optim/adamw.h>
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace whole_updates_test {
 
 using namespace std::chrono_literals;
@@ -274,4 +274,4 @@ TEST(WholeUpdates, RefuseAnL1PenaltyAndDividedMatrices) {
 }
 
 }  // namespace whole_updates_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

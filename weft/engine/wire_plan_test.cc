@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace wire_plan_test {
 
 using testing::ElementsAre;
@@ -53,4 +53,4 @@ TEST(CargoOf, TakesTheLatestGradientAndTheEarliestUseOfABucket) {
 }
 
 }  // namespace wire_plan_test
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -5,7 +5,7 @@
 
 #include "weft/engine/testing/small_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace written_values_test {
 
 using namespace std::chrono_literals;
@@ -301,4 +301,4 @@ TEST(WrittenValues, OfOneRankInEachStepAreFoundUnderZero) {
 }
 
 }  // namespace written_values_test
-}  // namespace weft::parallel
+}  // namespace weft::engine

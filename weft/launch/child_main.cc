@@ -28,14 +28,12 @@
 
 #include "weft/base/error.h"
 #include "weft/base/json/error_file.h"
+#include "weft/base/text/variables.h"
 #include "weft/comm/environment.h"
 
 namespace {
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+using weft::variable;
 
 // One write per line, so that lines are in the order of actions.
 void print(int fd, const std::string& text) {

@@ -19,7 +19,7 @@
 namespace weft::launch {
 namespace {
 
-constexpr std::size_t kLongest = 4096, kMostClients = 16;
+constexpr std::size_t kLongest = 4096, kMaxClients = 16;
 
 struct Address {
   sockaddr_un value{};
@@ -68,7 +68,7 @@ ControlSocket::ControlSocket() : listener_(new_socket()) {
   const Address address = address_of(::getpid());
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address.value), address.size) !=
           0 ||
-      ::listen(listener_.get(), static_cast<int>(kMostClients)) != 0)
+      ::listen(listener_.get(), static_cast<int>(kMaxClients)) != 0)
     throw Error(Errc::kUnavailable,
                 std::string("cannot listen for requests: ") + std::strerror(errno));
 }
@@ -82,7 +82,7 @@ void ControlSocket::accept_clients() {
   for (;;) {
     Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!client) return;
-    if (is_same_user(client.get()) && clients_.size() < kMostClients)
+    if (is_same_user(client.get()) && clients_.size() < kMaxClients)
       clients_.push_back({std::move(client), ""});
   }
 }

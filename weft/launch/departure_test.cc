@@ -166,7 +166,7 @@ TEST(PolledCommand, DoesNotBlockOnMuchOutputAndKeepsItsStart) {
   PolledCommand command("head -c 1000000 /dev/zero | tr '\\0' x", seconds(5));
   const auto result = result_of(command, kRequest);
   EXPECT_TRUE(result.status.ok());
-  EXPECT_EQ(result.output, std::string(PolledCommand::kMostOutput, 'x'));
+  EXPECT_EQ(result.output, std::string(PolledCommand::kMaxOutput, 'x'));
 }
 
 TEST(PolledCommand, WithoutTextNeverRuns) {

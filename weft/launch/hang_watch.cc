@@ -120,7 +120,7 @@ void HangWatch::name_waits(How how, const std::map<int, Awaited>& found, const V
     return named.first == how && !found.contains(named.second);
   });
   for (const auto& [key, awaited] : found) {
-    Hang hang{.how = how, .lasts = now - awaited.since, .limit = usual_wait_.limit(kLeastWait)};
+    Hang hang{.how = how, .lasts = now - awaited.since, .limit = usual_wait_.limit(kMinWait)};
     if (hang.lasts < hang.limit) continue;
     if (how == How::kCycle) hang.local = key;
     hang.rank = how == How::kCycle ? views[static_cast<std::size_t>(key)].rank : key;
@@ -221,7 +221,7 @@ std::optional<Hang> HangWatch::judge(const Track& track, std::optional<Nanos> wa
   }
   const bool at_start = standing.activity == Activity::kUnknown || track.first_step < 0 ||
                         standing.step - track.first_step < kFirstSteps;
-  const Nanos least = at_start ? kLeastAtStart : kLeast;
+  const Nanos least = at_start ? kMinAtStart : kLeast;
   if (track.asleep_since) {
     const Nanos limit = usual_sleep_.limit(least);
     if (now - *track.asleep_since < limit - kQuiet || lasts < limit) return std::nullopt;

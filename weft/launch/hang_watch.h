@@ -75,10 +75,10 @@ class HangWatch {
   static constexpr Nanos kHeldUnawaited = std::chrono::milliseconds(1700);
   static constexpr Nanos kHeldCertain = std::chrono::milliseconds(1500);
   static constexpr Nanos kLeast = std::chrono::milliseconds(1500);
-  static constexpr Nanos kLeastAtStart = std::chrono::seconds(10);  // Also without steps.
+  static constexpr Nanos kMinAtStart = std::chrono::seconds(10);  // Also without steps.
   static constexpr Nanos kSlow = std::chrono::seconds(30);
   static constexpr Nanos kSlowRecovery = std::chrono::seconds(10);
-  static constexpr Nanos kLeastWait = std::chrono::seconds(10);  // kElsewhere, kCycle.
+  static constexpr Nanos kMinWait = std::chrono::seconds(10);  // kElsewhere, kCycle.
   static constexpr Nanos kAwaited = std::chrono::milliseconds(200);
   static constexpr int kFirstSteps = 10;
 

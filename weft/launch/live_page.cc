@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/text/variables.h"
 #include "weft/launch/internal/pipe.h"
 
 namespace weft::launch {
@@ -70,14 +70,12 @@ LivePage::LivePage(const std::string& address) {
 void LivePage::use_here() const { ::setenv(kLiveFd, std::to_string(fd()).c_str(), 1); }
 
 void show_run(const std::string& run_folder) noexcept {
-  const char* const text = std::getenv(kLiveFd);
-  int fd = -1;
-  if (text == nullptr || std::from_chars(text, text + std::strlen(text), fd).ec != std::errc())
-    return;
+  const auto fd = number_variable(kLiveFd);
+  if (!fd) return;
   std::error_code ignored;
   const std::string line = "run " + std::filesystem::absolute(run_folder, ignored).string() + "\n";
   // A page that has ended is no reason to end a run.
-  [[maybe_unused]] const auto sent = ::send(fd, line.data(), line.size(), MSG_NOSIGNAL);
+  [[maybe_unused]] const auto sent = ::send(*fd, line.data(), line.size(), MSG_NOSIGNAL);
 }
 
 }  // namespace weft::launch

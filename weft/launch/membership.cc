@@ -125,7 +125,7 @@ void Planning::end_if_failed() {
 
 std::optional<Placement> Planning::next_place(bool replaces) {
   const NodeReport* const at = place();
-  if (at == nullptr || plan_.never_joined >= kMostLostNewcomers) return std::nullopt;
+  if (at == nullptr || plan_.never_joined >= kMaxLostNewcomers) return std::nullopt;
   return Placement{.node = at->node,
                    .incarnation = ++plan_.incarnations,
                    .replaces = replaces,
@@ -143,10 +143,10 @@ bool Planning::put(int rank, bool replaces) {
 void Planning::set_aside() {
   std::erase_if(plan_.aside, [&](int number) {
     const NodeReport* const at = node(number);
-    return at == nullptr || at->failures < kMostFailures;
+    return at == nullptr || at->failures < kMaxFailures;
   });
   for (const auto& [number, at] : nodes_) {
-    if (at->failures < kMostFailures || plan_.aside.contains(number)) continue;
+    if (at->failures < kMaxFailures || plan_.aside.contains(number)) continue;
     int here = 0, elsewhere = 0;
     for (const auto& [rank, place] : plan_.ranks) here += place.node == number;
     for (const auto& [other, report] : nodes_) {

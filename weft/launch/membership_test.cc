@@ -103,7 +103,7 @@ TEST(Membership, StartsNoNewcomersAfterThreeInARowThatNeverJoined) {
   job.join(0, 2);
   job.settle();
   job.end_rank(1, Phase::kLost, 1);
-  for (int tries = 0; tries < kMostLostNewcomers; ++tries) {
+  for (int tries = 0; tries < kMaxLostNewcomers; ++tries) {
     job.settle(Phase::kStarting);
     ASSERT_TRUE(job.plan().ranks.contains(1)) << tries;
     EXPECT_EQ(job.plan().ranks.at(1).tries, tries);
@@ -207,7 +207,7 @@ TEST(Membership, MovesRanksAwayFromANodeThatFailsAgainAndAgain) {
   job.join(1, 3);
   job.settle();
   EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 1}));
-  job.node(0).failures = kMostFailures;
+  job.node(0).failures = kMaxFailures;
   job.settle();
   EXPECT_EQ(job.plan().aside, std::set<int>{0});
   EXPECT_EQ(job.places(), (std::vector<int>{1, 1, 1}));

@@ -37,7 +37,7 @@ TEST(FailedStarts, AreTriedAgainForManySecondsAndCountNoReplacement) {
 TEST(FailedStarts, EndTheJobOnlyAfterAboutAMinute) {
   Policy policy;
   policy.max_replacements = 1;
-  const auto seen = lost_and_not_startable(kMostFailedStarts);
+  const auto seen = lost_and_not_startable(kMaxFailedStarts);
   EXPECT_EQ(decide(seen, policy, kStart + seconds(9)).act, Act::kTerminate);
 }
 

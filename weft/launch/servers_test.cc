@@ -34,9 +34,9 @@ TEST(ServerPolicy, EndsTheJobWhenTheOnlyCopyIsLostOrAServerCannotServe) {
 }
 
 TEST(ServerPolicy, GivesUpOneServerThatEndsAgainAndAgain) {
-  ServerEnd end{.status = {true, SIGSEGV}, .ever_served = true, .in_a_row = kMostServerEnds - 1};
+  ServerEnd end{.status = {true, SIGSEGV}, .ever_served = true, .in_a_row = kMaxServerEnds - 1};
   EXPECT_EQ(act_on(end), ServerAct::kStartAgain);
-  end.in_a_row = kMostServerEnds;
+  end.in_a_row = kMaxServerEnds;
   EXPECT_EQ(act_on(end), ServerAct::kGiveUp);
   end.other_given_up = true;
   EXPECT_EQ(act_on(end), ServerAct::kEndJob);
@@ -169,7 +169,7 @@ TEST(Servers, ThatEndAgainAndAgainAreNotStartedForEver) {
     return 3;
   });
   pool.servers.run({0, 1}, Deadline::Clock::now());
-  EXPECT_TRUE(pool.look_until([&] { return pool.notes.size() == kMostServerEnds; }));
+  EXPECT_TRUE(pool.look_until([&] { return pool.notes.size() == kMaxServerEnds; }));
   EXPECT_EQ(pool.notes.back(),
             "server 1 is lost: exit code 3; it has ended 5 times in a row and is not started "
             "again; the job goes on with the remaining copies");

@@ -70,7 +70,7 @@ Time next_start(const Situation& situation) {
 
 // False if new processes end before they join, again and again.
 bool may_start(const Situation& situation) {
-  return situation.never_joined < kMostNeverJoined && situation.failed_starts < kMostFailedStarts;
+  return situation.never_joined < kMaxNeverJoined && situation.failed_starts < kMaxFailedStarts;
 }
 
 bool may_replace(const Situation& situation, const Policy& policy) {
@@ -157,7 +157,7 @@ std::optional<Decision> dismiss(const Situation& situation) {
 // again.
 bool may_begin_again(const Situation& situation) {
   return situation.stop_signals == 0 && !situation.asked && !situation.servers_lost &&
-         !situation.hang && !situation.other_nodes && situation.restores < kMostRestores;
+         !situation.hang && !situation.other_nodes && situation.restores < kMaxRestores;
 }
 
 // True if all ranks can start again from the newest checkpoint, once all that held the state in
@@ -252,7 +252,7 @@ EndKind kind_of(const RankEnd& end) {
 
 std::chrono::milliseconds start_pause(int failed) {
   const std::chrono::milliseconds doubled = kFirstBackOff * (1 << std::min(failed - 1, 8));
-  return std::min<std::chrono::milliseconds>(doubled, kLongestStartBackOff);
+  return std::min<std::chrono::milliseconds>(doubled, kMaxStartBackOff);
 }
 
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {

@@ -140,15 +140,15 @@ HangAct act_on(const Hang& hang, const Policy& policy);
 
 // A crash loop ends after this many replacements that end before they have joined. The second and
 // later ones wait for kFirstBackOff, twice that, four times that and so on.
-constexpr int kMostNeverJoined = 3;
+constexpr int kMaxNeverJoined = 3;
 // Starts that fail since the machine has run out of something wait as long, but at most
-// kLongestStartBackOff. After so many in a row, the rank is given up.
-constexpr int kMostFailedStarts = 30;
-constexpr auto kLongestStartBackOff = std::chrono::seconds(2);
+// kMaxStartBackOff. After so many in a row, the rank is given up.
+constexpr int kMaxFailedStarts = 30;
+constexpr auto kMaxStartBackOff = std::chrono::seconds(2);
 // The pause after so many failed starts in a row.
 std::chrono::milliseconds start_pause(int failed);
 // All ranks are not started again after this many restores in a row without progress.
-constexpr int kMostRestores = 3;
+constexpr int kMaxRestores = 3;
 constexpr auto kFirstBackOff = std::chrono::milliseconds(500);
 // The longest time that a launcher stays for other nodes to learn of the end of the job.
 constexpr auto kFarewell = std::chrono::seconds(3);

@@ -177,7 +177,7 @@ TEST(Decide, RestoresAtOnceWhenTheLastRankWithTheStateIsLost) {
   seen.trained = false;
   seen.restores = 1;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kRestore);
-  seen.restores = kMostRestores;
+  seen.restores = kMaxRestores;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kTerminate);
 }
 
@@ -196,7 +196,7 @@ TEST(Decide, StartsAllRanksAgainWhenOneIsLostBeforeAllHaveMet) {
   replaced.joining = {1};
   EXPECT_EQ(decide(replaced, policy, kStart + seconds(1)).act, Act::kRestore);
   // Not without an end, not without replacements, and not once all have met.
-  seen.restores = kMostRestores;
+  seen.restores = kMaxRestores;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
   EXPECT_EQ(decide(seen, policy, kStart + seconds(9)).act, Act::kTerminate);
   seen.restores = 0;
@@ -224,9 +224,9 @@ TEST(Decide, EndsACrashLoopOfReplacements) {
   Policy policy;
   policy.max_replacements = 99;
   auto seen = situation({std::nullopt, exited(1, seconds(2))});
-  seen.never_joined = kMostNeverJoined - 1;
+  seen.never_joined = kMaxNeverJoined - 1;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kReplace);
-  seen.never_joined = kMostNeverJoined;
+  seen.never_joined = kMaxNeverJoined;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(9)).act, Act::kTerminate);
 }
 
@@ -308,7 +308,7 @@ TEST(NextAttempt, CountsRestoresInARowWithoutProgress) {
   Policy policy;
   policy.max_replacements = 99;
   auto seen = situation({killed(SIGKILL, seconds(1))});
-  for (int i = 0; i < kMostRestores; ++i) {
+  for (int i = 0; i < kMaxRestores; ++i) {
     seen.trained = true;
     seen.step = 40;
     ASSERT_EQ(decide(seen, policy, kStart).act, Act::kRestore);
@@ -321,7 +321,7 @@ TEST(NextAttempt, CountsRestoresInARowWithoutProgress) {
   seen.step = 41;
   seen = next_attempt(seen, Act::kRestore);
   EXPECT_EQ(seen.restores, 1);
-  EXPECT_EQ(seen.replacements, kMostRestores + 1);
+  EXPECT_EQ(seen.replacements, kMaxRestores + 1);
 }
 
 // The others can do without a replacement that is another program, if they may become fewer.

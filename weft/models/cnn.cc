@@ -16,8 +16,8 @@ torch::nn::Conv2d conv3x3(std::int64_t in, std::int64_t out) {
 }
 
 template <class Layer, class Forward>
-parallel::Block layer_block(const Layer& layer, const Forward& forward) {
-  const auto of_first = [layer, forward](parallel::Tensors x) {
+engine::Block layer_block(const Layer& layer, const Forward& forward) {
+  const auto of_first = [layer, forward](engine::Tensors x) {
     x.at(0) = forward(*layer.ptr(), x.at(0));
     return x;
   };
@@ -60,7 +60,7 @@ parallel::BlockModel cnn_blocks(const CnnOptions& options) {
                             return layer_block(Linear(options.features(), 128), forward);
                           }});
   model.blocks.push_back({"fc2", [options](const Contexts&) {
-                            return parallel::block(Linear(128, options.num_classes));
+                            return engine::block(Linear(128, options.num_classes));
                           }});
   return model;
 }

@@ -9,9 +9,9 @@
 namespace weft::models {
 namespace {
 
-using parallel::Block;
+using engine::Block;
+using engine::Tensors;
 using parallel::Contexts;
-using parallel::Tensors;
 
 constexpr const char* kTied = "embedding.tokens.weight";
 

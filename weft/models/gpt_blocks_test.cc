@@ -55,7 +55,7 @@ Outcome train(const std::vector<Axis>& axes, const Plan& plan, bool tied, double
   comm::replicate(world, [&](const Group& group) {
     const Mesh mesh(group, axes);
     Plan asked = plan;
-    asked.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.1), {});
+    asked.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(0.1), {});
     GptOptions options = tiny(tied);
     options.dropout = dropout;
     auto model = parallel::parallelize(gpt_blocks(options), asked, mesh);
@@ -113,7 +113,7 @@ TEST(GptBlocks, TrainLikeTheGptOverEveryAxis) {
         {{}, {}},
         {{{"pp", 2}, {"tp", 2}}, {.micro_batches = 2, .recompute = parallel::Recompute::kFull}},
         {{{"pp", 2}, {"fsdp", 2}, {"tp", 2}},
-         {.micro_batches = 2, .weights = parallel::Weights::kPrivate}}};
+         {.micro_batches = 2, .weights = engine::Weights::kPrivate}}};
     for (const auto& [axes, plan] : plans) {
       const Outcome run = train(axes, plan, tied);
       const std::string what = std::to_string(axes.size()) + " axes";
@@ -132,7 +132,7 @@ parallel::BlockModel doubled(const GptOptions& options) {
   parallel::BlockModel model = gpt_blocks(options);
   for (auto& block : model.blocks) {
     block.make = [make = block.make](const parallel::Contexts& with) {
-      parallel::Block made = make(with);
+      engine::Block made = make(with);
       made.module->to(at::kDouble);
       return made;
     };
@@ -178,7 +178,7 @@ void compare(const GptOptions& options, bool packed, const std::vector<Axes>& ca
     for (const Axis& axis : c.axes) world *= axis.size;
     comm::replicate(world, [&](const Group& group) {
       Plan plan = c.plan;
-      plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.1), {});
+      plan.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(0.1), {});
       auto model = parallel::parallelize(doubled(options), plan, Mesh(group, c.axes));
       const auto share = [&](const at::Tensor& all) {
         return all.slice(0, kBatch * model.replica() / model.replicas(),
@@ -186,7 +186,7 @@ void compare(const GptOptions& options, bool packed, const std::vector<Axes>& ca
       };
       for (int step = 0; step < kSteps; ++step) {
         model.zero_grad();
-        parallel::Tensors inputs{share(ids(step))};
+        engine::Tensors inputs{share(ids(step))};
         if (packed) inputs.push_back(share(documents()));
         const double loss = model.train_step(inputs, {share(ids(step + 1))}),
                      right = expected.losses[static_cast<std::size_t>(step)];
@@ -248,7 +248,7 @@ TEST(GptBlocks, GiveTheSameBitsWithSelectiveRecomputation) {
   const std::vector<std::pair<std::vector<Axis>, Plan>> plans = {
       {{{"pp", 2}, {"tp", 2}},
        {.schedule = schedule::pipeline::Algorithm::kZeroBubbleH1, .micro_batches = 2}},
-      {{{"fsdp", 2}}, {.zero_stage = 3, .weights = parallel::Weights::kPrivate}}};
+      {{{"fsdp", 2}}, {.zero_stage = 3, .weights = engine::Weights::kPrivate}}};
   for (const bool tied : {true, false}) {
     for (const auto& [axes, plan] : plans) {
       Plan selective = plan;

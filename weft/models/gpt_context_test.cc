@@ -223,7 +223,7 @@ TEST(GptContext, TrainsUnderDataParallelismOverItsRanks) {
   const Trained one = alone(c);
   replicate(2, [&](const Group& group) {
     const ContextParallel cp(group);
-    const auto model = parallel::data_parallel(
+    const auto model = engine::data_parallel(
         std::make_shared<GptImpl>(c.options,
                                   TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed), cp),
         group);

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
 
 // An object of a JSON file, by key. Absent and null are the same, as transformers writes null for a
 // value that is not set.
@@ -68,7 +68,7 @@ class Keys {
 };
 
 Keys read_keys(const std::string& path) {
-  return {parse_json(read_file(path, kMostBytes), path), path};
+  return {parse_json(read_file(path, kMaxBytes), path), path};
 }
 
 GptOptions gpt2_options(const Keys& keys) {
@@ -265,7 +265,7 @@ bool is_there(const std::string& path) {
 
 HuggingFaceConfig read_huggingface_config(const std::string& folder) {
   const std::string path = folder + "/config.json";
-  return parse_huggingface_config(read_file(path, kMostBytes), path);
+  return parse_huggingface_config(read_file(path, kMaxBytes), path);
 }
 
 HuggingFaceConfig parse_huggingface_config(const std::string& text, const std::string& name) {

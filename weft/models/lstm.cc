@@ -22,9 +22,9 @@ namespace weft::models {
 namespace {
 
 namespace nn = torch::nn;
-using parallel::Block;
+using engine::Block;
+using engine::Tensors;
 using parallel::Contexts;
-using parallel::Tensors;
 
 constexpr double kInitial = 0.1;
 

@@ -180,7 +180,7 @@ TEST(Lstm, EqualsItsBlocksOverEveryPlan) {
       comm::replicate(world, [&](const Group& group) {
         const parallel::Mesh mesh(group, axes);
         parallel::Plan asked = plan;
-        asked.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.5), {});
+        asked.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(0.5), {});
         asked.seed = 3;
         auto model = parallel::parallelize(lstm_blocks(options), asked, mesh);
         const auto first = model.state();
@@ -228,7 +228,7 @@ TEST(Lstm, EqualsItsBlocksOverEveryPlan) {
     };
     compose(1, {}, {});
     compose(2, {{"pp", 2}}, {.micro_batches = 2});
-    compose(2, {{"fsdp", 2}}, {.weights = parallel::Weights::kPrivate});
+    compose(2, {{"fsdp", 2}}, {.weights = engine::Weights::kPrivate});
     compose(4, {{"pp", 2}, {"dp", 2}},
             {.micro_batches = 2, .recompute = parallel::Recompute::kFull});
   }

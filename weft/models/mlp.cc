@@ -39,12 +39,12 @@ parallel::BlockModel mlp_blocks(const MlpOptions& options) {
     model.blocks.push_back(
         {"fc" + std::to_string(i + 1), [in, out = widths[i], last](const parallel::Contexts&) {
            const torch::nn::Linear layer(in, out);
-           const auto forward = [layer, last](parallel::Tensors x) {
+           const auto forward = [layer, last](engine::Tensors x) {
              const at::Tensor y = layer.ptr()->forward(x.at(0).flatten(1));
              x[0] = last ? y : torch::relu(y);
              return x;
            };
-           return parallel::Block{.module = layer.ptr(), .forward = forward};
+           return engine::Block{.module = layer.ptr(), .forward = forward};
          }});
     in = widths[i];
   }

@@ -192,11 +192,11 @@ TEST(Models, ComputeTheSameAsBlocks) {
                                .width = 8};
     const Model whole = make_model(options);
     const auto values = whole.module->named_parameters();
-    parallel::Tensors x{wave({2, 3, 16, 16}, 1).to(torch::kFloat)};
+    engine::Tensors x{wave({2, 3, 16, 16}, 1).to(torch::kFloat)};
     const at::Tensor want = whole.forward(x[0]);
     std::size_t named = 0;
     for (const parallel::BlockSpec& spec : image_blocks(options).blocks) {
-      const parallel::Block block = spec.make({});
+      const engine::Block block = spec.make({});
       const std::string prefix = block.prefix.value_or(spec.name);
       for (const auto& item : block.module->named_parameters()) {
         item.value().copy_(values[prefix.empty() ? item.key() : prefix + "." + item.key()]);
@@ -230,7 +230,7 @@ TEST(Models, TakeImagesThatAreNotSquare) {
     const at::Tensor images = wave({2, 1, 20, 32}, 1).to(torch::kFloat);
     EXPECT_EQ(make_model(options).forward(images).sizes(), (std::vector<std::int64_t>{2, 10}))
         << name;
-    parallel::Tensors x{images};
+    engine::Tensors x{images};
     for (const parallel::BlockSpec& spec : image_blocks(options).blocks)
       x = spec.make({}).forward(x);
     EXPECT_EQ(x[0].sizes(), (std::vector<std::int64_t>{2, 10})) << name;

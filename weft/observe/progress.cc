@@ -14,22 +14,18 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/text/variables.h"
 
 namespace weft::observe {
 namespace {
 
 constexpr int kSmallestBar = 4;
-constexpr int kFewestColumns = 10;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+constexpr int kMinColumns = 10;
 
 bool locale_is_utf8() {
   std::string locale;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    if (locale.empty()) locale = environment(name);
+    if (locale.empty()) locale = variable(name);
   }
   std::transform(locale.begin(), locale.end(), locale.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -37,7 +33,7 @@ bool locale_is_utf8() {
 }
 
 int columns_of(int fd) {
-  const int asked = std::atoi(environment("COLUMNS").c_str());
+  const int asked = std::atoi(variable("COLUMNS").c_str());
   if (asked > 0) return std::min(asked, 1000);
   winsize size{};
   if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
@@ -145,12 +141,11 @@ ProgressMode parse_progress_mode(std::string_view name) {
 
 TerminalTraits terminal_traits(int fd) {
   TerminalTraits traits;
-  const std::string term = environment("TERM");
-  const std::string force = environment("FORCE_COLOR");
+  const std::string term = variable("TERM");
+  const std::string force = variable("FORCE_COLOR");
   traits.is_terminal = ::isatty(fd) == 1 && !term.empty() && term != "dumb";
   // no-color.org: any nonempty NO_COLOR disables color. FORCE_COLOR overrides NO_COLOR.
-  traits.color =
-      force.empty() ? traits.is_terminal && environment("NO_COLOR").empty() : force != "0";
+  traits.color = force.empty() ? traits.is_terminal && variable("NO_COLOR").empty() : force != "0";
   traits.unicode = locale_is_utf8();
   traits.columns = columns_of(fd);
   return traits;
@@ -278,7 +273,7 @@ void Progress::draw(bool last) {
 void Progress::draw_bar(bool last) {
   const TerminalTraits traits = terminal_traits(options_.fd);  // the window may be resized
   // The last column stays free, because some terminals would wrap the line.
-  const int columns = std::max(traits.columns - 1, kFewestColumns);
+  const int columns = std::max(traits.columns - 1, kMinColumns);
   std::string text = render_bar(view_, columns, traits.unicode);
   const int width = width_of(text);
   const int stale = std::min(drawn_columns_ - width, columns - width);

@@ -3,23 +3,18 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <thread>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/text/variables.h"
 
 namespace weft::plan {
 namespace {
 
-constexpr std::size_t kMostBytes = 4 << 20;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
+constexpr std::size_t kMaxBytes = 4 << 20;
 
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
@@ -46,23 +41,23 @@ std::string machine_identity() {
 }
 
 std::string calibration_path() {
-  if (const std::string given = environment("WEFT_CALIBRATION"); !given.empty()) return given;
-  std::string cache = environment("XDG_CACHE_HOME");
-  if (cache.empty() && !environment("HOME").empty()) cache = environment("HOME") + "/.cache";
+  if (const std::string given = variable("WEFT_CALIBRATION"); !given.empty()) return given;
+  std::string cache = variable("XDG_CACHE_HOME");
+  if (cache.empty() && !variable("HOME").empty()) cache = variable("HOME") + "/.cache";
   return cache.empty() ? "" : cache + "/weft/calibration-" + key(machine_identity()) + ".txt";
 }
 
 CostTable load_table() {
   const std::string path = calibration_path();
   if (path.empty() || ::access(path.c_str(), F_OK) != 0) {
-    if (!environment("WEFT_CALIBRATION").empty())
+    if (!variable("WEFT_CALIBRATION").empty())
       log_warn("calibration: there is no " + path + "; planning with the built-in costs");
     return default_table();
   }
   const std::string remedy =
       "; planning with the built-in costs, remove it or name another by WEFT_CALIBRATION";
   try {
-    CostTable table = CostTable::parse(read_file(path, kMostBytes));
+    CostTable table = CostTable::parse(read_file(path, kMaxBytes));
     if (table.machine == machine_identity()) return table;
     log_warn("calibration: " + path + " is of another machine (" + table.machine + ", here " +
              machine_identity() + ")" + remedy);

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "weft/plan/cost.h"
+#include "weft/plan/cost_table.h"
 
 namespace weft::plan {
 

@@ -12,7 +12,7 @@ namespace {
 using schedule::Algorithm;
 
 // More blocks cost more to plan and to run than they can gain.
-constexpr std::int64_t kMostBlocks = 256;
+constexpr std::int64_t kMaxBlocks = 256;
 
 // Transport::kDirect runs only the direct schedules. Transports with messages run all others.
 bool runs_on(Transport transport, Algorithm algorithm) {
@@ -119,7 +119,7 @@ std::vector<Candidate> Planner::candidates(const Question& question) const {
     const auto element = static_cast<std::int64_t>(question.element);
     for (const std::int64_t chunk : chunks_of(algorithm)) {
       const std::int64_t bytes = payload(request, question.element);
-      if (chunk > 0 && (bytes <= chunk || bytes / chunk > kMostBlocks)) continue;
+      if (chunk > 0 && (bytes <= chunk || bytes / chunk > kMaxBlocks)) continue;
       request.chunk = chunk / element;
       const bool measured =
           measured_curve(table_.of(place_.transport), request, question.element) != nullptr;

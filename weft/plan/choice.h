@@ -1,6 +1,6 @@
 // Chooses the algorithm of a collective: the one that ends first by the cost table.
 //
-//   // Once per group, with the same table on all ranks (cost.h).
+//   // Once per group, with the same table on all ranks (cost_table.h).
 //   Planner planner(table, {.transport = Transport::kTcp, .world = 8});
 //   const Candidate best = planner.choose({.collective = …, .count = count, .element = 4});
 //   schedule::make({.collective = …, .algorithm = best.algorithm, .count = count,
@@ -19,7 +19,7 @@
 #include <span>
 #include <vector>
 
-#include "weft/plan/cost.h"
+#include "weft/plan/cost_table.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft::plan {

@@ -18,7 +18,7 @@ using schedule::Link;
 using schedule::Topology;
 
 constexpr int kMaxLevels = 6;  // number of scopes
-constexpr std::int64_t kMostHops = 100'000;
+constexpr std::int64_t kMaxHops = 100'000;
 
 // Critical path of one rank. Its time is the sum of the four.
 struct Chain {
@@ -65,7 +65,7 @@ class Player {
     std::int64_t messages = 0;
     for (const auto& part : parts.parts)
       messages += static_cast<std::int64_t>(part.size()) * blocks();
-    keep_hops_ = messages <= kMostHops;
+    keep_hops_ = messages <= kMaxHops;
     result_.levels.resize(static_cast<std::size_t>(topology.num_levels()));
   }
 

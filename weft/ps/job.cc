@@ -2,25 +2,20 @@
 
 #include <unistd.h>
 
-#include <charconv>
-#include <cstdlib>
 #include <string_view>
 
 #include "weft/base/error.h"
+#include "weft/base/text/variables.h"
 
 namespace weft::ps {
 namespace {
 
 // The number in a variable; none if it is empty or not set.
-std::optional<std::uint32_t> number_of(const char* variable) {
-  const char* const value = std::getenv(variable);
-  const std::string_view text = value == nullptr ? "" : value;
-  if (text.empty()) return std::nullopt;
-  std::uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  WEFT_REQUIRE(error == std::errc() && end == text.data() + text.size(),
-               std::string(variable) + " is \"" + std::string(text) + "\", not a number");
-  return number;
+std::optional<std::uint32_t> number_of(const char* name) {
+  if (!is_variable_set(name)) return std::nullopt;
+  const int number = number_variable(name).value_or(-1);
+  WEFT_REQUIRE(number >= 0, std::string(name) + " is \"" + variable(name) + "\", not a number");
+  return static_cast<std::uint32_t>(number);
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 
 #include "weft/base/error.h"
+#include "weft/base/text/variables.h"
 #include "weft/ps/internal/chain_message.h"
 #include "weft/store/client.h"
 
@@ -21,11 +21,6 @@ std::uint32_t number_in(const std::string& key, const std::string& prefix) {
   if (error != std::errc() || stop != end)
     throw Error(Errc::kCorrupt, "the store's key " + key + " is not one of a parameter server");
   return number;
-}
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
 }
 
 class StoreDirectory final : public Directory {

@@ -131,13 +131,13 @@ class Rounds {
 // Power iteration on M^T M, orthogonal to the vector of ones. It starts from random numbers, which
 // have a component in every direction.
 double largest_singular_value(const Rounds& rounds, int world) {
-  constexpr int kMostSteps = 20'000;
+  constexpr int kMaxSteps = 20'000;
   constexpr double kNothing = 1e-12;  // rounding error of rounds that average exactly
   Random random(/*seed=*/1);
   Vector x(static_cast<std::size_t>(world));
   for (double& value : x) value = random.uniform() - 0.5;
   double value = 0;
-  for (int step = 0; step < kMostSteps; ++step) {
+  for (int step = 0; step < kMaxSteps; ++step) {
     take_out_mean(x);
     const double length = norm(x);
     for (double& element : x) element /= length;

@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "weft/base/random.h"
+#include "weft/base/text/variables.h"
 #include "weft/net/stream/local_socket.h"
 #include "weft/store/internal/message_stream.h"
 
@@ -156,9 +156,8 @@ Client::~Client() {
 }
 
 std::optional<std::string> Client::environment() {
-  const char* const socket = std::getenv(kStoreVariable);
-  if (socket == nullptr || *socket == '\0') return std::nullopt;
-  return socket;
+  const char* const socket = variable_or_null(kStoreVariable);
+  return socket != nullptr ? std::optional<std::string>(socket) : std::nullopt;
 }
 
 StoreStatus Client::status(Deadline deadline) {

@@ -27,7 +27,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kMostServers = 8;
+constexpr std::size_t kMaxServers = 8;
 // A worker that waits for others looks so often, and asks so often whether all are still there.
 constexpr auto kLook = 500us;
 constexpr auto kCount = 200ms;
@@ -50,7 +50,7 @@ std::vector<int> servers_of(const Group& workers) {
   std::vector<int> servers;
   std::set<std::string> hosts;
   const auto all = comm::all_gather_texts(workers, net::host_id());
-  for (std::size_t worker = 0; worker < all.size() && servers.size() < kMostServers; ++worker)
+  for (std::size_t worker = 0; worker < all.size() && servers.size() < kMaxServers; ++worker)
     if (hosts.insert(all[worker]).second) servers.push_back(static_cast<int>(worker));
   return servers;
 }

@@ -80,7 +80,7 @@ class Asynchronous : public testing::Test {
     options.checkpoint_every = 100;  // only at the end
     options.checkpoint_minutes = 0;
     options.resume = std::filesystem::exists(folder_ / name);
-    options.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.01), {});
+    options.plan.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(0.01), {});
     return options;
   }
 
@@ -240,7 +240,7 @@ TEST_F(Asynchronous, RanksReportWithoutAMeeting) {
 
 TEST_F(Asynchronous, ALossThatStaysNotFiniteEndsTheRun) {
   Options with = options({.name = "easgd_async"});
-  with.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(1e30), {});
+  with.plan.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(1e30), {});
   Seen seen;
   expect_refused([&] { train(2, with, seen); }, Errc::kBadConfig, "steps in a row: the run ends");
 }
@@ -279,7 +279,7 @@ TEST_F(Asynchronous, IsRefusedInOneLineWithWhatNeedsMeetings) {
           [](Options& with) { with.balance_by_speed = true; });
   refused({.name = "downpour", .delay_compensation = 1}, "set optimizer.name = \"sgd\"",
           [](Options& with) {
-            with.plan.optimizer = parallel::optimizer_spec(torch::optim::AdamWOptions(0.01), {});
+            with.plan.optimizer = engine::optimizer_spec(torch::optim::AdamWOptions(0.01), {});
           });
   refused({.name = "sync", .backup = 2}, "strategy.backup = 2");
   refused({.name = "sync", .backup = 1}, "strategy.backup = 1 must be from 0 to one less",

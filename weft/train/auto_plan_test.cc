@@ -61,6 +61,7 @@ TEST(PlanKeys, AreSetExceptTheBatch) {
 
 TEST(PlanKeys, ReplaceTheLayoutOfOptionsAndNothingElse) {
   Options options;
+  options.epochs = 1;
   options.mesh = "auto";
   options.batch = 90;
   options.plan.seed = 7;
@@ -81,6 +82,7 @@ TEST(PlanKeys, ReplaceTheLayoutOfOptionsAndNothingElse) {
 
 TEST(PlanKeys, AnAutoMeshIsAKeyOfAConfiguration) {
   Options options;
+  options.epochs = 1;
   options.mesh = "auto";
   const Config config = config_of(options);
   EXPECT_EQ(config.get_string("parallel.plan"), "auto");
@@ -122,6 +124,7 @@ TEST(PlanKeys, ACodecThatIsGivenIsPlannedFor) {
 
 TEST(PlanKeys, ACodecOfThePlanReplacesAuto) {
   Options options;
+  options.epochs = 1;
   options.mesh = "auto";
   options.plan.codec = "auto";
   internal::set_plan(options, "[parallel]\ndp = 2\ncodec = \"bf16,ef=off\"\n");
@@ -296,6 +299,7 @@ TEST(AutoPlan, AnotherLayoutIsTriedAndTakenIfItsStepsAreFaster) {
           return std::pair(x.index_select(0, at), at.remainder(4));
         });
         Options options;
+        options.epochs = 1;
         options.mesh = "auto";
         options.batch = 16;
         options.prefetch = 0;

@@ -74,7 +74,7 @@ Options options_in(const TempDir& folder) {
   options.name = "run";
   options.prefetch = 0;
   options.log_every = 1;
-  options.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.1), {});
+  options.plan.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(0.1), {});
   return options;
 }
 

@@ -11,6 +11,7 @@
 #include <torch/utils.h>
 
 #include "weft/base/file.h"
+#include "weft/base/log.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/parallel/compose/modules.h"
@@ -45,14 +46,15 @@ TrainResult train(const std::string& dir, int world, int flip, std::int64_t comp
     });
     task.train = dataset(Numbers());
     Options options;
+    options.epochs = 1;
     options.batch = 6;
     options.dir = dir;
     options.name = "run";
     options.mesh = "dp=0";
     options.prefetch = 0;
     options.compare_steps = compare_steps;
-    options.plan.weights = parallel::Weights::kPrivate;
-    options.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.1), {});
+    options.plan.weights = engine::Weights::kPrivate;
+    options.plan.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(0.1), {});
     Trainer trainer(std::move(task), options, group);
     const TrainResult one = trainer.run();
     if (group.rank() == 0) result = one;
@@ -62,6 +64,7 @@ TrainResult train(const std::string& dir, int world, int flip, std::int64_t comp
 
 TEST(CompareWhileTraining, HealsARankOfThree) {
   const TempDir dir;
+  set_log_level(LogLevel::kInfo);
   testing::internal::CaptureStderr();
   EXPECT_EQ(train(dir.path(), 3, 3, 1).steps, 8);
   const std::string log = testing::internal::GetCapturedStderr();

@@ -39,6 +39,7 @@ Task some_task() {
 
 Options options_in(const std::string& folder) {
   Options options;
+  options.epochs = 1;
   options.batch = 8;
   options.dir = folder;
   options.name = "run";

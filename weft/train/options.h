@@ -77,10 +77,28 @@ class Control {
 // launcher for a new process (weft run --max-replacements).
 enum class OnStraggler { kWarn, kRebalance, kReplace };
 
+// Number of samples of a step. kConstant: `batch`. kNoise: several batches, up to max_batch
+// samples, as the gradient noise scale grows (docs/optimizers.md).
+enum class BatchSchedule { kConstant, kNoise };
+
+// Which values of a metric are better. kAuto: smaller ones for a name with loss, error, perplexity
+// or bits in it, or with a word such as mse, mae, nll, ppl or wer.
+enum class Better { kAuto, kMin, kMax };
+
+// What happens to the batch when the number of ranks changes, while the job trains or when it
+// resumes. kKeepGlobalBatch: the global batch stays. Each rank then takes a larger share, in more
+// passes if needed. kScale: the share of a rank stays, and the learning rate is scaled linearly.
+enum class OnResize { kKeepGlobalBatch, kScale };
+
+// SGD with a learning rate of 0.1 and a momentum of 0.9, seed 1, micro-batches by the number of
+// stages, and gradients between hosts that travel during the next forward.
+parallel::Plan default_plan();
+
+// The defaults are those of a recipe.
 struct Options {
-  std::int64_t epochs = 1;
+  std::int64_t epochs = 5;
   std::int64_t max_steps = 0;  // Maximum number of steps. 0: all epochs.
-  std::int64_t batch = 64;     // Global batch size: samples of a step over all ranks.
+  std::int64_t batch = 128;    // Global batch size: samples of a step over all ranks.
   // Above 0: samples of a step for each replica, instead of `batch`.
   std::int64_t batch_per_rank = 0;
   // True: divide a batch by the measured speed of the replicas. False: divide it evenly.
@@ -95,7 +113,7 @@ struct Options {
   // Optimizer, seed, precision, and how the model is divided. micro_batches = 0: 4 for each rank of
   // pp, otherwise 1; several accumulate gradients. The trainer sets `batch`, and refuses
   // `accumulate`. It also sets an empty `sample` if stages are cut by measured times.
-  parallel::Plan plan = {.micro_batches = 0};
+  parallel::Plan plan = default_plan();
   // Where a rank computes: "cpu", "cuda", "cuda:N" or "auto", as train.device of a recipe. It sets
   // plan.device.
   std::string device = "cpu";
@@ -103,14 +121,12 @@ struct Options {
   // their own, which exchange these now and then in place of gradients (docs/strategies.md).
   strategy::Strategy strategy;
   // Learning-rate schedule, in epochs. The optimizer sets its base. Period 0: all epochs.
-  optim::LearningRate schedule = {.period = 0};
+  optim::LearningRate schedule = {.shape = optim::LearningRate::Shape::kCosine, .period = 0};
   // Batch size that the learning rate is meant for; the rate is scaled linearly to the real one. 0:
   // no scaling.
   std::int64_t reference_batch = 0;
 
-  // Number of samples of a step. "constant": `batch`. "noise": several batches a step, up to
-  // max_batch samples, as the gradient noise scale grows (docs/optimizers.md).
-  std::string batch_schedule = "constant";
+  BatchSchedule batch_schedule = BatchSchedule::kConstant;
   std::int64_t max_batch = 0;  // 0: eight batches.
 
   std::int64_t eval_every = 1;  // Epochs between evaluations. 0: only at the end.
@@ -130,11 +146,10 @@ struct Options {
   // End training after this many evaluations in a row that are not better than the best one (early
   // stopping). 0: never.
   std::int64_t patience = 0;
-  // The metric by which evaluations are compared: "loss", or the name of a metric of the task. It
-  // is better if it is smaller ("min") or larger ("max"). "auto": smaller for a name with loss,
-  // error, perplexity or bits in it, or with a word such as mse, mae, nll, ppl or wer. Smaller
-  // changes than min_improvement do not count.
-  std::string best_metric = "loss", best_is = "auto";
+  // The metric by which evaluations are compared: "loss", or the name of a metric of the task.
+  // Changes smaller than min_improvement do not count.
+  std::string best_metric = "loss";
+  Better best_is = Better::kAuto;
   double min_improvement = 0;
   // Write checkpoints in the background, from a copy of each rank's state.
   bool checkpoint_async = true;
@@ -153,11 +168,7 @@ struct Options {
   // 0: as many that copies take 1 % of the time. Copies are made where the launcher replaces lost
   // ranks (weft run --max-replacements).
   std::int64_t copy_steps = 0;
-  // Decides about the batch when the number of ranks changes, while the job trains or when it
-  // resumes. With "keep_global_batch" the global batch stays. Each rank then takes a larger share,
-  // in more passes if needed. With "scale" the share of a rank stays, and the learning rate is
-  // scaled linearly.
-  std::string on_resize = "keep_global_batch";
+  OnResize on_resize = OnResize::kKeepGlobalBatch;
   // Steps between reductions of the loss over the ranks. should_stop is checked then, too.
   std::int64_t log_every = 10;
 

@@ -117,7 +117,7 @@ class OwnModel : public testing::Test {
     options.prefetch = 0;
     options.resume = std::filesystem::exists(folder_ / name);
     options.plan.optimizer =
-        parallel::optimizer_spec(torch::optim::SGDOptions(0.1).momentum(0.9), {});
+        engine::optimizer_spec(torch::optim::SGDOptions(0.1).momentum(0.9), {});
     return options;
   }
 
@@ -157,7 +157,7 @@ class OwnModel : public testing::Test {
 TEST_F(OwnModel, IsTrainedMeasuredAndSavedUnderItsOwnNames) {
   auto with = options("run", "dp=0");
   with.epochs = 40;
-  with.plan.optimizer = parallel::optimizer_spec(torch::optim::AdamWOptions(0.02), {});
+  with.plan.optimizer = engine::optimizer_spec(torch::optim::AdamWOptions(0.02), {});
   const auto outcome = train(2, with);
   EXPECT_GT(outcome.result.accuracy, 0.7);
   EXPECT_EQ(outcome.result.metrics.at(0).first, "accuracy");

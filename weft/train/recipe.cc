@@ -12,6 +12,7 @@
 #include "weft/models/registry.h"
 #include "weft/observe/run/run_folder.h"
 #include "weft/train/internal/newest_run.h"
+#include "weft/train/internal/optimizer_options.h"
 #include "weft/train/internal/plan_keys.h"
 #include "weft/train/internal/pretrained.h"
 
@@ -284,10 +285,7 @@ std::string recipe_name(const std::string& path) {
 void check_recipe(const Config& config) {
   require_choices(config, "");
   observe::check_run_name(config.get_string("run.name"));
-  if (config.get_doubles("optimizer.betas").size() != 2) {
-    throw Error(Errc::kBadConfig,
-                "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
-  }
+  internal::check_optimizer_keys(config);
   const std::string& model = config.get_string("model.name");
   if ((config.get_string("data.name") == "text") != (model == "gpt" || model == "lstm")) {
     throw Error(Errc::kBadConfig,

@@ -239,7 +239,7 @@ TEST(Options, OfAProgramConvertToTheConfigurationThatTheyCameFrom) {
   const Options options = options_of(config);
   EXPECT_EQ(options.mesh, "pp=2,dp=0");
   EXPECT_EQ(options.plan.micro_shards, 4);
-  EXPECT_EQ(options.plan.weights, parallel::Weights::kPrivate);
+  EXPECT_EQ(options.plan.weights, engine::Weights::kPrivate);
   const Config written = config_of(options);
   for (const auto& row : written.describe()) {
     const auto rows = config.describe();

@@ -16,7 +16,7 @@ TEST(Resizing, KeepsTheGlobalBatchAndTakesMorePassesOfTheSameSize) {
 
 TEST(Resizing, ScalesTheBatchWithTheReplicasAndTheRateWithTheBatch) {
   Options options;
-  options.on_resize = "scale";
+  options.on_resize = OnResize::kScale;
   const BatchDivision before{.global = 64, .replicas = 4, .pass = 16, .reference = 64};
   const Options three = resized(options, before, 3);
   EXPECT_EQ(three.batch, 48);
@@ -37,7 +37,7 @@ BatchDivision after(const Options& options, const BatchDivision& before, int rep
 
 TEST(Resizing, ScalesFromTheBatchOfTheStartHoweverOftenTheReplicasChange) {
   Options options;
-  options.on_resize = "scale";
+  options.on_resize = OnResize::kScale;
   const BatchDivision start{
       .global = 10, .replicas = 4, .reference = 10, .first_global = 10, .first_replicas = 4};
   const BatchDivision three = after(options, start, 3), seven = after(options, three, 7);
@@ -49,7 +49,7 @@ TEST(Resizing, ScalesFromTheBatchOfTheStartHoweverOftenTheReplicasChange) {
 
 TEST(Resizing, ScalesFromTheBatchBeforeIfACheckpointOfAnOlderVersionHasNoOther) {
   Options options;
-  options.on_resize = "scale";
+  options.on_resize = OnResize::kScale;
   EXPECT_EQ(resized(options, {.global = 10, .replicas = 4, .reference = 10}, 2).batch, 5);
 }
 

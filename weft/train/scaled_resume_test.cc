@@ -25,13 +25,14 @@ class ScaledResume : public testing::Test {
   ScaledResume() {
     set_log_level(LogLevel::kError);
     options_.epochs = 1;
+    options_.schedule.shape = optim::LearningRate::Shape::kConstant;
     options_.batch = 64;
-    options_.on_resize = "scale";
+    options_.on_resize = OnResize::kScale;
     options_.dir = folder_.path();
     options_.name = "run";
     options_.prefetch = 0;
     options_.log_every = 1;
-    options_.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.5), {});
+    options_.plan.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(0.5), {});
   }
 
   // Trains until `steps` steps are done.
@@ -106,7 +107,7 @@ TEST_F(ScaledResume, AlsoWhereTheBatchIsGivenForARank) {
   train(4, 1);
   train(3, 2);
   EXPECT_THAT(rates(), ElementsAre(0.5, 0.375));
-  options_.on_resize = "keep_global_batch";
+  options_.on_resize = OnResize::kKeepGlobalBatch;
   options_.name = "kept";
   options_.resume = false;
   train(4, 1);

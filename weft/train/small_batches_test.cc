@@ -29,13 +29,14 @@ std::vector<std::int64_t> steps_of(const std::string& strategy, const std::strin
   set_log_level(LogLevel::kError);
   const TempDir folder;
   Options options;
+  options.epochs = 1;
   options.batch = 16;
   options.mesh = mesh;
   options.dir = folder.path();
   options.prefetch = 0;
   options.strategy = {.name = strategy, .period = 100};
   options.plan.optimizer =
-      parallel::optimizer_spec(torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.1), {});
+      engine::optimizer_spec(torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.1), {});
   std::vector<std::int64_t> steps(4);
   replicate(4, [&](const Group& group) {
     torch::manual_seed(1);

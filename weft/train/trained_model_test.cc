@@ -60,7 +60,7 @@ class TrainedModel : public testing::Test {
     options.mesh = mesh;
     options.prefetch = 0;
     options.plan.micro_batches = 1;
-    options.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.1), {});
+    options.plan.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(0.1), {});
     return options;
   }
 
@@ -112,7 +112,7 @@ TEST_F(TrainedModel, IsTheProgramsModuleUnderEveryPlan) {
     auto with = options("fsdp=2");
     with.name = "zero-" + std::to_string(stage);
     with.plan.zero_stage = stage;
-    with.plan.weights = parallel::Weights::kPrivate;
+    with.plan.weights = engine::Weights::kPrivate;
     expect_trained(2, with, with.name);
   }
   auto with = options("pp=2");
@@ -167,7 +167,7 @@ TEST_F(TrainedModel, IsSavedWholeWhereLayersAreDivided) {
     parallel::BlockModel model;
     model.blocks.push_back(
         {"mlp", [](const parallel::Contexts& with) {
-           return parallel::block(parallel::Linear(
+           return engine::block(parallel::Linear(
                parallel::LinearOptions{
                    .in = 2, .out = 2, .split = parallel::Split::kColumn, .gather_output = true},
                with.tp));

@@ -16,6 +16,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/text/variables.h"
 #include "weft/comm/texts.h"
 #include "weft/elastic/newest_state.h"
 #include "weft/elastic/recovery.h"
@@ -99,7 +100,7 @@ struct Session {
 agent::UsableRanks usable_ranks(const internal::RunPlan& plan) {
   if (plan.is_auto()) return {};
   const Options& options = plan.options();
-  const bool grows = options.batch_per_rank > 0 || options.on_resize == "scale";
+  const bool grows = options.batch_per_rank > 0 || options.on_resize == OnResize::kScale;
   const auto most = std::min<std::int64_t>(options.batch, std::numeric_limits<int>::max());
   return {.multiple = plan::fixed_size(plan::parse_axes(options.mesh)),
           .shards = options.plan.micro_shards,
@@ -135,7 +136,7 @@ class Trainer::Impl {
   }
 
   TrainResult run() {
-    if (const char* file = std::getenv("WEFT_PROFILE")) return profile(file);
+    if (const char* file = variable_or_null("WEFT_PROFILE")) return profile(file);
     for (;;) {
       try {
         if (recovery_.has_left()) return {.ranks = world().size(), .left = true};
@@ -228,8 +229,8 @@ void Trainer::Impl::begin() {
 // The folder of the run that this job has begun before, if there is one: its ranks were lost while
 // they began to train, or all were lost and the launcher has started them again. Collective.
 std::string Trainer::Impl::begun_run() const {
-  const char* const told = std::getenv("WEFT_RESUME_RUN");  // a survivor of the start has none
-  const std::string mine = !begun_run_.empty() ? begun_run_ : told != nullptr ? told : "";
+  // A survivor of the start has no such variable.
+  const std::string mine = !begun_run_.empty() ? begun_run_ : variable("WEFT_RESUME_RUN");
   std::string run;
   for (const std::string& one : comm::all_gather_texts(world(), mine)) {
     if (run.empty()) run = one;

@@ -70,11 +70,11 @@ std::vector<Contender> start(const BenchOptions& options, const std::string& fol
 }
 
 // Prepared calls are for small vectors of all_reduce. Above this they equal the ordinary ones.
-constexpr std::size_t kMostPreparedBytes = 64 << 10;
+constexpr std::size_t kMaxPreparedBytes = 64 << 10;
 
 bool takes_part(const std::string& impl, const std::string& op, std::size_t bytes) {
   const bool prepared = impl.ends_with("-prepared");
-  return !prepared || (op == "all_reduce" && bytes <= kMostPreparedBytes);
+  return !prepared || (op == "all_reduce" && bytes <= kMaxPreparedBytes);
 }
 
 // Samples of a round. For small vectors, a sample is a block of calls, as in the peers.

@@ -105,8 +105,8 @@ class PipelineJob {
               first = whole ? 0 : group_.rank() * count;
     const auto make = [this, first, whole](int i) {
       const auto block = make_block(options_, first + i);
-      return whole || i > 0 ? parallel::block(block)
-                            : parallel::block(std::make_shared<Shifted>(block));
+      return whole || i > 0 ? engine::block(block)
+                            : engine::block(std::make_shared<Shifted>(block));
     };
     parallel::PipelineOptions options{.algorithm = lists::parse_algorithm(schedule),
                                       .micro_batches = what_.micro_batches};

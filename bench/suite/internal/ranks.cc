@@ -29,7 +29,7 @@ void bind_to_core(int rank, int ranks) {
 }
 
 net::Exchange exchange_by_files(const std::string& folder, int rank, int ranks) {
-  constexpr std::size_t kMostBytes = 1 << 20;
+  constexpr std::size_t kMaxBytes = 1 << 20;
   const auto round = std::make_shared<int>(0);
   return [folder, rank, ranks, round](const std::string& mine) {
     const std::string prefix = folder + "/" + std::to_string((*round)++) + "-";
@@ -44,7 +44,7 @@ net::Exchange exchange_by_files(const std::string& folder, int rank, int ranks) 
                       {"bench", rank, peer});
         std::this_thread::sleep_for(200us);
       }
-      all.push_back(read_file(path, kMostBytes));
+      all.push_back(read_file(path, kMaxBytes));
     }
     return all;
   };

@@ -11,7 +11,7 @@
 namespace weft::cli::bench_internal {
 namespace {
 
-constexpr int kMostStages = 4;
+constexpr int kMaxStages = 4;
 constexpr double kSlowest = 1.05;  // target
 constexpr const char* kCutModels[] = {"resnet18", "gpt-384", "gpt-128"};
 
@@ -83,7 +83,7 @@ int bench_stages(const BenchOptions& options, const Signals& signals) {
       continue;
     const std::string head = "\"model\":" + json_quote(model);
     std::vector<std::vector<int>> automatic;  // before the times, which would warm up the caches
-    for (int stages = 2; stages <= kMostStages; ++stages) {
+    for (int stages = 2; stages <= kMaxStages; ++stages) {
       const auto cuts =
           rank.ask("{\"do\":\"cuts\"," + head + ",\"stages\":" + std::to_string(stages) + "}",
                    options.limit);
@@ -95,7 +95,7 @@ int bench_stages(const BenchOptions& options, const Signals& signals) {
     report.text("\n" + model + ", " + std::to_string(rounds) + " rounds");
     report.row({"", "cuts", "slowest ms", "best cuts", "slowest ms"});
     std::vector<Target> targets;
-    for (int stages = 2; stages <= kMostStages; ++stages) {
+    for (int stages = 2; stages <= kMaxStages; ++stages) {
       const auto& mine = automatic[static_cast<std::size_t>(stages - 2)];
       const auto best = times.best(stages);
       const std::string name = std::to_string(stages) + " stages";

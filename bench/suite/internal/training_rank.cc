@@ -34,9 +34,8 @@ std::unique_ptr<torch::optim::Optimizer> torch_optimizer(const std::string& name
     return std::make_unique<torch::optim::SGD>(subject.module->parameters(), sgd());
   return std::make_unique<torch::optim::AdamW>(subject.module->parameters(), adamw());
 }
-parallel::OptimizerSpec weft_optimizer(const std::string& name) {
-  return name == "sgd" ? parallel::optimizer_spec(sgd(), {})
-                       : parallel::optimizer_spec(adamw(), {});
+engine::OptimizerSpec weft_optimizer(const std::string& name) {
+  return name == "sgd" ? engine::optimizer_spec(sgd(), {}) : engine::optimizer_spec(adamw(), {});
 }
 
 // Bytes of a line "Pss:   123 kB" of a file in /proc/self.
@@ -77,7 +76,7 @@ std::vector<double> values(const at::Tensor& tensor) {
 // step() runs one training step on this rank's batch and returns its loss.
 struct Trainer {
   std::function<at::Tensor(const Batch&)> step;
-  std::function<parallel::Sharded::Memory()> count = nullptr;  // kSharded only
+  std::function<engine::Sharded::Memory()> count = nullptr;  // kSharded only
 };
 
 // The usual step: zero_grad, forward, backward, step. `model` and `optimizer` are shared pointers,
@@ -96,8 +95,8 @@ Trainer usual_step(const Subject& subject, const Model& model, const Optimizer& 
 
 template <typename Make>
 Trainer replicated(const Subject& subject, const comm::Group& group, const Make& make_optimizer) {
-  const auto model = std::make_shared<parallel::DataParallel<torch::nn::Module>>(
-      parallel::data_parallel(subject.module, group));
+  const auto model = std::make_shared<engine::DataParallel<torch::nn::Module>>(
+      engine::data_parallel(subject.module, group));
   return usual_step(subject, model, make_optimizer(*model),
                     [model, forward = subject.forward](const at::Tensor& x) {
                       model->set_samples(static_cast<double>(x.size(0)));
@@ -108,7 +107,7 @@ Trainer replicated(const Subject& subject, const comm::Group& group, const Make&
 Trainer with_our_optimizer(const Subject& subject, const comm::Group& group,
                            const std::string& name) {
   return replicated(subject, group, [&](auto& model) {
-    return std::make_shared<parallel::Optimizer>(model.optimizer(weft_optimizer(name)));
+    return std::make_shared<engine::Optimizer>(model.optimizer(weft_optimizer(name)));
   });
 }
 
@@ -134,11 +133,11 @@ std::vector<parallel::Block> blocks_of(const Subject& subject) {
 
 Trainer sharded(const Subject& subject, const comm::Group& group, const TrainingWay& way,
                 const std::string& optimizer) {
-  parallel::ShardedOptions options;
+  engine::ShardedOptions options;
   options.stage = way.stage;
   options.weights = way.weights;
-  const auto model = std::make_shared<parallel::Sharded>(blocks_of(subject), group,
-                                                         weft_optimizer(optimizer), options);
+  const auto model = std::make_shared<engine::Sharded>(blocks_of(subject), group,
+                                                       weft_optimizer(optimizer), options);
   Trainer trainer =
       usual_step(subject, model, model, [model](const at::Tensor& x) { return model->forward(x); });
   trainer.count = [model] { return model->memory(); };

@@ -14,7 +14,7 @@ enum class Variant {
   kPrivate,  // data_parallel and a torch::optim optimizer
   // like kShared without communication: each rank takes its own optimizer step, then a barrier
   kAlone,
-  kSharded,      // parallel::Sharded
+  kSharded,      // engine::Sharded
   kParallelize,  // parallelize() over dp
   kTensor,       // a GPT's layers split over the ranks, which train on the batches of all ranks
   kWhole,        // one rank that trains on the batches of all ranks, with the optimizer of kShared
@@ -24,14 +24,14 @@ enum class Variant {
 
 struct TrainingWay {
   Variant variant = Variant::kShared;
-  int stage = 0;                                         // kSharded: 1, 2, 3
-  parallel::Weights weights = parallel::Weights::kAuto;  // kSharded
+  int stage = 0;                                     // kSharded: 1, 2, 3
+  engine::Weights weights = engine::Weights::kAuto;  // kSharded
 
   // True if all ranks hold all weights, so that these can be compared.
   bool has_copies() const {
     return variant == Variant::kShared || variant == Variant::kPrivate ||
            variant == Variant::kParallelize ||
-           (variant == Variant::kSharded && (stage < 3 || weights != parallel::Weights::kPrivate));
+           (variant == Variant::kSharded && (stage < 3 || weights != engine::Weights::kPrivate));
   }
 };
 

@@ -11,6 +11,7 @@ int main() {
   weft::train::Options options;
   options.name = "rings";
   options.keep_best = true;
+  options.plan.optimizer = weft::optimizer_spec(torch::optim::SGDOptions(0.01), {});
   weft::Trainer(task, options, weft::init()).run();
   // BLOCK
   return torch::equal(net->weight, trained->weight) ? 0 : 1;

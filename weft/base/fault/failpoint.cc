@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/variables.h"
 
 namespace weft {
 namespace {
@@ -113,16 +114,11 @@ struct Armed {
 
 const Armed& armed() {
   static const Armed plan = [] {
-    const auto value = [](const char* name) {
-      const char* const text = std::getenv(name);
-      return std::string(text != nullptr ? text : "");
-    };
     Armed read;
-    read.failpoints = parse_failpoints(value("WEFT_FAIL"));
-    const std::string rank = value("RANK");
-    read.rank = rank.empty() ? 0 : std::atoi(rank.c_str());
-    read.newcomer = !value("WEFT_NEWCOMER").empty();
-    read.attempt = std::atoi(value("TORCHELASTIC_RESTART_COUNT").c_str());
+    read.failpoints = parse_failpoints(variable("WEFT_FAIL"));
+    read.rank = number_variable("RANK").value_or(0);
+    read.newcomer = is_variable_set("WEFT_NEWCOMER");
+    read.attempt = number_variable("TORCHELASTIC_RESTART_COUNT").value_or(0);
     return read;
   }();
   return plan;
@@ -132,8 +128,7 @@ const Armed& armed() {
 bool has_rank() {
   static std::atomic<bool> known{false};
   if (known.load(std::memory_order_relaxed)) return true;
-  const char* const spare = std::getenv("WEFT_SPARE");
-  if (spare != nullptr && *spare != '\0') return false;
+  if (is_variable_set("WEFT_SPARE")) return false;
   known.store(true, std::memory_order_relaxed);
   return true;
 }

@@ -18,6 +18,7 @@
 #include "weft/base/file.h"
 #include "weft/base/internal/describe.h"
 #include "weft/base/internal/utf8.h"
+#include "weft/base/text/variables.h"
 
 namespace weft {
 namespace {
@@ -41,10 +42,7 @@ Recorded& recorded() {
 // Larger: tells more about the cause.
 int weight(Errc code) { return code == Errc::kAborted ? 0 : code == Errc::kPeerLost ? 1 : 2; }
 
-const char* path_of_file() {
-  const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
-  return path != nullptr && *path != '\0' ? path : nullptr;
-}
+const char* path_of_file() { return variable_or_null("TORCHELASTIC_ERROR_FILE"); }
 
 // A failure may mean that memory has run out. So the file is made from memory that is set aside
 // here, and by system calls.
@@ -57,13 +55,13 @@ class Reserve {
   }
   bool write(const char* path, std::string_view message) noexcept {
     const std::lock_guard lock(mutex_);
-    return write_message(path, message.substr(0, kMostMessage), nullptr);
+    return write_message(path, message.substr(0, kMaxMessage), nullptr);
   }
 
  private:
-  static constexpr std::size_t kMostMessage = 4095;
+  static constexpr std::size_t kMaxMessage = 4095;
   // A byte of the message becomes at most "\\u001f".
-  static constexpr std::size_t kMostText = 6 * kMostMessage + 512;
+  static constexpr std::size_t kMaxText = 6 * kMaxMessage + 512;
 
   bool write_message(const char* path, std::string_view message, const Error* known) noexcept {
     used_ = 0;
@@ -85,7 +83,7 @@ class Reserve {
   }
 
   void add(std::string_view part) noexcept {
-    const std::size_t bytes = std::min(part.size(), kMostText - used_);
+    const std::size_t bytes = std::min(part.size(), kMaxText - used_);
     std::memcpy(text_ + used_, part.data(), bytes);
     used_ += bytes;
   }
@@ -113,14 +111,14 @@ class Reserve {
 
   std::mutex mutex_;
   std::size_t used_ = 0;  // guarded by mutex_, as the next two
-  char message_[kMostMessage + 1], text_[kMostText];
+  char message_[kMaxMessage + 1], text_[kMaxText];
 };
 Reserve reserve;
 
 // `what`: an exception, or a message.
 template <class What>
 bool write(const What& what) noexcept {
-  const char *path = path_of_file(), *reports = std::getenv("WEFT_LAUNCHER_REPORTS");
+  const char *path = path_of_file(), *reports = variable_or_null("WEFT_LAUNCHER_REPORTS");
   return path != nullptr && reserve.write(path, what) && reports != nullptr && *reports == '1';
 }
 

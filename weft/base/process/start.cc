@@ -12,6 +12,7 @@
 #include <iostream>
 
 #include "weft/base/error.h"
+#include "weft/base/text/variables.h"
 
 namespace weft {
 
@@ -29,9 +30,8 @@ void ignore_file_size_signal() noexcept {
 }
 
 std::string temporary_folder() {
-  const char* const set = std::getenv("TMPDIR");
-  const bool is_set = set != nullptr && *set != '\0';
-  const std::string folder = is_set ? set : "/tmp";
+  const char* const set = variable_or_null("TMPDIR");
+  const std::string folder = set != nullptr ? set : "/tmp";
   struct stat there {};
   const int failed = ::stat(folder.c_str(), &there) != 0          ? errno
                      : !S_ISDIR(there.st_mode)                    ? ENOTDIR

@@ -122,7 +122,7 @@ Manifest read_manifest(const std::string& folder) {
   const bool is_file = fs::is_regular_file(path, failed);
   require_readable(path, failed);
   if (!is_file) throw Error(Errc::kCorrupt, path + ": missing, so the checkpoint is not complete");
-  Manifest manifest = parse_manifest(read_file(path, kMostTextBytes), path);
+  Manifest manifest = parse_manifest(read_file(path, kMaxTextBytes), path);
   if (!manifest.files.contains(kStateName))
     throw Error(Errc::kCorrupt, path + ": lists no " + kStateName);
   for (const auto& [name, sums] : manifest.files) {
@@ -150,7 +150,7 @@ std::unique_ptr<InputFile> open_file(const std::string& folder, const Manifest& 
 std::string read_text(const std::string& folder, const Manifest& manifest,
                       const std::string& name) {
   const auto file = open_file(folder, manifest, name);
-  const std::size_t most = name == kStateName ? kMostStateBytes : kMostTextBytes;
+  const std::size_t most = name == kStateName ? kMaxStateBytes : kMaxTextBytes;
   if (file->bytes() > static_cast<std::int64_t>(most))
     file->fail("is larger than the " + std::to_string(most) + " bytes that it may have");
   std::string text(static_cast<std::size_t>(file->bytes()), '\0');

@@ -19,8 +19,8 @@ constexpr std::string_view kStepPrefix = "step-";
 constexpr const char* kManifestName = "manifest";
 constexpr const char* kStateName = "state.json";
 constexpr std::string_view kTensorSuffix = ".safetensors", kIndexSuffix = ".safetensors.index.json";
-constexpr std::size_t kMostStateBytes = std::size_t{1} << 20;
-constexpr std::size_t kMostTextBytes = std::size_t{256} << 20;  // limit of a manifest or an index
+constexpr std::size_t kMaxStateBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxTextBytes = std::size_t{256} << 20;  // limit of a manifest or an index
 
 // "step-00000938".
 std::string folder_name(std::int64_t step);

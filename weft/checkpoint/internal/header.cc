@@ -19,8 +19,6 @@ constexpr std::pair<DType, const char*> kNames[] = {
     {DType::kU8, "U8"},   {DType::kBool, "BOOL"},
 };
 
-constexpr std::size_t kMaxDims = 64;  // libtorch's own limit
-
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
   throw Error(Errc::kCorrupt, file + ": " + what);
 }

@@ -1,6 +1,7 @@
 // The header of a safetensors file: the dtype, shape and offsets of each tensor. Needs no libtorch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,6 +11,8 @@
 #include "weft/base/dtype.h"
 
 namespace weft::checkpoint::internal {
+
+constexpr std::size_t kMaxDims = 64;  // libtorch's own limit
 
 struct Entry {
   std::string name;

@@ -6,12 +6,11 @@
 
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
+#include "weft/checkpoint/internal/header.h"
 #include "weft/checkpoint/internal/manifest.h"
 
 namespace weft::checkpoint::internal {
 namespace {
-
-constexpr std::size_t kMostDims = 64;  // libtorch's own limit
 
 using nlohmann::json;
 
@@ -39,7 +38,7 @@ std::int64_t read_size(const json& value, const std::string& where) {
 }
 
 std::vector<std::int64_t> read_shape(const json& value, const std::string& where) {
-  if (!value.is_array() || value.size() > kMostDims)
+  if (!value.is_array() || value.size() > kMaxDims)
     refuse(where, "expected a list of at most 64 numbers");
   std::vector<std::int64_t> shape;
   for (const json& size : value) shape.push_back(read_size(size, where));
@@ -122,7 +121,7 @@ SliceName parse_slice_name(const std::string& name, const std::string& where) {
            begin <= end;
     slice.offset.push_back(begin);
     slice.sizes.push_back(end - begin);
-  } while (good && slice.offset.size() < kMostDims && name[at] == ',' && ++at < name.size());
+  } while (good && slice.offset.size() < kMaxDims && name[at] == ',' && ++at < name.size());
   if (!good || at + 1 != name.size())
     refuse(where, quoted(name.substr(0, 200)) + " is no slice's name");
   return slice;

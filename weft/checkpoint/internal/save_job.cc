@@ -292,7 +292,7 @@ SaveJob plan_save(const std::string& dir, const Shards& shards, SaveOptions opti
             tensor_file_name(part, static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks)),
             slices));
     }
-    WEFT_REQUIRE(render_state(job.state).size() <= kMostStateBytes,
+    WEFT_REQUIRE(render_state(job.state).size() <= kMaxStateBytes,
                  "checkpoint: the state is larger than 1 MiB; put tensors into a part");
   } catch (const std::exception& error) {
     job.refused = as_error(error);

@@ -1,7 +1,5 @@
 #include "weft/cli/internal/ranks.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -16,8 +14,8 @@ namespace {
 
 constexpr const char* kThreads = "OMP_NUM_THREADS";
 
-// The number that the variable begins with ("4,2" is for nested regions); nullopt for any other
-// text, which OpenMP ignores, too.
+}  // namespace
+
 std::optional<int> threads_by_environment() {
   const char* const text = std::getenv(kThreads);
   int threads = 0;
@@ -27,8 +25,6 @@ std::optional<int> threads_by_environment() {
   return is_number ? std::optional(threads) : std::nullopt;
 }
 
-}  // namespace
-
 int processors() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
 void forget_unusable_threads() {
@@ -37,10 +33,6 @@ void forget_unusable_threads() {
 
 void share_cores(int ranks) {
   ::setenv(kThreads, std::to_string(std::max(1, processors() / ranks)).c_str(), 0);
-}
-
-void use_threads() {
-  if (const auto threads = threads_by_environment()) at::set_num_threads(*threads);
 }
 
 }  // namespace weft::cli

@@ -1,6 +1,8 @@
 // Ranks that a command starts on this machine.
 #pragma once
 
+#include <optional>
+
 namespace weft::cli {
 
 // Processors of this machine, at least 1.
@@ -14,7 +16,8 @@ void forget_unusable_threads();
 // the fork, so that each rank inherits the variable.
 void share_cores(int ranks);
 
-// Makes libtorch use the threads that share_cores() has given to this process.
-void use_threads();
+// The number that OMP_NUM_THREADS begins with ("4,2" is for nested regions); nullopt for any other
+// text, which OpenMP ignores, too.
+std::optional<int> threads_by_environment();
 
 }  // namespace weft::cli

@@ -1,5 +1,7 @@
 #include "weft/cli/internal/start_ranks.h"
 
+#include <ATen/Parallel.h>
+
 #include <string>
 
 #include "weft/base/error.h"
@@ -25,6 +27,10 @@ int start_ranks(std::optional<int> ranks, const std::function<int()>& rank) {
   launching.nproc_per_node = std::to_string(*ranks);
   launching.rank0_keeps_terminal = true;
   return launch::launch_forked(launching, [&](int) { return rank(); });
+}
+
+void use_threads() {
+  if (const auto threads = threads_by_environment()) at::set_num_threads(*threads);
 }
 
 }  // namespace weft::cli

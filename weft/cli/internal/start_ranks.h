@@ -12,4 +12,7 @@ namespace weft::cli {
 // 1 if it is not given. They divide the cores.
 int start_ranks(std::optional<int> ranks, const std::function<int()>& rank);
 
+// Makes libtorch use the threads that share_cores() (ranks.h) has given to this process.
+void use_threads();
+
 }  // namespace weft::cli

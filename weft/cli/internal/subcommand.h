@@ -42,7 +42,7 @@ struct PlanCommands {
   PredictCommand predict;
   ValidateCommand validate;
 };
-void add_plan(CLI::App& app, PlanCommands& commands, int& result);
+void add_plan(CLI::App& app, PlanCommands& commands, const OwnFunctions& own, int& result);
 void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result);
 void add_linear(CLI::App& app, LinearCommand& command, const OwnFunctions& own, int& result);
 

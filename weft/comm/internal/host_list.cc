@@ -10,8 +10,8 @@ namespace {
 using internal::bad_discovery;
 using internal::to_number;
 
-constexpr std::size_t kMostHosts = 65536;
-constexpr std::size_t kLongestName = 253;  // of a host, RFC 1035
+constexpr std::size_t kMaxHosts = 65536;
+constexpr std::size_t kMaxName = 253;  // of a host, RFC 1035
 
 std::string shown(const std::string& text) {
   return '"' + (text.size() > 80 ? text.substr(0, 80) + "…" : text) + '"';
@@ -68,14 +68,14 @@ void check_size(const std::vector<Part>& parts, std::size_t hosts, const std::st
       longest = std::max({longest, range.digits, std::to_string(range.last).size()});
     }
     length += part.text.size() + longest;
-    if (choices > kMostHosts || (count *= choices) > kMostHosts - hosts) {
-      bad_discovery("host list " + shown(list) + " has more than " + std::to_string(kMostHosts) +
+    if (choices > kMaxHosts || (count *= choices) > kMaxHosts - hosts) {
+      bad_discovery("host list " + shown(list) + " has more than " + std::to_string(kMaxHosts) +
                     " hosts");
     }
   }
-  if (length > kLongestName) {
+  if (length > kMaxName) {
     bad_discovery("host list " + shown(list) + " has a name of " + std::to_string(length) +
-                  " characters, " + std::to_string(kLongestName) + " at most");
+                  " characters, " + std::to_string(kMaxName) + " at most");
   }
 }
 

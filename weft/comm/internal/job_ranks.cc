@@ -21,7 +21,7 @@ int rank_in_job(int rank, std::span<const int> ranks) {
 
 std::string rename_ranks(const std::string& text, std::span<const int> ranks,
                          const std::string& suffix) {
-  constexpr std::size_t kMostDigits = 6;
+  constexpr std::size_t kMaxDigits = 6;
   std::string renamed;
   std::size_t done = 0;
   for (auto at = text.find(kWord); at != std::string::npos; at = text.find(kWord, at + 1)) {
@@ -29,7 +29,7 @@ std::string rename_ranks(const std::string& text, std::span<const int> ranks,
     auto end = first;
     while (end < text.size() && is_digit(text[end])) ++end;
     const bool is_word = at == 0 || !is_letter(text[at - 1]);
-    if (!is_word || end == first || end - first > kMostDigits) continue;
+    if (!is_word || end == first || end - first > kMaxDigits) continue;
     const int rank = std::stoi(text.substr(first, end - first));
     const bool known = rank < static_cast<int>(ranks.size());
     const bool renamed_before = !suffix.empty() && text.compare(end, suffix.size(), suffix) == 0;

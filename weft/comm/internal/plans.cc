@@ -1,8 +1,7 @@
 #include "weft/comm/internal/plans.h"
 
-#include <cstdlib>
-
 #include "weft/base/error.h"
+#include "weft/base/text/variables.h"
 #include "weft/plan/calibration.h"
 
 namespace weft::comm::internal {
@@ -11,8 +10,7 @@ namespace {
 using schedule::Algorithm;
 
 std::optional<Algorithm> parse(std::string name) {
-  const char* const set = std::getenv("WEFT_ALGORITHM");
-  if (name.empty() && set != nullptr) name = set;
+  if (name.empty()) name = variable("WEFT_ALGORITHM");
   if (name.empty() || name == "auto") return std::nullopt;
   try {
     const Algorithm algorithm = schedule::parse_algorithm(name);
@@ -26,9 +24,8 @@ std::optional<Algorithm> parse(std::string name) {
 }
 
 plan::CostTable table_for(bool one_machine) {
-  const char* const named = std::getenv("WEFT_CALIBRATION");
-  return one_machine || (named != nullptr && *named != 0) ? plan::load_table()
-                                                          : plan::default_table();
+  return one_machine || is_variable_set("WEFT_CALIBRATION") ? plan::load_table()
+                                                            : plan::default_table();
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -15,6 +14,7 @@
 #include "weft/agent/news.h"
 #include "weft/base/log.h"
 #include "weft/base/random.h"
+#include "weft/base/text/variables.h"
 #include "weft/comm/internal/descriptors.h"
 #include "weft/comm/internal/job_ranks.h"
 #include "weft/comm/internal/over_mpi.h"
@@ -40,9 +40,8 @@ struct Places {
 // Checks that all ranks have the job's secret, or that none has.
 Places where_they_are(const BackendOptions& options, const net::Exchange& exchange, int rank) {
   const std::string mine = options.secret.empty() ? "without a secret" : "with the job's secret";
-  const char* const part = std::getenv("WEFT_HOST_ID");
   const bool apart = options.transport == Transport::kTcp || options.transport == Transport::kMpi;
-  const std::string host = apart ? "rank " + std::to_string(rank) : part != nullptr ? part : "";
+  const std::string host = apart ? "rank " + std::to_string(rank) : variable("WEFT_HOST_ID");
   const auto all = exchange(mine + "/" + net::host_id() + "/" + host);
   Places places;
   for (std::size_t peer = 0; peer < all.size(); ++peer) {
@@ -108,9 +107,8 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
   };
   tcp.on_refused = [](const std::string& line) { log_warn(line); };
   auto endpoint = net::connect_tcp(tcp);
-  const char* const elastic = std::getenv("WEFT_ELASTIC");
   const bool is_first = (options.epoch & 0xffff) == 0;  // later ones use what was reserved
-  if (is_first && elastic != nullptr && *elastic == '1') reserve_descriptors_for_recovery();
+  if (is_first && variable("WEFT_ELASTIC") == "1") reserve_descriptors_for_recovery();
   return endpoint;
 }
 

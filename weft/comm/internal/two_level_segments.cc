@@ -15,7 +15,7 @@ constexpr net::Channel kQueues = net::Channel{1} << 41;
 constexpr net::Channel kLane = net::Channel{1} << 42;
 // Bytes of a rank's part of a chunk: large enough to saturate the network, small enough that the
 // last chunk, which overlaps with nothing, is short.
-constexpr std::int64_t kMostBytes = 1 << 20, kLeastBytes = 128 << 10;
+constexpr std::int64_t kMaxBytes = 1 << 20, kMinBytes = 128 << 10;
 
 }  // namespace
 
@@ -34,8 +34,7 @@ void TwoLevel::all_reduce_small(const Call& call) {
 
 void TwoLevel::by_segments(const Call& call) {
   const std::int64_t per_rank =
-      std::clamp(call.bytes(call.args.count) / map_.smallest() / 8, kLeastBytes, kMostBytes) / 64 *
-      64;
+      std::clamp(call.bytes(call.args.count) / map_.smallest() / 8, kMinBytes, kMaxBytes) / 64 * 64;
   in_chunks(
       call.args.count, per_rank * map_.smallest() / call.element,
       [&](std::int64_t at, std::int64_t count, Queue& queue) {

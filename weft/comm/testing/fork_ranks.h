@@ -35,15 +35,14 @@ namespace internal {
 // has reaped). Kills those that have not ended after `patience`.
 inline std::vector<int> exit_codes(const std::vector<pid_t>& children,
                                    std::chrono::seconds patience) {
-  constexpr std::chrono::microseconds kLongestPause{5000};
+  constexpr std::chrono::microseconds kMaxPause{5000};
   const auto deadline = Deadline::in(patience);
   std::vector<int> codes;
   for (const pid_t child : children) {
     int status = 0;
     pid_t ended = 0;
     for (auto pause = std::chrono::microseconds(100);
-         (ended = waitpid(child, &status, WNOHANG)) == 0;
-         pause = std::min(2 * pause, kLongestPause)) {
+         (ended = waitpid(child, &status, WNOHANG)) == 0; pause = std::min(2 * pause, kMaxPause)) {
       if (deadline.passed()) kill(child, SIGKILL);
       std::this_thread::sleep_for(pause);
     }

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <sstream>
 
 #include "weft/base/deadline.h"
+#include "weft/base/text/variables.h"
 #include "weft/net/memory/host.h"
 #include "weft/schedule/machine.h"
 
@@ -27,12 +27,11 @@ constexpr std::int64_t kPlaceBytes = 256;
 std::string own_place() {
   const auto machine = schedule::find_machine();
   const auto processors = schedule::usable_processors();
-  const char* const part = std::getenv("WEFT_HOST_ID");
   std::ostringstream text;
   text << machine.socket_of(processors).value_or(-1) << ' '
        << machine.numa_node_of(processors).value_or(-1) << ' '
        << machine.cache_of(processors).value_or(-1) << ' ' << net::host_id() << '/'
-       << (part != nullptr ? part : "");
+       << variable("WEFT_HOST_ID");
   return text.str().substr(0, static_cast<std::size_t>(kPlaceBytes) - 1);
 }
 

@@ -8,7 +8,7 @@
 
 #include "weft/base/log.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 using compress::Round;
@@ -164,4 +164,4 @@ void CodecExchange::launch(const std::optional<Round>& round) {
   work_ = round ? run(*across_, *round) : Group::Work{};
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

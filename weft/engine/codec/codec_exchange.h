@@ -21,7 +21,7 @@
 #include "weft/comm/group.h"
 #include "weft/compress/reducer.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 
 // Location of a tensor like `like`, which begins at element `first`. Its first dimension are the
 // rows; a vector has one column.
@@ -84,4 +84,4 @@ class CodecExchange {
   bool has_codec_ = false, several_rounds_ = false;
 };
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

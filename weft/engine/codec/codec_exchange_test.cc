@@ -6,7 +6,7 @@
 
 #include "weft/comm/testing/fork_ranks.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 void check(bool good, const std::string& what) {
@@ -61,4 +61,4 @@ TEST(CodecExchange, EncodesOnlyTrafficBetweenHosts) {
 }
 
 }  // namespace
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -10,7 +10,7 @@
 #include "weft/engine/internal/whole_updates.h"
 #include "weft/optim/adafactor.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 class AdafactorUpdates final : public WholeUpdates {
@@ -113,4 +113,4 @@ std::unique_ptr<WholeUpdates> make_adafactor_updates(WholeUpdates::Subject subje
   return std::make_unique<AdafactorUpdates>(std::move(subject));
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

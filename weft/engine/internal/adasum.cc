@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 constexpr int kTag = 0x6164;
@@ -117,4 +117,4 @@ void adasum(const Group& group, at::Tensor& flat, const std::vector<std::int64_t
   }
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

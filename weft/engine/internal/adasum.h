@@ -23,10 +23,10 @@
 
 #include "weft/comm/group.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // Combines `flat`, float32 or float64, in place. Layer i is [bounds[i], bounds[i + 1]). Collective.
 // Throws as Group's operations do; `flat` is then undefined.
 void adasum(const Group& group, at::Tensor& flat, const std::vector<std::int64_t>& bounds);
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

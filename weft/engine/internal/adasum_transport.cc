@@ -11,7 +11,7 @@
 #include "weft/engine/internal/transport.h"
 #include "weft/engine/squares.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 class AdasumTransport final : public Transport {
@@ -179,4 +179,4 @@ std::unique_ptr<Transport> make_adasum_transport(Subject subject) {
   return std::make_unique<AdasumTransport>(std::move(subject));
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -5,7 +5,7 @@
 
 #include "weft/base/error.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 
 void Binding::bind(Group group) {
   unbind();
@@ -47,4 +47,4 @@ void Binding::set_lr(double lr) {
   if (replica_) optim::set_lr(replica_->updates().spec().rule, lr);
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -7,7 +7,7 @@
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/internal/replica.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 
 class Binding {
  public:
@@ -34,4 +34,4 @@ class Binding {
   std::shared_ptr<Replica> replica_;
 };
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

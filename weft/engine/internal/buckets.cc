@@ -7,7 +7,7 @@
 #include "weft/engine/internal/stopwatch.h"
 #include "weft/engine/internal/unit.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 template <class Visit>
 void Buckets::each_exchange(const Visit& visit) const {
@@ -238,4 +238,4 @@ double Buckets::share_sent() const {
   return sums[1] > 0 ? sums[0] / sums[1] : 1.0;
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

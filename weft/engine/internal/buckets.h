@@ -19,7 +19,7 @@
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/gradient_check.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class Buckets {
  public:
@@ -98,4 +98,4 @@ class Buckets {
   bool advanced_ = false;                 // all rounds of this step are done
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -7,7 +7,7 @@
 
 #include "weft/checkpoint/slice.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 // In types that can be concatenated. A program may give the buffer other memory at any time.
@@ -51,4 +51,4 @@ void BufferBroadcast::finish(const Group& group) {
   }
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -8,7 +8,7 @@
 
 #include "weft/comm/group.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class BufferBroadcast {
  public:
@@ -30,4 +30,4 @@ class BufferBroadcast {
   std::vector<Packed> packed_;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -9,7 +9,7 @@
 #include "weft/compress/measure.h"
 #include "weft/engine/internal/tuner.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -83,4 +83,4 @@ void CodecTrial::say() const {
     log_info("codec = auto: " + compress::to_string(choice_.spec) + ": " + choice_.why);
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

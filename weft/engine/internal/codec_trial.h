@@ -15,7 +15,7 @@
 #include "weft/compress/choose.h"
 #include "weft/compress/reducer.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class CodecTrial {
  public:
@@ -47,4 +47,4 @@ class CodecTrial {
   compress::Choice choice_;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 // All of this process. Ranks may be threads, whose groups differ.
@@ -92,4 +92,4 @@ std::string apart_text(const std::pair<int, int>& ranks, const std::string& para
          "the same models, with zero times the output of one that it leaves out";
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class Company {
  public:
@@ -47,4 +47,4 @@ std::optional<std::pair<int, int>> first_apart(const std::vector<std::uint64_t>&
 // The error's text for them.
 std::string apart_text(const std::pair<int, int>& ranks, const std::string& parameter);
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 // Words of ranks lie in cache lines of their own.
@@ -132,4 +132,4 @@ void Crossing::refuse(int peer, std::uint64_t seen, const Crossing* other) const
   host_.fail_by(error);
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

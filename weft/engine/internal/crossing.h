@@ -17,7 +17,7 @@
 
 #include "weft/net/memory/host.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // A model of this rank, in messages and in what ranks tell each other.
 struct ModelName {
@@ -69,4 +69,4 @@ class Crossing {
   std::uint32_t entered_ = 0;  // stamp of the last one
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -9,7 +9,7 @@
 
 #include "weft/base/error.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
@@ -107,4 +107,4 @@ void update_on_device(const optim::UpdateRule& rule, std::int64_t step, const De
       rule);
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

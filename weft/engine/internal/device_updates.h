@@ -9,7 +9,7 @@
 
 #include "weft/optim/update_rule.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // Tensors of one device with a common rule and step. By tensor; state[array] is empty or has as
 // many tensors as `weights`, in the order of state_names().
@@ -25,4 +25,4 @@ struct DeviceTensors {
 void update_on_device(const optim::UpdateRule& rule, std::int64_t step,
                       const DeviceTensors& tensors);
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -14,7 +14,7 @@
 #include "weft/engine/internal/replica.h"
 #include "weft/engine/internal/sharded_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 // "fc1.weight Float[128, 784]; …": the list on which all ranks must agree.
@@ -406,4 +406,4 @@ std::shared_ptr<Engine> make_engine(Engine::Subject subject, OptimizerSpec optim
   return engine;
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

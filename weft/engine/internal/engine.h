@@ -25,7 +25,7 @@
 #include "weft/engine/internal/whole_updates.h"
 #include "weft/engine/sharded.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
@@ -247,4 +247,4 @@ inline std::string part_name(const Group& group, const char* purpose) {
 // Makes the engine for the subject's stage, with its own groups. Collective.
 std::shared_ptr<Engine> make_engine(Engine::Subject subject, OptimizerSpec optimizer);
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -9,7 +9,7 @@
 #include "weft/compress/spec.h"
 #include "weft/engine/internal/index.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 std::int64_t bytes_of(const at::Tensor& tensor) {
@@ -306,4 +306,4 @@ void Gradients::clear() {
   }
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -15,7 +15,7 @@
 #include "weft/engine/internal/unit.h"
 #include "weft/engine/sharded.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class Gradients {
  public:
@@ -117,4 +117,4 @@ class Gradients {
   Group::Work report_work_;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 void HeldChanges::lend(checkpoint::Slices& held) {
   for (checkpoint::Slice& slice : held) {
@@ -23,4 +23,4 @@ std::uint64_t HeldChanges::count() const {
   return changes;
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -9,7 +9,7 @@
 
 #include "weft/checkpoint/slice.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class HeldChanges {
  public:
@@ -29,4 +29,4 @@ class HeldChanges {
   bool unknown_ = false;    // some of these tensors count no changes
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

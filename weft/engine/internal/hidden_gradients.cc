@@ -4,7 +4,7 @@
 
 #include "weft/engine/parameter_cuts.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 HiddenGradients::HiddenGradients(const std::vector<Param>& params, std::size_t trained,
                                  std::string why)
@@ -41,4 +41,4 @@ const Param* HiddenGradients::changed() const {
   return nullptr;
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

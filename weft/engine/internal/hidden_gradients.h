@@ -13,7 +13,7 @@
 
 #include "weft/engine/internal/unit.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class HiddenGradients {
  public:
@@ -44,4 +44,4 @@ class HiddenGradients {
   bool hidden_ = false;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

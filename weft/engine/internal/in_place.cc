@@ -7,7 +7,7 @@
 #include "weft/comm/allocator.h"
 #include "weft/engine/internal/stopwatch.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 DType dtype_of(at::ScalarType type) {
   switch (type) {
@@ -195,4 +195,4 @@ void InPlace::release(int unit) {
   for (const int param : units_[index(unit)].params) held_[index(param)].reset();
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

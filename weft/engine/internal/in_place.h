@@ -11,7 +11,7 @@
 #include "weft/engine/internal/unit.h"
 #include "weft/kernels/reduce.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // Throws Error(kInvalidArgument) for types that are not floating.
 DType dtype_of(at::ScalarType type);
@@ -138,4 +138,4 @@ class InPlace {
   std::vector<at::Tensor> held_;  // by parameter
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

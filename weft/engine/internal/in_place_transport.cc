@@ -11,7 +11,7 @@
 #include "weft/engine/internal/transport.h"
 #include "weft/engine/squares.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 // Parameters become visible to peers in units of about 64 KiB, and are processed in chunks of 128
@@ -517,4 +517,4 @@ std::unique_ptr<Transport> make_in_place_transport(Subject subject) {
   return std::make_unique<InPlaceTransport>(std::move(subject));
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

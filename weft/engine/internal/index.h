@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 inline std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

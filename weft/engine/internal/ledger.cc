@@ -1,6 +1,6 @@
 #include "weft/engine/internal/ledger.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 struct alignas(128) Ledger::Seat {
   double weight;
@@ -161,4 +161,4 @@ void Ledger::meet(std::int64_t chunks, int phase) {
       [&] { return rank < world_ ? rank : -1; });
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -19,7 +19,7 @@
 #include "weft/net/memory/host.h"
 #include "weft/observe/position/position.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class Ledger {
  public:
@@ -138,4 +138,4 @@ class Ledger {
   Written* written_ = nullptr;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -10,7 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/space/reserve.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 [[noreturn]] void fail(const std::filesystem::path& folder, const char* what, int error) {
@@ -40,4 +40,4 @@ MappedFile::MappedFile(const std::filesystem::path& folder, std::size_t bytes) :
 
 MappedFile::~MappedFile() { munmap(data_, bytes_); }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

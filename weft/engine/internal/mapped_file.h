@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class MappedFile {
  public:
@@ -23,4 +23,4 @@ class MappedFile {
   std::size_t bytes_;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

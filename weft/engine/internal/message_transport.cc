@@ -28,7 +28,7 @@
 #include "weft/engine/internal/weight_guard.h"
 #include "weft/engine/squares.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 constexpr std::size_t kDefaultBucket = std::size_t{25} << 20;
@@ -149,8 +149,8 @@ class MessageTransport final : public Transport {
   checkpoint::Slices codec_slices() override {
     if (!replanned_ || subject_.options.codec == "none" || (trial_ && !trial_->done())) return {};
     settle();
-    return parallel::codec_slices(subject_.group, {codec_, step_, {order_.begin(), order_.end()}},
-                                  buckets_.memory());
+    return engine::codec_slices(subject_.group, {codec_, step_, {order_.begin(), order_.end()}},
+                                buckets_.memory());
   }
 
   bool load_codec(const checkpoint::Reader& saved) override {
@@ -436,4 +436,4 @@ std::unique_ptr<Transport> make_message_transport(Subject subject) {
   return std::make_unique<MessageTransport>(std::move(subject));
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -12,7 +12,7 @@
 #include "weft/base/error.h"
 #include "weft/engine/internal/overlaps.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 // The list itself: Module::parameters() would copy it, and each name in it.
@@ -332,4 +332,4 @@ void ModuleWatch::rebase(bool now) {
   }
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -29,7 +29,7 @@
 #include "weft/engine/internal/rank_settings.h"
 #include "weft/engine/internal/unit.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class ModuleWatch {
  public:
@@ -148,4 +148,4 @@ class ModuleWatch {
   bool sampled_ = false, odd_ = false, has_changed_ = false, gradients_checked_ = false;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

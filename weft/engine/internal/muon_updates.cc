@@ -17,7 +17,7 @@
 #include "weft/engine/internal/whole_updates.h"
 #include "weft/optim/muon.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 // The polar factor of a matrix, about. The shorter side of X is that of X X'.
@@ -130,4 +130,4 @@ std::unique_ptr<WholeUpdates> make_muon_updates(WholeUpdates::Subject subject) {
   return std::make_unique<MuonUpdates>(std::move(subject));
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

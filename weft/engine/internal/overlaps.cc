@@ -7,7 +7,7 @@
 
 #include "weft/base/error.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 struct Range {
@@ -42,4 +42,4 @@ void check_apart(const std::vector<Param>& params) {
   }
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -9,9 +9,9 @@
 
 #include "weft/engine/internal/unit.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // Throws Error(kInvalidArgument) with the names of the first two such parameters. Reads no values.
 void check_apart(const std::vector<Param>& params);
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

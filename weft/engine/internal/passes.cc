@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 // Above all blocks: the gradients of none are known to be done.
@@ -200,4 +200,4 @@ void Passes::drain() {
   }
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

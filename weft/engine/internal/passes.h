@@ -23,7 +23,7 @@
 #include "weft/comm/group.h"
 #include "weft/engine/internal/unit.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class Passes {
  public:
@@ -106,4 +106,4 @@ class Passes {
   Gather heads_;  // the pass that each rank is in
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

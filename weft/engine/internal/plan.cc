@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 // Elements of a cache line: chunks begin on lines, so that no two ranks write into one.
@@ -54,4 +54,4 @@ Plan make_plan(const std::vector<std::int64_t>& sizes, const std::vector<int>& o
   return plan;
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // Elements [begin, end) of a parameter.
 struct Stretch {
@@ -37,4 +37,4 @@ struct PlanOptions {
 Plan make_plan(const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
                const PlanOptions& options);
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -10,7 +10,7 @@
 #include "weft/comm/texts.h"
 #include "weft/optim/learning_rate.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 class Hash {
@@ -127,4 +127,4 @@ void RankSettings::compare(const Group& group) const {
   }
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -17,7 +17,7 @@
 #include "weft/comm/group.h"
 #include "weft/engine/block.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // The gradients of a rank in a step.
 struct GradientFacts {
@@ -54,4 +54,4 @@ class RankSettings {
   std::uint64_t hash_ = 0;  // of modules and buffers
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

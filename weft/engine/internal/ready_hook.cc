@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
@@ -56,4 +56,4 @@ void keep_before_hook(std::shared_ptr<void>& hooked, const at::Tensor& parameter
   hooked = std::make_shared<Node>(std::move(node));
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

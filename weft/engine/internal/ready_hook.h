@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-namespace weft::parallel {
+namespace weft::engine {
 
 // Calls `tell` each time a gradient has been added to parameter.grad(), after the user's own hook,
 // if any.
@@ -17,4 +17,4 @@ void add_ready_hook(const at::Tensor& parameter, std::function<void()> tell);
 void keep_before_hook(std::shared_ptr<void>& hooked, const at::Tensor& parameter,
                       const std::function<void()>& tell);
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -16,7 +16,7 @@
 #include "weft/base/error.h"
 #include "weft/engine/parameter_cuts.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine {
 namespace {
 
 constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;  // libtorch never uses it
@@ -160,4 +160,4 @@ at::Tensor refusing(const at::Tensor& like, const std::string& why) {
   return tensor;
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine

@@ -13,7 +13,7 @@
 #include "weft/engine/internal/weights_trial.h"
 #include "weft/net/memory/host.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 
 using internal::index;
 
@@ -522,4 +522,4 @@ std::string Replica::describe() const {
   return transport_->describe() + (shared_weights_ ? ", optimizer state once per host" : "");
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -17,7 +17,7 @@
 #include "weft/engine/internal/spent_gradients.h"
 #include "weft/engine/internal/transport.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 
 class Replica final : public Engine {
  public:
@@ -131,4 +131,4 @@ class Replica final : public Engine {
   std::int64_t updates_done_ = 0;  // also of an optimizer of torch
 };
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -4,7 +4,7 @@
 
 #include "weft/engine/internal/replica.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 // Replicas add in the same order, so weights differ only by a change of the program. Devices, and
@@ -134,4 +134,4 @@ void Replica::check_values() {
   watch().compare(group_, /*whole=*/true, devices_ ? kRounded : kExact);
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

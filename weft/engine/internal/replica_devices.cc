@@ -3,7 +3,7 @@
 
 #include "weft/engine/internal/replica.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 
 void Replica::check_device_options() const {
   const auto refuse = [](bool found, const char* what) {
@@ -43,4 +43,4 @@ void Replica::use_on_device(float first_value) {
   watch_optimizer();
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -5,7 +5,7 @@
 
 #include "weft/engine/internal/sharded_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 
 using Direction = internal::Passes::Direction;
 
@@ -158,4 +158,4 @@ void ShardedModel::end_pass() {
   if (passes_) guarded([&] { passes_->finish(Direction::kForward); });
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

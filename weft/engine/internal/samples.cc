@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <utility>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 // Passes with outputs of unknown types that are remembered. Nothing tells when their graphs end.
-constexpr std::size_t kMostUnknown = 64;
+constexpr std::size_t kMaxUnknown = 64;
 
 }  // namespace
 
@@ -119,9 +119,9 @@ void SampleCount::forget_dead() {
   });
   const auto unknown = static_cast<std::size_t>(
       std::count_if(open_.begin(), open_.end(), [](const Pass& p) { return p.last > p.first; }));
-  if (unknown <= kMostUnknown) return;
+  if (unknown <= kMaxUnknown) return;
   open_.erase(std::find_if(open_.begin(), open_.end(),
                            [](const Pass& pass) { return pass.last > pass.first; }));
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

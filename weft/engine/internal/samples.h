@@ -21,7 +21,7 @@ namespace torch::autograd {
 struct Node;
 }
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class SampleCount : public std::enable_shared_from_this<SampleCount> {
  public:
@@ -74,4 +74,4 @@ class SampleCount : public std::enable_shared_from_this<SampleCount> {
   std::function<bool()> are_dropped_;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -9,7 +9,7 @@
 
 #include "weft/engine/internal/sharded_model.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 // Of ranks that hold the same values.
@@ -261,4 +261,4 @@ void ShardedModel::take_module_changes() {
   if (is_due) compare_private();
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

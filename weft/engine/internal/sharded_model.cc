@@ -11,7 +11,7 @@
 #include "weft/net/memory/host.h"
 
 // Divides a model into units and shards. running.cc has forward and backward, stepping.cc the step.
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 bool share_memory(const Group& group, Weights weights) {
@@ -160,7 +160,7 @@ void ShardedModel::place(internal::Unit& unit) {
   if (gathered) {
     for (const int param : unit.params) {
       unit.gathered.push_back(params_[internal::index(param)].tensor);
-      internal::refuse(unit.gathered.back(), refusal_of(params_[internal::index(param)]));
+      engine::refuse(unit.gathered.back(), refusal_of(params_[internal::index(param)]));
     }
     put_below(unit, {});
   }
@@ -292,4 +292,4 @@ std::string ShardedModel::describe() const {
   return text;
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

@@ -22,7 +22,7 @@
 #include "weft/engine/internal/mapped_file.h"
 #include "weft/engine/internal/passes.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 
 class ShardedModel final : public Engine {
  public:
@@ -141,4 +141,4 @@ class ShardedModel final : public Engine {
   Pulled pulled_;                 // what held() has taken
 };
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

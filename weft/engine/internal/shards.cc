@@ -13,7 +13,7 @@
 #include "weft/engine/internal/sharded_model.h"
 #include "weft/net/memory/host.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 namespace {
 
 checkpoint::Rectangle rectangle_of(const internal::Param& param, const Sharded::Placing& placing) {
@@ -257,4 +257,4 @@ void Replica::end_load() {
   note_written();
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

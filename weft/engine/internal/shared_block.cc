@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 std::mutex blocks_lock;
@@ -40,4 +40,4 @@ void take_out_of_shared_block(at::Tensor& parameter) {
   parameter.set_data(parameter.detach().clone());
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -9,7 +9,7 @@
 
 #include "weft/comm/group.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class SharedBlock {
  public:
@@ -31,4 +31,4 @@ class SharedBlock {
 // Moves the parameter to memory of its own, with its value, if it lies in a block.
 void take_out_of_shared_block(at::Tensor& parameter);
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 void SpentGradients::note(const std::vector<at::Tensor>& params) {
   spent_.clear();
@@ -38,4 +38,4 @@ bool SpentGradients::drop(const std::vector<at::Tensor>& params) {
   return any;
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

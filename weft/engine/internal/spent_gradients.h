@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class SpentGradients {
  public:
@@ -34,4 +34,4 @@ class SpentGradients {
   std::vector<Spent> spent_;  // by parameter; empty: none
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

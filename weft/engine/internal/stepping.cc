@@ -7,7 +7,7 @@
 #include "weft/engine/internal/sharded_model.h"
 #include "weft/engine/squares.h"
 
-namespace weft::parallel {
+namespace weft::engine {
 
 using Direction = internal::Passes::Direction;
 
@@ -62,7 +62,7 @@ void ShardedModel::each_gradient(
 double ShardedModel::norm_of_shards() {
   double squares = 0;
   for (const auto& unit : units_) {
-    if (unit.gradient.defined()) squares += internal::squares_of(unit.gradient);
+    if (unit.gradient.defined()) squares += squares_of(unit.gradient);
   }
   at::Tensor sum = at::scalar_tensor(squares, at::kDouble);
   group_.all_reduce(sum);
@@ -263,4 +263,4 @@ Sharded::Memory ShardedModel::memory() {
   return now;
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::engine

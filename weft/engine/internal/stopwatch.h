@@ -6,7 +6,7 @@
 #include "weft/base/deadline.h"
 #include "weft/observe/trace.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class Stopwatch {
  public:
@@ -22,4 +22,4 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -6,7 +6,7 @@
 
 #include "weft/engine/squares.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 void Transport::await_peers() {
   WEFT_CHECK(false, "only a transport in shared memory waits for its peers' gradients");
@@ -58,4 +58,4 @@ std::vector<int> agree_on_order(const Group& group, std::vector<int> ready, int 
   return {values, values + order.numel()};
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -24,7 +24,7 @@
 #include "weft/engine/internal/samples.h"
 #include "weft/engine/internal/updates.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class Transport {
  public:
@@ -136,4 +136,4 @@ Weighting weigh(DataParallelOptions::Average average, const std::vector<double>&
 // parameters in reverse order. The same on every rank.
 std::vector<int> agree_on_order(const Group& group, std::vector<int> ready, int params);
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

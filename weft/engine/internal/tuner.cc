@@ -8,7 +8,7 @@
 #include "weft/base/deadline.h"
 #include "weft/base/text/words.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -146,4 +146,4 @@ Tuned tune(const std::vector<std::int64_t>& sizes, const std::vector<int>& order
   return best;
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -10,7 +10,7 @@
 #include "weft/engine/internal/plan.h"
 #include "weft/engine/internal/wire_plan.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // Collective: measures the time of an empty all-reduce, and the additional time per float32 in one
 // of up to `most` numbers. Medians of the slowest rank.
@@ -68,4 +68,4 @@ Tuned tune(const std::vector<std::int64_t>& sizes, const std::vector<int>& order
 Plan plan_buckets(const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
                   const Fill& fill);
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -6,7 +6,7 @@
 
 #include "weft/engine/parameter_cuts.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 constexpr std::int64_t kAlignment = 16;
@@ -94,7 +94,8 @@ void put_below(Unit& unit, const at::Tensor& buffer) {
   void* const data = buffer.defined() ? buffer.data_ptr() : nullptr;
   storage->set_data_ptr_noswap(c10::DataPtr(data, c10::Device(c10::kCPU)));
   storage->set_nbytes(buffer.defined() ? buffer.nbytes() : 0);
-  for (const at::Tensor& param : unit.gathered) buffer.defined() ? admit(param) : refuse(param);
+  for (const at::Tensor& param : unit.gathered)
+    buffer.defined() ? engine::admit(param) : engine::refuse(param);
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -21,7 +21,7 @@
 #include "weft/engine/codec/codec_exchange.h"
 #include "weft/engine/internal/written.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // A parameter. It appears once, however many blocks use it.
 struct Param {
@@ -92,4 +92,4 @@ void put_scaled(at::Tensor& part, const at::Tensor& gradient, double weight);
 // of the values is then an error.
 void put_below(Unit& unit, const at::Tensor& buffer);
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -8,7 +8,7 @@
 #include "weft/base/fault/failpoint.h"
 #include "weft/engine/internal/device_updates.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 bool is_orthogonal(const OptimizerSpec& spec, const std::string& name, at::IntArrayRef sizes) {
   return std::holds_alternative<optim::Muon>(spec.rule) && sizes.size() >= 2 &&
@@ -130,4 +130,4 @@ at::Tensor Updates::state(int param, std::size_t array, at::IntArrayRef sizes) c
                        at::TensorOptions(types_[index(param)]));
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -18,7 +18,7 @@
 #include "weft/engine/internal/index.h"
 #include "weft/engine/optimizer.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // True for tensors that Muon makes orthogonal.
 bool is_orthogonal(const OptimizerSpec& spec, const std::string& name, at::IntArrayRef sizes);
@@ -147,4 +147,4 @@ class Updates {
   bool velocity_comes_ = false;  // gradients include the momentum
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -5,7 +5,7 @@
 
 #include <unordered_map>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 struct WeightGuard::Watch {
   std::unordered_map<const void*, int> params;
@@ -87,4 +87,4 @@ void WeightGuard::arm() {
 // only disarmed during backward().
 void WeightGuard::disarm() { watch_->looks = false; }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

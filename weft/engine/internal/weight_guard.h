@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class WeightGuard {
  public:
@@ -40,4 +40,4 @@ class WeightGuard {
   std::thread::id thread_;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

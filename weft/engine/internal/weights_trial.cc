@@ -9,7 +9,7 @@
 #include "weft/engine/internal/tuner.h"
 #include "weft/engine/squares.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 constexpr int kSteps = 16;
@@ -63,4 +63,4 @@ bool private_is_faster(const Subject& subject, const std::vector<std::byte*>& sh
   return time_of(subject, own, true) < together;
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

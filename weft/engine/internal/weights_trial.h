@@ -10,7 +10,7 @@
 
 #include "weft/engine/internal/transport.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // Collective; the same answer on every rank. Weights are left as they are; gradients are dropped.
 bool private_is_faster(const Subject& subject, const std::vector<std::byte*>& shared,
@@ -19,4 +19,4 @@ bool private_is_faster(const Subject& subject, const std::vector<std::byte*>& sh
 // Larger models always share weights: the saved work outweighs the transfer of cache lines.
 constexpr std::int64_t kTrialMostBytes = 4 << 20;
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

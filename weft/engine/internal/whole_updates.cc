@@ -9,7 +9,7 @@
 
 #include "weft/base/fault/failpoint.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 // The numbers of some sums, by parameter, as one tensor.
@@ -143,4 +143,4 @@ std::unique_ptr<WholeUpdates> make_whole_updates(WholeUpdates::Subject subject) 
   return std::make_unique<LayerwiseUpdates>(std::move(subject));
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -25,7 +25,7 @@
 #include "weft/engine/internal/updates.h"
 #include "weft/engine/internal/written.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // Elements [begin, end) of a parameter, not empty, and their gradient.
 struct WholePiece {
@@ -118,4 +118,4 @@ std::unique_ptr<WholeUpdates> make_whole_updates(WholeUpdates::Subject subject);
 std::unique_ptr<WholeUpdates> make_adafactor_updates(WholeUpdates::Subject subject);
 std::unique_ptr<WholeUpdates> make_muon_updates(WholeUpdates::Subject subject);
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -6,7 +6,7 @@
 
 #include "weft/engine/internal/index.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 namespace {
 
 // Returns the bucket to send next if the link is free from `now` on.
@@ -72,4 +72,4 @@ Launches plan_launches(const std::vector<Cargo>& buckets, double backward, bool 
   return launches;
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // Seconds. A step begins when the first gradient is ready.
 struct StepTimes {
@@ -45,4 +45,4 @@ struct Launches {
 // `forward`: the next forward() waits bucket by bucket, instead of step().
 Launches plan_launches(const std::vector<Cargo>& buckets, double backward, bool forward);
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

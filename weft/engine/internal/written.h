@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 // Sums of 32-bit numbers, and sums of these sums, in four lanes.
 struct BitSums {
@@ -84,4 +84,4 @@ class WrittenCheck {
   std::uint64_t before_ = 0, after_ = 0;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

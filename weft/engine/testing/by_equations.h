@@ -11,7 +11,7 @@
 
 #include "weft/optim/update_rule.h"
 
-namespace weft::parallel::internal {
+namespace weft::engine::internal {
 
 class ByEquations {
  public:
@@ -133,4 +133,4 @@ class ByEquations {
   std::vector<at::Tensor> first_, second_, rows_, columns_;  // by parameter
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::engine::internal

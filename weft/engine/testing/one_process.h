@@ -13,7 +13,7 @@
 
 #include "weft/engine/testing/trainer.h"
 
-namespace weft::parallel::habits {
+namespace weft::engine::habits {
 
 // Optimizers of torch::optim: of all parts, or of those before Rule::split and of the others.
 class ByTorch : public Trainer {
@@ -112,4 +112,4 @@ class Alone final : public ByTorch {
   Chain chain_;
 };
 
-}  // namespace weft::parallel::habits
+}  // namespace weft::engine::habits

@@ -10,7 +10,7 @@
 
 #include "weft/engine/testing/trainers.h"
 
-namespace weft::parallel::habits {
+namespace weft::engine::habits {
 
 // Something that a program does. `is_refused`: where it is an error, or may be one. `fits`: where a
 // program can do it.
@@ -234,4 +234,4 @@ inline void freeze(Trainer& trainer, bool requires_grad) {
     parameter.requires_grad_(requires_grad);
 }
 
-}  // namespace weft::parallel::habits
+}  // namespace weft::engine::habits

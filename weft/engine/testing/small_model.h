@@ -16,7 +16,7 @@
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/engine/sharded.h"
 
-namespace weft::parallel::small_model {
+namespace weft::engine::small_model {
 
 inline void require(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what);
@@ -244,7 +244,7 @@ inline void compare(Sharded& model, const Group& world, const Trained& expected,
   expect_close(weights_in(state, expected.weights), expected.weights, most, what + ", weights");
 }
 
-}  // namespace weft::parallel::small_model
-namespace weft::parallel::internal {
+}  // namespace weft::engine::small_model
+namespace weft::engine::internal {
 using namespace small_model;
 }

@@ -15,7 +15,7 @@
 
 #include "weft/engine/testing/small_model.h"
 
-namespace weft::parallel::habits {
+namespace weft::engine::habits {
 
 using small_model::batch_of;
 using small_model::kBatch;
@@ -226,4 +226,4 @@ class Trainer {
   std::vector<at::Tensor> saved_;
 };
 
-}  // namespace weft::parallel::habits
+}  // namespace weft::engine::habits

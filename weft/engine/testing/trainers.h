@@ -9,7 +9,7 @@
 
 #include "weft/engine/testing/one_process.h"
 
-namespace weft::parallel::habits {
+namespace weft::engine::habits {
 
 inline OptimizerSpec spec_of(const Rule& rule) {
   return rule.adam ? optimizer_spec(torch::optim::AdamWOptions(0.01), {.max_grad_norm = rule.clip})
@@ -199,4 +199,4 @@ inline std::unique_ptr<Trainer> trainer_of(const Group& group, const Way& way, c
   return std::make_unique<ShardedRank>(group, way, rule);
 }
 
-}  // namespace weft::parallel::habits
+}  // namespace weft::engine::habits

@@ -15,8 +15,8 @@ std::string seconds(std::chrono::milliseconds time) {
 }  // namespace
 
 Time end_of_grace(const Departure& departure) {
-  constexpr std::chrono::milliseconds kMostReserve = std::chrono::seconds(2);
-  return departure.since + departure.grace - std::min(departure.grace / 10, kMostReserve);
+  constexpr std::chrono::milliseconds kMaxReserve = std::chrono::seconds(2);
+  return departure.since + departure.grace - std::min(departure.grace / 10, kMaxReserve);
 }
 
 std::string line_of(const Leave& leave) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "weft/base/error.h"
+#include "weft/base/text/variables.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -174,11 +175,11 @@ std::string Departures::final_answer(int code) const {
 void Departures::requeue(int node) const {
   if (!node_.options.going.requeue || !departure_ || !departure_->requeues) return;
   if (node_.job.node_rank != node) return;
-  const char* const job = std::getenv("SLURM_JOB_ID");
-  const std::string command = std::string("scontrol requeue ") + (job != nullptr ? job : "");
+  const std::string job = variable("SLURM_JOB_ID");
+  const std::string command = "scontrol requeue " + job;
   try {
     ProcessOptions options;
-    options.argv = {"scontrol", "requeue", job != nullptr ? job : ""};
+    options.argv = {"scontrol", "requeue", job};
     Process process(options);
     const auto status = process.wait(Deadline::in(kRequeueLimit));
     node_.note(command + ": " +

@@ -17,7 +17,7 @@ namespace weft::launch::internal {
 namespace {
 
 constexpr auto kFailuresCount = std::chrono::minutes(10);  // NodeReport::failures
-constexpr std::size_t kLongestReason = 400;
+constexpr std::size_t kMaxReason = 400;
 
 std::string host_name() {
   utsname name{};
@@ -273,7 +273,7 @@ std::optional<Time> Follower::start_placed(Time at) {
     }
     const auto slot = waits_for_others(place) ? std::nullopt : free_slot();
     if (!slot || start_in(*slot, rank, place)) continue;
-    const Time again = at + kLongestStartBackOff;
+    const Time again = at + kMaxStartBackOff;
     due_[place.incarnation] = again;
     next = next ? std::min(*next, again) : again;
   }
@@ -349,8 +349,7 @@ RankReport Follower::state_of(std::size_t at, Time when, std::optional<Time>& ne
   }
   if (kind == EndKind::kLost && !std::exchange(slot.counted, true)) failures_.push_back(end.when);
   return {slot.incarnation, phase_of(kind),
-          description_of(end, node_.was_out_of_memory()).substr(0, kLongestReason),
-          end.status.code()};
+          description_of(end, node_.was_out_of_memory()).substr(0, kMaxReason), end.status.code()};
 }
 
 // Returns when the report changes, if nothing happens before.
@@ -366,7 +365,7 @@ std::optional<Time> Follower::make_report(Time at) {
   std::erase_if(failures_, [&](Time when) { return at - when > kFailuresCount; });
   report.failures = static_cast<int>(failures_.size());
   report.replicated = servers_.replicated();
-  report.servers_lost = node_.situation.servers_lost.value_or("").substr(0, kLongestReason);
+  report.servers_lost = node_.situation.servers_lost.value_or("").substr(0, kMaxReason);
   if (!orders_.is_over()) departures_.report_to(report_, orders_.node);
   report.left = (orders_.is_over() || node_.situation.plan->away) && !running;
   report.knows_all_left = orders_.all_left;
@@ -390,7 +389,7 @@ std::optional<std::string> Follower::answer(int ranks) {
     report_.wanted = {std::max(milliseconds_since_1970(), plan.wanted.serial + 1), ranks};
   if (plan.wanted.serial < report_.wanted.serial) return std::nullopt;
   if (orders_.members == ranks) return "ok";
-  return plan.never_joined < kMostLostNewcomers
+  return plan.never_joined < kMaxLostNewcomers
              ? std::nullopt
              : std::optional<std::string>("the job keeps " + std::to_string(orders_.members) +
                                           " ranks: new ranks ended before they joined");

@@ -73,7 +73,7 @@ void LineRelay::take(const char* bytes, std::size_t size, std::string& shown) {
     const auto end = left.find('\n');
     line_.append(left.substr(0, end));
     if (end == std::string_view::npos) {
-      if (line_.size() >= kLongestLine) line_done(shown);
+      if (line_.size() >= kMaxLine) line_done(shown);
       return;
     }
     line_done(shown);

@@ -15,7 +15,7 @@ class LineRelay {
  public:
   static constexpr std::size_t kTailLines = 20;
   // Longer lines are forwarded in pieces.
-  static constexpr std::size_t kLongestLine = 64 * 1024;
+  static constexpr std::size_t kMaxLine = 64 * 1024;
 
   struct Options {
     int console = -1;  // -1: not shown

@@ -72,7 +72,7 @@ void Planning::replace(int rank) {
     return note(text + "; a new process on node " + std::to_string(plan_.ranks.at(rank).node) +
                 " replaces it" + count_of_replacements());
   }
-  if (refused) plan_.never_joined = kMostLostNewcomers;
+  if (refused) plan_.never_joined = kMaxLostNewcomers;
   if (is_missed) check_enough(text, code);
   if (plan_.end.empty()) note(text + "; the others go on without it");
 }
@@ -127,8 +127,7 @@ void Planning::start_again(const std::vector<int>& lost) {
 }
 
 bool Planning::may_start_again(const std::vector<int>& lost) const {
-  if (plan_.replacements >= policy_.max_replacements || plan_.attempt >= kMostAttempts)
-    return false;
+  if (plan_.replacements >= policy_.max_replacements || plan_.attempt >= kMaxAttempts) return false;
   const bool meets = is_meeting(), had_members = count(&Placement::member) > 0;
   bool certain = false;
   for (const auto& [rank, place] : plan_.ranks) {

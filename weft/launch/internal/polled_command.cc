@@ -70,7 +70,7 @@ void PolledCommand::read() {
     const ssize_t got = ::read(output_.get(), buffer, sizeof buffer);
     if (got < 0) return;
     if (got == 0) return output_.reset();
-    const auto room = kMostOutput - std::min(kMostOutput, text_.size());
+    const auto room = kMaxOutput - std::min(kMaxOutput, text_.size());
     text_.append(buffer, std::min(room, static_cast<std::size_t>(got)));
   }
 }

@@ -18,7 +18,7 @@ class PolledCommand {
  public:
   // A command that takes longer is killed.
   static constexpr auto kLimit = std::chrono::seconds(30);
-  static constexpr std::size_t kMostOutput = 64 * 1024;
+  static constexpr std::size_t kMaxOutput = 64 * 1024;
 
   struct Result {
     ExitStatus status;

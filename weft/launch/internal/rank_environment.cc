@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -14,14 +13,15 @@
 
 #include "weft/base/error.h"
 #include "weft/base/process/host.h"
+#include "weft/base/text/variables.h"
 #include "weft/store/etcd_url.h"
 
 namespace weft::launch::internal {
 namespace {
 
-constexpr int kMostRanks = 256;  // limit of ranks that share a host's memory
-constexpr int kMostNodes = 1 << 20;
-constexpr int kMostServers = 64;  // each connects with its neighbors, and each worker with all
+constexpr int kMaxRanks = 256;  // limit of ranks that share a host's memory
+constexpr int kMaxNodes = 1 << 20;
+constexpr int kMaxServers = 64;  // each connects with its neighbors, and each worker with all
 
 [[noreturn]] void bad(const std::string& option, const std::string& value,
                       const std::string& what) {
@@ -122,7 +122,7 @@ std::pair<int, int> node_counts(const LaunchOptions& options) {
   const int least = number("nnodes", text, parts.front());
   const int most = number("nnodes", text, parts.back());
   if (least < 1) bad("nnodes", text, "at least 1");
-  if (most > kMostNodes) bad("nnodes", text, "at most " + std::to_string(kMostNodes));
+  if (most > kMaxNodes) bad("nnodes", text, "at most " + std::to_string(kMaxNodes));
   if (most < least) bad("nnodes", text, "expected MIN:MAX in ascending order");
   if (least < most && options.rdzv_endpoint.empty() && options.rendezvous.empty())
     bad("nnodes", text,
@@ -243,8 +243,8 @@ void read_number_of_ranks(const LaunchOptions& options, Job& job) {
   const std::string& text = options.nproc_per_node;
   const auto colon = text.find(':');
   job.local_world = count_processes(text.substr(colon == std::string::npos ? 0 : colon + 1));
-  if (job.local_world > kMostRanks)
-    bad("nproc-per-node", text, "at most " + std::to_string(kMostRanks) + " on a node");
+  if (job.local_world > kMaxRanks)
+    bad("nproc-per-node", text, "at most " + std::to_string(kMaxRanks) + " on a node");
   if (colon == std::string::npos) return;
   job.min_ranks = number("nproc-per-node", text, text.substr(0, colon));
   job.max_ranks = job.local_world;
@@ -270,12 +270,12 @@ void read_elasticity(const LaunchOptions& options, Job& job) {
   if (job.max_replacements < 0)
     bad("max-replacements", std::to_string(job.max_replacements), "0 or more");
   job.spares = options.spares;
-  if (job.spares < 0 || job.spares > kMostRanks)
-    bad("spares", std::to_string(job.spares), "from 0 to " + std::to_string(kMostRanks));
+  if (job.spares < 0 || job.spares > kMaxRanks)
+    bad("spares", std::to_string(job.spares), "from 0 to " + std::to_string(kMaxRanks));
   if (job.spares > 0 && job.max_replacements == 0)
     bad("spares", std::to_string(job.spares), "set --max-replacements or -n MIN:MAX, too");
   const bool elastic = job.max_replacements > 0 || job.min_ranks > 0;
-  if (elastic && !range && job.nodes == 1) job.max_ranks = kMostRanks;
+  if (elastic && !range && job.nodes == 1) job.max_ranks = kMaxRanks;
   const Scaling& scaling = options.scaling;
   if (!(scaling.efficiency >= 0 && scaling.efficiency < 1))
     bad("scale-efficiency", std::to_string(scaling.efficiency), "from 0 to less than 1");
@@ -288,12 +288,12 @@ void read_elasticity(const LaunchOptions& options, Job& job) {
 void read_servers(const LaunchOptions& options, Job& job) {
   const ParameterServers& servers = options.servers;
   const std::string count = std::to_string(servers.count);
-  if (servers.count < 0 || servers.count > kMostServers)
-    bad("servers", count, "from 0 to " + std::to_string(kMostServers));
-  constexpr std::int64_t kMostMemory = std::int64_t{1} << 30;
-  if (servers.memory_mb < 1 || servers.memory_mb > kMostMemory)
+  if (servers.count < 0 || servers.count > kMaxServers)
+    bad("servers", count, "from 0 to " + std::to_string(kMaxServers));
+  constexpr std::int64_t kMaxMemory = std::int64_t{1} << 30;
+  if (servers.memory_mb < 1 || servers.memory_mb > kMaxMemory)
     bad("server-memory", std::to_string(servers.memory_mb),
-        "from 1 to " + std::to_string(kMostMemory) + " megabytes");
+        "from 1 to " + std::to_string(kMaxMemory) + " megabytes");
   if (servers.count > 0 && job.nodes > 1 && !job.plan)
     bad("servers", count,
         "nodes with --master-addr have no store for servers; use --rdzv-endpoint or --rendezvous");
@@ -323,7 +323,7 @@ Job read_options(const LaunchOptions& options) {
     job.master_addr = parse_host("--master-addr", options.master_addr, "--master-port");
     if (job.master_port == 0) job.master_port = 29500;
   }
-  if (options.going.requeue && std::getenv("SLURM_JOB_ID") == nullptr)
+  if (options.going.requeue && !is_variable_set("SLURM_JOB_ID"))
     throw Error(Errc::kBadConfig, "--requeue: SLURM_JOB_ID is not set, so this is no job of Slurm",
                 {"launch", -1, -1});
   if (options.max_restarts < 0)
@@ -376,10 +376,10 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   result.push_back("WEFT_RESUME_RUN=" + attempt.resume_run);
   result.push_back(std::string("WEFT_NEWCOMER=") + (attempt.newcomer ? "1" : ""));
   result.push_back(std::string("WEFT_HAS_STATE=") + (attempt.has_state ? "1" : ""));
-  if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)
+  if (!is_variable_set("TORCH_NCCL_ASYNC_ERROR_HANDLING"))
     result.push_back("TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
   const int threads = threads_per_rank(job.local_world);
-  if (threads > 0 && std::getenv("OMP_NUM_THREADS") == nullptr)
+  if (threads > 0 && !is_variable_set("OMP_NUM_THREADS"))
     result.push_back("OMP_NUM_THREADS=" + text(threads));
   // Never that of another job: a launcher started by a rank has its own secret, or none.
   result.push_back("WEFT_SECRET_FD=" + (attempt.secret_fd < 0 ? "" : text(attempt.secret_fd)));

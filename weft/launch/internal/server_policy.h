@@ -10,7 +10,7 @@ namespace weft::launch::internal {
 inline std::string server_name(int server) { return "server " + std::to_string(server); }
 
 // A server is not started again after so many ends in a row, each within 10 s of its start.
-constexpr int kMostServerEnds = 5;
+constexpr int kMaxServerEnds = 5;
 
 struct ServerEnd {
   ExitStatus status;
@@ -27,7 +27,7 @@ inline ServerAct act_on(const ServerEnd& end) {
   // It would fail again, since it could not listen or its options are wrong.
   if (!end.ever_served && !end.status.signaled) return ServerAct::kEndJob;
   if (end.ever_served && !end.has_copies) return ServerAct::kEndJob;
-  if (end.in_a_row < kMostServerEnds) return ServerAct::kStartAgain;
+  if (end.in_a_row < kMaxServerEnds) return ServerAct::kStartAgain;
   return end.has_copies && !end.other_given_up ? ServerAct::kGiveUp : ServerAct::kEndJob;
 }
 

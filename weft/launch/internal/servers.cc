@@ -166,7 +166,7 @@ void Servers::lose(int server, Place& place, const ServerEnd& end, const std::st
       failure_ = text;
       if (!end.ever_served) failure_ = server_name(server) + " cannot serve: " + how;
       if (end.ever_served && !end.has_copies) *failure_ += "; it had the only copy of its shard";
-      if (end.in_a_row >= kMostServerEnds) *failure_ += "; " + often;
+      if (end.in_a_row >= kMaxServerEnds) *failure_ += "; " + often;
       break;
   }
 }

@@ -12,7 +12,7 @@ namespace weft::launch::internal {
 constexpr auto kSpareDelay = std::chrono::seconds(1);
 // The start after a spare that ended waits for kFirstBackOff, then twice, four times that and so
 // on, up to this time.
-constexpr auto kLongestSpareBackOff = std::chrono::seconds(60);
+constexpr auto kMaxSpareBackOff = std::chrono::seconds(60);
 // Ends of spares that lived so long do not count as repeated.
 constexpr auto kLongLife = std::chrono::seconds(60);
 

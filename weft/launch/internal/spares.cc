@@ -11,10 +11,10 @@ std::optional<Time> next_spare(const SpareSituation& situation) {
   if (situation.running >= situation.wanted || !situation.calm_since) return std::nullopt;
   const Time calm = *situation.calm_since + kSpareDelay;
   if (situation.ended == 0) return calm;
-  constexpr int kMostDoublings = 10;  // beyond the longest back-off
+  constexpr int kMaxDoublings = 10;  // beyond the longest back-off
   const std::chrono::milliseconds doubled =
-      kFirstBackOff * (1 << std::min(situation.ended - 1, kMostDoublings));
-  const auto back_off = std::min<std::chrono::milliseconds>(doubled, kLongestSpareBackOff);
+      kFirstBackOff * (1 << std::min(situation.ended - 1, kMaxDoublings));
+  const auto back_off = std::min<std::chrono::milliseconds>(doubled, kMaxSpareBackOff);
   return std::max(calm, situation.last_end + back_off);
 }
 

@@ -16,6 +16,7 @@
 #include "weft/base/json/error_file.h"
 #include "weft/base/process/start.h"
 #include "weft/base/random.h"
+#include "weft/base/text/variables.h"
 #include "weft/launch/internal/meeting_point.h"
 #include "weft/launch/internal/pipe.h"
 #include "weft/launch/internal/sibling_program.h"
@@ -119,8 +120,7 @@ LineRelay relay_of_spare(Fd pipe) {
 
 // Where workers of other hosts reach the servers of this node.
 std::string server_interface(const Job& job) {
-  const char* const asked = std::getenv("WEFT_INTERFACE");
-  if (asked != nullptr && *asked != '\0') return asked;
+  if (const char* const asked = variable_or_null("WEFT_INTERFACE")) return asked;
   return job.plan ? own_host(job.plan->endpoint_host, job.plan->endpoint_port) : "127.0.0.1";
 }
 

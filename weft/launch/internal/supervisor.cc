@@ -11,6 +11,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/json/error_file.h"
+#include "weft/base/text/variables.h"
 #include "weft/base/text/words.h"
 #include "weft/comm/init.h"
 #include "weft/launch/internal/node_reports.h"
@@ -53,7 +54,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   control_.emplace();
   signals_.emplace(departures_.signals());
   const int threads = threads_per_rank(node_.job.local_world);
-  if (threads > 0 && std::getenv("OMP_NUM_THREADS") == nullptr) {
+  if (threads > 0 && !is_variable_set("OMP_NUM_THREADS")) {
     node_.note("OMP_NUM_THREADS is not set: " + std::to_string(threads) + " for each of " +
                std::to_string(node_.job.local_world) + " ranks");
   }
@@ -130,7 +131,7 @@ bool Supervisor::start_again() {
       start_attempt();
       return true;
     } catch (const std::exception& error) {  // also one of the file system: a full disk
-      if (code_of(error) != Errc::kUnavailable || ++failures >= kMostFailedStarts) throw;
+      if (code_of(error) != Errc::kUnavailable || ++failures >= kMaxFailedStarts) throw;
       node_.ranks.clear();
       servers_.end();
       if (failures == 1)
@@ -423,7 +424,7 @@ std::optional<std::string> Supervisor::answer_scale(int ranks) {
     return "ok";
   }
   node_.want_ranks(ranks, "");
-  if (node_.situation.never_joined < kMostNeverJoined) return std::nullopt;
+  if (node_.situation.never_joined < kMaxNeverJoined) return std::nullopt;
   node_.situation.wanted = node_.size;
   node_.situation.requested = false;
   return "the job keeps " + std::to_string(node_.size) +

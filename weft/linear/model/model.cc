@@ -44,7 +44,7 @@ void append(std::string& text, double value) {
 
 // Reads the keys up to "w".
 std::uint64_t read_header(internal::ModelWords& words, Model& model) {
-  constexpr std::uint64_t kMostClasses = 1u << 30;
+  constexpr std::uint64_t kMaxClasses = 1u << 30;
   std::uint64_t classes = 0;
   bool knows_features = false;
   model.solver.clear();
@@ -53,7 +53,7 @@ std::uint64_t read_header(internal::ModelWords& words, Model& model) {
       model.solver = words.text();
       if (find_solver(model.solver) == nullptr) words.fail("solver type", model.solver);
     } else if (key == "nr_class") {
-      classes = words.whole(kMostClasses);
+      classes = words.whole(kMaxClasses);
     } else if (key == "label") {
       for (std::uint64_t i = 0; i < classes; ++i) model.labels.push_back(words.integer());
     } else if (key == "nr_feature") {

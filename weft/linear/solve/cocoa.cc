@@ -146,7 +146,7 @@ class Cocoa {
   // An estimate is some passes old, so it is usually too large: the first certificate calibrates
   // it.
   bool wants_certificate(double estimate) {
-    constexpr double kMostPasses = 10, kFirst = 4;
+    constexpr double kMaxPasses = 10, kFirst = 4;
     const double since = passes_ - certified_at_;
     if (options_.certificate_every > 0)
       return since >= static_cast<double>(options_.certificate_every);
@@ -154,7 +154,7 @@ class Cocoa {
     const double aim = stop.absolute_gap > 0 ? INFINITY : stop.relative_gap;
     const double factor = calibration_ > 0 ? calibration_ : 1 / kFirst;
     estimate_ = estimate;
-    return since >= kMostPasses || !(estimate * factor > aim);
+    return since >= kMaxPasses || !(estimate * factor > aim);
   }
 
   Certificate certify(const Sdca& local) {

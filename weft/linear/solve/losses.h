@@ -67,11 +67,11 @@ struct Logistic {
   // F grows with a slope of 1 to 1 + q/4, and t = -m is a good start: Newton's method takes one
   // or two steps. The root lies in [-m - q (1 - b₀), -m + q b₀], which also bounds the steps.
   static double step(double z, double a, double y, double q) {
-    constexpr int kMostSteps = 40;
+    constexpr int kMaxSteps = 40;
     constexpr double kSmall = 0.1;  // then the step's own error is below 1 % of it
     const double m = y * z, b = y * a;
     double low = -m - q * (1 - b), high = -m + q * b, t = -m;
-    for (int i = 0; i < kMostSteps; ++i) {
+    for (int i = 0; i < kMaxSteps; ++i) {
       const double s = sigmoid(t), f = t + m + q * (s - b);
       (f > 0 ? high : low) = t;
       double next = t - f / (1 + q * s * (1 - s));

@@ -38,7 +38,7 @@ at::Tensor head_of(const at::Tensor& x, parallel::LayerNorm norm, parallel::Line
   return head->forward(norm->forward(x).mean(1));
 }
 
-parallel::Block head_block(const parallel::LayerNorm& norm, const parallel::Linear& head) {
+engine::Block head_block(const parallel::LayerNorm& norm, const parallel::Linear& head) {
   return internal::block_of("head", {{"norm", norm.ptr()}, {"head", head.ptr()}},
                             [=](const at::Tensor& x) { return head_of(x, norm, head); });
 }
@@ -121,10 +121,10 @@ at::Tensor MixerImpl::forward(const at::Tensor& x) {
   return head_of(y, norm, head);
 }
 
-std::vector<parallel::Block> MixerImpl::parts() const {
-  std::vector<parallel::Block> parts = {parallel::block("stem", stem)};
+std::vector<engine::Block> MixerImpl::parts() const {
+  std::vector<engine::Block> parts = {engine::block("stem", stem)};
   for (std::size_t i = 0; i < blocks->size(); ++i)
-    parts.push_back(parallel::block(mixer_name(i), blocks->ptr<MixerBlockImpl>(i)));
+    parts.push_back(engine::block(mixer_name(i), blocks->ptr<MixerBlockImpl>(i)));
   parts.push_back(head_block(norm, head));
   return parts;
 }
@@ -134,11 +134,11 @@ parallel::BlockModel mixer_blocks(const MixerOptions& given) {
   const MixerOptions options = complete(given);
   parallel::BlockModel model;
   model.blocks.push_back({"stem", [options](const Contexts& with) {
-                            return parallel::block(MixerStem(options, with.tp));
+                            return engine::block(MixerStem(options, with.tp));
                           }});
   for (std::size_t i = 0; i < static_cast<std::size_t>(options.layers); ++i) {
     model.blocks.push_back({mixer_name(i), [options](const Contexts& with) {
-                              return parallel::block(MixerBlock(options, with.tp));
+                              return engine::block(MixerBlock(options, with.tp));
                             }});
   }
   model.blocks.push_back({"head", [options](const Contexts& with) {

@@ -93,7 +93,7 @@ struct MixerImpl : torch::nn::Cloneable<MixerImpl> {
   // same on all ranks. Collective, also in backward.
   at::Tensor forward(const at::Tensor& x);
   // Stem, blocks in order, head, as blocks that use this net's own modules.
-  std::vector<parallel::Block> parts() const;
+  std::vector<engine::Block> parts() const;
 
   MixerOptions options;
   parallel::TensorParallel tp;

@@ -88,17 +88,17 @@ at::Tensor head_of(const at::Tensor& x, nn::Linear fc) {
   return fc->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
 }
 
-parallel::Block stem_block(Stem stem, const nn::Conv2d& conv1, const parallel::SyncBatchNorm& bn1) {
+engine::Block stem_block(Stem stem, const nn::Conv2d& conv1, const parallel::SyncBatchNorm& bn1) {
   return internal::block_of("stem", {{"conv1", conv1.ptr()}, {"bn1", bn1.ptr()}},
                             [=](const at::Tensor& x) { return stem_of(x, stem, conv1, bn1); });
 }
 
-parallel::Block head_block(const nn::Linear& fc) {
+engine::Block head_block(const nn::Linear& fc) {
   return internal::block_of("head", {{"fc", fc.ptr()}},
                             [=](const at::Tensor& x) { return head_of(x, fc); });
 }
 
-parallel::Block with_initial_values(parallel::Block block) {
+engine::Block with_initial_values(engine::Block block) {
   initialize(*block.module);
   return block;
 }
@@ -159,12 +159,12 @@ at::Tensor ResNetImpl::forward(const at::Tensor& x) {
   return head_of(y, fc);
 }
 
-std::vector<parallel::Block> ResNetImpl::parts() const {
-  std::vector<parallel::Block> parts = {stem_block(options.stem, conv1, bn1)};
+std::vector<engine::Block> ResNetImpl::parts() const {
+  std::vector<engine::Block> parts = {stem_block(options.stem, conv1, bn1)};
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     for (std::size_t i = 0; i < layers[layer]->size(); ++i) {
-      parts.push_back(parallel::block(name_of(static_cast<int>(layer), static_cast<int>(i)),
-                                      layers[layer]->ptr<ResNetBlockImpl>(i)));
+      parts.push_back(engine::block(name_of(static_cast<int>(layer), static_cast<int>(i)),
+                                    layers[layer]->ptr<ResNetBlockImpl>(i)));
     }
   }
   parts.push_back(head_block(fc));
@@ -183,7 +183,7 @@ parallel::BlockModel resnet_blocks(const ResNetOptions& options) {
     for (int i = 0; i < depth.blocks[static_cast<std::size_t>(layer)]; ++i) {
       model.blocks.push_back({name_of(layer, i), [&depth, layer, i](const Contexts&) {
                                 return with_initial_values(
-                                    parallel::block(block_of(depth, layer, i)));
+                                    engine::block(block_of(depth, layer, i)));
                               }});
     }
   }

@@ -76,7 +76,7 @@ struct ResNetImpl : torch::nn::Cloneable<ResNetImpl> {
   // [n, in_channels, height, width] -> logits [n, num_classes]. Any height and width.
   at::Tensor forward(const at::Tensor& x);
   // Stem, blocks in order, head, as blocks that use this net's own modules.
-  std::vector<parallel::Block> parts() const;
+  std::vector<engine::Block> parts() const;
 
   ResNetOptions options;
   torch::nn::Conv2d conv1{nullptr};

@@ -164,13 +164,13 @@ std::int64_t count_of(const parallel::BlockModel& model) {
 }
 
 // Returns the name in the whole net of a block's parameter.
-std::string whole_name(const parallel::Block& block, const std::string& name) {
+std::string whole_name(const engine::Block& block, const std::string& name) {
   const std::string prefix = block.prefix.value_or(block.name);
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-parallel::Block made(const parallel::BlockSpec& spec) {
-  parallel::Block block = spec.make({});
+engine::Block made(const parallel::BlockSpec& spec) {
+  engine::Block block = spec.make({});
   block.name = spec.name;
   return block;
 }
@@ -194,7 +194,7 @@ TEST(VisionSlow, DeeperResNetsHaveTorchvisionsNamesAndNumbersOfParameters) {
     std::int64_t elements = 0;
     std::set<std::string> seen;
     for (const auto& spec : resnet_blocks({.depth = depth}).blocks) {
-      const parallel::Block block = made(spec);
+      const engine::Block block = made(spec);
       elements += count_of(*block.module);
       for (const auto& [name, p] : by_name(*block.module)) seen.insert(whole_name(block, name));
     }
@@ -205,7 +205,7 @@ TEST(VisionSlow, DeeperResNetsHaveTorchvisionsNamesAndNumbersOfParameters) {
 }
 
 // Copies the whole net's values into one of its blocks.
-void copy_into(const parallel::Block& block, const std::map<std::string, at::Tensor>& values) {
+void copy_into(const engine::Block& block, const std::map<std::string, at::Tensor>& values) {
   const torch::NoGradGuard no_grad;
   block.module->to(torch::kDouble);
   for (auto& [name, p] : by_name(*block.module)) p.copy_(values.at(whole_name(block, name)));
@@ -217,13 +217,13 @@ void expect_parts(Net net, const parallel::BlockModel& model) {
   fill(*net);
   const auto values = by_name(*net);
   const at::Tensor want = net->forward(images());
-  parallel::Tensors x{images()}, y = x;
+  engine::Tensors x{images()}, y = x;
   std::set<std::string> names;
   const auto own = net->parts();
   ASSERT_EQ(own.size(), model.blocks.size());
   for (std::size_t i = 0; i < own.size(); ++i) {
-    const parallel::Block& mine = own[i];
-    const parallel::Block block = made(model.blocks[i]);
+    const engine::Block& mine = own[i];
+    const engine::Block block = made(model.blocks[i]);
     EXPECT_EQ(block.name, mine.name);
     for (const auto& [name, p] : by_name(*mine.module)) {
       EXPECT_TRUE(p.is_same(values.at(whole_name(mine, name)))) << name;
@@ -258,7 +258,7 @@ TEST(Vision, ClonesAndTheirPartsAreIndependent) {
                            net.ptr()->forward(images().to(torch::kFloat))));
   const auto parts = copy->parts();
   const auto values = by_name(*copy);
-  for (const parallel::Block& part : parts) {
+  for (const engine::Block& part : parts) {
     for (const auto& [name, p] : by_name(*part.module))
       EXPECT_TRUE(p.is_same(values.at(whole_name(part, name)))) << name;
   }
@@ -312,13 +312,13 @@ TEST(Vision, AMixerInAPipelineEqualsOneProcess) {
   const auto values = by_name(*whole);
   replicate(2, [&](const Group& group) {
     const auto mixer = mixer_blocks(small_mixer());
-    std::map<int, parallel::Block> blocks;
+    std::map<int, engine::Block> blocks;
     const auto make = [&](int i) {
-      const parallel::Block block = made(mixer.blocks[static_cast<std::size_t>(i)]);
+      const engine::Block block = made(mixer.blocks[static_cast<std::size_t>(i)]);
       copy_into(block, values);
       return blocks[i] = block;
     };
-    const auto cross_entropy = [](const parallel::Tensors& y, const parallel::Tensors& t) {
+    const auto cross_entropy = [](const engine::Tensors& y, const engine::Tensors& t) {
       return torch::cross_entropy_loss(y[0], t[0]);
     };
     parallel::Pipeline model(group, static_cast<int>(mixer.blocks.size()), make,

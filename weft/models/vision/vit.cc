@@ -43,7 +43,7 @@ at::Tensor head_of(const at::Tensor& x, VitPool pool, LayerNorm norm, Linear cla
   return classifier->forward(pool == VitPool::kToken ? y.select(1, 0) : y.mean(1));
 }
 
-parallel::Block head_block(VitPool pool, const LayerNorm& norm, const Linear& classifier) {
+engine::Block head_block(VitPool pool, const LayerNorm& norm, const Linear& classifier) {
   const auto inner = std::make_shared<torch::nn::Module>("Holder");
   inner->register_module("layernorm", norm);
   return internal::block_of(
@@ -72,12 +72,12 @@ at::Tensor VitImpl::forward(const at::Tensor& x) {
   return head_of(model.forward(x), options.pool, model.layernorm, classifier);
 }
 
-std::vector<parallel::Block> VitImpl::parts() const {
+std::vector<engine::Block> VitImpl::parts() const {
   const VitModelImpl& model = model_of(*this);
-  std::vector<parallel::Block> parts = {parallel::block("vit.embeddings", model.embeddings)};
+  std::vector<engine::Block> parts = {engine::block("vit.embeddings", model.embeddings)};
   const auto& blocks = model.encoder->layer;
   for (std::size_t i = 0; i < blocks->size(); ++i)
-    parts.push_back(parallel::block(vit_name(i), blocks->ptr<internal::VitBlockImpl>(i)));
+    parts.push_back(engine::block(vit_name(i), blocks->ptr<internal::VitBlockImpl>(i)));
   parts.push_back(head_block(options.pool, model.layernorm, classifier));
   return parts;
 }
@@ -87,11 +87,11 @@ parallel::BlockModel vit_blocks(const VitOptions& given) {
   const VitOptions options = complete(given, {});
   parallel::BlockModel model;
   model.blocks.push_back({"vit.embeddings", [options](const Contexts& with) {
-                            return parallel::block(internal::VitEmbeddings(options, with.tp));
+                            return engine::block(internal::VitEmbeddings(options, with.tp));
                           }});
   for (std::size_t i = 0; i < static_cast<std::size_t>(options.layers); ++i) {
     model.blocks.push_back({vit_name(i), [options](const Contexts& with) {
-                              return parallel::block(internal::VitBlock(options, with.tp));
+                              return engine::block(internal::VitBlock(options, with.tp));
                             }});
   }
   model.blocks.push_back({"head", [options](const Contexts& with) {

@@ -66,7 +66,7 @@ struct VitImpl : torch::nn::Cloneable<VitImpl> {
   // same on all ranks. Collective, also in backward.
   at::Tensor forward(const at::Tensor& x);
   // Embeddings, blocks in order, head, as blocks that use this net's own modules.
-  std::vector<parallel::Block> parts() const;
+  std::vector<engine::Block> parts() const;
 
   VitOptions options;
   parallel::TensorParallel tp;

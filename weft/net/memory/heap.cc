@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/text/variables.h"
 #include "weft/net/memory/internal/page_ranges.h"
 #include "weft/net/memory/internal/region.h"
 
@@ -342,7 +343,7 @@ std::string& heap_error() {
 }
 
 std::size_t process_heap_limit() {
-  if (const char* set = std::getenv("WEFT_HEAP_MB"))
+  if (const char* set = variable_or_null("WEFT_HEAP_MB"))
     return static_cast<std::size_t>(std::strtoull(set, nullptr, 10)) << 20;
   const auto memory = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
                       static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

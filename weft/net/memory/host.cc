@@ -33,7 +33,7 @@ constexpr int kQuickSpins = 256;
 constexpr int kSpinsOversubscribed = 20;
 constexpr int kYieldsOversubscribed = 16;
 constexpr auto kSlice = 10ms;
-constexpr auto kLongestTouch = 10s;
+constexpr auto kMaxTouch = 10s;
 // kHasLeft: the rank touches the group's memory no more.
 constexpr std::uint32_t kLeaves = 1, kHasLeft = 2;
 
@@ -434,7 +434,7 @@ Host::Touch::~Touch() {
 
 void Host::await_untouched() const noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const auto deadline = Deadline::in(kLongestTouch);
+  const auto deadline = Deadline::in(kMaxTouch);
   for (int peer = 0; peer < world_; ++peer) {
     if (peer == rank_) continue;
     const auto& touching = control_->seats[peer].touching;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "weft/base/file.h"
-#include "weft/net/tcp/framing.h"
+#include "weft/net/tcp/frame_stream.h"
 
 namespace weft::net::internal {
 

@@ -10,7 +10,7 @@ namespace weft::observe {
 namespace {
 
 constexpr std::chrono::seconds kFresh{1};
-constexpr std::size_t kMostRankBytes = std::size_t{16} << 20;
+constexpr std::size_t kMaxRankBytes = std::size_t{16} << 20;
 
 }  // namespace
 
@@ -45,9 +45,8 @@ void RunView::refresh() {
   const MetricsSeries& series = follower_->update();
   const std::string ranks = folder_ + "/ranks.json";
   json_ = live_json(folder_, series);
-  metrics_ =
-      prometheus_text(read_run(folder_), series,
-                      std::filesystem::exists(ranks) ? read_file(ranks, kMostRankBytes) : "");
+  metrics_ = prometheus_text(read_run(folder_), series,
+                             std::filesystem::exists(ranks) ? read_file(ranks, kMaxRankBytes) : "");
 }
 
 }  // namespace weft::observe

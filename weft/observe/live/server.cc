@@ -17,7 +17,7 @@ using httplib::Server;
 
 constexpr int kThreads = 16, kPatienceSeconds = 2, kRequestsOfAConnection = 100;
 constexpr int kSecondsOfAConnection = 20;
-constexpr std::size_t kMostPayload = 1024;
+constexpr std::size_t kMaxPayload = 1024;
 
 // The host name or address in "name:port" or "[::1]:port".
 std::string host_of(const std::string& header) {
@@ -46,7 +46,7 @@ class HttpServer::Impl {
     server_.set_keep_alive_timeout(1);  // an idle connection occupies a thread
     server_.set_read_timeout(kPatienceSeconds);
     server_.set_write_timeout(kPatienceSeconds);
-    server_.set_payload_max_length(kMostPayload);
+    server_.set_payload_max_length(kMaxPayload);
     server_.set_default_headers({{"Cache-Control", "no-store"},
                                  {"X-Content-Type-Options", "nosniff"},
                                  {"X-Frame-Options", "DENY"}});

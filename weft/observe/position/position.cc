@@ -7,14 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/text/variables.h"
 
 namespace weft::observe {
 namespace {
@@ -29,13 +28,7 @@ constinit Spare spare{};
 thread_local OperationSlot spare_slot;
 
 // A number in the environment; -1 if there is none.
-int number_of(const char* name) {
-  const char* const text = std::getenv(name);
-  int value = -1;
-  if (text == nullptr) return -1;
-  const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
-  return error == std::errc() && *end == '\0' ? value : -1;
-}
+int number_of(const char* name) { return number_variable(name).value_or(-1); }
 
 std::int32_t this_thread() { return static_cast<std::int32_t>(::syscall(SYS_gettid)); }
 

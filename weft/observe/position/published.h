@@ -52,7 +52,7 @@ class Published {
   // value whose words may be of two writes.
   T read() const noexcept {
     Words words{};
-    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
       const Copy& copy = newest();
       const std::uint64_t number = copy.number.load(std::memory_order_acquire);
       for (std::size_t i = 0; i < kWords; ++i)
@@ -66,14 +66,14 @@ class Published {
   // Number of writes so far. Like read(), it gives up when it was overtaken many times.
   std::uint64_t writes() const noexcept {
     std::uint64_t number = kWriting;
-    for (int attempt = 0; attempt < kMostAttempts && number == kWriting; ++attempt)
+    for (int attempt = 0; attempt < kMaxAttempts && number == kWriting; ++attempt)
       number = newest().number.load(std::memory_order_acquire);
     return number;
   }
 
  private:
   static constexpr std::uint64_t kWriting = ~std::uint64_t{0};
-  static constexpr int kMostAttempts = 1000;
+  static constexpr int kMaxAttempts = 1000;
   static constexpr std::size_t kWords = sizeof(T) / sizeof(std::uint64_t);
   using Words = std::array<std::uint64_t, kWords>;
 

@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kName = "weft-ranks";
 // "weftpag" and the version of the layout.
 constexpr std::uint64_t kMagic = 0x7765667470616702;
-constexpr int kMostRanks = 4096;
+constexpr int kMaxRanks = 4096;
 
 std::size_t bytes_for(int ranks) {
   return sizeof(PageHeader) + static_cast<std::size_t>(ranks) * sizeof(RankRecord);
@@ -75,8 +75,8 @@ std::uint64_t RankRecord::heartbeat() const {
 
 RankPage RankPage::make(int ranks, int first_rank, int world, int most) {
   most = std::max(ranks, most);
-  WEFT_REQUIRE(ranks >= 1 && most <= kMostRanks,
-               "a page has 1 to " + std::to_string(kMostRanks) + " ranks");
+  WEFT_REQUIRE(ranks >= 1 && most <= kMaxRanks,
+               "a page has 1 to " + std::to_string(kMaxRanks) + " ranks");
   UniqueFd fd(::memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const std::size_t bytes = bytes_for(most);
   if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) unavailable();
@@ -109,7 +109,7 @@ std::optional<RankPage> RankPage::map(UniqueFd fd, bool writable) {
   PageHeader* const header = map_page(fd.get(), bytes, writable);
   if (header == nullptr) return std::nullopt;
   RankPage page(std::move(fd), header, bytes);
-  if (header->ranks < 1 || header->ranks > kMostRanks || bytes < bytes_for(header->ranks))
+  if (header->ranks < 1 || header->ranks > kMaxRanks || bytes < bytes_for(header->ranks))
     return std::nullopt;
   return page;
 }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kBegin = "{\"step\":";
 constexpr std::size_t kBlock = 64 << 10;
-constexpr std::size_t kLongestLine = 1 << 20;
+constexpr std::size_t kMaxLine = 1 << 20;
 
 // The step of a record; nullopt if the line is none.
 std::optional<std::int64_t> step_of(std::string_view line) {
@@ -44,7 +44,7 @@ off_t length_before(int file, std::int64_t first, const std::string& path) {
       text.resize(start);
     }
     if (begin == 0) return 0;
-    if (text.size() > kLongestLine) text.clear();  // no record
+    if (text.size() > kMaxLine) text.clear();  // no record
     const auto size = std::min<off_t>(begin, kBlock);
     std::string block(static_cast<std::size_t>(size), '\0');
     if (::pread(file, block.data(), block.size(), begin - size) != size)

@@ -9,16 +9,9 @@
 #include <cstdlib>
 #include <utility>
 
+#include "weft/base/text/variables.h"
+
 namespace weft::observe {
-namespace {
-
-std::string variable(const char* name) {
-  const char* const text = std::getenv(name);
-  return text != nullptr ? text : "";
-}
-
-}  // namespace
-
 std::string to_line(const StepTime& time) {
   const auto field = [](const char* name, std::int64_t value) {
     return std::string(",\"") + name + "\":" + std::to_string(value);

@@ -273,7 +273,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
 }
 
 int convert_sync_batch_norm(const std::shared_ptr<nn::Module>& root, const Group& group,
-                            DataParallelOptions::Average average) {
+                            engine::DataParallelOptions::Average average) {
   Found found;
   WEFT_REQUIRE(!is_batch_norm(*root),
                "convert_sync_batch_norm: the root is a batch norm itself; declare it as "

@@ -37,7 +37,7 @@ namespace weft::parallel {
 // Gradients of weight and bias are this rank's share; DataParallel averages them like all others.
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
-  using Average = DataParallelOptions::Average;
+  using Average = engine::DataParallelOptions::Average;
 
   // Has no group until join().
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_);
@@ -86,8 +86,8 @@ TORCH_MODULE(SyncBatchNorm);
 // throws Error(kInvalidArgument), naming all of them, and changes nothing. Declare such members as
 // SyncBatchNorm, which without a group is the same layer. (A copy of a Sequential's holder that is
 // kept elsewhere goes on with the old layer.)
-int convert_sync_batch_norm(
-    const std::shared_ptr<torch::nn::Module>& root, const Group& group,
-    DataParallelOptions::Average average = DataParallelOptions::Average::kBySamples);
+int convert_sync_batch_norm(const std::shared_ptr<torch::nn::Module>& root, const Group& group,
+                            engine::DataParallelOptions::Average average =
+                                engine::DataParallelOptions::Average::kBySamples);
 
 }  // namespace weft::parallel

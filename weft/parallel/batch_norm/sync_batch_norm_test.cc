@@ -23,7 +23,7 @@ namespace weft::parallel {
 namespace sync_batch_norm_test {
 
 namespace nn = torch::nn;
-using Average = DataParallelOptions::Average;
+using Average = engine::DataParallelOptions::Average;
 using testing::HasSubstr;
 
 constexpr int64_t kChannels = 3;
@@ -369,7 +369,7 @@ TEST(SyncBatchNorm, EqualsOneProcessInDataParallelWithUnevenBatches) {
   replicate(2, [&](Group group) {
     auto net = small_net();
     EXPECT_EQ(convert_sync_batch_norm(net.ptr(), group), 2);
-    auto model = data_parallel(net, group);
+    auto model = engine::data_parallel(net, group);
     const auto forward = [&](const at::Tensor& in) {
       model.set_samples(static_cast<double>(in.size(0)));
       return net->forward(in);

@@ -14,7 +14,8 @@
 namespace weft::parallel {
 namespace compose_habits_test {
 
-using namespace habits;
+namespace small_model = engine::small_model;
+using namespace engine::habits;
 using small_model::weights_of;
 using Algorithm = schedule::pipeline::Algorithm;
 

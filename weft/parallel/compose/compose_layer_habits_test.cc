@@ -19,7 +19,8 @@
 namespace weft::parallel {
 namespace compose_layer_habits_test {
 
-using namespace habits;
+namespace small_model = engine::small_model;
+using namespace engine::habits;
 using internal::Tiny;
 
 // A mesh, a plan and a model.

@@ -9,21 +9,23 @@ namespace compose_layerwise_test {
 
 using namespace internal;
 
-const UpdateRule kLars = optim::Lars{.lr = 0.1, .trust = 0.1, .weight_decay = 0.1},
-                 kLamb = optim::Lamb{.lr = 0.01, .weight_decay = 0.1},
-                 kAdafactor = optim::Adafactor{.lr = 0.05, .beta1 = 0.9},
-                 kMuon = optim::Muon{.weight_decay = 0.1};
+const optim::UpdateRule kLars = optim::Lars{.lr = 0.1, .trust = 0.1, .weight_decay = 0.1},
+                        kLamb = optim::Lamb{.lr = 0.01, .weight_decay = 0.1},
+                        kAdafactor = optim::Adafactor{.lr = 0.05, .beta1 = 0.9},
+                        kMuon = optim::Muon{.weight_decay = 0.1};
 
 // Muon leaves the first and the last block to AdamW.
-Trained expected_of(const Tiny& how, const UpdateRule& rule) {
-  return by_torch<ByEquations>(how, rule, {}, [](ByEquations& optim, const Named& weights) {
-    for (const auto& [name, weight] : weights) {
-      if (name.starts_with("words.") || name.starts_with("head.")) optim.leave_to_adam(weight);
-    }
-  });
+Trained expected_of(const Tiny& how, const optim::UpdateRule& rule) {
+  return by_torch<engine::internal::ByEquations>(
+      how, rule, {}, [](engine::internal::ByEquations& optim, const Named& weights) {
+        for (const auto& [name, weight] : weights) {
+          if (name.starts_with("words.") || name.starts_with("head.")) optim.leave_to_adam(weight);
+        }
+      });
 }
 
-void expect_equal(const Case& c, const Tiny& how, const UpdateRule& rule, const Trained& expected) {
+void expect_equal(const Case& c, const Tiny& how, const optim::UpdateRule& rule,
+                  const Trained& expected) {
   replicate(c.world(), [&](const Group& world) {
     Plan plan = c.plan;
     plan.seed = kSeed;
@@ -41,7 +43,7 @@ void expect_equal(const Case& c, const Tiny& how, const UpdateRule& rule, const 
 
 TEST(ComposeLayerwise, EqualsOneProcessOverEveryAxis) {
   const Tiny how{.attends = true};
-  for (const UpdateRule& rule : {kLars, kLamb}) {
+  for (const optim::UpdateRule& rule : {kLars, kLamb}) {
     const Trained expected = expected_of(how, rule);
     for (const Case& c : {on({{"dp", 2}, {"tp", 2}}), on({{"fsdp", 2}, {"tp", 2}}),
                           on({{"dp", 2}, {"fsdp", 2}}, {.weights = Weights::kPrivate}),
@@ -63,14 +65,15 @@ TEST(ComposeLayerwise, EqualsOneProcessWithExpertsOverEp) {
     }
     const Named all = named(divided.state());
     if (world.rank() != 0) return;
-    const Trained expected = by_torch<ByEquations>(how, kLamb, Batches{.replicas = 2}, nullptr);
+    const Trained expected =
+        by_torch<engine::internal::ByEquations>(how, kLamb, Batches{.replicas = 2}, nullptr);
     expect_close(all, expected.weights, 1e-9, "lamb over ep and tp");
   });
 }
 
 TEST(ComposeLayerwise, EqualsOneProcessForRulesOfMatrices) {
   const Tiny how;
-  for (const UpdateRule& rule : {kAdafactor, kMuon}) {
+  for (const optim::UpdateRule& rule : {kAdafactor, kMuon}) {
     const Trained expected = expected_of(how, rule);
     for (const Case& c : {on({{"dp", 2}}), on({{"dp", 2}, {"fsdp", 2}}),
                           on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))})
@@ -80,7 +83,7 @@ TEST(ComposeLayerwise, EqualsOneProcessForRulesOfMatrices) {
 
 TEST(ComposeLayerwise, RefusesMatricesThatAPlanDivides) {
   replicate(2, [](const Group& world) {
-    for (const UpdateRule& rule : {kAdafactor, kMuon}) {
+    for (const optim::UpdateRule& rule : {kAdafactor, kMuon}) {
       const Plan plan{.optimizer = optimizer_spec(rule, {})};
       expect_refused(
           [&] {
@@ -95,7 +98,7 @@ TEST(ComposeLayerwise, RefusesMatricesThatAPlanDivides) {
 // float64, where a norm of other bits shows in the weights.
 TEST(ComposeLayerwise, GivesTheSameBitsForAnyDivisionOfMicroShards) {
   const Tiny how;
-  for (const UpdateRule& rule : {kLars, kLamb, kAdafactor, kMuon}) {
+  for (const optim::UpdateRule& rule : {kLars, kLamb, kAdafactor, kMuon}) {
     Named one;
     for (const Case& c :
          {on({{"dp", 1}}), on({{"dp", 4}}), on({{"fsdp", 2}}, {.zero_stage = 1}),
@@ -124,7 +127,7 @@ TEST(ComposeLayerwise, GivesTheSameBitsForAnyDivisionOfMicroShards) {
 // Saved under one plan, gone on with under another.
 TEST(ComposeLayerwise, GoesOnUnderAnotherPlan) {
   const Tiny how;
-  for (const UpdateRule& rule : {kLamb, kAdafactor}) {
+  for (const optim::UpdateRule& rule : {kLamb, kAdafactor}) {
     const Trained expected = expected_of(how, rule);
     ParallelModel::NamedTensors saved;
     const auto steps = [&](const Case& c, int from, int to) {

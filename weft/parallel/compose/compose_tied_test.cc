@@ -35,7 +35,7 @@ TORCH_MODULE(Product);
 
 struct Net;
 struct Training {
-  UpdateRule rule = {};
+  optim::UpdateRule rule = {};
   std::function<void(Net& net, int step)> habit = nullptr;  // before each step
   bool ends_with_softmax = false;
   std::size_t tied = 0;  // the part with the weight of the last one

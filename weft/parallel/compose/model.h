@@ -32,6 +32,10 @@
 
 namespace weft::parallel {
 
+using engine::Block;
+using engine::block;
+using engine::Tensors;
+
 // Ranks that share the work of a block, for each form of parallelism inside layers. Each member is
 // plain in a group of one. A new form of parallelism inside layers gets a member here.
 struct Contexts {

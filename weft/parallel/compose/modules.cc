@@ -28,13 +28,13 @@ void give_memory(torch::nn::Module& module) {
   for (torch::Tensor& parameter : module.parameters()) {
     const bool is_there = checkpoint::has_values(parameter);
     if (is_there && parameter.storage().nbytes() == parameter.nbytes()) {
-      internal::accept(parameter);  // loaded where a model had left no values
+      engine::accept(parameter);  // loaded where a model had left no values
       continue;
     }
     parameter.set_data(is_there ? parameter.detach().clone() : empty(parameter));
   }
   for (torch::Tensor& buffer : module.buffers()) {
-    checkpoint::has_values(buffer) ? internal::accept(buffer) : buffer.set_data(empty(buffer));
+    checkpoint::has_values(buffer) ? engine::accept(buffer) : buffer.set_data(empty(buffer));
   }
 }
 

@@ -47,10 +47,10 @@ std::optional<ParallelModel::GradientNoise> ParallelModel::gradient_noise() cons
 double ParallelModel::grad_norm() { return composed_->grad_norm(); }
 int ParallelModel::replica() const { return composed_->replica(); }
 int ParallelModel::replicas() const { return composed_->replicas().size(); }
-double ParallelModel::lr() const { return lr_of(composed_->rule); }
+double ParallelModel::lr() const { return optim::lr_of(composed_->rule); }
 
 void ParallelModel::set_lr(double lr) {
-  parallel::set_lr(composed_->rule, lr);
+  optim::set_lr(composed_->rule, lr);
   for (auto& stage : composed_->stages) {
     if (stage.sharded) stage.sharded->set_lr(lr);
   }

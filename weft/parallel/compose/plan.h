@@ -17,6 +17,10 @@
 
 namespace weft::parallel {
 
+using engine::optimizer_spec;
+using engine::OptimizerSpec;
+using engine::Weights;
+
 // Activation checkpointing. kFull: each block keeps only its inputs (parallel/recompute), except
 // the last one, whose backward follows at once. kSelective: blocks keep expensive activations and
 // recompute large, cheap ones: attention scores, norms, activation functions
@@ -83,7 +87,7 @@ struct Plan {
   // Options for weights, gradients and buffers where every replica has all weights of its stages:
   // without fsdp and ep. The plan sets `weights`, `average` and `codec`. sync_buffers applies to
   // every plan. Parameters are float32 or float64.
-  DataParallelOptions data_parallel = {};
+  engine::DataParallelOptions data_parallel = {};
   // Batch norms (SyncBatchNorm, and BatchNorm in a Sequential) take statistics over the batches of
   // all replicas. Otherwise each replica takes its own, and the running statistics are the first
   // replica's.

@@ -18,7 +18,7 @@ void require(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what);
 }
 
-Plan trained_with(DataParallelOptions options, Plan plan = {}) {
+Plan trained_with(engine::DataParallelOptions options, Plan plan = {}) {
   plan.data_parallel = std::move(options);
   return trained_by(on({}, std::move(plan)));
 }
@@ -42,7 +42,7 @@ TEST(Replicas, OverlapTransfersWithTheNextForwardWithTheSameBits) {
   const auto codes = comm::fork_ranks(2, "tcp", [](const Group& world) {
     torch::set_num_threads(1);
     for (const char* codec : {"none", "bf16", "topk:0.1"}) {
-      DataParallelOptions options{.bucket_bytes = 3000, .first_bucket_bytes = 3000};
+      engine::DataParallelOptions options{.bucket_bytes = 3000, .first_bucket_bytes = 3000};
       const Named waited = weights_after(world, trained_with(options, {.codec = codec}));
       options.overlap_forward = true;
       const Named overlapped = weights_after(world, trained_with(options, {.codec = codec}));

@@ -12,15 +12,15 @@
 namespace weft::parallel {
 namespace {
 
-using internal::Case;
-using internal::compare;
-using internal::Counted;
-using internal::known;
-using internal::wave;
+using context_parity::Case;
+using context_parity::compare;
+using context_parity::Counted;
+using context_parity::known;
+using context_parity::wave;
 using testing::HasSubstr;
 
 void compare_over(const Case& c, std::initializer_list<int> worlds) {
-  const internal::Answer answer = known(c);
+  const context_parity::Answer answer = known(c);
   const auto on_rank = [&](Group group) {
     compare(c, answer, ContextParallel(std::move(group), c.method));
   };
@@ -108,7 +108,7 @@ struct Bytes {
 using Replicate = std::function<void(int, const std::function<void(Group)>&)>;
 
 Bytes count(const Case& c, int ranks, const Replicate& with_ranks) {
-  const internal::Answer a = known(c);
+  const context_parity::Answer a = known(c);
   Bytes bytes{std::vector<std::map<std::string, std::int64_t>>(static_cast<std::size_t>(ranks)),
               {}};
   bytes.backward = bytes.forward;
@@ -149,7 +149,8 @@ Bytes count_over_tcp(const Case& c, int ranks) {
 
 TEST(RingAttention, SendsTheDocumentedBytes) {
   for (const int ranks : {2, 3, 4}) {
-    const std::int64_t length = 24, m = 2 * 2 * 2 * internal::kWidth, chunk = length / (2 * ranks);
+    const std::int64_t length = 24, m = 2 * 2 * 2 * context_parity::kWidth,
+                       chunk = length / (2 * ranks);
     const Bytes causal =
         count_over_tcp({.length = length, .kv_heads = 2, .type = at::kBFloat16}, ranks);
     std::int64_t forward = 0, backward = 0;
@@ -175,7 +176,8 @@ TEST(RingAttention, SendsTheDocumentedBytes) {
 
 TEST(RingAttention, ReadsTheDocumentedBytesInPlaceAndSendsNone) {
   for (const int ranks : {2, 3, 4}) {
-    const std::int64_t length = 24, m = 2 * 2 * 2 * internal::kWidth, chunk = length / (2 * ranks);
+    const std::int64_t length = 24, m = 2 * 2 * 2 * context_parity::kWidth,
+                       chunk = length / (2 * ranks);
     const Bytes causal = count({.length = length, .kv_heads = 2, .type = at::kBFloat16}, ranks);
     for (int r = 0; r < ranks; ++r) {
       const std::int64_t keys = m * 2 * chunk * (2 * (ranks - 1) - r),
@@ -200,7 +202,7 @@ TEST(HeadsAttention, ExchangesTheDocumentedBytes) {
       // The input of an all-to-all includes the part that stays on the rank: (W - 1) / W of it are
       // sent.
       const std::int64_t handed =
-          2 * internal::kWidth * 4 * 12 * (2 * 4 + 2 * std::max<std::int64_t>(kv_heads, 2));
+          2 * context_parity::kWidth * 4 * 12 * (2 * 4 + 2 * std::max<std::int64_t>(kv_heads, 2));
       for (const auto& rank : sent.forward)
         EXPECT_EQ(rank, (std::map<std::string, std::int64_t>{{"all_to_all", handed}}));
       for (const auto& rank : sent.backward)

@@ -15,7 +15,7 @@
 namespace weft::parallel {
 namespace {
 
-using internal::wave;
+using context_parity::wave;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
@@ -87,12 +87,12 @@ TEST(ContextParallel, MeansAndAveragedGradientsEqualThoseOfTheWholeSequence) {
       mine->bias.set_data(one->bias.detach().clone());
       const at::Tensor part = cp.part(x, 0),
                        mean = cp.mean(mine->forward(part).square().sum(), part.size(0));
-      internal::expect_close(mean.detach(), loss.detach(), "mean");
+      context_parity::expect_close(mean.detach(), loss.detach(), "mean");
       values[static_cast<std::size_t>(cp.rank())] = mean.item<double>();
       mean.backward();
       average_gradients(*mine, cp);
-      internal::expect_close(mine->weight.grad(), one->weight.grad(), "weight");
-      internal::expect_close(mine->bias.grad(), one->bias.grad(), "bias");
+      context_parity::expect_close(mine->weight.grad(), one->weight.grad(), "weight");
+      context_parity::expect_close(mine->bias.grad(), one->bias.grad(), "bias");
       EXPECT_THAT(refusal([&] { cp.mean(torch::zeros({}), 0); }),
                   HasSubstr("no rank has a position that counts"));
     });

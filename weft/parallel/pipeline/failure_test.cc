@@ -12,11 +12,11 @@
 namespace weft::parallel {
 namespace {
 
-using internal::Algorithm;
-using internal::kFeatures;
-using internal::Link;
-using internal::mse;
-using internal::wave;
+using pipeline_parity::Algorithm;
+using pipeline_parity::kFeatures;
+using pipeline_parity::Link;
+using pipeline_parity::mse;
+using pipeline_parity::wave;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 std::function<Block(int)> blocks_with(int bad, const std::function<void()>& what) {
   return [bad, what](int i) {
     const Link link(i);
-    Block block = parallel::block(link);
+    Block block = engine::block(link);
     if (i == bad) {
       block.forward = [link, what, count = 0](const Tensors& x) mutable {
         if (++count == 3) what();
@@ -147,7 +147,7 @@ TEST(PipelineFailure, TiedParametersOfDifferentShapesAreRejectedOnAllRanks) {
   replicate(2, [](const Group& group) {
     try {
       const auto make = [](int i) {
-        Block block = parallel::block(Link(i));
+        Block block = engine::block(Link(i));
         block.tied["weight"] = torch::ones({2, i + 1});
         return block;
       };

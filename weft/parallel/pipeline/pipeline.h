@@ -40,6 +40,10 @@
 
 namespace weft::parallel {
 
+using engine::Block;
+using engine::block;
+using engine::Tensors;
+
 struct PipelineOptions {
   schedule::pipeline::Algorithm algorithm = schedule::pipeline::Algorithm::kOneForwardOneBackward;
   int micro_batches = 1;

@@ -17,16 +17,16 @@ namespace weft::parallel {
 namespace {
 
 namespace lists = schedule::pipeline;
-using internal::Algorithm;
-using internal::expect_same;
-using internal::input_of;
-using internal::kFeatures;
-using internal::kSamples;
-using internal::Link;
-using internal::options_of;
-using internal::target_of;
-using internal::Trained;
-using internal::wave;
+using pipeline_parity::Algorithm;
+using pipeline_parity::expect_same;
+using pipeline_parity::input_of;
+using pipeline_parity::kFeatures;
+using pipeline_parity::kSamples;
+using pipeline_parity::Link;
+using pipeline_parity::options_of;
+using pipeline_parity::target_of;
+using pipeline_parity::Trained;
+using pipeline_parity::wave;
 using testing::HasSubstr;
 
 constexpr int kBlocks = 9, kSteps = 5;
@@ -312,7 +312,7 @@ TEST(Pipeline, EvaluatesAndPredictsWithoutGradientsAndInEvaluationMode) {
   const double loss = torch::mse_loss(y, target_of(0)).item<double>();
   const auto make = [](int i) {
     const Link link(i);
-    Block block = parallel::block(link);
+    Block block = engine::block(link);
     block.forward = [link](const Tensors& x) {
       return Tensors{torch::dropout(Link(link)(x[0]), 0.5, link->is_training())};
     };
@@ -344,7 +344,7 @@ TEST(Pipeline, CutsByTheTimesOfItsBlocksAndMakesOnlyItsOwn) {
       const std::lock_guard lock(mutex);
       made[group.rank()].push_back(i);
       const Link link(i);
-      Block block = parallel::block(link);
+      Block block = engine::block(link);
       if (i == 4) {
         block.forward = [link](const Tensors& x) {
           Link layer(link);

@@ -7,16 +7,16 @@
 namespace weft::parallel {
 namespace tied_test {
 
-using internal::Algorithm;
-using internal::input_of;
-using internal::Link;
-using internal::options_of;
-using internal::target_of;
+using pipeline_parity::Algorithm;
+using pipeline_parity::input_of;
+using pipeline_parity::Link;
+using pipeline_parity::options_of;
+using pipeline_parity::target_of;
 
 // The first and the last block have one weight.
 Block tied_block(int i) {
   const Link link(i == 3 ? 0 : i);
-  Block block = parallel::block(link);
+  Block block = engine::block(link);
   if (i == 0 || i == 3) block.tied["weight"] = link->layer->weight;
   return block;
 }
@@ -85,7 +85,7 @@ TEST(Pipeline, AParameterOfTwoBlocksOfARankCountsOnce) {
     const double norm = torch::nn::utils::clip_grad_norm_(all, 0.01);
     replicate(1, [&](const Group& group) {
       const auto make = [&](int i) {
-        Block block = parallel::block(own[i == 1 ? 1 : 0]);
+        Block block = engine::block(own[i == 1 ? 1 : 0]);
         if (is_tied && i != 1) block.tied["weight"] = own[0]->layer->weight;
         return block;
       };

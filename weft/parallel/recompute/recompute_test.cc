@@ -295,7 +295,7 @@ TEST(Recompute, TrainsUnderDataParallelismToTheSameWeights) {
     replicate(2, [&](const Group& group) {
       Net net(again ? Wrap::kBlock : Wrap::kNone, at::kFloat);
       net->eval();  // torch's dropout uses one random generator for both threads
-      auto model = data_parallel(net, group);
+      auto model = engine::data_parallel(net, group);
       auto optim = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.05));
       for (int step = 0; step < 3; ++step) {
         model.forward(wave({4, 6}, step + 10.0 * group.rank())).square().mean().backward();

@@ -14,11 +14,11 @@ namespace {
 
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
-using internal::Counted;
-using internal::expect_close;
-using internal::kSeed;
-using internal::on_ranks;
-using internal::wave;
+using tensor_parity::Counted;
+using tensor_parity::expect_close;
+using tensor_parity::kSeed;
+using tensor_parity::on_ranks;
+using tensor_parity::wave;
 using testing::HasSubstr;
 
 TEST(TensorEmbedding, EqualsLibtorchWithAPaddedVocabularyAndASplitOrWholeSequence) {

@@ -7,7 +7,7 @@
 namespace weft::parallel {
 namespace dropout_test {
 
-using internal::on_ranks;
+using tensor_parity::on_ranks;
 using testing::HasSubstr;
 
 TEST(TensorDropout, DrawsTheSameMaskAsOneProcess) {

@@ -18,11 +18,11 @@ namespace weft::parallel {
 namespace {
 
 namespace nn = torch::nn;
-using internal::Counted;
-using internal::expect_close;
-using internal::kSeed;
-using internal::on_ranks;
-using internal::wave;
+using tensor_parity::Counted;
+using tensor_parity::expect_close;
+using tensor_parity::kSeed;
+using tensor_parity::on_ranks;
+using tensor_parity::wave;
 using testing::HasSubstr;
 
 // Rank r's own values, which every rank can compute.

@@ -9,7 +9,7 @@
 namespace weft::plan {
 namespace {
 
-constexpr int kMostDevices = 1'000'000;
+constexpr int kMaxDevices = 1'000'000;
 
 [[noreturn]] void fail_check(const std::string& source, const std::string& what) {
   throw Error(Errc::kBadConfig, source + ": " + what);
@@ -129,8 +129,8 @@ bool is_uniform(const Cluster& cluster) {
 Cluster with_nodes(Cluster cluster, int nodes) {
   WEFT_REQUIRE(nodes >= 1, std::to_string(nodes) + " nodes; use at least 1");
   if (cluster.nodes.size() == 1) {
-    WEFT_REQUIRE(static_cast<double>(nodes) * cluster.nodes[0].devices <= kMostDevices,
-                 "more than " + std::to_string(kMostDevices) + " devices");
+    WEFT_REQUIRE(static_cast<double>(nodes) * cluster.nodes[0].devices <= kMaxDevices,
+                 "more than " + std::to_string(kMaxDevices) + " devices");
     cluster.nodes[0].count = nodes;
     return cluster;
   }
@@ -166,12 +166,12 @@ void check(const Cluster& cluster, const std::string& source) {
         static_cast<std::size_t>(type.accelerator) >= cluster.accelerators.size())
       fail_check(source, "a node names an accelerator that is not there");
     check_range(source, "devices of a node", type.devices, {1, 65536});
-    check_range(source, "number of nodes", type.count, {1, kMostDevices});
+    check_range(source, "number of nodes", type.count, {1, kMaxDevices});
     check_link(type.intra, "bandwidth inside a node", source);
     check_link(type.inter, "bandwidth between nodes", source);
     sum += static_cast<double>(type.devices) * type.count;
   }
-  check_range(source, "number of devices", sum, {1, kMostDevices});
+  check_range(source, "number of devices", sum, {1, kMaxDevices});
 }
 
 }  // namespace weft::plan

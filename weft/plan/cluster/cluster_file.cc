@@ -32,7 +32,7 @@ Strings list_of(const char* const (&names)[N]) {
 constexpr int kDigits = 12;
 
 // Most entries of the lists of one file.
-constexpr std::size_t kMostEntries = 4096;
+constexpr std::size_t kMaxEntries = 4096;
 
 Limits positive(double most) { return {.min = 1e-9, .max = most, .choices = {}}; }
 Limits at_least_0(double most) { return {.min = 0, .max = most, .choices = {}}; }
@@ -312,8 +312,8 @@ Cluster parse_cluster(std::string_view toml, const std::string& source) {
   Cluster cluster{.name = config.get_string("name"), .source = config.get_string("source")};
   if (config.get_strings("node.accelerator").empty())
     throw Error(Errc::kBadConfig, source + ": no nodes; give [node] accelerator and devices");
-  if (config.get_strings("node.accelerator").size() > kMostEntries ||
-      config.get_strings("accelerator.name").size() > kMostEntries)
+  if (config.get_strings("node.accelerator").size() > kMaxEntries ||
+      config.get_strings("accelerator.name").size() > kMaxEntries)
     throw Error(Errc::kBadConfig, source + ": more than 4096 types of nodes");
   std::vector<Accelerator> own = described(config);
   add_rates(config, own);

@@ -12,7 +12,7 @@ namespace {
 using schedule::Action;
 using schedule::Request;
 
-constexpr std::int64_t kMostHeld = 20'000'000, kMostPossible = 200'000'000;
+constexpr std::int64_t kMaxHeld = 20'000'000, kMaxPossible = 200'000'000;
 
 int wrap(std::int64_t place, int world) {
   return static_cast<int>(((place % world) + world) % world);
@@ -89,7 +89,7 @@ Parts find(const Request& request, std::size_t element) {
     steps = std::max(steps, events * request.world);
   }
   Parts result;
-  if (steps <= kMostHeld) {
+  if (steps <= kMaxHeld) {
     result = all_ranks(request, element);
     result.count = request.count;
     return result;
@@ -102,8 +102,8 @@ Parts find(const Request& request, std::size_t element) {
       return *std::move(block);
     }
   }
-  WEFT_REQUIRE(steps <= kMostPossible, "simulate: " + std::to_string(steps) +
-                                           " steps and ranks that are not alike: too many to hold");
+  WEFT_REQUIRE(steps <= kMaxPossible, "simulate: " + std::to_string(steps) +
+                                          " steps and ranks that are not alike: too many to hold");
   result = all_ranks(request, element);
   result.count = request.count;
   return result;

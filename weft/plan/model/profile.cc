@@ -17,8 +17,8 @@ using Strings = std::vector<std::string>;
 using Numbers = std::vector<double>;
 
 constexpr int kProfileDigits = 9;
-constexpr std::size_t kMostBlocks = 10'000, kMostBatches = 16;
-constexpr std::size_t kMostProfileBytes = 64 << 10;
+constexpr std::size_t kMaxBlocks = 10'000, kMaxBatches = 16;
+constexpr std::size_t kMaxProfileBytes = 64 << 10;
 
 Schema profile_schema() {
   const Limits sizes = {.min = 0, .max = 1e15, .choices = {}};
@@ -145,7 +145,7 @@ Profile parse_profile(std::string_view toml, const std::string& source) {
                   .batches = config.get_doubles("batches")};
   const Strings& names = config.get_strings("block.name");
   const std::size_t batches = profile.batches.size(), count = names.size();
-  if (count == 0 || count > kMostBlocks || batches == 0 || batches > kMostBatches) {
+  if (count == 0 || count > kMaxBlocks || batches == 0 || batches > kMaxBatches) {
     throw Error(Errc::kBadConfig,
                 source + ": give block.name with 1 to 10000 blocks, and 1 to 16 batches");
   }
@@ -172,7 +172,7 @@ Profile parse_profile(std::string_view toml, const std::string& source) {
 }
 
 Profile load_profile(const std::string& path) {
-  return parse_profile(read_file(path, kMostProfileBytes), path);
+  return parse_profile(read_file(path, kMaxProfileBytes), path);
 }
 
 }  // namespace weft::plan

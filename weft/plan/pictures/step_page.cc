@@ -142,7 +142,7 @@ std::string layouts_table(const Found& found) {
       "<div class=\"scroll\"><table><tr><th>layout</th><th "
       "class=\"number\">step</th><th class=\"number\">memory</th><th>why it "
       "loses</th></tr>\n";
-  for (const Candidate& c : found.best)
+  for (const LayoutCandidate& c : found.best)
     html += "<tr><td>" + escaped(describe(c.layout)) + "</td><td class=\"number\">" +
             number(c.step.seconds, " s") + "</td><td class=\"number\">" +
             number(c.step.peak().total() / kGiB, " GiB") + "</td><td>" +

@@ -13,8 +13,8 @@ using schedule::pipeline::Span;
 using schedule::pipeline::Work;
 
 constexpr double kWidth = 760;
-constexpr int kMostRows = 32;  // Ranks that a picture shows.
-constexpr std::size_t kMostBoxes = 3000;
+constexpr int kMaxRows = 32;  // Ranks that a picture shows.
+constexpr std::size_t kMaxBoxes = 3000;
 
 std::string tag(const char* format, double a, double b, double c, double d) {
   char text[256];
@@ -60,7 +60,7 @@ const char* color_of(Work work) {
 std::vector<int> shown(int count) {
   std::vector<int> rows;
   for (int r = 0; r < count; ++r)
-    if (count <= kMostRows || r < kMostRows / 2 || r >= count - kMostRows / 2) rows.push_back(r);
+    if (count <= kMaxRows || r < kMaxRows / 2 || r >= count - kMaxRows / 2) rows.push_back(r);
   return rows;
 }
 
@@ -86,7 +86,7 @@ std::string time_axis(const Scale& scale, double y) {
 std::string row_boxes(const Step& step, std::size_t rank, double y, const Scale& scale) {
   const auto& spans = step.timing.spans[rank];
   const auto& actions = step.schedule.actions[rank];
-  const double least = spans.size() > kMostBoxes / 8 ? 0.8 : 0;
+  const double least = spans.size() > kMaxBoxes / 8 ? 0.8 : 0;
   std::string svg;
   for (std::size_t i = 0; i < spans.size();) {
     Span span = spans[i];

@@ -20,7 +20,7 @@ using internal::read_model;
 using nlohmann::json;
 using schedule::pipeline::Algorithm;
 
-constexpr std::size_t kMostLine = 64 << 10;
+constexpr std::size_t kMaxLine = 64 << 10;
 constexpr double kCompiledLoss = 4;  // Bytes of a 16-bit logit and its gradient.
 
 const json* part(const json& line, const char* name) {
@@ -304,7 +304,7 @@ std::string default_software(const Model& model, const Cluster& cluster, const L
 }
 
 Scenario parse_scenario(std::string_view line, const std::string& name) {
-  if (line.size() > kMostLine)
+  if (line.size() > kMaxLine)
     throw Error(Errc::kCorrupt, name + ": the line has more than 65536 bytes");
   json document = parse_json(line, name, {.depth = 8});
   if (!document.is_object())

@@ -29,7 +29,7 @@ KneePoint point_of(const Job& job, const SearchOptions& options, int nodes, Part
   KneePoint point{.nodes = nodes, .devices = devices(smaller.cluster)};
   const Found found = search(smaller, options);
   if (found.best.empty()) return point;
-  const Candidate& best = found.best.front();
+  const LayoutCandidate& best = found.best.front();
   point.seconds = best.step.seconds;
   point.samples_per_s = best.step.samples_per_s;
   point.layout = describe(best.layout);

@@ -157,7 +157,7 @@ class Search {
   }
 
   void simulate(const Layout& layout) {
-    Candidate candidate{.layout = layout, .step = simulate_step(job_with(layout))};
+    LayoutCandidate candidate{.layout = layout, .step = simulate_step(job_with(layout))};
     ++found_.simulated;
     candidate.score = score_of(candidate.step, options_.goal);
     double lacks = 0;
@@ -171,9 +171,9 @@ class Search {
       }
       return;
     }
-    const auto at =
-        std::upper_bound(found_.best.begin(), found_.best.end(), candidate,
-                         [](const Candidate& a, const Candidate& b) { return a.score < b.score; });
+    const auto at = std::upper_bound(
+        found_.best.begin(), found_.best.end(), candidate,
+        [](const LayoutCandidate& a, const LayoutCandidate& b) { return a.score < b.score; });
     found_.best.insert(at, std::move(candidate));
     if (found_.best.size() > static_cast<std::size_t>(std::max(1, options_.keep)))
       found_.best.pop_back();
@@ -184,19 +184,19 @@ class Search {
     if (closest_) {
       found_.nearest.push_back(std::move(*closest_));
     } else if (nearest_) {
-      Candidate candidate{.layout = nearest_->layout,
-                          .step = simulate_step(job_with(nearest_->layout))};
+      LayoutCandidate candidate{.layout = nearest_->layout,
+                                .step = simulate_step(job_with(nearest_->layout))};
       candidate.score = score_of(candidate.step, options_.goal);
       found_.nearest.push_back(std::move(candidate));
     }
   }
 
   void refine_best() {
-    Candidate& best = found_.best.front();
+    LayoutCandidate& best = found_.best.front();
     const Job job = job_with(best.layout);
     const Layout refined = internal::refine(job, best.step, options_.headroom);
     if (refined == best.layout) return;
-    Candidate candidate{.layout = refined, .step = simulate_step(job_with(refined))};
+    LayoutCandidate candidate{.layout = refined, .step = simulate_step(job_with(refined))};
     candidate.score = score_of(candidate.step, options_.goal);
     if (candidate.score < best.score && candidate.step.fits) best = std::move(candidate);
   }
@@ -223,7 +223,7 @@ class Search {
   Found found_;
   std::ptrdiff_t shortest_ = 0;
   std::optional<Bounded> nearest_;
-  std::optional<Candidate> closest_;
+  std::optional<LayoutCandidate> closest_;
   double closest_lacks_ = 0;
 };
 

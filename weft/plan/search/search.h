@@ -52,7 +52,7 @@ struct SearchOptions {
   bool refine = true;
 };
 
-struct Candidate {
+struct LayoutCandidate {
   Layout layout;
   Step step;
   double score = 0;  // Seconds, dollars, bytes or joules, by the goal. Less is better.
@@ -60,12 +60,12 @@ struct Candidate {
 };
 
 struct Found {
-  std::vector<Candidate> best;
+  std::vector<LayoutCandidate> best;
   std::int64_t layouts = 0;  // Of the space.
   std::int64_t simulated = 0;
   bool complete = true;  // False: the time ran out.
   // If no layout fits: the one that lacks least memory, and what it lacks.
-  std::vector<Candidate> nearest;
+  std::vector<LayoutCandidate> nearest;
 };
 
 // Throws Error(kInvalidArgument) for a job that no layout can run (a batch smaller than one sample,

@@ -11,10 +11,10 @@
 namespace weft::plan {
 namespace {
 
-constexpr int kMostRanks = 1'000'000;
+constexpr int kMaxRanks = 1'000'000;
 
 void check_axis(const char* name, int size) {
-  WEFT_REQUIRE(size >= 1 && size <= kMostRanks,
+  WEFT_REQUIRE(size >= 1 && size <= kMaxRanks,
                std::string(name) + " = " + std::to_string(size) + "; an axis has at least 1 rank");
 }
 
@@ -157,7 +157,7 @@ void check(const Layout& l, int world) {
   for (const Axis& axis : axes_of(l)) check_axis(axis.name.c_str(), axis.size);
   double product = 1;
   for (const Axis& axis : axes_of(l)) product *= axis.size;
-  WEFT_REQUIRE(product <= kMostRanks, "the axes have more than a million ranks");
+  WEFT_REQUIRE(product <= kMaxRanks, "the axes have more than a million ranks");
   WEFT_REQUIRE(world_of(l) == world, "the axes (" + axes_text(l) + ") have " +
                                          counted(world_of(l), "rank") + ", but the cluster has " +
                                          std::to_string(world) + "; " + nearest_axes(l, world));

@@ -19,9 +19,9 @@ namespace pipeline = schedule::pipeline;
 
 // Micro-batches for each rank that are played one by one. Beyond, the steady state repeats: every
 // group of pp micro-batches takes as long as the previous one.
-constexpr int kMostGroups = 8, kLeastPlayed = 64;
-constexpr double kLeastWeight = 1e-5;  // Backward of frozen weights, relative to forward.
-constexpr double kRounding = 1e-9;     // Smaller shares of a step are rounding errors.
+constexpr int kMaxGroups = 8, kMinPlayed = 64;
+constexpr double kMinWeight = 1e-5;  // Backward of frozen weights, relative to forward.
+constexpr double kRounding = 1e-9;   // Smaller shares of a step are rounding errors.
 
 struct Played {
   pipeline::Schedule schedule;
@@ -31,7 +31,7 @@ struct Played {
 };
 
 int shortened(const Layout& l, int micro_batches) {
-  const int most = std::max(kMostGroups * l.pp, kLeastPlayed);
+  const int most = std::max(kMaxGroups * l.pp, kMinPlayed);
   if (micro_batches <= most + l.pp) return micro_batches;
   // The same remainder, since groups of pp micro-batches repeat.
   return most + (micro_batches - most) % l.pp;
@@ -50,7 +50,7 @@ std::vector<pipeline::Costs> costs_of(const Replica& replica, const Software& so
     const double weight = stage.backward_weight;
     costs.push_back({.forward = std::max(1e-9, stage.total_forward() + ahead),
                      .backward_input = std::max(1e-9, stage.total_backward() - weight + back),
-                     .backward_weight = std::max({1e-9, weight, kLeastWeight * stage.forward}),
+                     .backward_weight = std::max({1e-9, weight, kMinWeight * stage.forward}),
                      .message = overlaps ? stage.message : 0});
   }
   return costs;

@@ -13,7 +13,7 @@ namespace weft::ps::internal {
 namespace {
 
 using namespace std::chrono_literals;
-using net::internal::Handshaking;
+using net::internal::HandshakeConnection;
 
 constexpr auto kLinkHandshake = 3s;
 constexpr auto kLinkAgain = 10ms, kLinkRefused = 500ms;
@@ -106,7 +106,7 @@ void ClientLink::begin() {
       return;
     }
     where_ = "server " + std::to_string(server) + " at " + address.tcp;
-    shake_ = std::make_unique<Handshaking>(net::internal::begin_connect(address.tcp), 0, 0);
+    shake_ = std::make_unique<HandshakeConnection>(net::internal::begin_connect(address.tcp), 0, 0);
     shake_by_ = Deadline::in(kLinkHandshake);
   } catch (const Error& error) {
     trouble_ = error.message();
@@ -143,16 +143,16 @@ void ClientLink::advance() {
   if (!stream_ && !shake_ && again_.passed() && !outstanding_.empty()) begin();
   if (shake_) {
     const auto result = shake_->advance(settings_.identity, {});
-    if (result == Handshaking::Result::kEstablished) {
+    if (result == HandshakeConnection::Result::kEstablished) {
       net::internal::Fd fd = shake_->take_fd();
       shake_.reset();
       net::internal::set_options(fd, kLinkSilence);
       net::internal::fit_to_distance(fd);
       established(UniqueFd(fd.release()), false);
-    } else if (result == Handshaking::Result::kRefused) {
+    } else if (result == HandshakeConnection::Result::kRefused) {
       lose(where_ + " refuses this client: " + net::internal::explain(shake_->verdict()));
       again_ = Deadline::in(kLinkRefused);
-    } else if (result == Handshaking::Result::kLost || shake_by_.passed()) {
+    } else if (result == HandshakeConnection::Result::kLost || shake_by_.passed()) {
       lose(where_ + " does not answer: " + shake_->failure());
     }
   }

@@ -12,7 +12,7 @@
 #include "weft/base/deadline.h"
 #include "weft/net/stream/local_socket.h"
 #include "weft/net/stream/message_stream.h"
-#include "weft/net/tcp/handshaking.h"
+#include "weft/net/tcp/handshake_connection.h"
 #include "weft/ps/client.h"
 #include "weft/ps/internal/request.h"
 #include "weft/ps/view.h"
@@ -72,7 +72,7 @@ class ClientLink {
   const OnAnswer on_answer_;
   std::list<Outstanding> outstanding_;
   std::optional<net::internal::MessageStream> stream_;
-  std::unique_ptr<net::internal::Handshaking> shake_;
+  std::unique_ptr<net::internal::HandshakeConnection> shake_;
   Deadline shake_by_ = Deadline::in(std::chrono::nanoseconds(0));
   Deadline again_ = Deadline::in(std::chrono::nanoseconds(0));
   Deadline check_ = Deadline::in(std::chrono::nanoseconds(0));

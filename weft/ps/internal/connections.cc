@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using net::internal::Fd;
-using net::internal::Handshaking;
+using net::internal::HandshakeConnection;
 using net::internal::MessageStream;
 using net::internal::Polls;
 using net::internal::SharedMemory;
@@ -109,7 +109,7 @@ void Connections::accept_tcp() {
       return;
     }
     pending_.push_back({UniqueFd(),
-                        std::make_unique<Handshaking>(std::move(fd)),
+                        std::make_unique<HandshakeConnection>(std::move(fd)),
                         Deadline::in(kHandshake),
                         from,
                         {}});
@@ -137,11 +137,11 @@ void Connections::advance_local(PendingAt pending) {
 }
 
 void Connections::advance_tcp(PendingAt pending) {
-  Handshaking& shake = *pending->shake;
+  HandshakeConnection& shake = *pending->shake;
   const bool accepted = shake.is_accepted();
   const auto result = shake.advance(accepted ? accepts_ : dials_, {});
-  if (result == Handshaking::Result::kWaits) return;
-  if (result == Handshaking::Result::kEstablished) {
+  if (result == HandshakeConnection::Result::kWaits) return;
+  if (result == HandshakeConnection::Result::kEstablished) {
     Fd fd = shake.take_fd();
     net::internal::set_options(fd, kSilence);
     net::internal::fit_to_distance(fd);
@@ -150,7 +150,7 @@ void Connections::advance_tcp(PendingAt pending) {
       open(std::move(own), {});
     else
       greet(peers_[*pending->server], std::move(own));
-  } else if (result == Handshaking::Result::kRefused) {
+  } else if (result == HandshakeConnection::Result::kRefused) {
     report(std::string("the parameter server ") +
            (accepted ? "refuses a connection from " : "is refused by the server at ") +
            pending->where + ": " + net::internal::explain(shake.verdict()));
@@ -235,7 +235,8 @@ void Connections::dial(std::uint32_t server, const ServerAddress& address) {
   if (address.tcp.empty()) return;
   try {
     pending_.push_back(
-        {UniqueFd(), std::make_unique<Handshaking>(net::internal::begin_connect(address.tcp), 0, 0),
+        {UniqueFd(),
+         std::make_unique<HandshakeConnection>(net::internal::begin_connect(address.tcp), 0, 0),
          Deadline::in(kHandshake), address.tcp, server});
     peer.under_way = true;
   } catch (const Error&) {

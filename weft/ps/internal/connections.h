@@ -14,7 +14,7 @@
 #include "weft/net/stream/local_socket.h"
 #include "weft/net/stream/message_stream.h"
 #include "weft/net/stream/polls.h"
-#include "weft/net/tcp/handshaking.h"
+#include "weft/net/tcp/handshake_connection.h"
 #include "weft/ps/internal/request.h"
 #include "weft/ps/view.h"
 
@@ -68,7 +68,7 @@ class Connections {
   };
   struct Pending {
     UniqueFd local;  // waits for its first byte
-    std::unique_ptr<net::internal::Handshaking> shake;
+    std::unique_ptr<net::internal::HandshakeConnection> shake;
     Deadline deadline;
     std::string where;
     std::optional<std::uint32_t> server;  // dialed

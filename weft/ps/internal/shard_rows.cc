@@ -13,7 +13,7 @@ namespace weft::ps::internal {
 namespace {
 
 // Most of a pushed number with staleness 0: no sum of a step is infinite.
-constexpr float kMostInStep = 1e28f;
+constexpr float kMaxInStep = 1e28f;
 
 bool is_refused(const Answer& answer) { return answer.outcome != Outcome::kDone; }
 
@@ -32,7 +32,7 @@ Answer Shard::check_table(const Request& request) const {
 Answer Shard::check_row_values(const Request& push, std::span<const std::uint64_t> keys,
                                std::span<const float> values) const {
   const bool waits = options_.staleness == kSync;
-  const float most = waits ? kMostInStep : std::numeric_limits<float>::max();
+  const float most = waits ? kMaxInStep : std::numeric_limits<float>::max();
   if (kernels::is_within(values.data(), static_cast<std::int64_t>(values.size()), most)) return {};
   const auto bad = std::find_if(values.begin(), values.end(),
                                 [&](float value) { return !(std::fabs(value) <= most); });

@@ -37,9 +37,9 @@ class TableState;
 }
 
 struct TableOptions {
-  static constexpr std::int64_t kMostFloats = std::int64_t{1} << 20;
+  static constexpr std::int64_t kMaxFloats = std::int64_t{1} << 20;
 
-  std::int64_t row_floats = 0;  // Weights of a row, 1 to kMostFloats.
+  std::int64_t row_floats = 0;  // Weights of a row, 1 to kMaxFloats.
   RowRule rule = Add{};
   // New rows have weights uniform in [-initial_range, initial_range), by Philox at (seed, stream
   // "ptab", key). 0: zeros.

@@ -322,8 +322,8 @@ TEST(Table, RowsInAFileAreTheSameAndLeaveNothingInTheFolder) {
 }
 
 TEST(Table, HoldsTheLongestRowsAndTakesEmptyCalls) {
-  Table table({.row_floats = TableOptions::kMostFloats, .rule = kernels::Adam{.amsgrad = true}});
-  Floats row(static_cast<std::size_t>(TableOptions::kMostFloats), 1.0f);
+  Table table({.row_floats = TableOptions::kMaxFloats, .rule = kernels::Adam{.amsgrad = true}});
+  Floats row(static_cast<std::size_t>(TableOptions::kMaxFloats), 1.0f);
   table.push(Keys{1}, row);
   table.push(Keys{2}, row);
   table.pull(Keys{1}, row);

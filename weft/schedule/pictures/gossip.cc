@@ -13,7 +13,7 @@
 namespace weft::schedule {
 namespace {
 
-constexpr int kMostDrawn = 64;
+constexpr int kMaxDrawn = 64;
 constexpr int kFirst = 8;  // ranks that are listed if the world is too large
 
 std::string format_number(double value, const char* format = "%.4g") {
@@ -31,7 +31,7 @@ std::string heading(const Gossip& gossip) {
 std::string summary(const Gossip& gossip) {
   if (gossip.world == 1) return "1 rank: nothing to average";
   std::size_t most = 0;
-  for (int rank = 0; rank < std::min(gossip.world, kMostDrawn); ++rank)
+  for (int rank = 0; rank < std::min(gossip.world, kMaxDrawn); ++rank)
     most = std::max(most, mixing(gossip, rank, 0).sends_to.size());
   const double rate = mixing_rate(gossip);
   const std::string rounds = std::to_string(rounds_to_thousandth(gossip));
@@ -168,7 +168,7 @@ std::string style() {
 std::string render_text(const Gossip& gossip) {
   std::string text = heading(gossip) + "\n" + summary(gossip) + "\n";
   if (gossip.world == 1) return text;
-  const int shown = gossip.world <= kMostDrawn ? gossip.world : kFirst;
+  const int shown = gossip.world <= kMaxDrawn ? gossip.world : kFirst;
   for (int round = 0; round < distinct_rounds(gossip); ++round) {
     text += distinct_rounds(gossip) > 1 ? "\nround " + std::to_string(round) + "\n" : "\n";
     for (int rank = 0; rank < shown; ++rank) text += line(gossip, rank, round);
@@ -178,9 +178,9 @@ std::string render_text(const Gossip& gossip) {
 }
 
 std::string render_svg(const Gossip& gossip) {
-  WEFT_REQUIRE(gossip.world <= kMostDrawn, "a graph of " + std::to_string(gossip.world) +
-                                               " ranks is more than can be drawn, " +
-                                               std::to_string(kMostDrawn));
+  WEFT_REQUIRE(gossip.world <= kMaxDrawn, "a graph of " + std::to_string(gossip.world) +
+                                              " ranks is more than can be drawn, " +
+                                              std::to_string(kMaxDrawn));
   const int rounds = distinct_rounds(gossip);
   const std::string words = summary(gossip);
   const double width =

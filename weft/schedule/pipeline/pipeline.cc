@@ -18,8 +18,8 @@ constexpr std::array kAlgorithms = {Algorithm::kGPipe,        Algorithm::kOneFor
                                     Algorithm::kZeroBubbleH2, Algorithm::kZeroBubbleV,
                                     Algorithm::kAutomatic,    Algorithm::kForwardOnly};
 constexpr int kAny = 1 << 20;
-constexpr int kMostRanks = 4096;
-constexpr double kMostActions = 1e8;
+constexpr int kMaxRanks = 4096;
+constexpr double kMaxActions = 1e8;
 constexpr double kFarthest = 1e6;  // beyond this ratio, sums lose the times of short actions
 
 struct Entry {
@@ -61,9 +61,9 @@ void check_size(const Request& q) {
                                          " micro-batches; it must have at least one");
   WEFT_REQUIRE(q.virtual_stages >= 1,
                std::to_string(q.virtual_stages) + " virtual stages; a rank must have at least one");
-  WEFT_REQUIRE(q.ranks <= kMostRanks, "a pipeline of " + std::to_string(q.ranks) +
-                                          " ranks; at most " + std::to_string(kMostRanks));
-  WEFT_REQUIRE(3.0 * q.ranks * q.virtual_stages * q.micro_batches <= kMostActions,
+  WEFT_REQUIRE(q.ranks <= kMaxRanks, "a pipeline of " + std::to_string(q.ranks) +
+                                         " ranks; at most " + std::to_string(kMaxRanks));
+  WEFT_REQUIRE(3.0 * q.ranks * q.virtual_stages * q.micro_batches <= kMaxActions,
                "a pipeline of more than 100 million actions; give fewer micro-batches or stages");
 }
 

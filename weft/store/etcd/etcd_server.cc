@@ -22,7 +22,7 @@ namespace {
 using internal::MessageStream;
 using internal::Request;
 
-constexpr std::size_t kMostConnections = 512;
+constexpr std::size_t kMaxConnections = 512;
 
 // One connection of a client, served by a thread of its own.
 class Connection {
@@ -99,7 +99,7 @@ void serve_etcd(EtcdServerOptions options) {
   std::list<Connection> connections;
   for (;;) {
     connections.remove_if([](const Connection& one) { return one.has_ended(); });
-    const bool full = connections.size() >= kMostConnections;
+    const bool full = connections.size() >= kMaxConnections;
     pollfd ready[2] = {{options.lifeline.get(), POLLIN, 0},
                        {full ? -1 : options.clients.get(), POLLIN, 0}};
     ::poll(ready, 2, 1000);

@@ -77,7 +77,7 @@ void PeerLinks::dial(const std::string& address) {
   Dial& dial = dials_[address];
   if (dial.under_way || !dial.again.passed()) return;
   try {
-    pending_.push_back({Handshaking(net::internal::begin_connect(address), 0, 0),
+    pending_.push_back({HandshakeConnection(net::internal::begin_connect(address), 0, 0),
                         Deadline::in(kHandshake), address});
     dial.under_way = true;
   } catch (const Error& error) {
@@ -109,7 +109,7 @@ void PeerLinks::accept_all() {
       if (error == EMFILE || error == ENFILE) accepts_again_ = Deadline::in(100ms);
       return;
     }
-    pending_.push_back({Handshaking(std::move(fd)), Deadline::in(kHandshake), from});
+    pending_.push_back({HandshakeConnection(std::move(fd)), Deadline::in(kHandshake), from});
   }
   // Strangers that say nothing must not keep nodes out: the next call drops the oldest one.
   const auto oldest = std::find_if(pending_.begin(), pending_.end(),
@@ -123,10 +123,10 @@ void PeerLinks::accept_all() {
 void PeerLinks::advance(std::list<Pending>::iterator pending) {
   const bool accepted = pending->shake.is_accepted();
   switch (pending->shake.advance(accepted ? accepts_as_ : dials_as_, {})) {
-    case Handshaking::Result::kWaits: return;
-    case Handshaking::Result::kEstablished: open(*pending); return finish(pending, "");
-    case Handshaking::Result::kRefused: return finish(pending, refused(*pending));
-    case Handshaking::Result::kLost:
+    case HandshakeConnection::Result::kWaits: return;
+    case HandshakeConnection::Result::kEstablished: open(*pending); return finish(pending, "");
+    case HandshakeConnection::Result::kRefused: return finish(pending, refused(*pending));
+    case HandshakeConnection::Result::kLost:
       return finish(pending, pending->where + ": " + pending->shake.failure());
   }
 }

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "weft/base/deadline.h"
-#include "weft/net/tcp/handshaking.h"
+#include "weft/net/tcp/handshake_connection.h"
 #include "weft/store/internal/message.h"
 #include "weft/store/internal/message_stream.h"
 
@@ -41,9 +41,9 @@ class PeerLinks {
   void send(std::uint32_t node, const Message& message);
 
  private:
-  using Handshaking = net::internal::Handshaking;
+  using HandshakeConnection = net::internal::HandshakeConnection;
   struct Pending {
-    Handshaking shake;
+    HandshakeConnection shake;
     Deadline deadline;
     std::string where;
   };

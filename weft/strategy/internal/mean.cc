@@ -19,10 +19,10 @@ Mean::Mean(Group workers, const std::string& codec, const Flat& like, std::uint3
   for (const at::Tensor& tensor : like.tensors()) {
     WEFT_REQUIRE(tensor.scalar_type() == at::kFloat,
                  "strategy.codec = \"" + codec + "\" is for weights of float32");
-    unit.matrices.push_back(parallel::matrix_at(first, tensor));
+    unit.matrices.push_back(engine::matrix_at(first, tensor));
     first += tensor.numel();
   }
-  codec_ = std::make_unique<parallel::CodecExchange>(workers_, spec, unit);
+  codec_ = std::make_unique<engine::CodecExchange>(workers_, spec, unit);
 }
 
 void Mean::operator()(at::Tensor& flat, std::int64_t exchange) {

@@ -26,7 +26,7 @@ class Mean {
 
  private:
   const Group workers_;
-  std::unique_ptr<parallel::CodecExchange> codec_;  // null: none
+  std::unique_ptr<engine::CodecExchange> codec_;  // null: none
 };
 
 }  // namespace weft::strategy::internal

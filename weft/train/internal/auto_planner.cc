@@ -215,7 +215,8 @@ double AutoPlanner::copies(const plan::Job& job) const {
   return parameters_in(job) * (4 + job.optimizer.state_bytes) / plan::devices(job.cluster);
 }
 
-PlannedLayout AutoPlanner::describe(const plan::Job& job, const plan::Candidate& candidate) const {
+PlannedLayout AutoPlanner::describe(const plan::Job& job,
+                                    const plan::LayoutCandidate& candidate) const {
   const plan::Step& step = candidate.step;
   PlannedLayout planned;
   planned.layout = plan::describe(candidate.layout);
@@ -260,7 +261,7 @@ std::vector<PlannedLayout> AutoPlanner::candidates(const plan::Job& job) const {
   const plan::Found all = found(job, kept);
   if (all.best.empty()) throw Error(Errc::kBadConfig, too_large(all, job));
   std::vector<PlannedLayout> good;
-  for (const plan::Candidate& one : all.best) {
+  for (const plan::LayoutCandidate& one : all.best) {
     good.push_back(describe(job, one));
     if (const auto same = by_speed(job, one.layout)) good.push_back(*same);
   }
@@ -317,7 +318,7 @@ PlannedLayout all_replicas(int ranks) {
 std::vector<PlannedLayout> AutoPlanner::best_for(const plan::Job& job) const {
   std::vector<PlannedLayout> good;
   std::vector<std::vector<plan::Axis>> meshes;
-  for (const plan::Candidate& one : found(job, 3 * kKept).best) {
+  for (const plan::LayoutCandidate& one : found(job, 3 * kKept).best) {
     if (good.size() == kKeptAgain) break;
     const std::vector<plan::Axis> mesh = plan::axes_of(one.layout);
     if (std::find(meshes.begin(), meshes.end(), mesh) != meshes.end()) continue;

@@ -100,7 +100,7 @@ class AutoPlanner {
   std::vector<PlannedLayout> candidates(const plan::Job& job) const;
   std::optional<PlannedLayout> by_speed(plan::Job job, const plan::Layout& layout) const;
   std::vector<PlannedLayout> best_for(const plan::Job& job) const;
-  PlannedLayout describe(const plan::Job& job, const plan::Candidate& candidate) const;
+  PlannedLayout describe(const plan::Job& job, const plan::LayoutCandidate& candidate) const;
   bool can_run(const PlannedLayout& planned) const;
   plan::Found found(const plan::Job& job, int keep) const;
   double copies(const plan::Job& job) const;

@@ -16,7 +16,7 @@
 namespace weft::train::internal {
 namespace {
 
-constexpr std::size_t kMostMarkBytes = 1 << 16;
+constexpr std::size_t kMaxMarkBytes = 1 << 16;
 
 // True if a word of the name, in lower case, is an abbreviation of an error or a perplexity.
 bool has_abbreviation(const std::string& name) {
@@ -34,7 +34,7 @@ bool has_abbreviation(const std::string& name) {
 
 // Without a direction that was asked for, a name decides.
 bool is_smaller_better(const Options& options) {
-  if (options.best_is != "auto") return options.best_is == "min";
+  if (options.best_is != Better::kAuto) return options.best_is == Better::kMin;
   std::string name = options.best_metric;
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const auto has = [&](const char* word) { return name.find(word) != std::string::npos; };
@@ -45,10 +45,6 @@ bool is_smaller_better(const Options& options) {
 
 void Best::check(const Options& options, const std::vector<std::string>& metrics,
                  bool has_test_data) {
-  if (options.best_is != "auto" && options.best_is != "min" && options.best_is != "max") {
-    throw Error(Errc::kBadConfig,
-                "train.best_is = \"" + options.best_is + "\": use \"auto\", \"min\" or \"max\"");
-  }
   if (!is_on(options)) return;
   const std::string key = options.patience > 0 ? "train.patience" : "train.keep_best";
   if (!has_test_data)
@@ -117,7 +113,7 @@ nlohmann::json read_mark(const std::string& run) {
   const std::string file = run + "/best.json";
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return nullptr;
-  auto json = nlohmann::json::parse(read_file(file, kMostMarkBytes), nullptr, false);
+  auto json = nlohmann::json::parse(read_file(file, kMaxMarkBytes), nullptr, false);
   return json.is_object() ? json : nlohmann::json::object();
 }
 

@@ -31,7 +31,7 @@ parallel::Plan complete(const Options& options, const Mesh& mesh, std::int64_t b
   if (plan.micro_batches == 0)
     plan.micro_batches = mesh.size("pp") > 1 && plan.micro_shards == 0 ? 4 * mesh.size("pp") : 1;
   plan.batch = batch;
-  if (options.batch_schedule != "noise") return plan;
+  if (options.batch_schedule != BatchSchedule::kNoise) return plan;
   plan.measure_noise = true;
   const std::int64_t passes = options.max_batch > 0 ? options.max_batch / batch : 8;
   plan.accumulate = static_cast<int>(std::clamp<std::int64_t>(passes, 1, 1 << 20));
@@ -68,7 +68,7 @@ BatchDivision division_of(const Options& options, const parallel::Plan& plan, in
       plan.batch, replicas, 0, options.reference_batch > 0 ? options.reference_batch : plan.batch,
       plan.batch, replicas};
   const BatchDivision before = resumed != nullptr ? resumed->batch() : BatchDivision{};
-  if (options.on_resize == "scale" && before.replicas > 0) {
+  if (options.on_resize == OnResize::kScale && before.replicas > 0) {
     division.first_global = before.start_global();
     division.first_replicas = before.start_replicas();
   }
@@ -168,7 +168,7 @@ void check_learner(const parallel::BlockModel& model, const Options& options, co
   if (options.device != "cpu") plan.device = at::Device(at::kCUDA, 0);
   parallel::check_plan(plan, parallel::shape_of(model), mesh.layout());
   plan_batches(options, replicas(mesh.layout()), samples);
-  if (options.batch_schedule == "noise" && options.verify_steps > 0) {
+  if (options.batch_schedule == BatchSchedule::kNoise && options.verify_steps > 0) {
     throw Error(Errc::kBadConfig,
                 "train.verify_steps is not supported with train.batch_schedule = \"noise\", whose "
                 "steps have several batches; leave one of them at its default");

@@ -25,8 +25,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr double kLeastSeconds = 0.02;  // Of the runs of one measurement.
-constexpr int kLeastRuns = 5, kMostRuns = 200;
+constexpr double kMinSeconds = 0.02;  // Of the runs of one measurement.
+constexpr int kMinRuns = 5, kMaxRuns = 200;
 constexpr int kMessages = 50, kAllReduces = 11, kQuickRuns = 3;
 constexpr double kQuickFlops = 7e8;
 constexpr std::int64_t kMessageElements = 1024;
@@ -54,7 +54,7 @@ double time_of(const std::function<void()>& call, int runs = 0) {
   const auto is_done = [&] {
     const auto done = static_cast<int>(all.size());
     if (runs > 0) return done >= runs;
-    return done >= kMostRuns || (sum >= kLeastSeconds && done >= kLeastRuns);
+    return done >= kMaxRuns || (sum >= kMinSeconds && done >= kMinRuns);
   };
   while (!is_done()) {
     const auto start = steady_clock::now();

@@ -10,9 +10,9 @@
 namespace weft::train::internal {
 namespace {
 
-constexpr std::size_t kMostTrials = 6;
-constexpr double kWorthTrying = 1.5;   // Times the best predicted step.
-constexpr int kMostMicroBatch = 4096;  // As plan/search.
+constexpr std::size_t kMaxTrials = 6;
+constexpr double kWorthTrying = 1.5;  // Times the best predicted step.
+constexpr int kMaxMicroBatch = 4096;  // As plan/search.
 
 std::string shortage(const plan::Layout& layout, const plan::Step& step) {
   const double needs = step.peak().total(), has = step.capacity.front();
@@ -33,10 +33,10 @@ plan::Space space_for(const Config& config, bool is_recipe, const plan::Job& job
   space.recomputes = {plan::Recompute::kNone, plan::Recompute::kFull};
   const std::int64_t batch = job.layout.global_batch;
   const int ranks = plan::devices(job.cluster);
-  for (int size = 2; size <= kMostMicroBatch && size <= batch; size *= 2)
+  for (int size = 2; size <= kMaxMicroBatch && size <= batch; size *= 2)
     space.micro_batches.push_back(size);
   for (int replicas = 1; replicas <= ranks; ++replicas)
-    if (ranks % replicas == 0 && batch / replicas <= kMostMicroBatch)
+    if (ranks % replicas == 0 && batch / replicas <= kMaxMicroBatch)
       space.micro_batches.push_back(static_cast<int>(batch / replicas));
   std::sort(space.micro_batches.begin(), space.micro_batches.end());
   space.micro_batches.erase(std::unique(space.micro_batches.begin(), space.micro_batches.end()),
@@ -55,7 +55,7 @@ void keep_some(std::vector<PlannedLayout>& layouts) {
     (seen.insert(one.codec).second ? first : others).push_back(one);
   }
   first.insert(first.end(), others.begin(), others.end());
-  if (first.size() > kMostTrials) first.resize(kMostTrials);
+  if (first.size() > kMaxTrials) first.resize(kMaxTrials);
   layouts = std::move(first);
 }
 
@@ -64,7 +64,7 @@ std::string too_large(const plan::Found& found, const plan::Job& job) {
   if (found.nearest.empty())
     return text + " divides a batch of " + std::to_string(job.layout.global_batch) +
            " samples and the model's blocks over all ranks; use another number of ranks";
-  const plan::Candidate& nearest = found.nearest.front();
+  const plan::LayoutCandidate& nearest = found.nearest.front();
   return text + " holds the model; the nearest, " + shortage(nearest.layout, nearest.step);
 }
 

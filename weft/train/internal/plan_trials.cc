@@ -15,11 +15,11 @@ namespace weft::train::internal {
 namespace {
 
 constexpr double kTrialSeconds = 10;
-constexpr double kLongestStep = 20;  // Layouts with longer steps are not tried.
+constexpr double kMaxStep = 20;  // Layouts with longer steps are not tried.
 // Layouts whose steps take less than kClose times the best one's are compared by more trials.
 constexpr double kClose = 1.12, kCompareSeconds = 6;
 constexpr int kMoreTrials = 2, kMoreSteps = 5;
-constexpr std::size_t kMostCompared = 3;
+constexpr std::size_t kMaxCompared = 3;
 
 std::vector<PlannedLayout> layouts_of(const std::vector<AutoPlanner::Trials>& tried) {
   std::vector<PlannedLayout> layouts;
@@ -80,7 +80,7 @@ PlannedLayout AutoPlanner::choose(const Task& task, const Options& options, cons
       return before.planned.layout == planned.layout;
     });
     if (known) continue;
-    if (planned.model_seconds > kLongestStep) {
+    if (planned.model_seconds > kMaxStep) {
       if (tried.empty()) return planned;  // the fastest one by the model
       continue;
     }
@@ -105,7 +105,7 @@ void AutoPlanner::compare(std::vector<Trials>& tried, const Task& task, const Op
   std::sort(close.begin(), close.end(), [](const Trials* a, const Trials* b) {
     return a->planned.seconds < b->planned.seconds;
   });
-  if (close.size() > kMostCompared) close.resize(kMostCompared);
+  if (close.size() > kMaxCompared) close.resize(kMaxCompared);
   if (close.size() < 2) return;
   const double start = steady_seconds();
   double round_s = 0;

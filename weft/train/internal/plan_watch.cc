@@ -8,7 +8,7 @@ namespace weft::train::internal {
 namespace {
 
 constexpr double kWindowSeconds = 2;
-constexpr std::int64_t kLeastWindow = 20, kMostWindow = 500;
+constexpr std::int64_t kMinWindow = 20, kMaxWindow = 500;
 constexpr std::int64_t kLooks = 8;  // In a window by the plan.
 constexpr int kAgree = 2;           // Windows in a row.
 
@@ -121,14 +121,14 @@ Departure cause_of(const StepParts& expected, const std::vector<RankParts>& rank
 }
 
 std::int64_t PlanWatch::window() const {
-  if (expected_.step <= 0) return kMostWindow;
+  if (expected_.step <= 0) return kMaxWindow;
   const double steps = kWindowSeconds / expected_.step;
-  return steps >= static_cast<double>(kMostWindow)
-             ? kMostWindow
-             : std::max(kLeastWindow, static_cast<std::int64_t>(steps));
+  return steps >= static_cast<double>(kMaxWindow)
+             ? kMaxWindow
+             : std::max(kMinWindow, static_cast<std::int64_t>(steps));
 }
 
-std::int64_t PlanWatch::steps() const { return std::max(kLeastWindow, window() / kLooks); }
+std::int64_t PlanWatch::steps() const { return std::max(kMinWindow, window() / kLooks); }
 
 std::optional<Departure> PlanWatch::add(const std::vector<RankParts>& ranks, std::int64_t steps) {
   sums_.resize(ranks.size());

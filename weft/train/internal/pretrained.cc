@@ -10,7 +10,7 @@
 namespace weft::train::internal {
 namespace {
 
-constexpr std::size_t kMostConfigBytes = 32 << 10;  // A configuration has at most 64 KiB.
+constexpr std::size_t kMaxConfigBytes = 32 << 10;  // A configuration has at most 64 KiB.
 
 // The keys that config.json gives.
 constexpr const char* kGiven[] = {
@@ -42,7 +42,7 @@ void take_pretrained(Config& config) {
                                       " has no config.json; name a folder with a model in Hugging "
                                       "Face's format");
   }
-  const std::string text = read_file(file, kMostConfigBytes);
+  const std::string text = read_file(file, kMaxConfigBytes);
   models::parse_huggingface_config(text, file);  // Throws for a model that is not supported.
   config.set("model.config=" + parse_json(text, file).dump(), "model.from");
   if (config.origin("data.tokenizer") != "default") return;

@@ -1,13 +1,13 @@
 // Trainer::prepare(): a step in a world of one process. It runs the code that the first step in the
 // job will run, so that libtorch's kernels, threads and memory are ready then.
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 
 #include "weft/agent/spare.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/text/variables.h"
 #include "weft/comm/backend.h"
 #include "weft/data/image_set.h"
 #include "weft/observe/step_timer.h"
@@ -26,8 +26,7 @@ Group alone() { return Group(comm::make_backend(nullptr, 0, 1), "spare"); }
 
 // Samples that a rank of the job takes in a step.
 std::int64_t share_of_a_rank(const Options& options, std::int64_t samples) {
-  const char* const world = std::getenv("WORLD_SIZE");
-  const std::int64_t ranks = std::max(1, world != nullptr ? std::atoi(world) : 1);
+  const std::int64_t ranks = std::max(1, number_variable("WORLD_SIZE").value_or(1));
   const std::int64_t share =
       options.batch_per_rank > 0 ? options.batch_per_rank : options.batch / ranks;
   return std::clamp<std::int64_t>(share, 1, samples);
@@ -79,8 +78,8 @@ void load_images(const Config& config, TrainerOptions& options) {
 
 // The tokens of the running job are in its run folder, which the launcher names.
 void rehearse_text(const Config& config) {
-  const char* const folder = std::getenv("WEFT_RESUME_RUN");
-  if (folder == nullptr || !std::filesystem::exists(std::string(folder) + "/tokens.bin")) return;
+  const std::string folder = variable("WEFT_RESUME_RUN");
+  if (folder.empty() || !std::filesystem::exists(folder + "/tokens.bin")) return;
   const auto recipe = internal::text_task(config, alone(), internal::Begin::kAgain);
   rehearse(recipe->make(folder), options_of(config));
 }

@@ -22,7 +22,7 @@ std::string asked_batch(const Config& config) {
 Options resized(Options options, const BatchDivision& before, int replicas) {
   options.batch_per_rank = 0;
   options.batch = before.global;
-  if (options.on_resize == "scale" && before.replicas > 0) {
+  if (options.on_resize == OnResize::kScale && before.replicas > 0) {
     // Each batch is rounded once, so that the same number of replicas has the same batch again.
     options.batch = std::max<std::int64_t>(
         replicas, before.start_global() * replicas / before.start_replicas());

@@ -22,7 +22,7 @@ void Resumption::open(std::optional<Saved> state, const std::string& folder) {
 // Checkpoints of older versions do not say enough.
 bool Resumption::resizes() const {
   return !saved_->asked_batch().empty() &&
-         (options_.on_resize == "scale" || options_.batch_per_rank > 0);
+         (options_.on_resize == OnResize::kScale || options_.batch_per_rank > 0);
 }
 
 Options Resumption::learner_options(int replicas) const {

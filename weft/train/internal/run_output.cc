@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/text/variables.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/comm/texts.h"
 #include "weft/launch/live_page.h"
@@ -103,7 +103,7 @@ void RunOutput::tell_launcher() const {
   agent::tell_launcher("size", std::to_string(world_.size()));
   agent::tell_launcher("run", std::filesystem::absolute(folder_->path()).string());
   const std::string file = folder_->path() + "/launcher";
-  const char* const pid = std::getenv("WEFT_LAUNCHER_PID");
+  const char* const pid = variable_or_null("WEFT_LAUNCHER_PID");
   std::error_code ignored;
   if (pid == nullptr) {
     std::filesystem::remove(file, ignored);

@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kOrigin = "parallel.plan = \"auto\"";
 // A layout that the model alone prefers must promise to be faster by this share; one that was tried
 // must have been by that share.
-constexpr double kLeastGain = 0.1, kLeastTriedGain = 0.05;
+constexpr double kMinGain = 0.1, kMinTriedGain = 0.05;
 // Steps that a trial takes about.
 constexpr double kTrialSteps = 6;
 
@@ -140,7 +140,7 @@ bool RunPlan::helps(const Departure& departure, std::int64_t steps_left, double 
       for (const PlannedLayout& next : planner_->again(*planned_, departure)) {
         trials += kTrialSteps * next.seconds;
         const double gain = departure.measured.step - next.seconds;
-        const bool pays = gain > kLeastGain * departure.measured.step &&
+        const bool pays = gain > kMinGain * departure.measured.step &&
                           gain * static_cast<double>(steps_left) > trials;
         if (pays && next.keys != planned_->keys) found.push_back(to_json(next));
       }
@@ -177,7 +177,7 @@ void RunPlan::try_next(const Task& task, const Group& world) {
   if (kept) kept->restore();
   times += "the present one " + short_text(before_next_.step) + " s";
   const PlannedLayout best = best_of(tried, {});
-  if (best.seconds < (1 - kLeastTriedGain) * before_next_.step) {
+  if (best.seconds < (1 - kMinTriedGain) * before_next_.step) {
     if (world.rank() == 0)
       log_warn("training goes on with another plan: " + best.layout + "; " + times);
     return apply(best);

@@ -1,18 +1,18 @@
 #include "weft/train/internal/slow_rank.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <thread>
 
 #include "weft/base/error.h"
+#include "weft/base/text/variables.h"
 #include "weft/observe/position/position.h"
 
 namespace weft::train::internal {
 
 double slowdown_of(int rank) {
-  const char* const text = std::getenv("WEFT_SLOW_RANK");
-  if (text == nullptr || *text == '\0') return 1;
+  const char* const text = variable_or_null("WEFT_SLOW_RANK");
+  if (text == nullptr) return 1;
   int slow = 0, used = 0;
   double factor = 0;
   const bool read = std::sscanf(text, "%d:%lf%n", &slow, &factor, &used) == 2 &&

@@ -6,10 +6,10 @@
 namespace weft::train::internal {
 namespace {
 
-constexpr double kLeastFactor = 0.6, kMostFactor = 1.8;  // Of computation.
-constexpr double kLeastSync = 0.1, kMostSync = 20;
-constexpr double kMostChange = 20;    // Of the speed of a part.
-constexpr double kLeastShare = 0.05;  // Of an even share.
+constexpr double kMinFactor = 0.6, kMaxFactor = 1.8;  // Of computation.
+constexpr double kMinSync = 0.1, kMaxSync = 20;
+constexpr double kMaxChange = 20;   // Of the speed of a part.
+constexpr double kMinShare = 0.05;  // Of an even share.
 
 double mean(const std::vector<double>& values) {
   return values.empty() ? 0
@@ -46,18 +46,18 @@ plan::Corrections corrections(const ComparedStep& few, const std::optional<Compa
       // real = compute * model + micro_batches * fixed, for both.
       const double det = model * more->micro_batches - computing(more->predicted) * passes;
       const double over = real * more->micro_batches - computing(more->measured) * passes;
-      if (det > 0.1 * model) m.compute = std::clamp(over / det, kLeastFactor, kMostFactor);
+      if (det > 0.1 * model) m.compute = std::clamp(over / det, kMinFactor, kMaxFactor);
     }
     m.micro_batch = (real - m.compute * model) / passes / crowd;
     if (m.micro_batch < 0) {
       m.micro_batch = 0;
-      m.compute = std::clamp(real / model, kLeastFactor, kMostFactor);
+      m.compute = std::clamp(real / model, kMinFactor, kMaxFactor);
     }
   }
   const double sync = few.predicted.gradients + few.predicted.sharding + few.predicted.optimizer;
   m.sync_start = kSyncStart;
   m.sync = std::clamp((few.measured.update + few.measured.communication) / (sync + kSyncStart),
-                      kLeastSync, kMostSync);
+                      kMinSync, kMaxSync);
   // What is left: data loading, work of the host, and waits for ranks that are late in turn.
   m.step =
       std::max(0.0, few.measured.seconds - real - few.measured.update - few.measured.communication);
@@ -76,7 +76,7 @@ plan::Job departed(plan::Job job, const StepParts& expected, const Departure& de
                    double traffic) {
   const StepParts& now = departure.measured;
   const auto ratio = [](double real, double planned) {
-    return planned > 0 ? std::clamp(real / planned, 1 / kMostChange, kMostChange) : 1;
+    return planned > 0 ? std::clamp(real / planned, 1 / kMaxChange, kMaxChange) : 1;
   };
   const double compute = ratio(now.compute, expected.compute),
                links =
@@ -123,7 +123,7 @@ std::vector<double> shares_of(const plan::Layout& l, const std::vector<double>& 
     shares.push_back(speed);
     sum += speed;
   }
-  for (double& share : shares) share = std::max(kLeastShare, share / sum * l.dp);
+  for (double& share : shares) share = std::max(kMinShare, share / sum * l.dp);
   return shares;
 }
 

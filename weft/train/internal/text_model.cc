@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::size_t kMostBytes = std::size_t{128} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{128} << 20;
 
 // Leading special token of a TemplateProcessing ({"single": [{"SpecialToken": {"id": "<s>", …}},
 // {"Sequence": …}]}), or of the first such processor in a Sequence.
@@ -56,7 +56,7 @@ void take_begin(TextModel& source) {
 TextModel load_huggingface_folder(const std::string& folder, const parallel::TensorParallel& tp) {
   const models::HuggingFaceConfig config = models::read_huggingface_config(folder);
   TextModel source;
-  source.json = read_file(folder + "/tokenizer.json", kMostBytes);
+  source.json = read_file(folder + "/tokenizer.json", kMaxBytes);
   source.tokenizer = data::text::parse_tokenizer(source.json, folder + "/tokenizer.json");
   if (source.tokenizer->vocab_size() > config.options.vocabulary) {
     throw Error(Errc::kBadConfig, folder + "/tokenizer.json has " +
@@ -94,7 +94,7 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
       [](const std::string& line) { log_warn("passing over a damaged checkpoint: " + line); });
   TextModel source;
   const std::string kept = folder + "/tokenizer.json";
-  if (fs::exists(kept)) source.json = read_file(kept, kMostBytes);
+  if (fs::exists(kept)) source.json = read_file(kept, kMaxBytes);
   source.tokenizer = make_tokenizer(source.json);
   const checkpoint::Reader saved(newest);
   if (const std::int64_t vocabulary = source.tokenizer->vocab_size();

@@ -29,7 +29,7 @@ using parallel::Tensors;
 
 constexpr std::int64_t kAnyVocabulary = 1;
 // A file is a document. Tokenizers take texts below 2 GiB.
-constexpr std::size_t kMostTextBytes = std::size_t{1} << 30;
+constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 
 // Holds out whole documents at the end of the text. If these are too short, or have less than half
 // of the part, holds out the end of the text instead.
@@ -156,7 +156,7 @@ std::string TextTask::write_tokens(const std::string& folder) {
   const std::string made = goes_on ? tokens + ".new" : tokens;
   const auto report = text::tokenize_files(
       files_, made, *tokenizer,
-      {.end_token = end_token(*tokenizer), .max_document_bytes = kMostTextBytes});
+      {.end_token = end_token(*tokenizer), .max_document_bytes = kMaxTextBytes});
   if (goes_on) replace_tokens(tokens, made);
   log_info("text",
            {{"files", report.documents}, {"bytes", report.bytes}, {"tokens", report.tokens}});

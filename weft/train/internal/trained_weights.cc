@@ -15,7 +15,7 @@ namespace weft::train::internal {
 namespace {
 
 // Hugging Face's hub takes files of up to 5 GB.
-constexpr std::int64_t kMostFileBytes = 5'000'000'000;
+constexpr std::int64_t kMaxFileBytes = 5'000'000'000;
 constexpr const char* kAdvice =
     "this machine has too little memory for the whole model on every rank: call Trainer::save(), "
     "and weft::load_weights() in a program of one process";
@@ -68,7 +68,7 @@ void save_weights(Learner& learner, const Group& world, const std::string& folde
   const std::string slices = checkpoint::save(aside, shards, world, {.keep = 0});
   on_rank_0(world, [&] {
     try {
-      checkpoint::write_hub(checkpoint::Reader(slices), "model", to, kMostFileBytes);
+      checkpoint::write_hub(checkpoint::Reader(slices), "model", to, kMaxFileBytes);
     } catch (...) {  // such as a full disk, on which the slices would stay
       remove_tree(aside);
       throw;

@@ -117,7 +117,7 @@ void check_workers(const Options& options, const Mesh& mesh) {
     refuse("workers exchange weights, not gradients: set strategy.codec, not parallel.codec");
   if (options.plan.adasum)
     refuse("workers exchange weights, not gradients: set parallel.reduce = \"average\"");
-  if (options.plan.measure_noise || options.batch_schedule == "noise")
+  if (options.plan.measure_noise || options.batch_schedule == BatchSchedule::kNoise)
     refuse("train.noise_scale compares gradients of replicas, which have other weights here");
   if (options.verify_steps > 0)
     refuse("train.verify_steps compares the gradients of replicas, which have other weights here");

@@ -13,7 +13,7 @@
 namespace weft::linear::internal {
 namespace {
 
-constexpr std::ptrdiff_t kMostWord = 512;
+constexpr std::ptrdiff_t kMaxWord = 512;
 constexpr std::uint64_t kBlock = 64;
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
@@ -94,16 +94,16 @@ const char* LibsvmParser::parse_words(const char* at, const char* end) {
 // Parses entries while they are in the usual form and lie well within the piece. Leaves any other
 // word to take(), which also finds the reason of an error.
 const char* LibsvmParser::parse_entries(const char* at, const char* end) {
-  constexpr std::ptrdiff_t kMostDigits = 10;
-  while (end - at > 2 * kMostWord) {
+  constexpr std::ptrdiff_t kMaxDigits = 10;
+  while (end - at > 2 * kMaxWord) {
     const char* const word = at + (*at == ' ' ? 1 : 0);
     const char* digit = word;
     std::uint64_t index = 0;
-    while (is_digit(*digit) && digit - word < kMostDigits)
+    while (is_digit(*digit) && digit - word < kMaxDigits)
       index = index * 10 + static_cast<std::uint64_t>(*digit++ - '0');
     if (digit == word || *digit != ':') return at;
     double value = 0;
-    const auto [stop, error] = std::from_chars(digit + 1, digit + kMostWord, value);
+    const auto [stop, error] = std::from_chars(digit + 1, digit + kMaxWord, value);
     if (error != std::errc() || !std::isfinite(value) || !ends_word(*stop)) return at;
     word_start_ = position(word);
     add(index, value);
@@ -114,13 +114,13 @@ const char* LibsvmParser::parse_entries(const char* at, const char* end) {
 
 // Keeps the begin of a word that the piece cuts.
 void LibsvmParser::keep(std::string_view part) {
-  carry_.append(part.substr(0, kMostWord + 1));
-  if (carry_.size() > kMostWord) take(carry_);
+  carry_.append(part.substr(0, kMaxWord + 1));
+  if (carry_.size() > kMaxWord) take(carry_);
 }
 
 void LibsvmParser::take(std::string_view word) {
-  if (word.size() > kMostWord)
-    fail("a word of more than " + std::to_string(kMostWord) + " bytes: " + shown(word));
+  if (word.size() > kMaxWord)
+    fail("a word of more than " + std::to_string(kMaxWord) + " bytes: " + shown(word));
   if (has_label_)
     take_entry(word);
   else

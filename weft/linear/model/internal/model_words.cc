@@ -10,7 +10,7 @@
 namespace weft::linear::internal {
 namespace {
 
-constexpr std::size_t kMostWord = 512;
+constexpr std::size_t kMaxWord = 512;
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
@@ -43,9 +43,9 @@ std::string ModelWords::text() {
   while (!piece_.empty() && !is_blank(piece_.front())) {
     const auto end = std::find_if(piece_.begin(), piece_.end(), is_blank);
     const auto size = static_cast<std::size_t>(end - piece_.begin());
-    word_.append(piece_.substr(0, std::min(size, kMostWord + 1)));
-    if (word_.size() > kMostWord)
-      fail("a word of more than " + std::to_string(kMostWord) + " bytes: " + shown(word_));
+    word_.append(piece_.substr(0, std::min(size, kMaxWord + 1)));
+    if (word_.size() > kMaxWord)
+      fail("a word of more than " + std::to_string(kMaxWord) + " bytes: " + shown(word_));
     piece_.remove_prefix(size);
     if (piece_.empty()) piece_ = file_.next();
   }

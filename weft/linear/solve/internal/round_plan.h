@@ -22,8 +22,8 @@ struct RoundPlan {
 
 // A plan of about `passes` passes a round, at most 64 rounds a pass.
 inline RoundPlan plan_rounds(double passes) {
-  constexpr double kMostRounds = 64;
-  return {static_cast<std::int64_t>(std::clamp(std::round(1 / passes), 1.0, kMostRounds)),
+  constexpr double kMaxRounds = 64;
+  return {static_cast<std::int64_t>(std::clamp(std::round(1 / passes), 1.0, kMaxRounds)),
           static_cast<int>(std::max(1.0, std::round(passes)))};
 }
 

@@ -14,7 +14,7 @@ using Children = std::vector<std::pair<std::string, std::shared_ptr<torch::nn::M
 
 // Returns a block whose parameters have the names of the whole net. `children` are its modules and
 // their names in the whole net. `forward` keeps the modules alive.
-parallel::Block block_of(std::string name, const Children& children,
-                         std::function<at::Tensor(const at::Tensor&)> forward);
+engine::Block block_of(std::string name, const Children& children,
+                       std::function<at::Tensor(const at::Tensor&)> forward);
 
 }  // namespace weft::models::internal

@@ -10,8 +10,8 @@ using schedule::Action;
 
 constexpr std::size_t kLeast = std::size_t{64} << 10, kMost = std::size_t{256} << 10;
 // Target number of pieces of a message, within the bounds of their length. A message has at most
-// kMostPieces.
-constexpr std::size_t kPieces = 16, kMostPieces = 256;
+// kMaxPieces.
+constexpr std::size_t kPieces = 16, kMaxPieces = 256;
 // Staging memory of all queues together, but at least two pieces per queue.
 constexpr std::size_t kStaging = std::size_t{2} << 20;
 
@@ -35,7 +35,7 @@ Range written_by(const BoundStep& step) {
 
 std::size_t piece_bytes(std::size_t message) {
   const std::size_t wanted = std::clamp(message / kPieces, kLeast, kMost);
-  return (std::max(wanted, message / kMostPieces) + 4095) / 4096 * 4096;
+  return (std::max(wanted, message / kMaxPieces) + 4095) / 4096 * 4096;
 }
 
 void Pipeline::run(std::span<const BoundStep> steps, Flow& flow, const PipelineOptions& options,

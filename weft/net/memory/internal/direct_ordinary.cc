@@ -27,7 +27,7 @@ using internal::Staging;
 namespace {
 
 constexpr std::uint32_t kAhead = 4;  // chunks that a rank stages before it reads the peer's
-constexpr std::int64_t kLeastChunk = 4096;
+constexpr std::int64_t kMinChunk = 4096;
 
 }  // namespace
 
@@ -43,7 +43,7 @@ void Direct::reduce_chunks(const DirectArgs& args) {
   const auto size = static_cast<std::int64_t>(size_of(args.dtype));
   const std::int64_t length = args.count * size;
   const std::int64_t chunk =
-      std::clamp(length / 4 / 64 * 64, kLeastChunk, static_cast<std::int64_t>(Staging::kChunk));
+      std::clamp(length / 4 / 64 * 64, kMinChunk, static_cast<std::int64_t>(Staging::kChunk));
   const auto chunks = static_cast<std::uint32_t>((length + chunk - 1) / chunk);
   const auto* in = static_cast<const std::byte*>(args.input);
   auto* out = static_cast<std::byte*>(args.output);

@@ -99,8 +99,8 @@ inline void Direct::publish(const void* input, const void* output, std::int64_t 
 template <class Staged, class Kernel>
 void Direct::copy_either_way(schedule::Collective operation, std::int64_t bytes, Staged staged,
                              Kernel by_kernel) {
-  constexpr std::int64_t kLeastByKernel = 32 << 10;
-  if (bytes < kLeastByKernel || !staging().all_published(sequence_)) return staged();
+  constexpr std::int64_t kMinByKernel = 32 << 10;
+  if (bytes < kMinByKernel || !staging().all_published(sequence_)) return staged();
   const internal::Route route = staging_->next_route(operation, static_cast<std::uint64_t>(bytes));
   const auto start = std::chrono::steady_clock::now();
   if (route == internal::Route::kSingleCopy) {

@@ -29,8 +29,8 @@ class RouteChoice {
     const double fast = one.best[staged ? 0 : 1], slow = one.best[staged ? 1 : 0];
     // So many calls between two tries that the tries cost a hundredth of the time.
     // No time is known if all tries have failed.
-    const double calls = fast > 0 ? 100 * (slow - fast) / fast : kLeastAgain;
-    const auto between = static_cast<std::uint32_t>(std::clamp(calls, kLeastAgain, kMostAgain));
+    const double calls = fast > 0 ? 100 * (slow - fast) / fast : kMinAgain;
+    const auto between = static_cast<std::uint32_t>(std::clamp(calls, kMinAgain, kMaxAgain));
     return staged != (call % between == 0) ? Route::kStaged : Route::kSingleCopy;
   }
 
@@ -44,7 +44,7 @@ class RouteChoice {
 
   static constexpr std::uint32_t kTries = 3;  // first calls of a class, each way
   // Calls between two tries of the slower way.
-  static constexpr double kLeastAgain = 8, kMostAgain = 128;
+  static constexpr double kMinAgain = 8, kMaxAgain = 128;
   static constexpr double kRise = 1.125;
 
  private:

@@ -2,10 +2,10 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "weft/base/error.h"
+#include "weft/base/text/variables.h"
 #include "weft/kernels/reduce.h"
 #include "weft/net/mpi/mpi.h"
 
@@ -57,8 +57,7 @@ struct Opened {
 
 // A file that exists but cannot be loaded ends the search, since its error is the reason.
 Opened open(const std::string& implementation) {
-  const char* given = std::getenv("WEFT_PLUGIN_DIR");
-  for (const auto& path : plugin_paths(implementation, self(), given != nullptr ? given : "")) {
+  for (const auto& path : plugin_paths(implementation, self(), variable("WEFT_PLUGIN_DIR"))) {
     const bool bare = path.find('/') == std::string::npos;
     if (!bare && !std::filesystem::exists(path)) continue;
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -118,7 +117,7 @@ std::vector<std::string> plugin_paths(const std::string& implementation, const s
 }
 
 const Table& load_plugin() {
-  const auto wanted = started_by([](const char* name) { return std::getenv(name); });
+  const auto wanted = started_by(variable_or_null);
   if (!wanted)
     not_usable(
         "this process was not started by an MPI; start it with mpirun (with srun: set WEFT_MPI to "
@@ -137,10 +136,9 @@ const Table& load_plugin() {
 
 std::vector<std::pair<std::string, std::string>> plugins() {
   std::vector<std::pair<std::string, std::string>> found;
-  const char* given = std::getenv("WEFT_PLUGIN_DIR");
+  const std::string given = variable("WEFT_PLUGIN_DIR");
   for (const char* implementation : internal::kImplementations) {
-    for (const auto& path :
-         internal::plugin_paths(implementation, internal::self(), given != nullptr ? given : "")) {
+    for (const auto& path : internal::plugin_paths(implementation, internal::self(), given)) {
       if (path.find('/') == std::string::npos || !std::filesystem::exists(path)) continue;
       found.emplace_back(implementation, path);
       break;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "weft/base/log.h"
+#include "weft/base/text/variables.h"
 #include "weft/net/mpi/internal/plugin.h"
 
 namespace weft::net::mpi::internal {
@@ -78,8 +79,7 @@ void Runtime::start(Deadline deadline) {
 }
 
 void Runtime::initialize() {
-  const char* threads = std::getenv("WEFT_MPI_THREADS");
-  const bool funneled = threads != nullptr && std::strcmp(threads, "funneled") == 0;
+  const bool funneled = variable("WEFT_MPI_THREADS") == "funneled";
   std::int32_t level = kSingle, before = 0;
   check(table_->initialize(funneled ? kFunneled : kMultiple, &level, &before), "MPI_Init_thread");
   check(table_->world(&rank_, &size_), "MPI_Comm_size");

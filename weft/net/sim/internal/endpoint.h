@@ -15,7 +15,7 @@
 #include "weft/net/internal/mailbox.h"
 #include "weft/net/sim/internal/scheduler.h"
 #include "weft/net/sim/internal/socket.h"
-#include "weft/net/tcp/framing.h"
+#include "weft/net/tcp/frame_stream.h"
 
 namespace weft::net::sim::internal {
 

@@ -10,7 +10,7 @@
 
 #include <string>
 
-#include "weft/net/tcp/framing.h"
+#include "weft/net/tcp/frame_stream.h"
 #include "weft/net/tcp/internal/zero_copy_sends.h"
 #include "weft/net/tcp/socket.h"
 

@@ -69,7 +69,7 @@ void Formation::start_dials() {
     const std::string& address = options_.addresses[dial.peer];
     dial.again = now + kDialAgain;
     try {
-      pending_.push_back({Handshaking(begin_connect(address), dial.peer, dial.stream),
+      pending_.push_back({HandshakeConnection(begin_connect(address), dial.peer, dial.stream),
                           Deadline::in(options_.handshake_timeout), address});
       dial.under_way = true;
     } catch (const Error& error) {
@@ -117,7 +117,7 @@ void Formation::accept_all() {
       if (exhausted || pending_.size() >= limit_) return;
     }
     pending_.push_back(
-        {Handshaking(std::move(fd)), Deadline::in(options_.handshake_timeout), from});
+        {HandshakeConnection(std::move(fd)), Deadline::in(options_.handshake_timeout), from});
   }
 }
 
@@ -135,7 +135,7 @@ void Formation::expire() {
 }
 
 bool Formation::advance(Pending& p) {
-  using Result = Handshaking::Result;
+  using Result = HandshakeConnection::Result;
   const Result result = p.shake.advance(
       options_.me, [this](int peer, int stream) { return static_cast<bool>(mesh_[peer][stream]); });
   if (result == Result::kWaits) return true;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "weft/base/deadline.h"
-#include "weft/net/tcp/handshaking.h"
+#include "weft/net/tcp/handshake_connection.h"
 
 namespace weft::net::internal {
 
@@ -36,7 +36,7 @@ class Formation {
 
  private:
   struct Pending {
-    Handshaking shake;
+    HandshakeConnection shake;
     Deadline deadline;
     std::string where;  // address of the other side
   };

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kSmall = 32 * 1024;
 // Smallest frame that is sent without a copy. Below about 10 KB, zero-copy costs more than a copy.
 // Most messages of this size are sent in several pieces.
-constexpr std::size_t kLeastLent = 64 * 1024;
+constexpr std::size_t kMinLent = 64 * 1024;
 
 void landed(Outgoing& message) {
   if (--message.flying == 0 && message.next == message.send.bytes.size())
@@ -99,7 +99,7 @@ bool Engine::load_data(Peer& peer, std::size_t index) {
 bool Engine::is_zero_copy(const Peer& peer, std::size_t frame, std::size_t rest) {
   const std::size_t behind =
       (rest + kMaxPayload - 1) / kMaxPayload + peer.large.size() - (rest > 0 ? 1 : 0);
-  return frame >= kLeastLent && behind >= peer.streams.size() - 1;
+  return frame >= kMinLent && behind >= peer.streams.size() - 1;
 }
 
 bool Engine::load_control(Peer& peer) {

@@ -201,7 +201,7 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
   }
   samples_ = static_cast<double>(inputs[0].size(0));
   const bool by_shards = plan.micro_shards > 0,
-             sums = sharding.average == ShardedOptions::Average::kSum;
+             sums = sharding.average == engine::ShardedOptions::Average::kSum;
   // If gradients are summed, losses are weighted by samples beforehand. Ranks of cp have cp times
   // their share of a gradient (ContextParallel::mean).
   all_samples_ = sums ? samples_of_batch() : 0;
@@ -218,7 +218,7 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
     const double before = counted();
     stepped_ = false;
     for (Stage& stage : stages) {
-      if (stage.sharded) stage.kept.reset(new Sharded::NoSync(stage.sharded->no_sync()));
+      if (stage.sharded) stage.kept.reset(new engine::Sharded::NoSync(stage.sharded->no_sync()));
       if (by_shards || (skips() && kept_batches_ == 0)) stage.statistics.begin(plan.micro_batches);
     }
     const double loss = pipeline->train_step(parts.inputs, parts.targets) / factor;
@@ -247,8 +247,8 @@ void Composed::finish_statistics() {
     stage.statistics.finish(replicas(), std::min<double>(plan.micro_shards, all_samples_));
 }
 
-DataParallelBase::Times Composed::take_engine_times() {
-  DataParallelBase::Times all;
+engine::DataParallelBase::Times Composed::take_engine_times() {
+  engine::DataParallelBase::Times all;
   for (Stage& stage : stages) {
     if (!stage.sharded) continue;
     const auto mine = stage.sharded->take_times();

@@ -65,7 +65,7 @@ class Composed : public Composition {
   double mean_of_micro_shards(double all);
   // True if the current gradients are the last ones before step().
   bool is_last_batch() const;
-  DataParallelBase::Times take_engine_times();
+  engine::DataParallelBase::Times take_engine_times();
   void await_gradients();
   void seed_dropout(const Stage& stage) const;
   void count_tied_once();

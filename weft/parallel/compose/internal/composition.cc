@@ -62,7 +62,7 @@ checkpoint::Rectangle Composition::place_of(const Parameter& p) const {
   return place;
 }
 
-Sharded::Placing Composition::placing_of(const Stage& stage) const {
+engine::Sharded::Placing Composition::placing_of(const Stage& stage) const {
   return [this, &stage](const std::string& own) { return place_of(*stage.find(own)); };
 }
 

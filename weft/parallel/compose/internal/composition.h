@@ -43,10 +43,10 @@ struct Stage {
   std::vector<TensorParallel> tp;  // by block
   std::vector<Parameter> parameters;
   Statistics statistics;
-  bool tied = false;                     // tied with other stages
-  std::shared_ptr<GradientCheck> check;  // null: gradients are not checked
-  std::unique_ptr<Sharded> sharded;      // null: no parameters
-  std::unique_ptr<Sharded::NoSync> kept;
+  bool tied = false;                             // tied with other stages
+  std::shared_ptr<engine::GradientCheck> check;  // null: gradients are not checked
+  std::unique_ptr<engine::Sharded> sharded;      // null: no parameters
+  std::unique_ptr<engine::Sharded::NoSync> kept;
   std::unique_ptr<GradientTree> tree;  // sums its gradients; null: autograd adds them
   std::unique_ptr<MadeUp> made_up;     // null: the current micro-batch has samples
 
@@ -80,7 +80,7 @@ struct Composition {
   Contexts contexts() const { return {.tp = tp, .cp = cp, .ep = ep}; }
   // The part of a parameter on this rank. Without slices over tp and ep, it is the whole.
   checkpoint::Rectangle place_of(const Parameter& parameter) const;
-  Sharded::Placing placing_of(const Stage& stage) const;
+  engine::Sharded::Placing placing_of(const Stage& stage) const;
 
   double scale() const { return scaler ? scaler->scale() : 1; }
   // True for replicas of whole stages (the engine's stage 0): gradients are combined once per step.
@@ -114,9 +114,9 @@ struct Composition {
   Precision precision = Precision::kAsItIs;
   std::optional<LossScale> scaler;
   std::unique_ptr<Pipeline> pipeline;
-  ShardedOptions sharding;
+  engine::ShardedOptions sharding;
   double max_norm = 0;
-  UpdateRule rule;                                        // with the current learning rate
+  optim::UpdateRule rule;                                 // with the current learning rate
   std::vector<std::pair<std::string, std::string>> done;  // pass name and description
   std::int64_t steps = 0;
   // What the pipeline calls.

@@ -108,7 +108,7 @@ Error in_plain_words(const std::string& what, const Tensors& inputs, const c10::
   const std::string where = what + " of " + shapes_of(inputs) + ": ";
   if (code_of(error) == Errc::kUnavailable) return {Errc::kUnavailable, where + describe(error)};
   const std::string text = error.what_without_backtrace(),
-                    cause = cause_in_batch_norm(
+                    cause = engine::cause_in_batch_norm(
                         text, "Plan::sync_batch_norm, or model.sync_batch_norm in a recipe");
   return {Errc::kInvalidArgument,
           where + (cause.empty() ? text.substr(0, text.find('\n')) : cause)};

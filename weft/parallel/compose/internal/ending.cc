@@ -51,7 +51,7 @@ double Composed::norm_of_gradients() {
   }
   if (plan.micro_shards > 0) return std::sqrt(squares_in_any_order(mesh.world(), pieces)) / scale();
   double squares = 0;
-  for (const at::Tensor& piece : pieces) squares += squares_of(piece);
+  for (const at::Tensor& piece : pieces) squares += engine::squares_of(piece);
   at::Tensor sum = at::full({1}, squares, at::kDouble);
   mesh.world().all_reduce(sum);
   return std::sqrt(sum.item<double>()) / scale();
@@ -70,7 +70,7 @@ std::optional<ParallelModel::GradientNoise> Composed::measure_noise() const {
       if (counts(*stage.find(stage.check->names()[i]))) squares += of_stage[i];
     }
   }
-  const bool sums = sharding.average == ShardedOptions::Average::kSum;
+  const bool sums = sharding.average == engine::ShardedOptions::Average::kSum;
   const double factor = scale() * (sums ? samples_ / all_samples_ : 1);
   const bool first = mesh.coordinate("tp") == 0 && mesh.coordinate("pp") == 0;
   const double all = replicas().size(), batches = kept_batches_;
@@ -100,7 +100,7 @@ bool Composed::all_finite() {
   own_not_finite_.clear();
   for (Stage& stage : stages) {
     if (!stage.sharded) continue;
-    const Sharded::Finite finite_here = stage.sharded->are_finite();
+    const engine::Sharded::Finite finite_here = stage.sharded->are_finite();
     finite = finite && finite_here.is;
     of_world = of_world && finite_here.on_all;
     if (const std::string own = stage.check->first_name(); own_not_finite_.empty() && !own.empty())
@@ -115,7 +115,7 @@ bool Composed::all_finite() {
 bool Composed::tell_ranks(bool finite) {
   const TimeAdded time(times.communication);
   constexpr double kNotFinite = 1, kLoaded = 2;  // the greater one hides the other
-  const double rate = lr_of(rule), not_finite_here = finite ? 0 : kNotFinite,
+  const double rate = optim::lr_of(rule), not_finite_here = finite ? 0 : kNotFinite,
                about = own_modules.has_loaded_elsewhere() ? kLoaded : not_finite_here;
   at::Tensor most = at::tensor({about, rate, -rate}, at::kDouble);
   mesh.world().all_reduce(most, ReduceOp::kMax);

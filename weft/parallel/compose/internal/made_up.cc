@@ -17,9 +17,9 @@ struct Zeros final : autograd::FunctionPreHook {
   }
 };
 
-EvaluationMode::Modules with_statistics(const std::vector<Block>& blocks) {
+EvaluationMode::Modules with_statistics(const std::vector<engine::Block>& blocks) {
   EvaluationMode::Modules modules;
-  for (const Block& block : blocks) {
+  for (const engine::Block& block : blocks) {
     if (!block.module->buffers().empty()) modules.push_back(block.module);
   }
   return modules;
@@ -27,9 +27,9 @@ EvaluationMode::Modules with_statistics(const std::vector<Block>& blocks) {
 
 }  // namespace
 
-MadeUp::MadeUp(const std::vector<Block>& blocks, bool forward)
+MadeUp::MadeUp(const std::vector<engine::Block>& blocks, bool forward)
     : mode_(forward ? with_statistics(blocks) : EvaluationMode::Modules{}) {
-  for (const Block& block : blocks) {
+  for (const engine::Block& block : blocks) {
     for (const at::Tensor& parameter : block.module->parameters()) {
       if (!parameter.requires_grad()) continue;
       autograd::impl::hooks(parameter).push_back(std::make_unique<Zeros>());

@@ -17,7 +17,7 @@ namespace weft::parallel::internal {
 // compares them between ranks there.
 class MadeUp {
  public:
-  MadeUp(const std::vector<Block>& blocks, bool forward);
+  MadeUp(const std::vector<engine::Block>& blocks, bool forward);
   ~MadeUp();
   MadeUp(const MadeUp&) = delete;
   MadeUp& operator=(const MadeUp&) = delete;

@@ -246,7 +246,7 @@ void list_buffers(Stage& stage) {
   std::vector<Statistics::Named> buffers;
   std::set<const c10::TensorImpl*> known;
   for (const Block& block : stage.blocks) {
-    prepare_buffers(*block.module, block.prefix.value_or(block.name));
+    engine::prepare_buffers(*block.module, block.prefix.value_or(block.name));
     for (const auto& item : block.module->named_buffers()) {
       if (!known.insert(item.value().unsafeGetTensorImpl()).second) continue;
       buffers.push_back({whole_name(block, item.key()), item.value()});
@@ -296,7 +296,8 @@ std::function<bool(const at::Tensor&)> shared_with_stages(const Stage& stage, co
 
 std::string split_layers(Composition& c) {
   c.tp = TensorParallel(c.mesh["tp"], c.plan.seed);
-  if (c.mesh.size("fsdp") > 1) c.sharding.cuts = std::make_shared<ParameterCuts>(c.mesh["fsdp"]);
+  if (c.mesh.size("fsdp") > 1)
+    c.sharding.cuts = std::make_shared<engine::ParameterCuts>(c.mesh["fsdp"]);
   std::size_t slices = 0, all = 0;
   std::set<std::string> names;
   for (Stage& stage : c.stages) {
@@ -349,8 +350,8 @@ void list_modes(Stage& stage, const Block& block, const std::optional<Block>& ow
 
 std::string join_batch_norms(Composition& c) {
   if (!c.plan.sync_batch_norm) return "";
-  const auto average =
-      sums_gradients(c) ? ShardedOptions::Average::kSum : ShardedOptions::Average::kBySamples;
+  const auto average = sums_gradients(c) ? engine::ShardedOptions::Average::kSum
+                                         : engine::ShardedOptions::Average::kBySamples;
   at::Tensor layers = at::zeros({1}, at::kLong);
   for (Stage& stage : c.stages) {
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {

@@ -79,7 +79,7 @@ bool is_divided(const std::string& suffix) {
 
 }  // namespace
 
-NamedTensors ModelState::whole(const std::function<Sharded::NamedTensors(Stage&)>& of,
+NamedTensors ModelState::whole(const std::function<engine::Sharded::NamedTensors(Stage&)>& of,
                                bool with_buffers) {
   const at::NoGradGuard no_grad;
   NamedTensors mine;
@@ -162,7 +162,7 @@ std::string ModelState::mismatch(const std::map<std::string, at::Tensor>& state)
 }
 
 void ModelState::load(Stage& stage, const std::map<std::string, at::Tensor>& state) {
-  Sharded::NamedTensors own;
+  engine::Sharded::NamedTensors own;
   for (const Parameter& p : stage.parameters) {
     for (const auto& [suffix, sizes] : suffixes(c_, stage, p)) {
       at::Tensor part = state.at(p.whole + suffix);
@@ -221,7 +221,7 @@ std::vector<std::int64_t> places(const Mesh& mesh) {
 }  // namespace
 
 std::vector<int> saved_cuts(const Mesh& mesh, const checkpoint::Reader& saved) {
-  const auto progress = read_codec_progress(mesh.world(), saved);
+  const auto progress = engine::read_codec_progress(mesh.world(), saved);
   const auto prefix = places(mesh);
   if (!progress || progress->layout.size() < prefix.size() ||
       !std::equal(prefix.begin(), prefix.end(), progress->layout.begin()))
@@ -244,20 +244,21 @@ checkpoint::Slices ModelState::codec_slices() {
   const auto coded = std::find_if(c_.stages.begin(), c_.stages.end(),
                                   [](const Stage& stage) { return stage.sharded != nullptr; });
   const std::int64_t done = coded == c_.stages.end() ? 0 : coded->sharded->codec_steps();
-  return parallel::codec_slices(
-      c_.mesh.world(), {compress::parse(c_.sharding.codec), done, layout()}, codec_memory());
+  return engine::codec_slices(c_.mesh.world(), {compress::parse(c_.sharding.codec), done, layout()},
+                              codec_memory());
 }
 
 bool ModelState::load_codec(const checkpoint::Reader& saved) {
   if (c_.sharding.codec == "none") return true;
   if (c_.replicates()) return c_.guarded([&] { return c_.stages[0].sharded->load_codec(saved); });
-  const auto fits = [&](const CodecProgress& progress) {
+  const auto fits = [&](const engine::CodecProgress& progress) {
     return progress.spec == compress::parse(c_.sharding.codec) && progress.layout == layout();
   };
   const auto progress =
-      c_.guarded([&] { return agree_on_codec_progress(c_.mesh.world(), saved, fits); });
-  if (!progress ||
-      !c_.guarded([&] { return restore_codec_memory(c_.mesh.world(), saved, codec_memory()); }))
+      c_.guarded([&] { return engine::agree_on_codec_progress(c_.mesh.world(), saved, fits); });
+  if (!progress || !c_.guarded([&] {
+        return engine::restore_codec_memory(c_.mesh.world(), saved, codec_memory());
+      }))
     return false;
   for (Stage& stage : c_.stages) {
     if (stage.sharded) stage.sharded->set_codec_steps(progress->step);

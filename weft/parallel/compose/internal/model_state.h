@@ -37,7 +37,7 @@ class ModelState {
  private:
   // Collects the named tensors of all stages on rank 0 of the world. `of` returns those of one
   // stage, by their own names, on rank 0 of its shards.
-  NamedTensors whole(const std::function<Sharded::NamedTensors(Stage&)>& of,
+  NamedTensors whole(const std::function<engine::Sharded::NamedTensors(Stage&)>& of,
                      bool with_buffers = false);
   void load(Stage& stage, const std::map<std::string, at::Tensor>& state);
   std::string mismatch(const std::map<std::string, at::Tensor>& state) const;

@@ -131,8 +131,8 @@ std::uint32_t checksum_of(const at::Tensor& tensor) {
 
 // A program may load values into it.
 at::Tensor loadable_refusal(const at::Tensor& like, const std::string& why) {
-  at::Tensor tensor = refusing(like, why);
-  refuse(tensor, why);
+  at::Tensor tensor = engine::refusing(like, why);
+  engine::refuse(tensor, why);
   return tensor;
 }
 

@@ -51,9 +51,10 @@ int engine_stage(const Composition& c) {
 }
 
 // The parameters of a stage that differ between replicas.
-std::optional<ShardedOptions::Apart> experts_apart(const Composition& c, const Stage& stage) {
+std::optional<engine::ShardedOptions::Apart> experts_apart(const Composition& c,
+                                                           const Stage& stage) {
   if (c.mesh.size("ep") == 1) return std::nullopt;
-  ShardedOptions::Apart apart{
+  engine::ShardedOptions::Apart apart{
       [&stage](const std::string& own) { return stage.find(own)->expert.has_value(); },
       std::nullopt};
   if (c.copies_of_experts().size() > 1) apart.replicas = c.copies_of_experts();
@@ -72,8 +73,8 @@ std::function<bool(const std::string&)> uncoded(const Composition& c, const Stag
 
 // The other ranks with parts of a stage's parameters, for rules that need whole tensors. Copies of
 // tied parameters need the same bits on ranks that divide them in other ways.
-WholeTensors whole_tensors(const Composition& c, const Stage& stage) {
-  WholeTensors whole;
+engine::WholeTensors whole_tensors(const Composition& c, const Stage& stage) {
+  engine::WholeTensors whole;
   if (!optim::needs_whole_tensors(c.plan.optimizer.rule)) return whole;
   whole.exact = c.plan.micro_shards > 0 || stage.tied;
   if (c.mesh.size("tp") > 1)
@@ -99,8 +100,8 @@ std::vector<at::Tensor> trained(const Stage& stage) {
 }
 
 // If the norm of all gradients is needed, no weight is updated before it is known.
-DataParallelOptions data_parallel_of(const Composition& c) {
-  DataParallelOptions options = c.plan.data_parallel;
+engine::DataParallelOptions data_parallel_of(const Composition& c) {
+  engine::DataParallelOptions options = c.plan.data_parallel;
   options.codec = c.plan.codec;
   options.sync_buffers = options.sync_buffers && c.plan.micro_shards == 0;
   const bool clips = c.plan.optimizer.max_grad_norm > 0 && !left_out(c, "clip");
@@ -162,7 +163,7 @@ std::string replicate(Composition& c) {
   }
   c.sharding.codec = c.plan.codec;
   const bool coded = c.plan.codec != "none" && !c.replicates();
-  if (coded || c.mesh.size("ep") > 1) c.sharding.average = ShardedOptions::Average::kSum;
+  if (coded || c.mesh.size("ep") > 1) c.sharding.average = engine::ShardedOptions::Average::kSum;
   const auto* const sgd = std::get_if<kernels::Sgd>(&c.plan.optimizer.rule);
   const bool before =
       coded && compress::parse(c.plan.codec).momentum_before && sgd != nullptr && sgd->momentum > 0;
@@ -185,8 +186,8 @@ std::string shard_parameters(Composition& c) {
   // batch.
   const bool over_batches = c.replicates() && c.plan.accumulate > 1 && c.copies().size() > 1;
   if (c.plan.micro_shards > 0 || over_batches || joins_micro_batches(c))
-    c.sharding.average = ShardedOptions::Average::kSum;
-  if (c.plan.adasum) c.sharding.average = ShardedOptions::Average::kAdasum;
+    c.sharding.average = engine::ShardedOptions::Average::kSum;
+  if (c.plan.adasum) c.sharding.average = engine::ShardedOptions::Average::kAdasum;
   c.sharding.weights = c.plan.weights;
   // Else Statistics.
   c.sharding.sync_buffers = c.plan.data_parallel.sync_buffers && c.plan.micro_shards == 0;
@@ -200,7 +201,7 @@ std::string shard_parameters(Composition& c) {
                   "plan: adasum needs float32 parameters, and no weight that is tied over stages");
     OptimizerSpec spec = c.plan.optimizer;
     spec.max_grad_norm = 0;  // the pass "clip" clips over the whole model
-    for (ParamGroup& group : spec.groups) {
+    for (optim::ParamGroup& group : spec.groups) {
       group.which = [&stage, asked = std::move(group.which)](const std::string& own) {
         return asked && asked(stage.find(own)->whole);
       };
@@ -225,12 +226,12 @@ std::string shard_parameters(Composition& c) {
     c.sharding.whole_tensors = whole_tensors(c, stage);
     if (c.plan.micro_shards > 0)
       stage.tree = std::make_unique<GradientTree>(trained(stage), c.plan.micro_batches);
-    if (c.skips()) stage.check = std::make_shared<GradientCheck>();
+    if (c.skips()) stage.check = std::make_shared<engine::GradientCheck>();
     if (c.plan.measure_noise) stage.check->measure();
     c.sharding.check = stage.check;
     const Group& group = c.replicates() ? c.copies() : c.mesh["fsdp"];
     stage.sharded =
-        std::make_unique<Sharded>(std::move(blocks), group, std::move(spec), c.sharding);
+        std::make_unique<engine::Sharded>(std::move(blocks), group, std::move(spec), c.sharding);
     text += (text.empty() ? "" : "; ") + stage.sharded->describe();
   }
   return text;

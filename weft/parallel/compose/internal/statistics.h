@@ -53,7 +53,7 @@ class Statistics {
 };
 
 // Recomputing a block in backward does not change its buffers, and runs in the modes of forward.
-KeepState keep_buffers(const Block& block);
-KeepState keep_modes(const Block& block);
+KeepState keep_buffers(const engine::Block& block);
+KeepState keep_modes(const engine::Block& block);
 
 }  // namespace weft::parallel::internal

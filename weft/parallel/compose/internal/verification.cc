@@ -25,10 +25,10 @@ at::Tensor pass_on(const Group& group, const at::Tensor& mine, at::Tensor theirs
 
 // A tensor whose shape and type the other rank does not know.
 at::Tensor pass_on(const Group& group, const at::Tensor& mine, int shift) {
-  constexpr std::int64_t kMostDims = 16;
-  at::Tensor about = at::full({kMostDims + 2}, -1, at::kLong);
+  constexpr std::int64_t kMaxDims = 16;
+  at::Tensor about = at::full({kMaxDims + 2}, -1, at::kLong);
   auto* const numbers = about.data_ptr<std::int64_t>();
-  WEFT_REQUIRE(mine.dim() <= kMostDims, "verify: a batch has a tensor of more than 16 dimensions");
+  WEFT_REQUIRE(mine.dim() <= kMaxDims, "verify: a batch has a tensor of more than 16 dimensions");
   numbers[0] = static_cast<std::int64_t>(mine.scalar_type());
   numbers[1] = mine.dim();
   std::copy(mine.sizes().begin(), mine.sizes().end(), numbers + 2);

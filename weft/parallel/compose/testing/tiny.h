@@ -150,7 +150,7 @@ inline BlockModel tiny_model(const Tiny& how) {
   model.blocks.push_back({"words", [how](const Contexts& with) {
                             Words words(how, with);
                             words->to(how.type);
-                            Block block = parallel::block(words);
+                            Block block = engine::block(words);
                             if (how.tied) block.tied["words.tokens.weight"] = words->tokens->weight;
                             return block;
                           }});
@@ -166,7 +166,7 @@ inline BlockModel tiny_model(const Tiny& how) {
   model.blocks.push_back({"head", [how](const Contexts& with) {
                             Head head(how, with);
                             head->to(how.type);
-                            Block block = parallel::block(head);
+                            Block block = engine::block(head);
                             if (how.tied && head->named_children().contains("tokens"))
                               block.tied["words.tokens.weight"] = head->tokens->weight;
                             return block;

@@ -15,7 +15,7 @@
 #include "weft/observe/trace.h"
 #include "weft/parallel/context/attention.h"
 
-namespace weft::parallel::internal {
+namespace weft::parallel::context_parity {
 
 inline at::Tensor wave(at::IntArrayRef sizes, double phase) {
   return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
@@ -145,4 +145,4 @@ class Counted {
 };
 
 // What an Error(kInvalidArgument) of fn says.
-}  // namespace weft::parallel::internal
+}  // namespace weft::parallel::context_parity

@@ -17,7 +17,7 @@ namespace weft::parallel::internal {
 namespace {
 
 constexpr const char* kOperation = "pipeline";
-constexpr std::size_t kMostTensors = (kHeaderWords - 1) / 3;
+constexpr std::size_t kMaxTensors = (kHeaderWords - 1) / 3;
 
 enum class Kind { kActivations, kGradients };
 
@@ -25,7 +25,7 @@ struct Slot {
   // Numbers (from 1) of the last message put into the slot, and of the last message copied.
   std::atomic<std::uint64_t> sent, taken;
   Header header;
-  std::array<net::Host::Token, kMostTensors> tokens;  // of the tensors that have elements
+  std::array<net::Host::Token, kMaxTensors> tokens;  // of the tensors that have elements
 };
 
 class HostWire final : public Wire {

@@ -48,8 +48,8 @@ Tensors gradients_of(const Tensors& like) {
 }
 
 std::unique_ptr<Wire> make_wire(const Group& group, int messages) {
-  constexpr int kMostMessages = 4096;  // each takes 1 KiB of shared memory, twice
-  const bool in_place = group.size() > 1 && group.host() != nullptr && messages <= kMostMessages;
+  constexpr int kMaxMessages = 4096;  // each takes 1 KiB of shared memory, twice
+  const bool in_place = group.size() > 1 && group.host() != nullptr && messages <= kMaxMessages;
   return in_place ? make_host_wire(group, messages) : make_message_wire(group);
 }
 

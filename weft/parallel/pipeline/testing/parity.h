@@ -15,7 +15,7 @@
 #include "weft/comm/replicate.h"
 #include "weft/parallel/pipeline/pipeline.h"
 
-namespace weft::parallel::internal {
+namespace weft::parallel::pipeline_parity {
 
 using schedule::pipeline::Algorithm;
 
@@ -81,4 +81,4 @@ inline void expect_same(const Trained& got, const Trained& expected, bool bits,
   compare(got.weights, expected.weights);
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::parallel::pipeline_parity

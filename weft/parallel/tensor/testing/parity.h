@@ -14,7 +14,7 @@
 #include "weft/observe/trace.h"
 #include "weft/parallel/tensor/context.h"
 
-namespace weft::parallel::internal {
+namespace weft::parallel::tensor_parity {
 
 constexpr std::uint64_t kSeed = 11;
 
@@ -73,4 +73,4 @@ inline void PrintTo(const Counted::Sum& sum, std::ostream* out) {
   *out << sum.calls << " calls, " << sum.bytes << " bytes";
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::parallel::tensor_parity

@@ -8,7 +8,7 @@ RowStore::RowStore(const std::string& folder, std::size_t floats, Budget& budget
     : budget_(budget), memory_(folder) {
   constexpr std::size_t kUnit = 32;
   stride_ = (sizeof(RowHeader) + floats * sizeof(float) + kUnit - 1) / kUnit * kUnit;
-  fetched_ = std::min(stride_, kMostFetched);
+  fetched_ = std::min(stride_, kMaxFetched);
   WEFT_CHECK(stride_ <= MappedMemory::kChunk, "a row fits in a chunk");
   while ((stride_ << (shift_ + 1)) <= MappedMemory::kChunk) ++shift_;
   mask_ = (std::uint32_t{1} << shift_) - 1;
@@ -19,7 +19,7 @@ std::uint32_t RowStore::take() {
   if (slot != kNone) {
     free_ = at(slot).next;
   } else {
-    if (high_ == kMostSlots)
+    if (high_ == kMaxSlots)
       throw Error(Errc::kUnavailable, "a table can hold at most 2^32 - 3 rows; use more servers");
     budget_.take(stride_);
     try {

@@ -29,7 +29,7 @@ static_assert(sizeof(RowHeader) == 32);
 
 class RowStore {
  public:
-  static constexpr std::uint32_t kNone = 0xffffffff, kMostSlots = 0xfffffffd;
+  static constexpr std::uint32_t kNone = 0xffffffff, kMaxSlots = 0xfffffffd;
 
   // Rows of `floats` values, weights and state together.
   RowStore(const std::string& folder, std::size_t floats, Budget& budget);
@@ -52,7 +52,7 @@ class RowStore {
 
  private:
   // The processor itself fetches the lines that follow.
-  static constexpr std::size_t kLine = 64, kMostFetched = 16 * kLine;
+  static constexpr std::size_t kLine = 64, kMaxFetched = 16 * kLine;
 
   Budget& budget_;
   MappedMemory memory_;

@@ -13,9 +13,9 @@
 namespace weft::ps {
 
 void check(const TableOptions& options) {
-  WEFT_REQUIRE(options.row_floats >= 1 && options.row_floats <= TableOptions::kMostFloats,
+  WEFT_REQUIRE(options.row_floats >= 1 && options.row_floats <= TableOptions::kMaxFloats,
                "row_floats = " + std::to_string(options.row_floats) + ": a row has 1 to " +
-                   std::to_string(TableOptions::kMostFloats) + " floats");
+                   std::to_string(TableOptions::kMaxFloats) + " floats");
   WEFT_REQUIRE(std::isfinite(options.initial_range) && options.initial_range >= 0,
                "initial_range = " + json_number(options.initial_range) +
                    ": the range of first weights is at least 0");

@@ -32,14 +32,14 @@ std::string label_of(const Request& request, const Action& action) {
 }
 
 Picture picture_of(const Request& request) {
-  constexpr int kMostRanks = 64;
-  constexpr double kMostActions = 20'000;
-  WEFT_REQUIRE(request.ranks <= kMostRanks, "a pipeline of " + std::to_string(request.ranks) +
-                                                " ranks is more than can be shown, " +
-                                                std::to_string(kMostRanks));
+  constexpr int kMaxRanks = 64;
+  constexpr double kMaxActions = 20'000;
+  WEFT_REQUIRE(request.ranks <= kMaxRanks, "a pipeline of " + std::to_string(request.ranks) +
+                                               " ranks is more than can be shown, " +
+                                               std::to_string(kMaxRanks));
   const double actions = 3.0 * request.ranks * request.virtual_stages * request.micro_batches;
-  WEFT_REQUIRE(actions <= kMostActions, "a pipeline of " + std::to_string(request.micro_batches) +
-                                            " micro-batches is more than can be shown; give fewer");
+  WEFT_REQUIRE(actions <= kMaxActions, "a pipeline of " + std::to_string(request.micro_batches) +
+                                           " micro-batches is more than can be shown; give fewer");
   Picture picture{.schedule = make(request)};
   picture.timing = play(picture.schedule, request.costs);
   const Costs& c = request.costs;
@@ -48,7 +48,7 @@ Picture picture_of(const Request& request) {
                               ? std::min(c.backward_input, c.backward_weight)
                               : c.backward_input + c.backward_weight;
   picture.unit = trains ? std::min(c.forward, backward) : c.forward;
-  WEFT_REQUIRE(picture.timing.makespan / picture.unit <= kMostActions,
+  WEFT_REQUIRE(picture.timing.makespan / picture.unit <= kMaxActions,
                "costs that are too far apart to be shown beside each other");
   for (int rank = 0; rank < request.ranks; ++rank)
     picture.held.push_back(count_held(picture.schedule, rank));
