@@ -184,7 +184,7 @@ class Sharded {
   // Waits for gradients under way, unless step() was called since. For timing only.
   void await_gradients();
   // Passes this rank's shard of the averaged gradients to `take`, flat, by parameter; at stage 0,
-  // before step(), equal parts of all. Waits for gradients under way and makes no other call.
+  // before step(), equal parts of all. Waits for gradients under way; `take` may not wait.
   void each_gradient(
       const std::function<void(const std::string& name, const at::Tensor& piece)>& take);
 

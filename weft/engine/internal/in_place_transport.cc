@@ -142,9 +142,11 @@ class InPlaceTransport final : public Transport {
 
   const std::vector<bool>& used() const override { return used_; }
 
+  bool owns_sums() const override { return false; }
   void each_sum(const std::function<void(int, const at::Tensor&)>& visit) override {
     for (int param = 0; param < params(); ++param) {
       if (!used_[index(param)]) continue;
+      const net::Host::Touch touch(host_, "step");
       const int first = firsts_[index(param)];
       std::byte* const sum = host_.at(first, ledger_->token(first, param));
       visit(param, at::from_blob(sum, subject_.params[index(param)].sizes(),

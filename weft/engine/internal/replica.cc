@@ -348,7 +348,7 @@ void Replica::finish_whole(double scale) {
   transport_->each_sum([&](int param, const at::Tensor& sum) {
     const internal::WholePiece part = piece(index(param));
     const at::Tensor mine = sum.reshape({-1}).narrow(0, part.begin, part.end - part.begin);
-    gradients[index(param)] = scale == 1 ? mine : mine.mul(scale);
+    gradients[index(param)] = scale == 1 && transport_->owns_sums() ? mine : mine.mul(scale);
   });
   std::vector<internal::WholePiece> pieces;
   for (std::size_t i = 0; i < trained_; ++i) {

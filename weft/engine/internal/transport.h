@@ -61,7 +61,10 @@ class Transport {
   virtual void note_written() {}
   // The parameters that had a gradient on any rank in the last step, or since reduce().
   virtual const std::vector<bool>& used() const = 0;
-  // The sums of these gradients, in place. Valid after reduce() until finish().
+  // The sums of these gradients, in place. After reduce(), before finish(). `visit` may not wait.
+  // They are valid after it, until finish(), only with owns_sums(): others are in the memory of a
+  // peer, which may end its step by an error.
+  virtual bool owns_sums() const { return true; }
   virtual void each_sum(const std::function<void(int param, const at::Tensor& sum)>& visit) = 0;
   // False if the ranks have changed their modules differently before this step's gradients were
   // known (ModuleWatch::digest()). Valid after reduce(), await_peers() or finish().

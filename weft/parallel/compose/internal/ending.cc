@@ -43,15 +43,19 @@ double Composed::norm_of_gradients() {
       replicates() && copies().size() == mesh.world().size() && plan.micro_shards == 0;
   if (alone && stages[0].sharded) return stages[0].sharded->grad_norm() / scale();
   std::vector<at::Tensor> pieces;
+  double squares = 0;
   for (Stage& stage : stages) {
     if (!stage.sharded) continue;
     stage.sharded->each_gradient([&](const std::string& own, const at::Tensor& piece) {
-      if ((replicates() || is_first_copy()) && counts(*stage.find(own))) pieces.push_back(piece);
+      if ((!replicates() && !is_first_copy()) || !counts(*stage.find(own))) return;
+      if (plan.micro_shards > 0) {
+        pieces.push_back(piece.clone());
+      } else {
+        squares += engine::squares_of(piece);
+      }
     });
   }
   if (plan.micro_shards > 0) return std::sqrt(squares_in_any_order(mesh.world(), pieces)) / scale();
-  double squares = 0;
-  for (const at::Tensor& piece : pieces) squares += engine::squares_of(piece);
   at::Tensor sum = at::full({1}, squares, at::kDouble);
   mesh.world().all_reduce(sum);
   return std::sqrt(sum.item<double>()) / scale();
