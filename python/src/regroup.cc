@@ -80,7 +80,9 @@ void bind_regroup(py::module_& m) {
       .def_readwrite("at_least", &RegroupOptions::at_least)
       .def_readwrite("wait", &RegroupOptions::wait)
       .def_readwrite("timeout", &RegroupOptions::timeout);
-  m.def("tell_launcher", [](const std::string& verb) { agent::tell_launcher(verb); });
+  m.def("tell_launcher", [](const std::string& verb) {
+    if (agent::Link* const link = agent::launcher()) link->tell(verb);
+  });
   m.def("regroupable", &regroupable, Released());
   m.def("regroup", &regroup, Released());
   m.def("join", &join, Released());

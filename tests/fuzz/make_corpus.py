@@ -224,6 +224,11 @@ def texts():
         )
     ):
         save("costs", f"codec-{index}", spec)
+    for message in (
+        "joining", "stopping signal", "step 120", "rate 12.500000", "multiple 2 4 8", "lost 3",
+        "ranks 4 2 3", "become RANK=1\x1ePLACE=a b"
+    ):
+        save("messages", message.split()[0], message)
     save("hosts", "list", "a,node[08-10,20]-ib,rack[1-2]node[1-4]")
     save("hosts", "torchrun", "\x001\n\x014\n\x020\n\x032\n\x05127.0.0.1\n\x0629500\n")
     save("hosts", "slurm", "\x073\n\x084\n\x091\n\x231\n\x0b2\n\x0cnode[1-2]\n\x0d77\n")

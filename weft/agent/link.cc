@@ -75,8 +75,4 @@ Link* launcher() noexcept {
   return link;
 }
 
-void tell_launcher(const std::string& verb, const std::string& value) noexcept {
-  if (Link* const link = launcher()) link->tell(verb, value);
-}
-
 }  // namespace weft::agent

@@ -1,27 +1,6 @@
-// Link: a socket between a rank and the launcher of its node, for short texts in both directions.
-//
-//   rank to launcher                        launcher to rank
-//     joining      waits for a group          ranks N …    the job shall have N ranks; the ranks
-//                                             that join
-//     joined       is in a group              lost R …     the node of these ranks is lost
-//     refused      is in a group, which it    become …     take this environment (a spare)
-//                  does not fit
-//     run FOLDER   the job's run folder
-//     size N       the group has N ranks
-//     multiple N   the program uses only
-//                  multiples of N ranks
-//     step N       optimizer steps done, about once a second
-//     unsaved      the last checkpoint could not be written
-//     leaving      ends, since the job shrinks
-//     ready        a spare can take a rank
-//     saved PATH   a checkpoint is complete
-//     stopping WHY this rank shall stop: by a
-//                  "signal", or because its
-//                  "should_stop" said so
-//     rate X       samples per second of the whole job
-//
-// A text is a verb and, after a blank, its value. One thread at a time reads an end; any thread may
-// write. The end of a process closes its end of the socket.
+// Link: a socket between a process and the one that started it, for short texts in both directions.
+// A text is a verb and, after a blank, its value; messages.h has a type for each. One thread at a
+// time reads an end; any thread may write. The end of a process closes its end of the socket.
 #pragma once
 
 #include <optional>
@@ -64,7 +43,5 @@ class Link {
 constexpr const char* kLinkVariable = "WEFT_LINK_FD";
 // This process's link to the launcher that started it; null without one. Made at the first call.
 Link* launcher() noexcept;
-// Sends to the launcher, if there is one.
-void tell_launcher(const std::string& verb, const std::string& value = "") noexcept;
 
 }  // namespace weft::agent

@@ -1,26 +1,17 @@
 #include "weft/agent/news.h"
 
-#include <iterator>
-#include <sstream>
+#include "weft/agent/messages.h"
 
 namespace weft::agent {
-namespace {
-
-std::vector<int> numbers_of(std::istream& text) {
-  return {std::istream_iterator<int>(text), std::istream_iterator<int>()};
-}
-
-}  // namespace
 
 void News::read() {
   while (const auto message = link_ != nullptr ? link_->next() : std::nullopt) {
-    std::istringstream text(message->value);
-    if (message->verb == "ranks") {
-      text >> wanted_.first;
-      wanted_.second = numbers_of(text);
-    } else if (message->verb == "lost") {
-      for (const int rank : numbers_of(text)) lost_.push_back(rank);
-    }
+    const auto said = decode<LauncherMessage>(*message);
+    if (!said) continue;
+    if (const auto* const asked = std::get_if<RanksWanted>(&*said))
+      wanted_ = {asked->number, asked->newcomers};
+    if (const auto* const lost = std::get_if<RanksLost>(&*said))
+      lost_.insert(lost_.end(), lost->values.begin(), lost->values.end());
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "weft/agent/messages.h"
 #include "weft/base/error.h"
 #include "weft/base/text/variables.h"
 
@@ -52,12 +53,14 @@ void become_rank() {
 }
 
 void become_rank(Link& launcher) {
-  launcher.tell("ready");
+  tell(launcher, Ready{});
   while (!launcher.ended()) {
     // The wait sleeps until a text comes or the launcher ends. The deadline only bounds it.
     const auto message = launcher.wait(Deadline::in(std::chrono::hours(1)));
-    if (!message || message->verb != "become") continue;
-    set_environment(message->value);
+    const auto said = message ? decode<LauncherMessage>(*message) : std::nullopt;
+    const auto* const become = said ? std::get_if<BecomeRank>(&*said) : nullptr;
+    if (become == nullptr) continue;
+    set_environment(become->value);
     rename_process();
     return;
   }

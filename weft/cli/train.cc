@@ -9,7 +9,7 @@
 #include <iostream>
 #include <utility>
 
-#include "weft/agent/link.h"
+#include "weft/agent/messages.h"
 #include "weft/agent/spare.h"
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
@@ -142,7 +142,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   options.trace = command.trace;
   options.progress = observe::parse_progress_mode(command.progress);
   options.should_stop = [] {
-    if (stop_signal != 0) agent::tell_launcher("stopping", "signal");
+    if (stop_signal != 0) agent::tell_launcher(agent::Stopping{.by_signal = true});
     return stop_signal != 0;
   };
   train::Trainer::prepare(config, options);

@@ -20,7 +20,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
-#include "weft/agent/link.h"
+#include "weft/agent/messages.h"
 #include "weft/agent/spare.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
@@ -296,13 +296,13 @@ Group init(const Identity& identity, const InitOptions& asked) {
     const auto store = store_of(identity, hosts_store, options.timeout);
     const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
         store_prefix(identity.run_id, identity.restart_count), store);
-    if (options.newcomer) agent::tell_launcher("joining");
+    if (options.newcomer) agent::tell_launcher(agent::Joining{});
     if (options.newcomer) {
       return join_group(prefixed, backend, options.timeout, identity.rank,
                         has_fixed_nodes(identity) ? identity.world : 0);
     }
     static bool has_met = false;  // a program may form further groups while it trains
-    if (!std::exchange(has_met, true)) agent::tell_launcher("meeting");
+    if (!std::exchange(has_met, true)) agent::tell_launcher(agent::Meeting{});
     failpoint("meet.begin");
     const int before =
         groups_begun_at(identity.master_addr + " " + std::to_string(identity.master_port) + " " +
@@ -312,7 +312,7 @@ Group init(const Identity& identity, const InitOptions& asked) {
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();
   if (!options.newcomer) failpoint("meet.made");
-  if (replaces || !options.newcomer) agent::tell_launcher("joined");
+  if (replaces || !options.newcomer) agent::tell_launcher(agent::Joined{});
   has_joined = has_joined || replaces;
   const auto* const weft = dynamic_cast<const internal::WeftBackend*>(&group.backend());
   if (identity.mpi && weft != nullptr)

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "weft/agent/link.h"
+#include "weft/agent/messages.h"
 #include "weft/agent/news.h"
 #include "weft/base/deadline.h"
 #include "weft/base/fault/failpoint.h"
@@ -55,7 +55,7 @@ Recovery::Recovery(Group world, const agent::UsableRanks& usable)
       join_timeout_(from_launcher("WEFT_JOIN_TIMEOUT")),
       is_on_(from_launcher("WEFT_ELASTIC") > 0) {
   // By every rank: one that leaves must have told it before, or the launcher would replace it.
-  if (usable_ != agent::UsableRanks{}) agent::tell_launcher("multiple", to_text(usable_));
+  if (usable_ != agent::UsableRanks{}) agent::tell_launcher(agent::Usable{usable_});
 }
 
 bool Recovery::has_newcomers() const {
@@ -130,7 +130,7 @@ std::optional<comm::RegroupOptions> Recovery::park(Brought& brought) {
 
 void Recovery::leave_job() const {
   failpoint("leave.begin");
-  agent::tell_launcher("leaving");
+  agent::tell_launcher(agent::Leaving{});
   failpoint("leave.told");
   log_info("this rank leaves the job", {{"rank", world_.rank()}});
 }
@@ -165,7 +165,7 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
     } catch (const Error& error) {
       const bool differs = is_difference(error) && has_newcomers();
       if (differs && is_newcomer()) {
-        agent::tell_launcher("refused");
+        agent::tell_launcher(agent::Refused{});
         throw Error(Errc::kBadConfig,
                     "this process does not fit the running job: " + error.message(),
                     error.context());

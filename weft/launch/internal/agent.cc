@@ -8,6 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/comm/init.h"
+#include "weft/launch/internal/agent_messages.h"
 #include "weft/launch/internal/orders.h"
 #include "weft/store/client.h"
 
@@ -66,7 +67,7 @@ class Agent {
     plans_from_ = renewed_ + kToReport;  // the others may have been without the store until now
     node_ = node;
     published_.reset();
-    link_.tell("node", std::to_string(node_) + " " + std::to_string(lease_));
+    agent::tell(link_, NodeJoined{node_, lease_});
   }
 
   // Keeps the node's report in the store.
@@ -99,7 +100,7 @@ class Agent {
     renewed_ = Clock::now();
     published_.reset();
     seen_ = 0;
-    link_.tell("node", std::to_string(node_) + " " + std::to_string(lease_));
+    agent::tell(link_, NodeJoined{node_, lease_});
   }
 
   // True if the plan has the ranks that the launcher was told to run.
@@ -129,15 +130,16 @@ class Agent {
 
   // The others replace the ranks of a node whose lease has ended. Its own ranks must not go on.
   void fence() {
-    link_.tell("fenced");
+    agent::tell(link_, Fenced{});
     if (report_) report_->ranks.clear();
     node_ = -1;
     told_.reset();
   }
 
   void hear() {
-    while (const auto message = link_.next()) {
-      if (message->verb == "report") report_ = node_report_of(message->value);
+    while (const auto text = link_.next()) {
+      if (const auto message = agent::decode<NodeMessage>(*text))
+        report_ = node_report_of(std::get<NodeState>(*message).value);
     }
   }
 
@@ -213,10 +215,8 @@ class Agent {
 
   // Ranks of this node may wait for ranks whose node is silent.
   void tell_lost() {
-    std::string text;
-    for (const int rank : lost_with_nodes(followed_, plan_, nodes_))
-      text += (text.empty() ? "" : " ") + std::to_string(rank);
-    if (!text.empty()) link_.tell("lost", text);
+    const std::set<int> lost = lost_with_nodes(followed_, plan_, nodes_);
+    if (!lost.empty()) agent::tell(link_, agent::RanksLost{{{lost.begin(), lost.end()}}});
     followed_ = plan_;
   }
 
@@ -248,7 +248,7 @@ class Agent {
   void obey() {
     NodeOrders orders = orders_for(node_, plan_, nodes_);
     if (told_ == orders) return;
-    if (link_.tell("orders", to_text(orders))) told_ = std::move(orders);
+    if (agent::tell(link_, NewOrders{orders})) told_ = std::move(orders);
   }
 
   void check_join_limit() {
@@ -263,7 +263,7 @@ class Agent {
   void answered() {
     const auto before = std::exchange(heard_, Clock::now());
     if (heard_ - before >= kNodeLease) plans_from_ = heard_ + kToReport;
-    if (alone_) link_.tell("back");
+    if (alone_) agent::tell(link_, StoreBack{});
     alone_ = false;
   }
 
@@ -273,7 +273,7 @@ class Agent {
     const auto limit = plan_.formed ? options_.alone_limit : options_.join_limit;
     if (silent >= kAloneAfter && !alone_) {
       alone_ = true;
-      link_.tell("alone", error.message());
+      agent::tell(link_, StoreSilent{{error.message()}});
     }
     if (silent >= limit) give_up(exit_code(Errc::kTimeout), error.message());
     std::this_thread::sleep_for(kLook);
@@ -282,7 +282,7 @@ class Agent {
   void give_up(int code, const std::string& why) {
     if (over_) return;
     over_ = true;
-    link_.tell("over", std::to_string(code) + " " + why);
+    agent::tell(link_, Over{code, why});
   }
 
   const AgentOptions options_;

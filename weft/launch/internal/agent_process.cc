@@ -3,7 +3,6 @@
 #include <sys/prctl.h>
 
 #include <csignal>
-#include <sstream>
 
 #include "weft/base/log.h"
 
@@ -33,24 +32,26 @@ void AgentProcess::start(Time now) {
 
 void AgentProcess::tell(const NodeReport& report) {
   report_ = to_text(report);
-  if (link_ && told_ != report_ && link_->tell("report", *report_)) told_ = report_;
+  if (link_ && told_ != report_ && agent::tell(*link_, NodeState{{*report_}})) told_ = report_;
 }
 
 std::optional<AgentProcess::Time> AgentProcess::tend(
-    Time now, const std::function<void(const agent::Message&)>& on_message) {
+    Time now, const std::function<void(const AgentMessage&)>& on_message) {
   while (link_) {
-    const auto message = link_->next();
-    if (!message) break;
-    if (message->verb == "node") {
-      std::istringstream numbers(message->value);
-      numbers >> options_.node >> options_.lease;
+    const auto text = link_->next();
+    if (!text) break;
+    const auto message = agent::decode<AgentMessage>(*text);
+    if (!message) continue;
+    if (const auto* const joined = std::get_if<NodeJoined>(&*message)) {
+      options_.node = joined->node;
+      options_.lease = joined->lease;
     }
-    if (message->verb == "fenced") options_.node = -1;
+    if (std::holds_alternative<Fenced>(*message)) options_.node = -1;
     on_message(*message);
   }
   if (link_ && !link_->ended()) {
     // It could not be sent before.
-    if (report_ && told_ != report_ && link_->tell("report", *report_)) told_ = report_;
+    if (report_ && told_ != report_ && agent::tell(*link_, NodeState{{*report_}})) told_ = report_;
     return std::nullopt;
   }
   if (link_) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "weft/launch/internal/agent.h"
+#include "weft/launch/internal/agent_messages.h"
 #include "weft/launch/internal/restarts.h"
 #include "weft/launch/process.h"
 
@@ -26,7 +27,7 @@ class AgentProcess {
   void tell(const NodeReport& report);
   // Passes on what the agent has told, and starts it again if it has ended. Returns when to call
   // this again, if not only when link_fd() is readable.
-  std::optional<Time> tend(Time now, const std::function<void(const agent::Message&)>& on_message);
+  std::optional<Time> tend(Time now, const std::function<void(const AgentMessage&)>& on_message);
 
  private:
   void start(Time now);

@@ -60,10 +60,10 @@ void Departures::note_departure(const std::string& why, bool requeues, Grace gra
   node_.situation.grace_end = end_of_grace(*departure_);
 }
 
-void Departures::on_stop_of(int local, const std::string& cause) {
+void Departures::on_stop_of(int local, bool by_signal) {
   const std::string rank = "rank " + std::to_string(node_.job.rank(local));
   node_.ranks[static_cast<std::size_t>(local)].stops = true;
-  if (cause == "signal") return note_departure("a signal to " + rank, false, {});
+  if (by_signal) return note_departure("a signal to " + rank, false, {});
   if (departure_) return;
   departure_ = Departure{.why = rank + " asked to stop",
                          .since = std::chrono::steady_clock::now(),

@@ -26,7 +26,7 @@ class Departures {
   // The first signal that asked the job to stop; 0: none.
   int stop_signal() const { return stop_signal_; }
   // A rank stops, and all others with it. `cause`: "signal", or "should_stop".
-  void on_stop_of(int local, const std::string& cause);
+  void on_stop_of(int local, bool by_signal);
   // Answers "stop", or "stop SECONDS". nullopt: the answer comes when the job has ended.
   std::optional<std::string> answer(const std::string& request);
   void watch(std::vector<pollfd>& watched) const { notices_.watch(watched); }

@@ -3,7 +3,6 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 
@@ -141,7 +140,7 @@ void Follower::follow() {
   const auto sooner = [&](std::optional<Time> time) {
     if (time) next = next ? std::min(*next, *time) : *time;
   };
-  sooner(agent_->tend(at, [this](const agent::Message& message) { on_agent(message); }));
+  sooner(agent_->tend(at, [this](const AgentMessage& message) { on_agent(message); }));
   drop_ranks();
   run_servers();
   if (!orders_.is_over() && !node_.situation.stop_sent) sooner(start_placed(at));
@@ -158,31 +157,37 @@ void Follower::run_servers() {
   servers_.run(wanted, Deadline::Clock::now());
 }
 
-void Follower::on_agent(const agent::Message& message) {
-  if (message.verb == "orders") return take(orders_of(message.value));
-  if (message.verb == "alone")
-    return node_.note("this node cannot change the job's plan: " + message.value);
-  if (message.verb == "lost") node_.tell_ranks("lost", message.value);
-  if (message.verb == "back") return node_.note("this node can change the job's plan again");
-  if (message.verb == "fenced") {
-    node_.note("the other nodes went on without this node: its ranks end");
-    orders_.plan.ranks.clear();
-    orders_.plan.servers.clear();
-    orders_.node = -1;
-  }
-  // The store does not answer any more, and does not say when the other nodes have ended.
-  if (message.verb == "over" && orders_.is_over()) orders_.plan.servers.clear();
-  if (message.verb == "over" && !orders_.is_over()) {
-    const char* const text = message.value.c_str();
-    int code = 0;
-    const auto [end, error] = std::from_chars(text, text + message.value.size(), code);
-    orders_.plan.ranks.clear();
-    orders_.plan.servers.clear();
-    orders_.plan.end = std::string(end).substr(1);
-    orders_.plan.end_code = code;
-    node_.situation.plan = Situation::Followed{.over = Deadline::Clock::now(), .stopped = true};
-    left_alone_ = true;
-  }
+void Follower::on_agent(const AgentMessage& message) {
+  std::visit(agent::Cases{
+                 [](const NodeJoined&) {},  // the agent's process keeps it
+                 [&](const NewOrders& said) { take(said.orders); },
+                 [&](const agent::RanksLost& lost) { node_.tell_ranks(lost); },
+                 [&](const StoreSilent& why) {
+                   node_.note("this node cannot change the job's plan: " + why.value);
+                 },
+                 [&](const StoreBack&) { node_.note("this node can change the job's plan again"); },
+                 [&](const Fenced&) {
+                   node_.note("the other nodes went on without this node: its ranks end");
+                   drop_placements();
+                   orders_.node = -1;
+                 },
+                 [&](const Over& over) { end_alone(over); }},
+             message);
+}
+
+void Follower::drop_placements() {
+  orders_.plan.ranks.clear();
+  orders_.plan.servers.clear();
+}
+
+// The store does not answer any more, and does not say when the other nodes have ended.
+void Follower::end_alone(const Over& over) {
+  if (orders_.is_over()) return orders_.plan.servers.clear();
+  drop_placements();
+  orders_.plan.end = over.why;
+  orders_.plan.end_code = over.code;
+  node_.situation.plan = Situation::Followed{.over = Deadline::Clock::now(), .stopped = true};
+  left_alone_ = true;
 }
 
 void Follower::take(NodeOrders orders) {
@@ -324,15 +329,20 @@ bool Follower::start_in(std::size_t slot, int rank, const Placement& place) {
   return true;
 }
 
-void Follower::note_phase(int local, const agent::Message& message) {
+void Follower::note_phase(int local, const agent::RankMessage& message) {
   Slot& slot = slots_[static_cast<std::size_t>(local)];
-  if (message.verb == "joining") slot.phase = RankPhase::kWaiting;
-  if (message.verb == "joined") slot.phase = RankPhase::kMember;
-  if (message.verb == "folder" || message.verb == "run") report_.run = message.value;
-  if (message.verb == "multiple") report_.usable = agent::usable_ranks_of(message.value);
   SavedCheckpoint& saved = report_.saved;
-  if (message.verb == "saved")
-    saved = {std::max(saved.serial, orders_.plan.saved.serial) + 1, message.value};
+  std::visit(agent::Cases{[&](const agent::Joining&) { slot.phase = RankPhase::kWaiting; },
+                          [&](const agent::Joined&) { slot.phase = RankPhase::kMember; },
+                          [&](const agent::RunFolder& folder) { report_.run = folder.value; },
+                          [&](const agent::RunBegun& run) { report_.run = run.value; },
+                          [&](const agent::Usable& usable) { report_.usable = usable.ranks; },
+                          [&](const agent::CheckpointSaved& folder) {
+                            const auto known = std::max(saved.serial, orders_.plan.saved.serial);
+                            saved = {known + 1, folder.value};
+                          },
+                          [](const auto&) {}},
+             message);
 }
 
 // The state of a rank, for the report. `next`: when it changes, if nothing happens before.

@@ -34,7 +34,7 @@ class Follower {
   // The process that cleans up after a killed launcher has ended: starts another one.
   void renew_guard();
   // Adds what a rank has told to the node's report.
-  void note_phase(int local, const agent::Message& message);
+  void note_phase(int local, const agent::RankMessage& message);
 
   const JobPlan& plan() const { return orders_.plan; }
   bool is_over() const { return orders_.is_over(); }
@@ -55,7 +55,9 @@ class Follower {
 
   StoreProcess::Options guarding() const;
   void run_servers();
-  void on_agent(const agent::Message& message);
+  void on_agent(const AgentMessage& message);
+  void drop_placements();
+  void end_alone(const Over& over);
   void take(NodeOrders orders);
   void take_end(const JobPlan& plan);
   void note_run(const JobPlan& plan);

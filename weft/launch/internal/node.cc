@@ -58,14 +58,13 @@ void Node::note_stopped_ranks() {
   }
 }
 
-void Node::tell_ranks(const std::string& verb, const std::string& value) {
-  for (RankProcess& rank : ranks) rank.link.tell(verb, value);
+void Node::tell_ranks(const agent::LauncherMessage& message) {
+  for (RankProcess& rank : ranks)
+    std::visit([&](const auto& one) { agent::tell(rank.link, one); }, message);
 }
 
 void Node::announce(int number, const std::set<int>& newcomers) {
-  std::string text = std::to_string(number);
-  for (const int rank : newcomers) text += " " + std::to_string(rank);
-  tell_ranks("ranks", text);
+  tell_ranks(agent::RanksWanted{number, {newcomers.begin(), newcomers.end()}});
 }
 
 void Node::place(std::size_t at, RankProcess started) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/agent/link.h"
+#include "weft/agent/messages.h"
 #include "weft/agent/usable_ranks.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/rank_environment.h"
@@ -36,7 +37,7 @@ struct Node {
   // Notes which ranks SIGSTOP has stopped, so that they can be named. Call it before send(), which
   // continues them.
   void note_stopped_ranks();
-  void tell_ranks(const std::string& verb, const std::string& value);
+  void tell_ranks(const agent::LauncherMessage& message);
   // Tells the ranks how many they will be, and which of these (by rank) wait to be added.
   void announce(int number, const std::set<int>& newcomers);
   // Puts a rank that has started into the place of one that has ended, or into a new last place.

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <utility>
 
+#include "weft/agent/messages.h"
 #include "weft/base/error.h"
 
 namespace weft::launch::internal {
@@ -121,19 +122,27 @@ void Servers::start(int server, Place& place, Time now) {
 
 void Servers::hear(int server, Place& place) {
   while (const auto message = place.running->link.next()) {
-    if (message->verb == "serving") place.serves = place.ever_served = true;
-    if (message->verb == "alone") place.replicated = false;
-    if (message->verb == "replicated") {
-      place.replicated = true;
-      if (std::exchange(place.was_lost, false))
-        options_.note("each shard of " + server_name(server) + " has two copies again");
-    }
-    if (message->verb == "lost" && !failure_) {
-      const std::string shard = " of shard " + message->value + " of the parameter server ";
-      failure_ = options_.has_copies ? "both copies" + shard + "are lost"
-                                     : "the only copy" + shard + "is lost";
-    }
+    const auto said = agent::decode<agent::ServerMessage>(*message);
+    if (!said) continue;
+    std::visit(agent::Cases{[&](const agent::Serving&) { place.serves = place.ever_served = true; },
+                            [&](const agent::Alone&) { place.replicated = false; },
+                            [&](const agent::Replicated&) { note_copies(server, place); },
+                            [&](const agent::ShardLost& shard) { note_lost(shard.value); }},
+               *said);
   }
+}
+
+void Servers::note_copies(int server, Place& place) {
+  place.replicated = true;
+  if (std::exchange(place.was_lost, false))
+    options_.note("each shard of " + server_name(server) + " has two copies again");
+}
+
+void Servers::note_lost(int shard) {
+  if (failure_) return;
+  const std::string text = " of shard " + std::to_string(shard) + " of the parameter server ";
+  failure_ =
+      options_.has_copies ? "both copies" + text + "are lost" : "the only copy" + text + "is lost";
 }
 
 void Servers::note_end(int server, Place& place, const ExitStatus& status, Time now) {

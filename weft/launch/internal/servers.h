@@ -70,6 +70,8 @@ class Servers {
   };
   void start(int server, Place& place, Time now);
   void hear(int server, Place& place);
+  void note_copies(int server, Place& place);
+  void note_lost(int shard);
   void note_end(int server, Place& place, const ExitStatus& status, Time now);
   void lose(int server, Place& place, const ServerEnd& end, const std::string& how);
   void drop(Place& place);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "weft/agent/messages.h"
 #include "weft/base/error.h"
 
 namespace weft::launch::internal {
@@ -39,7 +40,8 @@ void Spares::look(Time now, bool calm) {
     spare.out.pump();
     spare.err.pump();
     while (const auto message = spare.link.next()) {
-      if (message->verb != "ready" || spare.ready) continue;
+      const auto said = agent::decode<agent::RankMessage>(*message);
+      if (!said || !std::holds_alternative<agent::Ready>(*said) || spare.ready) continue;
       spare.ready = true;
       note_("a spare is ready");
     }

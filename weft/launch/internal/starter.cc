@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "weft/agent/messages.h"
 #include "weft/agent/spare.h"
 #include "weft/base/error.h"
 #include "weft/base/json/error_file.h"
@@ -328,7 +329,8 @@ std::optional<RankProcess> Starter::become_rank(int local) {
         {node_.situation.restarts, error_file_of(local).string(), spare->secret_fd,
          node_.job.rank(local) == 0 ? spare->live_fd : -1, spare->link_fd, true, node_.run_folder,
          !logs_errors(local), node_.positions.fd(), store_, node_.has_state});
-    if (!spare->link.tell("become", agent::to_text(environment))) continue;  // it has just ended
+    const agent::BecomeRank become{agent::to_text(environment)};
+    if (!agent::tell(spare->link, become)) continue;  // it has just ended
     return RankProcess{std::move(spare->process), std::move(spare->link),
                        relay(local, STDOUT_FILENO, spare->out.release(), true),
                        relay(local, STDERR_FILENO, spare->err.release(), true)};

@@ -323,38 +323,50 @@ void Supervisor::collect_end(int local, const ExitStatus& status, Time seen) {
 
 // Takes the messages of a rank since the last call.
 void Supervisor::hear(int local) {
-  while (const auto message = node_.ranks[static_cast<std::size_t>(local)].link.next())
-    take(local, *message);
+  while (const auto text = node_.ranks[static_cast<std::size_t>(local)].link.next()) {
+    if (const auto message = agent::decode<agent::RankMessage>(*text)) take(local, *message);
+  }
 }
 
-void Supervisor::take(int local, const agent::Message& message) {
+void Supervisor::take(int local, const agent::RankMessage& message) {
+  using namespace agent;
   Situation& situation = node_.situation;
-  const std::string& verb = message.verb;
   if (follower_) follower_->note_phase(local, message);
-  if (verb == "joining" && situation.growing.erase(local) > 0) situation.waiting.insert(local);
-  if (verb == "meeting") situation.meeting.insert(local);
-  if (verb == "joined") {
-    situation.meeting.erase(local);
-    if (situation.joining.contains(local)) node_.store->tell_joined(node_.job.rank(local));
-    const auto was_new = situation.joining.erase(local) + situation.growing.erase(local) +
-                         situation.waiting.erase(local);
-    if (was_new > 0) situation.never_joined = situation.failed_starts = 0;
-  }
-  if (verb == "refused") situation.joining.insert(local);
-  if (verb == "leaving") situation.leaving.insert(local);
-  if (verb == "multiple") situation.usable = agent::usable_ranks_of(message.value);
-  if (verb == "size") {
-    node_.size = std::atoi(message.value.c_str());
-    if (!follower_) end_needless();
-  }
-  if (verb == "step") situation.step = std::atoll(message.value.c_str());
-  if (verb == "copied") node_.has_state = true;
-  if (verb == "folder" || verb == "run") node_.run_folder = message.value;
-  if (verb == "run") situation.trained = true;
-  if (verb == "unsaved") situation.unsaved = true;
-  if (verb == "stopping") departures_.on_stop_of(local, message.value);
-  if (verb == "rate") autoscaler_.add_throughput(std::strtod(message.value.c_str(), nullptr));
-  if (verb == "saved") departures_.on_checkpoint(message.value);
+  std::visit(
+      Cases{[&](const Joining&) {
+              if (situation.growing.erase(local) > 0) situation.waiting.insert(local);
+            },
+            [&](const Meeting&) { situation.meeting.insert(local); },
+            [&](const Joined&) { note_joined(local); },
+            [&](const Refused&) { situation.joining.insert(local); },
+            [&](const Leaving&) { situation.leaving.insert(local); },
+            [&](const Usable& usable) { situation.usable = usable.ranks; },
+            [&](const GroupSize& size) {
+              node_.size = size.value;
+              if (!follower_) end_needless();
+            },
+            [&](const StepsDone& steps) { situation.step = steps.value; },
+            [&](const Copied&) { node_.has_state = true; },
+            [&](const RunFolder& folder) { node_.run_folder = folder.value; },
+            [&](const RunBegun& run) {
+              node_.run_folder = run.value;
+              situation.trained = true;
+            },
+            [&](const Unsaved&) { situation.unsaved = true; },
+            [&](const Stopping& stopping) { departures_.on_stop_of(local, stopping.by_signal); },
+            [&](const Throughput& rate) { autoscaler_.add_throughput(rate.value); },
+            [&](const CheckpointSaved& saved) { departures_.on_checkpoint(saved.value); },
+            [](const Ready&) {}},  // of a spare
+      message);
+}
+
+void Supervisor::note_joined(int local) {
+  Situation& situation = node_.situation;
+  situation.meeting.erase(local);
+  if (situation.joining.contains(local)) node_.store->tell_joined(node_.job.rank(local));
+  const auto was_new = situation.joining.erase(local) + situation.growing.erase(local) +
+                       situation.waiting.erase(local);
+  if (was_new > 0) situation.never_joined = situation.failed_starts = 0;
 }
 
 // True if the job trains, and no rank joins or ends.

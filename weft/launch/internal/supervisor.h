@@ -55,7 +55,8 @@ class Supervisor {
   void collect_ends();
   void collect_end(int local, const ExitStatus& status, Time seen);
   void hear(int local);
-  void take(int local, const agent::Message& message);
+  void take(int local, const agent::RankMessage& message);
+  void note_joined(int local);
   std::optional<std::string> answer(const std::string& request);
   std::optional<std::string> answer_scale(int ranks);
   bool is_calm() const;

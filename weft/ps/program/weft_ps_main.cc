@@ -21,7 +21,7 @@
 #include <map>
 #include <string>
 
-#include "weft/agent/link.h"
+#include "weft/agent/messages.h"
 #include "weft/ps/job.h"
 #include "weft/ps/server.h"
 
@@ -91,14 +91,15 @@ class Words {
 class News {
  public:
   void look(const weft::ps::Server& server) {
-    if (!serves_) weft::agent::tell_launcher("serving");
+    if (!serves_) weft::agent::tell_launcher(weft::agent::Serving{});
     serves_ = true;
     if (server.is_replicated() != replicated_) {
       replicated_ = !replicated_;
-      weft::agent::tell_launcher(replicated_ ? "replicated" : "alone");
+      if (replicated_) weft::agent::tell_launcher(weft::agent::Replicated{});
+      if (!replicated_) weft::agent::tell_launcher(weft::agent::Alone{});
     }
     const auto lost = server.lost_shard();
-    if (lost && !lost_) weft::agent::tell_launcher("lost", std::to_string(*lost));
+    if (lost && !lost_) weft::agent::tell_launcher(weft::agent::ShardLost{static_cast<int>(*lost)});
     lost_ = lost_ || lost;
   }
 

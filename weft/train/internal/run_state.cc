@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "weft/agent/link.h"
+#include "weft/agent/messages.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
@@ -124,7 +124,7 @@ void RunSaver::settle() { report(saver_.wait()); }
 void RunSaver::finish() {
   const auto result = saver_.wait();
   if (result && result->error) {
-    agent::tell_launcher("unsaved");
+    agent::tell_launcher(agent::Unsaved{});
     throw *result->error;
   }
   report(result);
@@ -136,7 +136,7 @@ void RunSaver::report(const std::optional<checkpoint::AsyncSaver::Result>& resul
     log_error(result->error->message() + "; training goes on, and older checkpoints are untouched");
     return;
   }
-  agent::tell_launcher("saved", result->folder);
+  agent::tell_launcher(agent::CheckpointSaved{result->folder});
   if (result->step == best_.step) {
     kept_ = best_.step;
     write_best(std::filesystem::path(folder_).parent_path().string(), best_, result->folder);

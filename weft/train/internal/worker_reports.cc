@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/agent/link.h"
+#include "weft/agent/messages.h"
 #include "weft/base/log.h"
 #include "weft/observe/memory.h"
 
@@ -120,7 +120,7 @@ void WorkerReports::report(const RunCount& at, std::optional<double> grad_norm, 
   output_.metrics()->add("train", step, at.epoch, values);
   if (!output_.shows_ranks(last)) return;
   output_.metrics()->write_ranks(step, states_of(ranks));
-  agent::tell_launcher("step", std::to_string(step));
+  agent::tell_launcher(agent::StepsDone{step});
 }
 
 double WorkerReports::take_sums(StepLog::Seen& seen) {

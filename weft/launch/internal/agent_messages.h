@@ -1,0 +1,58 @@
+// What the agent of a node and its launcher tell each other over a Link.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "weft/agent/messages.h"
+#include "weft/launch/internal/orders.h"
+#include "weft/launch/membership.h"
+
+namespace weft::launch::internal {
+
+// From the agent.
+struct NodeJoined {  // the node has this number and this lease in the store
+  static constexpr const char* kVerb = "node";
+  int node = 0;
+  std::uint64_t lease = 0;
+  std::string text() const { return std::to_string(node) + " " + std::to_string(lease); }
+  bool parse(const std::string& text);
+};
+struct Fenced : agent::NoValue {  // the other nodes went on without this one
+  static constexpr const char* kVerb = "fenced";
+};
+struct NewOrders {  // what the plan says for this node
+  static constexpr const char* kVerb = "orders";
+  NodeOrders orders;
+  std::string text() const { return to_text(orders); }
+  bool parse(const std::string& text) {
+    orders = orders_of(text);
+    return true;
+  }
+};
+struct StoreSilent : agent::TextValue {  // the plan cannot be changed, for this reason
+  static constexpr const char* kVerb = "alone";
+};
+struct StoreBack : agent::NoValue {  // it can be changed again
+  static constexpr const char* kVerb = "back";
+};
+struct Over {  // the job is over for this node
+  static constexpr const char* kVerb = "over";
+  int code = 0;
+  std::string why = {};
+  std::string text() const { return std::to_string(code) + " " + why; }
+  bool parse(const std::string& text);
+};
+// agent::RanksLost: the nodes of these ranks are lost.
+using AgentMessage =
+    std::variant<NodeJoined, Fenced, NewOrders, agent::RanksLost, StoreSilent, StoreBack, Over>;
+
+// From the launcher.
+struct NodeState : agent::TextValue {  // a NodeReport as text
+  static constexpr const char* kVerb = "report";
+};
+using NodeMessage = std::variant<NodeState>;
+
+}  // namespace weft::launch::internal
