@@ -160,6 +160,9 @@ endfunction()
 # Of all tests. Threads of OpenMP wait for each other at the end of each loop. On a busy machine
 # they would use up their time slices by spinning, and a test would take ten times as long.
 set(WEFT_TEST_ENVIRONMENT OMP_WAIT_POLICY=PASSIVE)
+if(WEFT_TORCH AND CMAKE_CXX_FLAGS MATCHES "-fsanitize=address")  # libtorch has no such checks
+  list(APPEND WEFT_TEST_ENVIRONMENT ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=0)
+endif()
 # Of tests that run Python. `import torch` takes three times as long without compiled modules, and
 # the set-up leaves them out.
 set(WEFT_PYTHON_CACHE PYTHONPYCACHEPREFIX=${PROJECT_BINARY_DIR}/pycache PYTHONDONTWRITEBYTECODE=)

@@ -23,8 +23,11 @@ run_tests() {
   local exclude='gpu|slow' status=0 build log left_out
   if [[ -n $slow ]]; then
     exclude=gpu
-    [[ $preset = [at]san ]] || ./dev test --preset tsan || status=$?
+    [[ $preset = *[at]san* ]] || ./dev test --preset tsan || status=$?
+    [[ $preset = *[at]san* ]] ||
+      ./dev test --preset asan-torch -L '^(comm|checkpoint|elastic|engine)$' || status=$?
   fi
+  [[ $preset != asan-torch ]] || exclude="$exclude|timing"
   set_up
   [[ -z $WEFT_WITH_PYTHON || -z ${WEFT_TORCH_ROOT-} ]] || weft_setup_python_torch
   build=$(weft_build_folder "$preset") log=$build/ctest.log

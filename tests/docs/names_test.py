@@ -19,7 +19,9 @@ VARIABLE = re.compile(r"\bWEFT_[A-Z0-9_]+\b")
 NOT_KEYS = {"model.safetensors", "train.toml", "train.bacth"}  # files, and an error's example
 FOREIGN = ("torch::", "std::", "c10d::", "at::", "nn::")
 # Pages for contributors name the code's own parts, which no public header has.
-INSIDE = ("architecture.md", "glossary.md", "ROADMAP.md", "benchmarks.md", "ports.md")
+INSIDE = (
+    "architecture.md", "glossary.md", "ROADMAP.md", "benchmarks.md", "ports.md", "walk.md"
+)
 
 
 def code_of(page):
