@@ -112,8 +112,8 @@ function(weft_compile_sooner target)
 endfunction()
 
 # weft_test_program(TARGET [tensor|nn|torch]): reduces the optimization of a test program, but not
-# of the libraries in it. This saves a fifth of its compile time. -O0 would save nothing: g++ does
-# not use a precompiled header then that was made with optimization.
+# of the libraries in it. This saves a fifth of its compile time. -O0 would need precompiled headers
+# of its own, since g++ does not use those that were made with optimization.
 function(weft_test_program target)
   if(ARGN)
     weft_precompiled(${target} ${ARGN})

@@ -120,5 +120,6 @@ int plan_validate(const ValidateCommand& command) {
 }  // namespace weft::cli
 
 int main(int argc, char** argv) {
-  weft::end_process(weft::cli::weft_main(argc, argv, {.plan_validate = weft::cli::plan_validate}));
+  weft::end_process(weft::cli::weft_main(
+      argc, argv, {.program = "weft-plan-validate", .plan_validate = weft::cli::plan_validate}));
 }

@@ -1,4 +1,4 @@
-// What ranks, parameter servers and their launcher tell each other: a verb, a blank and a value.
+// The messages of ranks, parameter servers and their launcher: a verb, a blank and a value.
 #include <string>
 #include <variant>
 

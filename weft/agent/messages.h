@@ -1,5 +1,5 @@
-// What ranks, parameter servers and their launcher tell each other over a Link: a type for each
-// message. A message without a value of its own is an empty struct.
+// The messages of ranks, parameter servers and their launcher over a Link, each as a type. One
+// without a value is an empty struct.
 //
 //   tell_launcher(StepsDone{120});                     // "step 120"
 //   if (const auto said = decode<RankMessage>(text)) std::visit(Cases{…}, *said);

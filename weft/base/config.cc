@@ -120,10 +120,13 @@ std::string shown(const toml::node& node) {
   return line.substr(0, end) + "...";
 }
 
+[[noreturn]] void fail_value(const std::string& where, const Key& key, const std::string& shown) {
+  fail(where, key.name + " = " + shown + ", but " + expectation(key) + " is expected");
+}
+
 ConfigValue checked_value(const toml::node& node, const Key& key, const std::string& where) {
   auto value = value_of(node, key.fallback);
-  if (!value || !fits(*value, key.limits))
-    fail(where, key.name + " = " + shown(node) + ", but " + expectation(key) + " is expected");
+  if (!value || !fits(*value, key.limits)) fail_value(where, key, shown(node));
   return std::move(*value);
 }
 
@@ -302,8 +305,7 @@ void Config::set(std::string_view key, ConfigValue value, const std::string& ori
                "configuration key " + known->name + " is of another type");
   const std::string text = internal::to_toml(value);
   if (!internal::is_utf8(text)) fail(origin, known->name + ": the value is not UTF-8");
-  if (!fits(value, known->limits))
-    fail(origin, known->name + " = " + text + ", but " + expectation(*known) + " is expected");
+  if (!fits(value, known->limits)) fail_value(origin, *known, text);
   entries_[known->name] = {std::move(value), origin};
 }
 

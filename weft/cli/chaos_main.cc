@@ -4,5 +4,6 @@
 #include "weft/cli/internal/early.h"
 
 int main(int argc, char** argv) {
-  weft::end_process(weft::cli::weft_main(argc, argv, {.chaos = weft::cli::chaos}));
+  weft::end_process(
+      weft::cli::weft_main(argc, argv, {.program = "weft-chaos", .chaos = weft::cli::chaos}));
 }

@@ -17,6 +17,7 @@
 #include "weft/cli/internal/completion.h"
 #include "weft/cli/internal/descriptions.h"
 #include "weft/cli/internal/help.h"
+#include "weft/cli/internal/programs.h"
 #include "weft/cli/internal/ranks.h"
 #include "weft/cli/internal/subcommand.h"
 
@@ -241,12 +242,11 @@ void add_help(CLI::App& app, std::string& shell) {
   add(app, kMan)->callback([&] { std::cout << manual_page(app, WEFT_VERSION); });
 }
 
-// Replaces this process with weft-NAME from the same folder. It is a separate program because most
-// users train, and do not run `weft NAME`.
-int run_program(const std::string& name, char** arguments) {
+// Replaces this process with another program of the same folder.
+int run_program(std::string_view program, char** argv) {
   const std::string path =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path() / ("weft-" + name);
-  ::execv(path.c_str(), arguments);
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / std::string(program);
+  ::execv(path.c_str(), arguments_for(program, argv));
   return fail(
       Error(Errc::kUnavailable, path + ": " + std::strerror(errno) + "; ./dev build makes it"));
 }
@@ -257,13 +257,9 @@ int weft_main(int argc, char** argv, const OwnFunctions& own) {
   open_standard_descriptors();
   ignore_file_size_signal();
   forget_unusable_threads();
-  const std::string_view verb = argc > 1 ? argv[1] : "";
-  if (verb == "bench") return run_program("bench", argv + 1);
-  if (verb == "chaos" && own.chaos == nullptr) return run_program("chaos", argv);
-  if (verb == "linear" && own.linear_train == nullptr) return run_program("linear", argv);
-  if (verb == "plan" && argc > 2 && argv[2] == std::string_view("validate") &&
-      own.plan_validate == nullptr)
-    return run_program("plan-validate", argv);
+  const std::string_view verb = argc > 1 ? argv[1] : "", word = argc > 2 ? argv[2] : "";
+  const std::string_view program = own_program(verb, word);
+  if (!program.empty() && program != own.program) return run_program(program, argv);
   CLI::App app("Distributed deep learning for C++.", "weft");
   app.footer("Examples:\n  weft train recipes/fashion-mnist -n 2\n  weft COMMAND --help");
   app.formatter(std::make_shared<HelpFormatter>());

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/cli/plan_commands.h"
@@ -175,9 +176,9 @@ int checkpoint_show(const CheckpointCommand& command);
 int checkpoint_verify(const CheckpointCommand& command);
 int checkpoint_convert(const CheckpointCommand& command);
 
-// Subcommands that are in programs of their own, since most users do not run them: weft-chaos,
-// weft-linear. Each program sets its own functions. `weft` has none, and starts the program.
+// Functions of a program of its own (internal/programs.h). `weft` has none, and starts the program.
 struct OwnFunctions {
+  std::string_view program = {};
   int (*chaos)(const ChaosCommand&) = nullptr;
   int (*plan_validate)(const ValidateCommand&) = nullptr;
   int (*linear_train)(const LinearCommand&) = nullptr;

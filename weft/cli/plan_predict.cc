@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxLine = 1 << 17;
 
-// Reads a line, of which it keeps at most kMaxLine bytes: parse_scenario() refuses longer ones.
+// Reads a line and keeps at most kMaxLine bytes of it. parse_scenario() refuses longer ones.
 bool next_line(std::istream& in, std::string& line) {
   line.clear();
   int c = in.rdbuf()->sbumpc();

@@ -6,15 +6,13 @@
 #include "weft/base/process/start.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/early.h"
+#include "weft/cli/internal/programs.h"
 
 namespace {
 
-// The other program of the command that a command line needs; empty: weft itself.
+// The other program that runs the command; empty: weft itself.
 std::string_view program_for(std::string_view verb, std::string_view word) {
-  if (verb == "bench") return "weft-bench";
-  if (verb == "chaos") return "weft-chaos";
-  if (verb == "linear") return "weft-linear";
-  if (verb == "plan" && word == "validate") return "weft-plan-validate";
+  if (const auto own = weft::cli::own_program(verb, word); !own.empty()) return own;
   if (word == "--help" || word == "-h") return "weft_light";
   for (const std::string_view torch :
        {"train", "run", "doctor", "generate", "export", "tokenizer", "checkpoint"})
@@ -37,7 +35,7 @@ void start_other_program(int argc, char** argv, char** environment) {
   if (folder + program.size() >= path.size()) return;
   for (std::size_t i = 0; i <= program.size(); ++i)
     path[folder + i] = i < program.size() ? program[i] : '\0';
-  ::execve(path.data(), program == "weft-bench" ? argv + 1 : argv, environment);
+  ::execve(path.data(), weft::cli::arguments_for(program, argv), environment);
 }
 
 __attribute__((section(".preinit_array"), used)) void (*const other)(int, char**,

@@ -1,15 +1,14 @@
 // The keys of a recipe for its model and its data. internal/settings.cc has the others.
+#include "weft/train/internal/limits.h"
 #include "weft/train/options.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
 namespace {
 
-constexpr Limits at_least(double min) { return {.min = min, .max = {}, .choices = {}}; }
-constexpr Limits between(double min, double max) { return {.min = min, .max = max, .choices = {}}; }
-Limits one_of(std::vector<std::string> choices) {
-  return {.min = {}, .max = {}, .choices = std::move(choices)};
-}
+using internal::at_least;
+using internal::between;
+using internal::one_of;
 
 std::int64_t whole(std::int64_t value) { return value; }
 

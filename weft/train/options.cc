@@ -3,6 +3,7 @@
 #include "weft/base/error.h"
 #include "weft/base/text/words.h"
 #include "weft/optim/update_rule.h"
+#include "weft/train/internal/limits.h"
 #include "weft/train/internal/optimizer_options.h"
 #include "weft/train/internal/settings.h"
 
@@ -14,15 +15,12 @@ using internal::SettingsPass;
 // The keys of options_schema() that are not members of Options.
 Schema keys_of_weft_train() {
   return {
-      {"comm.transport",
-       "auto",
+      {"comm.transport", "auto",
        "Transport: shm (shared memory), tcp, mpi (under mpirun), nccl (for train.device = cuda), "
        "or auto.",
-       {.min = {}, .max = {}, .choices = {"auto", "shm", "tcp", "mpi", "nccl"}}},
-      {"comm.timeout_s",
-       300.0,
-       "Seconds to wait for a peer before an operation fails.",
-       {.min = 0.1, .max = 86400, .choices = {}}},
+       internal::one_of({"auto", "shm", "tcp", "mpi", "nccl"})},
+      {"comm.timeout_s", 300.0, "Seconds to wait for a peer before an operation fails.",
+       internal::between(0.1, 86400)},
       {"comm.interface", "",
        "Address, network (10.0.0.0/8) or interface for TCP. Empty: found automatically."},
       {"run.recipe", "", "Recipe that the run was started from; set by weft train."}};

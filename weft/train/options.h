@@ -81,11 +81,11 @@ enum class OnStraggler { kWarn, kRebalance, kReplace };
 // samples, as the gradient noise scale grows (docs/optimizers.md).
 enum class BatchSchedule { kConstant, kNoise };
 
-// Which values of a metric are better. kAuto: smaller ones for a name with loss, error, perplexity
-// or bits in it, or with a word such as mse, mae, nll, ppl or wer.
+// The better values of a metric. kAuto: the name decides. Smaller values are better if it has loss,
+// error, perplexity or bits in it, or a word such as mse, mae, nll, ppl or wer.
 enum class Better { kAuto, kMin, kMax };
 
-// What happens to the batch when the number of ranks changes, while the job trains or when it
+// Decides about the batch when the number of ranks changes, while the job trains or when it
 // resumes. kKeepGlobalBatch: the global batch stays. Each rank then takes a larger share, in more
 // passes if needed. kScale: the share of a rank stays, and the learning rate is scaled linearly.
 enum class OnResize { kKeepGlobalBatch, kScale };

@@ -1,5 +1,5 @@
-// Include it in the source of main(), of each program that links libtorch and is part of the
-// command: a lack of memory while libtorch loads is then reported in one line.
+// Reports a lack of memory while libtorch loads in one line. Each program of the command that links
+// libtorch includes it in the source of main().
 #pragma once
 
 #include "weft/base/json/error_file.h"

@@ -8,6 +8,8 @@
 #include <string>
 #include <thread>
 
+#include "weft/base/text/variables.h"
+
 namespace weft::cli {
 
 namespace {
@@ -17,7 +19,7 @@ constexpr const char* kThreads = "OMP_NUM_THREADS";
 }  // namespace
 
 std::optional<int> threads_by_environment() {
-  const char* const text = std::getenv(kThreads);
+  const char* const text = variable_or_null(kThreads);
   int threads = 0;
   if (text == nullptr) return std::nullopt;
   const auto [end, error] = std::from_chars(text, text + std::strlen(text), threads);

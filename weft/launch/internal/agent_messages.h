@@ -1,4 +1,4 @@
-// What the agent of a node and its launcher tell each other over a Link.
+// The messages of a node's agent and its launcher over a Link, each as a type.
 #pragma once
 
 #include <cstdint>

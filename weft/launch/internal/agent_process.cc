@@ -30,9 +30,14 @@ void AgentProcess::start(Time now) {
   told_.reset();
 }
 
+void AgentProcess::send_report() {
+  if (!link_ || !report_ || told_ == report_) return;
+  if (agent::tell(*link_, NodeState{{*report_}})) told_ = report_;
+}
+
 void AgentProcess::tell(const NodeReport& report) {
   report_ = to_text(report);
-  if (link_ && told_ != report_ && agent::tell(*link_, NodeState{{*report_}})) told_ = report_;
+  send_report();
 }
 
 std::optional<AgentProcess::Time> AgentProcess::tend(
@@ -50,8 +55,7 @@ std::optional<AgentProcess::Time> AgentProcess::tend(
     on_message(*message);
   }
   if (link_ && !link_->ended()) {
-    // It could not be sent before.
-    if (report_ && told_ != report_ && agent::tell(*link_, NodeState{{*report_}})) told_ = report_;
+    send_report();  // it could not be sent before
     return std::nullopt;
   }
   if (link_) {

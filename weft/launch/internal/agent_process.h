@@ -31,6 +31,7 @@ class AgentProcess {
 
  private:
   void start(Time now);
+  void send_report();
 
   AgentOptions options_;
   std::optional<agent::Link> link_;

@@ -2,20 +2,15 @@
 
 #include "weft/base/error.h"
 #include "weft/schedule/pipeline/pipeline.h"
+#include "weft/train/internal/limits.h"
 #include "weft/train/internal/optimizer_options.h"
 
 namespace weft::train::internal {
 namespace {
 
-constexpr Limits at_least(double min) { return {.min = min, .max = {}, .choices = {}}; }
-constexpr Limits between(double min, double max) { return {.min = min, .max = max, .choices = {}}; }
-Limits one_of(std::vector<std::string> choices) {
-  return {.min = {}, .max = {}, .choices = std::move(choices)};
-}
-
 // Sums of two such numbers fit into 64 bits.
 constexpr double kMaxSamples = 1e12;
-// Such a number fits into an int.
+// A number up to this one fits into an int.
 constexpr double kMaxInt = 1e9;
 
 std::vector<std::string> schedules() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weft/base/config.h"
+#include "weft/train/internal/limits.h"
 #include "weft/train/options.h"
 
 namespace weft::train::internal {
@@ -33,7 +34,7 @@ class SettingsPass {
   template <class T>
   void choice(const char* key, T& member, const char* help, std::vector<std::string> names) {
     ConfigValue value = names.at(static_cast<std::size_t>(member));
-    visit({key, value, help, {.min = {}, .max = {}, .choices = names}}, value);
+    visit({key, value, help, one_of(names)}, value);
     const auto at = std::find(names.begin(), names.end(), std::get<std::string>(value));
     member = static_cast<T>(at - names.begin());
   }
