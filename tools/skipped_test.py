@@ -23,7 +23,7 @@ def test(name, *lines, code=0):
 # ./dev test without what sets up and builds: its last two lines.
 RUN = """
 set -euo pipefail
-root=$PWD WEFT_VENV=.venv WEFT_WITH_PYTHON= slow= preset=release arguments=()
+root=$PWD WEFT_VENV=.venv WEFT_WITH_PYTHON= slow= changed= preset=release arguments=()
 set_up() { :; }
 weft_build_folder() { echo build; }
 weft_build() { :; }

@@ -34,9 +34,17 @@ run_tests() {
   # The slow tests include smoke runs of the benches.
   weft_build "$preset" "$([[ -n $slow ]] && echo all || echo tests)"
   mapfile -t left_out < <(weft_left_out "$build" "$exclude")
+  local chosen
+  chosen=$(WEFT_CMAKE=$WEFT_CMAKE python3 tools/changed_tests "$build" begin) || return 1
+  [[ -z $changed ]] || arguments+=(-I "$chosen")
+  if [[ -n $changed && -z $chosen ]]; then
+    echo "all tests have passed with these inputs"
+    return $status
+  fi
   PATH=$root/$WEFT_VENV/bin:$PATH "${WEFT_CMAKE%cmake}ctest" --test-dir "$build" \
     -j"$(weft_test_jobs)" -LE "$exclude" --no-label-summary --output-on-failure \
     "${arguments[@]}" </dev/null 2>&1 | tee "$log" || status=$?
+  python3 tools/changed_tests "$build" end "$log" || status=1
   python3 tools/skipped "$log" "$build/Testing/Temporary/LastTest.log" "${left_out[@]}" || true
   # CMake 4.4 omits the number of failed tests if it is 0.
   grep -E '^[0-9]+% tests passed' "$log" | sed 's/passed out of/passed, 0 tests failed out of/' ||
