@@ -6,16 +6,14 @@
 #include <gtest/gtest.h>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/comm/testing/tensors.h"
 #include "weft/optim/update_rule.h"
 
 namespace weft::engine::internal {
 namespace device_updates_test {
 
+using comm::wave;
 using optim::UpdateRule;
-
-at::Tensor wave(std::int64_t count, double phase, at::ScalarType type) {
-  return (at::arange(count, at::kDouble) * 0.7 + phase).sin().to(type);
-}
 
 template <class Number>
 void flat_step(const UpdateRule& rule, std::int64_t step, DeviceTensors& on) {
@@ -35,7 +33,7 @@ void compare(const UpdateRule& rule, at::ScalarType type) {
   DeviceTensors device, flat;
   for (const std::int64_t count : {1, 19, 300}) {
     for (DeviceTensors* const on : {&device, &flat}) {
-      on->weights.push_back(wave(count, 0.3, type));
+      on->weights.push_back(wave({count}, 0.3, type));
       for (std::size_t array = 0; array < optim::state_names(rule).size(); ++array)
         on->state[array].push_back(at::zeros({count}, type));
     }
@@ -43,7 +41,7 @@ void compare(const UpdateRule& rule, at::ScalarType type) {
   for (int step = 1; step <= 8; ++step) {
     device.gradients.clear();
     for (const at::Tensor& weight : device.weights)
-      device.gradients.push_back(wave(weight.numel(), step, type));
+      device.gradients.push_back(wave({weight.numel()}, step, type));
     flat.gradients = device.gradients;
     const std::vector<at::Tensor> before{device.gradients[1].clone()};
     update_on_device(rule, step, device);

@@ -12,32 +12,31 @@
 #include <torch/types.h>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/comm/testing/tensors.h"
 #include "weft/engine/optimizer.h"
 
 namespace weft::engine {
 namespace update_rule_test {
 
+using comm::wave;
 using optim::FlatStep;
 using optim::update_flat;
 using optim::with_decay;
 
 constexpr int64_t kCount = 19;
 
-at::Tensor wave(double phase, at::ScalarType type) {
-  return (torch::arange(kCount, at::kDouble) * 0.7 + phase).sin().to(type);
-}
-
 template <class Number, class TorchOptimizer, class Options>
 void compare(const Options& options, const std::string& what) {
   const auto type = std::is_same_v<Number, double> ? at::kDouble : at::kFloat;
   const OptimizerSpec spec = optimizer_spec(options, {});
-  at::Tensor expected = wave(0.3, type).requires_grad_(), actual = wave(0.3, type);
+  at::Tensor expected = wave({kCount}, 0.3, type).requires_grad_(),
+             actual = wave({kCount}, 0.3, type);
   TorchOptimizer optim(std::vector<at::Tensor>{expected}, options);
   std::vector<at::Tensor> state;
   for (std::size_t i = 0; i < state_names(spec.rule).size(); ++i)
     state.push_back(at::full({kCount}, spec.initial_accumulator, type));
   for (int step = 1; step <= 8; ++step) {
-    const at::Tensor gradient = wave(step, type);
+    const at::Tensor gradient = wave({kCount}, step, type);
     expected.mutable_grad() = gradient.clone();
     optim.step();
     FlatStep<Number> at{.weight = actual.data_ptr<Number>(),

@@ -18,24 +18,19 @@
 
 #include "weft/base/error.h"
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/tensors.h"
 #include "weft/models/huggingface.h"
 #include "weft/observe/trace.h"
 
 namespace weft::models {
 namespace gpt_test {
 
+using comm::expect_close;
 using parallel::Sequence;
 using parallel::TensorParallel;
 using testing::HasSubstr;
 
 constexpr std::uint64_t kSeed = 3;
-
-void expect_close(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
-  const double most = want.scalar_type() == at::kDouble ? 1e-10 : 1e-5;
-  ASSERT_EQ(got.sizes(), want.sizes()) << what;
-  EXPECT_TRUE(at::allclose(got, want, most, most))
-      << what << ": differs by " << (got - want).abs().max().item<double>();
-}
 
 // Returns the whole tensor of which `mine` is this rank's slice: the parameter, or a tensor that is
 // divided like it.

@@ -10,6 +10,7 @@
 
 #include "weft/base/error.h"
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/tensors.h"
 #include "weft/models/cnn.h"
 #include "weft/models/loss.h"
 #include "weft/models/mlp.h"
@@ -19,14 +20,10 @@
 namespace weft::models {
 namespace models_test {
 
+using comm::wave;
 using ::testing::HasSubstr;
 
 constexpr double kTolerance = 1e-7;  // Relative. The known values have nine digits.
-
-at::Tensor wave(at::IntArrayRef shape, double phase) {
-  return torch::sin(torch::arange(c10::multiply_integers(shape), torch::kDouble) * 0.7 + phase)
-      .reshape(shape);
-}
 
 void fill(torch::nn::Module& module) {
   const torch::NoGradGuard no_grad;

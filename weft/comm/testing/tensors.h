@@ -37,7 +37,7 @@ inline void expect_close(const at::Tensor& actual, const at::Tensor& expected,
 
 inline void expect_close(const at::Tensor& actual, const at::Tensor& expected,
                          const std::string& what) {
-  expect_close(actual, expected, what, tolerance(expected.scalar_type()));
+  expect_close(actual, expected, what, tolerance(actual.scalar_type()));
 }
 
 }  // namespace weft::comm

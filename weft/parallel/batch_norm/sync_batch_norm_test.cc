@@ -18,27 +18,17 @@
 #include <numeric>
 
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/tensors.h"
 
 namespace weft::parallel {
 namespace sync_batch_norm_test {
 
 namespace nn = torch::nn;
 using Average = engine::DataParallelOptions::Average;
+using comm::expect_close;
 using testing::HasSubstr;
 
 constexpr int64_t kChannels = 3;
-
-double tolerance(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kDouble ? 1e-10 : 1e-5;
-}
-
-void expect_close(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
-  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
-  const double most = tolerance(expected);
-  EXPECT_TRUE(at::allclose(actual, expected, most, most)) << what << "\n"
-                                                          << actual << "\n"
-                                                          << expected;
-}
 
 struct Case {
   std::vector<int64_t> split;  // samples of each rank

@@ -11,6 +11,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include "weft/comm/testing/tensors.h"
 #include "weft/parallel/pipeline/internal/graph.h"
 #include "weft/parallel/recompute/recompute.h"
 
@@ -18,12 +19,7 @@ namespace weft::parallel::internal {
 namespace {
 
 namespace nn = torch::nn;
-
-at::Tensor wave(at::IntArrayRef sizes, double phase) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
-      .sin()
-      .view(sizes);
-}
+using comm::wave;
 
 struct NetImpl : nn::Module {
   NetImpl() {

@@ -9,18 +9,14 @@
 #include <torch/types.h>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/comm/testing/tensors.h"
 #include "weft/parallel/recompute/recompute.h"
 
 namespace weft::parallel {
 namespace let_go_test {
 
+using comm::wave;
 using testing::HasSubstr;
-
-at::Tensor wave(at::IntArrayRef sizes, double phase) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
-      .sin()
-      .view(sizes);
-}
 
 struct Net {
   torch::nn::Linear up{6, 24}, down{24, 6};

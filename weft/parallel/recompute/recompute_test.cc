@@ -16,6 +16,7 @@
 
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/tensors.h"
 #include "weft/engine/data_parallel.h"
 #include "weft/parallel/tensor/dropout.h"
 
@@ -26,10 +27,7 @@ namespace nn = torch::nn;
 using testing::HasSubstr;
 
 at::Tensor wave(at::IntArrayRef sizes, double phase, at::ScalarType type = at::kFloat) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
-      .sin()
-      .view(sizes)
-      .to(type);
+  return comm::wave(sizes, phase, type);
 }
 
 enum class Wrap { kNone, kBlock, kPart, kNested };

@@ -12,29 +12,15 @@
 #include <string>
 
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/tensors.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/context/attention.h"
 
 namespace weft::parallel::context_parity {
 
-inline at::Tensor wave(at::IntArrayRef sizes, double phase) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
-      .sin()
-      .view(sizes);
-}
-
-// Relative and absolute, of sums in another order. bfloat16 has 8 bits.
-inline double tolerance(at::ScalarType type) {
-  return type == at::kDouble ? 1e-10 : type == at::kFloat ? 1e-5 : 3e-2;
-}
-
-inline void expect_close(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
-  const double most = tolerance(got.scalar_type());
-  ASSERT_EQ(got.sizes(), want.sizes()) << what;
-  const at::Tensor a = got.to(at::kDouble), b = want.to(at::kDouble);
-  EXPECT_TRUE(at::allclose(a, b, most, most))
-      << what << ": differs by " << (a - b).abs().max().item<double>();
-}
+using comm::expect_close;
+using comm::tolerance;
+using comm::wave;
 
 struct Case {
   std::int64_t length = 24, heads = 4, kv_heads = 4;

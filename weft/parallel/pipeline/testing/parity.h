@@ -13,19 +13,15 @@
 #include <vector>
 
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/tensors.h"
 #include "weft/parallel/pipeline/pipeline.h"
 
 namespace weft::parallel::pipeline_parity {
 
+using comm::wave;
 using schedule::pipeline::Algorithm;
 
 constexpr std::int64_t kFeatures = 6, kSamples = 11;
-
-inline at::Tensor wave(at::IntArrayRef sizes, double phase) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
-      .sin()
-      .view(sizes);
-}
 
 // A residual block whose weights are a function of its number.
 struct LinkImpl : torch::nn::Module {

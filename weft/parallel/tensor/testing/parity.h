@@ -11,33 +11,16 @@
 #include <utility>
 
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/tensors.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/tensor/context.h"
 
 namespace weft::parallel::tensor_parity {
 
+using comm::expect_close;
+using comm::wave;
+
 constexpr std::uint64_t kSeed = 11;
-
-// Relative and absolute, of sums in another order.
-inline double tolerance(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kDouble ? 1e-10 : 1e-5;
-}
-
-inline void expect_close(const at::Tensor& actual, const at::Tensor& expected,
-                         const std::string& what) {
-  ASSERT_TRUE(actual.defined() && expected.defined()) << what;
-  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
-  const double most = tolerance(expected);
-  EXPECT_TRUE(at::allclose(actual, expected, most, most))
-      << what << ": differs by " << (actual - expected).abs().max().item<double>();
-}
-
-inline at::Tensor wave(at::IntArrayRef sizes, double phase, at::ScalarType type = at::kDouble) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
-      .sin()
-      .view(sizes)
-      .to(type);
-}
 
 inline void on_ranks(int ranks, const std::function<void(const TensorParallel&)>& fn) {
   replicate(ranks, [&](Group group) { fn(TensorParallel(std::move(group), kSeed)); });
