@@ -84,7 +84,7 @@ TEST(ReadOptions, ReadsHowSeveralNodesMeet) {
   EXPECT_EQ(job.plan->min_nodes, 2);
   EXPECT_EQ(job.nodes, 3);
   EXPECT_EQ(job.min_ranks, 8);
-  EXPECT_EQ(job.max_replacements, internal::kNoLimit);
+  EXPECT_EQ(job.max_replacements, kNoLimit);
   options.rdzv_endpoint = "[::1]:7";
   EXPECT_EQ(internal::read_options(options).plan->endpoint_host, "::1");
   EXPECT_EQ(internal::read_options(options).plan->endpoint_port, 7);

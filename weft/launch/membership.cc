@@ -125,7 +125,7 @@ void Planning::end_if_failed() {
 
 std::optional<Placement> Planning::next_place(bool replaces) {
   const NodeReport* const at = place();
-  if (at == nullptr || plan_.never_joined >= kMaxLostNewcomers) return std::nullopt;
+  if (at == nullptr || plan_.never_joined >= kMaxNeverJoined) return std::nullopt;
   return Placement{.node = at->node,
                    .incarnation = ++plan_.incarnations,
                    .replaces = replaces,
@@ -177,18 +177,19 @@ void Planning::resize() {
   });
   if (members > most_ranks()) {
     const int most = std::max(most_ranks(), policy_.min_ranks);
-    return announce(most < plan_.usable.multiple ? members : whole(most), {});
+    return announce(most < plan_.usable.multiple ? members : plan_.usable.most(most), {});
   }
-  const int next = whole(members + static_cast<int>(coming.size()));
+  const int next = plan_.usable.most(members + static_cast<int>(coming.size()));
   if (all_wait && next > members) return announce(next, coming);
-  announce(members < plan_.usable.multiple ? members : whole(members), {});
+  announce(members < plan_.usable.multiple ? members : plan_.usable.most(members), {});
 }
 
 void Planning::grow(int members, std::set<int>& coming) {
   const int here = members + static_cast<int>(coming.size());
   int places = 0;
   for (const auto& [number, at] : nodes_) places += free_slots(*at);
-  int more = most_ranks() - here, room = whole(std::min(most_ranks(), here + places)) - here;
+  int more = most_ranks() - here,
+      room = plan_.usable.most(std::min(most_ranks(), here + places)) - here;
   for (int rank = 0; more > 0 && room > 0; ++rank) {
     if (plan_.ranks.contains(rank)) continue;
     const bool replaces = plan_.gone.contains(rank) && plan_.wanted.serial == 0;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "weft/agent/usable_ranks.h"
+#include "weft/launch/limits.h"
 
 namespace weft::launch {
 
@@ -139,9 +140,6 @@ struct MembershipPolicy {
 
 // A node with so many failures in ten minutes is set aside, if the others can take its ranks.
 constexpr int kMaxFailures = 3;
-// Newcomers are no longer started after so many in a row that ended before they had joined.
-constexpr int kMaxLostNewcomers = 3;
-constexpr int kMaxAttempts = 3;  // times that all ranks are started again
 
 // The next plan; the same one if nothing changes. `nodes`: the reports of the nodes that live.
 // `last_call`: the time to wait for more than min_nodes nodes is over.

@@ -103,7 +103,7 @@ TEST(Membership, StartsNoNewcomersAfterThreeInARowThatNeverJoined) {
   job.join(0, 2);
   job.settle();
   job.end_rank(1, Phase::kLost, 1);
-  for (int tries = 0; tries < kMaxLostNewcomers; ++tries) {
+  for (int tries = 0; tries < kMaxNeverJoined; ++tries) {
     job.settle(Phase::kStarting);
     ASSERT_TRUE(job.plan().ranks.contains(1)) << tries;
     EXPECT_EQ(job.plan().ranks.at(1).tries, tries);

@@ -48,9 +48,6 @@ int members(const Situation& situation) {
   return count;
 }
 
-// The most ranks up to this number that the program can use.
-int whole(int ranks, const Situation& situation) { return situation.usable.most(ranks); }
-
 // Number of running ranks that have the job's state.
 int ranks_with_state(const Situation& situation) {
   return members(situation) - static_cast<int>(situation.joining.size());
@@ -62,10 +59,8 @@ bool state_remains(const Situation& situation) {
 
 // The earliest time of the next replacement.
 Time next_start(const Situation& situation) {
-  std::chrono::milliseconds pause{};
-  if (situation.never_joined > 0) pause = kFirstBackOff * (1 << (situation.never_joined - 1));
-  if (situation.failed_starts > 0) pause = std::max(pause, start_pause(situation.failed_starts));
-  return situation.last_end + pause;
+  return situation.last_end + std::max(back_off(situation.never_joined),
+                                       back_off(situation.failed_starts, kMaxStartBackOff));
 }
 
 // False if new processes end before they join, again and again.
@@ -85,9 +80,9 @@ std::optional<Decision> go_on(const Situation& situation, const Policy& policy, 
       situation.unsaved || !state_remains(situation))
     return std::nullopt;
   const bool replaces = may_replace(situation, policy);
-  const bool shrinks =
-      policy.min_ranks > 0 &&
-      (situation.other_nodes || whole(ranks_with_state(situation), situation) >= policy.min_ranks);
+  const bool shrinks = policy.min_ranks > 0 &&
+                       (situation.other_nodes ||
+                        situation.usable.most(ranks_with_state(situation)) >= policy.min_ranks);
   if (!replaces && !shrinks) return std::nullopt;
   for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
     if (!situation.ranks[i]) continue;
@@ -123,7 +118,7 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
   if (is_fixed || !situation.joining.empty() || is_finishing(situation)) return std::nullopt;
   const int here = members(situation);
   const int coming = static_cast<int>(situation.growing.size() + situation.waiting.size());
-  if (here + coming < whole(std::min(situation.wanted, policy.max_ranks), situation)) {
+  if (here + coming < situation.usable.most(std::min(situation.wanted, policy.max_ranks))) {
     const int place = free_place(situation);
     // All places are taken as long as a rank that leaves still runs.
     if (place >= policy.max_ranks) return std::nullopt;
@@ -135,7 +130,8 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
     }
   }
   if (!situation.growing.empty()) return std::nullopt;
-  const int next = whole(coming > 0 ? here + coming : std::min(here, situation.wanted), situation);
+  const int next =
+      situation.usable.most(coming > 0 ? here + coming : std::min(here, situation.wanted));
   if (next == 0 || next == here || (coming > 0 && next < here) || next == situation.announced)
     return std::nullopt;
   return Decision{Act::kAnnounce, {}, {}, -1, next};
@@ -248,11 +244,6 @@ EndKind kind_of(const RankEnd& end) {
   if (end.status.ok()) return end.left ? EndKind::kLeft : EndKind::kDone;
   if (is_refused(end)) return EndKind::kRefused;
   return is_lost(end) ? EndKind::kLost : EndKind::kFailed;
-}
-
-std::chrono::milliseconds start_pause(int failed) {
-  const std::chrono::milliseconds doubled = kFirstBackOff * (1 << std::min(failed - 1, 8));
-  return std::min<std::chrono::milliseconds>(doubled, kMaxStartBackOff);
 }
 
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {

@@ -12,6 +12,7 @@
 #include "weft/agent/usable_ranks.h"
 #include "weft/base/json/error_file.h"
 #include "weft/launch/hang_watch.h"
+#include "weft/launch/limits.h"
 #include "weft/launch/process.h"
 
 namespace weft::launch {
@@ -138,18 +139,10 @@ enum class HangAct { kWarn, kKill, kEnd };
 // A rank that is held counts as lost as soon as that is certain, where lost ranks are replaced.
 HangAct act_on(const Hang& hang, const Policy& policy);
 
-// A crash loop ends after this many replacements that end before they have joined. The second and
-// later ones wait for kFirstBackOff, twice that, four times that and so on.
-constexpr int kMaxNeverJoined = 3;
-// Starts that fail since the machine has run out of something wait as long, but at most
-// kMaxStartBackOff. After so many in a row, the rank is given up.
+// Starts that fail since the machine has run out of something wait as long as those of a crash
+// loop, but at most kMaxStartBackOff. After so many in a row, the rank is given up.
 constexpr int kMaxFailedStarts = 30;
 constexpr auto kMaxStartBackOff = std::chrono::seconds(2);
-// The pause after so many failed starts in a row.
-std::chrono::milliseconds start_pause(int failed);
-// All ranks are not started again after this many restores in a row without progress.
-constexpr int kMaxRestores = 3;
-constexpr auto kFirstBackOff = std::chrono::milliseconds(500);
 // The longest time that a launcher stays for other nodes to learn of the end of the job.
 constexpr auto kFarewell = std::chrono::seconds(3);
 

@@ -24,9 +24,7 @@ std::optional<Errc> error_of(const RankEnd& end) {
 }  // namespace
 
 std::string Supervisor::count_of_replacements() const {
-  if (node_.policy.max_replacements == kNoLimit || node_.policy.max_replacements == 0) return "";
-  return " (" + std::to_string(node_.situation.replacements) + " of " +
-         std::to_string(node_.policy.max_replacements) + ")";
+  return launch::count_of_replacements(node_.situation.replacements, node_.policy.max_replacements);
 }
 
 void Supervisor::replace(int local) {

@@ -270,8 +270,7 @@ std::optional<Time> Follower::start_placed(Time at) {
                                         return slot.incarnation == incarnation;
                                       });
     if (is_known) continue;
-    const auto due = due_.try_emplace(
-        place.incarnation, place.tries == 0 ? at : at + kFirstBackOff * (1 << place.tries) / 2);
+    const auto due = due_.try_emplace(place.incarnation, at + back_off(place.tries));
     if (at < due.first->second) {
       next = next ? std::min(*next, due.first->second) : due.first->second;
       continue;
@@ -399,7 +398,7 @@ std::optional<std::string> Follower::answer(int ranks) {
     report_.wanted = {std::max(milliseconds_since_1970(), plan.wanted.serial + 1), ranks};
   if (plan.wanted.serial < report_.wanted.serial) return std::nullopt;
   if (orders_.members == ranks) return "ok";
-  return plan.never_joined < kMaxLostNewcomers
+  return plan.never_joined < kMaxNeverJoined
              ? std::nullopt
              : std::optional<std::string>("the job keeps " + std::to_string(orders_.members) +
                                           " ranks: new ranks ended before they joined");

@@ -72,22 +72,20 @@ void Planning::replace(int rank) {
     return note(text + "; a new process on node " + std::to_string(plan_.ranks.at(rank).node) +
                 " replaces it" + count_of_replacements());
   }
-  if (refused) plan_.never_joined = kMaxLostNewcomers;
+  if (refused) plan_.never_joined = kMaxNeverJoined;
   if (is_missed) check_enough(text, code);
   if (plan_.end.empty()) note(text + "; the others go on without it");
 }
 
 std::string Planning::count_of_replacements() const {
-  if (policy_.max_replacements > 1'000'000) return "";
-  return " (" + std::to_string(plan_.replacements) + " of " +
-         std::to_string(policy_.max_replacements) + ")";
+  return launch::count_of_replacements(plan_.replacements, policy_.max_replacements);
 }
 
 void Planning::check_enough(const std::string& text, int code) {
   const auto left = std::count_if(plan_.ranks.begin(), plan_.ranks.end(), [](const auto& entry) {
     return entry.second.member || entry.second.replaces;
   });
-  const int usable = whole(static_cast<int>(left));
+  const int usable = plan_.usable.most(static_cast<int>(left));
   if (policy_.min_ranks > 0 && usable >= policy_.min_ranks) return;
   const std::string number = std::to_string(policy_.min_ranks);
   end(text + (policy_.min_ranks == 0 ? "; it cannot be replaced"
@@ -127,7 +125,7 @@ void Planning::start_again(const std::vector<int>& lost) {
 }
 
 bool Planning::may_start_again(const std::vector<int>& lost) const {
-  if (plan_.replacements >= policy_.max_replacements || plan_.attempt >= kMaxAttempts) return false;
+  if (plan_.replacements >= policy_.max_replacements || plan_.attempt >= kMaxRestores) return false;
   const bool meets = is_meeting(), had_members = count(&Placement::member) > 0;
   bool certain = false;
   for (const auto& [rank, place] : plan_.ranks) {

@@ -62,8 +62,6 @@ class Planning {
     return static_cast<int>(std::count_if(plan_.ranks.begin(), plan_.ranks.end(),
                                           [&](const auto& one) { return one.second.*flag; }));
   }
-  // The most ranks up to this number that the program can use.
-  int whole(int ranks) const { return plan_.usable.most(ranks); }
   int most_ranks() const {
     return plan_.wanted.serial > 0 ? plan_.wanted.ranks : policy_.max_ranks;
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,8 +61,6 @@ void set_places(Job& job, const LaunchOptions& options, int count);
 
 // "4", "cpu" (cores this process may use), "gpu", "auto" (GPUs, else cores).
 int count_processes(const std::string& text);
-// A replacement limit that is never reached.
-constexpr int kNoLimit = std::numeric_limits<int>::max();
 
 // NAME=value of one rank: torchrun's table (torch 2.13, `torchrun --no-python env`).
 struct Attempt {

@@ -12,11 +12,7 @@ std::optional<Time> next_spare(const SpareSituation& situation) {
   if (situation.running >= situation.wanted || !situation.calm_since) return std::nullopt;
   const Time calm = *situation.calm_since + kSpareDelay;
   if (situation.ended == 0) return calm;
-  constexpr int kMaxDoublings = 10;  // beyond the longest back-off
-  const std::chrono::milliseconds doubled =
-      kFirstBackOff * (1 << std::min(situation.ended - 1, kMaxDoublings));
-  const auto back_off = std::min<std::chrono::milliseconds>(doubled, kMaxSpareBackOff);
-  return std::max(calm, situation.last_end + back_off);
+  return std::max(calm, situation.last_end + back_off(situation.ended, kMaxSpareBackOff));
 }
 
 Spares::Spares(int wanted, Start start, Note note)

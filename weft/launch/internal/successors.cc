@@ -34,7 +34,7 @@ void Planning::prepare_successors() {
     const bool lost = node(successor.node) == nullptr || is_unused(successor.node) || refused ||
                       is(rank, successor, RankPhase::kLost) ||
                       is(rank, successor, RankPhase::kFailed);
-    if (refused) plan_.never_joined = kMaxLostNewcomers;
+    if (refused) plan_.never_joined = kMaxNeverJoined;
     if (lost && !is_unused(successor.node)) ++plan_.never_joined;
     next = lost ? plan_.successors.erase(next) : std::next(next);
   }

@@ -138,7 +138,7 @@ bool Supervisor::start_again() {
         node_.note("the ranks cannot be started now: " + describe(error) +
                    "; this is tried again, and said once");
     }
-    const Time again = now() + start_pause(failures);
+    const Time again = now() + back_off(failures, kMaxStartBackOff);
     for (Time at = now(); at < again; at = now()) {
       std::vector<pollfd> watched = {{signals_->fd(), POLLIN, 0}};
       control_->watch(watched);

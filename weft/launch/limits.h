@@ -1,0 +1,38 @@
+// Limits of replacements and restarts, alike on one node (supervision.h) and on nodes that meet
+// (membership.h).
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace weft::launch {
+
+// A limit of replacements that is never reached.
+constexpr int kNoLimit = std::numeric_limits<int>::max();
+// A crash loop ends: newcomers are no longer started after so many in a row that ended before they
+// had joined.
+constexpr int kMaxNeverJoined = 3;
+// All ranks are not started again after so many times in a row without progress.
+constexpr int kMaxRestores = 3;
+constexpr auto kFirstBackOff = std::chrono::milliseconds(500);
+
+// The pause before the start that follows so many failed ones in a row: none after none, then
+// kFirstBackOff, twice that, four times that and so on, up to `most`.
+inline std::chrono::milliseconds back_off(
+    int failed, std::chrono::milliseconds most = std::chrono::milliseconds::max()) {
+  constexpr int kMaxDoublings = 20;  // beyond any limit that is used
+  if (failed <= 0) return std::chrono::milliseconds(0);
+  return std::min<std::chrono::milliseconds>(
+      kFirstBackOff * (std::int64_t{1} << std::min(failed - 1, kMaxDoublings)), most);
+}
+
+// " (3 of 20)"; empty: without a limit, or if there are no replacements.
+inline std::string count_of_replacements(int made, int most) {
+  if (most == kNoLimit || most == 0) return "";
+  return " (" + std::to_string(made) + " of " + std::to_string(most) + ")";
+}
+
+}  // namespace weft::launch
