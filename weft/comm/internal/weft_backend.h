@@ -1,24 +1,22 @@
 // c10d::Backend over an Engine. backend.h describes it; group.h defines the calls.
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "weft/comm/internal/calls.h"
 #include "weft/comm/internal/engine.h"
 #include "weft/comm/internal/family.h"
+#include "weft/comm/internal/monitored_barrier.h"
 #include "weft/comm/internal/named_receives.h"
-#include "weft/comm/internal/task_queues.h"
-#include "weft/comm/internal/work.h"
-#include "weft/observe/position/position.h"
+#include "weft/comm/internal/tensor_collectives.h"
 
 namespace weft::comm::internal {
 
 class WeftBackend final : public c10d::Backend {
  public:
-  using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<Tensors>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
@@ -126,16 +124,20 @@ class WeftBackend final : public c10d::Backend {
   // leaves the group usable.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
-  // Fast path of Group's synchronous calls: on flat memory, on the caller's thread, without a Work.
-  // Returns false without doing anything while a trace or a profiler records, and for messages
-  // between threads, which learn of an abort by Group::wait() only.
-  bool run_now(schedule::Collective collective, const net::DirectArgs& args);
-  bool send_now(std::span<std::byte> bytes, int peer, int tag);
-  bool recv_now(std::span<std::byte> bytes, int peer, int tag);
+  // Fast path of Group's synchronous calls: see Calls.
+  bool run_now(schedule::Collective collective, const net::DirectArgs& args) {
+    return calls_->run_now(collective, args);
+  }
+  bool send_now(std::span<std::byte> bytes, int peer, int tag) {
+    return calls_->send_now(bytes, peer, tag, timeout());
+  }
+  bool recv_now(std::span<std::byte> bytes, int peer, int tag) {
+    return calls_->recv_now(bytes, peer, tag, timeout());
+  }
 
   void setSequenceNumberForGroup() override {}
   // Number of operations that this rank has called, messages included, as in Gloo.
-  uint64_t getSequenceNumberForGroup() override { return sequence_ + others_; }
+  uint64_t getSequenceNumberForGroup() override { return calls_->number(); }
 
  private:
   // A longer timeout would be beyond the end of the clock. Python's timedelta.max comes here as a
@@ -167,75 +169,21 @@ class WeftBackend final : public c10d::Backend {
   How how(const CallOptions& options) const {
     return {options.timeout.count() > 0 ? bounded(options.timeout) : timeout(), options.asyncOp};
   }
-  // Runs `body` (on the calling thread if it is synchronous and nothing is pending) and returns its
-  // Work. `waiting`: of a body without a deadline.
-  WorkPtr submit(std::uint64_t queue, const Shown& shown, bool async, std::function<int()> body,
-                 WeftWork::Waiting waiting = {});
-  // Returns the error to report instead of `why`, with ranks of the job and the name of the
-  // operation, and records it for the launcher.
-  std::exception_ptr caused_by(std::exception_ptr why, std::string_view operation);
-  // Returns the same error whichever operation ends first. For an aborted operation or a lost peer:
-  // the kCorrupt or kInternal error of a group of the family, if any. For an aborted operation:
-  // else the timeout of another operation of this rank, or an earlier loss of a peer.
-  Error cause_of(const Error& error);
-  std::optional<Error> family_cause() const { return member_ ? member_->cause() : std::nullopt; }
-  // True if nothing records this thread and this process is a rank of the group.
-  bool is_quiet() const;
-  // Runs `body` on the caller's thread, after all tasks posted to the queue before. Throws what
-  // `body` throws.
-  template <class Body>
-  void run_here(std::uint64_t queue, std::string_view operation, const Body& body);
-  // Runs a synchronous message on the fast path: transfer(endpoint, channel, deadline).
-  template <class Transfer>
-  bool message_now(std::uint64_t direction, int peer, int tag, const Transfer& transfer);
-  WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);
-  // Runs the body of a collective. Another error than weft's, such as missing memory, aborts the
-  // group: the other ranks would wait for this one.
-  template <class Body>
-  void run_for_all(const Body& body);
-  // The position of a rank in this operation.
-  observe::Operation shown_as(const Shown& shown, std::uint64_t number) const;
-  // A message has no deadline of its own, since a program may post it long before its peer does.
-  // The group's timeout counts in wait(). `peer`: -1 is any.
-  WorkPtr message(std::uint64_t queue, const Shown& shown, int peer, int tag,
-                  std::function<int(Deadline never)> body);
-  // The wait for a message of this rank was too long. Ends the group on all ranks.
-  void expire(c10d::OpType type, const std::string& name, int peer, int tag);
+  WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body) {
+    return calls_->collective(shown, how.async, std::move(body));
+  }
   WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs,
                           const How& how);
-  // Bodies of the collectives. They run one at a time. `more`: as in TensorCall.
-  void all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp& op,
-                      std::chrono::milliseconds timeout, std::size_t more = 0);
-  void all_reduce_sparse(const at::Tensor& tensor, std::chrono::milliseconds timeout);
-  // `output` is undefined on the other ranks than root.
-  void reduce_one(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op,
-                  int root, std::chrono::milliseconds timeout);
-  void all_gather_one(const at::Tensor& output, const at::Tensor& input,
-                      std::chrono::milliseconds timeout, std::size_t more = 0);
-  void all_gather_list(const Tensors& outputs, const at::Tensor& input,
-                       std::chrono::milliseconds timeout, std::size_t more);
-  void reduce_scatter_one(const at::Tensor& output, const at::Tensor& input,
-                          const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
-                          std::size_t more = 0);
-  void all_to_all_uneven(const Tensors& outputs, const Tensors& inputs,
-                         std::chrono::milliseconds timeout);
 
   std::unique_ptr<Engine> engine_;
-  BackendPtr devices_;                      // null: tensors of devices travel through host memory
-  std::unique_ptr<Family::Member> member_;  // null without a family
+  BackendPtr devices_;  // null: tensors of devices travel through host memory
   const c10::intrusive_ptr<Options> options_;  // shared with torch, which may write to it
   const Origin origin_;
-  const int process_;  // a child forked from it cannot use the group
-  const bool between_threads_;
-  observe::ShortName group_name_;
-  std::uint64_t monitored_ = 0;
-  std::atomic<std::uint64_t> sequence_{0};  // collectives so far
-  std::atomic<std::uint64_t> others_{0};    // messages and monitored barriers so far
-  std::atomic<int> messages_{0};            // sends and receives under way
+  std::unique_ptr<Family::Member> member_;  // null without a family
+  Causes causes_;
+  MonitoredBarrier monitored_;
   NamedReceives named_;
-  std::mutex timed_out_mutex_;          // guards timed_out_
-  std::optional<Error> timed_out_;      // the first timeout of an operation of this rank
-  std::unique_ptr<TaskQueues> queues_;  // last: ends before the engine
+  std::unique_ptr<Calls> calls_;  // last: ends before what it uses
 };
 
 }  // namespace weft::comm::internal

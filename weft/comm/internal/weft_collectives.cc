@@ -1,8 +1,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "weft/comm/internal/tensor_call.h"
+#include "weft/comm/internal/tensor_collectives.h"
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/comm/internal/weft_backend.h"
 
@@ -12,8 +14,6 @@ namespace weft::comm::internal {
 namespace {
 
 using schedule::Collective;
-using std::chrono::milliseconds;
-using Tensors = WeftBackend::Tensors;
 
 // Checks that `whole` has room for the `part`s of all ranks.
 void require_parts(const char* operation, const at::Tensor& whole, const at::Tensor& part,
@@ -27,62 +27,16 @@ void require_parts(const char* operation, const at::Tensor& whole, const at::Ten
 
 }  // namespace
 
-void WeftBackend::all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp& op,
-                                 milliseconds timeout, std::size_t more) {
-  if (op.op_ == c10d::ReduceOp::PREMUL_SUM) tensor.copy_(premultiplied(tensor, op));
-  run_call(*engine_, {.collective = Collective::kAllReduce,
-                      .output = tensor,
-                      .op = reduce_op(op),
-                      .timeout = timeout,
-                      .more = static_cast<int>(more)});
-}
-
-// Gathers the entries of all ranks, padded to the longest list, and sums them by coalescing.
-void WeftBackend::all_reduce_sparse(const at::Tensor& tensor, milliseconds timeout) {
-  const at::Tensor mine = tensor.coalesce();
-  const at::Tensor indices = mine.indices(), values = mine.values();
-  std::vector<int64_t> facts{indices.size(0), mine.dense_dim()};
-  facts.insert(facts.end(), mine.sizes().begin(), mine.sizes().end());
-  facts.push_back(indices.size(1));
-  const at::Tensor own = at::tensor(facts, at::kLong),
-                   all = at::empty({size_, own.numel()}, at::kLong);
-  all_gather_one(all, own, timeout);
-  const auto shape_length = own.numel() - 1;
-  WEFT_REQUIRE(all.narrow(1, 0, shape_length).eq(own.narrow(0, 0, shape_length)).all().item<bool>(),
-               "all_reduce of sparse tensors: the ranks' shapes differ");
-  const at::Tensor counts = all.select(1, shape_length);
-  const int64_t longest = counts.max().item<int64_t>();
-  auto value_shape = values.sizes().vec();
-  value_shape[0] = longest;
-  at::Tensor padded_indices = at::zeros({longest, indices.size(0)}, indices.options());
-  at::Tensor padded_values = at::zeros(value_shape, values.options());
-  padded_indices.narrow(0, 0, indices.size(1)).copy_(indices.t());
-  padded_values.narrow(0, 0, indices.size(1)).copy_(values);
-  value_shape[0] *= size_;
-  const at::Tensor all_indices = at::empty({size_ * longest, indices.size(0)}, indices.options());
-  const at::Tensor all_values = at::empty(value_shape, values.options());
-  all_gather_one(all_indices, padded_indices, timeout);
-  all_gather_one(all_values, padded_values, timeout);
-  Tensors kept_indices, kept_values;
-  for (int peer = 0; peer < size_; ++peer) {
-    const int64_t count = counts[peer].item<int64_t>();
-    kept_indices.push_back(all_indices.narrow(0, peer * longest, count));
-    kept_values.push_back(all_values.narrow(0, peer * longest, count));
-  }
-  tensor.copy_(
-      at::sparse_coo_tensor(at::cat(kept_indices).t(), at::cat(kept_values), tensor.sizes())
-          .coalesce());
-}
-
 WeftBackend::WorkPtr WeftBackend::allreduce(Tensors& tensors,
                                             const c10d::AllreduceOptions& options) {
   const at::Tensor tensor = only(tensors, "all_reduce");
   if (auto* const devices = device_backend(tensor)) return devices->allreduce(tensors, options);
   if (tensor.is_sparse()) return allreduce_sparse(tensors, options);
   const How how = this->how(options);
-  return collective(
-      {c10d::OpType::ALLREDUCE, "weft:all_reduce", tensors, tensors}, how,
-      [this, tensor, op = options.reduceOp, how] { all_reduce_one(tensor, op, how.timeout); });
+  return collective({c10d::OpType::ALLREDUCE, "weft:all_reduce", tensors, tensors}, how,
+                    [this, tensor, op = options.reduceOp, how] {
+                      internal::all_reduce(*engine_, tensor, op, how.timeout);
+                    });
 }
 
 WeftBackend::WorkPtr WeftBackend::allreduce_sparse(Tensors& tensors,
@@ -91,8 +45,9 @@ WeftBackend::WorkPtr WeftBackend::allreduce_sparse(Tensors& tensors,
   const How how = this->how(options);
   WEFT_REQUIRE(options.reduceOp.op_ == c10d::ReduceOp::SUM,
                "all_reduce: sparse tensors can only be summed");
-  return collective({c10d::OpType::_ALLREDUCE_SPARSE, "weft:sparse_all_reduce", tensors, tensors},
-                    how, [this, tensor, how] { all_reduce_sparse(tensor, how.timeout); });
+  return collective(
+      {c10d::OpType::_ALLREDUCE_SPARSE, "weft:sparse_all_reduce", tensors, tensors}, how,
+      [this, tensor, how] { internal::all_reduce_sparse(*engine_, tensor, how.timeout); });
 }
 
 WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(
@@ -109,7 +64,8 @@ WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(
                       for (const auto& tensor : tensors)
                         own.push_back(apart ? tensor : tensor.clone());
                       for (std::size_t left = own.size(); left-- > 0;)
-                        all_reduce_one(own[own.size() - 1 - left], op, how.timeout, left);
+                        internal::all_reduce(*engine_, own[own.size() - 1 - left], op, how.timeout,
+                                             left);
                       for (std::size_t i = 0; !apart && i < own.size(); ++i)
                         tensors[i].copy_(own[i]);
                     });
@@ -141,36 +97,9 @@ WeftBackend::WorkPtr WeftBackend::reduce(Tensors& tensors, const c10d::ReduceOpt
   require_root("reduce", options.rootRank, size_);
   return collective({c10d::OpType::REDUCE, "weft:reduce", tensors, tensors, root == rank_}, how,
                     [this, tensor, op = options.reduceOp, root, how] {
-                      reduce_one(rank_ == root ? tensor : at::Tensor(), tensor, op, root,
-                                 how.timeout);
+                      internal::reduce(*engine_, rank_ == root ? tensor : at::Tensor(), tensor, op,
+                                       root, how.timeout);
                     });
-}
-
-void WeftBackend::reduce_one(const at::Tensor& output, const at::Tensor& input,
-                             const c10d::ReduceOp& op, int root, milliseconds timeout) {
-  run_call(*engine_, {.collective = Collective::kReduce,
-                      .input = premultiplied(input, op),
-                      .output = output,
-                      .op = reduce_op(op),
-                      .root = root,
-                      .timeout = timeout});
-}
-
-void WeftBackend::all_gather_one(const at::Tensor& output, const at::Tensor& input,
-                                 milliseconds timeout, std::size_t more) {
-  run_call(*engine_, {.collective = Collective::kAllGather,
-                      .input = input,
-                      .output = output,
-                      .timeout = timeout,
-                      .more = static_cast<int>(more)});
-}
-
-void WeftBackend::all_gather_list(const Tensors& outputs, const at::Tensor& input,
-                                  milliseconds timeout, std::size_t more) {
-  const at::Tensor flat = at::empty({size_, input.numel()}, input.options());
-  all_gather_one(flat, input, timeout, more);
-  for (std::size_t peer = 0; peer < outputs.size(); ++peer)
-    outputs[peer].copy_(flat[static_cast<int64_t>(peer)].view(outputs[peer].sizes()));
 }
 
 WeftBackend::WorkPtr WeftBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -179,8 +108,9 @@ WeftBackend::WorkPtr WeftBackend::_allgather_base(at::Tensor& output, at::Tensor
     return devices->_allgather_base(output, input, options);
   const How how = this->how(options);
   require_parts("all_gather", output, input, size_);
-  return collective({c10d::OpType::_ALLGATHER_BASE, "weft:all_gather", {input}, {output}}, how,
-                    [this, output, input, how] { all_gather_one(output, input, how.timeout); });
+  return collective(
+      {c10d::OpType::_ALLGATHER_BASE, "weft:all_gather", {input}, {output}}, how,
+      [this, output, input, how] { internal::all_gather(*engine_, output, input, how.timeout); });
 }
 
 WeftBackend::WorkPtr WeftBackend::allgather_into_tensor_coalesced(
@@ -196,7 +126,8 @@ WeftBackend::WorkPtr WeftBackend::allgather_into_tensor_coalesced(
                     [this, outputs, inputs, how] {
                       const Tensors own = apart_from(outputs, inputs);
                       for (std::size_t i = 0; i < own.size(); ++i)
-                        all_gather_one(outputs[i], own[i], how.timeout, own.size() - 1 - i);
+                        internal::all_gather(*engine_, outputs[i], own[i], how.timeout,
+                                             own.size() - 1 - i);
                     });
 }
 
@@ -236,7 +167,7 @@ WeftBackend::WorkPtr WeftBackend::allgather_lists(Shown shown, const TensorLists
     // The first list is written before the second input is read.
     const Tensors own = inputs.size() > 1 ? apart_from(results, inputs) : inputs;
     for (std::size_t i = 0; i < own.size(); ++i)
-      all_gather_list(outputs[i], own[i], how.timeout, own.size() - 1 - i);
+      internal::all_gather_list(*engine_, outputs[i], own[i], how.timeout, own.size() - 1 - i);
   });
 }
 
@@ -285,17 +216,6 @@ WeftBackend::WorkPtr WeftBackend::scatter(Tensors& outputs, TensorLists& inputs,
                     });
 }
 
-void WeftBackend::reduce_scatter_one(const at::Tensor& output, const at::Tensor& input,
-                                     const c10d::ReduceOp& op, milliseconds timeout,
-                                     std::size_t more) {
-  run_call(*engine_, {.collective = Collective::kReduceScatter,
-                      .input = premultiplied(input, op),
-                      .output = output,
-                      .op = reduce_op(op),
-                      .timeout = timeout,
-                      .more = static_cast<int>(more)});
-}
-
 WeftBackend::WorkPtr WeftBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                        const c10d::ReduceScatterOptions& options) {
   if (auto* const devices = device_backend(input))
@@ -304,7 +224,7 @@ WeftBackend::WorkPtr WeftBackend::_reduce_scatter_base(at::Tensor& output, at::T
   require_parts("reduce_scatter", input, output, size_);
   return collective({c10d::OpType::_REDUCE_SCATTER_BASE, "weft:reduce_scatter", {input}, {output}},
                     how, [this, output, input, op = options.reduceOp, how] {
-                      reduce_scatter_one(output, input, op, how.timeout);
+                      internal::reduce_scatter(*engine_, output, input, op, how.timeout);
                     });
 }
 
@@ -322,7 +242,8 @@ WeftBackend::WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(
       [this, outputs, inputs, op = options.reduceOp, how] {
         const Tensors own = apart_from(outputs, inputs);
         for (std::size_t i = 0; i < own.size(); ++i)
-          reduce_scatter_one(outputs[i], own[i], op, how.timeout, own.size() - 1 - i);
+          internal::reduce_scatter(*engine_, outputs[i], own[i], op, how.timeout,
+                                   own.size() - 1 - i);
       });
 }
 
@@ -340,13 +261,68 @@ WeftBackend::WorkPtr WeftBackend::reduce_scatter(Tensors& outputs, TensorLists& 
     return input.numel() == output.numel();
   });
   const How how = this->how(options);
-  return collective({c10d::OpType::REDUCE_SCATTER, "weft:reduce_scatter", list, outputs}, how,
-                    [this, output, list, even, op = options.reduceOp, how] {
-                      if (even) return reduce_scatter_one(output, flatten(list), op, how.timeout);
-                      const Tensors own = apart_from({output}, list);
-                      for (int root = 0; root < size_; ++root)
-                        reduce_one(root == rank_ ? output : at::Tensor(),
-                                   own[static_cast<std::size_t>(root)], op, root, how.timeout);
+  return collective(
+      {c10d::OpType::REDUCE_SCATTER, "weft:reduce_scatter", list, outputs}, how,
+      [this, output, list, even, op = options.reduceOp, how] {
+        if (even) return internal::reduce_scatter(*engine_, output, flatten(list), op, how.timeout);
+        const Tensors own = apart_from({output}, list);
+        for (int root = 0; root < size_; ++root)
+          internal::reduce(*engine_, root == rank_ ? output : at::Tensor(),
+                           own[static_cast<std::size_t>(root)], op, root, how.timeout);
+      });
+}
+
+WeftBackend::WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                std::vector<int64_t>& output_splits,
+                                                std::vector<int64_t>& input_splits,
+                                                const c10d::AllToAllOptions& options) {
+  if (auto* const devices = device_backend(input))
+    return devices->alltoall_base(output, input, output_splits, input_splits, options);
+  const How how = this->how(options);
+  const Shown shown{c10d::OpType::ALLTOALL_BASE, "weft:all_to_all", {input}, {output}};
+  require_same_type("all_to_all", output, input);
+  if (output_splits.empty() && input_splits.empty()) {
+    WEFT_REQUIRE(input.numel() % size_ == 0 && input.numel() == output.numel(),
+                 "all_to_all: input and output need the same number of elements, divisible by " +
+                     std::to_string(size_) + " ranks");
+    return collective(shown, how, [this, output, input, how] {
+      run_call(*engine_, {.collective = Collective::kAllToAll,
+                          .input = input,
+                          .output = output,
+                          .timeout = how.timeout});
+    });
+  }
+  const auto split = [&](const at::Tensor& tensor, const std::vector<int64_t>& sizes) {
+    std::vector<int64_t> each =
+        sizes.empty()
+            ? std::vector<int64_t>(static_cast<std::size_t>(size_), tensor.size(0) / size_)
+            : sizes;
+    WEFT_REQUIRE(static_cast<int>(each.size()) == size_ &&
+                     std::accumulate(each.begin(), each.end(), int64_t{0}) == tensor.size(0),
+                 "all_to_all: there must be one split size per rank, and they must add up to the "
+                 "tensor's first dimension");
+    return tensor.split_with_sizes(each, 0);
+  };
+  return collective(
+      shown, how,
+      [this, outputs = split(output, output_splits), inputs = split(input, input_splits),
+       timeout = how.timeout] { internal::all_to_all_uneven(*engine_, outputs, inputs, timeout); });
+}
+
+WeftBackend::WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                           const c10d::AllToAllOptions& options) {
+  if (auto* const devices = device_backend(inputs))
+    return devices->alltoall(outputs, inputs, options);
+  const How how = this->how(options);
+  require_list("all_to_all", outputs, size_);
+  require_list("all_to_all", inputs, size_);
+  for (const auto* list : {&outputs, &inputs}) {
+    for (const auto& tensor : *list) require_same_type("all_to_all", tensor, outputs[0]);
+  }
+  require_apart("all_to_all", outputs);
+  return collective({c10d::OpType::ALLTOALL, "weft:all_to_all", inputs, outputs}, how,
+                    [this, outputs, inputs, timeout = how.timeout] {
+                      internal::all_to_all_uneven(*engine_, outputs, inputs, timeout);
                     });
 }
 
