@@ -209,7 +209,7 @@ const toml::node* parse_override(const std::string& text, toml::table& holder) {
   if (internal::find_unquoted(text)) return nullptr;
   try {
     holder = parse_text("value = " + text + "\n", "");
-  } catch (const toml::parse_error&) {
+  } catch (const toml::parse_error&) {  // the caller says what is wrong with it
     return nullptr;
   }
   return holder.size() == 1 ? holder.get("value") : nullptr;

@@ -90,7 +90,7 @@ bool has_values(const at::Tensor& tensor) {
   if (tensor.storage().nbytes() == 0) return false;  // not gathered
   try {
     return tensor.const_data_ptr() != nullptr;
-  } catch (const c10::Error&) {
+  } catch (const c10::Error&) {  // a tensor without storage of its own, such as a fake one
     return false;
   }
 }

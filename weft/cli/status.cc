@@ -46,7 +46,7 @@ std::optional<std::string> servers_of(pid_t launcher) {
     for (auto at = text.find("; "); at != std::string::npos; at = text.find("; ", at))
       text.replace(at, 2, "\n");
     return text;
-  } catch (const Error&) {
+  } catch (const Error&) {  // the job has just ended, or has no servers
     return std::nullopt;
   }
 }

@@ -67,7 +67,7 @@ class Messages {
     for (const auto& work : std::exchange(works_, {})) {
       try {
         work->wait();
-      } catch (const std::exception&) {
+      } catch (const std::exception&) {  // thrown once all have been waited for
         failure.note();
       }
     }

@@ -312,7 +312,7 @@ void Group::wait(const Work& work, const char* operation) const {
       late->expire();
     try {
       work->wait(kPatience);
-    } catch (const c10::Error&) {
+    } catch (const c10::Error&) {  // not complete yet, or failed: wait() below throws it
       if (work->isCompleted()) break;
       here->check(operation);
     }

@@ -30,7 +30,7 @@ class FirstCause {
       throw;
     } catch (const Error& error) {
       return error.code() == Errc::kAborted ? 0 : error.code() == Errc::kPeerLost ? 1 : 2;
-    } catch (...) {
+    } catch (...) {  // of libtorch or the program: a cause of its own
       return 2;
     }
   }

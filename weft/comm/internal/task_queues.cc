@@ -145,7 +145,7 @@ bool TaskQueues::State::has_worker() noexcept {
   try {
     call_worker();
     return true;
-  } catch (const Error&) {
+  } catch (const Error&) {  // no thread left; the caller runs the task itself
     return false;
   }
 }

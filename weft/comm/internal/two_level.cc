@@ -24,7 +24,7 @@ class TwoLevel::Shared {
     if (memory == nullptr || host.token(memory) != net::Host::kNoToken) return;
     try {
       copy_ = host.allocate(bytes_);
-    } catch (const Error&) {
+    } catch (const Error&) {  // no room: all ranks learn of it together
       lacking_ = true;
     }
   }

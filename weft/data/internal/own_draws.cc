@@ -35,7 +35,7 @@ const bool is_registered = [] {
     static torch::Library library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     library.fallback(torch::CppFunction::makeFromBoxedFunction<&draw>());
     return true;
-  } catch (const c10::Error&) {
+  } catch (const c10::Error&) {  // the other copy does the same
     return false;
   }
 }();

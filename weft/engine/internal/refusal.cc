@@ -119,7 +119,7 @@ const bool is_registered = [] {
     static torch::Library library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     library.fallback(torch::CppFunction::makeFromBoxedFunction<&explain>());
     return true;
-  } catch (const c10::Error&) {
+  } catch (const c10::Error&) {  // the other copy does the same
     return false;
   }
 }();

@@ -276,7 +276,7 @@ Host::Token Host::share_own(std::size_t bytes) {
   std::byte* block = nullptr;
   try {
     block = allocate(bytes);
-  } catch (const Error&) {
+  } catch (const Error&) {  // no room
     return kNoToken;
   }
   std::memset(block, 0, bytes);
@@ -451,7 +451,7 @@ bool Host::is_held(int peer) const noexcept {
   try {
     const pid_t pid = control_->seats[peer].pid.load();
     return observe::read_thread_state(pid, pid).is_held();
-  } catch (const std::exception&) {
+  } catch (const std::exception&) {  // no memory, or the process is gone
     return true;
   }
 }

@@ -53,7 +53,7 @@ Knee find_knee(const Job& job, const SearchOptions& options, int nodes) {
   for (std::size_t i = 0; i < counts.size(); ++i) {
     try {
       knee.points.push_back(point_of(job, each, counts[i], parts[i]));
-    } catch (const Error&) {
+    } catch (const Error&) {  // no layout fits so many nodes: a point without a time
       knee.points.push_back({.nodes = counts[i]});
     }
   }

@@ -151,7 +151,7 @@ class Search {
   static std::optional<Bound> try_bound(const Job& job) {
     try {
       return bound_of(job);
-    } catch (const Error&) {
+    } catch (const Error&) {  // the layout is impossible
       return std::nullopt;
     }
   }

@@ -38,7 +38,7 @@ class Refiner {
       best_ = layout;
       seconds_ = step.seconds;
       return true;
-    } catch (const Error&) {
+    } catch (const Error&) {  // the layout is impossible
       return false;
     }
   }
