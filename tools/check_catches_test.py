@@ -41,8 +41,8 @@ class Catches(unittest.TestCase):
         self.assert_dropped(clause("} catch (const Error& error) {", 'print("error {");'))
 
     def test_only_the_clause_itself_counts(self):
-        text = clause("} catch (const Error&) {", "return;") + "// a comment\nvoid error() { throw 1; }\n"
-        self.assert_dropped(text)
+        after = "// a comment\nvoid error() { throw 1; }\n"
+        self.assert_dropped(clause("} catch (const Error&) {", "return;") + after)
 
 
 if __name__ == "__main__":
