@@ -1,10 +1,11 @@
-// Snapshots of a table while it serves: copy on write.
+#include "weft/ps/table/internal/table_snapshot.h"
+
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "weft/base/crc32c.h"
 #include "weft/base/error.h"
-#include "weft/ps/table/internal/table_state.h"
 
 namespace weft::ps::internal {
 namespace {
@@ -42,79 +43,78 @@ std::uint32_t block_rows(const TableOptions& options) {
   return static_cast<std::uint32_t>(std::max<std::size_t>(1, kBlock / row_bytes(options)));
 }
 
-void TableState::begin_snapshot() {
-  end_snapshot();
-  snapshot_ = true;
+void TableSnapshot::begin(std::uint64_t rows, std::uint64_t clock) {
+  end();
+  is_begun_ = true;
   ++epoch_;
   cursor_ = 0;
   end_ = rows_.high();
-  snapshot_rows_ = index.size();
-  snapshot_clock_ = clock;
+  row_count_ = rows;
+  clock_ = clock;
 }
 
-void TableState::end_snapshot() noexcept {
-  budget.give_back(saved_.size());
+void TableSnapshot::end() noexcept {
+  budget_.give_back(saved_.size());
   std::string().swap(saved_);
   saved_read_ = 0;
-  snapshot_ = snapshot_failed_ = header_sent_ = false;
+  is_begun_ = has_failed_ = header_sent_ = false;
 }
 
-void TableState::append_row(std::string& out, RowHeader& row) const {
+void TableSnapshot::append_row(std::string& out, RowHeader& row) const {
   append_number(out, row.key);
-  append_number(out, std::min(row.touched, snapshot_clock_));
+  append_number(out, std::min(row.touched, clock_));
   append_number(out, row.updates);
-  out.append(reinterpret_cast<const char*>(row.values()), row_bytes(options) - kRowHead);
+  out.append(reinterpret_cast<const char*>(row.values()), row_bytes(options_) - kRowHead);
 }
 
 // Serving comes first: if the copy does not fit, the snapshot fails and not the push.
-void TableState::keep_for_snapshot(RowHeader& row) noexcept {
-  if (snapshot_failed_) return;
-  const std::size_t bytes = row_bytes(options);
+void TableSnapshot::keep(RowHeader& row) noexcept {
+  if (has_failed_) return;
+  const std::size_t bytes = row_bytes(options_);
   try {
-    budget.take(bytes);
+    budget_.take(bytes);
   } catch (...) {
-    snapshot_failed_ = true;
+    has_failed_ = true;
     return;
   }
   try {
     append_row(saved_, row);
     row.epoch = epoch_;
   } catch (...) {
-    budget.give_back(bytes);
-    snapshot_failed_ = true;
+    budget_.give_back(bytes);
+    has_failed_ = true;
   }
 }
 
-SnapshotState TableState::next_snapshot(std::string& out, std::size_t bytes) {
-  WEFT_REQUIRE(snapshot_, "no snapshot was begun: call begin_snapshot() first");
-  if (snapshot_failed_) {
-    end_snapshot();
+SnapshotState TableSnapshot::next(std::string& out, std::size_t bytes) {
+  WEFT_REQUIRE(is_begun_, "no snapshot was begun: call begin_snapshot() first");
+  if (has_failed_) {
+    end();
     throw Error(Errc::kUnavailable,
                 "the snapshot is over: rows that changed before they were read did not fit in the "
                 "memory of the table; begin again and read more often");
   }
   const std::size_t most = out.size() + std::max<std::size_t>(bytes, 1);
-  if (!std::exchange(header_sent_, true))
-    out += snapshot_header(options, snapshot_rows_, snapshot_clock_);
+  if (!std::exchange(header_sent_, true)) out += snapshot_header(options_, row_count_, clock_);
   while (out.size() < most) {
     if (append_block(out)) continue;
     append_number(out, std::uint64_t{0});
-    end_snapshot();
+    end();
     return SnapshotState::kDone;
   }
   return SnapshotState::kMore;
 }
 
 // False if there are no more rows.
-bool TableState::append_block(std::string& out) {
-  const std::size_t bytes = row_bytes(options), head = out.size();
-  const std::uint32_t most = block_rows(options);
+bool TableSnapshot::append_block(std::string& out) {
+  const std::size_t bytes = row_bytes(options_), head = out.size();
+  const std::uint32_t most = block_rows(options_);
   std::uint32_t count = 0;
   append_number(out, std::uint64_t{0});
   for (; count < most && saved_read_ < saved_.size(); ++count, saved_read_ += bytes)
     out.append(saved_, saved_read_, bytes);
   if (saved_read_ == saved_.size()) {
-    budget.give_back(saved_.size());
+    budget_.give_back(saved_.size());
     saved_.clear();
     saved_read_ = 0;
   }

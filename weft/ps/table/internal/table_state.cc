@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -25,27 +24,9 @@ void check(const TableOptions& options) {
 namespace internal {
 namespace {
 
-constexpr std::uint32_t kInfinity = 0x7f800000;  // Bits of a float's infinity; NaNs are above.
-
-// The largest bits of the absolute values. A loop over integers is vectorized, one that compares
-// floats is not.
-std::uint32_t largest_bits(std::span<const float> values) {
-  std::int32_t most = 0;
-  for (const float value : values)
-    most = std::max(most, std::bit_cast<std::int32_t>(value) & 0x7fffffff);
-  return static_cast<std::uint32_t>(most);
-}
-
 std::size_t floats_of(const TableOptions& options) {
   return static_cast<std::size_t>(options.row_floats) *
          static_cast<std::size_t>(1 + state_arrays(options.rule));
-}
-
-[[noreturn]] void refuse(const char* what, std::uint64_t key, float value, std::size_t element) {
-  throw Error(Errc::kInvalidArgument,
-              std::string("push: ") + what + " of key " + std::to_string(key) + " is " +
-                  (std::isnan(value) ? "NaN" : "infinite") + " at element " +
-                  std::to_string(element) + "; no row was changed");
 }
 
 const TableOptions& checked(const TableOptions& options) {
@@ -60,7 +41,9 @@ TableState::TableState(const TableOptions& given)
       budget(options.max_bytes),
       index(options.folder, budget),
       row_floats_(static_cast<std::size_t>(options.row_floats)),
-      rows_(options.folder, floats_of(options), budget) {}
+      rows_(options.folder, floats_of(options), budget),
+      snapshot_(options, rows_, budget),
+      sums_(row_floats_) {}
 
 // Three steps, kAhead keys apart: the index line is fetched, then the row, then both are there.
 template <class Use>
@@ -126,12 +109,12 @@ std::uint32_t TableState::add_row(std::uint64_t hash, std::uint64_t key) {
   row.key = key;
   row.touched = clock;
   row.updates = 0;
-  row.epoch = epoch_;
+  row.epoch = snapshot_.epoch();
   return slot;
 }
 
 void TableState::remove(std::uint64_t key, std::uint32_t slot) noexcept {
-  before_change(rows_.at(slot));
+  snapshot_.before_change(rows_.at(slot));
   index.erase(hash_key(key), key);
   rows_.give_back(slot);
 }
@@ -182,73 +165,17 @@ void TableState::touch(std::span<const std::uint64_t> keys) {
   for (const std::uint32_t slot : slots_) rows_.at(slot).touched = clock;
 }
 
-void TableState::check_finite(std::span<const std::uint64_t> keys,
-                              std::span<const float> gradients) const {
-  if (largest_bits(gradients) < kInfinity) return;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (!std::isfinite(gradients[i]))
-      refuse("the gradient", keys[i / row_floats_], gradients[i], i % row_floats_);
-  }
-}
-
-void TableState::check_sums(std::span<const std::uint64_t> keys) const {
-  if (largest_bits(sums_) < kInfinity) return;
-  for (std::size_t first = 0; first < keys.size(); ++first) {
-    for (std::size_t j = 0; sum_of_[first] > 0 && j < row_floats_; ++j) {
-      const float sum = sums_[(sum_of_[first] - 1) * row_floats_ + j];
-      if (!std::isfinite(sum)) refuse("the sum of the gradients", keys[first], sum, j);
-    }
-  }
-}
-
-// Finds the keys without repetitions, and the sums of the gradients of those that repeat.
-void TableState::sum_duplicates(std::span<const std::uint64_t> keys,
-                                std::span<const float> gradients) {
-  unique_.clear(), firsts_.clear(), sums_.clear();
-  sum_of_.assign(keys.size(), 0);
-  const std::size_t mask = std::bit_ceil(2 * keys.size()) - 1;
-  places_.assign(mask + 1, 0);  // 1 + place of a key, or 0
-  for (std::uint32_t i = 0; i < keys.size(); ++i) {
-    std::size_t at = hash_key(keys[i]) & mask;
-    while (places_[at] != 0 && keys[places_[at] - 1] != keys[i]) at = (at + 1) & mask;
-    if (places_[at] != 0) {
-      add_duplicate(places_[at] - 1, i, gradients);
-    } else {
-      places_[at] = i + 1;
-      unique_.push_back(keys[i]);
-      firsts_.push_back(i);
-    }
-  }
-}
-
-void TableState::add_duplicate(std::uint32_t first, std::uint32_t at,
-                               std::span<const float> gradients) {
-  if (sum_of_[first] == 0) {
-    const auto from = gradients.subspan(first * row_floats_, row_floats_);
-    sums_.insert(sums_.end(), from.begin(), from.end());
-    sum_of_[first] = static_cast<std::uint32_t>(sums_.size() / row_floats_);
-  }
-  float* const sum = sums_.data() + (sum_of_[first] - 1) * row_floats_;
-  const float* const more = gradients.data() + at * row_floats_;
-  for (std::size_t j = 0; j < row_floats_; ++j) sum[j] += more[j];
-}
-
 void TableState::push(std::span<const std::uint64_t> keys, std::span<const float> gradients) {
   if (keys.empty()) return;
-  check_finite(keys, gradients);
-  sum_duplicates(keys, gradients);
-  check_sums(keys);
-  find_or_create_all(unique_);
+  sums_.take(keys, gradients);
+  find_or_create_all(sums_.keys());
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (i + kAhead < slots_.size()) rows_.prefetch(slots_[i + kAhead]);
     RowHeader& row = rows_.at(slots_[i]);
-    before_change(row);
+    snapshot_.before_change(row);
     row.touched = clock;
     if (row.updates != std::numeric_limits<std::uint32_t>::max()) ++row.updates;
-    const std::uint32_t first = firsts_[i], sum = sum_of_[first];
-    const float* const gradient =
-        sum > 0 ? sums_.data() + (sum - 1) * row_floats_ : gradients.data() + first * row_floats_;
-    update_row(options.rule, values_of(row), gradient, row.updates);
+    update_row(options.rule, values_of(row), sums_.gradient(i), row.updates);
   }
 }
 

@@ -1,4 +1,7 @@
-// The parts of a table: index, rows, and the snapshot that is being read.
+// A table: finds and makes rows, updates them, evicts them.
+//
+// Each key of the index has one live row. A call that fails leaves the rows as they were. The
+// snapshot is told of each change of a row before it is made. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +11,10 @@
 #include <vector>
 
 #include "weft/ps/table/internal/budget.h"
+#include "weft/ps/table/internal/gradient_sums.h"
 #include "weft/ps/table/internal/key_index.h"
 #include "weft/ps/table/internal/row_store.h"
+#include "weft/ps/table/internal/table_snapshot.h"
 #include "weft/ps/table/table.h"
 
 namespace weft::ps::internal {
@@ -20,13 +25,6 @@ struct SavedRow {
   std::uint32_t updates = 0;
   const char* values = nullptr;  // Weights and state.
 };
-
-// The format of snapshots (snapshot.h).
-inline constexpr std::size_t kSnapshotHeader = 56, kBlockHeader = 8, kRowHead = 20;
-std::string snapshot_header(const TableOptions& options, std::uint64_t rows, std::uint64_t clock);
-// Bytes of a row, and the most rows of a block.
-std::size_t row_bytes(const TableOptions& options);
-std::uint32_t block_rows(const TableOptions& options);
 
 class TableState {
  public:
@@ -41,9 +39,11 @@ class TableState {
   // False if the key is there already.
   bool insert(const SavedRow& row);
 
-  void begin_snapshot();
-  SnapshotState next_snapshot(std::string& out, std::size_t bytes);
-  void end_snapshot() noexcept;
+  void begin_snapshot() { snapshot_.begin(index.size(), clock); }
+  SnapshotState next_snapshot(std::string& out, std::size_t bytes) {
+    return snapshot_.next(out, bytes);
+  }
+  void end_snapshot() noexcept { snapshot_.end(); }
 
   TableOptions options;
   std::uint64_t clock = 0;
@@ -70,35 +70,13 @@ class TableState {
     return row.next == RowHeader::kLive && clock - row.touched > age;
   }
 
-  void check_finite(std::span<const std::uint64_t> keys, std::span<const float> gradients) const;
-  void check_sums(std::span<const std::uint64_t> keys) const;
-  void sum_duplicates(std::span<const std::uint64_t> keys, std::span<const float> gradients);
-  void add_duplicate(std::uint32_t first, std::uint32_t at, std::span<const float> gradients);
-
-  // Copies a row for the snapshot if that has not read it yet. Called before each change.
-  void before_change(RowHeader& row) noexcept {
-    if (snapshot_ && row.epoch != epoch_) keep_for_snapshot(row);
-  }
-  void keep_for_snapshot(RowHeader& row) noexcept;
-  void append_row(std::string& out, RowHeader& row) const;
-  bool append_block(std::string& out);
-
   std::size_t row_floats_;
   RowStore rows_;
+  TableSnapshot snapshot_;
   std::uint32_t evict_at_ = 0;
-
-  // Of a push.
-  std::vector<std::uint64_t> created_;          // Keys of rows that the call made.
-  std::vector<std::uint64_t> unique_;           // Keys without repetitions.
-  std::vector<std::uint32_t> firsts_, slots_;   // Of each of them: its first place, its row.
-  std::vector<std::uint32_t> places_, sum_of_;  // Hash table of places; number of a key's sum.
-  std::vector<float> sums_;
-
-  bool snapshot_ = false, snapshot_failed_ = false, header_sent_ = false;
-  std::uint32_t epoch_ = 0, cursor_ = 0, end_ = 0;
-  std::uint64_t snapshot_rows_ = 0, snapshot_clock_ = 0;
-  std::string saved_;           // Rows that changed before they were read.
-  std::size_t saved_read_ = 0;  // Bytes of them that were read.
+  std::vector<std::uint64_t> created_;  // Keys of rows that the call made.
+  std::vector<std::uint32_t> slots_;    // Rows of the call's keys.
+  GradientSums sums_;
 };
 
 }  // namespace weft::ps::internal
