@@ -8,8 +8,8 @@
 #include "weft/base/random.h"
 #include "weft/net/stream/bytes.h"
 #include "weft/ps/internal/client_impl.h"
+#include "weft/ps/internal/codecs.h"
 #include "weft/ps/internal/connections.h"
-#include "weft/ps/internal/shard.h"
 #include "weft/ps/job.h"
 
 namespace weft::ps {

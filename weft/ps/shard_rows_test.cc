@@ -8,6 +8,7 @@
 #include "weft/base/file.h"
 #include "weft/base/random.h"
 #include "weft/base/testing/refusal.h"
+#include "weft/ps/internal/codecs.h"
 #include "weft/ps/testing/commands.h"
 #include "weft/ps/testing/shard_state.h"
 
@@ -356,7 +357,7 @@ TEST(ShardRows, AreLoadedFromASavedState) {
   Workers setup(mode(kAsync), {table}, 1);
   setup.push(0, {1, 2}, {1, 2, 3, 4});
   setup.end_step(0);
-  const std::string saved = setup.shard.save();
+  const std::string saved = testing::save(setup.shard);
   const auto load = [&](Shard& shard, const std::vector<TableSpec>& tables) {
     Commands worker(9, 0);
     done(shard, worker.define(mode(kAsync), {{"a", {0}}}, tables));

@@ -7,6 +7,7 @@
 
 #include "weft/base/random.h"
 #include "weft/base/testing/refusal.h"
+#include "weft/ps/internal/codecs.h"
 #include "weft/ps/internal/shard.h"
 #include "weft/ps/testing/commands.h"
 

@@ -6,7 +6,7 @@
 
 #include "weft/kernels/reduce.h"
 #include "weft/ps/internal/client_impl.h"
-#include "weft/ps/internal/shard.h"
+#include "weft/ps/internal/codecs.h"
 
 namespace weft::ps {
 

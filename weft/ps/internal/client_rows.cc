@@ -8,8 +8,8 @@
 
 #include "weft/kernels/reduce.h"
 #include "weft/ps/internal/client_impl.h"
+#include "weft/ps/internal/codecs.h"
 #include "weft/ps/internal/rows.h"
-#include "weft/ps/internal/shard.h"
 
 namespace weft::ps {
 namespace {

@@ -92,6 +92,7 @@ struct Answer {
 // An answer kRefused.
 Answer refuse(Errc code, std::string text);
 inline Answer invalid(std::string text) { return refuse(Errc::kInvalidArgument, std::move(text)); }
+inline bool is_refused(const Answer& answer) { return answer.outcome == Outcome::kRefused; }
 
 // The beginning of a request's bytes, up to its payload. Its size is a multiple of 16, so that the
 // payload is aligned.

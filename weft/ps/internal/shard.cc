@@ -1,12 +1,17 @@
 #include "weft/ps/internal/shard.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
+#include <set>
+#include <utility>
 
-#include "weft/compress/spec.h"
+#include "weft/ps/internal/rows.h"
 
 namespace weft::ps::internal {
 namespace {
+
+constexpr std::uint32_t kStateVersion = 2;
+constexpr std::uint64_t kMb = 1'000'000;
 
 std::string named(const Definition::Part& part) {
   return part.name + "[" + std::to_string(part.first) + " to " +
@@ -49,88 +54,27 @@ Answer refusal_in(std::string_view bytes) {
   }
 }
 
-}  // namespace
+std::string mb(std::uint64_t bytes) { return std::to_string((bytes + kMb - 1) / kMb); }
 
-Shard::Shard(std::uint64_t memory_bytes, bool remembers, TableFiles files)
-    : memory_bytes_(memory_bytes), remembers_(remembers), files_(std::move(files)) {}
-
-bool Shard::has_applied(std::uint64_t client, std::uint64_t sequence) const {
-  const auto known = clients_.find(client);
-  return sequence <= (known == clients_.end() ? 0 : known->second.last);
+Answer refuse_full(const std::string& what, const std::string& raise) {
+  return refuse(Errc::kUnavailable,
+                "the parameter server is full: " + what + "; nothing was changed. Raise " + raise);
 }
 
-Shard::Turn Shard::turn(const Request& command) const {
-  if (has_applied(command.client, command.sequence))
-    return remembers_ ? Turn::kRepeated : Turn::kNext;
-  return has_applied(command.client, command.sequence - 1) ? Turn::kNext : Turn::kEarly;
-}
-
-Answer Shard::answered(const Request& command) const {
-  const Client& client = clients_.at(command.client);
-  const auto answer = client.answers.find(command.sequence);
-  // The client has said that it has this answer, so it does not wait for it.
-  Answer found = answer == client.answers.end() ? Answer{} : answer->second;
-  found.id = command.id;
-  return found;
-}
-
-Answer Shard::apply(const Request& command) {
-  Answer answer = change(command);
-  answer.version = version_;
-  const auto worker = workers_.find(command.worker);
-  answer.clock = worker == workers_.end() ? 0 : worker->second.clock;
-  answer.id = command.id;
-  if (command.op == Op::kDrop || command.op == Op::kMark) return answer;
-  Client& client = clients_[command.client];
-  client.last = std::max(client.last, command.sequence);
-  client.answers.erase(client.answers.begin(), client.answers.upper_bound(command.done));
-  Answer kept = answer;
-  kept.id = 0;  // a repeated command may have another number
-  client.answers[command.sequence] = std::move(kept);
-  return answer;
-}
-
-Answer Shard::change(const Request& command) {
-  if (command.op == Op::kRefuse) return refusal_in(command.payload);
-  if (command.op == Op::kDefine) return define(command);
-  if (!is_defined_) return invalid("the parameter server has no tensors yet; call define() first");
-  switch (command.op) {
-    case Op::kJoin: return join(command);
-    case Op::kLeave:
-    case Op::kDrop: return leave(command.worker, command.client);
-    case Op::kMark: return mark(command);
-    case Op::kPush: return push(command);
-    case Op::kLoad: return load(command);
-    case Op::kPushRows: return push_rows(command);
-    case Op::kEvict: return evict(command);
-    case Op::kPullDelta: return pull_delta(command);
-    default: return invalid("this request is not a command");
-  }
-}
-
-Answer Shard::define(const Request& command) {
-  Definition given;
-  try {
-    given = decode_definition(command.payload);
-  } catch (const Error& error) {
-    return refuse(error.code(), "the definition of the tensors is malformed");
-  }
-  std::int64_t count = 0;
+// The refusal of parts that cannot be; kDone if there is none.
+Answer check_parts(const Definition& given) {
   for (const Definition::Part& part : given.parts) {
     if (part.count < 0 || part.first < 0) return invalid("a tensor has a negative size");
     if (static_cast<std::uint64_t>(part.count) > given.values.size())
       return invalid("tensor " + part.name + " has fewer values than its size");
-    count += part.count;
   }
-  if (is_defined_) {
-    std::vector<Definition::Part> known;
-    for (const Slot& slot : slots_) known.push_back({slot.name, slot.first, slot.count});
-    if (const std::string what = difference(known, tables_.specs(), given); !what.empty())
-      return invalid("the definition of this worker differs from that of the first one: " + what);
-    if (!(given.options == options_))
-      return invalid("the options of this worker differ from those of the first one");
-    return {};
-  }
+  return {};
+}
+
+// The refusal of values or options that the first worker may not give.
+Answer check_first(const Definition& given) {
+  std::int64_t count = 0;
+  for (const Definition::Part& part : given.parts) count += part.count;
   if (given.values.size() != sizeof(float) * static_cast<std::size_t>(count))
     return invalid("the definition has " + std::to_string(given.values.size()) + " bytes for " +
                    std::to_string(count) + " values of float32");
@@ -144,120 +88,122 @@ Answer Shard::define(const Request& command) {
   } catch (const Error& error) {
     return refuse(error.code(), error.message());
   }
-  const std::size_t states =
-      given.options.rule ? optim::state_names(*given.options.rule).size() : 0;
-  const std::size_t arrays = 1 + states + (given.options.adaptive_compensation ? 1 : 0);
-  const std::uint64_t bytes = arrays * given.values.size();
+  return {};
+}
+
+}  // namespace
+
+Shard::Shard(std::uint64_t memory_bytes, bool remembers, TableFiles files)
+    : memory_bytes_(memory_bytes), remembers_(remembers), files_(std::move(files)) {}
+
+Shard::Turn Shard::turn(const Request& command) const {
+  if (has_applied(command.client, command.sequence))
+    return remembers_ ? Turn::kRepeated : Turn::kNext;
+  return has_applied(command.client, command.sequence - 1) ? Turn::kNext : Turn::kEarly;
+}
+
+Answer Shard::stamped(Answer answer, const Request& request) const {
+  answer.version = version_;
+  answer.clock = workers_.clock(request.worker);
+  answer.id = request.id;
+  return answer;
+}
+
+Answer Shard::apply(const Request& command) {
+  const Answer answer = stamped(change(command), command);
+  if (command.op != Op::kDrop && command.op != Op::kMark) applied_.add(command, answer);
+  return answer;
+}
+
+Answer Shard::change(const Request& command) {
+  if (command.op == Op::kRefuse) return refusal_in(command.payload);
+  if (command.op == Op::kDefine) return define(command);
+  if (!tensors_.is_defined())
+    return invalid("the parameter server has no tensors yet; call define() first");
+  switch (command.op) {
+    case Op::kJoin: return join(command);
+    case Op::kLeave:
+    case Op::kDrop: return leave(command);
+    case Op::kMark:
+      if (const auto pulled = workers_.pulled(command.worker); !pulled.empty())
+        tensors_.copy(tensors_.keys_of(command), pulled);
+      return {};
+    case Op::kPush: return push(command);
+    case Op::kLoad: return load(command);
+    case Op::kPushRows: return push_rows(command);
+    case Op::kEvict:
+      if (Answer refusal = workers_.check(command); is_refused(refusal)) return refusal;
+      return tables_.evict(command);
+    case Op::kPullDelta: return pull_delta(command);
+    default: return invalid("this request is not a command");
+  }
+}
+
+Answer Shard::define(const Request& command) {
+  Definition given;
+  try {
+    given = decode_definition(command.payload);
+  } catch (const Error& error) {
+    return refuse(error.code(), "the definition of the tensors is malformed");
+  }
+  if (Answer refusal = check_parts(given); is_refused(refusal)) return refusal;
+  if (tensors_.is_defined()) {
+    if (const std::string what = difference(tensors_.parts(), tables_.specs(), given);
+        !what.empty())
+      return invalid("the definition of this worker differs from that of the first one: " + what);
+    if (!(given.options == tensors_.options()))
+      return invalid("the options of this worker differ from those of the first one");
+    return {};
+  }
+  if (Answer refusal = check_first(given); is_refused(refusal)) return refusal;
+  const std::uint64_t bytes =
+      TensorUpdates::bytes(given.options, given.values.size() / sizeof(float));
   if (!has_room(bytes)) return full("these tensors, with their optimizer state,", bytes);
   Tables tables(given.tables, files_);
   if (!has_room(bytes + tables.memory_bytes()))
     return full("these tensors and empty tables", bytes + tables.memory_bytes());
-
+  tensors_ = Tensors(given);
   tables_ = std::move(tables);
-  options_ = given.options;
-  std::int64_t offset = 0;
-  for (const Definition::Part& part : given.parts) {
-    slots_.push_back({part.name, part.first, part.count, offset});
-    offset += part.count;
-  }
-  values_.resize(static_cast<std::size_t>(count));
-  if (count > 0) std::memcpy(values_.data(), given.values.data(), given.values.size());
-  states_.assign(states, std::vector<float>(values_.size()));
-  if (options_.adaptive_compensation) mean_square_.assign(values_.size(), 0);
-  used_bytes_ += bytes;
-  is_defined_ = true;
-  make_codecs();
   return {};
-}
-
-void Shard::make_codecs() {
-  push_codec_ = codec_of(options_.push_codec);
-  (options_.pull_deltas ? delta_codec_ : pull_codec_) = codec_of(options_.pull_codec);
-  push_seed_ = compress::parse(options_.push_codec).seed;
-  delta_seed_ = compress::parse(options_.pull_codec).seed;
-}
-
-std::uint64_t Shard::worker_bytes() const {
-  const bool keeps = options_.delay_compensation > 0 || options_.pull_deltas;
-  return keeps ? sizeof(float) * values_.size() : 0;
 }
 
 Answer Shard::full(const std::string& what, std::uint64_t bytes) const {
-  const auto mb = [](std::uint64_t count) { return std::to_string((count + 999'999) / 1'000'000); };
-  return refuse(Errc::kUnavailable,
-                "the parameter server is full: " + what + " would take " + mb(bytes) +
-                    " MB beside " + mb(memory_in_use()) + " MB in use, and memory_mb is " +
-                    std::to_string(memory_bytes_ / 1'000'000) +
-                    "; nothing was changed. Raise memory_mb or use more servers");
+  return refuse_full(what + " would take " + mb(bytes) + " MB beside " + mb(memory_in_use()) +
+                         " MB in use, and memory_mb is " + std::to_string(memory_bytes_ / kMb),
+                     "memory_mb or use more servers");
 }
 
-std::optional<std::int64_t> Shard::slowest() const {
-  std::optional<std::int64_t> least;
-  for (const auto& [number, worker] : workers_) {
-    if (worker.counts && (!least || worker.clock < *least)) least = worker.clock;
-  }
-  return least;
+Answer Shard::full_of_files(const std::string& what, std::uint64_t bytes) const {
+  return refuse_full(what + " would take " + mb(bytes) + " MB beside " + mb(tables_.file_bytes()) +
+                         " MB in files, and folder_mb is " + std::to_string(files_.max_bytes / kMb),
+                     "folder_mb, use more servers or evict rows");
 }
 
 Answer Shard::join(const Request& command) {
-  if (command.worker == kNoWorker) return invalid("a worker needs a number to join");
-  Worker& worker = workers_[command.worker];
-  const bool had_values = !worker.pulled.empty();
-  if (worker.counts && worker.client == command.client) {
-    drop_unfinished_rows(command.worker);  // it begins its step again
+  const std::uint32_t worker = command.worker;
+  if (worker == kNoWorker) return invalid("a worker needs a number to join");
+  if (workers_.counts(worker, command.client)) {
+    rounds_.drop_unfinished_rows(worker);  // it begins its step again
     return {};
   }
-  if (!had_values && !has_room(worker_bytes())) {
-    if (!worker.counts && worker.client == 0) workers_.erase(command.worker);
-    return full("the values that worker " + std::to_string(command.worker) + " pulls",
-                worker_bytes());
-  }
-  drop_unfinished_rows(command.worker);
-  worker.counts = false;  // a worker that was started again does not hold itself up
-  const std::int64_t clock = slowest().value_or(last_clock_);
+  const std::uint64_t bytes =
+      tensors_.keeps_pulled() ? sizeof(float) * tensors_.values().size() : 0;
+  if (workers_.pulled(worker).empty() && !has_room(bytes))
+    return full("the values that worker " + std::to_string(worker) + " pulls", bytes);
+  rounds_.drop_unfinished_rows(worker);
+  std::int64_t step = workers_.clock_to_join(worker);
   // A push that this worker has made for a later step stays in its place.
-  std::int64_t next = clock;
-  while (rounds_.contains(next) && rounds_.at(next).contains(command.worker)) ++next;
-  if (!had_values) used_bytes_ += worker_bytes();
-  worker.client = command.client;
-  worker.clock = next;
-  worker.counts = true;
-  if (worker_bytes() > 0) worker.pulled = values_;
+  while (rounds_.has(step, worker)) ++step;
+  workers_.join(command, step, bytes > 0 ? tensors_.values() : std::vector<float>{});
   finish_rounds();
   return {};
 }
 
-Answer Shard::leave(std::uint32_t number, std::uint64_t client) {
-  const auto worker = workers_.find(number);
-  // One that has joined again from another process stays.
-  if (worker == workers_.end() || worker->second.client != client || !worker->second.counts)
-    return {};
-  last_clock_ = std::max(last_clock_, worker->second.clock);
-  worker->second.counts = false;
-  if (!worker->second.pulled.empty()) used_bytes_ -= worker_bytes();
-  worker->second.pulled = {};
-  drop_unfinished_rows(number);
+Answer Shard::leave(const Request& command) {
+  if (!workers_.leave(command.worker, command.client)) return {};
+  rounds_.drop_unfinished_rows(command.worker);
   finish_rounds();
   return {};
-}
-
-Answer Shard::mark(const Request& command) {
-  const auto worker = workers_.find(command.worker);
-  if (worker == workers_.end() || worker->second.pulled.empty()) return {};
-  for (const std::uint32_t key : keys_of(command)) {
-    const Slot& slot = slots_[key];
-    std::copy_n(values_.begin() + slot.offset, slot.count,
-                worker->second.pulled.begin() + slot.offset);
-  }
-  return {};
-}
-
-std::map<std::uint32_t, std::uint64_t> Shard::workers() const {
-  std::map<std::uint32_t, std::uint64_t> all;
-  for (const auto& [number, worker] : workers_) {
-    if (worker.counts) all.emplace(number, worker.client);
-  }
-  return all;
 }
 
 ShardStats Shard::stats() const {
@@ -271,46 +217,161 @@ ShardStats Shard::stats() const {
   return stats;
 }
 
-std::vector<std::uint32_t> Shard::keys_of(const Request& request) const {
-  if (request.keys == std::vector{kNoKeys}) return {};
-  if (!request.keys.empty()) return request.keys;
-  std::vector<std::uint32_t> all(slots_.size());
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint32_t>(i);
-  return all;
-}
-
-std::int64_t Shard::count_of(const std::vector<std::uint32_t>& keys) const {
-  std::int64_t count = 0;
-  for (const std::uint32_t key : keys) count += slots_[key].count;
-  return count;
-}
-
 Answer Shard::check_keys(const Request& request) const {
-  std::set<std::uint32_t> seen;
-  for (const std::uint32_t key : request.keys) {
-    if (key == kNoKeys && request.keys.size() == 1) break;
-    if (key >= slots_.size())
-      return invalid("key " + std::to_string(key) + " does not exist; this shard has " +
-                     std::to_string(slots_.size()) + " keys");
-    if (!seen.insert(key).second)
-      return invalid("tensor " + slots_[key].name + " is named twice in one request");
-  }
-  if (request.op == Op::kPull) return {};  // anybody may read
-  return check_worker(request);
+  Answer refusal = tensors_.check_keys(request);
+  if (is_refused(refusal) || request.op == Op::kPull) return refusal;  // anybody may read
+  return workers_.check(request);
 }
 
-Answer Shard::check_worker(const Request& request) const {
-  const auto worker = workers_.find(request.worker);
-  const std::string name = "worker " + std::to_string(request.worker);
-  if (worker == workers_.end()) return invalid(name + " has not joined; call join() first");
-  if (worker->second.client != request.client)
-    return refuse(Errc::kAborted, name + " has joined again from another process; this one ends");
-  if (!worker->second.counts)
-    return refuse(Errc::kAborted,
-                  name +
-                      " does not count any more: it left, or the server lost its connection; "
-                      "call join() again");
+Answer Shard::push(const Request& command) {
+  if (Answer refusal = check_keys(command); is_refused(refusal)) return refusal;
+  if (Answer refusal = tensors_.check_lr(command); is_refused(refusal)) return refusal;
+  const std::uint32_t worker = command.worker;
+  const std::int64_t step = workers_.clock(worker);
+  if (Answer refusal = rounds_.check_lr(command, step, tensors_.lr()); is_refused(refusal))
+    return refusal;
+  std::span<const float> values;
+  if (Answer refusal = tensors_.decode(command, step, values); is_refused(refusal)) return refusal;
+  Tensors::Keys keys = tensors_.keys_of(command);
+  if (tensors_.options().staleness == kSync) {
+    if (!has_room(values.size_bytes()))
+      return full(
+          "the push of worker " + std::to_string(worker) + ", which waits for the other workers,",
+          values.size_bytes());
+    rounds_.add(step, worker, {std::move(keys), {values.begin(), values.end()}, command.lr});
+    tables_.advance(workers_.advance(worker));
+    finish_rounds();
+    return {};
+  }
+  const std::uint64_t stale = version_ - std::min(version_, command.version);
+  ++staleness_[std::min<std::uint64_t>(stale, staleness_.size() - 1)];
+  tensors_.update(keys, values, command.lr, workers_.pulled(worker));
+  tables_.advance(workers_.advance(worker));
+  ++version_;
   return {};
+}
+
+// Applies the pushes of each step that every worker has pushed for.
+void Shard::finish_rounds() {
+  const auto slowest = workers_.slowest();
+  while (!rounds_.is_empty() && (!slowest || rounds_.first() < *slowest)) {
+    staleness_[0] += rounds_.apply_first(tensors_, tables_);
+    ++version_;
+  }
+}
+
+Answer Shard::pull_delta(const Request& command) {
+  if (!tensors_.options().pull_deltas)
+    return invalid("this parameter server gives values, not differences; set pull_deltas");
+  if (Answer refusal = check_keys(command); is_refused(refusal)) return refusal;
+  Answer answer;
+  answer.payload = tensors_.difference(command, workers_.pulled(command.worker));
+  return answer;
+}
+
+bool Shard::is_ready(const Request& pull) const {
+  const std::int64_t staleness = tensors_.options().staleness;
+  return !tensors_.is_defined() || staleness < 0 || workers_.may_pull(pull, staleness);
+}
+
+Answer Shard::check_pull(const Request& pull) const {
+  if (!tensors_.is_defined())
+    return invalid("the parameter server has no tensors yet; call define() first");
+  return stamped(pull.op == Op::kPullRows ? tables_.check_pull(pull) : check_keys(pull), pull);
+}
+
+std::size_t Shard::pull_bytes(const Request& pull) const {
+  if (pull.op == Op::kPullRows)
+    return tables_.pull_bytes(pull.keys[0], RowKeys(pull.payload).keys().size());
+  return tensors_.pull_bytes(tensors_.keys_of(pull));
+}
+
+void Shard::read(const Request& pull, std::span<std::byte> out) const {
+  if (pull.op == Op::kPullRows)
+    return tables_.read(pull.keys[0], RowKeys(pull.payload).keys(), out);
+  tensors_.read(tensors_.keys_of(pull), out);
+}
+
+std::string Shard::begin_save() {
+  ByteWriter out;
+  out.put(kStateVersion);
+  tensors_.save(out);
+  out.put(version_);
+  out.put_bytes(tables_.begin_pieces());
+  return out.take();
+}
+
+Answer Shard::load(const Request& command) {
+  const auto refuse = [](const std::string& text) {
+    return invalid("the saved state cannot be loaded: " + text);
+  };
+  if (!workers().empty()) return refuse("workers count; load it before the first one joins");
+  try {
+    ByteReader all(command.payload);
+    const std::string_view head = all.take_view(all.take<std::uint64_t>(), 1);
+    std::vector<std::string_view> pieces;
+    while (all.left() > 0) pieces.push_back(all.take_view(all.take<std::uint64_t>(), 1));
+    ByteReader in(head);
+    if (in.take<std::uint32_t>() != kStateVersion) return refuse("it has another version");
+    Tensors tensors = tensors_.loaded(in);
+    const auto version = in.take<std::uint64_t>();
+    const std::string_view rows = head.substr(head.size() - in.left());
+    if (Answer refusal = load_rows(rows, pieces); is_refused(refusal)) return refusal;
+    tensors_ = std::move(tensors);
+    version_ = std::max(version_, version);
+  } catch (const Error& error) {
+    if (error.code() == Errc::kUnavailable) throw;  // this server lacks memory
+    if (error.code() == Errc::kInvalidArgument) return refuse(error.message());
+    return refuse("it is malformed");
+  }
+  return {};
+}
+
+// As load(): all or nothing.
+Answer Shard::load_rows(std::string_view head, const std::vector<std::string_view>& pieces) {
+  Tables loaded = tables_.loaded(head, pieces, files_);
+  const std::uint64_t now = tables_.memory_bytes(), then = loaded.memory_bytes();
+  if (then > now && !has_room(then - now)) return full("the rows of the saved state", then - now);
+  if (loaded.file_bytes() > std::max(files_.max_bytes, tables_.file_bytes()))
+    return full_of_files("the rows of the saved state", loaded.file_bytes());
+  tables_ = std::move(loaded);
+  return {};
+}
+
+std::string Shard::snapshot() const { return snapshot_without_rows().append(tables_.snapshot()); }
+
+std::string Shard::snapshot_without_rows() const {
+  ByteWriter out;
+  out.put(kStateVersion);
+  tensors_.put(out);
+  workers_.put(out);
+  applied_.put(out);
+  rounds_.put(out);
+  workers_.put_last_clock(out);
+  out.put(version_);
+  out.put(bytes());
+  for (const std::uint64_t count : staleness_) out.put(count);
+  return out.take();
+}
+
+void Shard::take_state(std::string_view bytes, bool has_rows) {
+  ByteReader in(bytes);
+  if (in.take<std::uint32_t>() != kStateVersion)
+    throw Error(Errc::kCorrupt, "the state of a parameter server has another version");
+  Shard fresh(memory_bytes_, remembers_, files_);
+  fresh.tensors_ = Tensors::taken(in);
+  fresh.workers_ = Workers::taken(in);
+  fresh.applied_ = Applied::taken(in);
+  fresh.rounds_ = Rounds::taken(in);
+  fresh.workers_.take_last_clock(in);
+  fresh.version_ = in.take<std::uint64_t>();
+  require_fit(in.take<std::uint64_t>() == fresh.bytes());
+  for (std::uint64_t& count : fresh.staleness_) count = in.take<std::uint64_t>();
+  const std::string_view tables = bytes.substr(bytes.size() - in.left());
+  fresh.tables_ = has_rows ? Tables::restored(tables, files_) : Tables::receiving(tables, files_);
+  require_fit(fresh.workers_.fits(fresh.tensors_.values().size(), fresh.tensors_.keeps_pulled()) &&
+              fresh.rounds_.fits(fresh.tensors_, fresh.tables_));
+  *this = std::move(fresh);
 }
 
 }  // namespace weft::ps::internal

@@ -5,7 +5,8 @@
 #include <set>
 
 #include "weft/net/stream/bytes.h"
-#include "weft/ps/internal/shard.h"
+#include "weft/ps/internal/codecs.h"
+#include "weft/ps/internal/rows.h"
 
 namespace weft::ps::internal {
 namespace {
@@ -101,6 +102,25 @@ std::vector<TableSpec> Tables::specs() const {
   return specs;
 }
 
+Answer Tables::check_table(const Request& request) const {
+  if (request.keys.size() == 1 && request.keys[0] < tables_.size()) return {};
+  return invalid("a request for rows names a table that does not exist; the server has " +
+                 std::to_string(tables_.size()) + " tables");
+}
+
+Answer Tables::check_pull(const Request& pull) const {
+  if (Answer refusal = check_table(pull); is_refused(refusal)) return refusal;
+  try {
+    const RowKeys rows(pull.payload);
+    if (!rows.values().empty()) return invalid("a pull of rows has bytes after its keys");
+    if (rows.keys().size() > (std::size_t{1} << 24))
+      return invalid("a pull of more than 2^24 rows in one request");
+  } catch (const Error& error) {
+    return invalid("a pull of rows: " + error.message());
+  }
+  return {};
+}
+
 std::uint64_t Tables::memory_bytes() const {
   std::uint64_t bytes = 0;
   for (const Served& served : tables_)
@@ -188,10 +208,21 @@ void Tables::touch(std::uint32_t table, std::span<const std::uint64_t> keys) {
   tables_[table].table->touch(keys);
 }
 
-std::uint64_t Tables::evict(std::uint32_t table, std::uint64_t age, std::uint64_t first,
-                            std::uint64_t last) {
-  tables_[table].table->set_clock(now_);
-  return tables_[table].table->evict_range(age, first, last);
+Answer Tables::evict(const Request& command) {
+  if (Answer refusal = check_table(command); is_refused(refusal)) return refusal;
+  try {
+    ByteReader in(command.payload);
+    const auto age = in.take<std::uint64_t>(), first = in.take<std::uint64_t>(),
+               last = in.take<std::uint64_t>();
+    in.expect_end();
+    if (first > last) return invalid("an eviction goes from the first hash to the last one");
+    Table& table = *tables_[command.keys[0]].table;
+    table.set_clock(now_);
+    table.evict_range(age, first, last);
+  } catch (const Error& error) {
+    return invalid(error.message());
+  }
+  return {};
 }
 
 // Looks at the next part of the table, of about so many rows.

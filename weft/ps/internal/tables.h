@@ -44,6 +44,10 @@ class Tables {
   std::size_t size() const { return tables_.size(); }
   const TableSpec& spec(std::uint32_t table) const { return tables_[table].spec; }
   std::vector<TableSpec> specs() const;
+  // The refusal of a request for rows, or a pull, that is malformed or names no table; kDone if it
+  // may be served.
+  Answer check_table(const Request& request) const;
+  Answer check_pull(const Request& pull) const;
   // Bytes that count for the limits of memory and of files.
   std::uint64_t memory_bytes() const;
   std::uint64_t file_bytes() const;
@@ -67,8 +71,7 @@ class Tables {
   void touch(std::uint32_t table, std::span<const std::uint64_t> keys);
   // Throws Error(kInvalidArgument) if the rule does not take this learning rate.
   void check_lr(std::uint32_t table, double lr) const;
-  std::uint64_t evict(std::uint32_t table, std::uint64_t age, std::uint64_t first,
-                      std::uint64_t last);
+  Answer evict(const Request& command);
 
   // Bytes of pulled rows, and the rows, through the codec of pulls.
   std::size_t pull_bytes(std::uint32_t table, std::size_t keys) const;

@@ -42,4 +42,16 @@ inline std::string state_of(const internal::Shard& shard) {
   return state;
 }
 
+// What kLoad takes.
+inline std::string save(internal::Shard& shard) {
+  std::string saved;
+  const auto put = [&](const std::string& piece) {
+    const std::uint64_t size = piece.size();
+    saved.append(reinterpret_cast<const char*>(&size), sizeof size).append(piece);
+  };
+  put(shard.begin_save());
+  while (const auto rows = shard.next_rows()) put(*rows);
+  return saved;
+}
+
 }  // namespace weft::ps::testing
