@@ -9,6 +9,9 @@
 
 namespace weft::ps::internal {
 
+// Position in the kAck of a server that has no state yet.
+inline constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+
 struct ChainMessage {
   enum class Kind : std::uint8_t {
     kEntry,  // to the next: a command

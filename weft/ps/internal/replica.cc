@@ -6,11 +6,6 @@
 namespace weft::ps::internal {
 namespace {
 
-// Position in an acknowledgment of a server that has no state yet.
-constexpr std::uint64_t kNothing = ~std::uint64_t{0};
-// Ticks without progress after which commands are sent again; pieces of a state, which are larger.
-constexpr int kCommandsAgain = 3, kStateAgain = 10;
-
 Answer elsewhere(const Request& request) {
   Answer answer;
   answer.id = request.id;
@@ -28,7 +23,8 @@ Answer refused(const Request& request, std::string text) {
 
 Replica::Replica(const Settings& settings)
     : settings_(settings),
-      shard_(settings.memory_bytes, settings.flaw != Flaw::kForgetsClients, settings.files) {}
+      shard_(settings.memory_bytes, settings.flaw != Flaw::kForgetsClients, settings.files),
+      replies_(settings.flaw == Flaw::kAnswersEarly) {}
 
 void Replica::adopt(const View& view) {
   if (view.number <= view_.number || is_out_) return;
@@ -37,36 +33,23 @@ void Replica::adopt(const View& view) {
   if (!view.has(me())) {
     if (is_new) return;  // it has not joined yet
     is_out_ = true;
-    for (auto& [position, reply] : uncommitted_) {
-      reply.answer.outcome = Outcome::kElsewhere;
-      replies_.push_back(std::move(reply));
-    }
-    uncommitted_.clear();
-    for (const Waiting& one : waiting_) replies_.push_back({one.token, elsewhere(one.pull)});
+    replies_.give_up();
+    for (const Waiting& one : waiting_) replies_.give(one.token, elsewhere(one.pull));
     waiting_.clear();
     return;
   }
   // The founder of the shard begins with the empty state. Others join before they are members.
-  if (is_new && view.joining != me()) has_state_ = true;
+  if (is_new && view.joining != me()) receiver_.found();
   std::vector<Member> chain = view.members;
   if (view.joining) chain.push_back(*view.joining);
   const auto here = std::find(chain.begin(), chain.end(), me());
   const auto previous = here == chain.begin() ? std::nullopt : std::optional(*(here - 1));
-  if (previous != previous_) receives_ = received_ = 0;
+  if (previous != previous_) receiver_.restart();
   previous_ = previous;
   const auto next = here + 1 == chain.end() ? std::nullopt : std::optional(*(here + 1));
-  if (next != next_) {
-    next_ = next;
-    next_has_.reset();
-    next_needs_state_ = false;
-    state_bytes_.clear();
-    silent_ticks_ = 0;
-  }
+  if (next != next_.member()) next_.replace(next);
   applied_at_view_ = applied_;
-  if (!next_) {
-    log_.clear();
-    commit(applied_);
-  }
+  if (!next) commit(applied_);
   if (commits_alone()) commit(committed_alone_ = applied_);
   send_ack();
   serve_waiting();
@@ -75,7 +58,7 @@ void Replica::adopt(const View& view) {
 std::optional<View> Replica::promotion() const {
   const bool is_last = !is_out_ && !view_.members.empty() && view_.members.back() == me();
   if (!is_last || !view_.joining) return std::nullopt;
-  const bool has_all = next_has_ && *next_has_ >= std::max(applied_at_view_, committed_alone_);
+  const bool has_all = next_.has() && *next_.has() >= std::max(applied_at_view_, committed_alone_);
   if (!has_all && settings_.flaw != Flaw::kJoinsEarly) return std::nullopt;
   View next = view_;
   ++next.number;
@@ -86,15 +69,15 @@ std::optional<View> Replica::promotion() const {
 
 void Replica::request(Token token, const Request& request, std::span<std::byte> target) {
   if (!is_first() || request.view > view_.number) {
-    replies_.push_back({token, elsewhere(request)});
-    return;
+    return replies_.give(token, elsewhere(request));
   }
   if (request.op == Op::kStats || request.op == Op::kSave) {
     Answer answer;
     if (request.op == Op::kStats)
       answer.payload = encode(shard_.stats());
     else
-      answer = save_piece(request);
+      answer = next_.needs_state() ? save_.refuse_save("the state goes to another server now")
+                                   : save_.piece(request, shard_);
     answer.id = request.id;
     answer.version = shard_.version();
     return answer_at(applied_, token, std::move(answer));
@@ -105,8 +88,7 @@ void Replica::request(Token token, const Request& request, std::span<std::byte> 
     return serve_waiting();
   }
   if (is_of_server(request.op)) {
-    replies_.push_back({token, refused(request, "only a server gives this command")});
-    return;
+    return replies_.give(token, refused(request, "only a server gives this command"));
   }
   switch (shard_.turn(request)) {
     case Shard::Turn::kEarly: return;  // an earlier one got lost; the client sends both again
@@ -125,8 +107,7 @@ void Replica::request(Token token, const Request& request, std::span<std::byte> 
 
 void Replica::forget(Token token) {
   std::erase_if(waiting_, [&](const Waiting& one) { return one.token == token; });
-  std::erase_if(uncommitted_, [&](const auto& one) { return one.second.token == token; });
-  std::erase_if(replies_, [&](const Reply& one) { return one.token == token; });
+  replies_.forget(token);
 }
 
 void Replica::drop(std::uint32_t worker, std::uint64_t client) {
@@ -158,34 +139,16 @@ Answer Replica::submit(const Request& command) {
     answer = shard_.apply(applied);
   }
   ++applied_;
-  if (next_) {
-    log_.push_back({applied_, encode(applied)});
-    if (next_has_) send(ChainMessage::Kind::kEntry, *next_, applied_, log_.back().bytes);
-  }
-  const bool is_alone = settings_.flaw == Flaw::kIgnoresJoining && next_ == view_.joining;
-  if (!next_ || is_alone) commit(applied_);
+  if (next_.member()) send_next(next_.add(applied_, encode(applied)));
+  const bool is_alone = settings_.flaw == Flaw::kIgnoresJoining && next_.member() == view_.joining;
+  if (!next_.member() || is_alone) commit(applied_);
   if (commits_alone()) commit(committed_alone_ = applied_);
   return answer;
 }
 
 // The only member does not wait while the state of the joining server is under way.
 bool Replica::commits_alone() const {
-  return is_first() && view_.members.size() == 1 && next_ && !next_has_;
-}
-
-void Replica::answer_at(std::uint64_t position, Token token, Answer answer) {
-  if (committed_ >= position || settings_.flaw == Flaw::kAnswersEarly)
-    replies_.push_back({token, std::move(answer)});
-  else
-    uncommitted_.emplace(position, Reply{token, std::move(answer)});
-}
-
-void Replica::commit(std::uint64_t position) {
-  committed_ = std::max(committed_, position);
-  const auto end = uncommitted_.upper_bound(committed_);
-  for (auto one = uncommitted_.begin(); one != end; ++one)
-    replies_.push_back(std::move(one->second));
-  uncommitted_.erase(uncommitted_.begin(), end);
+  return is_first() && view_.members.size() == 1 && next_.member() && !next_.has();
 }
 
 bool Replica::is_ready(const Request& pull) const {
@@ -236,60 +199,38 @@ void Replica::answer_pull(const Waiting& waiting) {
   answer_at(applied_, waiting.token, std::move(answer));
 }
 
-ChainMessage Replica::message_to(ChainMessage::Kind kind, const Member& to,
-                                 std::uint64_t position) const {
-  ChainMessage message;
-  message.kind = kind;
+void Replica::send(const Member& to, ChainMessage message) {
   message.shard = settings_.shard;
   message.view = view_.number;
   message.from = me();
   message.to = to;
-  message.position = position;
-  message.committed = committed_;
-  return message;
+  message.committed = committed();
+  messages_.push_back({to.server, encode(message)});
 }
 
-void Replica::send(ChainMessage::Kind kind, const Member& to, std::uint64_t position,
-                   std::string_view payload) {
-  ChainMessage message = message_to(kind, to, position);
-  message.payload = payload;
-  messages_.push_back({to.server, encode(message)});
+void Replica::send_next(const NextMember::Messages& messages) {
+  for (const ChainMessage& message : messages) send(*next_.member(), message);
 }
 
 void Replica::send_ack() {
   if (!previous_ || is_out_) return;
-  ChainMessage message =
-      message_to(ChainMessage::Kind::kAck, *previous_, has_state_ ? applied_ : kNothing);
-  message.transfer = receives_;
-  message.piece = received_;
-  messages_.push_back({previous_->server, encode(message)});
-}
-
-// Sends what the next member lacks.
-void Replica::send_missing() {
-  silent_ticks_ = 0;
-  if (next_needs_state_) return send_state();
-  for (const Entry& entry : log_) {
-    if (entry.position > *next_has_)
-      send(ChainMessage::Kind::kEntry, *next_, entry.position, entry.bytes);
-  }
+  send(*previous_, {.kind = ChainMessage::Kind::kAck,
+                    .position = receiver_.has_state() ? applied_ : kNothing,
+                    .transfer = receiver_.transfer(),
+                    .piece = receiver_.pieces()});
 }
 
 void Replica::tick() {
   if (is_out_) return;
   send_ack();
-  if (!next_) return;
-  send(ChainMessage::Kind::kAlive, *next_, applied_);
-  if (!next_has_ && !next_needs_state_) return;  // it has not told yet what it has
-  if (next_has_ && *next_has_ >= applied_) return;
-  if (++silent_ticks_ >= (next_needs_state_ ? kStateAgain : kCommandsAgain)) send_missing();
+  if (next_.member()) send_next(next_.tick(applied_));
 }
 
 void Replica::receive(const ChainMessage& message) {
   if (is_out_ || !(message.to == me())) return;
   if (message.view != view_.number) return;
   if (message.kind == ChainMessage::Kind::kAck) {
-    if (next_ && message.from == *next_) take_ack(message);
+    if (message.from == next_.member()) take_ack(message);
     return;
   }
   if (!previous_ || !(message.from == *previous_)) return;
@@ -298,47 +239,35 @@ void Replica::receive(const ChainMessage& message) {
 }
 
 void Replica::take_entry(const ChainMessage& message) {
-  if (!has_state_) return;
+  if (!receiver_.has_state()) return;
   if (message.position == applied_ + 1) submit(decode_request(message.payload));
   send_ack();
 }
 
-void Replica::take_ack(const ChainMessage& message) {
-  if (message.position == kNothing) {
-    if (!next_needs_state_) {
-      next_needs_state_ = true;
-      begin_state();
-    } else if (message.transfer == state_transfer_ && message.piece == state_piece_ + 1) {
-      send_next_piece();
-    }
-    return;
+void Replica::take_state(const ChainMessage& message) {
+  if (receiver_.take(message, shard_)) {
+    applied_ = message.position;
+    commit(next_.member() ? std::min(message.committed, message.position) : applied_);
   }
-  const bool is_first_word = !next_has_;
-  const bool progress = is_first_word || message.position > *next_has_;
-  next_needs_state_ = false;
-  state_bytes_.clear();
-  next_has_ = std::max(next_has_.value_or(0), message.position);
-  if (progress) silent_ticks_ = 0;
-  if (is_first_word) send_missing();
-  const std::uint64_t before = committed_;
+  send_ack();
+}
+
+void Replica::take_ack(const ChainMessage& message) {
+  send_next(next_.take_ack(message, shard_, applied_));
+  if (next_.needs_state()) return save_.interrupt();
+  const std::uint64_t before = committed();
   commit(message.committed);
-  // What is not committed is kept: if the next member is lost, the one after it may lack it.
-  const std::uint64_t settled = std::min(*next_has_, committed_);
-  while (!log_.empty() && log_.front().position <= settled) log_.pop_front();
-  if (committed_ != before) send_ack();
+  next_.commit(committed());
+  if (committed() != before) send_ack();
 }
 
 std::string Replica::describe() const {
   std::string text = "server " + std::to_string(me().server) + ": view " +
                      std::to_string(view_.number) + (is_out_ ? ", out" : "") +
-                     (has_state_ ? "" : ", no state") + ", applied " + std::to_string(applied_) +
-                     ", committed " + std::to_string(committed_) + ", log " +
-                     std::to_string(log_.size());
+                     (receiver_.has_state() ? "" : ", no state") + ", applied " +
+                     std::to_string(applied_) + ", committed " + std::to_string(committed());
   if (previous_) text += ", after server " + std::to_string(previous_->server);
-  if (next_)
-    text += ", before server " + std::to_string(next_->server) + ", which has " +
-            (next_has_ ? std::to_string(*next_has_) : "told nothing");
-  return text + (next_needs_state_ ? " and needs the state" : "");
+  return text + next_.describe();
 }
 
 }  // namespace weft::ps::internal

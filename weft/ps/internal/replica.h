@@ -1,5 +1,5 @@
 // A shard on one server, as a member of the shard's chain: the protocol of chain replication (van
-// Renesse and Schneider 2004), without threads, sockets and clock.
+// Renesse and Schneider 2004), without threads, sockets and clock. For one thread.
 //
 //   client ── push ──> first member ── command ──> next … ── command ──> last member
 //          <─ answer ─              <─── ack ────         <─── ack ─────
@@ -17,9 +17,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <list>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,7 +25,10 @@
 #include <vector>
 
 #include "weft/ps/internal/chain_message.h"
+#include "weft/ps/internal/next_member.h"
+#include "weft/ps/internal/replies.h"
 #include "weft/ps/internal/shard.h"
+#include "weft/ps/internal/state_pieces.h"
 
 namespace weft::ps::internal {
 
@@ -42,8 +43,8 @@ enum class Flaw {
 
 class Replica {
  public:
-  // The connection of a client.
-  using Token = std::uint64_t;
+  using Token = Replies::Token;
+  using Reply = Replies::Reply;
 
   struct Settings {
     Member me;
@@ -63,7 +64,7 @@ class Replica {
   bool is_first() const { return !is_out_ && !view_.members.empty() && view_.members[0] == me(); }
   // Neighbors in the chain, the joining server included.
   std::optional<Member> previous() const { return previous_; }
-  std::optional<Member> next() const { return next_; }
+  std::optional<Member> next() const { return next_.member(); }
   // The view that makes the joining server a member, once it may be one.
   std::optional<View> promotion() const;
 
@@ -87,16 +88,12 @@ class Replica {
     std::uint32_t server;
     std::string bytes;
   };
-  struct Reply {
-    Token token;
-    Answer answer;
-  };
   std::vector<Message> take_messages() { return std::exchange(messages_, {}); }
-  std::vector<Reply> take_replies() { return std::exchange(replies_, {}); }
+  std::vector<Reply> take_replies() { return replies_.take(); }
 
   const Shard& shard() const { return shard_; }
   std::uint64_t applied() const { return applied_; }
-  std::uint64_t committed() const { return committed_; }
+  std::uint64_t committed() const { return replies_.committed(); }
   // For the reports of tests.
   std::string describe() const;
 
@@ -107,27 +104,19 @@ class Replica {
     std::span<std::byte> target;
     std::string keys;  // payload of a pull of rows
   };
-  struct Entry {
-    std::uint64_t position;
-    std::string bytes;
-  };
 
   Answer submit(const Request& command);
-  Answer save_piece(const Request& request);
-  void answer_at(std::uint64_t position, Token token, Answer answer);
-  void commit(std::uint64_t position);
+  void answer_at(std::uint64_t position, Token token, Answer answer) {
+    replies_.give_at(position, token, std::move(answer));
+  }
+  void commit(std::uint64_t position) { replies_.commit(position); }
   void serve_waiting();
   bool is_ready(const Request& pull) const;
   void answer_pull(const Waiting& waiting);
-  ChainMessage message_to(ChainMessage::Kind kind, const Member& to, std::uint64_t position) const;
-  void send(ChainMessage::Kind kind, const Member& to, std::uint64_t position,
-            std::string_view payload = {});
-  bool commits_alone() const;
-  void begin_state();
-  void send_state();
-  void send_next_piece();
+  void send(const Member& to, ChainMessage message);
+  void send_next(const NextMember::Messages& messages);
   void send_ack();
-  void send_missing();
+  bool commits_alone() const;
   void take_entry(const ChainMessage& message);
   void take_state(const ChainMessage& message);
   void take_ack(const ChainMessage& message);
@@ -136,30 +125,17 @@ class Replica {
   Shard shard_;
   View view_;
   bool is_out_ = false;
-  bool has_state_ = false;
-  std::optional<Member> previous_, next_;
-  std::uint64_t applied_ = 0, committed_ = 0;
+  std::optional<Member> previous_;
+  std::uint64_t applied_ = 0;
   std::uint64_t applied_at_view_ = 0;
   std::uint64_t committed_alone_ = 0;  // while the joining server had no state
-
-  std::deque<Entry> log_;  // commands that are not committed, or that the next member lacks
-  std::optional<std::uint64_t> next_has_;  // position that the next member has acknowledged
-  bool next_needs_state_ = false;
-  // The state that goes to the next member: position, number, piece.
-  std::uint64_t state_position_ = 0, state_transfer_ = 0, state_piece_ = 0;
-  std::string state_bytes_;
-  // The last piece of a save: client (0: none), number, bytes.
-  std::uint64_t save_client_ = 0, save_piece_ = 0;
-  std::string save_bytes_;
-  // The state that comes from the one before: number, and pieces so far.
-  std::uint64_t receives_ = 0, received_ = 0;
-  int silent_ticks_ = 0;  // since the next member has made progress
-
+  NextMember next_;
+  StateReceiver receiver_;
+  SaveReader save_;
+  Replies replies_;
   std::list<Waiting> waiting_;
-  std::multimap<std::uint64_t, Reply> uncommitted_;  // answers, by position
   std::string spare_;
   std::vector<Message> messages_;
-  std::vector<Reply> replies_;
 };
 
 }  // namespace weft::ps::internal
