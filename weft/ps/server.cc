@@ -65,8 +65,37 @@ Connections::Listeners listen(const ServerOptions& options, ServerAddress& addre
   return listeners;
 }
 
+// What the thread of a server says to the others. Any thread may call any method.
+class ServerStatus {
+ public:
+  bool is_over() const { return is_over_; }
+  bool is_replicated() const { return is_replicated_; }
+  std::optional<std::uint32_t> lost_shard() const {
+    const std::int64_t shard = lost_shard_;
+    return shard < 0 ? std::nullopt : std::optional(static_cast<std::uint32_t>(shard));
+  }
+  std::optional<Error> failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  void set_over(bool is_over) { is_over_ = is_over; }
+  void set_replicated(bool is_replicated) { is_replicated_ = is_replicated; }
+  void set_lost(std::uint32_t shard) { lost_shard_ = shard; }
+  void set_failure(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    failure_ = error;
+  }
+
+ private:
+  std::atomic<bool> is_over_ = false, is_replicated_ = false;
+  std::atomic<std::int64_t> lost_shard_ = -1;
+  mutable std::mutex mutex_;
+  std::optional<Error> failure_;  // guarded by mutex_
+};
+
 }  // namespace
 
+// The thread of a server. All members but the status are for this thread.
 class Server::Loop {
  public:
   explicit Loop(ServerOptions options)
@@ -88,16 +117,7 @@ class Server::Loop {
   }
 
   const ServerAddress& address() const { return address_; }
-  bool is_over() const { return is_over_; }
-  bool is_replicated() const { return is_replicated_; }
-  std::optional<std::uint32_t> lost_shard() const {
-    const std::int64_t shard = lost_shard_;
-    return shard < 0 ? std::nullopt : std::optional(static_cast<std::uint32_t>(shard));
-  }
-  std::optional<Error> failure() const {
-    const std::lock_guard lock(mutex_);
-    return failure_;
-  }
+  const ServerStatus& status() const { return status_; }
 
  private:
   struct Hosted {
@@ -144,10 +164,7 @@ class Server::Loop {
     } catch (const std::exception& error) {
       log_warn("parameter server " + std::to_string(options_.server) +
                " ends: " + weft::describe(error));
-      {
-        const std::lock_guard lock(mutex_);
-        failure_ = as_error(error);
-      }
+      status_.set_failure(as_error(error));
       connections_.reset();  // so that nobody waits for an answer
     }
   }
@@ -227,10 +244,10 @@ class Server::Loop {
       servers_ = options_.directory->servers(Deadline::in(kDirectory));
       directory_fails_ = false;
       for (auto& [shard, hosted] : hosted_) arrange(shard, hosted, views[shard]);
-      is_replicated_ = std::all_of(hosted_.begin(), hosted_.end(), [&](const auto& one) {
+      status_.set_replicated(std::all_of(hosted_.begin(), hosted_.end(), [&](const auto& one) {
         const View& view = views[one.first];  // may still have a server in this one's place
         return view.members.size() >= internal::kCopies && view.has(one.second.replica->me());
-      });
+      }));
     } catch (const Error& error) {
       // It goes on with the views that it knows, and asks again at the next tick.
       if (!directory_fails_)
@@ -253,7 +270,7 @@ class Server::Loop {
       had_workers_ = had_workers_ || hosted.replica->shard().had_workers();
     }
     if (has_workers || !clients_.empty()) last_use_ = Clock::now();
-    is_over_ = had_workers_ && Clock::now() - last_use_ > kUnused;
+    status_.set_over(had_workers_ && Clock::now() - last_use_ > kUnused);
   }
 
   // Takes this server's place in the chain of a shard, and leaves out those that are lost.
@@ -273,7 +290,7 @@ class Server::Loop {
     const auto next = internal::next_view(*hosted.replica, view, place);
     if (!next) {
       if (internal::is_lost(*hosted.replica, view) && !std::exchange(hosted.reported_loss, true)) {
-        lost_shard_ = shard;
+        status_.set_lost(shard);
         log_warn("shard " + std::to_string(shard) + " of the parameter server is lost: server " +
                  std::to_string(options_.server) +
                  " was the only one that had it, and was started again");
@@ -329,19 +346,16 @@ class Server::Loop {
   std::map<std::uint32_t, ServerAddress> servers_;
   bool directory_fails_ = false, had_workers_ = false;
   Clock::time_point last_use_;
-  std::atomic<bool> is_over_ = false, is_replicated_ = false;
-  std::atomic<std::int64_t> lost_shard_ = -1;
-  mutable std::mutex mutex_;
-  std::optional<Error> failure_;  // guarded by mutex_
+  ServerStatus status_;
   std::jthread thread_;
 };
 
 Server::Server(ServerOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {}
 Server::~Server() = default;
 ServerAddress Server::address() const { return loop_->address(); }
-bool Server::is_over() const { return loop_->is_over(); }
-bool Server::is_replicated() const { return loop_->is_replicated(); }
-std::optional<std::uint32_t> Server::lost_shard() const { return loop_->lost_shard(); }
-std::optional<Error> Server::failure() const { return loop_->failure(); }
+bool Server::is_over() const { return loop_->status().is_over(); }
+bool Server::is_replicated() const { return loop_->status().is_replicated(); }
+std::optional<std::uint32_t> Server::lost_shard() const { return loop_->status().lost_shard(); }
+std::optional<Error> Server::failure() const { return loop_->status().failure(); }
 
 }  // namespace weft::ps

@@ -53,19 +53,19 @@ void ClientLink::transmit(const Outstanding& outstanding) {
 
 int ClientLink::fd() const {
   if (stream_) return stream_->fd();
-  return shake_ ? shake_->fd() : -1;
+  return handshake_ ? handshake_->connection.fd() : -1;
 }
 
 short ClientLink::events() const {
   if (stream_) return stream_->queued() > 0 ? POLLIN | POLLOUT : POLLIN;
-  return shake_ && shake_->is_connecting() ? POLLOUT : POLLIN;
+  return handshake_ && handshake_->connection.is_connecting() ? POLLOUT : POLLIN;
 }
 
 void ClientLink::lose(const std::string& why) {
   if (stream_ && is_local_) taints_memory_ = true;
   trouble_ = why;
   stream_.reset();
-  shake_.reset();
+  handshake_.reset();
   again_ = Deadline::in(kLinkAgain);
 }
 
@@ -105,9 +105,9 @@ void ClientLink::begin() {
       trouble_ = "server " + std::to_string(server) + " does not answer on this host";
       return;
     }
-    where_ = "server " + std::to_string(server) + " at " + address.tcp;
-    shake_ = std::make_unique<HandshakeConnection>(net::internal::begin_connect(address.tcp), 0, 0);
-    shake_by_ = Deadline::in(kLinkHandshake);
+    handshake_ = Handshake{"server " + std::to_string(server) + " at " + address.tcp,
+                           HandshakeConnection(net::internal::begin_connect(address.tcp), 0, 0),
+                           Deadline::in(kLinkHandshake)};
   } catch (const Error& error) {
     trouble_ = error.message();
   }
@@ -139,23 +139,26 @@ void ClientLink::check_view() {
   }
 }
 
-void ClientLink::advance() {
-  if (!stream_ && !shake_ && again_.passed() && !outstanding_.empty()) begin();
-  if (shake_) {
-    const auto result = shake_->advance(settings_.identity, {});
-    if (result == HandshakeConnection::Result::kEstablished) {
-      net::internal::Fd fd = shake_->take_fd();
-      shake_.reset();
-      net::internal::set_options(fd, kLinkSilence);
-      net::internal::fit_to_distance(fd);
-      established(UniqueFd(fd.release()), false);
-    } else if (result == HandshakeConnection::Result::kRefused) {
-      lose(where_ + " refuses this client: " + net::internal::explain(shake_->verdict()));
-      again_ = Deadline::in(kLinkRefused);
-    } else if (result == HandshakeConnection::Result::kLost || shake_by_.passed()) {
-      lose(where_ + " does not answer: " + shake_->failure());
-    }
+void ClientLink::advance_handshake() {
+  const auto result = handshake_->connection.advance(settings_.identity, {});
+  if (result == HandshakeConnection::Result::kEstablished) {
+    net::internal::Fd fd = handshake_->connection.take_fd();
+    handshake_.reset();
+    net::internal::set_options(fd, kLinkSilence);
+    net::internal::fit_to_distance(fd);
+    established(UniqueFd(fd.release()), false);
+  } else if (result == HandshakeConnection::Result::kRefused) {
+    lose(handshake_->where +
+         " refuses this client: " + net::internal::explain(handshake_->connection.verdict()));
+    again_ = Deadline::in(kLinkRefused);
+  } else if (result == HandshakeConnection::Result::kLost || handshake_->by.passed()) {
+    lose(handshake_->where + " does not answer: " + handshake_->connection.failure());
   }
+}
+
+void ClientLink::advance() {
+  if (!stream_ && !handshake_ && again_.passed() && !outstanding_.empty()) begin();
+  if (handshake_) advance_handshake();
   if (!stream_) return;
   std::vector<std::string> messages;
   bool is_open = false;

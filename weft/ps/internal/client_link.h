@@ -1,11 +1,11 @@
 // A client's connection to the server of one shard: finds the server, connects, sends requests
-// again after a loss, and takes answers.
+// again after a loss, and takes answers. At most one of connection and handshake is open. For the
+// thread of the client.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -61,7 +61,15 @@ class ClientLink {
   std::string trouble() const;
 
  private:
+  // An attempt to connect over TCP.
+  struct Handshake {
+    std::string where;
+    net::internal::HandshakeConnection connection;
+    Deadline by;
+  };
+
   void begin();
+  void advance_handshake();
   void established(UniqueFd fd, bool is_local);
   void lose(const std::string& why);
   void transmit(const Outstanding& outstanding);
@@ -72,8 +80,7 @@ class ClientLink {
   const OnAnswer on_answer_;
   std::list<Outstanding> outstanding_;
   std::optional<net::internal::MessageStream> stream_;
-  std::unique_ptr<net::internal::HandshakeConnection> shake_;
-  Deadline shake_by_ = Deadline::in(std::chrono::nanoseconds(0));
+  std::optional<Handshake> handshake_;
   Deadline again_ = Deadline::in(std::chrono::nanoseconds(0));
   Deadline check_ = Deadline::in(std::chrono::nanoseconds(0));
   std::uint64_t view_ = 0;
@@ -81,7 +88,7 @@ class ClientLink {
   bool is_local_ = false;
   bool taints_memory_ = false;
   Moved moved_;
-  std::string where_, trouble_;
+  std::string trouble_;
 };
 
 }  // namespace weft::ps::internal
