@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "weft/base/file.h"
-#include "weft/base/internal/utf8.h"
 #include "weft/base/text/variables.h"
 
 namespace weft {
@@ -118,14 +117,19 @@ std::string utc_now() {
   return text;
 }
 
-std::string json_line(LogLevel level, Speaker who, std::string_view message,
-                      const std::vector<LogField>& fields) {
-  std::string line = "{\"ts\":\"" + utc_now() + "\",\"level\":\"" + name_of(level) +
-                     "\",\"rank\":" + std::to_string(who.rank);
-  line += ",\"message\":" + json_quote(message) + ",\"fields\":{";
-  for (std::size_t i = 0; i < fields.size(); ++i)
-    line += (i ? "," : "") + json_quote(fields[i].name) + ":" + fields[i].json;
-  return line + "}}\n";
+std::string line_of_file(LogLevel level, Speaker who, std::string_view message,
+                         const std::vector<LogField>& fields) {
+  std::string line;
+  JsonWriter(line)
+      .begin_object()
+      .field("ts", utc_now())
+      .field("level", name_of(level))
+      .field("rank", who.rank)
+      .field("message", message)
+      .key("fields")
+      .raw(json_of(fields))
+      .end_object();
+  return line + "\n";
 }
 
 // Called with the mutex held.
@@ -138,7 +142,7 @@ void emit(State& s, LogLevel level, std::string_view message, const std::vector<
              s.status;
     write_line(STDERR_FILENO, line);
   }
-  if (s.file) write_line(s.file.get(), json_line(level, who, message, fields));
+  if (s.file) write_line(s.file.get(), line_of_file(level, who, message, fields));
 }
 
 }  // namespace
@@ -206,33 +210,13 @@ void set_status_line(std::string text, int columns) {
   s.status_columns = std::max(columns, 0);
 }
 
-std::string json_quote(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string out = "\"";
-  for (std::size_t at = 0; at < text.size();) {
-    const auto c = static_cast<unsigned char>(text[at]);
-    const std::size_t length = internal::utf8_length(text, at);
-    if (length == 0) {
-      out += "\xEF\xBF\xBD";  // U+FFFD
-    } else if (c == '"' || c == '\\') {
-      out += {'\\', static_cast<char>(c)};
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c < 0x20 || c == 0x7F) {
-      out += {'\\', 'u', '0', '0', kHex[c >> 4], kHex[c & 15]};
-    } else {
-      out.append(text, at, length);
-    }
-    at += std::max<std::size_t>(length, 1);
-  }
-  return out + "\"";
-}
-
-std::string json_number(double value) {
-  if (!std::isfinite(value)) return "null";
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-  return {text, end};
+std::string json_of(const std::vector<LogField>& fields) {
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object();
+  for (const LogField& field : fields) json.key(field.name).raw(field.json);
+  json.end_object();
+  return text;
 }
 
 std::string format_bytes(std::uint64_t bytes) {

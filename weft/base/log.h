@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/json/json_writer.h"
+
 namespace weft {
 
 enum class LogLevel { kDebug, kInfo, kWarn, kError, kOff };
@@ -29,11 +31,6 @@ std::optional<LogLevel> parse_log_level(std::string_view name);
 // either is warned about once.
 void set_log_level(LogLevel level);
 
-// Text as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD.
-std::string json_quote(std::string_view text);
-// The shortest text that reads back as the same number; NaN and infinities, which JSON lacks,
-// become null.
-std::string json_number(double value);
 // "512 B", "1.5 KiB", "2.0 GiB".
 std::string format_bytes(std::uint64_t bytes);
 // "00:42", "12:05", "1:02:03"; negative and non-finite become "?".
@@ -57,6 +54,9 @@ struct LogField {
   std::string name;
   std::string json;
 };
+
+// The fields as one JSON object: {"epoch":3,"loss":0.31}.
+std::string json_of(const std::vector<LogField>& fields);
 
 // Writes a line. What cannot be written (a closed stderr, a full disk) is dropped: logging never
 // ends a run.

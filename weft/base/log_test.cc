@@ -203,28 +203,6 @@ TEST(LogEnvironment, OwnVariableOverridesTorchsAndAnUnknownValueIsReportedOnce) 
   ::unsetenv("WEFT_LOG_LEVEL");
 }
 
-TEST(Text, QuotesJsonWithEscapesAndReplacesInvalidUtf8) {
-  EXPECT_EQ(json_quote("a\"b\\c\n\t\x01"), "\"a\\\"b\\\\c\\n\\u0009\\u0001\"");
-  EXPECT_EQ(json_quote("h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80"),
-            "\"h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80\"");
-  EXPECT_EQ(json_quote("\xFF"), "\"\xEF\xBF\xBD\"");
-  EXPECT_EQ(json_quote("\xC3"), "\"\xEF\xBF\xBD\"");  // truncated
-  EXPECT_EQ(json_quote("\xC0\xAF"),
-            "\"\xEF\xBF\xBD\xEF\xBF\xBD\"");  // overlong '/'
-  EXPECT_EQ(json_quote("\xED\xA0\x80"),
-            "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");  // surrogate
-  EXPECT_EQ(json_quote("\xF4\x90\x80\x80"),
-            "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");  // above U+10FFFF
-}
-
-TEST(Text, WritesNumbersThatReadBackExactlyAndNullForNanAndInfinity) {
-  for (const double value : {0.1, 1.0 / 3, 1e300, -2.5, 5e-324})
-    EXPECT_EQ(std::strtod(json_number(value).c_str(), nullptr), value);
-  EXPECT_EQ(json_number(3), "3");
-  EXPECT_EQ(json_number(std::nan("")), "null");
-  EXPECT_EQ(json_number(-std::numeric_limits<double>::infinity()), "null");
-}
-
 TEST(Text, WritesBytesAndClocksForPeople) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");

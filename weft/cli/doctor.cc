@@ -1,7 +1,8 @@
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 
-#include "weft/base/log.h"
+#include "weft/base/json/json.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/checks.h"
 
@@ -19,10 +20,11 @@ const char* name_of(Finding::Grade grade) {
 
 void print(const Finding& finding, bool json) {
   if (json) {
-    std::cout << "{\"check\": " << json_quote(finding.check)
-              << ", \"grade\": " << json_quote(name_of(finding.grade))
-              << ", \"found\": " << json_quote(finding.found)
-              << ", \"fix\": " << json_quote(finding.fix) << "}\n";
+    std::cout << json_line({{"check", finding.check},
+                            {"grade", name_of(finding.grade)},
+                            {"found", finding.found},
+                            {"fix", finding.fix}})
+              << '\n';
     return;
   }
   const std::string grade = name_of(finding.grade);

@@ -1,10 +1,11 @@
 // `weft plan show`: shows a mesh of ranks as a table or a picture.
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/base/log.h"
+#include "weft/base/json/json.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/schedule_request.h"
 #include "weft/plan/mesh.h"
@@ -28,10 +29,9 @@ void print_json(const plan::MeshLayout& mesh, const std::vector<int>& hosts) {
   int rank = 0;
   for (std::size_t host = 0; host < hosts.size(); ++host) {
     for (int local = 0; local < hosts[host]; ++local, ++rank) {
-      std::cout << "{\"rank\": " << rank << ", \"host\": " << host;
-      for (const auto& axis : mesh.axes())
-        std::cout << ", " << json_quote(axis.name) << ": " << mesh.coordinate(rank, axis.name);
-      std::cout << "}\n";
+      nlohmann::ordered_json line = {{"rank", rank}, {"host", host}};
+      for (const auto& axis : mesh.axes()) line[axis.name] = mesh.coordinate(rank, axis.name);
+      std::cout << json_line(line) << '\n';
     }
   }
 }

@@ -4,10 +4,11 @@
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
-#include "weft/base/log.h"
+#include "weft/base/json/json.h"
 #include "weft/base/text/words.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/schedule_request.h"
@@ -17,6 +18,8 @@
 
 namespace weft::cli {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 struct Answer {
   schedule::Request request;
@@ -77,27 +80,31 @@ std::string link_of(const schedule::Topology& topology, int level) {
 void print_json(const Answer& a) {
   const schedule::Topology topology = topology_of(a.request);
   const plan::Simulation& s = a.simulation;
-  std::string levels;
+  Json levels = Json::array();
   for (int l = 0; l < topology.num_levels(); ++l) {
     const plan::LevelTraffic& traffic = s.levels[static_cast<std::size_t>(l)];
-    levels += (levels.empty() ? "" : ", ") + std::string("{\"link\": ") +
-              json_quote(link_of(topology, l)) +
-              ", \"messages\": " + std::to_string(traffic.messages) +
-              ", \"bytes\": " + json_number(traffic.bytes) +
-              ", \"busiest_bytes\": " + json_number(traffic.busiest_port) + "}";
+    levels.push_back({{"link", link_of(topology, l)},
+                      {"messages", traffic.messages},
+                      {"bytes", traffic.bytes},
+                      {"busiest_bytes", traffic.busiest_port}});
   }
-  std::cout << "{\"algorithm\": " << json_quote(to_string(a.request.algorithm))
-            << ", \"collective\": " << json_quote(to_string(a.request.collective))
-            << ", \"ranks\": " << a.request.world
-            << ", \"topology\": " << json_quote(topology.describe()) << ", \"bytes\": " << a.bytes
-            << ", \"count\": " << s.count << ", \"seconds\": " << json_number(s.seconds)
-            << ", \"rounds\": " << s.rounds
-            << ", \"critical\": {\"latency\": " << json_number(s.critical.latency)
-            << ", \"wire\": " << json_number(s.critical.wire)
-            << ", \"waiting\": " << json_number(s.critical.waiting)
-            << ", \"reduction\": " << json_number(s.critical.reduction) << "}, \"levels\": ["
-            << levels << "], \"by_symmetry\": " << (s.by_symmetry ? "true" : "false")
-            << ", \"simulated_in\": " << json_number(a.took) << "}\n";
+  std::cout << json_line({{"algorithm", to_string(a.request.algorithm)},
+                          {"collective", to_string(a.request.collective)},
+                          {"ranks", a.request.world},
+                          {"topology", topology.describe()},
+                          {"bytes", a.bytes},
+                          {"count", s.count},
+                          {"seconds", s.seconds},
+                          {"rounds", s.rounds},
+                          {"critical",
+                           {{"latency", s.critical.latency},
+                            {"wire", s.critical.wire},
+                            {"waiting", s.critical.waiting},
+                            {"reduction", s.critical.reduction}}},
+                          {"levels", levels},
+                          {"by_symmetry", s.by_symmetry},
+                          {"simulated_in", a.took}})
+            << '\n';
 }
 
 // Prints lines such as "between hosts 62.4 GB, 50 MB out of the busiest": all bytes of a level, and

@@ -2,10 +2,12 @@
 #include <cmath>
 #include <cstdio>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/json/json.h"
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/output_file.h"
@@ -155,27 +157,30 @@ void print_text(const plan::PlanPage& page, const AutoCommand& command) {
 }
 
 void print_json(const plan::PlanPage& page) {
-  std::cout << "{\"recipe\": " << json_quote(page.recipe)
-            << ", \"complete\": " << (page.found.complete ? "true" : "false")
-            << ", \"layouts\": " << page.found.layouts << ", \"plans\": [";
-  for (std::size_t i = 0; i < page.found.best.size(); ++i) {
-    const plan::LayoutCandidate& c = page.found.best[i];
+  using Json = nlohmann::ordered_json;
+  Json plans = Json::array(), points = Json::array();
+  for (const plan::LayoutCandidate& c : page.found.best) {
     plan::Scenario scenario;
     scenario.job = page.job;
     scenario.job.layout = c.layout;
-    std::cout << (i == 0 ? "" : ", ") << "{\"layout\": " << json_quote(plan::describe(c.layout))
-              << ", \"why\": " << json_quote(c.why)
-              << ", \"step\": " << plan::answer_json(scenario, c.step) << '}';
+    plans.push_back({{"layout", plan::describe(c.layout)},
+                     {"why", c.why},
+                     {"step", plan::answer_json(scenario, c.step)}});
   }
-  std::cout << "], \"knee\": {\"nodes\": " << page.knee.nodes
-            << ", \"text\": " << json_quote(page.knee.text) << ", \"points\": [";
-  for (std::size_t i = 0; i < page.knee.points.size(); ++i) {
-    const plan::KneePoint& p = page.knee.points[i];
-    std::cout << (i == 0 ? "" : ", ") << "{\"nodes\": " << p.nodes << ", \"devices\": " << p.devices
-              << ", \"samples_per_s\": " << json_number(p.samples_per_s)
-              << ", \"efficiency\": " << json_number(p.efficiency) << '}';
+  for (const plan::KneePoint& p : page.knee.points) {
+    points.push_back({{"nodes", p.nodes},
+                      {"devices", p.devices},
+                      {"samples_per_s", p.samples_per_s},
+                      {"efficiency", p.efficiency}});
   }
-  std::cout << "]}}\n";
+  std::cout << json_line(
+                   {{"recipe", page.recipe},
+                    {"complete", page.found.complete},
+                    {"layouts", page.found.layouts},
+                    {"plans", plans},
+                    {"knee",
+                     {{"nodes", page.knee.nodes}, {"text", page.knee.text}, {"points", points}}}})
+            << '\n';
 }
 
 }  // namespace

@@ -2,9 +2,10 @@
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <vector>
 
-#include "weft/base/log.h"
+#include "weft/base/json/json.h"
 #include "weft/base/text/words.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/table.h"
@@ -48,10 +49,9 @@ Row row_of(const observe::RunInfo& run) {
 }
 
 void print_json(const observe::RunInfo& run) {
-  std::cout << "{\"name\": " << json_quote(run.name)
-            << ", \"running\": " << (run.running ? "true" : "false");
-  const auto put = [](const char* name, const auto& value) {
-    if (value) std::cout << ", \"" << name << "\": " << json_number(static_cast<double>(*value));
+  nlohmann::ordered_json line = {{"name", run.name}, {"running", run.running}};
+  const auto put = [&](const char* name, const auto& value) {
+    if (value) line[name] = *value;
   };
   put("epoch", run.epoch);
   put("step", run.step);
@@ -59,15 +59,9 @@ void print_json(const observe::RunInfo& run) {
   put("test_loss", run.test_loss);
   put("accuracy", run.accuracy);
   put("checkpoint", run.checkpoint);
-  if (!run.own.empty()) {
-    std::cout << ", \"own\": {";
-    for (std::size_t i = 0; i < run.own.size(); ++i) {
-      std::cout << (i == 0 ? "" : ", ") << json_quote(run.own[i].first) << ": "
-                << json_number(run.own[i].second);
-    }
-    std::cout << "}";
-  }
-  std::cout << ", \"changed\": " << std::chrono::system_clock::to_time_t(run.changed) << "}\n";
+  for (const auto& [name, value] : run.own) line["own"][name] = value;
+  line["changed"] = std::chrono::system_clock::to_time_t(run.changed);
+  std::cout << json_line(line) << '\n';
 }
 
 }  // namespace

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
-#include "weft/base/log.h"
+#include "weft/base/json/json.h"
+#include "weft/base/text/words.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/schedule_pipeline.h"
 #include "weft/cli/internal/schedule_request.h"
@@ -14,6 +18,8 @@
 
 namespace weft::cli {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 const char* name_of(schedule::Action action) {
   using A = schedule::Action;
@@ -41,11 +47,16 @@ void print_json(const schedule::Request& request) {
     auto own = request;
     own.rank = rank;
     for (const auto& step : schedule::make(own).steps) {
-      std::cout << "{\"rank\": " << rank << ", \"round\": " << step.round
-                << ", \"action\": " << json_quote(name_of(step.action))
-                << ", \"peer\": " << step.peer << ", \"from\": " << json_quote(name_of(step.from))
-                << ", \"src\": " << step.src << ", \"to\": " << json_quote(name_of(step.to))
-                << ", \"dst\": " << step.dst << ", \"count\": " << step.count << "}\n";
+      std::cout << json_line({{"rank", rank},
+                              {"round", step.round},
+                              {"action", name_of(step.action)},
+                              {"peer", step.peer},
+                              {"from", name_of(step.from)},
+                              {"src", step.src},
+                              {"to", name_of(step.to)},
+                              {"dst", step.dst},
+                              {"count", step.count}})
+                << '\n';
     }
   }
 }
@@ -66,25 +77,24 @@ schedule::Algorithm parse_shown(const std::string& name) {
 // Prints a line for the graph, then one for each rank in each round, until the rounds repeat.
 // Random matchings do not repeat; three rounds are shown.
 void print_json(const schedule::Gossip& gossip) {
-  std::cout << "{\"graph\": " << json_quote(to_string(gossip.graph))
-            << ", \"ranks\": " << gossip.world
-            << ", \"mixing_rate\": " << json_number(mixing_rate(gossip))
-            << ", \"spectral_gap\": " << json_number(spectral_gap(gossip))
-            << ", \"rounds_to_thousandth\": " << rounds_to_thousandth(gossip) << "}\n";
+  std::cout << json_line({{"graph", to_string(gossip.graph)},
+                          {"ranks", gossip.world},
+                          {"mixing_rate", mixing_rate(gossip)},
+                          {"spectral_gap", spectral_gap(gossip)},
+                          {"rounds_to_thousandth", rounds_to_thousandth(gossip)}})
+            << '\n';
   for (int round = 0; round < distinct_rounds(gossip); ++round) {
     for (int rank = 0; rank < gossip.world; ++rank) {
       const auto mixing = schedule::mixing(gossip, rank, round);
-      std::string hears, sends;
-      for (const auto& neighbor : mixing.hears) {
-        hears += (hears.empty() ? "" : ", ") + std::string("{\"rank\": ") +
-                 std::to_string(neighbor.rank) + ", \"weight\": " + json_number(neighbor.weight) +
-                 "}";
-      }
-      for (const int peer : mixing.sends_to)
-        sends += (sends.empty() ? "" : ", ") + std::to_string(peer);
-      std::cout << "{\"round\": " << round << ", \"rank\": " << rank
-                << ", \"self\": " << json_number(mixing.self) << ", \"hears\": [" << hears
-                << "], \"sends_to\": [" << sends << "]}\n";
+      Json hears = Json::array();
+      for (const auto& neighbor : mixing.hears)
+        hears.push_back({{"rank", neighbor.rank}, {"weight", neighbor.weight}});
+      std::cout << json_line({{"round", round},
+                              {"rank", rank},
+                              {"self", mixing.self},
+                              {"hears", hears},
+                              {"sends_to", mixing.sends_to}})
+                << '\n';
     }
   }
 }
@@ -141,31 +151,26 @@ int schedule_show(const ScheduleCommand& command) {
 
 int schedule_list(bool json) {
   for (const auto algorithm : schedule::algorithms()) {
-    std::string names;
-    for (const auto collective : schedule::collectives()) {
-      if (!schedule::supports(algorithm, collective)) continue;
-      const std::string name = schedule::to_string(collective);
-      names +=
-          json ? (names.empty() ? "" : ", ") + json_quote(name) : (names.empty() ? "" : " ") + name;
-    }
+    std::vector<std::string> names;
+    for (const auto collective : schedule::collectives())
+      if (schedule::supports(algorithm, collective))
+        names.emplace_back(schedule::to_string(collective));
     const std::string name = schedule::to_string(algorithm);
     if (json) {
-      std::cout << "{\"algorithm\": " << json_quote(name) << ", \"collectives\": [" << names
-                << "]}\n";
+      std::cout << json_line({{"algorithm", name}, {"collectives", names}}) << '\n';
     } else {
-      std::cout << name << std::string(22 - std::min<std::size_t>(21, name.size()), ' ') << names
-                << '\n';
+      std::cout << name << std::string(22 - std::min<std::size_t>(21, name.size()), ' ')
+                << joined(names, " ") << '\n';
     }
   }
   internal::list_pipelines(json);
   if (json) {
-    std::cout << "{\"algorithm\": \"gossip\", \"collectives\": []}\n";
+    std::cout << json_line({{"algorithm", "gossip"}, {"collectives", Json::array()}}) << '\n';
   } else {
-    std::string names;
-    for (const auto graph : schedule::graphs())
-      names += (names.empty() ? "" : ", ") + std::string(to_string(graph));
-    std::cout << "gossip" << std::string(16, ' ') << "averaging with neighbors; --graph " << names
-              << '\n';
+    std::vector<std::string> names;
+    for (const auto graph : schedule::graphs()) names.emplace_back(to_string(graph));
+    std::cout << "gossip" << std::string(16, ' ') << "averaging with neighbors; --graph "
+              << joined(names) << '\n';
   }
   return 0;
 }

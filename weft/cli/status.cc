@@ -5,11 +5,13 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/json/json.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/find_launcher.h"
 #include "weft/cli/internal/run_name.h"
@@ -72,7 +74,7 @@ int status(const StatusCommand& command) {
   }
   const std::int64_t now = observe::monotonic_ns();
   if (command.json) {
-    std::cout << observe::json_of(views, now) << std::endl;
+    std::cout << json_line(observe::json_of(views, now)) << std::endl;
     return 0;
   }
   std::cout << observe::table_of(views, now);

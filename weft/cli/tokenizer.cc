@@ -4,10 +4,11 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/base/log.h"
+#include "weft/base/json/json.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/output_file.h"
 #include "weft/data/text/tokenizer.h"
@@ -96,8 +97,8 @@ int tokenizer_encode(const TokenizerCommand& command) {
     if (command.json) {
       const auto before =
           i == 0 ? std::vector<text::TokenId>{} : std::vector<text::TokenId>{ids[i - 1]};
-      std::cout << "{\"id\": " << ids[i]
-                << ", \"text\": " << json_quote(tokenizer->decode_after(before, {ids[i]})) << "}\n";
+      std::cout << json_line({{"id", ids[i]}, {"text", tokenizer->decode_after(before, {ids[i]})}})
+                << '\n';
     } else {
       std::cout << (i == 0 ? "" : " ") << ids[i];
     }

@@ -13,6 +13,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/json/json_writer.h"
 #include "weft/base/log.h"
 #include "weft/base/text/variables.h"
 
@@ -193,23 +194,19 @@ std::string render_line(const ProgressView& view) {
 }
 
 std::string render_json(const ProgressView& view) {
-  const auto run_left = [](const ProgressView::Run& run) {
-    const double left = left_of_run(run);
-    return left < 0 ? std::string("null") : json_number(std::round(left));
-  };
-  std::string line = "{\"event\":\"progress\",\"task\":" + json_quote(view.task) +
-                     ",\"done\":" + std::to_string(view.done);
-  line += ",\"total\":" + std::to_string(view.total) + ",\"seconds\":" + json_number(view.seconds) +
-          (shows_run(view) ? ",\"run_done\":" + std::to_string(view.run.done) +
-                                 ",\"run_total\":" + std::to_string(view.run.total) +
-                                 ",\"run_left_s\":" + run_left(view.run)
-                           : "") +
-          ",\"values\":{";
-  for (std::size_t i = 0; i < view.values.size(); ++i) {
-    line += (i ? "," : "") + json_quote(view.values[i].first) + ":" +
-            json_number(view.values[i].second);
+  std::string line;
+  JsonWriter json(line);
+  json.begin_object().field("event", "progress").field("task", view.task).field("done", view.done);
+  json.field("total", view.total).field("seconds", view.seconds);
+  if (shows_run(view)) {
+    const double left = left_of_run(view.run);
+    json.field("run_done", view.run.done).field("run_total", view.run.total).key("run_left_s");
+    left < 0 ? json.raw("null") : json.value(std::round(left));
   }
-  return line + "}}";
+  json.key("values").begin_object();
+  for (const auto& [name, value] : view.values) json.field(name, value);
+  json.end_object().end_object();
+  return line;
 }
 
 Progress::Progress(Options options) : options_(std::move(options)) {

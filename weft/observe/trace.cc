@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "weft/base/error.h"
-#include "weft/base/log.h"
+#include "weft/base/json/json_writer.h"
 
 namespace weft::observe {
 namespace {
@@ -20,9 +21,24 @@ std::string microseconds(std::int64_t ns) {
   return text;
 }
 
-std::string name_event(const char* what, const std::string& pid_tid, const std::string& name) {
-  return std::string("{\"ph\":\"M\",\"name\":\"") + what + "\"," + pid_tid +
-         ",\"args\":{\"name\":" + json_quote(name) + "}}";
+// Appends an event that names the process, or the thread of this line.
+void append_name(std::string& events, const std::string& name, int rank,
+                 std::optional<std::size_t> line = {}) {
+  JsonWriter json(events);
+  json.begin_object().field("ph", "M").field("name", line ? "thread_name" : "process_name");
+  json.field("pid", rank);
+  if (line) json.field("tid", *line);
+  json.key("args").begin_object().field("name", name).end_object().end_object();
+}
+
+void append_span(std::string& events, const Span& span, const TraceTarget& target) {
+  JsonWriter json(events);
+  json.begin_object().field("ph", "X").field("name", span.name).field("cat", span.category);
+  json.field("pid", target.rank).field("tid", span.thread);
+  json.key("ts").raw(microseconds(span.begin + target.offset - target.origin));
+  json.key("dur").raw(microseconds(span.end - span.begin));
+  if (span.bytes >= 0) json.key("args").begin_object().field("bytes", span.bytes).end_object();
+  json.end_object();
 }
 
 using Interval = std::pair<std::int64_t, std::int64_t>;
@@ -114,22 +130,17 @@ std::int64_t clock_offset(const std::vector<ClockSample>& samples) {
 }
 
 std::string trace_events(const Trace::Recorded& recorded, const TraceTarget& target) {
-  const std::string pid = "\"pid\":" + std::to_string(target.rank);
   std::string name = "rank " + std::to_string(target.rank);
   if (!target.label.empty()) name += " (" + target.label + ")";
-  std::string events = name_event("process_name", pid, name);
+  std::string events;
+  append_name(events, name, target.rank);
   for (std::size_t line = 0; line < recorded.threads.size(); ++line) {
-    events += ",\n" + name_event("thread_name", pid + ",\"tid\":" + std::to_string(line),
-                                 recorded.threads[line]);
+    events += ",\n";
+    append_name(events, recorded.threads[line], target.rank, line);
   }
   for (const auto& span : recorded.spans) {
-    events += ",\n{\"ph\":\"X\",\"name\":" + json_quote(span.name) +
-              ",\"cat\":" + json_quote(span.category) + "," + pid +
-              ",\"tid\":" + std::to_string(span.thread) +
-              ",\"ts\":" + microseconds(span.begin + target.offset - target.origin) +
-              ",\"dur\":" + microseconds(span.end - span.begin);
-    if (span.bytes >= 0) events += ",\"args\":{\"bytes\":" + std::to_string(span.bytes) + "}";
-    events += "}";
+    events += ",\n";
+    append_span(events, span, target);
   }
   return events;
 }

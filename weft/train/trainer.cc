@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -15,6 +16,7 @@
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/json/json.h"
 #include "weft/base/log.h"
 #include "weft/base/text/variables.h"
 #include "weft/comm/texts.h"
@@ -443,13 +445,12 @@ TrainResult Trainer::Impl::leave(int ranks) {
 }
 
 std::string to_json(const TrainResult& result) {
-  std::string text = "{\"ranks\": " + std::to_string(result.ranks) +
-                     ", \"epochs\": " + std::to_string(result.epochs);
-  for (const auto& [name, value] : result.metrics)
-    text += ", " + json_quote(name) + ": " + json_number(value);
-  return text + ", \"loss\": " + json_number(result.loss) +
-         ", \"samples_per_s\": " + json_number(std::round(result.samples_per_s)) +
-         ", \"seconds\": " + json_number(std::round(result.seconds * 100) / 100) + "}";
+  nlohmann::ordered_json json = {{"ranks", result.ranks}, {"epochs", result.epochs}};
+  for (const auto& [name, value] : result.metrics) json[name] = value;
+  json["loss"] = result.loss;
+  json["samples_per_s"] = std::round(result.samples_per_s);
+  json["seconds"] = std::round(result.seconds * 100) / 100;
+  return json_line(json);
 }
 
 Trainer::Trainer(Task task, const Options& options, Group world)

@@ -5,11 +5,35 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/json/json_writer.h"
 #include "weft/base/kind/file_kind.h"
 
 namespace weft {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
+
+namespace {
+
+void write_value(const ordered_json& value, JsonWriter& out) {
+  switch (value.type()) {
+    case ordered_json::value_t::object:
+      out.begin_object();
+      for (const auto& [key, member] : value.items()) write_value(member, out.key(key));
+      out.end_object();
+      return;
+    case ordered_json::value_t::array:
+      out.begin_array();
+      for (const ordered_json& item : value) write_value(item, out);
+      out.end_array();
+      return;
+    case ordered_json::value_t::string: out.value(value.get_ref<const std::string&>()); return;
+    case ordered_json::value_t::number_float: out.value(value.get<double>()); return;
+    default: out.raw(value.dump());
+  }
+}
+
+}  // namespace
 
 json parse_json(std::string_view text, const std::string& name, const JsonLimits& limits) {
   const auto fail = [&](const std::string& what) {
@@ -43,6 +67,13 @@ json parse_json(std::string_view text, const std::string& name, const JsonLimits
          std::string(what.substr(begin == std::string_view::npos ? 0 : begin + 2, kLongest)));
   }
   return {};
+}
+
+std::string json_line(const ordered_json& document) {
+  std::string text;
+  JsonWriter out(text, JsonStyle::kSpaced);
+  write_value(document, out);
+  return text;
 }
 
 }  // namespace weft

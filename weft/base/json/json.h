@@ -1,5 +1,5 @@
 // Reads JSON that others have written: strictly, with limits for hostile input and one error a
-// mistake.
+// mistake. Writes a document on a line.
 //
 // The parser is nlohmann-json. A source that uses the document includes <nlohmann/json.hpp> itself.
 #pragma once
@@ -21,5 +21,9 @@ struct JsonLimits {
 // memory of the text.
 nlohmann::json parse_json(std::string_view text, const std::string& name,
                           const JsonLimits& limits = {});
+
+// The document on one line, without a newline: {"a": 1, "b": [2, 3]}. Strings and numbers as
+// json_quote() and json_number() give them (json_writer.h).
+std::string json_line(const nlohmann::ordered_json& document);
 
 }  // namespace weft

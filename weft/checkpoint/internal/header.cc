@@ -151,24 +151,22 @@ std::int64_t lay_out(std::vector<Entry>& entries) {
 }
 
 std::string render_header(const Header& header) {
-  std::string text = "{";
-  const auto add = [&](const std::string& name, const std::string& value) {
-    text += (text.size() > 1 ? "," : "") + json(name).dump() + ":" + value;
-  };
+  std::string text;
   try {
-    if (!header.metadata.empty()) add("__metadata__", json(header.metadata).dump());
+    nlohmann::ordered_json::object_t document;  // emplace() would compare all names.
+    if (!header.metadata.empty()) document.emplace_back("__metadata__", header.metadata);
     for (const Entry& entry : header.entries) {
       const auto name = std::find_if(std::begin(kNames), std::end(kNames),
                                      [&](const auto& n) { return n.first == entry.dtype; });
-      const nlohmann::ordered_json value = {{"dtype", name->second},
-                                            {"shape", entry.shape},
-                                            {"data_offsets", {entry.begin, entry.end}}};
-      add(entry.name, value.dump());
+      document.emplace_back(entry.name,
+                            nlohmann::ordered_json{{"dtype", name->second},
+                                                   {"shape", entry.shape},
+                                                   {"data_offsets", {entry.begin, entry.end}}});
     }
+    text = nlohmann::ordered_json(std::move(document)).dump();
   } catch (const json::type_error&) {
     throw Error(Errc::kInvalidArgument, "a name or value is not UTF-8 and cannot be written");
   }
-  text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
   std::string out(kLengthBytes, '\0');
   for (int i = 0; i < kLengthBytes; ++i) out[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "weft/base/deadline.h"
+#include "weft/base/json/json_writer.h"
 #include "weft/base/log.h"
 #include "weft/observe/progress.h"
 
@@ -14,14 +15,6 @@ namespace weft::cli {
 namespace {
 
 using Fields = std::vector<LogField>;
-
-// The fields as one JSON object.
-std::string json_of(const Fields& fields) {
-  std::string text = "{";
-  for (const LogField& field : fields)
-    text += (text.size() > 1 ? "," : "") + json_quote(field.name) + ":" + field.json;
-  return text + "}";
-}
 
 LogField raw(const std::string& name, const std::string& json) {
   LogField field(name, 0);
@@ -72,7 +65,9 @@ Fields fields_of(const linear::Report& report) {
 }
 
 std::string outcomes_json(const linear::Trained& trained) {
-  std::string text = "[";
+  std::string text;
+  JsonWriter json(text);
+  json.begin_array();
   for (const linear::Outcome& outcome : trained.outcomes) {
     Fields fields;
     if (!trained.model.labels.empty()) fields.emplace_back("class", outcome.of_class);
@@ -82,9 +77,10 @@ std::string outcomes_json(const linear::Trained& trained) {
       add_certificate(*outcome.certificate, fields);
       fields.emplace_back("converged", outcome.converged);
     }
-    text += (text.size() > 1 ? "," : "") + json_of(fields);
+    json.raw(json_of(fields));
   }
-  return text + "]";
+  json.end_array();
+  return text;
 }
 
 }  // namespace

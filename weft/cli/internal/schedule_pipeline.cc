@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/base/log.h"
+#include "weft/base/json/json.h"
 #include "weft/schedule/pipeline/messages.h"
 #include "weft/schedule/pipeline/pictures/pictures.h"
 #include "weft/schedule/pipeline/play.h"
@@ -48,14 +49,16 @@ pipeline::Request request_of(const ScheduleCommand& command) {
 void print_json(const pipeline::Request& q) {
   const pipeline::Schedule schedule = make(q);
   const pipeline::Timing timing = play(schedule, q.costs);
-  std::cout << "{\"schedule\": " << json_quote(to_string(q.algorithm)) << ", \"ranks\": " << q.ranks
-            << ", \"micro_batches\": " << q.micro_batches
-            << ", \"virtual_stages\": " << q.virtual_stages
-            << ", \"makespan\": " << json_number(timing.makespan)
-            << ", \"idle_share\": " << json_number(timing.idle_share)
-            << ", \"iteration\": " << json_number(timing.iteration)
-            << ", \"bubble\": " << json_number(timing.bubble)
-            << ", \"messages\": " << traffic(schedule).total << "}\n";
+  std::cout << json_line({{"schedule", to_string(q.algorithm)},
+                          {"ranks", q.ranks},
+                          {"micro_batches", q.micro_batches},
+                          {"virtual_stages", q.virtual_stages},
+                          {"makespan", timing.makespan},
+                          {"idle_share", timing.idle_share},
+                          {"iteration", timing.iteration},
+                          {"bubble", timing.bubble},
+                          {"messages", traffic(schedule).total}})
+            << '\n';
   const auto lists = steps(schedule);
   for (std::size_t rank = 0; rank < lists.size(); ++rank) {
     std::size_t computed = 0;
@@ -64,18 +67,19 @@ void print_json(const pipeline::Request& q) {
       const char* kind = computes                             ? to_string(step.action.work)
                          : step.kind == pipeline::Kind::kSend ? "send"
                                                               : "receive";
-      std::cout << "{\"rank\": " << rank << ", \"action\": " << json_quote(kind)
-                << ", \"micro_batch\": " << step.action.micro_batch
-                << ", \"stage\": " << step.action.stage;
+      nlohmann::ordered_json line = {{"rank", rank},
+                                     {"action", kind},
+                                     {"micro_batch", step.action.micro_batch},
+                                     {"stage", step.action.stage}};
       if (computes) {
         const pipeline::Span& span = timing.spans[rank][computed++];
-        std::cout << ", \"begin\": " << json_number(span.begin)
-                  << ", \"end\": " << json_number(span.end) << "}\n";
+        line["begin"] = span.begin;
+        line["end"] = span.end;
       } else {
-        const char* what =
-            step.action.work == pipeline::Work::kForward ? "activations" : "gradient";
-        std::cout << ", \"what\": " << json_quote(what) << ", \"peer\": " << step.peer << "}\n";
+        line["what"] = step.action.work == pipeline::Work::kForward ? "activations" : "gradient";
+        line["peer"] = step.peer;
       }
+      std::cout << json_line(line) << '\n';
     }
   }
 }
@@ -122,8 +126,10 @@ void list_pipelines(bool json) {
   for (const auto algorithm : pipeline::algorithms()) {
     const std::string name = to_string(algorithm);
     if (json) {
-      std::cout << "{\"algorithm\": " << json_quote(name)
-                << ", \"collectives\": [], \"pipeline\": true}\n";
+      std::cout << json_line({{"algorithm", name},
+                              {"collectives", nlohmann::ordered_json::array()},
+                              {"pipeline", true}})
+                << '\n';
     } else {
       std::cout << name << std::string(22 - std::min<std::size_t>(21, name.size()), ' ')
                 << "pipeline; --stages, --micro-batches, --virtual, --costs\n";

@@ -1,13 +1,15 @@
 #include "weft/launch/internal/hang_report.h"
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
-#include "weft/base/log.h"
+#include "weft/base/json/json.h"
 
 namespace weft::launch::internal {
 namespace {
 
 using How = Hang::How;
+using Json = nlohmann::ordered_json;
 
 std::string seconds(Nanos time) {
   char text[32];
@@ -76,21 +78,21 @@ std::string resumed_line_of(const Hang& hang) {
 HangFiles files_of(const std::vector<Hang>& hangs, const std::vector<observe::RankView>& views,
                    Nanos now) {
   HangFiles files;
-  std::string all;
+  Json all = Json::array();
   for (const Hang& hang : hangs) {
     static const observe::RankView none;
     const auto& view = hang.local >= 0 ? views[static_cast<std::size_t>(hang.local)] : none;
     const std::string line = line_of(hang, view);
     files.text += line + "\n";
-    all += (all.empty() ? "" : ", ") + std::string("{\"rank\": ") + std::to_string(hang.rank) +
-           ", \"how\": " + json_quote(name_of(hang.how)) +
-           ", \"waiting\": " + (hang.waiting >= 0 ? std::to_string(hang.waiting) : "null") +
-           ", \"seconds\": " + json_number(std::chrono::duration<double>(hang.lasts).count()) +
-           ", \"message\": " + json_quote(line) + "}";
+    all.push_back({{"rank", hang.rank},
+                   {"how", name_of(hang.how)},
+                   {"waiting", hang.waiting >= 0 ? Json(hang.waiting) : Json()},
+                   {"seconds", std::chrono::duration<double>(hang.lasts).count()},
+                   {"message", line}});
   }
   files.text += "\n" + observe::table_of(views, now.count());
   files.json =
-      "{\"hangs\": [" + all + "], \"positions\": " + observe::json_of(views, now.count()) + "}\n";
+      json_line({{"hangs", all}, {"positions", observe::json_of(views, now.count())}}) + "\n";
   return files;
 }
 

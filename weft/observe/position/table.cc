@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "weft/base/log.h"
 
 namespace weft::observe {
+
+using nlohmann::ordered_json;
+
 namespace {
 
 // Smaller is shown first.
@@ -51,6 +55,34 @@ std::vector<std::string> row_of(const RankView& view, std::int64_t now) {
                                            : "unknown");
   row.push_back(in_seconds(seconds_in(view, now)));
   return row;
+}
+
+ordered_json json_of(const Operation& operation, std::int64_t now) {
+  ordered_json json = {{"name", operation.name.str()},
+                       {"group", operation.group.str()},
+                       {"number", operation.number},
+                       {"bytes", operation.bytes},
+                       {"runs", operation.runs()}};
+  if (operation.waits()) {
+    json["waits_for"] = operation.peer >= 0 ? ordered_json(operation.peer) : ordered_json();
+    json["waits_s"] = seconds_between(operation.waits_since, now);
+  }
+  return json;
+}
+
+ordered_json json_of(const RankView& view, std::int64_t now) {
+  ordered_json json = {{"rank", view.rank}, {"pid", view.pid}};
+  if (view.pid > 0) {
+    json["step"] = view.standing.step;
+    json["phase"] = to_string(view.standing.activity);
+    json["phase_s"] = seconds_between(view.standing.since, now);
+  }
+  if (view.thread) {
+    json["process"] = to_string(*view.thread);
+    json["cpu_s"] = static_cast<double>(view.thread->cpu.count()) * 1e-9;
+  }
+  if (!view.operation.name.empty()) json["operation"] = json_of(view.operation, now);
+  return json;
 }
 
 }  // namespace
@@ -106,37 +138,10 @@ std::string table_of(std::span<const RankView> views, std::int64_t now) {
   return text;
 }
 
-std::string json_of(std::span<const RankView> views, std::int64_t now) {
-  std::string text;
-  for (const RankView& view : views) {
-    const Operation& operation = view.operation;
-    text += text.empty() ? "" : ", ";
-    text += "{\"rank\": " + std::to_string(view.rank) + ", \"pid\": " + std::to_string(view.pid);
-    if (view.pid > 0) {
-      text += ", \"step\": " + std::to_string(view.standing.step) +
-              ", \"phase\": " + json_quote(to_string(view.standing.activity)) +
-              ", \"phase_s\": " + json_number(seconds_between(view.standing.since, now));
-    }
-    if (view.thread) {
-      text += ", \"process\": " + json_quote(to_string(*view.thread)) +
-              ", \"cpu_s\": " + json_number(static_cast<double>(view.thread->cpu.count()) * 1e-9);
-    }
-    if (!operation.name.empty()) {
-      text += ", \"operation\": {\"name\": " + json_quote(operation.name.str()) +
-              ", \"group\": " + json_quote(operation.group.str()) +
-              ", \"number\": " + std::to_string(operation.number) +
-              ", \"bytes\": " + std::to_string(operation.bytes) +
-              ", \"runs\": " + (operation.runs() ? "true" : "false");
-      if (operation.waits()) {
-        text += ", \"waits_for\": " +
-                (operation.peer >= 0 ? std::to_string(operation.peer) : std::string("null")) +
-                ", \"waits_s\": " + json_number(seconds_between(operation.waits_since, now));
-      }
-      text += "}";
-    }
-    text += "}";
-  }
-  return "{\"ranks\": [" + text + "]}";
+ordered_json json_of(std::span<const RankView> views, std::int64_t now) {
+  ordered_json ranks = ordered_json::array();
+  for (const RankView& view : views) ranks.push_back(json_of(view, now));
+  return {{"ranks", ranks}};
 }
 
 }  // namespace weft::observe

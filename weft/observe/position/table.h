@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +36,6 @@ std::string to_string(const Operation& operation);
 // A header and a line for each rank. `now`: CLOCK_MONOTONIC in nanoseconds.
 std::string table_of(std::span<const RankView> views, std::int64_t now);
 // {"ranks": [{"rank": 0, "pid": 4242, "step": 7, "phase": "backward", …}, …]}
-std::string json_of(std::span<const RankView> views, std::int64_t now);
+nlohmann::ordered_json json_of(std::span<const RankView> views, std::int64_t now);
 
 }  // namespace weft::observe

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "weft/base/error.h"
-#include "weft/base/log.h"
+#include "weft/base/json/json_writer.h"
 
 namespace weft::observe {
 namespace {
@@ -68,25 +68,27 @@ UniqueFd open_metrics(const std::string& path, std::int64_t first) {
 }  // namespace
 
 std::string metrics_line(std::int64_t step, std::int64_t epoch, const Values& values) {
-  std::string line = "{\"step\":" + std::to_string(step) + ",\"epoch\":" + std::to_string(epoch);
-  for (const auto& [name, value] : values)
-    line += "," + json_quote(name) + ":" + json_number(value);
-  return line + "}\n";
+  std::string line;
+  JsonWriter json(line);
+  json.begin_object().field("step", step).field("epoch", epoch);
+  for (const auto& [name, value] : values) json.field(name, value);
+  json.end_object();
+  return line + "\n";
 }
 
 std::string ranks_json(std::int64_t step, std::span<const RankState> ranks) {
-  std::string text = "{\"step\":" + std::to_string(step) + ",\"ranks\":[";
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object().field("step", step).key("ranks").begin_array();
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankState& state = ranks[rank];
-    text += std::string(rank == 0 ? "" : ",") + "{\"rank\":" + std::to_string(rank) +
-            ",\"compute_ms\":" + json_number(state.compute_ms) +
-            ",\"memory_bytes\":" + json_number(state.memory_bytes) +
-            ",\"sent_bytes\":" + json_number(state.sent_bytes) +
-            ",\"shared_bytes\":" + json_number(state.shared_bytes) +
-            ",\"waited_ms\":" + json_number(state.waited_ms) +
-            ",\"awaited_share\":" + json_number(state.awaited_share) + "}";
+    json.begin_object().field("rank", rank).field("compute_ms", state.compute_ms);
+    json.field("memory_bytes", state.memory_bytes).field("sent_bytes", state.sent_bytes);
+    json.field("shared_bytes", state.shared_bytes).field("waited_ms", state.waited_ms);
+    json.field("awaited_share", state.awaited_share).end_object();
   }
-  return text + "]}\n";
+  json.end_array().end_object();
+  return text + "\n";
 }
 
 Metrics::Metrics(const std::string& folder, std::int64_t first, std::int64_t known)

@@ -9,17 +9,19 @@
 #include <cstdlib>
 #include <utility>
 
+#include "weft/base/json/json_writer.h"
 #include "weft/base/text/variables.h"
 
 namespace weft::observe {
 std::string to_line(const StepTime& time) {
-  const auto field = [](const char* name, std::int64_t value) {
-    return std::string(",\"") + name + "\":" + std::to_string(value);
-  };
-  return "{\"ns\":" + std::to_string(time.ns) + field("pid", time.pid) + field("rank", time.rank) +
-         field("ranks", time.ranks) + field("group", time.group) + field("step", time.step) +
-         field("epoch", time.epoch) + field("position", time.position) +
-         (time.ready ? ",\"ready\":true" : "") + "}\n";
+  std::string line;
+  JsonWriter json(line);
+  json.begin_object().field("ns", time.ns).field("pid", time.pid).field("rank", time.rank);
+  json.field("ranks", time.ranks).field("group", time.group).field("step", time.step);
+  json.field("epoch", time.epoch).field("position", time.position);
+  if (time.ready) json.field("ready", true);
+  json.end_object();
+  return line + "\n";
 }
 
 std::optional<StepTime> step_time_of(const std::string& line) {

@@ -3,13 +3,14 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
-#include "weft/base/log.h"
+#include "weft/base/json/json.h"
 #include "weft/plan/scenario/scenario.h"
 
 namespace weft::plan {
-namespace {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
 
 // Numbers with six significant digits; null for what there is not.
 Json rounded(double value, bool there = true) {
@@ -42,7 +43,7 @@ Json memory_json(const Memory& m) {
 
 }  // namespace
 
-std::string answer_json(const Scenario& scenario, const Step& step) {
+Json answer_json(const Scenario& scenario, const Step& step) {
   const bool timed = step.seconds > 0;
   Json answer = Json::object();
   if (!scenario.id.empty()) answer["id"] = Json::parse(scenario.id);
@@ -60,15 +61,16 @@ std::string answer_json(const Scenario& scenario, const Step& step) {
   answer["parts"] = parts_json(step.parts);
   answer["memory"] = memory_json(peak);
   answer["notes"] = scenario.notes;
-  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return answer;
 }
 
 Answer answer_line(std::string_view line, const std::string& name) {
   try {
     const Scenario scenario = parse_scenario(line, name);
-    return {answer_json(scenario, simulate_step(scenario.job)), ""};
+    const Json answer = answer_json(scenario, simulate_step(scenario.job));
+    return {answer.dump(-1, ' ', false, Json::error_handler_t::replace), ""};
   } catch (const Error& error) {
-    return {"{\"error\": " + json_quote(error.message()) + "}", error.message()};
+    return {json_line({{"error", error.message()}}), error.message()};
   }
 }
 

@@ -12,6 +12,7 @@
 // field that is not known is ignored, and the answer's notes say so. null counts as missing.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,9 +33,9 @@ struct Scenario {
 // that do not multiply to the world; what load_cluster() and load_profile() throw.
 Scenario parse_scenario(std::string_view line, const std::string& name);
 
-// The answer as one line of JSON: step_s, tokens_per_s, samples_per_s, tflops_per_device, mfu,
+// The answer as JSON: step_s, tokens_per_s, samples_per_s, tflops_per_device, mfu,
 // memory_gib, fits, parts (seconds), memory (GiB), notes. null where there is no such number.
-std::string answer_json(const Scenario& scenario, const Step& step);
+nlohmann::ordered_json answer_json(const Scenario& scenario, const Step& step);
 
 // Answers one line: parse, simulate, print. An error becomes {"error": …}.
 struct Answer {
