@@ -1,10 +1,10 @@
 #include "weft/plan/pictures/mesh_picture.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 
 #include "weft/base/error.h"
+#include "weft/base/svg/svg.h"
 #include "weft/base/text/words.h"
 
 namespace weft::plan {
@@ -64,22 +64,19 @@ bool stays(const std::vector<std::vector<int>>& groups, const std::vector<int>& 
   });
 }
 
-std::string attribute(const char* name, double value) {
-  char text[48];
-  std::snprintf(text, sizeof text, " %s=\"%.1f\"", name, value);
-  return text;
-}
-
-std::string box(double x, double y, const std::string& fill, const std::string& first,
-                const std::string& second) {
+void box(Svg& svg, double x, double y, const std::string& fill, const std::string& first,
+         const std::string& second) {
   constexpr double kWidth = 112, kHeight = 46;
-  std::string svg = "<rect" + attribute("x", x) + attribute("y", y) + attribute("width", kWidth) +
-                    attribute("height", kHeight) + " rx=\"5\" fill=\"" + fill +
-                    "\" stroke=\"#333\"/>\n";
-  svg += "<text" + attribute("x", x + kWidth / 2) + attribute("y", y + 19) +
-         " font-weight=\"bold\">" + first + "</text>\n";
-  return svg + "<text" + attribute("x", x + kWidth / 2) + attribute("y", y + 36) +
-         " font-size=\"11\">" + second + "</text>\n";
+  svg.element("rect", {{"x", x},
+                       {"y", y},
+                       {"width", kWidth},
+                       {"height", kHeight},
+                       {"rx", "5"},
+                       {"fill", fill},
+                       {"stroke", "#333"}});
+  const double middle = x + kWidth / 2;
+  svg.newline().text({{"x", middle}, {"y", y + 19}, {"font-weight", "bold"}}, first);
+  svg.newline().text({{"x", middle}, {"y", y + 36}, {"font-size", "11"}}, second).newline();
 }
 
 std::string title(const MeshLayout& mesh) {
@@ -129,17 +126,42 @@ std::string show_svg(const MeshLayout& mesh, const std::vector<int>& hosts) {
   constexpr const char* kFills[] = {"#cfe8f7", "#fbe3b5", "#c8ebdd", "#f6d2c2",
                                     "#eedcec", "#fbf6c3", "#cfdcec", "#e6e6e6"};
   const int columns = std::clamp(mesh.axes().empty() ? 1 : mesh.axes().back().size, 1, 8);
-  double y = 64, width = std::max(460.0, 60 + 124.0 * columns);
-  std::string body;
-  for (int first = 0; first < mesh.world();) {
-    const int here = host[static_cast<std::size_t>(first)];
-    const auto last = static_cast<int>(std::count(host.begin(), host.end(), here)) + first;
-    const int rows = (last - first + columns - 1) / columns;
-    body += "<rect x=\"16.0\"" + attribute("y", y) + attribute("width", 28 + 124.0 * columns) +
-            attribute("height", 34 + 58.0 * rows) +
-            " rx=\"8\" fill=\"none\" stroke=\"#888\"/>\n<text text-anchor=\"start\" x=\"28.0\"" +
-            attribute("y", y + 20) + ">host " + std::to_string(here) + "</text>\n";
-    for (int rank = first; rank < last; ++rank) {
+  // Ranks of each host, and the height of its frame.
+  std::vector<int> sizes;
+  for (int first = 0; first < mesh.world(); first += sizes.back())
+    sizes.push_back(static_cast<int>(
+        std::count(host.begin(), host.end(), host[static_cast<std::size_t>(first)])));
+  const auto height_of = [&](int size) { return 34 + 58.0 * ((size + columns - 1) / columns); };
+  double height = 72;
+  for (const int size : sizes) height += height_of(size) + 14;
+  Svg svg("%.1f");
+  svg.begin("svg", {{"xmlns", "http://www.w3.org/2000/svg"},
+                    {"width", std::max(460.0, 60 + 124.0 * columns)},
+                    {"height", height},
+                    {"font-family", "sans-serif"},
+                    {"font-size", "13"},
+                    {"text-anchor", "middle"}});
+  svg.newline().element("rect", {{"width", "100%"}, {"height", "100%"}, {"fill", "white"}});
+  svg.newline().text({{"text-anchor", "start"}, {"x", 16}, {"y", 26}, {"font-size", "16"}},
+                     title(mesh));
+  svg.newline().text(
+      {{"text-anchor", "start"}, {"x", 16}, {"y", 46}, {"font-size", "12"}, {"fill", "#444"}},
+      "colors: pipeline stages; ranks of a row are neighbors along the last axis");
+  svg.newline();
+  double y = 64;
+  int first = 0;
+  for (const int size : sizes) {
+    svg.element("rect", {{"x", 16},
+                         {"y", y},
+                         {"width", 28 + 124.0 * columns},
+                         {"height", height_of(size)},
+                         {"rx", "8"},
+                         {"fill", "none"},
+                         {"stroke", "#888"}});
+    svg.newline().text({{"text-anchor", "start"}, {"x", 28}, {"y", y + 20}},
+                       "host " + std::to_string(host[static_cast<std::size_t>(first)]));
+    svg.newline();
+    for (int rank = first; rank < first + size; ++rank) {
       std::string places;
       for (const Axis& axis : mesh.axes()) {
         if (axis.size > 1)
@@ -147,23 +169,14 @@ std::string show_svg(const MeshLayout& mesh, const std::vector<int>& hosts) {
                     std::to_string(mesh.coordinate(rank, axis.name));
       }
       const int row = (rank - first) / columns;
-      body += box(36 + 124.0 * ((rank - first) % columns), y + 30 + 58.0 * row,
-                  kFills[mesh.coordinate(rank, "pp") % static_cast<int>(std::size(kFills))],
-                  "rank " + std::to_string(rank), places);
+      box(svg, 36 + 124.0 * ((rank - first) % columns), y + 30 + 58.0 * row,
+          kFills[mesh.coordinate(rank, "pp") % static_cast<int>(std::size(kFills))],
+          "rank " + std::to_string(rank), places);
     }
-    y += 34 + 58.0 * rows + 14;
-    first = last;
+    y += height_of(size) + 14;
+    first += size;
   }
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\"" + attribute("width", width) +
-         attribute("height", y + 8) +
-         " font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n<rect "
-         "width=\"100%\" height=\"100%\" fill=\"white\"/>\n" +
-         "<text text-anchor=\"start\" x=\"16.0\" y=\"26.0\" font-size=\"16\">" + title(mesh) +
-         "</text>\n<text text-anchor=\"start\" x=\"16.0\" y=\"46.0\" font-size=\"12\" "
-         "fill=\"#444\">colors: pipeline stages; ranks of a "
-         "row "
-         "are neighbors along the last axis</text>\n" +
-         body + "</svg>\n";
+  return svg.end_page();
 }
 
 }  // namespace weft::plan

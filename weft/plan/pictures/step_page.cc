@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "weft/base/svg/svg.h"
 #include "weft/plan/pictures/mesh_picture.h"
 
 namespace weft::plan {
@@ -55,23 +56,6 @@ pre { background: var(--panel); border: 1px solid var(--line); border-radius: 8p
   padding: 12px 14px; overflow-x: auto; font-size: 13px; }
 </style>
 )";
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
-}
 
 std::string number(double value, const char* unit = "") {
   char text[48];
@@ -143,10 +127,10 @@ std::string layouts_table(const Found& found) {
       "class=\"number\">step</th><th class=\"number\">memory</th><th>why it "
       "loses</th></tr>\n";
   for (const LayoutCandidate& c : found.best)
-    html += "<tr><td>" + escaped(describe(c.layout)) + "</td><td class=\"number\">" +
+    html += "<tr><td>" + escape_markup(describe(c.layout)) + "</td><td class=\"number\">" +
             number(c.step.seconds, " s") + "</td><td class=\"number\">" +
             number(c.step.peak().total() / kGiB, " GiB") + "</td><td>" +
-            (c.why.empty() ? "chosen" : escaped(c.why)) + "</td></tr>\n";
+            (c.why.empty() ? "chosen" : escape_markup(c.why)) + "</td></tr>\n";
   return html + "</table></div>\n";
 }
 
@@ -160,7 +144,7 @@ std::string mesh_figure(const Job& job) {
   if (axes.empty()) axes.push_back({"dp", 1});
   const int world = world_of(job.layout);
   if (world > 64) {
-    return "<pre>" + escaped(show(MeshLayout(world, axes), hosts)) + "</pre>\n";
+    return "<pre>" + escape_markup(show(MeshLayout(world, axes), hosts)) + "</pre>\n";
   }
   return "<figure class=\"mesh\">" + show_svg(MeshLayout(world, axes), hosts) + "</figure>\n";
 }
@@ -173,8 +157,9 @@ std::string plan_page(const PlanPage& page) {
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta "
       "name=\"color-scheme\" content=\"light dark\">\n<meta name=\"viewport\" "
       "content=\"width=device-width, initial-scale=1\">\n<title>" +
-      escaped(page.title) + "</title>\n" + kStyle + "</head>\n<body>\n<h1>" + escaped(page.title) +
-      "</h1>\n<p class=\"note\">" + escaped(describe(page.job.layout)) + "</p>\n";
+      escape_markup(page.title) + "</title>\n" + kStyle + "</head>\n<body>\n<h1>" +
+      escape_markup(page.title) + "</h1>\n<p class=\"note\">" +
+      escape_markup(describe(page.job.layout)) + "</p>\n";
   html += cards(page, step);
   html += "<h2>Timeline of a step</h2>\n<figure>" +
           legend({{"forward", "forward"},
@@ -199,9 +184,9 @@ std::string plan_page(const PlanPage& page) {
       sensitivity_svg(page.changes) + "</figure>\n";
   const std::string knee = knee_svg(page.knee);
   if (!knee.empty())
-    html += "<h2>More and fewer nodes</h2>\n<p class=\"note\">" + escaped(page.knee.text) +
+    html += "<h2>More and fewer nodes</h2>\n<p class=\"note\">" + escape_markup(page.knee.text) +
             "</p>\n<figure>" + knee + "</figure>\n";
-  html += "<h2>Recipe</h2>\n<pre>" + escaped(page.recipe) + "</pre>\n</body>\n</html>\n";
+  html += "<h2>Recipe</h2>\n<pre>" + escape_markup(page.recipe) + "</pre>\n</body>\n</html>\n";
   return html;
 }
 

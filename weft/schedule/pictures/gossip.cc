@@ -2,10 +2,10 @@
 // each distinct round.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <numbers>
 
 #include "weft/base/error.h"
+#include "weft/base/svg/svg.h"
 #include "weft/base/text/words.h"
 #include "weft/schedule/internal/near_square.h"
 #include "weft/schedule/pictures/pictures.h"
@@ -16,11 +16,9 @@ namespace {
 constexpr int kMaxDrawn = 64;
 constexpr int kFirst = 8;  // ranks that are listed if the world is too large
 
-std::string format_number(double value, const char* format = "%.4g") {
-  char text[32];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
+// Four significant digits, also in the picture.
+constexpr const char* kFormat = "%.4g";
+std::string format_number(double value) { return Svg(kFormat).number(value); }
 
 std::string heading(const Gossip& gossip) {
   std::string name = to_string(gossip.graph);
@@ -89,44 +87,45 @@ double node_radius(const Gossip& gossip) {
   return gossip.world > 32 ? 7 : gossip.world > 16 ? 9 : kNode;
 }
 
-std::string segment(Point a, Point b, const char* kind) {
-  return "<line class=\"" + std::string(kind) + "\" x1=\"" + format_number(a.x) + "\" y1=\"" +
-         format_number(a.y) + "\" x2=\"" + format_number(b.x) + "\" y2=\"" + format_number(b.y) +
-         "\"/>";
+Svg& segment(Svg& svg, Point a, Point b, const char* kind) {
+  return svg.element("line", {{"class", kind}, {"x1", a.x}, {"y1", a.y}, {"x2", b.x}, {"y2", b.y}});
 }
 
 // A line from the edge of one node to the edge of the other, with an arrowhead if only `to` hears.
-std::string edge(Point from, Point to, double node, bool both) {
+void edge(Svg& svg, Point from, Point to, double node, bool both) {
   const double length = std::hypot(to.x - from.x, to.y - from.y), dx = (to.x - from.x) / length,
                dy = (to.y - from.y) / length;
   const Point a{from.x + dx * node, from.y + dy * node},
       b{to.x - dx * (node + 1), to.y - dy * (node + 1)};
-  if (both) return segment(a, b, "edge") + "\n";
   const double head = 0.75 * node, half = 0.36 * head;
   const Point base{b.x - dx * head, b.y - dy * head};
-  return segment(a, base, "edge") + "<polygon class=\"head\" points=\"" + format_number(b.x) + "," +
-         format_number(b.y) + " " + format_number(base.x - dy * half) + "," +
-         format_number(base.y + dx * half) + " " + format_number(base.x + dy * half) + "," +
-         format_number(base.y - dx * half) + "\"/>\n";
+  segment(svg, a, both ? b : base, "edge");
+  if (!both)
+    svg.element("polygon", {{"class", "head"},
+                            {"points", svg.points({{b.x, b.y},
+                                                   {base.x - dy * half, base.y + dx * half},
+                                                   {base.x + dy * half, base.y - dx * half}})}});
+  svg.newline();
 }
 
 // A link that wraps around the grid, drawn as a dashed end on each side.
-std::string wrapping(Point from, Point to, double node) {
+void wrapping(Svg& svg, Point from, Point to, double node) {
   const bool level = from.y == to.y;
   const auto stub = [&](Point at, Point other) {
     const double dx = level ? (at.x < other.x ? -1 : 1) : 0,
                  dy = level ? 0 : (at.y < other.y ? -1 : 1);
-    return segment({at.x + dx * node, at.y + dy * node},
-                   {at.x + dx * (node + 14), at.y + dy * (node + 14)}, "edge far");
+    segment(svg, {at.x + dx * node, at.y + dy * node},
+            {at.x + dx * (node + 14), at.y + dy * (node + 14)}, "edge far");
   };
-  return stub(from, to) + stub(to, from) + "\n";
+  stub(from, to);
+  stub(to, from);
+  svg.newline();
 }
 
-std::string panel(const Gossip& gossip, int round) {
+void panel(Svg& svg, const Gossip& gossip, int round) {
   const std::vector<Point> at = places(gossip);
   const double node = node_radius(gossip);
   const int columns = internal::near_square(gossip.world).columns;
-  std::string text;
   for (int rank = 0; rank < gossip.world; ++rank) {
     const Mixing m = mixing(gossip, rank, round);
     for (const Neighbor& n : m.hears) {
@@ -136,31 +135,32 @@ std::string panel(const Gossip& gossip, int round) {
                   to = at[static_cast<std::size_t>(rank)];
       const int apart = std::abs(rank - n.rank);
       const bool wraps = gossip.graph == Graph::kGrid && apart != 1 && apart != columns;
-      text += wraps ? wrapping(from, to, node) : edge(from, to, node, both);
+      if (wraps)
+        wrapping(svg, from, to, node);
+      else
+        edge(svg, from, to, node, both);
     }
   }
   for (int rank = 0; rank < gossip.world; ++rank) {
     const Point p = at[static_cast<std::size_t>(rank)];
-    text += "<circle class=\"node\" cx=\"" + format_number(p.x) + "\" cy=\"" + format_number(p.y) +
-            "\" r=\"" + format_number(node) + "\"/><text class=\"label\" x=\"" +
-            format_number(p.x) + "\" y=\"" + format_number(p.y + 0.32 * node) + "\" font-size=\"" +
-            format_number(0.88 * node) + "\">" + std::to_string(rank) + "</text>\n";
+    svg.element("circle", {{"class", "node"}, {"cx", p.x}, {"cy", p.y}, {"r", node}});
+    svg.text({{"class", "label"}, {"x", p.x}, {"y", p.y + 0.32 * node}, {"font-size", 0.88 * node}},
+             std::to_string(rank))
+        .newline();
   }
-  return text;
 }
 
-std::string style() {
-  const auto ground = [](const char* paper, const char* ink, const char* dim, const char* node,
-                         const char* edge) {
-    return std::string(".paper,.label{fill:") + paper + "}.ink{fill:" + ink + "}.dim{fill:" + dim +
-           "}.node,.head{fill:" + node + "}.edge{stroke:" + edge + "}.head{fill:" + edge + "}";
-  };
-  return "<style>text{font-family:system-ui,'Segoe "
-         "UI',Helvetica,Arial,sans-serif}.label{font-weight:600;text-anchor:middle}.dim{"
-         "font-size:12px}.edge{stroke-width:1.7}.far{stroke-dasharray:3 3}" +
-         ground("#ffffff", "#1c2128", "#667080", "#2a67b4", "#7f97b8") +
-         "@media (prefers-color-scheme:dark){" +
-         ground("#12161c", "#e8ecf1", "#97a3b2", "#83aeea", "#5b7396") + "}</style>\n";
+SvgStyle style() {
+  return {.rules =
+              ".label{font-weight:600;text-anchor:middle}.dim{font-size:12px}.edge{stroke-"
+              "width:1.7}.far{stroke-dasharray:3 3}",
+          .colors = [](const SvgTheme& theme) {
+            const std::string edge = theme.dark ? "#5b7396" : "#7f97b8";
+            return std::string(".paper,.label{fill:") + theme.paper + "}.ink{fill:" + theme.ink +
+                   "}.dim{fill:" + theme.dim +
+                   "}.node,.head{fill:" + (theme.dark ? "#83aeea" : "#2a67b4") +
+                   "}.edge{stroke:" + edge + "}.head{fill:" + edge + "}";
+          }};
 }
 
 }  // namespace
@@ -186,29 +186,29 @@ std::string render_svg(const Gossip& gossip) {
   const double width =
       std::max({16 + rounds * kPanel + 16, 660.0, 32 + 6.6 * static_cast<double>(words.size())});
   const bool titled = rounds > 1;
-  const double height = kTop + kPanel + (titled ? 18 : 0);
-  const std::string size = format_number(width) + "\" height=\"" + format_number(height) + "\"";
-  std::string text =
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"t d\" viewBox=\"0 "
-      "0 " +
-      format_number(width) + " " + format_number(height) + "\" width=\"" + size +
-      ">\n<title id=\"t\">" + heading(gossip) + "</title>\n<desc id=\"d\">" + words +
-      ". Ranks are circles, lines lead to those that hear them.</desc>\n" + style() +
-      "<rect class=\"paper\" width=\"" + size +
-      "/>\n<text class=\"ink\" x=\"16\" y=\"32\" font-size=\"19\" font-weight=\"600\">" +
-      heading(gossip) + "</text><text class=\"dim\" x=\"16\" y=\"54\">" + words + "</text>\n";
+  Svg svg(kFormat);
+  svg.begin_page({.width = width,
+                  .height = kTop + kPanel + (titled ? 18 : 0),
+                  .title = heading(gossip),
+                  .description = words + ". Ranks are circles, lines lead to those that hear them.",
+                  .style = style()});
+  svg.heading(heading(gossip)).text_at(16, 54, "dim", words).newline();
   const double apart = rounds > 1 ? (width - 32 - kPanel) / (rounds - 1) : 0;
   for (int round = 0; round < rounds; ++round) {
     const double x = rounds > 1 ? 16 + round * apart : 0.5 * (width - kPanel);
     if (titled) {
-      text += "<text class=\"dim\" text-anchor=\"middle\" x=\"" + format_number(x + 0.5 * kPanel) +
-              "\" y=\"" + format_number(kTop + 4) + "\">round " + std::to_string(round) +
-              "</text>\n";
+      svg.text({{"class", "dim"},
+                {"text-anchor", "middle"},
+                {"x", x + 0.5 * kPanel},
+                {"y", kTop + 4}},
+               "round " + std::to_string(round))
+          .newline();
     }
-    text += "<g transform=\"translate(" + format_number(x) + " " +
-            format_number(kTop + (titled ? 8 : -8)) + ")\">\n" + panel(gossip, round) + "</g>\n";
+    svg.begin("g", {{"transform", svg.translation(x, kTop + (titled ? 8 : -8))}}).newline();
+    panel(svg, gossip, round);
+    svg.end("g").newline();
   }
-  return text + "</svg>\n";
+  return svg.end_page();
 }
 
 }  // namespace weft::schedule

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <set>
 #include <vector>
 
+#include "weft/base/svg/svg.h"
 #include "weft/schedule/pictures/internal/picture.h"
 #include "weft/schedule/pictures/pictures.h"
 
@@ -14,14 +14,8 @@ namespace {
 using internal::Arrow;
 using internal::Picture;
 
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", value);
-  return text;
-}
-std::string attribute(const char* name, double value) {
-  return std::string(" ") + name + "=\"" + number(value) + "\"";
-}
+// All numbers of a picture have one decimal.
+std::string one_decimal(double value) { return Svg("%.1f").number(value); }
 
 // Sizes in pixels. Many ranks or many messages per round are drawn smaller.
 struct Layout {
@@ -111,7 +105,7 @@ std::string part_rules(const std::set<int>& used, int parts, bool dark) {
   return text;
 }
 
-std::string style(const Picture& picture, const Layout& layout) {
+SvgStyle style(const Picture& picture, const Layout& layout) {
   std::set<int> used = {0};
   for (const Arrow& arrow : picture.arrows) used.insert(arrow.part);
   // Links of outer levels are thicker. With only one level, links have the default width.
@@ -119,68 +113,71 @@ std::string style(const Picture& picture, const Layout& layout) {
   const int levels = static_cast<int>(picture.traffic.size());
   for (int l = 0; l < levels; ++l)
     widths += ".far" + std::to_string(l) +
-              "{stroke-width:" + number(1.2 + 2.0 * (levels - 1 - l) / (levels - 1)) + "}";
-  const auto ground = [&](const char* paper, const char* ink, const char* dim, const char* line) {
-    return std::string(".paper{fill:") + paper + "}.ink{fill:" + ink + "}.dim{fill:" + dim +
-           "}.rank{stroke:" + line + "}.round{stroke:" + line + "}.meet{fill:" + dim +
-           "}.label{fill:" + paper + "}.hole{fill:" + paper + "}";
-  };
-  return "<style>text{font-family:system-ui,'Segoe "
-         "UI',Helvetica,Arial,sans-serif;stroke:none}.label{font-size:" +
-         number(layout.font) +
-         "px;font-weight:600;text-anchor:middle}.small{font-size:12px}.rank{stroke-width:1.2}."
-         "round{stroke-width:1;stroke-dasharray:2 4}" +
-         ".w{stroke-width:" + number(layout.bead > 8 ? 1.8 : 1.1) +
-         ";fill:none}.read{stroke-dasharray:5 3}" + widths +
-         ground("#ffffff", "#1c2128", "#667080", "#c9d0d9") +
-         part_rules(used, picture.parts, false) + "@media (prefers-color-scheme:dark){" +
-         ground("#12161c", "#e8ecf1", "#97a3b2", "#3a434f") +
-         part_rules(used, picture.parts, true) + "}</style>\n";
+              "{stroke-width:" + one_decimal(1.2 + 2.0 * (levels - 1 - l) / (levels - 1)) + "}";
+  return {.text = "stroke:none",
+          .rules = ".label{font-size:" + one_decimal(layout.font) +
+                   "px;font-weight:600;text-anchor:middle}.small{font-size:12px}.rank{stroke-width:"
+                   "1.2}.round{stroke-width:1;stroke-dasharray:2 4}.w{stroke-width:" +
+                   one_decimal(layout.bead > 8 ? 1.8 : 1.1) +
+                   ";fill:none}.read{stroke-dasharray:5 3}" + widths,
+          .colors = [used, parts = picture.parts](const SvgTheme& theme) {
+            const std::string line = theme.dark ? "#3a434f" : "#c9d0d9", paper = theme.paper;
+            return theme.rules() + ".rank{stroke:" + line + "}.round{stroke:" + line +
+                   "}.meet{fill:" + theme.dim + "}.label{fill:" + paper + "}.hole{fill:" + paper +
+                   "}" + part_rules(used, parts, theme.dark);
+          }};
 }
 
-std::string text_at(double x, double y, const char* classes, const std::string& text) {
-  return "<text class=\"" + std::string(classes) + "\"" + attribute("x", x) + attribute("y", y) +
-         ">" + text + "</text>";
-}
-
-std::string line(const char* classes, double x1, double y1, double x2, double y2) {
-  return "<line class=\"" + std::string(classes) + "\"" + attribute("x1", x1) +
-         attribute("y1", y1) + attribute("x2", x2) + attribute("y2", y2) + "/>";
+void line(Svg& svg, const std::string& classes, double x1, double y1, double x2, double y2) {
+  svg.element("line", {{"class", classes}, {"x1", x1}, {"y1", y1}, {"x2", x2}, {"y2", y2}});
 }
 
 // The ends of an arrow: a plus in a circle at (x, y), or a head with its tip at (x, y). (dx, dy) is
 // the direction of the arrow, of length one.
-std::string plus_at(double x, double y, double radius) {
+void plus_at(Svg& svg, double x, double y, double radius) {
   const double arm = radius * 0.55;
-  return "<circle class=\"w hole\"" + attribute("cx", x) + attribute("cy", y) +
-         attribute("r", radius) + "/>" + line("w", x - arm, y, x + arm, y) +
-         line("w", x, y - arm, x, y + arm);
+  svg.element("circle", {{"class", "w hole"}, {"cx", x}, {"cy", y}, {"r", radius}});
+  line(svg, "w", x - arm, y, x + arm, y);
+  line(svg, "w", x, y - arm, x, y + arm);
 }
-std::string head_at(double x, double y, double dx, double dy, double length) {
+void head_at(Svg& svg, double x, double y, double dx, double dy, double length) {
   const double half = length * 0.42;
   const double bx = x - dx * length;
   const double by = y - dy * length;
-  return "<polygon class=\"f\" stroke=\"none\" points=\"" + number(x) + "," + number(y) + " " +
-         number(bx - dy * half) + "," + number(by + dx * half) + " " + number(bx + dy * half) +
-         "," + number(by - dx * half) + "\"/>";
+  svg.element(
+      "polygon",
+      {{"class", "f"},
+       {"stroke", "none"},
+       {"points",
+        svg.points({{x, y}, {bx - dy * half, by + dx * half}, {bx + dy * half, by - dx * half}})}});
 }
 
-std::string bead_at(double x, double y, const std::string& label, const Layout& layout) {
+void bead_at(Svg& svg, double x, double y, const std::string& label, const Layout& layout) {
   const auto letters = std::count_if(label.begin(), label.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
   });
-  if (letters == 0)
-    return "<circle class=\"f\" stroke=\"none\"" + attribute("cx", x) + attribute("cy", y) +
-           attribute("r", 4) + "/>";
+  if (letters == 0) {
+    svg.element("circle", {{"class", "f"}, {"stroke", "none"}, {"cx", x}, {"cy", y}, {"r", 4}});
+    return;
+  }
   const double half =
       std::max(layout.bead, 0.32 * layout.font * static_cast<double>(letters) + 0.5 * layout.bead);
-  return "<rect class=\"f\" stroke=\"none\"" + attribute("x", x - half) +
-         attribute("y", y - layout.bead) + attribute("width", 2 * half) +
-         attribute("height", 2 * layout.bead) + attribute("rx", layout.bead) + "/>" +
-         text_at(x, y + 0.36 * layout.font, "label", label);
+  svg.element("rect", {{"class", "f"},
+                       {"stroke", "none"},
+                       {"x", x - half},
+                       {"y", y - layout.bead},
+                       {"width", 2 * half},
+                       {"height", 2 * layout.bead},
+                       {"rx", layout.bead}});
+  svg.text_at(x, y + 0.36 * layout.font, "label", label);
 }
 
-std::string wire(const Arrow& arrow, const Layout& layout) {
+// Opens the group of a part, which has its color.
+Svg& begin_part(Svg& svg, int part) {
+  return svg.begin("g", {{"class", "p" + std::to_string(part)}});
+}
+
+void wire(Svg& svg, const Arrow& arrow, const Layout& layout) {
   const double x1 = layout.x(arrow);
   const double y1 = layout.y(arrow.source);
   const double x2 = x1 + layout.slot - layout.clear;  // ends before the next slot's bead
@@ -190,17 +187,18 @@ std::string wire(const Arrow& arrow, const Layout& layout) {
   const double dy = (y2 - y1) / length;
   const double end = arrow.reduces ? 0.55 * layout.bead : 0.7 * layout.bead;
   const std::string kind = "w far" + std::to_string(arrow.level) + (arrow.reads ? " read" : "");
-  return "<g class=\"p" + std::to_string(arrow.part) + "\">" +
-         line(kind.c_str(), x1, y1, x2 - dx * end, y2 - dy * end) +
-         (arrow.reduces ? plus_at(x2, y2, 0.55 * layout.bead)
-                        : head_at(x2, y2, dx, dy, 0.9 * layout.bead)) +
-         "</g>\n";
+  begin_part(svg, arrow.part);
+  line(svg, kind, x1, y1, x2 - dx * end, y2 - dy * end);
+  if (arrow.reduces)
+    plus_at(svg, x2, y2, 0.55 * layout.bead);
+  else
+    head_at(svg, x2, y2, dx, dy, 0.9 * layout.bead);
+  svg.end("g").newline();
 }
 
 // A bar along the rows of each group, with the group's name, or only its number if there is no
 // room.
-std::string brackets(const Topology& topology, const Layout& layout) {
-  std::string text;
+void brackets(Svg& svg, const Topology& topology, const Layout& layout) {
   for (int l = 1; l < topology.num_levels(); ++l) {
     const double x = 14 + Layout::kBracket * (l - 1);
     for (int g = 0; g < topology.num_groups(l); ++g) {
@@ -211,54 +209,67 @@ std::string brackets(const Topology& topology, const Layout& layout) {
                    to = layout.y(*bottom) + 0.36 * layout.row;
       std::string name = std::string(to_string(topology.level(l).scope)) + " " + std::to_string(g);
       if (6.5 * static_cast<double>(name.size()) > to - from) name = std::to_string(g);
-      text += "<rect class=\"meet\"" + attribute("x", x + 8) + attribute("y", from) +
-              " width=\"3\" rx=\"1.5\"" + attribute("height", to - from) + "/>";
-      text += "<text class=\"dim small\" text-anchor=\"middle\" transform=\"translate(" +
-              number(x + 3) + " " + number((from + to) / 2) + ") rotate(-90)\">" + name +
-              "</text>\n";
+      svg.element("rect", {{"class", "meet"},
+                           {"x", x + 8},
+                           {"y", from},
+                           {"width", "3"},
+                           {"rx", "1.5"},
+                           {"height", to - from}});
+      svg.text({{"class", "dim small"},
+                {"text-anchor", "middle"},
+                {"transform", svg.translation(x + 3, (from + to) / 2) + " rotate(-90)"}},
+               name)
+          .newline();
     }
   }
-  return text;
 }
 
-std::string grid(const Picture& picture, const Layout& layout) {
-  std::string text;
-  if (picture.request.topology) text += brackets(*picture.request.topology, layout);
+void grid(Svg& svg, const Picture& picture, const Layout& layout) {
+  if (picture.request.topology) brackets(svg, *picture.request.topology, layout);
   const double right = layout.columns.back();
   for (int rank = 0; rank < picture.request.world; ++rank) {
-    text +=
-        text_at(layout.left - 50, layout.y(rank) + 4, "ink small", "rank " + std::to_string(rank));
-    text += line("rank", layout.left, layout.y(rank), right, layout.y(rank)) + "\n";
+    const double y = layout.y(rank);
+    svg.text_at(layout.left - 50, y + 4, "ink small", "rank " + std::to_string(rank));
+    line(svg, "rank", layout.left, y, right, y);
+    svg.newline();
   }
   for (int round = 1; round <= picture.cost.rounds; ++round) {
-    const double x = layout.columns[round - 1] + 2;
+    const double x = layout.columns[round - 1] + 2, top = layout.top - 36;
     const bool meets = std::count(picture.meetings.begin(), picture.meetings.end(), round) > 0;
-    text += text_at(x + (meets ? 8 : 4), layout.top - 26, "dim small", std::to_string(round));
-    if (!meets) text += line("round", x, layout.top - 36, x, layout.bottom + 20) + "\n";
-    if (meets) {
-      text += "<rect class=\"meet\"" + attribute("x", x - 2) + attribute("y", layout.top - 36) +
-              attribute("width", 5) + attribute("height", layout.bottom + 56 - layout.top) +
-              attribute("rx", 2.5) + "/>\n";
-    }
+    svg.text_at(x + (meets ? 8 : 4), layout.top - 26, "dim small", std::to_string(round));
+    if (meets)
+      svg.element("rect", {{"class", "meet"},
+                           {"x", x - 2},
+                           {"y", top},
+                           {"width", 5},
+                           {"height", layout.bottom + 56 - layout.top},
+                           {"rx", 2.5}});
+    else
+      line(svg, "round", x, top, x, layout.bottom + 20);
+    svg.newline();
   }
-  return text +
-         text_at(16, layout.top - 26, "dim small", picture.meetings.empty() ? "round" : "meeting") +
-         "\n";
+  svg.text_at(16, layout.top - 26, "dim small", picture.meetings.empty() ? "round" : "meeting");
+  svg.newline();
 }
 
 // A sample of each mark that occurs, with its meaning.
-std::string legend(const Picture& picture, const Layout& layout) {
+void legend(Svg& svg, const Picture& picture, const Layout& layout) {
   double x = 16;
   const double y = layout.height - 26;
-  std::string text;
-  const auto entry = [&](const std::string& mark, double mark_width, const std::string& meaning) {
-    text += mark + text_at(x + mark_width + 6, y + 4, "dim small", meaning);
+  // Ends a mark with its meaning.
+  const auto means = [&](double mark_width, const std::string& meaning) {
+    svg.text_at(x + mark_width + 6, y + 4, "dim small", meaning);
     x += mark_width + 6 + 6.3 * static_cast<double>(meaning.size()) + 22;
+  };
+  const auto line_means = [&](const std::string& classes, double width, const std::string& what) {
+    begin_part(svg, 0);
+    line(svg, classes, x, y, x + width, y);
+    svg.end("g");
+    means(width, what);
   };
   const auto some = [&](auto&& has) {
     return std::any_of(picture.arrows.begin(), picture.arrows.end(), has);
   };
-  const std::string open = "<g class=\"p0\">";
   if (!picture.what.empty() && !picture.arrows.empty()) {
     const std::string meaning =
         picture.parts == 1 ? "the whole array"
@@ -266,30 +277,40 @@ std::string legend(const Picture& picture, const Layout& layout) {
     Layout sample = layout;
     sample.bead = 9;
     sample.font = 11;
-    const std::string label = picture.parts == 1 ? "all" : "0";
     const double half = picture.parts == 1 ? 16 : 12;
-    entry(open + bead_at(x + half, y, label, sample) + "</g>", 2 * half, meaning);
+    begin_part(svg, 0);
+    bead_at(svg, x + half, y, picture.parts == 1 ? "all" : "0", sample);
+    svg.end("g");
+    means(2 * half, meaning);
   }
   if (some([](const Arrow& a) { return a.reduces; })) {
-    entry(open + line("w", x, y, x + 22, y) + plus_at(x + 26, y, 5.5) + "</g>", 32,
-          "is added to what is there");
+    begin_part(svg, 0);
+    line(svg, "w", x, y, x + 22, y);
+    plus_at(svg, x + 26, y, 5.5);
+    svg.end("g");
+    means(32, "is added to what is there");
   }
   if (some([](const Arrow& a) { return !a.reduces; })) {
-    entry(open + line("w", x, y, x + 24, y) + head_at(x + 32, y, 1, 0, 9) + "</g>", 32,
-          picture.what.empty() ? "a message" : "replaces what is there");
+    begin_part(svg, 0);
+    line(svg, "w", x, y, x + 24, y);
+    head_at(svg, x + 32, y, 1, 0, 9);
+    svg.end("g");
+    means(32, picture.what.empty() ? "a message" : "replaces what is there");
   }
-  if (some([](const Arrow& a) { return a.reads; }))
-    entry(open + line("w read", x, y, x + 32, y) + "</g>", 32, "read in place");
-  for (std::size_t l = 0; l < picture.traffic.size(); ++l) {
-    entry(open + line(("w far" + std::to_string(l)).c_str(), x, y, x + 28, y) + "</g>", 28,
-          link_name(*picture.request.topology, static_cast<int>(l)));
-  }
+  if (some([](const Arrow& a) { return a.reads; })) line_means("w read", 32, "read in place");
+  for (std::size_t l = 0; l < picture.traffic.size(); ++l)
+    line_means("w far" + std::to_string(l), 28,
+               link_name(*picture.request.topology, static_cast<int>(l)));
   if (!picture.meetings.empty()) {
-    entry("<rect class=\"meet\"" + attribute("x", x) + attribute("y", y - 9) +
-              " width=\"5\" height=\"18\" rx=\"2.5\"/>",
-          5, "all meet");
+    svg.element("rect", {{"class", "meet"},
+                         {"x", x},
+                         {"y", y - 9},
+                         {"width", "5"},
+                         {"height", "18"},
+                         {"rx", "2.5"}});
+    means(5, "all meet");
   }
-  return text + "\n";
+  svg.newline();
 }
 
 std::string description(const Picture& picture) {
@@ -308,26 +329,25 @@ std::string description(const Picture& picture) {
 std::string render_svg(const Request& request) {
   const Picture picture = internal::picture_of(request);
   const Layout layout(picture);
-  const std::string size = number(layout.width) + "\" height=\"" + number(layout.height);
-  std::string text =
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"t d\" viewBox=\"0 "
-      "0 " +
-      number(layout.width) + " " + number(layout.height) + "\" width=\"" + size + "\">\n";
-  text += "<title id=\"t\">" + internal::heading(picture) + "</title>\n<desc id=\"d\">" +
-          description(picture) + "</desc>\n";
-  text += style(picture, layout) + "<rect class=\"paper\" width=\"" + size + "\"/>\n";
-  text += "<text class=\"ink\" x=\"16\" y=\"32\" font-size=\"19\" font-weight=\"600\">" +
-          internal::heading(picture) + "</text>";
-  text += text_at(16, 54, "dim small", internal::summary(picture)) + "\n";
+  Svg svg("%.1f");
+  svg.begin_page({.width = layout.width,
+                  .height = layout.height,
+                  .title = internal::heading(picture),
+                  .description = description(picture),
+                  .style = style(picture, layout)});
+  svg.heading(internal::heading(picture));
+  svg.text_at(16, 54, "dim small", internal::summary(picture)).newline();
   if (!picture.traffic.empty())
-    text += text_at(16, 71, "dim small", internal::levels_line(picture)) + "\n";
-  text += grid(picture, layout);
-  for (const Arrow& arrow : picture.arrows) text += wire(arrow, layout);
+    svg.text_at(16, 71, "dim small", internal::levels_line(picture)).newline();
+  grid(svg, picture, layout);
+  for (const Arrow& arrow : picture.arrows) wire(svg, arrow, layout);
   for (const Arrow& arrow : picture.arrows) {
-    text += "<g class=\"p" + std::to_string(arrow.part) + "\">" +
-            bead_at(layout.x(arrow), layout.y(arrow.source), arrow.label, layout) + "</g>\n";
+    begin_part(svg, arrow.part);
+    bead_at(svg, layout.x(arrow), layout.y(arrow.source), arrow.label, layout);
+    svg.end("g").newline();
   }
-  return text + legend(picture, layout) + "</svg>\n";
+  legend(svg, picture, layout);
+  return svg.end_page();
 }
 
 }  // namespace weft::schedule

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <cstdio>
 #include <set>
 
+#include "weft/base/svg/svg.h"
 #include "weft/schedule/pipeline/pictures/internal/picture.h"
 #include "weft/schedule/pipeline/pictures/pictures.h"
 
@@ -9,20 +9,6 @@ namespace weft::schedule::pipeline {
 namespace {
 
 using internal::Picture;
-
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", value);
-  return text;
-}
-std::string attribute(const char* name, double value) {
-  return std::string(" ") + name + "=\"" + number(value) + "\"";
-}
-
-std::string text_at(double x, double y, const std::string& classes, const std::string& text) {
-  return "<text class=\"" + classes + "\"" + attribute("x", x) + attribute("y", y) + ">" + text +
-         "</text>";
-}
 
 // Sizes in pixels. A unit of time is at least as wide as the label of the shortest action.
 struct Layout {
@@ -86,7 +72,7 @@ std::string rule(const Request& q, const Action& action) {
          name + "{fill:" + (white ? "#ffffff" : "#000000") + "}";
 }
 
-std::string style(const Picture& picture) {
+SvgStyle style(const Picture& picture) {
   std::string rules;
   std::set<std::string> seen;
   for (const auto& actions : picture.schedule.actions) {
@@ -95,68 +81,68 @@ std::string style(const Picture& picture) {
         rules += rule(picture.schedule.request, action);
     }
   }
-  const auto ground = [](const char* paper, const char* ink, const char* dim, const char* idle) {
-    return std::string(".paper{fill:") + paper + "}.ink{fill:" + ink + "}.dim{fill:" + dim +
-           "}.idle{fill:" + idle + "}.box{stroke:" + paper + "}";
-  };
-  return "<style>text{font-family:system-ui,'Segoe "
-         "UI',Helvetica,Arial,sans-serif}.small{font-size:12px}.n{font-size:12px;font-weight:600;"
-         "text-anchor:middle}.s{font-size:9px;text-anchor:middle}.box{stroke-width:1}.mid{text-"
-         "anchor:middle}" +
-         ground("#ffffff", "#1c2128", "#667080", "#eceff3") + rules +
-         "@media (prefers-color-scheme:dark){" +
-         ground("#12161c", "#e8ecf1", "#97a3b2", "#262d36") + "}</style>\n";
+  return {.rules =
+              ".small{font-size:12px}.n{font-size:12px;font-weight:600;text-anchor:middle}.s{"
+              "font-size:9px;text-anchor:middle}.box{stroke-width:1}.mid{text-anchor:middle}",
+          .colors = [rules](const SvgTheme& theme) {
+            return theme.rules() + ".idle{fill:" + (theme.dark ? "#262d36" : "#eceff3") +
+                   "}.box{stroke:" + theme.paper + "}" + (theme.dark ? "" : rules);
+          }};
 }
 
-std::string box(const Picture& picture, const Layout& layout, std::size_t rank, std::size_t i) {
+void box(Svg& svg, const Picture& picture, const Layout& layout, std::size_t rank, std::size_t i) {
   const Request& q = picture.schedule.request;
   const Action& action = picture.schedule.actions[rank][i];
   const Span& span = picture.timing.spans[rank][i];
   const double x = layout.x(picture, span.begin), end = layout.x(picture, span.end),
                y = layout.y(rank), middle = (x + end) / 2;
   const std::string kind = class_of(q, action);
-  std::string text = "<rect class=\"box b" + kind + "\"" + attribute("x", x) + attribute("y", y) +
-                     attribute("width", end - x) + attribute("height", layout.row - 6) +
-                     " rx=\"2\"/>";
-  text += text_at(middle, y + 17, "n t" + kind, std::to_string(action.micro_batch));
+  svg.element("rect", {{"class", "box b" + kind},
+                       {"x", x},
+                       {"y", y},
+                       {"width", end - x},
+                       {"height", layout.row - 6},
+                       {"rx", "2"}});
+  svg.text_at(middle, y + 17, "n t" + kind, std::to_string(action.micro_batch));
   if (layout.small)
-    text += text_at(middle, y + 29, "s t" + kind,
-                    internal::letter_of(action.work) + std::to_string(action.stage));
-  return text + "\n";
+    svg.text_at(middle, y + 29, "s t" + kind,
+                internal::letter_of(action.work) + std::to_string(action.stage));
+  svg.newline();
 }
 
-std::string lines(const Picture& picture, const Layout& layout) {
-  std::string text;
+void lines(Svg& svg, const Picture& picture, const Layout& layout) {
   const bool trains = picture.schedule.request.algorithm != Algorithm::kForwardOnly;
   for (std::size_t rank = 0; rank < picture.held.size(); ++rank) {
     const double y = layout.y(rank);
-    text += text_at(16, y + 17, "ink small", "rank " + std::to_string(rank)) +
-            "<rect class=\"idle\"" + attribute("x", Layout::kLeft) + attribute("y", y) +
-            attribute("width", layout.chart) + attribute("height", layout.row - 6) + "/>";
+    svg.text_at(16, y + 17, "ink small", "rank " + std::to_string(rank));
+    svg.element("rect", {{"class", "idle"},
+                         {"x", Layout::kLeft},
+                         {"y", y},
+                         {"width", layout.chart},
+                         {"height", layout.row - 6}});
     const std::string held = trains ? ", holds " + std::to_string(picture.held[rank]) : "";
-    text += text_at(Layout::kLeft + layout.chart + 10, y + 17, "dim small",
-                    internal::percent(picture.timing.idle[rank]) + " idle" + held) +
-            "\n";
+    svg.text_at(Layout::kLeft + layout.chart + 10, y + 17, "dim small",
+                internal::percent(picture.timing.idle[rank]) + " idle" + held)
+        .newline();
     for (std::size_t i = 0; i < picture.timing.spans[rank].size(); ++i)
-      text += box(picture, layout, rank, i);
+      box(svg, picture, layout, rank, i);
   }
-  return text;
 }
 
 // Labels the time at about eight places.
-std::string axis(const Picture& picture, const Layout& layout) {
+void axis(Svg& svg, const Picture& picture, const Layout& layout) {
   const double y = layout.y(picture.held.size()) + 10;
-  std::string text = text_at(16, y, "dim small", "time");
+  svg.text_at(16, y, "dim small", "time");
   const double units = picture.timing.makespan / picture.unit;
   const int step = std::max(1, static_cast<int>(units / 8 + 0.5));
   for (int tick = 0; tick <= units + 1e-9; tick += step) {
     const double time = tick * picture.unit;
-    text += text_at(layout.x(picture, time), y, "dim small mid", internal::decimal(time));
+    svg.text_at(layout.x(picture, time), y, "dim small mid", internal::decimal(time));
   }
-  return text + "\n";
+  svg.newline();
 }
 
-std::string legend(const Picture& picture, const Layout& layout) {
+void legend(Svg& svg, const Picture& picture, const Layout& layout) {
   constexpr const char* kMeaning[] = {"forward", "backward", "backward of the input",
                                       "backward of the weights"};
   const Request& q = picture.schedule.request;
@@ -166,26 +152,30 @@ std::string legend(const Picture& picture, const Layout& layout) {
   }
   double x = 16;
   const double y = layout.height - 20;
-  std::string text;
-  const auto entry = [&](const std::string& box, const std::string& letter,
-                         const std::string& meaning) {
-    text += "<rect class=\"" + box + "\"" + attribute("x", x) + attribute("y", y - 13) +
-            " width=\"20\" height=\"18\" rx=\"2\"/>" + letter +
-            text_at(x + 26, y, "dim small", meaning);
+  const auto sample = [&](const std::string& classes) {
+    svg.element("rect", {{"class", classes},
+                         {"x", x},
+                         {"y", y - 13},
+                         {"width", "20"},
+                         {"height", "18"},
+                         {"rx", "2"}});
+  };
+  const auto means = [&](const std::string& meaning) {
+    svg.text_at(x + 26, y, "dim small", meaning);
     x += 26 + 6.4 * static_cast<double>(meaning.size()) + 20;
   };
   for (const Work work : used) {
-    const std::string kind =
-        std::string(1, internal::letter_of(work)) + std::to_string(q.virtual_stages - 1);
-    entry("box b" + kind,
-          text_at(x + 10, y, "n t" + kind, std::string(1, internal::letter_of(work))),
-          kMeaning[static_cast<int>(work)]);
+    const std::string letter(1, internal::letter_of(work)),
+        kind = letter + std::to_string(q.virtual_stages - 1);
+    sample("box b" + kind);
+    svg.text_at(x + 10, y, "n t" + kind, letter);
+    means(kMeaning[static_cast<int>(work)]);
   }
-  entry("idle", "", "idle");
+  sample("idle");
+  means("idle");
   if (q.virtual_stages > 1)
-    text +=
-        text_at(x, y, "dim small", "below the micro-batch: its stage; a rank's first are lighter");
-  return text + "\n";
+    svg.text_at(x, y, "dim small", "below the micro-batch: its stage; a rank's first are lighter");
+  svg.newline();
 }
 
 }  // namespace
@@ -193,18 +183,19 @@ std::string legend(const Picture& picture, const Layout& layout) {
 std::string render_svg(const Request& request) {
   const Picture picture = internal::picture_of(request);
   const Layout layout(picture);
-  const std::string size = number(layout.width) + "\" height=\"" + number(layout.height);
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"t d\" "
-         "viewBox=\"0 0 " +
-         number(layout.width) + " " + number(layout.height) + "\" width=\"" + size +
-         "\">\n<title id=\"t\">" + heading(request) +
-         "</title>\n<desc id=\"d\">Time line: " + summary(request) +
-         ". Ranks are rows, time goes to the right, boxes carry the number of their "
-         "micro-batch.</desc>\n" +
-         style(picture) + "<rect class=\"paper\" width=\"" + size +
-         "\"/>\n<text class=\"ink\" x=\"16\" y=\"32\" font-size=\"19\" font-weight=\"600\">" +
-         heading(request) + "</text>" + text_at(16, 54, "dim small", summary(request)) + "\n" +
-         lines(picture, layout) + axis(picture, layout) + legend(picture, layout) + "</svg>\n";
+  Svg svg("%.1f");
+  svg.begin_page({.width = layout.width,
+                  .height = layout.height,
+                  .title = heading(request),
+                  .description = "Time line: " + summary(request) +
+                                 ". Ranks are rows, time goes to the right, boxes carry the number "
+                                 "of their micro-batch.",
+                  .style = style(picture)});
+  svg.heading(heading(request)).text_at(16, 54, "dim small", summary(request)).newline();
+  lines(svg, picture, layout);
+  axis(svg, picture, layout);
+  legend(svg, picture, layout);
+  return svg.end_page();
 }
 
 }  // namespace weft::schedule::pipeline
