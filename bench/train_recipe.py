@@ -2,10 +2,13 @@
 
 import contextlib
 import json
-import os
+import pathlib
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
+from processes import without_launchers  # noqa: E402
 
 
 @contextlib.contextmanager
@@ -17,7 +20,7 @@ def trained(weft, recipe, ranks, settings=(), environment=None):
         words = [*settings, f'run.dir="{runs}"']
         command = [weft, "train", recipe, "-n", str(ranks), "--json"]
         command += [part for word in words for part in ("--set", word)]
-        variables = {**os.environ, **(environment or {})}
+        variables = without_launchers(keep="WEFT_") | (environment or {})
         ran = subprocess.run(command, capture_output=True, text=True, env=variables)
         if ran.returncode != 0:
             sys.exit(f"{' '.join(command)}: {ran.stderr.strip().splitlines()[-1]}")

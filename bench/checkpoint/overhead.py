@@ -21,6 +21,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from processes import without_launchers  # noqa: E402
+
 
 def train(args, runs, steps):
     command = [args.weft, "train", args.recipe, "-n", str(args.n)]
@@ -43,7 +46,7 @@ def train(args, runs, steps):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "WEFT_LOG_LEVEL": "debug"},
+        env=without_launchers(keep="WEFT_") | {"WEFT_LOG_LEVEL": "debug"},
     )
     if run.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit code {run.returncode}\n{run.stderr[-2000:]}")

@@ -17,6 +17,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from processes import without_launchers  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 NAMES = [f"weft-codecs-{os.getpid()}-{host}" for host in "ab"]
 DEVICES = [f"wc{os.getpid()}-{host}" for host in "ab"]
@@ -56,7 +59,7 @@ def start(commands, timeout):
     ranks = []
     for rank, command in enumerate(commands):
         environment = dict(
-            os.environ,
+            without_launchers(keep="WEFT_"),
             RANK=str(rank),
             WORLD_SIZE="2",
             LOCAL_RANK="0",

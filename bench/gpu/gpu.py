@@ -15,10 +15,14 @@ Losses are compared before times: they must agree within 2 %."""
 import argparse
 import json
 import os
+import pathlib
 import socket
 import statistics
 import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from processes import without_launchers  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEADLINE_S = 240
@@ -36,8 +40,8 @@ def run(command, ranks):
     processes = []
     for rank in range(ranks):
         names = dict(RANK=rank, WORLD_SIZE=ranks, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=ranks)
-        here = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-        here.update({name: str(value) for name, value in names.items()})
+        here = without_launchers(keep="WEFT_") | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        here |= {name: str(value) for name, value in names.items()}
         processes.append(subprocess.Popen(command, env=here, stdout=subprocess.PIPE, text=True))
     outputs = []
     try:

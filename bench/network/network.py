@@ -12,12 +12,16 @@ Needs root."""
 import argparse
 import json
 import os
+import pathlib
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from processes import without_launchers  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 IMPLS = ("weft", "openmpi", "gloo")
@@ -129,7 +133,7 @@ class Participant:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **env},
+            env=without_launchers(keep="WEFT_") | env,
         )
         self.processes.append(process)
         self.to.append(process.stdin)

@@ -9,9 +9,13 @@ import pathlib
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import tomllib
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from processes import without_launchers  # noqa: E402
 
 STOPPED = 128 + signal.SIGTERM  # exit code of a run that a signal ended
 POLL_S = 0.25
@@ -163,7 +167,8 @@ def train(commands, batch, seconds, environments=None):
         with log.open("w") as err:
             for i, command in enumerate(commands):
                 words = [word.replace("{runs}", str(runs)) for word in command]
-                variables = {**os.environ, **(environments[i] if environments else {})}
+                variables = without_launchers(keep="WEFT_")
+                variables |= environments[i] if environments else {}
                 processes.append(
                     subprocess.Popen(
                         words,

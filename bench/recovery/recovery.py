@@ -31,6 +31,9 @@ import time
 from faults import chaos
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+from processes import without_launchers  # noqa: E402
+
 PEER = pathlib.Path(__file__).resolve().parent / "train_peer.py"
 WEFT = ROOT / "build/release/bin/weft"
 BATCH = 64  # of a rank
@@ -68,7 +71,7 @@ class Job:
                 [str(word) for word in command],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+                env=without_launchers(keep="WEFT_") | {"OMP_NUM_THREADS": "1"} | environment,
                 start_new_session=True,
             )
         )

@@ -1,12 +1,15 @@
 """Checks the commands of shell blocks against weft's own help, without running them."""
 
-import os
 import pathlib
 import re
 import shlex
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import processes  # noqa: E402
+
 # Programs that are not weft's: the test does not check their words.
 OTHERS = {"cd", "chmod", "cmake", "export", "git", "grep", "head", "ls", "scontrol", "ss"}
 LAUNCHERS = {"mpirun", "mpirun.mpich", "srun", "salloc", "torchrun"}  # a weft command may follow
@@ -20,7 +23,7 @@ class Failure(Exception):
 
 def call(words, cwd=ROOT, env=None):
     """The output of a command that has to succeed."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
+    env = processes.environment(**(env or {}))
     done = subprocess.run(
         words, cwd=cwd, env=env, capture_output=True, text=True, errors="replace", timeout=SECONDS
     )

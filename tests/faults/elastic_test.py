@@ -229,13 +229,11 @@ class Woken(Elastic):
         environment |= {
             "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.RANKS,
             "LOCAL_WORLD_SIZE": self.RANKS, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port,
-            "WEFT_ELASTIC": 1, "OMP_NUM_THREADS": 1
+            "WEFT_ELASTIC": 1
         }
-        own = {name: value for name, value in os.environ.items()
-               if not name.startswith(harness.FOREIGN)}
         process = subprocess.Popen(
             [PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=own | {name: str(value) for name, value in environment.items()}
+            env=harness.processes.environment(**{k: str(v) for k, v in environment.items()})
         )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)

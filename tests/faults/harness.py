@@ -16,10 +16,14 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 import uuid
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import processes  # noqa: E402
 
 WEFT = os.path.abspath(os.environ["WEFT_BINARY"])
 WORK = os.path.abspath(os.environ["WEFT_FAULTS_DIR"])
@@ -42,13 +46,6 @@ NOISE = (
     "Exception raised from",
     "frame #",
 )
-
-# Variables of launchers, which would make a rank of weft.
-FOREIGN = (
-    "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC", "WEFT_", "OMPI_",
-    "PMI", "SLURM_", "HOROVOD_", "PET_"
-)
-
 
 def require_other_user():
     """Skips a test whose processes belong to another user, who has limits of their own."""
@@ -136,14 +133,9 @@ class Job:
         self.tmp = self.folder / "tmp"
         self.tmp.mkdir(exist_ok=True)
         self.tag = "WEFT_FAULTS_TAG=" + uuid.uuid4().hex
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)
-        }
-        environment |= {
-            "TMPDIR": str(self.tmp),
-            "OMP_NUM_THREADS": "1",
-            "WEFT_FAULTS_TAG": self.tag.partition("=")[2],
-        } | (env or {})
+        environment = processes.environment(
+            TMPDIR=str(self.tmp), WEFT_FAULTS_TAG=self.tag.partition("=")[2]
+        ) | (env or {})
         self.began = time.monotonic()
         with open(self.folder / "out", "wb") as out, open(self.folder / "err", "wb") as err:
             streams = {
@@ -271,11 +263,8 @@ class FaultTest(unittest.TestCase):
 
     def beside(self, job, *arguments):
         """Another command of weft beside the job, to its end."""
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)
-        }
         return subprocess.run(
-            [WEFT, *map(str, arguments)], cwd=job.folder, env=environment, timeout=60,
+            [WEFT, *map(str, arguments)], cwd=job.folder, env=processes.environment(), timeout=60,
             capture_output=True, text=True
         )
 

@@ -21,14 +21,11 @@ import time
 
 import mpirun
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from processes import without_launchers  # noqa: E402
+
 RECIPE = pathlib.Path(__file__).parents[1] / "shapes.toml"
 SHORT = ("--set", "train.max_steps=12", "--set", "train.reproducible=true")
-
-# Of launchers, which would make a rank of weft.
-FOREIGN = (
-    "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "TORCHELASTIC", "OMPI_COMM", "PMI",
-    "SLURM_"
-)
 
 
 def loss_of(what, command, environment, folder):
@@ -136,7 +133,7 @@ def main():
     parser = mpirun.parser_of(__doc__)
     parser.add_argument("--kill", action="store_true")
     arguments = mpirun.parse(parser)
-    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+    for name in os.environ.keys() - without_launchers(keep=("OMPI_MCA_", "WEFT_")).keys():
         del os.environ[name]
     with tempfile.TemporaryDirectory() as folder, mpirun.hosts_of(arguments) as hosts:
         shutil.copyfile(RECIPE, pathlib.Path(folder, "recipe.toml"))

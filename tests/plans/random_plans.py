@@ -26,6 +26,9 @@ import tempfile
 
 import numpy
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+from processes import without_launchers  # noqa: E402
+
 STEPS = 8
 LIMIT = 90  # seconds of a job
 LOSS = 2e-4  # largest relative difference of a loss
@@ -156,7 +159,7 @@ class Job:
         settings = [f"--set={key}={word(value)}" for key, value in keys.items()]
         command = [self.options.weft, "train", str(self.options.recipe), "-n", str(ranks)]
         command += ["--name", "run", *(["--resume"] if resume else []), *settings]
-        env = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+        env = without_launchers()
         if transport:
             env["WEFT_TRANSPORT"] = transport
         self.commands.append(command)

@@ -16,8 +16,11 @@ import tempfile
 import tomllib
 import unittest
 
-WEFT = ""
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from processes import environment  # noqa: E402
+
+WEFT = ""
 # A short training: generated images, a small model, a few steps.
 TINY = [
     "--set",
@@ -29,20 +32,6 @@ TINY = [
     "--progress",
     "none",
 ]
-LAUNCHERS = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "OMP_NUM_THREADS",
-)
-
-
-def environment(**more):
-    clean = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
-    return {**clean, "OMP_NUM_THREADS": "1", **more}
 
 
 def weft(*arguments, cwd=ROOT, env=None, input=""):

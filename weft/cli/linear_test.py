@@ -13,22 +13,21 @@ import sys
 import tempfile
 import unittest
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import processes  # noqa: E402
+
 WEFT = ""
-DATA = pathlib.Path(__file__).resolve().parents[1] / "linear/reference/data.svm"
-LAUNCHERS = (
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-    "OMP_NUM_THREADS"
-)
+DATA = ROOT / "weft/linear/reference/data.svm"
 HAS_LIBLINEAR = bool(shutil.which("liblinear-train") and shutil.which("liblinear-predict"))
 NEEDS_LIBLINEAR = "liblinear-tools are not installed"
 
 
 def weft(*arguments, cwd=None, **environment):
-    clean = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
     return subprocess.run(
         [WEFT, *map(str, arguments)],
         cwd=cwd,
-        env={**clean, "OMP_NUM_THREADS": "1", **environment},
+        env=processes.environment(**environment),
         capture_output=True,
         text=True,
         timeout=100,

@@ -26,17 +26,11 @@ except ImportError:
     print("no package prometheus_client: skipped")
     sys.exit(77)
 
-WEFT = LIVE = ""
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LAUNCHERS = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "WEFT_LIVE_FD",
-)
+sys.path.insert(0, str(ROOT / "tools"))
+from processes import environment  # noqa: E402
+
+WEFT = LIVE = ""
 # A small model on generated images, which trains until it is stopped.
 LONG = [
     "--set",
@@ -52,11 +46,6 @@ LONG = [
     "--progress",
     "none",
 ]
-
-
-def environment():
-    clean = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
-    return {**clean, "OMP_NUM_THREADS": "1"}
 
 
 def is_alive(pid):
