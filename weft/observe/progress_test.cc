@@ -8,13 +8,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <map>
 #include <optional>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/testing/variables.h"
 
 namespace weft::observe {
 namespace {
@@ -23,35 +22,13 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Sets environment variables (null: unset) and restores the old values.
-class Environment {
- public:
-  explicit Environment(const std::map<std::string, const char*>& wanted) {
-    for (const auto& [name, value] : wanted) {
-      const char* old = std::getenv(name.c_str());
-      saved_[name] = old == nullptr ? std::nullopt : std::optional<std::string>(old);
-      value == nullptr ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value, 1);
-    }
-  }
-  ~Environment() {
-    for (const auto& [name, value] : saved_)
-      value ? ::setenv(name.c_str(), value->c_str(), 1) : ::unsetenv(name.c_str());
-  }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  std::map<std::string, std::optional<std::string>> saved_;
-};
-
-std::map<std::string, const char*> plain_environment() {
-  return {{"TERM", "xterm"},        {"COLUMNS", nullptr},  {"NO_COLOR", nullptr},
-          {"FORCE_COLOR", nullptr}, {"LC_ALL", "C.UTF-8"}, {"LC_CTYPE", nullptr},
-          {"LANG", nullptr}};
+TestVariables::Values plain_environment() {
+  return {{"TERM", "xterm"},     {"COLUMNS", {}},  {"NO_COLOR", {}}, {"FORCE_COLOR", {}},
+          {"LC_ALL", "C.UTF-8"}, {"LC_CTYPE", {}}, {"LANG", {}}};
 }
 
-std::map<std::string, const char*> plain_environment_with(const std::string& name,
-                                                          const char* value) {
+TestVariables::Values plain_environment_with(const std::string& name,
+                                             const std::optional<std::string>& value) {
   auto all = plain_environment();
   all[name] = value;
   return all;
@@ -168,7 +145,7 @@ TEST(ProgressBar, ComputesTheSpeedOfAResumedTaskFromItsFirstStep) {
 }
 
 TEST(Progress, RedrawsATerminalAtMostTenTimesASecondWithinItsColumns) {
-  const Environment environment(plain_environment_with("NO_COLOR", "1"));
+  const TestVariables environment(plain_environment_with("NO_COLOR", "1"));
   Pty pty;
   ASSERT_GE(pty.terminal(), 0);
   Progress::Clock::time_point now{};
@@ -194,7 +171,7 @@ TEST(Progress, RedrawsATerminalAtMostTenTimesASecondWithinItsColumns) {
 }
 
 TEST(Progress, AShorterBarErasesTheLongerOne) {
-  const Environment environment(plain_environment_with("NO_COLOR", "1"));
+  const TestVariables environment(plain_environment_with("NO_COLOR", "1"));
   Pty pty;
   Progress::Clock::time_point now{};
   Progress progress({.fd = pty.terminal(), .now = [&] { return now; }});
@@ -210,14 +187,14 @@ TEST(Progress, AShorterBarErasesTheLongerOne) {
 TEST(Progress, ObeysColumnsColorAndDumbTerminals) {
   Pty pty;
   {
-    const Environment environment(plain_environment());
+    const TestVariables environment(plain_environment());
     EXPECT_TRUE(terminal_traits(pty.terminal()).is_terminal);
     EXPECT_TRUE(terminal_traits(pty.terminal()).color);
     EXPECT_TRUE(terminal_traits(pty.terminal()).unicode);
     EXPECT_EQ(terminal_traits(pty.terminal()).columns, 40);
   }
-  const auto traits_with = [&](const char* name, const char* value) {
-    const Environment environment(plain_environment_with(name, value));
+  const auto traits_with = [&](const char* name, const std::optional<std::string>& value) {
+    const TestVariables environment(plain_environment_with(name, value));
     return terminal_traits(pty.terminal());
   };
   EXPECT_EQ(traits_with("COLUMNS", "66").columns, 66);
@@ -225,14 +202,14 @@ TEST(Progress, ObeysColumnsColorAndDumbTerminals) {
   EXPECT_FALSE(traits_with("NO_COLOR", "1").color);
   EXPECT_FALSE(traits_with("FORCE_COLOR", "0").color);
   EXPECT_FALSE(traits_with("TERM", "dumb").is_terminal);
-  EXPECT_FALSE(traits_with("TERM", nullptr).is_terminal);
+  EXPECT_FALSE(traits_with("TERM", std::nullopt).is_terminal);
   EXPECT_FALSE(traits_with("LC_ALL", "C").unicode);
-  const Environment environment(plain_environment_with("FORCE_COLOR", "1"));
+  const TestVariables environment(plain_environment_with("FORCE_COLOR", "1"));
   EXPECT_TRUE(terminal_traits(Sink().fd()).color);
 }
 
 TEST(Progress, ColorsTheBarOnlyIfColorIsEnabled) {
-  const Environment environment(plain_environment());
+  const TestVariables environment(plain_environment());
   Pty pty;
   Progress progress({.fd = pty.terminal()});
   progress.start("a", 10);
@@ -283,7 +260,7 @@ TEST(Progress, WritesJsonLinesOrNothingDependingOnItsMode) {
 }
 
 TEST(Progress, LogLinesAppearAboveTheBar) {
-  const Environment environment(plain_environment_with("NO_COLOR", "1"));
+  const TestVariables environment(plain_environment_with("NO_COLOR", "1"));
   testing::internal::CaptureStderr();
   {
     Progress progress({.mode = ProgressMode::kBar});

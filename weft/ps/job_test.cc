@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include <functional>
-#include <map>
 #include <string>
 #include <thread>
 
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
+#include "weft/base/testing/variables.h"
 #include "weft/ps/server.h"
 
 namespace weft::ps {
@@ -23,33 +23,6 @@ namespace job_test {
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// Environment variables for one test.
-class Variables {
- public:
-  explicit Variables(const std::map<std::string, std::string>& values) {
-    for (const auto& [name, value] : values) {
-      const char* const before = ::getenv(name.c_str());
-      before_[name] = before == nullptr ? std::nullopt : std::optional<std::string>(before);
-      ::setenv(name.c_str(), value.c_str(), 1);
-    }
-  }
-  Variables(const std::string& name, const std::string& value)
-      : Variables(std::map<std::string, std::string>{{name, value}}) {}
-  ~Variables() {
-    for (const auto& [name, value] : before_) {
-      if (value)
-        ::setenv(name.c_str(), value->c_str(), 1);
-      else
-        ::unsetenv(name.c_str());
-    }
-  }
-  Variables(const Variables&) = delete;
-  Variables& operator=(const Variables&) = delete;
-
- private:
-  std::map<std::string, std::optional<std::string>> before_;
-};
 
 bool comes_true(const std::function<bool()>& condition) {
   for (const Deadline deadline = Deadline::in(10s); !deadline.passed();) {
@@ -64,14 +37,14 @@ TEST(ServersOfTheJob, AreFoundByAClientWithoutArguments) {
   const UniqueFd secret(::memfd_create("secret", MFD_CLOEXEC));
   const std::string bytes(32, 's');
   ASSERT_EQ(::write(secret.get(), bytes.data(), bytes.size()), 32);
-  const Variables job({{"WEFT_PS_FOLDER", folder / "ps"},
-                       {"WEFT_PS_SERVERS", "2"},
-                       {"WEFT_SECRET_FD", std::to_string(secret.get())},
-                       {"WEFT_STORE", ""},
-                       {"TORCHELASTIC_RUN_ID", "job"},
-                       {"TORCHELASTIC_RESTART_COUNT", "0"},
-                       {"GROUP_WORLD_SIZE", "1"},
-                       {"RANK", "1"}});
+  const TestVariables job({{"WEFT_PS_FOLDER", folder / "ps"},
+                           {"WEFT_PS_SERVERS", "2"},
+                           {"WEFT_SECRET_FD", std::to_string(secret.get())},
+                           {"WEFT_STORE", ""},
+                           {"TORCHELASTIC_RUN_ID", "job"},
+                           {"TORCHELASTIC_RESTART_COUNT", "0"},
+                           {"GROUP_WORLD_SIZE", "1"},
+                           {"RANK", "1"}});
   EXPECT_EQ(servers_of_job(), 2u);
   {
     const auto directory = job_directory(kJobServers);
@@ -99,12 +72,12 @@ TEST(ServersOfTheJob, AreFoundByAClientWithoutArguments) {
 }
 
 TEST(ServersOfTheJob, AreMissedInOneLine) {
-  const Variables none("WEFT_PS_SERVERS", "");
+  const TestVariables none("WEFT_PS_SERVERS", "");
   EXPECT_EQ(servers_of_job(), 0u);
   EXPECT_THAT(refusal([] { job_client(); }), HasSubstr("start it with weft run --servers N"));
   EXPECT_THAT(refusal([] { Client client({.worker = 0}); }),
               HasSubstr("start it with weft run --servers N"));
-  const Variables wrong("WEFT_PS_SERVERS", "two");
+  const TestVariables wrong("WEFT_PS_SERVERS", "two");
   EXPECT_THAT(refusal([] { servers_of_job(); }), HasSubstr("WEFT_PS_SERVERS is \"two\""));
 }
 

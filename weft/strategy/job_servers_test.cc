@@ -1,6 +1,5 @@
 // A center on the servers of the job (weft run --servers), which outlive groups of workers.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <torch/types.h>
 
 #include <array>
@@ -8,6 +7,7 @@
 #include <thread>
 
 #include "weft/base/file.h"
+#include "weft/base/testing/variables.h"
 #include "weft/ps/job.h"
 #include "weft/ps/server.h"
 #include "weft/strategy/server_center.h"
@@ -25,19 +25,8 @@ using rules_test::kLr;
 class Job {
  public:
   Job() {
-    set("WEFT_PS_FOLDER", folder_ / "ps");
-    set("WEFT_PS_SERVERS", "2");
-    set("WEFT_STORE", "");
-    set("WEFT_SECRET_FD", "");
-    set("TORCHELASTIC_RUN_ID", "job");
-    set("GROUP_WORLD_SIZE", "1");
     directory_ = ps::job_directory(ps::kJobServers);
     for (std::uint32_t server = 0; server < 2; ++server) start(server);
-  }
-  ~Job() {
-    for (const char* name : {"WEFT_PS_FOLDER", "WEFT_PS_SERVERS", "WEFT_STORE", "WEFT_SECRET_FD",
-                             "TORCHELASTIC_RUN_ID", "GROUP_WORLD_SIZE"})
-      ::unsetenv(name);
   }
   void start(std::uint32_t server) {
     servers_[server] = nullptr;
@@ -57,9 +46,13 @@ class Job {
   }
 
  private:
-  static void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
-
   const TempDir folder_;
+  const TestVariables variables_{{{"WEFT_PS_FOLDER", folder_ / "ps"},
+                                  {"WEFT_PS_SERVERS", "2"},
+                                  {"WEFT_STORE", ""},
+                                  {"WEFT_SECRET_FD", ""},
+                                  {"TORCHELASTIC_RUN_ID", "job"},
+                                  {"GROUP_WORLD_SIZE", "1"}}};
   std::unique_ptr<ps::Directory> directory_;
   std::array<std::unique_ptr<ps::Server>, 2> servers_;
 };

@@ -7,12 +7,12 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 
 #include "weft/base/error.h"
+#include "weft/base/testing/variables.h"
 #include "weft/net/mpi/mpi.h"
 
 namespace weft::net::mpi {
@@ -53,11 +53,11 @@ TEST(MpiPlugin, IsSearchedBesideTheProgramInLibWeftAboveItAndByName) {
 }
 
 // Returns the error of load_plugin() if exactly these variables are set.
-std::string complaint(const std::map<std::string, std::string>& variables) {
+std::string complaint(TestVariables::Values variables) {
   for (const char* name :
        {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "WEFT_MPI", "WEFT_PLUGIN_DIR"})
-    unsetenv(name);
-  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+    variables.try_emplace(name);
+  const TestVariables set(variables);
   try {
     internal::load_plugin();
   } catch (const Error& error) {
@@ -71,12 +71,11 @@ TEST(MpiPlugin, AreListedByTheirFiles) {
   const auto folder =
       std::filesystem::temp_directory_path() / ("weft_plugins_" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
-  setenv("WEFT_PLUGIN_DIR", folder.c_str(), 1);
+  const TestVariables set("WEFT_PLUGIN_DIR", folder.string());
   EXPECT_THAT(plugins(), testing::IsEmpty());
   const auto file = (folder / "libweft_mpi_mpich.so").string();
   std::ofstream(file) << "no library";
   EXPECT_THAT(plugins(), ElementsAre(std::pair<std::string, std::string>("mpich", file)));
-  unsetenv("WEFT_PLUGIN_DIR");
   std::filesystem::remove_all(folder);
 }
 

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 
 #include "weft/base/error.h"
+#include "weft/base/testing/variables.h"
 
 namespace weft::observe {
 namespace step_times_test {
@@ -30,16 +30,16 @@ TEST(StepTimes, AreWrittenWhereTheVariableSaysAndReadAsTheyCome) {
   const TempDir dir;
   StepTimesReader reader(dir / "times");
   EXPECT_TRUE(reader.read().empty());
-  ::setenv("WEFT_STEP_TIMES", (dir / "times").c_str(), 1);
-  ::setenv("RANK", "3", 1);
-  StepTimes times;
-  ::unsetenv("WEFT_STEP_TIMES");
+  const TestVariables rank({{"RANK", "3"}, {"WEFT_STEP_TIMES", {}}});
+  StepTimes times = [&] {
+    const TestVariables file("WEFT_STEP_TIMES", dir / "times");
+    return StepTimes();
+  }();
   EXPECT_FALSE(StepTimes().is_on());
   StepTimes().add({.step = 9});
   const auto before = std::chrono::steady_clock::now().time_since_epoch();
   times.add({.ranks = 4, .step = 1});
   times.add({.ranks = 4, .step = 2});
-  ::unsetenv("RANK");
   const auto first = reader.read();
   ASSERT_EQ(first.size(), 2U);
   EXPECT_EQ(first[1].step, 2);
@@ -53,9 +53,8 @@ TEST(StepTimes, AreWrittenWhereTheVariableSaysAndReadAsTheyCome) {
 }
 
 TEST(StepTimes, NameAFileThatCannotBeOpened) {
-  ::setenv("WEFT_STEP_TIMES", "/none/times", 1);
+  const TestVariables file("WEFT_STEP_TIMES", "/none/times");
   EXPECT_THROW(StepTimes(), Error);
-  ::unsetenv("WEFT_STEP_TIMES");
 }
 
 }  // namespace step_times_test
