@@ -67,7 +67,7 @@ class Attached {
       local = 0;
       try {
         page_ = RankPage::make(1, std::max(0, number_of("RANK")), 1);
-      } catch (const Error&) {
+      } catch (const Error&) {  // no memory: this process shows no position
         return;
       }
     }

@@ -114,7 +114,7 @@ void Metrics::write_ranks(std::int64_t step, std::span<const RankState> ranks) c
     if (!file) return;
     try {
       write_all(file.get(), ranks_json(step, ranks), aside);
-    } catch (const Error&) {
+    } catch (const Error&) {  // a full disk: the old file stays
       return;
     }
   }

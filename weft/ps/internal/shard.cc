@@ -49,7 +49,7 @@ Answer refusal_in(std::string_view bytes) {
   try {
     const Answer given = decode_answer(bytes);
     return refuse(given.code, given.text);
-  } catch (const Error&) {
+  } catch (const Error&) {  // its text cannot be read
     return invalid("a refusal is malformed");
   }
 }

@@ -266,7 +266,7 @@ bool Tensors::is_consistent() const {
   }
   try {
     check(options_);
-  } catch (const Error&) {
+  } catch (const Error&) {  // the caller refuses the snapshot
     return false;
   }
   return offset == values_.size() && updates_.fits(values_.size(), is_defined_);

@@ -73,14 +73,14 @@ void TableSnapshot::keep(RowHeader& row) noexcept {
   const std::size_t bytes = row_bytes(options_);
   try {
     budget_.take(bytes);
-  } catch (...) {
+  } catch (...) {  // no memory for a copy: see above
     has_failed_ = true;
     return;
   }
   try {
     append_row(saved_, row);
     row.epoch = epoch_;
-  } catch (...) {
+  } catch (...) {  // the same
     budget_.give_back(bytes);
     has_failed_ = true;
   }
