@@ -8,8 +8,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "weft/agent/link.h"
 #include "weft/comm/init.h"
+#include "weft/rank_link/link.h"
 
 namespace py = pybind11;
 
@@ -81,7 +81,7 @@ void bind_regroup(py::module_& m) {
       .def_readwrite("wait", &RegroupOptions::wait)
       .def_readwrite("timeout", &RegroupOptions::timeout);
   m.def("tell_launcher", [](const std::string& verb) {
-    if (agent::Link* const link = agent::launcher()) link->tell(verb);
+    if (rank_link::Link* const link = rank_link::launcher()) link->tell(verb);
   });
   m.def("regroupable", &regroupable, Released());
   m.def("regroup", &regroup, Released());

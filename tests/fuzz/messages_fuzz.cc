@@ -3,9 +3,9 @@
 #include <variant>
 
 #include "tests/fuzz/fuzz.h"
-#include "weft/agent/messages.h"
+#include "weft/rank_link/messages.h"
 
-using namespace weft::agent;
+using namespace weft::rank_link;
 
 namespace {
 

@@ -9,8 +9,6 @@
 #include <iostream>
 #include <utility>
 
-#include "weft/agent/messages.h"
-#include "weft/agent/spare.h"
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
 #include "weft/base/text/words.h"
@@ -23,6 +21,8 @@
 #include "weft/observe/progress.h"
 #include "weft/observe/run/run_folder.h"
 #include "weft/plan/mesh.h"
+#include "weft/rank_link/messages.h"
+#include "weft/rank_link/spare.h"
 #include "weft/strategy/strategy.h"
 #include "weft/train/options.h"
 #include "weft/train/planning.h"
@@ -57,7 +57,7 @@ void request_stop_of_launcher(int number, siginfo_t* info, void*) {
 // signal that this process ignores, as after nohup, stays ignored. But the launcher asks its ranks
 // to stop by SIGTERM.
 void watch_signals(const launch::Going& going) {
-  if (agent::launcher() == nullptr) {
+  if (rank_link::launcher() == nullptr) {
     const double grace = std::chrono::duration<double>(going.grace.value_or(kGrace)).count();
     grace_s = std::max(1, static_cast<int>(0.9 * grace));
     ::signal(SIGALRM, end_after_grace);
@@ -67,7 +67,7 @@ void watch_signals(const launch::Going& going) {
     }, action{};
     ::sigaction(number, nullptr, &now);
     const bool is_ignored = now.sa_handler == SIG_IGN;
-    if (is_ignored && (number != SIGTERM || agent::launcher() == nullptr)) continue;
+    if (is_ignored && (number != SIGTERM || rank_link::launcher() == nullptr)) continue;
     if (is_ignored) {
       action.sa_sigaction = request_stop_of_launcher;
       action.sa_flags = SA_SIGINFO | SA_RESTART;
@@ -142,7 +142,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   options.trace = command.trace;
   options.progress = observe::parse_progress_mode(command.progress);
   options.should_stop = [] {
-    if (stop_signal != 0) agent::tell_launcher(agent::Stopping{.by_signal = true});
+    if (stop_signal != 0) rank_link::tell_launcher(rank_link::Stopping{.by_signal = true});
     return stop_signal != 0;
   };
   train::Trainer::prepare(config, options);
@@ -313,7 +313,7 @@ int train(const TrainCommand& command) {
     print_strategy(config, std::max(1, most_ranks(command)));
     return 0;
   }
-  if (agent::is_spare()) return train_rank(command, config, file, resumed.has_value(), least);
+  if (rank_link::is_spare()) return train_rank(command, config, file, resumed.has_value(), least);
   const auto identity = comm::discover(comm::Environment::process());
   if (identity.rank == 0) warn_of_idle_keys(config);
   const auto flags = launcher_flags(command);

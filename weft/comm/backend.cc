@@ -21,9 +21,9 @@ constexpr std::array kTransports = {"auto", "shm", "tcp", "mpi", "nccl"};
 // Throws if the group cannot be formed for another reason.
 using Lost = std::function<std::optional<int>()>;
 
-c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
-                                             const BackendOptions& options, const Lost& lost,
-                                             const std::shared_ptr<internal::Family>& family) {
+c10::intrusive_ptr<c10d::Backend> over_store(
+    const WeftBackend::Part& here, const BackendOptions& options, const Lost& lost,
+    const std::shared_ptr<internal::RelatedGroups>& related) {
   const int size = static_cast<int>(here.ranks.size());
   const bool nccl = options.transport == Transport::kNccl;
   // All ranks of a group that has formed again are known to run.
@@ -34,21 +34,21 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
                                                       .timeout = options.to_connect(),
                                                       .lost = lost,
                                                       .names = names});
-  const auto make = [options, family, known = forming.lost_peer](const WeftBackend::Part& part) {
+  const auto make = [options, related, known = forming.lost_peer](const WeftBackend::Part& part) {
     BackendOptions as = options;
     as.timeout = part.timeout;
     if (part.is_new) {
       as.job_ranks.clear();
       as.lost_rank = nullptr;
       as.epoch = 0;
-      return over_store(part, as, nullptr, std::make_shared<internal::Family>());
+      return over_store(part, as, nullptr, std::make_shared<internal::RelatedGroups>());
     }
     as.job_ranks = internal::ranks_in_job(part.ranks, options.job_ranks);
-    const auto lost_of_part = [known, family, ranks = part.ranks] {
-      if (const auto loss = family->loss()) throw *loss;
+    const auto lost_of_part = [known, related, ranks = part.ranks] {
+      if (const auto loss = related->loss()) throw *loss;
       return internal::place_among(ranks, known());
     };
-    return over_store(part, as, lost_of_part, family);
+    return over_store(part, as, lost_of_part, related);
   };
   try {
     if (nccl && options.ordered_sums)
@@ -58,7 +58,7 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
     if (nccl) internal::require_nccl(here.me);
     auto backend = c10::make_intrusive<WeftBackend>(
         internal::make_engine(forming, options), here.me, size, options.timeout,
-        WeftBackend::Origin{here.store, make, family, options.job_ranks, here.store != nullptr});
+        WeftBackend::Origin{here.store, make, related, options.job_ranks, here.store != nullptr});
     if (nccl && here.store) {
       const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", here.store);
       backend->use_for_devices(internal::make_nccl(store, here.me, size, options));
@@ -91,7 +91,7 @@ Transport parse_transport(const std::string& name) {
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank,
                                                int size, const BackendOptions& options) {
   return over_store({std::move(store), internal::all_ranks(size), rank, options.timeout}, options,
-                    options.lost_rank, std::make_shared<internal::Family>());
+                    options.lost_rank, std::make_shared<internal::RelatedGroups>());
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host,

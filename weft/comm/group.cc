@@ -14,7 +14,7 @@
 #include "weft/base/fault/failpoint.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/all_reduce.h"
-#include "weft/comm/internal/lineage.h"
+#include "weft/comm/internal/regroup_data.h"
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/comm/internal/vector_math.h"
 #include "weft/comm/internal/weft_backend.h"
@@ -30,13 +30,14 @@ struct Group::State {
   c10::intrusive_ptr<c10d::Backend> backend;
   std::string name;
   internal::WeftBackend* weft = nullptr;  // the backend, if it is weft
-  std::shared_ptr<const internal::Lineage> lineage = std::make_shared<internal::Lineage>();
+  std::shared_ptr<const internal::RegroupData> regroup_data =
+      std::make_shared<internal::RegroupData>();
   std::mutex mutex;                  // guards parts
   std::map<std::string, int> parts;  // number of subgroups made so far, by name and ranks
 
   // Returns the key of the next subgroup with these ranks and this name. All of them count alike.
   std::string place_of(const std::vector<int>& ranks, const std::string& part) {
-    std::string place = "group/" + part + "/" + std::to_string(lineage->options.epoch);
+    std::string place = "group/" + part + "/" + std::to_string(regroup_data->options.epoch);
     for (const int rank : ranks) place += "," + std::to_string(rank);
     const std::lock_guard lock(mutex);
     return place + "/" + std::to_string(parts[place]++);
@@ -73,9 +74,9 @@ Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name)
 }
 
 Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name,
-             std::shared_ptr<const internal::Lineage> lineage)
+             std::shared_ptr<const internal::RegroupData> regroup_data)
     : Group(std::move(backend), std::move(name)) {
-  state_->lineage = std::move(lineage);
+  state_->regroup_data = std::move(regroup_data);
 }
 
 int Group::rank() const { return state_->backend->getRank(); }
@@ -127,7 +128,7 @@ Group Group::subgroup(const std::vector<int>& ranks, const std::string& name) co
                 "the backend " + state_->backend->getBackendName() + " does not support subgroups",
                 {"subgroup", rank()});
   }
-  auto store = state_->weft != nullptr ? state_->weft->store() : state_->lineage->store;
+  auto store = state_->weft != nullptr ? state_->weft->store() : state_->regroup_data->store;
   if (store) store = c10::make_intrusive<c10d::PrefixStore>(state_->place_of(ranks, name), store);
   failpoint("subgroup.begin");
   Group made(state_->backend->split(store, ranks, state_->backend->getBackendOptions()), name);
@@ -156,11 +157,13 @@ void Group::stop() const {
   state_->weft != nullptr ? state_->weft->stop() : state_->backend->abort();
 }
 Group Group::regroup(const RegroupOptions& options) const {
-  return internal::regroup(*this, *state_->lineage, options);
+  return internal::regroup(*this, *state_->regroup_data, options);
 }
-std::uint32_t Group::epoch() const { return state_->lineage->options.epoch; }
-const std::shared_ptr<const internal::Lineage>& Group::lineage() const { return state_->lineage; }
-const std::vector<int>& Group::former_ranks() const { return state_->lineage->former; }
+std::uint32_t Group::epoch() const { return state_->regroup_data->options.epoch; }
+const std::shared_ptr<const internal::RegroupData>& Group::regroup_data() const {
+  return state_->regroup_data;
+}
+const std::vector<int>& Group::former_ranks() const { return state_->regroup_data->former; }
 
 namespace {
 

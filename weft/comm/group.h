@@ -43,7 +43,7 @@ struct HostSplit;
 class PreparedAllReduce;
 
 namespace internal {
-struct Lineage;
+struct RegroupData;
 }
 
 // Options of Group::regroup(): which ranks form the next group, and how long to wait for them.
@@ -89,7 +89,7 @@ class Group {
   Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name);
   // As above, for a group that regroup() can form again. Used by the functions of init.h.
   Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name,
-        std::shared_ptr<const internal::Lineage> lineage);
+        std::shared_ptr<const internal::RegroupData> regroup_data);
 
   int rank() const;
   int size() const;
@@ -191,7 +191,7 @@ class Group {
   // Number of this incarnation of the group; it grows with every regroup().
   std::uint32_t epoch() const;
   // What regroup() needs besides the backend. Whoever keeps both can make this group again.
-  const std::shared_ptr<const internal::Lineage>& lineage() const;
+  const std::shared_ptr<const internal::RegroupData>& regroup_data() const;
   // Former rank of each rank in the previous group, -1 for a newcomer. Empty for a first group.
   const std::vector<int>& former_ranks() const;
 

@@ -20,8 +20,6 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
-#include "weft/agent/messages.h"
-#include "weft/agent/spare.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
 #include "weft/base/process/start.h"
@@ -29,13 +27,15 @@
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/job_store.h"
-#include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/over_mpi.h"
+#include "weft/comm/internal/regroup_data.h"
 #include "weft/comm/internal/rendezvous.h"
 #include "weft/comm/internal/store_silence.h"
 #include "weft/comm/internal/transport.h"
 #include "weft/comm/internal/weft_backend.h"
 #include "weft/observe/position/position.h"
+#include "weft/rank_link/messages.h"
+#include "weft/rank_link/spare.h"
 #include "weft/store/client.h"
 
 namespace weft::comm {
@@ -168,21 +168,20 @@ std::optional<internal::Forming> through_mpi(const Identity& identity,
 }
 
 // `ranks`: numbers in the launcher's world, by rank of the group.
-c10::intrusive_ptr<c10d::Backend> over_mpi(const internal::Forming& forming,
-                                           const std::vector<int>& ranks,
-                                           const BackendOptions& options,
-                                           const std::shared_ptr<internal::Family>& family) {
-  const auto make = [ranks, options, family](const internal::WeftBackend::Part& part) {
+c10::intrusive_ptr<c10d::Backend> over_mpi(
+    const internal::Forming& forming, const std::vector<int>& ranks, const BackendOptions& options,
+    const std::shared_ptr<internal::RelatedGroups>& related) {
+  const auto make = [ranks, options, related](const internal::WeftBackend::Part& part) {
     BackendOptions as = options;
     as.timeout = part.timeout;
     std::vector<int> theirs;
     for (const int rank : part.ranks) theirs.push_back(ranks[static_cast<std::size_t>(rank)]);
     as.job_ranks = theirs;
-    return over_mpi(internal::meet_over_mpi(theirs, part.me, as), theirs, as, family);
+    return over_mpi(internal::meet_over_mpi(theirs, part.me, as), theirs, as, related);
   };
   return c10::make_intrusive<internal::WeftBackend>(
       internal::make_engine(forming, options), forming.rank, forming.size, options.timeout,
-      internal::WeftBackend::Origin{nullptr, make, family, options.job_ranks});
+      internal::WeftBackend::Origin{nullptr, make, related, options.job_ranks});
 }
 
 // Returns nothing if the ranks use a store.
@@ -191,19 +190,19 @@ std::optional<Group> join_through_mpi(const Identity& identity, const BackendOpt
   if (!forming) return std::nullopt;
   BackendOptions options = backend;
   options.store_host = "";
-  internal::Lineage lineage;
-  lineage.through_mpi = true;
+  internal::RegroupData regroup_data;
+  regroup_data.through_mpi = true;
   return Group(over_mpi(*forming, internal::all_ranks(identity.world), options,
-                        std::make_shared<internal::Family>()),
-               "world", std::make_shared<const internal::Lineage>(std::move(lineage)));
+                        std::make_shared<internal::RelatedGroups>()),
+               "world", std::make_shared<const internal::RegroupData>(std::move(regroup_data)));
 }
 
 }  // namespace
 
 std::string interface_of(const Group& group) {
-  const auto& lineage = group.lineage();
-  if (!lineage) return "127.0.0.1";
-  const BackendOptions& options = lineage->options;
+  const auto& regroup_data = group.regroup_data();
+  if (!regroup_data) return "127.0.0.1";
+  const BackendOptions& options = regroup_data->options;
   if (!options.interface.empty()) return options.interface;
   return options.store_host.empty() ? "127.0.0.1" : internal::address_towards(options.store_host);
 }
@@ -218,8 +217,8 @@ std::string gone_ranks_key(const std::string& run_id, int restart_count) {
 }
 
 Group init(const InitOptions& options) {
-  if (agent::is_spare()) {
-    agent::become_rank();
+  if (rank_link::is_spare()) {
+    rank_link::become_rank();
     observe::attach_position();
   }
   return init(discover(Environment::process(), options.identity), options);
@@ -296,13 +295,13 @@ Group init(const Identity& identity, const InitOptions& asked) {
     const auto store = store_of(identity, hosts_store, options.timeout);
     const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
         store_prefix(identity.run_id, identity.restart_count), store);
-    if (options.newcomer) agent::tell_launcher(agent::Joining{});
+    if (options.newcomer) rank_link::tell_launcher(rank_link::Joining{});
     if (options.newcomer) {
       return join_group(prefixed, backend, options.timeout, identity.rank,
                         has_fixed_nodes(identity) ? identity.world : 0);
     }
     static bool has_met = false;  // a program may form further groups while it trains
-    if (!std::exchange(has_met, true)) agent::tell_launcher(agent::Meeting{});
+    if (!std::exchange(has_met, true)) rank_link::tell_launcher(rank_link::Meeting{});
     failpoint("meet.begin");
     const int before =
         groups_begun_at(identity.master_addr + " " + std::to_string(identity.master_port) + " " +
@@ -312,7 +311,7 @@ Group init(const Identity& identity, const InitOptions& asked) {
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();
   if (!options.newcomer) failpoint("meet.made");
-  if (replaces || !options.newcomer) agent::tell_launcher(agent::Joined{});
+  if (replaces || !options.newcomer) rank_link::tell_launcher(rank_link::Joined{});
   has_joined = has_joined || replaces;
   const auto* const weft = dynamic_cast<const internal::WeftBackend*>(&group.backend());
   if (identity.mpi && weft != nullptr)

@@ -56,7 +56,7 @@ struct InitOptions {
 
 // Returns the group of all ranks. It finds them from the environment (environment.h): weft run,
 // torchrun, mpirun, srun, Kubernetes, or a process alone. Collective. In a warm spare (weft run
-// --spares) it first waits until the launcher says which rank to become (weft/agent/spare.h).
+// --spares) it first waits until the launcher says which rank to become (weft/rank_link/spare.h).
 // Throws kBadConfig if sources disagree, and kTimeout, naming the ranks, if ranks do not come.
 // Throws kBadConfig with the difference on a rank whose version of weft or libtorch, secret or
 // `alike` is not that of rank 0, or of the running job. If a rank cannot join, as without a port or

@@ -14,8 +14,8 @@
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
 #include "weft/comm/internal/job_texts.h"
-#include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/meeting.h"
+#include "weft/comm/internal/regroup_data.h"
 #include "weft/comm/internal/rendezvous.h"
 #include "weft/net/memory/heap.h"
 #include "weft/net/memory/host.h"
@@ -26,7 +26,7 @@ namespace {
 
 using internal::Arrival;
 using internal::Awaited;
-using internal::Lineage;
+using internal::RegroupData;
 using internal::Rendezvous;
 
 constexpr auto kLookAgain = std::chrono::milliseconds(5);
@@ -69,8 +69,9 @@ class Passage {
   // `has_ended`: true for a rank of the former group whose process is known to have ended. Null:
   // for none.
   using HasEnded = std::function<bool(const std::string& name)>;
-  Passage(const Lineage& lineage, Arrival me, Awaited awaited, HasEnded has_ended = nullptr)
-      : lineage_(lineage),
+  Passage(const RegroupData& regroup_data, Arrival me, Awaited awaited,
+          HasEnded has_ended = nullptr)
+      : regroup_data_(regroup_data),
         me_(std::move(me)),
         awaited_(std::move(awaited)),
         has_ended_(std::move(has_ended)) {}
@@ -83,7 +84,7 @@ class Passage {
   // there and processes in place of lost ranks are coming. Throws kAborted if the members have
   // continued without this rank.
   std::vector<Arrival> agree(std::uint32_t epoch, std::chrono::milliseconds wait, Deadline limit) {
-    Rendezvous at(lineage_.store, epoch);
+    Rendezvous at(regroup_data_.store, epoch);
     failpoint("regroup.begin");
     if (!at.decided()) at.arrive(me_);
     failpoint("regroup.arrived");
@@ -96,7 +97,7 @@ class Passage {
           std::erase_if(awaited_.names, [&](const auto& one) { return has_ended_(one.first); });
         }
         if (tell_ && soon.passed()) std::exchange(tell_, nullptr)();
-        const auto lost = internal::lost_ranks(*lineage_.store);
+        const auto lost = internal::lost_ranks(*regroup_data_.store);
         const auto left = internal::without(awaited_, lost.gone);
         const auto arrived = at.arrived();
         const bool late = deadline.passed() && (limit.passed() || !internal::is_worth_waiting(
@@ -116,8 +117,8 @@ class Passage {
   std::optional<Group> form(std::uint32_t epoch, const std::vector<Arrival>& members,
                             std::chrono::milliseconds wait) {
     const int rank = place_of(members, me_.name), size = static_cast<int>(members.size());
-    Rendezvous at(lineage_.store, epoch);
-    auto next = std::make_shared<Lineage>(lineage_);
+    Rendezvous at(regroup_data_.store, epoch);
+    auto next = std::make_shared<RegroupData>(regroup_data_);
     next->options.epoch = epoch;
     next->options.connect_timeout = wait;
     const auto formed = std::make_shared<std::atomic<bool>>(false);
@@ -174,13 +175,14 @@ class Passage {
  private:
   // A function that names a member which is lost: reported by another one, replaced by its
   // launcher, or never to be replaced. Once `formed` is true, the members notice the end of a peer
-  // themselves (Family::loss()), and the function throws kAborted if one of them has noticed it.
+  // themselves (RelatedGroups::loss()), and the function throws kAborted if one of them has noticed
+  // it.
   std::function<std::optional<int>()> watch(
       std::uint32_t epoch, const std::vector<Arrival>& members,
       const std::shared_ptr<const std::atomic<bool>>& formed) const {
     const auto known = std::make_shared<std::vector<int>>();  // ranks that newcomers asked for
-    const Rendezvous at(lineage_.store, epoch), next(lineage_.store, epoch + 1);
-    return [at, next, members, formed, known, store = lineage_.store]() -> std::optional<int> {
+    const Rendezvous at(regroup_data_.store, epoch), next(regroup_data_.store, epoch + 1);
+    return [at, next, members, formed, known, store = regroup_data_.store]() -> std::optional<int> {
       if (formed->load() && is_begun(next)) throw given_up();
       try {
         if (formed->load()) return internal::lost_rank(*at.meeting_place());
@@ -221,7 +223,7 @@ class Passage {
                 {"regroup", me_.was});
   }
 
-  const Lineage lineage_;
+  const RegroupData regroup_data_;
   const Arrival me_;
   Awaited awaited_;
   const HasEnded has_ended_;
@@ -231,12 +233,12 @@ class Passage {
 // A rank of this host that is left out of the group may still be alive, stopped while it writes
 // into this rank's tensors.
 // `leaving_from`: ranks from this one on leave the job on purpose and write no more.
-void leave_behind(const Group::HostRanks& neighbors, const Lineage& lineage,
+void leave_behind(const Group::HostRanks& neighbors, const RegroupData& regroup_data,
                   const std::vector<Arrival>& members, int leaving_from) {
   if (neighbors.host == nullptr || net::process_heap() == nullptr) return;
   for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {
     const int rank = neighbors.ranks[local];
-    if (place_of(members, lineage.names[static_cast<std::size_t>(rank)]) >= 0 ||
+    if (place_of(members, regroup_data.names[static_cast<std::size_t>(rank)]) >= 0 ||
         (leaving_from >= 0 && rank >= leaving_from) ||
         neighbors.host->has_ended(static_cast<int>(local)))
       continue;
@@ -252,15 +254,15 @@ void leave_behind(const Group::HostRanks& neighbors, const Lineage& lineage,
 
 namespace internal {
 
-Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& options) {
-  if (lineage.through_mpi) {
+Group regroup(const Group& group, const RegroupData& regroup_data, const RegroupOptions& options) {
+  if (regroup_data.through_mpi) {
     throw Error(
         Errc::kBadConfig,
         "a group that met through MPI cannot regroup, since MPI's world neither shrinks nor grows "
         "and has no store; start the ranks with weft run, or set MASTER_ADDR to rank 0's host",
         {"regroup", group.rank()});
   }
-  WEFT_REQUIRE(lineage.store,
+  WEFT_REQUIRE(regroup_data.store,
                "this group cannot regroup: make it by weft::init() with more than one rank, or by "
                "form_group()");
   WEFT_REQUIRE(options.at_least >= 1 && (options.size == 0 || options.size >= options.at_least),
@@ -268,38 +270,38 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
   const observe::ActivityScope activity(observe::Activity::kRecovery);
   try {
     const auto deadline = Deadline::in(options.timeout);
-    const int lost = end_all(group, lineage.options.job_ranks);
+    const int lost = end_all(group, regroup_data.options.job_ranks);
     const Group::HostRanks neighbors = group.host_ranks();
     Awaited awaited{{}, options.size, options.at_least, options.keep_ranks};
-    const auto& jobs = lineage.options.job_ranks;
-    for (std::size_t rank = 0; rank < lineage.names.size(); ++rank) {
+    const auto& jobs = regroup_data.options.job_ranks;
+    for (std::size_t rank = 0; rank < regroup_data.names.size(); ++rank) {
       if (options.leaving_from >= 0 && static_cast<int>(rank) >= options.leaving_from) break;
       const int job = jobs.empty() ? static_cast<int>(rank) : jobs[rank];
-      awaited.names.emplace(lineage.names[rank], job);
+      awaited.names.emplace(regroup_data.names[rank], job);
       awaited.jobs.insert(job);
     }
     awaited.newcomers.insert(options.newcomers.begin(), options.newcomers.end());
     if (lost >= 0 && lost < group.size())
-      awaited.names.erase(lineage.names[static_cast<std::size_t>(lost)]);
+      awaited.names.erase(regroup_data.names[static_cast<std::size_t>(lost)]);
     const auto has_ended = [&](const std::string& name) {
       for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {
-        if (lineage.names[static_cast<std::size_t>(neighbors.ranks[local])] == name)
+        if (regroup_data.names[static_cast<std::size_t>(neighbors.ranks[local])] == name)
           return neighbors.host->has_ended(static_cast<int>(local));
       }
       return false;
     };
-    Passage passage(
-        lineage,
-        {lineage.names[static_cast<std::size_t>(group.rank())], group.rank(), lineage.job_rank},
-        awaited, has_ended);
+    Passage passage(regroup_data,
+                    {regroup_data.names[static_cast<std::size_t>(group.rank())], group.rank(),
+                     regroup_data.job_rank},
+                    awaited, has_ended);
     passage.tell_late_members([&group] {
       group.abort(Error(Errc::kAborted,
                         "rank " + std::to_string(group.rank()) + " waits for the next group"));
     });
-    for (std::uint32_t epoch = lineage.options.epoch + 1; !deadline.passed(); ++epoch) {
+    for (std::uint32_t epoch = regroup_data.options.epoch + 1; !deadline.passed(); ++epoch) {
       const auto members = passage.agree(epoch, options.wait, deadline);
-      if (epoch == lineage.options.epoch + 1)
-        leave_behind(neighbors, lineage, members, options.leaving_from);
+      if (epoch == regroup_data.options.epoch + 1)
+        leave_behind(neighbors, regroup_data, members, options.leaving_from);
       if (auto formed = passage.form(epoch, members, options.wait)) return *formed;
     }
   } catch (const Error&) {
@@ -317,11 +319,12 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
 
 namespace {
 
-std::shared_ptr<Lineage> first_lineage(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                                       const BackendOptions& options) {
-  auto lineage = std::make_shared<Lineage>(Lineage{std::move(store), options, {}, {}, false, rank});
-  for (int peer = 0; peer < size; ++peer) lineage->names.push_back(std::to_string(peer));
-  return lineage;
+std::shared_ptr<RegroupData> first_regroup_data(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                                int size, const BackendOptions& options) {
+  auto regroup_data =
+      std::make_shared<RegroupData>(RegroupData{std::move(store), options, {}, {}, false, rank});
+  for (int peer = 0; peer < size; ++peer) regroup_data->names.push_back(std::to_string(peer));
+  return regroup_data;
 }
 
 }  // namespace
@@ -338,7 +341,8 @@ Group internal::form_group_at(const c10::intrusive_ptr<c10d::Store>& place,
   }
   auto backend = make_backend(place, rank, size, options);
   if (rank == 0 && place != store) internal::set_texts(*store, options);
-  return Group(std::move(backend), "world", first_lineage(std::move(store), rank, size, options));
+  return Group(std::move(backend), "world",
+               first_regroup_data(std::move(store), rank, size, options));
 }
 
 Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
@@ -350,7 +354,8 @@ Group regroupable(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<
                   const BackendOptions& options) {
   const int rank = backend->getRank(), size = backend->getSize();
   internal::compare_at_start(store, rank, size, options);
-  return Group(std::move(backend), "world", first_lineage(std::move(store), rank, size, options));
+  return Group(std::move(backend), "world",
+               first_regroup_data(std::move(store), rank, size, options));
 }
 
 Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options,

@@ -29,9 +29,10 @@ using internal::WeftBackend;
 // Subgroups of the replicas: the first replica makes the backends of all, the others take theirs.
 class Parts : public std::enable_shared_from_this<Parts> {
  public:
-  using Family = std::shared_ptr<internal::Family>;  // of one replica
+  using RelatedGroups = std::shared_ptr<internal::RelatedGroups>;  // of one replica
 
-  c10::intrusive_ptr<c10d::Backend> make(const WeftBackend::Part& part, const Family& family) {
+  c10::intrusive_ptr<c10d::Backend> make(const WeftBackend::Part& part,
+                                         const RelatedGroups& related) {
     const int size = static_cast<int>(part.ranks.size());
     Seats* seats = nullptr;
     if (part.me == 0) {
@@ -51,7 +52,7 @@ class Parts : public std::enable_shared_from_this<Parts> {
     auto engine = internal::make_direct_engine(std::move(seats->hosts[at]),
                                                std::move(seats->endpoints[at]), part.timeout);
     auto backend = c10::make_intrusive<WeftBackend>(std::move(engine), part.me, size, part.timeout,
-                                                    origin(part.store, family));
+                                                    origin(part.store, related));
     enlist(backend);
     return backend;
   }
@@ -64,11 +65,11 @@ class Parts : public std::enable_shared_from_this<Parts> {
     backends_.emplace_back(backend);
   }
 
-  WeftBackend::Origin origin(c10::intrusive_ptr<c10d::Store> store, const Family& family) {
-    const auto make = [parts = shared_from_this(), family](const WeftBackend::Part& part) {
-      return parts->make(part, family);
+  WeftBackend::Origin origin(c10::intrusive_ptr<c10d::Store> store, const RelatedGroups& related) {
+    const auto make = [parts = shared_from_this(), related](const WeftBackend::Part& part) {
+      return parts->make(part, related);
     };
-    return {std::move(store), make, family};
+    return {std::move(store), make, related};
   }
 
   // Aborts all groups and all waits for groups. The first call wins.
@@ -149,7 +150,7 @@ void replicate(int replicas, const std::function<void(Group)>& fn,
           internal::make_direct_engine(std::move(hosts[at]), std::move(endpoints[at]), timeout);
       const auto backend = c10::make_intrusive<WeftBackend>(
           std::move(engine), rank, replicas, timeout,
-          parts->origin(store, std::make_shared<internal::Family>()));
+          parts->origin(store, std::make_shared<internal::RelatedGroups>()));
       parts->enlist(backend);
       groups[at].emplace(backend, "replicas");
       fn(*groups[at]);

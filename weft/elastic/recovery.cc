@@ -8,13 +8,13 @@
 #include <tuple>
 #include <utility>
 
-#include "weft/agent/messages.h"
-#include "weft/agent/news.h"
 #include "weft/base/deadline.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
 #include "weft/base/text/variables.h"
 #include "weft/observe/position/position.h"
+#include "weft/rank_link/messages.h"
+#include "weft/rank_link/notices.h"
 
 namespace weft::elastic {
 namespace {
@@ -48,14 +48,14 @@ bool is_loss(const Error& error) {
          (error.code() == Errc::kTimeout && error.context().peer >= 0);
 }
 
-Recovery::Recovery(Group world, const agent::UsableRanks& usable)
+Recovery::Recovery(Group world, const rank_link::UsableRanks& usable)
     : world_(std::move(world)),
       usable_(usable),
       min_ranks_(from_launcher("WEFT_MIN_RANKS")),
       join_timeout_(from_launcher("WEFT_JOIN_TIMEOUT")),
       is_on_(from_launcher("WEFT_ELASTIC") > 0) {
   // By every rank: one that leaves must have told it before, or the launcher would replace it.
-  if (usable_ != agent::UsableRanks{}) agent::tell_launcher(agent::Usable{usable_});
+  if (usable_ != rank_link::UsableRanks{}) rank_link::tell_launcher(rank_link::Usable{usable_});
 }
 
 bool Recovery::has_newcomers() const {
@@ -130,7 +130,7 @@ std::optional<comm::RegroupOptions> Recovery::park(Brought& brought) {
 
 void Recovery::leave_job() const {
   failpoint("leave.begin");
-  agent::tell_launcher(agent::Leaving{});
+  rank_link::tell_launcher(rank_link::Leaving{});
   failpoint("leave.told");
   log_info("this rank leaves the job", {{"rank", world_.rank()}});
 }
@@ -165,7 +165,7 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
     } catch (const Error& error) {
       const bool differs = is_difference(error) && has_newcomers();
       if (differs && is_newcomer()) {
-        agent::tell_launcher(agent::Refused{});
+        rank_link::tell_launcher(rank_link::Refused{});
         throw Error(Errc::kBadConfig,
                     "this process does not fit the running job: " + error.message(),
                     error.context());
@@ -181,7 +181,7 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
 }
 
 int SizeRequests::ranks() {
-  std::tie(ranks_, newcomers_) = agent::news().wanted();
+  std::tie(ranks_, newcomers_) = rank_link::notices().wanted();
   return ranks_;
 }
 

@@ -24,10 +24,10 @@
 #include <optional>
 #include <vector>
 
-#include "weft/agent/usable_ranks.h"
 #include "weft/base/error.h"
 #include "weft/comm/group.h"
 #include "weft/elastic/newest_state.h"
+#include "weft/rank_link/usable_ranks.h"
 
 namespace weft::elastic {
 
@@ -65,7 +65,7 @@ class Recovery {
   // `world`: the group of weft::init(). The launcher's flags say which losses are answered
   // (weft run --max-replacements, --min-ranks). `usable`: numbers of ranks that the program can
   // use. Of other numbers, the highest ranks leave the job.
-  explicit Recovery(Group world, const agent::UsableRanks& usable = {});
+  explicit Recovery(Group world, const rank_link::UsableRanks& usable = {});
 
   // The ranks that train: after recover(), another group.
   const Group& world() const { return world_; }
@@ -115,7 +115,7 @@ class Recovery {
   void go_on(const Steps& steps, const comm::RegroupOptions* regroup);
 
   Group world_;
-  const agent::UsableRanks usable_;
+  const rank_link::UsableRanks usable_;
   const int min_ranks_;                      // 0: all ranks
   const std::chrono::seconds join_timeout_;  // How long nodes wait for each other.
   const bool is_on_;

@@ -8,7 +8,6 @@
 #include <memory>
 #include <utility>
 
-#include "weft/agent/messages.h"
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
@@ -18,6 +17,7 @@
 #include "weft/elastic/internal/random_state.h"
 #include "weft/elastic/newest_state.h"
 #include "weft/elastic/recovery.h"
+#include "weft/rank_link/messages.h"
 
 namespace weft::elastic {
 namespace {
@@ -193,7 +193,7 @@ class Run {
   // The ranks agree on whether to stop, and on when they ask again.
   void look() {
     const bool wishes = options_.should_stop();
-    if (wishes) agent::tell_launcher(agent::Stopping{});
+    if (wishes) rank_link::tell_launcher(rank_link::Stopping{});
     at::Tensor seen = at::tensor({wishes ? 1.0 : 0.0, step_s_}, at::kDouble);
     world().all_reduce(seen, ReduceOp::kMax);
     const double step_s = std::max(seen[1].item<double>(), 1e-9);
@@ -205,7 +205,7 @@ class Run {
   void save() {
     const std::string folder = options_.save ? options_.save(world()) : "";
     if (world().rank() != 0) return;
-    if (!folder.empty()) agent::tell_launcher(agent::CheckpointSaved{folder});
+    if (!folder.empty()) rank_link::tell_launcher(rank_link::CheckpointSaved{folder});
     log_warn("training stops: a rank was told to stop",
              {{"step", steps_}, {"checkpoint", folder.empty() ? "none" : folder}});
   }
@@ -214,7 +214,7 @@ class Run {
     checkpoint::Shards shards = state_.shards(world(), steps_);
     shards.state[kEnded] = text_of(ended_);
     const int ranks = copying_->take(shards, requests_.ranks());
-    if (!std::exchange(told_, true)) agent::tell_launcher(agent::Copied{});
+    if (!std::exchange(told_, true)) rank_link::tell_launcher(rank_link::Copied{});
     if (ranks > 0 && ranks != world().size()) resize_ = ranks;
   }
 

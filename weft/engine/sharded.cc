@@ -69,8 +69,8 @@ void Sharded::skip_batch() { model_->skip_batch(); }
 void Sharded::end_pass() { model_->end_pass(); }
 NoSync Sharded::no_sync() { return NoSync(model_); }
 void Sharded::send_gradients() { model_->send_gradients(); }
-void Sharded::hold() { model_->hold(); }
-void Sharded::let_go() { model_->let_go(); }
+void Sharded::unshard() { model_->unshard(); }
+void Sharded::reshard() { model_->reshard(); }
 void Sharded::step(double scale) { model_->step(scale); }
 void Sharded::zero_grad() { model_->zero_grad(); }
 double Sharded::grad_norm() { return model_->grad_norm(); }

@@ -161,9 +161,9 @@ class Sharded {
   [[nodiscard]] NoSync no_sync();
   // Sends gradients that no_sync() kept, without a pass: for many backwards a batch (pipelines).
   void send_gradients();
-  // Keeps all parameters gathered until let_go(): for gradients of weights alone (pipelines).
-  void hold();
-  void let_go();
+  // Keeps all parameters gathered until reshard(): for gradients of weights alone (pipelines).
+  void unshard();
+  void reshard();
 
   // Updates this rank's part from the gradients times `scale` (one over the loss scale), clipped by
   // the spec's max_grad_norm. Returns when all ranks may use the weights. Several backward() before

@@ -112,7 +112,7 @@ TEST(Departure, EndsTheLauncherOfANodeThatLeavesOnceItsRanksHaveEnded) {
   seen.plan.emplace();
   seen.plan->away = true;
   EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kWait);
-  seen.ranks = {RankEnd{.status = {true, SIGKILL}, .when = kRequest, .let_go = true}};
+  seen.ranks = {RankEnd{.status = {true, SIGKILL}, .when = kRequest, .done_without = true}};
   EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kFinish);
 }
 

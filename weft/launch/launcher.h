@@ -93,7 +93,7 @@ struct LaunchOptions {
   // They grow again when it can be replaced. 0: never. The program must regroup, as above.
   int min_ranks = 0;
   // Processes of each node that have loaded the program and wait to take the place of a lost rank
-  // (weft/agent/spare.h). Needs max_replacements.
+  // (weft/rank_link/spare.h). Needs max_replacements.
   int spares = 0;
   // What to do about a rank that hangs: "warn" names it and prints a table of all ranks' positions.
   // "replace" also kills it after twice that time, so that it is replaced or left out. "end" ends

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/agent/usable_ranks.h"
 #include "weft/launch/limits.h"
+#include "weft/rank_link/usable_ranks.h"
 
 namespace weft::launch {
 
@@ -69,10 +69,10 @@ struct NodeReport {
   int failures = 0;  // ranks that failed on it in the last ten minutes
   std::map<int, RankReport> ranks;
   SizeRequest wanted = {};
-  std::string run = {};                           // run folder that a rank of it has named
-  std::optional<agent::UsableRanks> usable = {};  // that a rank of it has named
-  SavedCheckpoint saved = {};                     // that a rank of it has named
-  StopRequest stop = {};                          // the job shall end
+  std::string run = {};                               // run folder that a rank of it has named
+  std::optional<rank_link::UsableRanks> usable = {};  // that a rank of it has named
+  SavedCheckpoint saved = {};                         // that a rank of it has named
+  StopRequest stop = {};                              // the job shall end
   StopRequest leave = {};         // the job shall go on without this node, or end if it cannot
   std::set<int> replicated = {};  // its parameter servers whose shards all have two copies
   std::string servers_lost = {};  // why its parameter servers cannot go on
@@ -116,7 +116,7 @@ struct JobPlan {
   std::map<int, Placement> successors;
   std::map<int, int> servers;  // node of each parameter server
   Announcement announcement;
-  agent::UsableRanks usable;         // numbers of ranks that the program can use
+  rank_link::UsableRanks usable;     // numbers of ranks that the program can use
   std::string run;                   // run folder, from which all ranks can start again
   SavedCheckpoint saved;             // the newest checkpoint
   std::map<int, std::string> notes;  // the latest changes, for people, by number

@@ -35,14 +35,14 @@ auto read(const std::string& text, const char* what, Read&& read_object) {
   }
 }
 
-json object_of(const agent::UsableRanks& usable) {
+json object_of(const rank_link::UsableRanks& usable) {
   return {{"multiple", usable.multiple}, {"shards", usable.shards}, {"replicas", usable.replicas}};
 }
 
-agent::UsableRanks usable_of(const json& object) {
-  const agent::UsableRanks usable{.multiple = object.at("multiple").get<int>(),
-                                  .shards = object.at("shards").get<int>(),
-                                  .replicas = object.at("replicas").get<int>()};
+rank_link::UsableRanks usable_of(const json& object) {
+  const rank_link::UsableRanks usable{.multiple = object.at("multiple").get<int>(),
+                                      .shards = object.at("shards").get<int>(),
+                                      .replicas = object.at("replicas").get<int>()};
   if (usable.multiple < 1) throw std::out_of_range("multiple " + std::to_string(usable.multiple));
   if (usable.shards < 0 || (usable.shards & (usable.shards - 1)) != 0)
     throw std::out_of_range("shards " + std::to_string(usable.shards));

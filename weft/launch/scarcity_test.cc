@@ -46,7 +46,7 @@ TEST(FailedStarts, LetTheOthersGoOnIfFewerAreEnough) {
   policy.max_replacements = 1;
   policy.min_ranks = 2;
   const auto decision = decide(lost_and_not_startable(1), policy, kStart + milliseconds(1100));
-  EXPECT_EQ(decision.act, Act::kLetGo);
+  EXPECT_EQ(decision.act, Act::kGoOnWithout);
   EXPECT_EQ(decision.rank, 1);
 }
 

@@ -68,12 +68,12 @@ TEST(DecideWithServers, KeepsThoseOfANodeUntilTheRanksOfOtherNodesHaveEnded) {
 
 // Servers that run a function in a process.
 struct Pool {
-  std::function<int(int server, agent::Link&)> work;
+  std::function<int(int server, rank_link::Link&)> work;
   std::vector<std::string> notes;
   std::vector<int> started;
   Servers servers;
 
-  Pool(bool has_copies, std::function<int(int, agent::Link&)> does)
+  Pool(bool has_copies, std::function<int(int, rank_link::Link&)> does)
       : work(std::move(does)),
         servers({.has_copies = has_copies,
                  .start = [this](int server) { return start(server); },
@@ -82,8 +82,8 @@ struct Pool {
 
   ServerProcess start(int server) {
     started.push_back(server);
-    auto [mine, theirs] = agent::Link::make();
-    const auto end = std::make_shared<agent::Link>(std::move(theirs));
+    auto [mine, theirs] = rank_link::Link::make();
+    const auto end = std::make_shared<rank_link::Link>(std::move(theirs));
     ProcessOptions options;
     options.inherit = {end->fd()};
     options.call = [this, server, end] { return work(server, *end); };
@@ -108,7 +108,7 @@ struct Pool {
   }
 };
 
-int serve(int, agent::Link& link) {
+int serve(int, rank_link::Link& link) {
   link.tell("serving");
   link.tell("replicated");
   ::pause();
@@ -143,7 +143,7 @@ TEST(Servers, OfWhichTheOnlyCopyIsLostEndTheJob) {
 }
 
 TEST(Servers, ThatFindBothCopiesLostEndTheJob) {
-  Pool pool(true, [](int, agent::Link& link) {
+  Pool pool(true, [](int, rank_link::Link& link) {
     link.tell("serving");
     link.tell("lost", "1");
     ::pause();
@@ -155,7 +155,7 @@ TEST(Servers, ThatFindBothCopiesLostEndTheJob) {
 }
 
 TEST(Servers, ThatCannotServeEndTheJobAtOnce) {
-  Pool pool(true, [](int, agent::Link&) { return 2; });
+  Pool pool(true, [](int, rank_link::Link&) { return 2; });
   pool.servers.run({0}, Deadline::Clock::now());
   EXPECT_TRUE(pool.look_until([&] { return pool.servers.failure().has_value(); }));
   EXPECT_EQ(pool.servers.failure(), "server 0 cannot serve: exit code 2");
@@ -163,7 +163,7 @@ TEST(Servers, ThatCannotServeEndTheJobAtOnce) {
 }
 
 TEST(Servers, ThatEndAgainAndAgainAreNotStartedForEver) {
-  Pool pool(true, [](int server, agent::Link& link) {
+  Pool pool(true, [](int server, rank_link::Link& link) {
     if (server == 0) return serve(server, link);
     link.tell("serving");
     return 3;
@@ -178,7 +178,7 @@ TEST(Servers, ThatEndAgainAndAgainAreNotStartedForEver) {
 }
 
 TEST(Servers, ThatAreWantedNoMoreAreKilledAndOthersEndInTime) {
-  Pool pool(true, [](int server, agent::Link& link) {
+  Pool pool(true, [](int server, rank_link::Link& link) {
     if (server == 2) ::signal(SIGTERM, SIG_IGN);
     return serve(server, link);
   });

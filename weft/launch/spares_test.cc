@@ -42,14 +42,14 @@ TEST(NextSpare, WaitsTwiceAsLongAfterEachSpareThatEndedUpToAMinute) {
 
 // Spares that run a function; the test's clock stands where it is put.
 struct Pool {
-  std::function<int(agent::Link&)> work;
+  std::function<int(rank_link::Link&)> work;
   std::vector<std::string> notes;
   int started = 0;
   bool fails = false;
   Time now = kCalm;
   Spares spares;
 
-  Pool(int wanted, std::function<int(agent::Link&)> does)
+  Pool(int wanted, std::function<int(rank_link::Link&)> does)
       : work(std::move(does)),
         spares(
             wanted, [this] { return start(); },
@@ -58,7 +58,7 @@ struct Pool {
   Spare start() {
     ++started;
     if (fails) throw Error(Errc::kUnavailable, "no memory for a process");
-    auto [link, its] = agent::Link::make();
+    auto [link, its] = rank_link::Link::make();
     ProcessOptions options;
     options.inherit = {its.fd()};
     options.call = [this, end = &its] { return work(*end); };
@@ -81,7 +81,7 @@ struct Pool {
   }
 };
 
-int get_ready_and_wait(agent::Link& link) {
+int get_ready_and_wait(rank_link::Link& link) {
   link.tell("ready");
   while (!link.ended()) link.wait(Deadline::in(seconds(30)));
   return 0;
@@ -106,7 +106,7 @@ TEST(Spares, AreGivenOutOnceTheyAreReadyAndReplacedLater) {
 }
 
 TEST(Spares, ThatEndAreNamedAndStartedAgainAfterAWait) {
-  Pool pool(1, [](agent::Link&) { return 7; });
+  Pool pool(1, [](rank_link::Link&) { return 7; });
   pool.become_calm();
   pool.until([&] { return !pool.notes.empty(); });
   EXPECT_THAT(pool.notes[0], HasSubstr("a spare has ended: exit code 7"));

@@ -30,12 +30,13 @@ bool was_asked_to_stop(const RankEnd& end) {
 // not because of a wrong configuration, which would fail again.
 bool is_lost(const RankEnd& end) {
   const bool by_itself = !is_consequence(end) || (end.unmet && !end.told);
-  return !end.status.ok() && !end.let_go && by_itself && !was_asked_to_stop(end) && !is_wrong(end);
+  return !end.status.ok() && !end.done_without && by_itself && !was_asked_to_stop(end) &&
+         !is_wrong(end);
 }
 
 // True if the process was to replace a lost rank and is another program than the running job's.
 // Another try would be the same, but the others can do without it.
-bool is_refused(const RankEnd& end) { return end.joining && !end.let_go && is_wrong(end); }
+bool is_refused(const RankEnd& end) { return end.joining && !end.done_without && is_wrong(end); }
 
 // Number of running ranks that are part of the job.
 int members(const Situation& situation) {
@@ -87,12 +88,13 @@ std::optional<Decision> go_on(const Situation& situation, const Policy& policy, 
   for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
     if (!situation.ranks[i]) continue;
     const RankEnd& end = *situation.ranks[i];
-    if (shrinks && is_refused(end)) return Decision{Act::kLetGo, {}, {}, static_cast<int>(i)};
+    if (shrinks && is_refused(end)) return Decision{Act::kGoOnWithout, {}, {}, static_cast<int>(i)};
     if (!is_lost(end)) continue;
     const bool waits = replaces && now < next_start(situation);
     if (waits && !shrinks)
       return Decision{Act::kWait, next_start(situation), {}, static_cast<int>(i)};
-    return Decision{replaces && !waits ? Act::kReplace : Act::kLetGo, {}, {}, static_cast<int>(i)};
+    return Decision{
+        replaces && !waits ? Act::kReplace : Act::kGoOnWithout, {}, {}, static_cast<int>(i)};
   }
   return std::nullopt;
 }
@@ -101,7 +103,7 @@ std::optional<Decision> go_on(const Situation& situation, const Policy& policy, 
 int free_place(const Situation& situation) {
   for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
     const auto& end = situation.ranks[i];
-    if (end && (end->let_go || end->left)) return static_cast<int>(i);
+    if (end && (end->done_without || end->left)) return static_cast<int>(i);
   }
   return static_cast<int>(situation.ranks.size());
 }
@@ -313,14 +315,14 @@ std::optional<int> first_failure(const Situation& situation) {
   std::optional<int> first;
   const bool others_failed =
       std::any_of(situation.ranks.begin(), situation.ranks.end(),
-                  [](const auto& end) { return end && !end->status.ok() && !end->let_go; });
+                  [](const auto& end) { return end && !end->status.ok() && !end->done_without; });
   const bool others_run = std::any_of(situation.ranks.begin(), situation.ranks.end(),
-                                      [](const auto& end) { return !end || !end->let_go; });
+                                      [](const auto& end) { return !end || !end->done_without; });
   if (!others_failed && others_run) return std::nullopt;
   const auto order = [&](int rank) {
     const RankEnd& end = *situation.ranks[static_cast<std::size_t>(rank)];
     // The loss of a rank that was let go explains no later failure but those that it caused.
-    const int how = is_consequence(end) ? 2 : end.let_go ? 1 : 0;
+    const int how = is_consequence(end) ? 2 : end.done_without ? 1 : 0;
     return std::make_tuple(how, end.told, end.when, !end.status.signaled);
   };
   for (int rank = 0; rank < static_cast<int>(situation.ranks.size()); ++rank) {

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "weft/agent/usable_ranks.h"
 #include "weft/base/json/error_file.h"
 #include "weft/launch/hang_watch.h"
 #include "weft/launch/limits.h"
 #include "weft/launch/process.h"
+#include "weft/rank_link/usable_ranks.h"
 
 namespace weft::launch {
 
@@ -24,7 +24,7 @@ struct RankEnd {
   Time when;
   std::optional<Cause> cause = {};  // from its error file
   bool told = false;                // it ended after the launcher told it to stop
-  bool let_go = false;              // the others went on without it
+  bool done_without = false;        // the others went on without it
   bool left = false;                // it left, since the job shrinks
   bool joining = false;             // it replaced a lost rank, and did not become one of the others
   // It waited for the first group of a job of several launchers, which can never form now. So it is
@@ -60,7 +60,7 @@ struct Situation {
   std::int64_t step = 0;       // latest known step of training
   std::int64_t last_step = 0;  // of earlier attempts
   int restores = 0;            // restores in a row without a step beyond those of earlier attempts
-  agent::UsableRanks usable;   // numbers of ranks that the program can use
+  rank_link::UsableRanks usable;  // numbers of ranks that the program can use
   // Resizing. `ranks` then also has the places of ranks that are not part of the job.
   int wanted = 0;           // ranks that the job shall have; 0: as many as it has
   bool requested = false;   // somebody asked for `wanted`: it needs no replacements
@@ -105,15 +105,15 @@ struct Policy {
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
 };
 
-// kReplace: start a new process in place of a lost rank, while the others run. kLetGo: the others
-// go on without it. kGrow: start an additional rank. kAnnounce: tell the ranks how many ranks the
-// job shall have. kDismiss: end a rank that has not joined the others, which have finished.
-// kRestart: start all ranks again. kRestore: the same, from the newest checkpoint if there is one;
-// ranks that still run are ended.
+// kReplace: start a new process in place of a lost rank, while the others run. kGoOnWithout: the
+// others go on without it. kGrow: start an additional rank. kAnnounce: tell the ranks how many
+// ranks the job shall have. kDismiss: end a rank that has not joined the others, which have
+// finished. kRestart: start all ranks again. kRestore: the same, from the newest checkpoint if
+// there is one; ranks that still run are ended.
 enum class Act {
   kWait,
   kReplace,
-  kLetGo,
+  kGoOnWithout,
   kGrow,
   kAnnounce,
   kDismiss,
@@ -128,8 +128,8 @@ struct Decision {
   Act act = Act::kWait;
   std::optional<Time> until = {};  // kWait: latest time of the next decision
   std::string reason = {};
-  // kReplace, kLetGo: the lost rank; kWait: a lost rank that is replaced at `until`, or -1; kGrow:
-  // the place; kDismiss: the rank to end. By local number.
+  // kReplace, kGoOnWithout: the lost rank; kWait: a lost rank that is replaced at `until`, or -1;
+  // kGrow: the place; kDismiss: the rank to end. By local number.
   int rank = -1;
   int ranks = 0;  // kAnnounce: the number to tell
 };

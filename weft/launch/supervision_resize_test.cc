@@ -66,7 +66,7 @@ TEST(Resize, EndsRanksThatHaveNotJoinedWhenTheOthersHaveFinished) {
   seen.waiting.clear();
   for (const std::size_t newcomer : {2U, 3U}) {
     seen.ranks[newcomer] = killed(SIGKILL, seconds(3));
-    seen.ranks[newcomer]->let_go = true;
+    seen.ranks[newcomer]->done_without = true;
   }
   EXPECT_EQ(decide(seen, policy, kStart + seconds(3)).act, Act::kFinish);
   EXPECT_FALSE(first_failure(seen));
@@ -123,9 +123,9 @@ TEST(Resize, KeepsToMultiplesThatTheProgramCanUse) {
   // Three of four are left: one of them will leave.
   seen = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt, std::nullopt});
   seen.usable.multiple = 2;
-  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kLetGo);
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGoOnWithout);
   policy.min_ranks = 3;
-  EXPECT_NE(decide(seen, policy, kStart + seconds(1)).act, Act::kLetGo);
+  EXPECT_NE(decide(seen, policy, kStart + seconds(1)).act, Act::kGoOnWithout);
 }
 
 // With train.reproducible and four micro-shards.
@@ -142,7 +142,7 @@ TEST(Resize, KeepsToNumbersThatDivideTheMicroShards) {
   seen.ranks.resize(3);
   seen.wanted = 4;
   seen.ranks[1] = killed(SIGKILL, seconds(1));
-  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kLetGo);
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGoOnWithout);
 }
 
 TEST(Resize, HasNoMoreReplicasThanABatchHasSamples) {
@@ -162,7 +162,7 @@ TEST(Resize, GrowsAgainAfterALossOnlyWhileReplacementsAreLeft) {
   policy.max_ranks = 8;
   policy.min_ranks = 1;
   auto seen = situation({std::nullopt, killed(SIGKILL, seconds(1))});
-  seen.ranks[1]->let_go = true;
+  seen.ranks[1]->done_without = true;
   seen.wanted = 2;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
   policy.max_replacements = 1;

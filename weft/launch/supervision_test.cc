@@ -235,9 +235,9 @@ TEST(Decide, GoesOnWithoutALostRankWhileEnoughAreLeft) {
   policy.min_ranks = 2;
   auto seen = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt});
   const auto decision = decide(seen, policy, kStart + seconds(1));
-  EXPECT_EQ(decision.act, Act::kLetGo);
+  EXPECT_EQ(decision.act, Act::kGoOnWithout);
   EXPECT_EQ(decision.rank, 1);
-  seen.ranks[1]->let_go = true;
+  seen.ranks[1]->done_without = true;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(99)).act, Act::kWait);
   seen.ranks[0] = exited(0, seconds(100));
   seen.ranks[2] = exited(0, seconds(100));
@@ -262,7 +262,7 @@ TEST(Decide, WaitsLongerAfterEachReplacementThatNeverJoined) {
   EXPECT_EQ(decide(seen, policy, kStart + seconds(11)).act, Act::kReplace);
   // With fewer ranks allowed, the others do not wait.
   policy.min_ranks = 1;
-  EXPECT_EQ(decide(seen, policy, kStart + milliseconds(10'999)).act, Act::kLetGo);
+  EXPECT_EQ(decide(seen, policy, kStart + milliseconds(10'999)).act, Act::kGoOnWithout);
 }
 
 TEST(Decide, DoesNotGrowWhenTheProgramEnds) {
@@ -333,7 +333,7 @@ TEST(Decide, LetsAReplacementGoThatTheJobHasRefused) {
   refused.joining = true;
   auto seen = situation({std::nullopt, refused, std::nullopt});
   const auto decision = decide(seen, policy, kStart + seconds(1));
-  EXPECT_EQ(decision.act, Act::kLetGo);
+  EXPECT_EQ(decision.act, Act::kGoOnWithout);
   EXPECT_EQ(decision.rank, 1);
   policy.min_ranks = 0;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(9)).act, Act::kTerminate);
@@ -343,9 +343,9 @@ TEST(Decide, LetsAReplacementGoThatTheJobHasRefused) {
   EXPECT_EQ(decide(seen, policy, kStart + seconds(9)).act, Act::kTerminate);
 }
 
-TEST(FirstFailure, IsARankThatWasLetGoOnlyIfTheOthersFailedBecauseOfIt) {
+TEST(FirstFailure, IsARankThatTheOthersDidWithoutOnlyIfTheOthersFailedBecauseOfIt) {
   auto lost = killed(SIGKILL, seconds(1));
-  lost.let_go = true;
+  lost.done_without = true;
   EXPECT_EQ(first_failure(situation({lost, exited(3, seconds(50))})), 1);
   EXPECT_EQ(first_failure(situation({lost, waited(Errc::kPeerLost, 0, seconds(50), {false, 201})})),
             0);

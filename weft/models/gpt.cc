@@ -8,7 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/models/internal/gpt_loss.h"
-#include "weft/parallel/recompute/let_go.h"
+#include "weft/parallel/recompute/discard.h"
 
 namespace weft::models {
 namespace {
@@ -208,14 +208,14 @@ at::Tensor GptMlp::forward(const at::Tensor& given) {
   if (gate_proj.is_empty()) {
     const auto activation = [options = options_, up] { return activate(options, up); };
     const at::Tensor a = activation(), y = down_proj->forward(a);
-    if (options_.selective) parallel::let_go(a, activation, y);
+    if (options_.selective) parallel::discard(a, activation, y);
     return y;
   }
   const auto open = [gate = gate_proj->multiply(x)] { return torch::silu(gate); };
   const at::Tensor opened = open(), a = opened * up, y = down_proj->forward(a);
   if (options_.selective) {
-    parallel::let_go(opened, open, y);
-    parallel::let_go(
+    parallel::discard(opened, open, y);
+    parallel::discard(
         a, [open, up] { return open() * up; }, y);
   }
   return y;
@@ -239,7 +239,7 @@ GptBlock::GptBlock(const GptOptions& options, const TensorParallel& tp, const Co
 at::Tensor GptBlock::attend(const at::Tensor& x, const at::Tensor& documents) {
   const at::Tensor normed = norm1->forward(x), y = attention->forward(normed, documents);
   if (lets_norms_go_)
-    parallel::let_go(
+    parallel::discard(
         normed, [norm = norm1, x] { return norm->forward(x); }, y);
   return y;
 }
@@ -247,7 +247,7 @@ at::Tensor GptBlock::attend(const at::Tensor& x, const at::Tensor& documents) {
 at::Tensor GptBlock::feed_forward(const at::Tensor& x) {
   const at::Tensor normed = norm2->forward(x), y = mlp->forward(normed);
   if (lets_norms_go_)
-    parallel::let_go(
+    parallel::discard(
         normed, [norm = norm2, x] { return norm->forward(x); }, y);
   return y;
 }

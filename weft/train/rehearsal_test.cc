@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "weft/agent/spare.h"
 #include "weft/base/log.h"
 #include "weft/parallel/compose/modules.h"
+#include "weft/rank_link/spare.h"
 #include "weft/train/dataset.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
@@ -35,7 +35,7 @@ class Rehearsal : public testing::Test {
     ::setenv("WORLD_SIZE", "2", 1);
   }
   ~Rehearsal() override {
-    ::unsetenv(agent::kSpareVariable);
+    ::unsetenv(rank_link::kSpareVariable);
     ::unsetenv("WORLD_SIZE");
   }
 
@@ -56,7 +56,7 @@ class Rehearsal : public testing::Test {
 };
 
 TEST_F(Rehearsal, DoesStepsOfTheShareOfARankAndChangesNoWeight) {
-  ::setenv(agent::kSpareVariable, "1", 1);
+  ::setenv(rank_link::kSpareVariable, "1", 1);
   const at::Tensor before = net_->weight.detach().clone();
   Trainer::prepare(task(), options_);
   EXPECT_EQ(samples_, (std::vector<std::int64_t>{8, 8}));
@@ -69,7 +69,7 @@ TEST_F(Rehearsal, DoesNothingInOtherProcesses) {
 }
 
 TEST_F(Rehearsal, ThatFailsIsNoError) {
-  ::setenv(agent::kSpareVariable, "1", 1);
+  ::setenv(rank_link::kSpareVariable, "1", 1);
   fails_ = true;
   Trainer::prepare(task(), options_);
   EXPECT_EQ(samples_.size(), 1u);
@@ -86,7 +86,7 @@ TEST_F(RehearsalSlow, LoadsTheImagesOfARecipe) {
   TrainerOptions options;
   Trainer::prepare(config, options);
   EXPECT_FALSE(options.train_images);
-  ::setenv(agent::kSpareVariable, "1", 1);
+  ::setenv(rank_link::kSpareVariable, "1", 1);
   Trainer::prepare(config, options);
   EXPECT_TRUE(options.train_images && options.test_images);
 }

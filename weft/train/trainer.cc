@@ -99,7 +99,7 @@ struct Session {
 
 // Multiples of the product of the axes that keep their size, and replicas among which the
 // micro-shards and the batch can be divided. Another plan is made for any number of ranks.
-agent::UsableRanks usable_ranks(const internal::RunPlan& plan) {
+rank_link::UsableRanks usable_ranks(const internal::RunPlan& plan) {
   if (plan.is_auto()) return {};
   const Options& options = plan.options();
   const bool grows = options.batch_per_rank > 0 || options.on_resize == OnResize::kScale;

@@ -124,7 +124,8 @@ const Armed& armed() {
   return plan;
 }
 
-// False in a warm spare (weft/agent/spare.h) until it knows its rank: no failpoint is meant for it.
+// False in a warm spare (weft/rank_link/spare.h) until it knows its rank: no failpoint is meant for
+// it.
 bool has_rank() {
   static std::atomic<bool> known{false};
   if (known.load(std::memory_order_relaxed)) return true;

@@ -97,7 +97,7 @@ class CountedUntilHere {
 
 }  // namespace
 
-Calls::Calls(Subject of)
+Calls::Calls(Context of)
     : of_(std::move(of)),
       process_(process_id()),
       between_threads_(of_.engine.endpoint().name() == std::string_view("inproc")) {}

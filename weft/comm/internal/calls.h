@@ -27,7 +27,7 @@ class Calls {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   // What the operations are of. All of it outlives the calls.
-  struct Subject {
+  struct Context {
     Engine& engine;
     Causes& causes;
     int rank, size;
@@ -35,7 +35,7 @@ class Calls {
     std::function<void(const Error&)> abort;  // ends the calls of all ranks
   };
 
-  explicit Calls(Subject of);
+  explicit Calls(Context of);
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
 
@@ -87,7 +87,7 @@ class Calls {
   // The wait for a message of this rank was too long. Ends the group on all ranks.
   void expire(c10d::OpType type, const std::string& name, int peer, int tag);
 
-  const Subject of_;
+  const Context of_;
   const int process_;
   const bool between_threads_;
   observe::ShortName group_name_;

@@ -26,11 +26,11 @@ void reserve_descriptors_for_recovery() {
   std::error_code ignored;
   for (std::filesystem::directory_iterator at("/proc/self/fd", ignored), end; at != end; ++at) {
     ++open;
-    int family = 0;
-    socklen_t size = sizeof family;
+    int domain = 0;
+    socklen_t size = sizeof domain;
     const int fd = std::atoi(at->path().filename().c_str());
-    const bool is_socket = ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0;
-    sockets += is_socket && (family == AF_INET || family == AF_INET6);
+    const bool is_socket = ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0;
+    sockets += is_socket && (domain == AF_INET || domain == AF_INET6);
   }
   const std::size_t needed = descriptors_of_recovery(open, sockets);
   rlimit limit{};

@@ -11,7 +11,6 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "weft/agent/news.h"
 #include "weft/base/log.h"
 #include "weft/base/random.h"
 #include "weft/base/text/variables.h"
@@ -22,6 +21,7 @@
 #include "weft/net/inproc/inproc.h"
 #include "weft/net/shm/shm.h"
 #include "weft/net/tcp/tcp.h"
+#include "weft/rank_link/notices.h"
 
 namespace weft::comm::internal {
 namespace {
@@ -102,8 +102,8 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
     tcp.spin = std::chrono::microseconds(0);
   tcp.exchange = forming.exchange;
   tcp.lost_peer = forming.lost_peer;
-  tcp.found_lost = [jobs = options.job_ranks, since = agent::news().losses()] {
-    return ranks_in_group(agent::news().lost_since(since), jobs);
+  tcp.found_lost = [jobs = options.job_ranks, since = rank_link::notices().losses()] {
+    return ranks_in_group(rank_link::notices().lost_since(since), jobs);
   };
   tcp.on_refused = [](const std::string& line) { log_warn(line); };
   auto endpoint = net::connect_tcp(tcp);

@@ -29,13 +29,13 @@ WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
       engine_(std::move(engine)),
       options_(c10::make_intrusive<Options>("weft", timeout)),
       origin_(std::move(origin)),
-      member_(origin_.family
-                  ? std::make_unique<Family::Member>(origin_.family, *engine_, origin_.job_ranks)
-                  : nullptr),
+      member_(origin_.related ? std::make_unique<RelatedGroups::Member>(origin_.related, *engine_,
+                                                                        origin_.job_ranks)
+                              : nullptr),
       causes_(member_.get(), origin_.job_ranks),
       monitored_(rank, size),
       calls_(std::make_unique<Calls>(
-          Calls::Subject{.engine = *engine_,
+          Calls::Context{.engine = *engine_,
                          .causes = causes_,
                          .rank = rank,
                          .size = size,

@@ -8,9 +8,9 @@
 
 #include "weft/comm/internal/calls.h"
 #include "weft/comm/internal/engine.h"
-#include "weft/comm/internal/family.h"
 #include "weft/comm/internal/monitored_barrier.h"
 #include "weft/comm/internal/named_receives.h"
+#include "weft/comm/internal/related_groups.h"
 #include "weft/comm/internal/tensor_collectives.h"
 
 namespace weft::comm::internal {
@@ -34,9 +34,9 @@ class WeftBackend final : public c10d::Backend {
   struct Origin {
     StorePtr store;  // null for ranks that met through MPI
     std::function<BackendPtr(const Part& part)> make;
-    std::shared_ptr<Family> family;  // null: there are no subgroups
-    std::vector<int> job_ranks;      // as in BackendOptions
-    bool merges = false;             // whether `make` makes new groups
+    std::shared_ptr<RelatedGroups> related;  // null: there are no subgroups
+    std::vector<int> job_ranks;              // as in BackendOptions
+    bool merges = false;                     // whether `make` makes new groups
   };
 
   WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout,
@@ -44,9 +44,9 @@ class WeftBackend final : public c10d::Backend {
   // Without subgroups.
   WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout)
       : WeftBackend(std::move(engine), rank, size, timeout, Origin{}) {}
-  // Waits for the posted collectives. Messages that no peer has matched are given up. If a group of
-  // the family has had a kCorrupt or kInternal error, the peers of this group get that error, since
-  // this rank leaves because of it. They get a timeout only if this group is aborted too.
+  // Waits for the posted collectives. Messages that no peer has matched are given up. If a
+  // related group has had a kCorrupt or kInternal error, the peers of this group get that error,
+  // since this rank leaves because of it. They get a timeout only if this group is aborted too.
   ~WeftBackend() override;
 
   // From now on, `devices` runs the operations on tensors that are not in host memory.
@@ -64,7 +64,7 @@ class WeftBackend final : public c10d::Backend {
   const HostSplit* split() { return engine_->split(); }
   std::string describe() const { return engine_->describe(); }
   Traffic traffic() const;
-  // No effect without a family.
+  // No effect without related groups.
   void count(const Traffic& moved) const {
     if (member_) member_->count(moved);
   }
@@ -179,7 +179,7 @@ class WeftBackend final : public c10d::Backend {
   BackendPtr devices_;  // null: tensors of devices travel through host memory
   const c10::intrusive_ptr<Options> options_;  // shared with torch, which may write to it
   const Origin origin_;
-  std::unique_ptr<Family::Member> member_;  // null without a family
+  std::unique_ptr<RelatedGroups::Member> member_;  // null without related groups
   Causes causes_;
   MonitoredBarrier monitored_;
   NamedReceives named_;

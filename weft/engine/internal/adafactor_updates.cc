@@ -15,7 +15,7 @@ namespace {
 
 class AdafactorUpdates final : public WholeUpdates {
  public:
-  explicit AdafactorUpdates(Subject subject) : WholeUpdates(std::move(subject)) {
+  explicit AdafactorUpdates(Context context) : WholeUpdates(std::move(context)) {
     WEFT_REQUIRE(!is_split(),
                  "optimizer: adafactor does not support tensors that are divided over tp or ep");
     for (int param = 0; param < params(); ++param) {
@@ -109,8 +109,8 @@ class AdafactorUpdates final : public WholeUpdates {
 
 }  // namespace
 
-std::unique_ptr<WholeUpdates> make_adafactor_updates(WholeUpdates::Subject subject) {
-  return std::make_unique<AdafactorUpdates>(std::move(subject));
+std::unique_ptr<WholeUpdates> make_adafactor_updates(WholeUpdates::Context context) {
+  return std::make_unique<AdafactorUpdates>(std::move(context));
 }
 
 }  // namespace weft::engine::internal

@@ -16,18 +16,18 @@ namespace {
 
 class AdasumTransport final : public Transport {
  public:
-  explicit AdasumTransport(Subject subject)
-      : subject_(std::move(subject)),
-        buffers_(subject_.buffers),
-        places_(subject_.params.size()),
-        used_(subject_.params.size(), false) {
-    const int ranks = subject_.group.size();
+  explicit AdasumTransport(TransportContext context)
+      : context_(std::move(context)),
+        buffers_(context_.buffers),
+        places_(context_.params.size()),
+        used_(context_.params.size(), false) {
+    const int ranks = context_.group.size();
     WEFT_REQUIRE((ranks & (ranks - 1)) == 0,
                  "adasum needs a power of two of ranks, not " + std::to_string(ranks));
-    WEFT_REQUIRE(subject_.options.codec == "none" && !subject_.options.overlap_forward &&
-                     !subject_.options.update_in_backward,
+    WEFT_REQUIRE(context_.options.codec == "none" && !context_.options.overlap_forward &&
+                     !context_.options.update_in_backward,
                  "adasum does not support a codec, overlap_forward or update_in_backward");
-    for (std::size_t i = 0; i < subject_.params.size(); ++i) add(i);
+    for (std::size_t i = 0; i < context_.params.size(); ++i) add(i);
     for (Flat& flat : flats_)
       flat.values = at::zeros({flat.bounds.back()}, at::TensorOptions(flat.type));
   }
@@ -37,7 +37,7 @@ class AdasumTransport final : public Transport {
   void reduce() override {
     pack();
     if (std::exchange(reduced_, true)) return;
-    const Stopwatch watch(subject_.times->wait, "wait", "peers");
+    const Stopwatch watch(context_.times->wait, "wait", "peers");
     const auto params = static_cast<std::int64_t>(used_.size());
     at::Tensor used = at::empty({params + 2}, at::kInt);
     for (std::size_t i = 0; i < used_.size(); ++i)
@@ -45,26 +45,26 @@ class AdasumTransport final : public Transport {
     // The largest and the smallest digest.
     used[params] = digest_;
     used[params + 1] = -digest_;
-    subject_.group.all_reduce(used, ReduceOp::kMax);
+    context_.group.all_reduce(used, ReduceOp::kMax);
     alike_ = used[params].item<int>() == -used[params + 1].item<int>();
     for (std::size_t i = 0; i < used_.size(); ++i) used_[i] = used.const_data_ptr<int>()[i] > 0;
-    for (Flat& flat : flats_) adasum(subject_.group, flat.values, flat.bounds);
+    for (Flat& flat : flats_) adasum(context_.group, flat.values, flat.bounds);
   }
 
   void finish(double scale) override {
     reduce();
     scale_ = scale;
-    const Stopwatch watch(subject_.times->work, "update", "update weights");
+    const Stopwatch watch(context_.times->work, "update", "update weights");
     each_sum([&](int param, const at::Tensor& sum) {
       const at::Tensor gradient = scale == 1 ? sum : sum.mul(scale);
-      if (subject_.updates != nullptr) {
-        subject_.updates->update(param, 0, gradient.numel(), gradient.const_data_ptr());
+      if (context_.updates != nullptr) {
+        context_.updates->update(param, 0, gradient.numel(), gradient.const_data_ptr());
       } else {
-        subject_.params[index(param)].mutable_grad() = gradient.clone();
+        context_.params[index(param)].mutable_grad() = gradient.clone();
       }
     });
     end();
-    subject_.samples->reset();
+    context_.samples->reset();
   }
 
   void drop() override {
@@ -73,7 +73,7 @@ class AdasumTransport final : public Transport {
   void finish_updated(double scale) override {
     scale_ = scale;
     end();
-    subject_.samples->reset();
+    context_.samples->reset();
   }
 
   const std::vector<bool>& used() const override { return used_; }
@@ -86,7 +86,7 @@ class AdasumTransport final : public Transport {
 
   bool all_finite() override {
     pack();
-    return subject_.check == nullptr || subject_.check->first() < 0;
+    return context_.check == nullptr || context_.check->first() < 0;
   }
   bool knows_all() const override { return false; }
 
@@ -96,8 +96,8 @@ class AdasumTransport final : public Transport {
   }
 
   std::string describe() const override {
-    return "gradients combined by Adasum over " + counted(subject_.group.size(), "rank") + ", " +
-           counted(subject_.params.size(), "parameter");
+    return "gradients combined by Adasum over " + counted(context_.group.size(), "rank") + ", " +
+           counted(context_.params.size(), "parameter");
   }
 
  private:
@@ -113,7 +113,7 @@ class AdasumTransport final : public Transport {
   };
 
   void add(std::size_t param) {
-    const at::ScalarType type = subject_.params[param].scalar_type();
+    const at::ScalarType type = context_.params[param].scalar_type();
     WEFT_REQUIRE(type == at::kFloat || type == at::kDouble,
                  "adasum needs float32 or float64 parameters");
     auto found = std::find_if(flats_.begin(), flats_.end(),
@@ -123,11 +123,11 @@ class AdasumTransport final : public Transport {
       found = flats_.end() - 1;
     }
     places_[param] = {static_cast<std::size_t>(found - flats_.begin()), found->bounds.back()};
-    found->bounds.push_back(found->bounds.back() + subject_.params[param].numel());
+    found->bounds.push_back(found->bounds.back() + context_.params[param].numel());
   }
 
   at::Tensor value_of(std::size_t param) const {
-    const at::Tensor& like = subject_.params[param];
+    const at::Tensor& like = context_.params[param];
     return flats_[places_[param].flat]
         .values.narrow(0, places_[param].begin, like.numel())
         .view(like.sizes());
@@ -135,9 +135,9 @@ class AdasumTransport final : public Transport {
 
   void begin() {
     if (std::exchange(begun_, true)) return;
-    digest_ = static_cast<int>(subject_.digest());
+    digest_ = static_cast<int>(context_.digest());
     scale_ = 1;
-    buffers_.start(subject_.group);
+    buffers_.start(context_.group);
   }
 
   // Copies this rank's gradients. A parameter that it did not use counts as zero.
@@ -146,10 +146,10 @@ class AdasumTransport final : public Transport {
     if (std::exchange(packed_, true)) return;
     const at::NoGradGuard guard;
     for (std::size_t i = 0; i < used_.size(); ++i) {
-      const at::Tensor& grad = subject_.params[i].grad();
+      const at::Tensor& grad = context_.params[i].grad();
       used_[i] = grad.defined();
-      const bool good = used_[i] && (subject_.check == nullptr ||
-                                     subject_.check->look(static_cast<int>(i), grad));
+      const bool good = used_[i] && (context_.check == nullptr ||
+                                     context_.check->look(static_cast<int>(i), grad));
       if (good) {
         value_of(i).copy_(grad.is_sparse() ? grad.to_dense() : grad);
       } else {
@@ -159,11 +159,11 @@ class AdasumTransport final : public Transport {
   }
 
   void end() {
-    buffers_.finish(subject_.group);
+    buffers_.finish(context_.group);
     begun_ = packed_ = reduced_ = false;
   }
 
-  Subject subject_;
+  TransportContext context_;
   BufferBroadcast buffers_;
   std::vector<Flat> flats_;
   std::vector<Place> places_;  // by parameter
@@ -175,8 +175,8 @@ class AdasumTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_adasum_transport(Subject subject) {
-  return std::make_unique<AdasumTransport>(std::move(subject));
+std::unique_ptr<Transport> make_adasum_transport(TransportContext context) {
+  return std::make_unique<AdasumTransport>(std::move(context));
 }
 
 }  // namespace weft::engine::internal

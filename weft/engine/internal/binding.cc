@@ -9,13 +9,13 @@ namespace weft::engine {
 
 void Binding::bind(Group group) {
   unbind();
-  Engine::Subject subject{
+  Engine::Context context{
       .blocks = {{.module = module_}}, .group = std::move(group), .options = {}};
-  subject.options.stage = 0;
-  subject.options.average = options_.average;
-  subject.options.weights = options_.weights;
-  subject.options.data_parallel = options_;
-  auto replica = std::make_shared<Replica>(std::move(subject));
+  context.options.stage = 0;
+  context.options.average = options_.average;
+  context.options.weights = options_.weights;
+  context.options.data_parallel = options_;
+  auto replica = std::make_shared<Replica>(std::move(context));
   replica->start();
   if (optimizer_) replica->use_optimizer(*optimizer_);
   replica_ = std::move(replica);

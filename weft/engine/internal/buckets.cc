@@ -18,13 +18,13 @@ void Buckets::each_exchange(const Visit& visit) const {
   }
 }
 
-Buckets::Buckets(Subject subject)
-    : group_(std::move(subject.group)),
-      params_(std::move(subject.params)),
-      times_(subject.times),
-      check_(subject.check),
-      devices_(subject.devices),
-      alone_(subject.devices && group_.size() == 1) {}
+Buckets::Buckets(Context context)
+    : group_(std::move(context.group)),
+      params_(std::move(context.params)),
+      times_(context.times),
+      check_(context.check),
+      devices_(context.devices),
+      alone_(context.devices && group_.size() == 1) {}
 
 void Buckets::reset(const std::vector<std::vector<int>>& buckets) {
   flats_.clear();

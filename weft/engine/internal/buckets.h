@@ -23,14 +23,14 @@ namespace weft::engine::internal {
 
 class Buckets {
  public:
-  struct Subject {
+  struct Context {
     Group group;
     std::vector<at::Tensor> params;
     DataParallelBase::Times* times;  // the time of waiting and of encoding is added
     GradientCheck* check;            // a gradient that is not finite is sent as zeros; null: none
     bool devices = false;            // parameters of any rank are on a device
   };
-  explicit Buckets(Subject subject);
+  explicit Buckets(Context context);
   // Sets the parameters of each bucket. No transfer may be pending.
   void reset(const std::vector<std::vector<int>>& buckets);
   // Sets the codec and clears its memory. No transfer may be pending. The codec applies `momentum`

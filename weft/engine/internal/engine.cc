@@ -29,10 +29,10 @@ std::string list_of(const std::vector<internal::Param>& params) {
 
 }  // namespace
 
-Engine::Engine(Subject subject)
-    : blocks_(std::move(subject.blocks)),
-      options_(std::move(subject.options)),
-      group_(std::move(subject.group)) {
+Engine::Engine(Context context)
+    : blocks_(std::move(context.blocks)),
+      options_(std::move(context.options)),
+      group_(std::move(context.group)) {
   for (const Block& block : blocks_) prepare_buffers(*block.module, block.name);
   std::unordered_map<const c10::TensorImpl*, std::size_t> known;
   for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
@@ -270,12 +270,12 @@ Tensors Engine::buffers() const {
 }
 
 void Engine::make_whole() {
-  internal::WholeUpdates::Subject subject{*updates_, {}, {}, options_.whole_tensors};
+  internal::WholeUpdates::Context context{*updates_, {}, {}, options_.whole_tensors};
   for (std::size_t i = 0; i < trained_; ++i) {
-    subject.names.push_back(params_[i].name);
-    subject.shapes.push_back(params_[i].tensor.sizes().vec());
+    context.names.push_back(params_[i].name);
+    context.shapes.push_back(params_[i].tensor.sizes().vec());
   }
-  whole_ = internal::make_whole_updates(std::move(subject));
+  whole_ = internal::make_whole_updates(std::move(context));
 }
 
 void Engine::update_whole(std::vector<internal::WholePiece> pieces, const std::vector<bool>& used,
@@ -392,15 +392,15 @@ void Engine::load_state(const NamedTensors& given) {
   });
 }
 
-std::shared_ptr<Engine> make_engine(Engine::Subject subject, OptimizerSpec optimizer) {
-  subject.group = subject.group.duplicate(part_name(subject.group, "gradients"));
+std::shared_ptr<Engine> make_engine(Engine::Context context, OptimizerSpec optimizer) {
+  context.group = context.group.duplicate(part_name(context.group, "gradients"));
   std::shared_ptr<Engine> engine;
-  if (subject.options.stage == 0) {
-    const auto replica = std::make_shared<Replica>(std::move(subject));
+  if (context.options.stage == 0) {
+    const auto replica = std::make_shared<Replica>(std::move(context));
     replica->use_optimizer(std::move(optimizer), true);
     engine = replica;
   } else {
-    engine = std::make_shared<ShardedModel>(std::move(subject), std::move(optimizer));
+    engine = std::make_shared<ShardedModel>(std::move(context), std::move(optimizer));
   }
   engine->start();
   return engine;

@@ -31,7 +31,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
  public:
   using NamedTensors = Sharded::NamedTensors;
 
-  struct Subject {
+  struct Context {
     std::vector<Block> blocks;
     Group group;
     ShardedOptions options;
@@ -61,8 +61,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void resume() { --paused_; }
   virtual void skip_batch() = 0;
   virtual void end_pass() {}
-  virtual void hold() {}
-  virtual void let_go() {}
+  virtual void unshard() {}
+  virtual void reshard() {}
 
   virtual void send_gradients() = 0;
   virtual void await_gradients() = 0;
@@ -102,7 +102,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Lists the parameters, trainable ones first. Throws Error(kInvalidArgument) if none is trainable
   // or two have the same name.
-  explicit Engine(Subject subject);
+  explicit Engine(Context context);
   // Collective: throws Error(kInvalidArgument) with the name of the first parameter that differs on
   // any rank. Returns the number of ranks whose parameters are on a device. Numbers the model.
   int check_same();
@@ -244,7 +244,7 @@ inline std::string part_name(const Group& group, const char* purpose) {
   return name.substr(0, name.find('/')) + "/" + purpose;
 }
 
-// Makes the engine for the subject's stage, with its own groups. Collective.
-std::shared_ptr<Engine> make_engine(Engine::Subject subject, OptimizerSpec optimizer);
+// Makes the engine for the stage of the options, with its own groups. Collective.
+std::shared_ptr<Engine> make_engine(Engine::Context context, OptimizerSpec optimizer);
 
 }  // namespace weft::engine

@@ -18,65 +18,65 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-Gradients::Gradients(Subject subject)
-    : subject_(std::move(subject)),
-      narrows_(compress::parse(subject_.options.codec).kind == compress::Kind::kF16),
-      unit_of_(subject_.params.size(), -1),
-      place_of_(subject_.params.size(), 0),
-      wires_(subject_.units.size()),
-      kept_(subject_.params.size(), 0),
-      mine_(subject_.params.size(), false),
-      used_(subject_.params.size(), false) {
-  for (std::size_t unit = 0; unit < subject_.units.size(); ++unit) {
-    const Unit& u = subject_.units[unit];
+Gradients::Gradients(Context context)
+    : context_(std::move(context)),
+      narrows_(compress::parse(context_.options.codec).kind == compress::Kind::kF16),
+      unit_of_(context_.params.size(), -1),
+      place_of_(context_.params.size(), 0),
+      wires_(context_.units.size()),
+      kept_(context_.params.size(), 0),
+      mine_(context_.params.size(), false),
+      used_(context_.params.size(), false) {
+  for (std::size_t unit = 0; unit < context_.units.size(); ++unit) {
+    const Unit& u = context_.units[unit];
     for (std::size_t place = 0; place < u.params.size(); ++place) {
       unit_of_[index(u.params[place])] = static_cast<int>(unit);
       place_of_[index(u.params[place])] = static_cast<int>(place);
     }
     missing_.push_back(static_cast<int>(u.params.size()));
   }
-  next_ = static_cast<int>(subject_.units.size()) - 1;
+  next_ = static_cast<int>(context_.units.size()) - 1;
   keep();
-  const auto& options = subject_.options;
-  if (net::Host* const host = subject_.group.host();
+  const auto& options = context_.options;
+  if (net::Host* const host = context_.group.host();
       host != nullptr && options.weights != Weights::kPrivate && !options.reduce) {
     in_place_ =
-        std::make_unique<InPlace>(*host, subject_.params, subject_.units, subject_.group.timeout());
-    held_.resize(subject_.units.size(), 0);
+        std::make_unique<InPlace>(*host, context_.params, context_.units, context_.group.timeout());
+    held_.resize(context_.units.size(), 0);
   }
   // A guess for the first backward. Only types with a narrow range need it.
   reference_ =
-      subject_.options.reduce == at::kHalf || subject_.options.compute == at::kHalf ? 128 : 1;
+      context_.options.reduce == at::kHalf || context_.options.compute == at::kHalf ? 128 : 1;
 }
 
 at::Tensor& Gradients::wire_of(int unit) {
   at::Tensor& wire = wires_[index(unit)];
   if (wire.defined()) return wire;
-  const Unit& u = subject_.units[index(unit)];
-  wire = at::empty({u.elements}, at::TensorOptions(subject_.options.reduce.value_or(u.type)));
-  subject_.meter.add(subject_.meter.gradients, bytes_of(wire));
+  const Unit& u = context_.units[index(unit)];
+  wire = at::empty({u.elements}, at::TensorOptions(context_.options.reduce.value_or(u.type)));
+  context_.meter.add(context_.meter.gradients, bytes_of(wire));
   return wire;
 }
 
 void Gradients::take(int param) {
   const at::NoGradGuard guard;
-  at::Tensor& grad = subject_.params[index(param)].tensor.mutable_grad();
+  at::Tensor& grad = context_.params[index(param)].tensor.mutable_grad();
   mine_[index(param)] = true;
-  if (subject_.check != nullptr && !subject_.check->look(param, grad)) grad = at::zeros_like(grad);
+  if (context_.check != nullptr && !context_.check->look(param, grad)) grad = at::zeros_like(grad);
   if (in_place_) {
     in_place_->put(param, grad);
     held_[index(unit_of_[index(param)])] += bytes_of(grad);
-    subject_.meter.add(subject_.meter.gradients,
+    context_.meter.add(context_.meter.gradients,
                        bytes_of(grad) - std::exchange(kept_[index(param)], 0));
     grad.reset();
     return;
   }
-  const Unit& unit = subject_.units[index(unit_of_[index(param)])];
+  const Unit& unit = context_.units[index(unit_of_[index(param)])];
   at::Tensor part = wire_of(unit_of_[index(param)])
                         .narrow(0, unit.offsets[index(place_of_[index(param)])], grad.numel());
   put_scaled(part, grad, weight());
   grad.reset();
-  subject_.meter.add(subject_.meter.gradients, -std::exchange(kept_[index(param)], 0));
+  context_.meter.add(context_.meter.gradients, -std::exchange(kept_[index(param)], 0));
 }
 
 int Gradients::ready(int param, bool travels) {
@@ -84,8 +84,8 @@ int Gradients::ready(int param, bool travels) {
   if (travels) {
     take(param);
   } else if (kept_[index(param)] == 0) {
-    kept_[index(param)] = bytes_of(subject_.params[index(param)].tensor.grad());
-    subject_.meter.add(subject_.meter.gradients, kept_[index(param)]);
+    kept_[index(param)] = bytes_of(context_.params[index(param)].tensor.grad());
+    context_.meter.add(context_.meter.gradients, kept_[index(param)]);
   }
   const bool complete = --missing_[index(unit)] == 0;
   if (complete && travels) passed(std::numeric_limits<int>::max());
@@ -94,11 +94,11 @@ int Gradients::ready(int param, bool travels) {
 
 void Gradients::passed(int block) {
   for (; next_ >= 0; --next_) {
-    const Unit& unit = subject_.units[index(next_)];
+    const Unit& unit = context_.units[index(next_)];
     if (!unit.trainable) continue;
     if (missing_[index(next_)] > 0 && unit.blocks[0] <= block) return;
     for (const int param : unit.params) {
-      if (subject_.params[index(param)].tensor.grad().defined()) take(param);
+      if (context_.params[index(param)].tensor.grad().defined()) take(param);
     }
     launch(next_);
   }
@@ -106,23 +106,23 @@ void Gradients::passed(int block) {
 
 // The factor of this rank's gradients in the sum.
 double Gradients::weight() const {
-  switch (subject_.options.average) {
+  switch (context_.options.average) {
     case ShardedOptions::Average::kByRanks:
-      return 1.0 / (subject_.group.size() *
-                    (subject_.options.replicas ? subject_.options.replicas->size() : 1));
-    case ShardedOptions::Average::kBySamples: return subject_.samples.value() / reference_;
+      return 1.0 / (context_.group.size() *
+                    (context_.options.replicas ? context_.options.replicas->size() : 1));
+    case ShardedOptions::Average::kBySamples: return context_.samples.value() / reference_;
     default: return 1;
   }
 }
 
 // Zeroes the parameters without a gradient, and the padding after each parameter.
 void Gradients::zero_rest(int unit) {
-  const Unit& u = subject_.units[index(unit)];
+  const Unit& u = context_.units[index(unit)];
   at::Tensor& wire = wire_of(unit);
   for (std::size_t place = 0; place < u.params.size(); ++place) {
     const auto param = index(u.params[place]);
     const std::int64_t begin =
-        u.offsets[place] + (mine_[param] ? subject_.params[param].tensor.numel() : 0);
+        u.offsets[place] + (mine_[param] ? context_.params[param].tensor.numel() : 0);
     const std::int64_t end = place + 1 < u.params.size() ? u.offsets[place + 1] : u.elements;
     if (end > begin) wire.narrow(0, begin, end - begin).zero_();
   }
@@ -151,7 +151,7 @@ void Gradients::pass_on() {
   for (; passed_on_ < in_flight_.size(); ++passed_on_) {
     const Flight& flight = in_flight_[passed_on_];
     if (flight.work || !flight.shard.defined()) return;
-    if (const auto& exchange = subject_.units[index(flight.unit)].exchange)
+    if (const auto& exchange = context_.units[index(flight.unit)].exchange)
       exchange->start(flight.shard, codec_steps_);
   }
 }
@@ -159,7 +159,7 @@ void Gradients::pass_on() {
 void Gradients::sum_over_replicas() {
   std::vector<CodecExchange*> under_way;
   for (const Flight& flight : in_flight_) {
-    if (const auto& exchange = subject_.units[index(flight.unit)].exchange)
+    if (const auto& exchange = context_.units[index(flight.unit)].exchange)
       under_way.push_back(exchange.get());
   }
   if (under_way.empty()) return;
@@ -176,7 +176,7 @@ void Gradients::sum_over_replicas() {
 
 template <class Visit>
 void Gradients::each_exchange(const Visit& visit) {
-  for (const Unit& unit : subject_.units) {
+  for (const Unit& unit : context_.units) {
     if (unit.exchange) visit(*unit.exchange);
   }
 }
@@ -187,33 +187,33 @@ void Gradients::keep() {
 }
 
 void Gradients::launch(int unit) {
-  const Unit& u = subject_.units[index(unit)];
+  const Unit& u = context_.units[index(unit)];
   land_earlier();
   if (in_place_) {
     if (!std::exchange(began_, true)) in_place_->begin(weight());
     in_place_->publish(unit);
     in_flight_.push_back({unit, {}, {}, nullptr, true});
-    if (may_wait_ && subject_.options.prefetch == 0) release(in_flight_.back());
+    if (may_wait_ && context_.options.prefetch == 0) release(in_flight_.back());
     return;
   }
   zero_rest(unit);
   at::Tensor wire = std::exchange(wire_of(unit), {});
   at::Tensor shard = at::empty({u.shard}, wire.options());
-  subject_.meter.add(subject_.meter.gradients, bytes_of(shard));
-  in_flight_.push_back({unit, wire, shard, subject_.group.reduce_scatter_async(shard, wire)});
-  if (may_wait_ && subject_.options.prefetch == 0) land(in_flight_.back());
+  context_.meter.add(context_.meter.gradients, bytes_of(shard));
+  in_flight_.push_back({unit, wire, shard, context_.group.reduce_scatter_async(shard, wire)});
+  if (may_wait_ && context_.options.prefetch == 0) land(in_flight_.back());
 }
 
 void Gradients::land(Flight& flight) {
   if (in_place_ && !flight.shard.defined()) {
-    const Unit& u = subject_.units[index(flight.unit)];
+    const Unit& u = context_.units[index(flight.unit)];
     flight.shard = at::empty({u.shard}, at::TensorOptions(u.type));
-    subject_.meter.add(subject_.meter.gradients, bytes_of(flight.shard));
+    context_.meter.add(context_.meter.gradients, bytes_of(flight.shard));
     in_place_->reduce(flight.unit, flight.shard);
   }
   if (!flight.work) return;
   flight.work->wait();
-  subject_.meter.add(subject_.meter.gradients, -bytes_of(flight.wire));
+  context_.meter.add(context_.meter.gradients, -bytes_of(flight.wire));
   flight.wire.reset();
   flight.work.reset();
 }
@@ -222,34 +222,34 @@ void Gradients::release(Flight& flight) {
   land(flight);
   if (!std::exchange(flight.is_held, false)) return;
   in_place_->release(flight.unit);
-  subject_.meter.add(subject_.meter.gradients, -std::exchange(held_[index(flight.unit)], 0));
+  context_.meter.add(context_.meter.gradients, -std::exchange(held_[index(flight.unit)], 0));
 }
 
 void Gradients::finish(bool travels) {
   for (std::size_t unit = 0; unit < missing_.size(); ++unit)
-    missing_[unit] = static_cast<int>(subject_.units[unit].params.size());
+    missing_[unit] = static_cast<int>(context_.units[unit].params.size());
   if (!travels) return;
   passed(-1);
-  next_ = static_cast<int>(subject_.units.size()) - 1;
+  next_ = static_cast<int>(context_.units.size()) - 1;
   began_ = false;
-  const std::size_t params = subject_.params.size();
+  const std::size_t params = context_.params.size();
   report_ = at::zeros({static_cast<std::int64_t>(params) + 4}, at::kDouble);
   auto* numbers = report_.data_ptr<double>();
-  numbers[0] = subject_.samples.value();
+  numbers[0] = context_.samples.value();
   // The digests are equal if the square of their sum is the number of ranks times that of squares.
-  const bool by_samples = subject_.options.average == ShardedOptions::Average::kBySamples;
-  const double digest = subject_.watch.digest(
-      {.unknown_samples = by_samples && subject_.samples.are_unknown(),
-       .added = std::any_of(subject_.units.begin(), subject_.units.end(),
+  const bool by_samples = context_.options.average == ShardedOptions::Average::kBySamples;
+  const double digest = context_.watch.digest(
+      {.unknown_samples = by_samples && context_.samples.are_unknown(),
+       .added = std::any_of(context_.units.begin(), context_.units.end(),
                             [](const Unit& unit) { return unit.gradient.defined(); })});
   numbers[params + 1] = 1;
   numbers[params + 2] = digest;
   numbers[params + 3] = digest * digest;
   for (std::size_t param = 0; param < mine_.size(); ++param)
     numbers[param + 1] = mine_[param] ? 1 : 0;
-  if (subject_.check != nullptr && subject_.check->first() >= 0)
-    numbers[subject_.check->first() + 1] += kNotFinite;
-  report_work_ = subject_.group.all_reduce_async(report_);
+  if (context_.check != nullptr && context_.check->first() >= 0)
+    numbers[context_.check->first() + 1] += kNotFinite;
+  report_work_ = context_.group.all_reduce_async(report_);
   std::fill(mine_.begin(), mine_.end(), false);
 }
 
@@ -259,10 +259,10 @@ void Gradients::settle() {
   pass_on();
   for (Flight& flight : in_flight_) release(flight);
   report_work_->wait();
-  if (const auto& replicas = subject_.options.replicas) replicas->all_reduce(report_);
+  if (const auto& replicas = context_.options.replicas) replicas->all_reduce(report_);
   sum_over_replicas();
   const double* numbers = report_.const_data_ptr<double>();
-  const bool by_samples = subject_.options.average == ShardedOptions::Average::kBySamples;
+  const bool by_samples = context_.options.average == ShardedOptions::Average::kBySamples;
   if (by_samples && !(numbers[0] > 0)) {
     throw Error(Errc::kInvalidArgument,
                 "sharded: no rank has counted samples; call run(0, …) or set_samples() before "
@@ -276,10 +276,10 @@ void Gradients::settle() {
   const auto exact = [](double number) { return static_cast<std::uint64_t>(number); };
   alike_ = alike_ && exact(digests[0]) * exact(digests[2]) == exact(digests[1]) * exact(digests[1]);
   for (Flight& flight : in_flight_) {
-    Unit& unit = subject_.units[index(flight.unit)];
+    Unit& unit = context_.units[index(flight.unit)];
     at::Tensor sum = flight.shard.to(unit.master_type);
     if (by_samples && numbers[0] != reference_) sum.mul_(reference_ / numbers[0]);
-    subject_.meter.add(subject_.meter.gradients,
+    context_.meter.add(context_.meter.gradients,
                        -bytes_of(flight.shard) + (unit.gradient.defined() ? 0 : bytes_of(sum)));
     unit.gradient = unit.gradient.defined() ? unit.gradient.add_(sum) : sum;
   }
@@ -293,16 +293,16 @@ void Gradients::clear() {
   settle();
   each_exchange([](CodecExchange& exchange) { exchange.undo(); });
   codec_steps_ = kept_steps_;
-  for (Unit& unit : subject_.units) {
-    subject_.meter.add(subject_.meter.gradients, -bytes_of(unit.gradient));
+  for (Unit& unit : context_.units) {
+    context_.meter.add(context_.meter.gradients, -bytes_of(unit.gradient));
     unit.gradient.reset();
   }
   std::fill(used_.begin(), used_.end(), false);
   all_finite_ = alike_ = in_range_ = true;
-  if (subject_.check != nullptr) subject_.check->clear();
+  if (context_.check != nullptr) context_.check->clear();
   for (std::size_t param = 0; param < kept_.size(); ++param) {
-    subject_.params[param].tensor.mutable_grad().reset();
-    subject_.meter.add(subject_.meter.gradients, -std::exchange(kept_[param], 0));
+    context_.params[param].tensor.mutable_grad().reset();
+    context_.meter.add(context_.meter.gradients, -std::exchange(kept_[param], 0));
   }
 }
 

@@ -19,7 +19,7 @@ namespace weft::engine::internal {
 
 class Gradients {
  public:
-  struct Subject {
+  struct Context {
     Group group;
     std::vector<Param>& params;
     std::vector<Unit>& units;
@@ -30,7 +30,7 @@ class Gradients {
     GradientCheck* check;  // null: none
   };
   // Collective.
-  explicit Gradients(Subject subject);
+  explicit Gradients(Context context);
 
   // The gradient of `param` is in its grad(). `travels`: send it now or as soon as its unit is
   // next; else keep it. Returns the unit if all of its parameters have had their gradient in this
@@ -88,7 +88,7 @@ class Gradients {
   template <class Visit>
   void each_exchange(const Visit& visit);
 
-  const Subject subject_;
+  const Context context_;
   std::int64_t codec_steps_ = 0, kept_steps_ = 0;  // now, and at the last keep()
   const bool narrows_;                             // the codec has a type of a narrow range
   std::vector<int> unit_of_, place_of_;            // by parameter

@@ -22,15 +22,15 @@ constexpr std::int64_t kChunkElements = 32 << 10;
 
 class InPlaceTransport final : public Transport {
  public:
-  explicit InPlaceTransport(Subject subject)
-      : subject_(std::move(subject)),
-        host_(*subject_.group.host()),
+  explicit InPlaceTransport(TransportContext context)
+      : context_(std::move(context)),
+        host_(*context_.group.host()),
         rank_(host_.rank()),
         world_(host_.world()),
-        ready_(subject_.params.size(), false),
-        used_(subject_.params.size(), false),
-        firsts_(subject_.params.size(), -1) {
-    for (const auto& param : subject_.params) {
+        ready_(context_.params.size(), false),
+        used_(context_.params.size(), false),
+        firsts_(context_.params.size(), -1) {
+    for (const auto& param : context_.params) {
       sizes_.push_back(param.numel());
       dtypes_.push_back(dtype_of(param.scalar_type()));
     }
@@ -39,13 +39,13 @@ class InPlaceTransport final : public Transport {
     replan(order);
     std::int64_t chunks = params();
     for (const auto size : sizes_) chunks += size / (kChunkElements / 2) + 1;
-    const Ledger::Sizes sizes{.params = params() + ShownBuffers::entries(subject_.buffers),
+    const Ledger::Sizes sizes{.params = params() + ShownBuffers::entries(context_.buffers),
                               .units = params() + 1,
                               .chunks = static_cast<int>(chunks)};
-    crossing_ = std::make_unique<Crossing>(host_, subject_.name, subject_.group.timeout());
-    ledger_ = std::make_unique<Ledger>(host_, sizes, subject_.group.timeout(), crossing_.get());
-    shown_ = std::make_unique<ShownGradients>(*ledger_, subject_.params, subject_.check);
-    shown_buffers_ = std::make_unique<ShownBuffers>(*ledger_, params(), subject_.buffers);
+    crossing_ = std::make_unique<Crossing>(host_, context_.name, context_.group.timeout());
+    ledger_ = std::make_unique<Ledger>(host_, sizes, context_.group.timeout(), crossing_.get());
+    shown_ = std::make_unique<ShownGradients>(*ledger_, context_.params, context_.check);
+    shown_buffers_ = std::make_unique<ShownBuffers>(*ledger_, params(), context_.buffers);
   }
 
   // An error may end this rank's step while peers use its gradients.
@@ -61,11 +61,11 @@ class InPlaceTransport final : public Transport {
     const int unit = plan_.bucket_of[index(param)];
     if (--unready_[index(unit)] > 0) return;
     ledger_->publish(unit);
-    if (subject_.updates == nullptr || subject_.options.update_in_backward) work(0, false);
+    if (context_.updates == nullptr || context_.options.update_in_backward) work(0, false);
   }
 
   void reduce() override {
-    WEFT_REQUIRE(!subject_.options.update_in_backward,
+    WEFT_REQUIRE(!context_.options.update_in_backward,
                  "data_parallel: update_in_backward keeps no sums of gradients, so the gradient "
                  "norm is not available and clipping is not supported");
     const Crossing::Inside here = enter(0);
@@ -97,7 +97,7 @@ class InPlaceTransport final : public Transport {
     ledger_->mark_dropped();
     publish_rest();
     {
-      const Stopwatch watch(subject_.times->wait, "wait", "peers");
+      const Stopwatch watch(context_.times->wait, "wait", "peers");
       ledger_->await_published(params());
     }
     if (const int other = ledger_->first_not_dropped(); other >= 0) {
@@ -112,7 +112,7 @@ class InPlaceTransport final : public Transport {
     end(true);
   }
   bool can_discard() const override {
-    return subject_.updates != nullptr && !subject_.options.update_in_backward;
+    return context_.updates != nullptr && !context_.options.update_in_backward;
   }
 
   void finish_updated(double scale) override {
@@ -149,8 +149,8 @@ class InPlaceTransport final : public Transport {
       const net::Host::Touch touch(host_, "step");
       const int first = firsts_[index(param)];
       std::byte* const sum = host_.at(first, ledger_->token(first, param));
-      visit(param, at::from_blob(sum, subject_.params[index(param)].sizes(),
-                                 subject_.params[index(param)].options().requires_grad(false)));
+      visit(param, at::from_blob(sum, context_.params[index(param)].sizes(),
+                                 context_.params[index(param)].options().requires_grad(false)));
     }
   }
 
@@ -162,7 +162,7 @@ class InPlaceTransport final : public Transport {
   void await_peers() override {
     const Crossing::Inside here = enter(0);
     publish_rest();
-    const Stopwatch watch(subject_.times->wait, "wait", "peers");
+    const Stopwatch watch(context_.times->wait, "wait", "peers");
     ledger_->await_published(params());
     compare_ranks();
   }
@@ -180,14 +180,14 @@ class InPlaceTransport final : public Transport {
     const double weight = first >= 0 ? (first == rank_ ? 1.0 : 0.0) : weighting_.of(rank_);
     at::Tensor sum = grad.defined() && weight != 0
                          ? grad.mul(reduced_ ? weight : weight * scale_)
-                         : at::zeros_like(subject_.params[index(param)]).detach();
-    subject_.group.all_reduce(sum);
+                         : at::zeros_like(context_.params[index(param)]).detach();
+    context_.group.all_reduce(sum);
     return sum;
   }
 
   std::string describe() const override {
-    const char* how = subject_.updates == nullptr ? "gradients averaged in shared memory"
-                      : subject_.private_weights
+    const char* how = context_.updates == nullptr ? "gradients averaged in shared memory"
+                      : context_.private_weights
                           ? "gradients reduced in shared memory, private weights,"
                           : "weights shared";
     return std::string(how) + " by " + counted(world_, "rank") + " of this host, " +
@@ -202,7 +202,7 @@ class InPlaceTransport final : public Transport {
     begun_ = true;
     all_published_ = false;
     host_.check("step");
-    ledger_->begin(subject_.samples->value(), subject_.digest(), subject_.company_value());
+    ledger_->begin(context_.samples->value(), context_.digest(), context_.company_value());
     weighted_ = false;
     scale_ = 1;
     std::fill(firsts_.begin(), firsts_.end(), -1);
@@ -213,7 +213,7 @@ class InPlaceTransport final : public Transport {
   // This rank meets the others in this step until the result ends.
   Crossing::Inside enter(int phase, Section section = Section::kStep) {
     begin();
-    if (subject_.updates == nullptr) section = Section::kAverage;
+    if (context_.updates == nullptr) section = Section::kAverage;
     return {*crossing_, section, 2 * ledger_->step() + static_cast<std::uint32_t>(phase)};
   }
 
@@ -227,7 +227,7 @@ class InPlaceTransport final : public Transport {
     keep || updates_shared_weights() ? await_peers() : publish_rest();
     drain(0);
     weigh_ranks();  // a rank whose chunks were all taken by others has not done it yet
-    if (rank_ != 0) shown_buffers_->take(params(), subject_.times->wait);
+    if (rank_ != 0) shown_buffers_->take(params(), context_.times->wait);
     for (int param = 0; param < params(); ++param) {
       const int first = first_with_gradient(*ledger_, param);
       used_[index(param)] = first >= 0;
@@ -243,15 +243,15 @@ class InPlaceTransport final : public Transport {
   }
 
   void end(bool dropped) {
-    shown_->end(!dropped && (subject_.updates == nullptr || reduced_), used_);
+    shown_->end(!dropped && (context_.updates == nullptr || reduced_), used_);
     std::fill(ready_.begin(), ready_.end(), false);
-    if (!dropped) subject_.samples->reset();
+    if (!dropped) context_.samples->reset();
     begun_ = reduced_ = false;
     if (!replanned_) {
       replanned_ = true;
-      replan(agree_on_order(subject_.group, std::move(ready_order_), params()));
+      replan(agree_on_order(context_.group, std::move(ready_order_), params()));
       note_written();
-      if (new_check().on()) subject_.group.barrier();  // a rank may look at all of them from now on
+      if (new_check().on()) context_.group.barrier();  // a rank may look at all of them from now on
     }
   }
 
@@ -285,8 +285,8 @@ class InPlaceTransport final : public Transport {
   }
 
   void show_unready(int param) {
-    if (subject_.params[index(param)].grad().defined()) return shown_->show(param);
-    if (subject_.updates != nullptr) return ledger_->put(param, net::Host::kNoToken);
+    if (context_.params[index(param)].grad().defined()) return shown_->show(param);
+    if (context_.updates != nullptr) return ledger_->put(param, net::Host::kNoToken);
     shown_->show_zeros(param);
   }
 
@@ -301,7 +301,7 @@ class InPlaceTransport final : public Transport {
   // Each rank updates all of its private weights. Sums that are kept are computed once, by one
   // rank.
   bool each_does_all(int phase) const {
-    return subject_.private_weights && (phase == 1 || !reduced_);
+    return context_.private_weights && (phase == 1 || !reduced_);
   }
 
   bool take(int chunk, int phase, bool all) {
@@ -317,7 +317,7 @@ class InPlaceTransport final : public Transport {
   // Processes all chunks that are ready: this rank's own, and with `all` also chunks that their
   // owners have not begun. Never waits.
   void work(int phase, bool all) {
-    const Stopwatch watch(subject_.times->work, "update", "reduce and update");
+    const Stopwatch watch(context_.times->work, "update", "reduce and update");
     const net::Host::Touch touch(host_, "step");
     if (ledger_->first_left() >= 0) return;
     std::int64_t done = 0;
@@ -344,7 +344,7 @@ class InPlaceTransport final : public Transport {
       ledger_->check_left();
       int open = first_open(phase, 0);
       if (open < 0) return;
-      const Stopwatch watch(subject_.times->wait, "wait", "peers");
+      const Stopwatch watch(context_.times->wait, "wait", "peers");
       ledger_->wait(
           [&] {
             open = first_open(phase, open);
@@ -367,14 +367,14 @@ class InPlaceTransport final : public Transport {
 
   void meet(int phase) {
     // Also fails a rank whose chunks were all taken by others.
-    if (subject_.updates != nullptr && (phase == 1 || !reduced_)) failpoint("update.middle");
-    const Stopwatch watch(subject_.times->wait, "wait", "peers");
+    if (context_.updates != nullptr && (phase == 1 || !reduced_)) failpoint("update.middle");
+    const Stopwatch watch(context_.times->wait, "wait", "peers");
     ledger_->meet(
         static_cast<std::int64_t>(plan_.chunks.size()) * (each_does_all(phase) ? world_ : 1),
         phase);
   }
   void meet_alone(int phase) {
-    const Stopwatch watch(subject_.times->wait, "wait", "peers");
+    const Stopwatch watch(context_.times->wait, "wait", "peers");
     ledger_->meet(0, phase);
   }
 
@@ -383,20 +383,20 @@ class InPlaceTransport final : public Transport {
     if (std::exchange(weighted_, true)) return;
     std::vector<double> samples;
     for (int peer = 0; peer < world_; ++peer) samples.push_back(ledger_->weight(peer));
-    weighting_ = weigh(subject_.options.average, samples);
+    weighting_ = weigh(context_.options.average, samples);
   }
 
   bool updates_shared_weights() const {
-    return subject_.updates != nullptr && !subject_.private_weights &&
-           !subject_.options.update_in_backward;
+    return context_.updates != nullptr && !context_.private_weights &&
+           !context_.options.update_in_backward;
   }
 
   // Weights that exist once for all ranks, which a program must not change. Rules that need whole
   // tensors look themselves.
   WrittenCheck new_check() const {
-    return WrittenCheck(subject_.updates != nullptr && !subject_.private_weights &&
-                        subject_.watch != nullptr && world_ > 1 &&
-                        !optim::needs_whole_tensors(subject_.updates->spec().rule));
+    return WrittenCheck(context_.updates != nullptr && !context_.private_weights &&
+                        context_.watch != nullptr && world_ > 1 &&
+                        !optim::needs_whole_tensors(context_.updates->spec().rule));
   }
   void end_written(const WrittenCheck& check, int chunk, Written& written) {
     if (!check.on()) return;
@@ -406,9 +406,9 @@ class InPlaceTransport final : public Transport {
     for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
       first = std::min(first, at.param);
       last = std::max(last, at.param);
-      generation += 2 * subject_.watch->generation(at.param);
+      generation += 2 * context_.watch->generation(at.param);
     }
-    if (!check.end(written, generation)) subject_.watch->refuse_written(first, last);
+    if (!check.end(written, generation)) context_.watch->refuse_written(first, last);
   }
   // Looks at a stretch that stays as it is.
   void keep(const Stretch& at, WrittenCheck& check) const {
@@ -416,7 +416,7 @@ class InPlaceTransport final : public Transport {
     const auto look = [&](std::int64_t begin, std::int64_t, std::span<const std::byte> weights) {
       check.stays(weights.data(), weights.size(), begin);
     };
-    subject_.updates->each_block(at.param, at.begin, at.end, true, look);
+    context_.updates->each_block(at.param, at.begin, at.end, true, look);
   }
   WrittenCheck kept(int chunk) const {
     WrittenCheck check = new_check();
@@ -437,7 +437,7 @@ class InPlaceTransport final : public Transport {
       }
       sources.args.scale = weighting_.scale;
       host_.count_moved(sources.peer_bytes());
-      if (subject_.updates == nullptr) {
+      if (context_.updates == nullptr) {
         sources.reduce_to_all(*ledger_, at);
       } else if (reduced_) {
         // The sum overwrites the first gradient; no other rank reads this piece of it.
@@ -466,12 +466,12 @@ class InPlaceTransport final : public Transport {
       sources.args.count = end - begin;
       if (!as_it_is) sources.reduce(block);
       check.before(weights.data(), weights.size(), begin);
-      subject_.updates->update(at.param, begin, end, as_it_is ? sources.data[0] : block);
+      context_.updates->update(at.param, begin, end, as_it_is ? sources.data[0] : block);
       check.after(weights.data(), weights.size(), begin);
       for (int i = 0; i < sources.count; ++i)
         sources.data[i] = static_cast<const std::byte*>(sources.data[i]) + weights.size();
     };
-    subject_.updates->each_block(at.param, at.begin, at.end, true, in_block);
+    context_.updates->each_block(at.param, at.begin, at.end, true, in_block);
   }
 
   void update_from_sums(int chunk) {
@@ -489,7 +489,7 @@ class InPlaceTransport final : public Transport {
     end_written(check, chunk, ledger_->written(chunk));
   }
 
-  Subject subject_;
+  TransportContext context_;
   net::Host& host_;
   const int rank_, world_;
   std::vector<std::int64_t> sizes_;
@@ -515,8 +515,8 @@ class InPlaceTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_in_place_transport(Subject subject) {
-  return std::make_unique<InPlaceTransport>(std::move(subject));
+std::unique_ptr<Transport> make_in_place_transport(TransportContext context) {
+  return std::make_unique<InPlaceTransport>(std::move(context));
 }
 
 }  // namespace weft::engine::internal

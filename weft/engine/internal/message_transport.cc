@@ -38,25 +38,25 @@ constexpr std::size_t kFacts = 4;
 
 class MessageTransport final : public Transport {
  public:
-  explicit MessageTransport(Subject subject)
-      : subject_(std::move(subject)),
-        codec_(compress::parse(subject_.options.codec)),
-        buckets_({subject_.group, subject_.params, &times_, subject_.check, subject_.devices}),
-        buffers_(subject_.buffers),
-        fill_{subject_.options.bucket_bytes > 0 ? subject_.options.bucket_bytes : kDefaultBucket,
-              subject_.options.first_bucket_bytes},
-        used_(subject_.params.size(), false) {
+  explicit MessageTransport(TransportContext context)
+      : context_(std::move(context)),
+        codec_(compress::parse(context_.options.codec)),
+        buckets_({context_.group, context_.params, &times_, context_.check, context_.devices}),
+        buffers_(context_.buffers),
+        fill_{context_.options.bucket_bytes > 0 ? context_.options.bucket_bytes : kDefaultBucket,
+              context_.options.first_bucket_bytes},
+        used_(context_.params.size(), false) {
     if (codec_.kind == compress::Kind::kAuto) {
-      trial_.emplace(subject_.group);
+      trial_.emplace(context_.group);
       codec_ = {};
     }
-    if (subject_.options.overlap_forward && subject_.updates != nullptr) {
-      guard_ = std::make_unique<WeightGuard>(subject_.params, [this](int param) { on_use(param); });
+    if (context_.options.overlap_forward && context_.updates != nullptr) {
+      guard_ = std::make_unique<WeightGuard>(context_.params, [this](int param) { on_use(param); });
     }
-    if (subject_.group.size() > 1 && (guard_ || tunes_size())) {
-      tuner_ = std::make_unique<Tuner>(subject_.group, subject_.params.size(), guard_ != nullptr);
+    if (context_.group.size() > 1 && (guard_ || tunes_size())) {
+      tuner_ = std::make_unique<Tuner>(context_.group, context_.params.size(), guard_ != nullptr);
     }
-    for (const auto& param : subject_.params) sizes_.push_back(param.numel());
+    for (const auto& param : context_.params) sizes_.push_back(param.numel());
     for (int param = params() - 1; param >= 0; --param) order_.push_back(param);
     replan();
   }
@@ -85,12 +85,12 @@ class MessageTransport final : public Transport {
     scale_ = scale;
     {
       const Stopwatch watch(times_.wait, "wait", "peers");
-      buffers_.finish(subject_.group);
+      buffers_.finish(context_.group);
     }
     pending_ = true;
     if (!defers()) settle();
     end(true);
-    subject_.samples->reset();
+    context_.samples->reset();
   }
 
   // The codec's memory of unsent gradients goes back to how it was.
@@ -104,7 +104,7 @@ class MessageTransport final : public Transport {
     scale_ = scale;
     check_range();
     if (begun_) end_reduced(true);
-    subject_.samples->reset();
+    context_.samples->reset();
   }
 
   void settle() override {
@@ -126,7 +126,7 @@ class MessageTransport final : public Transport {
   bool all_finite() override {
     const bool narrows = codec_.kind == compress::Kind::kF16;
     narrows ? reduce() : launch_rest();
-    return (subject_.check == nullptr || subject_.check->first() < 0) &&
+    return (context_.check == nullptr || context_.check->first() < 0) &&
            (!narrows || buckets_.is_in_range());
   }
   bool knows_all() const override { return false; }
@@ -141,47 +141,47 @@ class MessageTransport final : public Transport {
   }
 
   std::string describe() const override {
-    return "gradients averaged by messages over " + counted(subject_.group.size(), "rank") + ", " +
+    return "gradients averaged by messages over " + counted(context_.group.size(), "rank") + ", " +
            counted(params(), "parameter") + " in " + counted(buckets(), "bucket") +
-           (subject_.options.codec == "none" ? "" : ", compressed by " + subject_.options.codec);
+           (context_.options.codec == "none" ? "" : ", compressed by " + context_.options.codec);
   }
 
   checkpoint::Slices codec_slices() override {
-    if (!replanned_ || subject_.options.codec == "none" || (trial_ && !trial_->done())) return {};
+    if (!replanned_ || context_.options.codec == "none" || (trial_ && !trial_->done())) return {};
     settle();
-    return engine::codec_slices(subject_.group, {codec_, step_, {order_.begin(), order_.end()}},
+    return engine::codec_slices(context_.group, {codec_, step_, {order_.begin(), order_.end()}},
                                 buckets_.memory());
   }
 
   bool load_codec(const checkpoint::Reader& saved) override {
-    if (subject_.options.codec == "none" || restore(saved) || trial_) return true;
-    if (subject_.group.rank() == 0) {
+    if (context_.options.codec == "none" || restore(saved) || trial_) return true;
+    if (context_.group.rank() == 0) {
       log_warn("the codec starts with empty memory: the checkpoint has no memory of " +
                compress::to_string(codec_) + " for this model, these buckets and " +
-               counted(subject_.group.size(), "rank"));
+               counted(context_.group.size(), "rank"));
     }
     return false;
   }
 
  private:
-  int params() const { return static_cast<int>(subject_.params.size()); }
+  int params() const { return static_cast<int>(context_.params.size()); }
   int buckets() const { return static_cast<int>(launches_.size()); }
 
   // Tuned sizes depend on measured times. So they are used only where the sizes change no bit of
   // the result: for sums of two terms.
   bool tunes_size() const {
-    const comm::HostSplit* const split = subject_.group.split();
-    const std::size_t terms = split != nullptr ? split->hosts.size() : index(subject_.group.size());
+    const comm::HostSplit* const split = context_.group.split();
+    const std::size_t terms = split != nullptr ? split->hosts.size() : index(context_.group.size());
     // The times of a host say nothing about its device.
-    return subject_.options.bucket_bytes == 0 && subject_.options.codec == "none" && terms == 2 &&
-           !subject_.devices;
+    return context_.options.bucket_bytes == 0 && context_.options.codec == "none" && terms == 2 &&
+           !context_.devices;
   }
   bool defers() const { return guard_ && !tuner_ && !buckets_.collects_by_collectives(); }
 
   // Publishes the times of waiting and working so far.
   void book() {
-    subject_.times->wait += times_.wait;
-    subject_.times->work += times_.work;
+    context_.times->wait += times_.wait;
+    context_.times->work += times_.work;
     exposed_ += times_.wait;
     times_ = {};
   }
@@ -200,12 +200,12 @@ class MessageTransport final : public Transport {
     for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket)
       unready_[bucket] = static_cast<int>(plan_.buckets[bucket].size());
     own_samples_ = at::tensor(
-        {subject_.samples->value(), static_cast<double>(subject_.digest()),
-         static_cast<double>(subject_.company_value()), static_cast<double>(subject_.name.number)},
+        {context_.samples->value(), static_cast<double>(context_.digest()),
+         static_cast<double>(context_.company_value()), static_cast<double>(context_.name.number)},
         at::kDouble);
-    samples_ = at::empty({subject_.group.size(), static_cast<std::int64_t>(kFacts)}, at::kDouble);
-    samples_work_ = subject_.group.all_gather_async(samples_, own_samples_);
-    buffers_.start(subject_.group);
+    samples_ = at::empty({context_.group.size(), static_cast<std::int64_t>(kFacts)}, at::kDouble);
+    samples_work_ = context_.group.all_gather_async(samples_, own_samples_);
+    buffers_.start(context_.group);
   }
 
   // Sends all buckets that backward() has not sent.
@@ -216,7 +216,7 @@ class MessageTransport final : public Transport {
   }
 
   void end_reduced(bool counts) {
-    buffers_.finish(subject_.group);
+    buffers_.finish(context_.group);
     settled_ = launches_.size();
     end(counts);
   }
@@ -229,7 +229,7 @@ class MessageTransport final : public Transport {
     const double exposed = std::exchange(exposed_, 0);
     if (!replanned_) {
       replanned_ = true;
-      order_ = agree_on_order(subject_.group, std::move(ready_order_), params());
+      order_ = agree_on_order(context_.group, std::move(ready_order_), params());
       replan();
     } else if (tuner_) {
       if (timing_ && tuner_->step_ended()) tune_buckets();
@@ -248,10 +248,10 @@ class MessageTransport final : public Transport {
   }
 
   void use_codec() {
-    const bool before = codec_.momentum_before && subject_.updates != nullptr &&
-                        subject_.updates->spec().max_grad_norm <= 0;
-    const auto momentum = before ? subject_.updates->hand_over_momentum() : compress::Momentum{};
-    if (codec_.momentum_before && momentum.factor == 0 && subject_.group.rank() == 0) {
+    const bool before = codec_.momentum_before && context_.updates != nullptr &&
+                        context_.updates->spec().max_grad_norm <= 0;
+    const auto momentum = before ? context_.updates->hand_over_momentum() : compress::Momentum{};
+    if (codec_.momentum_before && momentum.factor == 0 && context_.group.rank() == 0) {
       log_info("codec " + compress::to_string(codec_) +
                ": momentum is applied after the codec. Only SGD of optimizer() applies it before, "
                "without dampening, max_grad_norm or parameter groups with their own rules");
@@ -272,7 +272,7 @@ class MessageTransport final : public Transport {
   }
 
   void tune_buckets() {
-    LinkCost link = measure_link(subject_.group, buckets_.numbers());
+    LinkCost link = measure_link(context_.group, buckets_.numbers());
     link.element *= buckets_.share_sent();
     StepTimes times = tuner_->agreed();
     if (!guard_ || buckets_.collects_by_collectives()) times.needed.clear();
@@ -284,7 +284,7 @@ class MessageTransport final : public Transport {
       replan();
     }
     launches_ = std::move(tuned.launches.order);
-    if (subject_.group.rank() == 0) log_info("gradients are sent in " + tuned.why);
+    if (context_.group.rank() == 0) log_info("gradients are sent in " + tuned.why);
   }
 
   // Of this model's parameters.
@@ -293,14 +293,14 @@ class MessageTransport final : public Transport {
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       if (numbers[i] != static_cast<std::int64_t>(i)) return false;
     }
-    return numbers.size() == subject_.params.size();
+    return numbers.size() == context_.params.size();
   }
 
   // The codec of the checkpoint must be that of the options; for "auto", it is the one that was
   // chosen then.
   bool restore(const checkpoint::Reader& saved) {
     const auto progress =
-        agree_on_codec_progress(subject_.group, saved, [this](const CodecProgress& of) {
+        agree_on_codec_progress(context_.group, saved, [this](const CodecProgress& of) {
           return is_order(of.layout) && (trial_ || of.spec == codec_);
         });
     if (!progress) return false;
@@ -310,7 +310,7 @@ class MessageTransport final : public Transport {
     replanned_ = true;
     order_.assign(progress->layout.begin(), progress->layout.end());
     replan();
-    return restore_codec_memory(subject_.group, saved, buckets_.memory());
+    return restore_codec_memory(context_.group, saved, buckets_.memory());
   }
 
   double factor() {
@@ -322,18 +322,18 @@ class MessageTransport final : public Transport {
     std::vector<double> samples;
     std::vector<std::uint64_t> companies;
     alike_ = true;
-    for (std::size_t rank = 0; rank < index(subject_.group.size()); ++rank) {
+    for (std::size_t rank = 0; rank < index(context_.group.size()); ++rank) {
       const double* const of_rank = values + kFacts * rank;
-      if (of_rank[3] != static_cast<double>(subject_.name.number))
+      if (of_rank[3] != static_cast<double>(context_.name.number))
         refuse_other_model(static_cast<int>(rank));
       samples.push_back(of_rank[0]);
       alike_ = alike_ && of_rank[1] == values[1];
       companies.push_back(static_cast<std::uint64_t>(of_rank[2]));
     }
     apart_ = first_apart(companies);
-    const Weighting weighting = weigh(subject_.options.average, samples);
+    const Weighting weighting = weigh(context_.options.average, samples);
     factor_ = weighting.weights.empty() ? weighting.scale
-                                        : weighting.weights[index(subject_.group.rank())];
+                                        : weighting.weights[index(context_.group.rank())];
     return factor_;
   }
 
@@ -341,14 +341,14 @@ class MessageTransport final : public Transport {
   [[noreturn]] void refuse_other_model(int peer) const {
     throw Error(
         Errc::kInvalidArgument,
-        "rank " + std::to_string(subject_.group.rank()) + " exchanges gradients of model " +
-            std::to_string(subject_.name.number) + " with '" + subject_.name.parameter +
+        "rank " + std::to_string(context_.group.rank()) + " exchanges gradients of model " +
+            std::to_string(context_.name.number) + " with '" + context_.name.parameter +
             "', and rank " + std::to_string(peer) +
             " those of another model; let backward() reach the same models on all "
             "ranks, and step their optimizers in the same order: a rank without a batch runs "
             "forward() on any sample, calls set_samples(0), and goes backward from zero "
             "times the output",
-        {"step", subject_.group.rank(), peer});
+        {"step", context_.group.rank(), peer});
   }
 
   // Called when an operation is about to use a parameter.
@@ -377,7 +377,7 @@ class MessageTransport final : public Transport {
       used_[index(param)] = true;
       sums.emplace_back(param, scale_ != 1.0 ? sum.mul(scale_) : sum);
     });
-    if (subject_.updates != nullptr) return subject_.updates->update_all(sums);
+    if (context_.updates != nullptr) return context_.updates->update_all(sums);
     for (const auto& [param, sum] : sums) put_average(param, sum);
   }
 
@@ -387,11 +387,11 @@ class MessageTransport final : public Transport {
     throw Error(Errc::kInvalidArgument,
                 "a sum of gradients is not finite in the codec f16, whose largest number is 65504; "
                 "use the codec bf16, or make gradients smaller",
-                {"step", subject_.group.rank()});
+                {"step", context_.group.rank()});
   }
 
   void put_average(int param, const at::Tensor& gradient) {
-    at::Tensor& grad = subject_.params[index(param)].mutable_grad();
+    at::Tensor& grad = context_.params[index(param)].mutable_grad();
     if (grad.is_same(gradient)) return;
     if (!grad.defined() || grad.is_sparse()) {
       grad = gradient.clone();
@@ -400,7 +400,7 @@ class MessageTransport final : public Transport {
     }
   }
 
-  Subject subject_;
+  TransportContext context_;
   compress::Spec codec_;             // in use now
   std::optional<CodecTrial> trial_;  // with "auto"
   std::unique_ptr<WeightGuard> guard_;
@@ -432,8 +432,8 @@ class MessageTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_message_transport(Subject subject) {
-  return std::make_unique<MessageTransport>(std::move(subject));
+std::unique_ptr<Transport> make_message_transport(TransportContext context) {
+  return std::make_unique<MessageTransport>(std::move(context));
 }
 
 }  // namespace weft::engine::internal

@@ -35,7 +35,7 @@ at::Tensor orthogonal(const at::Tensor& matrix) {
 
 class MuonUpdates final : public WholeUpdates {
  public:
-  explicit MuonUpdates(Subject subject) : WholeUpdates(std::move(subject)) {
+  explicit MuonUpdates(Context context) : WholeUpdates(std::move(context)) {
     WEFT_REQUIRE(!is_split(),
                  "optimizer: muon does not support tensors that are divided over tp or ep");
     for (int param = 0; param < params(); ++param)
@@ -126,8 +126,8 @@ class MuonUpdates final : public WholeUpdates {
 
 }  // namespace
 
-std::unique_ptr<WholeUpdates> make_muon_updates(WholeUpdates::Subject subject) {
-  return std::make_unique<MuonUpdates>(std::move(subject));
+std::unique_ptr<WholeUpdates> make_muon_updates(WholeUpdates::Context context) {
+  return std::make_unique<MuonUpdates>(std::move(context));
 }
 
 }  // namespace weft::engine::internal

@@ -105,12 +105,12 @@ void Passes::end(bool all_done) {
     Entry& entry = at(issued_ - 1);
     entry.reserved = false;
     pass(all_done ? entry.block : kNone);
-    let_go(entry.unit);
+    release(entry.unit);
     drain();
   }
   pass(all_done ? -1 : kNone);
   for (Entry& entry : entries_) {
-    if (std::exchange(entry.reserved, false)) let_go(entry.unit);
+    if (std::exchange(entry.reserved, false)) release(entry.unit);
   }
   check_peers();
   under_way_ = false;
@@ -178,15 +178,15 @@ void Passes::check_peers() {
   heads_ = {};
 }
 
-void Passes::let_go(int unit) {
+void Passes::release(int unit) {
   Place& place = places_[static_cast<std::size_t>(unit)];
-  WEFT_CHECK(place.holds > 0, "let_go() of a unit that is not held");
+  WEFT_CHECK(place.holds > 0, "release() of a unit that is not held");
   if (--place.holds > 0) return;
   if (place.gather.work) {
     spares_.push_back(std::exchange(place.gather, {}));
     return;
   }
-  if (letting_go_) letting_go_(units_[static_cast<std::size_t>(unit)], place.buffer);
+  if (releasing_) releasing_(units_[static_cast<std::size_t>(unit)], place.buffer);
   put_below(units_[static_cast<std::size_t>(unit)], {});
   place.buffer.reset();
   meter_.add(meter_.parameters, -units_[static_cast<std::size_t>(unit)].bytes());

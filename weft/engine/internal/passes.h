@@ -12,7 +12,7 @@
 //
 // A gather is an entry of a pass. enter() issues all entries up to those of its block and of
 // `prefetch` more blocks. Data that has arrived but was not used is reserved until the pass ends. A
-// block that runs again after let_go() begins another pass. So a backward() through the outputs of
+// block that runs again after release() begins another pass. So a backward() through the outputs of
 // several forward passes has several passes, and gradients leave at the end of the last one.
 #pragma once
 
@@ -35,15 +35,15 @@ class Passes {
   // blocks above `block` are done.
   void on_passing(std::function<void(int block)> passing) { passing_ = std::move(passing); }
   // Called before the memory of a gathered unit goes.
-  void on_letting_go(std::function<void(const Unit& unit, const at::Tensor& whole)> letting_go) {
-    letting_go_ = std::move(letting_go);
+  void on_release(std::function<void(const Unit& unit, const at::Tensor& whole)> releasing) {
+    releasing_ = std::move(releasing);
   }
   // In a backward pass: true if the last forward of all ranks was in ascending order.
   bool in_order() const { return in_order_; }
 
-  // Returns when the units of the block are gathered. Each stays until its let_go().
+  // Returns when the units of the block are gathered. Each stays until its release().
   void enter(int block, Direction direction);
-  void let_go(int unit);
+  void release(int unit);
   // Takes part in the rest of the current pass in this direction or, with `whole`, in a whole pass.
   void finish(Direction direction, bool whole = false);
   // Returns when no peer reads this rank's masters any more.
@@ -98,7 +98,7 @@ class Passes {
   std::size_t issued_ = 0;  // number of entries issued in this pass
   std::int64_t passes_ = 0;
   std::function<void(int)> passing_;
-  std::function<void(const Unit&, const at::Tensor&)> letting_go_;
+  std::function<void(const Unit&, const at::Tensor&)> releasing_;
   int last_ = -1;          // the last block that ran in this forward pass
   int forwards_ = 0;       // forward passes with gradients since the last backward pass
   bool ascending_ = true;  // their blocks

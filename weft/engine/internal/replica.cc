@@ -17,7 +17,7 @@ namespace weft::engine {
 
 using internal::index;
 
-Replica::Replica(Subject what) : Engine(std::move(what)) {
+Replica::Replica(Context what) : Engine(std::move(what)) {
   compress::parse(options_.data_parallel.codec);  // throws if invalid
   WEFT_REQUIRE(
       !options_.replicas && !options_.apart && !options_.compute && !options_.reduce &&
@@ -50,35 +50,35 @@ Replica::Replica(Subject what) : Engine(std::move(what)) {
 }
 
 void Replica::make_transport() {
-  internal::Subject what = subject(updates_.get());
+  internal::TransportContext what = context(updates_.get());
   transport_ = is_adasum()         ? make_adasum_transport(std::move(what))
                : host() != nullptr ? make_in_place_transport(std::move(what))
                                    : make_message_transport(std::move(what));
 }
 
-internal::Subject Replica::subject(internal::Updates* updates) {
-  internal::Subject subject{.group = group_,
-                            .name = model_name(),
-                            .params = trained_params_,
-                            .buffers = {},
-                            .options = options_.data_parallel,
-                            .updates = updates,
-                            .private_weights = private_weights_,
-                            .check = options_.check.get(),
-                            .devices = devices_,
-                            .samples = samples_.get(),
-                            .watch = &watch(),
-                            .company = &*company_,
-                            .times = &times_};
-  subject.options.average = options_.average;
-  if (options_.data_parallel.sync_buffers && group_.size() > 1) subject.buffers = buffers_;
+internal::TransportContext Replica::context(internal::Updates* updates) {
+  internal::TransportContext context{.group = group_,
+                                     .name = model_name(),
+                                     .params = trained_params_,
+                                     .buffers = {},
+                                     .options = options_.data_parallel,
+                                     .updates = updates,
+                                     .private_weights = private_weights_,
+                                     .check = options_.check.get(),
+                                     .devices = devices_,
+                                     .samples = samples_.get(),
+                                     .watch = &watch(),
+                                     .company = &*company_,
+                                     .times = &times_};
+  context.options.average = options_.average;
+  if (options_.data_parallel.sync_buffers && group_.size() > 1) context.buffers = buffers_;
   // Clipping and norms of tensors wait for all gradients.
-  if (devices_) subject.options.overlap_forward = false;
+  if (devices_) context.options.overlap_forward = false;
   if (updates != nullptr &&
       (updates->spec().max_grad_norm > 0 || optim::needs_whole_tensors(updates->spec().rule))) {
-    subject.options.update_in_backward = subject.options.overlap_forward = false;
+    context.options.update_in_backward = context.options.overlap_forward = false;
   }
-  return subject;
+  return context;
 }
 
 void Replica::use_optimizer(OptimizerSpec spec, bool hides) {
@@ -150,7 +150,7 @@ void Replica::share_weights(std::vector<std::byte*>& weights) {
   private_weights_ = options_.weights == Weights::kAuto && updates_->spec().max_grad_norm <= 0 &&
                      !optim::needs_whole_tensors(updates_->spec().rule) &&
                      bytes_ <= internal::kTrialMostBytes &&
-                     internal::private_is_faster(subject(nullptr), shared, weights);
+                     internal::private_is_faster(context(nullptr), shared, weights);
   if (private_weights_) return;
   shared_weights_ = true;
   weights = shared;

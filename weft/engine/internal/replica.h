@@ -22,7 +22,7 @@ namespace weft::engine {
 class Replica final : public Engine {
  public:
   // Collective: checks that all ranks have the same model and copies rank 0's values to all.
-  explicit Replica(Subject subject);
+  explicit Replica(Context context);
   // Collective; call it once. Without it, grad() gets the averages. With it, grad() is this rank's
   // part of them, and hidden if there are several ranks, or with `hides`.
   void use_optimizer(OptimizerSpec spec, bool hides = false);
@@ -106,7 +106,7 @@ class Replica final : public Engine {
   static std::int64_t padded_bytes(const at::Tensor& tensor) {
     return (static_cast<std::int64_t>(tensor.nbytes()) + 63) / 64 * 64;
   }
-  internal::Subject subject(internal::Updates* updates);
+  internal::TransportContext context(internal::Updates* updates);
 
   std::vector<at::Tensor> trained_params_, buffers_;
   std::vector<std::int64_t> offsets_;         // offsets of parameters in flat memory, in bytes

@@ -21,7 +21,7 @@ Tensors ShardedModel::run(std::size_t block, const Tensors& given) {
     }
     passes_->enter(run->block, Direction::kForward);
     Tensors outputs = Engine::run(block, given);
-    for (const int unit : passes_->units_of(run->block)) passes_->let_go(unit);
+    for (const int unit : passes_->units_of(run->block)) passes_->release(unit);
     if (learns) hook_outputs(run, outputs);
     return outputs;
   });
@@ -75,14 +75,14 @@ void ShardedModel::open(const RunPtr& run) {
 void ShardedModel::input_done(const RunPtr& run) {
   if (run->held.empty() || --run->inputs_left > 0) return;
   guarded([&] {
-    for (const int unit : std::exchange(run->held, {})) passes_->let_go(unit);
+    for (const int unit : std::exchange(run->held, {})) passes_->release(unit);
     open_.remove(run);
   });
 }
 
 void ShardedModel::close_unit(int unit) {
   for (auto run = open_.begin(); run != open_.end();) {
-    if ((*run)->held.erase(unit) > 0) passes_->let_go(unit);
+    if ((*run)->held.erase(unit) > 0) passes_->release(unit);
     run = (*run)->held.empty() ? open_.erase(run) : std::next(run);
   }
 }
@@ -101,7 +101,7 @@ void ShardedModel::end_backward() {
   guarded([&] {
     in_backward_ = false;
     for (const RunPtr& run : std::exchange(open_, {})) {
-      for (const int unit : std::exchange(run->held, {})) passes_->let_go(unit);
+      for (const int unit : std::exchange(run->held, {})) passes_->release(unit);
     }
     if (passes_) passes_->finish(Direction::kBackward);
     forward_pending_ = false;
@@ -136,7 +136,7 @@ void ShardedModel::skip_batch() {
   });
 }
 
-void ShardedModel::hold() {
+void ShardedModel::unshard() {
   if (!passes_ || !kept_.empty()) return;
   guarded([&] {
     for (int block = static_cast<int>(blocks_.size()) - 1; block >= 0; --block) {
@@ -148,9 +148,9 @@ void ShardedModel::hold() {
   });
 }
 
-void ShardedModel::let_go() {
+void ShardedModel::reshard() {
   guarded([&] {
-    for (const int unit : std::exchange(kept_, {})) passes_->let_go(unit);
+    for (const int unit : std::exchange(kept_, {})) passes_->release(unit);
   });
 }
 

@@ -32,8 +32,8 @@ std::string refusal_of(const internal::Param& param) {
 
 }  // namespace
 
-ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
-    : Engine(std::move(subject)),
+ShardedModel::ShardedModel(Context context, OptimizerSpec optimizer)
+    : Engine(std::move(context)),
       weights_(group_.duplicate(part_name(group_, "weights"))),
       shared_(share_memory(group_, options_.weights)),
       buffers_(options_.sync_buffers ? buffers() : Tensors{}) {
@@ -72,14 +72,14 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
       "cannot be used here, since ZeRO divides sums of gradients over the ranks; to clip, "
       "use max_grad_norm of the optimizer; to read sums, call grad_norm() or gradients() of "
       "the parallel model");
-  reducer_ = std::make_unique<internal::Gradients>(internal::Gradients::Subject{
+  reducer_ = std::make_unique<internal::Gradients>(internal::Gradients::Context{
       group_, params_, units_, options_, meter_, *samples_, watch(), options_.check.get()});
   if (passes_) {
     passes_->on_passing([this](int block) {
       reducer_->may_wait(passes_->in_order());
       if (travels()) reducer_->passed(block);
     });
-    passes_->on_letting_go(
+    passes_->on_release(
         [this](const internal::Unit& unit, const at::Tensor& whole) { check_copy(unit, whole); });
   }
   note_written();

@@ -1,7 +1,7 @@
 // Stages 1 to 3: units of parameters, the order of their gathers, gradients on their way, each
 // rank's shards of optimizer state.
 //
-//   run()        Passes::enter -> the block's forward -> let_go
+//   run()        Passes::enter -> the block's forward -> reshard
 //                (gathered stage 3 alone)
 //   backward()   hook of the block's outputs: Passes::enter
 //                hook of each parameter: Gradients::ready
@@ -27,7 +27,7 @@ namespace weft::engine {
 class ShardedModel final : public Engine {
  public:
   // Collective.
-  ShardedModel(Subject subject, OptimizerSpec optimizer);
+  ShardedModel(Context context, OptimizerSpec optimizer);
   // Leaves parameters that are gathered for each pass without memory.
   ~ShardedModel() override;
   void abandon(const std::string& why) noexcept override;
@@ -35,8 +35,8 @@ class ShardedModel final : public Engine {
   Tensors run(std::size_t block, const Tensors& inputs) override;
   void skip_batch() override;
   void end_pass() override;
-  void hold() override;
-  void let_go() override;
+  void unshard() override;
+  void reshard() override;
 
   void send_gradients() override;
   void await_gradients() override;
@@ -134,7 +134,7 @@ class ShardedModel final : public Engine {
   std::unique_ptr<internal::Passes> passes_;  // null if no unit is gathered
   std::unique_ptr<internal::Gradients> reducer_;
   std::list<RunPtr> open_;
-  std::vector<int> kept_;  // units kept by hold()
+  std::vector<int> kept_;  // units kept by unshard()
   bool in_backward_ = false;
   bool forward_pending_ = false;  // a forward pass with gradients had no backward pass yet
   bool left_ = false;             // the gradients of this step have been sent

@@ -95,7 +95,7 @@ class Transport {
 };
 
 // Input of a transport.
-struct Subject {
+struct TransportContext {
   Group group;
   ModelName name;
   std::vector<at::Tensor> params;   // parameters that require gradients
@@ -122,10 +122,10 @@ struct Subject {
 };
 
 // Needs group.host().
-std::unique_ptr<Transport> make_in_place_transport(Subject subject);
-std::unique_ptr<Transport> make_message_transport(Subject subject);
+std::unique_ptr<Transport> make_in_place_transport(TransportContext context);
+std::unique_ptr<Transport> make_message_transport(TransportContext context);
 // Average::kAdasum, on one host too.
-std::unique_ptr<Transport> make_adasum_transport(Subject subject);
+std::unique_ptr<Transport> make_adasum_transport(TransportContext context);
 
 // Each rank's factor for its gradient, by the options; one common `scale` if all are equal.
 struct Weighting {

@@ -13,7 +13,7 @@
 namespace weft::engine::internal {
 
 // Collective; the same answer on every rank. Weights are left as they are; gradients are dropped.
-bool private_is_faster(const Subject& subject, const std::vector<std::byte*>& shared,
+bool private_is_faster(const TransportContext& context, const std::vector<std::byte*>& shared,
                        const std::vector<std::byte*>& own);
 
 // Larger models always share weights: the saved work outweighs the transfer of cache lines.

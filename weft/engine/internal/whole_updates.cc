@@ -87,12 +87,12 @@ class LayerwiseUpdates final : public WholeUpdates {
 
 }  // namespace
 
-WholeUpdates::WholeUpdates(Subject subject)
-    : subject_(std::move(subject)), written_(subject_.shapes.size()) {}
+WholeUpdates::WholeUpdates(Context context)
+    : context_(std::move(context)), written_(context_.shapes.size()) {}
 
 std::optional<int> WholeUpdates::update(const WholeStep& step) {
   checks_ =
-      std::vector<WrittenCheck>(subject_.shapes.size(), WrittenCheck(step.generation != nullptr));
+      std::vector<WrittenCheck>(context_.shapes.size(), WrittenCheck(step.generation != nullptr));
   apply(step);
   std::optional<int> changed;
   for (const WholePiece& piece : step.pieces) {
@@ -126,7 +126,7 @@ void WholeUpdates::join(optim::TensorSums& sums, const std::vector<std::size_t>&
   std::vector<int> all;
   for (int param = 0; param < params(); ++param) all.push_back(param);
   if (step.divided) add_over(step.group, sums, firsts, all);
-  for (const WholeTensors::Split& split : subject_.options.splits) {
+  for (const WholeTensors::Split& split : context_.options.splits) {
     std::vector<int> some;
     std::copy_if(all.begin(), all.end(), std::back_inserter(some),
                  [&](int param) { return split.which(name(param)); });
@@ -134,13 +134,13 @@ void WholeUpdates::join(optim::TensorSums& sums, const std::vector<std::size_t>&
   }
 }
 
-std::unique_ptr<WholeUpdates> make_whole_updates(WholeUpdates::Subject subject) {
-  const UpdateRule& rule = subject.updates.spec().rule;
+std::unique_ptr<WholeUpdates> make_whole_updates(WholeUpdates::Context context) {
+  const UpdateRule& rule = context.updates.spec().rule;
   if (!optim::needs_whole_tensors(rule)) return nullptr;
   if (std::holds_alternative<optim::Adafactor>(rule))
-    return make_adafactor_updates(std::move(subject));
-  if (std::holds_alternative<optim::Muon>(rule)) return make_muon_updates(std::move(subject));
-  return std::make_unique<LayerwiseUpdates>(std::move(subject));
+    return make_adafactor_updates(std::move(context));
+  if (std::holds_alternative<optim::Muon>(rule)) return make_muon_updates(std::move(context));
+  return std::make_unique<LayerwiseUpdates>(std::move(context));
 }
 
 }  // namespace weft::engine::internal

@@ -48,14 +48,14 @@ struct WholeStep {
 
 class WholeUpdates {
  public:
-  struct Subject {
+  struct Context {
     const Updates& updates;
     std::vector<std::string> names;                 // by parameter, like `shapes`
     std::vector<std::vector<std::int64_t>> shapes;  // of trained parameters
     WholeTensors options;
   };
 
-  explicit WholeUpdates(Subject subject);
+  explicit WholeUpdates(Context context);
   virtual ~WholeUpdates() = default;
   WholeUpdates(const WholeUpdates&) = delete;
   WholeUpdates& operator=(const WholeUpdates&) = delete;
@@ -79,19 +79,19 @@ class WholeUpdates {
   template <class Fn>
   void in_blocks(const WholePiece& piece, Look look, const Fn& fn);
 
-  const Updates& updates() const { return subject_.updates; }
-  const std::vector<std::int64_t>& shape(int param) const { return subject_.shapes[index(param)]; }
-  int params() const { return static_cast<int>(subject_.shapes.size()); }
-  bool exact() const { return subject_.options.exact; }
-  bool is_split() const { return !subject_.options.splits.empty(); }
-  const OptimizerSpec& spec() const { return subject_.updates.spec(); }
-  const std::string& name(int param) const { return subject_.names[index(param)]; }
+  const Updates& updates() const { return context_.updates; }
+  const std::vector<std::int64_t>& shape(int param) const { return context_.shapes[index(param)]; }
+  int params() const { return static_cast<int>(context_.shapes.size()); }
+  bool exact() const { return context_.options.exact; }
+  bool is_split() const { return !context_.options.splits.empty(); }
+  const OptimizerSpec& spec() const { return context_.updates.spec(); }
+  const std::string& name(int param) const { return context_.names[index(param)]; }
   // Joins the sums of all ranks. `firsts`: first sum of each parameter, and the total at the end.
   void join(optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
             const WholeStep& step) const;
 
  private:
-  const Subject subject_;
+  const Context context_;
   std::vector<Written> written_;      // by parameter, like the next
   std::vector<WrittenCheck> checks_;  // of this step
 };
@@ -114,8 +114,8 @@ void WholeUpdates::in_blocks(const WholePiece& piece, Look look, const Fn& fn) {
 }
 
 // Null for rules that do not need whole tensors.
-std::unique_ptr<WholeUpdates> make_whole_updates(WholeUpdates::Subject subject);
-std::unique_ptr<WholeUpdates> make_adafactor_updates(WholeUpdates::Subject subject);
-std::unique_ptr<WholeUpdates> make_muon_updates(WholeUpdates::Subject subject);
+std::unique_ptr<WholeUpdates> make_whole_updates(WholeUpdates::Context context);
+std::unique_ptr<WholeUpdates> make_adafactor_updates(WholeUpdates::Context context);
+std::unique_ptr<WholeUpdates> make_muon_updates(WholeUpdates::Context context);
 
 }  // namespace weft::engine::internal

@@ -27,7 +27,7 @@ constexpr auto kToReport = kNodeLease;
 
 class Agent {
  public:
-  Agent(const AgentOptions& options, agent::Link link)
+  Agent(const AgentOptions& options, rank_link::Link link)
       : options_(options),
         link_(std::move(link)),
         store_(options.socket),
@@ -67,7 +67,7 @@ class Agent {
     plans_from_ = renewed_ + kToReport;  // the others may have been without the store until now
     node_ = node;
     published_.reset();
-    agent::tell(link_, NodeJoined{node_, lease_});
+    rank_link::tell(link_, NodeJoined{node_, lease_});
   }
 
   // Keeps the node's report in the store.
@@ -100,7 +100,7 @@ class Agent {
     renewed_ = Clock::now();
     published_.reset();
     seen_ = 0;
-    agent::tell(link_, NodeJoined{node_, lease_});
+    rank_link::tell(link_, NodeJoined{node_, lease_});
   }
 
   // True if the plan has the ranks that the launcher was told to run.
@@ -130,7 +130,7 @@ class Agent {
 
   // The others replace the ranks of a node whose lease has ended. Its own ranks must not go on.
   void fence() {
-    agent::tell(link_, Fenced{});
+    rank_link::tell(link_, Fenced{});
     if (report_) report_->ranks.clear();
     node_ = -1;
     told_.reset();
@@ -138,7 +138,7 @@ class Agent {
 
   void hear() {
     while (const auto text = link_.next()) {
-      if (const auto message = agent::decode<NodeMessage>(*text))
+      if (const auto message = rank_link::decode<NodeMessage>(*text))
         report_ = node_report_of(std::get<NodeState>(*message).value);
     }
   }
@@ -216,7 +216,7 @@ class Agent {
   // Ranks of this node may wait for ranks whose node is silent.
   void tell_lost() {
     const std::set<int> lost = lost_with_nodes(followed_, plan_, nodes_);
-    if (!lost.empty()) agent::tell(link_, agent::RanksLost{{{lost.begin(), lost.end()}}});
+    if (!lost.empty()) rank_link::tell(link_, rank_link::RanksLost{{{lost.begin(), lost.end()}}});
     followed_ = plan_;
   }
 
@@ -248,7 +248,7 @@ class Agent {
   void obey() {
     NodeOrders orders = orders_for(node_, plan_, nodes_);
     if (told_ == orders) return;
-    if (agent::tell(link_, NewOrders{orders})) told_ = std::move(orders);
+    if (rank_link::tell(link_, NewOrders{orders})) told_ = std::move(orders);
   }
 
   void check_join_limit() {
@@ -263,7 +263,7 @@ class Agent {
   void answered() {
     const auto before = std::exchange(heard_, Clock::now());
     if (heard_ - before >= kNodeLease) plans_from_ = heard_ + kToReport;
-    if (alone_) agent::tell(link_, StoreBack{});
+    if (alone_) rank_link::tell(link_, StoreBack{});
     alone_ = false;
   }
 
@@ -273,7 +273,7 @@ class Agent {
     const auto limit = plan_.formed ? options_.alone_limit : options_.join_limit;
     if (silent >= kAloneAfter && !alone_) {
       alone_ = true;
-      agent::tell(link_, StoreSilent{{error.message()}});
+      rank_link::tell(link_, StoreSilent{{error.message()}});
     }
     if (silent >= limit) give_up(exit_code(Errc::kTimeout), error.message());
     std::this_thread::sleep_for(kLook);
@@ -282,11 +282,11 @@ class Agent {
   void give_up(int code, const std::string& why) {
     if (over_) return;
     over_ = true;
-    agent::tell(link_, Over{code, why});
+    rank_link::tell(link_, Over{code, why});
   }
 
   const AgentOptions options_;
-  agent::Link link_;
+  rank_link::Link link_;
   store::Client store_;
   const std::string prefix_;
   int node_;
@@ -307,7 +307,7 @@ class Agent {
 
 }  // namespace
 
-int run_agent(const AgentOptions& options, agent::Link link) {
+int run_agent(const AgentOptions& options, rank_link::Link link) {
   return Agent(options, std::move(link)).run();
 }
 

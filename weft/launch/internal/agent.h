@@ -2,7 +2,7 @@
 // report in the job's store, computes the job's plan with the agents of the other nodes
 // (membership.h), and tells the launcher what the plan says for this node.
 //
-//   launcher ══ agent::Link ══ agent ── store::Client ── weft_store ══ weft_store of other nodes
+//   launcher ══ Link ══ agent ── store::Client ── weft_store ══ weft_store of other nodes
 //     ──► report TEXT     NodeReport, whenever it changes
 //     ◄── node N LEASE    number and lease of this node, for an agent that is started again
 //     ◄── orders TEXT     NodeOrders, whenever they change
@@ -15,8 +15,8 @@
 #include <chrono>
 #include <string>
 
-#include "weft/agent/link.h"
 #include "weft/launch/membership.h"
+#include "weft/rank_link/link.h"
 
 namespace weft::launch::internal {
 
@@ -40,6 +40,6 @@ constexpr auto kNodeLease = std::chrono::milliseconds(1500);
 constexpr auto kAloneAfter = std::chrono::seconds(4);
 
 // Runs until the launcher closes the link. Returns the exit code of the process.
-int run_agent(const AgentOptions& options, agent::Link link);
+int run_agent(const AgentOptions& options, rank_link::Link link);
 
 }  // namespace weft::launch::internal

@@ -13,8 +13,8 @@ std::pair<std::string, std::string> split(const std::string& text) {
 
 bool NodeJoined::parse(const std::string& text) {
   const auto [first, second] = split(text);
-  agent::NumberValue<int> number;
-  agent::NumberValue<std::uint64_t> granted;
+  rank_link::NumberValue<int> number;
+  rank_link::NumberValue<std::uint64_t> granted;
   if (!number.parse(first) || !granted.parse(second)) return false;
   node = number.value;
   lease = granted.value;
@@ -23,7 +23,7 @@ bool NodeJoined::parse(const std::string& text) {
 
 bool Over::parse(const std::string& text) {
   const auto [first, second] = split(text);
-  agent::NumberValue<int> number;
+  rank_link::NumberValue<int> number;
   if (!number.parse(first)) return false;
   code = number.value;
   why = second;

@@ -6,9 +6,9 @@
 #include <utility>
 #include <variant>
 
-#include "weft/agent/messages.h"
 #include "weft/launch/internal/orders.h"
 #include "weft/launch/membership.h"
+#include "weft/rank_link/messages.h"
 
 namespace weft::launch::internal {
 
@@ -20,7 +20,7 @@ struct NodeJoined {  // the node has this number and this lease in the store
   std::string text() const { return std::to_string(node) + " " + std::to_string(lease); }
   bool parse(const std::string& text);
 };
-struct Fenced : agent::NoValue {  // the other nodes went on without this one
+struct Fenced : rank_link::NoValue {  // the other nodes went on without this one
   static constexpr const char* kVerb = "fenced";
 };
 struct NewOrders {  // what the plan says for this node
@@ -32,10 +32,10 @@ struct NewOrders {  // what the plan says for this node
     return true;
   }
 };
-struct StoreSilent : agent::TextValue {  // the plan cannot be changed, for this reason
+struct StoreSilent : rank_link::TextValue {  // the plan cannot be changed, for this reason
   static constexpr const char* kVerb = "alone";
 };
-struct StoreBack : agent::NoValue {  // it can be changed again
+struct StoreBack : rank_link::NoValue {  // it can be changed again
   static constexpr const char* kVerb = "back";
 };
 struct Over {  // the job is over for this node
@@ -45,12 +45,12 @@ struct Over {  // the job is over for this node
   std::string text() const { return std::to_string(code) + " " + why; }
   bool parse(const std::string& text);
 };
-// agent::RanksLost: the nodes of these ranks are lost.
+// rank_link::RanksLost: the nodes of these ranks are lost.
 using AgentMessage =
-    std::variant<NodeJoined, Fenced, NewOrders, agent::RanksLost, StoreSilent, StoreBack, Over>;
+    std::variant<NodeJoined, Fenced, NewOrders, rank_link::RanksLost, StoreSilent, StoreBack, Over>;
 
 // From the launcher.
-struct NodeState : agent::TextValue {  // a NodeReport as text
+struct NodeState : rank_link::TextValue {  // a NodeReport as text
   static constexpr const char* kVerb = "report";
 };
 using NodeMessage = std::variant<NodeState>;

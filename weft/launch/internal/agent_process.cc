@@ -13,10 +13,10 @@ AgentProcess::AgentProcess(AgentOptions options) : options_(std::move(options)) 
 }
 
 void AgentProcess::start(Time now) {
-  auto ends = agent::Link::make();
+  auto ends = rank_link::Link::make();
   ProcessOptions process;
   // A Link moves, and a std::function copies what it holds.
-  const auto theirs = std::make_shared<agent::Link>(std::move(ends.first));
+  const auto theirs = std::make_shared<rank_link::Link>(std::move(ends.first));
   process.inherit = {theirs->fd()};
   process.call = [options = options_, theirs] {
     ::prctl(PR_SET_NAME, "weft agent");
@@ -32,7 +32,7 @@ void AgentProcess::start(Time now) {
 
 void AgentProcess::send_report() {
   if (!link_ || !report_ || told_ == report_) return;
-  if (agent::tell(*link_, NodeState{{*report_}})) told_ = report_;
+  if (rank_link::tell(*link_, NodeState{{*report_}})) told_ = report_;
 }
 
 void AgentProcess::tell(const NodeReport& report) {
@@ -45,7 +45,7 @@ std::optional<AgentProcess::Time> AgentProcess::tend(
   while (link_) {
     const auto text = link_->next();
     if (!text) break;
-    const auto message = agent::decode<AgentMessage>(*text);
+    const auto message = rank_link::decode<AgentMessage>(*text);
     if (!message) continue;
     if (const auto* const joined = std::get_if<NodeJoined>(&*message)) {
       options_.node = joined->node;

@@ -34,7 +34,7 @@ class AgentProcess {
   void send_report();
 
   AgentOptions options_;
-  std::optional<agent::Link> link_;
+  std::optional<rank_link::Link> link_;
   std::optional<Process> process_;
   std::optional<std::string> report_, told_;
   Restarts restarts_;

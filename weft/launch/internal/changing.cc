@@ -51,7 +51,7 @@ void Supervisor::grow(int local) {
     if (is_new) node_.positions.set_ranks(local);
     return;
   }
-  if (!is_new && node_.situation.ranks[at]->let_go && !node_.situation.requested)
+  if (!is_new && node_.situation.ranks[at]->done_without && !node_.situation.requested)
     ++node_.situation.replacements;
   node_.place(at, std::move(*started));
   node_.situation.growing.insert(local);
@@ -66,8 +66,8 @@ void Supervisor::announce(int ranks) {
   node_.announce(ranks, newcomers);
 }
 
-void Supervisor::let_go(int local) {
-  node_.situation.ranks[static_cast<std::size_t>(local)]->let_go = true;
+void Supervisor::go_on_without(int local) {
+  node_.situation.ranks[static_cast<std::size_t>(local)]->done_without = true;
   note_lost(local, "the others go on without it");
 }
 
@@ -120,7 +120,7 @@ void Supervisor::note_end_of_newcomer(int local) {
       node_.situation.growing.erase(local) + node_.situation.waiting.erase(local) > 0;
   if (!added && node_.situation.joining.erase(local) == 0) return;
   if (node_.situation.dismissed.contains(local)) {
-    end.let_go = true;
+    end.done_without = true;
     return;
   }
   const bool is_scarce = error_of(end) == Errc::kUnavailable;
@@ -130,7 +130,7 @@ void Supervisor::note_end_of_newcomer(int local) {
   if (is_scarce || node_.situation.never_joined > 1 || !is_killed)
     node_.situation.last_end = end.when;
   if (!added || end.told) return;
-  end.let_go = true;
+  end.done_without = true;
   note_lost(local, "it had not joined the others, which go on without it");
 }
 

@@ -114,7 +114,7 @@ std::optional<int> Follower::end() const {
   const JobPlan& plan = orders_.plan;
   for (std::size_t i = 0; i < node_.ranks.size(); ++i) {
     const auto& end = node_.situation.ranks[i];
-    if (!end || end->status.ok() || end->told || end->let_go) continue;
+    if (!end || end->status.ok() || end->told || end->done_without) continue;
     const std::string text = description_of(*end, false);
     if (plan.end.find(text) == std::string::npos)
       node_.note("rank " + std::to_string(node_.job.rank(static_cast<int>(i))) + " ended: " + text);
@@ -158,10 +158,10 @@ void Follower::run_servers() {
 }
 
 void Follower::on_agent(const AgentMessage& message) {
-  std::visit(agent::Cases{
+  std::visit(rank_link::Cases{
                  [](const NodeJoined&) {},  // the agent's process keeps it
                  [&](const NewOrders& said) { take(said.orders); },
-                 [&](const agent::RanksLost& lost) { node_.tell_ranks(lost); },
+                 [&](const rank_link::RanksLost& lost) { node_.tell_ranks(lost); },
                  [&](const StoreSilent& why) {
                    node_.note("this node cannot change the job's plan: " + why.value);
                  },
@@ -256,7 +256,7 @@ void Follower::drop_ranks() {
     if (!node_.situation.ranks[i]) {
       node_.ranks[i].process.signal(SIGKILL);
     } else {
-      node_.situation.ranks[i]->let_go = true;
+      node_.situation.ranks[i]->done_without = true;
     }
   }
 }
@@ -328,20 +328,21 @@ bool Follower::start_in(std::size_t slot, int rank, const Placement& place) {
   return true;
 }
 
-void Follower::note_phase(int local, const agent::RankMessage& message) {
+void Follower::note_phase(int local, const rank_link::RankMessage& message) {
   Slot& slot = slots_[static_cast<std::size_t>(local)];
   SavedCheckpoint& saved = report_.saved;
-  std::visit(agent::Cases{[&](const agent::Joining&) { slot.phase = RankPhase::kWaiting; },
-                          [&](const agent::Joined&) { slot.phase = RankPhase::kMember; },
-                          [&](const agent::RunFolder& folder) { report_.run = folder.value; },
-                          [&](const agent::RunBegun& run) { report_.run = run.value; },
-                          [&](const agent::Usable& usable) { report_.usable = usable.ranks; },
-                          [&](const agent::CheckpointSaved& folder) {
-                            const auto known = std::max(saved.serial, orders_.plan.saved.serial);
-                            saved = {known + 1, folder.value};
-                          },
-                          [](const auto&) {}},
-             message);
+  std::visit(
+      rank_link::Cases{[&](const rank_link::Joining&) { slot.phase = RankPhase::kWaiting; },
+                       [&](const rank_link::Joined&) { slot.phase = RankPhase::kMember; },
+                       [&](const rank_link::RunFolder& folder) { report_.run = folder.value; },
+                       [&](const rank_link::RunBegun& run) { report_.run = run.value; },
+                       [&](const rank_link::Usable& usable) { report_.usable = usable.ranks; },
+                       [&](const rank_link::CheckpointSaved& folder) {
+                         const auto known = std::max(saved.serial, orders_.plan.saved.serial);
+                         saved = {known + 1, folder.value};
+                       },
+                       [](const auto&) {}},
+      message);
 }
 
 // The state of a rank, for the report. `next`: when it changes, if nothing happens before.

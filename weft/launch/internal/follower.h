@@ -34,7 +34,7 @@ class Follower {
   // The process that cleans up after a killed launcher has ended: starts another one.
   void renew_guard();
   // Adds what a rank has told to the node's report.
-  void note_phase(int local, const agent::RankMessage& message);
+  void note_phase(int local, const rank_link::RankMessage& message);
 
   const JobPlan& plan() const { return orders_.plan; }
   bool is_over() const { return orders_.is_over(); }

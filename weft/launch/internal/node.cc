@@ -58,13 +58,13 @@ void Node::note_stopped_ranks() {
   }
 }
 
-void Node::tell_ranks(const agent::LauncherMessage& message) {
+void Node::tell_ranks(const rank_link::LauncherMessage& message) {
   for (RankProcess& rank : ranks)
-    std::visit([&](const auto& one) { agent::tell(rank.link, one); }, message);
+    std::visit([&](const auto& one) { rank_link::tell(rank.link, one); }, message);
 }
 
 void Node::announce(int number, const std::set<int>& newcomers) {
-  tell_ranks(agent::RanksWanted{number, {newcomers.begin(), newcomers.end()}});
+  tell_ranks(rank_link::RanksWanted{number, {newcomers.begin(), newcomers.end()}});
 }
 
 void Node::place(std::size_t at, RankProcess started) {
@@ -82,7 +82,7 @@ bool Node::is_calm() const {
                        !situation.waiting.empty() || !situation.leaving.empty();
   const bool all_run =
       std::all_of(situation.ranks.begin(), situation.ranks.end(),
-                  [](const auto& end) { return !end || end->let_go || end->left; });
+                  [](const auto& end) { return !end || end->done_without || end->left; });
   const bool begun =
       situation.trained || std::chrono::steady_clock::now() - attempt_began >= kStartUp;
   return begun && !changes && all_run && !situation.store_lost;
@@ -104,7 +104,7 @@ bool Node::was_out_of_memory() const { return out_of_memory_kills() > out_of_mem
 
 void Node::note_out_of_memory() { out_of_memory_before = out_of_memory_kills(); }
 
-std::string not_usable(int ranks, const agent::UsableRanks& usable) {
+std::string not_usable(int ranks, const rank_link::UsableRanks& usable) {
   if (usable.replicas > 0 && ranks / usable.multiple > usable.replicas) {
     return std::to_string(ranks) + " ranks: train.batch has " + std::to_string(usable.replicas) +
            " samples, of which each replica takes one at least; at most " +

@@ -8,21 +8,21 @@
 #include <string>
 #include <vector>
 
-#include "weft/agent/link.h"
-#include "weft/agent/messages.h"
-#include "weft/agent/usable_ranks.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/internal/store_process.h"
 #include "weft/launch/process.h"
 #include "weft/launch/supervision.h"
 #include "weft/observe/position/rank_page.h"
+#include "weft/rank_link/link.h"
+#include "weft/rank_link/messages.h"
+#include "weft/rank_link/usable_ranks.h"
 
 namespace weft::launch::internal {
 
 struct RankProcess {
   Process process;
-  agent::Link link;
+  rank_link::Link link;
   LineRelay out, err;
   bool stops = false;  // it has said that it stops
 };
@@ -37,7 +37,7 @@ struct Node {
   // Notes which ranks SIGSTOP has stopped, so that they can be named. Call it before send(), which
   // continues them.
   void note_stopped_ranks();
-  void tell_ranks(const agent::LauncherMessage& message);
+  void tell_ranks(const rank_link::LauncherMessage& message);
   // Tells the ranks how many they will be, and which of these (by rank) wait to be added.
   void announce(int number, const std::set<int>& newcomers);
   // Puts a rank that has started into the place of one that has ended, or into a new last place.
@@ -71,6 +71,6 @@ struct Node {
 };
 
 // Why a job cannot have this number of ranks.
-std::string not_usable(int ranks, const agent::UsableRanks& usable);
+std::string not_usable(int ranks, const rank_link::UsableRanks& usable);
 
 }  // namespace weft::launch::internal

@@ -31,7 +31,7 @@ NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeRepor
 std::set<int> lost_with_nodes(const JobPlan& before, const JobPlan& plan,
                               const std::vector<NodeReport>& nodes);
 
-// For agent::Link. The inverse function throws Error(kCorrupt).
+// For rank_link::Link. The inverse function throws Error(kCorrupt).
 std::string to_text(const NodeOrders& orders);
 NodeOrders orders_of(const std::string& text);
 

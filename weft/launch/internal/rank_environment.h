@@ -68,7 +68,7 @@ struct Attempt {
   std::string error_file;
   int secret_fd = -1;     // -1: none
   int live_fd = -1;       // -1: none
-  int link_fd = -1;       // end of the rank's agent::Link; -1: none
+  int link_fd = -1;       // end of the rank's rank_link::Link; -1: none
   bool newcomer = false;  // the job runs already: the rank joins it
   // Run folder to go on with, if no rank has the state; empty: none.
   std::string resume_run = {};

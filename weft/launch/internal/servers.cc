@@ -4,8 +4,8 @@
 #include <csignal>
 #include <utility>
 
-#include "weft/agent/messages.h"
 #include "weft/base/error.h"
+#include "weft/rank_link/messages.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -122,12 +122,13 @@ void Servers::start(int server, Place& place, Time now) {
 
 void Servers::hear(int server, Place& place) {
   while (const auto message = place.running->link.next()) {
-    const auto said = agent::decode<agent::ServerMessage>(*message);
+    const auto said = rank_link::decode<rank_link::ServerMessage>(*message);
     if (!said) continue;
-    std::visit(agent::Cases{[&](const agent::Serving&) { place.serves = place.ever_served = true; },
-                            [&](const agent::Alone&) { place.replicated = false; },
-                            [&](const agent::Replicated&) { note_copies(server, place); },
-                            [&](const agent::ShardLost& shard) { note_lost(shard.value); }},
+    std::visit(rank_link::Cases{
+                   [&](const rank_link::Serving&) { place.serves = place.ever_served = true; },
+                   [&](const rank_link::Alone&) { place.replicated = false; },
+                   [&](const rank_link::Replicated&) { note_copies(server, place); },
+                   [&](const rank_link::ShardLost& shard) { note_lost(shard.value); }},
                *said);
   }
 }

@@ -1,7 +1,7 @@
 // The parameter servers that run on this node beside the ranks (weft run --servers): processes of
 // weft_ps. They are no ranks: decide() only learns when values are lost, so that the job must end.
 //
-//   launcher ◄── agent::Link ── weft_ps     serving       it has its address in the directory
+//   launcher ◄── rank_link::Link ── weft_ps     serving       it has its address in the directory
 //                                           replicated    each of its shards has two copies
 //                                           alone         one has not
 //                                           lost SHARD    no server has the shard's values
@@ -16,17 +16,17 @@
 #include <string>
 #include <vector>
 
-#include "weft/agent/link.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/restarts.h"
 #include "weft/launch/internal/server_policy.h"
 #include "weft/launch/process.h"
+#include "weft/rank_link/link.h"
 
 namespace weft::launch::internal {
 
 struct ServerProcess {
   Process process;
-  agent::Link link;
+  rank_link::Link link;
   LineRelay out, err;
 };
 

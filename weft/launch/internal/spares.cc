@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "weft/agent/messages.h"
 #include "weft/base/error.h"
+#include "weft/rank_link/messages.h"
 
 namespace weft::launch::internal {
 
@@ -36,8 +36,8 @@ void Spares::look(Time now, bool calm) {
     spare.out.pump();
     spare.err.pump();
     while (const auto message = spare.link.next()) {
-      const auto said = agent::decode<agent::RankMessage>(*message);
-      if (!said || !std::holds_alternative<agent::Ready>(*said) || spare.ready) continue;
+      const auto said = rank_link::decode<rank_link::RankMessage>(*message);
+      if (!said || !std::holds_alternative<rank_link::Ready>(*said) || spare.ready) continue;
       spare.ready = true;
       note_("a spare is ready");
     }

@@ -1,5 +1,5 @@
 // The warm spares of a node: processes of the program that have loaded all they need, and wait for
-// a rank (weft/agent/spare.h). They are no ranks: decide() does not know them, and their end
+// a rank (weft/rank_link/spare.h). They are no ranks: decide() does not know them, and their end
 // changes nothing for the job.
 #pragma once
 
@@ -10,16 +10,16 @@
 #include <string>
 #include <vector>
 
-#include "weft/agent/link.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/spare_policy.h"
 #include "weft/launch/process.h"
+#include "weft/rank_link/link.h"
 
 namespace weft::launch::internal {
 
 struct Spare {
   Process process;
-  agent::Link link;
+  rank_link::Link link;
   LineRelay out, err;
   int secret_fd = -1;  // In the spare. -1: none.
   int live_fd = -1, link_fd = -1;

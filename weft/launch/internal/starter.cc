@@ -11,8 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "weft/agent/messages.h"
-#include "weft/agent/spare.h"
 #include "weft/base/error.h"
 #include "weft/base/json/error_file.h"
 #include "weft/base/process/start.h"
@@ -21,6 +19,8 @@
 #include "weft/launch/internal/meeting_point.h"
 #include "weft/launch/internal/pipe.h"
 #include "weft/launch/internal/sibling_program.h"
+#include "weft/rank_link/messages.h"
+#include "weft/rank_link/spare.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -239,7 +239,7 @@ RankProcess Starter::start_rank(int local, bool replaces) {
   const Fd secret = reopen(secret_), empty = nothing();
   ProcessOptions process = program_of(node_.job.rank(local));
   const int live = page_ && node_.job.rank(local) == 0 ? page_->fd() : -1;
-  auto [link, its_link] = agent::Link::make();
+  auto [link, its_link] = rank_link::Link::make();
   process.environment = rank_environment(
       node_.options, node_.job, local,
       {node_.situation.restarts, error_file_of(local).string(), secret.get(), live, its_link.fd(),
@@ -299,12 +299,12 @@ Spare Starter::start_spare() {
   const Fd secret = reopen(secret_), empty = nothing();
   ProcessOptions process = program_of(-1);
   const int live = page_ ? page_->fd() : -1;
-  auto [link, its_link] = agent::Link::make();
+  auto [link, its_link] = rank_link::Link::make();
   process.environment = rank_environment(node_.options, node_.job, 0,
                                          {node_.situation.restarts, "", secret.get(), -1,
                                           its_link.fd(), true, node_.run_folder, true, -1});
   forget_rank(process.environment);
-  process.environment.push_back(std::string(agent::kSpareVariable) + "=1");
+  process.environment.push_back(std::string(rank_link::kSpareVariable) + "=1");
   process.inherit = {its_link.fd(), node_.positions.fd()};
   if (secret) process.inherit.push_back(secret.get());
   if (live >= 0) process.inherit.push_back(live);
@@ -329,8 +329,8 @@ std::optional<RankProcess> Starter::become_rank(int local) {
         {node_.situation.restarts, error_file_of(local).string(), spare->secret_fd,
          node_.job.rank(local) == 0 ? spare->live_fd : -1, spare->link_fd, true, node_.run_folder,
          !logs_errors(local), node_.positions.fd(), store_, node_.has_state});
-    const agent::BecomeRank become{agent::to_text(environment)};
-    if (!agent::tell(spare->link, become)) continue;  // it has just ended
+    const rank_link::BecomeRank become{rank_link::to_text(environment)};
+    if (!rank_link::tell(spare->link, become)) continue;  // it has just ended
     return RankProcess{std::move(spare->process), std::move(spare->link),
                        relay(local, STDOUT_FILENO, spare->out.release(), true),
                        relay(local, STDERR_FILENO, spare->err.release(), true)};
@@ -340,7 +340,7 @@ std::optional<RankProcess> Starter::become_rank(int local) {
 
 ServerProcess Starter::start_server(int server) {
   const Fd secret = reopen(secret_), empty = nothing();
-  auto [link, its_link] = agent::Link::make();
+  auto [link, its_link] = rank_link::Link::make();
   const auto text = [](std::int64_t value) { return std::to_string(value); };
   ProcessOptions process;
   process.before = [this] { node_.store->guard(::getpid()); };

@@ -89,7 +89,7 @@ int Supervisor::run_by_plan() {
   departures_.say_how_it_went();
   if (const auto code = follower_->end()) return *code;
   const auto failed = first_failure(node_.situation);
-  if (failed && !node_.situation.ranks[static_cast<std::size_t>(*failed)]->let_go) {
+  if (failed && !node_.situation.ranks[static_cast<std::size_t>(*failed)]->done_without) {
     write_all(STDERR_FILENO, report(node_.situation));
     return node_.situation.ranks[static_cast<std::size_t>(*failed)]->status.code();
   }
@@ -209,7 +209,7 @@ Act Supervisor::watch() {
     switch (decision.act) {
       case Act::kWait: wait_for_events(decision.until); break;
       case Act::kReplace: replace(decision.rank); break;
-      case Act::kLetGo: let_go(decision.rank); break;
+      case Act::kGoOnWithout: go_on_without(decision.rank); break;
       case Act::kGrow: grow(decision.rank); break;
       case Act::kAnnounce: announce(decision.ranks); break;
       case Act::kDismiss: dismiss(decision.rank); break;
@@ -324,12 +324,13 @@ void Supervisor::collect_end(int local, const ExitStatus& status, Time seen) {
 // Takes the messages of a rank since the last call.
 void Supervisor::hear(int local) {
   while (const auto text = node_.ranks[static_cast<std::size_t>(local)].link.next()) {
-    if (const auto message = agent::decode<agent::RankMessage>(*text)) take(local, *message);
+    if (const auto message = rank_link::decode<rank_link::RankMessage>(*text))
+      take(local, *message);
   }
 }
 
-void Supervisor::take(int local, const agent::RankMessage& message) {
-  using namespace agent;
+void Supervisor::take(int local, const rank_link::RankMessage& message) {
+  using namespace rank_link;
   Situation& situation = node_.situation;
   if (follower_) follower_->note_phase(local, message);
   std::visit(

@@ -55,7 +55,7 @@ class Supervisor {
   void collect_ends();
   void collect_end(int local, const ExitStatus& status, Time seen);
   void hear(int local);
-  void take(int local, const agent::RankMessage& message);
+  void take(int local, const rank_link::RankMessage& message);
   void note_joined(int local);
   std::optional<std::string> answer(const std::string& request);
   std::optional<std::string> answer_scale(int ranks);
@@ -71,7 +71,7 @@ class Supervisor {
   void replace(int local);
   void grow(int local);
   void announce(int ranks);
-  void let_go(int local);
+  void go_on_without(int local);
   void dismiss(int local);
   void end_needless();
   void tell_gone();

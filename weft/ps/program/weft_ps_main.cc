@@ -7,7 +7,7 @@
 // It ends when it has had workers, all of them have left and no client is connected, or by SIGTERM.
 //
 // `weft run --servers N` starts these programs itself, with --stay 1. On the link to the launcher
-// (weft/agent/link.h) a server says "serving", "replicated" or "alone" when this changes, and
+// (weft/rank_link/link.h) a server says "serving", "replicated" or "alone" when this changes, and
 // "lost SHARD".
 #include <pthread.h>
 #include <sys/prctl.h>
@@ -21,9 +21,9 @@
 #include <map>
 #include <string>
 
-#include "weft/agent/messages.h"
 #include "weft/ps/job.h"
 #include "weft/ps/server.h"
+#include "weft/rank_link/messages.h"
 
 namespace {
 
@@ -88,18 +88,19 @@ class Words {
 };
 
 // Tells the launcher, if one watches this server, how its shards are.
-class News {
+class StateReports {
  public:
   void look(const weft::ps::Server& server) {
-    if (!serves_) weft::agent::tell_launcher(weft::agent::Serving{});
+    if (!serves_) weft::rank_link::tell_launcher(weft::rank_link::Serving{});
     serves_ = true;
     if (server.is_replicated() != replicated_) {
       replicated_ = !replicated_;
-      if (replicated_) weft::agent::tell_launcher(weft::agent::Replicated{});
-      if (!replicated_) weft::agent::tell_launcher(weft::agent::Alone{});
+      if (replicated_) weft::rank_link::tell_launcher(weft::rank_link::Replicated{});
+      if (!replicated_) weft::rank_link::tell_launcher(weft::rank_link::Alone{});
     }
     const auto lost = server.lost_shard();
-    if (lost && !lost_) weft::agent::tell_launcher(weft::agent::ShardLost{static_cast<int>(*lost)});
+    if (lost && !lost_)
+      weft::rank_link::tell_launcher(weft::rank_link::ShardLost{static_cast<int>(*lost)});
     lost_ = lost_ || lost;
   }
 
@@ -133,11 +134,11 @@ void serve(Words words) {
   for (const int number : {SIGTERM, SIGINT}) sigaddset(&ends, number);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   const weft::ps::Server server(std::move(options));
-  News news;
-  news.look(server);
+  StateReports reports;
+  reports.look(server);
   for (const timespec pause{0, 50'000'000}; ::sigtimedwait(&ends, nullptr, &pause) < 0;) {
     if (const auto failure = server.failure()) throw Error(*failure);
-    news.look(server);
+    reports.look(server);
     if (server.is_over() && !stays) return;
   }
 }

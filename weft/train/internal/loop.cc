@@ -4,10 +4,10 @@
 #include <cmath>
 #include <utility>
 
-#include "weft/agent/messages.h"
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/observe/position/position.h"
+#include "weft/rank_link/messages.h"
 #include "weft/train/internal/batch_schedule.h"
 
 namespace weft::train::internal {
@@ -197,7 +197,7 @@ void Loop::look() {
                     .save = asked.save || (world_.rank() == 0 && checkpoints_.minutes_due()),
                     .ranks = requests_.ranks()},
                    show_ranks);
-  if (wishes_to_stop) agent::tell_launcher(agent::Stopping{});
+  if (wishes_to_stop) rank_link::tell_launcher(rank_link::Stopping{});
   if (wishes_to_stop && seen.stops < world_.size())
     log_warn("this rank was told to stop: all ranks stop after this step", {{"step", at_.step}});
   if (is_shared()) {
@@ -218,7 +218,7 @@ void Loop::look() {
   }
   next_look_ = next_look(at_.step, options_.log_every, seen.step_s);
   output_.watch_folder();
-  if (world_.rank() == 0 && show_ranks) agent::tell_launcher(agent::StepsDone{at_.step});
+  if (world_.rank() == 0 && show_ranks) rank_link::tell_launcher(rank_link::StepsDone{at_.step});
   if (const auto end = health_.watch_numbers(seen.not_finite)) {
     const bool saves = options_.plan.skip_not_finite && checkpoints_.are_on();
     if (saves && !checkpoints_.has(at_.step)) save_now();

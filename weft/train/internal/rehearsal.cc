@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <numeric>
 
-#include "weft/agent/spare.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/base/text/variables.h"
@@ -12,6 +11,7 @@
 #include "weft/data/image_set.h"
 #include "weft/observe/step_timer.h"
 #include "weft/parallel/mesh/mesh.h"
+#include "weft/rank_link/spare.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/recipe_task.h"
 #include "weft/train/recipe.h"
@@ -57,7 +57,7 @@ void rehearse(const Task& task, const Options& options) {
 
 template <class Work>
 void attempt(const Work& work) noexcept {
-  if (!agent::is_spare()) return;
+  if (!rank_link::is_spare()) return;
   try {
     work();
   } catch (const std::exception& error) {

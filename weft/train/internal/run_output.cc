@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "weft/agent/messages.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
@@ -19,6 +18,7 @@
 #include "weft/observe/position/position.h"
 #include "weft/observe/report/environment.h"
 #include "weft/observe/report/report.h"
+#include "weft/rank_link/messages.h"
 #include "weft/train/internal/newest_run.h"
 
 namespace weft::train::internal {
@@ -63,7 +63,8 @@ void RunOutput::open_folder(bool has_state) {
                            : std::vector<LogField>{};
   folder_ = std::make_unique<observe::RunFolder>(run, config_);
   // If this rank is lost before training begins, its successor uses the same folder.
-  agent::tell_launcher(agent::RunFolder{std::filesystem::absolute(folder_->path()).string()});
+  rank_link::tell_launcher(
+      rank_link::RunFolder{std::filesystem::absolute(folder_->path()).string()});
   if (!changes.empty()) log_info("the run resumes with changed values", changes);
   if (!has_state) write_environment();
 }
@@ -100,8 +101,9 @@ void RunOutput::start(std::int64_t done, bool recovers, const StepLog::Flops& fl
 void RunOutput::tell_launcher() const {
   launch::show_run(folder_->path());
   observe::tell_run_folder(std::filesystem::absolute(folder_->path()));
-  agent::tell_launcher(agent::GroupSize{world_.size()});
-  agent::tell_launcher(agent::RunBegun{std::filesystem::absolute(folder_->path()).string()});
+  rank_link::tell_launcher(rank_link::GroupSize{world_.size()});
+  rank_link::tell_launcher(
+      rank_link::RunBegun{std::filesystem::absolute(folder_->path()).string()});
   const std::string file = folder_->path() + "/launcher";
   const char* const pid = variable_or_null("WEFT_LAUNCHER_PID");
   std::error_code ignored;
@@ -140,7 +142,7 @@ void RunOutput::tell_rate(double samples, double seconds) {
   rate_samples_ += samples;
   rate_seconds_ += seconds;
   if (rate_seconds_ < 1) return;
-  agent::tell_launcher(agent::Throughput{rate_samples_ / rate_seconds_});
+  rank_link::tell_launcher(rank_link::Throughput{rate_samples_ / rate_seconds_});
   rate_samples_ = rate_seconds_ = 0;
 }
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "weft/agent/messages.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
 #include "weft/elastic/entry.h"
+#include "weft/rank_link/messages.h"
 #include "weft/train/internal/room.h"
 #include "weft/train/internal/workers.h"
 
@@ -124,7 +124,7 @@ void RunSaver::settle() { report(saver_.wait()); }
 void RunSaver::finish() {
   const auto result = saver_.wait();
   if (result && result->error) {
-    agent::tell_launcher(agent::Unsaved{});
+    rank_link::tell_launcher(rank_link::Unsaved{});
     throw *result->error;
   }
   report(result);
@@ -136,7 +136,7 @@ void RunSaver::report(const std::optional<checkpoint::AsyncSaver::Result>& resul
     log_error(result->error->message() + "; training goes on, and older checkpoints are untouched");
     return;
   }
-  agent::tell_launcher(agent::CheckpointSaved{result->folder});
+  rank_link::tell_launcher(rank_link::CheckpointSaved{result->folder});
   if (result->step == best_.step) {
     kept_ = best_.step;
     write_best(std::filesystem::path(folder_).parent_path().string(), best_, result->folder);

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "weft/agent/messages.h"
 #include "weft/base/log.h"
 #include "weft/observe/memory.h"
+#include "weft/rank_link/messages.h"
 
 namespace weft::train::internal {
 namespace {
@@ -120,7 +120,7 @@ void WorkerReports::report(const RunCount& at, std::optional<double> grad_norm, 
   output_.metrics()->add("train", step, at.epoch, values);
   if (!output_.shows_ranks(last)) return;
   output_.metrics()->write_ranks(step, states_of(ranks));
-  agent::tell_launcher(agent::StepsDone{step});
+  rank_link::tell_launcher(rank_link::StepsDone{step});
 }
 
 double WorkerReports::take_sums(StepLog::Seen& seen) {

@@ -66,10 +66,10 @@ void Composed::begin_action(const schedule::pipeline::Action& action) {
   span_.emplace("stage", schedule::pipeline::describe(action).c_str());
   micro_batch_ = action.micro_batch;
   for (Stage& stage : stages) {
-    if (stage.sharded) stage.sharded->let_go();
+    if (stage.sharded) stage.sharded->reshard();
     // Some of libtorch's operations (layer_norm) read the weight to compute the weight's gradient.
     if (stage.sharded && stage.number == action.stage && action.work == Work::kBackwardWeight)
-      stage.sharded->hold();
+      stage.sharded->unshard();
     if (stage.number != action.stage) continue;
     stage.made_up.reset();  // of an error
     const bool forward = action.work == Work::kForward;
@@ -225,7 +225,7 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
     observe::set_activity(observe::Activity::kCommunication);
     count_tied_once();
     for (Stage& stage : stages) {
-      if (stage.sharded) stage.sharded->let_go();
+      if (stage.sharded) stage.sharded->reshard();
       if (!stage.kept || !is_last_batch()) continue;
       stage.kept.reset();
       stage.sharded->set_samples(samples_);

@@ -191,7 +191,7 @@ void ModelState::gather() {
         stage.sharded->check_changes();
         continue;
       }
-      stage.sharded->let_go();
+      stage.sharded->reshard();
       stage.sharded->take_changes();
     }
     const checkpoint::Parts parts = shards();
