@@ -5,8 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "weft/ps/internal/rows.h"
-
 namespace weft::ps::internal {
 namespace {
 

@@ -124,7 +124,6 @@ class Shard {
   Applied applied_;
   std::uint64_t version_ = 0;
   std::array<std::uint64_t, ShardStats::kBuckets> staleness_{};
-  std::vector<float> scratch_;  // of pushed rows; not part of the state
 };
 
 }  // namespace weft::ps::internal

@@ -3,10 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "weft/compress/spec.h"
 #include "weft/kernels/reduce.h"
-#include "weft/ps/internal/codecs.h"
-#include "weft/ps/internal/rows.h"
 #include "weft/ps/internal/shard.h"
 
 namespace weft::ps::internal {
@@ -71,9 +68,7 @@ Answer Shard::push_rows(const Request& command) {
     return invalid(name + "rows of table " + spec.name + ": " + error.message());
   }
   const auto keys = rows->keys();
-  const auto values =
-      tables_.decode(table, rows->values(), keys.size(),
-                     draw_of(compress::parse(spec.push_codec).seed, command, table), scratch_);
+  const auto values = tables_.decode(command, *rows);
   if (!values)
     return invalid(name + std::to_string(rows->values().size()) + " bytes for " +
                    std::to_string(keys.size()) + " rows of " + std::to_string(spec.row_floats) +

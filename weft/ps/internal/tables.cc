@@ -4,9 +4,9 @@
 #include <cstring>
 #include <set>
 
+#include "weft/compress/spec.h"
 #include "weft/net/stream/bytes.h"
 #include "weft/ps/internal/codecs.h"
-#include "weft/ps/internal/rows.h"
 
 namespace weft::ps::internal {
 namespace {
@@ -151,32 +151,33 @@ std::uint64_t Tables::new_bytes(std::uint32_t table, std::span<const std::uint64
   return missing.size() * cost;
 }
 
-std::optional<std::span<const float>> Tables::decode(std::uint32_t table, std::string_view bytes,
-                                                     std::size_t keys, const compress::Draw& draw,
-                                                     std::vector<float>& scratch) const {
+std::optional<std::span<const float>> Tables::decode(const Request& push, const RowKeys& rows) {
+  const std::uint32_t table = push.keys[0];
   const Served& served = tables_[table];
-  const std::size_t width = width_of(served.spec);
+  const std::size_t keys = rows.keys().size(), width = width_of(served.spec);
+  std::string_view bytes = rows.values();
   if (keys > (std::size_t{1} << 31) || keys * width > (std::size_t{1} << 40)) return std::nullopt;
   const std::size_t count = keys * width;
   if (!served.push_codec) {
     if (bytes.size() != sizeof(float) * count) return std::nullopt;
     if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(float) == 0)
       return std::span(reinterpret_cast<const float*>(bytes.data()), count);
-    scratch.resize(count);
-    if (count > 0) std::memcpy(scratch.data(), bytes.data(), bytes.size());
-    return scratch;
+    scratch_.resize(count);
+    if (count > 0) std::memcpy(scratch_.data(), bytes.data(), bytes.size());
+    return scratch_;
   }
   // No codec sends less than a bit for a number. So the memory grows with the bytes that came.
   if (count / 8 > bytes.size()) return std::nullopt;
-  scratch.assign(count, 0);
+  scratch_.assign(count, 0);
   try {
-    decode_values(*served.push_codec, bytes, draw, scratch);
+    const std::uint64_t seed = compress::parse(served.spec.push_codec).seed;
+    decode_values(*served.push_codec, bytes, draw_of(seed, push, table), scratch_);
   } catch (const Error& error) {
     if (error.code() != Errc::kCorrupt) throw;
     return std::nullopt;
   }
   if (!bytes.empty()) return std::nullopt;
-  return scratch;
+  return scratch_;
 }
 
 void Tables::advance(std::int64_t step) {

@@ -15,6 +15,7 @@
 
 #include "weft/compress/codec.h"
 #include "weft/ps/internal/request.h"
+#include "weft/ps/internal/rows.h"
 #include "weft/ps/table/snapshot.h"
 #include "weft/ps/table/table.h"
 
@@ -57,11 +58,9 @@ class Tables {
   std::uint64_t new_bytes(std::uint32_t table, std::span<const std::uint64_t> keys,
                           std::uint64_t room) const;
 
-  // Values of a push: aligned floats, in `bytes` or in `scratch`. None: they have another size than
-  // keys and row length say, or are no codes.
-  std::optional<std::span<const float>> decode(std::uint32_t table, std::string_view bytes,
-                                               std::size_t keys, const compress::Draw& draw,
-                                               std::vector<float>& scratch) const;
+  // Values of a push: aligned floats, which stay until the next call. None: they have another size
+  // than keys and row length say, or are no codes.
+  std::optional<std::span<const float>> decode(const Request& push, const RowKeys& rows);
 
   // The highest step that a worker has reached. Rows age by it.
   void advance(std::int64_t step);
@@ -120,6 +119,7 @@ class Tables {
   // Of the pieces that are made: table, and that nobody else has taken its snapshot.
   std::size_t piece_table_ = 0;
   mutable bool makes_pieces_ = false;
+  std::vector<float> scratch_;  // of decode()
 };
 
 // Bytes that a row counts for the limits, with its place in the index.
