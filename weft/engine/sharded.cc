@@ -5,7 +5,8 @@
 #include <exception>
 #include <set>
 
-#include "weft/engine/internal/engine.h"
+#include "weft/engine/internal/replica.h"
+#include "weft/engine/internal/sharded_model.h"
 #include "weft/engine/parameter_cuts.h"
 
 namespace weft::engine {
@@ -28,6 +29,16 @@ void add_vectors(const torch::nn::Module& module, const std::string& prefix,
   for (const auto& item : module.named_parameters(true)) {
     if (item.value().dim() <= 1) names.insert(prefix + item.key());
   }
+}
+
+// The engine of stages 1 to 3; null at stage 0.
+ShardedModel* divided(const std::shared_ptr<Engine>& model) {
+  return dynamic_cast<ShardedModel*>(model.get());
+}
+
+// The engine of stage 0; null at the others.
+Replica* replica(const std::shared_ptr<Engine>& model) {
+  return dynamic_cast<Replica*>(model.get());
 }
 
 }  // namespace
@@ -66,11 +77,17 @@ Tensors Sharded::run(std::size_t block, const Tensors& inputs) {
 }
 void Sharded::set_samples(double samples) { model_->samples().set(samples); }
 void Sharded::skip_batch() { model_->skip_batch(); }
-void Sharded::end_pass() { model_->end_pass(); }
+void Sharded::end_pass() {
+  if (auto* const units = divided(model_)) units->end_pass();
+}
 NoSync Sharded::no_sync() { return NoSync(model_); }
 void Sharded::send_gradients() { model_->send_gradients(); }
-void Sharded::unshard() { model_->unshard(); }
-void Sharded::reshard() { model_->reshard(); }
+void Sharded::unshard() {
+  if (auto* const units = divided(model_)) units->unshard();
+}
+void Sharded::reshard() {
+  if (auto* const units = divided(model_)) units->reshard();
+}
 void Sharded::step(double scale) { model_->step(scale); }
 void Sharded::zero_grad() { model_->zero_grad(); }
 double Sharded::grad_norm() { return model_->grad_norm(); }
@@ -99,11 +116,25 @@ void Sharded::load_weights(const checkpoint::SliceSource& source, const Placing&
 void Sharded::abandon(const std::string& why) noexcept { model_->abandon(why); }
 void Sharded::wait_for_weights() { model_->settle(); }
 DataParallelBase::Times Sharded::take_times() { return model_->take_times(); }
-checkpoint::Slices Sharded::codec_slices() { return model_->codec_slices(); }
-bool Sharded::load_codec(const checkpoint::Reader& saved) { return model_->load_codec(saved); }
-std::vector<std::span<float>> Sharded::codec_memory() { return model_->codec_memory(); }
-std::int64_t Sharded::codec_steps() const { return model_->codec_steps(); }
-void Sharded::set_codec_steps(std::int64_t steps) { model_->set_codec_steps(steps); }
+checkpoint::Slices Sharded::codec_slices() {
+  auto* const whole = replica(model_);
+  return whole != nullptr ? whole->codec_slices() : checkpoint::Slices{};
+}
+bool Sharded::load_codec(const checkpoint::Reader& saved) {
+  auto* const whole = replica(model_);
+  return whole != nullptr && whole->load_codec(saved);
+}
+std::vector<std::span<float>> Sharded::codec_memory() {
+  auto* const units = divided(model_);
+  return units != nullptr ? units->codec_memory() : std::vector<std::span<float>>{};
+}
+std::int64_t Sharded::codec_steps() const {
+  const auto* const units = divided(model_);
+  return units != nullptr ? units->codec_steps() : 0;
+}
+void Sharded::set_codec_steps(std::int64_t steps) {
+  if (auto* const units = divided(model_)) units->set_codec_steps(steps);
+}
 Sharded::Memory Sharded::memory() { return model_->memory(); }
 std::string Sharded::describe() const { return model_->describe(); }
 

@@ -60,9 +60,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
   }
   void resume() { --paused_; }
   virtual void skip_batch() = 0;
-  virtual void end_pass() {}
-  virtual void unshard() {}
-  virtual void reshard() {}
 
   virtual void send_gradients() = 0;
   virtual void await_gradients() = 0;
@@ -73,7 +70,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void step(double scale) = 0;
   virtual void zero_grad() = 0;
   // Waits until the weights are those of the last step.
-  virtual void settle() {}
+  virtual void settle() = 0;
 
   internal::Updates& updates();
   std::int64_t steps() const { return steps_; }
@@ -89,11 +86,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void check_changes();
   void load_shards(const checkpoint::SliceSource& source, const Sharded::Placing& placing,
                    bool weights_only);
-  virtual std::vector<std::span<float>> codec_memory() { return {}; }
-  virtual std::int64_t codec_steps() const { return 0; }
-  virtual void set_codec_steps(std::int64_t) {}
-  virtual checkpoint::Slices codec_slices() { return {}; }
-  virtual bool load_codec(const checkpoint::Reader&) { return false; }
   virtual Sharded::Memory memory() = 0;
   virtual std::string describe() const = 0;
 
@@ -121,7 +113,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   enum class Wanted { kToSave, kToLoad, kWeights };
   virtual checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) = 0;
   // Collective. Called before and after the slices are filled.
-  virtual void begin_load() {}
+  virtual void begin_load() = 0;
   virtual void end_load() = 0;
   // Throws Error(kInvalidArgument) if the program has written values that cannot count. Reads all
   // weights. Collective.

@@ -43,9 +43,9 @@ class Replica final : public Engine {
   // Not collective: for the caller of the next step.
   void drop_own_gradients();
   NamedTensors gradients() override;
-  checkpoint::Slices codec_slices() override;
+  checkpoint::Slices codec_slices();
   // On all ranks together.
-  bool load_codec(const checkpoint::Reader& saved) override;
+  bool load_codec(const checkpoint::Reader& saved);
   Sharded::Memory memory() override;
   std::string describe() const override;
 
@@ -74,6 +74,7 @@ class Replica final : public Engine {
   void each_whole(const Visit& visit) override;
   void take_over(const std::map<std::string, at::Tensor>& state) override;
   checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) override;
+  void begin_load() override { settle(); }
   void end_load() override;
   void finish(double scale);
   void finish_whole(double scale);

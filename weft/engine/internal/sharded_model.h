@@ -34,9 +34,11 @@ class ShardedModel final : public Engine {
 
   Tensors run(std::size_t block, const Tensors& inputs) override;
   void skip_batch() override;
-  void end_pass() override;
-  void unshard() override;
-  void reshard() override;
+  void settle() override {}  // step() has waited
+  // See Sharded.
+  void end_pass();
+  void unshard();
+  void reshard();
 
   void send_gradients() override;
   void await_gradients() override;
@@ -47,9 +49,9 @@ class ShardedModel final : public Engine {
   void step(double scale) override;
   void zero_grad() override;
   NamedTensors gradients() override;
-  std::vector<std::span<float>> codec_memory() override;
-  std::int64_t codec_steps() const override { return reducer_->codec_steps(); }
-  void set_codec_steps(std::int64_t steps) override { reducer_->set_codec_steps(steps); }
+  std::vector<std::span<float>> codec_memory();
+  std::int64_t codec_steps() const { return reducer_->codec_steps(); }
+  void set_codec_steps(std::int64_t steps) { reducer_->set_codec_steps(steps); }
   Sharded::Memory memory() override;
   std::string describe() const override;
 
