@@ -153,7 +153,7 @@ TEST(StoreRecords, GiveBackWhatAMemberMustNotForget) {
   replay(snapshot_record(log.snapshot()), saved);
   replay(entries_record(log, 6), saved);
   EXPECT_EQ(saved.identity, (Identity{7, 1, 9, 5}));
-  EXPECT_EQ(saved.vote, (Raft::Vote{3, 1}));
+  EXPECT_EQ(saved.vote, (Vote{3, 1}));
   EXPECT_EQ(saved.log.last(), 7u);
   EXPECT_EQ(saved.log.snapshot().state, "state");
   EXPECT_EQ(saved.log.configuration(), configuration);

@@ -23,7 +23,7 @@ Configuration voters(MemberId count) {
   return configuration;
 }
 
-Raft make(MemberId me, MemberId count, Raft::Vote vote = {1, 0}) {
+Raft make(MemberId me, MemberId count, Vote vote = {1, 0}) {
   return Raft({.me = me, .cluster = kCluster, .seed = me}, vote, Log({1, 1, voters(count), ""}));
 }
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "weft/store/internal/key_values.h"
-#include "weft/store/internal/raft.h"
+#include "weft/store/internal/raft_options.h"
 
 namespace weft::store::internal {
 

@@ -142,9 +142,10 @@ void Node::take_over_snapshot() {
 // Puts all that must not be lost into the journal, which is written before messages are sent.
 void Node::save_changes() {
   const Raft::Unsaved unsaved = raft_->take_unsaved();
-  if (unsaved.snapshot) return write_everything();
+  if (unsaved.log.snapshot) return write_everything();
   if (unsaved.vote) output_.records.push_back(vote_record(raft_->vote()));
-  if (unsaved.from != 0) output_.records.push_back(entries_record(raft_->log(), unsaved.from));
+  if (unsaved.log.from != 0)
+    output_.records.push_back(entries_record(raft_->log(), unsaved.log.from));
 }
 
 void Node::write_everything() {

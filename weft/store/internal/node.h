@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "weft/store/internal/lease_timers.h"
+#include "weft/store/internal/raft.h"
 #include "weft/store/internal/records.h"
 #include "weft/store/status.h"
 
@@ -119,7 +120,7 @@ class Node {
   StoreStatus status() const;
   std::uint64_t leadership() const;
   // node_members.cc
-  void start_raft(Raft::Vote vote, Log log);
+  void start_raft(Vote vote, Log log);
   void tend_members();
   void found();
   void ask_whether_member();

@@ -16,7 +16,7 @@ constexpr Index kCloseBehind = 64;
 
 }  // namespace
 
-void Node::start_raft(Raft::Vote vote, Log log) {
+void Node::start_raft(Vote vote, Log log) {
   raft_.emplace(RaftOptions{identity_.me, identity_.cluster, random_.next_u64(), options_.timing,
                             options_.flaw},
                 vote, std::move(log));
@@ -121,7 +121,7 @@ void Node::on_join(std::uint32_t from, const Message& m) {
   reply.type = Message::Type::kJoinReply;
   reply.cluster = identity_.cluster;
   reply.members = configuration.members;
-  if (raft_->is_settled() && raft_->log().configuration_index() <= raft_->commit()) {
+  if (raft_->is_settled() && raft_->configuration_is_committed()) {
     reply.term = raft_->term();
     reply.index = raft_->log().configuration_index();
     const auto known = std::find_if(
@@ -164,8 +164,8 @@ void Node::on_join_reply(const Message& m) {
 // A leader tells a sender that is no member any more that it was removed.
 bool Node::turns_away(std::uint32_t from, const Message& m) {
   const Configuration& configuration = raft_->log().configuration();
-  if (!raft_->is_settled() || raft_->log().configuration_index() > raft_->commit() ||
-      configuration.is_joint() || configuration.find(m.from) != nullptr)
+  if (!raft_->is_settled() || !raft_->configuration_is_committed() || configuration.is_joint() ||
+      configuration.find(m.from) != nullptr)
     return false;
   Message removed;
   removed.type = Message::Type::kRemoved;

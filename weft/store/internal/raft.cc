@@ -1,41 +1,35 @@
 #include "weft/store/internal/raft.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace weft::store::internal {
 
+using Type = Message::Type;
+
 Raft::Raft(const RaftOptions& options, Vote vote, Log log)
-    : options_(options), random_(options.seed), vote_(vote), log_(std::move(log)) {
-  commit_ = log_.snapshot().index;
-  wait_again();
-}
+    : options_(options),
+      election_(options, vote),
+      log_(std::move(log)),
+      followers_(options.me, options.timing),
+      out_(options.cluster, options.me) {}
 
 void Raft::advance(Time now) {
   now_ = now;
   if (leads()) {
-    led_at_ = now_;
-    check_quorum();
-    if (!leads()) return;
-    for (auto& [id, peer] : peers_) {
-      if (now_ - peer.sent >= options_.timing.heartbeat) send_entries(id, peer);
-    }
-  } else if (log_.configuration().is_voter(options_.me) && now_ - heard_ >= patience_) {
-    ask_for_votes(Role::kPreCandidate);
+    // Another member may lead by now.
+    if (followers_.has_lost_quorum(log_.configuration(), now_)) return follow(term(), 0);
+    followers_.heartbeat(log_, now_, out_);
+  } else if (log_.configuration().is_voter(options_.me) && now_ >= election_.due()) {
+    ask_for_votes(false);
   }
 }
 
 Time Raft::next() const {
-  if (!leads())
-    return log_.configuration().is_voter(options_.me) ? heard_ + patience_ : Time::max();
-  Time first = checked_ + options_.timing.election;
-  for (const auto& [id, peer] : peers_)
-    first = std::min(first, peer.sent + options_.timing.heartbeat);
-  return first;
+  if (leads()) return followers_.next();
+  return log_.configuration().is_voter(options_.me) ? election_.due() : Time::max();
 }
 
 void Raft::receive(const Message& m) {
-  using Type = Message::Type;
   const bool from_leader = m.type == Type::kAppend || m.type == Type::kSnapshot;
   const bool asks = m.type == Type::kPreVote || m.type == Type::kVote || m.type == Type::kRead ||
                     (m.type == Type::kPreVoteReply && m.accepted);
@@ -43,21 +37,21 @@ void Raft::receive(const Message& m) {
   if (from_leader && m.term == term()) {
     WEFT_CHECK(!leads(), "members " + std::to_string(options_.me) + " and " +
                              std::to_string(m.from) + " lead the same term");
-    follow(m.term, m.from);
-    wait_again();
-    led_at_ = now_;
+    election_.heard_leader(m.term, m.from, now_);
   }
   switch (m.type) {
     case Type::kAppend: return on_append(m);
-    case Type::kAppendReply: return on_append_reply(m);
+    case Type::kAppendReply: return followers_.on_append_reply(m, log(), now_);
     case Type::kSnapshot: return on_snapshot(m);
-    case Type::kSnapshotReply: return on_snapshot_reply(m);
+    case Type::kSnapshotReply: return followers_.on_snapshot_reply(m, log(), now_, out_);
     case Type::kPreVote:
     case Type::kVote: return on_vote_request(m);
     case Type::kPreVoteReply:
-    case Type::kVoteReply: return on_vote_reply(m);
+    case Type::kVoteReply:
+      if (election_.count(m)) end_election_if_won();
+      return;
     case Type::kRead:
-      if (leads()) add_read(m.from, m.round);
+      if (leads()) reads_.add(m.from, m.round);
       return;
     case Type::kReadReply: ready_.push_back({m.round, m.index}); return;
     default: return;  // of Node
@@ -65,17 +59,76 @@ void Raft::receive(const Message& m) {
 }
 
 void Raft::disconnected(MemberId member) {
-  if (const auto peer = peers_.find(member); leads() && peer != peers_.end())
-    peer->second.heard = now_ - options_.timing.election;
-  if (leads() || member != leader_) return;
-  leader_ = 0;
-  wait_again();
-  // Sooner than after a silence, and at different times, so that members do not compete.
-  patience_ = Time(static_cast<Time::rep>(
-      random_.below(static_cast<std::uint64_t>(options_.timing.election.count() / 2))));
+  followers_.disconnected(member, now_);
+  if (!leads() && member == leader()) election_.lost_leader(now_);
 }
 
-void Raft::campaign() { ask_for_votes(Role::kCandidate); }
+void Raft::flush() {
+  if (!leads()) return;
+  advance_commit();
+  confirm_reads();
+  followers_.tell(log_, now_, out_);
+}
+
+// ---- election
+
+void Raft::follow(Term term, MemberId leader) {
+  election_.follow(term, leader, now_);
+  followers_.end();
+  reads_.clear();
+}
+
+void Raft::ask_for_votes(bool is_real) {
+  election_.stand(is_real, now_);
+  const Configuration& configuration = log_.configuration();
+  for (const Member& member : configuration.members) {
+    if (member.id == options_.me || !configuration.is_voter(member.id)) continue;
+    Message& m =
+        out_.add(is_real ? Type::kVote : Type::kPreVote, member.id, election_.asked_term());
+    m.index = log().last();
+    m.log_term = log().last_term();
+  }
+  end_election_if_won();
+}
+
+void Raft::end_election_if_won() {
+  if (!election_.is_won(log_.configuration())) return;
+  if (election_.is_real()) {
+    lead();
+  } else {
+    ask_for_votes(true);
+  }
+}
+
+void Raft::lead() {
+  election_.lead();
+  reads_.clear();
+  followers_.begin(term(), log(), now_);
+  // Entries of earlier terms count as committed only with one of this term (section 5.4.2).
+  append(LogEntry::Kind::kNothing, "");
+  term_start_ = log().last();
+}
+
+void Raft::on_vote_request(const Message& m) {
+  const bool is_real = m.type == Type::kVote;
+  if (is_real && m.term > term()) follow(m.term, 0);
+  const bool granted = election_.grant(m, log_.is_covered_by(m.index, m.log_term), now_);
+  out_.add(is_real ? Type::kVoteReply : Type::kPreVoteReply, m.from, granted ? m.term : term())
+      .accepted = granted;
+}
+
+// ---- replication
+
+void Raft::append(LogEntry::Kind kind, std::string data) {
+  log_.append({term(), kind, std::move(data)});
+}
+
+void Raft::append(const Configuration& configuration) {
+  ByteWriter out;
+  put(out, configuration);
+  append(LogEntry::Kind::kConfiguration, out.take());
+  followers_.update(log(), now_);
+}
 
 bool Raft::propose(std::string command) {
   if (!leads()) return false;
@@ -84,78 +137,88 @@ bool Raft::propose(std::string command) {
 }
 
 bool Raft::change(const Configuration& next) {
-  if (!is_settled() || log_.configuration().is_joint() || log_.configuration_index() > commit_)
+  if (!is_settled() || log_.configuration().is_joint() || !configuration_is_committed())
     return false;
-  ByteWriter out;
-  put(out,
-      options_.flaw == Flaw::kOneStepChanges ? next : begin_change(log_.configuration(), next));
-  append(LogEntry::Kind::kConfiguration, out.take());
-  follow_configuration();
+  append(options_.flaw == Flaw::kOneStepChanges ? next : begin_change(log_.configuration(), next));
   return true;
 }
 
-void Raft::compact(Snapshot snapshot) {
-  constexpr Index kKeep = 1024;  // for members that are a little behind
-  log_.compact(std::move(snapshot), kKeep);
+void Raft::on_append(const Message& m) {
+  const bool is_current = m.term >= term();  // else: tells an earlier leader of the new term
+  const MemberLog::Match match = is_current ? log_.accept(m) : MemberLog::Match{};
+  Message& reply = out_.add(Type::kAppendReply, m.from, term());
+  reply.round = is_current ? m.round : 0;
+  reply.accepted = match.agrees;
+  reply.index = match.index;
 }
 
-// Tells the peers what is new, once for all calls since the last time.
-void Raft::flush() {
-  if (!leads()) return;
-  advance_commit();
-  confirm_reads();
-  if (!dirty_) return;
-  dirty_ = false;
-  for (auto& [id, peer] : peers_) {
-    const bool news =
-        peer.next <= log_.last() || peer.told < commit_ || peer.told_round < quorum_round_;
-    const bool busy = peer.transfer || (peer.probing && peer.waiting);
-    if (news && !busy) send_entries(id, peer);
+void Raft::on_snapshot(const Message& m) {
+  if (m.term < term() || !IncomingSnapshot::is_allowed(m)) return;
+  // Only committed entries are in a snapshot.
+  const bool known = log_.includes(m.index, m.log_term);
+  if (known) {
+    log_.commit_to(m.index);
+    incoming_.clear();
+  } else {
+    incoming_.add(m);
   }
+  const std::size_t offset = incoming_.size();
+  const bool complete = !known && offset >= m.total;
+  if (complete) log_.install(incoming_.take());
+  Message& reply = out_.add(Type::kSnapshotReply, m.from, term());
+  reply.accepted = known || complete;
+  reply.index = known ? commit() : m.index;
+  reply.offset = offset;
 }
 
-bool Raft::hears(MemberId member, Time within) const {
-  const auto peer = peers_.find(member);
-  return member == options_.me || (peer != peers_.end() && now_ - peer->second.heard < within);
+// Commits what a quorum has, if its last entry is of this term (section 5.4.2).
+void Raft::advance_commit() {
+  const Index index =
+      options_.flaw == Flaw::kCommitsAlone ? log().last() : followers_.agreed(log());
+  if (index <= commit() || log().term_at(index) != term()) return;
+  log_.commit_to(index);
+  finish_change();
 }
 
-Index Raft::lag(MemberId member) const {
-  if (member == options_.me) return 0;
-  const auto peer = peers_.find(member);
-  const bool is_known = peer != peers_.end() && peer->second.match > 0;
-  return is_known ? log_.last() - peer->second.match : std::numeric_limits<Index>::max();
+// Completes a change of the voters when its first step is committed.
+void Raft::finish_change() {
+  const Configuration& configuration = log_.configuration();
+  if (!configuration_is_committed()) return;
+  if (configuration.find(options_.me) == nullptr) return follow(term(), 0);
+  if (!configuration.is_joint() || !is_settled()) return;
+  append(end_change(configuration));
+  advance_commit();
 }
 
-void Raft::send(Message message) { messages_.push_back(std::move(message)); }
+// ---- reads
 
-Message Raft::message(Message::Type type, MemberId to) const {
-  Message made;
-  made.type = type;
-  made.cluster = options_.cluster;
-  made.from = options_.me;
-  made.to = to;
-  made.term = term();
-  return made;
+bool Raft::read(std::uint64_t round) {
+  if (leads()) {
+    reads_.add(options_.me, round);
+    return true;
+  }
+  if (leader() == 0) return false;
+  out_.add(Type::kRead, leader(), term()).round = round;
+  return true;
 }
 
-void Raft::follow(Term term, MemberId leader) {
-  if (term > vote_.term) save_vote({term, 0});
-  if (role_ != Role::kFollower) wait_again();
-  role_ = Role::kFollower;
-  leader_ = leader;
-  peers_.clear();
-  reads_.clear();
-}
-
-void Raft::save_vote(Vote vote) {
-  unsaved_.vote = unsaved_.vote || vote != vote_;
-  vote_ = vote;
-}
-
-void Raft::append(LogEntry::Kind kind, std::string data) {
-  log_.append({term(), kind, std::move(data)});
-  unsaved_.from = unsaved_.from == 0 ? log_.last() : std::min(unsaved_.from, log_.last());
-  dirty_ = true;
+// Begins the reads that have come, and ends those that a quorum has confirmed. A leader does not
+// know the commit index before an entry of its own term is committed; reads wait for it.
+void Raft::confirm_reads() {
+  if (!is_settled()) return;
+  if (reads_.has_new()) reads_.begin(followers_.begin_round(), commit());
+  const std::uint64_t confirmed = options_.flaw == Flaw::kReadsWithoutQuorum
+                                      ? followers_.round()
+                                      : followers_.confirmed_round(log_.configuration());
+  for (const LeaderReads::Read& read : reads_.take(confirmed)) {
+    if (read.from == options_.me) {
+      ready_.push_back({read.number, read.index});
+      continue;
+    }
+    Message& reply = out_.add(Type::kReadReply, read.from, term());
+    reply.round = read.number;
+    reply.index = read.index;
+  }
 }
 
 }  // namespace weft::store::internal

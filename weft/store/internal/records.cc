@@ -25,7 +25,7 @@ std::string identity_record(const Identity& identity) {
   return out.take();
 }
 
-std::string vote_record(const Raft::Vote& vote) {
+std::string vote_record(const Vote& vote) {
   ByteWriter out;
   out.put(Record::kVote);
   out.put(vote.term);

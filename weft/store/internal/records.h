@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "weft/store/internal/raft.h"
+#include "weft/store/internal/election.h"
 
 namespace weft::store::internal {
 
@@ -19,12 +19,12 @@ struct Identity {
 
 struct Saved {
   std::optional<Identity> identity;  // none: a newcomer
-  Raft::Vote vote;
+  Vote vote;
   Log log{Snapshot{}};
 };
 
 std::string identity_record(const Identity& identity);
-std::string vote_record(const Raft::Vote& vote);
+std::string vote_record(const Vote& vote);
 std::string snapshot_record(const Snapshot& snapshot);
 // The entries from `from` on, which replace all entries from there on.
 std::string entries_record(const Log& log, Index from);

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "weft/store/internal/raft.h"
+#include "weft/store/internal/raft_options.h"
 
 namespace weft::store {
 
