@@ -3,12 +3,31 @@
 #include <algorithm>
 
 namespace weft::store::internal {
+namespace {
+
+// `raft` null: the node is no member.
+StoreStatus status_of(std::uint32_t node, const Raft* raft) {
+  StoreStatus status;
+  status.node = node;
+  if (raft == nullptr) return status;
+  const Configuration& configuration = raft->log().configuration();
+  if (const Member* const leader = configuration.find(raft->leader())) status.leader = leader->node;
+  status.term = raft->term();
+  for (const MemberId voter : configuration.voters)
+    status.voters.push_back(configuration.find(voter)->node);
+  for (const Member& member : configuration.members) status.members.push_back(member.node);
+  status.log_entries = raft->commit();
+  return status;
+}
+
+}  // namespace
 
 Node::Node(const NodeOptions& options, Saved saved, Time now)
     : options_(options),
+      clock_(now, options.flaw == Flaw::kTrustsClock),
       random_(options.seed),
       state_(options.flaw != Flaw::kForgetsSessions),
-      last_(now) {
+      newcomer_(options.node, options.founders) {
   if (saved.identity) {
     identity_ = *saved.identity;
     start_raft(saved.vote, std::move(saved.log));
@@ -18,24 +37,21 @@ Node::Node(const NodeOptions& options, Saved saved, Time now)
 }
 
 void Node::advance(Time now) {
-  const bool trusts = options_.flaw == Flaw::kTrustsClock;
-  clock_ += std::clamp(now - last_, Time(0), trusts ? Time::max() : kMaxStep);
-  last_ = now;
-  if (raft_) raft_->advance(clock_);
-  expire_requests();
-  if (clock_ - tended_ < options_.timing.heartbeat) return;
-  tended_ = clock_;
+  clock_.advance(now);
+  if (raft_) raft_->advance(clock_.now());
+  if (requests_.next() <= clock_.now()) requests_.expire(clock_.now(), state_of_service());
+  if (clock_.now() - tended_ < options_.timing.heartbeat) return;
+  tended_ = clock_.now();
   tend_members();
-  submit_again();
+  for (const Token token : requests_.overdue(leadership(), clock_.now())) submit(token);
 }
 
 Time Node::next() const {
-  if (!reads_.empty() && leadership() != 0) return last_;
-  Time first = tended_ + options_.timing.heartbeat;
+  if (requests_.has_new_reads() && leadership() != 0) return clock_.owners_now();
+  Time first = std::min(tended_ + options_.timing.heartbeat, requests_.next());
   if (raft_) first = std::min(first, raft_->next());
-  if (raft_ && raft_->is_settled()) first = std::min(first, timers_.next());
-  for (const auto& [token, pending] : pending_) first = std::min(first, pending.deadline);
-  return last_ + std::clamp(first - clock_, Time(0), kMaxStep / 2);
+  if (raft_ && raft_->is_settled()) first = std::min(first, state_.next());
+  return clock_.owners_time(first);
 }
 
 void Node::receive(std::uint32_t from, const Message& m) {
@@ -51,58 +67,54 @@ void Node::receive(std::uint32_t from, const Message& m) {
     return start_over();
   }
   if (turns_away(from, m) || m.to != identity_.me) return;
-  node_of_[m.from] = from;
+  messages_.heard(m.from, from);
   if (m.type != Type::kForward) return raft_->receive(m);
   const Request command = decode_request(m.data);
   if (command.client == 0 || !is_write(command.op) || command.op == Op::kExpire)
     throw Error(Errc::kCorrupt, "a node forwards what is not a command of a client");
-  if (!state_.answered(command.client, command.sequence)) raft_->propose(m.data);
+  if (!state().answered(command.client, command.sequence)) raft_->propose(m.data);
 }
 
 void Node::connected(std::uint32_t node) {
-  connected_.insert(node);
-  if (!raft_) send_to(node, join_request());
+  messages_.connected(node);
+  if (!raft_) messages_.send(node, join_request());
 }
 
 void Node::disconnected(std::uint32_t node) {
-  connected_.erase(node);
-  seekers_.erase(node);
+  messages_.disconnected(node);
+  newcomer_.gone(node);
   if (!raft_) return;
-  for (const auto& [id, its_node] : node_of_) {
-    if (its_node == node) raft_->disconnected(id);
-  }
+  for (const MemberId member : messages_.members_at(node)) raft_->disconnected(member);
 }
 
 Node::Output Node::take() {
   if (raft_) {
     note_leadership();
-    take_over_snapshot();
+    // Continues from the state of the leader, if the log does.
+    if (state_.take_over(raft_->log().snapshot())) requests_.answer_known(state());
     if (raft_->is_settled()) {
-      for (const Request& command : timers_.expired(state_, clock_))
-        raft_->propose(encode(command));
+      for (const Request& command : state_.expired(clock_.now())) raft_->propose(encode(command));
     }
     for (int pass = 0; pass < 2; ++pass) {  // the second one for reads that the first one woke
       begin_reads();
       raft_->flush();
       apply_entries();
-      wake_waits();
+      requests_.wake_waits(state());
     }
     end_reads();
     save_changes();
     send_messages();
     take_snapshot_if_due();
   }
+  output_.messages = messages_.take();
+  output_.answers = requests_.take_answers();
   return std::exchange(output_, {});
 }
 
 // A leader begins to time the leases; another node stops.
 void Node::note_leadership() {
   const Term leads = raft_->leads() ? raft_->term() : 0;
-  if (leads != led_) {
-    led_ = leads;
-    timers_.stop_all();
-    if (leads != 0) timers_.start_all(state_, clock_);
-  }
+  state_.time_leases(leads, clock_.now());
   if (leads == 0 || noted_ == leads) return;
   noted_ = leads;
   output_.notes.push_back("node " + std::to_string(options_.node) + " leads the store, term " +
@@ -110,33 +122,10 @@ void Node::note_leadership() {
 }
 
 void Node::apply_entries() {
-  while (applied_ < raft_->commit()) {
-    const LogEntry& entry = raft_->log().at(++applied_);
-    ++applied_entries_;
-    applied_bytes_ += entry.data.size();
-    if (entry.kind == LogEntry::Kind::kCommand) apply_command(entry);
+  while (applied() < raft_->commit()) {
+    if (const auto done = state_.apply(raft_->log().at(applied() + 1), clock_.now()))
+      requests_.applied(done->first, done->second);
   }
-}
-
-void Node::apply_command(const LogEntry& entry) {
-  const Request command = decode_request(entry.data);
-  const auto response = state_.apply(command);
-  if (!response) return;
-  if (led_ != 0) timers_.applied(command, *response, state_, clock_);
-  const auto writer = writers_.find(command.client);
-  if (writer == writers_.end()) return;
-  const auto pending = pending_.find(writer->second);
-  if (pending->second.request.sequence == command.sequence) answer(writer->second, *response);
-}
-
-// Continues from the state of the leader, if the log does.
-void Node::take_over_snapshot() {
-  const Snapshot& snapshot = raft_->log().snapshot();
-  if (applied_ >= snapshot.index) return;
-  state_.restore(snapshot.state);
-  applied_ = snapshot.index;
-  applied_bytes_ = applied_entries_ = 0;
-  answer_known();
 }
 
 // Puts all that must not be lost into the journal, which is written before messages are sent.
@@ -151,40 +140,89 @@ void Node::save_changes() {
 void Node::write_everything() {
   output_.restart_journal = true;
   output_.records.clear();
-  if (identity_.me == 0) return;
-  output_.records.push_back(identity_record(identity_));
-  output_.records.push_back(vote_record(raft_->vote()));
-  const Log& log = raft_->log();
-  if (log.snapshot().index > 0) output_.records.push_back(snapshot_record(log.snapshot()));
-  if (log.last() > log.snapshot().index)
-    output_.records.push_back(entries_record(log, log.snapshot().index + 1));
+  if (raft_) output_.records = all_records(identity_, raft_->vote(), raft_->log());
 }
 
 void Node::take_snapshot_if_due() {
-  constexpr std::size_t kEntries = 4096, kBytes = std::size_t{4} << 20;
-  const std::size_t last = raft_->log().snapshot().state.size();
-  if (applied_entries_ < kEntries && applied_bytes_ < std::max(kBytes, last)) return;
-  raft_->compact({applied_, raft_->log().term_at(applied_), raft_->log().configuration_at(applied_),
-                  state_.snapshot()});
-  applied_bytes_ = applied_entries_ = 0;
+  auto snapshot = state_.snapshot_if_due(raft_->log());
+  if (!snapshot) return;
+  raft_->compact(std::move(*snapshot));
   write_everything();
 }
 
 void Node::send_messages() {
-  for (Message& message : raft_->take_messages()) {
-    const MemberId to = message.to;
-    const Member* const member = raft_->log().configuration().find(to);
-    const auto heard = node_of_.find(to);
-    if (heard != node_of_.end()) {
-      send_to(heard->second, std::move(message));
-    } else if (member != nullptr) {
-      send_to(member->node, std::move(message));
-    }
+  for (Message& message : raft_->take_messages())
+    messages_.send(std::move(message), raft_->log().configuration());
+}
+
+// ---- requests
+
+ClientRequests::Leadership Node::leadership() const {
+  return raft_ && raft_->leader() != 0 ? (raft_->term() << 20) ^ raft_->leader() : 0;
+}
+
+void Node::request(Token token, const Request& asked) {
+  if (asked.client == 0 || asked.sequence == 0 || asked.op == Op::kExpire) {
+    forget(token);
+    requests_.answer_now(token, {.status = Status::kInvalid,
+                                 .sequence = asked.sequence,
+                                 .text = "this request is not one of a client"});
+  } else if (asked.op == Op::kStatus) {
+    forget(token);
+    requests_.answer_now(token, {.sequence = asked.sequence,
+                                 .value = Value{encode(status_of(options_.node, raft())), 0}});
+  } else {
+    requests_.add(token, asked, state(), clock_.now());
+    submit(token);
   }
 }
 
-void Node::send_to(std::uint32_t node, Message message) {
-  output_.messages.push_back({node, std::move(message)});
+// Hands a change to the leader. The answer comes when this node applies it.
+void Node::submit(Token token) {
+  if (leadership() == 0) return;
+  auto command = requests_.submit(token, leadership(), clock_.now());
+  if (!command || raft_->propose(*command)) return;
+  Message message = from_me(Message::Type::kForward);
+  message.to = raft_->leader();
+  message.term = raft_->term();
+  message.data = std::move(*command);
+  messages_.send(std::move(message), raft_->log().configuration());
+}
+
+// Asks for one index for all reads that have come.
+void Node::begin_reads() {
+  if (leadership() == 0) return;
+  if (const auto round = requests_.begin_reads(leadership(), clock_.now())) raft_->read(*round);
+}
+
+// Answers reads whose index has come and is applied.
+void Node::end_reads() {
+  for (const Raft::ReadyRead& ready : raft_->take_reads())
+    requests_.set_index(ready.round, ready.index);
+  requests_.end_reads(state(), applied());
+}
+
+// The reason why a request is not answered.
+std::string Node::state_of_service() const {
+  const std::string node = "node " + std::to_string(options_.node);
+  const std::string trouble = trouble_.empty() ? "" : "; " + trouble_;
+  if (!raft_)
+    return node + " has not joined the job's store yet; it waits for " +
+           std::to_string(options_.founders) + " nodes and reaches " +
+           std::to_string(messages_.connected().size() + 1) +
+           "; check that every node was started, with the same addresses" + trouble;
+  const Configuration& configuration = raft_->log().configuration();
+  std::size_t reached = 0;
+  for (const MemberId voter : configuration.voters) {
+    const Member* const member = configuration.find(voter);
+    reached += voter == identity_.me || messages_.connected().contains(member->node) ? 1 : 0;
+  }
+  const std::string voters = std::to_string(reached) + " of the " +
+                             std::to_string(configuration.voters.size()) + " nodes that decide";
+  if (raft_->leader() == 0)
+    return "the job's store has no leader: " + node + " reaches " + voters +
+           "; a majority is needed" + trouble;
+  return "the job's store did not answer in time; " + node + " reaches " + voters;
 }
 
 }  // namespace weft::store::internal

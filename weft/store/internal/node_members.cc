@@ -7,8 +7,6 @@
 namespace weft::store::internal {
 namespace {
 
-// A newcomer that was not heard for this long is not counted among the founders.
-constexpr Time kSeekerStays = std::chrono::seconds(2);
 // A member without a leader for this long asks whether it was removed.
 constexpr Time kAskAfter = std::chrono::seconds(1);
 // Entries that a member may lack and become a voter.
@@ -20,12 +18,9 @@ void Node::start_raft(Vote vote, Log log) {
   raft_.emplace(RaftOptions{identity_.me, identity_.cluster, random_.next_u64(), options_.timing,
                             options_.flaw},
                 vote, std::move(log));
-  raft_->advance(clock_);
-  seekers_.clear();
-  was_member_ = true;
-  applied_ = raft_->log().snapshot().index;
-  if (applied_ > 0 && !raft_->log().snapshot().state.empty())
-    state_.restore(raft_->log().snapshot().state);
+  raft_->advance(clock_.now());
+  newcomer_.joined();
+  state_.take_over(raft_->log().snapshot());
   const Configuration& configuration = raft_->log().configuration();
   const auto is_me = [&](MemberId id) { return id == identity_.me; };
   if (!configuration.voters.empty() && is_quorum(configuration, is_me)) raft_->campaign();
@@ -35,23 +30,21 @@ void Node::start_raft(Vote vote, Log log) {
 void Node::start_over() {
   identity_ = {0, 0, random_.next_u64() | 1, 0};
   raft_.reset();
-  state_ = KeyValues(options_.flaw != Flaw::kForgetsSessions);
-  applied_ = woken_ = 0;
-  applied_bytes_ = applied_entries_ = 0;
-  timers_.stop_all();
-  led_ = 0;
-  node_of_.clear();
-  for (auto& [round, batch] : batches_)
-    reads_.insert(reads_.end(), batch.tokens.begin(), batch.tokens.end());
-  batches_.clear();
-  for (auto& [token, pending] : pending_) pending.leadership = 0;
+  state_ = AppliedState(options_.flaw != Flaw::kForgetsSessions);
+  messages_.forget_members();
+  requests_.start_over();
   write_everything();
-  if (options_.node == 0 && options_.founders <= 1 && !was_member_) found();
+  if (newcomer_.should_found(clock_.now())) found();
 }
 
 void Node::tend_members() {
-  if (!raft_) return seek();
-  if (raft_->without_leader() >= kAskAfter && clock_ - asked_ >= kAskAfter) ask_whether_member();
+  if (!raft_) {
+    messages_.send_to_all(join_request());
+    if (newcomer_.should_found(clock_.now())) found();
+    return;
+  }
+  if (raft_->without_leader() >= kAskAfter && clock_.now() - asked_ >= kAskAfter)
+    ask_whether_member();
   if (!raft_->is_settled()) return;
   const Configuration& configuration = raft_->log().configuration();
   const auto view = [&](MemberId id) {
@@ -72,27 +65,24 @@ void Node::tend_members() {
 // A node that was cut off may have been removed, and all members that it knows replaced. The leader
 // answers any message of a node that is no member. This one is a read that nobody awaits.
 void Node::ask_whether_member() {
-  asked_ = clock_;
-  Message message;
-  message.type = Message::Type::kRead;
-  message.cluster = identity_.cluster;
-  message.from = identity_.me;
-  for (const std::uint32_t node : connected_) send_to(node, message);
+  asked_ = clock_.now();
+  messages_.send_to_all(from_me(Message::Type::kRead));
 }
 
+Message Node::from_me(Message::Type type) const {
+  Message message;
+  message.type = type;
+  message.cluster = identity_.cluster;
+  message.from = identity_.me;
+  return message;
+}
+
+// Asks another node to admit this one.
 Message Node::join_request() const {
   Message message;
   message.type = Message::Type::kJoin;
   message.members = {{0, options_.node, identity_.incarnation, options_.address}};
   return message;
-}
-
-// Asks all nodes that are reached to be admitted.
-void Node::seek() {
-  for (const std::uint32_t node : connected_) send_to(node, join_request());
-  std::erase_if(seekers_,
-                [&](const auto& seeker) { return clock_ - seeker.second.heard > kSeekerStays; });
-  if (options_.node == 0 && seekers_.size() + 1 >= options_.founders && !was_member_) found();
 }
 
 // Makes a new store with this node as its only member; the other founders join it.
@@ -104,7 +94,7 @@ void Node::found() {
   configuration.members = {{1, options_.node, identity_.incarnation, options_.address}};
   configuration.voters = {1};
   configuration.next_id = 2;
-  start_raft({1, 0}, Log({1, 1, configuration, state_.snapshot()}));
+  start_raft({1, 0}, Log({1, 1, configuration, state().snapshot()}));
   write_everything();
   raft_->take_unsaved();
 }
@@ -113,7 +103,7 @@ void Node::on_join(std::uint32_t from, const Message& m) {
   if (m.members.size() != 1 || m.members[0].node != from) return;
   const Member& newcomer = m.members[0];
   if (!raft_) {
-    seekers_[from] = {newcomer, clock_};
+    newcomer_.heard(from, clock_.now());
     return;
   }
   const Configuration& configuration = raft_->log().configuration();
@@ -135,19 +125,16 @@ void Node::on_join(std::uint32_t from, const Message& m) {
     } else if (old != nullptr && raft_->hears(replaced, options_.timing.election)) {
       reply.data = "taken";
     } else if (raft_->change(with_newcomer(configuration, newcomer))) {
-      node_of_.erase(replaced);
+      messages_.forget(replaced);
     }
   }
-  send_to(from, std::move(reply));
+  messages_.send(from, std::move(reply));
 }
 
 void Node::on_join_reply(const Message& m) {
   if (raft_) return;
-  for (const Member& member : m.members) known_[member.node] = member.address;
-  if (m.data == "taken" && !std::exchange(complained_, true))
-    output_.notes.push_back("another process of node " + std::to_string(options_.node) +
-                            " is a member of the store; this one waits until it has ended. Give "
-                            "every node its own number");
+  newcomer_.learn(m);
+  if (auto complaint = newcomer_.complaint(m)) output_.notes.push_back(std::move(*complaint));
   if (!m.accepted || m.cluster == 0) return;
   const auto mine = std::find_if(m.members.begin(), m.members.end(), [&](const Member& member) {
     return member.id == m.to && member.incarnation == identity_.incarnation;
@@ -167,21 +154,18 @@ bool Node::turns_away(std::uint32_t from, const Message& m) {
   if (!raft_->is_settled() || !raft_->configuration_is_committed() || configuration.is_joint() ||
       configuration.find(m.from) != nullptr)
     return false;
-  Message removed;
-  removed.type = Message::Type::kRemoved;
-  removed.cluster = identity_.cluster;
-  removed.from = identity_.me;
+  Message removed = from_me(Message::Type::kRemoved);
   removed.to = m.from;
   removed.term = raft_->term();
   removed.index = raft_->log().configuration_index();
-  send_to(from, std::move(removed));
+  messages_.send(from, std::move(removed));
   return true;
 }
 
-std::map<std::uint32_t, std::string> Node::peers() const {
-  std::map<std::uint32_t, std::string> peers;
+Newcomer::Addresses Node::peers() const {
+  Newcomer::Addresses peers;
   if (!raft_ || raft_->log().configuration().members.empty()) {
-    peers = known_;
+    peers = newcomer_.addresses();
   } else {
     const Configuration& configuration = raft_->log().configuration();
     const bool i_vote = configuration.is_voter(identity_.me);

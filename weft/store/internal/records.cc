@@ -49,6 +49,14 @@ std::string entries_record(const Log& log, Index from) {
   return out.take();
 }
 
+std::vector<std::string> all_records(const Identity& identity, const Vote& vote, const Log& log) {
+  std::vector<std::string> records{identity_record(identity), vote_record(vote)};
+  const Index snapshot = log.snapshot().index;
+  if (snapshot > 0) records.push_back(snapshot_record(log.snapshot()));
+  if (log.last() > snapshot) records.push_back(entries_record(log, snapshot + 1));
+  return records;
+}
+
 void replay(std::string_view record, Saved& saved) {
   ByteReader in(record);
   switch (in.take_enum(Record::kEntries)) {

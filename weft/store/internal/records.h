@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "weft/store/internal/election.h"
 
@@ -28,6 +29,9 @@ std::string vote_record(const Vote& vote);
 std::string snapshot_record(const Snapshot& snapshot);
 // The entries from `from` on, which replace all entries from there on.
 std::string entries_record(const Log& log, Index from);
+
+// The records that replace all earlier ones.
+std::vector<std::string> all_records(const Identity& identity, const Vote& vote, const Log& log);
 
 // Adds the next record to what the earlier ones gave. Throws Error(kCorrupt).
 void replay(std::string_view record, Saved& saved);

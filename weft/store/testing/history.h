@@ -92,8 +92,9 @@ class History {
   // A lease that was kept alive holds its key for its time, up to the stated bound.
   void check_lease(const Lease& lease, std::uint64_t jumps, double skew) const {
     const auto slack = static_cast<std::int64_t>(2 * skew * static_cast<double>(lease.ttl.count()));
-    const std::int64_t until = lease.renewed + lease.ttl.count() - slack -
-                               static_cast<std::int64_t>(jumps) * internal::kMaxStep.count();
+    const std::int64_t until =
+        lease.renewed + lease.ttl.count() - slack -
+        static_cast<std::int64_t>(jumps) * internal::LimitedClock::kMaxStep.count();
     const auto all = operations.find(lease.key);
     if (all == operations.end()) return;
     for (const Operation& one : all->second) {
