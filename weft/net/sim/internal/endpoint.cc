@@ -1,7 +1,7 @@
 #include "weft/net/sim/internal/endpoint.h"
 
 #include <algorithm>
-#include <array>
+#include <cstring>
 
 #include "weft/net/channels.h"
 
@@ -10,13 +10,10 @@ namespace {
 
 using namespace std::chrono_literals;
 using net::internal::Abort;
-using net::internal::FrameReader;
 using net::internal::FrameType;
 using net::internal::Operation;
 using net::internal::Receipt;
 
-// Time until a peer whose data stream closed without a goodbye is lost.
-constexpr Time kGrace = 250ms;
 constexpr Time kLinger = 500ms;  // time that a leaving rank waits until its data has arrived
 
 Time time_of(Deadline deadline) { return deadline.when() - kEpoch; }
@@ -29,27 +26,12 @@ SimEndpoint::SimEndpoint(int rank, const Options& options, Network& network, Sch
       network_(network),
       scheduler_(scheduler),
       mailbox_(rank, options.world, options.room),
-      failure_(rank),
-      peers_(static_cast<std::size_t>(options.world)) {
+      failure_(rank) {
   for (int peer = 0; peer < options.world; ++peer) {
-    if (peer == rank) continue;
-    Peer& other = peers_[static_cast<std::size_t>(peer)];
-    other.streams.resize(static_cast<std::size_t>(options.streams) + 1);
-    for (int i = 0; i <= options.streams; ++i) {
-      Stream& stream = other.streams[static_cast<std::size_t>(i)];
-      const Socket::Options ends{rank, peer, i, options.peer_timeout};
-      stream.socket =
-          std::make_unique<Socket>(network, ends, [this, peer, i] { changed(peer, i); });
-      stream.out = std::make_unique<net::internal::FrameWriter>(static_cast<std::uint16_t>(i),
-                                                                options.epoch);
-      stream.in = std::make_unique<FrameReader>(static_cast<std::uint16_t>(i), options.epoch);
-    }
+    peers_.emplace_back(PeerConnection::Ends{rank, peer, options}, network, mailbox_,
+                        PeerConnection::Events{[this, peer](int stream) { changed(peer, stream); },
+                                               [this] { wake(); }});
   }
-}
-
-void SimEndpoint::lost(int peer, const std::string& cause) const {
-  throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " is lost: " + cause,
-              {"", rank_, peer});
 }
 
 // ---- calls
@@ -66,7 +48,10 @@ void SimEndpoint::exchange(Channel channel, std::span<const Send> sends,
   for (const Recv& recv : recvs) receipts.push_back({recv, &operation});
   for (const Send& send : sends) outgoing.push_back({send, channel, &operation});
   guarded([&] {
-    for (Receipt& receipt : receipts) post(channel, receipt);
+    for (Receipt& receipt : receipts) {
+      mailbox_.post(channel, receipt);
+      connection(receipt.recv.peer).read_paused();
+    }
     for (Outgoing& message : outgoing) send(message);
   });
   if (failure_.latched()) failure_.end_pending("exchange");
@@ -94,7 +79,7 @@ int SimEndpoint::await_any(Channel channel, Deadline deadline) {
 }
 
 void SimEndpoint::fail(const Error& why) noexcept {
-  if (failure_.latch(why, true)) silenced_ = true;
+  if (failure_.latch(why, true)) silence();
 }
 
 void SimEndpoint::wait_until(Time when) {
@@ -121,18 +106,35 @@ void SimEndpoint::guarded(const Body& body) {
 
 void SimEndpoint::end_group(const Error& error) {
   if (!failure_.latch(error, false)) return;
-  silenced_ = true;
+  silence();
   wake();
   if (error.code() == Errc::kAborted) return;  // the other ranks know
   const bool is_loss = error.code() == Errc::kPeerLost;
   const Abort abort{error.code(), error.context().peer, is_loss ? error.message() : error.what()};
-  for (int peer = 0; peer < world(); ++peer) say(peer, FrameType::kAbort, encode(abort));
+  for (PeerConnection& peer : peers_) peer.say(FrameType::kAbort, encode(abort));
+}
+
+// The memory of calls may be freed from now on.
+void SimEndpoint::silence() {
+  for (PeerConnection& peer : peers_) peer.silence();
+}
+
+void SimEndpoint::send(Outgoing& message) {
+  const int peer = message.send.peer;
+  const auto bytes = message.send.bytes;
+  if (peer != rank_) return connection(peer).send(message);
+  const net::internal::Piece piece{
+      rank_, message.channel, connection(peer).next_number(message.channel), bytes.size(),
+      0,     bytes.size()};
+  std::byte* const place = mailbox_.begin(piece);
+  if (!bytes.empty()) std::memcpy(place, bytes.data(), bytes.size());
+  mailbox_.end(piece);
 }
 
 void SimEndpoint::check_left(const Receipts& receipts) const {
   for (const Receipt& receipt : receipts) {
     const int peer = receipt.recv.peer;
-    if (receipt.done || !peers_[static_cast<std::size_t>(peer)].left) continue;
+    if (receipt.done || !peers_[static_cast<std::size_t>(peer)].left()) continue;
     throw Error(
         Errc::kPeerLost,
         "rank " + std::to_string(peer) + " left the group while a message from it was awaited",
@@ -142,7 +144,7 @@ void SimEndpoint::check_left(const Receipts& receipts) const {
 
 void SimEndpoint::check_company() const {
   for (int peer = 0; peer < world(); ++peer) {
-    if (peer == rank_ ? world() == 1 : !peers_[static_cast<std::size_t>(peer)].left) return;
+    if (peer == rank_ ? world() == 1 : !peers_[static_cast<std::size_t>(peer)].left()) return;
   }
   throw Error(Errc::kPeerLost, "every other rank left the group while a message was awaited",
               {"await_any", rank_, rank_ == 0 ? 1 : 0});
@@ -160,8 +162,7 @@ void SimEndpoint::time_out(Channel channel, const Receipts& receipts,
     if (!receipt.done) add("from rank ", receipt.recv.peer);
   }
   for (const Outgoing& message : outgoing) {
-    if (message.next < message.send.bytes.size() || message.flying > 0)
-      add("to rank ", message.send.peer);
+    if (!message.done()) add("to rank ", message.send.peer);
   }
   const Error error(Errc::kTimeout,
                     "not complete before the deadline" + on_channel(channel) + ": " + missing,
@@ -172,78 +173,28 @@ void SimEndpoint::time_out(Channel channel, const Receipts& receipts,
 
 // ---- events
 
-void SimEndpoint::changed(int peer, int index) {
+void SimEndpoint::changed(int peer, int stream) {
   if (dead_ || stopped_) return;
-  Peer& from = peers_[static_cast<std::size_t>(peer)];
-  Stream& stream = from.streams[static_cast<std::size_t>(index)];
-  pump(peer, stream);
-  if (leaving_) {  // its input is not needed; unread input would turn the close into a reset
-    std::array<std::byte, 4096> scratch;
-    while (stream.socket->read(scratch) > 0) {
-    }
+  PeerConnection& from = connection(peer);
+  from.pump(stream);
+  if (leaving_) {  // its input is not needed
+    from.drain(stream);
     return wake();
   }
-  if (stream.open && !stream.paused && (!failure_.latched() || is_control(from, stream)))
-    guarded([&] { read(peer, stream); });
-}
-
-void SimEndpoint::on_goodbye(int peer) {
-  Peer& from = peers_[static_cast<std::size_t>(peer)];
-  from.goodbye = true;
-  const bool sending = std::any_of(from.streams.begin(), from.streams.end(),
-                                   [](const Stream& s) { return s.sending != nullptr; });
-  if (sending || !from.queue.empty())
-    lost(peer, "it left the group while a message to it was under way");
-  settle(from);
-}
-
-void SimEndpoint::closed(int peer, Stream& stream) {
-  Peer& from = peers_[static_cast<std::size_t>(peer)];
-  stream.open = false;
-  const std::string cause =
-      stream.socket->broken() ? stream.socket->cause() : "its connection was closed";
-  if (!from.goodbye && is_control(from, stream)) lost(peer, cause);
-  if (!from.goodbye && from.cause.empty()) {
-    from.suspected = network_.now();
-    from.cause = cause;
-  }
-  settle(from);
-}
-
-void SimEndpoint::settle(Peer& peer) {
-  const auto done = [&](const Stream& stream) { return is_control(peer, stream) || !stream.open; };
-  const bool all = std::all_of(peer.streams.begin(), peer.streams.end(), done);
-  if (!peer.goodbye || !all || peer.left) return;
-  peer.left = true;
-  wake();
+  guarded([&] { from.read(stream, failure_.latched()); });
 }
 
 void SimEndpoint::tick() {
   if (dead_ || stopped_ || leaving_ || failure_.latched()) return;
-  const Time interval = std::min<Time>(Time(options_.peer_timeout) / 4, 1s);
   guarded([&] {
-    for (int peer = 0; peer < world(); ++peer) {
-      Peer& other = peers_[static_cast<std::size_t>(peer)];
-      if (peer == rank_ || other.goodbye) continue;
-      if (!other.cause.empty() && network_.now() - other.suspected >= kGrace)
-        lost(peer, other.cause);
-      if (network_.now() - other.heard > options_.peer_timeout) {
-        lost(peer, "nothing was heard of it for " + std::to_string(options_.peer_timeout.count()) +
-                       " ms");
-      }
-      if (network_.now() - other.beaten < interval || !other.control.empty()) continue;
-      other.beaten = network_.now();
-      say(peer, FrameType::kHeartbeat, {});
-    }
+    for (PeerConnection& peer : peers_) peer.tick();
   });
 }
 
 void SimEndpoint::die(bool power_off) {
   dead_ = true;
-  for (Peer& peer : peers_) {
-    for (Stream& stream : peer.streams) {
-      if (!power_off) stream.socket->abandon();
-    }
+  for (PeerConnection& peer : peers_) {
+    if (!power_off) peer.abandon();
   }
   scheduler_.end(rank_);
 }
@@ -252,39 +203,26 @@ void SimEndpoint::set_stopped(bool stopped) {
   stopped_ = stopped;
   if (stopped_ || dead_) return;
   for (int peer = 0; peer < world(); ++peer) {
-    for (std::size_t i = 0; i < peers_[static_cast<std::size_t>(peer)].streams.size(); ++i)
-      changed(peer, static_cast<int>(i));
+    for (int stream = 0; stream < connection(peer).streams(); ++stream) changed(peer, stream);
   }
   if (wake_later_) wake();
 }
 
-void SimEndpoint::cut(int peer) {
-  for (Stream& stream : peers_[static_cast<std::size_t>(peer)].streams) stream.socket->reset();
-}
-
-bool SimEndpoint::all_said() const {
-  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-    return std::all_of(peer.streams.begin(), peer.streams.end(),
-                       [](const Stream& s) { return s.socket->all_acknowledged(); });
-  });
-}
-
 void SimEndpoint::leave() {
-  for (int peer = 0; peer < world(); ++peer) say(peer, FrameType::kGoodbye, {});
-  silenced_ = leaving_ = true;
+  for (PeerConnection& peer : peers_) peer.say(FrameType::kGoodbye, {});
+  silence();
+  leaving_ = true;
   const Time limit = network_.now() + kLinger;
+  const auto all_acknowledged = [&] {
+    return std::all_of(peers_.begin(), peers_.end(),
+                       [](const PeerConnection& peer) { return peer.all_acknowledged(); });
+  };
   while (true) {
-    for (Peer& peer : peers_) {
-      for (Stream& stream : peer.streams) {
-        if (peer.control.empty()) stream.socket->close();
-      }
-    }
-    if (all_said() || network_.now() >= limit) break;
+    for (PeerConnection& peer : peers_) peer.close();
+    if (all_acknowledged() || network_.now() >= limit) break;
     wait_until(limit);
   }
-  for (Peer& peer : peers_) {
-    for (Stream& stream : peer.streams) stream.socket->abandon();
-  }
+  for (PeerConnection& peer : peers_) peer.abandon();
   dead_ = true;
 }
 

@@ -6,16 +6,12 @@
 #pragma once
 
 #include <deque>
-#include <memory>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "weft/net/internal/failure.h"
 #include "weft/net/internal/mailbox.h"
+#include "weft/net/sim/internal/peer_connection.h"
 #include "weft/net/sim/internal/scheduler.h"
-#include "weft/net/sim/internal/socket.h"
-#include "weft/net/tcp/frame_stream.h"
 
 namespace weft::net::sim::internal {
 
@@ -43,75 +39,27 @@ class SimEndpoint final : public Endpoint {
   void leave();
 
   // Called by events.
-  void deliver(Packet& packet) { socket(packet.from, packet.stream).deliver(packet); }
+  void deliver(Packet& packet) { connection(packet.from).deliver(packet); }
   void tick();
   void die(bool power_off);
   void set_stopped(bool stopped);
-  void cut(int peer);
+  void cut(int peer) { connection(peer).reset(); }
 
  private:
-  struct Outgoing {
-    Send send;
-    Channel channel = 0;
-    net::internal::Operation* operation = nullptr;
-    std::uint64_t number = 0;
-    std::size_t next = 0;    // bytes given to streams
-    std::size_t flying = 0;  // frames given to streams and not yet written
-  };
-  struct Stream {
-    std::unique_ptr<Socket> socket;
-    std::unique_ptr<net::internal::FrameWriter> out;
-    std::unique_ptr<net::internal::FrameReader> in;
-    Outgoing* sending = nullptr;
-    bool paused = false;
-    bool open = true;
-  };
-  struct Peer {
-    std::vector<Stream> streams;  // the last is the control stream
-    std::deque<Outgoing*> queue;
-    std::deque<std::pair<net::internal::FrameType, std::vector<std::byte>>> control;
-    std::unordered_map<Channel, std::uint64_t> sent;
-    std::vector<std::byte> control_in;
-    Time heard{}, beaten{}, suspected{};
-    std::string cause;  // why the peer is suspected
-    bool goodbye = false;
-    bool left = false;
-  };
   using Receipts = std::vector<net::internal::Receipt>;
 
-  Socket& socket(int peer, int stream) {
-    return *peers_[static_cast<std::size_t>(peer)].streams[static_cast<std::size_t>(stream)].socket;
-  }
-  bool is_control(const Peer& peer, const Stream& stream) const {
-    return &stream == &peer.streams.back();
-  }
+  PeerConnection& connection(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
   template <typename Body>
   void guarded(const Body& body);
   void end_group(const Error& error);
+  void silence();
   void wake();
-
   void changed(int peer, int stream);
-  void read(int peer, Stream& stream);
-  bool fill(Stream& stream);
-  bool begin_frame(int peer, Stream& stream);
-  void end_frame(int peer, const Stream& stream);
-  void on_abort(int peer);
-  void on_goodbye(int peer);
-  void closed(int peer, Stream& stream);
-  void settle(Peer& peer);
-
-  void post(Channel channel, net::internal::Receipt& receipt);
   void send(Outgoing& message);
-  void pump(int peer, Stream& stream);
-  bool load(Peer& peer, Stream& stream);
-  void written(Peer& peer, Stream& stream);
-  void say(int peer, net::internal::FrameType type, std::vector<std::byte> payload);
-  bool all_said() const;
 
   void check_left(const Receipts& receipts) const;
   void check_company() const;
   void time_out(Channel channel, const Receipts& receipts, const std::vector<Outgoing>& outgoing);
-  [[noreturn]] void lost(int peer, const std::string& cause) const;
 
   const int rank_;
   const Options& options_;
@@ -119,9 +67,7 @@ class SimEndpoint final : public Endpoint {
   Scheduler& scheduler_;
   net::internal::Mailbox mailbox_;
   net::internal::Failure failure_;
-  std::vector<Peer> peers_;
-  // No data is sent or received any more, since the memory of calls may be freed.
-  bool silenced_ = false;
+  std::deque<PeerConnection> peers_;  // by rank
   bool leaving_ = false;
   bool dead_ = false;
   bool stopped_ = false;     // the process is stopped
