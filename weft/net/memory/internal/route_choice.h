@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 namespace weft::net::internal {
@@ -57,6 +59,32 @@ class RouteChoice {
   }
 
   std::array<Class, 65> classes_;  // by the bits of the number of bytes
+};
+
+// The choices of a group, one for each collective. The time of an operation is known to all ranks
+// only at the next one, so the last operation is kept until then.
+class Routes {
+ public:
+  static constexpr std::size_t kCollectives = 16;
+
+  // The way of the next operation of this collective. `slowest`: the longest time in nanoseconds
+  // that a rank took for the last one.
+  Route next(std::size_t collective, std::uint64_t bytes, std::int64_t slowest) {
+    if (bytes_ > 0) choices_[collective_].report(bytes_, route_, static_cast<double>(slowest));
+    collective_ = collective;
+    bytes_ = bytes;
+    return route_ = choices_.at(collective).next(bytes);
+  }
+  // Time of this rank's last operation.
+  void took(std::chrono::nanoseconds time) { took_ = time; }
+  std::chrono::nanoseconds time() const { return took_; }
+
+ private:
+  std::array<RouteChoice, kCollectives> choices_;
+  std::size_t collective_ = 0;
+  std::uint64_t bytes_ = 0;
+  Route route_ = Route::kStaged;
+  std::chrono::nanoseconds took_{};
 };
 
 }  // namespace weft::net::internal

@@ -58,7 +58,7 @@ void Staging::publish(std::uint32_t number, const void* input, const void* outpu
   Seat& mine = seat(host_.rank());
   mine.input = reinterpret_cast<std::uintptr_t>(input);
   mine.output = reinterpret_cast<std::uintptr_t>(output);
-  mine.took = took_.count();
+  mine.took = routes_.time().count();
   mine.published = number;
 }
 
@@ -97,14 +97,9 @@ std::byte* Staging::scratch() {
 }
 
 Route Staging::next_route(schedule::Collective operation, std::uint64_t bytes) {
-  if (bytes_ > 0) {
-    std::int64_t slowest = 0;
-    for (int peer = 0; peer < host_.world(); ++peer) slowest = std::max(slowest, seat(peer).took);
-    choices_[operation_].report(bytes_, route_, static_cast<double>(slowest));
-  }
-  operation_ = static_cast<std::size_t>(operation);
-  bytes_ = bytes;
-  return route_ = choices_.at(operation_).next(bytes);
+  std::int64_t slowest = 0;
+  for (int peer = 0; peer < host_.world(); ++peer) slowest = std::max(slowest, seat(peer).took);
+  return routes_.next(static_cast<std::size_t>(operation), bytes, slowest);
 }
 
 }  // namespace weft::net::internal

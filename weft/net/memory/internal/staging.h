@@ -7,7 +7,6 @@
 // first-level caches of both cores, where the lines of a peer take twice as long to reach.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -62,7 +61,7 @@ class Staging {
   // barrier, if all_published().
   Route next_route(schedule::Collective operation, std::uint64_t bytes);
   // Keeps the time of the operation; next_route() of the next one reports it for all ranks.
-  void took(std::chrono::nanoseconds time) { took_ = time; }
+  void took(std::chrono::nanoseconds time) { routes_.took(time); }
 
  private:
   // Written by its rank only.
@@ -81,6 +80,7 @@ class Staging {
     return memory_ + sizeof(Seat) * static_cast<std::size_t>(host_.world()) +
            2 * kPiece * static_cast<std::size_t>(rank);
   }
+
   Host& host_;
   std::byte* memory_;
   std::uint32_t next_ = 0;
@@ -89,12 +89,7 @@ class Staging {
   const void *checked_input_ = nullptr, *checked_output_ = nullptr;
   std::size_t checked_bytes_ = 0;
   std::unique_ptr<std::byte[]> scratch_;
-  std::array<RouteChoice, 16> choices_;  // by collective
-  // The last operation that used a route.
-  std::size_t operation_ = 0;
-  std::uint64_t bytes_ = 0;
-  Route route_ = Route::kStaged;
-  std::chrono::nanoseconds took_{};
+  Routes routes_;
 };
 
 }  // namespace weft::net::internal
