@@ -6,7 +6,6 @@
 namespace weft::net::sim::internal {
 namespace {
 
-using namespace std::chrono_literals;
 using net::internal::Abort;
 using net::internal::FrameReader;
 using net::internal::FrameType;
@@ -15,36 +14,19 @@ using net::internal::Header;
 using net::internal::kMaxPayload;
 using net::internal::Piece;
 
-// Time until a peer whose data stream closed without a goodbye is lost.
-constexpr Time kGrace = 250ms;
-
 Piece piece_of(int peer, const Header& h) {
   return {peer, h.channel, h.message, h.total, h.offset, h.length};
 }
 
 }  // namespace
 
-void PeerHealth::suspect(const std::string& cause, Time now) {
-  if (!cause_.empty()) return;
-  suspected_ = now;
-  cause_ = cause;
-}
-
-std::string PeerHealth::lost(Time now, std::chrono::milliseconds timeout) const {
-  if (!cause_.empty() && now - suspected_ >= kGrace) return cause_;
-  if (now - heard_ <= timeout) return "";
-  return "nothing was heard of it for " + std::to_string(timeout.count()) + " ms";
-}
-
-bool PeerHealth::beat(Time now, std::chrono::milliseconds timeout) {
-  if (now - beaten_ < std::min<Time>(Time(timeout) / 4, 1s)) return false;
-  beaten_ = now;
-  return true;
-}
-
 PeerConnection::PeerConnection(const Ends& ends, Network& network, net::internal::Mailbox& mailbox,
                                Events events)
-    : ends_(ends), network_(network), mailbox_(mailbox), events_(std::move(events)) {
+    : ends_(ends),
+      network_(network),
+      mailbox_(mailbox),
+      events_(std::move(events)),
+      health_(network.now(), ends.options.peer_timeout) {
   if (ends.peer == ends.rank) return;
   for (int i = 0; i <= ends.options.streams; ++i) {
     Stream& stream = streams_.emplace_back();
@@ -150,9 +132,8 @@ void PeerConnection::drain(int index) {
 
 void PeerConnection::tick() {
   if (streams_.empty() || goodbye_) return;
-  const auto timeout = ends_.options.peer_timeout;
-  if (const std::string cause = health_.lost(network_.now(), timeout); !cause.empty()) lost(cause);
-  if (control_.empty() && health_.beat(network_.now(), timeout)) say(FrameType::kHeartbeat, {});
+  if (const auto cause = health_.lost(network_.now())) lost(*cause);
+  if (control_.empty() && health_.beat(network_.now())) say(FrameType::kHeartbeat, {});
 }
 
 void PeerConnection::read(Stream& stream) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "weft/net/internal/mailbox.h"
+#include "weft/net/internal/peer_health.h"
 #include "weft/net/sim/internal/socket.h"
 #include "weft/net/tcp/frame_stream.h"
 
@@ -28,22 +29,6 @@ struct Outgoing {
   std::uint64_t number = 0;
   std::size_t next = 0;    // bytes given to streams
   std::size_t flying = 0;  // frames given to streams and not yet written
-};
-
-// When the peer was heard, and why it may be lost. The clock is an argument.
-class PeerHealth {
- public:
-  void hear(Time now) { heard_ = now; }
-  // A data stream has closed without a goodbye. The peer is lost unless one comes soon.
-  void suspect(const std::string& cause, Time now);
-  // Why the peer is lost; empty if it is not.
-  std::string lost(Time now, std::chrono::milliseconds timeout) const;
-  // True if a heartbeat is due, which is then sent.
-  bool beat(Time now, std::chrono::milliseconds timeout);
-
- private:
-  Time heard_{}, beaten_{}, suspected_{};
-  std::string cause_;
 };
 
 class PeerConnection {
@@ -128,7 +113,7 @@ class PeerConnection {
   std::deque<std::pair<net::internal::FrameType, std::vector<std::byte>>> control_;
   std::vector<std::byte> control_in_;
   std::unordered_map<Channel, std::uint64_t> sent_;
-  PeerHealth health_;
+  net::internal::PeerHealth health_;
   bool goodbye_ = false, left_ = false, silenced_ = false;
 };
 

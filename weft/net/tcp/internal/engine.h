@@ -2,50 +2,21 @@
 // owner guards and drives it.
 #pragma once
 
-#include <chrono>
-#include <deque>
 #include <functional>
-#include <memory>
-#include <unordered_map>
 #include <vector>
 
-#include "weft/net/internal/calls.h"
-#include "weft/net/internal/mailbox.h"
-#include "weft/net/tcp/internal/connection.h"
-#include "weft/net/tcp/internal/formation.h"
+#include "weft/net/tcp/internal/peer_connection.h"
 
 namespace weft::net::internal {
 
-// A message to be sent. It must stay valid until operation->complete(id) or stop().
-struct Outgoing {
-  Send send;
-  Channel channel = 0;
-  Operation* operation = nullptr;
-  std::uint32_t id = 0;
-  std::uint64_t number = 0;
-  bool begun = false;    // its first frame was given to a stream
-  std::size_t next = 0;  // bytes given to streams
-  // Frames given to streams that are not yet written, or sent without a copy and not yet complete.
-  std::size_t flying = 0;
-  bool complete() const { return begun && next == send.bytes.size() && flying == 0; }
-};
-
-struct EngineOptions {
-  int rank = 0;
-  std::uint32_t epoch = 0;
-  std::size_t room = 0;
-  std::chrono::milliseconds peer_timeout{0};
-  std::string congestion{};  // as in TcpOptions
-  ZeroCopy zero_copy = ZeroCopy::kWhereItHelps;
-  std::function<std::vector<int>()> found_lost{};  // as in TcpOptions
-};
-
 class Engine {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = PeerConnection::Clock;
 
   // The last stream of each peer is its control stream.
   Engine(const EngineOptions& options, Mesh mesh);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   int world() const { return static_cast<int>(peers_.size()); }
   // For epoll_wait of a waiting thread: readable streams, writable streams with data to send, and
@@ -73,7 +44,7 @@ class Engine {
     return mailbox_.any(channel, may);
   }
   // True if the peer has sent a goodbye and all its earlier data was read.
-  bool has_left(int peer) const { return peers_[peer].left; }
+  bool has_left(int peer) const { return peers_[peer].left(); }
 
   // Stops sending and receiving data. Memory of calls is not touched afterwards.
   void stop();
@@ -85,62 +56,13 @@ class Engine {
   void leave(Deadline deadline);
 
  private:
-  struct Stream {
-    std::unique_ptr<Connection> connection;
-    Outgoing* sending = nullptr;     // message of the current frame
-    std::uint64_t sends_before = 0;  // sent() of the connection before that frame
-    // Written frames, with the number of the zero-copy send that they wait for.
-    std::deque<std::pair<std::uint64_t, Outgoing*>> unacknowledged;
-    std::uint32_t events = 0;  // events registered with epoll
-    bool paused = false;       // there is no room for its next frame
-    bool open = true;          // more data may arrive
-    bool writable = true;
-  };
-  struct Peer {
-    std::vector<Stream> streams;
-    std::deque<Outgoing*> small, large;
-    std::deque<std::pair<Header, std::vector<std::byte>>> control;
-    std::unordered_map<Channel, std::uint64_t> sent;
-    std::vector<std::byte> control_in;
-    Clock::time_point heard, beaten;
-    Clock::time_point suspected{};  // time at which a data stream closed without a goodbye
-    std::string cause;
-    bool goodbye = false;
-    bool left = false;  // goodbye received, and every data stream read to its end
-  };
-
-  bool is_control(const Peer& peer, std::size_t stream) const {
-    return stream + 1 == peer.streams.size();
-  }
   void deliver_to_self(Outgoing& message);
-  void pump(int peer);
-  void pump_stream(int peer, std::size_t stream);
-  bool load_data(Peer& peer, std::size_t stream);
-  static bool is_zero_copy(const Peer& peer, std::size_t frame, std::size_t rest);
-  bool load_control(Peer& peer);
-  void written(Peer& peer, std::size_t stream);
-  bool collect(Stream& stream);
-  static void end_zero_copy(Stream& stream);
-  void push_control(int peer, const Header& header, std::vector<std::byte> payload = {});
-  bool resume(int peer);
-  void read(int peer, std::size_t stream);
-  void read_frames(int peer, std::size_t stream);
-  bool begin_frame(int peer, std::size_t stream);
-  void end_frame(int peer, std::size_t stream);
-  void on_abort(int peer);
-  void on_goodbye(int peer);
-  void closed(int peer, std::size_t stream);
-  void suspect(Peer& peer, const std::string& cause);
-  void settle(Peer& peer);
-  void watch(int peer, std::size_t stream);
-  bool all_sent();
-  [[noreturn]] void lost(int peer, const std::string& cause) const;
 
   const EngineOptions options_;
   Fd epoll_, wake_;
   Mailbox mailbox_;
   Calls calls_;
-  std::vector<Peer> peers_;
+  std::vector<PeerConnection> peers_;  // by rank
   bool stopped_ = false;
 };
 

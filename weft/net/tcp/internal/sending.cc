@@ -1,8 +1,8 @@
 // Sends messages as frames over the streams of a peer.
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
-#include "weft/net/tcp/internal/engine.h"
+#include "weft/net/tcp/internal/peer_connection.h"
 
 namespace weft::net::internal {
 namespace {
@@ -20,57 +20,34 @@ void landed(Outgoing& message) {
 
 }  // namespace
 
-void Engine::send(Outgoing& message) {
-  Peer& to = peers_[message.send.peer];
-  message.number = to.sent[message.channel]++;
-  if (message.send.peer != options_.rank && to.goodbye)
-    lost(message.send.peer, "it left the group");
+void PeerConnection::send(Outgoing& message) {
+  if (goodbye_) lost("it left the group");
   ++message.operation->pending;
-  if (message.send.peer == options_.rank) return deliver_to_self(message);
-  (message.send.bytes.size() <= kSmall ? to.small : to.large).push_back(&message);
-  pump(message.send.peer);
+  (message.send.bytes.size() <= kSmall ? small_ : large_).push_back(&message);
+  for (Stream& stream : streams_) pump(stream);
 }
 
-void Engine::deliver_to_self(Outgoing& message) {
-  const auto bytes = message.send.bytes;
-  const Piece piece{options_.rank, message.channel,       message.number, bytes.size(), 0,
-                    bytes.size(),  label_of(message.send)};
-  std::byte* place = mailbox_.begin(piece);
-  if (!bytes.empty()) std::memcpy(place, bytes.data(), bytes.size());
-  mailbox_.end(piece);
-  message.begun = true;
-  message.next = bytes.size();
-  message.operation->complete(message.id);
-}
-
-void Engine::pump(int peer) {
-  for (std::size_t i = 0; i < peers_[peer].streams.size(); ++i) pump_stream(peer, i);
-}
-
-void Engine::pump_stream(int peer, std::size_t index) {
-  Peer& to = peers_[peer];
-  Stream& stream = to.streams[index];
-  const bool control = is_control(to, index);
+void PeerConnection::pump(Stream& stream) {
+  const bool control = is_control(stream);
   while (stream.writable && (control || !stopped_)) {
-    if (stream.connection->out().empty() && !(control ? load_control(to) : load_data(to, index)))
-      break;
+    if (stream.connection->out().empty() && !(control ? load_control() : load_data(stream))) break;
     std::size_t frames = 0;
     const auto io = stream.connection->flush(frames);
-    if (frames > 0) written(to, index);
+    if (frames > 0) written(stream);
     if (io == Connection::Io::kMoved) continue;
     if (io == Connection::Io::kClosed) {
-      stream.writable = false;  // earlier data of the peer may still contain the reason
-      if (!to.goodbye) suspect(to, stream.connection->cause());
+      stream.writable = false;
+      suspect(stream);
     }
     break;
   }
-  watch(peer, index);
+  watch(stream);
 }
 
 // Small messages use stream 0, ahead of large ones. Each free stream takes the next piece of a
 // large message.
-bool Engine::load_data(Peer& peer, std::size_t index) {
-  auto& queue = index == 0 && !peer.small.empty() ? peer.small : peer.large;
+bool PeerConnection::load_data(Stream& stream) {
+  auto& queue = &stream == &streams_.front() && !small_.empty() ? small_ : large_;
   if (queue.empty()) return false;
   Outgoing& message = *queue.front();
   const auto bytes = message.send.bytes;
@@ -81,7 +58,6 @@ bool Engine::load_data(Peer& peer, std::size_t index) {
   header.offset = message.next;
   header.label = label_of(message.send);
   const std::size_t length = std::min(kMaxPayload, bytes.size() - message.next);
-  Stream& stream = peer.streams[index];
   stream.connection->out().push(header, bytes.subspan(message.next, length));
   stream.sending = &message;
   stream.sends_before = stream.connection->zero_copy_sends().sent();
@@ -89,32 +65,31 @@ bool Engine::load_data(Peer& peer, std::size_t index) {
   message.next += length;
   ++message.flying;
   if (message.next == bytes.size()) queue.pop_front();
-  if (is_zero_copy(peer, length, bytes.size() - message.next))
+  if (is_zero_copy(length, bytes.size() - message.next))
     stream.connection->mark_zero_copy(bytes.subspan(message.next - length, length));
   return true;
 }
 
 // The last waiting frame of each stream is copied: a zero-copy send with no data after it would
 // wait for a delayed acknowledgement.
-bool Engine::is_zero_copy(const Peer& peer, std::size_t frame, std::size_t rest) {
+bool PeerConnection::is_zero_copy(std::size_t frame, std::size_t rest) const {
   const std::size_t behind =
-      (rest + kMaxPayload - 1) / kMaxPayload + peer.large.size() - (rest > 0 ? 1 : 0);
-  return frame >= kMinLent && behind >= peer.streams.size() - 1;
+      (rest + kMaxPayload - 1) / kMaxPayload + large_.size() - (rest > 0 ? 1 : 0);
+  return frame >= kMinLent && behind >= streams_.size() - 1;
 }
 
-bool Engine::load_control(Peer& peer) {
-  if (peer.control.empty()) return false;
-  const auto& [header, payload] = peer.control.front();
-  peer.streams.back().connection->out().push(header, payload);
+bool PeerConnection::load_control() {
+  if (control_.empty()) return false;
+  const auto& [header, payload] = control_.front();
+  streams_.back().connection->out().push(header, payload);
   return true;
 }
 
-void Engine::written(Peer& peer, std::size_t index) {
-  if (is_control(peer, index)) {
-    if (!peer.control.empty()) peer.control.pop_front();
+void PeerConnection::written(Stream& stream) {
+  if (is_control(stream)) {
+    if (!control_.empty()) control_.pop_front();
     return;
   }
-  Stream& stream = peer.streams[index];
   Outgoing& message = *std::exchange(stream.sending, nullptr);
   const ZeroCopySends& sends = stream.connection->zero_copy_sends();
   stream.connection->mark_zero_copy({});
@@ -125,7 +100,7 @@ void Engine::written(Peer& peer, std::size_t index) {
 }
 
 // Handles the sends that the kernel has completed. Returns false if there are none.
-bool Engine::collect(Stream& stream) {
+bool PeerConnection::collect(Stream& stream) {
   if (!stream.connection->collect()) return false;
   for (; !stream.unacknowledged.empty() &&
          stream.unacknowledged.front().first <= stream.connection->zero_copy_sends().completed();
@@ -135,11 +110,14 @@ bool Engine::collect(Stream& stream) {
   return true;
 }
 
-void Engine::push_control(int peer, const Header& header, std::vector<std::byte> payload) {
-  Peer& to = peers_[peer];
-  if (to.streams.empty() || to.goodbye) return;
-  to.control.emplace_back(header, std::move(payload));
-  pump_stream(peer, to.streams.size() - 1);
+void PeerConnection::say(const Header& header, std::vector<std::byte> payload) {
+  if (streams_.empty() || goodbye_) return;
+  control_.emplace_back(header, std::move(payload));
+  pump(streams_.back());
+}
+
+void PeerConnection::say_rest() {
+  if (!control_.empty()) pump(streams_.back());
 }
 
 }  // namespace weft::net::internal
