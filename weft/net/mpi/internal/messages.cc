@@ -14,14 +14,21 @@ using namespace std::chrono_literals;
 using weft::net::internal::check_peers;
 using weft::net::internal::seen_by_others;
 
-constexpr std::size_t kShort = 4096;  // bytes that are sent with their header
 // Pieces of a long message, since MPI counts in int.
 constexpr std::size_t kPiece = std::size_t{1} << 30;
-constexpr std::int32_t kHeaderTag = 0, kTags = 1 << 24;  // MPICH has 2^28, Open MPI 2^31
 constexpr auto kGrace = 100ms;  // time for the transfers of a failed call to end
 
 std::span<const std::byte> as_bytes(const std::string& text) {
   return std::as_bytes(std::span(text));
+}
+
+Error length_error(int rank, const Recv& recv, const Header& header) {
+  return Error(Errc::kInvalidArgument,
+               "rank " + std::to_string(rank) + " receives " + std::to_string(recv.bytes.size()) +
+                   " bytes" + on_channel(header.channel) + " but rank " +
+                   std::to_string(recv.peer) + " sent " + std::to_string(header.bytes) +
+                   "; both must use the same length",
+               {"exchange", rank, recv.peer});
 }
 
 }  // namespace
@@ -49,10 +56,9 @@ Messages::Messages(Runtime& runtime, Comm comm, int rank, int world)
       world_(world),
       comm_(comm),
       failure_(rank),
-      incoming_(sizeof(Header) + kShort),
+      headers_(runtime, comm, world),
       queues_(static_cast<std::size_t>(world)),
-      gone_(static_cast<std::size_t>(world)),
-      next_tag_(static_cast<std::size_t>(world)) {}
+      gone_(world) {}
 
 Messages::~Messages() = default;
 
@@ -114,16 +120,14 @@ void Messages::begin(Operation& operation, Channel channel, std::span<const Send
     }
     const Arrived first = std::move(queue.arrived.front());
     queue.arrived.pop_front();
-    take(expected, first.header, first.bytes.data(), channel);
+    take(expected, first.header, first.bytes.data());
   }
   for (const Send& send : sends) {
-    const auto peer = static_cast<std::size_t>(send.peer);
-    if (gone_[peer]) throw_lost(send.peer, "exchange");
-    const bool is_short = send.bytes.size() <= kShort;
+    if (gone_.contains(send.peer)) throw_lost(send.peer, "exchange");
+    const bool is_short = send.bytes.size() <= Headers::kShort;
     Header header{.channel = channel, .bytes = send.bytes.size()};
-    if (!is_short) header.tag = 1 + next_tag_[peer]++ % (kTags - 1);
-    if (next_tag_[peer] == kTags) next_tag_[peer] = 0;
-    post_header(send.peer, header, is_short ? send.bytes : std::span<const std::byte>());
+    if (!is_short) header.tag = headers_.next_tag(send.peer);
+    headers_.post(send.peer, header, is_short ? send.bytes : std::span<const std::byte>());
     for (std::size_t at = is_short ? send.bytes.size() : 0; at < send.bytes.size(); at += kPiece) {
       Request request;
       runtime_.check(runtime_.table().isend(comm_, send.bytes.data() + at,
@@ -136,22 +140,16 @@ void Messages::begin(Operation& operation, Channel channel, std::span<const Send
 }
 
 // Called when a message and its receive match.
-void Messages::take(Expected& expected, const Header& header, const std::byte* bytes,
-                    Channel channel) {
+void Messages::take(Expected& expected, const Header& header, const std::byte* bytes) {
   Operation& operation = *expected.operation;
   expected.matched = true;
   --operation.unmatched;
   const auto target = expected.recv.bytes;
   if (header.bytes != target.size()) {
-    operation.error = Error(Errc::kInvalidArgument,
-                            "rank " + std::to_string(rank_) + " receives " +
-                                std::to_string(target.size()) + " bytes" + on_channel(channel) +
-                                " but rank " + std::to_string(expected.recv.peer) + " sent " +
-                                std::to_string(header.bytes) + "; both must use the same length",
-                            {"exchange", rank_, expected.recv.peer});
+    operation.error = length_error(rank_, expected.recv, header);
     return;
   }
-  if (header.tag == kHeaderTag) {
+  if (header.tag == Headers::kTag) {
     if (!target.empty()) std::memcpy(target.data(), bytes, target.size());
     return;
   }
@@ -171,9 +169,9 @@ bool Messages::step(Operation& operation, Channel channel, Deadline deadline) {
   if (failure_.latched()) failure_.end_pending("exchange");
   const bool sent = drain(operation.sending), received = drain(operation.receiving);
   if (sent && received && operation.unmatched == 0) return true;
-  if (gone_count_ > 0) {
+  if (gone_.count() > 0) {
     for (const Expected& expected : operation.receives) {
-      if (!expected.matched && gone_[static_cast<std::size_t>(expected.recv.peer)])
+      if (!expected.matched && gone_.contains(expected.recv.peer))
         throw_lost(expected.recv.peer, "exchange");
     }
   }
@@ -242,7 +240,7 @@ int Messages::find_any(Channel channel, Deadline deadline,
     if (queue == queues.end() || queue->second.arrived.empty() || (may && !may(peer))) continue;
     return turn_ = peer;
   }
-  if (world_ > 1 && gone_count_ >= world_ - 1) weft::net::internal::throw_alone(rank_);
+  if (world_ > 1 && gone_.count() >= world_ - 1) weft::net::internal::throw_alone(rank_);
   if (deadline.passed()) {
     throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
                 {"await_any", rank_});
@@ -263,9 +261,8 @@ void Messages::run(const Native& native, Deadline deadline) {
       progress();
       if (failure_.latched()) failure_.end_pending(native.name);
       // A peer that has ended the collective may have left already.
-      for (int peer = 0; gone_count_ > 0 && peer < world_; ++peer) {
-        if (gone_[static_cast<std::size_t>(peer)].value_or(~std::uint64_t{0}) <= collectives_)
-          throw_lost(peer, native.name);
+      for (int peer = 0; gone_.count() > 0 && peer < world_; ++peer) {
+        if (gone_.lacks(peer, collectives_)) throw_lost(peer, native.name);
       }
       if (deadline.passed())
         throw Error(Errc::kTimeout, "not all ranks arrived before the deadline",
@@ -342,73 +339,39 @@ void Messages::tell_failure(const Error& theirs) {
 
 void Messages::tell_peers(const Header& header, std::span<const std::byte> text) {
   for (int peer = 0; peer < world_; ++peer) {
-    if (peer != rank_ && !gone_[static_cast<std::size_t>(peer)])
-      post_header(peer, header, text.first(std::min(text.size(), kShort)));
+    if (peer != rank_ && !gone_.contains(peer))
+      headers_.post(peer, header, text.first(std::min(text.size(), Headers::kShort)));
   }
-}
-
-void Messages::post_header(int peer, const Header& header, std::span<const std::byte> text) {
-  Outgoing out{std::vector<std::byte>(sizeof header + text.size()), {}};
-  std::memcpy(out.bytes.data(), &header, sizeof header);
-  if (!text.empty()) std::memcpy(out.bytes.data() + sizeof header, text.data(), text.size());
-  std::int32_t done = 0;
-  runtime_.check(runtime_.table().isend(comm_, out.bytes.data(), out.bytes.size(), peer, kHeaderTag,
-                                        &out.request),
-                 "MPI_Isend");
-  runtime_.check(runtime_.table().test(&out.request, &done, nullptr), "MPI_Test");
-  if (done == 0) outgoing_.push_back(std::move(out));
-}
-
-void Messages::await_header() {
-  runtime_.check(runtime_.table().irecv(comm_, incoming_.data(), incoming_.size(), kAnySource,
-                                        kHeaderTag, &incoming_request_),
-                 "MPI_Irecv");
-  listening_ = true;
 }
 
 // Receives headers that have arrived, and frees those that are sent.
 void Messages::progress() {
-  if (!listening_) await_header();
+  headers_.listen();
   if (std::exchange(untold_, false)) {
     tell_failure(Error(Errc::kAborted,
                        "rank " + std::to_string(rank_) + " failed: " + failure_.error()->what(),
                        {"", rank_, rank_}));
   }
-  for (int i = 0; i < 64; ++i) {
-    std::int32_t done = 0;
-    Arrival arrival{};
-    runtime_.check(runtime_.table().test(&incoming_request_, &done, &arrival), "MPI_Test");
-    if (done == 0) break;
-    arrive(arrival.source, arrival.bytes);
-    await_header();
-  }
-  outgoing_.remove_if([&](Outgoing& out) {
-    std::int32_t done = 0;
-    runtime_.check(runtime_.table().test(&out.request, &done, nullptr), "MPI_Test");
-    return done != 0;
+  headers_.receive([&](int peer, const Header& header, std::span<const std::byte> data) {
+    arrive(peer, header, data);
   });
+  headers_.free_sent();
 }
 
-void Messages::arrive(int peer, std::size_t bytes) {
-  Header header;
-  std::memcpy(&header, incoming_.data(), sizeof header);
-  const std::byte* rest = incoming_.data() + sizeof header;
-  const std::size_t length = bytes - sizeof header;
-  const auto from = static_cast<std::size_t>(peer);
+void Messages::arrive(int peer, const Header& header, std::span<const std::byte> data) {
   if (header.kind == Kind::kGoodbye) {
-    gone_[from] = header.bytes;
-    ++gone_count_;
+    gone_.add(peer, header.bytes);
   } else if (header.kind == Kind::kFailed) {
-    const std::string text(reinterpret_cast<const char*>(rest), length);
+    const std::string text(reinterpret_cast<const char*>(data.data()), data.size());
     failure_.latch(Error(static_cast<Errc>(header.code), text, {"", rank_, header.culprit}), false);
   } else {
-    ChannelQueue& queue = queues_[from][header.channel];
+    ChannelQueue& queue = queues_[static_cast<std::size_t>(peer)][header.channel];
     if (queue.expected.empty()) {
-      queue.arrived.push_back({header, {rest, rest + length}});
+      queue.arrived.push_back({header, {data.begin(), data.end()}});
     } else {
       Expected& expected = *queue.expected.front();
       queue.expected.pop_front();
-      take(expected, header, rest, header.channel);
+      take(expected, header, data.data());
     }
   }
 }
@@ -424,7 +387,7 @@ void Messages::leave() noexcept {
       if (!begun) tell_peers({.bytes = collectives_, .kind = Kind::kGoodbye}, {});
       begun = left_ = true;
       progress();
-      return outgoing_.empty() || end.passed();
+      return headers_.all_sent() || end.passed();
     };
     runtime_.run(std::ref(poll), 0);
   } catch (const Error&) {
@@ -437,7 +400,7 @@ bool Messages::look_after() noexcept {
   if (!lock || runtime_.stopped()) return false;
   try {
     progress();
-    if (!left_ || gone_count_ < world_ - 1 || !outgoing_.empty()) return false;
+    if (!left_ || gone_.count() < world_ - 1 || !headers_.all_sent()) return false;
     close();
     is_closed_ = true;
     if (!failure_.latched()) runtime_.table().free(&comm_);
@@ -449,13 +412,6 @@ bool Messages::look_after() noexcept {
 }
 
 // No request may be left at the end.
-void Messages::close() noexcept {
-  if (!listening_) return;
-  std::int32_t done = 0;
-  runtime_.table().cancel(&incoming_request_);
-  for (const auto end = Deadline::in(kGrace); done == 0 && !end.passed();)
-    runtime_.table().test(&incoming_request_, &done, nullptr);
-  listening_ = false;
-}
+void Messages::close() noexcept { headers_.close(kGrace); }
 
 }  // namespace weft::net::mpi::internal

@@ -15,9 +15,31 @@
 
 #include "weft/net/endpoint.h"
 #include "weft/net/internal/failure.h"
+#include "weft/net/mpi/internal/headers.h"
 #include "weft/net/mpi/internal/runtime.h"
 
 namespace weft::net::mpi::internal {
+
+// Peers that have said goodbye, and after how many collectives.
+class LeftPeers {
+ public:
+  explicit LeftPeers(int world) : collectives_(static_cast<std::size_t>(world)) {}
+
+  void add(int peer, std::uint64_t collectives) {
+    collectives_[static_cast<std::size_t>(peer)] = collectives;
+    ++count_;
+  }
+  bool contains(int peer) const { return collectives_[static_cast<std::size_t>(peer)].has_value(); }
+  // True if the peer has left without the collective that follows after this number.
+  bool lacks(int peer, std::uint64_t number) const {
+    return contains(peer) && *collectives_[static_cast<std::size_t>(peer)] <= number;
+  }
+  int count() const { return count_; }
+
+ private:
+  std::vector<std::optional<std::uint64_t>> collectives_;  // by peer
+  int count_ = 0;
+};
 
 class Messages final : public Background {
  public:
@@ -59,18 +81,7 @@ class Messages final : public Background {
   Comm comm() const { return comm_; }
 
  private:
-  enum class Kind : std::int32_t { kMessage, kGoodbye, kFailed };
-  struct Header {
-    // For a goodbye, `bytes` is the number of collectives that its sender has ended.
-    std::uint64_t channel = 0, bytes = 0;
-    Kind kind = Kind::kMessage;
-    std::int32_t tag = 0;                 // tag of the data that follows
-    std::int32_t code = 0, culprit = -1;  // of a failure
-  };
-  struct Outgoing {
-    std::vector<std::byte> bytes;
-    Request request;
-  };
+  using Kind = Header::Kind;
   // A message that arrived before its receive was posted.
   struct Arrived {
     Header header;
@@ -88,14 +99,12 @@ class Messages final : public Background {
   void abandon(Operation& operation, Channel channel, const std::exception& error) noexcept;
   int find_any(Channel channel, Deadline deadline, const std::function<bool(int peer)>& may);
   bool drain(std::vector<Request>& requests);
-  void take(Expected& expected, const Header& header, const std::byte* bytes, Channel channel);
-  void post_header(int peer, const Header& header, std::span<const std::byte> text);
+  void take(Expected& expected, const Header& header, const std::byte* bytes);
   void tell_peers(const Header& header, std::span<const std::byte> text);
   void latch_and_tell(const Error& error);
   void tell_failure(const Error& theirs);
   void progress();
-  void arrive(int peer, std::size_t bytes);
-  void await_header();
+  void arrive(int peer, const Header& header, std::span<const std::byte> data);
   [[noreturn]] void throw_lost(int peer, const char* operation) const;
 
   Runtime& runtime_;
@@ -103,18 +112,13 @@ class Messages final : public Background {
   mutable std::mutex mutex_;  // guards all below
   Comm comm_;
   weft::net::internal::Failure failure_;
-  std::vector<std::byte> incoming_;
-  Request incoming_request_{};
-  bool listening_ = false, left_ = false;
+  Headers headers_;
+  bool left_ = false;
   bool untold_ = false;     // abort() has been called, and the other ranks are still to be told
   bool is_closed_ = false;  // no request is left, and the communicator has been freed
-  std::list<Outgoing> outgoing_;
   std::vector<std::unordered_map<Channel, ChannelQueue>> queues_;  // by peer
-  // By peer: the number of collectives before its goodbye, if it has left.
-  std::vector<std::optional<std::uint64_t>> gone_;
-  int gone_count_ = 0;
-  std::uint64_t collectives_ = 0;       // number of collectives ended so far
-  std::vector<std::int32_t> next_tag_;  // by peer
+  LeftPeers gone_;
+  std::uint64_t collectives_ = 0;  // number of collectives ended so far
   int turn_ = 0;
 };
 
