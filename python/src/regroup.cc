@@ -23,14 +23,14 @@ using Milliseconds = std::chrono::milliseconds;
 
 // What a group keeps for the next one. The group itself belongs to torch.distributed alone, so that
 // it ends when torch lets go of it.
-struct Lineage {
-  std::shared_ptr<const comm::internal::Lineage> of;
+struct RegroupData {
+  std::shared_ptr<const comm::internal::RegroupData> of;
 };
 
 // A group that has formed.
 struct Formed {
   BackendPtr backend;
-  Lineage lineage;
+  RegroupData regroup_data;
   int rank = 0, size = 1;
   std::uint32_t epoch = 0;
   std::vector<int> former;  // by rank: its rank in the previous group, -1 for a newcomer
@@ -38,21 +38,21 @@ struct Formed {
 
 Formed formed(const Group& group) {
   return {BackendPtr::reclaim_copy(&group.backend()),
-          {group.lineage()},
+          {group.regroup_data()},
           group.rank(),
           group.size(),
           group.epoch(),
           group.former_ranks()};
 }
 
-Lineage regroupable(const BackendPtr& backend, const StorePtr& store,
-                    const comm::BackendOptions& options) {
-  return {comm::regroupable(backend, store, options).lineage()};
+RegroupData regroupable(const BackendPtr& backend, const StorePtr& store,
+                        const comm::BackendOptions& options) {
+  return {comm::regroupable(backend, store, options).regroup_data()};
 }
 
-Formed regroup(const BackendPtr& backend, const Lineage& lineage,
+Formed regroup(const BackendPtr& backend, const RegroupData& data,
                const comm::RegroupOptions& options) {
-  return formed(Group(backend, "world", lineage.of).regroup(options));
+  return formed(Group(backend, "world", data.of).regroup(options));
 }
 
 Formed join(const StorePtr& store, const comm::BackendOptions& options, Milliseconds wait,
@@ -65,10 +65,10 @@ Formed join(const StorePtr& store, const comm::BackendOptions& options, Millisec
 void bind_regroup(py::module_& m) {
   using comm::RegroupOptions;
   using Released = py::call_guard<py::gil_scoped_release>;
-  py::class_<Lineage>(m, "Lineage");
+  py::class_<RegroupData>(m, "RegroupData");
   py::class_<Formed>(m, "Formed")
       .def_readonly("backend", &Formed::backend)
-      .def_readonly("lineage", &Formed::lineage)
+      .def_readonly("regroup_data", &Formed::regroup_data)
       .def_readonly("rank", &Formed::rank)
       .def_readonly("size", &Formed::size)
       .def_readonly("epoch", &Formed::epoch)

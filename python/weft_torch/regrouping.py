@@ -53,7 +53,7 @@ class Regrouped:
 class _World:
     """What outlives the default group, for the next one."""
 
-    lineage: Any
+    regroup_data: Any
     store: dist.Store
     options: Any  # of init_process_group()
     timeout: timedelta
@@ -181,7 +181,7 @@ def _enter(formed: Any) -> Regrouped:
     """Makes the formed group the default group of torch.distributed."""
     global _formed
     assert _world is not None
-    _world.lineage, _formed = formed.lineage, formed
+    _world.regroup_data, _formed = formed.regroup_data, formed
     try:
         dist.init_process_group(
             _world.backend, store=dist.PrefixStore(f"epoch/{formed.epoch}", _world.store),
@@ -221,7 +221,7 @@ def init_process_group(
     formed = _C.join(store, how, wait, rank)
     _C.tell_launcher("joined")
     del os.environ["WEFT_NEWCOMER"]
-    _world = _World(formed.lineage, store, pg_options, timeout or dist.default_pg_timeout, backend)
+    _world = _World(formed.regroup_data, store, pg_options, timeout or dist.default_pg_timeout, backend)
     return _enter(formed)
 
 
@@ -255,7 +255,7 @@ def regroup(
     options.wait, options.timeout = wait, timeout
     _world.backend = dist.get_backend()
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    formed = _C.regroup(backend, _world.lineage, options)
+    formed = _C.regroup(backend, _world.regroup_data, options)
     del backend
     dist.destroy_process_group()
     return _enter(formed)
