@@ -221,7 +221,8 @@ def init_process_group(
     formed = _C.join(store, how, wait, rank)
     _C.tell_launcher("joined")
     del os.environ["WEFT_NEWCOMER"]
-    _world = _World(formed.regroup_data, store, pg_options, timeout or dist.default_pg_timeout, backend)
+    limit = timeout or dist.default_pg_timeout
+    _world = _World(formed.regroup_data, store, pg_options, limit, backend)
     return _enter(formed)
 
 
