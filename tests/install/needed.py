@@ -9,13 +9,22 @@ import re
 import subprocess
 import sys
 
+INCLUDE = re.compile(r'include\("([^"]+/cmake_install\.cmake)"\)')
 RULE = re.compile(r"file\(INSTALL DESTINATION .*?FILES ([^)]*)\)", re.DOTALL)
+
+
+def scripts(first):
+    """The texts of the install rules, from this file on. A folder that was removed has some, too."""
+    text = first.read_text()
+    yield text
+    for name in INCLUDE.findall(text):
+        yield from scripts(pathlib.Path(name))
 
 
 def installed(build):
     """The files in the build folder that the install rules name."""
-    for script in build.rglob("cmake_install.cmake"):
-        for files in RULE.findall(script.read_text()):
+    for text in scripts(build / "cmake_install.cmake"):
+        for files in RULE.findall(text):
             for name in re.findall(r'"([^"]+)"', files):
                 path = pathlib.Path(name)
                 # The folder of generated headers is an input, too, by its stamp.
