@@ -14,7 +14,7 @@ RULE = re.compile(r"file\(INSTALL DESTINATION .*?FILES ([^)]*)\)", re.DOTALL)
 
 
 def scripts(first):
-    """The texts of the install rules, from this file on. A folder that was removed has some, too."""
+    """The texts of the install rules, from this file on. Removed folders may have others."""
     text = first.read_text()
     yield text
     for name in INCLUDE.findall(text):
