@@ -23,7 +23,7 @@ def test(name, *lines, code=0):
 # ./dev test without what sets up and builds: its last two lines.
 RUN = """
 set -euo pipefail
-root=$PWD WEFT_VENV=.venv WEFT_WITH_PYTHON= slow= changed= preset=release arguments=()
+root=$PWD WEFT_VENV=.venv WEFT_WITH_PYTHON= slow= changed= only= preset=release arguments=()
 set_up() { :; }
 weft_build_folder() { echo build; }
 weft_build() { :; }
@@ -90,6 +90,15 @@ class Skipped(unittest.TestCase):
                 "not run: 1 test skipped (1 no root); left out: 1 slow (./dev test --slow)",
                 "100% tests passed, 0 tests failed out of 2",
             ],
+        )
+
+    def test_only_takes_a_folder_of_weft(self):
+        command = ["bash", "-c", RUN.replace("only=", "only=parallel/none")]
+        root = SKIPPED.parent.parent
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(
+            done.stderr, "./dev test --only: there is no folder weft/parallel/none\n"
         )
 
     def test_where_all_tests_ran_nothing_is_counted(self):

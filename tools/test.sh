@@ -28,11 +28,21 @@ run_tests() {
       ./dev test --preset asan-torch -L '^(comm|checkpoint|elastic|engine)$' || status=$?
   fi
   [[ $preset != asan-torch ]] || exclude="$exclude|timing"
+  if [[ -n $only ]]; then
+    if [[ ! -d weft/$only ]]; then
+      echo "./dev test --only: there is no folder weft/$only" >&2
+      return 2
+    fi
+    arguments+=(-L "^${only//\//_}(_.*)?\$")
+  fi
   set_up
   [[ -z $WEFT_WITH_PYTHON || -z ${WEFT_TORCH_ROOT-} ]] || weft_setup_python_torch
   build=$(weft_build_folder "$preset") log=$build/ctest.log
   # The slow tests include smoke runs of the benches.
-  weft_build "$preset" "$([[ -n $slow ]] && echo all || echo tests)"
+  local target=tests
+  [[ -z $slow ]] || target=all
+  [[ -z $only ]] || target=weft/$only/all
+  weft_build "$preset" "$target"
   mapfile -t left_out < <(weft_left_out "$build" "$exclude")
   local chosen
   chosen=$(WEFT_CMAKE=$WEFT_CMAKE python3 tools/changed_tests "$build" begin) || return 1
