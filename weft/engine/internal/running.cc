@@ -13,7 +13,7 @@ Tensors ShardedModel::run(std::size_t block, const Tensors& given) {
   return guarded([&] {
     if (!passes_) return Engine::run(block, given);
     const bool learns = at::GradMode::is_enabled();
-    const auto run = std::make_shared<Run>();
+    const auto run = std::make_shared<internal::Run>();
     run->block = static_cast<int>(block);
     if (learns) {
       forward_pending_ = true;
@@ -61,30 +61,15 @@ void ShardedModel::begin_backward() {
 }
 
 void ShardedModel::open(const RunPtr& run) {
-  if (!run->held.empty()) return;
+  if (run->is_open()) return;
   guarded([&] {
     begin_backward();
-    passes_->enter(run->block, Direction::kBackward);
-    const auto& units = passes_->units_of(run->block);
-    run->held.insert(units.begin(), units.end());
-    run->inputs_left = run->inputs;
-    open_.push_back(run);
+    running_->open(run);
   });
 }
 
 void ShardedModel::input_done(const RunPtr& run) {
-  if (run->held.empty() || --run->inputs_left > 0) return;
-  guarded([&] {
-    for (const int unit : std::exchange(run->held, {})) passes_->release(unit);
-    open_.remove(run);
-  });
-}
-
-void ShardedModel::close_unit(int unit) {
-  for (auto run = open_.begin(); run != open_.end();) {
-    if ((*run)->held.erase(unit) > 0) passes_->release(unit);
-    run = (*run)->held.empty() ? open_.erase(run) : std::next(run);
-  }
+  if (run->is_open()) guarded([&] { running_->input_done(run); });
 }
 
 void ShardedModel::on_ready(int param) {
@@ -93,16 +78,14 @@ void ShardedModel::on_ready(int param) {
     begin_backward();
     if (!travels() && paused_ == 0) watch().shown(param);
     const int complete = reducer_->ready(param, travels());
-    if (complete >= 0 && passes_) close_unit(complete);
+    if (complete >= 0 && running_) running_->close_unit(complete);
   });
 }
 
 void ShardedModel::end_backward() {
   guarded([&] {
     in_backward_ = false;
-    for (const RunPtr& run : std::exchange(open_, {})) {
-      for (const int unit : std::exchange(run->held, {})) passes_->release(unit);
-    }
+    if (running_) running_->close_all();
     if (passes_) passes_->finish(Direction::kBackward);
     forward_pending_ = false;
     reducer_->finish(travels());
@@ -137,21 +120,11 @@ void ShardedModel::skip_batch() {
 }
 
 void ShardedModel::unshard() {
-  if (!passes_ || !kept_.empty()) return;
-  guarded([&] {
-    for (int block = static_cast<int>(blocks_.size()) - 1; block >= 0; --block) {
-      passes_->enter(block, Direction::kBackward);
-      const auto& units = passes_->units_of(block);
-      kept_.insert(kept_.end(), units.begin(), units.end());
-    }
-    passes_->finish(Direction::kBackward);
-  });
+  if (running_) guarded([&] { running_->keep_all(static_cast<int>(blocks_.size())); });
 }
 
 void ShardedModel::reshard() {
-  guarded([&] {
-    for (const int unit : std::exchange(kept_, {})) passes_->release(unit);
-  });
+  if (running_) guarded([&] { running_->release_kept(); });
 }
 
 void ShardedModel::end_pass() {

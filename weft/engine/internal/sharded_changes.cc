@@ -47,7 +47,7 @@ std::uint64_t bits_of_all(const at::Tensor& flat, std::int64_t place) {
 void ShardedModel::watch_module() {
   begin_watch();
   watch_optimizer_settings();
-  const bool apart = std::any_of(units_.begin(), units_.end(), [](const internal::Unit& unit) {
+  const bool apart = std::any_of(units().begin(), units().end(), [](const internal::Unit& unit) {
     return unit.trainable && is_apart(unit);
   });
   if (shared_) {
@@ -86,7 +86,7 @@ void ShardedModel::check_copy(const internal::Unit& unit, const at::Tensor& flat
 
 void ShardedModel::check_copies() {
   if (passes_ || is_held_changed()) return;
-  for (const internal::Unit& unit : units_) {
+  for (const internal::Unit& unit : units()) {
     if (unit.trainable && is_apart(unit)) check_copy(unit, unit.flat);
   }
 }
@@ -94,7 +94,7 @@ void ShardedModel::check_copies() {
 std::uint64_t ShardedModel::bits_of_weights(bool with_apart) const {
   std::uint64_t bits = 0;
   std::int64_t place = 0;
-  for (const internal::Unit& unit : units_) {
+  for (const internal::Unit& unit : units()) {
     if (unit.trainable && (with_apart || !unit.apart)) bits += bits_of_all(unit.flat, place);
     place += unit.bytes();
   }
@@ -123,7 +123,7 @@ void ShardedModel::check_written() {
   watch().check_frozen();
   check_copies();
   if (is_whole_once()) look_at_whole(pieces(), /*note=*/false);
-  for (const internal::Unit& unit : units_) {
+  for (const internal::Unit& unit : units()) {
     if (!is_written_once(unit)) continue;
     internal::Written last = unit.written;
     end_written(unit, kept(unit), last);
@@ -133,7 +133,7 @@ void ShardedModel::check_written() {
 // Shared weights are right as they are now. Each rank looks at its part.
 void ShardedModel::note_written() {
   if (is_whole_once()) look_at_whole(pieces(), /*note=*/true);
-  for (internal::Unit& unit : units_) {
+  for (internal::Unit& unit : units()) {
     if (!is_written_once(unit)) continue;
     unit.written = {};
     end_written(unit, kept(unit), unit.written);
@@ -143,7 +143,7 @@ void ShardedModel::note_written() {
 // All weights exist once for all ranks, and the rule looks at them.
 bool ShardedModel::is_whole_once() const {
   return whole_ && shared_ &&
-         std::none_of(units_.begin(), units_.end(),
+         std::none_of(units().begin(), units().end(),
                       [](const internal::Unit& unit) { return unit.trainable && is_apart(unit); });
 }
 
@@ -168,7 +168,7 @@ internal::WrittenCheck ShardedModel::kept(const internal::Unit& unit) {
 // Of this rank, of all trained parameters, without gradients.
 std::vector<internal::WholePiece> ShardedModel::pieces() const {
   std::vector<internal::WholePiece> all;
-  for (const internal::Unit& unit : units_) {
+  for (const internal::Unit& unit : units()) {
     for (std::size_t place = 0; unit.trainable && place < unit.params.size(); ++place) {
       const int param = unit.params[place];
       const auto piece = internal::piece_of(
@@ -197,7 +197,7 @@ void ShardedModel::check_values() {
 // Copies this rank's part of parameters that got other memory to its masters. Not collective.
 void ShardedModel::pull_moved(const Pulled& taken) {
   const at::NoGradGuard guard;
-  for (internal::Unit& unit : units_) {
+  for (internal::Unit& unit : units()) {
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
       const std::size_t param = internal::index(unit.params[place]);
       const at::Tensor& now = params_[param].tensor;

@@ -11,16 +11,16 @@
 //   step()       Gradients::settle, the norm, Updates::update, weights to all ranks
 #pragma once
 
-#include <list>
 #include <map>
 #include <memory>
-#include <set>
+#include <optional>
 
 #include "weft/engine/internal/buffer_broadcast.h"
 #include "weft/engine/internal/engine.h"
 #include "weft/engine/internal/gradients.h"
-#include "weft/engine/internal/mapped_file.h"
 #include "weft/engine/internal/passes.h"
+#include "weft/engine/internal/running_blocks.h"
+#include "weft/engine/internal/unit_memory.h"
 
 namespace weft::engine {
 
@@ -49,29 +49,18 @@ class ShardedModel final : public Engine {
   void step(double scale) override;
   void zero_grad() override;
   NamedTensors gradients() override;
-  std::vector<std::span<float>> codec_memory();
+  std::vector<std::span<float>> codec_memory() { return memory_->codec_memory(); }
   std::int64_t codec_steps() const { return reducer_->codec_steps(); }
   void set_codec_steps(std::int64_t steps) { reducer_->set_codec_steps(steps); }
   Sharded::Memory memory() override;
   std::string describe() const override;
 
  private:
-  // One forward of a block, kept until the end of its backward.
-  struct Run {
-    int block = 0;
-    int inputs = 0, inputs_left = 0;  // their gradients mark the end of the backward
-    std::set<int> held;               // units
-  };
-  using RunPtr = std::shared_ptr<Run>;
+  using RunPtr = internal::RunPtr;
 
   void check_options(const OptimizerSpec& optimizer) const;
-  void place(internal::Unit& unit);
-  void place_state();
-  void join_replicas();
-  const std::optional<Group>& replicas_of(const internal::Unit& unit) const;
   void sync_buffers();
-  at::Tensor values_of(const internal::Unit& unit);
-  void view_into(internal::Unit& unit);
+  std::vector<internal::Unit>& units() const { return memory_->units(); }
   std::shared_ptr<ShardedModel> self() {
     return std::static_pointer_cast<ShardedModel>(shared_from_this());
   }
@@ -81,7 +70,6 @@ class ShardedModel final : public Engine {
   void begin_backward();
   void open(const RunPtr& run);
   void input_done(const RunPtr& run);
-  void close_unit(int unit);
   void on_ready(int param) override;
   // Until zero_grad(), the ranks hold them together.
   bool gradients_count() const override { return true; }
@@ -129,14 +117,11 @@ class ShardedModel final : public Engine {
   Group weights_;  // used only for gathers
   bool shared_;
   internal::Meter meter_;
-  std::vector<internal::Unit> units_;
+  std::unique_ptr<internal::UnitMemory> memory_;
   internal::BufferBroadcast buffers_;
-  // Null: state is in memory. Outlives the tensors in it.
-  std::unique_ptr<internal::MappedFile> state_file_;
   std::unique_ptr<internal::Passes> passes_;  // null if no unit is gathered
   std::unique_ptr<internal::Gradients> reducer_;
-  std::list<RunPtr> open_;
-  std::vector<int> kept_;  // units kept by unshard()
+  std::optional<internal::RunningBlocks> running_;  // with passes_
   bool in_backward_ = false;
   bool forward_pending_ = false;  // a forward pass with gradients had no backward pass yet
   bool left_ = false;             // the gradients of this step have been sent

@@ -57,7 +57,7 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
     }
   }
   checkpoint::Slices all;
-  for (const internal::Unit& unit : units_) {
+  for (const internal::Unit& unit : units()) {
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
       const internal::Param& param = params_[internal::index(unit.params[place])];
       const internal::Piece piece =

@@ -47,7 +47,7 @@ void ShardedModel::each_gradient(
     const std::function<void(const std::string&, const at::Tensor&)>& take) {
   guarded([&] {
     await_gradients();
-    for (const auto& unit : units_) {
+    for (const auto& unit : units()) {
       if (!unit.gradient.defined()) continue;
       for (std::size_t place = 0; place < unit.params.size(); ++place) {
         const auto& param = params_[static_cast<std::size_t>(unit.params[place])];
@@ -61,7 +61,7 @@ void ShardedModel::each_gradient(
 
 double ShardedModel::norm_of_shards() {
   double squares = 0;
-  for (const auto& unit : units_) {
+  for (const auto& unit : units()) {
     if (unit.gradient.defined()) squares += squares_of(unit.gradient);
   }
   at::Tensor sum = at::scalar_tensor(squares, at::kDouble);
@@ -96,7 +96,7 @@ void ShardedModel::step(double scale) {
       const double norm = norm_of_shards() * std::abs(scale);
       scale *= optim::clip_factor(norm, most);
     }
-    for (auto& unit : units_) {
+    for (auto& unit : units()) {
       if (scale != 1 && unit.gradient.defined()) unit.gradient.mul_(scale);
     }
     if (passes_) passes_->drain();
@@ -129,7 +129,7 @@ void ShardedModel::update_piece(int param, const internal::Piece& piece, const s
 void ShardedModel::update() {
   const auto& used = reducer_->used();
   std::vector<internal::WholePiece> pieces;
-  for (auto& unit : units_) {
+  for (auto& unit : units()) {
     if (!unit.trainable || !unit.gradient.defined()) continue;
     internal::WrittenCheck check(is_written_once(unit));
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
@@ -168,7 +168,7 @@ void ShardedModel::sync_buffers() {
 void ShardedModel::publish(bool frozen) {
   const at::NoGradGuard guard;
   if (passes_) return;
-  for (auto& unit : units_) {
+  for (auto& unit : units()) {
     if (!unit.trainable && !frozen) continue;
     const at::Tensor mine = unit.flat.narrow(0, group_.rank() * unit.shard, unit.shard);
     if (mine.data_ptr() != unit.master.data_ptr()) mine.copy_(unit.master);
@@ -207,7 +207,7 @@ ShardedModel::NamedTensors ShardedModel::gradients() {
     std::map<std::string, bool> in_use;
     for (std::size_t i = 0; i < params_.size(); ++i) in_use[params_[i].name] = reducer_->used()[i];
     NamedTensors all;
-    for (const auto& unit : units_) {
+    for (const auto& unit : units()) {
       if (!unit.trainable) continue;
       visit_parts(unit, unit.gradient, "", [&](const std::string& name, const at::Tensor& whole) {
         if (in_use[name]) all.emplace_back(name, whole.clone());
@@ -221,7 +221,7 @@ void ShardedModel::each_whole(const Visit& visit) {
   if (shared_) group_.barrier();  // other ranks may still compute with shared masters
   if (!is_held_changed_anywhere()) check_values();
   pull_moved();
-  for (const auto& unit : units_) {
+  for (const auto& unit : units()) {
     visit_parts(unit, unit.master, "", visit);
     for (std::size_t array = 0; array < unit.state.size(); ++array) {
       visit_parts(unit, unit.state[array], "." + updates_->arrays()[array], visit);
@@ -249,7 +249,7 @@ void ShardedModel::take_over(const std::map<std::string, at::Tensor>& given) {
     group_.scatter(shard, parts, 0);
     into.copy_(shard);
   };
-  for (const auto& unit : units_) {
+  for (const auto& unit : units()) {
     put(unit, "", unit.master);
     for (std::size_t array = 0; array < unit.state.size(); ++array)
       put(unit, "." + updates_->arrays()[array], unit.state[array]);

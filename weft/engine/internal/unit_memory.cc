@@ -1,0 +1,181 @@
+#include "weft/engine/internal/unit_memory.h"
+
+#include <ATen/ATen.h>
+
+#include "weft/engine/block.h"
+#include "weft/engine/internal/shared_block.h"
+#include "weft/engine/parameter_cuts.h"
+#include "weft/net/memory/host.h"
+
+namespace weft::engine::internal {
+namespace {
+
+// Of a parameter that is gathered while its blocks run.
+std::string refusal_of(const Param& param) {
+  return "the values of '" + param.name +
+         "' are divided over the ranks between two steps (ZeRO-3); to read them, call state() of "
+         "the parallel model, or gather() of a parallelize() model; to write them, call "
+         "torch::load() or load_state()";
+}
+
+}  // namespace
+
+UnitMemory::UnitMemory(const Context& of) : of_(of) {
+  const bool bounded = of_.options.stage < 3;
+  units_ = make_units(
+      of_.params, {.ranks = of_.group.size(),
+                   .compute = of_.options.compute,
+                   .most_bytes = bounded ? static_cast<std::int64_t>(of_.options.unit_bytes) : 0});
+  for (auto& unit : units_) place(unit);
+  join_replicas();
+}
+
+// Rank 0's values, in the type of the masters.
+at::Tensor UnitMemory::values_of(const Unit& unit) {
+  at::Tensor whole = at::zeros({unit.elements}, at::TensorOptions(unit.master_type));
+  for (std::size_t place = 0; place < unit.params.size(); ++place) {
+    const at::Tensor param = of_.params[index(unit.params[place])].tensor.detach();
+    at::Tensor into = whole.narrow(0, unit.offsets[place], param.numel());
+    const at::Tensor& given = of_.params[index(unit.params[place])].tensor;
+    if (of_.options.cuts && of_.options.cuts->has(given)) {
+      of_.options.cuts->take(given, into);
+    } else {
+      into.copy_(param.reshape(-1));
+    }
+  }
+  if (const auto& replicas = replicas_of(unit)) replicas->broadcast(whole);
+  of_.group.broadcast(whole);
+  return whole;
+}
+
+void UnitMemory::view_into(Unit& unit) {
+  for (std::size_t place = 0; place < unit.params.size(); ++place) {
+    at::Tensor& param = of_.params[index(unit.params[place])].tensor;
+    param.set_data(unit.flat.narrow(0, unit.offsets[place], param.numel()).view(param.sizes()));
+  }
+}
+
+void UnitMemory::place(Unit& unit) {
+  const at::NoGradGuard guard;
+  const at::Tensor whole = values_of(unit);
+  const auto mine = [&](const at::Tensor& of) {
+    return of.narrow(0, of_.group.rank() * unit.shard, unit.shard);
+  };
+  if (of_.shared) {
+    std::byte* const block =
+        of_.weights.host()->share(static_cast<std::size_t>(unit.bytes()), of_.weights.timeout());
+    // The memory lives as long as a tensor in it.
+    const auto memory = std::make_shared<SharedBlock>(of_.weights, block, unit.bytes());
+    unit.flat = at::from_blob(
+        block, {unit.elements}, [memory](void*) {}, at::TensorOptions(unit.type));
+    mine(unit.flat).copy_(mine(whole));
+    of_.group.barrier();
+  } else {
+    unit.flat = whole.to(unit.type);
+  }
+  unit.master =
+      unit.master_type == unit.type && !is_gathered() ? mine(unit.flat) : mine(whole).clone();
+  view_into(unit);
+  if (is_gathered()) {
+    for (const int param : unit.params) {
+      unit.gathered.push_back(of_.params[index(param)].tensor);
+      engine::refuse(unit.gathered.back(), refusal_of(of_.params[index(param)]));
+    }
+    put_below(unit, {});
+  }
+  const auto shard_bytes = static_cast<std::int64_t>(unit.master.nbytes());
+  if (!is_gathered())
+    of_.meter.add(of_.meter.parameters,
+                  of_.shared ? unit.bytes() / of_.group.size() : unit.bytes());
+  if (is_gathered() && unit.master_type == unit.type) {
+    of_.meter.add(of_.meter.parameters, shard_bytes);
+  } else if (unit.master_type != unit.type) {
+    of_.meter.add(of_.meter.state, shard_bytes);
+  }
+}
+
+void UnitMemory::place_state(Updates& updates) {
+  const auto bytes_of_array = [](const Unit& unit) {
+    return (unit.shard * static_cast<std::int64_t>(c10::elementSize(unit.master_type)) + 63) / 64 *
+           64;
+  };
+  std::int64_t bytes = 0;
+  for (const auto& unit : units_)
+    bytes += unit.trainable ? bytes_of_array(unit) * static_cast<std::int64_t>(unit.arrays) : 0;
+  if (!of_.options.offload.empty() && bytes > 0) {
+    state_file_ =
+        std::make_unique<MappedFile>(of_.options.offload, static_cast<std::size_t>(bytes));
+  }
+  std::byte* next = state_file_ ? state_file_->data() : nullptr;
+  for (auto& unit : units_) {
+    if (!unit.trainable) continue;
+    for (std::size_t array = 0; array < unit.arrays; ++array) {
+      const auto type = at::TensorOptions(unit.master_type);
+      unit.state.push_back(state_file_ ? at::from_blob(next, {unit.shard}, type)
+                                       : at::empty({unit.shard}, type));
+      unit.state.back().fill_(updates.spec().initial_accumulator);
+      if (state_file_) next += bytes_of_array(unit);
+    }
+    for (std::size_t place = 0; place < unit.params.size(); ++place) {
+      const int param = unit.params[place];
+      const auto piece =
+          piece_of(unit, place, of_.params[index(param)].tensor.numel(), of_.group.rank());
+      if (piece.end <= piece.begin) continue;
+      const auto at = [&](const at::Tensor& flat) {
+        return static_cast<std::byte*>(flat.data_ptr()) +
+               static_cast<std::size_t>(piece.at) * flat.element_size();
+      };
+      Updates::Place mine{.weight = at(unit.master), .first = piece.begin};
+      for (std::size_t array = 0; array < unit.arrays; ++array)
+        mine.state[array] = at(unit.state[array]);
+      updates.put(param, mine);
+    }
+  }
+  of_.meter.add(of_.meter.state, bytes);
+}
+
+// The ranks with which a unit's shards are summed; null: none.
+const std::optional<Group>& UnitMemory::replicas_of(const Unit& unit) const {
+  return unit.apart ? of_.options.apart->replicas : of_.options.replicas;
+}
+
+void UnitMemory::join_replicas() {
+  const compress::Spec spec = compress::parse(of_.options.codec);
+  const bool codes = spec.kind != compress::Kind::kNone;
+  WEFT_REQUIRE(spec.kind != compress::Kind::kAuto,
+               "sharded: codec = \"auto\" is for DataParallel; name a codec");
+  WEFT_REQUIRE(!codes || of_.options.average != ShardedOptions::Average::kBySamples,
+               "sharded: a codec needs the same weight of gradients in every step; average by "
+               "ranks, or sum");
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    Unit& unit = units_[i];
+    const auto& replicas = replicas_of(unit);
+    if (!replicas || !unit.trainable) continue;
+    if (!codes || unit.uncoded) {
+      unit.exchange = std::make_shared<CodecExchange>(*replicas);
+      continue;
+    }
+    const at::ScalarType type = of_.options.reduce.value_or(unit.type);
+    WEFT_REQUIRE(type == at::kFloat, std::string("sharded: a codec needs float32 gradients, not ") +
+                                         c10::toString(type) + "; set codec = \"none\"");
+    compress::Unit whole{
+        .count = unit.elements, .matrices = {}, .id = static_cast<std::uint32_t>(i)};
+    for (std::size_t place = 0; place < unit.params.size(); ++place) {
+      const at::Tensor& like = of_.params[index(unit.params[place])].tensor;
+      if (like.numel() > 0) whole.matrices.push_back(matrix_at(unit.offsets[place], like));
+    }
+    unit.exchange = std::make_shared<CodecExchange>(
+        *replicas, spec, part_of(whole, of_.group.rank() * unit.shard, unit.shard));
+  }
+}
+
+std::vector<std::span<float>> UnitMemory::codec_memory() {
+  std::vector<std::span<float>> all;
+  for (const auto& unit : units_) {
+    if (!unit.exchange) continue;
+    for (const auto& part : unit.exchange->state()) all.push_back(part);
+  }
+  return all;
+}
+
+}  // namespace weft::engine::internal
