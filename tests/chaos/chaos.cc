@@ -10,15 +10,15 @@
 #include <numeric>
 #include <utility>
 
-#include "weft/base/error.h"
-#include "weft/base/file.h"
-#include "weft/base/random.h"
-#include "weft/base/text/variables.h"
 #include "tests/chaos/internal/full_disk.h"
 #include "tests/chaos/internal/hosts.h"
 #include "tests/chaos/internal/run.h"
 #include "tests/chaos/internal/train_command.h"
 #include "tests/chaos/schedule.h"
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/base/random.h"
+#include "weft/base/text/variables.h"
 
 namespace weft::chaos {
 namespace {

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <set>
 
+#include "tests/chaos/plans.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/testing/refusal.h"
-#include "tests/chaos/plans.h"
 
 namespace weft::chaos {
 namespace schedule_test {
