@@ -1,6 +1,7 @@
 """Which tests run again: those whose program, script or data has changed since they passed."""
 
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -90,6 +91,13 @@ class ChangedTests(unittest.TestCase):
         self.tests[0]["command"].append("--gtest_repeat=2")
         self.tests[1]["properties"] = [{"name": "ENVIRONMENT", "value": ["A=2"]}]
         self.assertEqual(self.begin(), ["ps.Shard", "faults.death", "install.run"])
+
+    def test_without_git_all_files_of_a_folder_count(self):
+        shutil.rmtree(self.root / ".git")
+        self.run_all()
+        self.assertEqual(self.begin(), ["install.run"])
+        self.file("tests/faults/harness.py", "changed")
+        self.assertEqual(self.begin(), ["faults.death", "install.run"])
 
     def test_a_damaged_note_means_that_all_run(self):
         self.run_all()
