@@ -13,7 +13,7 @@
 namespace weft::elastic {
 namespace {
 
-// Ranks that wait look so often for the news of the launcher.
+// Ranks that wait look so often for notices of the launcher.
 constexpr auto kLook = std::chrono::milliseconds(50);
 
 }  // namespace

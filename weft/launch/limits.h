@@ -12,15 +12,16 @@ namespace weft::launch {
 
 // A limit of replacements that is never reached.
 constexpr int kNoLimit = std::numeric_limits<int>::max();
-// A crash loop ends: newcomers are no longer started after so many in a row that ended before they
-// had joined.
+// A crash loop ends: no process is started after this number of new ones in a row that ended before
+// they had joined.
 constexpr int kMaxNeverJoined = 3;
-// All ranks are not started again after so many times in a row without progress.
+// All ranks are started again at most this number of times in a row without progress.
 constexpr int kMaxRestores = 3;
 constexpr auto kFirstBackOff = std::chrono::milliseconds(500);
 
-// The pause before the start that follows so many failed ones in a row: none after none, then
-// kFirstBackOff, twice that, four times that and so on, up to `most`.
+// The pause before the next start, after this number of failed ones in a row. After none there is
+// no pause. After the first one it is kFirstBackOff, and it doubles with each further one, up to
+// `most`.
 inline std::chrono::milliseconds back_off(
     int failed, std::chrono::milliseconds most = std::chrono::milliseconds::max()) {
   constexpr int kMaxDoublings = 20;  // beyond any limit that is used

@@ -99,7 +99,8 @@ std::optional<Decision> go_on(const Situation& situation, const Policy& policy, 
   return std::nullopt;
 }
 
-// The lowest place for an additional rank: one whose rank was let go or has left, or a new one.
+// The lowest place for an additional rank: that of a rank which is done without or has left, or a
+// new one.
 int free_place(const Situation& situation) {
   for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
     const auto& end = situation.ranks[i];
@@ -321,7 +322,7 @@ std::optional<int> first_failure(const Situation& situation) {
   if (!others_failed && others_run) return std::nullopt;
   const auto order = [&](int rank) {
     const RankEnd& end = *situation.ranks[static_cast<std::size_t>(rank)];
-    // The loss of a rank that was let go explains no later failure but those that it caused.
+    // The loss of a rank that is done without explains no later failure but those that it caused.
     const int how = is_consequence(end) ? 2 : end.done_without ? 1 : 0;
     return std::make_tuple(how, end.told, end.when, !end.status.signaled);
   };

@@ -105,11 +105,13 @@ struct Policy {
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
 };
 
-// kReplace: start a new process in place of a lost rank, while the others run. kGoOnWithout: the
-// others go on without it. kGrow: start an additional rank. kAnnounce: tell the ranks how many
-// ranks the job shall have. kDismiss: end a rank that has not joined the others, which have
-// finished. kRestart: start all ranks again. kRestore: the same, from the newest checkpoint if
-// there is one; ranks that still run are ended.
+//   kReplace      start a new process in place of a lost rank, while the others run
+//   kGoOnWithout  the others go on without a lost rank
+//   kGrow         start an additional rank
+//   kAnnounce     tell the ranks how many ranks the job shall have
+//   kDismiss      end a rank that has not joined the others, which have finished
+//   kRestart      start all ranks again
+//   kRestore      the same, from the newest checkpoint if there is one; end ranks that still run
 enum class Act {
   kWait,
   kReplace,

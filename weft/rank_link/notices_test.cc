@@ -7,14 +7,14 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-class NewsTest : public testing::Test {
+class NoticesTest : public testing::Test {
  protected:
   std::pair<Link, Link> ends_ = Link::make();
   Link& launcher_ = ends_.first;
   Notices news_{&ends_.second};
 };
 
-TEST_F(NewsTest, TheLatestNumberOfRanksCounts) {
+TEST_F(NoticesTest, TheLatestNumberOfRanksCounts) {
   EXPECT_EQ(news_.wanted(), std::pair(0, Ranks{}));
   launcher_.tell("ranks", "4 2 3");
   launcher_.tell("ranks", "6 4 5");
@@ -23,7 +23,7 @@ TEST_F(NewsTest, TheLatestNumberOfRanksCounts) {
   EXPECT_EQ(news_.wanted(), std::pair(5, Ranks{}));
 }
 
-TEST_F(NewsTest, AGroupHearsOfLossesThatWereToldSinceItWasMade) {
+TEST_F(NoticesTest, AGroupHearsOfLossesThatWereToldSinceItWasMade) {
   launcher_.tell("lost", "2 3");
   EXPECT_EQ(news_.lost_since(0), (Ranks{2, 3}));
   const auto before = news_.losses();
@@ -34,7 +34,7 @@ TEST_F(NewsTest, AGroupHearsOfLossesThatWereToldSinceItWasMade) {
   EXPECT_EQ(news_.lost_since(before), Ranks{2});
 }
 
-TEST_F(NewsTest, OtherTextsAreNoNews) {
+TEST_F(NoticesTest, OtherTextsAreNoNotices) {
   launcher_.tell("become", "RANK=2");
   launcher_.tell("lost", "all");
   launcher_.tell("lost");
@@ -42,7 +42,7 @@ TEST_F(NewsTest, OtherTextsAreNoNews) {
   EXPECT_EQ(news_.wanted(), std::pair(0, Ranks{}));
 }
 
-TEST(NewsWithoutALauncher, AreNone) {
+TEST(NoticesWithoutALauncher, AreNone) {
   Notices none(nullptr);
   EXPECT_EQ(none.losses(), 0U);
   EXPECT_EQ(none.wanted().first, 0);

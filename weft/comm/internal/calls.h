@@ -1,5 +1,5 @@
-// The operations that a rank calls on a group: on which thread and in which order they run, their
-// numbers, their positions and traces, and the errors by which they end.
+// Runs the operations that a rank calls on a group. Gives them their thread and their order, counts
+// them, shows their positions and traces, and reports their errors.
 //
 // Collectives run one at a time, in the order of the calls. Messages of one direction, peer and tag
 // do, too. A synchronous call runs on its caller's thread if nothing is pending.
@@ -26,7 +26,7 @@ inline net::Channel channel_of(int tag) { return net::kTags + static_cast<std::u
 class Calls {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-  // What the operations are of. All of it outlives the calls.
+  // The group of the operations. All of it outlives the calls.
   struct Context {
     Engine& engine;
     Causes& causes;

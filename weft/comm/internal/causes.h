@@ -1,4 +1,4 @@
-// Which error this rank reports, of those by which the operations of a group end together.
+// Chooses the error that this rank reports when the operations of a group end together.
 #pragma once
 
 #include <exception>

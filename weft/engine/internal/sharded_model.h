@@ -5,7 +5,7 @@
 //                (gathered stage 3 alone)
 //   backward()   hook of the block's outputs: Passes::enter
 //                hook of each parameter: Gradients::ready
-//                a unit is let go when all of its parameters have had their gradients, or the
+//                a unit is released when all of its parameters have had their gradients, or the
 //                block's inputs theirs
 //                at the end: the rest of the pass, the rest of the gradients
 //   step()       Gradients::settle, the norm, Updates::update, weights to all ranks

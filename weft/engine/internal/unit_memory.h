@@ -36,7 +36,7 @@ class UnitMemory {
   std::vector<Unit>& units() { return units_; }
   // A unit has its weights only while its blocks run.
   bool is_gathered() const { return of_.options.stage == 3 && !of_.shared; }
-  // What the codecs of the exchanges with replicas remember.
+  // The memory of the codecs for exchanges with replicas.
   std::vector<std::span<float>> codec_memory();
 
  private:

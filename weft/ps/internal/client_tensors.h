@@ -28,7 +28,7 @@ class ClientTensors {
   explicit ClientTensors(ClientRequests& requests) : requests_(requests) {}
 
   void define(const std::vector<Tensor>& tensors, const Options& options);
-  // What a shard gets of them, without tables.
+  // The definition of a shard: its pieces and their values, without tables.
   Definition definition_of(std::uint32_t shard, const std::vector<Tensor>& tensors) const;
   // Bytes of slots and areas, which begin at the first byte of the shared memory.
   std::uint64_t memory_bytes() const;

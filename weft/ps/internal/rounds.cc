@@ -103,9 +103,9 @@ std::size_t Rounds::apply_first(Tensors& tensors, Tables& tables) {
   return count;
 }
 
-// The rows of a step, in the order of tables, workers and pushes: one update of each row by the
-// mean over the workers that made the step, where a worker that did not push a row counts as zero.
-// Of deltas: by their sum.
+// Updates each row of a step once, in the order of tables, workers and pushes. The update is the
+// mean over the workers that made the step; one that did not push the row counts as zero. Deltas
+// are added up.
 void Rounds::apply_rows(std::int64_t step, std::size_t workers, Tables& tables) {
   const auto round = row_rounds_.find(step);
   if (round == row_rounds_.end()) return;

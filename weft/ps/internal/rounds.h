@@ -20,8 +20,8 @@ class Rounds {
   // Bytes of all pushes.
   std::uint64_t bytes() const { return bytes_; }
 
-  // The refusal of a learning rate that differs from that of other pushes of the step, where `rule`
-  // is that of the rule; of rows, to the same table.
+  // Refuses a push whose learning rate differs from other pushes of the step; for rows, from those
+  // to the same table. `rule`: the learning rate of the rule.
   Answer check_lr(const Request& push, std::int64_t step, double rule) const;
   Answer check_rows_lr(const Request& push, std::int64_t step, const std::string& table) const;
   void add(std::int64_t step, std::uint32_t worker, TensorPush push);

@@ -1,5 +1,5 @@
-// The state of one shard, and the commands that change it. Deterministic: servers that apply the
-// same commands in the same order have the same bits. It has no threads, sockets or clock.
+// The state of one shard, and the commands that change it. Servers that apply the same commands in
+// the same order have the same bits. It has no threads, sockets or clock.
 //
 //   tensors   values, update rule, codecs          workers   steps, and who is waited for
 //   tables    rows of embedding tables             rounds    pushes that wait for a step

@@ -50,7 +50,7 @@ class SendBuffer {
   bool fin_acknowledged_ = false;
 };
 
-// Bytes that have arrived in order and were not read yet, and those that came early.
+// Bytes that have arrived and were not read yet: in order, or too early.
 class ReceiveBuffer {
  public:
   std::size_t read(std::span<std::byte> bytes);
