@@ -112,12 +112,19 @@ function(weft_compile_sooner target)
 endfunction()
 
 # weft_test_program(TARGET [tensor|nn|torch]): compiles a test program without optimization, but not
-# the libraries in it. This saves a third of its compile time.
+# the libraries in it. This saves a third of its compile time. The definitions of GoogleTest are set
+# for each of them: g++ uses a precompiled header only with the definitions that it was made with.
 function(weft_test_program target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O0)
   endif()
   if(ARGN)
+    if(TARGET GTest::gtest)
+      target_compile_options(${target}
+        PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_OPTIONS>)
+      target_compile_definitions(${target}
+        PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_DEFINITIONS>)
+    endif()
     weft_precompiled(${target} ${ARGN} TEST)
   endif()
 endfunction()
