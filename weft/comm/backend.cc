@@ -120,7 +120,7 @@ c10::intrusive_ptr<c10d::Backend> make_reconfigurable_backend(c10::intrusive_ptr
 }
 
 net::Host* host_of(c10d::Backend& backend) {
-  auto* weft = dynamic_cast<WeftBackend*>(&backend);
+  auto* const weft = internal::weft_backend(backend);
   return weft != nullptr ? weft->host() : nullptr;
 }
 

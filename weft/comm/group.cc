@@ -14,10 +14,11 @@
 #include "weft/base/fault/failpoint.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/all_reduce.h"
+#include "weft/comm/internal/group_backend.h"
 #include "weft/comm/internal/regroup_data.h"
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/comm/internal/vector_math.h"
-#include "weft/comm/internal/weft_backend.h"
+#include "weft/comm/internal/work.h"
 #include "weft/net/memory/host.h"
 #include "weft/observe/position/position.h"
 
@@ -27,9 +28,20 @@ using internal::require_apart;
 using internal::to_c10d;
 
 struct Group::State {
+  State(c10::intrusive_ptr<c10d::Backend> its_backend, std::string its_name)
+      : backend(std::move(its_backend)), name(std::move(its_name)) {
+    if (internal::GroupBackend* const own = internal::weft_backend(*backend)) {
+      beside = own;
+    } else {
+      other = internal::other_backend(*backend);
+      beside = other.get();
+    }
+  }
+
   c10::intrusive_ptr<c10d::Backend> backend;
   std::string name;
-  internal::WeftBackend* weft = nullptr;  // the backend, if it is weft
+  std::unique_ptr<internal::GroupBackend> other;  // null: the backend is weft's
+  internal::GroupBackend* beside;                 // what the backend does besides c10d's calls
   std::shared_ptr<const internal::RegroupData> regroup_data =
       std::make_shared<internal::RegroupData>();
   std::mutex mutex;                  // guards parts
@@ -47,12 +59,12 @@ struct Group::State {
   // take the regular path.
   bool run_now(schedule::Collective collective, const at::Tensor& tensor, ReduceOp op,
                int root) const {
-    auto args = weft != nullptr ? internal::plain_args(tensor) : std::nullopt;
+    auto args = internal::plain_args(tensor);
     if (!args) return false;
     args->op = op;
     args->root = root;
-    args->timeout = weft->timeout();
-    return weft->run_now(collective, *args);
+    args->timeout = beside->timeout();
+    return beside->run_now(collective, *args);
   }
 
   // Other backends, and NCCL inside weft's, may continue after the call returns. So a synchronous
@@ -63,14 +75,10 @@ struct Group::State {
 };
 
 Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name)
-    : state_(std::make_shared<State>()) {
-  internal::
-      // replicas and libtorch's threads start to compute once a group exists
-      settle_vector_math();
-  state_->backend = std::move(backend);
-  state_->name = std::move(name);
-  state_->weft = dynamic_cast<internal::WeftBackend*>(state_->backend.get());
-  if (state_->weft != nullptr) state_->weft->name_group(state_->name);
+    : state_(std::make_shared<State>(std::move(backend), std::move(name))) {
+  // Replicas and libtorch's threads start to compute once a group exists.
+  internal::settle_vector_math();
+  state_->beside->name_group(state_->name);
 }
 
 Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name,
@@ -83,10 +91,8 @@ int Group::rank() const { return state_->backend->getRank(); }
 int Group::size() const { return state_->backend->getSize(); }
 const std::string& Group::name() const { return state_->name; }
 c10d::Backend& Group::backend() const { return *state_->backend; }
-net::Host* Group::host() const { return state_->weft != nullptr ? state_->weft->host() : nullptr; }
-const HostSplit* Group::split() const {
-  return state_->weft != nullptr ? state_->weft->split() : nullptr;
-}
+net::Host* Group::host() const { return state_->beside->host(); }
+const HostSplit* Group::split() const { return state_->beside->split(); }
 Group::HostRanks Group::host_ranks() const {
   if (const HostSplit* const two = split(); two != nullptr)
     return {two->local.host(), two->hosts[static_cast<std::size_t>(two->host)]};
@@ -94,22 +100,11 @@ Group::HostRanks Group::host_ranks() const {
   for (int rank = 0; all.host != nullptr && rank < size(); ++rank) all.ranks.push_back(rank);
   return all;
 }
-bool Group::has_ordered_sums() const {
-  return state_->weft != nullptr ? state_->weft->has_ordered_sums() : size() <= 2;
-}
-bool Group::has_device_backend() const {
-  return state_->weft != nullptr && state_->weft->has_device_backend();
-}
-Traffic Group::traffic() const {
-  return state_->weft != nullptr ? state_->weft->traffic() : Traffic{.is_complete = size() <= 1};
-}
-void Group::count(const Traffic& moved) const {
-  if (state_->weft != nullptr) state_->weft->count(moved);
-}
-std::chrono::nanoseconds Group::timeout() const {
-  return state_->weft != nullptr ? std::chrono::nanoseconds(state_->weft->timeout())
-                                 : std::chrono::nanoseconds(std::chrono::minutes(5));
-}
+bool Group::has_ordered_sums() const { return state_->beside->has_ordered_sums(); }
+bool Group::has_device_backend() const { return state_->beside->has_device_backend(); }
+Traffic Group::traffic() const { return state_->beside->traffic(); }
+void Group::count(const Traffic& moved) const { state_->beside->count(moved); }
+std::chrono::nanoseconds Group::timeout() const { return state_->beside->timeout(); }
 
 Group Group::subgroup(const std::vector<int>& ranks, const std::string& name) const {
   const std::set<int> distinct(ranks.begin(), ranks.end());
@@ -128,7 +123,8 @@ Group Group::subgroup(const std::vector<int>& ranks, const std::string& name) co
                 "the backend " + state_->backend->getBackendName() + " does not support subgroups",
                 {"subgroup", rank()});
   }
-  auto store = state_->weft != nullptr ? state_->weft->store() : state_->regroup_data->store;
+  auto store = state_->beside->store();
+  if (!store) store = state_->regroup_data->store;
   if (store) store = c10::make_intrusive<c10d::PrefixStore>(state_->place_of(ranks, name), store);
   failpoint("subgroup.begin");
   Group made(state_->backend->split(store, ranks, state_->backend->getBackendOptions()), name);
@@ -142,20 +138,12 @@ Group Group::duplicate(const std::string& name) const {
   return subgroup(ranks, name);
 }
 
-void Group::abort(const Error& why) const {
-  if (state_->weft != nullptr) {
-    state_->weft->abort_with(why);
-  } else {
-    state_->backend->abort();
-  }
-}
+void Group::abort(const Error& why) const { state_->beside->abort_with(why); }
 
 void Group::abort() const {
   abort(Error(Errc::kAborted, "rank " + std::to_string(rank()) + " aborted the group"));
 }
-void Group::stop() const {
-  state_->weft != nullptr ? state_->weft->stop() : state_->backend->abort();
-}
+void Group::stop() const { state_->beside->stop(); }
 Group Group::regroup(const RegroupOptions& options) const {
   return internal::regroup(*this, *state_->regroup_data, options);
 }
@@ -284,18 +272,14 @@ void Group::scatter(at::Tensor& tensor, const std::vector<at::Tensor>& blocks, i
 }
 
 void Group::send(const at::Tensor& tensor, int peer, int tag) const {
-  if (state_->weft != nullptr && internal::plain_type(tensor) &&
-      state_->weft->send_now(bytes_of(tensor), peer, tag))
-    return;
+  if (internal::plain_type(tensor) && state_->beside->send_now(bytes_of(tensor), peer, tag)) return;
   std::vector<at::Tensor> tensors{tensor};
   wait(state_->backend->send(tensors, peer, tag), "send");
 }
 
 void Group::recv(at::Tensor& tensor, int peer, int tag) const {
   require_apart("recv", tensor);
-  if (state_->weft != nullptr && internal::plain_type(tensor) &&
-      state_->weft->recv_now(bytes_of(tensor), peer, tag))
-    return;
+  if (internal::plain_type(tensor) && state_->beside->recv_now(bytes_of(tensor), peer, tag)) return;
   std::vector<at::Tensor> tensors{tensor};
   wait(state_->backend->recv(tensors, peer, tag), "recv");
 }
@@ -324,9 +308,7 @@ void Group::wait(const Work& work, const char* operation) const {
 }
 
 void Group::barrier() const {
-  if (state_->weft != nullptr &&
-      state_->weft->run_now(schedule::Collective::kBarrier, {.timeout = timeout()}))
-    return;
+  if (state_->beside->run_now(schedule::Collective::kBarrier, {.timeout = timeout()})) return;
   state_->finish(state_->backend->barrier(options_of<c10d::BarrierOptions>(false)));
 }
 

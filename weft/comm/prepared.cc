@@ -12,7 +12,7 @@
 #include "weft/comm/group.h"
 #include "weft/comm/internal/all_reduce.h"
 #include "weft/comm/internal/tensor_data.h"
-#include "weft/comm/internal/weft_backend.h"
+#include "weft/comm/internal/group_backend.h"
 
 namespace weft::comm {
 namespace {
@@ -51,7 +51,7 @@ struct PreparedAllReduce::Call {
   Call(const Group& of, const at::Tensor& the_tensor, ReduceOp the_op,
        std::chrono::milliseconds limit)
       : group(of),
-        weft(dynamic_cast<internal::WeftBackend*>(&of.backend())),
+        weft(internal::weft_backend(of.backend())),
         tensor(the_tensor),
         op(the_op),
         timeout(limit),
@@ -79,7 +79,7 @@ struct PreparedAllReduce::Call {
   }
 
   const Group group;
-  internal::WeftBackend* const weft;  // the group's backend, if it is weft
+  internal::GroupBackend* const weft;  // the group's backend, if it is weft
   at::Tensor tensor;
   const ReduceOp op;
   const std::chrono::milliseconds timeout;  // 0: the group's

@@ -8,6 +8,7 @@
 
 #include "weft/comm/internal/calls.h"
 #include "weft/comm/internal/engine.h"
+#include "weft/comm/internal/group_backend.h"
 #include "weft/comm/internal/monitored_barrier.h"
 #include "weft/comm/internal/named_receives.h"
 #include "weft/comm/internal/related_groups.h"
@@ -15,7 +16,7 @@
 
 namespace weft::comm::internal {
 
-class WeftBackend final : public c10d::Backend {
+class WeftBackend final : public c10d::Backend, public GroupBackend {
  public:
   using TensorLists = std::vector<Tensors>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -51,31 +52,31 @@ class WeftBackend final : public c10d::Backend {
 
   // From now on, `devices` runs the operations on tensors that are not in host memory.
   void use_for_devices(BackendPtr devices) { devices_ = std::move(devices); }
-  bool has_device_backend() const { return static_cast<bool>(devices_); }
+  bool has_device_backend() const override { return static_cast<bool>(devices_); }
 
   const std::string getBackendName() const override { return "weft"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
   void setTimeout(std::chrono::milliseconds timeout) override;
   // A program may also change it in the options.
-  std::chrono::milliseconds timeout() const {
+  std::chrono::milliseconds timeout() const override {
     return bounded(std::atomic_ref(options_->timeout).load(std::memory_order_relaxed));
   }
-  net::Host* host() { return engine_->host(); }
-  const HostSplit* split() { return engine_->split(); }
+  net::Host* host() override { return engine_->host(); }
+  const HostSplit* split() override { return engine_->split(); }
   std::string describe() const { return engine_->describe(); }
-  Traffic traffic() const;
+  Traffic traffic() const override;
   // No effect without related groups.
-  void count(const Traffic& moved) const {
+  void count(const Traffic& moved) const override {
     if (member_) member_->count(moved);
   }
-  bool has_ordered_sums() const { return engine_->has_ordered_sums(); }
+  bool has_ordered_sums() const override { return engine_->has_ordered_sums(); }
   // The name of the group in the positions of its ranks. Call it before the first operation.
-  void name_group(const std::string& name);
+  void name_group(const std::string& name) override;
   // Ends the calls of all ranks of the group. See Group::abort() and Group::stop().
-  void abort_with(const Error& why) noexcept;
-  void stop() noexcept;
+  void abort_with(const Error& why) noexcept override;
+  void stop() noexcept override;
   void abort() override { abort_with(Error(Errc::kAborted, "the group was aborted by its owner")); }
-  const StorePtr& store() const { return origin_.store; }
+  StorePtr store() const override { return origin_.store; }
   bool supportsSplitting() const override { return origin_.make != nullptr; }
   // Returns null on ranks that are not in `ranks`.
   BackendPtr split(const StorePtr& store, const std::vector<int>& ranks,
@@ -125,13 +126,13 @@ class WeftBackend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   // Fast path of Group's synchronous calls: see Calls.
-  bool run_now(schedule::Collective collective, const net::DirectArgs& args) {
+  bool run_now(schedule::Collective collective, const net::DirectArgs& args) override {
     return calls_->run_now(collective, args);
   }
-  bool send_now(std::span<std::byte> bytes, int peer, int tag) {
+  bool send_now(std::span<std::byte> bytes, int peer, int tag) override {
     return calls_->send_now(bytes, peer, tag, timeout());
   }
-  bool recv_now(std::span<std::byte> bytes, int peer, int tag) {
+  bool recv_now(std::span<std::byte> bytes, int peer, int tag) override {
     return calls_->recv_now(bytes, peer, tag, timeout());
   }
 

@@ -13,15 +13,16 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <numeric>
-#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <optional>
+#include <utility>
 
 #include "weft/base/log.h"
 #include "weft/base/text/words.h"
 #include "weft/engine/internal/buckets.h"
 #include "weft/engine/internal/buffer_broadcast.h"
 #include "weft/engine/internal/codec_trial.h"
-#include "weft/engine/internal/plan.h"
+#include "weft/engine/internal/sending_order.h"
+#include "weft/engine/internal/step_facts.h"
 #include "weft/engine/internal/stopwatch.h"
 #include "weft/engine/internal/transport.h"
 #include "weft/engine/internal/tuner.h"
@@ -32,9 +33,12 @@ namespace weft::engine::internal {
 namespace {
 
 constexpr std::size_t kDefaultBucket = std::size_t{25} << 20;
-// What ranks tell each other at the start of a step: samples, the digest of changes, the models
-// that backward() has reached together, and the number of this one.
-constexpr std::size_t kFacts = 4;
+
+std::vector<std::int64_t> sizes_of(const std::vector<at::Tensor>& params) {
+  std::vector<std::int64_t> sizes;
+  for (const at::Tensor& param : params) sizes.push_back(param.numel());
+  return sizes;
+}
 
 class MessageTransport final : public Transport {
  public:
@@ -43,8 +47,10 @@ class MessageTransport final : public Transport {
         codec_(compress::parse(context_.options.codec)),
         buckets_({context_.group, context_.params, &times_, context_.check, context_.devices}),
         buffers_(context_.buffers),
-        fill_{context_.options.bucket_bytes > 0 ? context_.options.bucket_bytes : kDefaultBucket,
-              context_.options.first_bucket_bytes},
+        facts_(context_),
+        order_(sizes_of(context_.params),
+               {context_.options.bucket_bytes > 0 ? context_.options.bucket_bytes : kDefaultBucket,
+                context_.options.first_bucket_bytes}),
         used_(context_.params.size(), false) {
     if (codec_.kind == compress::Kind::kAuto) {
       trial_.emplace(context_.group);
@@ -56,24 +62,19 @@ class MessageTransport final : public Transport {
     if (context_.group.size() > 1 && (guard_ || tunes_size())) {
       tuner_ = std::make_unique<Tuner>(context_.group, context_.params.size(), guard_ != nullptr);
     }
-    for (const auto& param : context_.params) sizes_.push_back(param.numel());
-    for (int param = params() - 1; param >= 0; --param) order_.push_back(param);
-    replan();
+    buckets_.reset(order_.buckets());
   }
 
   void ready(int param) override {
     begin();
-    if (!replanned_) ready_order_.push_back(param);
+    order_.note_ready(param);
     if (timing_) tuner_->gradient(param);
-    --unready_[index(plan_.bucket_of[index(param)])];
-    // Buckets are sent in the same order on all ranks, whatever the order in which they fill.
-    while (next_ < buckets() && unready_[index(launches_[index(next_)])] == 0)
-      buckets_.launch(launches_[index(next_++)], step_, factor());
+    while (const auto bucket = order_.next_full()) launch(*bucket);
   }
 
   void reduce() override {
     launch_rest();
-    for (int bucket : launches_) buckets_.collect(bucket);
+    for (int bucket : order_.launches()) buckets_.collect(bucket);
     each_sum([&](int param, const at::Tensor&) { used_[index(param)] = true; });
     book();
   }
@@ -87,7 +88,7 @@ class MessageTransport final : public Transport {
       const Stopwatch watch(times_.wait, "wait", "peers");
       buffers_.finish(context_.group);
     }
-    pending_ = true;
+    phase_ = Phase::kPending;
     if (!defers()) settle();
     end(true);
     context_.samples->reset();
@@ -95,7 +96,7 @@ class MessageTransport final : public Transport {
 
   // The codec's memory of unsent gradients goes back to how it was.
   void drop() override {
-    if (!begun_) return;
+    if (!is_under_way()) return;
     buckets_.undo();
     end_reduced(false);
   }
@@ -103,18 +104,18 @@ class MessageTransport final : public Transport {
   void finish_updated(double scale) override {
     scale_ = scale;
     check_range();
-    if (begun_) end_reduced(true);
+    if (is_under_way()) end_reduced(true);
     context_.samples->reset();
   }
 
   void settle() override {
     if (guard_) guard_->disarm();
     if (failed_) std::rethrow_exception(failed_);
-    if (!pending_) return;
-    while (settled_ < launches_.size()) settle_next();
-    pending_ = false;
+    if (!pending()) return;
+    while (settled_ < order_.launches().size()) settle_next();
+    phase_ = Phase::kIdle;
   }
-  bool pending() const override { return pending_; }
+  bool pending() const override { return phase_ == Phase::kPending; }
 
   const std::vector<bool>& used() const override { return used_; }
 
@@ -134,8 +135,8 @@ class MessageTransport final : public Transport {
   at::Tensor sum_of(int param) override {
     settle();
     at::Tensor found;
-    buckets_.each_sum(plan_.bucket_of[index(param)], [&](int other, const at::Tensor& sum) {
-      if (other == param) found = begun_ ? sum.clone() : sum.mul(scale_);
+    buckets_.each_sum(order_.bucket_of(param), [&](int other, const at::Tensor& sum) {
+      if (other == param) found = is_under_way() ? sum.clone() : sum.mul(scale_);
     });
     return found;
   }
@@ -147,9 +148,11 @@ class MessageTransport final : public Transport {
   }
 
   checkpoint::Slices codec_slices() override {
-    if (!replanned_ || context_.options.codec == "none" || (trial_ && !trial_->done())) return {};
+    if (!order_.is_agreed() || context_.options.codec == "none" || (trial_ && !trial_->done()))
+      return {};
     settle();
-    return engine::codec_slices(context_.group, {codec_, step_, {order_.begin(), order_.end()}},
+    const std::vector<int>& order = order_.params();
+    return engine::codec_slices(context_.group, {codec_, step_, {order.begin(), order.end()}},
                                 buckets_.memory());
   }
 
@@ -164,8 +167,17 @@ class MessageTransport final : public Transport {
   }
 
  private:
+  // idle ──► backward ──► sent ──► pending ──► idle
+  //                         └── reduce(), drop() or finish_updated() ──► idle
+  enum class Phase {
+    kIdle,      // No gradient of the next step is ready.
+    kBackward,  // Gradients become ready.
+    kSent,      // All buckets are sent.
+    kPending,   // The step has ended, and not all weights are updated.
+  };
+  bool is_under_way() const { return phase_ == Phase::kBackward || phase_ == Phase::kSent; }
   int params() const { return static_cast<int>(context_.params.size()); }
-  int buckets() const { return static_cast<int>(launches_.size()); }
+  int buckets() const { return static_cast<int>(order_.buckets().size()); }
 
   // Tuned sizes depend on measured times. So they are used only where the sizes change no bit of
   // the result: for sums of two terms.
@@ -187,56 +199,55 @@ class MessageTransport final : public Transport {
   }
 
   void begin() {
-    if (begun_) return;
+    if (is_under_way()) return;
     settle();
     buckets_.keep();
-    begun_ = true;
-    next_ = 0;
+    phase_ = Phase::kBackward;
+    order_.begin();
     settled_ = 0;
-    weighted_ = backward_ended_ = false;
     std::fill(used_.begin(), used_.end(), false);
-    timing_ = tuner_ && replanned_;
+    timing_ = tuner_ && order_.is_agreed();
     if (timing_) tuner_->step_began();
-    for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket)
-      unready_[bucket] = static_cast<int>(plan_.buckets[bucket].size());
-    own_samples_ = at::tensor(
-        {context_.samples->value(), static_cast<double>(context_.digest()),
-         static_cast<double>(context_.company_value()), static_cast<double>(context_.name.number)},
-        at::kDouble);
-    samples_ = at::empty({context_.group.size(), static_cast<std::int64_t>(kFacts)}, at::kDouble);
-    samples_work_ = context_.group.all_gather_async(samples_, own_samples_);
+    facts_.send();
     buffers_.start(context_.group);
+  }
+
+  void launch(int bucket) {
+    const double factor = facts_.factor(times_.wait);
+    alike_ = facts_.alike();
+    apart_ = facts_.apart();
+    buckets_.launch(bucket, step_, factor);
   }
 
   // Sends all buckets that backward() has not sent.
   void launch_rest() {
     begin();
-    if (timing_ && !std::exchange(backward_ended_, true)) tuner_->backward_ended();
-    while (next_ < buckets()) buckets_.launch(launches_[index(next_++)], step_, factor());
+    if (timing_ && phase_ == Phase::kBackward) tuner_->backward_ended();
+    phase_ = Phase::kSent;
+    while (const auto bucket = order_.next()) launch(*bucket);
   }
 
   void end_reduced(bool counts) {
     buffers_.finish(context_.group);
-    settled_ = launches_.size();
+    settled_ = order_.launches().size();
     end(counts);
   }
 
   // `counts`: else the step is as if it had not been.
   void end(bool counts) {
-    begun_ = false;
+    if (!pending()) phase_ = Phase::kIdle;
     if (counts) ++step_;
     book();
     const double exposed = std::exchange(exposed_, 0);
-    if (!replanned_) {
-      replanned_ = true;
-      order_ = agree_on_order(context_.group, std::move(ready_order_), params());
-      replan();
+    if (!order_.is_agreed()) {
+      order_.agree(context_.group);
+      use_buckets();
     } else if (tuner_) {
       if (timing_ && tuner_->step_ended()) tune_buckets();
     } else if (trial_ && !trial_->done()) {
       try_codec(exposed);
     }
-    if (guard_ && (pending_ || timing_)) guard_->arm();
+    if (guard_ && (pending() || timing_)) guard_->arm();
   }
 
   void try_codec(double exposed) {
@@ -260,15 +271,11 @@ class MessageTransport final : public Transport {
     buckets_.use_codec(codec_, momentum);
   }
 
-  void replan() {
-    plan_ = plan_buckets(sizes_, order_, fill_);
-    unready_.assign(plan_.buckets.size(), 0);
-    launches_.resize(plan_.buckets.size());
-    std::iota(launches_.begin(), launches_.end(), 0);
-    buckets_.reset(plan_.buckets);
-    // The first step is not compressed: the memory of codecs belongs to buckets, and the buckets
-    // are planned again after this step.
-    if (replanned_) use_codec();
+  // The first step is not compressed: the memory of codecs belongs to buckets, and these change
+  // after it.
+  void use_buckets() {
+    buckets_.reset(order_.buckets());
+    if (order_.is_agreed()) use_codec();
   }
 
   void tune_buckets() {
@@ -276,14 +283,15 @@ class MessageTransport final : public Transport {
     link.element *= buckets_.share_sent();
     StepTimes times = tuner_->agreed();
     if (!guard_ || buckets_.collects_by_collectives()) times.needed.clear();
-    Tuned tuned = tune(sizes_, order_, times, link, {fill_, !tunes_size()});
+    Tuned tuned =
+        tune(order_.sizes(), order_.params(), times, link, {order_.fill(), !tunes_size()});
     tuner_.reset();
     timing_ = false;
-    if (tuned.fill.bucket != fill_.bucket) {
-      fill_ = tuned.fill;
-      replan();
+    if (tuned.fill.bucket != order_.fill().bucket) {
+      order_.refill(tuned.fill);
+      use_buckets();
     }
-    launches_ = std::move(tuned.launches.order);
+    order_.send_in(std::move(tuned.launches.order));
     if (context_.group.rank() == 0) log_info("gradients are sent in " + tuned.why);
   }
 
@@ -307,58 +315,18 @@ class MessageTransport final : public Transport {
     codec_ = progress->spec;
     step_ = progress->step;
     trial_.reset();
-    replanned_ = true;
-    order_.assign(progress->layout.begin(), progress->layout.end());
-    replan();
+    order_.agree({progress->layout.begin(), progress->layout.end()});
+    use_buckets();
     return restore_codec_memory(context_.group, saved, buckets_.memory());
-  }
-
-  double factor() {
-    if (weighted_) return factor_;
-    weighted_ = true;
-    const Stopwatch watch(times_.wait, "wait", "peers");
-    samples_work_->wait();
-    const auto* const values = samples_.const_data_ptr<double>();
-    std::vector<double> samples;
-    std::vector<std::uint64_t> companies;
-    alike_ = true;
-    for (std::size_t rank = 0; rank < index(context_.group.size()); ++rank) {
-      const double* const of_rank = values + kFacts * rank;
-      if (of_rank[3] != static_cast<double>(context_.name.number))
-        refuse_other_model(static_cast<int>(rank));
-      samples.push_back(of_rank[0]);
-      alike_ = alike_ && of_rank[1] == values[1];
-      companies.push_back(static_cast<std::uint64_t>(of_rank[2]));
-    }
-    apart_ = first_apart(companies);
-    const Weighting weighting = weigh(context_.options.average, samples);
-    factor_ = weighting.weights.empty() ? weighting.scale
-                                        : weighting.weights[index(context_.group.rank())];
-    return factor_;
-  }
-
-  // Models of a group exchange gradients in one order on all ranks.
-  [[noreturn]] void refuse_other_model(int peer) const {
-    throw Error(
-        Errc::kInvalidArgument,
-        "rank " + std::to_string(context_.group.rank()) + " exchanges gradients of model " +
-            std::to_string(context_.name.number) + " with '" + context_.name.parameter +
-            "', and rank " + std::to_string(peer) +
-            " those of another model; let backward() reach the same models on all "
-            "ranks, and step their optimizers in the same order: a rank without a batch runs "
-            "forward() on any sample, calls set_samples(0), and goes backward from zero "
-            "times the output",
-        {"step", context_.group.rank(), peer});
   }
 
   // Called when an operation is about to use a parameter.
   void on_use(int param) {
     if (tuner_ && timing_) tuner_->used(param);
-    if (!pending_ || failed_) return;
+    if (!pending() || failed_) return;
     try {
-      const int bucket = plan_.bucket_of[index(param)];
-      const auto place = std::find(launches_.begin(), launches_.end(), bucket) - launches_.begin();
-      while (settled_ <= static_cast<std::size_t>(place)) settle_next();
+      const std::size_t place = order_.place_of(order_.bucket_of(param));
+      while (settled_ <= place) settle_next();
     } catch (...) {
       failed_ = std::current_exception();  // thrown by the next backward, step or settle
     }
@@ -367,7 +335,7 @@ class MessageTransport final : public Transport {
 
   void settle_next() {
     const at::NoGradGuard guard;
-    const int bucket = launches_[settled_];
+    const int bucket = order_.launches()[settled_];
     buckets_.collect(bucket);
     check_range();
     ++settled_;
@@ -408,25 +376,16 @@ class MessageTransport final : public Transport {
   DataParallelBase::Times times_;  // since book()
   Buckets buckets_;
   BufferBroadcast buffers_;
-  Fill fill_;
-  Plan plan_;
-  std::vector<std::int64_t> sizes_;  // of the parameters
-  std::vector<int> order_;           // of parameters in the plan
-  std::vector<int> launches_;        // buckets in the order of sending and waiting
-  Group::Work samples_work_;
-  at::Tensor own_samples_, samples_;  // kFacts of each rank
+  StepFacts facts_;
+  SendingOrder order_;
   std::vector<bool> used_;
-  std::vector<int> unready_;  // by bucket: number of parameters that are not ready
-  std::vector<int> ready_order_;
-  int next_ = 0;             // index in launches_: the next bucket to send
-  std::size_t settled_ = 0;  // index in launches_: buckets received and updated so far
-  bool begun_ = false, backward_ended_ = false, weighted_ = false, replanned_ = false,
-       timing_ = false;
+  Phase phase_ = Phase::kIdle;
+  std::size_t settled_ = 0;        // buckets received and updated so far, as they were sent
+  bool timing_ = false;            // the tuner times this step
   bool momentum_travels_ = false;  // the codec applies the momentum
-  bool pending_ = false;           // some buckets of the finished step have not arrived
   std::exception_ptr failed_;
   std::int64_t step_ = 0;
-  double factor_ = 1, scale_ = 1;
+  double scale_ = 1;
   double exposed_ = 0;  // seconds waited since the end of the last step
 };
 
