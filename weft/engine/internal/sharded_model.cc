@@ -12,8 +12,8 @@
 // gets the places of its state in it; the watch notes the memory that parameters have from now on.
 // The last barrier lets no rank begin a step while another one still makes its model.
 //
-// Lifetime: hooks of tensors hold the model weakly. After it, parameters of stage 3 have no memory,
-// and their use is an error with a text, since the buffers under them belong to passes_.
+// Lifetime: hooks of tensors hold the model weakly. After its end, parameters of stage 3 have no
+// memory, since passes_ owned it. Their use is then an error with a text.
 #include "weft/engine/internal/sharded_model.h"
 
 #include <ATen/ATen.h>
