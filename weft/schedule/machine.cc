@@ -1,3 +1,17 @@
+// Files of Linux, below /sys. The first line of each is read:
+//
+//   devices/system/cpu/online                  processors
+//   devices/system/cpu/cpuN/topology/          physical_package_id, core_id
+//   devices/system/cpu/cpuN/cache/indexK/      level, type, size, shared_cpu_list
+//   devices/system/node/nodeN/                 cpulist, meminfo
+//   class/net/NAME/                            type, speed, operstate
+//
+// Virtual machines and containers leave out many of them. A file that is missing or has no number
+// gives no value or a default, never an error.
+//
+// Numbers are not unique by themselves: core_id repeats in each socket, and sockets and caches
+// repeat on each host. So cores are pairs of socket and core, and ranks are grouped from the
+// outside in.
 #include "weft/schedule/machine.h"
 
 #include <sched.h>
@@ -60,9 +74,11 @@ void find_cores(Machine& machine, const fs::path& cpus) {
   for (const int processor : machine.processors) {
     const fs::path topology = cpus / ("cpu" + std::to_string(processor)) / "topology";
     const auto socket = number_of(topology / "physical_package_id");
+    // Linux lists processors in ascending order, so each one extends the list. Gaps stay at -1.
     machine.socket_by_processor.resize(static_cast<std::size_t>(processor) + 1, -1);
     machine.socket_by_processor.back() = static_cast<int>(socket.value_or(-1));
     sockets.insert(socket.value_or(0));
+    // A processor without a core_id counts as a core of its own.
     cores.insert({socket.value_or(0), number_of(topology / "core_id").value_or(processor)});
   }
   machine.cores = static_cast<int>(cores.size());
@@ -79,6 +95,7 @@ void find_caches(Machine& machine, const fs::path& cpus) {
                   parse_processors(line_of(at / "shared_cpu_list"))};
       if (line_of(at / "type") == "Instruction" || cache.level == 0 || cache.processors.empty())
         continue;
+      // Each processor that shares a cache lists it. The first listing stays.
       caches.emplace(std::pair(cache.level, cache.processors.front()), cache);
     }
   }
@@ -104,6 +121,7 @@ void find_interfaces(Machine& machine, const fs::path& net) {
   std::error_code none;
   for (fs::directory_iterator it(net, none), end; !none && it != end; it.increment(none)) {
     if (number_of(it->path() / "type").value_or(kLoopback) == kLoopback) continue;
+    // Of a virtual interface, or of one that is down: -1, or an error on reading.
     const auto megabits = number_of(it->path() / "speed").value_or(-1);
     Interface found{it->path().filename(), line_of(it->path() / "operstate") == "up", std::nullopt};
     if (megabits > 0) found.bandwidth = static_cast<double>(megabits) * 1e6 / 8;
@@ -216,10 +234,12 @@ Topology topology_of(const std::vector<Place>& places) {
     for (const auto& place : places) parts.push_back(part_of(place));
     auto groups = groups_of(outer, parts);
     const int count = groups.empty() ? 0 : 1 + *std::max_element(groups.begin(), groups.end());
+    // The outermost level joins all ranks: over a cluster or, if there is one host, inside it.
     if (scope == Scope::kHost)
       levels.push_back({count == 1 ? scope : Scope::kCluster,
                         default_link(count == 1 ? scope : Scope::kCluster),
                         {}});
+    // A level that divides nothing more, or leaves each rank alone, says nothing about the ranks.
     if (groups == outer || count == world) continue;
     levels.push_back({scope, default_link(scope), groups});
     outer = std::move(groups);

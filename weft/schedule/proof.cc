@@ -1,3 +1,13 @@
+// Symbolic runs the schedules and checks each step (symbolic.h). Here the results are compared with
+// the definition of the collective. A run of elements in a result has three symbols:
+//
+//   from     set of the ranks that have contributed; combine() refuses a rank that is there already
+//   source   first element of their inputs; at the same distance from `begin` in all runs
+//   order    hash of the tree of operands
+//
+// So `from` and `source` say that the sum is right. Equal `order` on all ranks says that they have
+// the same bits. The comparison of orders needs equal cuts into runs. This holds since neighbors
+// that continue each other are always joined (cells.h).
 #include "weft/schedule/proof.h"
 
 #include <algorithm>

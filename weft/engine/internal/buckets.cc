@@ -1,3 +1,21 @@
+// The flat tensor of a bucket has the gradients of its parameters, and then a mark for each of
+// them:
+//
+//   wire   | gradient 0 | gradient 1 | … | mark 0 | mark 1 | … |
+//
+// A rank sends its gradient times its weight and a mark of 1, or zeros and a mark of 0. The sum of
+// a mark is above zero if any rank has a gradient. So all ranks know without another message which
+// parameters were used. A codec would round the marks, so they then travel apart and uncompressed.
+// With devices they travel apart through host memory, so that reading them does not wait for a
+// device.
+//
+// Order: all ranks launch all buckets in one order, and collect them in that order. A codec with
+// several rounds starts a round only after the one before. advance_all() takes one round of all
+// buckets at a time, so the links carry all of them together.
+//
+// Memory: `wire` exists once for each bucket and is written again in each step. So sums must be
+// used before the next launch() of their bucket. There is no lock: one thread at a time calls it,
+// that of backward() or of step().
 #include "weft/engine/internal/buckets.h"
 
 #include <ATen/ATen.h>
@@ -130,6 +148,8 @@ void Buckets::fill(Flat& flat, double weight) const {
     const auto& [param, first] = flat.places[place];
     at::Tensor slot = flat.gradients.narrow(0, first, params_[index(param)].numel());
     const at::Tensor& grad = params_[index(param)].grad();
+    // The mark is 1 also for a gradient that is not finite, although zeros take its place: the
+    // parameter was used, and the check reports it. Zeros keep the memory of codecs finite.
     flat.marks.select(0, static_cast<std::int64_t>(place)).fill_(grad.defined() ? 1 : 0);
     if (grad.defined() && (check_ == nullptr || check_->look(param, grad))) {
       put_scaled(slot, grad, weight);
@@ -141,6 +161,7 @@ void Buckets::fill(Flat& flat, double weight) const {
 
 void Buckets::collect(int bucket) {
   if (!under_way_[index(bucket)]) return;
+  // The first collect() of a step waits for the rounds of all buckets.
   if (several_rounds_ && !advanced_) advance_all();
   for (Flat& flat : flats_[index(bucket)]) {
     while (advance(*flat.exchange)) {

@@ -1,3 +1,24 @@
+// The base of both placements. It works through hooks on the trained parameters, since only
+// autograd knows when a gradient is complete. In each backward(), a parameter goes through:
+//
+//   hook before the node that adds to grad()   SampleCount::before_gradient(), begin_adding()
+//   autograd adds the gradient to grad()
+//   hook after it                              note_gradient(), on_ready() of the placement
+//
+// begin_adding() must come before the addition. Between backward() and step(), grad() may be a
+// placeholder without memory (HiddenGradients).
+//
+// The first hook belongs to a node of the graph, and a parameter gets another node after set_() or
+// torch::load(). So check_module() installs missing hooks at the start of each forward. Hooks hold
+// the engine weakly, since parameters may outlive it. For this reason start() is not a part of the
+// constructor.
+//
+// Threads: there are no locks. One thread at a time calls the engine. All parameters are on one
+// device, so autograd runs the hooks one after the other while the caller of backward() waits.
+//
+// Errors: collective parts run in guarded(). An exception there aborts the group, so no peer waits
+// for this rank until the deadline. A check whose answer all ranks get alike, such as refuse(),
+// runs outside of it: nothing has changed then, and the group stays usable.
 #include "weft/engine/internal/engine.h"
 
 #include <ATen/ATen.h>
@@ -66,6 +87,7 @@ Engine::Engine(Context context)
 // Each rank sends a hash of its list. If one differs from rank 0's, both lists are sent and the
 // error names the first difference.
 int Engine::check_same() {
+  // Ranks may have made different numbers of models before this one.
   static std::atomic<std::int64_t> models = 0;  // of this process; rank 0's number counts
   const bool on_device = is_on_device();
   number_ = ++models;
@@ -146,6 +168,7 @@ bool Engine::are_gradients_dropped() const {
   for (std::size_t i = 0; i < trained_; ++i) {
     const at::Tensor& gradient = params_[i].tensor.grad();
     if (!gradient.defined()) continue;
+    // An equal version means that nothing has written to it since backward(). Only others are read.
     if (gradient._version() == versions_[i]) return false;
     const at::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
     if (values.count_nonzero().item<std::int64_t>() > 0) return false;
@@ -205,6 +228,8 @@ Tensors Engine::run(std::size_t block, const Tensors& given) {
                "sharded: there is no block " + std::to_string(block) + " with a forward function");
   return guarded([&] {
     const bool learns = at::GradMode::is_enabled();
+    // A forward for validation does not begin the next step, so grad_norm() and gradients() stay
+    // valid.
     stepped_ = stepped_ && !learns;
     if (block == 0) check_module();
     if (learns && block == 0 && !given.empty())
@@ -230,6 +255,7 @@ at::Tensor Engine::forward(const at::Tensor& input) {
 bool Engine::has_loaded(std::size_t count) {
   const bool some = !watch().moved(count).empty();
   if (group_.size() == 1) return some;
+  // One maximum answers both questions. If both flags are set, the ranks differ.
   at::Tensor some_and_none = at::tensor({some ? 1 : 0, some ? 0 : 1}, at::kInt);
   group_.all_reduce(some_and_none, ReduceOp::kMax);
   if (some_and_none[0].item<int>() == 0) return false;
@@ -367,6 +393,7 @@ void Engine::refuse(const std::string& why) const {
 
 void Engine::load_state(const NamedTensors& given) {
   const at::NoGradGuard guard;
+  // All ranks know that the state fits before any of them changes a value.
   refuse(group_.rank() == 0 ? mismatch(given) : "");
   guarded([&] {
     settle();
@@ -393,6 +420,8 @@ void Engine::load_state(const NamedTensors& given) {
 }
 
 std::shared_ptr<Engine> make_engine(Engine::Context context, OptimizerSpec optimizer) {
+  // Hooks communicate at times that the program does not choose. In a group of their own, their
+  // collectives do not mix with the program's.
   context.group = context.group.duplicate(part_name(context.group, "gradients"));
   std::shared_ptr<Engine> engine;
   if (context.options.stage == 0) {

@@ -1,3 +1,28 @@
+// A unit of gradients goes through these steps. next_ is the unit to send next, from the last one
+// down, in one order on all ranks.
+//
+//   ready()     a parameter's gradient comes: into the flat buffer (wire), or held in place
+//   passed()    sends units from next_ down that are complete, or whose blocks are all passed
+//   launch()    reduce-scatter of the wire; in place: publishes the unit
+//   land()      the shard has the sum
+//   pass_on()   starts the sum of the shard over the replicas
+//   release()   in place: all ranks have read, so the gradients are freed
+//   finish()    end of a backward: sends the rest, then starts the report (samples, use, digests)
+//   settle()    the next backward or step: waits for all of it, adds the shards to Unit::gradient
+//
+// Memory: while a unit is in transfer, the next one is filled. launch() first lands the units
+// before, so a fast rank waits for slow peers instead of holding more units.
+//
+// Waiting: a function that backward calls may wait for a peer only if all ranks send gradients and
+// gather weights in one common order (passes.h). Otherwise may_wait_ is false. Then such functions
+// only look whether a transfer is complete, and settle() waits for all.
+//
+// Weights: the samples of all ranks are known only from the report, after gradients have left. So,
+// if gradients are weighted by samples, a rank sends them times samples / reference_. settle()
+// multiplies the shard by reference_ / samples of all ranks. reference_ is a power of two that all
+// ranks know.
+//
+// Threads: one thread calls it. With in-place sums, ranks are ordered by the ledger (ledger.cc).
 #include "weft/engine/internal/gradients.h"
 
 #include <ATen/ATen.h>
@@ -88,6 +113,7 @@ int Gradients::ready(int param, bool travels) {
     context_.meter.add(context_.meter.gradients, kept_[index(param)]);
   }
   const bool complete = --missing_[index(unit)] == 0;
+  // Names no block as passed, so only complete units are sent.
   if (complete && travels) passed(std::numeric_limits<int>::max());
   return complete ? unit : -1;
 }
@@ -96,8 +122,10 @@ void Gradients::passed(int block) {
   for (; next_ >= 0; --next_) {
     const Unit& unit = context_.units[index(next_)];
     if (!unit.trainable) continue;
+    // Backward runs the blocks downwards, so the lowest block of a unit gives its last gradient.
     if (missing_[index(next_)] > 0 && unit.blocks[0] <= block) return;
     for (const int param : unit.params) {
+      // Gradients that no_sync() kept, and that this backward has not reached.
       if (context_.params[index(param)].tensor.grad().defined()) take(param);
     }
     launch(next_);
@@ -256,6 +284,7 @@ void Gradients::finish(bool travels) {
 void Gradients::settle() {
   if (!report_.defined()) return;
   for (Flight& flight : in_flight_) land(flight);
+  // In this order, so that sums over the replicas run while this rank waits for its peers below.
   pass_on();
   for (Flight& flight : in_flight_) release(flight);
   report_work_->wait();
@@ -278,6 +307,7 @@ void Gradients::settle() {
   for (Flight& flight : in_flight_) {
     Unit& unit = context_.units[index(flight.unit)];
     at::Tensor sum = flight.shard.to(unit.master_type);
+    // From here on it is the mean over the samples of all ranks, and may be added to earlier ones.
     if (by_samples && numbers[0] != reference_) sum.mul_(reference_ / numbers[0]);
     context_.meter.add(context_.meter.gradients,
                        -bytes_of(flight.shard) + (unit.gradient.defined() ? 0 : bytes_of(sum)));

@@ -1,3 +1,21 @@
+// How ranks of one host read each other's gradients. If weft's allocator made a gradient, it lies
+// in memory that all ranks map, and a token names it. Other gradients are copied there: those of
+// another memory, layout or type, and sparse ones.
+//
+// Order: put() writes the tokens, publish() stamps the unit with the number of the step. A peer
+// reads tokens only after it has seen the owner's stamp. The stamp is a release store and is read
+// by an acquire load. So tokens and gradients are plain memory.
+//
+// Lifetime: peers read without a lock, and a program may drop grad() at any time. So these classes
+// hold the tensors until no peer reads them any more:
+//   ShownGradients   until end(), after the last meeting of the step
+//   InPlace          until release(), which waits until all ranks have read the unit
+//   ShownBuffers     until the next show(); ranks meet in between
+// Reads are within a Touch. A rank that ends early waits for the Touch of its peers
+// (Ledger::leave()).
+//
+// Sums run over the ranks in ascending order, whichever rank computes them. So all ranks get the
+// same bits.
 #include "weft/engine/internal/in_place.h"
 
 #include <ATen/ATen.h>
@@ -41,6 +59,7 @@ void Sources::reduce_to_all(const Ledger& ledger, const Stretch& at) const {
   void* destinations[256];
   const int world = ledger.host().world();
   for (int peer = 0; peer < world; ++peer) {
+    // Without the mark, the token names the zeros of a rank that did not use the parameter.
     const Ledger::Token token = ledger.token(peer, at.param) & ~kUnused;
     destinations[peer] =
         ledger.host().at(peer, token) + static_cast<std::size_t>(at.begin) * size_of(args.dtype);
@@ -70,6 +89,7 @@ void ShownGradients::show(int param) {
       grad.is_contiguous() && grad.scalar_type() == params_[index(param)].scalar_type();
   const Ledger::Token token = plain ? ledger_.host().token(grad.data_ptr()) : net::Host::kNoToken;
   if (token == net::Host::kNoToken) return show_copy(param, grad, 0);
+  // Keeps the memory that the token names if the program drops grad().
   shown_[index(param)] = grad;
   ledger_.put(param, token);
 }
@@ -120,6 +140,7 @@ void ShownBuffers::take(int unit, double& waited) {
   net::Host& host = ledger_.host();
   {
     const Stopwatch watch(waited, "wait", "peers");
+    // missing() gives the first rank that is late. Another answer than 0 means that rank 0 is not.
     ledger_.wait([&] { return ledger_.missing(unit) != 0; }, [] { return 0; });
   }
   const at::NoGradGuard guard;
@@ -143,6 +164,7 @@ InPlace::InPlace(net::Host& host, const std::vector<Param>& params, const std::v
       held_(params.size()) {}
 
 InPlace::~InPlace() {
+  // After an error, peers may still read the gradients that this rank holds.
   const auto is_held = [](const at::Tensor& tensor) { return tensor.defined(); };
   if (std::any_of(held_.begin(), held_.end(), is_held)) ledger_.leave();
 }
@@ -168,6 +190,7 @@ void InPlace::reduce(int unit, at::Tensor& shard) {
   for (int rank = 0; rank < ledger_.host().world(); ++rank) weights.push_back(ledger_.weight(rank));
   const Unit& u = units_[index(unit)];
   const net::Host::Touch touch(ledger_.host(), "step");
+  // Everything that no parameter fills becomes zero: padding, and parameters without a gradient.
   std::int64_t filled = 0;
   const auto zero_up_to = [&](std::int64_t end) {
     if (end > filled) shard.narrow(0, filled, end - filled).zero_();

@@ -1,3 +1,34 @@
+// No gradient is sent. A rank publishes where its gradients are (ledger.h). Once all ranks have
+// published a unit, any rank may process a chunk of it: it reads the chunk's gradients of all ranks
+// and writes the sum, or updates the weights by it. Sums run in rank order, so their bits do not
+// depend on the rank that computes them.
+//
+//   backward()   shows each gradient; publishes a unit with its last one
+//                without an optimizer or with update_in_backward: processes what is published
+//   step()       publishes the rest ─► processes its own chunks ─► chunks of late ranks ─► meets
+//
+// A step has one or two phases. Each ends with a meeting, and its results are complete after it:
+//
+//   finish()                          0: sums, and updates by them
+//   reduce(), finish()                0: sums take the place of a gradient; 1: updates by them
+//   reduce(), drop()                  0: as above; 1: meeting only
+//   reduce(), finish_updated()        0: as above; 1: meeting only
+//   discard()                         1: meeting only
+//
+// Each chunk is processed once in a phase, by the rank that claims it in the ledger. Owners come
+// first; others take what an owner has not begun. With private weights, each rank updates all of
+// its own weights, so it processes all chunks, and own_done_ takes the place of claims. Sums that
+// are kept are still computed once.
+//
+// Rules:
+// - Shared weights change only after all ranks have published all gradients. No rank computes with
+//   the weights then. update_in_backward gives this up.
+// - Memory of a peer is used only within a Touch, and processing stops once a rank has left.
+// - drain() returns when each chunk is claimed, not when it is done. The meeting waits for the
+//   rest.
+//
+// Threads: one at a time calls it, that of backward() or of step(). Ranks are ordered by the
+// ledger's release stores and acquire loads alone (ledger.cc).
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -38,6 +69,8 @@ class InPlaceTransport final : public Transport {
     for (int param = params() - 1; param >= 0; --param) order.push_back(param);
     replan(order);
     std::int64_t chunks = params();
+    // The order of parameters changes after the first step, and the chunks with it. This is enough
+    // for any order.
     for (const auto size : sizes_) chunks += size / (kChunkElements / 2) + 1;
     const Ledger::Sizes sizes{.params = params() + ShownBuffers::entries(context_.buffers),
                               .units = params() + 1,
@@ -61,6 +94,7 @@ class InPlaceTransport final : public Transport {
     const int unit = plan_.bucket_of[index(param)];
     if (--unready_[index(unit)] > 0) return;
     ledger_->publish(unit);
+    // Otherwise the chunks wait for step(), since weights must not change yet.
     if (context_.updates == nullptr || context_.options.update_in_backward) work(0, false);
   }
 
@@ -177,6 +211,8 @@ class InPlaceTransport final : public Transport {
   at::Tensor sum_of(int param) override {
     const at::Tensor& grad = shown_->of(param);
     const int first = firsts_[index(param)];
+    // A sum that was kept is in the gradient of rank `first`. Otherwise each rank adds its own
+    // part.
     const double weight = first >= 0 ? (first == rank_ ? 1.0 : 0.0) : weighting_.of(rank_);
     at::Tensor sum = grad.defined() && weight != 0
                          ? grad.mul(reduced_ ? weight : weight * scale_)
@@ -229,11 +265,13 @@ class InPlaceTransport final : public Transport {
     weigh_ranks();  // a rank whose chunks were all taken by others has not done it yet
     if (rank_ != 0) shown_buffers_->take(params(), context_.times->wait);
     for (int param = 0; param < params(); ++param) {
+      // All chunks are claimed. So all units are published, and their tokens can be seen here too.
       const int first = first_with_gradient(*ledger_, param);
       used_[index(param)] = first >= 0;
       if (keep) firsts_[index(param)] = first;
     }
     meet(0);
+    // Peers may have begun the next step by now. The ledger keeps the digests of both.
     compare_ranks();
   }
 
@@ -250,6 +288,7 @@ class InPlaceTransport final : public Transport {
     if (!replanned_) {
       replanned_ = true;
       replan(agree_on_order(context_.group, std::move(ready_order_), params()));
+      // The chunks are other ones from now on, so their checksums begin anew.
       note_written();
       if (new_check().on()) context_.group.barrier();  // a rank may look at all of them from now on
     }
@@ -319,6 +358,7 @@ class InPlaceTransport final : public Transport {
   void work(int phase, bool all) {
     const Stopwatch watch(context_.times->work, "update", "reduce and update");
     const net::Host::Touch touch(host_, "step");
+    // Within the Touch: a rank that leaves first says so and then waits for it (Ledger::leave()).
     if (ledger_->first_left() >= 0) return;
     std::int64_t done = 0;
     for (int unit = 0; unit < static_cast<int>(plan_.buckets.size()); ++unit) {
@@ -345,6 +385,7 @@ class InPlaceTransport final : public Transport {
       int open = first_open(phase, 0);
       if (open < 0) return;
       const Stopwatch watch(context_.times->wait, "wait", "peers");
+      // Ready with a unit that has chunks to claim, or when no chunk is left to claim.
       ledger_->wait(
           [&] {
             open = first_open(phase, open);
@@ -369,6 +410,8 @@ class InPlaceTransport final : public Transport {
     // Also fails a rank whose chunks were all taken by others.
     if (context_.updates != nullptr && (phase == 1 || !reduced_)) failpoint("update.middle");
     const Stopwatch watch(context_.times->wait, "wait", "peers");
+    // Each rank that updates weights of its own completes every chunk, and all of these are
+    // awaited.
     ledger_->meet(
         static_cast<std::int64_t>(plan_.chunks.size()) * (each_does_all(phase) ? world_ : 1),
         phase);

@@ -1,3 +1,20 @@
+// All ranks of a host write this memory at the same time, without a lock. Numbers of steps take the
+// place of flags, so nothing is ever reset and no rank waits for a reset.
+//
+//   seat, tokens      plain; each written by one rank, before the stamp or meeting that shows it
+//   stamps            one writer each: release store by stamp(), acquire load by behind()
+//   chunks            any rank claims by compare-and-swap, so exactly one succeeds
+//   completed         only grows; meet() compares the sum with due_, which all ranks count alike
+//   squares, written  plain; in a step by the rank that claimed the chunk, before its complete()
+//
+// complete() is a release, and meet() reads it by an acquire. So after the meeting, each rank sees
+// all sums, weights and squares of the phase.
+//
+// How far ranks drift apart: no rank leaves a meeting before all have entered it. So a peer may be
+// one step ahead, while this rank has left the last meeting of its step and not begun the next one.
+// Digests and companies are read there, so they exist for two steps. The other values of a seat are
+// read before this rank enters the meeting, and exist once. Where units are marked as read,
+// await_read() takes the place of the meeting.
 #include "weft/engine/internal/ledger.h"
 
 namespace weft::engine::internal {
@@ -86,6 +103,8 @@ bool Ledger::all_finite() const {
 }
 
 void Ledger::leave() noexcept {
+  // Sequentially consistent, as is a peer's Touch with its look at `left`. So the peer sees that
+  // this rank has left, or this rank sees the Touch and waits for its end.
   seat(rank_).left.store(true);
   host_.notify();
   host_.await_untouched();
@@ -110,12 +129,15 @@ void Ledger::check_left() const {
 }
 
 void Ledger::stamp(Kind kind, int unit) {
+  // Shows all plain writes of this rank before it.
   at(kind, rank_, unit).store(step_, std::memory_order_release);
   host_.notify();
 }
 
 int Ledger::behind(Kind kind, int unit) const {
   for (int rank = 0; rank < world_; ++rank) {
+    // A peer may be a step ahead, so a larger number counts too. The difference survives an
+    // overflow.
     if (static_cast<std::int32_t>(at(kind, rank, unit).load(std::memory_order_acquire) - step_) < 0)
       return rank;
   }

@@ -8,6 +8,25 @@
 //
 // The first order is that of backward. After some timed steps, front layers overtake others if the
 // link is the bottleneck (wire_plan.h).
+//
+// Collectives of a step, in this order on all ranks: a gather of samples and digests, the broadcast
+// of buffers, the buckets in their order (sending_order.h). The first gradient starts them, or step() on a
+// rank without one. The weight of a gradient depends on the samples of all ranks. So the first
+// launch waits for the gather, which mostly has arrived by then.
+//
+// Plans: the first step takes the parameters in reverse order. At its end, the ranks agree on the
+// order of rank 0's backward and plan the buckets again. Codecs begin after that, since their
+// memory belongs to buckets. A plan or a codec may change only while nothing is pending.
+//
+// Delayed updates: with overlap_forward, step() leaves buckets in transfer (kPending). settled_
+// counts those that have arrived and are updated, in the order of sending. Until the last one,
+// sums, used_ and scale_ belong to the ended step. So begin() settles before it starts the next
+// one. An error of an update within forward cannot be thrown there (weight_guard.h). It stays in
+// failed_ for the next call that can throw.
+//
+// Sums that do not count: begin() makes the codec's memory of earlier steps final, and drop() goes
+// back to it. There is no lock: one thread at a time calls it, that of backward(), of step() or of
+// forward.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -188,7 +207,12 @@ class MessageTransport final : public Transport {
     return context_.options.bucket_bytes == 0 && context_.options.codec == "none" && terms == 2 &&
            !context_.devices;
   }
-  bool defers() const { return guard_ && !tuner_ && !buckets_.collects_by_collectives(); }
+  // Not while steps are timed. Not if updates need collectives, since forward may reach weights in
+  // another order on each rank.
+  // After the first step, the buckets are planned again.
+  bool defers() const {
+    return guard_ && order_.is_agreed() && !tuner_ && !buckets_.collects_by_collectives();
+  }
 
   // Publishes the times of waiting and working so far.
   void book() {
@@ -229,6 +253,7 @@ class MessageTransport final : public Transport {
 
   void end_reduced(bool counts) {
     buffers_.finish(context_.group);
+    // The sums have been collected and used, or do not count.
     settled_ = order_.launches().size();
     end(counts);
   }
@@ -247,6 +272,7 @@ class MessageTransport final : public Transport {
     } else if (trial_ && !trial_->done()) {
       try_codec(exposed);
     }
+    // Timing needs the first uses by forward too, although nothing is pending then.
     if (guard_ && (pending() || timing_)) guard_->arm();
   }
 
@@ -280,6 +306,7 @@ class MessageTransport final : public Transport {
 
   void tune_buckets() {
     LinkCost link = measure_link(context_.group, buckets_.numbers());
+    // The link was measured without the codec.
     link.element *= buckets_.share_sent();
     StepTimes times = tuner_->agreed();
     if (!guard_ || buckets_.collects_by_collectives()) times.needed.clear();
@@ -326,6 +353,7 @@ class MessageTransport final : public Transport {
     if (!pending() || failed_) return;
     try {
       const std::size_t place = order_.place_of(order_.bucket_of(param));
+      // Buckets before it in the order of launches arrive first, and are updated first.
       while (settled_ <= place) settle_next();
     } catch (...) {
       failed_ = std::current_exception();  // thrown by the next backward, step or settle

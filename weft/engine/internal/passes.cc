@@ -1,3 +1,22 @@
+// An entry (a unit for one of its blocks) goes through a pass in this order:
+//
+//   not issued ─ issue() ─► reserved ─ enter() of its block ─► in use ─ release() ─► done
+//                              └────── end() of the pass: nobody used it ──────────► done
+//
+// Each entry is one collective, also if the unit is gathered already. Ranks may run different
+// blocks, so the number of collectives must not depend on the units that a rank holds. The first
+// gather of a unit fills its memory. Later ones go to spares_, which keep their memory until
+// drain().
+//
+// Order of collectives in a group: at the start of a pass, one number of each rank (heads_); then
+// gathers in the order of entries, up to `prefetch` blocks ahead. check_peers() reads the numbers
+// before this rank waits for a gather. So ranks in different passes get an error that says so.
+//
+// Memory: a gather reads the masters themselves if they have the unit's type. So drain() must come
+// before an update. A unit is gathered while its place has holds > 0. Each entry that is reserved
+// or in use is one hold.
+//
+// Threads: one thread calls it, in forward and from the hooks of backward(). There is no lock.
 #include "weft/engine/internal/passes.h"
 
 #include <ATen/ATen.h>
@@ -53,6 +72,7 @@ std::size_t Passes::end_of(int block, int ahead) const {
 bool Passes::can_go_on(int block, Direction direction) const {
   if (!under_way_ || direction != direction_) return false;
   for (std::size_t position = 0; position < issued_; ++position) {
+    // A block that runs twice needs its unit a second time, which no entry of this pass provides.
     if (at(position).block == block && !at(position).reserved) return false;
   }
   return true;
@@ -70,6 +90,7 @@ void Passes::enter(int block, Direction direction) {
   for (Entry& entry : entries_) {
     if (entry.block == block) entry.reserved = false;
   }
+  // Gradients of higher blocks leave before this rank waits for a gather (passes.h).
   pass(mine_in_order_ ? block : kNone);
   for (const int unit : units_of(block)) await(unit);
 }
@@ -91,6 +112,7 @@ void Passes::begin(Direction direction) {
   if (backward) {
     mine_in_order_ = std::exchange(ascending_, true) && std::exchange(forwards_, 0) == 1;
   }
+  // The number of the pass, its direction, and whether this rank ran its blocks in order.
   heads_.part =
       at::tensor({passes_ * 4 + (backward ? 2 : 0) + (mine_in_order_ ? 1 : 0)}, at::kLong);
   heads_.whole = at::empty({group_.size()}, at::kLong);
@@ -183,6 +205,7 @@ void Passes::release(int unit) {
   WEFT_CHECK(place.holds > 0, "release() of a unit that is not held");
   if (--place.holds > 0) return;
   if (place.gather.work) {
+    // Never awaited: the collective still writes into this memory, so it stays until drain().
     spares_.push_back(std::exchange(place.gather, {}));
     return;
   }

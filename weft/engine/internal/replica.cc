@@ -1,3 +1,28 @@
+// The state of a step on this rank, from the first gradient on:
+//
+//   any_ready_   a gradient of this step has reached the transport
+//   passed_      this step has a backward pass; skip_batch() counts as one
+//   reduced_     the sums are computed; step() has only to apply them
+//   dropped_     the program has dropped the gradients that the transport has
+//   spent_       the gradients in grad() are those that the last step() has used
+//
+// Optimizer::zero_grad() is not collective, but peers may need this rank's gradients to end their
+// batch. So drop_own_gradients() only notes that they do not count. The next call that needs the
+// peers anyway ends the batch (end_dropped). zero_grad() of this class is collective and ends it at
+// once.
+//
+// Order of step():
+//   end_dropped(), drop_spent()     this rank's gradients are those that one process would use
+//   take_module_changes()           changes of the module count before the update
+//   grad_norm(), if it clips        waits for all sums before any weight changes
+//   finish(), finish_whole()        the transport sums and updates
+//   stepped() or hold()             counts the step now, or when the delayed updates are done
+//   share_rank_0()                  unlike devices take rank 0's bits
+//   end_module_changes()            all digests are known: compares values if they differ
+//   spent_.note()                   the next backward() must not add to these gradients
+//
+// Threads: as for Engine. Shared weights are written by several ranks, without a lock. Within a
+// step the transport orders them. Everywhere else a barrier does.
 #include "weft/engine/internal/replica.h"
 
 #include <ATen/ATen.h>
@@ -118,6 +143,8 @@ void Replica::use_optimizer(OptimizerSpec spec, bool hides) {
   updates_ =
       std::make_unique<internal::Updates>(std::move(spec), std::move(trained), types, shapes);
   if (is_on_device()) return use_on_device(first_value);
+  // Shared weights and state are made before the transport, which gets their places through
+  // updates_.
   if (host() != nullptr && group_.size() > 1) {
     private_weights_ = options_.weights == Weights::kPrivate;
     if (!private_weights_) share_weights(weights);
@@ -201,6 +228,7 @@ void Replica::on_ready(int param) {
       torch::autograd::Engine::get_default_engine().queue_callback(
           [self = std::static_pointer_cast<Replica>(shared_from_this())] { self->end_backward(); });
     }
+    // Keeps the gradient as it is now. step() finds out whether the program has changed it since.
     if (updates_) watch().shown(param);
     transport_->ready(param);
   });
@@ -382,6 +410,7 @@ void Replica::step(double scale) {
       scale *= optim::clip_factor(norm, most);
     }
     whole_ ? finish_whole(scale) : finish(scale);
+    // Whether any rank had gradients is known only with all sums.
     if (repeats) transport_->settle();
     if (transport_->pending()) {
       updates_->hold();
@@ -396,6 +425,8 @@ void Replica::step(double scale) {
     end_module_changes();
     ++steps_;
     stepped_ = true;
+    // Alone and without clipping, grad() is what one process would have, and backward() may add to
+    // it.
     if (group_.size() > 1 || updates().spec().max_grad_norm > 0) spent_.note(trained_params_);
   });
 }

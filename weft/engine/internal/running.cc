@@ -1,4 +1,21 @@
-// Forward and backward of a sharded model.
+// Forward and backward of a sharded model. At stage 3 with private weights, hooks of autograd say
+// when a block needs its units. Of three blocks 0, 1, 2:
+//
+//   forward    gather 0 ─ run 0 ─ release 0 │ gather 1 ─ run 1 ─ release 1 │ gather 2 …
+//   backward   output of 2 ─► open: gather 2      (and `prefetch` blocks ahead)
+//              parameters of 2 ─► on_ready: gradients leave; a complete unit is released
+//              output of 1, which is an input of 2 ─► open: gather 1; the rest of 2 is released
+//              …
+//              end of the graph ─► end_backward: the rest of gathers and gradients
+//
+// In all other placements the weights are always there, and only on_ready and end_backward act.
+//
+// Within no_sync(), and always at stage 1, gradients stay on their rank (travels() is false).
+// Gathers take place as always, since blocks need their weights. left_ tells that the gradients of
+// this step have been sent, so that step() does not send them again.
+//
+// Threads: forward, the hooks and the callback at the end run on the thread of the program, one
+// after the other.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
@@ -54,8 +71,10 @@ void ShardedModel::begin_backward() {
   in_backward_ = true;
   stepped_ = false;
   watch().check(true);
+  // The transfers of the last backward end before new ones begin.
   if (travels()) reducer_->settle();
   left_ = false;
+  // Autograd calls it once all gradients of this backward() are done.
   torch::autograd::Engine::get_default_engine().queue_callback(
       [self = self()] { self->end_backward(); });
 }
@@ -85,6 +104,7 @@ void ShardedModel::on_ready(int param) {
 void ShardedModel::end_backward() {
   guarded([&] {
     in_backward_ = false;
+    // Units first, since the rest of the pass needs their memory.
     if (running_) running_->close_all();
     if (passes_) passes_->finish(Direction::kBackward);
     forward_pending_ = false;

@@ -1,3 +1,8 @@
+// Two events end the use of a unit, and either may come first or be missing: all of its parameters
+// have their gradients (close_unit), or all inputs of the block have theirs (input_done). Frozen
+// parameters have no hook, and a first block often has no input with a gradient. `held` names the
+// units that are still to be released, so each is released once. The end of backward() releases the
+// rest (close_all).
 #include "weft/engine/internal/running_blocks.h"
 
 #include <iterator>
@@ -20,6 +25,8 @@ void RunningBlocks::input_done(const RunPtr& run) {
 }
 
 void RunningBlocks::close_unit(int unit) {
+  // A block that ran several times has several runs. Autograd adds the gradients of all of them
+  // before its hook, so no open run needs the unit any more.
   for (auto run = open_.begin(); run != open_.end();) {
     if ((*run)->held.erase(unit) > 0) passes_.release(unit);
     run = (*run)->is_open() ? std::next(run) : open_.erase(run);

@@ -1,5 +1,24 @@
 // A sharded model takes over what the program has changed in the module between two steps
 // (module_watch.h).
+//
+// Values in new memory, as after torch::load(), are taken: each rank copies its part to its masters
+// (pull_moved), and the parameters get the engine's memory again. The masters then reach all ranks
+// as after an update.
+//
+// Values written in place count only if all ranks write alike, and only to whole weights that the
+// optimizer updates in place. Otherwise they are errors. How they are noticed depends on the
+// memory:
+//
+//   shared by the ranks, updated in place   each rank compares its part with what the last update
+//                                           wrote (written.h)
+//   masters apart from the weights          check_copy(): the weights must equal the masters; when
+//                                           a unit is released, or in steps that are due
+//   whole on each rank, updated in place    compare_private(): the ranks compare a checksum of all
+//                                           weights in steps that are due
+//
+// Order in a step: the digests of all ranks are known; the ranks compare values where digests
+// differ; written values are looked for; only then loaded values are taken, which makes them the
+// right ones.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -249,6 +268,7 @@ void ShardedModel::take_module_changes() {
   const bool whole = !shared_ && !passes_;  // each rank has all parameters
   if (!reducer_->alike() || watch().is_odd()) compare_changes(whole);
   if (!moved.empty()) {
+    // Before pull_moved(), since taken values count as new ones and hide what was written before.
     check_written();
     pull_moved();
     for (const int param : moved) {

@@ -1,3 +1,19 @@
+// Divides a model into units and shards. running.cc has forward and backward, stepping.cc the step,
+// sharded_changes.cc changes of the module, shards.cc the slices of checkpoints.
+//
+// Three kinds of groups, since each needs an order of its own:
+//   group_      gradients, norms, steps: units in descending order
+//   weights_    gathers of stage 3: in the order of passes
+//   replicas    ranks of other groups with the same shard: sums, in the order in which units left
+// A rank may wait in one of them while a transfer of another is under way. passes.h has the
+// condition under which ranks cannot wait for each other in a circle.
+//
+// Order of construction: all ranks agree on the parameters; units get their memory; the optimizer
+// gets the places of its state in it; the watch notes the memory that parameters have from now on.
+// The last barrier lets no rank begin a step while another one still makes its model.
+//
+// Lifetime: hooks of tensors hold the model weakly. After its end, parameters of stage 3 have no
+// memory, since passes_ owned it. Their use is then an error with a text.
 #include "weft/engine/internal/sharded_model.h"
 
 #include <ATen/ATen.h>
@@ -7,7 +23,6 @@
 
 #include "weft/base/text/words.h"
 
-// Divides a model into units and shards. running.cc has forward and backward, stepping.cc the step.
 namespace weft::engine {
 namespace {
 
@@ -36,6 +51,7 @@ ShardedModel::ShardedModel(Context context, OptimizerSpec optimizer)
   }
   for (auto* replicas :
        {&options_.replicas, options_.apart ? &options_.apart->replicas : nullptr}) {
+    // The caller may use its group meanwhile.
     if (replicas != nullptr && *replicas) *replicas = (*replicas)->duplicate("replicas");
   }
   memory_ = std::make_unique<internal::UnitMemory>(

@@ -1,4 +1,17 @@
 // The end of a step of a sharded model, and its saved state.
+//
+// Order of step(), and the reason for each wait:
+//   collect()               takes part in passes that only peers have made; waits for all sums
+//   take_module_changes()   values that the program has loaded count before the update
+//   norm_of_shards()        each rank has a part of the squares, so all get the norm by one sum
+//   drain()                 gathers under way still read the masters that change next
+//   barrier, if shared      other ranks may still compute with these weights
+//   update()                each rank updates its own shard
+//   publish()               masters become the weights of all; ends with a gather or a barrier
+//   sync_buffers()          statistics of rank 0
+//
+// After publish() a rank may compute with all weights. At stage 3 with private weights it does
+// nothing: the next gather reads the masters.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -19,6 +32,8 @@ void ShardedModel::collect() {
     watch().check_gradients();
     watch().forget_gradients();
     reducer_->settle();
+    // No backward of this rank has sent gradients. Peers may wait in the gathers of theirs, and in
+    // those of a forward if this rank had none.
     if (options_.stage > 1) empty_passes(!forward_pending_);
     reducer_->finish(true);
     left_ = true;
@@ -137,6 +152,7 @@ void ShardedModel::update() {
       const auto piece = internal::piece_of(
           unit, place, params_[internal::index(param)].tensor.numel(), group_.rank());
       if (piece.end <= piece.begin) continue;
+      // No rank used it, so it stays as it is, but its checksum goes on.
       if (!used[internal::index(param)]) {
         update_piece(param, piece, nullptr, check);
         continue;

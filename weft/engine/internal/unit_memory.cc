@@ -1,3 +1,21 @@
+// Where the memory of a unit is, after place():
+//
+//                         flat                  master                      tensors of the module
+//   shared weights        once for the host     this rank's part of flat *  views of flat
+//   stages 1, 2, private  whole on each rank    this rank's part of flat *  views of flat
+//   stage 3, private      none until gathered   a copy                      views of flat, refusing
+//
+//   * a copy if the masters have another type than the computation
+//
+// put_below() exchanges the memory under `flat` and leaves its tensors as they are. So views that
+// the module or autograd hold see the gathered values, and have no memory when the unit is
+// released.
+//
+// Units are placed one after the other. So at most one whole copy of a unit (values_of) exists
+// beside the parameters.
+//
+// Order: rank 0's values reach all ranks (values_of), each rank keeps its part, and the parameters
+// become views. All ranks run this for the same units in the same order, since it is collective.
 #include "weft/engine/internal/unit_memory.h"
 
 #include <ATen/ATen.h>
@@ -43,6 +61,8 @@ at::Tensor UnitMemory::values_of(const Unit& unit) {
       into.copy_(param.reshape(-1));
     }
   }
+  // The replicas take the values of their first rank, and then each group those of its rank 0. So
+  // all groups end with the values of the first group's rank 0.
   if (const auto& replicas = replicas_of(unit)) replicas->broadcast(whole);
   of_.group.broadcast(whole);
   return whole;
@@ -69,6 +89,7 @@ void UnitMemory::place(Unit& unit) {
     unit.flat = at::from_blob(
         block, {unit.elements}, [memory](void*) {}, at::TensorOptions(unit.type));
     mine(unit.flat).copy_(mine(whole));
+    // No rank may use the parameters before all ranks have written their parts.
     of_.group.barrier();
   } else {
     unit.flat = whole.to(unit.type);
@@ -96,6 +117,7 @@ void UnitMemory::place(Unit& unit) {
 
 void UnitMemory::place_state(Updates& updates) {
   const auto bytes_of_array = [](const Unit& unit) {
+    // Arrays in a mapped file begin at cache lines, as those of the allocator do.
     return (unit.shard * static_cast<std::int64_t>(c10::elementSize(unit.master_type)) + 63) / 64 *
            64;
   };

@@ -1,3 +1,20 @@
+// Order of a step, on all ranks:
+//
+//   tied.begin()   sets aside the gradients of earlier steps, which are sums already
+//   run()          this rank's actions and messages; ends when all of its messages are sent
+//   tied.sum()     all-reduce of each tied parameter over the ranks that have it
+//   broadcast      the loss, from the rank of the last stage
+//
+// Collectives come only after run(), in one order on all ranks, so they do not mix with the
+// messages between stages. Evaluation runs the training schedule without its backwards, so each
+// stage stays on the rank that has its blocks. Its messages are planned anew.
+//
+// Errors: an exception on one rank ends the group, since its neighbors wait for its messages. An
+// error of the group itself (a lost peer, a deadline) is passed on as it is. Any other one becomes
+// kAborted on the peers, with its text. Inputs are checked inside guarded() too: a rank that
+// refuses its batch must not leave the others waiting.
+//
+// Threads: one thread calls it, and there is no lock.
 #include "weft/parallel/pipeline/pipeline.h"
 
 #include <ATen/ATen.h>
@@ -106,6 +123,7 @@ struct Pipeline::State {
       : group(std::move(group_)),
         options(std::move(options_)),
         request(request_of(group, options)) {
+    // Each of this rank's stages sends at most one message of a kind for each micro-batch.
     wire = internal::make_wire(group,
                                request.micro_batches * (lists::num_stages(request) / group.size()));
     const lists::Schedule schedule = lists::make(request);
@@ -192,6 +210,7 @@ internal::Outcome Pipeline::State::run(const std::vector<lists::Step>& steps,
 
 double Pipeline::State::step(internal::Batch batch) {
   WEFT_REQUIRE(!has_last() || options.loss, "pipeline: the last stage's rank needs options.loss");
+  // By samples, so that micro-batches of any sizes give the mean over the batch.
   if (has_last()) batch.shares = shares_of(batch.targets);
   if (batch.training) {
     WEFT_REQUIRE(at::GradMode::is_enabled(),

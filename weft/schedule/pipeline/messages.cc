@@ -1,3 +1,13 @@
+// The global order is the order of times in play(), so it follows the dependencies. An action
+// begins when its inputs are there, and its result's message stands where the action ends. Costs of
+// actions are above zero, so each action stands before its message, and each message before the
+// action that needs it. The bounds on costs and on the number of actions (pipeline.cc) keep this
+// true in float64.
+//
+// Events at one time: messages come before actions, since a message may be needed by an action that
+// begins then. Ties among messages are broken by ranks and actions, alike in all lists. Each rank's
+// list is a part of the global order, with both ends of a message at one event. So two ranks never
+// list two messages between them in opposite orders.
 #include "weft/schedule/pipeline/messages.h"
 
 #include <algorithm>

@@ -1,3 +1,15 @@
+// One run proves all runs. Each rank works through its list strictly in order, and a message
+// completes when both ends have come to it. So at any time a rank has at most one next event, and
+// no event can make another one impossible. Whatever the speeds of the ranks, the same events
+// happen, and the run stops at the same place. So run() may advance the ranks in any order: if it
+// reaches the ends of all lists, no run of real ranks waits forever.
+//
+// The rendezvous is the strictest case. Ranks that send and receive asynchronously wait less, so
+// they do not wait forever either.
+//
+// prove() first checks the actions alone, which needs no messages: which exist, and their order on
+// a rank. Then Rendezvous checks that messages bring each input before its action. Then it counts
+// what ranks hold.
 #include "weft/schedule/pipeline/proof.h"
 
 #include <algorithm>
@@ -30,6 +42,7 @@ void check_order(const Schedule& schedule, int rank, std::vector<Done>& done) {
     const auto was = [&](Work work) { return d[static_cast<std::size_t>(work)]; };
     WEFT_CHECK(!was(action.work), name + " twice");
     if (is_backward(action.work))
+      // A whole backward and one in two parts exclude each other, in both orders.
       WEFT_CHECK(was(Work::kForward) && !was(Work::kBackward) && !was(Work::kBackwardInput),
                  name + " too early or twice");
     if (action.work == Work::kBackwardWeight)
@@ -50,6 +63,7 @@ void check_all_done(const Request& q, const std::vector<Done>& done) {
     const std::string name =
         "micro-batch " + std::to_string(i % m) + " in stage " + std::to_string(i / m);
     WEFT_CHECK(forward, name + " has no forward");
+    // Exactly one of the two kinds. check_order() has excluded a mixture.
     WEFT_CHECK(trains ? backward != (input && weight) : !backward && !input && !weight,
                name + " has not exactly the backwards that it needs");
   }
@@ -102,6 +116,7 @@ class Rendezvous {
       ++at_[r];
       return true;
     }
+    // Only one end moves a message, so that both lists advance together.
     if (step.kind == Kind::kReceive) return false;  // completed by the sender
     return send(rank, step);
   }

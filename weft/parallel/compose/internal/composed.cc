@@ -1,3 +1,23 @@
+// A training step up to its gradients. cutting.cc divides the batch, ending.cc has the rest of the
+// step, model_state.cc and model_slices.cc the saved state.
+//
+//   train()   weights of the losses ─► no_sync() for each stage (Stage::kept) ─► pipeline
+//               begin_action() ─ forward or backward of a micro-batch ─ end_action()
+//             ─► tied gradients count once ─► sends what has not left ─► running statistics
+//
+// When gradients leave their rank: inside no_sync() they add up over micro-batches. begin_action()
+// ends it before the last backward of a stage, so they leave during that backward. Some must wait
+// until the pipeline has ended, and train() sends them: tied ones and those of a GradientTree,
+// which other code adds up first, and those of ZeRO-1. Engines of whole stages (replicates()) send
+// once for all accumulated batches, others once for each batch.
+//
+// Weights of losses: engines average gradients by samples, so a loss counts 1 / accumulate times
+// the loss scale. If gradients are summed instead, each loss is multiplied by its share of all
+// samples first, which costs an all-reduce before the batch.
+//
+// Threads: one thread calls it. The pipeline calls begin_action() and end_action() on the same
+// thread. Errors: guarded() aborts all groups of this rank, since ranks of any axis may wait for
+// it.
 #include "weft/parallel/compose/internal/composed.h"
 
 #include <ATen/ATen.h>
@@ -11,7 +31,6 @@
 #include "weft/observe/position/position.h"
 #include "weft/parallel/compose/internal/on_device.h"
 
-// A training step up to its gradients. ending.cc has the rest, whole.cc the saved state.
 namespace weft::parallel::internal {
 
 using schedule::pipeline::Work;
@@ -66,6 +85,7 @@ void Composed::begin_action(const schedule::pipeline::Action& action) {
   span_.emplace("stage", schedule::pipeline::describe(action).c_str());
   micro_batch_ = action.micro_batch;
   for (Stage& stage : stages) {
+    // Ends the unshard() of an earlier backward-weight.
     if (stage.sharded) stage.sharded->reshard();
     // Some of libtorch's operations (layer_norm) read the weight to compute the weight's gradient.
     if (stage.sharded && stage.number == action.stage && action.work == Work::kBackwardWeight)
@@ -81,6 +101,8 @@ void Composed::begin_action(const schedule::pipeline::Action& action) {
   }
   const bool makes_gradients =
       action.work == Work::kBackward || action.work == Work::kBackwardWeight;
+  // Under every schedule, the backwards of a stage come by rising micro-batch, so this is its last
+  // one.
   if (!makes_gradients || action.micro_batch + 1 != plan.micro_batches) return;
   for (Stage& stage : stages) {
     if (stage.number != action.stage || stage.tied || stage.tree || !stage.sharded ||
@@ -195,6 +217,7 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
   WEFT_REQUIRE(!scaled_ || !has_gradients(*this),
                "train_step: it would add to gradients that the last step() has clipped or "
                "unscaled; call zero_grad() before it");
+  // gather() may have given the caller's modules other memory since the last batch.
   own_modules.attach();
   for (const Stage& stage : stages) {
     for (const auto& follow : stage.follow_modes) follow();

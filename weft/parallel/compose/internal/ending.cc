@@ -1,4 +1,18 @@
 // The end of a training step: the norm of the gradients, whether they are finite, the update.
+//
+// Order of step():
+//   gradients of batches that did not fill `accumulate` leave no_sync()
+//   await_gradients()   not for whole stages, whose engines combine gradients in their own step()
+//   all_finite()        the engines know it of their groups; else one maximum over the world
+//   norm_of_gradients() one sum over the world
+//   verifier_.agree()   if a batch was recomputed by another replica
+//   skip_step(), or step() of each stage's engine with one factor for all
+//
+// All ranks must take the same branch. So every condition is either a setting that all ranks have
+// alike, or the result of a collective whose bits are alike on all ranks.
+//
+// The factor joins 1 / loss scale and clipping. Engines apply it while they update, and grad()
+// keeps the gradients as they were.
 #include <ATen/ATen.h>
 
 #include <chrono>
@@ -163,6 +177,8 @@ bool Composed::step() {
     if (!replicates()) await_gradients();
     double factor = 1 / scale();
     norm_ = -1;
+    // With several groups, learning rates are compared in each step. all_finite() does it by its
+    // own message.
     if (!skips() && same_blocks().size() != mesh.world().size()) tell_ranks(true);
     bool finite = !skips() || all_finite();
     noise = measure_noise();

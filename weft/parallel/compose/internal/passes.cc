@@ -1,4 +1,23 @@
-// The passes, in their order.
+// The passes, in their order. Each reads what earlier ones left in the Composition. So the order is
+// a part of the strategy:
+//
+//   cut stages               makes the stages, which all others go through
+//   split sequence,          cp and ep must exist before the factories of blocks get their Contexts
+//     place experts
+//   split layers             makes the blocks and lists their parameters by name
+//   join batch norms         replaces layers, so before anything moves or wraps a block
+//   move to device,          wrap Block::forward, each around the one before. So a recomputed block
+//     precision, recompute   runs in the precision and on the device of the first time
+//   scale loss               options of the engine depend on it (data_parallel_of)
+//   connect stages           copies tied parameters, which must still be whole
+//   replicate                chooses the engine's stage, and the ranks that combine gradients
+//   shard parameters         takes Block::forward as it is now, and divides the parameters
+//   clip                     only notes the norm: step() clips over the whole model
+//
+// All ranks run the same passes in this order, since several are collective.
+//
+// Lifetime: the pipeline and the engines keep references to the Composition and to its stages. So
+// neither moves after "cut stages".
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
@@ -80,6 +99,8 @@ std::string recompute_blocks(Composition& c) {
   for (Stage& stage : c.stages) {
     all += stage.blocks.size();
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
+      // The last block's backward mostly follows its forward at once, so recomputation would save
+      // little.
       if (static_cast<std::size_t>(stage.first) + i + 1 == c.model.blocks.size()) continue;
       ++again;
       std::vector<KeepState> keep{keep_draws(stage.tp[i])};
@@ -123,11 +144,13 @@ std::string connect_stages(Composition& c) {
       Block block{.module = stage.blocks[i].module};
       block.forward = [&stage, i, alike = c.plan.micro_shards > 0](const Tensors& x) {
         const Tensors y = in_one_line("block " + stage.names[i], x, [&] {
+          // Looked up in each call, since "shard parameters" makes the engine after the pipeline.
           return stage.sharded ? stage.sharded->run(i, x) : stage.blocks[i].forward(x);
         });
         return alike ? packed(y) : y;
       };
       for (const auto& [name, tensor] : stage.blocks[i].tied) {
+        // Autograd adds the gradients of blocks of one stage, so each tensor is listed once.
         if (listed.insert(tensor.unsafeGetTensorImpl()).second) block.tied[name] = tensor;
       }
       blocks[stage.first + static_cast<int>(i)] = std::move(block);

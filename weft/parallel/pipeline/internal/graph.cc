@@ -1,3 +1,22 @@
+// How a backward is cut in two. In the graph of a stage, a chain of nodes leads from its outputs
+// back to its inputs. Nodes with a weight have one more edge, which leads to a parameter only:
+//
+//   outputs ─► [ node a ] ─► [ node b ] ─► [ node c ] ─► inputs
+//                   │                           │
+//                weight                      weight
+//
+// backward_input() asks autograd for the gradients of the inputs, and also captures what enters a
+// and c. A node computes only the gradients that are asked for, so no weight is multiplied here.
+// Then take_apart() removes the edges of the chain, and frees what b has saved. backward_weight()
+// starts at a and c with the captured gradients. Only the edges to the weights are left, so each of
+// these nodes computes the gradient of its weight alone.
+//
+// Outputs that do not lead to the inputs wait as a whole for the second part. If no input needs a
+// gradient, as in a first stage, the first part computes nothing.
+//
+// Memory: between the parts, a and c keep the tensors that they have saved, and later_ the
+// gradients that enter them. The graph has leaves in place of its inputs, so it never reaches
+// another stage.
 #include "weft/parallel/pipeline/internal/graph.h"
 
 #include <ATen/ATen.h>
@@ -39,6 +58,7 @@ class Paths {
       const auto [node, below_done] = open.back();
       open.pop_back();
       if (node == nullptr) continue;
+      // The second visit, after all nodes below.
       if (below_done) {
         for (const Edge& edge : node->next_edges())
           leads_[node] = leads_[node] || leads(edge.function.get());
@@ -154,8 +174,10 @@ Tensors StageGraph::backward_input(const Tensors& gradients) {
   for (Node* const node : paths.nodes()) {
     if (!uses_parameter(*node, paths)) continue;
     for (std::uint32_t i = 0; i < node->num_inputs(); ++i)
+      // An edge into a node captures the gradient that enters it.
       captured.emplace_back(c10::intrusive_ptr<Node>::unsafe_reclaim_from_nonowning(node), i);
   }
+  // The graph stays, since the second part needs it, and no grad() changes yet.
   const Tensors got = run(now, /*keep=*/true, /*accumulate=*/false, captured);
   for (std::size_t i = ends.size(); i < captured.size(); ++i) {
     if (got[i].defined()) later_.add(captured[i], got[i]);

@@ -1,6 +1,17 @@
 // Transfers between stages on ranks of one host: a queue of slots in shared memory for each
 // neighbor and kind. A slot has the addresses of the tensors in the sender's memory. The receiver
 // copies them and stamps the slot, and the sender then releases them.
+//
+//   sender     header, tokens ─► sent = number        taken ≥ number: releases the tensors
+//   receiver            sent == number ─► copies the tensors ─► taken = number
+//
+// Both stamps are release stores that the other rank reads by acquire loads. So the rest of a slot
+// and the tensors are plain memory. The sender writes them before `sent`, and again after `taken`.
+//
+// A queue has room for the messages of a step. finish() waits until all of them are copied, so the
+// slots are free again when the next step begins. send() waits only if that bound is exceeded.
+//
+// Threads: one thread of each rank. It copies when it needs the data; no other thread helps.
 #include <ATen/ATen.h>
 
 #include <algorithm>

@@ -1,3 +1,13 @@
+// Transfers between stages as messages. Gradients have known shapes, so their receives start at
+// once. Activations may have any shapes, so a message has two parts:
+//
+//   expect_activations()   starts to receive the header
+//   progress(), take()     the header is there: makes the tensors, starts to receive them
+//   take()                 waits for the tensors
+//
+// Messages of one tag between two ranks match in order. Headers, activations and gradients have a
+// tag each. So a header can arrive while the tensors of earlier messages are still on their way.
+// But the receives of tensors start in the order of messages (closed_).
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -87,7 +97,8 @@ Wire::ArrivalPtr MessageWire::expect_gradients(int peer, const Tensors& like) {
   return arrival;
 }
 
-// True if its header and all earlier ones have arrived.
+// Waits for the header and starts to receive the tensors that it describes. In the order of
+// messages, since the tensors of all messages of a peer have one tag.
 void MessageWire::open(Message& arrival) {
   wait(arrival.header_work);
   arrival.header_work.reset();

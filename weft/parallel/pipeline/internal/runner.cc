@@ -1,3 +1,23 @@
+// Runs one rank's list of steps in order. The lists of all ranks follow one global order of actions
+// and messages (messages.h), so no rank waits forever. This class keeps the data on its way between
+// them, by stage and micro-batch:
+//
+//   graphs_                   from a forward to the last part of its backward
+//   activations_, gradients_  made by another stage of this rank, until an action uses them
+//   coming_…                  expected from another rank, until an action uses them
+//   results_                  made here for another rank, until their send step
+//   given_                    shapes of sent activations, until their gradients are expected
+//
+// A send step starts to send, and a receive step starts to receive. Only the action that needs a
+// message waits for it (take). So transfers run beside the computation, although the lists would be
+// correct even without buffers. wire_.progress() between the steps moves messages on.
+//
+// Memory: after its forward, a stage keeps only its graph. The values of its outputs belong to the
+// next stage or to the message. The loss is a part of the last stage's graph, and its gradient is
+// one. So the backward of the last stage is like any other.
+//
+// Threads: one thread calls it. A runner lives for one step, so nothing is left of a step that
+// failed.
 #include "weft/parallel/pipeline/internal/runner.h"
 
 #include <ATen/ATen.h>
@@ -91,6 +111,7 @@ void Runner::backward(Work work, const Place& place, const Tensors& gradients) {
   } else {
     graph.backward_weight();
   }
+  // Until then, the graph counts as held (count_held() in schedule/pipeline/proof.h).
   if (work != Work::kBackwardInput) graphs_.erase(place);
 }
 
@@ -112,6 +133,7 @@ void Runner::forward(const Place& place, const Tensors& inputs) {
   if (!is_last(stage)) {
     const bool here = lists::rank_of(request_, stage + 1) == lists::rank_of(request_, stage);
     if (!here) given_[place] = shapes_of(graph.outputs());
+    // Detached, so that the next stage's graph ends there, also on this rank.
     (here ? activations_[{stage + 1, micro_batch}] : results_[place]) = detached(graph.outputs());
   }
   graph.drop_values();
@@ -129,6 +151,7 @@ Tensors Runner::last(const Tensors& outputs, int micro_batch) {
                "pipeline: the loss of a micro-batch must be one number, the mean over its samples");
   const at::Tensor part = loss * batch_->shares[at];
   losses_[at] = part.item<double>();
+  // As if a further stage had returned the gradient of its input.
   if (batch_->training) gradients_[{num_stages_ - 1, micro_batch}] = {at::ones_like(part)};
   return {part};
 }
