@@ -1,3 +1,17 @@
+// All requests that the job goes become one Departure. The first one counts. But a request for the
+// whole job replaces one that this node leaves, and any request replaces the stop that a program
+// has asked for.
+//
+//   source                    ranks of this node                 report, on nodes that meet
+//   SIGTERM, SIGINT, …        get the same signal                stop
+//   weft stop                 get SIGTERM                        stop
+//   SIGUSR1, notice           get SIGTERM, or train on           leave, if others can go on
+//   a signal to a rank        tell each other                    stop
+//   should_stop of a rank     tell each other                    -
+//   the plan (heed())         end by the grace period of the plan
+//
+// With each source but should_stop, note_departure() sets Situation::grace_end, at which decide()
+// kills the ranks.
 #include "weft/launch/internal/departures.h"
 
 #include <signal.h>
