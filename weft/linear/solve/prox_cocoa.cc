@@ -1,3 +1,15 @@
+// As cocoa.cc, with rows and columns exchanged: z_ (one number a row) is the same on all ranks, and
+// w_ has this rank's columns alone.
+//
+//   once            targets of all rows to all ranks; each column to the rank that owns it
+//   message_        [ rows: r, then Δz                  | squares ]
+//   at first        r = φ'(z)
+//   visits          r += σ' L x_j (change of w_j)
+//   then            A_k Δw_k = (r - φ'(z)) / (σ' L)      |A_k Δw_k|²
+//   sum()           Δz of all ranks                      sum of all ranks
+//   at the end      w, by a sum of vectors that are 0 outside of a rank's columns
+//
+// All ranks get the same bits from the sums, and so the same z, σ', γ and end.
 #include "weft/linear/solve/prox_cocoa.h"
 
 #include <algorithm>
@@ -164,6 +176,7 @@ class ProxCocoa {
       sigma_ = step.next_sigma;
     }
     for (std::size_t i = 0; i < z_.size(); ++i) z_[i] += gamma * message_[i];
+    // The weights must stay those of z.
     if (gamma == 1) return gamma;
     for (std::size_t k = 0; k < visited.size(); ++k)
       w_[visited[k]] = before_[k] + gamma * (w_[visited[k]] - before_[k]);
