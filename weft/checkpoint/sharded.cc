@@ -120,6 +120,7 @@ class AsyncSaver::Impl {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return released_; });
     stall_ = Clock::now() - start;
+    // The thread may have ended before: its result then lacks this.
     if (result_) result_->stall = stall_;
     return before;
   }

@@ -373,6 +373,8 @@ class ServerCenter final : public Center {
                     {"wait for the slowest worker", workers_.rank(), awaited});
       };
       if (deadline.passed()) fail(Errc::kTimeout, "did not exchange in time");
+      // A lost worker would be awaited until the deadline. The servers notice its loss by its
+      // connections.
       if (Deadline::Clock::now() - counted > kCount) {
         counted = Deadline::Clock::now();
         if (static_cast<int>(client_->stats().workers) < (of_job_ ? all_ : workers_).size())

@@ -77,6 +77,7 @@ class Agent {
 
   void join() {
     if (!report_) return;
+    // No number is used twice: a node that comes back is another one for the plan.
     const int node = static_cast<int>(store_.add(prefix_ + "count", 1, soon())) - 1;
     lease_ = store_.grant(kNodeLease, soon());
     renewed_ = Clock::now();
@@ -175,6 +176,7 @@ class Agent {
       read(*listing);
     }
     if (!is_here()) return;
+    // Only a node that has never had orders comes too late.
     if (!told_ && options_.node < 0 && (plan_.done || !plan_.end.empty()))
       return give_up(
           exit_code(Errc::kUnavailable),

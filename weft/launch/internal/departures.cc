@@ -76,6 +76,7 @@ void Departures::note_departure(const std::string& why, bool requeues, Grace gra
 
 void Departures::on_stop_of(int local, bool by_signal) {
   const std::string rank = "rank " + std::to_string(node_.job.rank(local));
+  // Node::send() spares it from now on: another SIGTERM would kill a rank that saves.
   node_.ranks[static_cast<std::size_t>(local)].stops = true;
   if (by_signal) return note_departure("a signal to " + rank, false, {});
   if (departure_) return;
@@ -97,6 +98,7 @@ void Departures::ask_to_go(const std::string& why, bool requeues, Grace grace) {
 
 // A request that concerns this machine alone. Of nodes that meet, the others go on without it.
 void Departures::ask_to_leave(const std::string& why, bool others_can_go_on) {
+  // With --requeue, the whole job ends here, and the batch system starts it again.
   if (!others_can_go_on || node_.options.going.requeue) return ask_to_go(why, true, {});
   if (departure_ && !departure_->by_program) return;
   node_.note(why + ": this node leaves, if the others can go on without it; else the job ends");

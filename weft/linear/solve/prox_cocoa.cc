@@ -199,6 +199,7 @@ class ProxCocoa {
     }
     ranks_.max(steepest);
     ranks_.sum(sums);
+    // The conjugate of l1 alone is 0 up to l1, and infinite beyond: u is scaled until it is within.
     const bool scales = objective_.l2 == 0 && steepest[0] > objective_.l1;
     const double scale = scales ? objective_.l1 / steepest[0] : 1;
     double conjugates = 0;

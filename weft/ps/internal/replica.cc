@@ -101,6 +101,7 @@ void Replica::request(Token token, const Request& request, std::span<std::byte> 
                                    : save_.piece(request, shard_);
     answer.id = request.id;
     answer.version = shard_.version();
+    // What a read shows must be committed, too, before a client may see it.
     return answer_at(applied_, token, std::move(answer));
   }
   if (!is_command(request.op)) {
@@ -213,6 +214,7 @@ void Replica::answer_pull(const Waiting& waiting) {
       answer.payload.resize(bytes);
       shard_.read(pull, std::as_writable_bytes(std::span(answer.payload)));
     }
+    // All members must know which values the worker has now, so this is a command.
     if (pull.op == Op::kPull && shard_.marks() && pull.worker != kNoWorker) {
       Request mark = pull;
       mark.op = Op::kMark;
@@ -278,6 +280,7 @@ void Replica::take_state(const ChainMessage& message) {
 
 void Replica::take_ack(const ChainMessage& message) {
   send_next(next_.take_ack(message, shard_, applied_));
+  // Only one reader of the rows at a time: the state for the next member comes before a save.
   if (next_.needs_state()) return save_.interrupt();
   const std::uint64_t before = committed();
   commit(message.committed);

@@ -251,6 +251,7 @@ class StoreBatches final : public SharedBatches {
       }
       looked_ = Clock::now();
     }
+    // The store has what this rank has published, which may be older.
     all_[static_cast<std::size_t>(ranks_.rank())] = mine_;
   }
 

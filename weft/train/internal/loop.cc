@@ -109,11 +109,13 @@ std::optional<TrainResult> Loop::run() {
                            at_.epoch * learner_->batches().per_epoch + at_.in_epoch);
   while (at_.epoch < options_.epochs && !at_end() && !pauses()) run_epoch();
   const bool is_over = at_.epoch >= options_.epochs || at_end();
+  // The ranks go on from the copies, so a save that fails here is only logged.
   if (resize_ != 0 && !is_over) {
     checkpoints_.settle();
     copy_state(/*now=*/true);
     return std::nullopt;
   }
+  // The next plan goes on from this checkpoint, so an error of it ends the run.
   if (changes_plan_ && !is_over) {
     if (!checkpoints_.has(at_.step)) save_now();
     checkpoints_.finish();
@@ -203,6 +205,7 @@ bool Loop::look_due() const {
 void Loop::look() {
   looked_step_ = at_.step;
   const bool show_ranks = output_.shows_ranks(at_end() || at_.at_end_of_epoch());
+  // wants_meeting() may have asked before: its answer counts, whatever should_stop() says now.
   const bool wishes_to_stop =
       std::exchange(wishes_to_stop_, false) || (options_.should_stop && options_.should_stop());
   const Callbacks::Requests asked = decisions_->callbacks().take_requests();

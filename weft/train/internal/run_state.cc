@@ -136,6 +136,7 @@ void RunSaver::settle() { report(saver_.wait()); }
 void RunSaver::finish() {
   const auto result = saver_.wait();
   if (result && result->error) {
+    // The launcher then does not start the ranks again.
     rank_link::tell_launcher(rank_link::Unsaved{});
     throw *result->error;
   }
