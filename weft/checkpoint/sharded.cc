@@ -1,3 +1,20 @@
+// AsyncSaver: a thread writes while the caller trains on. It has one task at a time.
+//
+//   caller   save():  wait ── copy slices ── begin ── … until released ── return ── train
+//   thread                                      └─ write uncopied slices ── release ── write copies
+//                                                  ── commit (internal/save_job.cc) ── result
+//
+// "Released" means that no tensor of the caller will be read any more. If all slices were copied,
+// this holds from the start, so save() takes the time of a copy in memory.
+//
+// mutex_ guards the task, the result and the flags; one condition variable serves all waits.
+// staging_ needs no lock: it is the thread's while there is a task, else the caller's, and mutex_
+// orders the change. The thread has a group of its own, since collectives of two threads on one
+// group would mix.
+//
+// A rank must not throw while the others write: they would wait for it. So an error before the
+// write goes into the task, and run_save() tells it to all ranks. No exception leaves the thread:
+// it becomes Result::error.
 #include "weft/checkpoint/sharded.h"
 
 #include <c10/core/AutogradState.h>
@@ -92,6 +109,7 @@ class AsyncSaver::Impl {
     }
     bool all_copied = true;
     for (const auto& file : job->files) all_copied = all_copied && !file.image.empty();
+    // Without the lock: there is no task, so the thread does not look at it.
     released_ = all_copied;
     job->released = [this] { release(); };
     {
@@ -102,6 +120,7 @@ class AsyncSaver::Impl {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return released_; });
     stall_ = Clock::now() - start;
+    // The thread may have ended before: its result then lacks this.
     if (result_) result_->stall = stall_;
     return before;
   }
@@ -214,6 +233,8 @@ std::optional<AsyncSaver::Result> AsyncSaver::wait() { return impl_->wait(); }
 Latest latest(const std::string& dir, const Group& group) {
   const internal::Ranks ranks = internal::ranks_of(group);
   std::string names;
+  // Each answer is "=" and a text, or "!" and an error. So a rank with an error does not leave the
+  // others in a collective.
   const auto told =
       [&](const auto& mine) {  // an error other than damage ends the search on all ranks
         std::string text;
@@ -233,6 +254,7 @@ Latest latest(const std::string& dir, const Group& group) {
         }
         return all;
       };
+  // Rank 0 alone lists the folders, so that all ranks verify the same ones in the same order.
   const auto listed = told([&] {
     for (const auto& [step, folder] :
          ranks.rank == 0 ? internal::list_folders(dir) : decltype(internal::list_folders(dir)){}) {

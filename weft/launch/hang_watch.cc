@@ -1,3 +1,18 @@
+// A look goes over the ranks twice. First it collects evidence on each one; then, with all waits
+// known, it judges.
+//
+//   follow()     a new heartbeat ends the evidence, and what it took teaches the limits (end_gap())
+//   sample()     state and processor time of the thread, only if the rank has been quiet for kQuiet
+//   waits_of()   one edge for each rank that waits; the rank at the end of a chain is awaited
+//   judge()      compares the evidence with the limits
+//
+// Threads of ranks that make progress are never read, which keeps a look cheap. So the evidence
+// begins kQuiet after the last sign of life. Where the two are compared, kQuiet makes up for the
+// difference.
+//
+// `held` and `asleep` must hold without a break: one sample that differs, or a thread that has used
+// more than 5 % of a processor, begins them again. For the launcher's thread, like all of the
+// class.
 #include "weft/launch/hang_watch.h"
 
 #include <algorithm>
@@ -83,6 +98,7 @@ HangWatch::Seen HangWatch::look(Nanos now, std::vector<RankView>& views,
   last_look_ = now;
   for (std::size_t i = 0; i < views.size(); ++i) {
     Track& track = tracks_[i];
+    // The launcher may have been stopped together with its ranks: they are not to blame.
     if (missed) {
       track.since = now;
       track.first_cpu = track.held_since = track.asleep_since = std::nullopt;
@@ -151,12 +167,14 @@ void HangWatch::follow(Track& track, const RankView& view, Nanos now, Seen& seen
 void HangWatch::end_gap(const Track& track, Nanos now) {
   const RankView& before = track.last;
   if (before.operation.waits()) {
+    // It waited for another rank. This says how long waits take, and nothing of its own work.
     const Nanos waited = now - Nanos(before.operation.waits_since);
     if (waited >= kQuiet) usual_wait_.add(waited);
     return;
   }
   if (!track.first_cpu || may_take_long(before.standing.activity)) return;
   if (track.asleep_since) usual_sleep_.add(now - *track.asleep_since);
+  // The first kQuiet was not read, and counts as busy.
   usual_cpu_.add(track.cpu - *track.first_cpu + std::min(kQuiet, now - track.since));
 }
 
@@ -190,7 +208,8 @@ HangWatch::Waits HangWatch::waits_of(const Views& views) {
     } else if (!waits_for_peer(at(views, next))) {
       add(waits.local, next);
     } else {
-      // Is this rank in a cycle?
+      // Is this rank in a cycle? The chain may lead into one that it is not part of, so the number
+      // of steps is limited.
       int lowest = local, here = next;
       for (std::size_t steps = 0;
            steps < views.size() && here >= 0 && here != local && waits_for_peer(at(views, here));

@@ -1,3 +1,23 @@
+// The next plan: the order of its parts, and how the number of ranks changes. Lost ranks are in
+// internal/losses.cc, nodes that leave in internal/successors.cc, parameter servers in
+// internal/placing_servers.cc.
+//
+// The agent of each node computes the next plan from the plan so far and the reports, and offers it
+// to the store by compare-and-set. So nothing here reads a clock, and all containers are ordered:
+// equal inputs give equal plans. An agent whose offer comes second reads again, and computes from
+// the plan that won.
+//
+// A placement has an incarnation that no other placement has. A report counts only for its
+// incarnation, so an older process of the same rank changes nothing. The plan believes what nodes
+// report, and never assumes that a rank has done what it was placed for:
+//
+//   placed ──> kStarting ──> kWaiting ──> kMember      (reports of the node)
+//                                            └─ note_members() sets Placement::member
+//
+// go_on() then works in this order: joined ranks, faults that end the job, nodes that fail too
+// often, processes that replace ranks of leaving nodes, lost ranks, servers. It changes the number
+// of ranks only if nothing else is under way. So the ranks form their group again for one change at
+// a time.
 #include "weft/launch/membership.h"
 
 #include <algorithm>
@@ -82,6 +102,8 @@ void Planning::let_nodes_leave() {
     if (!at->leave.why.empty() && !plan_.leaving.contains(number)) asking.push_back(at);
   }
   const bool has_begun = plan_.ranks.empty() || count(&Placement::member) > 0;
+  // While the first group forms, the loss of a rank would start all of them again. The request
+  // waits.
   if (asking.empty() || !has_begun) return;
   const NodeReport& first = *asking.front();
   if (!can_go_on_without(asking)) return stop(first.leave, first.node);
@@ -97,6 +119,7 @@ bool Planning::can_go_on_without(const std::vector<const NodeReport*>& asking) c
     trial.plan_.leaving.insert(at->node);
     if (loses_a_shard_without({at->node})) return false;
   }
+  // Tried on a copy. The answer is no if the copy ends, or if it starts all ranks again.
   trial.replace_lost();
   return trial.plan_.end.empty() && trial.plan_.attempt == plan_.attempt;
 }
@@ -176,6 +199,7 @@ void Planning::resize() {
     return is(rank, plan_.ranks.at(rank), RankPhase::kWaiting);
   });
   if (members > most_ranks()) {
+    // The mesh cannot use fewer ranks than its multiple: the job then keeps its members.
     const int most = std::max(most_ranks(), policy_.min_ranks);
     return announce(most < plan_.usable.multiple ? members : plan_.usable.most(most), {});
   }
@@ -192,6 +216,7 @@ void Planning::grow(int members, std::set<int>& coming) {
       room = plan_.usable.most(std::min(most_ranks(), here + places)) - here;
   for (int rank = 0; more > 0 && room > 0; ++rank) {
     if (plan_.ranks.contains(rank)) continue;
+    // A lost rank that comes back counts as a replacement, unless somebody asked for this number.
     const bool replaces = plan_.gone.contains(rank) && plan_.wanted.serial == 0;
     if (replaces && plan_.replacements >= policy_.max_replacements) {
       --more;  // its place stays empty

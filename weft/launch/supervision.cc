@@ -1,3 +1,24 @@
+// decide() maps the state of an attempt (Situation) to one action, and keeps nothing between calls.
+// The supervisor executes the action, changes the situation, and asks again. So each rule below can
+// be tested without a process.
+//
+// The order of the rules is their priority. Without a plan:
+//
+//    cannot_meet()   the first group can never form: all ranks start again
+//    all ended       finish, or all ranks start again; with other nodes, go_on() comes first
+//    dismiss()       ends newcomers whose peers have finished
+//    shut_down()     the ranks were told to stop: waits for them, then kills them
+//    go_on()         replaces a lost rank, or goes on without it
+//    losses          of the state, the store, the servers, or a rank that go_on() has not taken
+//    resize()        moves to the wanted number of ranks, one action at a time
+//
+// On nodes that meet, the job's plan decides which ranks run. follow_plan() then only decides when
+// this launcher ends.
+//
+// Blame. One fault makes all ranks fail within seconds. is_consequence() recognizes the ends that
+// other ranks have caused, and first_failure() takes the earliest of the others. If every end is a
+// consequence, blame() follows from the first one who waited for whom, to the rank that was awaited
+// and did not fail because of a wait.
 #include "weft/launch/supervision.h"
 
 #include <signal.h>
@@ -90,6 +111,8 @@ std::optional<Decision> go_on(const Situation& situation, const Policy& policy, 
     const RankEnd& end = *situation.ranks[i];
     if (shrinks && is_refused(end)) return Decision{Act::kGoOnWithout, {}, {}, static_cast<int>(i)};
     if (!is_lost(end)) continue;
+    // While a new process has to wait, a job that may shrink does not. resize() may add the rank
+    // again later.
     const bool waits = replaces && now < next_start(situation);
     if (waits && !shrinks)
       return Decision{Act::kWait, next_start(situation), {}, static_cast<int>(i)};
@@ -132,6 +155,8 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
       return Decision{Act::kGrow, {}, {}, place};
     }
   }
+  // The ranks form their group again at each announcement. So it comes once, when all newcomers
+  // have loaded.
   if (!situation.growing.empty()) return std::nullopt;
   const int next =
       situation.usable.most(coming > 0 ? here + coming : std::min(here, situation.wanted));
@@ -196,6 +221,7 @@ namespace {
 
 // The next action on ranks that were told to stop; nullopt if they may go on.
 std::optional<Decision> shut_down(const Situation& situation, const Policy& policy, Time now) {
+  // Nothing is left to do but to wait for the ends.
   if (situation.kill_sent) return Decision{};
   if (situation.stop_signals >= 2) return Decision{Act::kKill, {}, "a second signal"};
   if (situation.stop_sent) {
@@ -319,6 +345,7 @@ std::optional<int> first_failure(const Situation& situation) {
                   [](const auto& end) { return end && !end->status.ok() && !end->done_without; });
   const bool others_run = std::any_of(situation.ranks.begin(), situation.ranks.end(),
                                       [](const auto& end) { return !end || !end->done_without; });
+  // Losses that the others went on without count only if no other rank is left.
   if (!others_failed && others_run) return std::nullopt;
   const auto order = [&](int rank) {
     const RankEnd& end = *situation.ranks[static_cast<std::size_t>(rank)];
@@ -356,6 +383,7 @@ std::optional<Blame> blame(const Situation& situation) {
   if (!is_consequence(end) || end.told) return itself;
   if (!situation.stopped.empty()) return Blame{How::kStopped, *situation.stopped.begin(), *first};
   std::set<int> seen;
+  // Ranks that wait for each other in a cycle name nobody: the first failure is blamed itself.
   for (int at = *first; seen.insert(at).second;) {
     const auto next = awaited_by(situation, at);
     if (!next) return at == *first ? itself : Blame{How::kFailed, at, -1};

@@ -1,3 +1,18 @@
+// Plays the rounds one after the other, for all ranks at once. What a message needs is known when
+// its round begins: when its ranks are ready, and which messages use its ports before it. So there
+// is no queue of events, and each message is visited once.
+//
+//   collect()   messages of the round, from the parts (internal/parts.h)
+//   sort        by when their senders are ready, if a port sends several
+//   carry()     a message begins when its sender is ready and both ports are free
+//   settle()    a rank is ready again when its last message has ended and its data is added
+//
+// Critical path. Each rank has the chain of events that made it ready. settle() gives a rank the
+// chain of the sender whose message it waited for last, plus that message. All chains are read as
+// of the beginning of the round, and written to next_chain_. Hops are linked to the hop before,
+// since many chains share their beginning.
+//
+// Arrays are by place in the order of the topology. rank_at() gives the rank of a place.
 #include "weft/plan/simulate.h"
 
 #include <algorithm>
@@ -52,6 +67,8 @@ class Player {
     decided_.resize(world, -1);
     chain_.resize(world);
     next_chain_.resize(world);
+    // Ports of all levels in one line: one for each part that the links of the level join, and at
+    // the innermost level one for each rank.
     int ports = 0;
     for (int level = 0; level < topology.num_levels(); ++level) {
       first_port_.push_back(ports);

@@ -1,3 +1,14 @@
+// A call opens one ticket and sends its requests for each shard; the ticket is answered when all of
+// them are. Nothing happens in the background: only calls of the client move bytes
+// (ClientRequests::advance()).
+//
+// Commands have numbers for each shard, and a shard applies them in this order. So push() and
+// pull() need not wait for what was sent before. Only while differences are pulled, commands wait
+// here (await_commands()): a server drops a command whose predecessor it has not applied.
+//
+// define() works in this order: sizes of tensors and rows, one shared memory for both, places in
+// it, requests. A connection hands over the descriptor of the memory, so the memory comes before
+// the first request.
 #include "weft/ps/client.h"
 
 #include <algorithm>
@@ -77,6 +88,8 @@ void Client::Impl::define(const std::vector<Tensor>& tensors, const Options& opt
 void Client::Impl::change_membership(Op op) {
   require_worker();
   requests_.await_commands();
+  // The servers may now have other values for this worker than it has itself. Its next pull of
+  // differences starts with whole values.
   tensors_.forget_known();
   const Ticket ticket = requests_.open_ticket();
   for (std::uint32_t i = 0; i < servers(); ++i) requests_.send(i, requests_.command(op, i), ticket);
@@ -91,6 +104,7 @@ void Client::Impl::wait(Ticket ticket, Deadline deadline) {
     throw;
   }
   const std::optional<Error> error = requests_.close(ticket);
+  // The pull ends also with an error, so that the next one may begin. Its values then do not count.
   tensors_.finish(ticket, !error);
   if (error) throw Error(*error);
 }
@@ -107,6 +121,7 @@ void Client::Impl::wait_or_forget(Ticket ticket, Deadline deadline) {
 
 void Client::Impl::take(const Request& request, const Answer& answer, std::string_view payload,
                         bool is_wanted) {
+  // Also if nobody waits any more: the memory of the rows is free now.
   rows_.take(request, payload, is_wanted);
   if (!is_wanted) return;
   tensors_.take(request, answer, payload);
@@ -157,6 +172,7 @@ std::optional<std::string> Client::Impl::save_shard(std::uint32_t shard, Deadlin
     const Ticket ticket = requests_.open_ticket();
     Outstanding request;
     request.request = requests_.read(Op::kSave, shard);
+    // A save has no version: the field has the number of the piece.
     request.request.version = piece;
     requests_.send(shard, std::move(request), ticket);
     try {

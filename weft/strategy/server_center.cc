@@ -1,3 +1,21 @@
+// A center of ordinary tensors: the servers know nothing of centers. Without an update rule, a push
+// adds to a tensor.
+//
+//   values   [count]              add(): a push of zeros but for the changed range; pull(): a pull
+//   clocks   [workers, 4]         each worker pushes changes of its own four numbers alone
+//
+// A wait pulls the clocks again and again. Each call waits for the answer of its push or pull
+// before it returns. So a clock is advanced after the half of the exchange that it stands for.
+//
+// Servers. With `weft run --servers`, those of the job. Otherwise start() makes one on each of up
+// to eight hosts, and the workers exchange addresses and views. Each process then has the whole
+// directory in its own memory. This is possible since these servers have no backup: a view never
+// changes.
+//
+// Errors. A lost server, a late answer, or a worker that a server has given up: all become
+// kPeerLost, from which training recovers. Only the caller's mistakes stay as they are.
+//
+// One thread at a time calls it. A server has a thread of its own.
 #include "weft/strategy/server_center.h"
 
 #include <ATen/ATen.h>
@@ -306,6 +324,7 @@ class ServerCenter final : public Center {
         return client_->wait(ticket, Deadline::in(kCheckConnection));
       } catch (const Error& error) {
         if (error.code() != Errc::kTimeout || answer.passed() || lost.passed()) throw;
+        // No new attempt to connect: the connection stands, and the server is only slow.
         if (asked_.attempts() == attempts) lost = Deadline::in(kConnection);
       }
     }
@@ -333,6 +352,7 @@ class ServerCenter final : public Center {
     const auto delta = client_->gradient(names_.clocks);
     std::fill(delta.begin(), delta.end(), 0.0f);
     for (std::size_t i = 0; i < kPerWorker; ++i)
+      // The server adds, so it gets the difference to what this worker has written last.
       delta[static_cast<std::size_t>(workers_.rank()) * kPerWorker + i] = next[i] - mine_[i];
     send(names_.clocks, ps::Coding::kExact);
     mine_ = next;
@@ -353,6 +373,8 @@ class ServerCenter final : public Center {
                     {"wait for the slowest worker", workers_.rank(), awaited});
       };
       if (deadline.passed()) fail(Errc::kTimeout, "did not exchange in time");
+      // A lost worker would be awaited until the deadline. The servers notice its loss by its
+      // connections.
       if (Deadline::Clock::now() - counted > kCount) {
         counted = Deadline::Clock::now();
         if (static_cast<int>(client_->stats().workers) < (of_job_ ? all_ : workers_).size())

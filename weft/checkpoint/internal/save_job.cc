@@ -1,3 +1,21 @@
+// The commit of a checkpoint. After a crash at any moment, it is complete or absent:
+//
+//   1  rank 0   make ckpt/.tmp-step-N, after removing what crashes have left
+//   2  all      write their files into it, and flush each one (FileWriter::finish())
+//   3  rank 0   check by the ranks' reports that the slices make up whole tensors
+//   4  rank 0   write and flush the indices and state.json, then the manifest with all checksums
+//   5  rank 0   flush ckpt/.tmp-step-N: the names of the files are on the disk
+//   6  rank 0   rename it to step-N, or exchange the two: now there is a checkpoint
+//   7  rank 0   flush ckpt: the new name is on the disk
+//   8  rank 0   remove older checkpoints, each renamed before it is removed
+//
+// Nothing is renamed before its content is on the disk, and nothing older is removed before the new
+// checkpoint is. Readers look for names step-N alone, so they never see a half written folder.
+//
+// The ranks go through three phases together: 1, 2, and 3 to 7. A phase ends on all ranks when all
+// have done their part, or with the error of the lowest rank that has failed. A rank that writes
+// tells the others once a second that it still does, and so learns of their errors before it has
+// written everything.
 #include "weft/checkpoint/internal/save_job.h"
 
 #include <ATen/ATen.h>
@@ -322,6 +340,7 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
             files.push_back(report_of(file, write_file(aside + "/" + file.name, file, beat)));
         }
       };
+      // Files without a copy first: the caller cannot train on before they are written.
       write(false);
       if (job.released) job.released();
       write(true);
@@ -337,6 +356,7 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
       whole.manifest.files[kStateName] =
           write_text(aside + "/" + kStateName, render_state(job.state));
       write_text(aside + "/" + kManifestName, render_manifest(whole.manifest));
+      // Steps 5 to 7. Their order makes the checkpoint safe.
       flush_directory(aside);
       put_in_place(aside, target);
       flush_directory(job.dir);

@@ -1,3 +1,19 @@
+// One thread repeats: take the launcher's report, keep the lease, publish the report, read all
+// reports and the plan, offer the next plan, tell the launcher what it says. Each call of the store
+// has a short deadline, so the launcher's reports never wait long.
+//
+// The store may be silent for this node alone, or for all. Three rules keep both safe:
+//
+//   lease         The report is bound to it. When it ends, the other agents miss the report, and
+//                 give up the ranks of the node.
+//   fence()       An agent whose lease has ended reads the plan. If the plan still has the ranks
+//                 of the node, nobody has acted, and they go on. Else they must end.
+//   plans_from_   After a silence as long as a lease, all leases may have ended. Until nodes have
+//                 had time to report again, a missing report means nothing: no plan is offered.
+//
+// The plan changes only by compare-and-set on the revision that was read, and only by an agent
+// whose own report is in the same listing. An agent that is second reads again (seen_ = 0), and
+// computes anew.
 #include "weft/launch/internal/agent.h"
 
 #include <algorithm>
@@ -61,6 +77,7 @@ class Agent {
 
   void join() {
     if (!report_) return;
+    // No number is used twice: a node that comes back is another one for the plan.
     const int node = static_cast<int>(store_.add(prefix_ + "count", 1, soon())) - 1;
     lease_ = store_.grant(kNodeLease, soon());
     renewed_ = Clock::now();
@@ -74,6 +91,7 @@ class Agent {
   void renew() {
     if (node_ < 0 || !report_) return;
     if (Clock::now() - renewed_ >= kRenew) {
+      // The store counts from a moment after this one, so the next renewal is early, never late.
       const auto asked = Clock::now();
       if (!store_.keep_alive(lease_, soon())) return lose_lease();
       renewed_ = asked;
@@ -131,6 +149,7 @@ class Agent {
   // The others replace the ranks of a node whose lease has ended. Its own ranks must not go on.
   void fence() {
     rank_link::tell(link_, Fenced{});
+    // Reports of ranks that end now must not appear under the new number of the node.
     if (report_) report_->ranks.clear();
     node_ = -1;
     told_.reset();
@@ -157,6 +176,7 @@ class Agent {
       read(*listing);
     }
     if (!is_here()) return;
+    // Only a node that has never had orders comes too late.
     if (!told_ && options_.node < 0 && (plan_.done || !plan_.end.empty()))
       return give_up(
           exit_code(Errc::kUnavailable),

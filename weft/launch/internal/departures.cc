@@ -1,3 +1,17 @@
+// All requests that the job goes become one Departure. The first one counts. But a request for the
+// whole job replaces one that this node leaves, and any request replaces the stop that a program
+// has asked for.
+//
+//   source                    ranks of this node                 report, on nodes that meet
+//   SIGTERM, SIGINT, …        get the same signal                stop
+//   weft stop                 get SIGTERM                        stop
+//   SIGUSR1, notice           get SIGTERM, or train on           leave, if others can go on
+//   a signal to a rank        tell each other                    stop
+//   should_stop of a rank     tell each other                    -
+//   the plan (heed())         end by the grace period of the plan
+//
+// With each source but should_stop, note_departure() sets Situation::grace_end, at which decide()
+// kills the ranks.
 #include "weft/launch/internal/departures.h"
 
 #include <signal.h>
@@ -62,6 +76,7 @@ void Departures::note_departure(const std::string& why, bool requeues, Grace gra
 
 void Departures::on_stop_of(int local, bool by_signal) {
   const std::string rank = "rank " + std::to_string(node_.job.rank(local));
+  // Node::send() spares it from now on: another SIGTERM would kill a rank that saves.
   node_.ranks[static_cast<std::size_t>(local)].stops = true;
   if (by_signal) return note_departure("a signal to " + rank, false, {});
   if (departure_) return;
@@ -83,6 +98,7 @@ void Departures::ask_to_go(const std::string& why, bool requeues, Grace grace) {
 
 // A request that concerns this machine alone. Of nodes that meet, the others go on without it.
 void Departures::ask_to_leave(const std::string& why, bool others_can_go_on) {
+  // With --requeue, the whole job ends here, and the batch system starts it again.
   if (!others_can_go_on || node_.options.going.requeue) return ask_to_go(why, true, {});
   if (departure_ && !departure_->by_program) return;
   node_.note(why + ": this node leaves, if the others can go on without it; else the job ends");

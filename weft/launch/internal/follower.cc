@@ -1,3 +1,20 @@
+// Makes the processes of this node what the plan says. All of it runs in the launcher's thread.
+//
+//   orders  ──> drop_ranks(), run_servers(), start_placed() ──> processes of this node
+//   report  <── make_report() <──────────────────────────────── their states
+//
+// Orders and report are whole states, not changes. So nothing is lost if the agent is started
+// again: it sends the whole orders again, and gets the whole report again.
+//
+// A slot (a local rank) has at most one process. Its incarnation names the placement of the plan
+// that the process was started for, and no two placements share one:
+//
+//   the orders do not have the slot's incarnation    the process is killed
+//   no slot has an incarnation of the orders         a process is started, after its back-off
+//   both have it                                     the report says how the rank is
+//
+// A slot keeps its incarnation after its process has ended. So an end is reported until the plan
+// has answered it, and no placement is started twice.
 #include "weft/launch/internal/follower.h"
 
 #include <sys/utsname.h>
@@ -199,6 +216,7 @@ void Follower::take(NodeOrders orders) {
   }
   orders_ = std::move(orders);
   const JobPlan& plan = orders_.plan;
+  // Spares and servers belong to an attempt: their environment has its number.
   if (plan.attempt != node_.situation.restarts) {
     node_.resume_run = plan.run;
     node_.situation.restarts = plan.attempt;
@@ -304,6 +322,8 @@ std::optional<std::size_t> Follower::free_slot() const {
 bool Follower::start_in(std::size_t slot, int rank, const Placement& place) {
   const int local = static_cast<int>(slot);
   Job::ByPlan& plan = *node_.job.plan;
+  // The environment of the process has its rank and the sizes of the job. So these are set first,
+  // and set back if it does not start.
   const bool is_new = slot == node_.ranks.size();
   if (is_new) plan.ranks.push_back(rank);
   if (is_new) node_.positions.set_ranks(local + 1);
@@ -338,6 +358,8 @@ void Follower::note_phase(int local, const rank_link::RankMessage& message) {
                        [&](const rank_link::RunBegun& run) { report_.run = run.value; },
                        [&](const rank_link::Usable& usable) { report_.usable = usable.ranks; },
                        [&](const rank_link::CheckpointSaved& folder) {
+                         // Rank 0 may have been on another node before, so the serial goes on from
+                         // that of the plan.
                          const auto known = std::max(saved.serial, orders_.plan.saved.serial);
                          saved = {known + 1, folder.value};
                        },
@@ -395,6 +417,7 @@ std::optional<std::string> Follower::answer(int ranks) {
            std::to_string(most);
   if (!plan.usable.has(ranks)) return not_usable(ranks, plan.usable);
   if (plan.run.empty() || orders_.is_over()) return "the job does not train yet, or it ends";
+  // The newest request of all nodes shall count, also if their clocks differ.
   if (report_.wanted.ranks != ranks || report_.wanted.serial < plan.wanted.serial)
     report_.wanted = {std::max(milliseconds_since_1970(), plan.wanted.serial + 1), ranks};
   if (plan.wanted.serial < report_.wanted.serial) return std::nullopt;

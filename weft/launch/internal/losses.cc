@@ -1,4 +1,17 @@
 // What becomes of lost ranks: replaced, done without, or all ranks start again.
+//
+//   lost ranks ─┬─ the first group has not formed ─────────────> start_again()
+//               ├─ a member survives ──────────────────────────> replace() each of them
+//               └─ none survives ─┬─ none of them runs ────────> start_again()
+//                                 ├─ some run on a leaving node ─> the job stops with a checkpoint
+//                                 └─ some run on a node set aside ─> these stay
+//
+// A rank is lost if its node says so, if its node has no report any more, or if its node gets no
+// ranks and the rank need not stay until its successor has loaded.
+//
+// A node without a report may only be out of reach, and its ranks may train on. So start_again()
+// needs a rank of the last group on a node that reports: such a rank is lost for certain, and the
+// old group cannot go on without it. Two groups of one job thus never train at once.
 #include <algorithm>
 
 #include "weft/base/error.h"
@@ -63,6 +76,7 @@ void Planning::replace(int rank) {
   const int code = code_of(rank, was);
   const bool is_missed = was.member || was.replaces || was.first;
   const bool refused = is(rank, was, RankPhase::kRefused);
+  // Newcomers that end before they join, one after the other, are a crash loop.
   if (!was.member && !was.first && !plan_.leaving.contains(was.node)) ++plan_.never_joined;
   plan_.ranks.erase(rank);
   plan_.gone.insert(rank);
@@ -108,6 +122,8 @@ void Planning::start_again(const std::vector<int>& lost) {
   again.successors.clear();
   again.announcement = {plan_.announcement.number, 0, {}};
   const int before = static_cast<int>(plan_.ranks.size());
+  // form() works on plan_. From here on, `again` has the plan before, which comes back if nodes are
+  // missing.
   std::swap(plan_, again);
   form();
   const int least = policy_.min_ranks > 0 ? policy_.min_ranks : before;
@@ -135,6 +151,7 @@ bool Planning::may_start_again(const std::vector<int>& lost) const {
   // A program that fails by itself before it trains would fail again.
   const bool would_fail_again = std::any_of(lost.begin(), lost.end(), [&](int rank) {
     const RankReport* const said = report(rank, plan_.ranks.at(rank));
+    // A code from 128 on is a signal, which says nothing about the program.
     return said != nullptr && said->phase >= RankPhase::kLost &&
            (said->code < 128 || (plan_.run.empty() && !meets));
   });

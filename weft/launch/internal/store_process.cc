@@ -1,3 +1,18 @@
+// The process is a copy of the launcher that runs keep(). It reads a socket whose other end belongs
+// to the launcher:
+//
+//   launcher ── messages ─────> keep(): groups to guard; keys, if it holds the store
+//            ── end of file ──> the launcher is gone: kill the groups, remove the folder, end
+//
+// The system closes the launcher's end however the launcher ends, by SIGKILL too. For that, no
+// other process may keep this end open. It is close-on-exec, and process.cc closes such descriptors
+// also in a child that runs a function. Until then, a child uses its copy to guard its own group.
+// Each message is one small send(), so messages of several processes do not mix.
+//
+// On an orderly end, ~StoreProcess kills this process before it closes the socket (see the order of
+// the members). So keep() cleans up only after a launcher that was killed.
+//
+// Threads: the store serves connections in a thread of its own. keep() is one of its clients.
 #include "weft/launch/internal/store_process.h"
 
 #include <fcntl.h>
@@ -58,6 +73,7 @@ int keep(const StoreProcess::Options& options, int lifeline) {
   for (;;) {
     const ssize_t got = ::read(lifeline, &message, sizeof message);
     if (got < 0 && errno == EINTR) continue;
+    // Also at an error: a launcher that cannot be heard counts as gone.
     if (got != sizeof message) break;
     if (message.group > 0) groups.insert(message.group);
     if (message.group < 0) groups.erase(-message.group);
@@ -82,6 +98,7 @@ ProcessOptions store_process_options(const StoreProcess::Options& options, int l
   process.call = [options, lifeline] { return keep(options, lifeline); };
   process.inherit = {lifeline};
   if (options.listener >= 0) process.inherit.push_back(options.listener);
+  // It has to outlive a launcher that was killed.
   process.dies_with_parent = false;
   return process;
 }

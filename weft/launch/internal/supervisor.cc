@@ -1,3 +1,19 @@
+// The event loop of the launcher. One thread does everything, so there are no locks. It must stay
+// the only one: the launcher forks ranks, spares, servers and helpers at any time, and a fork
+// copies no other thread. What needs a thread has a process of its own (store_process.h).
+//
+//   watch():  decide() ──> execute the action ──> decide() …
+//                └─ kWait ──> wait_for_events(): poll(), then each part takes its events
+//
+// Signals are blocked and read from a descriptor. After poll(), events are taken in this order:
+// signals, output, ends of ranks, servers, the plan, spares, requests. Signals come before ends, so
+// that a rank which Ctrl-C has ended counts as told to stop. The messages of a rank come before its
+// end, so decide() never sees an end without them.
+//
+// An attempt starts with its store process. A rank enters its process group there before its
+// program runs, so a launcher that is killed leaves nothing behind. Parameter servers start before
+// the ranks, which use them. The destructor goes the other way: ranks and servers end before the
+// store process that guards them.
 #include "weft/launch/internal/supervisor.h"
 
 #include <poll.h>
@@ -105,6 +121,8 @@ int Supervisor::run_attempts() {
     if (!again) departures_.say_how_it_went();
     const Situation whole = situation_of_job();
     const auto failed = first_failure(whole);
+    // The store, or the servers, are at fault if no rank had failed before the ranks were told to
+    // stop because of them.
     const bool by_store =
         node_.situation.store_lost && (failed ? whole.ranks[static_cast<std::size_t>(*failed)]->told
                                               : whole.stop_sent.has_value());
@@ -205,6 +223,8 @@ Act Supervisor::watch() {
     const Decision decision = decide(node_.situation, node_.policy, now());
     const bool replaces =
         decision.act == Act::kReplace || (decision.act == Act::kWait && decision.rank >= 0);
+    // Ranks that form their group again wait for a lost rank until the store calls it gone. So it
+    // is called gone only if decide() does not replace it.
     if (!replaces) tell_gone();
     switch (decision.act) {
       case Act::kWait: wait_for_events(decision.until); break;
@@ -290,6 +310,7 @@ void Supervisor::collect_ends() {
     const auto status = node_.ranks[i].process.poll();
     if (!status) continue;
     hear(local);  // what it told before its end
+    // poll() has reaped the process: the system may use the number of its group again.
     node_.store->forget(group);
     collect_end(local, *status, seen);
   }

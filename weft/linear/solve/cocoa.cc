@@ -1,3 +1,19 @@
+// One vector serves for a whole round, which needs one all-reduce:
+//
+//   message_        [ weights: u, then Δv               | squares | gaps | losses | rows ]
+//   at first        u = w
+//   visit()         u moves by this rank's rows
+//   to_changes()    Δv_k = (u - w) / σ'                  |Δv_k|², sums of the sample
+//   sum()           Δv of all ranks                      sums of all ranks
+//
+// All ranks get the same bits from the sum. So w, σ', γ, the estimate and the end are the same
+// everywhere, without further messages. Only duals and the order of rows belong to a rank.
+//
+// Without l1, v and w are the same vector, and v_ is not used. One rank without l1 has u = v = w,
+// and no message at all.
+//
+// A certificate costs a pass over the rows. The sampled estimate says when one is worth it. It is
+// usually too large. calibration_ is the factor that the last certificate has measured.
 #include "weft/linear/solve/cocoa.h"
 
 #include <algorithm>
@@ -102,6 +118,7 @@ class Cocoa {
     const std::span<double> u(message_.data(), v_.size());
     std::copy(w_.begin(), w_.end(), u.begin());
     local.visit(count, plan_.repeats, sigma_, u);
+    // u has moved σ' times as far as v (sdca.h).
     const double squares = internal::to_changes(u, w_, 1 / sigma_);
     const auto sample = local.take_sample();
     double* const extras = message_.data() + v_.size();
@@ -110,6 +127,7 @@ class Cocoa {
     ranks_.sum(message_);
     add_sample({extras[kGaps], extras[kLosses], extras[kRows]});
     const double gamma = apply(u, extras[kSquares]);
+    // The duals must stay those of v.
     if (gamma != 1) local.scale_changes(gamma);
     return gamma;
   }
@@ -154,6 +172,7 @@ class Cocoa {
     const double aim = stop.absolute_gap > 0 ? INFINITY : stop.relative_gap;
     const double factor = calibration_ > 0 ? calibration_ : 1 / kFirst;
     estimate_ = estimate;
+    // Also if the estimate is NaN: the certificate says so.
     return since >= kMaxPasses || !(estimate * factor > aim);
   }
 

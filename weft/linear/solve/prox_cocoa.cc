@@ -1,3 +1,15 @@
+// As cocoa.cc, with rows and columns exchanged: z_ (one number a row) is the same on all ranks, and
+// w_ has this rank's columns alone.
+//
+//   once            targets of all rows to all ranks; each column to the rank that owns it
+//   message_        [ rows: r, then Δz                  | squares ]
+//   at first        r = φ'(z)
+//   visits          r += σ' L x_j (change of w_j)
+//   then            A_k Δw_k = (r - φ'(z)) / (σ' L)      |A_k Δw_k|²
+//   sum()           Δz of all ranks                      sum of all ranks
+//   at the end      w, by a sum of vectors that are 0 outside of a rank's columns
+//
+// All ranks get the same bits from the sums, and so the same z, σ', γ and end.
 #include "weft/linear/solve/prox_cocoa.h"
 
 #include <algorithm>
@@ -164,6 +176,7 @@ class ProxCocoa {
       sigma_ = step.next_sigma;
     }
     for (std::size_t i = 0; i < z_.size(); ++i) z_[i] += gamma * message_[i];
+    // The weights must stay those of z.
     if (gamma == 1) return gamma;
     for (std::size_t k = 0; k < visited.size(); ++k)
       w_[visited[k]] = before_[k] + gamma * (w_[visited[k]] - before_[k]);
@@ -186,6 +199,7 @@ class ProxCocoa {
     }
     ranks_.max(steepest);
     ranks_.sum(sums);
+    // The conjugate of l1 alone is 0 up to l1, and infinite beyond: u is scaled until it is within.
     const bool scales = objective_.l2 == 0 && steepest[0] > objective_.l1;
     const double scale = scales ? objective_.l1 / steepest[0] : 1;
     double conjugates = 0;

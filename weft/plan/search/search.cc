@@ -1,3 +1,19 @@
+// Branch and bound over a list. A bound takes a tenth of a millisecond and is never above the
+// simulated time. Layouts are simulated in the order of their bounds. The first bound that is no
+// better than the worst layout kept ends the search: no later layout can be better.
+//
+//   all layouts ── bounds, and the least memory ── sort ── simulate until a bound is too large
+//                                                     ── refine the best one ── explain the others
+//
+// A layout is left out if its least memory is above that of the smallest device. The others are
+// checked when they are simulated. With goal memory there is no bound, and all layouts are
+// simulated.
+//
+// Time. Bounds may take 70 % of it, simulations the rest. Layouts get their bounds in an order that
+// is spread over the space. So if there is no time for all bounds, the search goes on with a sample
+// of the space.
+//
+// One thread. cache_ comes before job_, which refers to it.
 #include "weft/plan/search/search.h"
 
 #include <algorithm>
@@ -112,8 +128,8 @@ class Search {
     return job;
   }
 
-  // Layouts that cannot run (a stage without blocks …) are left out. Half of the time at most goes
-  // to bounds; the layouts are spread over the space, so that a cut leaves a sample of it.
+  // Layouts that cannot run (a stage without blocks …) are left out. The layouts are spread over
+  // the space, so that a cut leaves a sample of it.
   std::vector<Bounded> bounds() {
     const std::vector<Layout> layouts = layouts_of(job_, options_.space);
     found_.layouts = static_cast<std::int64_t>(layouts.size());
@@ -131,6 +147,7 @@ class Search {
         all.push_back({layouts[at], bound->seconds, lacks});
       }
     }
+    // For the message if nothing fits: the layout that lacks least by its bound.
     shortest_ = std::min_element(all.begin(), all.end(),
                                  [](const auto& a, const auto& b) { return a.lacks < b.lacks; }) -
                 all.begin();
@@ -198,6 +215,7 @@ class Search {
     if (refined == best.layout) return;
     LayoutCandidate candidate{.layout = refined, .step = simulate_step(job_with(refined))};
     candidate.score = score_of(candidate.step, options_.goal);
+    // refine() makes steps shorter. That need not be better by the goal.
     if (candidate.score < best.score && candidate.step.fits) best = std::move(candidate);
   }
 

@@ -1,3 +1,23 @@
+// Along the chain, a member has at least the commands of the next one, and what is committed is at
+// every member. The code keeps this so:
+//
+//   down   submit() applies a command, numbers it and sends it in one call. A member takes an entry
+//          only if its number follows its own last one. A gap is dropped, and tick() sends again.
+//   up     The last member commits what it applies. An acknowledgment carries the sender's
+//          committed position to the member before it, and so on to the first one, which answers.
+//
+// A message counts only in the view in which it was sent, and only between neighbors. So what is
+// still on its way when the members change can do no harm. adopt() then, in this order: finds the
+// neighbors; starts over with a new one, which must tell what it has; commits everything if no
+// member follows; tells the member before it what this one has.
+//
+// A server that joins goes through three states:
+//
+//   has no state        does not hold up commits: the only member commits alone, and notes how far
+//                       (committed_alone_)
+//   has the state       holds up commits, so it lacks nothing that is committed from here on
+//   has all up to       what was committed without it, and what had been applied when the view
+//                       began (applied_at_view_): promotion() makes it a member
 #include "weft/ps/internal/replica.h"
 
 #include <algorithm>
@@ -48,6 +68,7 @@ void Replica::adopt(const View& view) {
   previous_ = previous;
   const auto next = here + 1 == chain.end() ? std::nullopt : std::optional(*(here + 1));
   if (next != next_.member()) next_.replace(next);
+  // What was committed before this view is within this.
   applied_at_view_ = applied_;
   if (!next) commit(applied_);
   if (commits_alone()) commit(committed_alone_ = applied_);
@@ -80,10 +101,13 @@ void Replica::request(Token token, const Request& request, std::span<std::byte> 
                                    : save_.piece(request, shard_);
     answer.id = request.id;
     answer.version = shard_.version();
+    // What a read shows must be committed, too, before a client may see it.
     return answer_at(applied_, token, std::move(answer));
   }
   if (!is_command(request.op)) {
     waiting_.push_back({token, request, target, std::string(request.payload)});
+    // The request is gone after this call. Elements of a list never move, so the view of the copy
+    // stays valid.
     waiting_.back().pull.payload = waiting_.back().keys;
     return serve_waiting();
   }
@@ -190,6 +214,7 @@ void Replica::answer_pull(const Waiting& waiting) {
       answer.payload.resize(bytes);
       shard_.read(pull, std::as_writable_bytes(std::span(answer.payload)));
     }
+    // All members must know which values the worker has now, so this is a command.
     if (pull.op == Op::kPull && shard_.marks() && pull.worker != kNoWorker) {
       Request mark = pull;
       mark.op = Op::kMark;
@@ -245,6 +270,7 @@ void Replica::take_entry(const ChainMessage& message) {
 }
 
 void Replica::take_state(const ChainMessage& message) {
+  // The whole state counts as applied up to the command at which its sender began it.
   if (receiver_.take(message, shard_)) {
     applied_ = message.position;
     commit(next_.member() ? std::min(message.committed, message.position) : applied_);
@@ -254,6 +280,7 @@ void Replica::take_state(const ChainMessage& message) {
 
 void Replica::take_ack(const ChainMessage& message) {
   send_next(next_.take_ack(message, shard_, applied_));
+  // Only one reader of the rows at a time: the state for the next member comes before a save.
   if (next_.needs_state()) return save_.interrupt();
   const std::uint64_t before = committed();
   commit(message.committed);

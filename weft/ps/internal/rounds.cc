@@ -1,3 +1,13 @@
+// A step of a worker has any number of pushes of rows, and ends with one push of tensors. So there
+// are two maps:
+//
+//   rounds_[s][w]             worker w has ended step s
+//   row_rounds_[s][w] alone   w is still in step s: its rows wait, or are dropped with it
+//
+// Order of sums. The maps are ordered by worker number, and the rows of a worker by arrival, which
+// is the same on all copies of the shard. So all copies add in the same order, and get the same
+// bits. The rows of a step have been made when they were pushed, so that applying a step does not
+// lack memory for them.
 #include "weft/ps/internal/rounds.h"
 
 #include <cstring>
@@ -114,6 +124,7 @@ void Rounds::apply_rows(std::int64_t step, std::size_t workers, Tables& tables) 
     for (const auto& [worker, pushes] : round->second) {
       for (const RowPush& push : pushes) {
         if (push.table != table) continue;
+        // check_rows_lr() has made sure that the others have the same.
         if (all.keys.empty()) all.lr = push.lr;
         all.keys.insert(all.keys.end(), push.keys.begin(), push.keys.end());
         all.values.insert(all.values.end(), push.values.begin(), push.values.end());

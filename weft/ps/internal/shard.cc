@@ -1,3 +1,21 @@
+// The state of a shard changes in apply() alone, one command after the other. The copies of a shard
+// apply the same commands in the same order, and must end with the same bits. This gives two rules
+// for all code here:
+//
+//   deterministic    No clock, address, random number or thread decides anything.
+//   all or nothing   A refusal changes nothing but the list of answers. So every check, that of
+//                    room too, comes before the first change.
+//
+// A refusal is an answer: all copies give it alike. An exception concerns this server alone (no
+// memory, no folder). The replica then lets the other copies refuse as well, or the server ends.
+//
+// Sync mode is SSP with bound 0:
+//
+//   push of worker w at its step s ──> rounds_[s][w], clock of w = s + 1
+//   finish_rounds()                ──> applies step s once no worker that counts is at s or before
+//
+// Not only a push completes a step: a worker that leaves, or joins again at a later step, holds up
+// nobody. So join() and leave() end with finish_rounds(), too.
 #include "weft/ps/internal/shard.h"
 
 #include <algorithm>
@@ -109,6 +127,8 @@ Answer Shard::stamped(Answer answer, const Request& request) const {
 
 Answer Shard::apply(const Request& command) {
   const Answer answer = stamped(change(command), command);
+  // The server itself gives these two, and nobody repeats them. Their numbers are not those of new
+  // commands of the client.
   if (command.op != Op::kDrop && command.op != Op::kMark) applied_.add(command, answer);
   return answer;
 }
@@ -252,6 +272,8 @@ Answer Shard::push(const Request& command) {
 // Applies the pushes of each step that every worker has pushed for.
 void Shard::finish_rounds() {
   const auto slowest = workers_.slowest();
+  // If no worker counts any more, nobody is waited for: all steps are applied with the pushes that
+  // they have.
   while (!rounds_.is_empty() && (!slowest || rounds_.first() < *slowest)) {
     staleness_[0] += rounds_.apply_first(tensors_, tables_);
     ++version_;
@@ -314,6 +336,7 @@ Answer Shard::load(const Request& command) {
     Tensors tensors = tensors_.loaded(in);
     const auto version = in.take<std::uint64_t>();
     const std::string_view rows = head.substr(head.size() - in.left());
+    // The last part that may fail. It replaces the rows itself, and what follows cannot fail.
     if (Answer refusal = load_rows(rows, pieces); is_refused(refusal)) return refusal;
     tensors_ = std::move(tensors);
     version_ = std::max(version_, version);
@@ -356,6 +379,7 @@ void Shard::take_state(std::string_view bytes, bool has_rows) {
   ByteReader in(bytes);
   if (in.take<std::uint32_t>() != kStateVersion)
     throw Error(Errc::kCorrupt, "the state of a parameter server has another version");
+  // Built aside: bytes that do not fit leave the state as it was.
   Shard fresh(memory_bytes_, remembers_, files_);
   fresh.tensors_ = Tensors::taken(in);
   fresh.workers_ = Workers::taken(in);

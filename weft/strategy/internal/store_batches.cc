@@ -1,3 +1,17 @@
+// The numbers of batches are in the store of the job, since the workers share no memory:
+//
+//   range    "next end": numbers below `next` are given out; changes by compare-and-set
+//   done/R   what rank R has done: written every kPublish, read every kRead
+//
+// A worker takes several numbers at a time: a quarter of its share of those that are left, but 1 to
+// most_. So requests are few while many are left, and no worker holds many near the end. The first
+// rank of a worker asks, and broadcasts each number.
+//
+// The value seen last serves as the expected one of the next compare-and-set. If another worker was
+// faster, the answer has the newer value, and the loop tries again. `next` never falls and `end`
+// never grows until begin(). So an old value that has nothing left is right.
+//
+// close() lowers `end` to the end of the last batch that was begun.
 #include "weft/strategy/internal/store_batches.h"
 
 #include <ATen/ATen.h>
@@ -237,6 +251,7 @@ class StoreBatches final : public SharedBatches {
       }
       looked_ = Clock::now();
     }
+    // The store has what this rank has published, which may be older.
     all_[static_cast<std::size_t>(ranks_.rank())] = mine_;
   }
 

@@ -1,3 +1,15 @@
+// The constructor is collective, and its order matters: the data of the ranks are compared first,
+// then the plan is filled in, then the model is made by it. The loader comes after the model, since
+// the last batch of an epoch depends on whether the model has batch norms.
+//
+// A step, on the rank's own part of the samples:
+//
+//   each pass:  batch ── seed ── forward, backward      gradients add up over the passes
+//   then:       update()                                optimizer, unless a gradient is not finite
+//               workers_->after_step()                  with a strategy: exchange of weights
+//
+// Random numbers need no place in a checkpoint. Each pass seeds libtorch's generator from the seed,
+// the step, the pass and the place of the rank. Each batch follows from the position in the data.
 #include "weft/train/internal/learner.h"
 
 #include <ATen/ATen.h>
@@ -280,6 +292,8 @@ Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& 
   if (done.losses.empty()) done.losses = {0};
   done.skipped = has_any && !update(done);
   count_times(timer);
+  // A worker without samples still exchanges, since the others wait for it. Where workers take
+  // batches when they are ready, nobody does.
   if (workers_ && !(shared_ && !has_any)) {
     const auto scope = timer.time(Phase::kCommunication);
     workers_->after_step({number, lr, done.losses[0], global / mesh_.world().size()});

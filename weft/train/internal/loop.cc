@@ -1,3 +1,19 @@
+// Ranks agree in look(), by one all-reduce every few steps, and on the wishes of callbacks also
+// after an epoch. Whatever changes what they do next follows from numbers that are the same on all
+// ranks: the number of the step, the options, and what was reduced. A wish of one rank (to stop,
+// save or resize) does nothing before the next look(). A rank that acted on it alone would enter a
+// collective that the others do not.
+//
+//   step ── look ── compare replicas ── evaluate ── save ── copy ── step …
+//
+// Each of these is done only if it is due. The order has reasons:
+//
+//   look      first: it tells whether the losses are finite. A run that resumes must find the
+//             metrics of all steps before
+//   compare   before a save: the state of a replica that differs must not become a checkpoint
+//   evaluate  before a save: the best evaluation asks for a checkpoint of the same step
+//
+// One thread per rank runs the loop. Checkpoints are written in a thread of AsyncSaver.
 #include "weft/train/internal/loop.h"
 
 #include <algorithm>
@@ -93,11 +109,13 @@ std::optional<TrainResult> Loop::run() {
                            at_.epoch * learner_->batches().per_epoch + at_.in_epoch);
   while (at_.epoch < options_.epochs && !at_end() && !pauses()) run_epoch();
   const bool is_over = at_.epoch >= options_.epochs || at_end();
+  // The ranks go on from the copies, so a save that fails here is only logged.
   if (resize_ != 0 && !is_over) {
     checkpoints_.settle();
     copy_state(/*now=*/true);
     return std::nullopt;
   }
+  // The next plan goes on from this checkpoint, so an error of it ends the run.
   if (changes_plan_ && !is_over) {
     if (!checkpoints_.has(at_.step)) save_now();
     checkpoints_.finish();
@@ -187,6 +205,7 @@ bool Loop::look_due() const {
 void Loop::look() {
   looked_step_ = at_.step;
   const bool show_ranks = output_.shows_ranks(at_end() || at_.at_end_of_epoch());
+  // wants_meeting() may have asked before: its answer counts, whatever should_stop() says now.
   const bool wishes_to_stop =
       std::exchange(wishes_to_stop_, false) || (options_.should_stop && options_.should_stop());
   const Callbacks::Requests asked = decisions_->callbacks().take_requests();
@@ -237,6 +256,7 @@ void Loop::answer_departure() {
   const auto departure = measures_.look();
   if (!departure) return;
   if (world_.rank() == 0) log_warn(departure->text);
+  // Steps that are faster than planned are no reason to change the plan.
   if (departure->measured.step < measures_.expected()) return;
   if (departure->cause == Cause::kSlowRank) return learner_->start_balancing();
   changes_plan_ = checkpoints_.are_on() && answer_ && answer_(*departure, steps_left());
@@ -332,6 +352,8 @@ void Loop::run_shared() {
   learner_->begin_batches(at_.in_epoch, next_meeting(), at_.step);
   while (const auto taken = learner_->take_batch()) {
     at_.in_epoch = *taken;
+    // A step is a whole batch, of which workers take parts when they are ready. So ranks are at
+    // different steps until they meet.
     at_.step = first + *taken;
     tracing_.before(at_.step + 1);
     tell_step(step());

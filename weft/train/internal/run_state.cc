@@ -1,3 +1,14 @@
+// What a checkpoint has of a run: tensors in parts, and numbers as texts by name. Checkpoints of
+// older versions lack some of the numbers. Their defaults are in batch() and progress().
+//
+// The best checkpoint has two marks. best_ is the best evaluation, and kept_ the best checkpoint
+// that is complete. They differ while a new best one is written, and after its save has failed:
+//
+//   best_ = N ── save N, which removes neither N nor kept_ ── complete ── kept_ = N ── best.json
+//
+// best.json is written last. So it names a checkpoint that is complete, and no save of this run
+// removes that one before another is complete. Rank 0 alone removes checkpoints, so only its kept_
+// counts.
 #include "weft/train/internal/run_state.h"
 
 #include <ATen/ATen.h>
@@ -113,6 +124,7 @@ checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progress
 // Until the new best checkpoint is complete, the one before stays.
 void RunSaver::save(const checkpoint::Shards& shards, const BestMark& best) {
   report(saver_.wait());
+  // After report(), which may have changed kept_: this save removes what was kept before.
   if (best.step == shards.step) best_ = best;
   report(saver_.save(folder_, shards, {.keep = keep_, .also = {best_.step, kept_}}));
 }
@@ -124,6 +136,7 @@ void RunSaver::settle() { report(saver_.wait()); }
 void RunSaver::finish() {
   const auto result = saver_.wait();
   if (result && result->error) {
+    // The launcher then does not start the ranks again.
     rank_link::tell_launcher(rank_link::Unsaved{});
     throw *result->error;
   }

@@ -1,3 +1,9 @@
+// Hill climbing from the best layout of the search. A change is kept only if the simulated step
+// still fits and is shorter (in try_recompute(): not longer). The space of the search has none of
+// these changes, since each would multiply its size. Each kind of change begins with what the kinds
+// before it have kept.
+//
+// The limits of replicas, cuts, rounds and stages keep the number of simulations small.
 #include "weft/plan/search/internal/refine.h"
 
 #include <algorithm>
@@ -43,7 +49,8 @@ class Refiner {
     }
   }
 
-  // Seconds of a forward and backward of each replica along dp, if all have equal shares.
+  // Seconds of a forward and backward of one replica along dp, as if all had equal shares. A step
+  // has the stages of its slowest replica alone. So the other replicas get almost no samples here.
   double replica_seconds(int index) const {
     Job job = job_;
     job.layout = best_;
@@ -114,6 +121,8 @@ class Refiner {
       Job job = job_;
       job.layout = layout;
       const Step step = simulate_step(job);
+      // Equal times are good, too: a stage that is not the slowest shortens no step. The margin is
+      // for rounding.
       if (!fits(step, headroom_) || step.seconds > seconds_ * (1 + 1e-9)) continue;
       kept = layout.stage_recompute;
       best_ = layout;

@@ -1,3 +1,21 @@
+// Speed. A lookup reads two places that are in no cache: a line of the index, and the row. visit()
+// has both fetched ahead:
+//
+//   key i               its hash; fetch the line of the index
+//   key i - kAhead      its slot; fetch the row
+//   key i - 2 kAhead    use the row
+//
+// A slot stays right until it is used, since rows never move and no call removes rows while it
+// visits. Only "none" may be out of date: the same key may have come before and made the row.
+// find_or_create() asks again.
+//
+// All or nothing. created_ has the keys of the rows that the call has made. If it fails,
+// remove_created() takes them out. push() first sums and checks the gradients, then finds or makes
+// all rows, then updates them.
+//
+// Snapshots. snapshot_.before_change() comes before each change of a row's values and before its
+// removal. `touched` alone may change without it: a snapshot writes at most its own time. A new row
+// gets the epoch of the snapshot, and so is not part of it.
 #include "weft/ps/table/internal/table_state.h"
 
 #include <algorithm>
@@ -45,7 +63,7 @@ TableState::TableState(const TableOptions& given)
       snapshot_(options, rows_, budget),
       sums_(row_floats_) {}
 
-// Three steps, kAhead keys apart: the index line is fetched, then the row, then both are there.
+// The rings hold what is known of the 2 kAhead + 1 keys under way.
 template <class Use>
 void TableState::visit(std::span<const std::uint64_t> keys, bool fetch_rows, const Use& use) const {
   constexpr std::size_t kRing = 32;
@@ -84,6 +102,7 @@ void TableState::initial_weights(std::uint64_t key, float* to) const {
 
 std::uint32_t TableState::find_or_create(std::uint64_t hash, std::uint64_t key) {
   if (const std::uint32_t slot = index.find(hash, key); slot != KeyIndex::kNone) return slot;
+  // Before the row is made: if this fails, there is nothing to take out.
   created_.push_back(key);
   try {
     const std::uint32_t slot = add_row(hash, key);
@@ -198,6 +217,7 @@ std::uint64_t TableState::evict(std::uint64_t age, std::uint64_t most) {
 
 std::uint64_t TableState::evict_range(std::uint64_t age, std::uint64_t first, std::uint64_t last) {
   std::vector<std::uint32_t> slots;
+  // Removing changes the index, so it waits until the index has been read.
   index.each(first, last, [&](std::uint32_t slot) { slots.push_back(slot); });
   std::uint64_t evicted = 0;
   for (std::size_t i = 0; i < slots.size(); ++i) {
