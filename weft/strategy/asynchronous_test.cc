@@ -226,6 +226,21 @@ TEST(AdPsgd, KeepsEveryChangeThoughNobodyWaits) {
   });
 }
 
+TEST(AdPsgd, NoWorkerReadsTheSumOfAnAverageThatANeighborHasNotDividedYet) {
+  comm::replicate(4, [&](const Group& group) {
+    at::Tensor x = torch::ones({20'000}, torch::kDouble);
+    const auto rule =
+        make_rule({.name = "ad_psgd"}, {.workers = group, .world = group, .weights = {x}});
+    double most = 1;
+    for (int step = 1; step <= 400; ++step) {
+      rule->after_step({step, kLr, 0, 1});
+      most = std::max(most, x.max().item<double>());
+    }
+    EXPECT_EQ(most, 1);
+    rule->result();
+  });
+}
+
 // In expectation, the square of the distance shrinks by rate^2 in a round.
 TEST(AdPsgd, BringsWorkersTogetherAtTheMixingRateOfItsGraph) {
   for (const char* graph : {"ring", "random_matching"}) {

@@ -144,14 +144,15 @@ void ShownBuffers::take(int unit, double& waited) {
     ledger_.wait([&] { return ledger_.missing(unit) != 0; }, [] { return 0; });
   }
   const at::NoGradGuard guard;
-  const net::Host::Touch touch(host, "step");
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    const int entry = first_ + static_cast<int>(i);
-    if (ledger_.token(0, entry + static_cast<int>(buffers_.size())) != buffers_[i].nbytes())
-      continue;
-    std::byte* const theirs = host.at(0, ledger_.token(0, entry));
-    buffers_[i].copy_(at::from_blob(theirs, buffers_[i].sizes(), buffers_[i].options()));
-  }
+  ledger_.read_peers([&] {
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      const int entry = first_ + static_cast<int>(i);
+      if (ledger_.token(0, entry + static_cast<int>(buffers_.size())) != buffers_[i].nbytes())
+        continue;
+      std::byte* const theirs = host.at(0, ledger_.token(0, entry));
+      buffers_[i].copy_(at::from_blob(theirs, buffers_[i].sizes(), buffers_[i].options()));
+    }
+  });
 }
 
 InPlace::InPlace(net::Host& host, const std::vector<Param>& params, const std::vector<Unit>& units,
@@ -189,26 +190,27 @@ void InPlace::reduce(int unit, at::Tensor& shard) {
   std::vector<double> weights;
   for (int rank = 0; rank < ledger_.host().world(); ++rank) weights.push_back(ledger_.weight(rank));
   const Unit& u = units_[index(unit)];
-  const net::Host::Touch touch(ledger_.host(), "step");
   // Everything that no parameter fills becomes zero: padding, and parameters without a gradient.
   std::int64_t filled = 0;
   const auto zero_up_to = [&](std::int64_t end) {
     if (end > filled) shard.narrow(0, filled, end - filled).zero_();
   };
-  for (std::size_t place = 0; place < u.params.size(); ++place) {
-    const int param = u.params[place];
-    const Piece piece =
-        piece_of(u, place, params_[index(param)].tensor.numel(), ledger_.host().rank());
-    if (piece.end <= piece.begin) continue;
-    const Sources sources(ledger_, {param, piece.begin, piece.end}, dtype_of(u.type),
-                          weights.data());
-    if (sources.count == 0) continue;
-    ledger_.host().count_moved(sources.peer_bytes());
-    zero_up_to(piece.at);
-    filled = piece.at + piece.end - piece.begin;
-    sources.reduce(static_cast<std::byte*>(shard.data_ptr()) +
-                   static_cast<std::size_t>(piece.at) * shard.element_size());
-  }
+  ledger_.read_peers([&] {
+    for (std::size_t place = 0; place < u.params.size(); ++place) {
+      const int param = u.params[place];
+      const Piece piece =
+          piece_of(u, place, params_[index(param)].tensor.numel(), ledger_.host().rank());
+      if (piece.end <= piece.begin) continue;
+      const Sources sources(ledger_, {param, piece.begin, piece.end}, dtype_of(u.type),
+                            weights.data());
+      if (sources.count == 0) continue;
+      ledger_.host().count_moved(sources.peer_bytes());
+      zero_up_to(piece.at);
+      filled = piece.at + piece.end - piece.begin;
+      sources.reduce(static_cast<std::byte*>(shard.data_ptr()) +
+                     static_cast<std::size_t>(piece.at) * shard.element_size());
+    }
+  });
   zero_up_to(u.shard);
   ledger_.read(unit);
 }

@@ -180,11 +180,12 @@ class InPlaceTransport final : public Transport {
   void each_sum(const std::function<void(int, const at::Tensor&)>& visit) override {
     for (int param = 0; param < params(); ++param) {
       if (!used_[index(param)]) continue;
-      const net::Host::Touch touch(host_, "step");
-      const int first = firsts_[index(param)];
-      std::byte* const sum = host_.at(first, ledger_->token(first, param));
-      visit(param, at::from_blob(sum, context_.params[index(param)].sizes(),
-                                 context_.params[index(param)].options().requires_grad(false)));
+      ledger_->read_peers([&] {
+        const int first = firsts_[index(param)];
+        std::byte* const sum = host_.at(first, ledger_->token(first, param));
+        visit(param, at::from_blob(sum, context_.params[index(param)].sizes(),
+                                   context_.params[index(param)].options().requires_grad(false)));
+      });
     }
   }
 

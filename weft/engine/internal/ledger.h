@@ -70,6 +70,15 @@ class Ledger {
   int first_left() const;
   // Throws Error(kAborted), and ends the group, if a rank has left.
   void check_left() const;
+  // Calls `body`, which reads memory of peers, if none of them has left. Throws else.
+  template <class Body>
+  void read_peers(const Body& body) const {
+    {
+      const net::Host::Touch touch(host_, "step");
+      if (first_left() < 0) return body();
+    }
+    check_left();  // waits for all touches, this one among them
+  }
 
   // Marks that this rank has finished reading the gradients of the unit.
   void read(int unit) { stamp(kRead, unit); }

@@ -110,7 +110,8 @@ void Passes::begin(Direction direction) {
   last_ = -1;
   const bool backward = direction == Direction::kBackward;
   if (backward) {
-    mine_in_order_ = std::exchange(ascending_, true) && std::exchange(forwards_, 0) == 1;
+    const int forwards = std::exchange(forwards_, 0);
+    mine_in_order_ = std::exchange(ascending_, true) && forwards == 1;
   }
   // The number of the pass, its direction, and whether this rank ran its blocks in order.
   heads_.part =

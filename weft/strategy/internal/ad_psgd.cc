@@ -183,14 +183,16 @@ class AdPsgd final : public AsynchronousRule {
     const at::Tensor mine = part_of(all_[me()]);
     if (other < 0) {
       mine.add_(part_of(change));
+      part_of(read_).copy_(mine);
     } else {
       const SharedMemory::Hold first(memory_, lock_of(std::min(me(), other))),
           second(memory_, lock_of(std::max(me(), other)));
       const at::Tensor theirs = part_of(all_[other]);
       theirs.add_(mine).div_(2);
       mine.copy_(theirs).add_(part_of(change));
+      // With the locks: a neighbor that waits for them adds to `mine` before it divides.
+      part_of(read_).copy_(mine);
     }
-    part_of(read_).copy_(mine);
   }
 
   at::Tensor result_weights() override {

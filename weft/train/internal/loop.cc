@@ -115,10 +115,11 @@ std::optional<TrainResult> Loop::run() {
     copy_state(/*now=*/true);
     return std::nullopt;
   }
-  // The next plan goes on from this checkpoint, so an error of it ends the run.
+  // The next plan goes on from this checkpoint, so an error of it ends these ranks. Where the
+  // launcher replaces them, they go on from the checkpoint before.
   if (changes_plan_ && !is_over) {
     if (!checkpoints_.has(at_.step)) save_now();
-    checkpoints_.finish();
+    checkpoints_.finish(/*ends=*/false);
     return std::nullopt;
   }
   changes_plan_ = false;

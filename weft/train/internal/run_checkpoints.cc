@@ -45,8 +45,8 @@ void RunCheckpoints::settle() {
   if (saver_) saver_->settle();
 }
 
-void RunCheckpoints::finish() {
-  if (saver_) saver_->finish();
+void RunCheckpoints::finish(bool ends) {
+  if (saver_) saver_->finish(ends);
 }
 
 void RunCheckpoints::add_step(double seconds) {

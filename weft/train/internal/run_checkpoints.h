@@ -44,7 +44,7 @@ class RunCheckpoints {
   // See RunSaver. Without a saver, they do nothing.
   void poll();
   void settle();
-  void finish();
+  void finish(bool ends = true);
 
   // Whether the state is to be copied to memory now, and at all.
   bool copy_is_due(std::int64_t step) const { return copying_ && copying_->is_due(step); }

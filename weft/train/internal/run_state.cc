@@ -133,11 +133,10 @@ void RunSaver::poll() { report(saver_.poll()); }
 
 void RunSaver::settle() { report(saver_.wait()); }
 
-void RunSaver::finish() {
+void RunSaver::finish(bool ends) {
   const auto result = saver_.wait();
   if (result && result->error) {
-    // The launcher then does not start the ranks again.
-    rank_link::tell_launcher(rank_link::Unsaved{});
+    if (ends) rank_link::tell_launcher(rank_link::Unsaved{});
     throw *result->error;
   }
   report(result);
