@@ -1,3 +1,10 @@
+// Every pair of ranks gets one socket, which the higher rank dials. Rank r first dials all lower
+// ranks, one after the other, and waits for the answer of each. Then it accepts the higher ones.
+// Rank 0 only accepts, so rank 1 gets its answer, then rank 2, and so on: no cycle of waits. A
+// connection waits in the listener's backlog until its rank accepts.
+//
+// Both sides send one hello with the descriptor of their heap. After that, the socket carries no
+// data. It stays open so that its end shows the death of the process.
 #include "weft/net/memory/internal/links.h"
 
 #include <poll.h>
@@ -113,6 +120,8 @@ std::shared_ptr<Region> attach_once(int fd, std::size_t bytes) {
   struct stat status {};
   fstat(fd, &status);
   std::lock_guard lock(mutex);
+  // A process is in several groups with the same peers. One mapping of a heap serves all: address
+  // space of this size must not be taken for each group.
   auto& slot = (*known)[{status.st_dev, status.st_ino}];
   if (auto region = slot.lock()) {
     close(fd);
