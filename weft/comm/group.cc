@@ -64,9 +64,8 @@ struct Group::State {
 
 Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name)
     : state_(std::make_shared<State>()) {
-  internal::
-      // replicas and libtorch's threads start to compute once a group exists
-      settle_vector_math();
+  // Replicas and libtorch's threads start to compute once a group exists.
+  internal::settle_vector_math();
   state_->backend = std::move(backend);
   state_->name = std::move(name);
   state_->weft = dynamic_cast<internal::WeftBackend*>(state_->backend.get());
