@@ -1,6 +1,6 @@
 // All work is done by threads that wait. progress() moves what it can for all calls of the rank:
 // queued sends into the rings, and pieces from the rings into the mailbox. While no call of a rank
-// waits, its rings fill up, and then the sends of its peers wait.
+// waits, the rings to it fill up, and then the sends of its peers wait.
 //
 // A call first tries the short way: send_now() writes into the ring, and receive_now() reads a
 // whole message from the ring into the caller's buffer. Both keep the order of messages: a send
