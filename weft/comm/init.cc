@@ -208,8 +208,8 @@ std::string interface_of(const Group& group) {
 }
 
 std::string lost_rank_key(const std::string& run_id, int restart_count) {
-  return store_prefix(run_id, restart_count) + "/" +
-         internal::kLostKey;  // with the separator of PrefixStore
+  // With the separator of PrefixStore.
+  return store_prefix(run_id, restart_count) + "/" + internal::kLostKey;
 }
 
 std::string gone_ranks_key(const std::string& run_id, int restart_count) {

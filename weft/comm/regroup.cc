@@ -1,3 +1,22 @@
+// How the survivors of a group form the next one. One thread of each rank runs this:
+//
+//   end_all()       The calls of this rank end: it writes to no tensor of another rank any more.
+//   agree(epoch)    It arrives in the store and waits for the list of members (rendezvous.h).
+//   leave_behind()  A rank of this host that is not on the list may be stopped in the middle of a
+//                   write into this rank's tensors: this rank moves its memory away from it.
+//   form(epoch)     The members connect, and settle whether all of them are connected.
+//                   If not: the next epoch, from agree() on.
+//
+// All ranks try the same epochs in the same order. A rank that is late finds the list of an epoch
+// decided. If it is on it, it takes part, else the group has gone on without it.
+//
+// A newcomer (join_group()) goes through the same epochs from the other side: it arrives in each
+// until a list has its name, and decides nothing. Only newcomers that replace all ranks make the
+// list themselves, since no survivor can come.
+//
+// Who is awaited: all members of the last attempt, without those that are known to be lost. Sources
+// of this knowledge: this rank's own error (`lost`), the sockets of this host (`has_ended_`), the
+// launcher (lost_ranks()), and the peer that this rank could not reach in the last attempt.
 #include "weft/comm/init.h"
 
 #include <algorithm>
@@ -134,6 +153,7 @@ class Passage {
     }
     auto& jobs = next->options.job_ranks;
     const std::set<int> different(jobs.begin(), jobs.end());
+    // Without a distinct rank by the launcher for each member, errors name ranks of the group.
     const bool same = jobs == internal::all_ranks(size);  // of the job and of the group
     if (same || different.size() < jobs.size() || *different.begin() < 0) jobs.clear();
     awaited_.names.clear();
@@ -180,6 +200,7 @@ class Passage {
   std::function<std::optional<int>()> watch(
       std::uint32_t epoch, const std::vector<Arrival>& members,
       const std::shared_ptr<const std::atomic<bool>>& formed) const {
+    // Used only while the group forms, by the thread that forms it, so it needs no lock.
     const auto known = std::make_shared<std::vector<int>>();  // ranks that newcomers asked for
     const Rendezvous at(regroup_data_.store, epoch), next(regroup_data_.store, epoch + 1);
     return [at, next, members, formed, known, store = regroup_data_.store]() -> std::optional<int> {
@@ -270,6 +291,7 @@ Group regroup(const Group& group, const RegroupData& regroup_data, const Regroup
   const observe::ActivityScope activity(observe::Activity::kRecovery);
   try {
     const auto deadline = Deadline::in(options.timeout);
+    // The error of the last call often names the lost rank, which is then not awaited.
     const int lost = end_all(group, regroup_data.options.job_ranks);
     const Group::HostRanks neighbors = group.host_ranks();
     Awaited awaited{{}, options.size, options.at_least, options.keep_ranks};
@@ -300,6 +322,8 @@ Group regroup(const Group& group, const RegroupData& regroup_data, const Regroup
     });
     for (std::uint32_t epoch = regroup_data.options.epoch + 1; !deadline.passed(); ++epoch) {
       const auto members = passage.agree(epoch, options.wait, deadline);
+      // Only at the first list: a rank that has arrived once has ended its calls, and writes no
+      // more.
       if (epoch == regroup_data.options.epoch + 1)
         leave_behind(neighbors, regroup_data, members, options.leaving_from);
       if (auto formed = passage.form(epoch, members, options.wait)) return *formed;

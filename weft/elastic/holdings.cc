@@ -1,3 +1,13 @@
+// Which state to continue from. A state is known by its step and the epoch of the group that copied
+// it. It is whole if each of the ranks of that group has a part that some rank can read. The newest
+// whole one counts: by step first, since an older step repeats work, then by epoch.
+//
+// A rank may have copied a step that another one did not finish, because that one was lost in
+// between. Then that step lacks a part, and the state before it is whole: each rank keeps two
+// copies.
+//
+// All ranks call choose() with the same list, and must come to the same answer without a message.
+// So the order of a map decides, and of several holders of a part the lowest rank.
 #include "weft/elastic/holdings.h"
 
 #include <algorithm>
@@ -47,6 +57,7 @@ std::optional<Choice> choose(const std::vector<std::vector<Holding>>& by_rank,
       state.holders.resize(static_cast<std::size_t>(one.world), -1);
       state.bytes.resize(static_cast<std::size_t>(one.world), 0);
       const auto owner = static_cast<std::size_t>(one.owner);
+      // Ranks are visited in order, so the first holder is the lowest rank.
       if (owner >= state.holders.size() || state.holders[owner] >= 0) continue;
       state.holders[owner] = static_cast<int>(rank);
       state.bytes[owner] = one.bytes;

@@ -1,3 +1,19 @@
+// Ranks of a new group find the newest state of which every part still exists, and share it:
+//
+//   1. All-gather which copies each rank can read. Each rank makes the same choice from this list
+//      (choose()): which state, and for each part one holder.
+//   2. If every rank can read every part in place: use them, and a barrier.
+//   3. Else the holders broadcast the headers of the parts that some rank lacks. A reader learns
+//      from them which bytes it needs.
+//   4. Each holder that others need starts a thread that serves its parts (part_exchange.h) over a
+//      group of its own, so that messages of `use` and of the server never mix.
+//   5. use() runs on all ranks: it reads own parts in memory, and fetches ranges of the others.
+//   6. Each rank tells its servers that it is done. A server ends when all its clients have. Then a
+//      barrier.
+//
+// The barrier at the end is about memory: ranks of a host read each other's copies in place, so no
+// rank may free its own before all have finished. If use() fails on a rank, it aborts the group of
+// the servers, so that nobody waits in step 5 or 6.
 #include "weft/elastic/newest_state.h"
 
 #include <ATen/ATen.h>
@@ -192,6 +208,7 @@ void use_newest_state(const Group& group, const Brought& brought, const UseState
     return group.barrier();
   }
   parts.share_headers();
+  // Collective, so also on ranks that neither serve nor fetch.
   const Group channel = group.duplicate("state");
   std::optional<internal::PartServer> server;
   try {

@@ -1,3 +1,20 @@
+// go_on() repeats until all have entered a group that the program can use:
+//
+//   stop and leave the old group ─► regroup() ─► park() ─► enter()
+//        ▲                                         │          │ a rank is lost, or does not fit
+//        └───── the mesh fits fewer ranks ─────────┴──────────┘
+//
+// A loss in park() or enter() begins the next round with the group that exists then. Only a failure
+// of regroup() itself ends the recovery, which tries several epochs by itself.
+//
+// park(): ranks that the mesh cannot use leave, the highest first. Before, they hand over the parts
+// of the state that only they can read, and all meet at a barrier, so that none leaves in between.
+// `brought` lives through all rounds, since parts that were handed over in one round are needed in
+// the next.
+//
+// A rank that was about to leave when another one was lost is a member again (has_left_ = false).
+//
+// One thread of the program runs this.
 #include "weft/elastic/recovery.h"
 
 #include <ATen/ATen.h>
@@ -137,6 +154,7 @@ void Recovery::leave_job() const {
 
 // `regroup`: null for a newcomer, whose group is formed.
 void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
+  // The limit counts from the first loss, over all rounds.
   const auto start = Clock::now();
   const observe::ActivityScope activity(observe::Activity::kRecovery);
   std::optional<comm::RegroupOptions> next;

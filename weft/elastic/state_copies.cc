@@ -1,3 +1,19 @@
+// Copies that survive their rank lie in shared memory, and a rank may die while it writes one.
+//
+//   slot: step = -1 ─► write the copy ─► bytes, place ─► step (release)
+//
+// A reader takes a slot only if it has a step (acquire), so it never sees half a copy. The older
+// slot is always the one that is written. So at any moment, each rank's newest finished copy is
+// readable.
+//
+// Ranks take copies at the same step, but not at the same moment. When a rank dies, the others may
+// have finished a step that it has not. All of them still have the step before, since nobody begins
+// a copy before all have ended the last one (a rule of take()).
+//
+// Across hosts, a copy is a message to a rank elsewhere. Sends are posted before the receives, so
+// two ranks that keep each other's copies do not wait for each other.
+//
+// No lock: a slot has one writer, and readers come when the writer is gone or between two copies.
 #include "weft/elastic/state_copies.h"
 
 #include <ATen/ATen.h>
@@ -55,9 +71,11 @@ class Slots {
     const int older = table_[0].step.load() <= table_[1].step.load() ? 0 : 1;
     Slot& slot = table_[older];
     at::Tensor& memory = memory_[static_cast<std::size_t>(older)];
+    // From here on the slot counts as empty, even if this rank dies at the next instruction.
     slot.step.store(-1, std::memory_order_release);
     if (!memory.defined() || memory.numel() < bytes) {
       memory = at::Tensor();  // freed before the larger one is allocated
+      // Some room, so that a state that grows a little keeps its memory.
       memory = at::empty({bytes + bytes / 16}, at::kByte);
     }
     fill(memory.narrow(0, 0, bytes));
@@ -116,6 +134,7 @@ class StateCopies::Impl {
     });
     for (std::size_t i = 0; i < owners_.size(); ++i) slots_.emplace_back(table_ + 2 * i);
     const auto token = here_.host != nullptr ? here_.host->token(table_) : Host::kNoToken;
+    // Exchanged now: after the loss of a rank nobody can ask it.
     tables_ = comm::all_gather_texts(world_, std::to_string(token));
     if (!places_.empty()) away_.emplace(world_.duplicate("copies"));
   }

@@ -1,3 +1,18 @@
+// Which thread runs an operation, and in which order:
+//
+//   run_now(), send_now(), recv_now()     the caller's thread; no Work, nothing is recorded
+//   collective(), synchronous             the caller's thread if nothing is pending, else queues_'
+//   collective(), asynchronous; message() a thread of queues_
+//
+//   one queue                   for all collectives of the group, in the order of the calls
+//   each direction, peer, tag   messages that must not overtake each other
+//   each tag                    receives from any peer
+//
+// At the end of an operation: its trace is recorded, its error is replaced by the cause (causes.h),
+// and then its Work ends, which lets waiting threads go on. Callbacks run after that.
+//
+// An error of a collective that the other ranks cannot know, such as missing memory, aborts the
+// group (run_for_all()). Otherwise they would wait for this rank until their timeout.
 #include "weft/comm/internal/calls.h"
 
 #include <ATen/ATen.h>
@@ -22,6 +37,7 @@ constexpr std::uint64_t kCollectiveQueue = TaskQueues::kFirst;
 constexpr std::uint64_t kSendQueue = std::uint64_t{1} << 60, kRecvQueue = std::uint64_t{2} << 60,
                         kAnyQueue = std::uint64_t{3} << 60;
 
+// 4 bits of direction, 28 of the peer, 32 of the tag: no two kinds of messages share a queue.
 std::uint64_t queue_of(std::uint64_t direction, int peer, int tag) {
   return direction |
          (static_cast<std::uint64_t>(static_cast<std::uint32_t>(peer)) << 32 &
@@ -137,6 +153,7 @@ Calls::WorkPtr Calls::submit(std::uint64_t queue, const Shown& shown, bool async
   try {
     async ? queues_.post(queue, run) : queues_.run(queue, run);
   } catch (const Error& error) {  // there is no thread for it
+    // The other ranks may be in this collective already, and would wait for this one.
     if (queue == kCollectiveQueue) of_.abort(error);
     throw;
   }

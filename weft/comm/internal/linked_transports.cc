@@ -1,3 +1,15 @@
+// Who notices a failure, and who tells whom:
+//
+//   the host's memory fails    settle(): ends the endpoint, and tells the other hosts
+//   the endpoint fails         settle(): ends the host's memory
+//   this rank aborts           fail(): ends both, and all ranks are told
+//   this rank leaves           stop(): ends both; other hosts are not told
+//
+// A call waits in one transport at a time, and does not see that the other one has failed. So the
+// watcher calls settle() every 50 ms, which ends the transport in which the call waits.
+//
+// first_ is set once, under mutex_, and everything later cites it. mutex_ is held while a transport
+// is ended, so that a second failure cannot overtake the first. It is not held during a call.
 #include "weft/comm/internal/linked_transports.h"
 
 #include "weft/comm/internal/job_ranks.h"
@@ -81,6 +93,7 @@ void LinkedTransports::fail_host(const Error& why) noexcept {
 // to know.
 bool LinkedTransports::found_by_host() const {
   const auto failure = host_->failure();
+  // kOfGroup - 1 stands for a failure of the group that names no peer (-1).
   return failure && failure->context().peer < kOfGroup - 1;
 }
 

@@ -1,3 +1,19 @@
+// An exchange over a store needs no connection: each rank sets its own key, and then polls for the
+// key of each member in turn.
+//
+//   weft/<party><round>/<rank>   "<world size> <string of the rank>"
+//   lost                         the number of a rank that the launcher has seen end
+//   failed                       "<rank> <reason>" of a rank that cannot join
+//
+// All members make the same exchanges in the same order, so their counts of rounds agree without a
+// message. Keys stay in the store: a slow rank still finds the strings of a round that the others
+// have left long ago. When an exchange returns, all members have begun it; some may still be in it.
+//
+// Each turn of a wait also looks at `failed` and `lost`, so nobody uses up its timeout for a rank
+// that cannot come. A failure of this rank itself is no reason: it may be of an earlier try. The
+// pause between turns doubles up to 50 ms, so that many waiting ranks do not load the store.
+//
+// One thread of a rank uses the store and the count of rounds.
 #include "weft/comm/internal/meeting.h"
 
 #include <algorithm>
@@ -85,6 +101,7 @@ std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
   const std::string prefix = "weft/" + meeting.party.name + std::to_string(meeting.round++) + "/",
                     size = std::to_string(meeting.party.size);
   meeting.store->set(prefix + std::to_string(meeting.party.rank), bytes_of(size + " " + mine));
+  // One deadline for all members: a rank that is late costs the wait only once.
   const auto deadline = Deadline::in(meeting.party.timeout);
   std::vector<std::string> all;
   for (const int peer : meeting.party.members) {
@@ -166,6 +183,8 @@ Forming meet_at(c10::intrusive_ptr<c10d::Store> store, Party party) {
     some.name = name;
     return exchange_over(store, some);
   };
+  // Transports ask this while they connect, so that their waits end as early as those over the
+  // store.
   forming.lost_peer = [store, rank = party.rank, lost = party.lost] {
     look_for_failure(*store, rank);
     return lost ? lost() : lost_rank(*store);

@@ -1,3 +1,15 @@
+// A backend that outlives its groups: each call goes to the group of the moment.
+//
+// reconfigure() in its order:
+//   1. Under the lock: reserve the uuid, and take the group away. New calls now throw.
+//   2. Without the lock: stop the old group, and let go of it. A call that runs in it holds a
+//      reference (group()), ends with an error, and destroys the group if it is the last.
+//   3. Without the lock: form the new group, which may take long.
+//   4. Under the lock: the new group becomes the one of the moment.
+//
+// If step 3 throws, there is no group, and the next reconfigure() needs another uuid: ranks may
+// have left keys under this one. Of the calls to a group, only setTimeout() and abort() are made
+// with the lock held.
 #include "weft/comm/internal/reconfigurable.h"
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
@@ -45,6 +57,7 @@ int ReconfigurableBackend::place_among(const c10d::ReconfigureOptions& options, 
   } else {
     const auto& any = std::get<std::unordered_set<std::string>>(options.handles);
     handles.assign(any.begin(), any.end());
+    // A set has no order of its own; all members must number themselves alike.
     std::sort(handles.begin(), handles.end());
   }
   const auto mine = std::find(handles.begin(), handles.end(), handle_);
@@ -72,6 +85,7 @@ ReconfigurableBackend::WorkPtr ReconfigurableBackend::reconfigure(
   }
   if (auto* const weft = dynamic_cast<WeftBackend*>(before.get())) weft->stop();
   before.reset();
+  // The handshake compares epochs, so it refuses a rank of another group.
   how.epoch = static_cast<std::uint32_t>(options.uuid);
   if (options.timeout) how.connect_timeout = *options.timeout;
   auto store =

@@ -1,3 +1,24 @@
+// The keys of one attempt, below "regroup/<epoch>/", in the order of their use:
+//
+//   count, arrived/<n>   a rank draws a number and writes its Arrival under it
+//   members              the list of members, by compare-and-set
+//   group/…              the exchanges of the members while they connect (meeting.h)
+//   ready/<rank>         this member is connected
+//   outcome              "formed" or "failed", by compare-and-set
+//
+// Two of them are decisions, members and outcome. Ranks see arrivals at different times, so they
+// may compute different lists. One may give up while another sees all ready. Whoever is first in
+// the store decides, and all others take what is there. All other keys are observations, which may
+// be late or incomplete without harm: a rank draws its number before it writes its arrival, so a
+// reader skips a number without one.
+//
+// So an epoch has at most one list and one outcome. A rank uses a group only if the outcome is
+// "formed", which a member proposes only when all of them are ready.
+//
+// Beside the attempts, for the whole job: regroup/gone (by the launcher), regroup/newcomers (their
+// number) and regroup/newcomer/<n> (the rank that newcomer n asks for).
+//
+// One thread of a rank uses the store. Where a wait is needed, the caller polls.
 #include "weft/comm/internal/rendezvous.h"
 
 #include <algorithm>
@@ -75,6 +96,7 @@ std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Aw
                                           bool late) {
   if (awaited.keep_ranks) drop_replaced(arrived);
   const int count = static_cast<int>(arrived.size());
+  // Time does not bring ranks that cannot come.
   late = late || awaited.too_few;
   const bool all = std::all_of(awaited.names.begin(), awaited.names.end(), [&](const auto& member) {
     const auto& [name, job] = member;
@@ -163,6 +185,7 @@ LostRanks lost_ranks(c10d::Store& store) {
   for (std::string word; in >> word;) {
     const bool is_marked = word[0] == '+' || word[0] == '*' || word[0] == '=';
     const int rank = std::atoi(word.c_str() + (is_marked ? 1 : 0));
+    // The last word about a rank counts.
     lost.coming.erase(rank);
     if (word[0] == '*') lost.coming.insert(rank);
     if (word[0] == '+') lost.gone.erase(rank);
@@ -195,6 +218,7 @@ std::optional<int> replaced_member(const std::vector<Arrival>& members,
     const auto& [name, was, job] = members[rank];
     const auto number =
         name.starts_with("new") ? static_cast<std::size_t>(std::atoi(name.c_str() + 3)) : 0;
+    // newcomers[n] is newcomer n + 1, so this looks only at those after the member itself.
     for (std::size_t later = number; job >= 0 && later < newcomers.size(); ++later) {
       if (newcomers[later] == job) return static_cast<int>(rank);
     }
@@ -248,6 +272,8 @@ void Rendezvous::report_lost(int rank) {
 
 std::optional<int> Rendezvous::lost(int size) const {
   if (const auto reported = lost_rank(*meeting_place())) return reported;
+  // After a failure some rank must be named, so that waits end: the first that is not ready, else
+  // rank 0.
   if (!has("outcome") || text_at("outcome") == "formed") return std::nullopt;
   for (int rank = 0; rank < size; ++rank) {
     if (!has("ready/" + std::to_string(rank))) return rank;
@@ -271,6 +297,7 @@ bool Rendezvous::all_ready(int size, std::chrono::milliseconds wait,
 }
 
 bool Rendezvous::settle(bool formed) {
+  // Not what this rank proposes, but what is stored: another one may have been first.
   return put_first("outcome", formed ? "formed" : "failed") == "formed";
 }
 

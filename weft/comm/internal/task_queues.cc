@@ -1,3 +1,23 @@
+// Tasks of a queue run one at a time, in order. A queue with work has a thread of its own, since a
+// task may wait for a peer that needs a task of another queue. `ready_` lists the queues that have
+// a task and no runner. For each, there is an idle thread or a new one. If the system has no thread
+// left, whoever notices it runs the tasks itself (run_left()), or post() fails.
+//
+// Queue kFirst has a fast path without the lock, for synchronous collectives. `turn_` says who may
+// run a task of it:
+//
+//   kFree   ─► kCaller  begin_turn()
+//   kCaller ─► kFree    end_turn(), if no other task has come meanwhile
+//   kFree   ─► kLocked  open(), under the lock
+//   kCaller ─► kLocked  open(), under the lock: the queue is marked busy for the caller
+//   kLocked ─► kFree    settle(), under the lock: no task runs or waits
+//
+// Invariant: with kFree and kCaller the queue's fields are empty. With kLocked they say everything,
+// and end_turn() fails in its exchange, so the caller hands over under the lock. Acquire and
+// release of `turn_` make the effects of a task visible to the next one.
+//
+// A task runs without the lock. Its callbacks (After) run when its queue is free again, because
+// they may wait for later tasks of it.
 #include "weft/comm/internal/task_queues.h"
 
 #include <atomic>
@@ -96,6 +116,7 @@ void TaskQueues::State::end_turn() {
 
 TaskQueues::State::Queue& TaskQueues::State::open(std::uint64_t id) {
   Queue& queue = queues_[id];
+  // The caller runs without the lock: from now on the fields must show it.
   if (id == kFirst && turn_.exchange(Turn::kLocked, std::memory_order_acq_rel) == Turn::kCaller)
     queue.busy = true;
   return queue;
@@ -131,6 +152,7 @@ void TaskQueues::State::end() {
 }
 
 void TaskQueues::State::call_worker() {
+  // An idle thread that was woken counts until it has the lock, so each ready queue needs one.
   if (idle_ >= static_cast<int>(ready_.size())) return wake_.notify_one();
   try {
     threads_.push_back(start_([state = shared_from_this()] { state->work(); }));
@@ -201,6 +223,7 @@ void TaskQueues::State::run(std::uint64_t id, const Task& task) {
   bool finished = false;
   post(id, [&]() -> After {
     After after = task();
+    // `finished` is on the stack of run(), which returns when it has the lock and sees it.
     std::lock_guard inner(mutex_);
     finished = true;
     done_.notify_all();

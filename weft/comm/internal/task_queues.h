@@ -1,8 +1,8 @@
 // Threads for asynchronous operations: tasks of one queue run in order, different queues run
 // concurrently.
 //
-// A thread exists while a queue has work and for some milliseconds after. If all calls are
-// synchronous, there is no thread.
+// A thread starts when a task needs one, and stays for later tasks. If all calls are synchronous,
+// there is no thread.
 #pragma once
 
 #include <chrono>

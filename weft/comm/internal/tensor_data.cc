@@ -1,3 +1,13 @@
+// Collectives know flat memory of some number types. This file says how a tensor is such memory:
+//
+//   - A complex number is two reals. A type that cannot be reduced (float8, say) is only moved, as
+//     bytes.
+//   - Memory that is not one run of the tensor's own values (strides, a lazy conjugate, a device)
+//     becomes a copy. A Dense is made within the operation, on the thread that runs it, so the copy
+//     has the results of earlier operations. write_back() copies the result to the tensor.
+//
+// The memory of a tensor counts from its first to its last element. So two interleaved views count
+// as overlapping, which costs a copy. No real overlap is missed.
 #include "weft/comm/internal/tensor_data.h"
 
 #include <ATen/ATen.h>
@@ -51,6 +61,7 @@ std::string shape_of(const at::Tensor& tensor) {
 at::Tensor times(const at::Tensor& tensor, const at::Scalar& factor) {
   const at::ScalarType type = tensor.scalar_type();
   if (!is_whole(type) || !factor.isFloatingPoint()) return tensor.mul(factor).to(type);
+  // Below this, the factor fits into an integer, which keeps large values of the tensor exact.
   constexpr double kLimit = 0x1p62;
   const double by = factor.toDouble();
   if (std::trunc(by) == by && std::abs(by) < kLimit)
@@ -87,6 +98,7 @@ template <class Found>
 void each_overlap(const std::vector<Place>& places, const Found& found) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     for (std::size_t j = i + 1; j < places.size(); ++j) {
+      // Ordered by their begin: all later ones begin behind this one too.
       if (!overlap(places[i].memory, places[j].memory)) break;
       found(places[i], places[j]);
     }
@@ -193,6 +205,7 @@ std::vector<at::Tensor> apart_from(const std::vector<at::Tensor>& outputs,
   const std::size_t first = outputs.size();
   each_overlap(places_of(all), [&](const Place& a, const Place& b) {
     const auto [low, high] = std::minmax(a.number, b.number);
+    // Inputs may overlap each other: only an output changes one.
     if (low < first && high >= first && apart[high - first].is_same(inputs[high - first]))
       apart[high - first] = inputs[high - first].clone();
   });

@@ -1,3 +1,15 @@
+// make_engine() is a sequence of exchanges among all ranks. So all ranks must take the same
+// branches, or one would wait in an exchange that the others do not make. Each branch depends only
+// on answers that all ranks have got, and on options that are equal on all ranks:
+//
+//   where_they_are()           the host of each rank: one map of hosts on all ranks
+//   over_host()                the ranks of each host share memory; then all ranks exchange whether
+//                              theirs does: either all hosts use it, or none
+//   over_tcp(), connect_mpi()  messages, unless shared memory connects all ranks
+//   agree_on_plans()           the schedules of messages
+//
+// A rank that throws in between makes no further exchange. It leaves a reason of its own in the
+// store (make_backend()), where the ranks that wait for it find it (meeting.h).
 #include "weft/comm/internal/transport.h"
 
 #include <arpa/inet.h>
@@ -63,6 +75,7 @@ Places where_they_are(const BackendOptions& options, const net::Exchange& exchan
 std::array<std::byte, 32> agree_on_secret(const std::string& given, const net::Exchange& exchange,
                                           int rank) {
   std::array<std::byte, 32> secret{};
+  // All ranks are here, or none: where_they_are() has compared it.
   if (given.empty()) {
     const std::string agreed = exchange(random_bytes(secret.size()))[0];
     if (agreed.size() != secret.size()) {
@@ -99,6 +112,7 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
   tcp.interface = options.interface.empty() ? own_address() : options.interface;
   tcp.connect_timeout = options.to_connect();
   if (one_machine && forming.size > static_cast<int>(std::thread::hardware_concurrency()))
+    // A rank that spins would take the processor from the peer that it waits for.
     tcp.spin = std::chrono::microseconds(0);
   tcp.exchange = forming.exchange;
   tcp.lost_peer = forming.lost_peer;
@@ -136,6 +150,7 @@ std::unique_ptr<net::Host> over_host(const HostMap& map, const BackendOptions& o
     if (error.code() != Errc::kUnavailable) throw;
     failed = error.message();
   }
+  // All ranks of all hosts, since the engines of two hosts must be of the same kind.
   const auto all = forming.exchange(failed);
   const auto bad =
       std::find_if(all.begin(), all.end(), [](const auto& why) { return !why.empty(); });
@@ -155,6 +170,8 @@ std::unique_ptr<net::Host> over_host(const HostMap& map, const BackendOptions& o
 
 std::string address_towards(const std::string& host) {
   addrinfo hints{}, *found = nullptr;
+  // connect() of a datagram socket sends nothing. The kernel chooses the route, and with it the own
+  // address.
   hints.ai_socktype = SOCK_DGRAM;
   std::string address = "127.0.0.1";
   if (getaddrinfo(host.c_str(), "9", &hints, &found) != 0 || found == nullptr) return address;

@@ -1,3 +1,23 @@
+// A call in its order, on each rank (agree() is in two_level_agree.cc, move() in the other files):
+//
+//   Shared     memory that peers of the host cannot read gets a copy in the heap
+//   agree()    meeting 1. The ranks of the host see each other's signature and memory. Each host's
+//              answer goes to all other hosts. All ranks now know: error, two levels, or flat
+//   Touch      from here on, ranks of the host read and write each other's memory
+//   move()     the work, on one or two threads
+//   meet()     meeting 2. No peer uses this rank's memory any more, so copies and tensors may go
+//
+// No rank decides alone. If one rank of one host has no room for a copy, its header tells it to
+// all, and all ranks of all hosts run the call flat.
+//
+// Threads: in_chunks() gives every second chunk to a second thread. Each has a Queue of its own,
+// with channels of its own, so messages of the two never match each other. They share only inputs_
+// and outputs_, which do not change between the meetings. Both have ended when in_chunks() returns.
+//
+// Hosts of different sizes: rank i of a host works with rank i mod L of a host with L ranks.
+//
+//   host A, 4 ranks   0 1 2 3      partner(B) of rank 2 is rank 0 of B
+//   host B, 2 ranks   0 1 0 1      served(A) of rank 0 of B: ranks 0 and 2 of A
 #include "weft/comm/internal/two_level.h"
 
 #include <cstring>
@@ -89,6 +109,7 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
   check(call);
   call.root_host = map_.host_of(call.args.root);
   const std::int64_t all = call.bytes(call.args.count);
+  // The same on all ranks of a call, since the map and the plans are.
   const bool flat = out_of_order_ && is_ordered(collective);
   if (collective == Collective::kAllReduce && !flat &&
       all <= static_cast<std::int64_t>(CallExchange::kInline)) {
@@ -121,6 +142,8 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
     const net::Host::Touch touch(transports_.host(), call.name);
     move(call);
   } catch (...) {
+    // A peer may still be in a Touch of this rank's tensors, which the caller may free after the
+    // error.
     transports_.leave();
     throw;
   }
@@ -148,6 +171,7 @@ void TwoLevel::in_chunks(std::int64_t count, std::int64_t per_chunk,
     for (std::int64_t at = first * per_chunk; at < count; at += 2 * per_chunk)
       work(at, std::min(per_chunk, count - at), queues_[first]);
   };
+  // A thread costs more than it hides if there is one chunk.
   if (count <= per_chunk) return every_second(0);
   std::exception_ptr other;
   std::thread second;
@@ -170,6 +194,7 @@ void TwoLevel::in_chunks(std::int64_t count, std::int64_t per_chunk,
   } catch (...) {
     own = std::current_exception();
   }
+  // Also after an own error: the thread uses tensors of this call.
   second.join();
   if (own) std::rethrow_exception(own);
   if (other) std::rethrow_exception(other);

@@ -1,3 +1,18 @@
+// The group's life, messages and barriers; the collectives are in weft_collectives.cc.
+//
+// Threads: any thread may call. calls.h says which thread runs an operation. A body that runs later
+// holds its tensors itself, since the caller may drop them.
+//
+// The end of a group (destructor):
+//   1. The posted collectives run to their end: other ranks wait for this rank in them.
+//   2. If this rank gives the group up because of an error in a related group, the peers get that
+//      error. It comes first, since the first failure of an endpoint is the one that counts.
+//   3. Messages that no peer has matched are given up, which ends the threads that wait in them.
+//   4. The threads end, then the device backend, then the members in reverse order. So nothing uses
+//      the engine when it is destroyed.
+//
+// A forked child has a copy of the group but none of its threads. It would wait for them forever,
+// so it leaves all of it as it is.
 #include "weft/comm/internal/weft_backend.h"
 
 #include <algorithm>
@@ -11,7 +26,6 @@
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/tensor_data.h"
 
-// The group's life, messages and barriers; the collectives are in weft_collectives.cc.
 namespace weft::comm::internal {
 namespace {
 
@@ -139,6 +153,8 @@ WeftBackend::WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
       [this, tensor, peer, tag, named = named_.post(tag, peer)](Deadline never) mutable {
         const Dense data(tensor, Dense::kOut);
         engine_->endpoint().recv(peer, channel_of(tag), bytes_of(data), never);
+        // The message is taken. A receive from any peer may have the next one, also while this one
+        // copies.
         named.reset();
         data.write_back();
         return peer;

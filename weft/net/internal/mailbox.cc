@@ -1,3 +1,17 @@
+// A message is opened by whichever comes first, its receive (post()) or its first piece (begin()).
+// Both have a number: the sender counts its messages of a channel, and the mailbox counts the
+// receives. So receive n gets message n, in whatever order the pieces arrive over several streams.
+//
+//   receive first   each piece goes to the caller's buffer
+//   piece first     it gets a part of its own; post() copies the parts that have ended
+//   both            a part that was begun before the receive is copied at its end(): its bytes are
+//                   still being written
+//
+// A message is complete when its receive is known, all bytes have come and no part is left.
+//
+// Memory of parts is limited for each peer. The owner asks has_room() before begin(), and stops
+// reading if there is none. While this rank waits for the peer there is always room: the awaited
+// message may lie behind this piece in the same stream, and would never come.
 #include "weft/net/internal/mailbox.h"
 
 #include <cstring>
@@ -52,6 +66,7 @@ void Mailbox::finish(ChannelQueue& queue, std::map<std::uint64_t, Message>::iter
 
 bool Mailbox::take_whole(const Piece& piece, std::size_t bytes) {
   ChannelQueue& queue = queue_of(piece.peer, piece.channel);
+  // The number must be that of the next receive, or an earlier message is still on its way.
   const bool whole = piece.offset == 0 && piece.length == piece.total;
   if (!whole || piece.total != bytes || piece.message != queue.posted || !queue.open.empty())
     return false;

@@ -1,3 +1,24 @@
+// An operation is open(), the work, and a closing barrier if peers use each other's arrays.
+//
+//   open()   Each rank writes its slot (signature, places of its arrays or small data) and
+//            arrives. When all have arrived, each rank compares the signatures.
+//   work     Each rank decides from the slots how to move the data. All see the same slots, so all
+//            take the same way, with the same number of barriers. They need no vote.
+//   meet()   No peer uses this rank's arrays any more: the caller may change them.
+//
+// A barrier is a number: `sequence_` counts, and each rank stores it in its slot (release) and
+// waits until all slots have it (acquire). So the plain fields of a slot are visible with its
+// number. The difference is signed, so that the count may wrap.
+//
+//     barrier      n             n + 1          n + 2
+//     slot         even          odd            even, written again
+//                  └ read until the rank arrives at n + 1
+//
+// A rank gets past barrier n + 1 only when all have arrived there, and so have read the even slots.
+// The all-reduce of small data therefore needs one barrier and no closing one.
+//
+// One thread of a rank at a time (the caller serializes). Shared state needs no lock: a rank writes
+// its own slot only, and its own shard only.
 #include "weft/net/memory/direct.h"
 
 #include <algorithm>
@@ -61,6 +82,7 @@ void Direct::open(const DirectArgs& args, Collective operation, std::int64_t inl
   WEFT_REQUIRE(args.root >= 0 && args.root < host_.world(),
                std::string(name_) + ": root " + std::to_string(args.root) + " is not in the group");
   ++sequence_;
+  // The signature and the places are plain memory: arrive() publishes them.
   Slot& mine = slot(host_.rank());
   const Signature s = signature_of(operation, args);
   mine.signature = s;
@@ -106,6 +128,8 @@ void Direct::all_reduce(const DirectArgs& args) {
     reduce_inline(args, 0);
     return;
   }
+  // Before the barrier, for peers that will let the kernel copy. Whether they do is decided after
+  // it.
   if (host_.token(args.input) == Host::kNoToken) publish(args.input, args.output, bytes);
   open(args, Collective::kAllReduce, 0);
   if (readable(true, true)) {

@@ -1,3 +1,23 @@
+// Where a block comes from, and where it goes when it is freed:
+//
+//   small (up to 32 KiB): the thread's cache ◄─ the class's list ◄─ a span, cut ─┐
+//   large (whole pages):  ───────────────────────────────────────────────────────┴─ pages
+//
+//   pages: free_ ◄─ released_, else new memory at top_ (grow())
+//
+// A source is asked only if the one to its left is empty. A freed small block joins the cache of
+// the thread that frees it, whichever thread has allocated it; from a full cache, half moves to the
+// list. Freed pages join free_, and trim() moves whole huge pages from there to released_. A span
+// keeps its class forever: small blocks never become free pages again.
+//
+// A freed pointer carries no size. `kinds_` has it: the class of a span's pages, or the length of
+// the large block that begins at the page. It is written under the lock when pages are taken. A
+// free reads it without the lock: the entry of a live block does not change, and the pointer came
+// to this thread after the entry was written.
+//
+// Locks: a thread cache belongs to its thread and needs none. mutex_ guards the lists and the
+// pages. A thread takes it once for up to 64 small blocks, and for every large block. The counters
+// are atomic without order: they are statistics.
 #include "weft/net/memory/heap.h"
 
 #include <pthread.h>
@@ -103,6 +123,7 @@ class Heap::Impl {
     }
     auto& list = cache().lists[kind];
     list.push_back(pointer);
+    // A thread that only frees, such as the reader of another one's tensors, must not collect all.
     if (list.size() * bytes > kThreadCacheBytes) spill(kind, list);
   }
 
@@ -119,6 +140,7 @@ class Heap::Impl {
   void renew() {
     std::lock_guard lock(mutex_);  // so that the heap does not grow meanwhile
     region_.renew(top_);
+    // The copy has given memory to released pages, too, since they lie below top_.
     for (const auto& range : released_) region_.release(range.at, range.bytes);
   }
   void trim() {
@@ -136,6 +158,7 @@ class Heap::Impl {
       huge_ -= std::min(huge_, end - first);
     }
     free_ = std::move(kept);
+    // Released pages at the end lower top_, so that renew() does not copy them.
     if (released_.empty() || released_.back().end() != top_) return;
     top_ = released_.back().at;
     released_.pop_back();
@@ -194,6 +217,8 @@ class Heap::Impl {
   ThreadCache& cache() {
     thread_local ThreadCache cache;
     if (cache.owner != id_) {
+      // Another heap's blocks go back only if that heap certainly exists, which is known of the
+      // newest one. Otherwise they are dropped, with the memory of a heap that has ended.
       if (cache.owner != 0 && cache.owner == live_id().load()) cache.heap->take_back(cache);
       for (auto& list : cache.lists) list.clear();
       cache.owner = id_;
@@ -282,6 +307,7 @@ class Heap::Impl {
       touch(*at, pages);
       return true;
     }
+    // A free range at the end counts, since add() will merge the new memory with it.
     const bool ends_free = !free_.empty() && free_.back().end() == top_;
     const std::size_t missing = bytes - (ends_free ? free_.back().bytes : 0);
     const std::size_t room = region_.size() - top_;

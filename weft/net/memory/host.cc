@@ -1,3 +1,30 @@
+// How the ranks of a host connect, wait for each other, and fail together. State that all ranks see
+// lies in one Control, in the heap of rank 0. Zeros are its valid first state.
+//
+// connect() is two exchanges, after each of which all ranks know the same answers. So either all
+// ranks get a Host, or all throw the same reason:
+//   1. Each rank opens a listener and sends its name, or "!" and why it has none.
+//   2. The ranks link and map each other's heaps (internal/links.h). Rank 0 sends the place of the
+//      Control. A rank that failed sends "!" and why.
+//
+// A wait that sleeps, and the peer that ends it:
+//
+//   waiter                                    peer
+//     asleep = 1                                write the data
+//     ready()? yes: return                      fence
+//     futex_wait(asleep, 1), one slice          asleep is 1? set it to 0, futex_wake
+//
+// Each side writes first and then reads, so one of them sees the other. Waits of several threads of
+// a rank share its word, and each wake-up wakes all of them. A lost wake-up would cost one slice.
+//
+// A failure: a rank writes the reason to its own seat and then claims `first_failure`. The first
+// claim wins. A rank that sees the claim sees the reason, since both are in this order. A Touch
+// uses the same rule as above: it announces itself and then reads `first_failure`; a rank that
+// fails claims it and then waits for announced peers, up to kMaxTouch. So no running peer writes to
+// memory that is freed after an error.
+//
+// The end: `departed` is kLeaves, then kHasLeft. With kLeaves the closed socket is no death. With
+// kHasLeft the rank touches the Control no more, so rank 0 may free it (internal/left_groups.h).
 #include "weft/net/memory/host.h"
 
 #include <sched.h>
@@ -216,6 +243,7 @@ void Host::place() {
 Host::~Host() {
   if (control_ != nullptr) {
     auto& departed = control_->seats[rank_].departed;
+    // notify() still writes to the Control, so the rank has left only after it.
     departed.store(kLeaves, std::memory_order_release);
     notify();
     departed.store(kHasLeft, std::memory_order_release);
@@ -262,6 +290,8 @@ void Host::deallocate(std::byte* block) noexcept {
 }
 
 std::byte* Host::share(std::size_t bytes, std::chrono::nanoseconds timeout) {
+  // The second meeting keeps rank 0 from storing the token of the next block before all ranks have
+  // read this one.
   if (rank_ == 0) control_->shared_token.store(share_own(bytes));
   meet("share", timeout);
   const Token shared = control_->shared_token.load();
@@ -328,11 +358,13 @@ void Host::wait_longer(const std::function<bool()>& ready, const std::function<i
                        const char* operation, std::chrono::nanoseconds timeout) {
   observe::WaitScope shown({.name = operation, .group = group_name_}, names_.of(suspect()),
                            std::chrono::nanoseconds(kSlice).count());
+  // The loop below makes a system call in each round, so short waits should end here.
   if (spin(ready)) return;
   const auto deadline = Deadline::in(timeout);
   auto& word = control_->asleep[rank_];
   for (;;) {
     if (failed()) throw_failure(operation, false);
+    // Set again in each round: a wake-up for another thread of this rank has set it to 0.
     word.store(1);
     if (ready()) return;
     futex_wait(word, 1, std::min<std::chrono::nanoseconds>(kSlice, deadline.left() + 1us));
@@ -368,6 +400,7 @@ void Host::look_for_lost_peers(const std::function<bool()>& ready, const char* o
   std::optional<int> lost = lost_peer();
   const bool died = lost.has_value();
   if (!died && suspect >= 0 && departed(suspect)) lost = suspect;
+  // A rank may do its part and then end: ready() is asked again after the loss was seen.
   if (!lost || ready()) return;
   fail(Error(Errc::kPeerLost,
              "rank " + std::to_string(*lost) + " (process " +

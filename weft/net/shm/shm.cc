@@ -1,3 +1,22 @@
+// All work is done by threads that wait. progress() moves what it can for all calls of the rank:
+// queued sends into the rings, and pieces from the rings into the mailbox. While no call of a rank
+// waits, the rings to it fill up, and then the sends of its peers wait.
+//
+// A call first tries the short way: send_now() writes into the ring, and receive_now() reads a
+// whole message from the ring into the caller's buffer. Both keep the order of messages: a send
+// goes this way only if none is queued before it, a receive only if its channel has nothing open in
+// the mailbox.
+//
+// A wait repeats: progress, else spin, else look around (failures, lost peers, the deadline) and
+// sleep. Before it sleeps, it announces it and makes progress once more, so no message is missed in
+// between.
+//
+// mutex_ guards all but the region, whose values are atomic or have one writer. A spinning thread
+// keeps the lock, since each pass needs it. Threads that want it count themselves in in_line_, and
+// the spinning thread lets them through (give_way()). A sleeping thread holds no lock.
+//
+// What a peer sent before it died or left still counts. So a loss ends the group only when one more
+// pass has found nothing.
 #include "weft/net/shm/shm.h"
 
 #include <sched.h>
@@ -289,6 +308,7 @@ class ShmEndpoint final : public Endpoint {
           moved |= pull(peer);
         }
       }
+      // Other threads of this rank may wait for what has moved.
       if (moved) region_.wake(rank());
       return moved;
     } catch (const std::exception& error) {

@@ -1,3 +1,14 @@
+// Two processes of a host share memory in three steps: one listens under a random abstract name,
+// the other connects, and the first byte of the connection may carry the descriptor of the memory.
+//
+// An abstract name has no file and no permissions: every process of the host that learns it may
+// connect. So the acceptor asks the kernel for the user of the peer. The kernel noted it at
+// connect(), and the peer cannot change it.
+//
+// Mapped memory whose file shrinks raises SIGBUS at the next access. So memory of others is mapped
+// only if it is sealed against that. A seal cannot be removed.
+//
+// No locks: a connection and a SharedMemory belong to one thread at a time.
 #include "weft/net/stream/local_socket.h"
 
 #include <fcntl.h>
@@ -121,6 +132,7 @@ FirstByte receive_descriptor(int socket) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof control;
+  // One byte only: the data that follows belongs to the reader of the connection.
   const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   FirstByte first;
   first.arrived = got == 1;
@@ -128,9 +140,12 @@ FirstByte receive_descriptor(int socket) {
   for (cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr; header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    first.fd.reset(fd);
+    // The buffer has room for a second one, which no process of weft sends.
+    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, reinterpret_cast<const char*>(header) + at, sizeof fd);
+      first.fd.reset(fd);
+    }
   }
   return first;
 }
@@ -172,6 +187,7 @@ void SharedMemory::renew() {
   UniqueFd fd = make_memory(size_);
   void* const fresh = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (fresh == MAP_FAILED) fail("mapping shared memory");
+  // Copied through a second mapping, which then replaces the old one in a single step.
   std::memcpy(fresh, data_, size_);
   ::munmap(fresh, size_);
   if (::mmap(data_, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd.get(), 0) ==

@@ -1,3 +1,16 @@
+// A frame is checked twice. The header has its own CRC, checked before its fields are used: a
+// damaged length cannot move the reader out of step. The payload's CRC is computed while the bytes
+// arrive, so they are read while they are in the cache. It is checked before the frame is reported:
+// the payload may lie in the caller's buffer already, but its message does not count as received.
+//
+// Sequence numbers find a frame that is missing, repeated or on another stream. Frames of an older
+// epoch are skipped, with their payload, before they are counted. A later epoch is an error, since
+// a connection belongs to one group.
+//
+// States of the reader:
+//
+//   kHead ── header complete ─► kHeld ── place() ─► kBody ── payload complete ─► kHead
+//     └── header of an older epoch ─► kSkip ──────────────── payload complete ─► kHead
 #include "weft/net/tcp/frame_stream.h"
 
 #include <algorithm>
@@ -15,6 +28,7 @@ void FrameWriter::push(Header header, std::span<const std::byte> payload) {
   header.epoch = epoch_;
   header.sequence = sequence_++;
   header.length = static_cast<std::uint32_t>(payload.size());
+  // Computed when the frame is pushed: the caller must not change the bytes from here on.
   header.payload_crc = crc32c(payload.data(), payload.size());
   queue_.push_back({encode(header), payload});
 }

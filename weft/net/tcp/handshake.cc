@@ -1,3 +1,18 @@
+// What makes the handshake secure (its messages are in the header):
+//
+//   - The acceptor proves first, over the dialer's hello with its fresh nonce. The dialer sends its
+//     proof only after that. So a rank that dials a process without the secret sends it no proof.
+//   - The dialer's proof covers the whole hello and reply, with both nonces, the ranks, the epoch
+//     and the verdict. A proof of another connection is wrong for this one.
+//   - A proof is made of a label, then fields of fixed length. So two different transcripts never
+//     have the same text.
+//   - Proofs are compared in constant time.
+//
+// The order of check_hello() gives the most useful reason: the version first, since other fields
+// may mean something else in another version; then the job, so that a stray process of another job
+// is not told about this job's epoch or size.
+//
+// Pure functions: any thread may call them.
 #include "weft/net/tcp/handshake.h"
 
 #include <openssl/crypto.h>
@@ -143,6 +158,7 @@ Reply make_reply(const Identity& me, std::span<const std::byte, kHelloBytes> hel
   put(reply.data(), kReplyMagic);
   put(reply.data() + 4, kWireVersion);
   put(reply.data() + 6, static_cast<std::uint16_t>(verdict));
+  // A rejection is not proved: the dialer only reports its reason.
   if (verdict != Verdict::kWelcome) return reply;
   std::copy(nonce.begin(), nonce.end(), reply.begin() + kReplyNonceAt);
   const Proof proof = reply_mac(me, hello, reply);

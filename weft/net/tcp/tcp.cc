@@ -1,3 +1,25 @@
+// The endpoint: threads of the program make calls, a watcher thread keeps the group alive, and one
+// mutex guards the engine (internal/engine.h), which never waits.
+//
+// Progress: a call starts its transfers in the engine, and then waits until they are complete. One
+// of the waiting threads polls for all of them (`polling_`). It lets go of the mutex only inside
+// epoll_wait, where it touches nothing else. The others sleep on `changed_`:
+//
+//   call A: start ─ poll ─ handle the events of all calls ─ notify ─ done, or poll again
+//   call B: start ─ wake the poller ─ sleep on changed_ ──── look ── done, or poll itself
+//
+// A new transfer wakes the poller, because it may have completed what the poller waits for: a
+// receive can free a stream that had paused.
+//
+// The watcher ticks every 100 ms: heartbeats, silent peers, labels of long calls. It polls if no
+// thread does. So a rank that computes notices a lost peer, and takes in what arrives.
+//
+// Nothing is sent again: TCP does that. Each frame has a checksum and a sequence number
+// (frame_stream.h). A frame that is damaged or missing ends the group with kCorrupt.
+//
+// The end: the first error is kept, the peers are told by an abort frame, and the engine stops, all
+// under the mutex. From then on no thread touches memory of a call, so each call may throw. The
+// watcher then only sends the abort frames that sockets have not accepted yet.
 #include "weft/net/tcp/tcp.h"
 
 #include <sched.h>
@@ -208,6 +230,7 @@ class TcpEndpoint final : public Endpoint {
       for (const Send& send : sends) engine_.send(transfers.add(channel, send, 0));
     });
     if (failure_.latched()) failure_.end_pending("exchange");
+    // Not needed for the new transfers themselves: epoll sees a change of its set at once.
     if (polling_) engine_.wake();  // the polling thread may wait for an effect of these transfers
     if (transfers.operation.pending == 0) return;
     observe::WaitScope shown("exchange", -1);
@@ -248,6 +271,8 @@ class TcpEndpoint final : public Endpoint {
 
   void end_group(const Error& error) {
     if (!failure_.latch(error, false)) return;
+    // For other errors the peers throw kAborted, so the text must also name the code and the
+    // operation.
     const bool lost = error.code() == Errc::kPeerLost;
     const bool mismatch = dynamic_cast<const internal::MismatchError*>(&error) != nullptr;
     const bool aborted = dynamic_cast<const internal::AbortedError*>(&error) != nullptr;

@@ -37,8 +37,8 @@ struct Member {
 struct Configuration {
   std::vector<Member> members;   // by id: voters, and others that follow the log without a vote
   std::vector<MemberId> voters;  // by id
-  std::vector<MemberId>
-      old_voters;  // not empty: they must decide too, until the change is complete
+  // Not empty: they must decide too, until the change is complete.
+  std::vector<MemberId> old_voters;
   MemberId next_id = 1;
 
   bool is_joint() const { return !old_voters.empty(); }

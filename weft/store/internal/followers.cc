@@ -1,3 +1,14 @@
+// How a leader finds what each follower lacks, and keeps it busy.
+//
+//   probing     One message at a time, and heartbeats, until a reply says that the logs agree.
+//               A refusal moves `next` back, at once to the place that the follower proposes.
+//   streaming   The logs agree up to `match`. Entries are sent without waiting for replies: `next`
+//               moves on as they are sent. A refusal means that some were lost: back to probing.
+//   snapshot    `next` lies before the log's first entry. One part at a time; meanwhile only empty
+//               heartbeats, so that the follower keeps its leader.
+//
+// `match` only grows, and only replies of this term count (sender()). So agreed() never counts an
+// entry that a follower does not have.
 #include "weft/store/internal/followers.h"
 
 #include <algorithm>
@@ -27,6 +38,7 @@ void Followers::update(const Log& log, Time now) {
     Peer& peer = peers_[member.id];
     peer.next = log.last() + 1;
     peer.heard = now;
+    // Due at once: the first message also announces the new leader.
     peer.sent = now - timing_.heartbeat;
   }
 }
@@ -114,7 +126,8 @@ void Followers::on_snapshot_reply(const Message& reply, const Log& log, Time now
 
 void Followers::disconnected(MemberId member, Time now) {
   if (const auto peer = peers_.find(member); peer != peers_.end())
-    peer->second.heard = now - timing_.election;
+    // Counts as silent at once, but it is not removed yet.
+    peer->second.heard = std::min(peer->second.heard, now - timing_.election);
 }
 
 const Followers::Peer* Followers::find(MemberId member) const {

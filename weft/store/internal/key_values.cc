@@ -1,3 +1,24 @@
+// Every member applies the same commands in the same order, and must get the same state, answers
+// included. So nothing here depends on a clock, a random number or an address. Time enters only as
+// a command: the leader measures leases and orders kExpire.
+//
+// Exactly once: a client that gets no answer sends its command again, so the log may contain it
+// twice. A session keeps the number and the answer of the client's last command:
+//
+//   number in the log   larger: new     executed, and the answer kept
+//                       equal: repeated the kept answer, nothing changes
+//                       smaller: late   no answer: the client has sent a later command since
+//
+// This needs clients that have one command pending at a time (ClientRequests). Sessions that are
+// too many are forgotten by the number of commands since their last one, which is the same on all
+// members. A command of a forgotten session that is repeated is executed again.
+//
+// kExpire against kKeepAlive: the leader decides at one moment, and its command is applied at a
+// later one. It carries the count of renewals that the leader saw. If a renewal came in between, it
+// does nothing.
+//
+// A change has one revision, also if it removes several keys (the end of a lease). Not locked: the
+// Node owns it.
 #include "weft/store/internal/key_values.h"
 
 #include "weft/store/internal/decimal_sum.h"
@@ -129,6 +150,7 @@ Response KeyValues::end_lease(const Request& command) {
   const std::set<std::string> keys = std::move(lease->second.keys);
   leases_.erase(lease);
   if (!keys.empty()) ++revision_;
+  // All under one revision, so that a request that waits for a change sees them together.
   for (const std::string& key : keys) remove(entries_.find(key));
   return {.revision = revision_};
 }
@@ -145,6 +167,7 @@ Response KeyValues::write(const std::string& key, std::string bytes, LeaseId lea
   if (!has_room(key, bytes.size()))
     return invalid("the store is full: its keys and values may have " +
                    std::to_string(kMaxStoreBytes) + " bytes");
+  // The key leaves its former lease, also if the new value has none.
   if (const auto old = entries_.find(key); old != entries_.end()) {
     bytes_ -= size_of(key, old->second.bytes.size());
     if (old->second.lease != 0) leases_.at(old->second.lease).keys.erase(key);

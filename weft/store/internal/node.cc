@@ -1,3 +1,24 @@
+// The Node only computes. Its owner (server.cc) gives it messages, requests and time, and then
+// calls take() for the effects: journal records, messages, answers. It performs them in this order.
+// So nothing leaves the process that the journal does not have, and these hold:
+//
+//   - A vote is in the journal before the candidate gets it.
+//   - An entry is in the journal before the leader hears that this member has it.
+//   - A leader counts its own entries before they are in the journal. Answers that follow from it
+//     leave in the same take(), behind the records.
+//
+// take() in its order:
+//   1. Take over the state of a snapshot, if the log begins with one that is ahead.
+//   2. A leader proposes the end of leases whose time is over.
+//   3. Twice: begin reads, flush the consensus, apply what is committed, wake requests that wait
+//      for a key. Those that the first pass wakes become reads, which need an index of their own.
+//   4. Answer the reads whose index is applied.
+//   5. Collect the records and the messages. A snapshot comes last: its records replace all others.
+//
+// A request is answered by the node that was asked, when that node applies it. So the client may
+// lose the leader without losing its answer.
+//
+// One thread, no locks.
 #include "weft/store/internal/node.h"
 
 #include <algorithm>
@@ -72,6 +93,7 @@ void Node::receive(std::uint32_t from, const Message& m) {
   const Request command = decode_request(m.data);
   if (command.client == 0 || !is_write(command.op) || command.op == Op::kExpire)
     throw Error(Errc::kCorrupt, "a node forwards what is not a command of a client");
+  // The log need not grow by a command that was applied. One that is only proposed may come twice.
   if (!state().answered(command.client, command.sequence)) raft_->propose(m.data);
 }
 
@@ -91,6 +113,7 @@ Node::Output Node::take() {
   if (raft_) {
     note_leadership();
     // Continues from the state of the leader, if the log does.
+    // Entries within the snapshot are never applied here, so requests do not see them.
     if (state_.take_over(raft_->log().snapshot())) requests_.answer_known(state());
     if (raft_->is_settled()) {
       for (const Request& command : state_.expired(clock_.now())) raft_->propose(encode(command));
@@ -158,6 +181,8 @@ void Node::send_messages() {
 // ---- requests
 
 ClientRequests::Leadership Node::leadership() const {
+  // The term in the upper bits: another leader or term is another leadership, and requests go out
+  // again.
   return raft_ && raft_->leader() != 0 ? (raft_->term() << 20) ^ raft_->leader() : 0;
 }
 

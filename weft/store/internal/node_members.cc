@@ -1,4 +1,20 @@
 // How this node becomes a member of the store, and what a leader does about the others.
+//
+//   newcomer ── kJoin, to all connected nodes, in each heartbeat ─► leader: appends a configuration
+//      │                                                        with a new member without a vote
+//      │ ◄── kJoinReply to a later kJoin, once this is committed: accepted, with the member's id
+//      ▼
+//   member   begins with an empty log; the leader sends it a snapshot and entries
+//      ▼
+//   voter    when the member lacks few entries, the leader changes the voters
+//
+// If no store exists, node 0 founds one when enough other nodes ask for one, and they join it.
+//
+// A process that has lost its memory has forgotten its votes. Under its old id it could vote a
+// second time in a term. So it joins under a new incarnation and gets a new id, and its old member
+// leaves. The same holds for a member that was removed while it was cut off (start_over()).
+//
+// A leader changes one thing at a time: change() is refused until the last one is committed.
 #include <algorithm>
 
 #include "weft/store/internal/membership.h"
@@ -23,6 +39,7 @@ void Node::start_raft(Vote vote, Log log) {
   state_.take_over(raft_->log().snapshot());
   const Configuration& configuration = raft_->log().configuration();
   const auto is_me = [&](MemberId id) { return id == identity_.me; };
+  // Nobody else is needed, so there is no reason to wait for an election timeout.
   if (!configuration.voters.empty() && is_quorum(configuration, is_me)) raft_->campaign();
 }
 
@@ -123,6 +140,7 @@ void Node::on_join(std::uint32_t from, const Message& m) {
       reply.accepted = true;
       reply.to = known->id;
     } else if (old != nullptr && raft_->hears(replaced, options_.timing.election)) {
+      // Two processes of one number: the one that is alive stays.
       reply.data = "taken";
     } else if (raft_->change(with_newcomer(configuration, newcomer))) {
       messages_.forget(replaced);
@@ -143,6 +161,7 @@ void Node::on_join_reply(const Message& m) {
   identity_.cluster = m.cluster;
   identity_.me = m.to;
   identity_.added = m.index;
+  // It is safe to know of no vote in this term: this id did not exist before.
   start_raft({m.term, 0}, Log(Snapshot{}));
   write_everything();
   raft_->take_unsaved();

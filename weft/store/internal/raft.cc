@@ -1,3 +1,21 @@
+// Joins the parts of the consensus; raft.h names them and the papers.
+//
+// A message of a newer term makes this member follow (receive()), but not one that only asks: a
+// member that was cut off and comes back must not end the term of a working leader. A real request
+// for votes does (on_vote_request()).
+//
+// flush() does all at once: the commit index moves, new reads take it, reads that a quorum has
+// confirmed are answered, and then each follower gets one message with entries, commit index and
+// round. So many proposals cost one message for each follower.
+//
+// A leader that has not heard a quorum for an election's time steps down (advance()). It could not
+// commit anything, and its clients must look for another one.
+//
+// Change of voters, in two entries: the joint configuration, and when that is committed, the new
+// voters alone. Each is in force from the moment it is in the log, committed or not. A leader that
+// is not in the new one steps down once that is committed.
+//
+// Owned by the Node: one thread, no locks.
 #include "weft/store/internal/raft.h"
 
 #include <algorithm>
@@ -35,6 +53,7 @@ void Raft::receive(const Message& m) {
                     (m.type == Type::kPreVoteReply && m.accepted);
   if (m.term > term() && !asks) follow(m.term, from_leader ? m.from : 0);
   if (from_leader && m.term == term()) {
+    // Two leaders of one term would mean that a member voted twice.
     WEFT_CHECK(!leads(), "members " + std::to_string(options_.me) + " and " +
                              std::to_string(m.from) + " lead the same term");
     election_.heard_leader(m.term, m.from, now_);
@@ -85,6 +104,7 @@ void Raft::ask_for_votes(bool is_real) {
     if (member.id == options_.me || !configuration.is_voter(member.id)) continue;
     Message& m =
         out_.add(is_real ? Type::kVote : Type::kPreVote, member.id, election_.asked_term());
+    // Voters refuse a log that is older than theirs, since it may lack committed entries.
     m.index = log().last();
     m.log_term = log().last_term();
   }
@@ -147,6 +167,7 @@ void Raft::on_append(const Message& m) {
   const bool is_current = m.term >= term();  // else: tells an earlier leader of the new term
   const MemberLog::Match match = is_current ? log_.accept(m) : MemberLog::Match{};
   Message& reply = out_.add(Type::kAppendReply, m.from, term());
+  // The answer to a heartbeat also confirms the leader for the reads of that round.
   reply.round = is_current ? m.round : 0;
   reply.accepted = match.agrees;
   reply.index = match.index;
@@ -186,6 +207,7 @@ void Raft::finish_change() {
   if (!configuration_is_committed()) return;
   if (configuration.find(options_.me) == nullptr) return follow(term(), 0);
   if (!configuration.is_joint() || !is_settled()) return;
+  // A single voter is a quorum by itself, so the second step may be committed at once.
   append(end_change(configuration));
   advance_commit();
 }

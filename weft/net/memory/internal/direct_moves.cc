@@ -1,4 +1,14 @@
-// The operations of Direct that move blocks without a reduction.
+// The operations of Direct that move blocks without a reduction. The first of these ways that the
+// slots allow:
+//
+//   1. Up to kInline bytes: the data is in the sender's slot. One barrier.
+//   2. Gather, if peers can write root's output: each rank writes its own block there.
+//   3. Broadcast, if peers can read root's input and write all outputs: each rank writes one shard
+//      of it into all outputs (spread()). So all ranks copy, and root's input is read once.
+//   4. If peers can read the inputs: each rank copies the blocks that it wants from there.
+//   5. Through staging memory, or by the kernel: whichever was faster so far (copy_either_way()).
+//
+// Ways 2 to 4 use arrays of peers and end with a barrier, within touch_and_meet().
 #include <algorithm>
 #include <vector>
 
@@ -39,6 +49,7 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
     });
   }
   if (!sends) {
+    // The kernel's way needs all ranks to have published, also those that send nothing.
     publish(nullptr, nullptr, 0);
   } else if (host_.token(args.input) == Host::kNoToken) {
     publish(args.input, args.input, held);
@@ -132,6 +143,7 @@ void Direct::all_to_all(const DirectArgs& args) {
   const auto* in = static_cast<const std::byte*>(args.input);
   auto* out = static_cast<std::byte*>(args.output);
   // In place, a rank would overwrite data that its peers still read, so staging memory is used.
+  // Staging works in place: a step overwrites only the elements that it has staged.
   DirectArgs shown = args;
   if (in == out) {
     shown.output = nullptr;

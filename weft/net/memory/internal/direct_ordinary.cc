@@ -63,6 +63,7 @@ void Direct::reduce_chunks(const DirectArgs& args) {
   };
   std::uint32_t staged = 0;
   for (std::uint32_t i = 0; i < chunks; ++i) {
+    // Stages ahead, so that the peer seldom waits for this rank.
     for (; staged < std::min(chunks, i + kAhead); ++staged) stage(staged);
     if (!filled(i)) {
       host_.notify();
@@ -108,6 +109,8 @@ void Direct::reduce_pieces(const DirectArgs& args) {
           sources[static_cast<std::size_t>(peer)] =
               (peer == rank ? in + bytes(at) : staging_->piece(peer, piece)) + bytes(begin);
         }
+        // The result goes where no peer reads in this step: a rank's piece has no staged input in
+        // its own shard. So peers may still be reading the rest of the piece.
         void* to[] = {out + bytes(at + begin), staging_->piece(rank, piece) + bytes(begin)};
         count_each(bytes(end - begin));
         if (end > begin)
@@ -134,6 +137,8 @@ void Direct::reduce_by_kernel(const DirectArgs& args) {
   const std::int64_t block =
       std::max<std::int64_t>(64, static_cast<std::int64_t>(Staging::kPiece) / world / 64 * 64);
   std::vector<const void*> sources(static_cast<std::size_t>(world));
+  // No rank writes to a peer's memory here, and a read of freed memory returns an error number
+  // instead of a fault. So this way needs no Touch.
   for (std::int64_t at = begin_of(rank); at < end; at += block) {
     const std::int64_t n = std::min(block, end - at);
     for (int peer = 0; peer < world; ++peer) {
@@ -146,6 +151,8 @@ void Direct::reduce_by_kernel(const DirectArgs& args) {
     void* to = out + at;
     kernels::reduce(&to, 1, sources.data(), world, {args.dtype, args.op, n / size});
   }
+  // After the next barrier all results are in place and all inputs are read. Only then the other
+  // shards of this rank's array, which may be its input too, are overwritten.
   count_each(end - begin_of(rank));
   meet();
   for (int peer = 0; peer < world; ++peer) {

@@ -78,6 +78,8 @@ void Direct::touch_and_meet(Use use) {
 // take(at, n, piece) reads all ranks' pieces.
 template <class Stage, class Take>
 void Direct::pieces(std::int64_t length, std::int64_t per_piece, Stage stage, Take take) {
+  // The two pieces of a rank are used in turn. It fills a piece for step k + 2 after the barrier of
+  // step k + 1. All ranks have arrived there, so all have read that piece in step k.
   internal::Staging& memory = staging();
   for (std::int64_t at = 0; at < length; at += per_piece) {
     const std::uint32_t piece = memory.take(1);

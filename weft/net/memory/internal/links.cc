@@ -1,3 +1,10 @@
+// Every pair of ranks gets one socket, which the higher rank dials. Rank r first dials all lower
+// ranks, one after the other, and waits for the answer of each. Then it accepts the higher ones.
+// Rank 0 only accepts, so rank 1 gets its answer, then rank 2, and so on: no cycle of waits. A
+// connection waits in the listener's backlog until its rank accepts.
+//
+// Both sides send one hello with the descriptor of their heap. After that, the socket carries no
+// data. It stays open so that its end shows the death of the process.
 #include "weft/net/memory/internal/links.h"
 
 #include <poll.h>
@@ -93,9 +100,12 @@ Received recv_hello(int fd) {
   message.msg_controllen = sizeof control;
   const ssize_t got = TEMP_FAILURE_RETRY(recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL));
   const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
-      header->cmsg_len == CMSG_LEN(sizeof(int))) {
-    std::memcpy(&received.heap_fd, CMSG_DATA(header), sizeof(int));
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    // The buffer has room for a second one, which no rank sends.
+    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
+      if (received.heap_fd >= 0) close(received.heap_fd);
+      std::memcpy(&received.heap_fd, reinterpret_cast<const char*>(header) + at, sizeof(int));
+    }
   }
   received.whole = got == static_cast<ssize_t>(sizeof received.hello) &&
                    received.hello.magic == LinkHello{}.magic;
@@ -113,6 +123,8 @@ std::shared_ptr<Region> attach_once(int fd, std::size_t bytes) {
   struct stat status {};
   fstat(fd, &status);
   std::lock_guard lock(mutex);
+  // A process is in several groups with the same peers. One mapping of a heap serves all: address
+  // space of this size must not be taken for each group.
   auto& slot = (*known)[{status.st_dev, status.st_ino}];
   if (auto region = slot.lock()) {
     close(fd);
@@ -253,7 +265,7 @@ std::vector<Link> link_all(LinkListener& listener, const LinkOptions& options) {
   try {
     link_to_lower(links, options, deadline);
     accept_higher(links, listener, options, deadline);
-  } catch (const Error&) {
+  } catch (const std::exception&) {  // also one of the store that lost_peer() asks
     // Higher ranks see the closed listener. Its descriptor is free now for the connections to lower
     // ranks, where descriptors have run out.
     listener.close();

@@ -1,3 +1,14 @@
+// renew() replaces shared memory under running threads. No thread may lose a write, and none may
+// find the address unmapped. The steps:
+//
+//   1. Install a SIGSEGV handler that lets a thread which writes to the region try again.
+//   2. Protect the region: no thread of this process can change it from here on. Reads go on.
+//   3. Copy the contents into the new memory through its descriptor, so it needs no second mapping.
+//   4. Map the new memory over the old one, writable, in one mmap().
+//
+// Writers that wait in step 2 to 4 find the new memory at their next try. One region moves at a
+// time (a static mutex), since the handler knows one range. The handler may run on any thread at
+// any time, so the range is atomic. At a fault elsewhere it puts the previous handler back.
 #include "weft/net/memory/internal/region.h"
 
 #include <sched.h>
@@ -49,10 +60,12 @@ void try_again(int, siginfo_t* info, void*) {
     sched_yield();
     return;
   }
+  // Returning repeats the instruction, whose fault then reaches the previous handler.
   sigaction(SIGSEGV, &handled_before, nullptr);
 }
 
 void let_writers_wait(const std::byte* begin, std::size_t bytes) {
+  // A range with end 0 is empty: the handler never sees the new begin with the old end.
   moving_end.store(0);
   moving_begin.store(reinterpret_cast<std::uintptr_t>(begin));
   moving_end.store(reinterpret_cast<std::uintptr_t>(begin) + bytes);

@@ -1,3 +1,11 @@
+// The constructor finds out whether the kernel lets ranks read each other's memory. A rank may not
+// conclude it from the rules of the system, which are many (single_copy.h), so it tries. Each rank
+// publishes the address and the value of a word on its stack, reads the words of all peers, and
+// publishes whether all were right. Two barriers: the words stay valid until all have read them,
+// and all ranks then see the same answers.
+//
+// A seat is written by its own rank, before a barrier, and read by the others after it. So its
+// fields are plain, but for `filled`, which two ranks use without a barrier.
 #include "weft/net/memory/internal/staging.h"
 
 #include <unistd.h>
@@ -46,6 +54,7 @@ Staging::Staging(Host& host, const char* operation, std::chrono::nanoseconds tim
 void Staging::publish(std::uint32_t number, const void* input, const void* output,
                       std::size_t bytes) {
   if (!single_copy_) return;
+  // A check costs system calls. Training passes the same arrays again and again.
   const bool known =
       input == checked_input_ && output == checked_output_ && bytes <= checked_bytes_;
   if (!known) {
@@ -58,6 +67,7 @@ void Staging::publish(std::uint32_t number, const void* input, const void* outpu
   Seat& mine = seat(host_.rank());
   mine.input = reinterpret_cast<std::uintptr_t>(input);
   mine.output = reinterpret_cast<std::uintptr_t>(output);
+  // Travels with the arrays: all ranks then know the slowest time and choose the same route.
   mine.took = routes_.time().count();
   mine.published = number;
 }

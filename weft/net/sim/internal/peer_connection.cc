@@ -1,3 +1,14 @@
+// The protocol of TCP's peer_connection.cc and sending.cc on simulated streams, with the same
+// frames, mailbox and rules for the end. The simulation leaves out the queue for small messages,
+// zero-copy sends, labels of calls, and aborts that a rank passes on.
+//
+// Order: a message is queued in send(), given to the streams frame by frame in load(), and complete
+// in written(), when its last frame is in a send buffer. A stream has one frame at a time, so the
+// next free stream takes the next frame. What arrives goes from read() to the mailbox, or waits in
+// a paused stream until a receive makes room.
+//
+// One thread runs at a time in the whole simulation (scheduler.h), so nothing is locked. Time
+// passes only in the network's events, never inside of a function here.
 #include "weft/net/sim/internal/peer_connection.h"
 
 #include <algorithm>
@@ -224,6 +235,7 @@ void PeerConnection::closed(Stream& stream) {
   stream.open = false;
   const std::string cause =
       stream.socket->broken() ? stream.socket->cause() : "its connection was closed";
+  // A data stream may end first: the control stream may still bring the reason.
   if (!goodbye_ && is_control(stream)) lost(cause);
   if (!goodbye_) health_.suspect(cause, network_.now());
   settle();

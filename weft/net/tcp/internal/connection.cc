@@ -71,9 +71,8 @@ bool Connection::collect() {
 }
 
 void Connection::cut() {
-  const sockaddr nowhere{
-      .sa_family = AF_UNSPEC,
-      .sa_data = {}};  // connect(2): dissolves the association; TCP sends a reset
+  // connect(2) to AF_UNSPEC dissolves the association; TCP sends a reset.
+  const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
   if (::connect(fd_.get(), &nowhere, sizeof(nowhere)) != 0) ::shutdown(fd_.get(), SHUT_RDWR);
 }
 

@@ -1,3 +1,18 @@
+// Every pair of ranks needs one connection for each stream. The higher rank dials, so no pair is
+// connected twice. One loop does everything, and nothing in it waits but poll():
+//
+//   dial what is due ─► poll ─► advance ready handshakes ─► accept ─► drop those that are late
+//
+// A connection is in pending_ until its handshake has ended, then in mesh_. A connection that this
+// rank dialed and lost is dialed again after a pause: the peer may not listen yet. A rejection by
+// the peer ends the formation, since another dial would get the same answer.
+//
+// Strangers can connect too. They cost a descriptor and a place in pending_ until their first
+// bytes, or their handshake's deadline. Beyond the limit, a new connection takes the place of the
+// oldest accepted one. So idle strangers cannot keep a rank out, and dialed connections never give
+// way.
+//
+// One thread, no locks.
 #include "weft/net/tcp/internal/formation.h"
 
 #include <poll.h>
@@ -74,6 +89,7 @@ void Formation::start_dials() {
       dial.under_way = true;
     } catch (const Error& error) {
       if (error.code() != Errc::kUnavailable) throw;
+      // This process has no descriptor left. Another try would fail, too.
       if (error.context().operation == kNoDescriptors) throw;
       dial.failure = error.message();  // retried until the deadline
     }
@@ -98,6 +114,7 @@ void Formation::poll_once(Deadline deadline) {
     }
     p = next;
   }
+  // After the loop: fds[i] belongs to the connection at the same place in pending_.
   if (fds[0].revents != 0) accept_all();
 }
 
@@ -149,6 +166,7 @@ bool Formation::advance(Pending& p) {
 void Formation::release_dial(const Pending& p, const std::string& failure) {
   for (Dial& dial : dials_) {
     if (dial.peer != p.shake.peer() || dial.stream != p.shake.stream()) continue;
+    // An established connection stays under way, so that it is never dialed again.
     dial.under_way = static_cast<bool>(mesh_[dial.peer][dial.stream]);
     dial.again = Deadline::Clock::now() + kDialAgain;
     dial.failure = failure;
@@ -166,6 +184,8 @@ void Formation::refuse(const Pending& p, Verdict verdict) {
 }
 
 void Formation::refused_by(const Pending& p, Verdict verdict) const {
+  // A try under the current epoch may succeed, and a damaged hello may be an accident. The other
+  // reasons are settings.
   const bool retry = verdict == Verdict::kEpoch || verdict == Verdict::kMalformed;
   throw Error(retry ? Errc::kUnavailable : Errc::kBadConfig,
               "rank " + std::to_string(p.shake.peer()) + " at " + p.where +

@@ -1,3 +1,24 @@
+// What arrives from one peer, and how the connection ends. sending.cc has the way out.
+//
+// A stream is read frame by frame: the header, then begin_frame() finds the place of the payload,
+// then the payload is read into it. The place is the buffer of a posted receive, else memory of the
+// mailbox. If the mailbox has no room, the stream pauses: its header is kept, nothing more is read,
+// and TCP's window stops the peer. post() and wait_for() of the engine resume it. The control
+// stream never pauses, so heartbeats, aborts and goodbyes pass a full mailbox.
+//
+// epoll is level-triggered: a read may stop in the middle, and the rest is reported again.
+//
+// How a connection ends:
+//
+//   goodbye, then all data streams end     the peer has left in order, after its last message
+//   control stream ends without a goodbye  the peer is lost
+//   data stream ends without a goodbye     suspected: the control stream may still bring the
+//                                          reason, such as an abort; lost a little later
+//   silence                                lost after the peer timeout
+//
+// stop() comes before any call throws. It forgets all messages, so no memory of a call is used
+// later. A frame that is written in part stays so, and its stream carries nothing more. Control
+// frames go on: they are the connection's own memory.
 #include "weft/net/tcp/internal/peer_connection.h"
 
 #include <linux/sockios.h>
@@ -77,6 +98,8 @@ void PeerConnection::watch(Stream& stream) {
 
 void PeerConnection::handle(std::uint64_t tag, std::uint32_t events) {
   Stream& stream = streams_[tag & ((1u << kStreamBits) - 1)];
+  // EPOLLERR reports completed zero-copy sends as well as a broken connection. If there were no
+  // such reports, reading finds the error.
   if ((events & EPOLLERR) != 0 && collect(stream)) {
     events &= ~EPOLLERR;
     watch(stream);
@@ -144,6 +167,7 @@ bool PeerConnection::begin_frame(Stream& stream) {
     return true;
   }
   const Piece piece = piece_of(peer_, header);
+  // The reader gives the same header again when the stream resumes.
   if (!shared_.mailbox.has_room(piece)) return false;
   bool early = false;
   connection.in().place(shared_.mailbox.begin(piece, &early));
@@ -244,6 +268,7 @@ void PeerConnection::stop() {
 bool PeerConnection::all_sent() {
   if (streams_.empty()) return true;
   pump(streams_.back());
+  // A broken control stream will never send the rest: nothing is left to wait for.
   if (!control_.empty()) return !streams_.back().writable;
   bool sent = true;
   for (const Stream& stream : streams_) {

@@ -1,4 +1,15 @@
 // Sends messages as frames over the streams of a peer.
+//
+//   small_ ── stream 0 first ─┐      a stream has one data frame at a time; when it is written, the
+//   large_ ── any stream ─────┴─►    stream takes the next piece of the first message
+//
+// So a fast stream takes more pieces than a slow one, and a small message waits for one frame of a
+// large one at most. `next` of a message counts the bytes given to streams, `flying` its frames
+// that are not done. A message is complete when all bytes are given and no frame is flying. A frame
+// is done when it is written; if it was sent without a copy, when the kernel no longer reads it.
+//
+// All of it runs under the endpoint's mutex. pump() is called when there is something new to send,
+// and when a socket can take more.
 #include <algorithm>
 #include <utility>
 
