@@ -151,6 +151,25 @@ TEST(Impostors, GetTheReasonForTheirRejectionAndNeverSeeTheSecret) {
   }
 }
 
+// Sends a rank's part of a handshake, to the end.
+void shake_hands(Stranger& connection, const Identity& me) {
+  const Hello hello = make_hello(me, 0, 0, fresh_nonce());
+  Reply reply;
+  Done done;
+  ASSERT_TRUE(connection.send(hello) && connection.receive(reply));
+  ASSERT_TRUE(connection.send(make_proof(me, hello, reply)) && connection.receive(done));
+  ASSERT_EQ(check_done(done), Verdict::kWelcome);
+}
+
+TEST(Handshakes, AConnectionThatItsRankHasClosedGivesWayToTheNextOne) {
+  AttackedGroup group(job());
+  {
+    Stranger first(group.address());
+    shake_hands(first, {"attacked", 1, 2, 3, 0, secret_of('K')});
+  }
+  expect_works(group.complete());
+}
+
 TEST(Impostors, WithAReplayedHandshakeAreRejected) {
   const Identity me{"attacked", 1, 2, 3, 0, secret_of('K')};
   const Hello hello = make_hello(me, 0, 0, fresh_nonce());

@@ -36,6 +36,13 @@ std::size_t pending_limit() {
   return std::clamp<std::size_t>(limit.rlim_cur / 2, 16, 1024);
 }
 
+// A peer that has given up its handshake while this rank was busy dials again.
+bool is_closed_by_peer(const Fd& fd) {
+  char byte = 0;
+  const ssize_t got = ::recv(fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 }  // namespace
 
 Formation::Formation(const FormationOptions& options, const Fd& listener)
@@ -153,8 +160,10 @@ void Formation::expire() {
 
 bool Formation::advance(Pending& p) {
   using Result = HandshakeConnection::Result;
-  const Result result = p.shake.advance(
-      options_.me, [this](int peer, int stream) { return static_cast<bool>(mesh_[peer][stream]); });
+  const Result result = p.shake.advance(options_.me, [this](int peer, int stream) {
+    const Fd& fd = mesh_[peer][stream];
+    return fd && !is_closed_by_peer(fd);
+  });
   if (result == Result::kWaits) return true;
   if (result == Result::kEstablished) mesh_[p.shake.peer()][p.shake.stream()] = p.shake.take_fd();
   if (result == Result::kRefused && !p.shake.is_accepted()) refused_by(p, p.shake.verdict());
