@@ -3,7 +3,7 @@
 // is no queue of events, and each message is visited once.
 //
 //   collect()   messages of the round, from the parts (internal/parts.h)
-//   sort        by when their senders are ready, if a port sends several
+//   sort        by when their senders are ready, if a port sends or gets several
 //   carry()     a message begins when its sender is ready and both ports are free
 //   settle()    a rank is ready again when its last message has ended and its data is added
 //
@@ -77,7 +77,8 @@ class Player {
     }
     out_free_.resize(static_cast<std::size_t>(ports));
     in_free_.resize(static_cast<std::size_t>(ports));
-    used_.resize(static_cast<std::size_t>(ports));
+    used_out_.resize(static_cast<std::size_t>(ports));
+    used_in_.resize(static_cast<std::size_t>(ports));
     sent_.resize(static_cast<std::size_t>(ports));
     std::int64_t messages = 0;
     for (const auto& part : parts.parts)
@@ -145,9 +146,8 @@ class Player {
               .port_out = from,
               .port_in = place};
     if (topology_.num_levels() > 1) find_ports(m);
-    int& out = at(used_, m.port_out);
-    shared_ |= out == round + 1;
-    out = round + 1;
+    for (int* const last : {&at(used_out_, m.port_out), &at(used_in_, m.port_in)})
+      shared_ |= std::exchange(*last, round + 1) == round + 1;
     messages_.push_back(m);
   }
   void find_ports(Message& m) const {
@@ -259,7 +259,8 @@ class Player {
   std::vector<Chain> chain_, next_chain_;
   std::vector<int> first_port_;             // by level
   std::vector<double> out_free_, in_free_;  // by port
-  std::vector<int> used_;                   // by port: last round that used it, plus one
+  // By port: the last round that sent or got a message through it, plus one.
+  std::vector<int> used_out_, used_in_;
   std::vector<double> sent_;
   std::vector<Message> messages_;  // messages of the round
   std::vector<Local> locals_;

@@ -5,7 +5,7 @@
 //   all layouts ── bounds, and the least memory ── sort ── simulate until a bound is too large
 //                                                     ── refine the best one ── explain the others
 //
-// A layout is left out if its least memory is above that of the smallest device. The others are
+// A layout is left out if its least memory is above that of the largest device. The others are
 // checked when they are simulated. With goal memory there is no bound, and all layouts are
 // simulated.
 //
@@ -75,12 +75,12 @@ double least_score(const Bounded& bounded, Goal goal, const Rates& rates) {
   return 0;
 }
 
-double least_capacity(const Cluster& cluster) {
-  double least = kInfinity;
+double largest_memory(const Cluster& cluster) {
+  double largest = 0;
   for (const NodeType& type : cluster.nodes)
-    least =
-        std::min(least, cluster.accelerators[static_cast<std::size_t>(type.accelerator)].memory);
-  return least;
+    largest = std::max(largest,
+                       cluster.accelerators[static_cast<std::size_t>(type.accelerator)].memory);
+  return largest;
 }
 
 class Search {
@@ -89,7 +89,7 @@ class Search {
       : job_(with_cache(job, cache_)),
         options_(options),
         rates_(rates_of(job.cluster)),
-        capacity_(least_capacity(job.cluster) * (1 - options.headroom)),
+        capacity_(largest_memory(job.cluster) * (1 - options.headroom)),
         start_(options.clock ? options.clock() : 0) {}
 
   Found run() {
@@ -105,7 +105,7 @@ class Search {
       }
       simulate(one.layout);
     }
-    if (found_.best.empty()) find_nearest(bounded);
+    if (found_.best.empty()) find_nearest();
     if (options_.refine && !found_.best.empty() && !out_of_time(1)) refine_best();
     explain();
     return std::move(found_);
@@ -148,10 +148,9 @@ class Search {
       }
     }
     // For the message if nothing fits: the layout that lacks least by its bound.
-    shortest_ = std::min_element(all.begin(), all.end(),
-                                 [](const auto& a, const auto& b) { return a.lacks < b.lacks; }) -
-                all.begin();
-    if (!all.empty()) nearest_ = all[static_cast<std::size_t>(shortest_)];
+    const auto nearest = std::min_element(
+        all.begin(), all.end(), [](const auto& a, const auto& b) { return a.lacks < b.lacks; });
+    if (nearest != all.end()) nearest_ = *nearest;
     all.erase(
         std::remove_if(all.begin(), all.end(), [](const Bounded& one) { return one.lacks > 0; }),
         all.end());
@@ -173,14 +172,20 @@ class Search {
     }
   }
 
+  // Most bytes that a rank lacks, with the headroom; 0: the step fits.
+  double lacks_of(const Step& step) const {
+    double lacks = 0;
+    for (std::size_t r = 0; r < step.memory.size(); ++r)
+      lacks =
+          std::max(lacks, step.memory[r].total() - step.capacity[r] * (1 - options_.headroom));
+    return lacks;
+  }
+
   void simulate(const Layout& layout) {
     LayoutCandidate candidate{.layout = layout, .step = simulate_step(job_with(layout))};
     ++found_.simulated;
     candidate.score = score_of(candidate.step, options_.goal);
-    double lacks = 0;
-    for (std::size_t r = 0; r < candidate.step.memory.size(); ++r)
-      lacks = std::max(lacks, candidate.step.memory[r].total() -
-                                  candidate.step.capacity[r] * (1 - options_.headroom));
+    const double lacks = lacks_of(candidate.step);
     if (lacks > 0) {
       if (!closest_ || lacks < closest_lacks_) {
         closest_lacks_ = lacks;
@@ -196,8 +201,7 @@ class Search {
       found_.best.pop_back();
   }
 
-  void find_nearest(const std::vector<Bounded>& bounded) {
-    (void)bounded;
+  void find_nearest() {
     if (closest_) {
       found_.nearest.push_back(std::move(*closest_));
     } else if (nearest_) {
@@ -216,7 +220,7 @@ class Search {
     LayoutCandidate candidate{.layout = refined, .step = simulate_step(job_with(refined))};
     candidate.score = score_of(candidate.step, options_.goal);
     // refine() makes steps shorter. That need not be better by the goal.
-    if (candidate.score < best.score && candidate.step.fits) best = std::move(candidate);
+    if (candidate.score < best.score && lacks_of(candidate.step) == 0) best = std::move(candidate);
   }
 
   // The part of the step that costs most more than in the best layout.
@@ -239,7 +243,6 @@ class Search {
   double capacity_;
   double start_;
   Found found_;
-  std::ptrdiff_t shortest_ = 0;
   std::optional<Bounded> nearest_;
   std::optional<LayoutCandidate> closest_;
   double closest_lacks_ = 0;
