@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "weft/base/caught/caught.h"
+#include "weft/base/deadline.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/all_reduce.h"
