@@ -48,23 +48,33 @@ class Patience {
 
 }  // namespace
 
-Runtime& Runtime::get(Deadline deadline) {
+Runtime& Runtime::get(Deadline deadline, Load load) {
   static Runtime* runtime = new Runtime;  // never destroyed: endpoints may outlive main()
   static std::mutex starting;
   const std::lock_guard lock(starting);
-  if (runtime->table_ == nullptr) runtime->start(deadline);
+  if (runtime->table_ == nullptr) {
+    runtime->start(deadline, load);
+  } else if (runtime->has_failed()) {
+    throw Error(Errc::kAborted, "MPI is no longer used: MPI_Init did not end before its deadline",
+                {"MPI_Init", -1, -1});
+  }
   return *runtime;
 }
 
-void Runtime::start(Deadline deadline) {
-  const Table& table = load_plugin();
+bool Runtime::has_failed() const {
+  const std::lock_guard lock(mutex_);
+  return state_ == kFailed;
+}
+
+void Runtime::start(Deadline deadline, Load load) {
+  const Table& table = load();
   std::unique_lock lock(mutex_);
   state_ = kStarting;
   table_ = &table;
   std::thread([this] { work(); }).detach();
   if (!changed_.wait_until(lock, deadline.when(), [this] { return state_ != kStarting; })) {
-    lock.unlock();
-    stop("MPI_Init did not end before its deadline");
+    // MPI's thread may still set rank_ and size_: get() refuses from now on, as table_ stays.
+    state_ = kFailed;
     throw Error(Errc::kTimeout,
                 "MPI_Init did not end before the deadline: not all ranks that the launcher started "
                 "have called it",
@@ -196,16 +206,18 @@ void Runtime::take_leave(std::unique_lock<std::mutex>& lock) {
 // MPI's thread. It initializes and finalizes MPI. In between, it serves idle groups and, if no
 // other thread may call MPI, makes all calls.
 void Runtime::work() {
-  std::unique_lock lock(mutex_);
+  std::exception_ptr failed;
   try {
-    initialize();
-    state_ = kRunning;
+    initialize();  // without the lock: start() waits until its deadline only
   } catch (...) {
-    start_error_ = std::current_exception();
-    state_ = kFailed;
+    failed = std::current_exception();
   }
+  std::unique_lock lock(mutex_);
+  if (state_ != kStarting) return;  // too late
+  state_ = failed ? kFailed : kRunning;
+  start_error_ = failed;
   changed_.notify_all();
-  if (state_ == kFailed) return;
+  if (failed) return;
   Patience patience(0);
   while (state_ == kRunning) {
     if (jobs_.empty()) {

@@ -15,6 +15,7 @@
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/net/mpi/internal/abi.h"
+#include "weft/net/mpi/internal/plugin.h"
 
 namespace weft::net::mpi::internal {
 
@@ -30,10 +31,14 @@ class Background {
 
 class Runtime {
  public:
+  // Returns the plug-in's functions, or throws.
+  using Load = const Table& (*)();
+
   // Starts MPI on the first call. Throws kUnavailable with the reason if there is no MPI; a later
   // call tries again. Throws kTimeout if MPI_Init does not end (it waits for all ranks that the
-  // launcher started); MPI is then stopped.
-  static Runtime& get(Deadline deadline = Deadline::in(std::chrono::minutes(5)));
+  // launcher started); later calls then throw kAborted.
+  static Runtime& get(Deadline deadline = Deadline::in(std::chrono::minutes(5)),
+                      Load load = &load_plugin);
 
   const Table& table() const { return *table_; }
   int rank() const { return rank_; }
@@ -65,7 +70,8 @@ class Runtime {
   };
 
   Runtime() = default;
-  void start(Deadline deadline);
+  void start(Deadline deadline, Load load);
+  bool has_failed() const;
   void initialize();
   void work();
   bool work_once(std::unique_lock<std::mutex>& lock);
