@@ -12,10 +12,9 @@ Headers::Headers(Runtime& runtime, Comm comm, int world)
 
 std::int32_t Headers::next_tag(int peer) {
   constexpr std::int32_t kTags = 1 << 24;  // MPICH has 2^28, Open MPI 2^31
-  std::int32_t& next = tags_[static_cast<std::size_t>(peer)];
-  const std::int32_t tag = 1 + next++ % (kTags - 1);
-  if (next == kTags) next = 0;
-  return tag;
+  std::int32_t& last = tags_[static_cast<std::size_t>(peer)];
+  last = tag_after(last, kTags);
+  return last;
 }
 
 void Headers::post(int peer, const Header& header, std::span<const std::byte> data) {

@@ -15,6 +15,11 @@
 
 namespace weft::net::mpi::internal {
 
+// The tag of data that follows data with the tag `last` (0: no data yet): 1 to tags - 1 in turn.
+constexpr std::int32_t tag_after(std::int32_t last, std::int32_t tags) {
+  return last % (tags - 1) + 1;
+}
+
 struct Header {
   enum class Kind : std::int32_t { kMessage, kGoodbye, kFailed };
   // For a goodbye, `bytes` is the number of collectives that its sender has ended.
@@ -73,7 +78,7 @@ class Headers {
   Request request_{};
   bool listening_ = false;
   std::list<Outgoing> outgoing_;
-  std::vector<std::int32_t> tags_;  // by peer: number of the next one
+  std::vector<std::int32_t> tags_;  // by peer: the last one, or 0
 };
 
 }  // namespace weft::net::mpi::internal
