@@ -56,6 +56,37 @@ TEST(TaskQueues, MayBeDestroyedInTheirOwnCallbackWhichRunsTheRemainingTasks) {
   EXPECT_EQ(ended.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
 }
 
+std::atomic<bool> a_thread_has_ended;
+
+std::thread start_and_tell_its_end(std::function<void()> body) {
+  return std::thread([body = std::move(body)] {
+    body();
+    a_thread_has_ended = true;
+    a_thread_has_ended.notify_all();
+  });
+}
+
+TEST(TaskQueues, WaitAtTheirEndForThreadsThatStartMeanwhile) {
+  a_thread_has_ended = false;
+  bool done = false;
+  std::promise<void> is_done;
+  {
+    TaskQueues queues(start_and_tell_its_end);
+    queues.post(1, [&]() -> TaskQueues::After {
+      // The thread of queue 2 ends only when the queues do.
+      a_thread_has_ended.wait(false);
+      return [&] { is_done.get_future().wait(); };  // another thread runs the next task
+    });
+    queues.post(1, [&]() -> TaskQueues::After {
+      done = true;
+      is_done.set_value();
+      return nullptr;
+    });
+    queues.post(2, []() -> TaskQueues::After { return nullptr; });
+  }
+  EXPECT_TRUE(done);
+}
+
 std::atomic<int> threads_left;
 
 std::thread start_if_left(std::function<void()> body) {

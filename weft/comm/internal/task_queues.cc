@@ -139,15 +139,19 @@ void TaskQueues::State::end() {
   std::unique_lock lock(mutex_);
   stopping_ = true;
   wake_.notify_all();
-  auto threads = std::move(threads_);
-  lock.unlock();
-  for (auto& thread : threads) {
-    if (thread.get_id() != std::this_thread::get_id()) continue;
-    work();  // runs the remaining tasks while the owner of the queues still exists
-    thread.detach();
-  }
-  for (auto& thread : threads) {
-    if (thread.joinable()) thread.join();
+  // A thread that is about to run callbacks may start another one for the tasks that are left.
+  while (!threads_.empty()) {
+    auto threads = std::exchange(threads_, {});
+    lock.unlock();
+    for (auto& thread : threads) {
+      if (thread.get_id() != std::this_thread::get_id()) continue;
+      work();  // runs the remaining tasks while the owner of the queues still exists
+      thread.detach();
+    }
+    for (auto& thread : threads) {
+      if (thread.joinable()) thread.join();
+    }
+    lock.lock();
   }
 }
 
