@@ -143,7 +143,6 @@ void replicate(int replicas, const std::function<void(Group)>& fn,
   const auto run = [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
     const ThreadRank speaker(rank, replicas);
-    net::Host* const host = hosts[at].get();
     try {
       set_threads(std::max(1, processors / replicas));
       auto engine =
@@ -162,7 +161,7 @@ void replicate(int replicas, const std::function<void(Group)>& fn,
       const Error why(Errc::kAborted,
                       "replica " + std::to_string(rank) + " ended with: " + describe(error));
       parts->fail(why);
-      if (!groups[at]) host->fail(why);
+      if (hosts[at]) hosts[at]->fail(why);  // else it has ended with its engine or is in a group
     }
   };
   std::vector<std::thread> threads;

@@ -52,5 +52,16 @@ TEST(Replicate, AReplicaThatCannotStartEndsTheOthers) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+// Most of these threads have not started when the first one has waited that long.
+TEST(Replicate, ReplicasThatDoNotMeetInTimeEndByATimeout) {
+  try {
+    replicate(
+        32, [](const Group& group) { group.barrier(); }, std::chrono::milliseconds(0));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+  }
+}
+
 }  // namespace replicate_test
 }  // namespace weft::comm
