@@ -15,6 +15,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "weft/base/random.h"
 #include "weft/compress/internal/codecs.h"
@@ -79,10 +81,17 @@ class RandomK final : public Codec {
   void encode(std::span<const float> values, const Draw& draw, std::vector<std::byte>& wire,
               float* residual) const override {
     std::byte* out = append(wire, bytes(static_cast<std::int64_t>(values.size())));
-    if (residual != nullptr && residual != values.data())
-      std::memcpy(residual, values.data(), values.size_bytes());
+    // The residual does not keep a number that is not finite until its turn. So the first number
+    // that is sent shows it at once.
+    std::optional<float> not_finite;
+    for (std::size_t i = 0; residual != nullptr && i < values.size(); ++i) {
+      if (!std::isfinite(values[i])) not_finite = values[i];
+      residual[i] = std::isfinite(values[i]) ? values[i] : 0.0f;
+    }
+    const float* const numbers = residual != nullptr ? residual : values.data();
     drawn(draw, values.size(), [&](std::optional<std::size_t> place, std::int64_t) {
-      const float value = place ? values[*place] : 0.0f;
+      float value = place ? numbers[*place] : 0.0f;
+      if (place && not_finite) value = *std::exchange(not_finite, std::nullopt);
       std::memcpy(out, &value, 4);
       out += 4;
       if (residual != nullptr && place) residual[*place] = 0.0f;

@@ -64,7 +64,9 @@ class SparseCodec : public Codec {
     out += 4 + 4 * places.size();
     for (std::size_t i = 0; i < places.size(); ++i) std::memcpy(out + 4 * i, &values[places[i]], 4);
     if (residual == nullptr) return;
-    if (residual != values.data()) std::memcpy(residual, values.data(), values.size_bytes());
+    // A number that is not finite counts as the largest, so at least one of them is sent.
+    for (std::size_t i = 0; i < values.size(); ++i)
+      residual[i] = std::isfinite(values[i]) ? values[i] : 0.0f;
     for (std::uint32_t place : places) residual[place] = 0.0f;
   }
 
