@@ -28,7 +28,7 @@ struct {
 
 void prepare() {
   fork_state.mutex.lock();
-  fork_state.used = net::process_heap()->stats().footprint_bytes;
+  fork_state.used = net::process_heap()->stats().end_bytes;
   fork_state.error = pipe2(fork_state.copied, O_CLOEXEC) == 0 ? 0 : errno;
 }
 

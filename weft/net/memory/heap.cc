@@ -169,7 +169,7 @@ class Heap::Impl {
     HeapStats s;
     s.live_bytes = live_.load();
     s.peak_bytes = peak_.load();
-    s.footprint_bytes = top_;
+    s.footprint_bytes = s.end_bytes = top_;
     for (const auto& range : released_) s.footprint_bytes -= range.bytes;
     s.limit_bytes = region_.size();
     s.huge_bytes = huge_;

@@ -18,6 +18,8 @@ struct HeapStats {
   std::uint64_t live_bytes = 0;       // bytes in use, rounded to classes and pages
   std::uint64_t peak_bytes = 0;       // the highest live_bytes
   std::uint64_t footprint_bytes = 0;  // memory taken from the system: live, cached and free
+  // End of the part of the region that is in use. Below it, trim() may have given memory back.
+  std::uint64_t end_bytes = 0;
   std::uint64_t limit_bytes = 0;      // the region
   std::uint64_t huge_bytes = 0;       // bytes of the footprint on huge pages
   std::uint64_t allocations = 0;
@@ -58,7 +60,7 @@ class Heap {
   bool is_of_parent() const noexcept;
   // Moves the whole heap to new shared memory, at the same addresses. Peers keep their mapping of
   // the old memory, and their writes to it are never seen here. Used to exclude a peer that may
-  // still be writing. Copies footprint_bytes, and needs as much additional memory until the last
+  // still be writing. Copies end_bytes, and needs as much additional memory until the last
   // peer has unmapped the old memory. Meanwhile, writes of other threads to blocks wait; a system
   // call that writes to one may fail with EFAULT. Throws Error(kUnavailable) without changes if
   // there is no memory for both.
