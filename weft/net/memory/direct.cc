@@ -46,8 +46,18 @@ Direct::Slot& Direct::slot(int rank) const {
   return reinterpret_cast<Slot*>(slots_)[2 * static_cast<std::size_t>(rank) + (sequence_ & 1)];
 }
 
+// Collective within an operation whose signatures agree. Another thread may be in Host::share() or
+// Host::meet(), so this uses the barriers of the operations.
 internal::Staging& Direct::staging() {
-  if (!staging_) staging_ = std::make_unique<Staging>(host_, name_, timeout_);
+  if (staging_) return *staging_;
+  const auto tell = [&](Host::Token mine) {
+    ++sequence_;
+    if (host_.rank() == 0) slot(0).input = mine;
+    arrive();
+    return slot(0).input;
+  };
+  std::byte* const memory = host_.share_by(tell, Staging::bytes_of(host_.world()));
+  staging_ = std::make_unique<Staging>(host_, memory, [this] { meet(); });
   return *staging_;
 }
 

@@ -140,7 +140,7 @@ class Direct {
 
   Host& host_;
   std::byte* slots_ = nullptr;
-  std::unique_ptr<internal::Staging> staging_;  // made at first use
+  std::unique_ptr<internal::Staging> staging_;  // made at first use, by the barriers below
   std::uint32_t sequence_ = 0;                  // number of barriers so far
   const char* name_ = "direct";                 // name of the current operation
   std::chrono::nanoseconds timeout_{};

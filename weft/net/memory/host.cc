@@ -290,13 +290,21 @@ void Host::deallocate(std::byte* block) noexcept {
 }
 
 std::byte* Host::share(std::size_t bytes, std::chrono::nanoseconds timeout) {
-  // The second meeting keeps rank 0 from storing the token of the next block before all ranks have
-  // read this one.
-  if (rank_ == 0) control_->shared_token.store(share_own(bytes));
-  meet("share", timeout);
-  const Token shared = control_->shared_token.load();
-  meet("share", timeout);
-  if (!placed_) place();
+  const auto tell = [&](Token mine) {
+    // The second meeting keeps rank 0 from storing the token of the next block before all ranks
+    // have read this one.
+    if (rank_ == 0) control_->shared_token.store(mine);
+    meet("share", timeout);
+    const Token shared = control_->shared_token.load();
+    meet("share", timeout);
+    if (!placed_) place();
+    return shared;
+  };
+  return share_by(tell, bytes);
+}
+
+std::byte* Host::share_by(const std::function<Token(Token mine)>& tell, std::size_t bytes) {
+  const Token shared = tell(rank_ == 0 ? share_own(bytes) : kNoToken);
   if (shared == kNoToken) throw no_room("the shared heap of rank 0", bytes);
   return at(0, shared);
 }

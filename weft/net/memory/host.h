@@ -96,8 +96,13 @@ class Host {
   void deallocate(std::byte* block) noexcept;
   // Collective: allocates one zeroed block that all ranks share (at their own addresses). Each rank
   // may use it as long as its Host lives. Throws Error(kUnavailable) on all ranks if rank 0's heap
-  // is full.
+  // is full. share() and meet() belong to one sequence of calls: all ranks make the same ones in
+  // the same order, on one thread at a time. The calls of Direct have barriers of their own, so
+  // they may run on another thread meanwhile.
   std::byte* share(std::size_t bytes, std::chrono::nanoseconds timeout);
+  // share() for a caller with barriers of its own. tell() is collective, and returns the token of
+  // rank 0 on all ranks. kNoToken: there is no room.
+  std::byte* share_by(const std::function<Token(Token mine)>& tell, std::size_t bytes);
 
   // Names of the ranks in the position of a rank that waits. Call it before the first wait.
   void name_ranks(RankNames names) { names_ = std::move(names); }
@@ -129,7 +134,7 @@ class Host {
   }
   // Wakes the peers that sleep in wait().
   void notify() noexcept;
-  // Collective barrier.
+  // Collective barrier. See share().
   void meet(const char* operation, std::chrono::nanoseconds timeout);
 
   // Ends the waits of all ranks of the group, with `error`'s code if it is kPeerLost, kTimeout or

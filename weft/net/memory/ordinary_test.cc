@@ -9,6 +9,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <future>
 
 #include "weft/base/deadline.h"
 #include "weft/base/testing/in_time.h"
@@ -227,12 +228,53 @@ void forbid_reads_of_processes() {
     throw std::runtime_error("seccomp is not available");
 }
 
+internal::Staging staging_of(Host& host) {
+  std::byte* const memory = host.share(internal::Staging::bytes_of(host.world()), 20s);
+  return internal::Staging(host, memory, [&host] { host.meet("test", 20s); });
+}
+
+TEST(OrdinaryMemory, IsStagedWhileAnotherThreadSharesMemory) {
+  const auto statuses = run_processes(2, [](Host& host) {
+    const auto rank = static_cast<std::size_t>(host.rank());
+    for (int round = 0; round < 30; ++round) {
+      Direct direct(host, 20s);
+      auto first_sum = std::async(std::launch::async,
+                                  [&] { return right(direct, host, 0, {16'384}, true); });
+      std::vector<std::byte*> blocks;
+      for (int i = 0; i < 20; ++i) {
+        blocks.push_back(host.share(64, 20s));
+        blocks.back()[rank] = std::byte(1 + i);
+      }
+      if (!first_sum.get()) return 1;
+      host.meet("test", 20s);
+      for (int i = 0; i < 20; ++i)
+        if (blocks[static_cast<std::size_t>(i)][1 - rank] != std::byte(1 + i)) return 2;
+    }
+    return 0;
+  });
+  EXPECT_EQ(statuses, std::vector<int>(2, 0));
+}
+
+TEST(OrdinaryMemory, ThatThePeerDoesNotHaveIsUnavailable) {
+  const auto statuses = run_processes(2, [](Host& host) {
+    internal::Staging staging = staging_of(host);
+    const bool reads = host.rank() == 0;
+    std::uint64_t value = 0;
+    try {
+      reads ? staging.read(1, 8, &value, sizeof value, "test") : host.meet("test", 20s);
+    } catch (const Error& error) {
+      return error.code() == (reads ? Errc::kUnavailable : Errc::kAborted) ? 0 : 1;
+    }
+    return 2;
+  });
+  EXPECT_EQ(statuses, std::vector<int>(2, 0));
+}
+
 TEST(OrdinaryMemory, IsStagedByAllRanksIfOneMayNotReadTheOthers) {
   for (const int world : {2, 3}) {
     const auto statuses = run_processes(world, [](Host& host) {
       if (host.rank() == 1) forbid_reads_of_processes();
-      internal::Staging staging(host, "test", 20s);
-      if (staging.single_copy()) return 1;
+      if (staging_of(host).single_copy()) return 1;
       return right(host, {50'021}) ? 0 : 2;
     });
     EXPECT_EQ(statuses, std::vector<int>(static_cast<std::size_t>(world), 0));

@@ -28,16 +28,14 @@ std::uint64_t random_word() {
 
 }  // namespace
 
-Staging::Staging(Host& host, const char* operation, std::chrono::nanoseconds timeout)
-    : host_(host),
-      memory_(host.share((sizeof(Seat) + 2 * kPiece) * static_cast<std::size_t>(host.world()),
-                         timeout)) {
+Staging::Staging(Host& host, std::byte* memory, const std::function<void()>& meet)
+    : host_(host), memory_(memory) {
   const std::uint64_t nonce = random_word();
   Seat& mine = seat(host.rank());
   mine.nonce = nonce;
   mine.nonce_at = reinterpret_cast<std::uintptr_t>(&nonce);
   mine.pid = ::getpid();
-  host.meet(operation, timeout);
+  meet();
   // In another PID namespace, the number may be another process's, so the word is compared.
   mine.reads_peers = true;
   for (int peer = 0; peer < host.world(); ++peer) {
@@ -45,7 +43,7 @@ Staging::Staging(Host& host, const char* operation, std::chrono::nanoseconds tim
     const bool read = read_process(seat(peer).pid, seat(peer).nonce_at, &word, sizeof word) == 0;
     mine.reads_peers = mine.reads_peers && read && word == seat(peer).nonce;
   }
-  host.meet(operation, timeout);
+  meet();
   single_copy_ = true;
   for (int peer = 0; peer < host.world(); ++peer)
     single_copy_ = single_copy_ && seat(peer).reads_peers;
@@ -83,22 +81,19 @@ void Staging::read(int peer, std::uint64_t from, void* to, std::size_t bytes,
                    const char* operation) {
   const int error = read_process(seat(peer).pid, from, to, bytes);
   if (error == 0) return;
+  host_.check(operation);  // a rank of a group that has failed may have freed its memory, or ended
   const std::string named =
       "rank " + std::to_string(peer) + " (process " + std::to_string(seat(peer).pid) + ")";
   const Error::Context context{operation, host_.rank(), peer};
+  const std::string mine = "rank " + std::to_string(host_.rank());
   if (error == ESRCH) {
-    host_.fail(
-        Error(Errc::kPeerLost,
-              named + " has died while rank " + std::to_string(host_.rank()) + " read its memory",
-              context));
-  } else {
-    host_.fail(Error(Errc::kUnavailable,
-                     "rank " + std::to_string(host_.rank()) + " cannot read the memory of " +
-                         named + ": " + std::strerror(error) +
-                         "; copy the tensor to memory of libtorch",
-                     context));
+    host_.fail_by(
+        Error(Errc::kPeerLost, named + " has died while " + mine + " read its memory", context));
   }
-  host_.check(operation);
+  host_.fail_by(Error(Errc::kUnavailable,
+                      mine + " cannot read the memory of " + named + ": " + std::strerror(error) +
+                          "; copy the tensor to memory of libtorch",
+                      context));
 }
 
 std::byte* Staging::scratch() {

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -26,8 +27,12 @@ class Staging {
   static constexpr std::size_t kChunk = 16 << 10;   // bytes; each rank has kChunks in its pieces
   static constexpr std::uint32_t kChunks = 2 * kPiece / kChunk;
 
-  // Collective: allocates the memory, and tries whether every rank can read its peers' memory.
-  Staging(Host& host, const char* operation, std::chrono::nanoseconds timeout);
+  // Collective: tries whether every rank can read its peers' memory. `memory` has
+  // bytes_of(host.world()), is zeroed, and the same for all ranks. meet() is a barrier.
+  Staging(Host& host, std::byte* memory, const std::function<void()>& meet);
+  static std::size_t bytes_of(int world) {
+    return (sizeof(Seat) + 2 * kPiece) * static_cast<std::size_t>(world);
+  }
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
