@@ -181,6 +181,10 @@ std::unique_ptr<Host> Host::connect(const HostOptions& options) {
       control = static_cast<std::byte*>(heap->allocate(sizeof(Control)));
       if (control == nullptr) throw Error(Errc::kUnavailable, "the heap is full");
       std::memset(static_cast<void*>(control), 0, sizeof(Control));
+      // Peers may use it as soon as they know its place, even if this rank's exchange fails. From
+      // now on the destructor keeps it until they have left.
+      host->links_->heap = heap;
+      host->control_ = reinterpret_cast<Control*>(control);
       mine += " " + std::to_string(heap->offset(control));
     }
   } catch (const Error& error) {
@@ -189,6 +193,7 @@ std::unique_ptr<Host> Host::connect(const HostOptions& options) {
   const auto answers = options.exchange(mine);
   for (std::size_t peer = 0; peer < answers.size(); ++peer) {
     if (answers[peer].rfind("!", 0) == 0) {
+      host->control_ = nullptr;  // no rank uses it
       if (control != nullptr) heap->deallocate(control);
       throw Error(Errc::kUnavailable,
                   "rank " + std::to_string(peer) + ": " + answers[peer].substr(1),
