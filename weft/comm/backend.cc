@@ -37,6 +37,7 @@ c10::intrusive_ptr<c10d::Backend> over_store(
   const auto make = [options, related, known = forming.lost_peer](const WeftBackend::Part& part) {
     BackendOptions as = options;
     as.timeout = part.timeout;
+    as.connect_timeout = {};  // of this group alone
     if (part.is_new) {
       as.job_ranks.clear();
       as.lost_rank = nullptr;

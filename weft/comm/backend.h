@@ -66,7 +66,7 @@ struct BackendOptions {
   std::string secret;
   // Limit of each wait for a peer.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  // Time for the group to form. 0: as `timeout`.
+  // Time for the group to form. 0: as `timeout`. Subgroups have their own timeout for it.
   std::chrono::milliseconds connect_timeout{0};
   // Texts that must be equal on all ranks of a job, by what they describe: {"recipe", "…"}. Entries
   // end with "; ". form_group() and join_group() compare them, and the versions of weft and

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <functional>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "weft/base/deadline.h"
@@ -127,6 +128,23 @@ void stop_and_continue(const std::string& transport, const std::vector<std::stri
 TEST(Regroup, LeavesOutAStoppedRankWhoseLateWritesReachNobody) { stop_and_continue("auto", {}); }
 TEST(Regroup, LeavesOutAStoppedRankOverTcp) { stop_and_continue("tcp", {}); }
 TEST(Regroup, LeavesOutAStoppedRankOnTwoHosts) { stop_and_continue("auto", {"a", "a", "b"}); }
+
+TEST(Regroup, SubgroupsOfTheNextGroupHaveTheTimeoutOfTheGroup) {
+  constexpr auto kWait = 500ms;
+  Processes processes(2, [&](const Me& me) {
+    const Group group = form_group(me.store, me.id, 2, {.timeout = 20s});
+    expect_works(group);
+    const Group next = group.regroup({.wait = kWait});
+    if (me.id == 0) say(*me.store, "rank 0 waits");
+    if (me.id == 1) {
+      await(*me.store, "rank 0 waits");
+      std::this_thread::sleep_for(kWait + 200ms);
+    }
+    expect_works(next.subgroup({0, 1}, "both"));
+    return 0;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
+}
 
 int replaced(const Me& me, const std::string& transport) {
   Identity identity;
