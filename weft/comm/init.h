@@ -89,7 +89,7 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
 
 // The address on which this process listens for ranks of other hosts: BackendOptions::interface, or
 // the address on the way to the store's host. "127.0.0.1" for a group that was not made by init()
-// or form_group().
+// or form_group(). Throws kUnavailable if there is no way to the store's host.
 std::string interface_of(const Group& group);
 
 // Key in the launcher's store for the number of a rank that has ended. Ranks that still wait for

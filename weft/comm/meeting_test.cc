@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -15,6 +16,7 @@
 #include "weft/base/error.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/init.h"
+#include "weft/comm/internal/transport.h"
 #include "weft/comm/testing/processes.h"
 
 namespace weft::comm::internal {
@@ -44,6 +46,37 @@ TEST(Meeting, AcceptsOnlyARankNumberAsTheLostRank) {
     const Error error = meet(nonsense);
     EXPECT_EQ(error.code(), Errc::kCorrupt) << error.what();
     EXPECT_THAT(error.message(), testing::HasSubstr("names '" + nonsense + "' as the lost rank"));
+  }
+}
+
+// A store whose process has ended.
+class EndedStore : public c10d::HashStore {
+ public:
+  bool check(const std::vector<std::string>&) override {
+    throw std::runtime_error("Connection was likely closed\nException raised from sendBytes");
+  }
+};
+
+TEST(Meeting, ReportsAStoreThatEndsWhileRanksConnectInOneLine) {
+  const auto forming = meet_at(c10::make_intrusive<EndedStore>(), {0, 2, 2s});
+  try {
+    forming.lost_peer();
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kPeerLost);
+    EXPECT_THAT(error.message(), testing::HasSubstr("the store does not answer"));
+    EXPECT_THAT(error.message(), testing::Not(testing::HasSubstr("\n")));
+  }
+}
+
+TEST(Meeting, OwnAddressIsThatOnTheRouteToTheStoreOrAnError) {
+  EXPECT_EQ(address_towards("127.0.0.1"), "127.0.0.1");
+  try {
+    address_towards("255.255.255.255");  // the kernel lets nobody connect to it
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kUnavailable);
+    EXPECT_THAT(error.message(), testing::HasSubstr("the route to '255.255.255.255'"));
   }
 }
 

@@ -186,7 +186,13 @@ Forming meet_at(c10::intrusive_ptr<c10d::Store> store, Party party) {
   // Transports ask this while they connect, so that their waits end as early as those over the
   // store.
   forming.lost_peer = [store, rank = party.rank, lost = party.lost] {
-    look_for_failure(*store, rank);
+    try {
+      look_for_failure(*store, rank);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw store_gone(error, {"init", rank});
+    }
     return lost ? lost() : lost_rank(*store);
   };
   return forming;

@@ -72,7 +72,9 @@ struct Forming {
   // The same among `members` (ascending), each of which calls this. `name` separates their messages
   // from those of other parties.
   std::function<net::Exchange(const std::vector<int>& members, const std::string& name)> among;
-  std::function<std::optional<int>()> lost_peer;  // the rank that is known to have ended
+  // The rank that is known to have ended. Throws kAborted if a rank cannot join, and kPeerLost if
+  // the store is gone.
+  std::function<std::optional<int>()> lost_peer;
   bool over_mpi = false;                          // then MPI also connects the hosts
 };
 

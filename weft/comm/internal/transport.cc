@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -173,21 +174,30 @@ std::string address_towards(const std::string& host) {
   // connect() of a datagram socket sends nothing. The kernel chooses the route, and with it the own
   // address.
   hints.ai_socktype = SOCK_DGRAM;
-  std::string address = "127.0.0.1";
-  if (getaddrinfo(host.c_str(), "9", &hints, &found) != 0 || found == nullptr) return address;
-  const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_storage own{};
-  socklen_t length = sizeof own;
-  char text[NI_MAXHOST];
-  if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-      getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text, nullptr, 0,
-                  NI_NUMERICHOST) == 0) {
-    address = text;
+  std::string address, why;
+  if (const int error = getaddrinfo(host.c_str(), "9", &hints, &found); error != 0)
+    why = error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error);
+  for (const addrinfo* at = found; at != nullptr && address.empty(); at = at->ai_next) {
+    const int fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    char text[NI_MAXHOST];
+    if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) == 0 &&
+        getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+        getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text, nullptr, 0,
+                    NI_NUMERICHOST) == 0) {
+      address = text;
+    } else {
+      why = std::strerror(errno);
+    }
+    if (fd >= 0) close(fd);
   }
-  if (fd >= 0) close(fd);
-  freeaddrinfo(found);
-  return address;
+  if (found != nullptr) freeaddrinfo(found);
+  if (!address.empty()) return address;
+  throw Error(Errc::kUnavailable,
+              "cannot find this host's address on the route to '" + host + "', the store's host: " +
+                  why + "; set comm.interface or WEFT_INTERFACE",
+              {"init", -1, -1});
 }
 
 std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch,

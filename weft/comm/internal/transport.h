@@ -20,7 +20,8 @@ namespace weft::comm::internal {
 //   several hosts     TCP, or MPI if the rendezvous used MPI; shared memory within each host
 std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions& options);
 
-// This host's address on the route to `host`, which peers on other hosts can use.
+// This host's address on the route to `host`, which peers on other hosts can use. Throws
+// kUnavailable if there is no such route.
 std::string address_towards(const std::string& host);
 
 // Messages between the ranks of a host, through shared memory. Collective. `host` outlives it.
