@@ -1,6 +1,6 @@
 # weft_module(NAME [DEPS modules…] [TEST_DEPS modules…] [TORCH tensor|nn] [TEST_TORCH nn] [COLD]
-#             [INTERNAL] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…]
-#             [ONLY files…] [ALONE suites…])
+#             [INTERNAL] [BUSY_TESTS] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…]
+#             [EXCEPT files…] [ONLY files…] [ALONE suites…])
 #
 # Makes the library weft_NAME (alias weft::NAME) from the *.cc files of the calling folder and of
 # its internal/, the test binary weft_NAME_test from *_test.cc and weft_NAME_bench from *_bench.cc
@@ -13,11 +13,12 @@
 # TEST_TORCH: the same for the tests and benches, if they need more than the library.
 # COLD: compile with less optimization, because the speed of the folder does not matter. TORCH nn
 # always does this.
+# BUSY_TESTS: the tests, without TORCH, compute for so long that they are compiled with optimization.
 # INTERNAL: part of the commands only. Not in weft::weft, and not installed.
 # ALONE: test suites that run in a process of their own.
 # BATCH: number of files that are compiled together (WEFT_UNITY). Default: all of the folder.
 function(weft_module name)
-  cmake_parse_arguments(arg "COLD;INTERNAL" "TORCH;TEST_TORCH;BATCH"
+  cmake_parse_arguments(arg "COLD;INTERNAL;BUSY_TESTS" "TORCH;TEST_TORCH;BATCH"
     "DEPS;TEST_DEPS;LINK;PUBLIC_LINK;EXCEPT;ONLY;ALONE" ${ARGN})
   if(NOT arg_BATCH)
     set(arg_BATCH 0)
@@ -81,7 +82,11 @@ function(weft_module name)
     target_link_libraries(weft_${name}_test PRIVATE weft_${name} ${arg_TEST_DEPS} weft_warnings
       ${arg_LINK} weft_test_main GTest::gtest GTest::gmock)
     weft_compile_together(weft_${name}_test 0)
-    weft_test_program(weft_${name}_test ${arg_TEST_TORCH})
+    if(arg_BUSY_TESTS)
+      weft_compile_sooner(weft_${name}_test)
+    else()
+      weft_test_program(weft_${name}_test ${arg_TEST_TORCH})
+    endif()
     weft_discover_tests(weft_${name}_test ${arg_ALONE})
   endif()
   if(WEFT_BENCHMARKS AND benches AND benchmark_FOUND)

@@ -92,7 +92,7 @@ def wait_until(condition, seconds, what):
     while not (answer := condition()):
         if time.monotonic() > limit:
             raise AssertionError(f"not within {seconds} s: {what()}")
-        time.sleep(0.005)
+        time.sleep(0.02)
     return answer
 
 
