@@ -54,7 +54,8 @@ void ChangeFeed::follow(const std::stop_token& stop) {
       reason = api_.stream(
           "/v3/watch", {{"create_request", request}}, [&](const nlohmann::json& message) {
             if (stop.stop_requested() || !take(message)) return false;
-            return has_taken = true;
+            has_taken = true;
+            return true;
           });
     } catch (const Error& error) {
       reason = error.message();
