@@ -327,7 +327,15 @@ def versions():
 
 
 def git(*arguments):
-    return output("git", *arguments).strip()
+    """The output of git. Ends this program if git fails: the commit is then unknown."""
+    try:
+        ran = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=ROOT)
+    except OSError as error:
+        sys.exit(f"publish: git cannot be started: {error.strerror}")
+    if ran.returncode != 0:
+        why = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[0]
+        sys.exit(f"publish: git {arguments[0]} fails: {why}")
+    return ran.stdout.strip()
 
 
 def folder_of_commit():

@@ -124,6 +124,22 @@ TEST(Meeting, ARankThatCannotJoinEndsTheWaitsOfTheOthersAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, 10s);
 }
 
+TEST(Meeting, RanksWithDifferentTransportsAreRefusedWithBothNames) {
+  for (const Transport other : {Transport::kAuto, Transport::kShm, Transport::kMpi}) {
+    const std::string name = to_string(other);
+    const auto errors = errors_of({.transport = Transport::kTcp},
+                                  [&](BackendOptions& options) { options.transport = other; });
+    for (const auto& error : errors) {
+      ASSERT_TRUE(error) << name;
+      EXPECT_EQ(error->code(), Errc::kBadConfig) << error->what();
+    }
+    EXPECT_THAT(errors[0]->message(),
+                testing::HasSubstr("rank 2 uses transport " + name + " and rank 0 tcp;"));
+    EXPECT_THAT(errors[2]->message(),
+                testing::HasSubstr("rank 0 uses transport tcp and rank 2 " + name + ";"));
+  }
+}
+
 TEST(Meeting, ARankThatComesAfterAnotherHasGivenUpIsToldSo) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto join = [&](int rank, std::chrono::milliseconds timeout) -> Error {

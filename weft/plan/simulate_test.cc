@@ -112,6 +112,17 @@ TEST(Simulation, LetsRanksOfAHostShareItsPort) {
   EXPECT_NEAR(sum_of(simulated), simulated.seconds, 1e-12);
 }
 
+// A tree of radix 3. In the last round, rank 0 gets 3 blocks from rank 3 and 2 from rank 6. Rank 3
+// is listed first, and ready later: it has received twice, rank 6 once. The message of rank 6 goes
+// first, so the port of rank 0 is never idle: 7 blocks arrive one after the other.
+TEST(Simulation, AReceiverTakesMessagesInTheOrderInWhichTheirSendersAreReady) {
+  Request gather = request(Collective::kGather, Algorithm::kKnomial, 8, 1000);
+  gather.radix = 3;
+  const double block = 4 * 1000 * kBeta;
+  ASSERT_LT(kAlpha, block);
+  EXPECT_NEAR(simulate(gather, 4).seconds, 7 * block + kAlpha, 1e-12);
+}
+
 TEST(Simulation, NamesTheHopsOfTheLongestChain) {
   const auto simulated =
       simulate(request(Collective::kAllReduce, Algorithm::kRecursiveDoubling, 8, 100), 4);

@@ -201,6 +201,7 @@ void Client::Impl::load(const std::string& saved) {
     if (error.code() != Errc::kCorrupt) throw;
     throw Error(Errc::kInvalidArgument, "this is not the state of a parameter server");
   }
+  requests_.await_commands();
   const Ticket ticket = requests_.open_ticket();
   for (std::uint32_t i = 0; i < servers(); ++i) {
     Outstanding request = requests_.command(Op::kLoad, i);

@@ -250,6 +250,24 @@ TEST(Client, SavesAndLoadsTheStateOfTheServers) {
   expect_refused([&] { other.load(saved.substr(0, 40)); }, Errc::kInvalidArgument, "");
 }
 
+TEST(Client, WaitsForItsPullOfDifferencesBeforeItLoads) {
+  Cluster cluster(1);
+  Options options = options_with(std::nullopt, kSync);
+  options.pull_deltas = true;
+  ClientOptions short_of_time = cluster.client(0);
+  short_of_time.timeout = 300ms;
+  Client fast(short_of_time), slow(cluster.client(1));
+  for (Client* const client : {&fast, &slow}) client->define(tensors(), options);
+  const std::string saved = fast.save();
+  for (Client* const client : {&fast, &slow}) client->join();
+  fast.wait(fast.push());
+  const Client::Ticket pull = fast.pull();
+  expect_refused([&] { fast.load(saved); }, Errc::kTimeout, "it may wait for a slower worker");
+  slow.wait(slow.push());
+  fast.wait(pull);
+  fast.wait(fast.push());
+}
+
 // The answers to calls that have ended come together with that to the last one.
 TEST(Client, DoesNotTakeALateAnswerForThatOfALaterCall) {
   MemoryDirectory directory;

@@ -225,6 +225,16 @@ TEST(Shard, WorkersJoinAndLeaveDuringAStep) {
               HasSubstr("joined again from another process"));
 }
 
+// Its former process still counts: nothing has told the server that it has ended.
+TEST(Shard, AWorkerWithoutOthersThatIsStartedAgainGoesOnAtItsStep) {
+  Workers setup(options_with(std::nullopt, kAsync), 1);
+  for (int step = 1; step <= 3; ++step)
+    EXPECT_EQ(done(setup.shard, setup.workers[0].push({1, 1, 1})).clock, step);
+  Commands again(999, 0);
+  done(setup.shard, again.join());
+  EXPECT_EQ(done(setup.shard, again.push({1, 1, 1})).clock, 4);
+}
+
 TEST(Shard, RefusesBadPushesAndNamesTensorAndWorker) {
   Workers setup(options_with(kernels::Sgd{.lr = 1, .momentum = 0.9}, kSync), 2);
   const Floats before = values(setup.shard);

@@ -31,6 +31,12 @@ constexpr std::size_t kMaxResponse = 2 * kMaxStoreBytes;
 constexpr auto kNobodyListens = 1s;
 // The store process answers so long before the deadline, with the reason.
 constexpr std::chrono::nanoseconds kForItsReason = 100ms;
+// Time before the next try if the store process has closed several connections of a call.
+constexpr auto kPause = 10ms;
+
+// Reasons of no_answer().
+constexpr const char* kIsBusy = "it is busy, or has been stopped";
+constexpr const char* kCloses = "it closes the connection";
 
 struct LocalAddress {
   sockaddr_un storage{};
@@ -73,10 +79,17 @@ class Client::Session {
   Response call(Request& request, Deadline deadline) {
     request.client = client_;
     request.sequence = ++sequence_;
-    for (bool first = true;; first = false) {
-      if (!stream_) connect(deadline, first);
-      if (auto response = attempt(request, deadline)) return std::move(*response);
-      stream_.reset();  // the store process has ended
+    for (int ended = 0;; ++ended) {
+      // The first connection may end with its store process. A process that closes the next ones
+      // too refuses this client, or cannot serve it.
+      if (ended > 1) {
+        std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(kPause, deadline.left()));
+        if (deadline.passed()) throw no_answer(socket_, kCloses);
+      }
+      if (!stream_) connect(deadline, ended == 0);
+      if (auto response = attempt(request, deadline, ended > 1 ? kCloses : kIsBusy))
+        return std::move(*response);
+      stream_.reset();
     }
   }
   // Ends the connection, since an answer may still come on it.
@@ -91,8 +104,8 @@ class Client::Session {
   }
 
  private:
-  // None if the connection has ended.
-  std::optional<Response> attempt(Request& request, Deadline deadline) {
+  // None if the connection has ended. `trouble`: the reason if there is no answer.
+  std::optional<Response> attempt(Request& request, Deadline deadline, const char* trouble) {
     const auto left = deadline.left() - std::min(deadline.left() / 10, kForItsReason);
     request.wait_ms = static_cast<std::uint32_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(left).count());
@@ -104,7 +117,7 @@ class Client::Session {
         if (response.sequence == request.sequence) return response;
       }
       messages.clear();
-      if (deadline.passed()) throw no_answer(socket_, "it is busy, or has been stopped");
+      if (deadline.passed()) throw no_answer(socket_, trouble);
       wait_for(stream_->queued() > 0 ? POLLIN | POLLOUT : POLLIN, deadline);
     }
   }
@@ -131,7 +144,10 @@ class Client::Session {
       if (error != EAGAIN && error != EINTR && error != ECONNREFUSED && error != ENOENT)
         throw Error(Errc::kUnavailable,
                     "the store's socket " + socket_ + " cannot be used: " + std::strerror(error));
-      if (error == ECONNREFUSED || error == ENOENT ? patience.passed() : deadline.passed())
+      const bool is_full = error == EAGAIN || error == EINTR;
+      if (is_full && deadline.passed())
+        throw no_answer(socket_, "it accepts no connection, and the queue of its socket is full");
+      if (!is_full && patience.passed())
         throw Error(Errc::kUnavailable,
                     "nobody listens on the store's socket " + socket_ +
                         "; check whether the launcher of this node has ended",

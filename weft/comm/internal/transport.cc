@@ -50,25 +50,32 @@ struct Places {
   }
 };
 
-// Checks that all ranks have the job's secret, or that none has.
+// Checks that all ranks have the job's secret, or that none has, and that all use one transport.
 Places where_they_are(const BackendOptions& options, const net::Exchange& exchange, int rank) {
   const std::string mine = options.secret.empty() ? "without a secret" : "with the job's secret";
   const bool apart = options.transport == Transport::kTcp || options.transport == Transport::kMpi;
   const std::string host = apart ? "rank " + std::to_string(rank) : variable("WEFT_HOST_ID");
-  const auto all = exchange(mine + "/" + net::host_id() + "/" + host);
+  const std::string transport = to_string(options.transport);
+  const auto all = exchange(mine + "/" + transport + "/" + net::host_id() + "/" + host);
   Places places;
   for (std::size_t peer = 0; peer < all.size(); ++peer) {
-    const auto first = all[peer].find('/'), second = all[peer].find('/', first + 1);
-    const std::string theirs = all[peer].substr(0, first);
-    places.machines.push_back(all[peer].substr(first + 1, second - first - 1));
-    places.hosts.push_back(all[peer].substr(first + 1));
-    if (theirs == mine) continue;
-    throw Error(
-        Errc::kBadConfig,
-        "rank " + std::to_string(peer) + " joined " + theirs + " and rank " + std::to_string(rank) +
-            " " + mine +
-            "; start all ranks with the same launcher, and do not set WEFT_SECRET_FD by hand",
-        {"init", rank, static_cast<int>(peer)});
+    const auto first = all[peer].find('/'), second = all[peer].find('/', first + 1),
+               third = all[peer].find('/', second + 1);
+    const std::string theirs = all[peer].substr(0, first),
+                      its_transport = all[peer].substr(first + 1, second - first - 1);
+    places.machines.push_back(all[peer].substr(second + 1, third - second - 1));
+    places.hosts.push_back(all[peer].substr(second + 1));
+    const auto different = [&](const std::string& what) {
+      return Error(Errc::kBadConfig, what, {"init", rank, static_cast<int>(peer)});
+    };
+    const std::string it = "rank " + std::to_string(peer), me = "rank " + std::to_string(rank);
+    if (theirs != mine)
+      throw different(
+          it + " joined " + theirs + " and " + me + " " + mine +
+          "; start all ranks with the same launcher, and do not set WEFT_SECRET_FD by hand");
+    if (its_transport != transport)
+      throw different(it + " uses transport " + its_transport + " and " + me + " " + transport +
+                      "; all ranks need the same comm.transport and WEFT_TRANSPORT");
   }
   return places;
 }

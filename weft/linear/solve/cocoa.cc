@@ -65,7 +65,7 @@ class Cocoa {
       round.sigma = sigma_;
       round.gamma = do_round(local);
       round.round = ++result.rounds;
-      round.passes = passes_ = static_cast<double>(result.rounds) * plan_.passes();
+      round.passes = passes_ = plan_.passes(result.rounds);
       if (result.rounds % plan_.rounds == 0) {
         round.estimate = take_estimate();
         if (wants_certificate(round.estimate)) {

@@ -85,18 +85,18 @@ class ProxCocoa {
   CocoaResult run(std::size_t weights) {
     const std::uint64_t before = ranks_.exchanged_bytes();
     CocoaResult result;
-    for (double passes = 0;
-         !result.converged && passes < static_cast<double>(options_.stop.max_passes);) {
+    const auto most = static_cast<double>(options_.stop.max_passes);
+    const auto every = static_cast<double>(std::max<std::int64_t>(1, options_.certificate_every));
+    double passes = 0, certified_at = 0;
+    while (!result.converged && passes < most) {
       Round round;
       round.sigma = sigma_;
       round.gamma = do_round();
       round.round = ++result.rounds;
-      const std::int64_t whole = result.rounds / plan_.rounds;
-      passes = round.passes =
-          static_cast<double>(result.rounds) / static_cast<double>(plan_.rounds);
-      const std::int64_t every = std::max<std::int64_t>(1, options_.certificate_every);
-      if (result.rounds % plan_.rounds == 0 &&
-          (whole % every == 0 || whole == options_.stop.max_passes)) {
+      passes = round.passes = passes_after(result.rounds);
+      const bool is_whole = result.rounds % plan_.rounds == 0;
+      if (is_whole && (passes - certified_at >= every || passes >= most)) {
+        certified_at = passes;
         round.certificate = result.certificate = certify();
         result.converged = reached(options_.stop, result.certificate);
       }
@@ -121,6 +121,12 @@ class ProxCocoa {
         internal::balanced_passes(static_cast<double>(z_.size()), entries[0], ranks_.in_memory())));
     plan.repeats = kVisits;
     return plan;
+  }
+
+  // The visits of a round count as one pass, unless local_passes asks for them.
+  double passes_after(std::int64_t rounds) const {
+    const internal::RoundPlan once{plan_.rounds, 1};
+    return (options_.local_passes > 0 ? plan_ : once).passes(rounds);
   }
 
   // One round; returns γ.

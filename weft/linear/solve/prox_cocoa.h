@@ -40,7 +40,8 @@ namespace weft::linear {
 
 // Trains as cocoa() does, and takes the same rows. The result has no duals. Here local_passes 0
 // means: five visits of a pass's columns in a round, which ranks in shared memory divide into
-// several rounds. Throws as cocoa(), and Error(kInvalidArgument) for hinge.
+// several rounds. The five visits count as one pass in max_passes and Round::passes. Throws as
+// cocoa(), and Error(kInvalidArgument) for hinge.
 CocoaResult prox_cocoa(const RowProblem& problem, std::size_t weights, Ranks& ranks,
                        const CocoaOptions& options);
 

@@ -127,6 +127,29 @@ TEST(ProxCocoa, ARoundSendsOneNumberForEachRow) {
   EXPECT_EQ(bytes[3], 4 * (200 + 1) * 8 + 3 * 8);
 }
 
+TEST(ProxCocoa, CountsThePassesThatLocalPassesAsksFor) {
+  auto options = exactly(0);
+  std::vector<double> passes;
+  std::vector<bool> certified;
+  options.on_round = [&](const Round& round) {
+    passes.push_back(round.passes);
+    certified.push_back(round.certificate.has_value());
+  };
+  options.stop.max_passes = 7;
+  options.local_passes = 3;
+  options.certificate_every = 6;
+  solve_on(1, {Loss::kSquared, 0, 0.01}, options);
+  EXPECT_EQ(passes, (std::vector<double>{3, 6, 9}));
+  EXPECT_EQ(certified, (std::vector<bool>{false, true, true}));
+  // The five visits of the default count as one pass.
+  passes.clear();
+  options.stop.max_passes = 2;
+  options.local_passes = 0;
+  solve_on(1, {Loss::kSquared, 0, 0.01}, options);
+  EXPECT_GE(passes.size(), 2U);
+  EXPECT_EQ(passes.back(), 2);
+}
+
 TEST(ProxCocoa, HingeIsRefused) {
   expect_refused(
       [] {

@@ -189,6 +189,34 @@ TEST(Collectives, OfWeftArePlayedSchedulesThatAreNotSlowerThanTheFormulaOfARing)
   EXPECT_GE(seconds, 2 * (n - 1) / n * bytes / beta);
 }
 
+// Results are cached, so each order has a payload of its own.
+TEST(Collectives, OfWeftDependOnTheirGroupAloneInAnyOrder) {
+  const auto seconds = [](const GroupShape& group, double bytes) {
+    return collective_seconds(ExchangeKind::kAllReduce, bytes, group);
+  };
+  const GroupShape network = all_of(cluster_of_system("Ethernet CPU farm", 4, 1));
+  GroupShape late = network, narrow = network;
+  late.inter.latency *= 10;
+  narrow.inter.share /= 2;
+  GroupShape sockets = all_of(cluster_of_system("Ethernet CPU farm", 1, 4));
+  ASSERT_EQ(network.library, Library::kWeft);
+  ASSERT_EQ(sockets.library, Library::kWeft);
+  sockets.latency = 1e-4;
+  sockets.shared_memory = false;
+  GroupShape memory = sockets;
+  memory.shared_memory = true;
+  double bytes = 1e6;
+  for (const auto& [one, other] :
+       {std::pair(network, late), {network, narrow}, {memory, sockets}}) {
+    bytes *= 2;
+    const double first = seconds(one, bytes);
+    EXPECT_NE(seconds(other, bytes), first);
+    bytes *= 2;
+    const double last = seconds(other, bytes);
+    EXPECT_NE(seconds(one, bytes), last);
+  }
+}
+
 TEST(Messages, BetweenNodesShareTheCardsOfTheirSenders) {
   const Cluster cluster = cluster_of_system("DLPerf cluster", 2);
   const double one = message_seconds(cluster, 0, 8, 100e6, 1),

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
@@ -87,6 +88,21 @@ void note_name(const char* what, const std::string& given, const std::string& fo
   if (given != found) notes.push_back(std::string(what) + ": " + found);
 }
 
+// `given`: "gpus". It decides nothing beside "nodes" or "file", and nodes are whole.
+void check_world(std::optional<std::int64_t> given, bool has_nodes, int devices,
+                 std::vector<std::string>& notes) {
+  if (!given || *given == devices) return;
+  if (has_nodes) {
+    notes.emplace_back("ignored cluster.gpus, since cluster.nodes is given");
+    return;
+  }
+  throw Error(Errc::kInvalidArgument,
+              "cluster.gpus is " + std::to_string(*given) + ", but the nodes of the cluster have " +
+                  std::to_string(devices) +
+                  " devices; use a multiple of cluster.per_node, and leave it out with "
+                  "cluster.file");
+}
+
 Cluster read_cluster(const json* object, const Axes& axes, std::vector<std::string>& notes) {
   Fields f(object, "cluster");
   const auto file = f.text({"file"}), system = f.text({"system"}),
@@ -119,6 +135,7 @@ Cluster read_cluster(const json* object, const Axes& axes, std::vector<std::stri
       }
     }
   }
+  check_world(given_world, given_nodes.has_value(), devices(cluster), notes);
   if (accelerator && !file)
     note_name("accelerator", *accelerator, cluster.accelerators[0].name, notes);
   if (system && !file) note_name("system", *system, known_system(*system).name, notes);

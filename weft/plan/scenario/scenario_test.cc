@@ -10,6 +10,7 @@
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/plan/cluster/catalog.h"
+#include "weft/plan/cluster/cluster_file.h"
 #include "weft/plan/model/model.h"
 #include "weft/plan/model/profile.h"
 
@@ -95,6 +96,28 @@ TEST(Scenario, WithoutNodesHasAsManyAsThePlanNeeds) {
                                "plan": {"tp": 8, "pp": 4, "dp": 2, "micro_batch": 1}})");
   EXPECT_EQ(num_nodes(s.job.cluster), 8);
   EXPECT_EQ(s.job.layout.global_batch, 2 * 4 * 4);
+}
+
+TEST(Scenario, HasTheNumberOfDevicesThatIsGivenOrIsRefused) {
+  const std::string model = R"({"model": {"family": "gpt"}, "cluster": )";
+  const auto a100 = [&](const std::string& fields) {
+    return model + R"({"accelerator": "A100", )" + fields + "}}";
+  };
+  EXPECT_EQ(devices(parse(a100(R"("gpus": 24)")).job.cluster), 24);
+  EXPECT_EQ(devices(parse(a100(R"("gpus": 12, "per_node": 4)")).job.cluster), 12);
+  expect_bad(a100(R"("gpus": 12)"), Errc::kInvalidArgument,
+             "cluster.gpus is 12, but the nodes of the cluster have 16 devices");
+  EXPECT_THAT(parse(a100(R"("gpus": 12, "nodes": 2)")).notes,
+              testing::Contains("ignored cluster.gpus, since cluster.nodes is given"));
+  const TempDir folder;
+  const std::string file = folder / "cluster.toml";
+  write_file_atomic(file, to_toml(cluster_of_accelerator("A100 SXM 80GB", 2, 4)));
+  const auto with_file = [&](const std::string& gpus) {
+    return model + R"({"file": ")" + file + R"(", "gpus": )" + gpus + "}}";
+  };
+  EXPECT_EQ(devices(parse(with_file("8")).job.cluster), 8);
+  expect_bad(with_file("16"), Errc::kInvalidArgument,
+             "cluster.gpus is 16, but the nodes of the cluster have 8 devices");
 }
 
 TEST(Scenario, CountsExpertsInsideDataParallelismIfTheAxesSaySo) {

@@ -12,6 +12,7 @@
 #include "weft/plan/cluster/catalog.h"
 #include "weft/plan/search/knee.h"
 #include "weft/plan/search/sensitivity.h"
+#include "weft/plan/step/bound.h"
 
 namespace weft::plan {
 namespace search_test {
@@ -83,15 +84,51 @@ TEST(Search, FindsTheOptimumWhereMemoryIsShort) {
   expect_optimum(job, {.headroom = 0});
 }
 
-TEST(Search, FindsTheOptimumOnUnequalNodes) {
-  Cluster mixed = cluster_of_accelerator("A100 SXM 80GB", 1, 2);
-  const Cluster slow = cluster_of_accelerator("V100 SXM2/SXM3 32GB", 1, 2);
+// A node of A100 and one of V100.
+Cluster unequal_nodes(int per_node) {
+  Cluster mixed = cluster_of_accelerator("A100 SXM 80GB", 1, per_node);
+  const Cluster slow = cluster_of_accelerator("V100 SXM2/SXM3 32GB", 1, per_node);
   mixed.accelerators.push_back(slow.accelerators[0]);
   mixed.nodes.push_back(slow.nodes[0]);
   mixed.nodes[1].accelerator = 1;
-  Job job = job_on(mixed, 6, 1024);
+  return mixed;
+}
+
+TEST(Search, FindsTheOptimumOnUnequalNodes) {
+  Job job = job_on(unequal_nodes(2), 6, 1024);
   job.layout.global_batch = 16;
   expect_optimum(job, {});
+}
+
+// The first stage has the embedding and most layers. The second device holds the head, and no more:
+// the least memory of the best layout is above that of this device.
+TEST(Search, FindsTheOptimumThatOnlyTheLargestDeviceCanHold) {
+  SearchOptions options;
+  options.refine = false;
+  options.space.dp = options.space.fsdp = false;
+  options.space.schedules = {Algorithm::kOneForwardOneBackward, Algorithm::kZeroBubbleH1};
+  options.space.micro_batches = {1, 2};
+  int beyond = 0;
+  for (const std::int64_t hidden : {1536, 2048, 4096}) {
+    Job job = job_on(unequal_nodes(1), 6, hidden);
+    job.model.vocab = 200'000;
+    job.model.sequence = 256;
+    job.layout.precision = Precision::kFp16;
+    job.layout.global_batch = 16;
+    const Found roomy = search(job, options);
+    ASSERT_FALSE(roomy.best.empty()) << hidden;
+    const double needed = 1.01 * roomy.best[0].step.memory.at(1).total();
+    job.cluster.accelerators[1].memory = needed / (1 - options.headroom);
+    const Found found = search(job, options);
+    ASSERT_FALSE(found.best.empty()) << hidden;
+    EXPECT_TRUE(found.complete);
+    EXPECT_DOUBLE_EQ(found.best[0].step.seconds,
+                     exhaustive(job, options.space, options.headroom).seconds)
+        << hidden;
+    job.layout = found.best[0].layout;
+    beyond += bound_of(job).memory > needed ? 1 : 0;
+  }
+  EXPECT_GT(beyond, 0);
 }
 
 TEST(SearchSlow, FindsTheOptimumOfExhaustiveEnumerationUpTo64Devices) {

@@ -4,6 +4,7 @@
 // and its clock, and no values. For one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -30,9 +31,9 @@ class Workers {
   // Steps of the slowest one that counts, without this one.
   std::optional<std::int64_t> slowest(std::uint32_t without = kNoWorker) const;
   // The step at which a worker joins: that of the slowest other one, so that a worker that was
-  // started again does not hold itself up.
+  // started again does not hold itself up. Without others, the last step that was reached.
   std::int64_t clock_to_join(std::uint32_t number) const {
-    return slowest(number).value_or(last_clock_);
+    return slowest(number).value_or(std::max(last_clock_, clock(number)));
   }
   // True if the worker is at most `staleness` steps ahead of the slowest. Clients that are not
   // workers never wait.

@@ -3,16 +3,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "weft/base/file.h"
 #include "weft/net/tcp/socket.h"
+#include "weft/store/etcd/internal/change_feed.h"
 #include "weft/store/etcd/internal/etcd_api.h"
 #include "weft/store/testing/contract.h"
 #include "weft/store/testing/store_processes.h"
@@ -166,6 +170,24 @@ TEST(EtcdSlowTiming, ClientsGoOnWithinTwoSecondsWhenTheLeaderIsKilled) {
   EXPECT_LT(longest, 2s);
   EXPECT_EQ(store.get("count", in_time()).value().bytes, std::to_string(done));
   EXPECT_EQ(store.list("key/", in_time()).items.size(), 60u);
+}
+
+TEST(ChangeFeed, PausesAfterAWatchThatBringsNothing) {
+  const auto listener = net::internal::listen_on("127.0.0.1", 0);
+  std::atomic<int> tries = 0;
+  const std::jthread server([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      pollfd ready{listener.get(), POLLIN, 0};
+      if (::poll(&ready, 1, 5) <= 0) continue;
+      if (UniqueFd(::accept(listener.get(), nullptr, nullptr))) ++tries;
+    }
+  });
+  EtcdUrl url;
+  url.endpoints = {{"127.0.0.1", net::internal::bound_port(listener)}};
+  internal::ChangeFeed feed(url, "prefix/");
+  EXPECT_FALSE(feed.wait("", 0, Deadline::in(50ms), [] { return false; }));
+  EXPECT_GT(tries, 0);
+  EXPECT_LT(tries, 10);
 }
 
 TEST(EtcdUrl, NamesServersAndAPrefix) {

@@ -21,7 +21,7 @@ void ClientRequests::add(Token token, const Request& asked, const KeyValues& sta
     if (auto known = state.answered(asked.client, asked.sequence)) answer(token, std::move(*known));
   } else if (asked.op != Op::kWait || state.changed_since(asked.key, asked.revision)) {
     pending.request.op = asked.op == Op::kGet ? Op::kGet : Op::kList;
-    reads_.push_back(token);
+    reads_.push_back({token, asked.sequence});
   }
 }
 
@@ -79,7 +79,7 @@ std::vector<ClientRequests::Token> ClientRequests::overdue(Leadership leadership
 }
 
 void ClientRequests::ask_again(const Batch& batch) {
-  reads_.insert(reads_.end(), batch.tokens.begin(), batch.tokens.end());
+  reads_.insert(reads_.end(), batch.reads.begin(), batch.reads.end());
 }
 
 void ClientRequests::applied(const Request& command, const Response& response) {
@@ -115,10 +115,10 @@ void ClientRequests::end_reads(const KeyValues& state, Index applied) {
   std::erase_if(batches_, [&](const auto& one) {
     const Batch& batch = one.second;
     if (!batch.index || *batch.index > applied) return false;
-    for (const Token token : batch.tokens) {
-      const auto pending = pending_.find(token);
-      if (pending != pending_.end() && !is_write(pending->second.request.op))
-        answer(token, state.read(pending->second.request));
+    for (const Read& read : batch.reads) {
+      const auto pending = pending_.find(read.token);
+      if (pending != pending_.end() && pending->second.request.sequence == read.sequence)
+        answer(read.token, state.read(pending->second.request));
     }
     return true;
   });
@@ -132,7 +132,7 @@ void ClientRequests::wake_waits(const KeyValues& state) {
         !state.changed_since(request.key, std::max(request.revision, woken_)))
       continue;
     request.op = Op::kList;
-    reads_.push_back(token);
+    reads_.push_back({token, request.sequence});
   }
   woken_ = state.revision();
 }

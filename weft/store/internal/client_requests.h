@@ -29,6 +29,10 @@ class ClientRequests {
     Response response;
   };
 
+  // The rounds of reads have the numbers after `round`. Another process of this member must begin
+  // elsewhere: the leader may still answer the rounds of the process before it.
+  explicit ClientRequests(std::uint64_t round) : last_round_(round) {}
+
   // Keeps a request, unless `state` has the answer already: then it is answered.
   void add(Token token, const Request& asked, const KeyValues& state, Time now);
   // Drops the token's request.
@@ -75,8 +79,13 @@ class ClientRequests {
     Time submitted{};
     Leadership leadership = 0;  // in which it was submitted; 0: not yet
   };
+  // A read that was answered or forgotten is no longer pending, or its token has a later request.
+  struct Read {
+    Token token;
+    std::uint64_t sequence;  // of the request
+  };
   struct Batch {  // of reads that share an index
-    std::vector<Token> tokens;
+    std::vector<Read> reads;
     Time asked{};
     Leadership leadership = 0;
     std::optional<Index> index;  // from the leader
@@ -87,9 +96,9 @@ class ClientRequests {
 
   std::map<Token, Pending> pending_;
   std::map<std::uint64_t, Token> writers_;  // client of a pending change -> token
-  std::vector<Token> reads_;                // not yet in a batch
+  std::vector<Read> reads_;                 // not yet in a batch
   std::map<std::uint64_t, Batch> batches_;  // by round
-  std::uint64_t last_round_ = 0;
+  std::uint64_t last_round_;
   Revision woken_ = 0;  // revision up to which waiting requests were checked
   std::vector<Answer> answers_;
 };

@@ -26,6 +26,9 @@
 namespace weft::store::internal {
 namespace {
 
+// Stream of the seed that gives the number of the first round of reads.
+constexpr std::uint32_t kRoundStream = 1;
+
 // `raft` null: the node is no member.
 StoreStatus status_of(std::uint32_t node, const Raft* raft) {
   StoreStatus status;
@@ -48,6 +51,7 @@ Node::Node(const NodeOptions& options, Saved saved, Time now)
       clock_(now, options.flaw == Flaw::kTrustsClock),
       random_(options.seed),
       state_(options.flaw != Flaw::kForgetsSessions),
+      requests_(Random(options.seed, kRoundStream).next_u64() >> 1),
       newcomer_(options.node, options.founders) {
   if (saved.identity) {
     identity_ = *saved.identity;

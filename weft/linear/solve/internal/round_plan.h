@@ -12,8 +12,10 @@ struct RoundPlan {
   std::int64_t rounds = 1;  // Rounds of a pass.
   int repeats = 1;          // Passes in a round.
 
-  // Passes that a round makes.
-  double passes() const { return repeats / static_cast<double>(rounds); }
+  // Passes that so many rounds make.
+  double passes(std::int64_t done) const {
+    return static_cast<double>(done * repeats) / static_cast<double>(rounds);
+  }
   // Part `place` of `count` items: [first, last).
   std::size_t begin(std::size_t count, std::int64_t place) const {
     return count * static_cast<std::size_t>(place) / static_cast<std::size_t>(rounds);

@@ -69,12 +69,24 @@ double played(ExchangeKind kind, double bytes, const GroupShape& g) {
 }  // namespace
 
 double weft_seconds(ExchangeKind kind, double bytes, const GroupShape& g) {
-  using Key = std::tuple<ExchangeKind, std::int64_t, int, int, int, double, double, double>;
+  // All that played() depends on.
+  using Key = std::tuple<ExchangeKind, std::int64_t, int, int, int, bool, double, double, double,
+                         double, double>;
   static std::mutex mutex;
   static std::map<Key, double> known;  // guarded by mutex
   // Sizes within 1 % share a simulation.
   const auto size = std::llround(std::log(std::max(bytes, 1.0)) * 100);
-  const Key key = {kind, size, g.ranks, g.nodes, g.sharing, g.intra, g.inter.bandwidth, g.latency};
+  const Key key = {kind,
+                   size,
+                   g.ranks,
+                   g.nodes,
+                   g.sharing,
+                   g.shared_memory,
+                   g.intra,
+                   g.latency,
+                   g.inter.bandwidth,
+                   g.inter.latency,
+                   g.inter.share};
   {
     const std::lock_guard lock(mutex);
     const auto found = known.find(key);

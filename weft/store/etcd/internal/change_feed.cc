@@ -1,6 +1,7 @@
 #include "weft/store/etcd/internal/change_feed.h"
 
 #include <algorithm>
+#include <set>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
@@ -9,6 +10,11 @@ namespace weft::store::internal {
 namespace {
 
 using namespace std::chrono_literals;
+
+// Time before the next try after a stream that brought nothing.
+constexpr auto kTryAgain = 100ms;
+// Most different reasons that are logged.
+constexpr std::size_t kMaxReasons = 16;
 
 }  // namespace
 
@@ -36,20 +42,30 @@ bool ChangeFeed::wait(const std::string& prefix, Revision since, Deadline deadli
 
 void ChangeFeed::follow(const std::stop_token& stop) {
   Revision last = 0;
+  std::set<std::string> reasons;  // that were logged
   while (!stop.stop_requested()) {
     nlohmann::json request;
     request["key"] = to_base64(prefix_);
     request["range_end"] = to_base64(range_end(prefix_));
     if (last != 0) request["start_revision"] = std::to_string(last + 1);
+    bool has_taken = false;
+    std::string reason;
     try {
-      api_.stream("/v3/watch", {{"create_request", request}}, [&](const nlohmann::json& message) {
-        return !stop.stop_requested() && take(message);
-      });
+      reason = api_.stream(
+          "/v3/watch", {{"create_request", request}}, [&](const nlohmann::json& message) {
+            if (stop.stop_requested() || !take(message)) return false;
+            has_taken = true;
+            return true;
+          });
     } catch (const Error& error) {
-      log_warn("the watch of etcd ends: " + error.message());
+      reason = error.message();
     }
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     last = last_;
+    if (has_taken || stop.stop_requested()) continue;
+    if (reasons.size() < kMaxReasons && reasons.insert(reason).second)
+      log_warn("the watch of etcd ends: " + reason);
+    pause_.wait_for(lock, stop, kTryAgain, [] { return false; });
   }
 }
 
