@@ -74,6 +74,7 @@ void Node::place(std::size_t at, RankProcess started) {
   } else {
     ranks[at] = std::move(started);
     situation.ranks[at].reset();
+    situation.dismissed.erase(static_cast<int>(at));  // that was the process before
   }
 }
 
