@@ -15,8 +15,8 @@ std::optional<Time> next_spare(const SpareSituation& situation) {
   return std::max(calm, situation.last_end + back_off(situation.ended, kMaxSpareBackOff));
 }
 
-Spares::Spares(int wanted, Start start, Note note)
-    : start_(std::move(start)), note_(std::move(note)) {
+Spares::Spares(int wanted, Start start, Note note, OnEnd on_end)
+    : start_(std::move(start)), note_(std::move(note)), on_end_(std::move(on_end)) {
   situation_.wanted = wanted;
 }
 
@@ -54,6 +54,7 @@ void Spares::remove_ended(Time now) {
     if (!status) return false;
     spare.out.finish();
     spare.err.finish();
+    on_end_(spare.process.pid());
     if (now - spare.started >= kLongLife) situation_.ended = 0;
     ++situation_.ended;
     situation_.last_end = now;
@@ -98,7 +99,14 @@ std::vector<pid_t> Spares::groups() const {
   return groups;
 }
 
+void Spares::end(Spare spare) {
+  const pid_t group = spare.process.pid();
+  { const Process ending = std::move(spare.process); }
+  on_end_(group);
+}
+
 void Spares::clear() {
+  for (Spare& spare : spares_) end(std::move(spare));
   spares_.clear();
   situation_.running = 0;
 }

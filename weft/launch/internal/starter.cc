@@ -142,7 +142,8 @@ Starter::Starter(Node& node, std::function<int(int)> run)
       secret_(secret_of(node)),
       spares_(
           node.job.spares, [this] { return start_spare(); },
-          [this](const std::string& text) { node_.note(text); }) {
+          [this](const std::string& text) { node_.note(text); },
+          [this](pid_t group) { node_.store->forget(group); }) {
   if (!node.options.http.empty() && node.job.node_rank == 0)
     page_ = std::make_unique<LivePage>(node.options.http);
   make_folder();
@@ -330,7 +331,10 @@ std::optional<RankProcess> Starter::become_rank(int local) {
          node_.job.rank(local) == 0 ? spare->live_fd : -1, spare->link_fd, true, node_.run_folder,
          !logs_errors(local), node_.positions.fd(), store_, node_.has_state});
     const rank_link::BecomeRank become{rank_link::to_text(environment)};
-    if (!rank_link::tell(spare->link, become)) continue;  // it has just ended
+    if (!rank_link::tell(spare->link, become)) {  // it has just ended
+      spares_.end(std::move(*spare));
+      continue;
+    }
     return RankProcess{std::move(spare->process), std::move(spare->link),
                        relay(local, STDOUT_FILENO, spare->out.release(), true),
                        relay(local, STDERR_FILENO, spare->err.release(), true)};
