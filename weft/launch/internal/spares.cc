@@ -24,9 +24,8 @@ void Spares::watch(std::vector<pollfd>& watched) const {
   for (const Spare& spare : spares_) {
     watched.push_back({spare.process.pidfd(), POLLIN, 0});
     if (!spare.link.ended()) watched.push_back({spare.link.fd(), POLLIN, 0});
-    for (const LineRelay* stream : {&spare.out, &spare.err}) {
-      if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
-    }
+    spare.out.watch(watched);
+    spare.err.watch(watched);
   }
 }
 

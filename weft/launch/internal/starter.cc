@@ -112,9 +112,9 @@ Piped start_piped(ProcessOptions& options, const char* what) {
   return {std::move(started), std::move(out[0]), std::move(err[0])};
 }
 
-LineRelay relay_of_spare(Fd pipe) {
+LineRelay relay_of_spare(Fd pipe, Console* console) {
   LineRelay::Options options;
-  options.console = STDERR_FILENO;
+  options.console = console;
   options.prefix = "[spare] ";
   return LineRelay(std::move(pipe), std::move(options));
 }
@@ -284,13 +284,14 @@ LineRelay Starter::relay(int local, int stream, Fd pipe, bool append) {
   const bool redirected = (node_.job.redirects[at] & stream) != 0,
              teed = (node_.job.tee[at] & stream) != 0;
   LineRelay::Options options;
-  if (!redirected && node_.job.shown[at]) options.console = stream;
+  if (!redirected && node_.job.shown[at]) options.console = node_.console(stream);
   if (node_.options.prefix.value_or(node_.job.local_world > 1))
     options.prefix = "[rank " + std::to_string(node_.job.rank(local)) + "] ";
   if (goes_past(local)) options.prefix.clear();  // a spare whose pipe already existed
   if (redirected || teed)
     options.log = open_log(
         folder_of(local) / (stream == STDOUT_FILENO ? "stdout.log" : "stderr.log"), append);
+  options.errors = node_.err.get();
   options.keep_tail = stream == STDERR_FILENO;
   return LineRelay(std::move(pipe), std::move(options));
 }
@@ -313,8 +314,8 @@ Spare Starter::start_spare() {
   auto started = start_piped(process, "a spare's output");
   return {.process = std::move(started.process),
           .link = std::move(link),
-          .out = relay_of_spare(std::move(started.out)),
-          .err = relay_of_spare(std::move(started.err)),
+          .out = relay_of_spare(std::move(started.out), node_.err.get()),
+          .err = relay_of_spare(std::move(started.err), node_.err.get()),
           .secret_fd = secret.get(),
           .live_fd = live,
           .link_fd = its_link.fd()};
@@ -376,7 +377,8 @@ ServerProcess Starter::start_server(int server) {
 
 LineRelay Starter::relay_of_server(int server, int stream, Fd pipe) {
   LineRelay::Options options;
-  options.console = stream;
+  options.console = node_.console(stream);
+  options.errors = node_.err.get();
   options.prefix = "[server " + std::to_string(server) + "] ";
   if (keeps_folder_) {
     const auto folder = folder_ / ("attempt_" + std::to_string(node_.situation.restarts)) /
