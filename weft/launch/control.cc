@@ -1,6 +1,7 @@
 #include "weft/launch/control.h"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -26,8 +27,9 @@ struct Address {
   socklen_t size = 0;
 };
 
-Address address_of(pid_t pid) {
-  const std::string name = "weft-launcher-" + std::to_string(pid);
+Address address_of(const LauncherId& launcher) {
+  const std::string name = "weft-launcher-" + std::to_string(launcher.pid) + "-" +
+                           std::to_string(launcher.pid_namespace);
   Address address;
   address.value.sun_family = AF_UNIX;
   std::memcpy(address.value.sun_path + 1, name.data(), name.size());  // after a 0: abstract
@@ -63,6 +65,11 @@ bool send_line(int socket, const std::string& line) {
 }
 
 }  // namespace
+
+ino_t own_pid_namespace() {
+  struct stat numbers {};
+  return ::stat("/proc/self/ns/pid", &numbers) == 0 ? numbers.st_ino : 0;
+}
 
 ControlSocket::ControlSocket() : listener_(new_socket()) {
   const Address address = address_of(::getpid());
@@ -102,10 +109,11 @@ void ControlSocket::serve(
   });
 }
 
-std::string ask_launcher(pid_t pid, const std::string& request, Deadline deadline) {
+std::string ask_launcher(const LauncherId& launcher, const std::string& request,
+                         Deadline deadline) {
   const Fd socket = new_socket();
-  const Address address = address_of(pid);
-  const std::string who = "the launcher (process " + std::to_string(pid) + ")";
+  const Address address = address_of(launcher);
+  const std::string who = "the launcher (process " + std::to_string(launcher.pid) + ")";
   const auto* const where = reinterpret_cast<const sockaddr*>(&address.value);
   const int reason = ::connect(socket.get(), where, address.size) == 0 ? 0 : errno;
   if (reason == EAGAIN)
@@ -128,38 +136,37 @@ std::string ask_launcher(pid_t pid, const std::string& request, Deadline deadlin
 
 namespace {
 
-bool is_there(pid_t pid) {
-  const Fd socket = new_socket();
-  const Address address = address_of(pid);
-  return ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.value), address.size) ==
-         0;
+// True if the launcher answers that it runs this run, whose path is canonical.
+bool runs(const LauncherId& launcher, const std::filesystem::path& run) {
+  try {
+    const auto answer = ask_launcher(launcher, "run", Deadline::in(std::chrono::seconds(1)));
+    return std::filesystem::weakly_canonical(answer) == run;
+  } catch (const Error&) {  // of another user, or it has just ended
+    return false;
+  }
 }
 
-// A launcher of this host that knows the run. Several nodes have one each.
-std::optional<pid_t> launcher_that_knows(const std::string& run_folder) {
+// A launcher of this host that runs the run. Several nodes have one each.
+std::optional<LauncherId> launcher_that_runs(const std::filesystem::path& run) {
   constexpr const char* kName = "@weft-launcher-";
-  const auto whole = std::filesystem::weakly_canonical(run_folder);
   std::ifstream sockets("/proc/net/unix");
   for (std::string line; std::getline(sockets, line);) {
     const auto at = line.find(kName);
+    if (at == std::string::npos) continue;
     pid_t pid = 0;
-    if (at != std::string::npos)
-      std::from_chars(line.data() + at + std::strlen(kName), line.data() + line.size(), pid);
-    if (pid <= 0) continue;
-    try {
-      if (std::filesystem::weakly_canonical(
-              ask_launcher(pid, "run", Deadline::in(std::chrono::seconds(1)))) == whole)
-        return pid;
-    } catch (const Error&) {  // of another user, or it has just ended
-      continue;
-    }
+    ino_t numbers = 0;
+    const char* const end = line.data() + line.size();
+    const auto dash = std::from_chars(line.data() + at + std::strlen(kName), end, pid).ptr;
+    if (pid <= 0 || dash == end || *dash != '-') continue;
+    std::from_chars(dash + 1, end, numbers);
+    if (const LauncherId launcher(pid, numbers); runs(launcher, run)) return launcher;
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-pid_t launcher_of_run(const std::string& run_folder) {
+LauncherId launcher_of_run(const std::string& run_folder) {
   const auto file = std::filesystem::path(run_folder) / "launcher";
   const auto refuse = [&](const std::string& why) {
     throw Error(Errc::kInvalidArgument, run_folder + ": " + why);
@@ -169,9 +176,11 @@ pid_t launcher_of_run(const std::string& run_folder) {
   const std::string text = read_file(file.string(), 64);
   pid_t pid = 0;
   std::from_chars(text.data(), text.data() + text.size(), pid);
-  if (pid > 0 && is_there(pid)) return pid;
-  const auto other = launcher_that_knows(run_folder);
-  if (!other) refuse("the run has ended");
+  // The number may be that of another run's launcher by now.
+  const auto run = std::filesystem::weakly_canonical(run_folder);
+  if (pid > 0 && runs(pid, run)) return pid;
+  const auto other = launcher_that_runs(run);
+  if (!other) refuse("the run has ended, or its launcher does not answer");
   return *other;
 }
 

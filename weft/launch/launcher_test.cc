@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/pipe.h"
@@ -167,13 +168,15 @@ TEST(Launch, SaysWhyASecretCannotBeRead) {
 TEST(LineRelay, SaysThatALogCannotBeWrittenAndGoesOn) {
   Running relaying([](const std::string&) {
     auto [out, in] = internal::make_pipe("a test");
+    internal::Console shown(STDOUT_FILENO), errors(STDERR_FILENO);
     internal::LineRelay::Options options;
-    options.console = STDOUT_FILENO;
+    options.console = &shown;
+    options.errors = &errors;
     options.prefix = "[rank 3] ";
     options.log = Fd(::open("/dev/full", O_WRONLY | O_CLOEXEC));
     internal::LineRelay relay(std::move(out), std::move(options));
     for (const char* line : {"first\n", "second\n"}) {
-      internal::write_all(in.get(), line);
+      write_all(in.get(), line, "a pipe");
       relay.pump();
     }
     return 0;
@@ -184,6 +187,32 @@ TEST(LineRelay, SaysThatALogCannotBeWrittenAndGoesOn) {
   EXPECT_EQ(result.err,
             "weft: [rank 3] the log of this rank ends here, since it cannot be written: No space "
             "left on device\n");
+}
+
+// A terminal that was stopped with Ctrl-S, or a pager on its first page.
+TEST(LaunchSlow, EndsOnASignalAlthoughNobodyReadsItsOutput) {
+  auto [reader, writer] = internal::make_pipe("a test");
+  ::fcntl(writer.get(), F_SETFL, O_NONBLOCK);
+  while (::write(writer.get(), "x", 1) == 1) {
+  }
+  ::fcntl(writer.get(), F_SETFL, 0);
+  Folder folder;
+  const Fd errors(::open((folder.path / "err").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  ProcessOptions options;
+  options.stdout_fd = writer.get();
+  options.stderr_fd = errors.get();
+  options.call = [&] {
+    return launch(child(2, {"0=out:text", "0=touch:" + (folder.path / "r0").string(), "pause"}));
+  };
+  Process launcher(options);
+  const auto deadline = Deadline::in(std::chrono::seconds(60));
+  while (!std::filesystem::exists(folder.path / "r0") && !deadline.passed()) ::usleep(500);
+  launcher.signal(SIGTERM);
+  const auto status = launcher.wait(Deadline::in(std::chrono::seconds(20)));
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->describe(), "exit code 143");
+  EXPECT_THAT(read_file(folder.path / "err"),
+              HasSubstr("weft: 14 bytes of output were dropped: nobody read them\n"));
 }
 
 TEST(LaunchSlow, NamesTheLogOfTheRankThatFailed) {

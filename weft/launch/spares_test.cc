@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <thread>
@@ -16,6 +17,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 const Time kCalm = Time{} + seconds(1000);
 
@@ -44,6 +46,7 @@ TEST(NextSpare, WaitsTwiceAsLongAfterEachSpareThatEndedUpToAMinute) {
 struct Pool {
   std::function<int(rank_link::Link&)> work;
   std::vector<std::string> notes;
+  std::vector<pid_t> ended;
   int started = 0;
   bool fails = false;
   Time now = kCalm;
@@ -53,7 +56,8 @@ struct Pool {
       : work(std::move(does)),
         spares(
             wanted, [this] { return start(); },
-            [this](const std::string& text) { notes.push_back(text); }) {}
+            [this](const std::string& text) { notes.push_back(text); },
+            [this](pid_t group) { ended.push_back(group); }) {}
 
   Spare start() {
     ++started;
@@ -128,11 +132,43 @@ TEST(Spares, ThatCannotBeStartedAreTriedAgain) {
   pool.until([&] { return pool.spares.has_ready(); });
 }
 
+// The guard of a killed launcher kills the groups that it knows, and the system may use the number
+// of an ended one again.
+TEST(Spares, AreForgottenByTheGuardOnceTheyHaveEndedByThemselves) {
+  Pool pool(1, [](rank_link::Link& link) {
+    link.wait(Deadline::in(seconds(30)));
+    return 7;
+  });
+  pool.become_calm();
+  pool.spares.look(pool.now, true);
+  const auto groups = pool.spares.groups();
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_THAT(pool.ended, IsEmpty());
+  ::kill(groups[0], SIGKILL);
+  pool.until([&] { return !pool.notes.empty(); });
+  EXPECT_EQ(pool.ended, groups);
+}
+
+TEST(Spares, AreForgottenByTheGuardIfTheyWereTakenAndBecameNoRank) {
+  Pool pool(1, get_ready_and_wait);
+  pool.become_calm();
+  pool.until([&] { return pool.spares.has_ready(); });
+  auto taken = pool.spares.take();
+  ASSERT_TRUE(taken);
+  const pid_t group = taken->process.pid();
+  EXPECT_THAT(pool.ended, IsEmpty()) << "it may become a rank";
+  pool.spares.end(std::move(*taken));
+  EXPECT_THAT(pool.ended, ElementsAre(group));
+  EXPECT_NE(::kill(-group, 0), 0);
+}
+
 TEST(Spares, EndWhenTheyAreCleared) {
   Pool pool(2, get_ready_and_wait);
   pool.become_calm();
   pool.until([&] { return pool.started == 2 && pool.spares.has_ready(); });
+  const auto groups = pool.spares.groups();
   pool.spares.clear();
+  EXPECT_EQ(pool.ended, groups);
   EXPECT_FALSE(pool.spares.take());
   std::vector<pollfd> watched;
   pool.spares.watch(watched);

@@ -3,7 +3,6 @@
 #include <charconv>
 
 #include "weft/cli/internal/run_name.h"
-#include "weft/launch/control.h"
 
 namespace weft::cli {
 
@@ -14,7 +13,7 @@ std::optional<pid_t> process_in(const std::string& text) {
   return whole ? std::optional(pid) : std::nullopt;
 }
 
-pid_t launcher_of(const std::string& job) {
+launch::LauncherId launcher_of(const std::string& job) {
   if (const auto pid = process_in(job)) return *pid;
   return launch::launcher_of_run(run_folder_of(job));
 }

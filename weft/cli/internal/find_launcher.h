@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "weft/launch/control.h"
+
 namespace weft::cli {
 
 // The process number in `text`, if it is one.
@@ -13,6 +15,6 @@ std::optional<pid_t> process_in(const std::string& text);
 
 // `job`: the process number of a launcher, a run folder, or the name of a run in runs/. Throws
 // Error(kInvalidArgument) if the run has ended or has no launcher.
-pid_t launcher_of(const std::string& job);
+launch::LauncherId launcher_of(const std::string& job);
 
 }  // namespace weft::cli

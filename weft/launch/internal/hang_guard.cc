@@ -17,6 +17,8 @@ void HangGuard::look() {
   const Time look_at = std::chrono::steady_clock::now();
   if (look_at - looked_ < HangWatch::kPeriod) return;
   looked_ = look_at;
+  // Ranks that wait until their output is read do not hang. The next look notices the pause.
+  if (node_.out->holds_ranks() || node_.err->holds_ranks()) return;
   auto views = observe::views_of(node_.positions);
   views.resize(std::min(views.size(), node_.ranks.size()));  // no rank of the plan runs here yet
   for (std::size_t i = 0; i < views.size(); ++i) {
@@ -77,7 +79,7 @@ void HangGuard::report(std::vector<Hang> hangs, std::vector<observe::RankView>& 
   if (!with_table) return;
   for (observe::RankView& view : views) observe::read_thread(view);
   const HangFiles files = files_of(hangs, views, clock);
-  write_all(STDERR_FILENO, files.text.substr(files.text.find("\n\n") + 2));
+  node_.err->print(files.text.substr(files.text.find("\n\n") + 2));
   const std::string folder = node_.positions.run_folder();
   if (folder.empty()) return;
   const std::string file =

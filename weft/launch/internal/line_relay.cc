@@ -1,7 +1,6 @@
 #include "weft/launch/internal/line_relay.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,11 +13,21 @@ LineRelay::LineRelay(Fd pipe, Options options)
   ::fcntl(pipe_.get(), F_SETFL, ::fcntl(pipe_.get(), F_GETFL) | O_NONBLOCK);
 }
 
+void LineRelay::watch(std::vector<pollfd>& watched) const {
+  if (pipe_ && !is_held()) watched.push_back({pipe_.get(), POLLIN, 0});
+}
+
 void LineRelay::pump() {
-  std::string shown;
+  constexpr int kRoundsIfFull = 4;  // so that not much waits for the console
+  if (!is_held()) read_pipe(kRoundsIfFull);
+}
+
+void LineRelay::read_pipe(int rounds_if_full) {
   char buffer[16 * 1024];
   // Limit per call, so that a rank that prints endlessly does not starve the others.
-  for (int round = 0; pipe_ && round < 64; ++round) {
+  for (int round = 0; pipe_ && round < kRounds; ++round) {
+    const bool is_full = options_.console != nullptr && options_.console->is_full();
+    if (is_full && round >= rounds_if_full) break;
     const ssize_t got = ::read(pipe_.get(), buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) break;
@@ -26,10 +35,11 @@ void LineRelay::pump() {
       pipe_.reset();
       break;
     }
+    std::string shown;
     if (options_.log) keep(std::string_view(buffer, static_cast<std::size_t>(got)));
     take(buffer, static_cast<std::size_t>(got), shown);
+    if (options_.console != nullptr) options_.console->print(shown);
   }
-  if (options_.console >= 0 && !shown.empty()) write_all(options_.console, shown);
 }
 
 // A full disk ends the log, and not the rank.
@@ -40,17 +50,19 @@ void LineRelay::keep(std::string_view bytes) {
     if (written < 0) {
       const std::string why = std::strerror(errno);
       options_.log.reset();
-      return write_all(STDERR_FILENO, "weft: " + options_.prefix +
-                                          "the log of this rank ends here, since it cannot be "
-                                          "written: " +
-                                          why + "\n");
+      if (options_.errors != nullptr)
+        options_.errors->print("weft: " + options_.prefix +
+                               "the log of this rank ends here, since it cannot be written: " +
+                               why + "\n");
+      return;
     }
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
 }
 
+// Also while ranks have to wait: the pipe goes with its rank.
 void LineRelay::finish() {
-  pump();
+  read_pipe(kRounds);
   pipe_.reset();
   show_unfinished_line();
 }
@@ -65,7 +77,7 @@ void LineRelay::show_unfinished_line() {
   if (line_.empty()) return;
   std::string shown;
   line_done(shown);
-  if (options_.console >= 0) write_all(options_.console, shown);
+  if (options_.console != nullptr) options_.console->print(shown);
 }
 
 void LineRelay::take(const char* bytes, std::size_t size, std::string& shown) {
@@ -84,26 +96,12 @@ void LineRelay::take(const char* bytes, std::size_t size, std::string& shown) {
 void LineRelay::line_done(std::string& shown) {
   // Lines of weft's own log contain the rank already.
   const bool named = !options_.prefix.empty() && line_.starts_with(options_.prefix);
-  if (options_.console >= 0) shown += (named ? "" : options_.prefix) + line_ + '\n';
+  if (options_.console != nullptr) shown += (named ? "" : options_.prefix) + line_ + '\n';
   if (options_.keep_tail) {
     tail_.push_back(line_);
     if (tail_.size() > kTailLines) tail_.pop_front();
   }
   line_.clear();
-}
-
-void write_all(int fd, const std::string& text) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t written = ::write(fd, text.data() + done, text.size() - done);
-    if (written >= 0) {
-      done += static_cast<std::size_t>(written);
-    } else if (errno == EAGAIN) {
-      pollfd ready{fd, POLLOUT, 0};
-      ::poll(&ready, 1, -1);
-    } else if (errno != EINTR) {
-      return;
-    }
-  }
 }
 
 }  // namespace weft::launch::internal

@@ -2,11 +2,15 @@
 // to a log file, and keeps the last lines for the failure report.
 #pragma once
 
+#include <poll.h>
+
 #include <cstddef>
 #include <deque>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "weft/launch/internal/console.h"
 #include "weft/launch/process.h"
 
 namespace weft::launch::internal {
@@ -18,9 +22,10 @@ class LineRelay {
   static constexpr std::size_t kMaxLine = 64 * 1024;
 
   struct Options {
-    int console = -1;  // -1: not shown
+    Console* console = nullptr;  // null: not shown
     std::string prefix;
-    Fd log;  // raw bytes; none: not logged. If it cannot be written, stderr says so, and it ends.
+    Fd log;  // Raw bytes; none: not logged. If it cannot be written, it ends, and `errors` says so.
+    Console* errors = nullptr;  // null: nothing is said
     bool keep_tail = false;
   };
 
@@ -28,9 +33,10 @@ class LineRelay {
   // `pipe` is the reading end; it is made non-blocking.
   LineRelay(Fd pipe, Options options);
 
-  // -1 if closed.
-  int fd() const { return pipe_.get(); }
-  // Reads available data without waiting. Closes at the end of the stream.
+  // Adds the pipe to wait for, unless it is closed or its rank has to wait for the console.
+  void watch(std::vector<pollfd>& watched) const;
+  // Reads available data without waiting, unless its rank has to wait for the console. Closes at
+  // the end of the stream.
   void pump();
   // Called after the writer has ended: reads the rest, including an unfinished last line.
   void finish();
@@ -39,6 +45,10 @@ class LineRelay {
   const std::deque<std::string>& tail() const { return tail_; }
 
  private:
+  static constexpr int kRounds = 64;  // most reads of the pipe in one call
+
+  bool is_held() const { return options_.console != nullptr && options_.console->holds_ranks(); }
+  void read_pipe(int rounds_if_full);
   void keep(std::string_view bytes);
   void show_unfinished_line();
   void take(const char* bytes, std::size_t size, std::string& shown);
@@ -49,8 +59,5 @@ class LineRelay {
   std::string line_;
   std::deque<std::string> tail_;
 };
-
-// Writes everything, also to a slow descriptor. Stops silently if the reader is gone.
-void write_all(int fd, const std::string& text);
 
 }  // namespace weft::launch::internal

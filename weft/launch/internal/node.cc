@@ -30,6 +30,8 @@ Policy policy_of(const LaunchOptions& options, const Job& job) {
 
 Node::Node(const LaunchOptions& options_)
     : options(options_),
+      out(std::make_unique<Console>(STDOUT_FILENO)),
+      err(std::make_unique<Console>(STDERR_FILENO)),
       job(read_options(options)),
       policy(policy_of(options, job)),
       positions(observe::RankPage::make(job.local_world, job.rank(0), job.world(), job.max_ranks)) {
@@ -39,7 +41,16 @@ Node::Node(const LaunchOptions& options_)
   if (policy.max_ranks > 0) situation.wanted = job.local_world;
 }
 
-void Node::note(const std::string& text) const { write_all(STDERR_FILENO, "weft: " + text + "\n"); }
+void Node::note(const std::string& text) const { err->print("weft: " + text + "\n"); }
+
+Console* Node::console(int stream) const {
+  return stream == STDOUT_FILENO ? out.get() : err.get();
+}
+
+bool Node::is_ending() const {
+  return situation.stop_sent || situation.stop_signals > 0 || situation.asked ||
+         situation.grace_end;
+}
 
 void Node::send(int signal) {
   for (RankProcess& rank : ranks) {
@@ -74,6 +85,7 @@ void Node::place(std::size_t at, RankProcess started) {
   } else {
     ranks[at] = std::move(started);
     situation.ranks[at].reset();
+    situation.dismissed.erase(static_cast<int>(at));  // that was the process before
   }
 }
 

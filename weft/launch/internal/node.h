@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/launch/internal/console.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/internal/store_process.h"
@@ -32,6 +33,10 @@ struct Node {
 
   // Prints a line for people.
   void note(const std::string& text) const;
+  // STDOUT_FILENO or STDERR_FILENO.
+  Console* console(int stream) const;
+  // True if somebody asked the job to end, or its ranks were told to.
+  bool is_ending() const;
   // Sends a signal to all ranks that run.
   void send(int signal);
   // Notes which ranks SIGSTOP has stopped, so that they can be named. Call it before send(), which
@@ -55,6 +60,7 @@ struct Node {
   void note_out_of_memory();
 
   const LaunchOptions& options;
+  const std::unique_ptr<Console> out, err;
   Job job;
   Policy policy;
   observe::RankPage positions;  // shared with the ranks

@@ -30,9 +30,8 @@ void Servers::watch(std::vector<pollfd>& watched) const {
     if (!place.running) continue;
     watched.push_back({place.running->process.pidfd(), POLLIN, 0});
     if (!place.running->link.ended()) watched.push_back({place.running->link.fd(), POLLIN, 0});
-    for (const LineRelay* stream : {&place.running->out, &place.running->err}) {
-      if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
-    }
+    place.running->out.watch(watched);
+    place.running->err.watch(watched);
   }
 }
 

@@ -15,8 +15,8 @@ std::optional<Time> next_spare(const SpareSituation& situation) {
   return std::max(calm, situation.last_end + back_off(situation.ended, kMaxSpareBackOff));
 }
 
-Spares::Spares(int wanted, Start start, Note note)
-    : start_(std::move(start)), note_(std::move(note)) {
+Spares::Spares(int wanted, Start start, Note note, OnEnd on_end)
+    : start_(std::move(start)), note_(std::move(note)), on_end_(std::move(on_end)) {
   situation_.wanted = wanted;
 }
 
@@ -24,9 +24,8 @@ void Spares::watch(std::vector<pollfd>& watched) const {
   for (const Spare& spare : spares_) {
     watched.push_back({spare.process.pidfd(), POLLIN, 0});
     if (!spare.link.ended()) watched.push_back({spare.link.fd(), POLLIN, 0});
-    for (const LineRelay* stream : {&spare.out, &spare.err}) {
-      if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
-    }
+    spare.out.watch(watched);
+    spare.err.watch(watched);
   }
 }
 
@@ -54,6 +53,7 @@ void Spares::remove_ended(Time now) {
     if (!status) return false;
     spare.out.finish();
     spare.err.finish();
+    on_end_(spare.process.pid());
     if (now - spare.started >= kLongLife) situation_.ended = 0;
     ++situation_.ended;
     situation_.last_end = now;
@@ -98,7 +98,14 @@ std::vector<pid_t> Spares::groups() const {
   return groups;
 }
 
+void Spares::end(Spare spare) {
+  const pid_t group = spare.process.pid();
+  { const Process ending = std::move(spare.process); }
+  on_end_(group);
+}
+
 void Spares::clear() {
+  for (Spare& spare : spares_) end(std::move(spare));
   spares_.clear();
   situation_.running = 0;
 }

@@ -32,8 +32,10 @@ class Spares {
   // Starts a process. May throw Error: the spare then counts as ended.
   using Start = std::function<Spare()>;
   using Note = std::function<void(const std::string& text)>;
+  // Called after the end of a spare that was not taken: the number of its group may be used again.
+  using OnEnd = std::function<void(pid_t group)>;
   // `wanted`: how many shall wait.
-  Spares(int wanted, Start start, Note note);
+  Spares(int wanted, Start start, Note note, OnEnd on_end);
 
   void watch(std::vector<pollfd>& watched) const;
   // Reads what spares say, removes those that have ended, and starts new ones. `calm`: the job
@@ -45,6 +47,8 @@ class Spares {
   std::optional<Spare> take();
   bool has_ready() const;
   std::vector<pid_t> groups() const;
+  // Ends one that was taken and does not become a rank.
+  void end(Spare spare);
   // Ends all of them at once.
   void clear();
 
@@ -54,6 +58,7 @@ class Spares {
 
   const Start start_;
   const Note note_;
+  const OnEnd on_end_;
   SpareSituation situation_;
   std::vector<Spare> spares_;
 };

@@ -112,9 +112,9 @@ Piped start_piped(ProcessOptions& options, const char* what) {
   return {std::move(started), std::move(out[0]), std::move(err[0])};
 }
 
-LineRelay relay_of_spare(Fd pipe) {
+LineRelay relay_of_spare(Fd pipe, Console* console) {
   LineRelay::Options options;
-  options.console = STDERR_FILENO;
+  options.console = console;
   options.prefix = "[spare] ";
   return LineRelay(std::move(pipe), std::move(options));
 }
@@ -142,7 +142,8 @@ Starter::Starter(Node& node, std::function<int(int)> run)
       secret_(secret_of(node)),
       spares_(
           node.job.spares, [this] { return start_spare(); },
-          [this](const std::string& text) { node_.note(text); }) {
+          [this](const std::string& text) { node_.note(text); },
+          [this](pid_t group) { node_.store->forget(group); }) {
   if (!node.options.http.empty() && node.job.node_rank == 0)
     page_ = std::make_unique<LivePage>(node.options.http);
   make_folder();
@@ -283,13 +284,14 @@ LineRelay Starter::relay(int local, int stream, Fd pipe, bool append) {
   const bool redirected = (node_.job.redirects[at] & stream) != 0,
              teed = (node_.job.tee[at] & stream) != 0;
   LineRelay::Options options;
-  if (!redirected && node_.job.shown[at]) options.console = stream;
+  if (!redirected && node_.job.shown[at]) options.console = node_.console(stream);
   if (node_.options.prefix.value_or(node_.job.local_world > 1))
     options.prefix = "[rank " + std::to_string(node_.job.rank(local)) + "] ";
   if (goes_past(local)) options.prefix.clear();  // a spare whose pipe already existed
   if (redirected || teed)
     options.log = open_log(
         folder_of(local) / (stream == STDOUT_FILENO ? "stdout.log" : "stderr.log"), append);
+  options.errors = node_.err.get();
   options.keep_tail = stream == STDERR_FILENO;
   return LineRelay(std::move(pipe), std::move(options));
 }
@@ -312,8 +314,8 @@ Spare Starter::start_spare() {
   auto started = start_piped(process, "a spare's output");
   return {.process = std::move(started.process),
           .link = std::move(link),
-          .out = relay_of_spare(std::move(started.out)),
-          .err = relay_of_spare(std::move(started.err)),
+          .out = relay_of_spare(std::move(started.out), node_.err.get()),
+          .err = relay_of_spare(std::move(started.err), node_.err.get()),
           .secret_fd = secret.get(),
           .live_fd = live,
           .link_fd = its_link.fd()};
@@ -330,7 +332,10 @@ std::optional<RankProcess> Starter::become_rank(int local) {
          node_.job.rank(local) == 0 ? spare->live_fd : -1, spare->link_fd, true, node_.run_folder,
          !logs_errors(local), node_.positions.fd(), store_, node_.has_state});
     const rank_link::BecomeRank become{rank_link::to_text(environment)};
-    if (!rank_link::tell(spare->link, become)) continue;  // it has just ended
+    if (!rank_link::tell(spare->link, become)) {  // it has just ended
+      spares_.end(std::move(*spare));
+      continue;
+    }
     return RankProcess{std::move(spare->process), std::move(spare->link),
                        relay(local, STDOUT_FILENO, spare->out.release(), true),
                        relay(local, STDERR_FILENO, spare->err.release(), true)};
@@ -372,7 +377,8 @@ ServerProcess Starter::start_server(int server) {
 
 LineRelay Starter::relay_of_server(int server, int stream, Fd pipe) {
   LineRelay::Options options;
-  options.console = stream;
+  options.console = node_.console(stream);
+  options.errors = node_.err.get();
   options.prefix = "[server " + std::to_string(server) + "] ";
   if (keeps_folder_) {
     const auto folder = folder_ / ("attempt_" + std::to_string(node_.situation.restarts)) /

@@ -94,7 +94,31 @@ int Supervisor::run() {
   control_->serve([&](const std::string& request) -> std::optional<std::string> {
     return request.starts_with("stop") ? departures_.final_answer(code) : "the job has ended";
   });
+  finish_output();
   return code;
+}
+
+// Waits until all output is read. Who asked the job to end does not wait for it.
+void Supervisor::finish_output() {
+  constexpr auto kLimit = std::chrono::seconds(1);
+  const Situation& seen = node_.situation;
+  std::optional<Deadline> limit;
+  if (seen.stop_signals > 0 || seen.asked || (seen.plan && seen.plan->stopped))
+    limit = Deadline::in(kLimit);
+  while ((node_.out->is_full() || node_.err->is_full()) && !(limit && limit->passed())) {
+    std::vector<pollfd> watched = {{signals_->fd(), POLLIN, 0}};
+    for (const Console* console : {node_.out.get(), node_.err.get()}) console->watch(watched);
+    ::poll(watched.data(), watched.size(), limit ? limit->left_ms() : -1);
+    while (signals_->next()) limit = limit.value_or(Deadline::in(kLimit));
+    for (Console* const console : {node_.out.get(), node_.err.get()}) console->flush();
+  }
+  std::size_t dropped = 0;
+  for (Console* const console : {node_.out.get(), node_.err.get()}) {
+    console->drop();
+    dropped += console->take_dropped();
+  }
+  if (dropped > 0)
+    node_.note(std::to_string(dropped) + " bytes of output were dropped: nobody read them");
 }
 
 int Supervisor::run_by_plan() {
@@ -106,7 +130,7 @@ int Supervisor::run_by_plan() {
   if (const auto code = follower_->end()) return *code;
   const auto failed = first_failure(node_.situation);
   if (failed && !node_.situation.ranks[static_cast<std::size_t>(*failed)]->done_without) {
-    write_all(STDERR_FILENO, report(node_.situation));
+    node_.err->print(report(node_.situation));
     return node_.situation.ranks[static_cast<std::size_t>(*failed)]->status.code();
   }
   return follower_->plan().done ? 0 : departures_.stop_code();
@@ -128,7 +152,7 @@ int Supervisor::run_attempts() {
                                               : whole.stop_sent.has_value());
     const bool by_servers = node_.situation.servers_lost && failed &&
                             whole.ranks[static_cast<std::size_t>(*failed)]->told;
-    if (failed && !by_store && !by_servers) write_all(STDERR_FILENO, report(whole));
+    if (failed && !by_store && !by_servers) node_.err->print(report(whole));
     if (!again && by_store) return end_of_store();
     if (!again && by_servers) return end_of_servers();
     if (!again && whole.hang) return exit_code(Errc::kTimeout);
@@ -261,10 +285,10 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
     const RankProcess& rank = node_.ranks[i];
     watched.push_back({rank.process.pidfd(), POLLIN, 0});
     if (!rank.link.ended()) watched.push_back({rank.link.fd(), POLLIN, 0});
-    for (const LineRelay* stream : {&rank.out, &rank.err}) {
-      if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
-    }
+    rank.out.watch(watched);
+    rank.err.watch(watched);
   }
+  for (const Console* console : {node_.out.get(), node_.err.get()}) console->watch(watched);
   starter_.spares().watch(watched);
   servers_.watch(watched);
   departures_.watch(watched);
@@ -274,6 +298,8 @@ void Supervisor::wait_for_events(std::optional<Time> until) {
   until = until ? std::min(*until, look) : look;
   ::poll(watched.data(), watched.size(), Deadline::at(*until).left_ms());
   on_signals();
+  for (Console* const console : {node_.out.get(), node_.err.get()})
+    console->begin_turn(node_.is_ending());
   for (RankProcess& rank : node_.ranks) {
     rank.out.pump();
     rank.err.pump();

@@ -45,6 +45,7 @@ class Supervisor {
   int run_by_plan();
   void start_attempt();
   bool start_again();
+  void finish_output();
   void begin_again(Act how);
   int end_of_store();
   // Events.

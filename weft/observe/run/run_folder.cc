@@ -8,11 +8,14 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <sstream>
 #include <system_error>
+#include <thread>
 #include <utility>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
@@ -52,6 +55,17 @@ std::string claim_folder(const std::string& parent, const std::string& recipe) {
       return path;
     }
     if (error) fail_io("cannot make the run folder", path, error.value());
+  }
+}
+
+// A look of is_in_use() at the folder ends at once, so a lock that is still held then is a run's.
+// False: another run has it, or the file system cannot lock; see errno.
+bool lock_for_run(int lock) {
+  constexpr auto kLooks = std::chrono::milliseconds(200), kPause = std::chrono::milliseconds(2);
+  for (const Deadline deadline = Deadline::in(kLooks);;) {
+    if (::flock(lock, LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno != EWOULDBLOCK || deadline.passed()) return false;
+    std::this_thread::sleep_for(kPause);
   }
 }
 
@@ -149,7 +163,7 @@ void RunFolder::lock(bool resume) {
   make_directories(path_);
   lock_ = UniqueFd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock_) fail_io("cannot make the run folder's lock", file, errno);
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (!lock_for_run(lock_.get())) {
     if (errno == EWOULDBLOCK) {
       throw Error(Errc::kUnavailable, "the run folder " + path_ + " is in use by " +
                                           read_file(file, 1000) +

@@ -6,6 +6,8 @@
 
 #include <filesystem>
 #include <set>
+#include <stop_token>
+#include <thread>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
@@ -112,6 +114,17 @@ TEST(RunFolder, CanBeUsedByOneProcessAtATime) {
     }
   }
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "a", .resume = true}), "no error");
+}
+
+// weft runs, weft top and the live page look again and again.
+TEST(RunFolder, CanBeResumedWhileOthersLookWhetherItIsInUse) {
+  const TempDir parent;
+  RunFolder({.parent = parent.path(), .name = "a"}, config()).keep();
+  const std::jthread looks([&](const std::stop_token& done) {
+    while (!done.stop_requested()) is_in_use(parent / "a");
+  });
+  for (int run = 0; run < 200; ++run)
+    ASSERT_NO_THROW(RunFolder({.parent = parent.path(), .name = "a", .resume = true}, config()));
 }
 
 TEST(RunFolder, DetectsThatItWasDeletedOrMoved) {
