@@ -72,8 +72,8 @@ class AsyncSaver {
   // fast as later ones. Not collective.
   void reserve(const Shards& shards);
   // Starts a save. Returns when the slices may change again. Waits for the previous save and
-  // returns its result. Throws Error(kInvalidArgument) for parts that cannot be written; disk
-  // errors come with the result. Collective.
+  // returns its result. Errors of the disk, and kInvalidArgument for parts that cannot be
+  // written, come with the result of this save. Collective.
   std::optional<Result> save(const std::string& dir, const Shards& shards,
                              SaveOptions options = {});
   // Returns the result of a save that has ended, once. Not collective.

@@ -359,7 +359,6 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
       // Steps 5 to 7. Their order makes the checkpoint safe.
       flush_directory(aside);
       put_in_place(aside, target);
-      flush_directory(job.dir);
     });
   } catch (...) {
     if (first) tidy_up(job, false);
