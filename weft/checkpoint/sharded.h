@@ -37,6 +37,10 @@ struct Shards {
   StringMap state;  // Strings by name; rank 0's are saved.
 };
 
+// Throws Error(kInvalidArgument), as save() would, if these parts of a rank cannot be written. For
+// use before training, which would end with the first save. Not collective.
+void check_parts(const Parts& parts);
+
 // Saves all ranks' slices and returns the folder when it is complete. Collective over `group`; all
 // ranks pass the same `dir`, step and options. Takes no memory beyond one tensor that is not
 // contiguous. If a rank fails, or the slices do not make up whole tensors, all ranks throw the

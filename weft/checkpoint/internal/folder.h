@@ -36,8 +36,8 @@ std::int64_t step_of_folder(const std::string& folder);
 std::map<std::int64_t, std::string, std::greater<>> list_folders(const std::string& dir);
 
 // Moves `aside` to `target`, and flushes the folder of both. If `target` exists, the two are
-// exchanged atomically where the file system supports it. If an error is thrown, `target` is what it
-// was before, unless the file system refuses that too.
+// exchanged atomically where the file system supports it. If an error is thrown, `target` is what
+// it was before, unless the file system refuses that too.
 void put_in_place(const std::string& aside, const std::string& target);
 // Removes temporary folders left by crashes and by put_in_place(). A crash may have left the only
 // checkpoint of a step under such a name: it gets its own name again. Ignores errors.
