@@ -68,10 +68,13 @@ void rename_path(const std::string& from, const std::string& to) {
 }
 
 bool exchange_paths(const std::string& path, const std::string& other) {
-  ask_fault({FileCall::kExchange, path, other}, "cannot replace");
-  if (::renameat2(AT_FDCWD, other.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0)
-    return true;
-  if (errno != EINVAL && errno != ENOSYS) fail_io("cannot replace", path);
+  int why = fault_of({FileCall::kExchange, path, other});
+  if (why == 0) {
+    if (::renameat2(AT_FDCWD, other.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0)
+      return true;
+    why = errno;
+  }
+  if (why != EINVAL && why != ENOSYS) fail_io("cannot replace", path, why);
   return false;
 }
 

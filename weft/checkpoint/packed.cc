@@ -21,13 +21,15 @@ PackedLayout::PackedLayout(const Shards& shards) {
   std::map<std::string, const Slice*> by_name;
   for (const auto& [part, slices] : shards.parts) {
     for (const Slice& slice : slices) {
+      check_name(slice.name);
       const std::string name = part + "/" + slice.name;
       const auto sizes = slice.tensor.sizes().vec();
       const std::string key =
           slice.is_whole() ? name : internal::render_slice_name({name, slice.offset, sizes});
       header.metadata[internal::kPackedShape + name] = internal::shape_text(slice.shape);
       header.entries.push_back({key, internal::dtype_of(slice.name, slice.tensor), sizes});
-      by_name.emplace(key, &slice);
+      WEFT_REQUIRE(by_name.emplace(key, &slice).second,
+                   "checkpoint: \"" + key + "\" is given twice");
     }
   }
   const std::int64_t data_bytes = internal::lay_out(header.entries);

@@ -20,8 +20,8 @@
 namespace weft::checkpoint {
 
 // Layout of the block for these shards. The slices stay views of the model's memory, so a layout is
-// valid as long as the shards are. Throws Error(kInvalidArgument) for a dtype that a checkpoint
-// cannot hold.
+// valid as long as the shards are. Throws Error(kInvalidArgument) for a name that no tensor of a
+// checkpoint can have or that is given twice, and for a dtype that a checkpoint cannot hold.
 class PackedLayout {
  public:
   explicit PackedLayout(const Shards& shards);

@@ -117,6 +117,21 @@ TEST(Packed, RejectsDamagedBlocks) {
   }
 }
 
+// As save() does: a Reader could not tell such tensors apart.
+TEST(Packed, RefusesNamesThatNoTensorCanHaveAndNamesThatAreGivenTwice) {
+  for (const char* name : {"", "weight]", "weight[0:2,0:3]"}) {
+    const Parts parts{{"model", {whole_slice(name, at::ones({2, 3}))}}};
+    expect_refused([&] { PackedLayout({.step = 1, .parts = parts, .state = {}}); },
+                   Errc::kInvalidArgument, "no tensor can be called");
+    expect_refused([&] { check_parts(parts); }, Errc::kInvalidArgument, "no tensor can be called");
+  }
+  const Slice weight = whole_slice("weight", at::ones({2, 3}));
+  const Parts twice{{"model", {weight, weight}}};
+  expect_refused([&] { PackedLayout({.step = 1, .parts = twice, .state = {}}); },
+                 Errc::kInvalidArgument, "\"model/weight\" is given twice");
+  expect_refused([&] { check_parts(twice); }, Errc::kInvalidArgument, "\"weight\" is given twice");
+}
+
 TEST(Packed, RejectsABlockWithoutRoom) {
   const auto shards = shards_of(1, some_tensors(3), whole_shards, 0, 1);
   const PackedLayout layout(shards);

@@ -58,6 +58,11 @@ std::string damage_of(const std::string& folder, int rank, int ranks) {
 
 }  // namespace
 
+void check_parts(const Parts& parts) {
+  const internal::SaveJob job = internal::plan_save("", {.parts = parts, .state = {}}, {}, 0, 1);
+  if (job.refused) throw *job.refused;
+}
+
 std::string save(const std::string& dir, const Shards& shards, const Group& group,
                  SaveOptions options) {
   return internal::run_save(internal::plan_save(dir, shards, options, group.rank(), group.size()),

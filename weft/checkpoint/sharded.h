@@ -37,6 +37,10 @@ struct Shards {
   StringMap state;  // Strings by name; rank 0's are saved.
 };
 
+// Throws Error(kInvalidArgument), as save() would, if these parts of a rank cannot be written. For
+// use before training, which would end with the first save. Not collective.
+void check_parts(const Parts& parts);
+
 // Saves all ranks' slices and returns the folder when it is complete. Collective over `group`; all
 // ranks pass the same `dir`, step and options. Takes no memory beyond one tensor that is not
 // contiguous. If a rank fails, or the slices do not make up whole tensors, all ranks throw the
@@ -72,8 +76,8 @@ class AsyncSaver {
   // fast as later ones. Not collective.
   void reserve(const Shards& shards);
   // Starts a save. Returns when the slices may change again. Waits for the previous save and
-  // returns its result. Throws Error(kInvalidArgument) for parts that cannot be written; disk
-  // errors come with the result. Collective.
+  // returns its result. Errors of the disk, and kInvalidArgument for parts that cannot be
+  // written, come with the result of this save. Collective.
   std::optional<Result> save(const std::string& dir, const Shards& shards,
                              SaveOptions options = {});
   // Returns the result of a save that has ended, once. Not collective.

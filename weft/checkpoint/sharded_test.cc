@@ -336,6 +336,60 @@ TEST(ShardedCheckpoint, AllRanksFailWhenOneCannotWriteAndOlderCheckpointsStay) {
   expect_whole(folder, tensors);
 }
 
+// With and without the system call that exchanges two names. Step 1 is saved again; step 2 is new.
+TEST(ShardedCheckpoint, LeavesTheStepAsItWasIfItsNewFolderCannotTakeItsName) {
+  const TempDir dir;
+  const auto tensors = some_tensors(1), others = some_tensors(2);
+  const std::string folder = save_over(3, dir.path(), 1, tensors, flat_shards);
+  const struct {
+    bool exchanges;
+    FileCall call;
+    std::string path;
+    std::int64_t step;
+  } faults[] = {{true, FileCall::kFlush, dir.path(), 1},
+                {true, FileCall::kFlush, dir.path(), 2},
+                {false, FileCall::kFlush, dir.path(), 1},
+                {false, FileCall::kRename, folder, 1}};
+  for (const auto& fault : faults) {
+    SCOPED_TRACE(std::to_string(fault.exchanges) + " " + fault.path);
+    std::atomic<bool> has_failed{false};
+    const FileFaults faulty([&](FileCall call, const std::string& path) {
+      if (call == FileCall::kExchange && !fault.exchanges) return EINVAL;
+      const bool is_here = call == fault.call && path == fault.path;
+      return is_here && !has_failed.exchange(true) ? EIO : 0;
+    });
+    refused_by_all(
+        dir.path(), [&](int rank) { return shards_of(fault.step, others, flat_shards, rank, 3); },
+        Errc::kUnavailable);
+    EXPECT_TRUE(has_failed);
+    EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000001"));
+    expect_whole(folder, tensors);
+  }
+}
+
+// A crash between the two renames of a file system that cannot exchange names.
+TEST(ShardedCheckpoint, IsFoundAgainAfterACrashThatLeftItUnderATemporaryName) {
+  const TempDir dir;
+  const auto tensors = some_tensors(1);
+  fs::rename(save_over(1, dir.path(), 1, tensors, flat_shards), dir / ".tmp-step-00000001-old");
+  fs::create_directory(dir / ".tmp-step-00000001");
+  save_over(1, dir.path(), 2, tensors, flat_shards);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000001", "step-00000002"));
+  expect_whole(dir / "step-00000001", tensors);
+}
+
+TEST(ShardedCheckpoint, IsReplacedWhereTheFileSystemCannotExchangeNames) {
+  const TempDir dir;
+  const FileFaults without_exchange([](FileCall call, const std::string&) {
+    return call == FileCall::kExchange ? EINVAL : 0;
+  });
+  save_over(1, dir.path(), 1, some_tensors(1), flat_shards);
+  const auto tensors = some_tensors(2);
+  const std::string folder = save_over(1, dir.path(), 1, tensors, flat_shards);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000001"));
+  expect_whole(folder, tensors);
+}
+
 // An error of rank 0 after the ranks have agreed that the checkpoint is complete.
 TEST(ShardedCheckpoint, IsSavedOnAllRanksAlsoIfOlderOnesCannotBeRemoved) {
   const TempDir dir;

@@ -80,6 +80,11 @@ class Cutter {
 
 }  // namespace
 
+void check_name(const std::string& name) {
+  WEFT_REQUIRE(!name.empty() && name != "__metadata__" && name.back() != ']',
+               "checkpoint: no tensor can be called \"" + name + "\"");
+}
+
 Slice whole_slice(std::string name, at::Tensor tensor) {
   Sizes shape = tensor.sizes().vec(), offset(shape.size(), 0);
   return {std::move(name), std::move(shape), std::move(offset), std::move(tensor)};

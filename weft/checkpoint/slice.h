@@ -23,6 +23,10 @@ struct Slice {
 using Slices = std::vector<Slice>;
 using Parts = std::map<std::string, Slices>;  // "model", "optimizer", …
 
+// Throws Error(kInvalidArgument) for a name that no tensor of a checkpoint can have: an empty one,
+// "__metadata__", or one that ends with ']', as the names of slices do.
+void check_name(const std::string& name);
+
 // Makes the slice of a tensor that is not divided.
 Slice whole_slice(std::string name, at::Tensor tensor);
 

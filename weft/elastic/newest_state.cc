@@ -163,7 +163,10 @@ std::vector<std::vector<Holding>> holdings_of_all(const Group& group,
 
 std::vector<StateCopies::Copy> Brought::readable() const {
   std::vector<StateCopies::Copy> all;
-  if (copies != nullptr) all = copies->readable();
+  for (const auto& one : copies) {
+    const auto readable = one->readable();
+    all.insert(all.end(), readable.begin(), readable.end());
+  }
   all.insert(all.end(), handed_over.begin(), handed_over.end());
   return all;
 }

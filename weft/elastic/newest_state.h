@@ -24,7 +24,8 @@ namespace weft::elastic {
 
 // The copies that a rank brings into a new group. A newcomer brings none.
 struct Brought {
-  std::shared_ptr<const StateCopies> copies = nullptr;
+  // Of one incarnation of the group each.
+  std::vector<std::shared_ptr<const StateCopies>> copies = {};
   std::vector<StateCopies::Copy> handed_over = {};  // see hand_over()
   std::vector<StateCopies::Copy> readable() const;
 };

@@ -12,6 +12,16 @@
 // `brought` lives through all rounds, since parts that were handed over in one round are needed in
 // the next.
 //
+// Copies are freed in two steps, since a rank may end a collective in which another one fails, and
+// ranks of a host read each other's copies in place:
+//
+//   enter() ─► longest() ─► barrier() ─► free the copies of former groups
+//               │            │ no rank reads former copies any more
+//               │ all ranks have copies in this group: bring no others into a further round
+//
+// A rank that fails before longest() has ended brings the copies of both groups: some ranks may
+// bring only the new ones. A rank that leaves, or gives up, keeps its copies until it ends.
+//
 // A rank that was about to leave when another one was lost is a member again (has_left_ = false).
 //
 // One thread of the program runs this.
@@ -57,6 +67,36 @@ double longest(const Group& world, double seconds) {
   world.all_reduce(most, ReduceOp::kMax);
   return most.item<double>();
 }
+
+// The copies of the state that this rank holds during a recovery.
+class HeldCopies {
+ public:
+  HeldCopies() = default;
+  HeldCopies(const HeldCopies&) = delete;
+  HeldCopies& operator=(const HeldCopies&) = delete;
+  // Other ranks may still read them.
+  ~HeldCopies() {
+    for (const auto* some : {&former_, &brought.copies}) {
+      for (const auto& copies : *some) keep_until_exit(copies);
+    }
+  }
+
+  void add(std::shared_ptr<const StateCopies> copies) {
+    if (copies != nullptr) brought.copies.push_back(std::move(copies));
+  }
+  // All ranks have newer ones: this rank brings these into no other group.
+  void replace() {
+    former_.insert(former_.end(), brought.copies.begin(), brought.copies.end());
+    brought = {};
+  }
+  // No rank reads the replaced ones any more.
+  void free_replaced() { former_.clear(); }
+
+  Brought brought;
+
+ private:
+  std::vector<std::shared_ptr<const StateCopies>> former_;
+};
 
 }  // namespace
 
@@ -159,12 +199,13 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
   const observe::ActivityScope activity(observe::Activity::kRecovery);
   std::optional<comm::RegroupOptions> next;
   if (regroup != nullptr) next = *regroup;
-  Brought brought{.copies = steps.copies};
+  HeldCopies held;
   std::int64_t step = 0;
   double took_s = 0;
   for (;;) {
     if (next) {
       failpoint("recovery.begin");
+      held.add(steps.copies());
       world_.stop();
       steps.leave();
       failpoint("recovery.left");
@@ -173,12 +214,15 @@ void Recovery::go_on(const Steps& steps, const comm::RegroupOptions* regroup) {
     }
     failpoint("recovery.regrouped");
     try {
-      next = park(brought);
+      next = park(held.brought);
       if (has_left_) return;
       if (next) continue;
-      step = steps.enter(brought);
+      step = steps.enter(held.brought);
       failpoint("recovery.restored");
       took_s = longest(world_, seconds_since(start));
+      held.replace();
+      world_.barrier();
+      held.free_replaced();
       break;
     } catch (const Error& error) {
       const bool differs = is_difference(error) && has_newcomers();

@@ -53,8 +53,8 @@ class Recovery {
  public:
   // What the program does around a new group.
   struct Steps {
-    // This rank's copies of the state. Null on a newcomer.
-    std::shared_ptr<const StateCopies> copies = nullptr;
+    // Returns this rank's newest copies of the state; null if it has none, as in a newcomer.
+    std::function<std::shared_ptr<const StateCopies>()> copies;
     // Drops all that belongs to the old group. It has failed: nothing communicates.
     std::function<void()> leave;
     // Makes everything in world() again, with the newest state (use_newest_state()), and returns

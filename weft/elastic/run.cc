@@ -49,6 +49,7 @@ class Run {
     try {
       train();
     } catch (const std::exception& error) {
+      keep_until_exit(copies());  // the others may recover from them
       world().abort(Error(code_of(error), describe(error)));
       throw;
     }
@@ -73,9 +74,12 @@ class Run {
         if (!entered && !left_) enter(nullptr);
         entered = true;
         while (!ended_ && !left_ && !stopped_) {
+          if (resize_ != 0) {  // also after the first copy, before any step
+            resize();
+            continue;
+          }
           do_step();
           if (options_.should_stop && !ended_ && steps_ >= next_look_) look();
-          if (resize_ != 0 && !ended_ && !stopped_) resize();
         }
         if (left_) return;
         if (stopped_) save();
@@ -89,7 +93,7 @@ class Run {
   }
 
   Recovery::Steps steps() {
-    return {.copies = copying_ ? copying_->copies() : nullptr,
+    return {.copies = [this] { return copies(); },
             .leave =
                 [this] {
                   copying_.reset();
@@ -115,8 +119,12 @@ class Run {
       return;
     }
     recovery_.leave_job();
-    // The others may still read these copies: they stay until the process ends.
-    [[maybe_unused]] const auto* const kept = new auto(copying_->copies());
+    keep_until_exit(copies());
+  }
+
+  // Null without them.
+  std::shared_ptr<const StateCopies> copies() const {
+    return copying_ ? copying_->copies() : nullptr;
   }
 
   // `brought`: null in the first group of the job.
@@ -215,7 +223,7 @@ class Run {
     shards.state[kEnded] = text_of(ended_);
     const int ranks = copying_->take(shards, requests_.ranks());
     if (!std::exchange(told_, true)) rank_link::tell_launcher(rank_link::Copied{});
-    if (ranks > 0 && ranks != world().size()) resize_ = ranks;
+    resize_ = ranks > 0 && ranks != world().size() ? ranks : 0;
   }
 
   State& state_;

@@ -83,6 +83,8 @@ checkpoint::Shards State::shards(const Group& world, std::int64_t step) const {
     if (!entry.save) continue;
     Values values = entry.save();
     auto& slices = all.parts[name] = std::move(values.shards);
+    // On all ranks, though one of them is dealt the tensor.
+    for (const auto& slice : values.equal) checkpoint::check_name(slice.name);
     for (auto& slice : checkpoint::deal(std::move(values.equal), world.rank(), world.size()))
       slices.push_back(std::move(slice));
     for (const auto& [key, text] : values.texts) all.state[text_name(name, key)] = text;

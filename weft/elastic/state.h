@@ -60,7 +60,8 @@ class State {
   // Drops it. Not collective, also where the group has failed.
   void unbind();
   // This rank's part of the state after `step` steps, as views of its memory. Not collective.
-  // Throws Error(kInvalidArgument) if several models have a codec.
+  // Throws Error(kInvalidArgument) if several models have a codec, and for a tensor's name that no
+  // checkpoint can have.
   checkpoint::Shards shards(const Group& world, std::int64_t step) const;
   // Loads what any number of ranks returned from shards(). Throws Error(kInvalidArgument), naming
   // the first value that is missing or has another shape. The values are then a mixture.

@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <mutex>
 #include <new>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
@@ -233,5 +234,13 @@ StateCopies::StateCopies(const Group& world) : impl_(std::make_unique<Impl>(worl
 StateCopies::~StateCopies() = default;
 void StateCopies::take(const checkpoint::Shards& shards) { impl_->take(shards); }
 std::vector<StateCopies::Copy> StateCopies::readable() const { return impl_->readable(); }
+
+void keep_until_exit(std::shared_ptr<const StateCopies> copies) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<const StateCopies>>;  // never freed
+  if (copies == nullptr) return;
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(copies));
+}
 
 }  // namespace weft::elastic

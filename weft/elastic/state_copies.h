@@ -52,4 +52,8 @@ class StateCopies {
   std::unique_ptr<Impl> impl_;
 };
 
+// Keeps these copies until the process ends: other ranks may still read them in place. Any thread
+// may call it. Null does nothing.
+void keep_until_exit(std::shared_ptr<const StateCopies> copies);
+
 }  // namespace weft::elastic

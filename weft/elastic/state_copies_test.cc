@@ -25,7 +25,8 @@ checkpoint::Shards shards_at(std::int64_t step, int rank, int ranks) {
 
 // `held`: null on a newcomer. It outlives the result.
 Brought brought(const StateCopies* held) {
-  return {.copies = std::shared_ptr<const StateCopies>(std::shared_ptr<void>(), held)};
+  if (held == nullptr) return {};
+  return {.copies = {std::shared_ptr<const StateCopies>(std::shared_ptr<void>(), held)}};
 }
 
 // Reads the whole newest state of the group.

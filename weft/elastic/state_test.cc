@@ -294,6 +294,17 @@ TEST(State, RefusesASecondRegistrationAndStrangeNames) {
     expect_refused([&] { state.add(name, other); }, Errc::kInvalidArgument, "cannot be the name");
 }
 
+TEST(State, RefusesTheNameOfATensorThatNoCheckpointCanHave) {
+  nn::Linear net(3, 2);
+  net->register_buffer("scale]", torch::ones({2}));
+  State state;
+  state.add("net", net);
+  replicate(2, [&](const Group& world) {
+    expect_refused([&] { state.shards(world, 0); }, Errc::kInvalidArgument,
+                   "no tensor can be called \"scale]\"");
+  });
+}
+
 TEST(State, NamesTheFirstValueThatDoesNotFit) {
   auto net = network();
   State state;

@@ -432,6 +432,21 @@ TEST_F(OwnModel, ReportsFunctionsThatReturnAWrongLossMetricOrBatch) {
               HasSubstr("the loss of Float[16, 2]"));
 }
 
+// The first checkpoint would fail, or a recovery from copies in memory.
+TEST_F(OwnModel, IsRefusedBeforeTheFirstStepIfAParameterHasANameThatNoCheckpointCanHave) {
+  int steps = 0;
+  Options counted = options("names", "dp=0");
+  counted.on_step = [&](const StepReport&, Control&) { ++steps; };
+  const auto with_a_bracket = [] {
+    Net named;
+    named->register_parameter("scale]", torch::ones({2}));
+    return ring(parallel::blocks_of(named));
+  };
+  expect_refused([&] { train(1, counted, with_a_bracket); }, Errc::kInvalidArgument,
+                 "no tensor can be called \"scale]\"");
+  EXPECT_EQ(steps, 0);
+}
+
 TEST_F(OwnModel, SetLrInACallbackIsAnError) {
   Trainer* trainer = nullptr;
   Options few = options("rate", "dp=0");

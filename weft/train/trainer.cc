@@ -190,6 +190,7 @@ class Trainer::Impl {
   void give_up(const std::exception& error) noexcept;
   void resize(int ranks);
   TrainResult leave(int ranks);
+  std::shared_ptr<const elastic::StateCopies> copies() const;
   elastic::Recovery::Steps steps();
   void refuse_to_begin_again() const;
   void say_what_is_trained() const;
@@ -204,15 +205,23 @@ class Trainer::Impl {
   std::string begun_run_;  // on rank 0: folder of the last session, also if it was not completed
   double made_in_s_ = 0;   // seconds that the session took to make
   std::unique_ptr<Session> session_;
+  // Of the session before a change of plan, until all ranks have copies of the next one.
+  std::shared_ptr<const elastic::StateCopies> former_copies_;
 };
 
 // After an error of this rank alone, such as of its data, so that no other rank waits for it. A
 // lost peer may be known to one of the model's groups only.
 void Trainer::Impl::give_up(const std::exception& error) noexcept {
-  if (code_of(error) == Errc::kAborted) return;  // another rank has told the cause
   try {
-    model().abort(Error(Errc::kAborted, "rank " + std::to_string(world().rank()) +
-                                            " ended with: " + describe(error)));
+    elastic::keep_until_exit(copies());            // the others may recover from them
+    if (code_of(error) == Errc::kAborted) return;  // another rank has told the cause
+    const Error why(Errc::kAborted, "rank " + std::to_string(world().rank()) +
+                                        " ended with: " + describe(error));
+    if (session_ != nullptr && session_->learner) {
+      model().abort(why);
+    } else {
+      world().abort(why);
+    }
   } catch (const std::exception&) {  // if the abort fails, the peers run into their deadlines
   }
 }
@@ -295,12 +304,14 @@ void Trainer::Impl::change_plan() {
   const observe::ActivityScope activity(observe::Activity::kInit);
   const std::filesystem::path folder(run_folder());
   run_name_ = comm::broadcast_text(world(), folder.filename().string());
+  former_copies_ = session_->loop.copies();  // another rank may still recover from them
   session_.reset();
   plan_.try_next(task_to_measure(), world());
   Options options = this->options();
   options.resume = true;
   options.name = run_name_;
   make_session(options, internal::Begin::kAgain, {});
+  former_copies_.reset();
 }
 
 void Trainer::Impl::make_session(const Options& given, internal::Begin begin,
@@ -412,10 +423,20 @@ void Trainer::Impl::make_again(const elastic::Brought& brought) {
       });
 }
 
+// This rank's newest copies of the state; null if it has none.
+std::shared_ptr<const elastic::StateCopies> Trainer::Impl::copies() const {
+  auto newest = session_ != nullptr ? session_->loop.copies() : nullptr;
+  return newest != nullptr ? newest : former_copies_;
+}
+
 // What the recovery does around a new group.
 elastic::Recovery::Steps Trainer::Impl::steps() {
-  return {.copies = session_ != nullptr ? session_->loop.copies() : nullptr,
-          .leave = [this] { session_.reset(); },
+  return {.copies = [this] { return copies(); },
+          .leave =
+              [this] {
+                if (copies() == former_copies_) former_copies_.reset();
+                session_.reset();
+              },
           .enter =
               [this](const elastic::Brought& brought) {
                 make_again(brought);
@@ -426,6 +447,7 @@ elastic::Recovery::Steps Trainer::Impl::steps() {
 void Trainer::Impl::recover(const Error* why) {
   const observe::ActivityScope activity(observe::Activity::kRecovery);
   recovery_.recover(steps(), why);
+  former_copies_.reset();
 }
 
 void Trainer::Impl::resize(int ranks) {

@@ -6,6 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
+#include "weft/base/log.h"
 #include "weft/checkpoint/checkpoint.h"
 
 namespace weft::checkpoint::internal {
@@ -13,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kAside = ".tmp-";
+constexpr std::string_view kAside = ".tmp-", kOld = "-old";
 
 // A file that may not be read, or whose disk fails, says nothing about the checkpoint: it must not
 // count as damaged, since an older one would take its place.
@@ -23,6 +24,23 @@ void require_readable(const std::string& path, std::error_code failed) {
                          std::errc::too_many_files_open_in_system, std::errc::not_enough_memory}) {
     if (failed == why) fail_io("cannot read", path, failed.value());
   }
+}
+
+// A link that leads nowhere exists, too.
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
+// Gives an old checkpoint its name again, if a crash has come before the new one had it. Returns
+// false for another temporary folder. Throws Error if the file system refuses it.
+bool give_back(const std::string& dir, const std::string& aside) {
+  if (!aside.ends_with(kOld)) return false;
+  const std::string name = aside.substr(kAside.size(), aside.size() - kAside.size() - kOld.size()),
+                    target = dir + "/" + name;
+  if (!step_of(name) || exists(target)) return false;
+  rename_path(dir + "/" + aside, target);
+  return true;
 }
 
 }  // namespace
@@ -62,19 +80,40 @@ std::map<std::int64_t, std::string, std::greater<>> list_folders(const std::stri
 }
 
 void put_in_place(const std::string& aside, const std::string& target) {
-  std::error_code ignored;
-  // A link that leads nowhere is exchanged, too.
-  if (!fs::exists(fs::symlink_status(target, ignored))) return rename_path(aside, target);
-  if (exchange_paths(target, aside)) return;
+  const bool is_new = !exists(target), is_exchanged = !is_new && exchange_paths(target, aside);
+  const std::string old = aside + std::string(kOld);
   // On other file systems there is a moment at which this one step has no checkpoint.
-  rename_path(target, aside + "-old");
-  rename_path(aside, target);
+  if (!is_new && !is_exchanged) rename_path(target, old);
+  bool is_moved = is_exchanged;
+  try {
+    if (!is_moved) rename_path(aside, target);
+    is_moved = true;
+    flush_directory(parent_of(target));
+  } catch (const Error&) {
+    try {
+      if (is_exchanged) {
+        exchange_paths(target, aside);
+      } else {
+        if (is_moved) rename_path(target, aside);
+        if (!is_new) rename_path(old, target);
+      }
+    } catch (const Error& again) {
+      log_warn(target + " is not as before the save that failed: " + again.message());
+    }
+    throw;
+  }
 }
 
 void remove_aside(const std::string& dir) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(dir, ignored)) {
-    if (entry.path().filename().string().starts_with(kAside)) remove_tree(entry.path().string());
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kAside)) continue;
+    try {
+      if (!give_back(dir, name)) remove_tree(entry.path().string());
+    } catch (const Error& error) {
+      log_warn("a checkpoint keeps its temporary name: " + error.message());
+    }
   }
 }
 

@@ -35,10 +35,12 @@ std::int64_t step_of_folder(const std::string& folder);
 // Paths of checkpoints, complete or damaged, newest first. A `dir` that does not exist holds none.
 std::map<std::int64_t, std::string, std::greater<>> list_folders(const std::string& dir);
 
-// Moves `aside` to `target`. If `target` exists, the two are exchanged atomically where the file
-// system supports it.
+// Moves `aside` to `target`, and flushes the folder of both. If `target` exists, the two are
+// exchanged atomically where the file system supports it. If an error is thrown, `target` is what
+// it was before, unless the file system refuses that too.
 void put_in_place(const std::string& aside, const std::string& target);
-// Removes temporary folders left by crashes and by put_in_place(). Ignores errors.
+// Removes temporary folders left by crashes and by put_in_place(). A crash may have left the only
+// checkpoint of a step under such a name: it gets its own name again. Ignores errors.
 void remove_aside(const std::string& dir);
 // Removes all checkpoints but the newest `keep`, and those of the steps `also`. `saved` counts as
 // one of the newest whatever its step is. Ignores errors.

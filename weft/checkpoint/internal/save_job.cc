@@ -240,8 +240,7 @@ PlannedFile plan_file(const std::string& part, const std::string& name, const Sl
   Header header;
   std::map<std::string, const Slice*> by_key;
   for (const Slice& slice : slices) {
-    WEFT_REQUIRE(!slice.name.empty() && slice.name != "__metadata__" && slice.name.back() != ']',
-                 "checkpoint: no tensor can be called \"" + slice.name + "\"");
+    check_name(slice.name);
     const DType dtype = dtype_of(slice.name, slice.tensor);
     const std::vector<std::int64_t> sizes = slice.tensor.sizes().vec();
     bool fits = slice.offset.size() == slice.shape.size() && sizes.size() == slice.shape.size();
@@ -359,7 +358,6 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
       // Steps 5 to 7. Their order makes the checkpoint safe.
       flush_directory(aside);
       put_in_place(aside, target);
-      flush_directory(job.dir);
     });
   } catch (...) {
     if (first) tidy_up(job, false);

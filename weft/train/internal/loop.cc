@@ -92,6 +92,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   looked_step_ = at_.step;
   next_look_ = at_.step - at_.step % options_.log_every + options_.log_every;
   recorder_.note(at_.step, learner.position(), /*ready=*/true);
+  if (copies_ || checkpoints_.are_on()) check_savable(world_, learner.parts(copies_));
   checkpoints_.start(output_.checkpoint_path(), at_.step, resumed && !recovers, copies_);
   copy_state();
   if (checkpoints_.are_on()) checkpoints_.make_saver(learner, decisions_->best());

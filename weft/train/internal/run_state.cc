@@ -92,6 +92,18 @@ RunSaver::RunSaver(const Group& world, const checkpoint::Parts& now, const Optio
   saver_.reserve({.parts = now, .state = {}});
 }
 
+void check_savable(const Group& world, const checkpoint::Parts& parts) {
+  std::string mine;
+  try {
+    checkpoint::check_parts(parts);
+  } catch (const Error& error) {
+    mine = error.message();
+  }
+  for (const std::string& why : comm::all_gather_texts(world, mine)) {
+    if (!why.empty()) throw Error(Errc::kInvalidArgument, why);
+  }
+}
+
 checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progressed) {
   checkpoint::Shards shards;
   shards.step = progressed.step;

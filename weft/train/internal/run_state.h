@@ -43,6 +43,10 @@ struct Progressed {
 // This rank's part of the state of a run. `parts`: of the model (Learner::parts()).
 checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progressed);
 
+// Throws Error(kInvalidArgument) on all ranks if the state of one of them cannot be saved.
+// Collective.
+void check_savable(const Group& world, const checkpoint::Parts& parts);
+
 // Saves the checkpoints of a run. Each rank writes its own slices, in the background if async is
 // set and there is enough memory.
 class RunSaver {
