@@ -87,11 +87,13 @@ class Loader::Worker {
 
   void restore(SamplerState state) {
     stop();
-    sampler_.set_state(state);
-    state_ = state;
-    queue_.clear();
-    error_ = nullptr;
-    stopping_ = false;
+    try {
+      sampler_.set_state(state);
+    } catch (...) {
+      go_on_from(state_);
+      throw;
+    }
+    go_on_from(state);
   }
 
   void set_weights(std::vector<double> weights) {
@@ -99,10 +101,10 @@ class Loader::Worker {
     try {
       sampler_.set_weights(std::move(weights));
     } catch (...) {
-      restore(state_);
+      go_on_from(state_);
       throw;
     }
-    restore(state_);
+    go_on_from(state_);
   }
 
   SamplerState state() const { return state_; }
@@ -192,6 +194,15 @@ class Loader::Worker {
       error_ = std::current_exception();
       changed_.notify_all();
     }
+  }
+
+  // After stop(). The sampler is ahead by the batches in the queue.
+  void go_on_from(SamplerState state) {
+    sampler_.set_state(state);
+    state_ = state;
+    queue_.clear();
+    error_ = nullptr;
+    stopping_ = false;
   }
 
   void stop() {

@@ -45,7 +45,8 @@ class Loader {
   // Returns the state after the batch that next() returned last. Prefetched batches do not count,
   // so that a restored loader continues with the first batch not yet returned.
   SamplerState state() const;
-  // Continues from `state` and clears an error of the source. Throws as Sampler::set_state.
+  // Continues from `state` and clears an error of the source. Throws as Sampler::set_state; the
+  // loader then continues from the state that it had.
   void restore(SamplerState state);
 
   // As Sampler::set_weights, for the batches that next() has not returned yet. Prefetched batches

@@ -82,6 +82,18 @@ TEST(Loader, ResumesExactlyDespitePrefetchedBatches) {
   EXPECT_FALSE(second.next(soon()));
 }
 
+TEST(Loader, GoesOnFromItsStateAfterARefusedOne) {
+  for (const int prefetch : {0, 3}) {
+    Loader loader(plain(), sampler(), prefetch);
+    ASSERT_TRUE(loader.next(soon()));
+    EXPECT_THROW(loader.restore({0, 101}), Error);
+    EXPECT_EQ(loader.state(), (SamplerState{0, 16}));
+    const auto batch = loader.next(soon());
+    ASSERT_TRUE(batch);
+    EXPECT_EQ(batch->share.first, 16);
+  }
+}
+
 TEST(Loader, SplitsLaterBatchesByWeightsAndLosesNoSample) {
   std::vector<std::unique_ptr<Loader>> loaders;
   for (int rank = 0; rank < 2; ++rank)

@@ -89,6 +89,19 @@ TEST(PlanKeys, AnAutoMeshIsAKeyOfAConfiguration) {
   EXPECT_EQ(options_of(config).mesh, "auto");
 }
 
+TEST(PlanKeys, AFileOfAProgramMayAskForAPrediction) {
+  const TempDir folder;
+  write_file_atomic(folder / "train.toml", "[parallel]\nplan = \"predict\"\nfsdp = 2\n");
+  const Options options = load_options(folder / "train.toml");
+  EXPECT_TRUE(options.predict_plan);
+  EXPECT_EQ(options.mesh, "dp=0,fsdp=2");
+  EXPECT_EQ(config_of(options).get_string("parallel.plan"), "predict");
+  const internal::RunPlan plan(options, config_of(options), false);
+  EXPECT_TRUE(plan.is_on());
+  EXPECT_FALSE(plan.is_auto());
+  EXPECT_FALSE(internal::RunPlan({}, config_of({}), false).is_on());
+}
+
 TEST(PlanKeys, ThatContradictAPlanAreRefused) {
   const auto refused = [](const std::vector<std::string>& keys, const std::string& what) {
     Config config = small_recipe();

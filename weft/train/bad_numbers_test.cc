@@ -213,6 +213,30 @@ TEST(BadNumbers, TheLossOfAnEpochIsTheMeanOverTheStepsThatAreNotSkipped) {
   }
 }
 
+// Rank 1 computes wrongly in each step. The first one is skipped, the second one ends the run.
+TEST(BadNumbers, TheCheckpointAtAWrongGradientComesBeforeTheBatchOfItsStep) {
+  const Quiet quiet;
+  const TempDir folder;
+  Options options = options_in(folder);
+  options.verify_steps = 1;
+  const auto train = [&] {
+    replicate(2, [&](const Group& group) {
+      Task task = task_with(64, 0, /*norm=*/false);
+      const float factor = group.rank() == 1 ? 1.5F : 1.0F;
+      task.model.loss = [factor](const at::Tensor& output, const at::Tensor& target) {
+        return loss(output, target) * factor;
+      };
+      Trainer(std::move(task), options, group).run();
+    });
+  };
+  EXPECT_THAT(refusal(train, Errc::kCorrupt), HasSubstr("in step 2: another rank gets other bits"));
+  const auto latest = checkpoint::latest(folder / "run/ckpt");
+  ASSERT_TRUE(latest.folder);
+  const auto saved = checkpoint::load(*latest.folder);
+  EXPECT_EQ(saved.step, 1);
+  EXPECT_EQ(saved.state.at("position"), "8") << "one batch";
+}
+
 // The second rank computes its loss for 3 ms longer.
 TEST(SlowRankTiming, IsNamedInTheLogAndTheMetrics) {
   for (int attempt = 0;; ++attempt) {

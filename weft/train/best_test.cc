@@ -149,6 +149,26 @@ TEST_F(BestRun, EndsOnAllRanksWhenEvaluationsNoLongerImprove) {
   EXPECT_EQ(train(options, [](int) { return -9; }).epochs, 3 + 5);
 }
 
+// Two steps in an epoch, the last of which reduces the losses.
+TEST_F(BestRun, ARequestToStopAtTheLastStepCutsNothing) {
+  Options options;
+  options.should_stop = [] { return true; };
+  options.epochs = 1;
+  const auto whole = train(options, [](int step) { return step; });
+  EXPECT_FALSE(whole.stopped);
+  EXPECT_EQ(whole.steps, 2);
+  options.epochs = 9;
+  options.max_steps = 3;
+  options.log_every = 1;
+  options.resume = true;
+  const auto few = train(options, [](int step) { return step; });
+  EXPECT_FALSE(few.stopped);
+  EXPECT_EQ(few.steps, 3);
+  EXPECT_EQ(few.metrics.at(0).second, 3) << "is evaluated";
+  options.max_steps = 0;
+  EXPECT_TRUE(train(options, [](int step) { return step; }).stopped);
+}
+
 // The two steps of an epoch are those between two evaluations.
 TEST_F(BestRun, EvaluatesByStepsAlsoWhereTheyEndWithAnEpoch) {
   Options options;
@@ -161,6 +181,19 @@ TEST_F(BestRun, EvaluatesByStepsAlsoWhereTheyEndWithAnEpoch) {
   EXPECT_TRUE(result.ended_early);
   EXPECT_EQ(result.epochs, 3 + 3);
   EXPECT_EQ(result.best_step, 6);
+}
+
+TEST_F(BestRun, NamesNoBestCheckpointWithPatienceAlone) {
+  Options options;
+  options.epochs = 4;
+  options.patience = 9;
+  options.checkpoint_every = 2;
+  options.best_metric = "score";
+  for (const int best : {2, 4}) {
+    EXPECT_EQ(train(options, [&](int step) { return step == best ? 1.0 : 0.0; }).best_step, best);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run/best.json")) << best;
+    std::filesystem::remove_all(folder_ / "run");
+  }
 }
 
 TEST_F(BestRun, KeepsTheBestCheckpointBesideTheNewest) {

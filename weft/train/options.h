@@ -110,6 +110,9 @@ struct Options {
   // leave. "auto": measures blocks and machines at the start, and sets axes, micro-batches,
   // schedule and recomputation (docs/planning.md).
   std::string mesh = "dp=0";
+  // True: measures as "auto" does, and predicts the time and the memory of a step under `mesh`.
+  // Training ends before it starts if they do not fit. Without effect with "auto", which predicts.
+  bool predict_plan = false;
   // Optimizer, seed, precision, and how the model is divided. micro_batches = 0: 4 for each rank of
   // pp, otherwise 1; several accumulate gradients. The trainer sets `batch`, and refuses
   // `accumulate`. It also sets an empty `sample` if stages are cut by measured times.

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -23,6 +24,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "weft/base/file.h"
 #include "weft/base/log.h"
@@ -294,6 +296,38 @@ TEST_F(OwnModel, WritesTheSlicesOfEachRankToFilesOfTheirOwn) {
                              "optimizer-00002-of-00002.safetensors"})
       EXPECT_TRUE(std::filesystem::exists(newest + "/" + file)) << newest << " " << file;
   }
+}
+
+// Rank 0 waits in each save until rank 1 comes to it.
+TEST_F(OwnModel, TheTimeOfASaveIsNoTrainingTime) {
+  constexpr auto kPause = std::chrono::milliseconds(30);
+  constexpr int kSteps = 6;
+  auto with = options("run", "dp=2");
+  with.epochs = 1;
+  with.checkpoint_steps = 1;
+  with.checkpoint_async = false;
+  with.compare_steps = 0;
+  std::atomic<std::int64_t> saves{0};
+  TrainResult result;
+  replicate(2, [&](const Group& group) {
+    auto mine = with;
+    const bool is_first = group.rank() == 0;
+    mine.on_step = [&, is_first](const StepReport& report, Control&) {
+      if (is_first) {
+        saves = report.step;
+        return saves.notify_all();
+      }
+      for (auto now = saves.load(); now < report.step; now = saves.load()) saves.wait(now);
+      std::this_thread::sleep_for(kPause);
+    };
+    const auto outcome = Trainer(ring(parallel::blocks_of(net())), mine, group).run();
+    if (is_first) result = outcome;
+  });
+  EXPECT_EQ(result.steps, kSteps);
+  const double training_s = kSteps * 16 / result.samples_per_s;
+  // The save after the last step is not within the epoch.
+  EXPECT_GE(result.seconds - training_s,
+            (kSteps - 2) * std::chrono::duration<double>(kPause).count());
 }
 
 // A file replaces the folder of checkpoints during the run.

@@ -31,7 +31,8 @@ class Tokenizer {
   // character class and form a word of their own. Tokens that post_processor would add (a begin or
   // end token) are not added.
   // Throws Error(kInvalidArgument) if the vocabulary has neither a token for a byte or character
-  // nor an unk_token; `ids` then has the ids of a part of the text.
+  // nor an unk_token, or if the text is 2 GiB or more, also once it is normalized; `ids` then has
+  // the ids of a part of the text.
   virtual void encode(std::string_view text, std::vector<TokenId>& ids,
                       Specials specials = Specials::kAsText) = 0;
 

@@ -272,6 +272,26 @@ TEST(TokenizerJson, StopsARegularExpressionThatTakesTooManySteps) {
                  "slow.json: pre_tokenizer.pretokenizers[0]");
 }
 
+// Each step multiplies the length of a text by 100000.
+TEST(TokenizerJson, RefusesTextsThatTheNormalizerMakesTooLong) {
+  const json longer = {{"type", "Replace"},
+                       {"pattern", {{"String", "a"}}},
+                       {"content", std::string(100000, 'a')}};
+  json document = small();
+  document["normalizer"] = {{"type", "Sequence"},
+                            {"normalizers", std::vector<json>(16, longer)}};
+  const auto parse = [&] { return parse_tokenizer(document.dump(), "long.json"); };
+  const auto tokenizer = parse();
+  expect_refused([&] { tokenizer->encode("a"); }, Errc::kInvalidArgument,
+                 "the normalizer of long.json makes the text 2 GiB or more");
+  EXPECT_EQ(tokenizer->encode("b"), (std::vector<TokenId>{1}));
+  document["added_tokens"].push_back({{"id", 9}, {"content", "<a>"}, {"normalized", true}});
+  expect_refused(parse, Errc::kBadConfig,
+                 "added_tokens[1]: the normalizer makes the added tokens longer than 134217728");
+  expect_small_refused("/pre_tokenizer", R"({"type": "Metaspace", "replacement": "  "})",
+                       Errc::kCorrupt, "the replacement '  ' is not one character");
+}
+
 TEST(ByteTokenizer, IsAlsoATokenizerJson) {
   const auto bytes = byte_tokenizer({"<s>", "<ss>"}),
              read = parse_tokenizer(byte_tokenizer_json({"<s>", "<ss>"}), "bytes.json");

@@ -95,7 +95,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   if (copies_ || checkpoints_.are_on()) check_savable(world_, learner.parts(copies_));
   checkpoints_.start(output_.checkpoint_path(), at_.step, resumed && !recovers, copies_);
   copy_state();
-  if (checkpoints_.are_on()) checkpoints_.make_saver(learner, decisions_->best());
+  if (checkpoints_.are_on()) checkpoints_.make_saver(learner, kept_best());
 }
 
 void Loop::watch_plan(const StepParts& expected, Answer answer) {
@@ -124,7 +124,7 @@ std::optional<TrainResult> Loop::run() {
     return std::nullopt;
   }
   changes_plan_ = false;
-  if (!stop_ && evaluated_step_ != at_.step) evaluate();
+  if (!is_cut() && evaluated_step_ != at_.step) evaluate();
   if (last_save_is_due()) save();
   end_run();
   return result();
@@ -143,7 +143,7 @@ void Loop::run_epoch() {
     output_.line().update(at_.in_epoch, output_.shown());
     if (at_.in_epoch == steps || at_end()) continue;
     evaluate_within();
-    if (save_is_due()) save();
+    save_within();
     copy_state();
   }
   training_s_ += seconds_since(start);
@@ -167,6 +167,7 @@ StepReport Loop::step() {
   const observe::TraceScope whole("step", "step");
   recorder_.begin(at_.step + 1);
   const double lr = rate_.at(at_.epochs());
+  const data::SamplerState begin = learner_->position();
   Learner::Step done = learner_->step(at_.step + 1, lr, recorder_.timer(),
                                       std::min(at_.passes, at_.epoch_steps - at_.in_epoch));
   const std::int64_t passes = done.passes;
@@ -177,7 +178,11 @@ StepReport Loop::step() {
   if (record.skipped) {
     if (const auto end = health_.watch_gradients(*learner_, record.step)) {
       const bool saves = checkpoints_.are_on();
-      if (saves && !checkpoints_.has(at_.step)) save();
+      if (saves && !checkpoints_.has(at_.step)) {
+        learner_->set_position(begin);  // the run resumes with the batch of this step
+        look_before_save();
+        save_now();  // also after a step that was skipped: the weights are good
+      }
       end_with(*end, saves);
     }
   }
@@ -255,16 +260,16 @@ void Loop::look() {
 
 // All ranks decide by the same numbers.
 void Loop::answer_departure() {
+  const double expected = measures_.expected();
   const auto departure = measures_.look();
   if (!departure) return;
   if (world_.rank() == 0) log_warn(departure->text);
-  // Steps that are faster than planned are no reason to change the plan.
-  if (departure->measured.step < measures_.expected()) return;
+  // Steps that are faster than expected are no reason to change the plan.
+  if (departure->measured.step < expected) return;
   if (departure->cause == Cause::kSlowRank) return learner_->start_balancing();
   changes_plan_ = checkpoints_.are_on() && answer_ && answer_(*departure, steps_left());
-  if (changes_plan_) return;
-  if (world_.rank() == 0) log_info("the plan stays: no other layout is worth a change");
-  measures_.expect(departure->measured);
+  if (!changes_plan_ && world_.rank() == 0)
+    log_info("the plan stays: no other layout is worth a change");
 }
 
 std::int64_t Loop::steps_left() const {
@@ -337,7 +342,7 @@ TrainResult Loop::result() const {
   result.accuracy = evaluation_.metric("accuracy");
   result.samples_per_s = training_s_ > 0 ? trained_samples_ / training_s_ : 0;
   result.seconds = seconds_since(started_);
-  result.stopped = stop_;
+  result.stopped = is_cut();
   result.ended_early = decisions_->ends() && !is_complete();
   if (const BestMark best = decisions_->best(); best.step >= 0) {
     result.best_step = best.step;
@@ -472,23 +477,45 @@ bool Loop::save_is_due() const {
 bool Loop::last_save_is_due() {
   if (decisions_->save_is_due()) return true;
   if (checkpoints_.has(at_.step)) return false;
-  if (checkpoints_.are_on() || stop_ || decisions_->ends() || save_is_due()) return true;
+  if (checkpoints_.are_on() || is_cut() || decisions_->ends() || save_is_due()) return true;
   const Callbacks::Requests asked = decisions_->callbacks().agree(world_);
   return asked.save || asked.stop;
 }
 
+// Its time does not count as training time. That of look() does, and another window of the shown
+// speed begins there.
+void Loop::save_within() {
+  if (!save_is_due()) return;
+  look_before_save();
+  const auto start = Clock::now();
+  save();
+  training_s_ -= seconds_since(start);
+  output_.leave_out(start);
+}
+
 // A run that resumes here must find the metrics of all steps until here. They also tell whether the
-// loss is finite. Skipped steps leave the weights as they were, but these may be why the loss is
-// not finite: a checkpoint that is only due by its period must not take the place of a good one.
-void Loop::save() {
+// loss is finite.
+void Loop::look_before_save() {
   if (looked_step_ != at_.step && !is_shared()) look();
+}
+
+// Skipped steps leave the weights as they were, but these may be why the loss is not finite: a
+// checkpoint that is only due by its period must not take the place of a good one.
+void Loop::save() {
+  look_before_save();
   const bool is_wanted = decisions_->save_is_due() || at_end() || is_complete();
   if (health_.is_finite() || (options_.plan.skip_not_finite && is_wanted)) save_now();
 }
 
+// Of the best checkpoint, which the options may not ask for: without keep_best, the best evaluation
+// may have none.
+BestMark Loop::kept_best() const {
+  return options_.keep_best ? decisions_->best() : BestMark{};
+}
+
 void Loop::save_now() {
   decisions_->saved();
-  checkpoints_.save(*learner_, progressed(), decisions_->best());
+  checkpoints_.save(*learner_, progressed(), kept_best());
 }
 
 // Ends the run, after the last save if it `saves`. The same on all ranks.

@@ -117,8 +117,11 @@ class Loop {
   void add_logged();
   void end_early();
   // Checkpoints and copies.
+  void save_within();
   void save();  // unless the weights may be NaN or infinite
+  void look_before_save();
   void save_now();
+  BestMark kept_best() const;
   [[noreturn]] void end_with(const Error& error, bool saves);
   bool save_is_due() const;
   bool last_save_is_due();
@@ -129,6 +132,8 @@ class Loop {
   std::int64_t steps_left() const;
   bool has_all_steps() const { return options_.max_steps > 0 && at_.step >= options_.max_steps; }
   bool is_complete() const { return at_.epoch >= options_.epochs || has_all_steps(); }
+  // A request to stop ends the run before its end.
+  bool is_cut() const { return stop_ && !is_complete(); }
   bool at_end() const { return stop_ || decisions_->ends() || has_all_steps(); }
   bool pauses() const { return resize_ != 0 || changes_plan_; }
 

@@ -14,12 +14,12 @@ constexpr int kAgree = 2;           // Windows in a row.
 
 double busy(const RankParts& rank) { return std::max(0.0, rank.parts.step - rank.waited); }
 
-std::string line(const StepParts& measured, const StepParts& expected, const std::string& why) {
+std::string line(const StepParts& measured, const StepParts& expected, const char* origin) {
   const double more = 100 * (measured.step / expected.step - 1);
   char text[96];
-  std::snprintf(text, sizeof text, "steps take %.3g s, %.0f %% %s than planned: ", measured.step,
-                std::fabs(more), more < 0 ? "shorter" : "longer");
-  return text + why;
+  std::snprintf(text, sizeof text, "steps take %.3g s, %.0f %% %s than %s: ", measured.step,
+                std::fabs(more), more < 0 ? "shorter" : "longer", origin);
+  return text;
 }
 
 void add_to(RankParts& sum, const RankParts& one, double times) {
@@ -83,7 +83,8 @@ StepParts combined(const std::vector<RankParts>& ranks) {
   return mean;
 }
 
-Departure cause_of(const StepParts& expected, const std::vector<RankParts>& ranks) {
+Departure cause_of(const StepParts& expected, const std::vector<RankParts>& ranks,
+                   const char* origin) {
   Departure departure;
   departure.measured = combined(ranks);
   const StepParts& now = departure.measured;
@@ -116,12 +117,12 @@ Departure cause_of(const StepParts& expected, const std::vector<RankParts>& rank
       why = speed + "computation, " + times(now.compute, expected.compute);
     }
   }
-  departure.text = line(now, expected, why);
+  departure.text = line(now, expected, origin) + why;
   return departure;
 }
 
 std::int64_t PlanWatch::window() const {
-  if (expected_.step <= 0) return kMaxWindow;
+  if (!(expected_.step > 0)) return kMaxWindow;  // Also NaN.
   const double steps = kWindowSeconds / expected_.step;
   return steps >= static_cast<double>(kMaxWindow)
              ? kMaxWindow
@@ -141,21 +142,16 @@ std::optional<Departure> PlanWatch::add(const std::vector<RankParts>& ranks, std
     add_to(means[r], sums_[r], 1.0 / static_cast<double>(count_));
   sums_.clear();
   count_ = 0;
-  if (windows_++ == 0 || told_ || expected_.step <= 0 || means.empty()) return std::nullopt;
+  if (windows_++ == 0 || !(expected_.step > 0) || means.empty()) return std::nullopt;
   const double ratio = combined(means).step / expected_.step;
   const bool outside = !(ratio > 1 - kTolerance && ratio < 1 + kTolerance);
   outside_ = outside ? outside_ + 1 : 0;
   if (outside_ < kAgree) return std::nullopt;
-  told_ = true;
-  return cause_of(expected_, means);
-}
-
-void PlanWatch::expect(const StepParts& expected) {
-  expected_ = expected;
-  sums_.clear();
-  count_ = 0;
   outside_ = 0;
-  told_ = false;
+  Departure departure = cause_of(expected_, means, is_planned_ ? "planned" : "before");
+  expected_ = departure.measured;
+  is_planned_ = false;
+  return departure;
 }
 
 }  // namespace weft::train::internal

@@ -34,8 +34,10 @@ struct Departure {
 // The mean over the ranks; the communication of the rank that waits least.
 StepParts combined(const std::vector<RankParts>& ranks);
 // The cause that explains most of the difference. A rank is slow if it is busy for 20 % longer than
-// the mean of the others, and if this is at least half of the difference.
-Departure cause_of(const StepParts& expected, const std::vector<RankParts>& ranks);
+// the mean of the others, and if this is at least half of the difference. `origin`: of the expected
+// times, for the text.
+Departure cause_of(const StepParts& expected, const std::vector<RankParts>& ranks,
+                   const char* origin = "planned");
 
 class PlanWatch {
  public:
@@ -50,10 +52,8 @@ class PlanWatch {
   std::int64_t steps() const;
   // Adds the means of so many steps by rank. A window ends after two seconds, or 20 to 500 steps
   // that take as long by the plan. Two windows in a row must be outside of the tolerance. Says so
-  // once; again after expect().
+  // once, and expects the measured times from then on.
   std::optional<Departure> add(const std::vector<RankParts>& ranks, std::int64_t steps);
-  // Expects other times from now on.
-  void expect(const StepParts& expected);
   const StepParts& expected() const { return expected_; }
 
  private:
@@ -64,7 +64,7 @@ class PlanWatch {
   std::int64_t count_ = 0;       // its steps
   std::int64_t windows_ = 0;
   int outside_ = 0;
-  bool told_ = false;
+  bool is_planned_ = true;  // False: expected_ was measured.
 };
 
 }  // namespace weft::train::internal

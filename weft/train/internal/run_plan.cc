@@ -45,13 +45,13 @@ double percent(double predicted, double measured) {
 
 }  // namespace
 
-RunPlan::Mode RunPlan::mode_of(const Options& options, const Config& config) {
+RunPlan::Mode RunPlan::mode_of(const Options& options) {
   if (options.mesh == "auto") return Mode::kAuto;
-  return config.get_string("parallel.plan") == "predict" ? Mode::kPredict : Mode::kNone;
+  return options.predict_plan ? Mode::kPredict : Mode::kNone;
 }
 
 RunPlan::RunPlan(const Options& options, const Config& config, bool is_recipe)
-    : mode_(mode_of(options, config)),
+    : mode_(mode_of(options)),
       is_recipe_(is_recipe),
       given_(options),
       given_config_(config),

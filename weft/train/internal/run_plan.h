@@ -54,7 +54,7 @@ class RunPlan {
 
  private:
   enum class Mode { kNone, kAuto, kPredict };
-  static Mode mode_of(const Options& options, const Config& config);
+  static Mode mode_of(const Options& options);
   void apply(const PlannedLayout& planned);
   void say(double planning_s) const;
   int first_that_knows(const Group& world) const;

@@ -71,9 +71,9 @@ class RunSaver {
   void poll();
   // Waits for the last save. If it failed, rank 0 logs an error. Collective.
   void settle();
-  // Waits for the last save. Collective. Throws its error on all ranks. With `ends`, the training is
-  // done, so the launcher does not start the ranks again after such an error: they would do it all
-  // again.
+  // Waits for the last save. Collective. Throws its error on all ranks. With `ends`, the training
+  // is done, so the launcher does not start the ranks again after such an error: they would do it
+  // all again.
   void finish(bool ends = true);
 
  private:

@@ -26,9 +26,9 @@ std::vector<std::string> strategies() {
   return {strategy::names().begin(), strategy::names().end()};
 }
 
-constexpr const char* kAutoMesh = "auto";
+constexpr const char *kAutoMesh = "auto", *kPredictPlan = "predict";
 
-// Options::mesh as a recipe has it.
+// Options::mesh and predict_plan as a recipe has them.
 struct MeshKeys {
   std::string plan = "manual";
   std::int64_t dp = 0, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
@@ -39,12 +39,14 @@ struct MeshKeys {
   }
 };
 
-MeshKeys mesh_keys_of(const std::string& mesh) {
+MeshKeys mesh_keys_of(const Options& options) {
+  const std::string& mesh = options.mesh;
   MeshKeys keys;
   if (mesh == kAutoMesh) {
     keys.plan = kAutoMesh;
     return keys;
   }
+  if (options.predict_plan) keys.plan = kPredictPlan;
   const auto axes = keys.axes();
   for (const auto& [name, size] : plan::parse_axes(mesh)) {
     const auto axis = std::find_if(axes.begin(), axes.end(), [&, &wanted = name](const auto& one) {
@@ -299,7 +301,7 @@ void strategy_settings(strategy::Strategy& o, SettingsPass& pass) {
 }
 
 void parallel_settings(Options& o, SettingsPass& pass) {
-  MeshKeys mesh = mesh_keys_of(o.mesh);
+  MeshKeys mesh = mesh_keys_of(o);
   std::string schedule = schedule::pipeline::to_string(o.plan.schedule);
   double bucket_mb = static_cast<double>(o.plan.data_parallel.bucket_bytes) / (1 << 20);
   pass("model.sync_batch_norm", o.plan.sync_batch_norm,
@@ -360,6 +362,7 @@ void parallel_settings(Options& o, SettingsPass& pass) {
   pass("parallel.overlap_forward", o.plan.data_parallel.overlap_forward,
        "Overlap the gradient exchange between hosts with the next forward (dp).");
   o.mesh = mesh_of(mesh);
+  o.predict_plan = mesh.plan == kPredictPlan;
   o.plan.schedule = schedule::pipeline::parse_algorithm(schedule);
   o.plan.data_parallel.bucket_bytes = static_cast<std::size_t>(bucket_mb * (1 << 20));
 }

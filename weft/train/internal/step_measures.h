@@ -20,12 +20,11 @@ class StepMeasures {
   void watch(const StepParts& expected) { watch_.emplace(expected); }
   void add(const StepLog::Step& step);
   // Once enough steps are done, compares the times of all ranks with the expected ones. nullopt if
-  // they take as long, or were already known to take another time. All ranks get the same answer.
-  // Collective.
+  // they take as long. After an answer, the measured times are the expected ones. All ranks get the
+  // same answer. Collective.
   std::optional<Departure> look();
-  // Seconds of a step that are expected. Only with watch().
-  double expected() const { return watch_->expected().step; }
-  void expect(const StepParts& parts) { watch_->expect(parts); }
+  // Seconds of a step that are expected; 0 without watch().
+  double expected() const { return watch_ ? watch_->expected().step : 0; }
   // Of all steps so far. The same on all ranks. Collective.
   MeasuredRun total() const;
 

@@ -9,6 +9,8 @@
 namespace weft::data::text::internal {
 namespace {
 
+constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max() - 1;
+
 std::string hex_of(std::string_view bytes) {
   constexpr char kHex[] = "0123456789ABCDEF";
   std::string out;
@@ -39,7 +41,7 @@ BpeTokenizer::BpeTokenizer(std::shared_ptr<const Model> model)
     : model_(std::move(model)), splitter_(model_->stages) {}
 
 void BpeTokenizer::encode(std::string_view text, std::vector<TokenId>& ids, Specials specials) {
-  WEFT_REQUIRE(text.size() < std::numeric_limits<std::int32_t>::max(),
+  WEFT_REQUIRE(text.size() <= kMostBytes,
                "encode: the text has 2 GiB or more; split it into documents");
   cut(model_->raw_tokens, text, ids, specials,
       [&](std::string_view part, bool at_start) { encode_raw(part, at_start, ids, specials); });
@@ -51,8 +53,10 @@ void BpeTokenizer::encode_raw(std::string_view text, bool at_start, std::vector<
     encode_words(text, at_start, ids);
     return;
   }
-  const std::string clean = normalized(model_->normalizers, text);
-  cut(model_->normalized_tokens, clean, ids, specials,
+  const auto clean = normalized(model_->normalizers, text, kMostBytes);
+  WEFT_REQUIRE(clean.has_value(), "encode: the normalizer of " + model_->name +
+                                      " makes the text 2 GiB or more; split it into documents");
+  cut(model_->normalized_tokens, *clean, ids, specials,
       [&](std::string_view part, bool first) { encode_words(part, at_start && first, ids); });
 }
 

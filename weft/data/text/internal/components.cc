@@ -82,6 +82,8 @@ SplitStage parse_metaspace(const Node& node) {
   stage.kind = SplitStage::Kind::kMetaspace;
   stage.text = node.at("replacement").text();
   if (stage.text.empty()) node.corrupt("replacement is empty");
+  if (character_at(stage.text, 0).length != stage.text.size())
+    node.corrupt("the replacement " + shown(stage.text) + " is not one character");
   stage.first = scheme == "first";
   stage.always = scheme == "always";
   stage.cut = node.boolean_or("split", true);

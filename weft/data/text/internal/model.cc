@@ -122,7 +122,8 @@ void set_texts(Model& out) {
   }
 }
 
-void parse_added(const Node& node, const TokenizerLimits& limits, Model& out) {
+// `room`: bytes that the normalized texts of this token and of later ones may have.
+void parse_added(const Node& node, const TokenizerLimits& limits, std::size_t& room, Model& out) {
   node.allow({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
   for (const char* key : {"single_word", "lstrip", "rstrip"}) {
     if (node.boolean_or(key, false)) node.refuse(std::string(key) + " is not supported");
@@ -139,9 +140,25 @@ void parse_added(const Node& node, const TokenizerLimits& limits, Model& out) {
   const bool special = node.boolean_or("special", false);
   if (out.normalizers.empty() || !node.boolean_or("normalized", true)) {
     out.raw_tokens.add(content, id, special);
-  } else if (const std::string text = normalized(out.normalizers, content); !text.empty()) {
-    out.normalized_tokens.add(text, id, special);
+    return;
   }
+  const auto text = normalized(out.normalizers, content, room);
+  if (!text)
+    node.refuse("the normalizer makes the added tokens longer than " +
+                std::to_string(limits.max_bytes) + " bytes");
+  room -= text->size();
+  if (!text->empty()) out.normalized_tokens.add(*text, id, special);
+}
+
+// True if replaced() would be longer than `most` bytes.
+bool is_longer(std::string_view text, const Normalizer& step, std::size_t most) {
+  const std::size_t old = step.old.size(), by = step.text.size();
+  if (by <= old || text.size() + text.size() / old * by <= most) return false;
+  std::size_t length = text.size();
+  for (std::size_t at = text.find(step.old); at != std::string_view::npos && length <= most;
+       at = text.find(step.old, at + old))
+    length += by - old;
+  return length > most;
 }
 
 }  // namespace
@@ -160,7 +177,8 @@ std::optional<std::string_view> TextOfId::find(TokenId id) const {
   return std::string_view(all_).substr(span.begin, span.length);
 }
 
-std::string normalized(const std::vector<Normalizer>& steps, std::string_view text) {
+std::optional<std::string> normalized(const std::vector<Normalizer>& steps, std::string_view text,
+                                      std::size_t most) {
   std::string out(text);
   for (const Normalizer& step : steps) {
     switch (step.kind) {
@@ -168,8 +186,12 @@ std::string normalized(const std::vector<Normalizer>& steps, std::string_view te
       case Normalizer::Kind::kPrepend:
         if (!out.empty()) out.insert(0, step.text);
         break;
-      case Normalizer::Kind::kReplace: out = replaced(out, step.old, step.text); break;
+      case Normalizer::Kind::kReplace:
+        if (is_longer(out, step, most)) return std::nullopt;
+        out = replaced(out, step.old, step.text);
+        break;
     }
+    if (out.size() > most) return std::nullopt;
   }
   return out;
 }
@@ -195,7 +217,8 @@ Model parse_model(std::string_view json, const std::string& name, const Tokenize
   parse_bpe(root.at("model"), limits, out);
   set_texts(out);
   if (const auto added = root.find("added_tokens")) {
-    for (const Node& token : added->items()) parse_added(token, limits, out);
+    std::size_t room = limits.max_bytes;
+    for (const Node& token : added->items()) parse_added(token, limits, room, out);
   }
   return out;
 }

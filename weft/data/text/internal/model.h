@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -50,7 +51,10 @@ struct Normalizer {
   std::string old;   // Text that kReplace replaces.
   std::string text;  // Text that is prepended, or the replacement.
 };
-std::string normalized(const std::vector<Normalizer>& steps, std::string_view text);
+// nullopt if the text is longer than `most` bytes after a step. A file may have steps that double
+// its length.
+std::optional<std::string> normalized(const std::vector<Normalizer>& steps, std::string_view text,
+                                      std::size_t most);
 
 struct Decoding {
   bool byte_level = false;
