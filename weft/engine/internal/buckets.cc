@@ -22,6 +22,7 @@
 
 #include <algorithm>
 
+#include "weft/engine/internal/index.h"
 #include "weft/engine/internal/stopwatch.h"
 #include "weft/engine/internal/unit.h"
 
@@ -138,7 +139,9 @@ void Buckets::check_alone(int bucket) const {
   for (const Flat& flat : flats_[index(bucket)]) {
     for (const auto& [param, first] : flat.places) {
       at::Tensor& grad = params_[index(param)].mutable_grad();
-      if (grad.defined() && check_ != nullptr && !check_->look(param, grad)) grad.zero_();
+      // Not in place, since backward may still read this memory for another gradient.
+      if (grad.defined() && check_ != nullptr && !check_->look(param, grad))
+        grad = at::zeros_like(grad);
     }
   }
 }

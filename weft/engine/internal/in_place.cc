@@ -1,6 +1,7 @@
 // How ranks of one host read each other's gradients. If weft's allocator made a gradient, it lies
 // in memory that all ranks map, and a token names it. Other gradients are copied there: those of
-// another memory, layout or type, and sparse ones.
+// another memory, layout or type, and sparse ones. ShownGradients also copies those whose memory
+// has other users, since sums may overwrite them. Nothing overwrites what InPlace shows.
 //
 // Order: put() writes the tokens, publish() stamps the unit with the number of the step. A peer
 // reads tokens only after it has seen the owner's stamp. The stamp is a release store and is read
@@ -89,6 +90,10 @@ void ShownGradients::show(int param) {
       grad.is_contiguous() && grad.scalar_type() == params_[index(param)].scalar_type();
   const Ledger::Token token = plain ? ledger_.host().token(grad.data_ptr()) : net::Host::kNoToken;
   if (token == net::Host::kNoToken) return show_copy(param, grad, 0);
+  // A sum may take the gradient's place, maybe while backward still runs. Autograd makes a view of
+  // another tensor a gradient without a copy: in `x + p.view(…)`, the gradients of x and p are one
+  // memory. When a hook runs, only grad() refers to the storage of an ordinary gradient.
+  if (grad.storage().use_count() > 1) return show_copy(param, grad.clone(), 0);
   // Keeps the memory that the token names if the program drops grad().
   shown_[index(param)] = grad;
   ledger_.put(param, token);
@@ -118,7 +123,7 @@ void ShownGradients::end(bool results, const std::vector<bool>& used) {
     if (!copy.defined() || !results || !used[param]) continue;
     at::Tensor& grad = params_[param].mutable_grad();
     if (!grad.defined() || grad.is_sparse()) {
-      grad = copy;
+      grad = copy.clone();  // the memory of `copy` may be the host's, which grad() may outlive
     } else {
       grad.copy_(copy);
     }

@@ -52,8 +52,8 @@ struct Sources {
 // The first rank with a gradient of the parameter; -1: none.
 int first_with_gradient(const Ledger& ledger, int param);
 
-// Publishes this rank's gradients in the ledger: in place if peers can read them there, else as
-// copies.
+// Publishes this rank's gradients in the ledger: in place if peers can read them there and nothing
+// else uses that memory, else as copies.
 class ShownGradients {
  public:
   // `ledger` and `check` outlive it.

@@ -234,6 +234,20 @@ TEST(MicroShards, ABatchThatIsDividedDifferentlyIsRejected) {
   });
 }
 
+// The gradients of both parameters are views of one tensor.
+TEST(GradientTree, AddsEachGradientOnceIfGradientsShareMemory) {
+  const at::Tensor a = torch::zeros({2, 2}).requires_grad_(),
+                   b = torch::zeros({4, 1}).requires_grad_();
+  GradientTree tree({a, b}, 2);
+  const at::Tensor factors = torch::arange(8, at::kFloat).view({2, 4});
+  for (int leaf = 0; leaf < 2; ++leaf) {
+    ((a.view(-1) + b.view(-1)) * factors[leaf]).sum().backward();
+    EXPECT_EQ(tree.take(leaf), leaf == 1);
+  }
+  EXPECT_TRUE(at::equal(a.grad().view(-1), factors.sum(0)));
+  EXPECT_TRUE(at::equal(b.grad().view(-1), factors.sum(0)));
+}
+
 // Parts of every size in every order, against float64 and against integers that float64 cannot
 // represent exactly.
 TEST(SquaresInAnyOrder, HaveTheSameBitsForAnyDivision) {

@@ -28,7 +28,10 @@ bool GradientTree::take(int leaf) {
   const at::NoGradGuard no_grad;
   Gradients sum;
   for (const at::Tensor& parameter : parameters_) {
-    sum.push_back(parameter.grad());
+    // Gradients of several parameters may be views of one tensor, and are added to below.
+    const at::Tensor& gradient = parameter.grad();
+    const bool shares = gradient.has_storage() && gradient.storage().use_count() > 1;
+    sum.push_back(shares ? gradient.clone() : gradient);
     parameter.mutable_grad() = at::Tensor();
   }
   int size = 1, number = leaf;
