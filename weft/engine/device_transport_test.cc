@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "weft/comm/replicate.h"
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/engine/internal/transport.h"
 
@@ -86,6 +87,30 @@ int train(const Group& group) {
 TEST(DeviceTransport, AveragesAndUpdates) {
   for (const int ranks : {1, 2, 3})
     EXPECT_EQ(comm::fork_ranks(ranks, "auto", train), std::vector<int>(index(ranks), 0)) << ranks;
+}
+
+// By messages, as in a group without shared memory. The buckets are planned again after the first
+// step, so nothing may be pending then.
+TEST(MessageTransport, CountsTheFirstUpdateOfARankAloneWithOverlapForward) {
+  replicate(1, [](const Group& group) {
+    Model model;
+    SampleCount samples;
+    DataParallelBase::Times times;
+    const auto transport = make_message_transport({.group = group,
+                                                   .params = model.params,
+                                                   .buffers = {},
+                                                   .options = {.overlap_forward = true},
+                                                   .updates = &model.updates,
+                                                   .samples = &samples,
+                                                   .times = &times});
+    samples.set(1);
+    model.params[0].mutable_grad() = at::ones({5});
+    transport->ready(0);
+    transport->finish(1);
+    transport->settle();
+    EXPECT_EQ(transport->used(), (std::vector<bool>{true, false, false}));
+    EXPECT_FALSE(at::equal(model.params[0], at::ones({5})));
+  });
 }
 
 }  // namespace device_transport_test

@@ -4,6 +4,7 @@
 
 #include <csignal>
 
+#include "weft/engine/internal/passes.h"
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::engine {
@@ -250,6 +251,36 @@ TEST(ShardedOrder, AKilledRankIsPeerLostOnTheOthers) {
       EXPECT_EQ(codes, (std::vector<int>{0, 0, -SIGKILL})) << transport << ", stage " << stage;
     }
   }
+}
+
+TEST(Passes, OutOfOrderDoNotCountInTheNextOnes) {
+  replicate(1, [](const Group& group) {
+    using Direction = internal::Passes::Direction;
+    std::vector<internal::Unit> units(2);
+    for (int block = 0; block < 2; ++block) {
+      internal::Unit& unit = units[static_cast<std::size_t>(block)];
+      unit.blocks = {block};
+      unit.shard = unit.elements = 16;
+      unit.master = torch::zeros({16});
+      unit.flat = torch::zeros({16});
+    }
+    internal::Meter meter;
+    internal::Passes passes(group, units, 1, meter);
+    const auto are_in_order = [&](const std::vector<int>& forward) {
+      const auto pass = [&](int block, Direction direction) {
+        passes.enter(block, direction);
+        for (const int unit : passes.units_of(block)) passes.release(unit);
+      };
+      for (const int block : forward) pass(block, Direction::kForward);
+      for (const int block : {1, 0}) pass(block, Direction::kBackward);
+      const bool in_order = passes.in_order();
+      passes.finish(Direction::kBackward);
+      return in_order;
+    };
+    EXPECT_FALSE(are_in_order({1, 0}));
+    EXPECT_TRUE(are_in_order({0, 1}));
+    passes.drain();
+  });
 }
 
 }  // namespace sharded_order_test

@@ -172,5 +172,28 @@ TEST(ShardsOfSharded, OfAnotherModelAreRefusedOnAllRanksAndNothingChanges) {
       20s);
 }
 
+TEST(ShardsOfSharded, ThatAreRefusedLeaveWhatTheProgramHasLoaded) {
+  const TempDir dir;
+  replicate(
+      2,
+      [&](Group group) {
+        auto other = make_by_block({.width = 12}, group, options_of(3, Weights::kPrivate));
+        save(other, dir.path(), group);
+        const checkpoint::Reader reader(dir / "step-00000000");
+        for (const int stage : {0, 1}) {
+          const auto parts = make_parts({});
+          Sharded model(blocks_of(parts), group, optimizer_spec(kOptions, {}),
+                        options_of(stage, Weights::kPrivate));
+          at::Tensor bias = parts[0]->fc->bias;
+          const at::Tensor loaded = torch::full_like(bias.detach(), 3);
+          bias.set_data(loaded.clone());
+          expect_refused([&] { model.load_shards(reader); }, Errc::kInvalidArgument,
+                         "another shape");
+          EXPECT_TRUE(at::equal(bias, loaded)) << "stage " << stage;
+        }
+      },
+      20s);
+}
+
 }  // namespace shards_test
 }  // namespace weft::engine

@@ -110,7 +110,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void take_over(const std::map<std::string, at::Tensor>& state) = 0;
   // This rank's weights and state in place: the part that it saves, or the part that it fills on
   // loading, for itself or for its host. Not collective.
-  enum class Wanted { kToSave, kToLoad, kWeights };
+  // kToLoad takes over what the program has changed in the module. kToReplace and kWeights do not:
+  // all values, or those of the weights, get new ones.
+  enum class Wanted { kToSave, kToLoad, kToReplace, kWeights };
   virtual checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) = 0;
   // Collective. Called before and after the slices are filled.
   virtual void begin_load() = 0;

@@ -10,9 +10,9 @@
 // link is the bottleneck (wire_plan.h).
 //
 // Collectives of a step, in this order on all ranks: a gather of samples and digests, the broadcast
-// of buffers, the buckets in their order (sending_order.h). The first gradient starts them, or step() on a
-// rank without one. The weight of a gradient depends on the samples of all ranks. So the first
-// launch waits for the gather, which mostly has arrived by then.
+// of buffers, the buckets in their order (sending_order.h). The first gradient starts them, or
+// step() on a rank without one. The weight of a gradient depends on the samples of all ranks. So
+// the first launch waits for the gather, which mostly has arrived by then.
 //
 // Plans: the first step takes the parameters in reverse order. At its end, the ranks agree on the
 // order of rank 0's backward and plan the buckets again. Codecs begin after that, since their

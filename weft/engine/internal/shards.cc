@@ -49,7 +49,7 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
   const bool saves = wanted == Wanted::kToSave;
   if (saves) {
     if (!is_held_changed()) check_written();
-  } else {
+  } else if (wanted == Wanted::kToLoad) {
     pull_moved();
     for (const int param : watch().moved(params_.size())) {
       const at::Tensor& tensor = params_[internal::index(param)].tensor;
@@ -201,24 +201,29 @@ void Engine::load_shards(const checkpoint::SliceSource& source, const Sharded::P
                          bool weights_only) {
   const at::NoGradGuard guard;
   settle();
-  go_home();
   weights_only = weights_only || !updates_;
-  checkpoint::Slices wanted = slices(placing, weights_only ? Wanted::kWeights : Wanted::kToLoad);
   std::map<int, at::Tensor> steps;
   const at::Tensor done = at::scalar_tensor(steps_, at::kLong);
-  for (std::size_t i = 0; !weights_only && i < trained_; ++i) {
-    const std::string name = rectangle_of(params_[i], placing).name;
-    if (name.empty()) continue;
-    at::Tensor& step = steps[static_cast<int>(i)] = at::scalar_tensor(0, at::kLong);
-    wanted.push_back(checkpoint::whole_slice(name + ".step", step));
-    if (!whole_) continue;
-    for (const auto& [state, tensor] : whole_->state(static_cast<int>(i)))
-      wanted.push_back(checkpoint::whole_slice(name + "." + state, tensor));
-  }
-  if (!weights_only) wanted.push_back(checkpoint::whole_slice("steps", done));
-  on_all_ranks([&] { source.check(wanted); });
+  const auto wanted = [&] {
+    checkpoint::Slices all = slices(placing, weights_only ? Wanted::kWeights : Wanted::kToReplace);
+    for (std::size_t i = 0; !weights_only && i < trained_; ++i) {
+      const std::string name = rectangle_of(params_[i], placing).name;
+      if (name.empty()) continue;
+      at::Tensor& step = steps[static_cast<int>(i)] = at::scalar_tensor(0, at::kLong);
+      all.push_back(checkpoint::whole_slice(name + ".step", step));
+      if (!whole_) continue;
+      for (const auto& [state, tensor] : whole_->state(static_cast<int>(i)))
+        all.push_back(checkpoint::whole_slice(name + "." + state, tensor));
+    }
+    if (!weights_only) all.push_back(checkpoint::whole_slice("steps", done));
+    return all;
+  };
+  on_all_ranks([&] { source.check(wanted()); });
+  // Drops values that the program has given by torch::load(). The slices then have other memory.
+  go_home();
+  const checkpoint::Slices mine = wanted();
   guarded([&] { begin_load(); });
-  on_all_ranks([&] { source.fill(wanted); });
+  on_all_ranks([&] { source.fill(mine); });
   guarded([&] {
     for (const auto& [param, step] : steps) updates_->steps(param) = step.item<std::int64_t>();
     steps_ = done.item<std::int64_t>();
