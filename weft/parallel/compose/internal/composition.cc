@@ -1,6 +1,7 @@
 #include "weft/parallel/compose/internal/composition.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "weft/comm/texts.h"
@@ -24,8 +25,11 @@ const Parameter* Stage::find(const std::string& own) const {
 
 std::vector<at::Tensor> Stage::tied_weights() const {
   std::vector<at::Tensor> all;
+  std::set<const c10::TensorImpl*> known;
   for (const Block& block : blocks) {
-    for (const auto& [name, tensor] : block.tied) all.push_back(tensor);
+    for (const auto& [name, tensor] : block.tied) {
+      if (known.insert(tensor.unsafeGetTensorImpl()).second) all.push_back(tensor);
+    }
   }
   return all;
 }

@@ -51,7 +51,7 @@ struct Stage {
   std::unique_ptr<MadeUp> made_up;     // null: the current micro-batch has samples
 
   const Parameter* find(const std::string& own) const;
-  std::vector<at::Tensor> tied_weights() const;
+  std::vector<at::Tensor> tied_weights() const;  // each once, although several blocks may tie it
   // Sets the modes of joined batch norms to those of the caller's, which they have replaced.
   std::vector<std::function<void()>> follow_modes;
 };
