@@ -76,7 +76,8 @@ TEST(SkipNotFinite, AStageOfAPipelineMakesTheOthersSkip) {
 }
 
 TEST(SkipNotFinite, WorksWithClipping) {
-  for (const Case& c : {on({{"dp", 2}}), on({{"fsdp", 2}}, {.zero_stage = 2})}) {
+  for (const Case& c : {on({{"dp", 2}}), on({{"fsdp", 2}}, {.zero_stage = 2}),
+                        on({{"dp", 2}}, {.data_parallel = {.update_in_backward = true}})}) {
     replicate(c.world(), [&](const Group& group) { expect_skip(group, c, 1, kNan, 0.1); });
   }
 }
