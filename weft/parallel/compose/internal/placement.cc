@@ -13,6 +13,8 @@
 
 namespace weft::parallel::internal {
 
+namespace lists = schedule::pipeline;
+
 std::string axis(const Mesh& mesh, const char* name) {
   return std::string(name) + "=" + std::to_string(mesh.size(name));
 }
@@ -24,12 +26,13 @@ bool left_out(const Composition& c, const std::string& name) {
 namespace {
 
 // True if replicas are used: every rank has all parameters of its stages, in types that are updated
-// directly. Codecs on one host or for models that are divided further use shards instead.
+// directly. Codecs on one host, or for models that are divided further or have several stages, use
+// shards instead: their memory is saved for all stages together.
 bool keeps_stages_whole(const Composition& c) {
   if (c.mesh.size("fsdp") > 1 || c.mesh.size("ep") > 1) return false;
   // Each accumulated batch is summed over the ranks separately.
   if (c.plan.micro_shards > 0 && c.plan.accumulate > 1) return false;
-  const bool divided = c.mesh.size("tp") > 1 || c.mesh.size("pp") > 1;
+  const bool divided = c.mesh.size("tp") > 1 || lists::num_stages(c.request) > 1;
   if (c.plan.codec != "none" && c.plan.codec != "auto" && (divided || c.copies().host() != nullptr))
     return false;
   for (const Stage& stage : c.stages) {
