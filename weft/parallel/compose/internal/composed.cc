@@ -242,7 +242,8 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
     stepped_ = false;
     for (Stage& stage : stages) {
       if (stage.sharded) stage.kept.reset(new engine::Sharded::NoSync(stage.sharded->no_sync()));
-      if (by_shards || (skips() && kept_batches_ == 0)) stage.statistics.begin(plan.micro_batches);
+      if (skips() && kept_batches_ == 0) stage.statistics.begin_step();
+      if (by_shards) stage.statistics.begin(plan.micro_batches);
     }
     const double loss = pipeline->train_step(parts.inputs, parts.targets) / factor;
     observe::set_activity(observe::Activity::kCommunication);
@@ -340,9 +341,7 @@ Checksums Composed::checksums_of(const Tensors& inputs, const Tensors& targets, 
     stage.kept.reset();
   }
   zero_grad();
-  for (Stage& stage : stages) {
-    if (!stage.statistics.empty()) stage.statistics.restore();
-  }
+  for (Stage& stage : stages) stage.statistics.undo_step();
   return all;
 }
 

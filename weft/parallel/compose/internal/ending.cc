@@ -163,7 +163,7 @@ void Composed::skip_step() {
   norm_ = -1;
   batches_ = 0;
   for (Stage& stage : stages) {
-    if (skips() && !stage.statistics.empty()) stage.statistics.restore();
+    if (skips()) stage.statistics.undo_step();
   }
 }
 
