@@ -44,10 +44,11 @@ Composition::Composition(BlockModel model_, Plan plan_, const Mesh& mesh_)
 }
 
 void Composition::abort(const Error& error) const {
-  for (const char* axis : {"pp", "tp", "cp", "ep"}) mesh[axis].abort(error);
-  replicas().abort(error);
-  sharers().abort(error);
-  mesh.world().abort(error);
+  for (const char* axis : {"pp", "tp", "dp", "fsdp", "cp", "ep"}) mesh[axis].abort(error);
+  for (const Group* group :
+       {&replicas(), &sharers(), &copies(), &copies_of_experts(), &same_blocks(), &mesh.world()})
+    group->abort(error);
+  if (pipeline) pipeline->abort(error);
   for (const Stage& stage : stages) {
     if (stage.sharded) stage.sharded->abandon(error.message());
   }
