@@ -105,6 +105,8 @@ std::string recompute_blocks(Composition& c) {
       if (static_cast<std::size_t>(stage.first) + i + 1 == c.model.blocks.size()) continue;
       ++again;
       std::vector<KeepState> keep{keep_draws(stage.tp[i])};
+      // Inputs may come from the CPU.
+      if (c.plan.device.is_cuda()) keep.push_back(keep_generator(c.plan.device));
       if (!stage.blocks[i].module->buffers().empty()) {
         keep.push_back(keep_buffers(stage.blocks[i]));
         keep.push_back(keep_modes(stage.blocks[i]));
