@@ -144,7 +144,7 @@ void dropout_factors(std::span<float> to, std::uint64_t first, double p,
   std::size_t done = 0;
   while (done < to.size()) {
     const std::uint64_t at = first + done, block = at / 4;
-    // The counter has 32 bits for the block number. The rest goes into the mask's unused high bits.
+    // The counter has 32 bits for the block number. The rest goes into the high bits of `draw`.
     const std::uint64_t draw = address.draw ^ (block >> 32 << 32);
     const auto words =
         philox4x32({static_cast<std::uint32_t>(block), kDropoutStream,

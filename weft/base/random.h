@@ -47,8 +47,9 @@ class Random {
 // likely (Fisher-Yates). O(count).
 std::vector<std::int64_t> permutation(std::int64_t count, std::uint64_t seed, std::uint64_t epoch);
 
-// Which mask of dropout. `draw` counts masks and stays below 2^32; stream "drop" (0x64726f70) of
-// philox, from which nothing else draws.
+// Which mask of dropout. `draw` counts masks; any 64-bit number. Stream "drop" (0x64726f70) of
+// philox, from which nothing else draws. Two masks share no number if both have at most 2^34
+// elements. Larger masks share none either while all draws stay below 2^32.
 struct DropoutAddress {
   std::uint64_t seed = 0, draw = 0;
 };

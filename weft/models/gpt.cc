@@ -313,6 +313,9 @@ at::Tensor GptImpl::extend(const at::Tensor& tokens, GptCache& cache, Wanted wan
                "Gpt: extend() needs the whole sequence on every rank, not a split one");
   WEFT_REQUIRE(!is_training() || options.dropout == 0,
                "Gpt: extend() does not apply dropout; call eval() on the model first");
+  WEFT_REQUIRE(options.experts == 0 || options.experts_capacity == 0,
+               "Gpt: extend(), which generates text, does not support experts_capacity, since it "
+               "is a share of the whole sequence; train with experts_capacity = 0");
   const at::NoGradGuard no_grad;
   at::Tensor x = embedding->extend(tokens, cache.length());
   cache.blocks.resize(blocks.size());

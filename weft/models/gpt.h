@@ -221,8 +221,8 @@ class GptImpl : public torch::nn::Module {
   // forward() for tokens that follow those in the cache, without gradient; adds them to the cache.
   // int64 [batch, new] -> this rank's logits [batch, new, columns], or [batch, 1, columns] of the
   // last. Logits are those of forward() over all tokens, except for rounding. Collective. Throws
-  // Error(kInvalidArgument) for more tokens than learned positions, and as Attention::extend();
-  // discard the cache then.
+  // Error(kInvalidArgument) for more tokens than learned positions, for a capacity of experts (a
+  // share of the whole sequence), and as Attention::extend(); discard the cache then.
   at::Tensor extend(const at::Tensor& tokens, GptCache& cache, Wanted wanted = Wanted::kAll);
   // Mean cross-entropy of `targets` (int64 [batch, sequence], whole; -100 does not count) under
   // forward's logits. A scalar, the same on all ranks of tp and cp. While training it includes the

@@ -136,6 +136,9 @@ TEST(GptCache, RefusesTokensThatDoNotFitTheCache) {
   GptOptions split = gpt2();
   split.sequence = parallel::Sequence::kSplit;
   EXPECT_THAT(refusal(split, once), HasSubstr("not a split one"));
+  GptOptions limited = mixtral();
+  limited.experts_capacity = 1;
+  EXPECT_THAT(refusal(limited, once), HasSubstr("does not support experts_capacity"));
 }
 
 }  // namespace gpt_cache_test

@@ -6,6 +6,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/reader.h"
 #include "weft/checkpoint/sharded.h"
+#include "weft/comm/testing/over_tcp.h"
 #include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {
@@ -59,8 +60,8 @@ TEST(ComposeCodec, StaysNearOneProcessWithFineCodecs) {
 }
 
 // Steps [first, last), from the newest checkpoint in `dir`, and saves another one.
-void go(const Case& c, int first, int last, const std::string& dir) {
-  replicate(c.world(), [&](const Group& world) {
+void go(const Case& c, int first, int last, const std::string& dir, bool over_tcp = false) {
+  const auto rank = [&](const Group& world) {
     ParallelModel model = parallelize(tiny_model(kSingle), trained_by(c), Mesh(world, c.axes));
     if (first > 0) {
       const checkpoint::Reader saved(*checkpoint::latest(dir, world).folder);
@@ -72,7 +73,8 @@ void go(const Case& c, int first, int last, const std::string& dir) {
       model.step();
     }
     checkpoint::save(dir, {.step = last, .parts = model.shards(), .state = {}}, world);
-  });
+  };
+  over_tcp ? comm::replicate_over_tcp(c.world(), rank) : replicate(c.world(), rank);
 }
 
 std::string folder_of(const TempDir& dir, int step) {
@@ -113,21 +115,30 @@ TEST(ComposeCodec, KeepsEqualParametersEqual) {
   }
 }
 
+void expect_same_bits_from_a_checkpoint(const Case& c, bool over_tcp = false) {
+  const TempDir whole, cut;
+  go(c, 0, 5, whole.path(), over_tcp);
+  go(c, 0, 2, cut.path(), over_tcp);
+  go(c, 2, 5, cut.path(), over_tcp);
+  const auto expected = checkpoint::load(folder_of(whole, 5)).parts,
+             resumed = checkpoint::load(folder_of(cut, 5)).parts;
+  for (const char* part : {"model", "optimizer", "codec"}) {
+    ASSERT_TRUE(expected.contains(part) && !expected.at(part).empty()) << c.name() << ", " << part;
+    expect_same_bits(expected.at(part), resumed.at(part), c.name() + ", " + part);
+  }
+}
+
 TEST(ComposeCodec, ContinuesFromACheckpointWithTheSameBits) {
   for (const Case& product : products()) {
-    const Case c = coded(product, product.world() == 3 ? "int4:8,warmup=1" : "topk:0.1");
-    const TempDir whole, cut;
-    go(c, 0, 5, whole.path());
-    go(c, 0, 2, cut.path());
-    go(c, 2, 5, cut.path());
-    const auto expected = checkpoint::load(folder_of(whole, 5)).parts,
-               resumed = checkpoint::load(folder_of(cut, 5)).parts;
-    for (const char* part : {"model", "optimizer", "codec"}) {
-      ASSERT_TRUE(expected.contains(part) && !expected.at(part).empty())
-          << c.name() << ", " << part;
-      expect_same_bits(expected.at(part), resumed.at(part), c.name() + ", " + part);
-    }
+    expect_same_bits_from_a_checkpoint(
+        coded(product, product.world() == 3 ? "int4:8,warmup=1" : "topk:0.1"));
   }
+}
+
+// On several hosts, where replicas of a single stage are not divided into shards.
+TEST(ComposeCodec, ContinuesWithTheMemoryOfAllStagesOfARank) {
+  expect_same_bits_from_a_checkpoint(
+      coded(on({{"dp", 2}}, by(Algorithm::kInterleaved, 2)), "topk:0.1"), /*over_tcp=*/true);
 }
 
 TEST(ComposeCodec, StartsWithoutTheMemoryOfAnotherMeshOrCodec) {
@@ -169,6 +180,8 @@ TEST(ComposeCodec, DescribesTheCodecAndRejectsUnsupportedOnes) {
     return refusal([&] { check_plan(plan, {.blocks = 4}, mesh); }, Errc::kBadConfig);
   };
   EXPECT_THAT(refused({.codec = "auto"}, {{"dp", 2}, {"pp", 2}}), HasSubstr("name a codec"));
+  EXPECT_THAT(refused({.virtual_stages = 2, .codec = "auto"}, {{"dp", 2}}),
+              HasSubstr("name a codec"));
   EXPECT_EQ(refused({.codec = "auto"}, {{"dp", 2}}), "accepted");
   EXPECT_THAT(refused({.codec = "in8"}, {{"dp", 2}}), HasSubstr("int8"));
   EXPECT_THAT(refused({.codec = "int8", .precision = Precision::kF16}, {{"dp", 2}}),

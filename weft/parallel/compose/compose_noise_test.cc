@@ -33,7 +33,8 @@ TEST(GradientNoise, IsTheMeanOverTheReplicasOfTheirOwnSquareNorms) {
        {on({{"dp", 2}}), on({{"dp", 2}}, {.weights = Weights::kPrivate}), on({{"fsdp", 2}}),
         on({{"fsdp", 2}}, {.zero_stage = 1, .weights = Weights::kPrivate}),
         on({{"dp", 2}, {"tp", 2}}), on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kGPipe, 2)),
-        on({{"dp", 2}}, {.loss_scale = LossScaleOptions{}})}) {
+        on({{"dp", 2}}, {.loss_scale = LossScaleOptions{}}),
+        on({{"dp", 2}}, {.data_parallel = {.update_in_backward = true}})}) {
     replicate(c.world(), [&](const Group& world) {
       Plan plan = c.plan;
       plan.seed = kSeed;

@@ -1,8 +1,13 @@
 // A gradient that is not finite on one rank: all ranks skip the step together, under every plan.
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
 #include <limits>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/testing/over_tcp.h"
+#include "weft/parallel/compose/testing/own_net.h"
 #include "weft/parallel/compose/testing/parity.h"
 #include "weft/parallel/compose/testing/tampered.h"
 
@@ -76,7 +81,8 @@ TEST(SkipNotFinite, AStageOfAPipelineMakesTheOthersSkip) {
 }
 
 TEST(SkipNotFinite, WorksWithClipping) {
-  for (const Case& c : {on({{"dp", 2}}), on({{"fsdp", 2}}, {.zero_stage = 2})}) {
+  for (const Case& c : {on({{"dp", 2}}), on({{"fsdp", 2}}, {.zero_stage = 2}),
+                        on({{"dp", 2}}, {.data_parallel = {.update_in_backward = true}})}) {
     replicate(c.world(), [&](const Group& group) { expect_skip(group, c, 1, kNan, 0.1); });
   }
 }
@@ -84,6 +90,29 @@ TEST(SkipNotFinite, WorksWithClipping) {
 TEST(SkipNotFinite, WorksOverMessages) {
   const Case c = on({{"dp", 2}});
   comm::replicate_over_tcp(2, [&](const Group& group) { expect_skip(group, c, 1, -kInfinity); });
+}
+
+// The first batch of the step has changed them already.
+TEST(SkipNotFinite, LeavesTheRunningStatisticsOfBeforeTheFirstBatchOfTheStep) {
+  for (const int micro_shards : {0, 4}) {
+    replicate(2, [&](const Group& group) {
+      const torch::nn::Sequential own(torch::nn::BatchNorm1d(3), torch::nn::Linear(3, 2));
+      ParallelModel model =
+          parallelize(own_net::model_of(own), {.micro_shards = micro_shards, .accumulate = 2},
+                      Mesh(group, {{"dp", 2}}));
+      const at::Tensor x = own_net::share_of_replica(model), t = x.narrow(1, 0, 2);
+      const auto step = [&](const at::Tensor& second) {
+        model.zero_grad();
+        model.train_step({x}, {t});
+        model.train_step({second}, {t});
+        return model.step();
+      };
+      EXPECT_TRUE(step(x));
+      const Named before = named(model.state());
+      EXPECT_FALSE(step(x * kNan));
+      expect_same_bits(named(model.state()), before, std::to_string(micro_shards));
+    });
+  }
 }
 
 // What a codec has not sent of earlier gradients is sent later, as if the batch had not been.

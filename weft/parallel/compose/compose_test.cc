@@ -75,7 +75,9 @@ TEST(Compose, ClipsTheNormOfTheWholeModel) {
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
   EXPECT_NE(expected.losses[2], free.losses[2]);
   for (const Case& c :
-       {on({{"tp", 2}}), on({{"dp", 2}}),
+       {on({{"tp", 2}}), on({{"dp", 2}}), on({{"dp", 1}}, by(Algorithm::kInterleaved, 2)),
+        on({{"dp", 2}}, by(Algorithm::kZeroBubbleV, 2)),
+        on({{"dp", 2}}, {.schedule = Algorithm::kGPipe, .virtual_stages = 3}),
         on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kZeroBubbleV, 2)),
         on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))}) {
     steps_of(c, how, expected, 1e-10);

@@ -60,8 +60,8 @@ struct Plan {
   int zero_stage = 3;
   Weights weights = Weights::kAuto;
   // Codec for the gradients that replicas (over dp, cp and ep) send each other: compress/spec.h.
-  // Not supported with a scaled loss. "auto" needs replicas over dp and cp alone. Where replicas
-  // hold whole models on several hosts, it is the codec of data parallelism
+  // Not supported with a scaled loss. "auto" needs replicas over dp and cp alone, and one stage.
+  // Where replicas hold whole models on several hosts, it is the codec of data parallelism
   // (DataParallelOptions::codec).
   std::string codec = "none";
   // Combine gradients over dp by Adasum instead of averaging them (engine/internal/adasum.h). For

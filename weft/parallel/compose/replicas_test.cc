@@ -186,6 +186,71 @@ TEST(Replicas, EndTogetherIfABlockOrALossThrowsOnOne) {
   }
 }
 
+// One rank calls `bad`, the other one `good`, which must not wait for the deadline of the groups.
+void expect_end_together(const Plan& plan, const std::function<void(ParallelModel&)>& good,
+                         const std::function<void(ParallelModel&)>& bad) {
+  std::promise<void> told;
+  const auto all_told = told.get_future().share();
+  const auto run = [&](const Group& world) {
+    ParallelModel model = parallelize(tiny_model({}), plan, Mesh(world, {{"dp", 2}}));
+    if (world.rank() == 1) {
+      EXPECT_NE(refusal([&] { bad(model); }), "accepted");
+      // With a model that still lives.
+      EXPECT_EQ(all_told.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+      return;
+    }
+    EXPECT_NE(refusal([&] { good(model); }, Errc::kAborted), "accepted");
+    told.set_value();
+  };
+  replicate(2, run, std::chrono::seconds(30));
+}
+
+TEST(Replicas, EndTogetherIfOneRefusesItsBatch) {
+  const at::Tensor x = tokens_of(0, 0).narrow(0, 0, 4), few = x.narrow(0, 0, 3);
+  const auto trains = [&](const Tensors& inputs, const at::Tensor& targets) {
+    return [=](ParallelModel& model) {
+      model.train_step(inputs, {targets});
+      model.step();
+    };
+  };
+  const auto evaluates = [&](const at::Tensor& targets) {
+    return [=](ParallelModel& model) { model.evaluate({x}, {targets}); };
+  };
+  for (const Plan& plan : {Plan{}, Plan{.micro_shards = 2}}) {
+    expect_end_together(plan, trains({x}, x), trains({x}, few));
+    expect_end_together(plan, trains({x}, x), trains({}, x));
+  }
+  expect_end_together({}, evaluates(x), evaluates(few));
+}
+
+TEST(Replicas, EndTogetherIfABlockCannotBeMadeOnOne) {
+  std::promise<void> told;
+  const auto all_told = told.get_future().share();
+  const auto run = [&](const Group& world) {
+    const Mesh mesh(world, {{"dp", 2}});
+    BlockModel model = tiny_model({});
+    model.blocks[1].make = [&, make = model.blocks[1].make](const Contexts& with) {
+      if (world.rank() == 1) throw std::runtime_error("as asked");
+      return make(with);
+    };
+    if (world.rank() == 1) {
+      EXPECT_THROW(parallelize(model, {}, mesh), std::runtime_error);
+      // With groups that still live.
+      EXPECT_EQ(all_told.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+      return;
+    }
+    try {
+      parallelize(model, {}, mesh);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.code() == Errc::kAborted || error.code() == Errc::kPeerLost)
+          << error.what();
+    }
+    told.set_value();
+  };
+  replicate(2, run, std::chrono::seconds(30));
+}
+
 // Running statistics.
 TEST(Replicas, HaveTheBuffersOfRankZeroAfterEachStep) {
   BlockModel net;

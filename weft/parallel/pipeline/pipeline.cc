@@ -137,6 +137,7 @@ struct Pipeline::State {
   // Runs `fn`. If it throws, ends the group, so that no peer waits for this rank.
   template <class Fn>
   auto guarded(const Fn& fn) const -> decltype(fn());
+  void abort(const Error& why) const;
   void end(const std::exception& error) const;
   double step(internal::Batch batch);
   internal::Outcome run(const std::vector<lists::Step>& steps, const internal::Batch& batch);
@@ -180,7 +181,7 @@ auto Pipeline::State::guarded(const Fn& fn) const -> decltype(fn()) {
   } catch (const Error& error) {
     const bool known = error.code() == Errc::kPeerLost || error.code() == Errc::kTimeout ||
                        error.code() == Errc::kAborted;
-    known ? group.abort(error) : end(error);  // a lost peer is reported as such
+    known ? abort(error) : end(error);  // a lost peer is reported as such
     throw;
   } catch (const std::exception& error) {
     end(error);
@@ -188,8 +189,14 @@ auto Pipeline::State::guarded(const Fn& fn) const -> decltype(fn()) {
   }
 }
 
+// The ranks that share a tied parameter have a group of their own.
+void Pipeline::State::abort(const Error& why) const {
+  group.abort(why);
+  if (tied) tied->abort(why);
+}
+
 void Pipeline::State::end(const std::exception& error) const {
-  group.abort(Error(
+  abort(Error(
       Errc::kAborted,
       "rank " + std::to_string(group.rank()) + " of the pipeline ended with: " + describe(error),
       {"pipeline", group.rank()}));
@@ -312,6 +319,8 @@ double Pipeline::clip_grad_norm(double max_norm) {
   if (s.group.size() > 1) s.group.all_reduce(sum);
   return internal::clip_to_norm(parameters(), std::sqrt(sum.item<double>()), max_norm);
 }
+
+void Pipeline::abort(const Error& why) const { state_->abort(why); }
 
 std::vector<std::pair<std::string, at::Tensor>> Pipeline::named_parameters() const {
   std::vector<std::pair<std::string, at::Tensor>> all;

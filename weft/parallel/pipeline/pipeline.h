@@ -115,6 +115,10 @@ class Pipeline {
   // Collective (an all-reduce of 8 bytes).
   double clip_grad_norm(double max_norm);
 
+  // Ends all calls of the group's ranks, for a rank that failed elsewhere. See Group::abort(). Not
+  // collective.
+  void abort(const Error& why) const;
+
   // This rank's parameters, each once, also by "<block>.<name>"; the cuts; and this rank's stages.
   std::vector<at::Tensor> parameters() const;
   std::vector<std::pair<std::string, at::Tensor>> named_parameters() const;

@@ -2,6 +2,11 @@
 #include <torch/nn/functional.h>
 #include <torch/nn/utils/clip_grad.h>
 
+#include <chrono>
+#include <future>
+#include <stdexcept>
+
+#include "weft/base/testing/refusal.h"
 #include "weft/parallel/pipeline/testing/parity.h"
 
 namespace weft::parallel {
@@ -123,6 +128,31 @@ TEST(Pipeline, ATiedWeightWithoutANewGradientKeepsThatOfBefore) {
       });
     }
   }
+}
+
+// The ranks that share the weight sum its gradients in a group of their own.
+TEST(Pipeline, ARankThatFailsEndsTheSumOfTiedGradients) {
+  std::promise<void> told;
+  const auto all_told = told.get_future().share();
+  const auto run = [&](const Group& group) {
+    PipelineOptions options = options_of(Algorithm::kOneForwardOneBackward, 1);
+    // The last action of the first rank. The other rank waits for nothing but the sum then.
+    options.after = [&](const schedule::pipeline::Action& action) {
+      if (group.rank() == 0 && action.work == schedule::pipeline::Work::kBackward)
+        throw std::runtime_error("as asked");
+    };
+    Pipeline model(group, 4, tied_block, options);
+    const auto step = [&] { model.train_step({input_of(0)}, {target_of(0)}); };
+    if (group.rank() == 0) {
+      EXPECT_THROW(step(), std::runtime_error);
+      // With groups that still live.
+      EXPECT_EQ(all_told.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+      return;
+    }
+    expect_refused(step, Errc::kAborted, "as asked");
+    told.set_value();
+  };
+  replicate(2, run, std::chrono::seconds(30));
 }
 
 }  // namespace tied_test

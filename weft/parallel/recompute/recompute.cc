@@ -5,7 +5,7 @@
 #include "weft/parallel/recompute/recompute.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -23,16 +23,15 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-std::function<void()> keep_random() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const auto state_of = [](at::Generator& g) {
-    const std::lock_guard lock(g.mutex());
-    return g.get_state();
-  };
-  return [generator, state = state_of(generator)]() mutable {
-    const std::lock_guard lock(generator.mutex());
-    generator.set_state(state);
-  };
+// The CPU, and the inputs' CUDA devices, each once.
+std::vector<at::Device> devices_that_draw(const Tensors& inputs) {
+  std::vector<at::Device> devices{at::kCPU};
+  for (const at::Tensor& input : inputs) {
+    const at::Device device = input.device();
+    if (device.is_cuda() && std::find(devices.begin(), devices.end(), device) == devices.end())
+      devices.push_back(device);
+  }
+  return devices;
 }
 
 // Saves the state at construction.
@@ -245,6 +244,20 @@ Tensors without_undefined(const std::function<Tensors(const Tensors&)>& fn, cons
 
 }  // namespace
 
+KeepState keep_generator(const at::Device& device) {
+  return [device]() -> std::function<void()> {
+    at::Generator generator = at::globalContext().defaultGenerator(device);
+    const auto state_of = [](at::Generator& g) {
+      const std::lock_guard lock(g.mutex());
+      return g.get_state();
+    };
+    return [generator, state = state_of(generator)]() mutable {
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    };
+  };
+}
+
 Tensors recompute_all(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs,
                       const RecomputeOptions& options) {
   if (!at::GradMode::is_enabled()) return fn(inputs);
@@ -254,7 +267,10 @@ Tensors recompute_all(const std::function<Tensors(const Tensors&)>& fn, const Te
   const auto call = c10::make_intrusive<Call>();
   call->fn = fn;
   call->keep = options.keep;
-  if (options.random) call->keep.emplace_back(keep_random);
+  if (options.random) {
+    for (const at::Device& device : devices_that_draw(inputs))
+      call->keep.push_back(keep_generator(device));
+  }
   call->before.emplace(call->keep);
   call->num_inputs = inputs.size();
   autograd::variable_list all = inputs;

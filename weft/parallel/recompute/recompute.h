@@ -18,8 +18,8 @@
 //   - Parameters that the function uses are found automatically. They get their gradients in the
 //     ordinary way, through the outer graph. So hooks on them run once for each backward
 //     (DataParallel's too), and shared parameters and torch::autograd::grad() work.
-//   - The default CPU generator is set back for the second run and then forward again, so dropout
-//     is the same. RecomputeOptions names other state.
+//   - The default generators of the CPU and of the inputs' CUDA devices are set back for the second
+//     run and then forward again, so dropout is the same. RecomputeOptions names other state.
 //   - The function runs as it is while gradients are not recorded, and where nothing needs one.
 // A backward in two parts (zero-bubble pipelines: gradients of the inputs first, of the weights
 // later) computes the part again once. The results are kept until the rest is asked for.
@@ -44,10 +44,14 @@ KeepState keep_draws(const Context& context) {
   return [context] { return [context, draw = context.draw()] { context.set_draw(draw); }; };
 }
 
+// Saves the state of a device's default generator, from which libtorch's dropout draws.
+KeepState keep_generator(const at::Device& device);
+
 struct RecomputeOptions {
-  // Restore the default CPU generator. It belongs to the whole process: where ranks are threads of
-  // one process, restoring it undoes draws that other threads made between a forward and its
-  // backward. Use TensorParallel's dropout there, and set this to false.
+  // Restore the default generators of the CPU and of the inputs' CUDA devices. They belong to the
+  // whole process: where ranks are threads of one process, restoring them undoes draws that other
+  // threads made between a forward and its backward. Use TensorParallel's dropout there, and set
+  // this to false.
   bool random = true;
   // Any other state that the function reads and changes.
   std::vector<KeepState> keep;
@@ -56,8 +60,8 @@ struct RecomputeOptions {
 // Returns fn(inputs), one or more results. `fn` is kept until backward is over and then runs again.
 // It must return the same for the same inputs and state. It may hold modules and parameters.
 // Results of other computations that need a gradient must be inputs. Inputs may be undefined, of
-// any type, and need a gradient or not. Results must be defined. The second run uses the CPU
-// autocast state of the first. Any thread may make its own calls.
+// any type, and need a gradient or not. Results must be defined. The second run uses the autocast
+// state of the first, on the CPU and on CUDA devices. Any thread may make its own calls.
 //
 // Throws Error(kInvalidArgument) for a captured tensor that is the result of another computation,
 // and if fn changes an input in place. Throws it in backward if the second run gives other shapes

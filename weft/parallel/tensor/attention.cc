@@ -23,11 +23,14 @@ at::Tensor by_head(const at::Tensor& x, std::int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
 }
 
-// Positions visible to each position: bool [t, t] or [b, 1, t, t].
-at::Tensor visible(const at::Tensor& documents, std::int64_t t) {
-  const at::Tensor causal = torch::ones({t, t}, torch::kBool).tril();
+// Positions visible to each position: bool [t, t] or [b, 1, t, t], on the device of the queries.
+at::Tensor visible(const at::Tensor& documents, const at::Tensor& q) {
+  const std::int64_t t = q.size(2);
+  const at::Tensor causal =
+      torch::ones({t, t}, torch::TensorOptions(torch::kBool).device(q.device())).tril();
   if (!documents.defined()) return causal;
-  return documents.unsqueeze(-1).eq(documents.unsqueeze(-2)).logical_and(causal).unsqueeze(1);
+  const at::Tensor all = documents.to(q.device());
+  return all.unsqueeze(-1).eq(all.unsqueeze(-2)).logical_and(causal).unsqueeze(1);
 }
 
 // Attention with dropout of the weights. libtorch's kernels draw from its global generator, whose
@@ -174,16 +177,15 @@ at::Tensor AttentionImpl::attend(const at::Tensor& q, at::Tensor k, at::Tensor v
                                  const at::Tensor& documents) const {
   k = share_keys(k);
   v = share_keys(v);
-  const std::int64_t t = q.size(2);
   if (!is_training() || options.dropout == 0) {
     if (!documents.defined())
       return torch::scaled_dot_product_attention(q, k, v, {}, 0.0, /*is_causal=*/true);
-    return torch::scaled_dot_product_attention(q, k, v, visible(documents, t));
+    return torch::scaled_dot_product_attention(q, k, v, visible(documents, q));
   }
   const auto core = [p = options.dropout, tp = tp_, documents](const at::Tensor& queries,
                                                                const at::Tensor& keys,
                                                                const at::Tensor& values) {
-    return attend_dropping(queries, keys, values, visible(documents, queries.size(2)), p, tp);
+    return attend_dropping(queries, keys, values, visible(documents, queries), p, tp);
   };
   if (!options.recompute) return core(q, k, v);
   const KeepState draws = keep_draws(tp_);

@@ -1,5 +1,6 @@
 // Collectives and layers over 2 and 4 ranks against libtorch's own layers on one: 1e-10 relative
 // and absolute in float64, 1e-5 in float32.
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
@@ -230,6 +231,59 @@ TEST(TensorLayers, ComputeTheSameInChunks) {
     EXPECT_THAT(refusal([&] { Linear(LinearOptions{.chunks = 0}, tp); }),
                 HasSubstr("chunks must be at least 1"));
   });
+}
+
+// bfloat16 on the CPU, while it lives.
+struct InBfloat16 {
+  InBfloat16() {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  }
+  ~InBfloat16() {
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+  InBfloat16(const InBfloat16&) = delete;
+  InBfloat16& operator=(const InBfloat16&) = delete;
+};
+
+// Small integers, which bfloat16 adds without rounding.
+at::Tensor integers(at::IntArrayRef sizes, std::int64_t phase) {
+  const at::Tensor all = torch::arange(c10::multiply_integers(sizes)) * 3 + phase;
+  return (all.remainder(5) - 2).view(sizes).to(at::kFloat);
+}
+
+TEST(TensorLayers, ComputeTheSameInChunksUnderAutocast) {
+  for (const auto sequence : {Sequence::kWhole, Sequence::kSplit}) {
+    on_ranks(2, [&](const TensorParallel& tp) {
+      std::vector<at::Tensor> results;
+      for (const int chunks : {1, 2}) {
+        Linear layer(LinearOptions{.in = 8,
+                                   .out = 6,
+                                   .split = Split::kRow,
+                                   .bias = false,
+                                   .sequence = sequence,
+                                   .chunks = chunks},
+                     tp);
+        {
+          const at::NoGradGuard no_grad;
+          layer->weight.copy_(integers(layer->weight.sizes(), tp.rank()));
+        }
+        const at::Tensor x = integers({3, 8, 4}, tp.rank() + 1).requires_grad_();
+        at::Tensor y;
+        {
+          const InBfloat16 autocast;
+          y = layer->forward(x);
+        }
+        EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+        y.backward(integers(y.sizes(), 3).to(y.scalar_type()));
+        for (const at::Tensor& one : {y.detach(), x.grad(), layer->weight.grad()})
+          results.push_back(one);
+      }
+      for (std::size_t i = 0; i < 3; ++i)
+        EXPECT_TRUE(torch::equal(results[i], results[3 + i])) << i;
+    });
+  }
 }
 
 TEST(TensorLayers, GatherPaddedOutputsAndSplitWholeInputs) {

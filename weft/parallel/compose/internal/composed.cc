@@ -17,7 +17,8 @@
 //
 // Threads: one thread calls it. The pipeline calls begin_action() and end_action() on the same
 // thread. Errors: guarded() aborts all groups of this rank, since ranks of any axis may wait for
-// it.
+// it. It covers the checks of a batch too, since another rank may have accepted its own. Outside
+// are only checks that fail on all ranks alike; the groups outlive them.
 #include "weft/parallel/compose/internal/composed.h"
 
 #include <ATen/ATen.h>
@@ -163,9 +164,15 @@ void Composed::seed_dropout(const Stage& stage) const {
     of_block.set_draw(static_cast<std::uint64_t>(first + micro_batch_) * kMasks);
 }
 
+void Composed::require_inputs(const Tensors& inputs, const std::string& operation) const {
+  guarded([&] {
+    WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0,
+                 operation + ": every rank must pass the inputs of its replica");
+  });
+}
+
 double Composed::run(const Tensors& inputs, const Tensors& targets, bool training) {
-  WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0,
-               "train_step: every rank must pass the inputs of its replica");
+  require_inputs(inputs, training ? "train_step" : "evaluate");
   if (training) {
     const double loss = train(inputs, targets);
     return guarded([&] {
@@ -176,9 +183,9 @@ double Composed::run(const Tensors& inputs, const Tensors& targets, bool trainin
       return mean;
     });
   }
-  const std::int64_t samples = inputs[0].size(0);
-  const Cut parts = cut(inputs, targets, even_parts(samples, 1));
   return guarded([&] {
+    const std::int64_t samples = inputs[0].size(0);
+    const Cut parts = cut(inputs, targets, even_parts(samples, 1));
     const double loss = pipeline->evaluate(parts.inputs, parts.targets);
     return mean_over_replicas(loss, static_cast<double>(samples));
   });
@@ -197,8 +204,7 @@ void Composed::set_accumulate(int batches) {
 
 // All ranks of tp, cp and pp have the loss of their replica.
 std::vector<double> Composed::forward_backward(const Tensors& inputs, const Tensors& targets) {
-  WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0,
-               "forward_backward: every rank must pass the inputs of its replica");
+  require_inputs(inputs, "forward_backward");
   const double loss = train(inputs, targets);
   if (plan.micro_shards > 0) return losses_;
   const bool counts =
@@ -214,9 +220,6 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
   WEFT_REQUIRE(!replicates() || kept_batches_ < accumulate_,
                "train_step: call step() after every " + std::to_string(accumulate_) +
                    " calls, as the plan's `accumulate` says");
-  WEFT_REQUIRE(!scaled_ || !has_gradients(*this),
-               "train_step: it would add to gradients that the last step() has clipped or "
-               "unscaled; call zero_grad() before it");
   // gather() may have given the caller's modules other memory since the last batch.
   own_modules.attach();
   for (const Stage& stage : stages) {
@@ -230,10 +233,14 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
   all_samples_ = sums ? samples_of_batch() : 0;
   const double share = sums && !by_shards ? samples_ / all_samples_ / mesh.size("cp") : 1;
   const double factor = share * scale() / accumulate_;
-  shards_ = by_shards ? micro_shards(all_samples_, factor) : even_parts(inputs[0].size(0), factor);
-  losses_.assign(static_cast<std::size_t>(plan.micro_shards), 0);
-  const Cut parts = cut(inputs, targets, shards_);
   return guarded([&] {
+    WEFT_REQUIRE(!scaled_ || !has_gradients(*this),
+                 "train_step: it would add to gradients that the last step() has clipped or "
+                 "unscaled; call zero_grad() before it");
+    shards_ =
+        by_shards ? micro_shards(all_samples_, factor) : even_parts(inputs[0].size(0), factor);
+    losses_.assign(static_cast<std::size_t>(plan.micro_shards), 0);
+    const Cut parts = cut(inputs, targets, shards_);
     const auto begin = Clock::now();
     const auto counted = [this] {
       return times.forward + times.backward + times.communication + times.update;
@@ -242,7 +249,8 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
     stepped_ = false;
     for (Stage& stage : stages) {
       if (stage.sharded) stage.kept.reset(new engine::Sharded::NoSync(stage.sharded->no_sync()));
-      if (by_shards || (skips() && kept_batches_ == 0)) stage.statistics.begin(plan.micro_batches);
+      if (skips() && kept_batches_ == 0) stage.statistics.begin_step();
+      if (by_shards) stage.statistics.begin(plan.micro_batches);
     }
     const double loss = pipeline->train_step(parts.inputs, parts.targets) / factor;
     observe::set_activity(observe::Activity::kCommunication);
@@ -340,9 +348,7 @@ Checksums Composed::checksums_of(const Tensors& inputs, const Tensors& targets, 
     stage.kept.reset();
   }
   zero_grad();
-  for (Stage& stage : stages) {
-    if (!stage.statistics.empty()) stage.statistics.restore();
-  }
+  for (Stage& stage : stages) stage.statistics.undo_step();
   return all;
 }
 

@@ -52,6 +52,7 @@ class Composed : public Composition {
   struct Cut {
     std::vector<Tensors> inputs, targets;
   };
+  void require_inputs(const Tensors& inputs, const std::string& operation) const;
   double samples_of_batch();
   std::vector<Part> even_parts(std::int64_t rows, double factor) const;
   std::vector<Part> micro_shards(double all, double factor) const;

@@ -1,6 +1,7 @@
 #include "weft/parallel/compose/internal/composition.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "weft/comm/texts.h"
@@ -24,8 +25,11 @@ const Parameter* Stage::find(const std::string& own) const {
 
 std::vector<at::Tensor> Stage::tied_weights() const {
   std::vector<at::Tensor> all;
+  std::set<const c10::TensorImpl*> known;
   for (const Block& block : blocks) {
-    for (const auto& [name, tensor] : block.tied) all.push_back(tensor);
+    for (const auto& [name, tensor] : block.tied) {
+      if (known.insert(tensor.unsafeGetTensorImpl()).second) all.push_back(tensor);
+    }
   }
   return all;
 }
@@ -40,10 +44,11 @@ Composition::Composition(BlockModel model_, Plan plan_, const Mesh& mesh_)
 }
 
 void Composition::abort(const Error& error) const {
-  for (const char* axis : {"pp", "tp", "cp", "ep"}) mesh[axis].abort(error);
-  replicas().abort(error);
-  sharers().abort(error);
-  mesh.world().abort(error);
+  for (const char* axis : {"pp", "tp", "dp", "fsdp", "cp", "ep"}) mesh[axis].abort(error);
+  for (const Group* group :
+       {&replicas(), &sharers(), &copies(), &copies_of_experts(), &same_blocks(), &mesh.world()})
+    group->abort(error);
+  if (pipeline) pipeline->abort(error);
   for (const Stage& stage : stages) {
     if (stage.sharded) stage.sharded->abandon(error.message());
   }

@@ -51,7 +51,7 @@ struct Stage {
   std::unique_ptr<MadeUp> made_up;     // null: the current micro-batch has samples
 
   const Parameter* find(const std::string& own) const;
-  std::vector<at::Tensor> tied_weights() const;
+  std::vector<at::Tensor> tied_weights() const;  // each once, although several blocks may tie it
   // Sets the modes of joined batch norms to those of the caller's, which they have replaced.
   std::vector<std::function<void()>> follow_modes;
 };
@@ -86,8 +86,10 @@ struct Composition {
   // True for replicas of whole stages (the engine's stage 0): gradients are combined once per step.
   bool replicates() const { return sharding.stage == 0; }
   // True if a step with a gradient that is not finite is skipped.
+  // Updates in backward leave nothing to skip. The plan's option is not always in force
+  // (data_parallel_of).
   bool skips() const {
-    return plan.skip_not_finite && !(replicates() && plan.data_parallel.update_in_backward);
+    return plan.skip_not_finite && !(replicates() && sharding.data_parallel.update_in_backward);
   }
 
   // Ends all groups.

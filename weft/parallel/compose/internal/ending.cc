@@ -52,9 +52,9 @@ bool Composed::counts(const Parameter& p) const {
 // One sum over the world, so that all ranks have the same bits: this rank's shards of one replica,
 // or its part of what all replicas have.
 double Composed::norm_of_gradients() {
-  // Replicas of a whole model get the norm while summing, without another pass.
-  const bool alone =
-      replicates() && copies().size() == mesh.world().size() && plan.micro_shards == 0;
+  // Replicas of a whole model in one stage get the norm while summing, without another pass.
+  const bool alone = replicates() && copies().size() == mesh.world().size() &&
+                     stages.size() == 1 && plan.micro_shards == 0;
   if (alone && stages[0].sharded) return stages[0].sharded->grad_norm() / scale();
   std::vector<at::Tensor> pieces;
   double squares = 0;
@@ -163,7 +163,7 @@ void Composed::skip_step() {
   norm_ = -1;
   batches_ = 0;
   for (Stage& stage : stages) {
-    if (skips() && !stage.statistics.empty()) stage.statistics.restore();
+    if (skips()) stage.statistics.undo_step();
   }
 }
 

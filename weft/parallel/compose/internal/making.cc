@@ -166,7 +166,7 @@ std::string cut_stages(Composition& c) {
   const int stages = lists::num_stages(c.request);
   c.cuts = c.plan.cuts;
   const bool given = !c.cuts.empty(), measures = !given && !c.plan.sample.empty() && stages > 1;
-  if (measures) c.cuts = measured(c, stages);
+  if (measures) c.cuts = c.guarded([&] { return measured(c, stages); });
   for (int stage = 1; !given && !measures && stage < stages; ++stage)
     c.cuts.push_back(stage * blocks / stages);
   check_between_stages(c);

@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <set>
 #include <sstream>
 
@@ -104,6 +105,8 @@ std::string recompute_blocks(Composition& c) {
       if (static_cast<std::size_t>(stage.first) + i + 1 == c.model.blocks.size()) continue;
       ++again;
       std::vector<KeepState> keep{keep_draws(stage.tp[i])};
+      // Inputs may come from the CPU.
+      if (c.plan.device.is_cuda()) keep.push_back(keep_generator(c.plan.device));
       if (!stage.blocks[i].module->buffers().empty()) {
         keep.push_back(keep_buffers(stage.blocks[i]));
         keep.push_back(keep_modes(stage.blocks[i]));
@@ -242,6 +245,24 @@ void check_left_out(const Composition& c) {
   }
 }
 
+// Ends the groups if a pass throws on this rank, since other ranks may wait for it. The groups
+// outlive errors that all ranks find alike: those of the plan and of the cuts.
+std::string run(const Pass& pass, Composition& c) {
+  if (pass.run == cut_stages) return cut_stages(c);
+  std::exception_ptr of_plan;
+  const std::string done = c.guarded([&]() -> std::string {
+    try {
+      return pass.run(c);
+    } catch (const Error& error) {
+      if (error.code() != Errc::kBadConfig) throw;
+      of_plan = std::current_exception();
+      return "";
+    }
+  });
+  if (of_plan) std::rethrow_exception(of_plan);
+  return done;
+}
+
 // Of another model of these modules: sums over its ranks, or parts of them.
 void drop_gradients(const BlockModel& model) {
   for (const BlockSpec& spec : model.blocks) {
@@ -270,7 +291,7 @@ void compose(Composition& c) {
   c.same_blocks();
   drop_gradients(c.model);
   for (const Pass& pass : kPasses) {
-    c.done.emplace_back(pass.info.name, left_out(c, pass.info.name) ? "left out" : pass.run(c));
+    c.done.emplace_back(pass.info.name, left_out(c, pass.info.name) ? "left out" : run(pass, c));
   }
   c.own_modules = OwnModules(c.model, c.stages);
 }

@@ -13,6 +13,8 @@
 
 namespace weft::parallel::internal {
 
+namespace lists = schedule::pipeline;
+
 std::string axis(const Mesh& mesh, const char* name) {
   return std::string(name) + "=" + std::to_string(mesh.size(name));
 }
@@ -24,12 +26,13 @@ bool left_out(const Composition& c, const std::string& name) {
 namespace {
 
 // True if replicas are used: every rank has all parameters of its stages, in types that are updated
-// directly. Codecs on one host or for models that are divided further use shards instead.
+// directly. Codecs on one host, or for models that are divided further or have several stages, use
+// shards instead: their memory is saved for all stages together.
 bool keeps_stages_whole(const Composition& c) {
   if (c.mesh.size("fsdp") > 1 || c.mesh.size("ep") > 1) return false;
   // Each accumulated batch is summed over the ranks separately.
   if (c.plan.micro_shards > 0 && c.plan.accumulate > 1) return false;
-  const bool divided = c.mesh.size("tp") > 1 || c.mesh.size("pp") > 1;
+  const bool divided = c.mesh.size("tp") > 1 || lists::num_stages(c.request) > 1;
   if (c.plan.codec != "none" && c.plan.codec != "auto" && (divided || c.copies().host() != nullptr))
     return false;
   for (const Stage& stage : c.stages) {
@@ -180,6 +183,22 @@ std::string replicate(Composition& c) {
          (experts.empty() ? "stay" : "over " + experts + " alone") + through;
 }
 
+namespace {
+
+// Throws on all ranks if the stages of one do not fit.
+void check_for_adasum(const Composition& c) {
+  if (!c.plan.adasum) return;
+  const bool is_tied = std::any_of(c.stages.begin(), c.stages.end(),
+                                   [](const Stage& stage) { return stage.tied; });
+  at::Tensor refused = at::full({1}, is_tied || !c.replicates() ? 1 : 0, at::kInt);
+  c.mesh.world().all_reduce(refused, ReduceOp::kMax);
+  if (refused.item<int>() != 0)
+    throw Error(Errc::kBadConfig,
+                "plan: adasum needs float32 parameters, and no weight that is tied over stages");
+}
+
+}  // namespace
+
 std::string shard_parameters(Composition& c) {
   c.sharding.stage = engine_stage(c);
   // With several batches, each is weighted by its own samples, which are known only during the
@@ -192,13 +211,11 @@ std::string shard_parameters(Composition& c) {
   // Else Statistics.
   c.sharding.sync_buffers = c.plan.data_parallel.sync_buffers && c.plan.micro_shards == 0;
   if (c.replicates()) c.sharding.data_parallel = data_parallel_of(c);
+  check_for_adasum(c);
   std::string text;
   for (Stage& stage : c.stages) {
     stage.statistics.take_first(c.same_blocks());
     if (stage.parameters.empty()) continue;
-    if (c.plan.adasum && (stage.tied || !c.replicates()))
-      throw Error(Errc::kBadConfig,
-                  "plan: adasum needs float32 parameters, and no weight that is tied over stages");
     OptimizerSpec spec = c.plan.optimizer;
     spec.max_grad_norm = 0;  // the pass "clip" clips over the whole model
     for (optim::ParamGroup& group : spec.groups) {

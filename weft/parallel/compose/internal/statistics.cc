@@ -55,6 +55,16 @@ void Statistics::take_first(const Group& group) {
   }
 }
 
+void Statistics::begin_step() {
+  step_start_.clear();
+  for (const Named& buffer : buffers_) step_start_.push_back(buffer.tensor.clone());
+}
+
+void Statistics::undo_step() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < step_start_.size(); ++i) assign(buffers_[i].tensor, step_start_[i]);
+}
+
 void Statistics::begin(int leaves) {
   leaves_ = leaves;
   start_ = copies_of(floating_);

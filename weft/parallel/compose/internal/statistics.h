@@ -30,9 +30,13 @@ class Statistics {
   // Copies the first rank's statistics to all ranks: one broadcast per element type. Collective.
   void take_first(const Group& group);
 
-  // With micro-shards, each begins with the statistics at the start of the step. The step ends with
-  // the mean over all micro-shards that had samples. It is summed along the balanced binary tree
-  // over them, so that the bits do not depend on the placement of micro-shards.
+  // For a step that may be skipped: keeps the statistics of its start, and sets them back.
+  void begin_step();
+  void undo_step();
+
+  // With micro-shards, each begins with the statistics at the start of the batch. The batch ends
+  // with the mean over all micro-shards that had samples. It is summed along the balanced binary
+  // tree over them, so that the bits do not depend on the placement of micro-shards.
   //   begin(4); for each: restore(); forward; take(i, rows);  finish(replicas, …)
   void begin(int leaves);
   void restore();
@@ -46,6 +50,7 @@ class Statistics {
 
   std::vector<Named> buffers_;
   Tensors floating_, counters_;
+  Tensors step_start_;  // of all buffers
   Tensors start_, counters_start_, counters_end_;
   int leaves_ = 0;
   std::map<std::pair<int, int>, Tensors> waiting_;  // subtrees, by leaves in it and which

@@ -111,6 +111,12 @@ void Tied::sum() const {
   }
 }
 
+void Tied::abort(const Error& why) const {
+  for (const One& one : all_) {
+    if (one.ranks) one.ranks->abort(why);
+  }
+}
+
 bool Tied::is_copy(const at::Tensor& parameter) const {
   for (const One& one : all_) {
     for (std::size_t i = 0; i < one.mine.size(); ++i) {

@@ -25,6 +25,8 @@ class Tied {
   // any rank, all copies have those of before, or none: optimizers skip a parameter without a
   // gradient. Collective.
   void sum() const;
+  // Ends the waits of the ranks that have a parameter of this rank. See Group::abort().
+  void abort(const Error& why) const;
   // True if another block counts this parameter (for norms).
   bool is_copy(const at::Tensor& parameter) const;
 

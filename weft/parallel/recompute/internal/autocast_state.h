@@ -1,4 +1,4 @@
-// Saves the thread's CPU autocast state at construction.
+// Saves the thread's autocast state, on the CPU and on CUDA devices, at construction.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -11,16 +11,26 @@ class AutocastState {
   class Use;
 
  private:
+  struct Of {
+    explicit Of(at::DeviceType device_) : device(device_) {}
+    bool operator==(const Of&) const = default;
+
+    at::DeviceType device;
+    bool on = at::autocast::is_autocast_enabled(device);
+    at::ScalarType type = at::autocast::get_autocast_dtype(device);
+  };
+
   bool differs(const AutocastState& other) const {
-    return on_ != other.on_ || type_ != other.type_;
+    return !(cpu_ == other.cpu_ && cuda_ == other.cuda_);
   }
   void set() const {
-    at::autocast::set_autocast_enabled(at::kCPU, on_);
-    at::autocast::set_autocast_dtype(at::kCPU, type_);
+    for (const Of& one : {cpu_, cuda_}) {
+      at::autocast::set_autocast_enabled(one.device, one.on);
+      at::autocast::set_autocast_dtype(one.device, one.type);
+    }
   }
 
-  bool on_ = at::autocast::is_autocast_enabled(at::kCPU);
-  at::ScalarType type_ = at::autocast::get_autocast_dtype(at::kCPU);
+  Of cpu_{at::kCPU}, cuda_{at::kCUDA};
 };
 
 class AutocastState::Use {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "weft/parallel/tensor/linear.h"
+
 namespace weft::parallel::internal {
 namespace {
 
@@ -132,7 +134,9 @@ at::Tensor multiply_and_leave(const at::Tensor& x, const at::Tensor& weight, con
   if (tp.size() == 1 || how.chunks == 1)
     return leave_split(torch::linear(x, weight), how.sequence, tp);
   if (how.sequence == Sequence::kSplit) even_part("Linear: sequence", x.size(-2), tp.size());
-  return MultiplyAndLeave::apply(x, weight, c10::make_intrusive<Terms>(how, tp));
+  // Products into given memory are not cast by autocast, nor are those of backward.
+  return MultiplyAndLeave::apply(in_product_type(x), in_product_type(weight),
+                                 c10::make_intrusive<Terms>(how, tp));
 }
 
 }  // namespace weft::parallel::internal
