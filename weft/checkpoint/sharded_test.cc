@@ -380,9 +380,8 @@ TEST(ShardedCheckpoint, IsFoundAgainAfterACrashThatLeftItUnderATemporaryName) {
 
 TEST(ShardedCheckpoint, IsReplacedWhereTheFileSystemCannotExchangeNames) {
   const TempDir dir;
-  const FileFaults without_exchange([](FileCall call, const std::string&) {
-    return call == FileCall::kExchange ? EINVAL : 0;
-  });
+  const FileFaults without_exchange(
+      [](FileCall call, const std::string&) { return call == FileCall::kExchange ? EINVAL : 0; });
   save_over(1, dir.path(), 1, some_tensors(1), flat_shards);
   const auto tensors = some_tensors(2);
   const std::string folder = save_over(1, dir.path(), 1, tensors, flat_shards);

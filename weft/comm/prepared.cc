@@ -11,8 +11,8 @@
 
 #include "weft/comm/group.h"
 #include "weft/comm/internal/all_reduce.h"
-#include "weft/comm/internal/tensor_data.h"
 #include "weft/comm/internal/group_backend.h"
+#include "weft/comm/internal/tensor_data.h"
 
 namespace weft::comm {
 namespace {

@@ -251,32 +251,31 @@ TEST(BetweenSteps, AModelThatEndsInTheMiddleOfAStepIsAnErrorOnOtherRanks) {
 
 TEST(BetweenSteps, SumsAreNotReadOnceARankHasEndedItsModel) {
   std::promise<void> left;
-  EXPECT_THAT(
-      refusal(
-          [&] {
-            comm::replicate(
-                2,
-                [&](const Group& group) {
-                  const Parts parts = make_parts({});
-                  std::optional<Sharded> model(std::in_place, blocks_of(parts), group,
-                                               optimizer_spec(kSgd, {}),
-                                               options_of(0, Weights::kShared));
-                  backward(*model, group, 0);
-                  model->await_gradients();
-                  if (group.rank() == 0) {
-                    model.reset();
-                    left.set_value();
-                    return;
-                  }
-                  left.get_future().wait_for(10s);
-                  model->each_gradient([](const std::string& name, const at::Tensor&) {
-                    ADD_FAILURE() << "read '" << name << "'";
-                  });
-                },
-                20s);
-          },
-          Errc::kAborted),
-      HasSubstr("rank 0 has ended its model before the end of a step"));
+  EXPECT_THAT(refusal(
+                  [&] {
+                    comm::replicate(
+                        2,
+                        [&](const Group& group) {
+                          const Parts parts = make_parts({});
+                          std::optional<Sharded> model(std::in_place, blocks_of(parts), group,
+                                                       optimizer_spec(kSgd, {}),
+                                                       options_of(0, Weights::kShared));
+                          backward(*model, group, 0);
+                          model->await_gradients();
+                          if (group.rank() == 0) {
+                            model.reset();
+                            left.set_value();
+                            return;
+                          }
+                          left.get_future().wait_for(10s);
+                          model->each_gradient([](const std::string& name, const at::Tensor&) {
+                            ADD_FAILURE() << "read '" << name << "'";
+                          });
+                        },
+                        20s);
+                  },
+                  Errc::kAborted),
+              HasSubstr("rank 0 has ended its model before the end of a step"));
 }
 
 TEST(BetweenSteps, GradientsThatOneRankDropsAreAnErrorOverTcp) {

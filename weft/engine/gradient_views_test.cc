@@ -184,8 +184,8 @@ TEST(GradientViews, AreTheOnlyGradientsThatAreCopiedForThePeers) {
         }
         for (int pass = 0; pass < 2; ++pass) {
           net(ids_of(pass, 1)).square().mean().backward();
-          EXPECT_EQ(copied, pass == 0 ? std::vector<std::string>{"table"}
-                                      : std::vector<std::string>{});
+          EXPECT_EQ(copied,
+                    pass == 0 ? std::vector<std::string>{"table"} : std::vector<std::string>{});
           copied.clear();
           shown.end(false, std::vector<bool>(params.size(), true));
         }

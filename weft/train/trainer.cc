@@ -215,8 +215,8 @@ void Trainer::Impl::give_up(const std::exception& error) noexcept {
   try {
     elastic::keep_until_exit(copies());            // the others may recover from them
     if (code_of(error) == Errc::kAborted) return;  // another rank has told the cause
-    const Error why(Errc::kAborted, "rank " + std::to_string(world().rank()) +
-                                        " ended with: " + describe(error));
+    const Error why(Errc::kAborted,
+                    "rank " + std::to_string(world().rank()) + " ended with: " + describe(error));
     if (session_ != nullptr && session_->learner) {
       model().abort(why);
     } else {

@@ -29,9 +29,7 @@ class OtherBackend final : public GroupBackend {
 
 }  // namespace
 
-GroupBackend* weft_backend(c10d::Backend& backend) {
-  return dynamic_cast<GroupBackend*>(&backend);
-}
+GroupBackend* weft_backend(c10d::Backend& backend) { return dynamic_cast<GroupBackend*>(&backend); }
 
 std::unique_ptr<GroupBackend> other_backend(c10d::Backend& backend) {
   return std::make_unique<OtherBackend>(backend);

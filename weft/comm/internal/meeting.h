@@ -75,7 +75,7 @@ struct Forming {
   // The rank that is known to have ended. Throws kAborted if a rank cannot join, and kPeerLost if
   // the store is gone.
   std::function<std::optional<int>()> lost_peer;
-  bool over_mpi = false;                          // then MPI also connects the hosts
+  bool over_mpi = false;  // then MPI also connects the hosts
 };
 
 // Uses a store that all ranks can reach; null for a group of one. `party` has all ranks of the

@@ -202,8 +202,8 @@ std::string address_towards(const std::string& host) {
   if (found != nullptr) freeaddrinfo(found);
   if (!address.empty()) return address;
   throw Error(Errc::kUnavailable,
-              "cannot find this host's address on the route to '" + host + "', the store's host: " +
-                  why + "; set comm.interface or WEFT_INTERFACE",
+              "cannot find this host's address on the route to '" + host +
+                  "', the store's host: " + why + "; set comm.interface or WEFT_INTERFACE",
               {"init", -1, -1});
 }
 

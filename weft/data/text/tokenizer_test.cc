@@ -274,12 +274,10 @@ TEST(TokenizerJson, StopsARegularExpressionThatTakesTooManySteps) {
 
 // Each step multiplies the length of a text by 100000.
 TEST(TokenizerJson, RefusesTextsThatTheNormalizerMakesTooLong) {
-  const json longer = {{"type", "Replace"},
-                       {"pattern", {{"String", "a"}}},
-                       {"content", std::string(100000, 'a')}};
+  const json longer = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100000, 'a')}};
   json document = small();
-  document["normalizer"] = {{"type", "Sequence"},
-                            {"normalizers", std::vector<json>(16, longer)}};
+  document["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::vector<json>(16, longer)}};
   const auto parse = [&] { return parse_tokenizer(document.dump(), "long.json"); };
   const auto tokenizer = parse();
   expect_refused([&] { tokenizer->encode("a"); }, Errc::kInvalidArgument,

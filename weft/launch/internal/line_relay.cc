@@ -51,9 +51,9 @@ void LineRelay::keep(std::string_view bytes) {
       const std::string why = std::strerror(errno);
       options_.log.reset();
       if (options_.errors != nullptr)
-        options_.errors->print("weft: " + options_.prefix +
-                               "the log of this rank ends here, since it cannot be written: " +
-                               why + "\n");
+        options_.errors->print(
+            "weft: " + options_.prefix +
+            "the log of this rank ends here, since it cannot be written: " + why + "\n");
       return;
     }
     bytes.remove_prefix(static_cast<std::size_t>(written));

@@ -20,8 +20,8 @@ struct HeapStats {
   std::uint64_t footprint_bytes = 0;  // memory taken from the system: live, cached and free
   // End of the part of the region that is in use. Below it, trim() may have given memory back.
   std::uint64_t end_bytes = 0;
-  std::uint64_t limit_bytes = 0;      // the region
-  std::uint64_t huge_bytes = 0;       // bytes of the footprint on huge pages
+  std::uint64_t limit_bytes = 0;  // the region
+  std::uint64_t huge_bytes = 0;   // bytes of the footprint on huge pages
   std::uint64_t allocations = 0;
   std::uint64_t reused = 0;   // allocations that took no new memory from the system
   std::uint64_t refused = 0;  // allocations that did not fit the limit

@@ -238,8 +238,8 @@ TEST(OrdinaryMemory, IsStagedWhileAnotherThreadSharesMemory) {
     const auto rank = static_cast<std::size_t>(host.rank());
     for (int round = 0; round < 30; ++round) {
       Direct direct(host, 20s);
-      auto first_sum = std::async(std::launch::async,
-                                  [&] { return right(direct, host, 0, {16'384}, true); });
+      auto first_sum =
+          std::async(std::launch::async, [&] { return right(direct, host, 0, {16'384}, true); });
       std::vector<std::byte*> blocks;
       for (int i = 0; i < 20; ++i) {
         blocks.push_back(host.share(64, 20s));

@@ -117,11 +117,11 @@ TEST(ComposeTied, AWeightWithoutGradientStays) {
   for (const auto& habit : std::vector<std::function<void(Net&, int)>>{freeze, leave_out}) {
     const Training how{.rule = optimizer_spec(sgd, {}).rule, .habit = habit};
     const Named expected = by_torch(sgd, how);
-    for (const Case& c : {on({{"dp", 1}}), on({{"pp", 2}}, by(kInTurn, 2)),
-                          on({{"pp", 2}}, by(Algorithm::kInterleaved, 2)),
-                          on({{"pp", 2}, {"fsdp", 2}}, by(kInTurn, 2, 3, Weights::kPrivate)),
-                          on({{"pp", 2}, {"dp", 2}}, {.micro_shards = 4}),
-                          on({{"dp", 2}}, {.micro_shards = 4})}) {
+    for (const Case& c :
+         {on({{"dp", 1}}), on({{"pp", 2}}, by(kInTurn, 2)),
+          on({{"pp", 2}}, by(Algorithm::kInterleaved, 2)),
+          on({{"pp", 2}, {"fsdp", 2}}, by(kInTurn, 2, 3, Weights::kPrivate)),
+          on({{"pp", 2}, {"dp", 2}}, {.micro_shards = 4}), on({{"dp", 2}}, {.micro_shards = 4})}) {
       replicate(c.world(), [&](const Group& world) {
         expect_close(trained(world, c, how), expected, 1e-10, c.name());
       });

@@ -190,9 +190,9 @@ void check_codec(const Plan& plan, const Sizes& sizes) {
     }
   }();
   if (spec.kind == compress::Kind::kNone) return;
-  require(spec.kind != compress::Kind::kAuto ||
-              (sizes.replicas_alone() && virtual_stages(plan) == 1),
-          "plan: codec = \"auto\" measures replicas of a whole model; name a codec");
+  require(
+      spec.kind != compress::Kind::kAuto || (sizes.replicas_alone() && virtual_stages(plan) == 1),
+      "plan: codec = \"auto\" measures replicas of a whole model; name a codec");
   require(!scales_loss(plan),
           "plan: a codec is not supported with loss scaling, since its memory would outlive the "
           "scale; use bf16, or no codec");

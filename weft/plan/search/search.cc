@@ -78,8 +78,8 @@ double least_score(const Bounded& bounded, Goal goal, const Rates& rates) {
 double largest_memory(const Cluster& cluster) {
   double largest = 0;
   for (const NodeType& type : cluster.nodes)
-    largest = std::max(largest,
-                       cluster.accelerators[static_cast<std::size_t>(type.accelerator)].memory);
+    largest =
+        std::max(largest, cluster.accelerators[static_cast<std::size_t>(type.accelerator)].memory);
   return largest;
 }
 
@@ -176,8 +176,7 @@ class Search {
   double lacks_of(const Step& step) const {
     double lacks = 0;
     for (std::size_t r = 0; r < step.memory.size(); ++r)
-      lacks =
-          std::max(lacks, step.memory[r].total() - step.capacity[r] * (1 - options_.headroom));
+      lacks = std::max(lacks, step.memory[r].total() - step.capacity[r] * (1 - options_.headroom));
     return lacks;
   }
 

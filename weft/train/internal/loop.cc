@@ -509,9 +509,7 @@ void Loop::save() {
 
 // Of the best checkpoint, which the options may not ask for: without keep_best, the best evaluation
 // may have none.
-BestMark Loop::kept_best() const {
-  return options_.keep_best ? decisions_->best() : BestMark{};
-}
+BestMark Loop::kept_best() const { return options_.keep_best ? decisions_->best() : BestMark{}; }
 
 void Loop::save_now() {
   decisions_->saved();

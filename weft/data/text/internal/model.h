@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>

@@ -53,8 +53,8 @@ bool Composed::counts(const Parameter& p) const {
 // or its part of what all replicas have.
 double Composed::norm_of_gradients() {
   // Replicas of a whole model in one stage get the norm while summing, without another pass.
-  const bool alone = replicates() && copies().size() == mesh.world().size() &&
-                     stages.size() == 1 && plan.micro_shards == 0;
+  const bool alone = replicates() && copies().size() == mesh.world().size() && stages.size() == 1 &&
+                     plan.micro_shards == 0;
   if (alone && stages[0].sharded) return stages[0].sharded->grad_norm() / scale();
   std::vector<at::Tensor> pieces;
   double squares = 0;

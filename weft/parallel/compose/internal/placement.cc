@@ -188,8 +188,8 @@ namespace {
 // Throws on all ranks if the stages of one do not fit.
 void check_for_adasum(const Composition& c) {
   if (!c.plan.adasum) return;
-  const bool is_tied = std::any_of(c.stages.begin(), c.stages.end(),
-                                   [](const Stage& stage) { return stage.tied; });
+  const bool is_tied =
+      std::any_of(c.stages.begin(), c.stages.end(), [](const Stage& stage) { return stage.tied; });
   at::Tensor refused = at::full({1}, is_tied || !c.replicates() ? 1 : 0, at::kInt);
   c.mesh.world().all_reduce(refused, ReduceOp::kMax);
   if (refused.item<int>() != 0)

@@ -76,17 +76,9 @@ double weft_seconds(ExchangeKind kind, double bytes, const GroupShape& g) {
   static std::map<Key, double> known;  // guarded by mutex
   // Sizes within 1 % share a simulation.
   const auto size = std::llround(std::log(std::max(bytes, 1.0)) * 100);
-  const Key key = {kind,
-                   size,
-                   g.ranks,
-                   g.nodes,
-                   g.sharing,
-                   g.shared_memory,
-                   g.intra,
-                   g.latency,
-                   g.inter.bandwidth,
-                   g.inter.latency,
-                   g.inter.share};
+  const Key key = {
+      kind,    size,      g.ranks,           g.nodes,         g.sharing,    g.shared_memory,
+      g.intra, g.latency, g.inter.bandwidth, g.inter.latency, g.inter.share};
   {
     const std::lock_guard lock(mutex);
     const auto found = known.find(key);

@@ -51,12 +51,12 @@ void ChangeFeed::follow(const std::stop_token& stop) {
     bool has_taken = false;
     std::string reason;
     try {
-      reason = api_.stream(
-          "/v3/watch", {{"create_request", request}}, [&](const nlohmann::json& message) {
-            if (stop.stop_requested() || !take(message)) return false;
-            has_taken = true;
-            return true;
-          });
+      reason = api_.stream("/v3/watch", {{"create_request", request}},
+                           [&](const nlohmann::json& message) {
+                             if (stop.stop_requested() || !take(message)) return false;
+                             has_taken = true;
+                             return true;
+                           });
     } catch (const Error& error) {
       reason = error.message();
     }

@@ -35,7 +35,7 @@ class ChangeFeed {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable_any pause_;  // of the thread; ends early when it must stop
-  Changes changes_;      // guarded by mutex_
+  Changes changes_;                    // guarded by mutex_
   Revision last_ = 0;    // guarded by mutex_: last change that was seen; 0: none, also before
   std::jthread thread_;  // last, so that it ends first
 };
