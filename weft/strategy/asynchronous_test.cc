@@ -325,5 +325,24 @@ TEST(Backup, LeavesOutTheLateGradientAndItsMomentum) {
   });
 }
 
+// As from a checkpoint that has no part of worker 0 for the center.
+TEST(Backup, BeginsFromTheLoadedOptimizerStateWhereACheckpointHasNoneForTheCenter) {
+  comm::replicate(2, [](const Group& group) {
+    Momentum mine;
+    const auto rule =
+        make_rule({.name = "sync", .backup = 1},
+                  {.workers = group, .world = group, .weights = {mine.x}, .optimizer_state = [&] {
+                     return std::vector{mine.velocity};
+                   }});
+    mine.velocity.fill_(3);
+    rule->reset_own();
+    rule->restored();
+    group.barrier();
+    rule->begin(7);
+    EXPECT_TRUE(torch::equal(mine.velocity, torch::full_like(mine.velocity, 3)));
+    rule->leave();
+  });
+}
+
 }  // namespace rules_test
 }  // namespace weft::strategy

@@ -193,6 +193,29 @@ TEST(Gossip, BringsWorkersTogetherAtTheMixingRateOfItsGraph) {
   }
 }
 
+// Two rounds of four workers: with the next one, then with the one after it.
+TEST(Gossip, TakesTheNextNeighborInEachExchangeOfTheFirstSteps) {
+  comm::replicate(4, [](const Group& group) {
+    at::Tensor mine = torch::zeros({1}, torch::kDouble);
+    const auto rule = make_rule(
+        {.name = "gossip", .period = 16, .sync_steps = 4, .graph = "one_peer_exponential"},
+        {.workers = group, .world = group, .weights = {mine}});
+    const auto exchanges_until = [&](int first, int last) {
+      int exchanges = 0;
+      for (int step = first; step <= last; ++step)
+        exchanges += rule->after_step({step, kLr, 0, 1}) ? 1 : 0;
+      return exchanges;
+    };
+    mine.fill_(group.rank());
+    EXPECT_EQ(exchanges_until(1, 2), 2);
+    EXPECT_EQ(mine.item<double>(), 1.5);
+    EXPECT_EQ(exchanges_until(3, 4), 2);
+    mine.fill_(group.rank());
+    EXPECT_EQ(exchanges_until(5, 36), 2);  // after 20 and 36 steps
+    EXPECT_EQ(mine.item<double>(), 1.5);
+  });
+}
+
 TEST(Rules, LetAWorkerThatIsTornApartContinueFromTheSavedState) {
   for (const char* name : {"local_sgd", "slow_momentum", "diloco", "easgd", "gossip"}) {
     const Strategy strategy{.name = name, .period = 3};

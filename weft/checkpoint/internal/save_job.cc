@@ -9,6 +9,8 @@
 //   7  rank 0   flush ckpt: the new name is on the disk
 //   8  rank 0   remove older checkpoints, each renamed before it is removed
 //
+// If step 6 or 7 fails, step-N becomes what it was before, since the save counts as failed.
+//
 // Nothing is renamed before its content is on the disk, and nothing older is removed before the new
 // checkpoint is. Readers look for names step-N alone, so they never see a half written folder.
 //

@@ -48,9 +48,13 @@ class Backup final : public AsynchronousRule {
   // The optimizer state of the center is in a checkpoint once, by worker 0.
   State state() override {
     State state = AsynchronousRule::state();
-    if (me() == 0 && count_ > weights().count())
-      state.own.push_back(center_.narrow(0, weights().count(), count_ - weights().count()));
+    if (me() == 0 && count_ > weights().count()) state.own.push_back(optimizer_of(center_));
     return state;
+  }
+  void reset_own() override {
+    const at::NoGradGuard no_grad;
+    AsynchronousRule::reset_own();
+    if (me() == 0) optimizer_of(center_).copy_(optimizer_state().read());
   }
   void begin(std::int64_t) override {
     meet();
@@ -84,6 +88,9 @@ class Backup final : public AsynchronousRule {
   }
   at::Tensor weights_of(const at::Tensor& vector) const {
     return vector.narrow(0, 0, weights().count());
+  }
+  at::Tensor optimizer_of(const at::Tensor& vector) const {
+    return vector.narrow(0, weights().count(), count_ - weights().count());
   }
   at::Tensor read_all() const {
     return at::cat({weights().read(), optimizer_state().read().to(center_.scalar_type())});
@@ -148,8 +155,7 @@ class Backup final : public AsynchronousRule {
     memory_.count_moved(read_.nbytes());
     weights().write(weights_of(read_));
     const Flat optimizer = optimizer_state();
-    if (optimizer.count() > 0)
-      optimizer.write(read_.narrow(0, weights().count(), optimizer.count()));
+    if (optimizer.count() > 0) optimizer.write(optimizer_of(read_));
   }
 
   at::Tensor result_weights() override {

@@ -36,6 +36,8 @@ class FlatRule : public Rule {
   // The weights of the result, a vector of this rule's own. Collective.
   virtual at::Tensor result_weights();
 
+  // Number of the exchange after this step.
+  std::int64_t round_of(const Step& step) const { return pace_.round_of(step.number); }
   int size() const { return part_.workers.size(); }
   const Part& part() const { return part_; }
   const Flat& weights() const { return weights_; }

@@ -50,10 +50,9 @@ class Gossip final : public FlatRule {
       : FlatRule(strategy, std::move(part)), graph_(schedule::parse_graph(strategy.graph)) {}
 
  private:
-  // Rounds of the graph are counted by steps, so that they go on where a resumed run is.
   void exchange(const Step& step) override {
     const at::Tensor x = weights().read();
-    comm::gossip(part().workers, {x}, step.number / period(), {.graph = graph_});
+    comm::gossip(part().workers, {x}, round_of(step), {.graph = graph_});
     weights().write(x);
   }
 
@@ -112,7 +111,7 @@ class CompressedGossip final : public FlatRule {
 
   void exchange(const Step& step) override {
     if (size() == 1) return;
-    const std::int64_t round = step.number / period();
+    const std::int64_t round = round_of(step);
     at::Tensor x = weights().read(), rest = x - known_;
     std::vector<std::byte> wire;
     codec_->encode({rest.const_data_ptr<float>(), static_cast<std::size_t>(rest.numel())},

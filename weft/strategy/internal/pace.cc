@@ -19,6 +19,10 @@ Pace::Pace(const Strategy& strategy, Group world)
 
 std::int64_t Pace::period() const { return static_cast<std::int64_t>(at(kPeriod)); }
 
+std::int64_t Pace::round_of(std::int64_t step) const {
+  return step <= sync_steps_ ? step : sync_steps_ + (step - sync_steps_) / period();
+}
+
 bool Pace::is_due(const Step& step) {
   const auto now = static_cast<double>(step.number);
   if (adapt_steps_ > 0) {

@@ -26,6 +26,10 @@ class Pace {
   // True if the workers exchange after this step. Collective if the period changes.
   bool is_due(const Step& step);
   std::int64_t period() const;
+  // Number of the exchange after this step: larger than that of the exchange before, by 1 while the
+  // period stays. It follows from the step and the period alone, so it is the same in a resumed
+  // run.
+  std::int64_t round_of(std::int64_t step) const;
   // float64 [kNumbers]: state, in place.
   const at::Tensor& numbers() const { return numbers_; }
 
