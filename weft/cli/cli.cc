@@ -228,9 +228,10 @@ void add_checkpoint(CLI::App& app, CheckpointCommand& command, int& result) {
 
 void add_doctor(CLI::App& app, DoctorCommand& command, int& result) {
   auto* sub = add(app, kDoctor);
-  sub->add_flag("--json", command.json, "Print JSON lines on stdout");
+  auto* json = sub->add_flag("--json", command.json, "Print JSON lines on stdout");
   sub->add_flag("--topology", command.topology,
-                "Print the hosts of this job's ranks and the measured links between them, as TOML");
+                "Print the hosts of this job's ranks and the measured links between them, as TOML")
+      ->excludes(json);
   sub->callback([&] { result = doctor(command); });
 }
 

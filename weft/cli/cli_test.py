@@ -183,6 +183,20 @@ class Words(unittest.TestCase):
         ):
             self.fails([flag], *words)
 
+    def test_flags_that_would_have_no_effect_are_refused(self):
+        self.fails(["--json", "--dry-run"], "train", "shapes", "--dry-run", "--json")
+        self.fails(["--topology", "--json"], "doctor", "--topology", "--json")
+        job = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        job |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        for words, expected in (
+            (["train", "shapes", "--secret-file", "secret"], "give the flag to the launcher"),
+            (["train", "shapes", "--rdzv-endpoint", "host"], "--rdzv-endpoint: the ranks were"),
+            (["plan", "profile", "-n", "3"], "-n 3 disagrees with"),
+        ):
+            result = weft(*words, env=environment() | job)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(expected, result.stderr)
+
     def test_version(self):
         self.assertRegex(weft("--version").stdout, r"^weft \d+\.\d+\.\d+\n$")
 

@@ -96,7 +96,7 @@ int plan_profile(const ProfileCommand& command) {
   std::optional<Config> recipe;
   if (!target.empty()) recipe = train::load_recipe(target.front(), command.assignments);
   if (comm::discover(comm::Environment::process()).source != "alone")
-    return profile_rank(command, recipe);
+    return start_ranks(command.ranks, [&] { return profile_rank(command, recipe); });
   share_cores(ranks);
   if (ranks == 1) return profile_rank(command, recipe);
   launch::LaunchOptions launching;

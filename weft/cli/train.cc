@@ -232,9 +232,27 @@ std::vector<LauncherFlag> launcher_flags(const TrainCommand& command) {
   return flags;
 }
 
+// Flags that a launcher alone uses, and that a job of one node may have in vain.
+void refuse_flags_of_launcher(const TrainCommand& command, const std::string& launcher) {
+  const launch::LaunchOptions& given = command.launching;
+  const std::pair<const char*, bool> flags[] = {
+      {"--rdzv-endpoint", !given.rdzv_endpoint.empty()},
+      {"--rendezvous", !given.rendezvous.empty()},
+      {"--rdzv-id", !given.run_id.empty()},
+      {"--rdzv-conf", !given.rdzv_conf.empty()},
+      {"--secret-file", !given.secret_file.empty()},
+      {"--grace", given.going.grace && rank_link::launcher() != nullptr}};
+  for (const auto& [name, is_set] : flags) {
+    if (is_set)
+      throw Error(Errc::kBadConfig, std::string(name) + ": the ranks were started by " + launcher +
+                                        "; give the flag to the launcher");
+  }
+}
+
 // `launcher`: what started this process; "alone" if nothing did.
 void check_launcher_flags(const TrainCommand& command, const std::vector<LauncherFlag>& flags,
                           const std::string& launcher) {
+  if (launcher != "alone") refuse_flags_of_launcher(command, launcher);
   const bool one_rank =
       most_ranks(command) < 2 && !is_range(command) && command.launching.nnodes == "1";
   for (const LauncherFlag& flag : flags) {

@@ -116,6 +116,7 @@ TEST(PlanKeys, ThatContradictAPlanAreRefused) {
   refused({"strategy.backup=1"}, "strategy.backup is not supported");
   refused({"train.reproducible=true"}, "train.reproducible sets the micro-batches itself");
   refused({"train.batch_schedule=noise"}, "train.batch_schedule is not supported");
+  refused({"train.device=cuda"}, "train.device is not supported");
   refused({"train.verify_steps=10"}, "train.verify_steps is not supported");
   Config config = small_recipe();
   config.set("parallel.plan=predict");

@@ -3,8 +3,10 @@
 #include "weft/base/error.h"
 #include "weft/base/text/words.h"
 #include "weft/optim/update_rule.h"
+#include "weft/train/internal/key_uses.h"
 #include "weft/train/internal/limits.h"
 #include "weft/train/internal/optimizer_options.h"
+#include "weft/train/internal/plan_keys.h"
 #include "weft/train/internal/settings.h"
 
 namespace weft::train {
@@ -91,11 +93,14 @@ Options load_options(const std::string& file, const std::vector<std::string>& as
   Config config = Config::load(file, options_schema());
   for (const auto& assignment : assignments) config.set(assignment);
   for (const auto& row : config.describe()) {
-    if (!row.key.starts_with("comm.") || row.value == row.fallback) continue;
-    throw Error(Errc::kBadConfig, row.key + " (" + row.origin +
-                                      ") has no effect on a program: pass InitOptions to "
-                                      "weft::init() in its place");
+    const bool is_comm = row.key.starts_with("comm.");
+    if ((!is_comm && row.key != "run.recipe") || row.value == row.fallback) continue;
+    throw Error(Errc::kBadConfig, row.key + " (" + row.origin + ") has no effect on a program: " +
+                                      (is_comm ? "pass InitOptions to weft::init() in its place"
+                                               : "leave it out"));
   }
+  internal::refuse_unused_keys(config);
+  internal::check_plan_keys(config);
   return options_of(config);
 }
 

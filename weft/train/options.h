@@ -209,8 +209,10 @@ Schema options_schema();
 // Options that these keys set. Throws Error(kBadConfig) for keys that contradict each other.
 Options options_of(const Config& config);
 // Options of a TOML file with these tables; `assignments` ("train.epochs=3") override it. Throws
-// Error(kBadConfig), naming file, line and the nearest key, also for a key of [comm] that is set to
-// another value than its default: init() has met the ranks by then, so pass it InitOptions.
+// Error(kBadConfig), naming file, line and the nearest key, also for a key that the optimizer,
+// schedule or strategy does not use, and for one that contradicts parallel.plan. A key of [comm]
+// that is set to another value than its default is such an error, too: init() has met the ranks by
+// then, so pass it InitOptions.
 Options load_options(const std::string& file, const std::vector<std::string>& assignments = {});
 // Inverse of options_of(), for config.toml of a run folder: all that the schema has keys for.
 Config config_of(const Options& options);

@@ -228,6 +228,23 @@ TEST(Options, OfAProgramRefuseKeysOfTheMeetingThatAreNotTheDefaults) {
               AllOf(HasSubstr("comm.timeout_s"), HasSubstr("train.toml:2")));
 }
 
+TEST(Options, OfAProgramRefuseKeysThatTheOthersDoNotUse) {
+  const TempDir folder;
+  const std::string file = folder / "train.toml";
+  write_file_atomic(file, "[optimizer]\nname = \"adamw\"\n");
+  const auto refused = [&](const std::vector<std::string>& words) {
+    return bad_config([&] { load_options(file, words); });
+  };
+  EXPECT_THAT(refused({"optimizer.nesterov=true"}),
+              HasSubstr("optimizer.nesterov (--set) is for optimizer.name = \"sgd\" or \"lars\", "
+                        "not \"adamw\""));
+  EXPECT_THAT(refused({"schedule.gamma=0.5"}), HasSubstr("is for schedule.name = \"step\""));
+  EXPECT_THAT(refused({"strategy.codec=bf16"}), HasSubstr("strategy.codec (--set) is for"));
+  EXPECT_THAT(refused({"parallel.plan=auto", "parallel.dp=2"}), HasSubstr("parallel.dp is set"));
+  EXPECT_THAT(refused({"run.recipe=shapes"}), HasSubstr("has no effect on a program: leave it"));
+  EXPECT_EQ(load_options(file, {"optimizer.betas=[0.8,0.9]", "parallel.tp=2"}).mesh, "dp=0,tp=2");
+}
+
 TEST(Options, OfAProgramConvertToTheConfigurationThatTheyCameFrom) {
   Config config(recipe_schema());
   for (const char* assignment :
@@ -312,6 +329,21 @@ TEST(Recipe, NamesKeysThatHaveNoEffectBesideTheOthers) {
                   "parallel.schedule (--set) has no effect: parallel.pp is 1",
                   "train.best_metric (--set) has no effect: neither train.keep_best nor "
                   "train.patience is set"));
+  EXPECT_THAT(idle({"parallel.plan=auto", "parallel.micro_batches=3", "train.recompute=full",
+                    "parallel.zero_stage=1"}),
+              testing::ElementsAre(
+                  "train.recompute (--set) has no effect: parallel.plan = \"auto\" chooses it",
+                  "parallel.zero_stage (--set) has no effect: parallel.plan = \"auto\" chooses it",
+                  "parallel.micro_batches (--set) has no effect: parallel.plan = \"auto\" chooses "
+                  "it"));
+  EXPECT_THAT(
+      idle({"train.batch=60", "train.batch_per_rank=8", "train.peak_tflops=1",
+            "optimizer.weight_decay=0", "optimizer.decay_vectors=false"}),
+      testing::ElementsAre("train.batch (--set) has no effect: train.batch_per_rank is set",
+                           "train.peak_tflops (--set) has no effect: the FLOPs of a sample are "
+                           "known for gpt only",
+                           "optimizer.decay_vectors (--set) has no effect: neither "
+                           "optimizer.weight_decay nor optimizer.l1 is set"));
   EXPECT_THAT(idle({"train.micro_shards=8", "train.reproducible=true", "parallel.zero_stage=1",
                     "parallel.fsdp=2", "train.best_metric=accuracy", "train.patience=3"}),
               testing::IsEmpty());

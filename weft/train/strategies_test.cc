@@ -154,6 +154,8 @@ TEST(Strategies, ThatDoNotFitAreRefusedInOneLine) {
           "strategy.name = \"easgd\": train.reproducible");
   refused({"strategy.name=gossip", "parallel.codec=bf16"}, "set strategy.codec");
   refused({"strategy.name=diloco", "train.verify_steps=10"}, "train.verify_steps");
+  refused({"strategy.name=downpour", "train.on_straggler=rebalance"},
+          "leave train.on_straggler at \"warn\"");
   runs.tcp = ImageRuns::Sums::kAsTheyCome;
   refused({"strategy.name=ad_psgd"}, "the workers are not on one host");
   runs.tcp.reset();

@@ -151,8 +151,10 @@ void add_train_options(CLI::App& sub, TrainCommand& command) {
                "--resume=auto: start a new run if there is none to continue")
       ->check(CLI::IsMember({"true", "auto"}))
       ->option_text("[=auto]");
-  sub.add_flag("--dry-run", command.dry_run, "Print every key with its value and origin, and stop");
-  sub.add_flag("--json", command.json, "Print the result as one JSON object on stdout");
+  auto* dry = sub.add_flag("--dry-run", command.dry_run,
+                           "Print every key with its value and origin, and stop");
+  sub.add_flag("--json", command.json, "Print the result as one JSON object on stdout")
+      ->excludes(dry);
   sub.add_flag("--check", command.check,
                "Compare the result with the recipe's expected.toml; exit with 1 if it is worse");
   sub.add_option("--progress", command.progress,

@@ -36,6 +36,8 @@ void check_plan_keys(const Config& config) {
   if (config.get_string("train.batch_schedule") != "constant")
     refuse(config, "train.batch_schedule",
            "is not supported with " + plan + "; leave it \"constant\"");
+  if (config.get_string("train.device") != "cpu")
+    refuse(config, "train.device", "is not supported with " + plan + "; leave it \"cpu\"");
   if (config.get_int("train.verify_steps") > 0)
     refuse(config, "train.verify_steps", "is not supported with " + plan + "; leave it 0");
 }

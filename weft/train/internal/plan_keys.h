@@ -11,8 +11,8 @@ namespace weft::train::internal {
 
 // Throws Error(kBadConfig), saying where they were set, for keys that contradict
 // parallel.plan = "auto" or "predict": axes that are set ("auto"), a batch per rank, a strategy
-// other than sync, reproducible sums, a batch schedule, verification. Also for the configuration of
-// a program's options.
+// other than sync, reproducible sums, a batch schedule, a device, verification. Also for the
+// configuration of a program's options.
 void check_plan_keys(const Config& config);
 
 // Sets the keys of a fragment of a recipe (recipe_fragment()), except train.batch. The codec "auto"

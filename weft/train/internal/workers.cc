@@ -129,11 +129,12 @@ void check_workers(const Options& options, const Mesh& mesh) {
         "strategy.delay_compensation takes the gradient from a step of SGD; set "
         "optimizer.name = \"sgd\"");
   }
-  if (options.balance_by_speed && strategy::is_asynchronous(options.strategy)) {
-    refuse(
-        "its workers take batches when they are ready, so train.balance = \"speed\" has nothing "
-        "to do; leave it at \"even\"");
-  }
+  if (!strategy::is_asynchronous(options.strategy)) return;
+  const std::string why = "its workers take batches when they are ready, so ";
+  if (options.balance_by_speed)
+    refuse(why + "train.balance = \"speed\" has nothing to do; leave it at \"even\"");
+  if (options.on_straggler != OnStraggler::kWarn)
+    refuse(why + "no rank waits for another one; leave train.on_straggler at \"warn\"");
 }
 
 parallel::Plan of_worker(parallel::Plan plan, const Options& options, const Mesh& mesh) {
