@@ -95,9 +95,9 @@ Options load_options(const std::string& file, const std::vector<std::string>& as
   for (const auto& row : config.describe()) {
     const bool is_comm = row.key.starts_with("comm.");
     if ((!is_comm && row.key != "run.recipe") || row.value == row.fallback) continue;
-    throw Error(Errc::kBadConfig, row.key + " (" + row.origin + ") has no effect on a program: " +
-                                      (is_comm ? "pass InitOptions to weft::init() in its place"
-                                               : "leave it out"));
+    throw Error(Errc::kBadConfig,
+                row.key + " (" + row.origin + ") has no effect on a program: " +
+                    (is_comm ? "pass InitOptions to weft::init() in its place" : "leave it out"));
   }
   internal::refuse_unused_keys(config);
   internal::check_plan_keys(config);

@@ -226,32 +226,30 @@ std::vector<std::string> idle_keys(const Config& config) {
   };
   const bool is_planned = config.get_string("parallel.plan") == "auto";
   const auto is_one = [&](const char* axis) { return !is_planned && config.get_int(axis) == 1; };
-  const Idle all[] = {{{"train.micro_shards"},
-                       !config.get_bool("train.reproducible"),
-                       "train.reproducible is false"},
-                      {{"train.batch"},
-                       config.get_int("train.batch_per_rank") > 0,
-                       "train.batch_per_rank is set"},
-                      {{"train.peak_tflops"},
-                       config.get_string("model.name") != "gpt",
-                       "the FLOPs of a sample are known for gpt only"},
-                      {{"optimizer.decay_vectors"},
-                       config.get_double("optimizer.weight_decay") == 0 &&
-                           config.get_double("optimizer.l1") == 0,
-                       "neither optimizer.weight_decay nor optimizer.l1 is set"},
-                      {{"train.recompute", "parallel.micro_batches", "parallel.cuts",
-                        "parallel.zero_stage", "parallel.schedule"},
-                       is_planned,
-                       "parallel.plan = \"auto\" chooses it"},
-                      {{"parallel.zero_stage"}, is_one("parallel.fsdp"), "parallel.fsdp is 1"},
-                      {{"parallel.schedule"}, is_one("parallel.pp"), "parallel.pp is 1"},
-                      {{"parallel.context"}, is_one("parallel.cp"), "parallel.cp is 1"},
-                      {{"train.best_metric", "train.best_is", "train.min_improvement"},
-                       !config.get_bool("train.keep_best") && config.get_int("train.patience") == 0,
-                       "neither train.keep_best nor train.patience is set"},
-                      {{"model.experts_top_k", "model.experts_capacity", "model.experts_balance"},
-                       config.get_int("model.experts") == 0,
-                       "model.experts is 0"}};
+  const Idle all[] = {
+      {{"train.micro_shards"},
+       !config.get_bool("train.reproducible"),
+       "train.reproducible is false"},
+      {{"train.batch"}, config.get_int("train.batch_per_rank") > 0, "train.batch_per_rank is set"},
+      {{"train.peak_tflops"},
+       config.get_string("model.name") != "gpt",
+       "the FLOPs of a sample are known for gpt only"},
+      {{"optimizer.decay_vectors"},
+       config.get_double("optimizer.weight_decay") == 0 && config.get_double("optimizer.l1") == 0,
+       "neither optimizer.weight_decay nor optimizer.l1 is set"},
+      {{"train.recompute", "parallel.micro_batches", "parallel.cuts", "parallel.zero_stage",
+        "parallel.schedule"},
+       is_planned,
+       "parallel.plan = \"auto\" chooses it"},
+      {{"parallel.zero_stage"}, is_one("parallel.fsdp"), "parallel.fsdp is 1"},
+      {{"parallel.schedule"}, is_one("parallel.pp"), "parallel.pp is 1"},
+      {{"parallel.context"}, is_one("parallel.cp"), "parallel.cp is 1"},
+      {{"train.best_metric", "train.best_is", "train.min_improvement"},
+       !config.get_bool("train.keep_best") && config.get_int("train.patience") == 0,
+       "neither train.keep_best nor train.patience is set"},
+      {{"model.experts_top_k", "model.experts_capacity", "model.experts_balance"},
+       config.get_int("model.experts") == 0,
+       "model.experts is 0"}};
   std::vector<std::string> lines;
   for (const auto& row : config.describe()) {
     if (row.value == row.fallback) continue;
