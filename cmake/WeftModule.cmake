@@ -13,7 +13,7 @@
 # TEST_TORCH: the same for the tests and benches, if they need more than the library.
 # COLD: compile with less optimization, because the speed of the folder does not matter. TORCH nn
 # always does this.
-# BUSY_TESTS: the tests, without TORCH, compute for so long that they are compiled with optimization.
+# BUSY_TESTS: the tests, without TORCH, compute for long: they are compiled with optimization.
 # INTERNAL: part of the commands only. Not in weft::weft, and not installed.
 # ALONE: test suites that run in a process of their own.
 # BATCH: number of files that are compiled together (WEFT_UNITY). Default: all of the folder.
