@@ -43,9 +43,7 @@ Node::Node(const LaunchOptions& options_)
 
 void Node::note(const std::string& text) const { err->print("weft: " + text + "\n"); }
 
-Console* Node::console(int stream) const {
-  return stream == STDOUT_FILENO ? out.get() : err.get();
-}
+Console* Node::console(int stream) const { return stream == STDOUT_FILENO ? out.get() : err.get(); }
 
 bool Node::is_ending() const {
   return situation.stop_sent || situation.stop_signals > 0 || situation.asked ||
