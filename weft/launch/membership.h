@@ -8,6 +8,7 @@
 // one. A part of the nodes without a majority cannot change the store, and so cannot go on.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -137,6 +138,10 @@ struct MembershipPolicy {
   int servers = 0;             // parameter servers
   bool server_backup = false;  // server i + 1 has a copy of the shard of server i
 };
+
+// Most bytes of RankReport::why on a node with so many ranks: their report must fit into one
+// message (rank_link/link.h).
+std::size_t longest_reason(std::size_t ranks);
 
 // A node with so many failures in ten minutes is set aside, if the others can take its ranks.
 constexpr int kMaxFailures = 3;

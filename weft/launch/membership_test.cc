@@ -272,6 +272,19 @@ TEST(Membership, KnowsTheNewestCheckpointWhereverItsRankRuns) {
   EXPECT_EQ(job.settle().saved.folder, "step-2");
 }
 
+// A link takes 200 KiB at least.
+TEST(MembershipText, OfANodeWithManyRanksThatFailedFitsIntoAMessage) {
+  for (const int ranks : {1, 8, 256, 1000}) {
+    const std::size_t length = longest_reason(static_cast<std::size_t>(ranks));
+    NodeReport report{.host = "a"};
+    for (int rank = 0; rank < ranks; ++rank)
+      report.ranks[rank] = {rank, Phase::kFailed, std::string(length, '"'), 1};
+    EXPECT_GE(length, 32u);
+    EXPECT_LT(to_text(report).size(), 200u << 10) << ranks;
+  }
+  EXPECT_EQ(longest_reason(8), 400u);
+}
+
 TEST(Membership, SurvivesItsText) {
   Cluster job({.min_nodes = 1, .max_nodes = 3, .min_ranks = 1, .max_ranks = 6});
   for (int node = 0; node < 3; ++node) job.join(node, 1 + node);

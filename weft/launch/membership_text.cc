@@ -1,4 +1,5 @@
 // Reports of nodes and plans as text: JSON, since people read them when they look for a fault.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
@@ -109,6 +110,11 @@ std::string dump(const json& object) {
 }
 
 }  // namespace
+
+std::size_t longest_reason(std::size_t ranks) {
+  constexpr std::size_t kOfAll = 32 << 10, kOfOne = 400;
+  return std::min(kOfOne, kOfAll / std::max<std::size_t>(ranks, 1));
+}
 
 std::string to_text(const NodeReport& report) {
   return dump({{"node", report.node},

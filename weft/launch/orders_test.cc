@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/launch/internal/agent_messages.h"
+#include "weft/launch/internal/outbox.h"
 
 namespace weft::launch {
 namespace {
@@ -28,6 +30,33 @@ TEST(Orders, HaveTheRanksOfOneNodeAndTheCountsOfTheJob) {
   EXPECT_EQ(orders.nodes, 2);
   EXPECT_EQ(orders.members, 1);
   EXPECT_FALSE(orders.is_over());
+}
+
+TEST(Orders, ComeTooLateOnlyForANodeThatHasNeverHadSome) {
+  JobPlan plan = plan_of_two_nodes();
+  EXPECT_FALSE(internal::comes_too_late(plan, false));
+  plan.done = true;
+  EXPECT_TRUE(internal::comes_too_late(plan, false));
+  EXPECT_FALSE(internal::comes_too_late(plan, true)) << "it was fenced, and comes back";
+}
+
+TEST(Outbox, KeepsWhatAFullLinkDoesNotTakeAndSendsItInOrder) {
+  auto [agent, launcher] = rank_link::Link::make();
+  while (agent.tell("filling", std::string(1000, '.'))) {
+  }
+  internal::Outbox outbox(agent);
+  outbox.tell(rank_link::RanksLost{{{1, 2}}});
+  outbox.tell(internal::Over{203, "why"});
+  EXPECT_FALSE(outbox.flush());
+  const auto next = [&launcher = launcher] {
+    auto message = launcher.next();
+    while (message && message->verb == "filling") message = launcher.next();
+    return message;
+  };
+  EXPECT_EQ(next(), std::nullopt);
+  EXPECT_TRUE(outbox.flush());
+  EXPECT_EQ(next(), (rank_link::Message{"lost", "1 2"}));
+  EXPECT_EQ(next(), (rank_link::Message{"over", "203 why"}));
 }
 
 TEST(Orders, HaveTheProcessesThatWillReplaceRanksOfNodesThatLeave) {

@@ -81,6 +81,8 @@ class Process {
   bool is_stopped() const;
   // Sends a signal to the whole process group. Does nothing if the child has ended.
   void signal(int number);
+  // Leaves a child that does not end to the system: it counts as killed, and is not waited for.
+  void leave() { status_ = ExitStatus{true, 9}; }
   // Sends SIGTERM to the group, and SIGKILL after the grace time. Waits at most 10 s longer.
   ExitStatus terminate(std::chrono::milliseconds grace = std::chrono::seconds(30));
 

@@ -7,7 +7,8 @@
 //    cannot_meet()   the first group can never form: all ranks start again
 //    all ended       finish, or all ranks start again; with other nodes, go_on() comes first
 //    dismiss()       ends newcomers whose peers have finished
-//    shut_down()     the ranks were told to stop: waits for them, then kills them
+//    shut_down()     the ranks were told to stop: waits for them, then kills them, and then goes on
+//                    without those that the system does not end
 //    go_on()         replaces a lost rank, or goes on without it
 //    losses          of the state, the store, the servers, or a rank that go_on() has not taken
 //    resize()        moves to the wanted number of ranks, one action at a time
@@ -221,8 +222,12 @@ namespace {
 
 // The next action on ranks that were told to stop; nullopt if they may go on.
 std::optional<Decision> shut_down(const Situation& situation, const Policy& policy, Time now) {
-  // Nothing is left to do but to wait for the ends.
-  if (situation.kill_sent) return Decision{};
+  if (situation.kill_sent) {
+    const Time limit = *situation.kill_sent + kKillLimit;
+    if (now < limit) return Decision{Act::kWait, limit};
+    const auto stuck = std::find(situation.ranks.begin(), situation.ranks.end(), std::nullopt);
+    return Decision{Act::kAbandon, {}, {}, static_cast<int>(stuck - situation.ranks.begin())};
+  }
   if (situation.stop_signals >= 2) return Decision{Act::kKill, {}, "a second signal"};
   if (situation.stop_sent) {
     const auto limit = situation.grace_end.value_or(*situation.stop_sent + policy.shutdown_timeout);

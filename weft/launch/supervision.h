@@ -42,7 +42,7 @@ struct Situation {
   bool store_lost = false;  // the process that hosts the store has ended
   std::optional<std::string> servers_lost = {};  // why the parameter servers cannot go on
   std::optional<Time> stop_sent = {};            // time at which the ranks were first told to stop
-  bool kill_sent = false;
+  std::optional<Time> kill_sent = {};  // time at which the ranks were killed
   bool asked = false;                  // somebody asked the job to end, other than by a signal
   std::optional<Time> grace_end = {};  // when ranks that were asked to stop are killed
   int replacements = 0;                // lost ranks that were replaced so far
@@ -110,6 +110,7 @@ struct Policy {
 //   kGrow         start an additional rank
 //   kAnnounce     tell the ranks how many ranks the job shall have
 //   kDismiss      end a rank that has not joined the others, which have finished
+//   kAbandon      take a killed rank for ended: the system does not end its process
 //   kRestart      start all ranks again
 //   kRestore      the same, from the newest checkpoint if there is one; end ranks that still run
 enum class Act {
@@ -121,6 +122,7 @@ enum class Act {
   kDismiss,
   kTerminate,
   kKill,
+  kAbandon,
   kRestart,
   kRestore,
   kFinish
@@ -131,7 +133,7 @@ struct Decision {
   std::optional<Time> until = {};  // kWait: latest time of the next decision
   std::string reason = {};
   // kReplace, kGoOnWithout: the lost rank; kWait: a lost rank that is replaced at `until`, or -1;
-  // kGrow: the place; kDismiss: the rank to end. By local number.
+  // kGrow: the place; kDismiss: the rank to end; kAbandon: the rank. By local number.
   int rank = -1;
   int ranks = 0;  // kAnnounce: the number to tell
 };
@@ -147,6 +149,10 @@ constexpr int kMaxFailedStarts = 30;
 constexpr auto kMaxStartBackOff = std::chrono::seconds(2);
 // The longest time that a launcher stays for other nodes to learn of the end of the job.
 constexpr auto kFarewell = std::chrono::seconds(3);
+
+// Killed ranks end within this time, unless the system cannot end them: they wait for a device or a
+// file system.
+constexpr auto kKillLimit = std::chrono::seconds(10);
 
 Decision decide(const Situation& situation, const Policy& policy, Time now);
 

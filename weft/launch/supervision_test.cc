@@ -33,8 +33,24 @@ TEST(Decide, KillsTheRemainingRanksOnceAtTheShutdownTimeout) {
   seen.stop_sent = kStart + seconds(15);
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(44)).until, kStart + seconds(45));
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(45)).act, Act::kKill);
-  seen.kill_sent = true;
-  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(99)).act, Act::kWait);
+  seen.kill_sent = kStart + seconds(45);
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(54)).act, Act::kWait);
+}
+
+// Such as a process that waits for a device or a network file system.
+TEST(Decide, GoesOnWithoutAKilledRankThatTheSystemDoesNotEnd) {
+  auto seen = situation({exited(1, seconds(10)), std::nullopt});
+  seen.stop_sent = kStart + seconds(15);
+  seen.kill_sent = kStart + seconds(45);
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(46)).until, kStart + seconds(55));
+  const auto late = decide(seen, Policy{}, kStart + seconds(55));
+  EXPECT_EQ(late.act, Act::kAbandon);
+  EXPECT_EQ(late.rank, 1);
+  seen.plan = Situation::Followed{.over = kStart + seconds(10)};
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(55)).act, Act::kAbandon);
+  seen.plan.reset();
+  seen.ranks[1] = told(killed(SIGKILL, seconds(55)));
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(55)).act, Act::kFinish);
 }
 
 Situation followed(std::vector<std::optional<RankEnd>> ranks, Situation::Followed plan) {

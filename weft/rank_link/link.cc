@@ -3,19 +3,27 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/base/text/variables.h"
 
 namespace weft::rank_link {
 namespace {
 
-// A text of an environment (become) is the longest one.
-constexpr std::size_t kLongest = 64 << 10;
+// As recv(), without waiting.
+ssize_t receive(int end, char* text, std::size_t size, int flags) {
+  ssize_t got;
+  do {
+    got = ::recv(end, text, size, flags | MSG_DONTWAIT);
+    // ECONNRESET: the peer has ended and left messages unread. The system says so once, before the
+    // last messages of the peer.
+  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
+  return got;
+}
 
 }  // namespace
 
@@ -23,6 +31,9 @@ std::pair<Link, Link> Link::make() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
     throw Error(Errc::kUnavailable, std::string("no socket for a rank: ") + std::strerror(errno));
+  // The buffer limits a text. The system allows about 200 KiB by default.
+  constexpr int kBuffer = 1 << 20;
+  for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &kBuffer, sizeof kBuffer);
   return {Link(UniqueFd(ends[0])), Link(UniqueFd(ends[1]))};
 }
 
@@ -32,23 +43,22 @@ bool Link::tell(const std::string& verb, const std::string& value) noexcept {
   do {
     sent = ::send(end_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
+  if (sent < 0 && errno == EMSGSIZE)
+    log_error("a message \"" + verb + "\" of " + std::to_string(text.size()) +
+              " bytes is too long for the link of a rank, and is not sent");
   return sent == static_cast<ssize_t>(text.size());
 }
 
 std::optional<Message> Link::next() noexcept {
   if (ended_) return std::nullopt;
-  std::string text(kLongest, '\0');
-  ssize_t got;
-  do {
-    got = ::recv(end_.get(), text.data(), text.size(), MSG_DONTWAIT);
-    // ECONNRESET: the peer has ended and left messages unread. The system says so once, before the
-    // last messages of the peer.
-  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
-  if (got <= 0) {
-    ended_ = got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+  // The length first, since a shorter buffer would cut the text.
+  const ssize_t size = receive(end_.get(), nullptr, 0, MSG_PEEK | MSG_TRUNC);
+  if (size <= 0) {
+    ended_ = size == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
     return std::nullopt;
   }
-  text.resize(static_cast<std::size_t>(got));
+  std::string text(static_cast<std::size_t>(size), '\0');
+  if (receive(end_.get(), text.data(), text.size(), 0) != size) return std::nullopt;
   const auto blank = text.find(' ');
   return Message{text.substr(0, blank), blank == std::string::npos ? "" : text.substr(blank + 1)};
 }

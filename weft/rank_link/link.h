@@ -24,7 +24,8 @@ class Link {
   // Two connected ends, close-on-exec. Throws Error(kUnavailable).
   static std::pair<Link, Link> make();
 
-  // Sends without waiting. False: the other end is closed, or does not read.
+  // Sends without waiting. False: the other end is closed or does not read, or the text is longer
+  // than the system allows (at least 200 KiB), which is logged.
   bool tell(const std::string& verb, const std::string& value = "") noexcept;
   // Returns the oldest text that has come, without waiting.
   std::optional<Message> next() noexcept;

@@ -1,5 +1,6 @@
 #include "weft/rank_link/link.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -16,6 +17,25 @@ TEST(Link, KeepsTheOrderAndTheBoundsOfTexts) {
   EXPECT_EQ(launcher.next(), (Message{"run", "/runs/a b"}));
   EXPECT_EQ(launcher.next(), std::nullopt);
   EXPECT_FALSE(launcher.ended());
+}
+
+// The report of a node with many ranks, each with the cause of its end.
+TEST(Link, DoesNotCutALongText) {
+  auto [rank, launcher] = Link::make();
+  const std::string report = std::string(150'000, 'r') + "end";
+  EXPECT_TRUE(rank.tell("report", report));
+  EXPECT_TRUE(rank.tell("joined"));
+  EXPECT_EQ(launcher.next(), (Message{"report", report}));
+  EXPECT_EQ(launcher.next(), (Message{"joined", ""}));
+}
+
+TEST(Link, SaysThatATextIsTooLongToBeSent) {
+  auto [rank, launcher] = Link::make();
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(rank.tell("report", std::string(64 << 20, 'r')));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("a message \"report\" of 67108871 bytes is too long"));
+  EXPECT_EQ(launcher.next(), std::nullopt);
 }
 
 TEST(Link, WaitsForATextUntilTheDeadline) {

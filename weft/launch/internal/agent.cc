@@ -26,6 +26,7 @@
 #include "weft/comm/init.h"
 #include "weft/launch/internal/agent_messages.h"
 #include "weft/launch/internal/orders.h"
+#include "weft/launch/internal/outbox.h"
 #include "weft/store/client.h"
 
 namespace weft::launch::internal {
@@ -46,6 +47,7 @@ class Agent {
   Agent(const AgentOptions& options, rank_link::Link link)
       : options_(options),
         link_(std::move(link)),
+        outbox_(link_),
         store_(options.socket),
         prefix_("weft/" + options.job + "/nodes/"),
         node_(options.node),
@@ -54,6 +56,7 @@ class Agent {
   int run() {
     while (!link_.ended() && !over_) {
       try {
+        outbox_.flush();
         hear();
         if (node_ < 0) join();
         renew();
@@ -61,12 +64,14 @@ class Agent {
         answered();
       } catch (const Error& error) {
         // Without a majority of the nodes the store does not answer. The ranks train on.
-        if (error.code() != Errc::kTimeout && error.code() != Errc::kUnavailable)
+        if (error.code() == Errc::kTimeout || error.code() == Errc::kUnavailable)
+          unanswered(error);
+        else
           give_up(exit_code(error.code()), error.message());
-        unanswered(error);
       }
     }
-    while (!link_.ended()) link_.wait(Deadline::in(1s));  // the launcher has the last word
+    // The launcher has the last word.
+    while (!link_.ended()) link_.wait(Deadline::in(outbox_.flush() ? 1s : kLook));
     return 0;
   }
 
@@ -84,7 +89,7 @@ class Agent {
     plans_from_ = renewed_ + kToReport;  // the others may have been without the store until now
     node_ = node;
     published_.reset();
-    rank_link::tell(link_, NodeJoined{node_, lease_});
+    tell(NodeJoined{node_, lease_});
   }
 
   // Keeps the node's report in the store.
@@ -118,7 +123,7 @@ class Agent {
     renewed_ = Clock::now();
     published_.reset();
     seen_ = 0;
-    rank_link::tell(link_, NodeJoined{node_, lease_});
+    tell(NodeJoined{node_, lease_});
   }
 
   // True if the plan has the ranks that the launcher was told to run.
@@ -148,7 +153,7 @@ class Agent {
 
   // The others replace the ranks of a node whose lease has ended. Its own ranks must not go on.
   void fence() {
-    rank_link::tell(link_, Fenced{});
+    tell(Fenced{});
     // Reports of ranks that end now must not appear under the new number of the node.
     if (report_) report_->ranks.clear();
     node_ = -1;
@@ -176,8 +181,7 @@ class Agent {
       read(*listing);
     }
     if (!is_here()) return;
-    // Only a node that has never had orders comes too late.
-    if (!told_ && options_.node < 0 && (plan_.done || !plan_.end.empty()))
+    if (comes_too_late(plan_, had_orders_))
       return give_up(
           exit_code(Errc::kUnavailable),
           "the job " + options_.job + " has ended already; use another --rdzv-id for another job");
@@ -236,7 +240,7 @@ class Agent {
   // Ranks of this node may wait for ranks whose node is silent.
   void tell_lost() {
     const std::set<int> lost = lost_with_nodes(followed_, plan_, nodes_);
-    if (!lost.empty()) rank_link::tell(link_, rank_link::RanksLost{{{lost.begin(), lost.end()}}});
+    if (!lost.empty()) tell(rank_link::RanksLost{{{lost.begin(), lost.end()}}});
     followed_ = plan_;
   }
 
@@ -268,7 +272,10 @@ class Agent {
   void obey() {
     NodeOrders orders = orders_for(node_, plan_, nodes_);
     if (told_ == orders) return;
-    if (rank_link::tell(link_, NewOrders{orders})) told_ = std::move(orders);
+    // Orders take the place of those before, so they need not wait in the outbox.
+    if (!outbox_.flush() || !rank_link::tell(link_, NewOrders{orders})) return;
+    told_ = std::move(orders);
+    had_orders_ = true;
   }
 
   void check_join_limit() {
@@ -283,7 +290,7 @@ class Agent {
   void answered() {
     const auto before = std::exchange(heard_, Clock::now());
     if (heard_ - before >= kNodeLease) plans_from_ = heard_ + kToReport;
-    if (alone_) rank_link::tell(link_, StoreBack{});
+    if (alone_) tell(StoreBack{});
     alone_ = false;
   }
 
@@ -293,7 +300,7 @@ class Agent {
     const auto limit = plan_.formed ? options_.alone_limit : options_.join_limit;
     if (silent >= kAloneAfter && !alone_) {
       alone_ = true;
-      rank_link::tell(link_, StoreSilent{{error.message()}});
+      tell(StoreSilent{{error.message()}});
     }
     if (silent >= limit) give_up(exit_code(Errc::kTimeout), error.message());
     std::this_thread::sleep_for(kLook);
@@ -301,12 +308,19 @@ class Agent {
 
   void give_up(int code, const std::string& why) {
     if (over_) return;
+    tell(Over{code, why});
     over_ = true;
-    rank_link::tell(link_, Over{code, why});
+  }
+
+  // Nothing follows Over.
+  template <class M>
+  void tell(const M& message) {
+    if (!over_) outbox_.tell(message);
   }
 
   const AgentOptions options_;
   rank_link::Link link_;
+  Outbox outbox_;
   store::Client store_;
   const std::string prefix_;
   int node_;
@@ -317,6 +331,8 @@ class Agent {
   store::Revision plan_revision_ = 0;  // 0: there is no plan
   store::Revision seen_ = 0;           // of the last listing; 0: read again
   std::optional<NodeOrders> told_;
+  // This node has taken part, also if it was fenced since.
+  bool had_orders_ = options_.had_orders || options_.node >= 0;
   std::optional<std::pair<int, std::string>> told_gone_;
   const Clock::time_point started_ = Clock::now();
   Clock::time_point heard_ = started_, renewed_{};

@@ -33,6 +33,7 @@ struct AgentOptions {
   // Of an agent before this one; -1: none.
   int node = -1;
   std::uint64_t lease = 0;
+  bool had_orders = false;  // the launcher has had orders
 };
 
 // A node whose agent is silent for so long is lost.

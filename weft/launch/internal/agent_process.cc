@@ -51,6 +51,7 @@ std::optional<AgentProcess::Time> AgentProcess::tend(
       options_.node = joined->node;
       options_.lease = joined->lease;
     }
+    if (std::holds_alternative<NewOrders>(*message)) options_.had_orders = true;
     if (std::holds_alternative<Fenced>(*message)) options_.node = -1;
     on_message(*message);
   }

@@ -84,6 +84,17 @@ void Supervisor::dismiss(int local) {
   node_.ranks[static_cast<std::size_t>(local)].process.signal(SIGKILL);
 }
 
+// The launcher's own end does not wait for the process either.
+void Supervisor::abandon(int local) {
+  Process& process = node_.ranks[static_cast<std::size_t>(local)].process;
+  node_.note("rank " + std::to_string(node_.job.rank(local)) + " (process " +
+             std::to_string(process.pid()) +
+             ") does not end after SIGKILL: it waits for a device or a file system. It is left to "
+             "the system");
+  process.leave();
+  collect_end(local, {true, SIGKILL}, std::chrono::steady_clock::now());
+}
+
 void Supervisor::note_lost(int local, const std::string& consequence) const {
   const RankEnd& end = *node_.situation.ranks[static_cast<std::size_t>(local)];
   node_.note("rank " + std::to_string(node_.job.rank(local)) +

@@ -3,8 +3,8 @@
 // keep it from signals and ends. So text waits here until the reader takes it.
 //
 // While text waits, the launcher does not read the output of ranks (LineRelay), which then wait as
-// at a full pipe. So no output is lost. Ranks of a job that ends must not wait: then their output is
-// read, and text beyond a limit is dropped and counted.
+// at a full pipe. So no output is lost. Ranks of a job that ends must not wait: then their output
+// is read, and text beyond a limit is dropped and counted.
 #pragma once
 
 #include <poll.h>
@@ -33,8 +33,8 @@ class Console {
   void print(const std::string& text);
   // Prints as much of the waiting text as is possible without waiting.
   void flush();
-  // Call it before the output of ranks is read, for all of them: no rank is read more often than the
-  // others. `ends`: the job ends.
+  // Call it before the output of all ranks is read: no rank is read more often than the others.
+  // `ends`: the job ends.
   void begin_turn(bool ends);
   // Adds the descriptor to wait for, if any text waits.
   void watch(std::vector<pollfd>& watched) const;

@@ -175,7 +175,7 @@ void Departures::say_how_it_went() {
   const std::string line =
       line_of({.asked = *departure_,
                .trained = node_.situation.trained || !newest_checkpoint_.empty(),
-               .killed = node_.situation.kill_sent,
+               .killed = node_.situation.kill_sent.has_value(),
                .newest = newest_checkpoint_,
                .saved = saved_,
                .ended = ended,

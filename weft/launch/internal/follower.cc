@@ -33,7 +33,6 @@ namespace weft::launch::internal {
 namespace {
 
 constexpr auto kFailuresCount = std::chrono::minutes(10);  // NodeReport::failures
-constexpr std::size_t kMaxReason = 400;
 
 std::string host_name() {
   utsname name{};
@@ -381,7 +380,9 @@ RankReport Follower::state_of(std::size_t at, Time when, std::optional<Time>& ne
   }
   if (kind == EndKind::kLost && !std::exchange(slot.counted, true)) failures_.push_back(end.when);
   return {slot.incarnation, phase_of(kind),
-          description_of(end, node_.was_out_of_memory()).substr(0, kMaxReason), end.status.code()};
+          description_of(end, node_.was_out_of_memory())
+              .substr(0, longest_reason(node_.ranks.size())),
+          end.status.code()};
 }
 
 // Returns when the report changes, if nothing happens before.
@@ -397,7 +398,7 @@ std::optional<Time> Follower::make_report(Time at) {
   std::erase_if(failures_, [&](Time when) { return at - when > kFailuresCount; });
   report.failures = static_cast<int>(failures_.size());
   report.replicated = servers_.replicated();
-  report.servers_lost = node_.situation.servers_lost.value_or("").substr(0, kMaxReason);
+  report.servers_lost = node_.situation.servers_lost.value_or("").substr(0, longest_reason(1));
   if (!orders_.is_over()) departures_.report_to(report_, orders_.node);
   report.left = (orders_.is_over() || node_.situation.plan->away) && !running;
   report.knows_all_left = orders_.all_left;

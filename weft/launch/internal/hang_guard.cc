@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
@@ -84,19 +85,28 @@ void HangGuard::report(std::vector<Hang> hangs, std::vector<observe::RankView>& 
   if (folder.empty()) return;
   const std::string file =
       folder + "/" + local_time(std::chrono::system_clock::now(), "hang-%Y-%m-%d-%H%M%S");
-  node_.note("the positions of the ranks are in " + file + ".txt and .json");
-  // In a process of its own: the file system may be what hangs.
-  ProcessOptions writing;
-  writing.call = [&] {
+  const std::string refusal = writer_.start([&] {
     write_file_atomic(file + ".txt", files.text);
     write_file_atomic(file + ".json", files.json);
+  });
+  node_.note("the positions of the ranks are " +
+             (refusal.empty() ? "in " + file + ".txt and .json" : "not written: " + refusal));
+}
+
+std::string HangWriter::start(std::function<void()> write) {
+  if (running_ && !running_->poll())
+    return "process " + std::to_string(running_->pid()) + " still writes those before";
+  ProcessOptions options;
+  options.call = [write = std::move(write)] {
+    write();
     return 0;
   };
   try {
-    writer_.emplace(writing);
+    running_.emplace(options);
   } catch (const Error& error) {  // no process now
-    node_.note("they are not written: " + error.message());
+    return error.message();
   }
+  return "";
 }
 
 }  // namespace weft::launch::internal

@@ -3,14 +3,27 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "weft/launch/hang_watch.h"
 #include "weft/launch/internal/node.h"
 
 namespace weft::launch::internal {
+
+// Writes files in a process of its own: the file system may be what hangs.
+class HangWriter {
+ public:
+  // Starts a process that runs `write`. Returns why there is none; empty: it runs. One that still
+  // runs is left alone: to end it, if its file system hangs, would take the launcher's time.
+  std::string start(std::function<void()> write);
+
+ private:
+  std::optional<Process> running_;
+};
 
 class HangGuard {
  public:
@@ -27,8 +40,8 @@ class HangGuard {
   Node& node_;
   HangWatch watch_;
   Time looked_{};
-  std::set<pid_t> killed_;         // ranks that it has killed because they hung
-  std::optional<Process> writer_;  // writes the files of the last hang
+  std::set<pid_t> killed_;  // ranks that it has killed because they hung
+  HangWriter writer_;
 };
 
 }  // namespace weft::launch::internal

@@ -26,6 +26,12 @@ struct NodeOrders {
 
 NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeReport>& nodes);
 
+// True if the job has ended before this node could take part. A node that has had orders took part,
+// also if the others went on without it since.
+inline bool comes_too_late(const JobPlan& plan, bool had_orders) {
+  return !had_orders && (plan.done || !plan.end.empty());
+}
+
 // Ranks of nodes that the plan has given up since the plan `before`. Nothing need have closed their
 // connections, so ranks of other nodes may wait for them.
 std::set<int> lost_with_nodes(const JobPlan& before, const JobPlan& plan,

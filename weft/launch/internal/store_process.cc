@@ -142,8 +142,26 @@ StoreProcess::StoreProcess(const Options& options, std::array<Fd, 2> ends)
 
 // Nothing if the process is gone: the supervisor sees its end.
 void StoreProcess::tell(Message message) {
-  [[maybe_unused]] const auto sent =
-      ::send(lifeline_.get(), &message, sizeof message, MSG_NOSIGNAL);
+  // A copy of the launcher that becomes a rank says that it is to be guarded. It may wait, and the
+  // messages that the launcher has not sent are not its own.
+  if (::getpid() != owner_) {
+    [[maybe_unused]] const auto sent =
+        ::send(lifeline_.get(), &message, sizeof message, MSG_NOSIGNAL);
+    return;
+  }
+  unsent_.push_back(message);
+  send_unsent();
+}
+
+void StoreProcess::send_unsent() {
+  while (!unsent_.empty()) {
+    const ssize_t sent = ::send(lifeline_.get(), &unsent_.front(), sizeof(Message),
+                                MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && errno == EAGAIN) return;
+    if (sent < 0) return unsent_.clear();  // it is gone
+    unsent_.pop_front();
+  }
 }
 
 }  // namespace weft::launch::internal

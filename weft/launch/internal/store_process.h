@@ -3,8 +3,12 @@
 // process kills the processes that the ranks have started and removes the run's folder.
 #pragma once
 
+#include <unistd.h>
+
 #include <array>
+#include <deque>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "weft/launch/process.h"
@@ -28,7 +32,11 @@ class StoreProcess {
   explicit StoreProcess(const Options& options);
 
   int pidfd() const { return process_.pidfd(); }
-  std::optional<ExitStatus> poll() { return process_.poll(); }
+  // Also sends messages that had to wait, so call it often.
+  std::optional<ExitStatus> poll() {
+    send_unsent();
+    return process_.poll();
+  }
   // If the launcher ends without notice, the store process kills the guarded process groups. A rank
   // calls guard() itself before its program starts; otherwise, if the launcher were killed at that
   // moment, processes started by the program would remain. forget() removes a group.
@@ -44,6 +52,9 @@ class StoreProcess {
   void tell_coming(int rank) { tell({0, -1, rank, '*'}); }
   void tell_joined(int rank) { tell({0, -1, rank, '='}); }
 
+  // True while messages wait, since the process does not read: it was stopped, for example.
+  bool has_unsent() const { return !unsent_.empty(); }
+
   // A message of the launcher, small enough for the socket to take it whole.
   struct Message {
     pid_t group = 0;  // to guard; negative: to forget; 0: none
@@ -55,9 +66,12 @@ class StoreProcess {
  private:
   StoreProcess(const Options& options, std::array<Fd, 2> ends);
   void tell(Message message);
+  void send_unsent();
 
   Fd lifeline_;  // the store process waits until it is closed
   Process process_;
+  const pid_t owner_ = ::getpid();
+  std::deque<Message> unsent_;
 };
 
 }  // namespace weft::launch::internal

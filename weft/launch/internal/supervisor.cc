@@ -265,9 +265,10 @@ Act Supervisor::watch() {
       case Act::kKill:
         node_.note("killing the remaining ranks: " + decision.reason);
         if (!node_.situation.stop_sent) node_.situation.stop_sent = now();
-        node_.situation.kill_sent = true;
+        node_.situation.kill_sent = now();
         node_.send(SIGKILL);
         break;
+      case Act::kAbandon: abandon(decision.rank); break;
       case Act::kRestart:
       case Act::kRestore:
       case Act::kFinish: return decision.act;

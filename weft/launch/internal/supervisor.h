@@ -74,6 +74,7 @@ class Supervisor {
   void announce(int ranks);
   void go_on_without(int local);
   void dismiss(int local);
+  void abandon(int local);
   void end_needless();
   void tell_gone();
   void note_end_of_newcomer(int local);
