@@ -42,7 +42,7 @@ struct Situation {
   bool store_lost = false;  // the process that hosts the store has ended
   std::optional<std::string> servers_lost = {};  // why the parameter servers cannot go on
   std::optional<Time> stop_sent = {};            // time at which the ranks were first told to stop
-  std::optional<Time> kill_sent = {};  // time at which the ranks were killed
+  std::optional<Time> kill_sent = {};            // time at which the ranks were killed
   bool asked = false;                  // somebody asked the job to end, other than by a signal
   std::optional<Time> grace_end = {};  // when ranks that were asked to stop are killed
   int replacements = 0;                // lost ranks that were replaced so far

@@ -379,10 +379,10 @@ RankReport Follower::state_of(std::size_t at, Time when, std::optional<Time>& ne
     return {slot.incarnation, slot.phase};
   }
   if (kind == EndKind::kLost && !std::exchange(slot.counted, true)) failures_.push_back(end.when);
-  return {slot.incarnation, phase_of(kind),
-          description_of(end, node_.was_out_of_memory())
-              .substr(0, longest_reason(node_.ranks.size())),
-          end.status.code()};
+  return {
+      slot.incarnation, phase_of(kind),
+      description_of(end, node_.was_out_of_memory()).substr(0, longest_reason(node_.ranks.size())),
+      end.status.code()};
 }
 
 // Returns when the report changes, if nothing happens before.

@@ -155,8 +155,8 @@ void StoreProcess::tell(Message message) {
 
 void StoreProcess::send_unsent() {
   while (!unsent_.empty()) {
-    const ssize_t sent = ::send(lifeline_.get(), &unsent_.front(), sizeof(Message),
-                                MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent =
+        ::send(lifeline_.get(), &unsent_.front(), sizeof(Message), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) return;
     if (sent < 0) return unsent_.clear();  // it is gone
