@@ -83,7 +83,7 @@ class RandomK final : public Codec {
     std::byte* out = append(wire, bytes(static_cast<std::int64_t>(values.size())));
     // The residual does not keep a number that is not finite until its turn. So the first number
     // that is sent shows it at once.
-    std::optional<float> not_finite;
+    float not_finite = 0;  // 0: all numbers are finite
     for (std::size_t i = 0; residual != nullptr && i < values.size(); ++i) {
       if (!std::isfinite(values[i])) not_finite = values[i];
       residual[i] = std::isfinite(values[i]) ? values[i] : 0.0f;
@@ -91,7 +91,7 @@ class RandomK final : public Codec {
     const float* const numbers = residual != nullptr ? residual : values.data();
     drawn(draw, values.size(), [&](std::optional<std::size_t> place, std::int64_t) {
       float value = place ? numbers[*place] : 0.0f;
-      if (place && not_finite) value = *std::exchange(not_finite, std::nullopt);
+      if (place && not_finite != 0) value = std::exchange(not_finite, 0.0f);
       std::memcpy(out, &value, 4);
       out += 4;
       if (residual != nullptr && place) residual[*place] = 0.0f;
