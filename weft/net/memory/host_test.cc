@@ -72,35 +72,6 @@ TEST(Host, MemoryOfAGroupIsFreedWhenTheLastRankHasLeft) {
   }
 }
 
-TEST(HostConnect, FreesTheMemoryOfAGroupThatRank0CouldNotJoin) {
-  internal::ForkExchange exchange(2);
-  const auto run = [&](int rank) {
-    const Exchange whole = exchange.of(rank);
-    const auto broken = [whole, calls = 0](const std::string& mine) mutable {
-      auto all = whole(mine);
-      if (++calls == 2) throw std::runtime_error("the store is gone");
-      return all;
-    };
-    const auto held = [] { return process_heap()->stats().live_bytes; };
-    const auto before = held();
-    try {
-      const auto host = Host::connect(
-          {.rank = rank, .world = 2, .exchange = rank == 0 ? Exchange(broken) : whole});
-      host->meet("test", 10s);
-      return 1;
-    } catch (const Error& error) {
-      return rank == 1 && error.code() == Errc::kPeerLost ? 0 : 2;
-    } catch (const std::runtime_error&) {  // of rank 0
-    }
-    for (const auto limit = Deadline::in(10s); held() != before && !limit.passed();) {
-      release_left_groups();
-      std::this_thread::yield();
-    }
-    return held() == before ? 0 : 3;
-  };
-  EXPECT_EQ(internal::fork_ranks(2, run), std::vector<int>(2, 0));
-}
-
 TEST(HostTouch, ErrorsAreThrownWhenNoPeerIsInOne) {
   auto hosts = make_thread_hosts(2);
   std::optional<Host::Touch> touch(std::in_place, *hosts[1], "test");
@@ -218,6 +189,35 @@ TEST(HostWait, APeerThatHasDoneItsPartMayLeaveAtAnyTime) {
 
 // A signal (of a profiler, or of a launcher that ends the job) interrupts the calls of sockets that
 // have a timeout, whatever its handler's flags say.
+TEST(HostConnect, FreesTheMemoryOfAGroupThatRank0CouldNotJoin) {
+  internal::ForkExchange exchange(2);
+  const auto run = [&](int rank) {
+    const Exchange whole = exchange.of(rank);
+    const auto broken = [whole, calls = 0](const std::string& mine) mutable {
+      auto all = whole(mine);
+      if (++calls == 2) throw std::runtime_error("the store is gone");
+      return all;
+    };
+    const auto held = [] { return process_heap()->stats().live_bytes; };
+    const auto before = held();
+    try {
+      const auto host = Host::connect(
+          {.rank = rank, .world = 2, .exchange = rank == 0 ? Exchange(broken) : whole});
+      host->meet("test", 10s);
+      return 1;
+    } catch (const Error& error) {
+      return rank == 1 && error.code() == Errc::kPeerLost ? 0 : 2;
+    } catch (const std::runtime_error&) {  // of rank 0
+    }
+    for (const auto limit = Deadline::in(10s); held() != before && !limit.passed();) {
+      release_left_groups();
+      std::this_thread::yield();
+    }
+    return held() == before ? 0 : 3;
+  };
+  EXPECT_EQ(internal::fork_ranks(2, run), std::vector<int>(2, 0));
+}
+
 TEST(HostConnect, SignalsDoNotDisturbIt) {
   constexpr int kWorld = 3, kTimes = 60;
   std::deque<internal::ForkExchange> exchanges;
