@@ -252,7 +252,11 @@ std::string run(const Pass& pass, Composition& c) {
   std::exception_ptr of_plan;
   const std::string done = c.guarded([&]() -> std::string {
     try {
-      return pass.run(c);
+      std::string what = pass.run(c);
+      // Blocks are the program's own and may fail on one rank. The others notice it here: the groups
+      // that later passes make would wait for that rank until their timeout.
+      if (pass.run == split_layers) c.mesh.world().barrier();
+      return what;
     } catch (const Error& error) {
       if (error.code() != Errc::kBadConfig) throw;
       of_plan = std::current_exception();
