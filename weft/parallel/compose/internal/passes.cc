@@ -253,7 +253,7 @@ std::string run(const Pass& pass, Composition& c) {
   const std::string done = c.guarded([&]() -> std::string {
     try {
       std::string what = pass.run(c);
-      // Blocks are the program's own and may fail on one rank. The others notice it here: the groups
+      // Blocks are the program's own and may fail on one rank. The others notice it here: groups
       // that later passes make would wait for that rank until their timeout.
       if (pass.run == split_layers) c.mesh.world().barrier();
       return what;
