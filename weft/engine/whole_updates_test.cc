@@ -210,6 +210,49 @@ TEST(WholeUpdates, KeepOneArrayForAMatrixOfMuon) {
   });
 }
 
+// Three matrices [8, 6], in one parameter or in three.
+struct StackImpl : torch::nn::Module {
+  explicit StackImpl(bool apart) {
+    const at::Tensor whole = (torch::arange(144, at::kDouble) * 0.7).sin().view({3, 8, 6});
+    if (!apart) weights.push_back(register_parameter("weight", whole));
+    for (int i = 0; apart && i < 3; ++i)
+      weights.push_back(register_parameter(internal::part_name(i), whole[i].clone()));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor all = weights.size() == 1 ? weights[0] : torch::stack(weights);
+    return torch::matmul(all, x.t()).tanh().permute({2, 0, 1}).flatten(1);
+  }
+  std::vector<at::Tensor> weights;
+};
+
+// Returns the trained matrices on rank 0.
+std::vector<at::Tensor> trained_stack(const Group& group, int stage, bool apart) {
+  Sharded model({block("stack", std::make_shared<StackImpl>(apart))}, group,
+                optimizer_spec(optim::Muon{.weight_decay = 0.1}, {}),
+                options_of(stage, Weights::kPrivate));
+  for (int step = 0; step < internal::kSteps; ++step) {
+    model.zero_grad();
+    internal::train(model, group, step, {});
+  }
+  const auto saved = model.state();
+  internal::Named state(saved.begin(), saved.end());
+  if (state.empty()) return {};
+  if (!apart) return state.at("stack.weight").unbind();
+  return {state.at("stack.b0"), state.at("stack.b1"), state.at("stack.b2")};
+}
+
+TEST(WholeUpdates, MakeEachMatrixOfAStackOrthogonal) {
+  replicate(2, [](Group group) {
+    for (const int stage : {0, 3}) {
+      const auto whole = trained_stack(group, stage, false),
+                 apart = trained_stack(group, stage, true);
+      require(group.rank() != 0 || whole.size() == 3, "the state is missing");
+      for (std::size_t i = 0; i < whole.size(); ++i)
+        require(at::allclose(whole[i], apart[i], 1e-12, 1e-12), "a matrix differs");
+    }
+  });
+}
+
 TEST(WholeUpdates, LeaveNamedMatricesToAdamW) {
   const UpdateRule rule = optim::Muon{};
   replicate(2, [&](Group group) {

@@ -6,11 +6,13 @@
 //   X = u / max(||u||, 1e-7); five times: A = X X'; X = 3.4445 X + (-4.7750 A + 2.0315 A A) X
 //   w = w - lr decay w - lr sqrt(max(1, rows / columns)) X
 //
-// This is for tensors with two dimensions or more, as matrices of the first by all others. All
-// other tensors, and those of OptimizerSpec::not_orthogonal (embeddings, the last layer), are
-// updated by AdamW with lr * adam_lr, the same decay, and beta1, beta2 and eps.
+// This is for tensors with two dimensions or more. A tensor with three is a stack of matrices
+// (experts), one for each index of the first dimension. Tensors with two, or with more than three
+// (filters), are matrices of the first dimension by all others. All other tensors, and those of
+// OptimizerSpec::not_orthogonal (embeddings, the last layer), are updated by AdamW with
+// lr * adam_lr, the same decay, and beta1, beta2 and eps.
 //
-// Cost. 30 n^2 m multiplications and additions for a matrix of n <= m rows and columns. Each matrix
+// Cost. 30 n^2 m multiplications and additions for a matrix of n <= m rows and columns. Each tensor
 // belongs to one rank, which collects its u and sends X to all: about the traffic of an all-reduce.
 // The state is that of Adam, of which matrices use half.
 // Limits. The reference computes X in bfloat16, weft in the type of the weights. Matrices are not

@@ -1,14 +1,15 @@
-// Muon over ranks. Each matrix has an owner, which makes it orthogonal for all:
+// Muon over ranks. Each tensor of matrices has an owner, which makes them orthogonal for all:
 //
 //   each rank   updates its elements of the momentum
-//   reduce      the owner gets the whole matrix     (stages 1 to 3, and shared weights)
+//   reduce      the owner gets the whole tensor     (stages 1 to 3, and shared weights)
 //   owner       Newton-Schulz iterations
 //   broadcast   each rank gets the result and updates its elements
 //
-// As many matrices as there are ranks are under way at a time.
+// As many tensors as there are ranks are under way at a time.
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <type_traits>
@@ -19,6 +20,12 @@
 
 namespace weft::engine::internal {
 namespace {
+
+// The matrices of a tensor, as optim/muon.h divides it: count, rows and columns.
+std::array<std::int64_t, 3> matrices_of(at::IntArrayRef sizes) {
+  if (sizes.size() == 3) return {sizes[0], sizes[1], sizes[2]};
+  return {1, sizes[0], c10::multiply_integers(sizes) / sizes[0]};
+}
 
 // The polar factor of a matrix, about. The shorter side of X is that of X X'.
 at::Tensor orthogonal(const at::Tensor& matrix) {
@@ -74,7 +81,7 @@ class MuonUpdates final : public WholeUpdates {
               [&](const auto& step, std::int64_t) { optim::update_flat(adam, step); });
   }
 
-  // The matrix number i of `round` belongs to rank i.
+  // The tensor number i of `round` belongs to rank i.
   void update_matrices(const std::vector<int>& round, const std::map<int, WholePiece>& pieces,
                        const WholeStep& now) {
     std::vector<at::Tensor> matrices;
@@ -84,8 +91,8 @@ class MuonUpdates final : public WholeUpdates {
     }
     const auto mine = static_cast<std::size_t>(now.group.rank());
     if (mine < matrices.size()) {
-      const std::int64_t rows = shape(round[mine])[0];
-      matrices[mine] = orthogonal(matrices[mine].view({rows, -1})).reshape({-1});
+      const at::Tensor all = matrices[mine].view(matrices_of(shape(round[mine])));
+      for (const at::Tensor& matrix : all.unbind()) matrix.copy_(orthogonal(matrix));
     }
     for (std::size_t i = 0; i < round.size(); ++i) {
       if (now.group.size() > 1) now.group.broadcast(matrices[i], static_cast<int>(i));
@@ -111,8 +118,8 @@ class MuonUpdates final : public WholeUpdates {
 
   void update_matrix(const WholePiece& at, const at::Tensor& whole) {
     const auto rule = std::get<optim::Muon>(updates().rule(at.param));
-    const double rows = static_cast<double>(shape(at.param)[0]),
-                 columns = static_cast<double>(whole.numel()) / rows;
+    const auto sizes = matrices_of(shape(at.param));
+    const double rows = static_cast<double>(sizes[1]), columns = static_cast<double>(sizes[2]);
     in_blocks(at, Look::kBoth, [&](const auto& step, std::int64_t begin) {
       using Number = std::remove_pointer_t<decltype(step.weight)>;
       optim::end_step(rule, step, whole.const_data_ptr<Number>() + begin,

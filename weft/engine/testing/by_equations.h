@@ -99,8 +99,14 @@ class ByEquations {
     w.mul_(1 - rate * o.weight_decay).sub_(first_[i]);
   }
 
-  // The iteration of the reference, in the order of its blog post.
+  // The iteration of the reference, in the order of its blog post, for each slice of three
+  // dimensions.
   static at::Tensor orthogonal(const at::Tensor& u) {
+    if (u.dim() == 3) {
+      std::vector<at::Tensor> slices = u.unbind();
+      for (at::Tensor& slice : slices) slice = orthogonal(slice);
+      return torch::stack(slices);
+    }
     at::Tensor x = u.flatten(1) / std::max(norm(u), 1e-7);
     const bool tall = x.size(0) > x.size(1);
     if (tall) x = x.t();
@@ -122,7 +128,8 @@ class ByEquations {
     }
     first_[i] = o.momentum * first_[i] + (1 - o.momentum) * g;
     const at::Tensor u = o.nesterov ? o.momentum * first_[i] + (1 - o.momentum) * g : first_[i];
-    const double tall = static_cast<double>(w.size(0) * w.size(0)) / static_cast<double>(w.numel());
+    const at::Tensor matrix = w.dim() == 3 ? w[0] : w.flatten(1);
+    const double tall = static_cast<double>(matrix.size(0)) / static_cast<double>(matrix.size(1));
     w.sub_(o.lr * std::sqrt(std::max(1.0, tall)) * orthogonal(u));
   }
 
