@@ -82,7 +82,7 @@ struct GptOptions {
   std::int64_t experts = 0;
   std::int64_t experts_top_k = 2;
   double experts_capacity = 0;    // Capacity factor (RouterOptions). 0: no token is dropped.
-  double experts_balance = 0.01;  // Weight of the balance loss in loss().
+  double experts_balance = 0.01;  // Weight of each layer's balance loss in loss().
   double experts_z = 0;           // Weight of the router z-loss in loss().
   double experts_jitter = 0;
   double targets_per_sample = 0;  // > 0: the loss divides by these, not by those of a part

@@ -152,13 +152,18 @@ GptOptions llama_options(const Keys& keys, const Missing& missing) {
 
 GptOptions llama_options(const Keys& keys) { return llama_options(keys, Missing{}); }
 
+// The balance loss of transformers over that of a layer of weft. It is top_k times as large for the
+// same load, and one mean over all layers, whereas weft adds the losses of the layers.
+double balance_of_transformers(const GptOptions& o) {
+  return static_cast<double>(o.experts_top_k) / static_cast<double>(o.layers);
+}
+
 GptOptions mixtral_options(const Keys& keys) {
   GptOptions o = llama_options(
       keys, {.positions = 131072, .kv_heads = 8, .norm_eps = 1e-5, .rope_theta = 1e6});
   o.experts = keys.size("num_local_experts");
   o.experts_top_k = keys.size("num_experts_per_tok", 2);
-  o.experts_balance = keys.number("router_aux_loss_coef", 0.001) *
-                      static_cast<double>(o.experts_top_k);  // See MixtureOptions.
+  o.experts_balance = keys.number("router_aux_loss_coef", 0.001) * balance_of_transformers(o);
   o.experts_jitter = keys.number("router_jitter_noise", 0);
   if (keys.has("sliding_window"))
     keys.refuse("sliding_window", "is not supported; weft attends to the whole sequence");
@@ -229,7 +234,7 @@ json mixtral_json(const GptOptions& o) {
   text["model_type"] = "mixtral";
   text["num_local_experts"] = o.experts;
   text["num_experts_per_tok"] = o.experts_top_k;
-  text["router_aux_loss_coef"] = o.experts_balance / static_cast<double>(o.experts_top_k);
+  text["router_aux_loss_coef"] = o.experts_balance / balance_of_transformers(o);
   text["router_jitter_noise"] = o.experts_jitter;
   text["sliding_window"] = json();
   return text;

@@ -62,21 +62,21 @@ TEST(HuggingFaceConfigText, OfExpertsIsMixtralsAndReadAsItWasWritten) {
                              .hidden = 40,
                              .tied = false});
   o.experts = 4;
-  o.experts_top_k = 2;
-  o.experts_balance = 0.04;
+  o.experts_top_k = 3;
+  o.experts_balance = 0.03;
   const TempDir folder;
   write_file_atomic(folder.path() + "/config.json",
                     huggingface_config({.options = o, .begin = {}, .ends = {}}));
   const json text = json::parse(read_file(folder.path() + "/config.json", 1 << 20));
   EXPECT_EQ(text["model_type"], "mixtral");
   EXPECT_EQ(text["num_local_experts"], 4);
-  EXPECT_DOUBLE_EQ(text["router_aux_loss_coef"],
-                   0.02);  // The balance loss of transformers is top_k times ours.
+  // The balance loss of transformers is top_k times that of a layer, and a mean over two layers.
+  EXPECT_DOUBLE_EQ(text["router_aux_loss_coef"], 0.02);
   const GptOptions read = read_huggingface_config(folder.path()).options;
   EXPECT_EQ(huggingface_family(read), HuggingFace::kMixtral);
   EXPECT_EQ(read.experts, 4);
-  EXPECT_EQ(read.experts_top_k, 2);
-  EXPECT_DOUBLE_EQ(read.experts_balance, 0.04);
+  EXPECT_EQ(read.experts_top_k, 3);
+  EXPECT_DOUBLE_EQ(read.experts_balance, 0.03);
 }
 
 TEST(HuggingFaceFolder, GivesTransformersLogitsByItsOwnConfig) {

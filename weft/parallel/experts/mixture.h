@@ -37,7 +37,7 @@ struct MixtureOptions {
   RouterOptions router;     // Options of the router, with the layer's width and experts.
   std::int64_t hidden = 1;  // Hidden size of each expert's MLP.
   ExpertActivation activation = ExpertActivation::kSwiglu;
-  // Weight of the balance loss in auxiliary(); Mixtral's router_aux_loss_coef · top_k.
+  // Weight of the balance loss in auxiliary(); Mixtral's router_aux_loss_coef · top_k / layers.
   double balance = 0.01;
   double z = 0;  // Weight of the router z-loss in auxiliary() (ST-MoE: 0.001).
   // Initial values of gate and up, and of down, as in RouterOptions::normal.
