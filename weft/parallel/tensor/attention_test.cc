@@ -5,6 +5,8 @@
 #include <torch/nn/functional.h>
 #include <torch/nn/modules/embedding.h>
 
+#include <limits>
+
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/tensor/testing/parity.h"
 #include "weft/parallel/tensor/vocabulary.h"
@@ -132,6 +134,25 @@ TEST(TensorCrossEntropy, ComputesLogitsOf16BitsInFloat32) {
       EXPECT_TRUE(away.le(wide.grad().abs() * 0.008 + 1e-7).all().item<bool>());
       EXPECT_LT(wide.grad()[1][7].item<double>(), -1e-6);
     }
+  });
+}
+
+// Masked tokens. The first column of each rank is that of targets on another one.
+TEST(TensorCrossEntropy, EqualsTorchWithLogitsOfMinusInfinity) {
+  const LossCase c{8, 0, LossReduction::kMean, at::kDouble};
+  at::Tensor whole = wave({1, 3, 8}, 0.4);
+  for (const int column : {0, 4})
+    whole.select(2, column).fill_(-std::numeric_limits<double>::infinity());
+  whole.requires_grad_();
+  const at::Tensor target = torch::tensor({{1, 5, 7}}), loss = torchs(whole, target, c);
+  loss.backward();
+  on_ranks(2, [&](const TensorParallel& tp) {
+    const Slice slice{2, c.vocabulary};
+    const at::Tensor mine = slice_of(whole, slice, tp).detach().clone().requires_grad_(),
+                     got = cross_entropy(mine, target, {}, tp);
+    expect_close(got, loss, "loss");
+    got.backward();
+    expect_close(whole_of(mine.grad(), slice, tp), whole.grad(), "gradient");
   });
 }
 

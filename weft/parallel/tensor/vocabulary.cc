@@ -51,7 +51,9 @@ struct SplitCrossEntropy final : torch::autograd::Function<SplitCrossEntropy> {
     const bool smooth = columns.smoothing > 0;
     at::Tensor sums = at::zeros({smooth ? 3 : 2, n}, logits.options());
     if (smooth) sums[2].copy_(p.sum(1));
-    if (width > 0) sums[1].copy_(p.gather(1, column.unsqueeze(1)).squeeze(1) * here);
+    // A factor of 0 would make NaN of another column's -inf.
+    if (width > 0)
+      sums[1].copy_(p.gather(1, column.unsqueeze(1)).squeeze(1).masked_fill(here.logical_not(), 0));
     p.narrow(1, 0, columns.real).exp_();
     sums[0].copy_(p.sum(1));
     tp.group().all_reduce(sums);
