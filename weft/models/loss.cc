@@ -3,12 +3,18 @@
 #include <torch/nn/functional.h>
 #include <torch/types.h>
 
+#include <limits>
+#include <string>
+
 #include "weft/base/error.h"
 
 namespace weft::models {
 namespace {
 
 namespace F = torch::nn::functional;
+
+// For torch's ignore_index, whose default -100 would drop samples that the mean counts.
+constexpr std::int64_t kNoTarget = std::numeric_limits<std::int64_t>::min();
 
 at::Tensor squared_error(const at::Tensor& output, const at::Tensor& target) {
   const at::Tensor want = target.is_floating_point()
@@ -38,17 +44,27 @@ at::Tensor loss(const at::Tensor& output, const at::Tensor& target, const LossOp
                "loss: label_smoothing is supported by cross_entropy only");
   WEFT_REQUIRE(output.size(0) > 0 || reduction == Reduction::kSum,
                "loss: the mean needs at least one sample");
+  const bool of_classes = options.kind != LossKind::kMse && !target.is_floating_point();
+  // Kernels of a device check the targets themselves. Looking at them here would wait for the
+  // device.
+  if (of_classes && target.is_cpu() && target.numel() > 0) {
+    const std::int64_t low = target.min().item<std::int64_t>();
+    WEFT_REQUIRE(low >= 0, "loss: target " + std::to_string(low) +
+                               " is negative; ignored samples are not supported, leave them out");
+  }
   const auto sum = torch::kSum;
   at::Tensor total;
   switch (options.kind) {
     case LossKind::kMse: total = squared_error(output, target); break;
     case LossKind::kNll:
-      total = F::nll_loss(output, target, F::NLLLossFuncOptions().reduction(sum));
+      total = F::nll_loss(output, target,
+                          F::NLLLossFuncOptions().reduction(sum).ignore_index(kNoTarget));
       break;
     case LossKind::kCrossEntropy:
       total = F::cross_entropy(
           output, target,
-          F::CrossEntropyFuncOptions().reduction(sum).label_smoothing(options.label_smoothing));
+          F::CrossEntropyFuncOptions().reduction(sum).ignore_index(kNoTarget).label_smoothing(
+              options.label_smoothing));
       break;
   }
   return reduction == Reduction::kSum ? total : total / output.size(0);

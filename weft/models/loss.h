@@ -30,9 +30,9 @@ enum class Reduction { kMean, kSum };
 
 // Returns the loss of all samples, a scalar with a gradient. output: floating-point [n, classes].
 // target: int64 [n], or for kMse also floating-point [n, classes]. The sum over no samples is 0,
-// with a gradient of zeros. Throws Error(kInvalidArgument) for shapes that do not fit, for the mean
-// of no samples, for label smoothing outside [0, 1), and for label smoothing with another loss than
-// cross-entropy.
+// with a gradient of zeros. Throws Error(kInvalidArgument) for shapes that do not fit, for negative
+// targets on the CPU (torch's ignore_index is not supported), for the mean of no samples, for label
+// smoothing outside [0, 1), and for label smoothing with another loss than cross-entropy.
 at::Tensor loss(const at::Tensor& output, const at::Tensor& target, const LossOptions& options,
                 Reduction reduction = Reduction::kMean);
 

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/comm/testing/tensors.h"
 #include "weft/models/cnn.h"
@@ -324,6 +325,18 @@ TEST(Loss, RefusesInvalidArguments) {
   EXPECT_THROW(loss(x, y, {.label_smoothing = 1}), Error);
   EXPECT_THROW(loss(x, y, {LossKind::kNll, 0.1}), Error);
   EXPECT_THROW(loss(x, torch::zeros({3, 4}), {LossKind::kMse}), Error);
+}
+
+TEST(Loss, RefusesTargetsThatTorchIgnores) {
+  const at::Tensor x = torch::zeros({3, 5});
+  for (const LossKind kind : {LossKind::kNll, LossKind::kCrossEntropy}) {
+    for (const auto reduction : {Reduction::kMean, Reduction::kSum}) {
+      EXPECT_THAT(refusal([&] {
+                    loss(x, torch::tensor({1, -100, 2}), {kind}, reduction);
+                  }),
+                  HasSubstr("target -100 is negative"));
+    }
+  }
 }
 
 }  // namespace models_test
