@@ -88,6 +88,30 @@ TEST(Sharded, TrainsWithEveryOptimizerInSinglePrecision) {
       20s);
 }
 
+// Stage 0 keeps its state as DataParallel does.
+TEST(Sharded, StartsTheSumOfAdagradInDoublePrecision) {
+  replicate(
+      2,
+      [](Group group) {
+        const auto options = torch::optim::AdagradOptions(1e-2).initial_accumulator_value(0.1);
+        const auto expected = internal::by_torch<torch::optim::Adagrad>({}, options);
+        for (const Case& c : cases_of(group)) {
+          Sharded model(blocks_of(make_parts({})), group, optimizer_spec(options, {}),
+                        options_of(c));
+          for (int step = 0; step < internal::kSteps; ++step) {
+            model.zero_grad();
+            internal::train(model, group, step, {});
+          }
+          const auto state = model.state();
+          require(group.rank() != 0 || !state.empty(), "rank 0 got no state");
+          if (state.empty()) continue;
+          internal::expect_close(internal::weights_in(state, expected.weights), expected.weights,
+                                 1e-14, model.describe());
+        }
+      },
+      20s);
+}
+
 TEST(Sharded, ClipsByTheNormOfAllShards) {
   replicate(
       3,

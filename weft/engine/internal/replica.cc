@@ -135,7 +135,7 @@ void Replica::use_optimizer(OptimizerSpec spec, bool hides) {
   }
   std::vector<std::string> trained = names();
   trained.resize(trained_);
-  const float first_value = static_cast<float>(spec.initial_accumulator);
+  const double first_value = spec.initial_accumulator;
   WEFT_REQUIRE(!devices_ || !optim::needs_whole_tensors(spec.rule),
                "optimizer(): " + optim::name_of(spec.rule) +
                    " is not supported with parameters on a device; use sgd, rmsprop, adagrad, "

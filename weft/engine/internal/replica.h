@@ -85,7 +85,7 @@ class Replica final : public Engine {
   // Null if the ranks combine gradients by messages.
   net::Host* host() const { return is_adasum() || devices_ ? nullptr : group_.host(); }
   void check_device_options() const;
-  void use_on_device(float first_value);
+  void use_on_device(double first_value);
   void share_rank_0();
   void watch_optimizer();
   void compare_before_optimizer();

@@ -29,11 +29,11 @@ void Replica::share_rank_0() {
 }
 
 // Weights and optimizer state stay on the device.
-void Replica::use_on_device(float first_value) {
+void Replica::use_on_device(double first_value) {
   for (std::size_t i = 0; i < trained_; ++i) {
     std::vector<at::Tensor> state;
     for (std::size_t array = 0; array < updates_->arrays_of(static_cast<int>(i)); ++array) {
-      state.push_back(at::full_like(trained_params_[i].detach(), array == 0 ? first_value : 0));
+      state.push_back(at::full_like(trained_params_[i].detach(), array == 0 ? first_value : 0.0));
       state_bytes_ += static_cast<std::int64_t>(state.back().nbytes());
     }
     updates_->put_on_device(static_cast<int>(i), trained_params_[i].detach(), std::move(state));
