@@ -14,7 +14,8 @@ double shape_at(const LearningRate& rate, double time) {
   switch (rate.shape) {
     case LearningRate::Shape::kConstant: return rate.base;
     case LearningRate::Shape::kStep:
-      return rate.base * std::pow(rate.gamma, std::floor(time / rate.period));
+      // 0.3 / 0.1 is a little below 3.
+      return rate.base * std::pow(rate.gamma, std::floor(time / rate.period * (1 + 1e-12)));
     case LearningRate::Shape::kCosine: {
       const double progress = std::min(time / rate.period, 1.0);
       return rate.minimum +

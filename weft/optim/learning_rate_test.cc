@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include "weft/base/error.h"
@@ -46,6 +47,16 @@ TEST(LearningRate, TakesFractionsOfAnEpoch) {
   EXPECT_DOUBLE_EQ((LearningRate{.base = 1.0, .warmup = 2, .warmup_factor = 0.0}.at(0.5)), 0.25);
   EXPECT_DOUBLE_EQ(
       (LearningRate{.base = 1.0, .shape = Shape::kStep, .period = 3, .gamma = 0.1}.at(2.99)), 1.0);
+}
+
+// 0.1 k / 0.1 is a little below k for some k.
+TEST(LearningRate, StepsAtMultiplesOfAFractionalPeriod) {
+  const LearningRate rate{.base = 1, .shape = Shape::kStep, .period = 0.1, .gamma = 0.5};
+  EXPECT_DOUBLE_EQ(rate.at(0.3), 0.125);
+  for (int steps = 0; steps < 1000; ++steps) {
+    EXPECT_DOUBLE_EQ(rate.at(0.1 * steps), std::pow(0.5, steps)) << steps;
+    EXPECT_DOUBLE_EQ(rate.at(0.1 * steps + 0.0999), std::pow(0.5, steps)) << steps;
+  }
 }
 
 TEST(LearningRate, StaysAtTheMinimumAfterTheCosine) {
