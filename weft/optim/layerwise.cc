@@ -10,8 +10,8 @@ constexpr std::int64_t kUpdateBlock = 1024;  // elements of an update that stay 
 
 double ratio_of(const Lars& rule, const TensorNorms& norms) {
   if (norms.is_vector) return 1;
-  const double below = norms.update + rule.weight_decay * norms.weight;
-  return norms.weight > 0 && below > 0 ? rule.trust * norms.weight / below : 1;
+  if (norms.weight == 0 || norms.update == 0) return 1;
+  return rule.trust * norms.weight / (norms.update + rule.weight_decay * norms.weight);
 }
 
 }  // namespace

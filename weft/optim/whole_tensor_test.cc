@@ -233,6 +233,12 @@ TEST(LarsAndLamb, StepWithoutScalingWhereANormIsZero) {
   const FlatStep<float> at{.weight = weight, .gradient = gradient, .count = 2};
   end_step(Lars{.lr = 1, .momentum = 0}, at, TensorNorms{.weight = 0, .update = 1});
   EXPECT_EQ(weight[0], -0.5f);
+  weight[0] = weight[1] = 1;
+  gradient[0] = gradient[1] = 0;
+  end_step(Lars{.lr = 1, .momentum = 0, .weight_decay = 0.5}, at,
+           TensorNorms{.weight = 1, .update = 0});
+  EXPECT_EQ(weight[0], 0.5f);
+  gradient[0] = 0.5f;
   FlatStep<float> lamb = at;
   lamb.state = {mean, square};
   weight[0] = weight[1] = 0;
