@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -126,6 +127,17 @@ TEST(Quantize, RoundsAtRandomWithoutBias) {
     const double bound = 5 * 0.5 * static_cast<double>(quantum) / std::sqrt(kDraws);
     for (std::size_t i = 0; i < values.size(); ++i)
       EXPECT_NEAR(sums[i] / kDraws, values[i], bound) << bits << " bits, number " << i;
+  }
+}
+
+TEST(Quantize, RoundsNoZeroAtRandom) {
+  constexpr std::int64_t kBlock = 64, kBlocks = (1 << 20) / kBlock;
+  std::vector<float> values(kBlock * kBlocks, 0.0f);
+  for (std::size_t i = 0; i < values.size(); i += kBlock) values[i] = 1;
+  for (const int bits : {8, 4}) {
+    const auto result = encode(internal::level(), values, kBlock, bits, 7);
+    const auto zeros = std::count(result.decoded.begin(), result.decoded.end(), 0.0f);
+    EXPECT_EQ(zeros, (kBlock - 1) * kBlocks) << bits << " bits";
   }
 }
 
