@@ -27,12 +27,13 @@ namespace weft {
 using ConfigValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
                                  std::vector<double>, std::vector<std::string>>;
 
-// What a value must keep to beyond its type. Bounds are inclusive and, like choices, hold for each
-// element of a list.
+// What a value must keep to beyond its type. `min` and `max` are allowed themselves, `below` is
+// not. All hold for each element of a list.
 struct Limits {
   std::optional<double> min;
   std::optional<double> max;
   std::vector<std::string> choices;
+  std::optional<double> below = {};
 };
 
 // A known key. The default also fixes the type; a key of type double takes whole numbers too.

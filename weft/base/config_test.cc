@@ -216,6 +216,8 @@ TEST(Config, ASchemaRefusesKeysThatCollideAndDefaultsOutsideTheirLimits) {
   EXPECT_THAT(refusal({"a..b", 1, ""}), HasSubstr("malformed"));
   EXPECT_THAT(refusal({"a b", 1, ""}), HasSubstr("malformed"));
   EXPECT_THAT(refusal({"a", 1, "", {.min = 2}}), HasSubstr("the default of configuration key a"));
+  EXPECT_THAT(refusal({"a", 1.0, "", {.min = 0, .max = {}, .choices = {}, .below = 1}}),
+              HasSubstr("the default of configuration key a"));
   EXPECT_EQ(Schema{}.add(small_schema()).keys().size(), small_schema().keys().size());
 }
 

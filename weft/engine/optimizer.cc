@@ -17,6 +17,7 @@ kernels::Regularizer regularizer(double weight_decay, const OptimizerExtras& ext
 }
 
 OptimizerSpec spec_of(UpdateRule rule, const OptimizerExtras& extras) {
+  optim::check_rule(rule);
   OptimizerSpec spec;
   spec.rule = std::move(rule);
   spec.max_grad_norm = extras.max_grad_norm;
@@ -51,6 +52,8 @@ OptimizerSpec optimizer_spec(const torch::optim::AdagradOptions& o, const Optimi
                                .eps = o.eps(),
                                .regularizer = regularizer(o.weight_decay(), extras)},
               extras);
+  WEFT_REQUIRE(o.initial_accumulator_value() >= 0,
+               "optimizer: adagrad needs an initial_accumulator_value of at least 0");
   spec.initial_accumulator = o.initial_accumulator_value();
   return spec;
 }

@@ -48,6 +48,7 @@ struct OptimizerExtras {
   double max_grad_norm = 0.0;
 };
 
+// Throw Error(kInvalidArgument) for options that torch::optim refuses (optim::check_rule).
 OptimizerSpec optimizer_spec(const torch::optim::SGDOptions& options,
                              const OptimizerExtras& extras);
 OptimizerSpec optimizer_spec(const torch::optim::RMSpropOptions& options,
@@ -59,7 +60,8 @@ OptimizerSpec optimizer_spec(const torch::optim::AdamOptions& options,
 OptimizerSpec optimizer_spec(const torch::optim::AdamWOptions& options,
                              const OptimizerExtras& extras);
 // Rules that torch::optim does not have: kernels::Lion, optim::Lars, Lamb, Adafactor and Muon.
-// extras.l1 adds to the rule's own. Throws kInvalidArgument for a rule without an L1 penalty.
+// extras.l1 adds to the rule's own. Throws kInvalidArgument as above, and for an L1 penalty with a
+// rule that has none.
 OptimizerSpec optimizer_spec(UpdateRule rule, const OptimizerExtras& extras);
 
 // For optim::needs_whole_tensors() rules: how tensors are divided, besides the group of the model.

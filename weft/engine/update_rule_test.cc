@@ -11,6 +11,8 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include <limits>
+
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/testing/tensors.h"
 #include "weft/engine/optimizer.h"
@@ -73,6 +75,48 @@ TEST(UpdateRule, StepsAsTorchsOptimizersDo) {
   compare_both<torch::optim::Adam>(torch::optim::AdamOptions(1e-2).weight_decay(0.1), "Adam");
   compare_both<torch::optim::Adam>(torch::optim::AdamOptions(1e-2).amsgrad(true), "AMSGrad");
   compare_both<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2).weight_decay(0.1), "AdamW");
+}
+
+template <class TorchOptimizer, class Options>
+void expect_refused(const Options& options, const std::string& why) {
+  EXPECT_ANY_THROW(TorchOptimizer(std::vector<at::Tensor>{at::zeros({1})}, options)) << why;
+  EXPECT_THAT(refusal([&] { optimizer_spec(options, {}); }), testing::HasSubstr(why));
+}
+
+TEST(UpdateRule, RefusesOptionsThatTorchRefuses) {
+  using namespace torch::optim;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  expect_refused<SGD>(SGDOptions(-1), "sgd has lr = -1");
+  expect_refused<SGD>(SGDOptions(nan), "sgd has lr = ");
+  expect_refused<SGD>(SGDOptions(1).momentum(-0.5), "momentum = -0.5; it must be at least 0");
+  expect_refused<SGD>(SGDOptions(1).weight_decay(-1), "weight_decay = -1");
+  expect_refused<SGD>(SGDOptions(1).nesterov(true), "nesterov needs a momentum");
+  expect_refused<SGD>(SGDOptions(1).momentum(0.9).dampening(0.1).nesterov(true),
+                      "nesterov needs a momentum above 0 and no dampening");
+  expect_refused<RMSprop>(RMSpropOptions(1).alpha(-1), "rmsprop has alpha = -1");
+  expect_refused<RMSprop>(RMSpropOptions(1).eps(-1), "eps = -1");
+  expect_refused<Adagrad>(AdagradOptions(1).lr_decay(-1), "adagrad has lr_decay = -1");
+  expect_refused<Adagrad>(AdagradOptions(1).initial_accumulator_value(-1),
+                          "initial_accumulator_value of at least 0");
+  expect_refused<Adam>(AdamOptions(1).betas({1, 0.9}),
+                       "beta1 = 1; it must be at least 0 and below");
+  expect_refused<AdamW>(AdamWOptions(1).betas({0.9, 1}), "beta2 = 1");
+  expect_refused<AdamW>(AdamWOptions(1).weight_decay(-1), "weight_decay = -1");
+}
+
+TEST(UpdateRule, RefusesSuchOptionsOfRulesThatTorchDoesNotHave) {
+  const auto refused = [](const UpdateRule& rule) {
+    return refusal([&] { optimizer_spec(rule, {}); });
+  };
+  EXPECT_THAT(refused(kernels::Lion{.beta2 = 1}), testing::HasSubstr("lion has beta2 = 1"));
+  EXPECT_THAT(refused(optim::Lars{.momentum = 0, .nesterov = true}),
+              testing::HasSubstr("lars with nesterov needs a momentum"));
+  EXPECT_THAT(refused(optim::Lamb{.beta1 = 1}), testing::HasSubstr("lamb has beta1 = 1"));
+  EXPECT_THAT(refused(optim::Adafactor{.beta1 = 1}), testing::HasSubstr("adafactor has beta1"));
+  EXPECT_THAT(refused(optim::Muon{.adam_lr = -1}), testing::HasSubstr("muon has adam_lr = -1"));
+  EXPECT_EQ(refused(optim::Muon{.momentum = 0}), "accepted");
+  EXPECT_THAT(refusal([] { ParamRules({.rule = kernels::Adam{.beta1 = 1}}, {"a"}); }),
+              testing::HasSubstr("adam has beta1 = 1"));
 }
 
 TEST(UpdateRule, WithNoDecayIsTheSameRuleWithDecayNone) {

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <type_traits>
+#include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 
 namespace weft::optim {
 namespace {
@@ -87,6 +90,28 @@ void step_in_double(const kernels::Lion& o, const FlatStep<double>& at) {
   }
 }
 
+class OptionCheck {
+ public:
+  explicit OptionCheck(std::string rule) : rule_(std::move(rule)) {}
+  void at_least_0(const char* option, double value) const {
+    require(option, value, value >= 0, "at least 0");
+  }
+  void below_1(const char* option, double value) const {
+    require(option, value, value >= 0 && value < 1, "at least 0 and below 1");
+  }
+  void nesterov(bool good) const {
+    WEFT_REQUIRE(
+        good, "optimizer: " + rule_ + " with nesterov needs a momentum above 0 and no dampening");
+  }
+
+ private:
+  void require(const char* option, double value, bool good, const char* range) const {
+    WEFT_REQUIRE(good, "optimizer: " + rule_ + " has " + option + " = " + json_number(value) +
+                           "; it must be " + range);
+  }
+  std::string rule_;
+};
+
 [[noreturn]] void refuse_flat(const UpdateRule& rule) {
   throw Error(Errc::kInvalidArgument,
               "update_flat: " + name_of(rule) + " needs sums over whole tensors");
@@ -154,6 +179,38 @@ bool needs_whole_tensors(const UpdateRule& rule) {
       rule);
 }
 
+void check_rule(const UpdateRule& rule) {
+  const OptionCheck check(name_of(rule));
+  std::visit(
+      [&]<class Rule>(const Rule& o) {
+        check.at_least_0("lr", o.lr);
+        if constexpr (requires { o.lr_decay; }) check.at_least_0("lr_decay", o.lr_decay);
+        if constexpr (requires { o.momentum; }) check.at_least_0("momentum", o.momentum);
+        if constexpr (requires { o.alpha; }) check.at_least_0("alpha", o.alpha);
+        if constexpr (requires { o.beta1; }) check.below_1("beta1", o.beta1);
+        if constexpr (requires { o.beta2; }) check.below_1("beta2", o.beta2);
+        if constexpr (requires { o.eps; }) check.at_least_0("eps", o.eps);
+        if constexpr (requires { o.eps1; }) check.at_least_0("eps1", o.eps1);
+        if constexpr (requires { o.eps2; }) check.at_least_0("eps2", o.eps2);
+        if constexpr (requires { o.trust; }) check.at_least_0("trust", o.trust);
+        if constexpr (requires { o.adam_lr; }) check.at_least_0("adam_lr", o.adam_lr);
+        if constexpr (requires { o.weight_decay; })
+          check.at_least_0("weight_decay", o.weight_decay);
+        if constexpr (requires { o.decoupled_decay; })
+          check.at_least_0("weight_decay", o.decoupled_decay);
+        if constexpr (requires { o.regularizer; }) {
+          check.at_least_0("weight_decay", o.regularizer.l2);
+          check.at_least_0("l1", o.regularizer.l1);
+        }
+        if constexpr (requires { o.dampening; }) {
+          check.nesterov(!o.nesterov || (o.momentum > 0 && o.dampening == 0));
+        } else if constexpr (std::is_same_v<Rule, Lars>) {
+          check.nesterov(!o.nesterov || o.momentum > 0);
+        }
+      },
+      rule);
+}
+
 UpdateRule with_decay(const UpdateRule& rule, double scale) {
   return std::visit(
       [scale](auto copy) -> UpdateRule {
@@ -169,6 +226,10 @@ UpdateRule with_decay(const UpdateRule& rule, double scale) {
 }
 
 ParamRules::ParamRules(const OptimizerSpec& spec, const std::vector<std::string>& names) {
+  check_rule(spec.rule);
+  for (const ParamGroup& group : spec.groups) {
+    if (group.rule) check_rule(*group.rule);
+  }
   for (const auto& name : names) {
     Own own;
     const auto group =

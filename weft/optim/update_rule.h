@@ -70,6 +70,9 @@ std::vector<TensorState> tensor_states(const UpdateRule& rule,
 std::string name_of(const UpdateRule& rule);
 // True for rules that need sums over whole tensors: LARS, LAMB, Adafactor and Muon.
 bool needs_whole_tensors(const UpdateRule& rule);
+// Throws Error(kInvalidArgument) for options that torch::optim refuses: negative numbers and NaN,
+// betas outside [0, 1), and Nesterov momentum without momentum or with dampening.
+void check_rule(const UpdateRule& rule);
 // Returns the rule with its weight decay and L1 penalty times `scale`.
 UpdateRule with_decay(const UpdateRule& rule, double scale);
 double lr_of(const UpdateRule& rule);
@@ -79,8 +82,9 @@ void set_lr(UpdateRule& rule, double lr);
 // the parameter.
 class ParamRules {
  public:
-  // `names` are those of all parameters. Throws Error(kInvalidArgument) for a scale that is
-  // negative or not finite, and for a group's rule of another kind or with another state.
+  // `names` are those of all parameters. Throws Error(kInvalidArgument) for a rule that
+  // check_rule() refuses, for a scale that is negative or not finite, and for a group's rule of
+  // another kind or with another state.
   ParamRules(const OptimizerSpec& spec, const std::vector<std::string>& names);
   // Rule of parameter number `param`, where the spec's rule is now `rule`.
   UpdateRule of(std::size_t param, const UpdateRule& rule) const;

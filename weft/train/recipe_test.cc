@@ -112,6 +112,12 @@ TEST(Recipe, AcceptsAssignmentsAndRejectsUnknownKeysWrongTypesAndRanges) {
   }
   EXPECT_THAT(bad_config([] { load_recipe("shapes", {"optimizer.betas=[0.9]"}); }),
               HasSubstr("two numbers"));
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"optimizer.betas=[0.9, 1]"}); }),
+              HasSubstr("but a list of numbers of at least 0 and below 1 is expected"));
+  EXPECT_THAT(bad_config([] {
+                load_recipe("shapes", {"optimizer.nesterov=true", "optimizer.momentum=0"});
+              }),
+              HasSubstr("optimizer.nesterov (--set) needs an optimizer.momentum above 0"));
 }
 
 TEST(Batches, KeepTheGlobalBatchSizeAtAnyWorldSize) {

@@ -16,7 +16,7 @@ bool element_fits(bool, const Limits&) { return true; }
 
 bool element_fits(double value, const Limits& limits) {
   return std::isfinite(value) && (!limits.min || value >= *limits.min) &&
-         (!limits.max || value <= *limits.max);
+         (!limits.max || value <= *limits.max) && (!limits.below || value < *limits.below);
 }
 
 bool element_fits(std::int64_t value, const Limits& limits) {
@@ -43,9 +43,11 @@ std::string element_to_toml(double value) {
 std::string range(const Limits& limits) {
   if (limits.min && limits.max)
     return " from " + json_number(*limits.min) + " to " + json_number(*limits.max);
-  if (limits.min) return " of at least " + json_number(*limits.min);
-  if (limits.max) return " of at most " + json_number(*limits.max);
-  return "";
+  std::string text;
+  if (limits.min) text += " of at least " + json_number(*limits.min);
+  if (limits.max) text += " of at most " + json_number(*limits.max);
+  if (limits.below) text += (text.empty() ? " below " : " and below ") + json_number(*limits.below);
+  return text;
 }
 
 }  // namespace

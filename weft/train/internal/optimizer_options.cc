@@ -35,6 +35,12 @@ void check_optimizer_keys(const Config& config) {
   if (config.get_doubles("optimizer.betas").size() != 2)
     throw Error(Errc::kBadConfig,
                 "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
+  const std::string name = config.get_string("optimizer.name");
+  if ((name == "sgd" || name == "lars") && config.get_bool("optimizer.nesterov") &&
+      config.get_double("optimizer.momentum") == 0) {
+    throw Error(Errc::kBadConfig, "optimizer.nesterov (" + config.origin("optimizer.nesterov") +
+                                      ") needs an optimizer.momentum above 0");
+  }
 }
 
 engine::OptimizerSpec optimizer_of(const OptimizerKeys& keys) {

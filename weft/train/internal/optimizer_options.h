@@ -19,7 +19,7 @@ struct OptimizerKeys {
   double eps = 1e-8, weight_decay = 0, l1 = 0, max_grad_norm = 0;
 };
 
-// Throws Error(kBadConfig) for betas that are not two numbers.
+// Throws Error(kBadConfig) for betas that are not two numbers, and for nesterov without momentum.
 void check_optimizer_keys(const Config& config);
 engine::OptimizerSpec optimizer_of(const OptimizerKeys& keys);
 OptimizerKeys keys_of(const engine::OptimizerSpec& spec);

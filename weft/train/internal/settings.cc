@@ -224,7 +224,7 @@ void optimizer_settings(Options& o, SettingsPass& pass) {
   pass("optimizer.betas", optimizer.betas,
        "Decay of the averages (adam, adamw, lion, lamb, muon). The paper of lion has 0.9 and 0.99, "
        "the reference of muon 0.9 and 0.95.",
-       between(0, 1));
+       at_least_0_below_1());
   pass("optimizer.eps", optimizer.eps,
        "Term in the denominator (rmsprop, adagrad, adam, adamw, lamb, muon). The paper of lamb has "
        "1e-6.",
