@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -11,6 +12,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include <cmath>
 #include <limits>
 
 #include "weft/base/testing/refusal.h"
@@ -117,6 +119,22 @@ TEST(UpdateRule, RefusesSuchOptionsOfRulesThatTorchDoesNotHave) {
   EXPECT_EQ(refused(optim::Muon{.momentum = 0}), "accepted");
   EXPECT_THAT(refusal([] { ParamRules({.rule = kernels::Adam{.beta1 = 1}}, {"a"}); }),
               testing::HasSubstr("adam has beta1 = 1"));
+}
+
+TEST(ClipFactor, IsTorchsAlsoForNormsThatAreNotFinite) {
+  for (const double value : {0.25, 3.0, std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::quiet_NaN()}) {
+    at::Tensor one = at::zeros({1}, at::kDouble), other = at::zeros({1}, at::kDouble);
+    one.mutable_grad() = at::full({1}, value, at::kDouble);
+    other.mutable_grad() = at::ones({1}, at::kDouble);
+    const double norm = torch::nn::utils::clip_grad_norm_({one, other}, 2.0),
+                 factor = optim::clip_factor(norm, 2.0), torchs = other.grad().item<double>();
+    if (std::isnan(torchs)) {
+      EXPECT_TRUE(std::isnan(factor)) << value;
+    } else {
+      EXPECT_DOUBLE_EQ(factor, torchs) << value;
+    }
+  }
 }
 
 TEST(UpdateRule, WithNoDecayIsTheSameRuleWithDecayNone) {

@@ -6,7 +6,6 @@
 // and have functions of their own (layerwise.h, adafactor.h, muon.h).
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -53,8 +52,11 @@ struct OptimizerSpec {
 };
 
 // Returns the factor that limits a gradient of this norm to `most`: torch's clip_grad_norm_, with
-// its guard against a norm of zero.
-inline double clip_factor(double norm, double most) { return std::min(1.0, most / (norm + 1e-6)); }
+// its guard against a norm of zero. NaN if the norm is.
+inline double clip_factor(double norm, double most) {
+  const double factor = most / (norm + 1e-6);
+  return factor >= 1 ? 1 : factor;
+}
 
 // Names that torch gives to the arrays of this rule with these options, in order:
 // "momentum_buffer", "exp_avg", …. The arrays have the shape of the parameter.
