@@ -45,8 +45,9 @@ struct Group::State {
   internal::GroupBackend* beside;                 // what the backend does besides c10d's calls
   std::shared_ptr<const internal::RegroupData> regroup_data =
       std::make_shared<internal::RegroupData>();
-  std::mutex mutex;                  // guards parts
-  std::map<std::string, int> parts;  // number of subgroups made so far, by name and ranks
+  std::mutex mutex;                            // guards parts and attached
+  std::map<std::string, int> parts;            // number of subgroups made so far, by name and ranks
+  std::vector<std::weak_ptr<State>> attached;  // as by attach()
 
   // Returns the key of the next subgroup with these ranks and this name. All of them count alike.
   std::string place_of(const std::vector<int>& ranks, const std::string& part) {
@@ -54,6 +55,20 @@ struct Group::State {
     for (const int rank : ranks) place += "," + std::to_string(rank);
     const std::lock_guard lock(mutex);
     return place + "/" + std::to_string(parts[place]++);
+  }
+
+  // Calls `fn` with the backend of this group and of all attached ones.
+  template <class Fn>
+  void with_attached(const Fn& fn) {
+    fn(*beside);
+    std::vector<std::shared_ptr<State>> alive;
+    {
+      const std::lock_guard lock(mutex);
+      for (const auto& one : attached) alive.push_back(one.lock());
+    }
+    for (const auto& one : alive) {
+      if (one) one->with_attached(fn);
+    }
   }
 
   // Fast path of in-place collectives: no Work, no c10d options. Returns false if the call must
@@ -139,12 +154,25 @@ Group Group::duplicate(const std::string& name) const {
   return subgroup(ranks, name);
 }
 
-void Group::abort(const Error& why) const { state_->beside->abort_with(why); }
+Group Group::attach(const std::string& name) const {
+  if (size() == 1 || state_->other || !state_->backend->supportsSplitting()) return *this;
+  Group made = duplicate(name);
+  const std::lock_guard lock(state_->mutex);
+  std::erase_if(state_->attached, [](const auto& one) { return one.expired(); });
+  state_->attached.push_back(made.state_);
+  return made;
+}
+
+void Group::abort(const Error& why) const {
+  state_->with_attached([&](internal::GroupBackend& backend) { backend.abort_with(why); });
+}
 
 void Group::abort() const {
   abort(Error(Errc::kAborted, "rank " + std::to_string(rank()) + " aborted the group"));
 }
-void Group::stop() const { state_->beside->stop(); }
+void Group::stop() const {
+  state_->with_attached([](internal::GroupBackend& backend) { backend.stop(); });
+}
 Group Group::regroup(const RegroupOptions& options) const {
   return internal::regroup(*this, *state_->regroup_data, options);
 }

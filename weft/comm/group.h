@@ -1,5 +1,4 @@
-// Group: a set of ranks and the collectives among them. It is a cheap value to copy and pass
-// around. There is no global world.
+// Group: a set of ranks and their collectives. It is cheap to copy. There is no global world.
 //
 // How to call it
 // - Calls block unless their name ends with _async.
@@ -169,6 +168,9 @@ class Group {
   Group subgroup(const std::vector<int>& ranks, const std::string& name) const;
   // As subgroup() of all ranks: a group with its own order of calls (MPI_Comm_dup). Collective.
   Group duplicate(const std::string& name) const;
+  // As duplicate(). abort(), stop() and regroup() of this group also end the new one. Returns this
+  // group if it has one rank, or if its backend is not weft's or cannot be split.
+  Group attach(const std::string& name) const;
   // Ends all pending and later calls of all ranks with kAborted, at other ranks with this rank and
   // `why` in the message. Returns at once; others notice within a second. Any thread may call it.
   void abort(const Error& why) const;
@@ -188,8 +190,7 @@ class Group {
   // - kBadConfig: the ranks met through MPI (docs/mpi.md). The group stays as it was.
   Group regroup(const RegroupOptions& options) const;
   Group regroup() const { return regroup(RegroupOptions{}); }
-  // Number of this incarnation of the group; it grows with every regroup().
-  std::uint32_t epoch() const;
+  std::uint32_t epoch() const;  // Number of this incarnation; it grows with every regroup().
   // What regroup() needs besides the backend. Whoever keeps both can make this group again.
   const std::shared_ptr<const internal::RegroupData>& regroup_data() const;
   // Former rank of each rank in the previous group, -1 for a newcomer. Empty for a first group.
@@ -236,10 +237,9 @@ struct HostSplit {
   // Ranks with this rank's place in `local`, one of each host, ordered by host. None where the
   // place is not below `carriers`.
   std::optional<Group> across;
-  int carriers = 1;  // Number of ranks on the smallest host.
-  int host = 0;      // Index of this rank's host in `hosts`.
-  // Ranks of each host, ascending.
-  std::vector<std::vector<int>> hosts;
+  int carriers = 1;                     // Number of ranks on the smallest host.
+  int host = 0;                         // Index of this rank's host in `hosts`.
+  std::vector<std::vector<int>> hosts;  // Ranks of each host, ascending.
 };
 
 }  // namespace weft::comm

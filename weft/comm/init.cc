@@ -108,6 +108,36 @@ int listen_for_store(const Identity& identity) {
                reason == EADDRNOTAVAIL ? Errc::kBadConfig : Errc::kUnavailable);
 }
 
+// The stores that this process hosts, by address and port. A further group uses the same one while
+// an earlier group is alive, since the port is in use.
+struct HostedStores {
+  std::mutex mutex;  // guards `all`; also held while a store is made
+  std::map<std::pair<std::string, int>, c10::weak_intrusive_ptr<c10d::TCPStore>> all;
+
+  static HostedStores& get() {
+    static HostedStores& one = *new HostedStores;  // groups may outlive static variables
+    return one;
+  }
+};
+
+c10::intrusive_ptr<c10d::TCPStore> hosted_store(const Identity& identity,
+                                                c10d::TCPStoreOptions options) {
+  HostedStores& stores = HostedStores::get();
+  const std::lock_guard lock(stores.mutex);
+  const std::pair<std::string, int> place(identity.master_addr, identity.master_port);
+  const auto known = stores.all.find(place);
+  if (known != stores.all.end()) {
+    if (auto alive = known->second.lock()) return alive;
+    stores.all.erase(known);
+  }
+  options.isServer = true;
+  const int listener = listen_for_store(identity);
+  if (listener >= 0) options.masterListenFd = listener;  // now owned by the store
+  auto store = c10::make_intrusive<c10d::TCPStore>(identity.master_addr, options);
+  stores.all.emplace(place, store);
+  return store;
+}
+
 // The replicated store of the job, if its launcher runs one, else PyTorch's store.
 c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it,
                                          std::chrono::milliseconds timeout) {
@@ -117,22 +147,18 @@ c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it
   }
   c10d::TCPStoreOptions options;
   options.port = identity.master_port;
-  options.isServer = hosts_it;
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
-    if (options.isServer) {
-      const int listener = listen_for_store(identity);
-      if (listener >= 0) options.masterListenFd = listener;  // now owned by the store
-    }
-    auto store = c10::make_intrusive<c10d::TCPStore>(identity.master_addr, options);
+    auto store = hosts_it ? hosted_store(identity, options)
+                          : c10::make_intrusive<c10d::TCPStore>(identity.master_addr, options);
     internal::limit_silence_of_store(identity.master_port, kStoreSilence);
     return store;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
     const std::string what = error.what();
-    if (options.isServer) fail_to_host(identity, what.substr(0, what.find('\n')));
+    if (hosts_it) fail_to_host(identity, what.substr(0, what.find('\n')));
     const std::string place = identity.master_addr + ":" + std::to_string(identity.master_port);
     throw Error(
         Errc::kTimeout,
@@ -292,6 +318,13 @@ Group init(const Identity& identity, const InitOptions& asked) {
     }
     const bool hosts_store =
         identity.rank == 0 && !identity.store_is_hosted_elsewhere && !options.newcomer;
+    // Before anything that may fail on one rank only.
+    const int before =
+        options.newcomer
+            ? 0
+            : groups_begun_at(identity.master_addr + " " + std::to_string(identity.master_port) +
+                              " " + store_prefix(identity.run_id, identity.restart_count) + " " +
+                              std::to_string(identity.rank));
     const auto store = store_of(identity, hosts_store, options.timeout);
     const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
         store_prefix(identity.run_id, identity.restart_count), store);
@@ -303,10 +336,6 @@ Group init(const Identity& identity, const InitOptions& asked) {
     static bool has_met = false;  // a program may form further groups while it trains
     if (!std::exchange(has_met, true)) rank_link::tell_launcher(rank_link::Meeting{});
     failpoint("meet.begin");
-    const int before =
-        groups_begun_at(identity.master_addr + " " + std::to_string(identity.master_port) + " " +
-                        store_prefix(identity.run_id, identity.restart_count) + " " +
-                        std::to_string(identity.rank));
     if (before > 0) return form_again(prefixed, before, identity, backend);
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();

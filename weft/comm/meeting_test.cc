@@ -194,6 +194,38 @@ TEST(Meeting, AllRanksMayCallInitAgainAfterItHasFailed) {
   EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
 }
 
+// A port that nobody uses, for a store that rank 0 hosts itself.
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  const bool good = ::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+                    ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
+  ::close(fd);
+  if (!good) throw std::runtime_error("no free port");
+  return ntohs(address.sin_port);
+}
+
+TEST(Meeting, AllRanksMayCallInitAgainWhileRank0HostsTheStoreOfTheFirstGroup) {
+  const int port = free_port();
+  Processes processes(2, [&](const Me& me) {
+    Identity identity = one_of_two(me);
+    identity.master_port = port;
+    identity.store_is_hosted_elsewhere = false;
+    const Group first = init(identity, over_tcp()), second = init(identity, over_tcp());
+    for (const Group& group : {first, second}) {
+      at::Tensor t = at::ones({3});
+      group.all_reduce(t);
+      if (!at::equal(t, at::full({3}, 2.0F))) return 1;
+    }
+    second.barrier();  // the store ends with rank 0
+    return 0;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
+}
+
 TEST(Meeting, ARankThatCannotJoinAgainEndsTheWaitsOfTheOthersAtOnce) {
   Processes processes(2, [&](const Me& me) {
     const Identity identity = one_of_two(me);

@@ -43,6 +43,7 @@ Sampler::Sampler(SamplerOptions options) : options_(std::move(options)) {
                                        std::to_string(options_.least));
   WEFT_REQUIRE(!options_.draw || options_.order == Order::kShuffled,
                "Sampler: parts are drawn in the shuffled order only");
+  options_.batch = std::min(options_.batch, options_.size);  // so that no sum or product overflows
 }
 
 void Sampler::set_state(SamplerState state) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -46,6 +47,19 @@ TEST(Sampler, GivesEverySampleOnceAnEpochInTheSameGlobalBatchesForAnyWorld) {
       }
     }
   }
+}
+
+TEST(Sampler, TakesABatchOfAnySizeAsTheWholeDataSet) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (const Order order : {Order::kShuffled, Order::kSequential}) {
+    const auto batches = epoch_of({.size = 7, .batch = kMost, .order = order});
+    ASSERT_EQ(batches.size(), 1U);
+    EXPECT_EQ(batches[0].size(), 7U);
+    EXPECT_EQ(Sampler({.size = 7, .batch = kMost, .order = order}).batches(), 1);
+  }
+  Sampler last({.size = 7, .batch = kMost, .order = Order::kSequential, .rank = 2, .world = 3});
+  EXPECT_EQ(last.batches(), 0);
+  EXPECT_FALSE(last.next());
 }
 
 TEST(Sampler, SplitsABatchIntoSharesThatDifferByAtMostOne) {

@@ -1,6 +1,7 @@
 // What a program leaves, or does on one rank only, between two steps: it counts as in one process,
 // or is an error that says what to do. module_changes_test.cc has changes of the module itself.
 #include <gmock/gmock.h>
+#include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -29,6 +30,7 @@ using internal::Named;
 using internal::options_of;
 using internal::Part;
 using internal::part_of;
+using internal::require;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -247,6 +249,48 @@ TEST(BetweenSteps, AModelThatEndsInTheMiddleOfAStepIsAnErrorOnOtherRanks) {
           Errc::kAborted),
       HasSubstr("rank 0 has ended its model before the end of a step"));
   EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+}
+
+// The gradient goes through an output of the model, and ends before it reaches a parameter.
+TEST(BetweenSteps, ABackwardThatThrowsDoesNotCountItsSamples) {
+  const auto trained = [](bool& fails, const auto& step) {
+    const auto end = [&fails](const at::Tensor& h) {
+      if (fails && h.requires_grad())
+        h.register_hook([](const at::Tensor&) { throw std::runtime_error("of a program"); });
+      return h * 1;
+    };
+    torch::nn::Sequential net(torch::nn::Linear(6, 4), torch::nn::Functional(end));
+    net->to(torch::kDouble);
+    double phase = 0;
+    internal::fill(*net, phase);
+    step(net);
+    return net[0]->as<torch::nn::Linear>()->weight.detach().clone();
+  };
+  const at::Tensor x = batch_of(0, at::kDouble);
+  bool never = false;
+  const at::Tensor expected = trained(never, [&](auto& net) {
+    torch::optim::SGD optimizer(net->parameters(), kSgd);
+    loss_of(net->forward(x)).backward();
+    optimizer.step();
+  });
+  comm::replicate(
+      2,
+      [&](const Group& group) {
+        const at::Tensor mine = part_of(x, group.rank(), group.size());
+        bool fails = group.rank() == 0;
+        const at::Tensor weight = trained(fails, [&](auto& net) {
+          auto model = data_parallel(net, group, {.weights = Weights::kPrivate});
+          auto optimizer = model.template optimizer<torch::optim::SGD>(kSgd);
+          if (fails) {
+            EXPECT_THROW(loss_of(model.forward(mine)).backward(), std::exception);
+            fails = false;
+          }
+          loss_of(model.forward(mine)).backward();
+          optimizer.step();
+        });
+        require(at::allclose(weight, expected, 1e-10, 1e-10), "other weights");
+      },
+      20s);
 }
 
 TEST(BetweenSteps, SumsAreNotReadOnceARankHasEndedItsModel) {

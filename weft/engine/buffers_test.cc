@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 #include <torch/optim/sgd.h>
@@ -66,6 +68,17 @@ void use_buffers(const Group& group, const std::string& dir) {
   auto other = loaded.optimizer<torch::optim::SGD>(sgd);
   loaded.load_shards(checkpoint::Reader(dir + "/step-00000001"));
   expect_buffers(again, 3);
+}
+
+TEST(Buffers, AModelWithoutAGroupSaysWhatABatchNormNeeds) {
+  torch::nn::Sequential net(torch::nn::Linear(6, 3), torch::nn::BatchNorm1d(3));
+  const auto model = data_parallel(net);
+  const torch::NoGradGuard no_grad;
+  expect_refused(
+      [&] {
+        model.forward(torch::ones({1, 6}));
+      },
+      Errc::kInvalidArgument, "convert_sync_batch_norm()");
 }
 
 TEST(Buffers, OfEveryTypeAreSynchronizedSavedAndLoaded) {

@@ -48,10 +48,10 @@ DataParallelBase::DataParallelBase(std::shared_ptr<torch::nn::Module> module,
                                    DataParallelOptions options)
     : binding_(std::make_shared<Binding>(std::move(module), std::move(options))) {}
 
-void DataParallelBase::bind(Group group) { binding_->bind(std::move(group)); }
+void DataParallelBase::bind(Group group) { binding_->bind(group); }
 void DataParallelBase::unbind() { binding_->unbind(); }
 bool DataParallelBase::is_bound() const { return binding_->is_bound(); }
-const Group& DataParallelBase::group() const { return binding_->replica()->group(); }
+const Group& DataParallelBase::group() const { return binding_->group(); }
 NoSync DataParallelBase::no_sync() { return NoSync(binding_->replica()); }
 void DataParallelBase::set_samples(double samples) { binding_->replica()->samples().set(samples); }
 DataParallelBase::Times DataParallelBase::take_times() { return binding_->replica()->take_times(); }
@@ -84,7 +84,8 @@ void DataParallelBase::explain(const c10::Error& error) const {
       cause_in_batch_norm(error.what_without_backtrace(),
                           "convert_sync_batch_norm() (weft/layers.h) before data_parallel()");
   if (!why.empty())
-    throw Error(Errc::kInvalidArgument, why, {"forward", binding_->replica()->group().rank()});
+    throw Error(Errc::kInvalidArgument, why,
+                {"forward", binding_->is_bound() ? binding_->group().rank() : 0});
 }
 
 checkpoint::Slices DataParallelBase::shards() {

@@ -25,8 +25,7 @@
 // - Every rank calls forward, backward and step the same number of times.
 // - Call backward() once outside no_sync() before each step(). A second one is an error, unless
 //   zero_grad() of the optimizer has dropped the first one's gradients on all ranks.
-// - A parameter that a rank does not use counts as zero on that rank. A parameter that no rank used
-//   has no gradient.
+// - A parameter that a rank does not use counts as zero there. If no rank uses it, it has none.
 // - Batches may differ in size. Gradients are weighted by samples, which assumes a loss that is a
 //   mean over the local batch.
 // - A change of the module between two steps counts as in one process, or is an error that says
@@ -130,7 +129,8 @@ class DataParallelBase {
   // Gives the model a group, in place of any earlier one: checks that all ranks have the same
   // parameters, copies rank 0's values to all ranks, and makes the state of the optimizer, if any,
   // anew. Copies of this object and optimizers made from it have the new group too. Throws
-  // kInvalidArgument, naming the first parameter that differs. Collective over `group`.
+  // kInvalidArgument, naming the first parameter that differs. The models of a group share a
+  // duplicate of it (Group::attach()) for their collectives. Collective over `group`.
   void bind(Group group);
   // Takes the group away and drops the gradients. The module keeps the weights; shared ones stay
   // shared until the next bind(). Not collective, also if the group has failed.

@@ -365,6 +365,30 @@ TEST(DataParallel, StateIsSavedAndLoaded) {
       20s);
 }
 
+TEST(DataParallel, AStateThatDoesNotFitOnOneRankIsRefusedOnAllAndTheyGoOn) {
+  replicate(
+      2,
+      [](Group group) {
+        auto model = data_parallel(Net(), group);
+        auto optim = model.optimizer<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2));
+        auto state = optim.state();
+        if (group.rank() == 1) state.clear();
+        try {
+          optim.load_state(state);
+          ADD_FAILURE() << "no error";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), group.rank() == 1 ? Errc::kInvalidArgument : Errc::kAborted);
+          EXPECT_NE(std::string(error.what()).find("optimizer state has no '"), std::string::npos);
+        }
+        const Data data = batch(group.rank(), 4);
+        loss_of(model.forward(data.x), data.y).backward();
+        optim.step();
+        EXPECT_EQ(optim.steps(), 1);
+        group.barrier();
+      },
+      20s);
+}
+
 TEST(DataParallel, NamesTheFirstParameterInWhichModulesDiffer) {
   try {
     replicate(

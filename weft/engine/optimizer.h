@@ -105,7 +105,7 @@ class Optimizer {
   std::vector<std::pair<std::string, at::Tensor>> state() const;
   // Loads what state() returned. Weights that were copied in place before count. Collective. Throws
   // Error(kInvalidArgument), naming the first name or shape that does not fit; the state is then
-  // unchanged.
+  // unchanged. If it does not fit on one rank, the others throw kAborted with the reason.
   void load_state(const std::vector<std::pair<std::string, at::Tensor>>& state);
 
  private:

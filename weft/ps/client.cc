@@ -70,10 +70,10 @@ void Client::Impl::define(const std::vector<Tensor>& tensors, const Options& opt
   WEFT_REQUIRE(!tensors.empty() || !tables.empty(), "define() needs at least one tensor or table");
   check(options);
   rows_.define(tables);
-  is_defined_ = true;
   tensors_.define(tensors, options);
   requests_.share(tensors_.memory_bytes() + rows_.memory_bytes());
   rows_.place(tensors_.memory_bytes());
+  is_defined_ = true;  // a refusal so far has sent nothing, so the call may be repeated
   const Ticket ticket = requests_.open_ticket();
   for (std::uint32_t i = 0; i < servers(); ++i) {
     internal::Definition definition = tensors_.definition_of(i, tensors);

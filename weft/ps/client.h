@@ -89,7 +89,8 @@ class Client {
 
   // Creates the tensors and tables, at least one. The values of the first client count. Every
   // client defines the same ones with the same options; otherwise Error(kInvalidArgument) says what
-  // differs. Error(kUnavailable): a server is full. Call it once.
+  // differs. Error(kUnavailable): a server is full. Call it once, and again only if it was refused
+  // before a server was asked (a name twice, options that cannot be).
   void define(const std::vector<Tensor>& tensors, const Options& options,
               const std::vector<TableSpec>& tables = {});
   // This worker counts from now on: in sync mode, the others wait for its pushes.

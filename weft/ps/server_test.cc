@@ -130,6 +130,23 @@ TEST(Client, HasSeveralPushesOutstandingAndPullsWhatItPushed) {
   }
 }
 
+TEST(Client, MayDefineAgainAfterAListThatWasRefused) {
+  Cluster cluster(2);
+  Client client(cluster.client(0));
+  const Options options = options_with(std::nullopt, kAsync);
+  expect_refused(
+      [&] {
+        client.define({{"weight", kWeight}, {"weight", kBias}}, options);
+      },
+      Errc::kInvalidArgument, "tensor weight is defined twice");
+  expect_refused([&] { client.pull(); }, Errc::kInvalidArgument, "call define() first");
+  client.define(tensors(), options);
+  client.join();
+  client.wait(client.pull());
+  EXPECT_THAT(client.value("weight"), ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_THAT(client.value("bias"), ElementsAre(-1, 1));
+}
+
 // Seven elements are pushed and pulled.
 TEST(Client, CountsWhatItMoves) {
   for (const bool local : {true, false}) {

@@ -8,14 +8,18 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <vector>
 
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/safetensors.h"
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/processes.h"
 #include "weft/parallel/compose/modules.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/parallel/tensor/linear.h"
@@ -228,6 +232,26 @@ TEST_F(TrainedModel, LoadsASharedTensorOnlyIfItsNamesHaveTheSameValues) {
   checkpoint::save_safetensors(file, {{{"0.weight", second}, {"1.weight", second.clone()}}, {}});
   load_weights(twice, file);
   EXPECT_TRUE(at::equal(layer->weight, second));
+}
+
+// Two stages need an even number of ranks, so rank 2 leaves.
+TEST_F(TrainedModel, IsRefusedWithItsReasonOnARankThatHasLeftTheJob) {
+  const Options with = options("pp=2");
+  comm::Processes processes(3, [&](const comm::Me& me) {
+    ::setenv("WEFT_ELASTIC", "1", 1);
+    ::setenv("WEFT_MIN_RANKS", "2", 1);
+    Trainer trainer(task(parallel::blocks_of(net())), with,
+                    comm::form_group(me.store, me.id, 3, {.timeout = std::chrono::seconds(20)}));
+    if (me.id < 2) return trainer.model().num_parameters() > 0 ? 0 : 1;
+    if (!trainer.run().left || !trainer.run_folder().empty()) return 2;
+    for (const auto& call : std::vector<std::function<void()>>{
+             [&] { trainer.model(); }, [&] { trainer.save(folder_ / "weights"); }}) {
+      const std::string why = refusal(call);
+      if (why.find("this rank is no longer part of the job") == std::string::npos) return 3;
+    }
+    return 0;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0, 0}));
 }
 
 }  // namespace trained_model_test

@@ -166,11 +166,9 @@ class Trainer::Impl {
       }
     }
   }
-  void save(const std::string& folder) {
-    internal::save_weights(*session_->learner, world(), folder);
-  }
-  parallel::ParallelModel& model() { return session_->learner->model(); }
-  std::string run_folder() const { return session_->loop.run_folder(); }
+  void save(const std::string& folder) { internal::save_weights(learner(), world(), folder); }
+  parallel::ParallelModel& model() const { return learner().model(); }
+  std::string run_folder() const { return session_ ? session_->loop.run_folder() : ""; }
   const Group& world() const { return recovery_.world(); }
 
  private:
@@ -183,6 +181,12 @@ class Trainer::Impl {
   void watch_plan();
   void change_plan();
   const Options& options() const { return plan_.options(); }
+  internal::Learner& learner() const {
+    WEFT_REQUIRE(session_ && session_->learner,
+                 "this rank is no longer part of the job and has no model; after run(), use the "
+                 "model only if TrainResult::left is false");
+    return *session_->learner;
+  }
   void make_session(const Options& given, internal::Begin begin,
                     std::optional<internal::Saved> state);
   void make_again(const elastic::Brought& brought);

@@ -109,6 +109,7 @@ class Trainer {
 
   // The ranks that train. After a rank was lost, another group than the constructor's.
   const Group& world() const;
+  // save() and model() throw Error(kInvalidArgument) on a rank with TrainResult::left.
   parallel::ParallelModel& model() const;
   // Folder of this run; empty on ranks other than 0.
   std::string run_folder() const;

@@ -7,10 +7,11 @@
 
 namespace weft::engine {
 
-void Binding::bind(Group group) {
+void Binding::bind(const Group& group) {
   unbind();
+  auto groups = internal::ModelGroup::of(group);
   Engine::Context context{
-      .blocks = {{.module = module_}}, .group = std::move(group), .options = {}};
+      .blocks = {{.module = module_}}, .group = groups->gradients, .options = {}};
   context.options.stage = 0;
   context.options.average = options_.average;
   context.options.weights = options_.weights;
@@ -19,10 +20,12 @@ void Binding::bind(Group group) {
   replica->start();
   if (optimizer_) replica->use_optimizer(*optimizer_);
   replica_ = std::move(replica);
+  groups_ = std::move(groups);
 }
 
 void Binding::unbind() {
   replica_.reset();
+  groups_.reset();
   for (at::Tensor& param : module_->parameters(true)) param.mutable_grad().reset();
 }
 
@@ -31,6 +34,11 @@ const std::shared_ptr<Replica>& Binding::replica() const {
                "the data-parallel model has no group yet: call bind(group), or train it with "
                "elastic::run(), which binds the models of its state");
   return replica_;
+}
+
+const Group& Binding::group() const {
+  static_cast<void>(replica());
+  return groups_->program;
 }
 
 void Binding::use_optimizer(OptimizerSpec spec) {

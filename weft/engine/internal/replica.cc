@@ -33,6 +33,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "weft/comm/texts.h"
 #include "weft/compress/spec.h"
 #include "weft/engine/internal/shared_block.h"
 #include "weft/engine/internal/weights_trial.h"
@@ -526,13 +527,17 @@ void Replica::load_optimizer_state(const NamedTensors& given) {
   const std::map<std::string, at::Tensor> by_name(given.begin(), given.end());
   take_loaded();
   const NamedTensors expected = optimizer_state();
-  for (const auto& [name, like] : expected) {
-    const auto found = by_name.find(name);
-    WEFT_REQUIRE(found != by_name.end() && found->second.sizes() == like.sizes(),
-                 "optimizer state has no '" + name + "' with the shape of the parameter");
-  }
-  WEFT_REQUIRE(by_name.size() == expected.size(),
-               "optimizer state has entries that this optimizer does not have");
+  const auto check = [&] {
+    for (const auto& [name, like] : expected) {
+      const auto found = by_name.find(name);
+      WEFT_REQUIRE(found != by_name.end() && found->second.sizes() == like.sizes(),
+                   "optimizer state has no '" + name + "' with the shape of the parameter");
+    }
+    WEFT_REQUIRE(by_name.size() == expected.size(),
+                 "optimizer state has entries that this optimizer does not have");
+  };
+  comm::together(group_, check,
+                 {.operation = "load_state", .failed = "cannot load its optimizer state"});
   each_state([&](const std::string& name, at::Tensor state) {
     if (writes()) state.copy_(by_name.at(name));
   });

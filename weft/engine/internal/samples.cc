@@ -66,12 +66,17 @@ void SampleCount::reached(std::int64_t number) {
   }
 }
 
-// Not in a nested backward(), when the samples of the outer one have counted already.
+// Not in a nested backward(), when the samples of the outer one have counted already. If an
+// exception ends the backward(), autograd destroys the callback without a call.
 void SampleCount::before_gradient() {
-  if (std::exchange(begun_, true)) return;
-  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->begun_ = false;
-  });
+  if (begun_ >= 0) return;
+  begun_ = torch::autograd::get_current_graph_task_id();
+  const auto end = [weak = weak_from_this(), task = begun_](void*) {
+    const auto self = weak.lock();
+    if (self && self->begun_ == task) self->begun_ = -1;
+  };
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [token = std::shared_ptr<void>(static_cast<void*>(this), end)]() mutable { token.reset(); });
   if (counted_ > 0 && are_dropped_ && are_dropped_()) drop();
 }
 

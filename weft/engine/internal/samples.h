@@ -69,8 +69,8 @@ class SampleCount : public std::enable_shared_from_this<SampleCount> {
   bool is_set_ = false;
   std::int64_t passes_ = 0;
   std::vector<Pass> open_;
-  int task_ = -1;       // the backward() that in_backward() has seen
-  bool begun_ = false;  // a backward() has called before_gradient() and has not ended
+  int task_ = -1;   // the backward() that in_backward() has seen
+  int begun_ = -1;  // the outermost backward() that has called before_gradient(); -1: it has ended
   std::function<bool()> are_dropped_;
 };
 

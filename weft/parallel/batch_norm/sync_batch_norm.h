@@ -31,7 +31,9 @@ namespace weft::parallel {
 // averaged later:
 // - kBySamples (DataParallel's default; each loss is a mean over the local batch): the average of
 //   the gradients weighted by n is exactly the gradient of the mean over the joined batch. This
-//   also holds for uneven batches.
+//   also holds for uneven batches. n is the number of rows of this layer's input. DataParallel's
+//   samples (set_samples() included) must be proportional to n over the ranks. Otherwise, use
+//   kByRanks in both.
 // - kByRanks, kSum: the gradients are those of the sum of all ranks' losses, as in PyTorch's
 //   SyncBatchNorm.
 // Gradients of weight and bias are this rank's share; DataParallel averages them like all others.

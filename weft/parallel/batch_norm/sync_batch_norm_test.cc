@@ -18,6 +18,7 @@
 #include <numeric>
 
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/over_tcp.h"
 #include "weft/comm/testing/tensors.h"
 
 namespace weft::parallel {
@@ -369,6 +370,53 @@ TEST(SyncBatchNorm, EqualsOneProcessInDataParallelWithUnevenBatches) {
     for (const auto& expected : alone->named_parameters()) {
       expect_close(net->named_parameters()[expected.key()], expected.value(), expected.key());
     }
+  });
+}
+
+// Two batch norms, and a last layer that only some samples use.
+struct BranchImpl : nn::Module {
+  BranchImpl() {
+    body = register_module("body", small_net());
+    extra = register_module("extra", nn::Linear(2, 2));
+    extra->to(at::kDouble);
+    const torch::NoGradGuard guard;
+    extra->weight.copy_(torch::arange(4, at::kDouble).view({2, 2}) * 0.3);
+    extra->bias.fill_(0.2);
+  }
+  at::Tensor forward(const at::Tensor& x, int64_t with_extra) {
+    const at::Tensor y = body->forward(x);
+    if (with_extra == 0) return y;
+    return torch::cat({extra->forward(y.slice(0, 0, with_extra)), y.slice(0, with_extra)});
+  }
+  nn::Sequential body{nullptr};
+  nn::Linear extra{nullptr};
+};
+TORCH_MODULE(Branch);
+
+// Gradients are messages in small buckets. Rank 0 sends those of the last layer before the batch
+// norms go backward, and rank 1 after them.
+TEST(SyncBatchNorm, DoesNotMixWithTheGradientsOfALayerThatARankLeavesOut) {
+  const auto x = (torch::arange(40, at::kDouble) * 1.1).sin().view({8, 5});
+  Branch alone;
+  torch::optim::SGD optimizer(alone->parameters(), torch::optim::SGDOptions(0.1));
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    alone->forward(x, 4).square().mean().backward();
+    optimizer.step();
+  }
+  comm::replicate_over_tcp(2, [&](const Group& group) {
+    Branch net;
+    convert_sync_batch_norm(net.ptr(), group);
+    auto model = engine::data_parallel(net, group, {.bucket_bytes = 1, .first_bucket_bytes = 1});
+    torch::optim::SGD optim(net->parameters(), torch::optim::SGDOptions(0.1));
+    for (int step = 0; step < 2; ++step) {
+      optim.zero_grad();
+      const at::Tensor mine = x.narrow(0, 4 * group.rank(), 4);
+      model.forward(mine, int64_t{group.rank() == 0 ? 4 : 0}).square().mean().backward();
+      optim.step();
+    }
+    for (const auto& expected : alone->named_parameters())
+      expect_close(net->named_parameters()[expected.key()], expected.value(), expected.key());
   });
 }
 

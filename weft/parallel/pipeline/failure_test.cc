@@ -109,6 +109,39 @@ TEST(PipelineFailureTiming, AnExceptionInAStageEndsAllProcessesWithinFiveSeconds
   }
 }
 
+// The outputs of the micro-batches have different widths, so the last stage cannot join them.
+TEST(PipelineFailure, OutputsThatCannotBeJoinedEndTheNextCallOfTheOtherRanks) {
+  replicate(
+      2,
+      [](const Group& group) {
+        const auto make = [](int i) {
+          Block block = engine::block(Link(i));
+          if (i == 1) {
+            block.forward = [width = kFeatures](const Tensors& x) mutable {
+              return Tensors{x[0].narrow(1, 0, width--)};
+            };
+          }
+          return block;
+        };
+        Pipeline model(group, 2, make, {.micro_batches = 2, .loss = mse});
+        const Tensors inputs{wave({4, kFeatures}, 0)};
+        if (model.has_last_stage()) {
+          EXPECT_THROW(model.predict(inputs), c10::Error);
+          return;
+        }
+        at::Tensor answer = at::zeros({1});
+        try {
+          EXPECT_TRUE(model.predict(inputs).empty());
+          group.recv(answer, 1);
+          ADD_FAILURE() << "no error";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), Errc::kAborted);
+          EXPECT_THAT(error.what(), HasSubstr("rank 1 of the pipeline ended with"));
+        }
+      },
+      10s);
+}
+
 std::string refusal(const PipelineOptions& options, int num_blocks, std::int64_t samples) {
   std::string what = "accepted";
   replicate(1, [&](const Group& group) {

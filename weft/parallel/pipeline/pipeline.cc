@@ -140,6 +140,8 @@ struct Pipeline::State {
   void abort(const Error& why) const;
   void end(const std::exception& error) const;
   double step(internal::Batch batch);
+  // The outputs of each micro-batch, on the rank of the last stage.
+  std::vector<Tensors> predict(const std::vector<Tensors>& inputs);
   internal::Outcome run(const std::vector<lists::Step>& steps, const internal::Batch& batch);
 
   Group group;
@@ -235,6 +237,14 @@ double Pipeline::State::step(internal::Batch batch) {
   return loss.item<double>();
 }
 
+std::vector<Tensors> Pipeline::State::predict(const std::vector<Tensors>& inputs) {
+  const internal::EvaluationMode mode(modules_of(blocks));
+  const internal::Batch batch{.inputs = has(0) ? inputs : std::vector<Tensors>(),
+                              .training = false};
+  auto outputs = run(forwards, batch).outputs;
+  return has_last() ? std::move(outputs) : std::vector<Tensors>();
+}
+
 Pipeline::Pipeline(Group group, int num_blocks, const std::function<Block(int)>& make,
                    PipelineOptions options)
     : state_(std::make_unique<State>(std::move(group), std::move(options))) {
@@ -284,28 +294,21 @@ double Pipeline::evaluate(const std::vector<Tensors>& inputs, const std::vector<
 
 Tensors Pipeline::predict(const Tensors& inputs) {
   State& s = *state_;
-  const auto parts = s.guarded([&] {
-    return s.has(0) ? split(inputs, s.options.micro_batches, "inputs") : std::vector<Tensors>();
+  return s.guarded([&] {
+    const auto pieces = s.predict(s.has(0) ? split(inputs, s.options.micro_batches, "inputs")
+                                           : std::vector<Tensors>());
+    Tensors whole;
+    for (std::size_t i = 0; !pieces.empty() && i < pieces[0].size(); ++i) {
+      Tensors parts_of_one;
+      for (const Tensors& piece : pieces) parts_of_one.push_back(piece.at(i));
+      whole.push_back(at::cat(parts_of_one, 0));
+    }
+    return whole;
   });
-  const auto pieces = predict(parts);
-  Tensors whole;
-  for (std::size_t i = 0; !pieces.empty() && i < pieces[0].size(); ++i) {
-    Tensors parts_of_one;
-    for (const Tensors& piece : pieces) parts_of_one.push_back(piece[i]);
-    whole.push_back(at::cat(parts_of_one, 0));
-  }
-  return whole;
 }
 
 std::vector<Tensors> Pipeline::predict(const std::vector<Tensors>& inputs) {
-  State& s = *state_;
-  return s.guarded([&] {
-    const internal::EvaluationMode mode(modules_of(s.blocks));
-    const internal::Batch batch{.inputs = s.has(0) ? inputs : std::vector<Tensors>(),
-                                .training = false};
-    const auto outputs = s.run(s.forwards, batch).outputs;
-    return s.has_last() ? outputs : std::vector<Tensors>();
-  });
+  return state_->guarded([&] { return state_->predict(inputs); });
 }
 
 double Pipeline::clip_grad_norm(double max_norm) {

@@ -20,6 +20,8 @@
 //     (DataParallel's too), and shared parameters and torch::autograd::grad() work.
 //   - The default generators of the CPU and of the inputs' CUDA devices are set back for the second
 //     run and then forward again, so dropout is the same. RecomputeOptions names other state.
+//   - A batch norm in training mode takes each batch into its running statistics twice, since its
+//     buffers are not set back. Name them in RecomputeOptions::keep to set them back.
 //   - The function runs as it is while gradients are not recorded, and where nothing needs one.
 // A backward in two parts (zero-bubble pipelines: gradients of the inputs first, of the weights
 // later) computes the part again once. The results are kept until the rest is asked for.
@@ -53,7 +55,7 @@ struct RecomputeOptions {
   // threads made between a forward and its backward. Use TensorParallel's dropout there, and set
   // this to false.
   bool random = true;
-  // Any other state that the function reads and changes.
+  // Any other state that the function reads and changes, such as a batch norm's running statistics.
   std::vector<KeepState> keep;
 };
 

@@ -17,6 +17,13 @@ constexpr std::uint64_t kValueAreas = 2;
 }  // namespace
 
 void ClientTensors::define(const std::vector<Tensor>& tensors, const Options& options) {
+  // An earlier call may have been refused.
+  tensors_.clear();
+  index_.clear();
+  shards_.clear();
+  pull_codec_.reset();
+  delta_codec_.reset();
+  residual_.clear();
   std::vector<TensorSize> sizes;
   std::size_t count = 0;
   for (const Tensor& tensor : tensors) {
