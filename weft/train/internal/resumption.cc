@@ -31,7 +31,7 @@ Options Resumption::learner_options(int replicas) const {
   WEFT_REQUIRE(then == now, "cannot resume: the run began with " + then + ", and now has " + now +
                                 "; leave it as it was: the run goes on with the batch that its "
                                 "number of ranks has given it");
-  Options with = resized(options_, saved_->batch(), replicas);
+  Options with = resized(options_, saved_->batch(), replicas, world_.size());
   if (options_.reference_batch > 0) {
     with.reference_batch = options_.reference_batch;
   } else if (with.reference_batch == with.batch) {

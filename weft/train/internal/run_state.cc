@@ -121,6 +121,7 @@ checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progress
                   {"reference", std::to_string(progressed.batch.reference)},
                   {"first_batch", std::to_string(progressed.batch.first_global)},
                   {"first_replicas", std::to_string(progressed.batch.first_replicas)},
+                  {"first_ranks", std::to_string(progressed.batch.first_ranks)},
                   {"noise", elastic::text_of(progressed.noise.noise)},
                   {"signal", elastic::text_of(progressed.noise.signal)},
                   {"passes", std::to_string(progressed.passes)},
@@ -183,6 +184,8 @@ BatchDivision Saved::batch() const {
   if (!reader_.state().contains("first_replicas")) return batch;
   batch.first_global = number<std::int64_t>(reader_, "first_batch");
   batch.first_replicas = number<std::int64_t>(reader_, "first_replicas");
+  if (!reader_.state().contains("first_ranks")) return batch;
+  batch.first_ranks = number<std::int64_t>(reader_, "first_ranks");
   return batch;
 }
 
