@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -26,15 +27,16 @@ namespace {
 using namespace std::chrono_literals;
 using comm::Me;
 using comm::Processes;
+using comm::Transport;
 
 void expect(bool good, const char* what) {
   if (!good) throw std::runtime_error(what);
 }
 
 // The job's first group, whose lost ranks the launcher replaces.
-Group elastic_group(const Me& me, int ranks) {
+Group elastic_group(const Me& me, int ranks, Transport transport = Transport::kAuto) {
   ::setenv("WEFT_ELASTIC", "1", 1);
-  return comm::form_group(me.store, me.id, ranks, {.timeout = 20s});
+  return comm::form_group(me.store, me.id, ranks, {.transport = transport, .timeout = 20s});
 }
 
 // A program whose state is the number of its step.
@@ -99,6 +101,43 @@ int shrinks_before_the_first_step(const Me& me) {
 TEST(ElasticRunInProcesses, ChangesTheNumberOfRanksBeforeAStepThatWouldBeDoneAgain) {
   Processes processes(2, shrinks_before_the_first_step);
   EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
+}
+
+// Ranks 1 and 2 end, and with them both copies of the part of rank 1. The first attempt to load the
+// checkpoint is interrupted, as by the loss of a further rank.
+int reloads_after_a_second_loss(const Me& me) {
+  ::setenv("WEFT_MIN_RANKS", "1", 1);
+  std::int64_t step = 0;
+  int reloads = 0;
+  State state;
+  state.add("step", step);
+  RunOptions options;
+  options.world = elastic_group(me, 3, Transport::kTcp);
+  options.copy_steps = 1;
+  options.reload = [&](const Group&) {
+    if (++reloads == 1) throw kLost;
+    return step = 7;
+  };
+  const RunResult result = run(
+      state,
+      [&](const Group&) {
+        if (step != 2) return ++step < 9;
+        me.store->set("ready" + std::to_string(me.id), std::vector<std::uint8_t>{1});
+        me.store->wait({"ready0", "ready1", "ready2"}, 20s);
+        if (me.id != 0) ::_exit(0);
+        const std::string gone = "1 2 ";  // as a launcher says it
+        me.store->append("regroup/gone", {gone.begin(), gone.end()});
+        throw kLost;
+      },
+      options);
+  expect(reloads == 2, "the checkpoint was not loaded again");
+  expect(result.steps == 9, "steps were counted from another one than that of the checkpoint");
+  return 0;
+}
+
+TEST(ElasticRunInProcesses, LoadsTheCheckpointAgainAfterALossWhileItWasLoaded) {
+  Processes processes(3, reloads_after_a_second_loss);
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0, 0}));
 }
 
 // Rank 1 fails when both ranks have entered the new group.

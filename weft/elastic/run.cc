@@ -146,7 +146,8 @@ class Run {
   }
 
   void load(const Brought& brought) {
-    const std::int64_t done = std::exchange(steps_, 0);
+    has_done_ = has_done_ || steps_ > 0;
+    steps_ = 0;
     ended_ = false;
     use_newest_state(world(), brought,
                      [&](std::optional<Recovered> found, const std::string& missing) {
@@ -155,7 +156,7 @@ class Run {
                          steps_ = found->step;
                          const auto& texts = found->reader.state();
                          ended_ = texts.contains(kEnded) && texts.at(kEnded) == "1";
-                       } else if (some_rank_has_done(done > 0 || state_existed())) {
+                       } else if (some_rank_has_done(has_done_ || state_existed())) {
                          reload(missing);
                        } else if (options_.resume) {
                          steps_ = options_.reload(world());
@@ -163,8 +164,8 @@ class Run {
                      });
   }
 
-  bool some_rank_has_done(bool steps) const {
-    at::Tensor most = at::scalar_tensor(steps ? 1 : 0, at::kLong);
+  bool some_rank_has_done(bool has_done) const {
+    at::Tensor most = at::scalar_tensor(has_done ? 1 : 0, at::kLong);
     world().all_reduce(most, ReduceOp::kMax);
     return most.item<std::int64_t>() > 0;
   }
@@ -234,6 +235,7 @@ class Run {
   std::optional<Copying> copying_;
   SizeRequests requests_;
   std::int64_t steps_ = 0;
+  bool has_done_ = false;       // steps_ was above 0 once; stays if a recovery is interrupted
   int resize_ = 0;              // number of ranks to change to; 0: none
   std::int64_t next_look_ = 0;  // step after which look() is due
   double step_s_ = 0;           // of the last step, on this rank

@@ -253,5 +253,21 @@ TEST(Rules, LetAWorkerThatIsTornApartContinueFromTheSavedState) {
   }
 }
 
+TEST(Rules, TakeAnotherPeriodAlsoWithTheSavedState) {
+  comm::replicate(2, [](const Group& group) {
+    const auto period_after = [&](const Strategy& strategy) {
+      at::Tensor x = initial();
+      const auto rule =
+          make_rule(strategy, {.workers = group, .world = group, .weights = {x}, .buffers = {}});
+      const Rule::State state = rule->state();
+      state.numbers[0] = 3;  // the period
+      rule->restored();
+      return rule->period();
+    };
+    EXPECT_EQ(period_after({.name = "local_sgd", .period = 5}), 5);
+    EXPECT_EQ(period_after({.name = "local_sgd", .period = 5, .adapt_steps = 4}), 3);
+  });
+}
+
 }  // namespace rules_test
 }  // namespace weft::strategy

@@ -183,6 +183,35 @@ TEST_F(BestRun, EvaluatesByStepsAlsoWhereTheyEndWithAnEpoch) {
   EXPECT_EQ(result.best_step, 6);
 }
 
+// A run that is asked to stop has no time for it.
+TEST_F(BestRun, EvaluatesTheStepAtWhichItWasStoppedWhenItResumes) {
+  Options options;
+  options.epochs = 6;
+  options.eval_every = 0;
+  options.eval_steps = 3;
+  options.log_every = 1;
+  options.keep_best = true;
+  options.best_metric = "score";
+  int looks = 0;
+  options.should_stop = [&] { return ++looks == 3; };
+  std::vector<int> evaluated;
+  const auto score = [&](int step) {
+    if (evaluated.empty() || evaluated.back() != step) evaluated.push_back(step);  // in two parts
+    return step == 3 ? 1.0 : 0.0;
+  };
+  EXPECT_EQ(train(options, score, 1).steps, 3);
+  EXPECT_THAT(evaluated, ElementsAre());
+  options.resume = true;
+  options.should_stop = nullptr;
+  options.max_steps = 4;
+  EXPECT_EQ(train(options, score, 1).best_step, 3);
+  EXPECT_EQ(internal::best_checkpoint(folder_ / "run"), folder_ / "run/ckpt/step-00000003");
+  EXPECT_THAT(evaluated, ElementsAre(3, 4));
+  options.max_steps = 0;
+  EXPECT_EQ(train(options, score, 1).best_step, 3);
+  EXPECT_THAT(evaluated, ElementsAre(3, 4, 6, 9, 12)) << "step 4 is no multiple of three";
+}
+
 TEST_F(BestRun, NamesNoBestCheckpointWithPatienceAlone) {
   Options options;
   options.epochs = 4;

@@ -7,18 +7,18 @@ namespace {
 
 TEST(Resizing, KeepsTheGlobalBatchAndTakesMorePassesOfTheSameSize) {
   const BatchDivision before{.global = 64, .replicas = 4, .pass = 16, .reference = 64};
-  const Options half = resized(Options{}, before, 2);
+  const Options half = resized(Options{}, before, 2, 2);
   EXPECT_EQ(half.batch, 64);
   EXPECT_EQ(half.plan.micro_batches, 2);
-  EXPECT_EQ(resized(Options{}, before, 3).plan.micro_batches, 2);  // 22 samples in passes of 11
-  EXPECT_EQ(resized(Options{}, before, 8).plan.micro_batches, 0);  // one pass suffices
+  EXPECT_EQ(resized(Options{}, before, 3, 3).plan.micro_batches, 2);  // 22 samples in passes of 11
+  EXPECT_EQ(resized(Options{}, before, 8, 8).plan.micro_batches, 0);  // one pass suffices
 }
 
 TEST(Resizing, ScalesTheBatchWithTheReplicasAndTheRateWithTheBatch) {
   Options options;
   options.on_resize = OnResize::kScale;
   const BatchDivision before{.global = 64, .replicas = 4, .pass = 16, .reference = 64};
-  const Options three = resized(options, before, 3);
+  const Options three = resized(options, before, 3, 3);
   EXPECT_EQ(three.batch, 48);
   EXPECT_EQ(three.reference_batch, 64);
   EXPECT_EQ(three.plan.micro_batches, 0);
@@ -28,7 +28,7 @@ TEST(Resizing, ScalesTheBatchWithTheReplicasAndTheRateWithTheBatch) {
 
 // The division of a batch after a resize, as a checkpoint has it.
 BatchDivision after(const Options& options, const BatchDivision& before, int replicas) {
-  return {.global = resized(options, before, replicas).batch,
+  return {.global = resized(options, before, replicas, replicas).batch,
           .replicas = replicas,
           .reference = before.reference,
           .first_global = before.first_global,
@@ -50,14 +50,32 @@ TEST(Resizing, ScalesFromTheBatchOfTheStartHoweverOftenTheReplicasChange) {
 TEST(Resizing, ScalesFromTheBatchBeforeIfACheckpointOfAnOlderVersionHasNoOther) {
   Options options;
   options.on_resize = OnResize::kScale;
-  EXPECT_EQ(resized(options, {.global = 10, .replicas = 4, .reference = 10}, 2).batch, 5);
+  EXPECT_EQ(resized(options, {.global = 10, .replicas = 4, .reference = 10}, 2, 2).batch, 5);
+}
+
+TEST(Resizing, ScalesWithTheRanksWhateverNumberOfReplicasTheyForm) {
+  Options options;
+  options.on_resize = OnResize::kScale;
+  const BatchDivision start{.global = 64,
+                            .replicas = 4,
+                            .reference = 64,
+                            .first_global = 64,
+                            .first_replicas = 4,
+                            .first_ranks = 4};
+  EXPECT_EQ(resized(options, start, 2, 4).batch, 64);
+  EXPECT_EQ(resized(options, start, 1, 2).batch, 32);
+}
+
+TEST(Resizing, GivesEachReplicaASample) {
+  const BatchDivision before{.global = 2, .replicas = 2, .pass = 1, .reference = 2};
+  EXPECT_EQ(resized(Options{}, before, 4, 4).batch, 4);
 }
 
 TEST(Resizing, LeavesMicroShardsAlone) {
   Options options;
   options.plan.micro_shards = 8;
   const BatchDivision before{.global = 64, .replicas = 4, .pass = 8, .reference = 64};
-  EXPECT_EQ(resized(options, before, 1).plan.micro_batches, 0);
+  EXPECT_EQ(resized(options, before, 1, 1).plan.micro_batches, 0);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Runs whose batch follows the number of ranks, stopped and resumed from disk.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
@@ -41,7 +42,8 @@ class ScaledResume : public testing::Test {
     TrainResult result;
     replicate(ranks, [&](const Group& group) {
       torch::manual_seed(1);
-      Task task(parallel::blocks_of(torch::nn::Linear(2, 1)),
+      const torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 1));
+      Task task(parallel::blocks_of(net),
                 [](const at::Tensor& output, const at::Tensor&) { return output.square().mean(); });
       task.train = samples(torch::rand({512, 2}), torch::zeros({512, 1}));
       const TrainResult mine = Trainer(std::move(task), options_, group).run();
@@ -112,6 +114,23 @@ TEST_F(ScaledResume, AlsoWhereTheBatchIsGivenForARank) {
   options_.resume = false;
   train(4, 1);
   EXPECT_EQ(train(2, 0).steps, 512 / 64);
+}
+
+// The same ranks form two replicas of two stages each.
+TEST_F(ScaledResume, KeepsTheBatchAndTheRateIfOnlyTheMeshChanges) {
+  options_.mesh = "dp=4";
+  train(4, 1);
+  options_.mesh = "dp=2,pp=2";
+  train(4, 2);
+  EXPECT_THAT(rates(), ElementsAre(0.5, 0.5));
+  EXPECT_EQ(train(4, 0).steps, 512 / 64);
+}
+
+TEST_F(ScaledResume, GivesEachRankASampleWhereTheBatchIsGivenForARank) {
+  options_.batch_per_rank = 1;
+  options_.on_resize = OnResize::kKeepGlobalBatch;
+  train(2, 1);
+  EXPECT_EQ(train(4, 2).steps, 2);
 }
 
 }  // namespace scaled_resume_test

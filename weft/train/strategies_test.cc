@@ -1,9 +1,18 @@
 // Recipes whose replicas are workers with weights of their own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <filesystem>
+#include <map>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
+#include "weft/parallel/compose/modules.h"
 #include "weft/train/testing/image_runs.h"
 #include "weft/train/testing/text_runs.h"
 
@@ -100,6 +109,68 @@ TEST(Strategies, WithACodecResumeWithAnotherNumberOfWorkers) {
   };
   expect_kept("topk:0.1", 4, 3);
   expect_kept("int8:64,delta", 3, 2);
+}
+
+// Two workers of two ranks each. Stages and shards hold the same numbers of weights.
+class CodecOfWorkers : public testing::Test {
+ protected:
+  CodecOfWorkers() {
+    set_log_level(LogLevel::kError);
+    options_.batch = 16;
+    options_.epochs = 1;
+    options_.dir = folder_.path();
+    options_.prefetch = 0;
+    options_.strategy = {.name = "local_sgd", .period = 1, .codec = "int8:64,delta"};
+    options_.schedule.shape = optim::LearningRate::Shape::kConstant;
+    set_rate(0.1);
+  }
+
+  void set_rate(double lr) {
+    options_.plan.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(lr), {});
+  }
+
+  // The weights after so many steps of a run, which continues if there is one.
+  std::map<std::string, at::Tensor> train(const std::string& run, const std::string& mesh,
+                                          std::int64_t steps) {
+    options_.name = run;
+    options_.mesh = mesh;
+    options_.max_steps = steps;
+    options_.resume = std::filesystem::exists(folder_ / run);
+    std::map<std::string, at::Tensor> weights;
+    replicate(4, [&](const Group& group) {
+      torch::manual_seed(1);
+      const torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
+      Task task(parallel::blocks_of(net), [](const at::Tensor& y, const at::Tensor& target) {
+        return (y - target).square().mean();
+      });
+      task.train = samples(torch::rand({160, 4}), torch::rand({160, 4}));
+      Trainer trainer(std::move(task), options_, group);
+      trainer.run();
+      const auto state = trainer.model().state();
+      if (group.rank() == 0) weights = {state.begin(), state.end()};
+    });
+    return weights;
+  }
+
+  TempDir folder_;
+  Options options_;
+};
+
+TEST_F(CodecOfWorkers, HasTheMemoryOfTheSameRankOfTheSameWorkerInAnotherOrderOfTheMesh) {
+  const auto whole = train("whole", "dp=2,fsdp=2", 6);
+  train("cut", "dp=2,fsdp=2", 3);
+  const auto resumed = train("cut", "fsdp=2,dp=2", 6);
+  ASSERT_EQ(whole.size(), resumed.size());
+  for (const auto& [name, values] : whole) EXPECT_TRUE(at::equal(values, resumed.at(name))) << name;
+}
+
+// Without gradients, the memory of another part would move the weights.
+TEST_F(CodecOfWorkers, BeginsAnewWhereARankHoldsAnotherPartOfTheModel) {
+  const auto before = train("run", "dp=2,fsdp=2", 3);
+  set_rate(1e-9);
+  const auto after = train("run", "dp=2,pp=2", 4);
+  for (const char* name : {"0.weight", "0.bias", "1.weight", "1.bias"})
+    EXPECT_TRUE(at::allclose(before.at(name), after.at(name), 1e-5, 1e-5)) << name;
 }
 
 TEST(Strategies, TheCheckpointHasTheResultAndSuitsAnyNumberOfWorkersAndSync) {

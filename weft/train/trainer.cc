@@ -421,7 +421,8 @@ void Trainer::Impl::make_again(const elastic::Brought& brought) {
         if (state) {
           saved.emplace(std::move(state->reader));
           const plan::MeshLayout mesh(world().size(), plan::parse_axes(options.mesh));
-          options = internal::resized(std::move(options), saved->batch(), internal::replicas(mesh));
+          options = internal::resized(std::move(options), saved->batch(), internal::replicas(mesh),
+                                      world().size());
         }
         make_session(options, internal::Begin::kAgain, std::move(saved));
       });

@@ -59,6 +59,7 @@ void FlatRule::restart() {
 
 void FlatRule::restored() {
   note_memory();
+  pace_.restored();
   take_restored();
 }
 

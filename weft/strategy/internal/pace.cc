@@ -17,6 +17,10 @@ Pace::Pace(const Strategy& strategy, Group world)
   at(kPeriod) = static_cast<double>(first_period_);
 }
 
+void Pace::restored() {
+  if (adapt_steps_ == 0) at(kPeriod) = static_cast<double>(first_period_);
+}
+
 std::int64_t Pace::period() const { return static_cast<std::int64_t>(at(kPeriod)); }
 
 std::int64_t Pace::round_of(std::int64_t step) const {

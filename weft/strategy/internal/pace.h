@@ -23,12 +23,14 @@ class Pace {
  public:
   Pace(const Strategy& strategy, Group world);
 
+  // Call it after numbers() were loaded: without adapt_steps, the period is that of the options.
+  void restored();
   // True if the workers exchange after this step. Collective if the period changes.
   bool is_due(const Step& step);
   std::int64_t period() const;
   // Number of the exchange after this step: larger than that of the exchange before, by 1 while the
-  // period stays. It follows from the step and the period alone, so it is the same in a resumed
-  // run.
+  // period stays. It follows from the step and the period alone, so it is the same in a run that is
+  // resumed with the same period.
   std::int64_t round_of(std::int64_t step) const;
   // float64 [kNumbers]: state, in place.
   const at::Tensor& numbers() const { return numbers_; }

@@ -74,15 +74,21 @@ parallel::Plan plan_for(const Task& task, const Options& options, const Mesh& me
 }
 
 // A pass may be as large as it was before the job was resized.
-BatchDivision division_of(const Options& options, const parallel::Plan& plan, int replicas,
-                          const Saved* resumed) {
+BatchDivision division_of(const Options& options, const parallel::Plan& plan,
+                          const plan::MeshLayout& mesh, const Saved* resumed) {
+  const int replicas = internal::replicas(mesh);
   BatchDivision division{
-      plan.batch, replicas, 0, options.reference_batch > 0 ? options.reference_batch : plan.batch,
-      plan.batch, replicas};
+      .global = plan.batch,
+      .replicas = replicas,
+      .reference = options.reference_batch > 0 ? options.reference_batch : plan.batch,
+      .first_global = plan.batch,
+      .first_replicas = replicas,
+      .first_ranks = mesh.world()};
   const BatchDivision before = resumed != nullptr ? resumed->batch() : BatchDivision{};
   if (options.on_resize == OnResize::kScale && before.replicas > 0) {
     division.first_global = before.start_global();
     division.first_replicas = before.start_replicas();
+    division.first_ranks = before.first_ranks;
   }
   if (plan.micro_shards > 0) return division;
   const std::int64_t share = (plan.batch + replicas - 1) / replicas;
@@ -203,7 +209,7 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
       batches_(plan_batches(options, replicas(mesh.layout()), task_.train.size)),
       trace_(trace),
       plan_(plan_for(task_, options, mesh, batches_.global, resumed)),
-      division_(division_of(options, plan_, replicas(mesh.layout()), resumed)),
+      division_(division_of(options, plan_, mesh.layout(), resumed)),
       model_(parallel::parallelize(task_.model, of_worker(plan_, options, mesh), worker_mesh_)),
       shared_(make_shared()),
       loader_(make_train_loader()),

@@ -75,6 +75,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   const auto resumed = resumption_.restore(learner);
   if (resumed) {
     at_ = resumed->count;
+    evaluated_step_ = resumed->evaluated_step;
     decisions_->restore(resumed->best);
     if (!recovers) log_info("resuming", {{"step", at_.step}, {"epoch", at_.epoch}});
     if (!recovers && (at_.epoch >= options_.epochs || at_end())) {
@@ -108,7 +109,12 @@ std::optional<TrainResult> Loop::run() {
   const observe::Trace::Use here(tracing_.trace(), "main");
   output_.line().start_run(batches_of_run(),
                            at_.epoch * learner_->batches().per_epoch + at_.in_epoch);
+  if (evaluation_is_left()) {
+    evaluate();
+    if (decisions_->save_is_due()) save();
+  }
   while (at_.epoch < options_.epochs && !at_end() && !pauses()) run_epoch();
+  if (pauses()) take_last_requests();
   const bool is_over = at_.epoch >= options_.epochs || at_end();
   // The ranks go on from the copies, so a save that fails here is only logged.
   if (resize_ != 0 && !is_over) {
@@ -124,7 +130,9 @@ std::optional<TrainResult> Loop::run() {
     return std::nullopt;
   }
   changes_plan_ = false;
-  if (!is_cut() && evaluated_step_ != at_.step) evaluate();
+  // The result has an evaluation of this process, also if one before has made it.
+  const bool is_evaluated = evaluated_step_ == at_.step && evaluation_.samples > 0;
+  if (!is_cut() && !is_evaluated) evaluate();
   if (last_save_is_due()) save();
   end_run();
   return result();
@@ -205,7 +213,7 @@ StepReport Loop::step() {
 
 bool Loop::look_due() const {
   return at_.step >= next_look_ || at_.at_end_of_epoch() || at_end() ||
-         checkpoints_.steps_due(at_.step) || evaluation_due();
+         checkpoints_.steps_due(at_.step) || checkpoints_.copy_is_due(at_.step) || evaluation_due();
 }
 
 // Reduces the losses of the last steps over the ranks and agrees on whether to stop.
@@ -258,8 +266,10 @@ void Loop::look() {
   learner_->rebalance();
 }
 
-// All ranks decide by the same numbers.
+// All ranks decide by the same numbers. A change of the plan goes on from a checkpoint. So it waits
+// while the weights may not be finite, and where the ranks go on from copies, in another number.
 void Loop::answer_departure() {
+  if (resize_ != 0 || !health_.is_finite()) return;
   const double expected = measures_.expected();
   const auto departure = measures_.look();
   if (!departure) return;
@@ -406,6 +416,12 @@ bool Loop::evaluation_due() const {
   return options_.eval_steps > 0 && at_.step % options_.eval_steps == 0;
 }
 
+// A run that is asked to stop has little time, so the resumed run evaluates its last step.
+bool Loop::evaluation_is_left() const {
+  return at_.step > 0 && evaluation_due() && evaluated_step_ != at_.step &&
+         !at_.at_end_of_epoch() && at_.epoch < options_.epochs && !at_end();
+}
+
 // Its time does not count as training time. look() has written the metrics of the steps before.
 void Loop::evaluate_within() {
   if (!evaluation_due()) return;
@@ -449,6 +465,13 @@ void Loop::tell_epoch(double train_loss) {
   const Callbacks::Requests all = decisions_->callbacks().agree(world_);
   if (all.stop) end_early();
   checkpoints_.request(checkpoints_.is_requested() || all.save);
+}
+
+// Callbacks may have asked after the last look(), and the next session has others. Collective.
+void Loop::take_last_requests() {
+  const Callbacks::Requests all = decisions_->callbacks().agree(world_);
+  if (all.stop) end_early();
+  if (all.save && !checkpoints_.has(at_.step)) save();
 }
 
 // Values that callbacks have logged, to the files and the progress line.
@@ -522,12 +545,11 @@ void Loop::end_with(const Error& error, bool saves) {
   throw error;
 }
 
-// Does nothing where no copy is due. Without look(), the state would lack the losses of the steps
-// since the last one.
+// Does nothing where no copy is due. look() came before. Else the state would lack the losses of
+// the last steps, and a request that look() takes could not end training before the copy.
 void Loop::copy_state(bool now) {
   if (!checkpoints_.copies_on() || (!now && !checkpoints_.copy_is_due(at_.step))) return;
   const observe::ActivityScope activity(observe::Activity::kCheckpoint);
-  if (looked_step_ != at_.step) look();
   checkpoints_.copy(*learner_, progressed());
 }
 
@@ -542,7 +564,8 @@ Progressed Loop::progressed() const {
           .noise = log_->noise(),
           .passes = at_.passes,
           .best = decisions_->state(),
-          .samples = learner_->samples()};
+          .samples = learner_->samples(),
+          .evaluated_step = evaluated_step_};
 }
 
 }  // namespace weft::train::internal

@@ -110,10 +110,12 @@ class Loop {
   bool wants_meeting();
   // Evaluations, callbacks, an end before the last epoch.
   bool evaluation_due() const;
+  bool evaluation_is_left() const;
   void evaluate_within();
   void evaluate();
   void tell_step(const StepReport& report);
   void tell_epoch(double train_loss);
+  void take_last_requests();
   void add_logged();
   void end_early();
   // Checkpoints and copies.
@@ -165,8 +167,8 @@ class Loop {
   std::optional<double> grad_norm_;              // of the last step
   std::optional<double> step_loss_;              // of the last step, if look() has reduced it
   Evaluation evaluation_;                        // the last one
-  std::int64_t evaluated_step_ = -1;
-  bool stop_ = false, wishes_to_stop_ = false;  // of all ranks, of this one
+  std::int64_t evaluated_step_ = -1;             // of the run
+  bool stop_ = false, wishes_to_stop_ = false;   // of all ranks, of this one
   bool told_end_ = false;
   elastic::SizeRequests requests_;
   int resize_ = 0;  // number of ranks that all ranks agreed to change to; 0: none

@@ -19,13 +19,15 @@ std::string asked_batch(const Config& config) {
   return key + "=" + std::to_string(config.get_int(key));
 }
 
-Options resized(Options options, const BatchDivision& before, int replicas) {
+Options resized(Options options, const BatchDivision& before, int replicas, int ranks) {
   options.batch_per_rank = 0;
-  options.batch = before.global;
+  options.batch = std::max<std::int64_t>(replicas, before.global);
   if (options.on_resize == OnResize::kScale && before.replicas > 0) {
-    // Each batch is rounded once, so that the same number of replicas has the same batch again.
-    options.batch = std::max<std::int64_t>(
-        replicas, before.start_global() * replicas / before.start_replicas());
+    const bool by_ranks = before.first_ranks > 0;
+    const std::int64_t now = by_ranks ? ranks : replicas,
+                       start = by_ranks ? before.first_ranks : before.start_replicas();
+    // Each batch is rounded once, so that the same number of ranks has the same batch again.
+    options.batch = std::max<std::int64_t>(replicas, before.start_global() * now / start);
     options.reference_batch = before.reference;
   }
   // Micro-shards fix the passes already.

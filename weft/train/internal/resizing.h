@@ -22,6 +22,8 @@ struct BatchDivision {
   // `global` and `replicas` of the start, from which "scale" computes every later batch. Those of
   // now with "keep_global_batch". 0 in checkpoints of older versions.
   std::int64_t first_global = 0, first_replicas = 0;
+  // Number of ranks then. 0 if the run began with an older version.
+  std::int64_t first_ranks = 0;
   // The same, or those of now where they are not known.
   std::int64_t start_global() const { return first_replicas > 0 ? first_global : global; }
   std::int64_t start_replicas() const { return first_replicas > 0 ? first_replicas : replicas; }
@@ -31,11 +33,12 @@ struct BatchDivision {
 // The batch that a configuration asks for: "train.batch=64", "train.batch_per_rank=16".
 std::string asked_batch(const Config& config);
 
-// Options with which `replicas` replicas go on after `before`.
+// Options with which `ranks` ranks, in so many replicas, go on after `before`. A replica has at
+// least one sample.
 //   keep_global_batch   The global batch stays. A replica takes its larger share in more passes, so
 //                       that a pass needs no more memory.
-//   scale               The share of a replica stays, as it was at the start. The learning rate is
-//                       scaled linearly.
-Options resized(Options options, const BatchDivision& before, int replicas);
+//   scale               The share of a rank stays, as it was at the start, also if the same ranks
+//                       form another number of replicas. The learning rate is scaled linearly.
+Options resized(Options options, const BatchDivision& before, int replicas, int ranks);
 
 }  // namespace weft::train::internal

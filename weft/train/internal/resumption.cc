@@ -31,7 +31,7 @@ Options Resumption::learner_options(int replicas) const {
   WEFT_REQUIRE(then == now, "cannot resume: the run began with " + then + ", and now has " + now +
                                 "; leave it as it was: the run goes on with the batch that its "
                                 "number of ranks has given it");
-  Options with = resized(options_, saved_->batch(), replicas);
+  Options with = resized(options_, saved_->batch(), replicas, world_.size());
   if (options_.reference_batch > 0) {
     with.reference_batch = options_.reference_batch;
   } else if (with.reference_batch == with.batch) {
@@ -62,7 +62,7 @@ std::optional<Resumption::At> Resumption::restore(Learner& learner) {
   count.epoch_samples = progressed.epoch_samples;
   count.passes = std::min(progressed.passes, learner.max_passes());
   saved_.reset();
-  return At{count, progressed.noise, progressed.best};
+  return At{count, progressed.noise, progressed.best, progressed.evaluated_step};
 }
 
 }  // namespace weft::train::internal

@@ -35,6 +35,7 @@ class Resumption {
     RunCount count;
     optim::NoiseScale::State noise;
     Best::State best;
+    std::int64_t evaluated_step = -1;  // see Progressed
   };
   // Loads the state into the learner, and forgets it. nullopt without one. Collective.
   std::optional<At> restore(Learner& learner);

@@ -121,9 +121,11 @@ checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progress
                   {"reference", std::to_string(progressed.batch.reference)},
                   {"first_batch", std::to_string(progressed.batch.first_global)},
                   {"first_replicas", std::to_string(progressed.batch.first_replicas)},
+                  {"first_ranks", std::to_string(progressed.batch.first_ranks)},
                   {"noise", elastic::text_of(progressed.noise.noise)},
                   {"signal", elastic::text_of(progressed.noise.signal)},
                   {"passes", std::to_string(progressed.passes)},
+                  {"evaluated_step", std::to_string(progressed.evaluated_step)},
                   {"best_step", std::to_string(progressed.best.step)},
                   {"best_value", elastic::text_of(progressed.best.value)},
                   {"best_since", std::to_string(progressed.best.since)},
@@ -183,6 +185,8 @@ BatchDivision Saved::batch() const {
   if (!reader_.state().contains("first_replicas")) return batch;
   batch.first_global = number<std::int64_t>(reader_, "first_batch");
   batch.first_replicas = number<std::int64_t>(reader_, "first_replicas");
+  if (!reader_.state().contains("first_ranks")) return batch;
+  batch.first_ranks = number<std::int64_t>(reader_, "first_ranks");
   return batch;
 }
 
@@ -209,6 +213,9 @@ Progressed Saved::progress(std::uint64_t seed, std::int64_t batch, std::int64_t 
                        number<std::int64_t>(reader_, "best_since"),
                        saved_text(reader_, "best_metric"), saved_text(reader_, "best_is")};
   }
+  progressed.evaluated_step = reader_.state().contains("evaluated_step")
+                                  ? number<std::int64_t>(reader_, "evaluated_step")
+                                  : progressed.step;
   require_same("train.seed", static_cast<std::int64_t>(progressed.seed),
                static_cast<std::int64_t>(seed));
   require_same("the global batch", progressed.batch.global, batch);

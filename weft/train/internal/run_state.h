@@ -3,7 +3,7 @@
 //   parts  model (parameters and buffers), optimizer, scaling (of the loss), codec (if gradients
 //          are compressed), workers and strategy (workers.h)
 //   state  step, epoch, position, running sum of the epoch's loss, seed, division of the batch,
-//          number of training samples, best evaluation
+//          number of training samples, best and last evaluation
 //
 // Random numbers need no state: each is a function of seed, epoch, sample, step and rank position.
 #pragma once
@@ -38,6 +38,8 @@ struct Progressed {
   std::int64_t passes = 1;         // batches of a step
   Best::State best;                // of the evaluations so far
   std::int64_t samples = 0;        // of the training data
+  // Step of the last evaluation; -1: none. That of the checkpoint in older versions.
+  std::int64_t evaluated_step = -1;
 };
 
 // This rank's part of the state of a run. `parts`: of the model (Learner::parts()).

@@ -64,8 +64,19 @@ class OfWorker : public checkpoint::SliceSource {
 };
 
 constexpr const char* kStrategy = "strategy";  // part of a checkpoint
+constexpr const char* kLayout = "layout";      // beside a rank's own memory
 
 std::string prefix_of(int worker) { return "workers." + std::to_string(worker) + "."; }
+
+// Hash (FNV-1a) of the parts of the model that a rank holds, in the order that its memory has.
+at::Tensor layout_of(const Slices& held) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const Slice& slice : held) {
+    for (const char c : key_of(slice) + '\n')
+      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return at::full({1}, static_cast<std::int64_t>(hash), at::kLong);
+}
 
 // The arrays of the optimizer that this rank holds, in place, without counts of steps.
 std::vector<at::Tensor> optimizer_arrays(parallel::ParallelModel& model) {
@@ -167,6 +178,8 @@ Workers::Workers(const strategy::Strategy& strategy, const Mesh& mesh,
       model_(model),
       held_(model.held()) {
   const Mesh worker = worker_mesh(mesh, strategy);
+  rank_ = worker.world().rank();
+  layout_ = layout_of(held_.weights);
   saves_weight_ = first_holders(held_.weights, worker.world());
   saves_buffer_ = first_holders(held_.buffers, worker.world());
   rule_ =
@@ -244,7 +257,6 @@ void Workers::add_result(checkpoint::Parts& parts, const checkpoint::Parts& own)
 Slices Workers::array_slices(Use use) {
   Slices slices;
   const strategy::Rule::State state = rule_->state();
-  const int rank = mesh_.world().rank();
   for (const auto& [array, values] : state.arrays) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       const Slice& like = held_.weights[i];
@@ -252,38 +264,47 @@ Slices Workers::array_slices(Use use) {
       slices.push_back({name_ + array + "." + like.name, like.shape, like.offset, values[i]});
     }
   }
-  if (use != Use::kSave || rank == 0)
+  if (use != Use::kSave || mesh_.world().rank() == 0)
     slices.push_back(checkpoint::whole_slice(name_ + "numbers", state.numbers));
   for (std::size_t i = 0; i < state.own.size() && use != Use::kLoadWithoutOwn; ++i)
-    slices.push_back(checkpoint::whole_slice(own_name(rank, i), state.own[i]));
+    slices.push_back(checkpoint::whole_slice(own_name(worker(), std::to_string(i)), state.own[i]));
+  if (use == Use::kSave && !state.own.empty())
+    slices.push_back(checkpoint::whole_slice(own_name(worker(), kLayout), layout_));
   return slices;
 }
 
-std::string Workers::own_name(int rank, std::size_t number) const {
-  return name_ + "own." + std::to_string(rank) + "." + std::to_string(number);
+std::string Workers::own_name(int worker, const std::string& what) const {
+  return name_ + "own." + std::to_string(worker) + "." + std::to_string(rank_) + "." + what;
 }
 
-// True if this rank loads its own memory. The memory of a mean's codec is of one number of ranks.
-// With another number its shards have other lengths, and the sums of "delta" would keep what lost
-// ranks have sent. So all ranks load it, or none does. Collective.
+// False also for a checkpoint of an older version, which does not say it.
+bool Workers::has_own_layout(const checkpoint::Reader& saved) const {
+  const std::string name = own_name(worker(), kLayout);
+  return saved.shapes(kStrategy).contains(name) && at::equal(saved.read(kStrategy, name), layout_);
+}
+
+// True if this rank loads its own memory: that of the same rank of the same worker, for the same
+// part of the model. The memory of a mean's codec is of one number of workers. With another number
+// its shards have other lengths, and the sums of "delta" would keep what lost workers have sent. So
+// all ranks load it, or none does. Collective.
 bool Workers::takes_own(const checkpoint::Reader& saved) const {
   const auto& stored = saved.shapes(kStrategy);
   const std::vector<at::Tensor> own = rule_->state().own;
   const Group& world = mesh_.world();
-  bool fits = true;
+  bool fits = own.empty() || has_own_layout(saved);
   for (std::size_t i = 0; i < own.size(); ++i) {
-    const auto found = stored.find(own_name(world.rank(), i));
+    const auto found = stored.find(own_name(worker(), std::to_string(i)));
     fits = fits && found != stored.end() && own[i].sizes() == at::IntArrayRef(found->second);
   }
   const bool has_mean = !strategy::is_asynchronous(strategy_) && strategy_.name != "gossip";
   if (!has_mean || strategy_.codec == "none") return fits;
-  fits = fits && !stored.contains(own_name(world.size(), 0));
+  fits = fits && !stored.contains(own_name(mesh_.size("dp"), kLayout));
   at::Tensor all = at::scalar_tensor(fits ? 1 : 0, at::kInt);
   if (world.size() > 1) world.all_reduce(all, ReduceOp::kMin);
   fits = all.item<int>() > 0;
   if (!fits && world.rank() == 0) {
     log_warn("the strategy's codec starts without state: the checkpoint has none for " +
-             counted(world.size(), "rank"));
+             counted(mesh_.size("dp"), "worker") + " of this mesh");
   }
   return fits;
 }

@@ -8,7 +8,9 @@
 //                         resume from and what weft generate reads; not in copies for recovery
 //   workers               "workers.<worker>.<name>": each worker's own state
 //   strategy              "strategy.<rule>.<array>.<weight>", "strategy.<rule>.numbers", and
-//                         "strategy.<rule>.own.<rank>.<n>", memory of that rank's codecs
+//                         "strategy.<rule>.own.<worker>.<rank>.<n>", memory of a worker's rank,
+//                         such as of its codecs; ".layout" in place of <n>: of which part of the
+//                         model
 #pragma once
 
 #include <functional>
@@ -65,7 +67,8 @@ class Workers {
   checkpoint::Slices array_slices(Use use);
   void add_result(checkpoint::Parts& parts, const checkpoint::Parts& own);
   bool restore_rule(const checkpoint::Reader& saved);
-  std::string own_name(int rank, std::size_t number) const;
+  std::string own_name(int worker, const std::string& what) const;
+  bool has_own_layout(const checkpoint::Reader& saved) const;
   bool takes_own(const checkpoint::Reader& saved) const;
 
   const strategy::Strategy strategy_;
@@ -75,6 +78,8 @@ class Workers {
   parallel::ParallelModel::Held held_;
   // Whether this rank saves a held weight or buffer: others of its worker may hold the same.
   std::vector<bool> saves_weight_, saves_buffer_;
+  int rank_ = 0;       // in the worker's mesh
+  at::Tensor layout_;  // int64 [1]: of the held weights
   std::unique_ptr<strategy::Rule> rule_;
 };
 
