@@ -209,15 +209,19 @@ class Trainer::Impl {
   std::string begun_run_;  // on rank 0: folder of the last session, also if it was not completed
   double made_in_s_ = 0;   // seconds that the session took to make
   std::unique_ptr<Session> session_;
-  // Of the session before a change of plan, until all ranks have copies of the next one.
+  // Of the session before a change of plan, until the next session begins.
   std::shared_ptr<const elastic::StateCopies> former_copies_;
+  // The same ones until all ranks have copies of the next session. Other ranks may read them. This
+  // rank recovers from the checkpoint then: copies of one step under two plans must not be mixed.
+  std::shared_ptr<const elastic::StateCopies> retired_copies_;
 };
 
 // After an error of this rank alone, such as of its data, so that no other rank waits for it. A
 // lost peer may be known to one of the model's groups only.
 void Trainer::Impl::give_up(const std::exception& error) noexcept {
   try {
-    elastic::keep_until_exit(copies());            // the others may recover from them
+    elastic::keep_until_exit(copies());  // the others may recover from them
+    elastic::keep_until_exit(retired_copies_);
     if (code_of(error) == Errc::kAborted) return;  // another rank has told the cause
     const Error why(Errc::kAborted,
                     "rank " + std::to_string(world().rank()) + " ended with: " + describe(error));
@@ -315,7 +319,7 @@ void Trainer::Impl::change_plan() {
   options.resume = true;
   options.name = run_name_;
   make_session(options, internal::Begin::kAgain, {});
-  former_copies_.reset();
+  retired_copies_.reset();
 }
 
 void Trainer::Impl::make_session(const Options& given, internal::Begin begin,
@@ -340,6 +344,7 @@ void Trainer::Impl::make_session(const Options& given, internal::Begin begin,
   Task task = task_ ? *task_ : recipe_->make(loop.run_folder());
   session->learner.emplace(std::move(task), options, session->mesh,
                            loop.resumed() ? &*loop.resumed() : nullptr, loop.trace());
+  if (former_copies_ != nullptr) retired_copies_ = std::move(former_copies_);
   session_ = std::move(session);
   if (!again) say_what_is_trained();
   const auto fields = [this](const Evaluation& evaluation, double samples_per_s) {
@@ -452,7 +457,7 @@ elastic::Recovery::Steps Trainer::Impl::steps() {
 void Trainer::Impl::recover(const Error* why) {
   const observe::ActivityScope activity(observe::Activity::kRecovery);
   recovery_.recover(steps(), why);
-  former_copies_.reset();
+  retired_copies_.reset();
 }
 
 void Trainer::Impl::resize(int ranks) {
