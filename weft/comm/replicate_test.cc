@@ -52,15 +52,22 @@ TEST(Replicate, AReplicaThatCannotStartEndsTheOthers) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-// Most of these threads have not started when the first one has waited that long.
+// Mostly some of these threads have not started when the first one has waited that long. Rarely
+// all meet.
 TEST(Replicate, ReplicasThatDoNotMeetInTimeEndByATimeout) {
-  try {
-    replicate(
-        32, [](const Group& group) { group.barrier(); }, std::chrono::milliseconds(0));
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
-  }
+  const auto meets = [] {
+    try {
+      replicate(
+          32, [](const Group& group) { group.barrier(); }, std::chrono::milliseconds(0));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+      return false;
+    }
+    return true;
+  };
+  int tries = 1;
+  while (meets() && tries < 100) ++tries;
+  EXPECT_LT(tries, 100);
 }
 
 }  // namespace replicate_test
