@@ -156,14 +156,16 @@ class CodecOfWorkers : public testing::Test {
   Options options_;
 };
 
-// Without gradients, the memory of another worker or part would move the weights.
-TEST_F(CodecOfWorkers, HasNoMemoryOfAnotherRankInAnotherOrderOfTheMesh) {
+// Without gradients, the rounding that the memory has kept moves the weights by about 1e-4, and the
+// memory of another rank by as much as the weights are large. Without memory, they stay.
+TEST_F(CodecOfWorkers, HasTheMemoryOfTheSameRankOfTheSameWorkerInAnotherOrderOfTheMesh) {
   const auto before = train("run", "dp=2,fsdp=2", 3);
   set_rate(1e-9);
   const auto after = train("run", "fsdp=2,dp=2", 4);
-  ASSERT_EQ(before.size(), after.size());
+  const at::Tensor moved = (before.at("0.weight") - after.at("0.weight")).abs().max();
+  EXPECT_GT(moved.item<double>(), 1e-6);
   for (const char* name : {"0.weight", "0.bias", "1.weight", "1.bias"})
-    EXPECT_TRUE(at::allclose(before.at(name), after.at(name), 1e-5, 1e-5)) << name;
+    EXPECT_TRUE(at::allclose(before.at(name), after.at(name), 0, 1e-3)) << name;
 }
 
 TEST_F(CodecOfWorkers, BeginsAnewWhereARankHoldsAnotherPartOfTheModel) {

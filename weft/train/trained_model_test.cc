@@ -234,8 +234,11 @@ TEST_F(TrainedModel, LoadsASharedTensorOnlyIfItsNamesHaveTheSameValues) {
   EXPECT_TRUE(at::equal(layer->weight, second));
 }
 
+// Forks, so it needs a process in which libtorch has started no threads.
+class TrainedModelInProcesses : public TrainedModel {};
+
 // Two stages need an even number of ranks, so rank 2 leaves.
-TEST_F(TrainedModel, IsRefusedWithItsReasonOnARankThatHasLeftTheJob) {
+TEST_F(TrainedModelInProcesses, IsRefusedWithItsReasonOnARankThatHasLeftTheJob) {
   const Options with = options("pp=2");
   comm::Processes processes(3, [&](const comm::Me& me) {
     ::setenv("WEFT_ELASTIC", "1", 1);
