@@ -1,5 +1,6 @@
-// What a Group asks of its backend besides the calls of c10d::Backend. weft's own backend knows it
-// all (weft_backend.h); for others, such as Gloo, there are safe answers (other_backend()).
+// GroupBackend is what a Group asks of its backend besides the calls of c10d::Backend. weft's own
+// backend knows it all (weft_backend.h). For others, such as Gloo, there are safe answers
+// (other_backend()).
 #pragma once
 
 #include <chrono>

@@ -352,7 +352,7 @@ class MessageTransport final : public Transport {
     if (tuner_ && timing_) tuner_->used(param);
     if (!pending() || failed_) return;
     try {
-      const std::size_t place = order_.place_of(order_.bucket_of(param));
+      const std::size_t place = order_.place_of(param);
       // Buckets before it in the order of launches arrive first, and are updated first.
       while (settled_ <= place) settle_next();
     } catch (...) {

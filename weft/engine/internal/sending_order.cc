@@ -39,9 +39,9 @@ void SendingOrder::replan() {
 
 int SendingOrder::bucket_of(int param) const { return plan_.bucket_of[index(param)]; }
 
-std::size_t SendingOrder::place_of(int bucket) const {
-  return static_cast<std::size_t>(std::find(launches_.begin(), launches_.end(), bucket) -
-                                  launches_.begin());
+std::size_t SendingOrder::place_of(int param) const {
+  const auto place = std::find(launches_.begin(), launches_.end(), bucket_of(param));
+  return static_cast<std::size_t>(place - launches_.begin());
 }
 
 void SendingOrder::begin() {

@@ -34,8 +34,8 @@ class SendingOrder {
   // Buckets as they are sent, and then awaited.
   const std::vector<int>& launches() const { return launches_; }
   int bucket_of(int param) const;
-  // Its place in launches().
-  std::size_t place_of(int bucket) const;
+  // The place of its bucket in launches().
+  std::size_t place_of(int param) const;
 
   // A step: the gradients that become ready, and the buckets to send meanwhile. nullopt: the next
   // one is not full.

@@ -27,6 +27,7 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/base/random.h"
+#include "weft/net/internal/descriptors.h"
 
 namespace weft::net::internal {
 namespace {
@@ -137,16 +138,7 @@ FirstByte receive_descriptor(int socket) {
   FirstByte first;
   first.arrived = got == 1;
   first.ended = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
-  for (cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr; header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    // The buffer has room for a second one, which no process of weft sends.
-    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
-      int fd = -1;
-      std::memcpy(&fd, reinterpret_cast<const char*>(header) + at, sizeof fd);
-      first.fd.reset(fd);
-    }
-  }
+  if (got == 1) first.fd = take_descriptor(message);
   return first;
 }
 

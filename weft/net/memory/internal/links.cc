@@ -23,6 +23,7 @@
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/random.h"
+#include "weft/net/internal/descriptors.h"
 
 namespace weft::net::internal {
 namespace {
@@ -99,14 +100,7 @@ Received recv_hello(int fd) {
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   const ssize_t got = TEMP_FAILURE_RETRY(recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL));
-  const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-    // The buffer has room for a second one, which no rank sends.
-    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
-      if (received.heap_fd >= 0) close(received.heap_fd);
-      std::memcpy(&received.heap_fd, reinterpret_cast<const char*>(header) + at, sizeof(int));
-    }
-  }
+  if (got > 0) received.heap_fd = take_descriptor(message).release();
   received.whole = got == static_cast<ssize_t>(sizeof received.hello) &&
                    received.hello.magic == LinkHello{}.magic;
   return received;
