@@ -269,7 +269,7 @@ Host::~Host() {
       }};
   group.blocks.push_back(control_);
   for (auto& link : group.links) link.heap.reset();
-  internal::keep(std::move(group));
+  internal::retire(std::move(group));
   release_left_groups();
 }
 
