@@ -17,6 +17,7 @@
 
 #include "weft/base/file.h"
 #include "weft/base/text/variables.h"
+#include "weft/base/text/words.h"
 
 namespace weft {
 namespace {
@@ -73,14 +74,6 @@ void write_line(int fd, const std::string& line) {
   }
 }
 
-// A message may quote text from a peer. It must not break the line or control the terminal.
-std::string printable(std::string_view text) {
-  std::string out(text);
-  std::replace_if(
-      out.begin(), out.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
-  return out;
-}
-
 // A fraction with at most six significant digits. The JSON file has all digits.
 std::string short_number(const std::string& json) {
   if (json.find_first_of(".e") == std::string::npos || json.find('"') == 0) return json;
@@ -98,9 +91,9 @@ std::string human_line(LogLevel level, Speaker who, std::string_view message,
   if (who.world > 1) line += "[rank " + std::to_string(who.rank) + "] ";
   if (level != LogLevel::kInfo)
     line += std::string(level == LogLevel::kWarn ? "warning" : name_of(level)) + ": ";
-  line += printable(message);
+  line += one_line(message);
   for (const LogField& field : fields)
-    line += " " + field.name + "=" + printable(short_number(field.json));
+    line += " " + field.name + "=" + one_line(short_number(field.json));
   return line + "\n";
 }
 

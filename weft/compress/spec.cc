@@ -6,6 +6,7 @@
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 
 namespace weft::compress {
 namespace {
@@ -71,15 +72,14 @@ std::string short_text(double value) {
 
 const Row& find_row(const std::string& text, const std::string& name) {
   std::vector<std::string> names;
-  std::string all;
   for (const Row& row : kRows) {
     if (name == row.name) return row;
     names.emplace_back(row.name);
-    all += (all.empty() ? "" : ", ") + names.back();
   }
   const auto near = nearest(name, names);
-  fail(text, "there is no codec \"" + name + "\"" +
-                 (near ? "; did you mean \"" + *near + "\"?" : "; the codecs are " + all));
+  fail(text,
+       "there is no codec \"" + name + "\"" +
+           (near ? "; did you mean \"" + *near + "\"?" : "; the codecs are " + joined(names)));
 }
 
 double parse_amount(const std::string& text, const Row& row, const std::string& amount) {

@@ -16,6 +16,7 @@
 #include "weft/base/json/json_writer.h"
 #include "weft/base/log.h"
 #include "weft/base/text/variables.h"
+#include "weft/base/text/words.h"
 
 namespace weft::observe {
 namespace {
@@ -228,11 +229,8 @@ void Progress::start_run(std::int64_t total, std::int64_t done) {
 void Progress::start(const std::string& task, std::int64_t total, std::int64_t first) {
   finish();
   if (options_.mode == ProgressMode::kNone) return;
-  view_ = {.task = task, .done = first, .total = total, .first = first, .run = view_.run};
   // A name from a file must not control the terminal.
-  std::replace_if(
-      view_.task.begin(), view_.task.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; },
-      ' ');
+  view_ = {.task = one_line(task), .done = first, .total = total, .first = first, .run = view_.run};
   started_ = options_.now();
   open_ = true;
   if (options_.mode == ProgressMode::kBar) draw(false);

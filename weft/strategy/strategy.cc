@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/compress/spec.h"
 #include "weft/ps/options.h"
 #include "weft/schedule/gossip.h"
@@ -41,10 +42,8 @@ const Entry& entry_of(const std::string& name) {
   const auto* const found = std::find_if(std::begin(kEntries), std::end(kEntries),
                                          [&](const Entry& entry) { return name == entry.name; });
   if (found != std::end(kEntries)) return *found;
-  std::string known;
-  for (const char* one : names()) known += (known.empty() ? "" : ", ") + std::string(one);
-  throw Error(Errc::kBadConfig,
-              "strategy.name = \"" + name + "\": there is no such strategy; there are " + known);
+  throw Error(Errc::kBadConfig, "strategy.name = \"" + name +
+                                    "\": there is no such strategy; there are " + joined(names()));
 }
 
 std::string number(double value) {

@@ -13,6 +13,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/text/variables.h"
+#include "weft/base/text/words.h"
 
 namespace weft {
 namespace {
@@ -49,16 +50,6 @@ std::int64_t read_number(const std::string& part, const std::string& digits) {
   return value;
 }
 
-std::vector<std::string> words_of(const std::string& text, char separator) {
-  std::vector<std::string> words;
-  for (std::size_t from = 0; from <= text.size();) {
-    const auto end = std::min(text.find(separator, from), text.size());
-    if (end > from) words.push_back(text.substr(from, end - from));
-    from = end + 1;
-  }
-  return words;
-}
-
 std::optional<Action> action_of(const std::string& name) {
   for (const auto& [known, action] : kActions)
     if (name == known) return action;
@@ -67,13 +58,11 @@ std::optional<Action> action_of(const std::string& name) {
 
 void require_known(const std::string& point) {
   if (std::find(std::begin(kPoints), std::end(kPoints), point) != std::end(kPoints)) return;
-  std::string known;
-  for (const char* one : kPoints) known += (known.empty() ? "" : ", ") + std::string(one);
-  reject(point, "unknown place; known are " + known);
+  reject(point, "unknown place; known are " + joined(kPoints));
 }
 
 Failpoint parse_one(const std::string& text) {
-  const auto words = words_of(text, ':');
+  const auto words = split(text, ':');
   Failpoint failpoint;
   if (!words.empty()) failpoint.point = words[0];
   require_known(failpoint.point);
@@ -173,7 +162,7 @@ void print(const Failpoint& one) {
 
 std::vector<Failpoint> parse_failpoints(const std::string& text) {
   std::vector<Failpoint> all;
-  for (const std::string& part : words_of(text, ';')) all.push_back(parse_one(part));
+  for (const std::string& part : split(text, ';')) all.push_back(parse_one(part));
   return all;
 }
 

@@ -14,6 +14,7 @@
 #include "weft/base/error.h"
 #include "weft/base/process/host.h"
 #include "weft/base/text/variables.h"
+#include "weft/base/text/words.h"
 #include "weft/store/etcd_url.h"
 
 namespace weft::launch::internal {
@@ -34,16 +35,6 @@ int number(const std::string& option, const std::string& whole, const std::strin
   if (error != std::errc() || end != text.data() + text.size() || value < 0)
     bad(option, whole, "\"" + text + "\" is not a whole number");
   return value;
-}
-
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  for (std::size_t from = 0; from <= text.size();) {
-    const auto end = std::min(text.find(at, from), text.size());
-    if (end > from) parts.push_back(text.substr(from, end - from));
-    from = end + 1;
-  }
-  return parts;
 }
 
 int cores() {
