@@ -387,9 +387,7 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
   const auto deadline = Deadline::in(wait);
   if (world > 0) {
     // Ranks may wait for this one to meet the first time, which it cannot any more.
-    const std::string mine = std::to_string(rank);
-    store->compareSet(internal::kLostKey, std::vector<std::uint8_t>{},
-                      std::vector<std::uint8_t>(mine.begin(), mine.end()));
+    store->compareSet(internal::kLostKey, "", std::to_string(rank));
     if (rank == 0) internal::leave_texts(*store, options);
   }
   internal::compare_with_job(*store, options, deadline);
