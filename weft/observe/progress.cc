@@ -15,6 +15,7 @@
 #include "weft/base/file.h"
 #include "weft/base/json/json_writer.h"
 #include "weft/base/log.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/variables.h"
 #include "weft/base/text/words.h"
 
@@ -56,11 +57,7 @@ std::string cut_to(const std::string& text, int columns) {
   return text.substr(0, at);
 }
 
-std::string short_number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", value);
-  return text;
-}
+std::string short_number(double value) { return formatted("%.4g", value); }
 
 double rate_of(const ProgressView& view) {
   return view.seconds > 0 ? static_cast<double>(view.done - view.first) / view.seconds : 0;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
 #include "weft/compress/spec.h"
 #include "weft/ps/options.h"
@@ -46,11 +46,7 @@ const Entry& entry_of(const std::string& name) {
                                     "\": there is no such strategy; there are " + joined(names()));
 }
 
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
-}
+std::string number(double value) { return formatted("%.3g", value); }
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(Errc::kBadConfig, what); }
 

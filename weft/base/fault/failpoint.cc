@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/variables.h"
 #include "weft/base/text/words.h"
 
@@ -43,11 +43,9 @@ std::atomic<std::int64_t> step_now{0};
 }
 
 std::int64_t read_number(const std::string& part, const std::string& digits) {
-  std::int64_t value = 0;
-  const char *begin = digits.data(), *const end = begin + digits.size();
-  const auto [at, error] = std::from_chars(begin, end, value);
-  if (error != std::errc() || at != end || value < 0) reject(part, "expected a whole number");
-  return value;
+  const auto value = parse_count<std::int64_t>(digits);
+  if (!value) reject(part, "expected a whole number");
+  return *value;
 }
 
 std::optional<Action> action_of(const std::string& name) {

@@ -15,6 +15,7 @@
 //
 // One thread of a rank uses the store and the count of rounds.
 #include "weft/comm/internal/meeting.h"
+#include "weft/base/text/numbers.h"
 
 #include <algorithm>
 #include <charconv>
@@ -44,9 +45,7 @@ struct Meeting {
 std::optional<int> named_as_lost(c10d::Store& store) {
   if (!store.check({kLostKey})) return std::nullopt;
   const std::string text = store.get_to_str(kLostKey);
-  int rank = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-  if (error == std::errc() && end == text.data() + text.size() && rank >= 0) return rank;
+  if (const auto rank = parse_count(text)) return rank;
   throw Error(Errc::kCorrupt, "the store names '" + text.substr(0, 40) +
                                   "' as the lost rank, which is not a rank of this group; does "
                                   "another job use the same store?");

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -13,6 +12,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/process/host.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/variables.h"
 #include "weft/base/text/words.h"
 #include "weft/store/etcd_url.h"
@@ -30,11 +30,9 @@ constexpr int kMaxServers = 64;  // each connects with its neighbors, and each w
 }
 
 int number(const std::string& option, const std::string& whole, const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0)
-    bad(option, whole, "\"" + text + "\" is not a whole number");
-  return value;
+  const auto value = parse_count(text);
+  if (!value) bad(option, whole, "\"" + text + "\" is not a whole number");
+  return *value;
 }
 
 int cores() {
@@ -197,9 +195,7 @@ OnHang parse_on_hang(const LaunchOptions& options, const Job& job) {
 
 std::string random_id() {
   std::random_device random;
-  char text[17];
-  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
-  return text;
+  return formatted("%08x%08x", random(), random());
 }
 
 }  // namespace
