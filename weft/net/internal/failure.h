@@ -68,7 +68,7 @@ Error seen_by_others(const Error& error, int rank);
 // Of a wait for any message, when all other ranks have left, and after its deadline.
 [[noreturn]] void throw_alone(int rank);
 [[noreturn]] void throw_no_message(int rank, Channel channel);
-// A rank has left that the operation of the context's rank still needs.
+// The peer of the context has left, and the operation still needs it.
 [[noreturn]] void throw_left(const Error::Context& context);
 
 // The timeout of an exchange; it names the peers of the transfers that are not complete.
