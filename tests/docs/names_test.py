@@ -3,7 +3,7 @@
 
 Recipe keys are those of docs/recipe-keys.md, C++ names those of the public headers, and environment
 variables those of the sources. Other systems' names, in the first column of from-*.md, are left
-out."""
+out. docs/environment.md names each variable that weft reads or sets."""
 
 import re
 import runpy
@@ -58,6 +58,17 @@ def sources():
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
+def undocumented():
+    """Variables in strings of weft/, without those of tests and benches, that no table names."""
+    tests = [f":!*{end}" for end in ("_test.cc", "_bench.cc", "_main.cc", "/testing/*")]
+    command = ["git", "-C", str(ROOT), "grep", "-hoE", r'"WEFT_[A-Z0-9_]+', "--", "weft/*.cc"]
+    lines = subprocess.run(
+        command + ["weft/*.h"] + tests, capture_output=True, text=True, check=True
+    ).stdout.split()
+    documented = set(VARIABLE.findall((ROOT / "docs/environment.md").read_text()))
+    return sorted({line[1:] for line in lines} - documented)
+
+
 def main():
     keys, table = set(), ""
     for line in (ROOT / "docs/recipe-keys.md").read_text().splitlines():
@@ -67,7 +78,8 @@ def main():
             keys.add(f"{table}.{row[1]}")
     headers = runpy.run_path(str(ROOT / "tools/make_public_headers"))["make"](ROOT)
     words, variables = set(re.findall(r"\w+", "\n".join(headers.values()))), sources()
-    found, count = [], 0
+    found = [f"docs/environment.md: {name} is missing" for name in undocumented()]
+    count = 0
     for page in pages():
         for number, code in code_of(page):
             wrong = [

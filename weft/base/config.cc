@@ -18,6 +18,7 @@
 #include "weft/base/internal/toml_text.h"
 #include "weft/base/internal/utf8.h"
 #include "weft/base/kind/file_kind.h"
+#include "weft/base/text/words.h"
 
 namespace weft {
 namespace {
@@ -170,13 +171,6 @@ struct Collector {
     }
   }
 };
-
-std::string one_line(std::string_view text) {
-  std::string line(text);
-  std::replace_if(
-      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
-  return line;
-}
 
 // Where toml++ 3.3 looks for blanks, it treats some non-ASCII characters as unreachable code
 // (U+00A1 to U+0499 and others). A file with "café" outside of a string causes undefined behavior.

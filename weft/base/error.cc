@@ -12,6 +12,7 @@
 
 #include "weft/base/internal/describe.h"
 #include "weft/base/text/variables.h"
+#include "weft/base/text/words.h"
 
 namespace weft {
 namespace {
@@ -30,11 +31,6 @@ std::string render(Errc code, const std::string& message, const Error::Context& 
 // Messages quote text from files, peers and the environment. That text must not break the line or
 // reach the terminal as a control sequence.
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
-
-std::string one_line(std::string text) {
-  std::replace_if(text.begin(), text.end(), is_control, '?');
-  return text;
-}
 
 // What has run out. Allocates nothing, as all of describe_into().
 enum class RunOut { kNothing, kThreads, kPrimitives, kMemory };
@@ -154,7 +150,7 @@ std::string describe(const std::exception& error) {
   std::string text;
   compose(error, [&](std::string_view part) { text += part; });
   std::replace(text.begin(), text.end(), '\n', ' ');
-  return one_line(std::move(text));
+  return one_line(text, '?');
 }
 
 Errc code_of(const std::exception& error) noexcept {
@@ -211,10 +207,10 @@ std::size_t describe_into(const std::exception& error, char* out, std::size_t si
 Error::Error(Errc code, const std::string& message) : Error(code, message, Context{}) {}
 
 Error::Error(Errc code, const std::string& message, Context context)
-    : std::runtime_error(one_line(render(code, message, context))),
+    : std::runtime_error(one_line(render(code, message, context), '?')),
       code_(code),
       context_(std::move(context)),
-      message_(one_line(message)) {}
+      message_(one_line(message, '?')) {}
 
 namespace detail {
 

@@ -6,17 +6,17 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <mutex>
 #include <utility>
 
 #include "weft/base/file.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/variables.h"
+#include "weft/base/text/words.h"
 
 namespace weft {
 namespace {
@@ -73,23 +73,13 @@ void write_line(int fd, const std::string& line) {
   }
 }
 
-// A message may quote text from a peer. It must not break the line or control the terminal.
-std::string printable(std::string_view text) {
-  std::string out(text);
-  std::replace_if(
-      out.begin(), out.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
-  return out;
-}
-
 // A fraction with at most six significant digits. The JSON file has all digits.
 std::string short_number(const std::string& json) {
   if (json.find_first_of(".e") == std::string::npos || json.find('"') == 0) return json;
-  double value = 0;
-  const auto [end, error] = std::from_chars(json.data(), json.data() + json.size(), value);
-  if (error != std::errc() || end != json.data() + json.size()) return json;
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return std::strlen(text) < json.size() ? text : json;
+  const auto value = parse_number<double>(json);
+  if (!value) return json;
+  const std::string text = formatted("%.6g", *value);
+  return text.size() < json.size() ? text : json;
 }
 
 std::string human_line(LogLevel level, Speaker who, std::string_view message,
@@ -98,9 +88,9 @@ std::string human_line(LogLevel level, Speaker who, std::string_view message,
   if (who.world > 1) line += "[rank " + std::to_string(who.rank) + "] ";
   if (level != LogLevel::kInfo)
     line += std::string(level == LogLevel::kWarn ? "warning" : name_of(level)) + ": ";
-  line += printable(message);
+  line += one_line(message);
   for (const LogField& field : fields)
-    line += " " + field.name + "=" + printable(short_number(field.json));
+    line += " " + field.name + "=" + one_line(short_number(field.json));
   return line + "\n";
 }
 
@@ -112,9 +102,7 @@ std::string utc_now() {
   gmtime_r(&seconds, &parts);
   char date[32];
   std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &parts);
-  char text[48];
-  std::snprintf(text, sizeof text, "%s.%06dZ", date, static_cast<int>(micros % 1'000'000));
-  return text;
+  return formatted("%s.%06dZ", date, static_cast<int>(micros % 1'000'000));
 }
 
 std::string line_of_file(LogLevel level, Speaker who, std::string_view message,
@@ -226,22 +214,14 @@ std::string format_bytes(std::uint64_t bytes) {
   std::size_t unit = 0;
   for (; value >= 1023.95 && unit + 1 < kUnits.size(); ++unit)
     value /= 1024;  // 1023.95 would be printed as 1024.0
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %s", value, kUnits[unit]);
-  return text;
+  return formatted("%.1f %s", value, kUnits[unit]);
 }
 
 std::string format_clock(double seconds) {
   if (!(seconds >= 0 && seconds < 1e9)) return "?";
   const auto whole = static_cast<long long>(seconds);
-  char text[32];
-  if (whole < 3600) {
-    std::snprintf(text, sizeof text, "%02lld:%02lld", whole / 60, whole % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
-                  whole % 60);
-  }
-  return text;
+  return whole < 3600 ? formatted("%02lld:%02lld", whole / 60, whole % 60)
+                      : formatted("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
 }  // namespace weft

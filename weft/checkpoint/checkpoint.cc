@@ -1,8 +1,7 @@
 #include "weft/checkpoint/checkpoint.h"
 
-#include <charconv>
-
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/checkpoint/internal/folder.h"
 #include "weft/checkpoint/internal/save_job.h"
 #include "weft/checkpoint/reader.h"
@@ -63,10 +62,7 @@ std::string newest_complete(const std::string& dir, const std::string& if_none,
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (!name.starts_with(internal::kStepPrefix)) return std::nullopt;
   name.remove_prefix(internal::kStepPrefix.size());
-  std::int64_t step = -1;
-  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (code != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
-  return step;
+  return parse_count<std::int64_t>(name);
 }
 
 std::int64_t newest_step(const std::string& dir) {

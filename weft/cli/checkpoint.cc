@@ -11,6 +11,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/text/numbers.h"
 #include "weft/checkpoint/convert.h"
 #include "weft/checkpoint/reader.h"
 #include "weft/cli/commands.h"
@@ -103,9 +104,7 @@ std::int64_t bytes_in(const std::string& folder) {
 }
 
 std::string mib(std::int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-  return text;
+  return formatted("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
 // Checkpoints keep fractions exactly, as hexadecimal numbers: "1.8p+1" is 3.

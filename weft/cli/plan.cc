@@ -2,13 +2,13 @@
 // without running them.
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/schedule_request.h"
@@ -31,9 +31,7 @@ struct Answer {
 std::string scaled(double value, const char* const* units, int count, double step) {
   int unit = 0;
   for (; unit + 1 < count && value >= 0.9995 * step; ++unit) value /= step;
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g %s", value, units[unit]);
-  return text;
+  return formatted("%.3g %s", value, units[unit]);
 }
 std::string duration(double seconds) {
   constexpr const char* kUnits[] = {"us", "ms", "s"};

@@ -1,6 +1,5 @@
 // `weft plan auto`: searches for the best layout of a recipe on a cluster, and explains it.
 #include <cmath>
-#include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +8,7 @@
 #include "weft/base/file.h"
 #include "weft/base/json/json.h"
 #include "weft/base/log.h"
+#include "weft/base/text/numbers.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/output_file.h"
 #include "weft/cli/internal/table.h"
@@ -23,11 +23,7 @@
 namespace weft::cli {
 namespace {
 
-std::string figure(double value, const char* unit) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%.4g%s", value, unit);
-  return text;
-}
+std::string figure(double value, const char* unit) { return formatted("%.4g%s", value, unit); }
 
 // A file, or the name of a known system.
 plan::Cluster named_cluster(const AutoCommand& command) {

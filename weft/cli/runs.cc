@@ -1,11 +1,11 @@
 // `weft runs`: lists the runs of a folder, the most recently changed first.
 #include <chrono>
-#include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "weft/base/json/json.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/table.h"
@@ -17,10 +17,7 @@ namespace {
 using Row = std::vector<std::string>;
 
 std::string number(const std::optional<double>& value) {
-  if (!value) return "-";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", *value);
-  return text;
+  return value ? formatted("%.4g", *value) : "-";
 }
 
 std::string number(const std::optional<std::int64_t>& value) {

@@ -1,8 +1,8 @@
 // `weft stop`: ends a live job with a checkpoint.
 #include <chrono>
-#include <cstdio>
 #include <iostream>
 
+#include "weft/base/text/numbers.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/find_launcher.h"
 #include "weft/launch/control.h"
@@ -20,9 +20,7 @@ int stop(const StopCommand& command) {
   std::string request = "stop";
   Deadline deadline = Deadline::in(kLongest);
   if (command.grace_s) {
-    char text[32];
-    std::snprintf(text, sizeof text, " %.3f", *command.grace_s);
-    request += text;
+    request += formatted(" %.3f", *command.grace_s);
     deadline = Deadline::in(
         kSlack + std::chrono::milliseconds(static_cast<std::int64_t>(*command.grace_s * 1e3)));
   }

@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -11,6 +10,7 @@
 
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/cli/commands.h"
@@ -183,9 +183,8 @@ std::optional<launch::LivePage> live_page(const std::string& address) {
 int most_ranks(const TrainCommand& command) {
   if (command.ranks.empty()) return 1;
   const std::string text = command.ranks.substr(command.ranks.find(':') + 1);
-  int ranks = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  if (error != std::errc() || end != text.data() + text.size() || ranks < 1 || ranks > 256) {
+  const int ranks = parse_number<int>(text).value_or(0);
+  if (ranks < 1 || ranks > 256) {
     throw Error(Errc::kInvalidArgument, "--ranks " + command.ranks +
                                             ": expected a number from 1 to 256, or MIN:MAX, such "
                                             "as 2:4");

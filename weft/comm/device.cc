@@ -2,10 +2,10 @@
 #include <ATen/Context.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
 #include "weft/comm/environment.h"
 #include "weft/comm/init.h"
@@ -17,12 +17,7 @@ constexpr const char* kPrefix = "cuda:";
 
 std::optional<int> number_in(const std::string& name) {
   if (name.rfind(kPrefix, 0) != 0) return std::nullopt;
-  const char* const begin = name.data() + std::string_view(kPrefix).size();
-  const char* const end = name.data() + name.size();
-  int number = 0;
-  const auto [rest, error] = std::from_chars(begin, end, number);
-  if (error != std::errc() || rest != end || number < 0) return std::nullopt;
-  return number;
+  return parse_count(name.substr(std::string_view(kPrefix).size()));
 }
 
 c10::Device cuda(int number) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "weft/base/process/host.h"
+#include "weft/base/text/numbers.h"
 #include "weft/comm/internal/discovery.h"
 #include "weft/comm/internal/launchers.h"
 
@@ -16,7 +17,6 @@ using internal::kSlurm;
 using internal::kTorchrun;
 using internal::port_of_job;
 using internal::read_all;
-using internal::to_number;
 
 namespace {
 
@@ -142,7 +142,7 @@ std::optional<std::string> Environment::get(const std::string& name) const {
 std::optional<int> Environment::number(const std::string& name) const {
   const auto text = get(name);
   if (!text) return std::nullopt;
-  const auto value = to_number(*text);
+  const auto value = parse_count(*text);
   if (!value) bad_discovery(name + "=" + *text + " is not a whole number");
   return value;
 }

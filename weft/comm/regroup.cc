@@ -83,13 +83,13 @@ int place_of(const std::vector<Arrival>& members, const std::string& name) {
 }
 
 // State of a process between one group and the next.
-class Passage {
+class Regrouping {
  public:
   // `has_ended`: true for a rank of the former group whose process is known to have ended. Null:
   // for none.
   using HasEnded = std::function<bool(const std::string& name)>;
-  Passage(const RegroupData& regroup_data, Arrival me, Awaited awaited,
-          HasEnded has_ended = nullptr)
+  Regrouping(const RegroupData& regroup_data, Arrival me, Awaited awaited,
+             HasEnded has_ended = nullptr)
       : regroup_data_(regroup_data),
         me_(std::move(me)),
         awaited_(std::move(awaited)),
@@ -312,21 +312,21 @@ Group regroup(const Group& group, const RegroupData& regroup_data, const Regroup
       }
       return false;
     };
-    Passage passage(regroup_data,
-                    {regroup_data.names[static_cast<std::size_t>(group.rank())], group.rank(),
-                     regroup_data.job_rank},
-                    awaited, has_ended);
-    passage.tell_late_members([&group] {
+    Regrouping regrouping(regroup_data,
+                          {regroup_data.names[static_cast<std::size_t>(group.rank())], group.rank(),
+                           regroup_data.job_rank},
+                          awaited, has_ended);
+    regrouping.tell_late_members([&group] {
       group.abort(Error(Errc::kAborted,
                         "rank " + std::to_string(group.rank()) + " waits for the next group"));
     });
     for (std::uint32_t epoch = regroup_data.options.epoch + 1; !deadline.passed(); ++epoch) {
-      const auto members = passage.agree(epoch, options.wait, deadline);
+      const auto members = regrouping.agree(epoch, options.wait, deadline);
       // Only at the first list: a rank that has arrived once has ended its calls, and writes no
       // more.
       if (epoch == regroup_data.options.epoch + 1)
         leave_behind(neighbors, regroup_data, members, options.leaving_from);
-      if (auto formed = passage.form(epoch, members, options.wait)) return *formed;
+      if (auto formed = regrouping.form(epoch, members, options.wait)) return *formed;
     }
   } catch (const Error&) {
     throw;
@@ -387,14 +387,12 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
   const auto deadline = Deadline::in(wait);
   if (world > 0) {
     // Ranks may wait for this one to meet the first time, which it cannot any more.
-    const std::string mine = std::to_string(rank);
-    store->compareSet(internal::kLostKey, std::vector<std::uint8_t>{},
-                      std::vector<std::uint8_t>(mine.begin(), mine.end()));
+    store->compareSet(internal::kLostKey, "", std::to_string(rank));
     if (rank == 0) internal::leave_texts(*store, options);
   }
   internal::compare_with_job(*store, options, deadline);
   const Arrival me{internal::name_of_newcomer(*store, rank), -1, rank};
-  Passage passage({store, options, {}, {}, false, rank}, me, {});
+  Regrouping regrouping({store, options, {}, {}, false, rank}, me, {});
   std::uint32_t epoch = options.epoch + 1;
   bool arrived = false;
   while (!deadline.passed()) {
@@ -418,7 +416,8 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
     }
     if (place_of(*members, me.name) >= 0) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left());
-      if (auto formed = passage.form(epoch, *members, std::max(left, std::chrono::milliseconds(1))))
+      if (auto formed =
+              regrouping.form(epoch, *members, std::max(left, std::chrono::milliseconds(1))))
         return *formed;
     }
     ++epoch;

@@ -1,16 +1,13 @@
 #include "weft/compress/choose.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "weft/base/text/numbers.h"
 
 namespace weft::compress {
 namespace {
 
-std::string ms(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
-  return text;
-}
+std::string ms(double seconds) { return formatted("%.1f ms", seconds * 1e3); }
 
 // Backward hides as much of the transfer as before. Encoding uses the processor that also computes.
 double predict(const StepCost& cost, const Candidate& candidate) {

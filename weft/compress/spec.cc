@@ -6,6 +6,8 @@
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
+#include "weft/base/text/words.h"
 
 namespace weft::compress {
 namespace {
@@ -55,15 +57,6 @@ std::vector<std::string> split(const std::string& text) {
   }
 }
 
-template <class T>
-std::optional<T> number(const std::string& text) {
-  T value{};
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || result.ec != std::errc() || result.ptr != text.data() + text.size())
-    return std::nullopt;
-  return value;
-}
-
 std::string short_text(double value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
@@ -71,20 +64,19 @@ std::string short_text(double value) {
 
 const Row& find_row(const std::string& text, const std::string& name) {
   std::vector<std::string> names;
-  std::string all;
   for (const Row& row : kRows) {
     if (name == row.name) return row;
     names.emplace_back(row.name);
-    all += (all.empty() ? "" : ", ") + names.back();
   }
   const auto near = nearest(name, names);
-  fail(text, "there is no codec \"" + name + "\"" +
-                 (near ? "; did you mean \"" + *near + "\"?" : "; the codecs are " + all));
+  fail(text,
+       "there is no codec \"" + name + "\"" +
+           (near ? "; did you mean \"" + *near + "\"?" : "; the codecs are " + joined(names)));
 }
 
 double parse_amount(const std::string& text, const Row& row, const std::string& amount) {
   if (row.amount == nullptr) fail(text, std::string(row.name) + " takes no number");
-  const auto value = number<double>(amount);
+  const auto value = parse_number<double>(amount);
   const bool good =
       value && *value >= row.min && *value <= row.max &&
       (!row.whole || *value == static_cast<double>(static_cast<std::int64_t>(*value)));
@@ -116,10 +108,10 @@ void parse_option(const std::string& text, const std::string& option, Spec& spec
     spec.stochastic = true;
   } else if (key == "momentum" && (value == "before" || value == "after")) {
     spec.momentum_before = value == "before";
-  } else if (key == "warmup" && number<std::int64_t>(value).value_or(-1) >= 0) {
-    spec.warmup = *number<std::int64_t>(value);
-  } else if (key == "seed" && number<std::uint64_t>(value)) {
-    spec.seed = *number<std::uint64_t>(value);
+  } else if (key == "warmup" && parse_number<std::int64_t>(value).value_or(-1) >= 0) {
+    spec.warmup = *parse_number<std::int64_t>(value);
+  } else if (key == "seed" && parse_number<std::uint64_t>(value)) {
+    spec.seed = *parse_number<std::uint64_t>(value);
   } else {
     fail(text, "\"" + option +
                    "\" is not an option; the options are ef=on, ef=off, delta, momentum=before, "

@@ -33,18 +33,15 @@ struct Fields {
 Fields fields_of(torch::optim::SGDParamState& of) {
   return {{{"momentum_buffer", &of.momentum_buffer()}}};
 }
-Fields fields_of(torch::optim::AdamParamState& of) {
+template <class AdamState>
+Fields fields_of_adam(AdamState& of) {
   return {{{"exp_avg", &of.exp_avg()},
            {"exp_avg_sq", &of.exp_avg_sq()},
            {"max_exp_avg_sq", &of.max_exp_avg_sq()}},
           &of.step()};
 }
-Fields fields_of(torch::optim::AdamWParamState& of) {
-  return {{{"exp_avg", &of.exp_avg()},
-           {"exp_avg_sq", &of.exp_avg_sq()},
-           {"max_exp_avg_sq", &of.max_exp_avg_sq()}},
-          &of.step()};
-}
+Fields fields_of(torch::optim::AdamParamState& of) { return fields_of_adam(of); }
+Fields fields_of(torch::optim::AdamWParamState& of) { return fields_of_adam(of); }
 Fields fields_of(torch::optim::RMSpropParamState& of) {
   return {{{"square_avg", &of.square_avg()},
            {"momentum_buffer", &of.momentum_buffer()},

@@ -24,10 +24,6 @@ bool to_sent_gradients(const Way& way) {
 
 bool never(const Way&) { return false; }
 
-void replace_bias(Trainer& trainer) {
-  at::Tensor& bias = trainer.parts[1]->fc->bias;
-  bias.set_data(torch::arange(bias.numel(), trainer.type) * 0.005 + 0.1 * trainer.batches);
-}
 // A frozen layer would stay frozen.
 void restart(Trainer& trainer) {
   freeze(trainer, true);

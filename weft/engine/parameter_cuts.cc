@@ -21,10 +21,10 @@ void let_memory_go(const at::Tensor& parameter) {
 ParameterCuts::ParameterCuts(Group group) : group_(std::move(group)) {}
 
 void ParameterCuts::cut(torch::nn::Module& module,
-                        const std::function<bool(const at::Tensor& parameter)>& keep) {
+                        const std::function<bool(const at::Tensor& parameter)>& is_ignored) {
   const at::NoGradGuard no_grad;
   for (const at::Tensor& parameter : module.parameters(true)) {
-    if (has(parameter) || (keep && keep(parameter))) continue;
+    if (has(parameter) || (is_ignored && is_ignored(parameter))) continue;
     WEFT_REQUIRE(parameter.layout() == at::kStrided && parameter.device().is_cpu(),
                  "sharded: a parameter is not a dense CPU tensor");
     at::Tensor flat = parameter.detach().reshape({-1});

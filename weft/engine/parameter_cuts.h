@@ -25,9 +25,9 @@ class ParameterCuts {
 
   // Each rank gets its part of rank 0's values, and the memory of the parameters is freed. The
   // parameters keep their sizes and must not be read until Sharded has taken them. Skips parameters
-  // that are cut already (tied ones) or for which `keep` is true. Sends each parameter once.
+  // that are cut already (tied ones) or for which `is_ignored` is true. Sends each parameter once.
   void cut(torch::nn::Module& module,
-           const std::function<bool(const at::Tensor& parameter)>& keep = nullptr);
+           const std::function<bool(const at::Tensor& parameter)>& is_ignored = nullptr);
 
   bool has(const at::Tensor& parameter) const;
   // Gathers a cut parameter into `into` [numel], and drops its part.

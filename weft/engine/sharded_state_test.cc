@@ -6,8 +6,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "weft/comm/testing/counted_calls.h"
 #include "weft/engine/testing/small_model.h"
-#include "weft/observe/trace.h"
 
 namespace weft::engine {
 namespace sharded_state_test {
@@ -91,23 +91,6 @@ TEST(ShardedState, IsRejectedOnAllRanksIfItDoesNotFit) {
       20s);
 }
 
-// Counts the calls and bytes of the calling rank in its groups while this lives.
-class Counted {
- public:
-  Counted() : use_(&trace_, "rank") { trace_.record(true); }
-  std::map<std::string, std::int64_t> take() {
-    std::map<std::string, std::int64_t> bytes;
-    for (const observe::Span& span : trace_.take().spans) {
-      if (span.category == "comm") bytes[span.name.substr(span.name.find(':') + 1)] += span.bytes;
-    }
-    return bytes;
-  }
-
- private:
-  observe::Trace trace_;
-  observe::Trace::Use use_;
-};
-
 // Elements of all units, one per block, padded as in unit.h.
 std::int64_t padded(const std::vector<internal::Part>& parts, int world) {
   std::int64_t all = 0;
@@ -137,10 +120,10 @@ TEST(ShardedState, SendsTheDocumentedBytes) {
             // In the first backward, ranks agree on their samples.
             internal::train(model, group, 0, {});
             model.zero_grad();
-            Counted counted;
+            comm::CountedCalls counted;
             internal::loss_of(model.forward(internal::batch_of(0, at::kDouble))).backward();
             model.step();
-            auto bytes = counted.take();
+            auto bytes = counted.take_bytes();
             const std::int64_t passes = name == "3private" ? 2 : 0;
             const std::int64_t sent = (bytes["all_gather"] - 8 * passes) * (world - 1) +
                                       bytes["reduce_scatter"] / world * (world - 1);

@@ -183,12 +183,12 @@ void HangWatch::sample(Track& track, const observe::ThreadState& state, Nanos no
   if (!track.first_cpu) track.first_cpu = state.cpu;
   track.cpu = state.cpu;
   const bool used_much = used > kPeriod / kSleepShare;
-  const auto keep = [&](std::optional<Nanos>& since, bool holds) {
+  const auto update = [&](std::optional<Nanos>& since, bool holds) {
     if (!holds || used_much) since.reset();
     if (holds && !since) since = now;
   };
-  keep(track.held_since, state.is_held());
-  keep(track.asleep_since, state.is_asleep());
+  update(track.held_since, state.is_held());
+  update(track.asleep_since, state.is_asleep());
 }
 
 HangWatch::Waits HangWatch::waits_of(const Views& views) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/models/internal/huggingface_places.h"
 
 namespace weft::models {
@@ -17,12 +18,6 @@ namespace {
 
 using checkpoint::TensorMap;
 using internal::Place;
-
-std::string shape(at::IntArrayRef sizes) {
-  std::string text;
-  for (const std::int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
-}
 
 // A parameter, or one expert of a stacked parameter, on this rank.
 struct Mine {
@@ -81,8 +76,8 @@ ReadPart read_part(const Source& source, const std::string& name, const Place& p
   if (place.third >= 0) theirs[0] *= 3;
   if (place.transposed) std::swap(theirs[0], theirs[1]);
   const std::vector<std::int64_t>& there = source.sizes.at(name);
-  WEFT_REQUIRE(there == theirs, "Hugging Face weights: \"" + name + "\" is " + shape(there) +
-                                    ", the model's options ask for " + shape(theirs));
+  WEFT_REQUIRE(there == theirs, "Hugging Face weights: \"" + name + "\" is [" + joined(there) +
+                                    "], the model's options ask for [" + joined(theirs) + "]");
   internal::require_floating(name, source.dtype(name));
 
   if (!mine.here) return {};

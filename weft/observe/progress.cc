@@ -15,7 +15,9 @@
 #include "weft/base/file.h"
 #include "weft/base/json/json_writer.h"
 #include "weft/base/log.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/variables.h"
+#include "weft/base/text/words.h"
 
 namespace weft::observe {
 namespace {
@@ -55,11 +57,7 @@ std::string cut_to(const std::string& text, int columns) {
   return text.substr(0, at);
 }
 
-std::string short_number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", value);
-  return text;
-}
+std::string short_number(double value) { return formatted("%.4g", value); }
 
 double rate_of(const ProgressView& view) {
   return view.seconds > 0 ? static_cast<double>(view.done - view.first) / view.seconds : 0;
@@ -228,11 +226,8 @@ void Progress::start_run(std::int64_t total, std::int64_t done) {
 void Progress::start(const std::string& task, std::int64_t total, std::int64_t first) {
   finish();
   if (options_.mode == ProgressMode::kNone) return;
-  view_ = {.task = task, .done = first, .total = total, .first = first, .run = view_.run};
   // A name from a file must not control the terminal.
-  std::replace_if(
-      view_.task.begin(), view_.task.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; },
-      ' ');
+  view_ = {.task = one_line(task), .done = first, .total = total, .first = first, .run = view_.run};
   started_ = options_.now();
   open_ = true;
   if (options_.mode == ProgressMode::kBar) draw(false);

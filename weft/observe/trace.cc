@@ -1,12 +1,12 @@
 #include "weft/observe/trace.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/json/json_writer.h"
+#include "weft/base/text/numbers.h"
 
 namespace weft::observe {
 namespace {
@@ -16,9 +16,7 @@ thread_local int current_line = 0;
 
 // Converts nanoseconds to the format's microseconds, with three decimals.
 std::string microseconds(std::int64_t ns) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.3f", static_cast<double>(ns) / 1e3);
-  return text;
+  return formatted("%.3f", static_cast<double>(ns) / 1e3);
 }
 
 // Appends an event that names the process, or the thread of this line.

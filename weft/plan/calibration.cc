@@ -2,13 +2,13 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <fstream>
 #include <thread>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/variables.h"
 
 namespace weft::plan {
@@ -29,9 +29,7 @@ std::string processor() {
 std::string key(const std::string& text) {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  char digits[24];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
-  return digits;
+  return formatted("%016llx", static_cast<unsigned long long>(hash));
 }
 
 }  // namespace

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <cstdio>
 
 #include "weft/base/crc32c.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/text/numbers.h"
 
 namespace weft::plan {
 namespace {
@@ -67,9 +66,7 @@ void write(std::string& out, const TransportCost& cost) {
 }
 
 std::string checksum(std::string_view body) {
-  char text[32];
-  std::snprintf(text, sizeof text, "crc32c %08x\n", crc32c(body.data(), body.size()));
-  return text;
+  return formatted("crc32c %08x\n", crc32c(body.data(), body.size()));
 }
 
 // Parses text() line by line. Every error names the line.
@@ -126,12 +123,10 @@ class Reader {
 
   template <class Number>
   Number number(std::string_view text) const {
-    Number value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    check(error == std::errc() && end == text.data() + text.size() && value >= 0 &&
-              std::isfinite(static_cast<double>(value)),
+    const auto value = parse_count<Number>(text);
+    check(value && std::isfinite(static_cast<double>(*value)),
           "has '" + std::string(text) + "' where a number stands");
-    return value;
+    return *value;
   }
   Curve curve() {
     std::vector<Curve::Knot> knots;

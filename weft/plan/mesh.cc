@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
 
 namespace weft::plan {
@@ -157,11 +157,11 @@ std::vector<Axis> parse_axes(std::string_view text) {
     Axis axis{std::string(one.substr(0, equals)), 0};
     const std::string_view number =
         equals == std::string_view::npos ? std::string_view() : one.substr(equals + 1);
-    const auto [end, error] =
-        std::from_chars(number.data(), number.data() + number.size(), axis.size);
-    if (number.empty() || error != std::errc() || end != number.data() + number.size())
+    const auto size = parse_number<int>(number);
+    if (!size)
       throw Error(Errc::kBadConfig,
                   "'" + std::string(one) + "' is no axis with a size; write dp=2,tp=2");
+    axis.size = *size;
     if (!is_axis(axis.name)) throw Error(Errc::kBadConfig, unknown(axis.name));
     axes.push_back(std::move(axis));
   }

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
 
 namespace weft::plan {
@@ -161,11 +161,7 @@ Table tabulate(const Model& model, int stages, double ceiling) {
   return best;
 }
 
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", seconds);
-  return text;
-}
+std::string seconds_text(double seconds) { return formatted("%.3g s", seconds); }
 
 std::string reason_of(const Model& model, const StagePlan& plan, double average) {
   const auto stage = static_cast<int>(std::max_element(plan.seconds.begin(), plan.seconds.end()) -
@@ -177,9 +173,8 @@ std::string reason_of(const Model& model, const StagePlan& plan, double average)
   const std::string blocks =
       last - first == 1 ? "block " + std::to_string(first) + " alone"
                         : "blocks " + std::to_string(first) + " to " + std::to_string(last - 1);
-  char share[32];
-  std::snprintf(share, sizeof share, "%.0f %%",
-                average > 0 ? 100 * (plan.slowest / average - 1) : 0.0);
+  const std::string share =
+      formatted("%.0f %%", average > 0 ? 100 * (plan.slowest / average - 1) : 0.0);
   return "stage " + std::to_string(stage) + " is the slowest with " + seconds_text(plan.slowest) +
          " (" + blocks + "), " + share +
          " above the average; no other cut of these blocks is faster";

@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/variables.h"
 #include "weft/ps/internal/chain_message.h"
 #include "weft/store/client.h"
@@ -15,12 +15,10 @@ namespace {
 
 // The number after the prefix of a key. Throws Error(kCorrupt).
 std::uint32_t number_in(const std::string& key, const std::string& prefix) {
-  std::uint32_t number = 0;
-  const char* const end = key.data() + key.size();
-  const auto [stop, error] = std::from_chars(key.data() + prefix.size(), end, number);
-  if (error != std::errc() || stop != end)
+  const auto number = parse_number<std::uint32_t>(key.substr(prefix.size()));
+  if (!number)
     throw Error(Errc::kCorrupt, "the store's key " + key + " is not one of a parameter server");
-  return number;
+  return *number;
 }
 
 class StoreDirectory final : public Directory {

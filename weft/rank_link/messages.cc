@@ -2,6 +2,8 @@
 
 #include <sstream>
 
+#include "weft/base/text/words.h"
+
 namespace weft::rank_link {
 namespace {
 
@@ -17,19 +19,13 @@ bool read_numbers(const std::string& text, std::vector<int>& numbers) {
   return true;
 }
 
-std::string join(const std::vector<int>& numbers) {
-  std::string text;
-  for (const int number : numbers) text += (text.empty() ? "" : " ") + std::to_string(number);
-  return text;
-}
-
 }  // namespace
 
-std::string NumbersValue::text() const { return join(values); }
+std::string NumbersValue::text() const { return joined(values, " "); }
 bool NumbersValue::parse(const std::string& text) { return read_numbers(text, values); }
 
 std::string RanksWanted::text() const {
-  return std::to_string(number) + (newcomers.empty() ? "" : " ") + join(newcomers);
+  return std::to_string(number) + (newcomers.empty() ? "" : " ") + joined(newcomers, " ");
 }
 
 bool RanksWanted::parse(const std::string& text) {

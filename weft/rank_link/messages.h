@@ -5,7 +5,6 @@
 //   if (const auto said = decode<RankMessage>(text)) std::visit(Cases{…}, *said);
 #pragma once
 
-#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "weft/base/text/numbers.h"
 #include "weft/rank_link/link.h"
 #include "weft/rank_link/usable_ranks.h"
 
@@ -40,9 +40,9 @@ struct NumberValue {
   N value{};
   std::string text() const { return std::to_string(value); }
   bool parse(const std::string& text) {
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, value);
-    return error == std::errc() && stop == end;
+    const auto number = parse_number<N>(text);
+    value = number.value_or(value);
+    return number.has_value();
   }
   bool operator==(const NumberValue&) const = default;
 };

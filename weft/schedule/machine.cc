@@ -13,6 +13,7 @@
 // repeat on each host. So cores are pairs of socket and core, and ranks are grouped from the
 // outside in.
 #include "weft/schedule/machine.h"
+#include "weft/base/text/numbers.h"
 
 #include <sched.h>
 
@@ -58,11 +59,8 @@ std::vector<int> numbered(const fs::path& folder, const std::string& prefix) {
   std::error_code none;
   for (fs::directory_iterator it(folder, none), end; !none && it != end; it.increment(none)) {
     const std::string name = it->path().filename();
-    int number = 0;
     if (name.rfind(prefix, 0) != 0) continue;
-    const auto [rest, error] =
-        std::from_chars(name.data() + prefix.size(), name.data() + name.size(), number);
-    if (error == std::errc() && rest == name.data() + name.size()) found.push_back(number);
+    if (const auto number = parse_number<int>(name.substr(prefix.size()))) found.push_back(*number);
   }
   std::sort(found.begin(), found.end());
   return found;

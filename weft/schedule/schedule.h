@@ -102,6 +102,11 @@ struct Schedule {
   // False: input is read after output is written. If they are the same array, the executor first
   // copies the input.
   bool in_place = true;
+
+  // Elements of an array.
+  std::int64_t length(Buffer buffer) const {
+    return buffer == Buffer::kInput ? input : buffer == Buffer::kOutput ? output : scratch;
+  }
 };
 
 // A request for a schedule. `count` in elements:

@@ -1,8 +1,7 @@
 #include "weft/store/etcd_url.h"
 
-#include <charconv>
-
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 
 namespace weft::store {
 namespace {
@@ -26,10 +25,8 @@ EtcdUrl::Endpoint parse_endpoint(const std::string& text, const std::string& url
   if (endpoint.host.empty()) refuse_url(url, "there is no host in '" + text + "'");
   if (!has_port) return endpoint;
   const std::string port = text.substr(colon + 1);
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
-  if (error != std::errc() || end != port.data() + port.size() || endpoint.port < 1 ||
-      endpoint.port > 65535)
-    refuse_url(url, "'" + port + "' is not a port");
+  endpoint.port = parse_number<int>(port).value_or(0);
+  if (endpoint.port < 1 || endpoint.port > 65535) refuse_url(url, "'" + port + "' is not a port");
   return endpoint;
 }
 

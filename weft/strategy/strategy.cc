@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
+#include "weft/base/text/words.h"
 #include "weft/compress/spec.h"
 #include "weft/ps/options.h"
 #include "weft/schedule/gossip.h"
@@ -41,17 +42,11 @@ const Entry& entry_of(const std::string& name) {
   const auto* const found = std::find_if(std::begin(kEntries), std::end(kEntries),
                                          [&](const Entry& entry) { return name == entry.name; });
   if (found != std::end(kEntries)) return *found;
-  std::string known;
-  for (const char* one : names()) known += (known.empty() ? "" : ", ") + std::string(one);
-  throw Error(Errc::kBadConfig,
-              "strategy.name = \"" + name + "\": there is no such strategy; there are " + known);
+  throw Error(Errc::kBadConfig, "strategy.name = \"" + name +
+                                    "\": there is no such strategy; there are " + joined(names()));
 }
 
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
-}
+std::string number(double value) { return formatted("%.3g", value); }
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(Errc::kBadConfig, what); }
 

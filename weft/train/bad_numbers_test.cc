@@ -10,10 +10,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <limits>
 #include <memory>
 
@@ -21,6 +19,7 @@
 #include "weft/base/log.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
+#include "weft/checkpoint/testing/folders.h"
 #include "weft/comm/replicate.h"
 #include "weft/observe/report/metrics_file.h"
 #include "weft/parallel/compose/modules.h"
@@ -159,14 +158,6 @@ Task task_of_threes(const std::function<bool(int step)>& is_bad) {
   return task;
 }
 
-std::vector<std::string> checkpoints(const TempDir& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "run/ckpt"))
-    names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 TEST(BadNumbers, ASkippedStepBeforeACheckpointLosesNoCheckpoint) {
   const Quiet quiet;
   const TempDir folder;
@@ -174,7 +165,8 @@ TEST(BadNumbers, ASkippedStepBeforeACheckpointLosesNoCheckpoint) {
   options.epochs = 2;
   options.keep_best = true;
   run(1, options, [] { return task_of_threes([](int step) { return step % 8 == 0; }); });
-  EXPECT_THAT(checkpoints(folder), testing::ElementsAre("step-00000008", "step-00000016"));
+  EXPECT_THAT(checkpoint::names_in(folder / "run/ckpt"),
+              testing::ElementsAre("step-00000008", "step-00000016"));
   EXPECT_THAT(read_file(folder / "run/best.json", 1 << 10), HasSubstr("step-00000008"));
 }
 
@@ -186,7 +178,7 @@ TEST(BadNumbers, WhileAllStepsAreSkippedTheGoodCheckpointsStay) {
   options.checkpoint_steps = 1;
   options.max_not_finite = 0;
   run(1, options, [] { return task_of_threes([](int step) { return step > 5; }); });
-  EXPECT_THAT(checkpoints(folder),
+  EXPECT_THAT(checkpoint::names_in(folder / "run/ckpt"),
               testing::ElementsAre("step-00000004", "step-00000005", "step-00000016"));
 }
 

@@ -7,7 +7,6 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <filesystem>
@@ -17,6 +16,7 @@
 #include "weft/base/log.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
+#include "weft/checkpoint/testing/folders.h"
 #include "weft/comm/replicate.h"
 #include "weft/parallel/compose/modules.h"
 #include "weft/parallel/compose/parallelize.h"
@@ -120,13 +120,7 @@ class BestRun : public testing::Test {
     return result;
   }
 
-  std::vector<std::string> checkpoints() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "run/ckpt"))
-      names.push_back(entry.path().filename());
-    std::sort(names.begin(), names.end());
-    return names;
-  }
+  std::set<std::string> checkpoints() const { return checkpoint::names_in(folder_ / "run/ckpt"); }
 
   TempDir folder_;
 };

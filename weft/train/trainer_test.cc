@@ -12,6 +12,7 @@
 
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
+#include "weft/checkpoint/testing/folders.h"
 #include "weft/train/internal/tracing.h"
 #include "weft/train/testing/image_runs.h"
 
@@ -130,34 +131,26 @@ TEST(Trainer, StopsOnAllRanksWithACheckpointWhenOneRankIsToldToStop) {
                    runs.train(2, "run", with(kReproducible, {"model.name=mlp"})));
 }
 
-std::vector<std::string> checkpoints_of(const std::string& run) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(run + "/ckpt"))
-    names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 TEST(Trainer, SavesByStepsAndByMinutesAndResumesWithTheSameBits) {
   Runs runs;
   const auto words = with(
       kReproducible, {"model.name=mlp", "train.epochs=2", "train.keep=0"});  // 7 steps an epoch
   const auto whole = runs.train(2, "whole", words);
-  EXPECT_THAT(checkpoints_of(runs.path("whole")),
+  EXPECT_THAT(checkpoint::names_in(runs.path("whole") + "/ckpt"),
               testing::ElementsAre("step-00000007", "step-00000014"));
   runs.train(
       2, "steps",
       with(words, {"train.checkpoint_every=0", "train.checkpoint_steps=5", "train.log_every=3"}));
-  EXPECT_THAT(checkpoints_of(runs.path("steps")),
+  EXPECT_THAT(checkpoint::names_in(runs.path("steps") + "/ckpt"),
               testing::ElementsAre("step-00000005", "step-00000010", "step-00000014"));
   const auto minutes = with(
       words, {"train.checkpoint_every=0", "train.checkpoint_minutes=1e-9", "train.log_every=3"});
   runs.train(2, "minutes", minutes);  // every third step and at the end of an epoch
-  EXPECT_THAT(checkpoints_of(runs.path("minutes")),
+  EXPECT_THAT(checkpoint::names_in(runs.path("minutes") + "/ckpt"),
               testing::ElementsAre("step-00000003", "step-00000006", "step-00000007",
                                    "step-00000009", "step-00000012", "step-00000014"));
   for (const std::string run : {"steps", "minutes"}) {
-    for (const auto& name : checkpoints_of(runs.path(run))) {
+    for (const auto& name : checkpoint::names_in(runs.path(run) + "/ckpt")) {
       if (name > "step-00000006") std::filesystem::remove_all(runs.path(run) + "/ckpt/" + name);
     }
     expect_same_bits(whole, runs.train(1, run, words));

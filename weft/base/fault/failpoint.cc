@@ -6,13 +6,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/variables.h"
+#include "weft/base/text/words.h"
 
 namespace weft {
 namespace {
@@ -42,21 +43,9 @@ std::atomic<std::int64_t> step_now{0};
 }
 
 std::int64_t read_number(const std::string& part, const std::string& digits) {
-  std::int64_t value = 0;
-  const char *begin = digits.data(), *const end = begin + digits.size();
-  const auto [at, error] = std::from_chars(begin, end, value);
-  if (error != std::errc() || at != end || value < 0) reject(part, "expected a whole number");
-  return value;
-}
-
-std::vector<std::string> words_of(const std::string& text, char separator) {
-  std::vector<std::string> words;
-  for (std::size_t from = 0; from <= text.size();) {
-    const auto end = std::min(text.find(separator, from), text.size());
-    if (end > from) words.push_back(text.substr(from, end - from));
-    from = end + 1;
-  }
-  return words;
+  const auto value = parse_count<std::int64_t>(digits);
+  if (!value) reject(part, "expected a whole number");
+  return *value;
 }
 
 std::optional<Action> action_of(const std::string& name) {
@@ -67,13 +56,11 @@ std::optional<Action> action_of(const std::string& name) {
 
 void require_known(const std::string& point) {
   if (std::find(std::begin(kPoints), std::end(kPoints), point) != std::end(kPoints)) return;
-  std::string known;
-  for (const char* one : kPoints) known += (known.empty() ? "" : ", ") + std::string(one);
-  reject(point, "unknown place; known are " + known);
+  reject(point, "unknown place; known are " + joined(kPoints));
 }
 
 Failpoint parse_one(const std::string& text) {
-  const auto words = words_of(text, ':');
+  const auto words = split(text, ':');
   Failpoint failpoint;
   if (!words.empty()) failpoint.point = words[0];
   require_known(failpoint.point);
@@ -173,7 +160,7 @@ void print(const Failpoint& one) {
 
 std::vector<Failpoint> parse_failpoints(const std::string& text) {
   std::vector<Failpoint> all;
-  for (const std::string& part : words_of(text, ';')) all.push_back(parse_one(part));
+  for (const std::string& part : split(text, ';')) all.push_back(parse_one(part));
   return all;
 }
 

@@ -1,8 +1,8 @@
 #include "weft/base/text/variables.h"
 
-#include <charconv>
 #include <cstdlib>
-#include <string_view>
+
+#include "weft/base/text/numbers.h"
 
 namespace weft {
 
@@ -20,11 +20,7 @@ bool is_variable_set(const char* name) noexcept { return variable_or_null(name) 
 
 std::optional<int> number_variable(const char* name) noexcept {
   const char* const value = variable_or_null(name);
-  const std::string_view text = value != nullptr ? value : "";
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_whole = error == std::errc() && end == text.data() + text.size();
-  return is_whole ? std::optional(number) : std::nullopt;
+  return parse_number<int>(value != nullptr ? value : "");
 }
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 #include "weft/base/text/words.h"
 
+#include <algorithm>
 #include <ctime>
 
 namespace weft {
@@ -18,6 +19,23 @@ std::string joined(const std::vector<std::string>& words, std::string_view betwe
     text += words[i];
   }
   return text;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t from = 0; from <= text.size();) {
+    const auto end = std::min(text.find(separator, from), text.size());
+    if (end > from) parts.emplace_back(text.substr(from, end - from));
+    from = end + 1;
+  }
+  return parts;
+}
+
+std::string one_line(std::string_view text, char instead) {
+  std::string line(text);
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, instead);
+  return line;
 }
 
 std::string local_time(std::chrono::system_clock::time_point when, const char* format) {

@@ -17,6 +17,19 @@ TEST(Words, JoinedHasTheSeparatorBetweenWordsOnly) {
   EXPECT_EQ(joined({}), "");
   EXPECT_EQ(joined({"dp"}), "dp");
   EXPECT_EQ(joined({"", "tp", "pp"}, " "), " tp pp");
+  EXPECT_EQ(joined(std::vector<int>{1, 2, 4}), "1, 2, 4");
+  const char* const names[] = {"auto", "shm"};
+  EXPECT_EQ(joined(names, "|"), "auto|shm");
+}
+
+TEST(Words, SplitLeavesOutEmptyParts) {
+  EXPECT_THAT(split("a,,b c,", ','), testing::ElementsAre("a", "b c"));
+  EXPECT_THAT(split("", ','), testing::IsEmpty());
+}
+
+TEST(Words, OneLineHasNoControlCharacters) {
+  EXPECT_EQ(one_line("a\n\x1b[1m\x7f\xc3\xa9"), "a  [1m \xc3\xa9");
+  EXPECT_EQ(one_line("a\tb", '?'), "a?b");
 }
 
 TEST(Words, LocalTimeHasTheFormat) {

@@ -7,6 +7,7 @@
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
 #include "weft/base/log.h"
+#include "weft/base/text/numbers.h"
 #include "weft/checkpoint/checkpoint.h"
 
 namespace weft::checkpoint::internal {
@@ -52,8 +53,7 @@ std::string folder_name(std::int64_t step) {
 }
 
 std::string tensor_file_name(const std::string& part, std::size_t file, std::size_t files) {
-  char place[48] = "";
-  if (files > 1) std::snprintf(place, sizeof place, "-%05zu-of-%05zu", file + 1, files);
+  const std::string place = files > 1 ? formatted("-%05zu-of-%05zu", file + 1, files) : "";
   return part + place + std::string(kTensorSuffix);
 }
 

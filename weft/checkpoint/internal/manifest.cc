@@ -1,22 +1,18 @@
 #include "weft/checkpoint/internal/manifest.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <sstream>
 
 #include "weft/base/crc32c.h"
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 
 namespace weft::checkpoint::internal {
 namespace {
 
 constexpr const char *kTitle1 = "weft-checkpoint 1", *kTitle2 = "weft-checkpoint 2";
 
-std::string hex8(std::uint32_t value) {
-  char text[9];
-  std::snprintf(text, sizeof text, "%08x", value);
-  return text;
-}
+std::string hex8(std::uint32_t value) { return formatted("%08x", value); }
 
 std::string end_line(const std::string& body) {
   return "end " + hex8(crc32c(body.data(), body.size())) + "\n";

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/checkpoint/internal/dtypes.h"
 #include "weft/checkpoint/internal/header.h"
 #include "weft/checkpoint/internal/index.h"
@@ -60,11 +61,7 @@ PackedSlice slice_of(const Header& header, const Entry& entry, const std::string
 
 }  // namespace
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text;
-  for (const std::int64_t size : shape) text += (text.empty() ? "" : ",") + std::to_string(size);
-  return text;
-}
+std::string shape_text(const std::vector<std::int64_t>& shape) { return joined(shape, ","); }
 
 std::int64_t header_bytes(const at::Tensor& block, std::int64_t bytes) {
   std::uint64_t length = 0;

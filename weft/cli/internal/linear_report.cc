@@ -2,13 +2,13 @@
 
 #include <ATen/ATen.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 
 #include "weft/base/deadline.h"
 #include "weft/base/json/json_writer.h"
 #include "weft/base/log.h"
+#include "weft/base/text/numbers.h"
 #include "weft/observe/progress.h"
 
 namespace weft::cli {
@@ -26,9 +26,7 @@ LogField raw(const std::string& name, const std::string& json) {
 Fields rounded(Fields fields) {
   for (LogField& field : fields) {
     if (field.json.find_first_of(".e") == std::string::npos || field.json[0] == '"') continue;
-    char text[32];
-    std::snprintf(text, sizeof text, "%.4g", std::strtod(field.json.c_str(), nullptr));
-    field.json = text;
+    field.json = formatted("%.4g", std::strtod(field.json.c_str(), nullptr));
   }
   return fields;
 }

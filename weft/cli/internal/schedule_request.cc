@@ -1,9 +1,9 @@
 #include "weft/cli/internal/schedule_request.h"
 
-#include <charconv>
 #include <sstream>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 
 namespace weft::cli::internal {
 namespace {
@@ -15,11 +15,8 @@ using SharedTopology = std::shared_ptr<const Topology>;
 
 // Parses a whole number from 1 to `most`; returns none for any other text.
 std::optional<int> whole(std::string_view text, int most) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool good =
-      error == std::errc() && end == text.data() + text.size() && value >= 1 && value <= most;
-  return good ? std::optional(value) : std::nullopt;
+  const auto value = parse_number<int>(text);
+  return value && *value >= 1 && *value <= most ? value : std::nullopt;
 }
 
 // Parses "4x8"; both numbers are at least 1.

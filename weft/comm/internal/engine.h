@@ -6,7 +6,7 @@
 #include <string>
 
 #include "weft/comm/group.h"
-#include "weft/comm/internal/plans.h"
+#include "weft/comm/internal/tuning.h"
 #include "weft/net/endpoint.h"
 #include "weft/net/memory/direct.h"
 #include "weft/net/memory/host.h"
@@ -56,8 +56,8 @@ void run_direct(net::Direct& direct, schedule::Collective collective, const net:
 std::unique_ptr<Engine> make_direct_engine(std::unique_ptr<net::Host> host,
                                            std::unique_ptr<net::Endpoint> endpoint,
                                            std::chrono::nanoseconds timeout);
-// `plans` choose the schedules.
+// `tuning` chooses the schedules.
 std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint,
-                                            const Plans& plans = {});
+                                            const Tuning& tuning = {});
 
 }  // namespace weft::comm::internal

@@ -1,6 +1,7 @@
 // Expands Slurm's host lists.
 #include <algorithm>
 
+#include "weft/base/text/numbers.h"
 #include "weft/comm/environment.h"
 #include "weft/comm/internal/discovery.h"
 
@@ -8,7 +9,6 @@ namespace weft::comm {
 namespace {
 
 using internal::bad_discovery;
-using internal::to_number;
 
 constexpr std::size_t kMaxHosts = 65536;
 constexpr std::size_t kMaxName = 253;  // of a host, RFC 1035
@@ -33,7 +33,7 @@ Range to_range(const std::string& range, const std::string& list) {
   const auto dash = range.find('-');
   const std::string low = range.substr(0, dash),
                     high = dash == std::string::npos ? low : range.substr(dash + 1);
-  const auto first = to_number(low), last = to_number(high);
+  const auto first = parse_count(low), last = parse_count(high);
   if (!first || !last || *last < *first)
     bad_discovery("host list " + shown(list) + ": " + shown(range) + " is not a range");
   return {*first, *last, low.size()};

@@ -48,11 +48,6 @@ JobTexts unpacked(const std::string& all) {
   return texts;
 }
 
-std::string stored_text(c10d::Store& store, const std::string& key) {
-  const auto value = store.get(key);
-  return {value.begin(), value.end()};
-}
-
 std::string on_secrets(const std::string& mine, const std::string& theirs, const Names& names) {
   const auto with = [](const std::string& digest) {
     return digest.empty() ? " without a secret" : " with the job's secret";
@@ -121,14 +116,13 @@ void compare_at_start(const c10::intrusive_ptr<c10d::Store>& store, int rank, in
                     .name = "job" + std::to_string(options.epoch) + "/",
                     .lost = options.lost_rank};
   if (exchange_over(store, party)(sum)[0] == sum) return;
-  const std::string why = difference(unpacked(mine), unpacked(stored_text(*store, kTexts)),
+  const std::string why = difference(unpacked(mine), unpacked(store->get_to_str(kTexts)),
                                      {"rank " + std::to_string(rank), "rank 0"});
   if (!why.empty()) refuse(why, {"init", rank, 0});
 }
 
 void set_texts(c10d::Store& store, const BackendOptions& options) {
-  const std::string mine = packed(job_texts(options));
-  store.set(kTexts, std::vector<std::uint8_t>(mine.begin(), mine.end()));
+  store.set(kTexts, packed(job_texts(options)));
 }
 
 void leave_texts(c10d::Store& store, const BackendOptions& options) {
@@ -142,7 +136,7 @@ void compare_with_job(c10d::Store& store, const BackendOptions& options, Deadlin
                   {"join"});
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  const std::string why = difference(job_texts(options), unpacked(stored_text(store, kTexts)),
+  const std::string why = difference(job_texts(options), unpacked(store.get_to_str(kTexts)),
                                      {"this process", "the running job"});
   if (!why.empty()) refuse(why, {"join"});
 }

@@ -1,5 +1,6 @@
 #include "weft/comm/internal/launchers.h"
 
+#include "weft/base/text/numbers.h"
 #include "weft/comm/internal/discovery.h"
 
 namespace weft::comm::internal {
@@ -87,8 +88,8 @@ std::optional<int> tasks_on_node(const std::string& counts, int index) {
     const auto repeat =
         times == std::string::npos
             ? 1
-            : to_number(part.substr(times + 2, part.size() - times - 3)).value_or(1);
-    if (index < repeat) return to_number(part.substr(0, times));
+            : parse_count(part.substr(times + 2, part.size() - times - 3)).value_or(1);
+    if (index < repeat) return parse_count(part.substr(0, times));
     index -= repeat;
     at = end + 1;
   }

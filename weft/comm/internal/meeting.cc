@@ -15,6 +15,7 @@
 //
 // One thread of a rank uses the store and the count of rounds.
 #include "weft/comm/internal/meeting.h"
+#include "weft/base/text/numbers.h"
 
 #include <algorithm>
 #include <charconv>
@@ -39,21 +40,12 @@ struct Meeting {
   int round = 0;
 };
 
-std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-
-std::string text_at(c10d::Store& store, const std::string& key) {
-  const auto value = store.get(key);
-  return {value.begin(), value.end()};
-}
-
 // Returns the rank that the launcher reports as lost, if any. Other programs can write to a store
 // too, so values that are not ranks are errors.
 std::optional<int> named_as_lost(c10d::Store& store) {
   if (!store.check({kLostKey})) return std::nullopt;
-  const std::string text = text_at(store, kLostKey);
-  int rank = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-  if (error == std::errc() && end == text.data() + text.size() && rank >= 0) return rank;
+  const std::string text = store.get_to_str(kLostKey);
+  if (const auto rank = parse_count(text)) return rank;
   throw Error(Errc::kCorrupt, "the store names '" + text.substr(0, 40) +
                                   "' as the lost rank, which is not a rank of this group; does "
                                   "another job use the same store?");
@@ -61,7 +53,7 @@ std::optional<int> named_as_lost(c10d::Store& store) {
 
 void look_for_failure(c10d::Store& store, int rank) {
   if (!store.check({kFailedKey})) return;
-  const std::string text = text_at(store, kFailedKey);
+  const std::string text = store.get_to_str(kFailedKey);
   int failed = -1;
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, failed);
@@ -100,14 +92,14 @@ void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline
 std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
   const std::string prefix = "weft/" + meeting.party.name + std::to_string(meeting.round++) + "/",
                     size = std::to_string(meeting.party.size);
-  meeting.store->set(prefix + std::to_string(meeting.party.rank), bytes_of(size + " " + mine));
+  meeting.store->set(prefix + std::to_string(meeting.party.rank), size + " " + mine);
   // One deadline for all members: a rank that is late costs the wait only once.
   const auto deadline = Deadline::in(meeting.party.timeout);
   std::vector<std::string> all;
   for (const int peer : meeting.party.members) {
     const std::string key = prefix + std::to_string(peer);
     wait_for(meeting, key, peer, deadline);
-    const std::string said = text_at(*meeting.store, key);
+    const std::string said = meeting.store->get_to_str(key);
     const auto space = said.find(' ');
     if (said.substr(0, space) != size) {
       throw Error(Errc::kBadConfig,
@@ -125,7 +117,7 @@ std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
 
 void tell_failure(c10d::Store& store, int rank, const std::exception& error) noexcept {
   try {
-    store.set(kFailedKey, bytes_of(std::to_string(rank) + " " + as_error(error).message()));
+    store.set(kFailedKey, std::to_string(rank) + " " + as_error(error).message());
   } catch (const std::exception&) {  // the store is gone: the next exchange reports it
   }
 }

@@ -21,9 +21,9 @@ plan::Transport transport_of(const net::Endpoint& endpoint) {
 
 class MessageEngine final : public Engine {
  public:
-  MessageEngine(std::unique_ptr<net::Endpoint> endpoint, const Plans& plans)
+  MessageEngine(std::unique_ptr<net::Endpoint> endpoint, const Tuning& tuning)
       : endpoint_(std::move(endpoint)),
-        chooser_(plans, transport_of(*endpoint_), endpoint_->world()) {}
+        chooser_(tuning, transport_of(*endpoint_), endpoint_->world()) {}
 
   net::Endpoint& endpoint() override { return *endpoint_; }
   net::Host* host() override { return nullptr; }
@@ -99,8 +99,8 @@ class MessageEngine final : public Engine {
 }  // namespace
 
 std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint,
-                                            const Plans& plans) {
-  return std::make_unique<MessageEngine>(std::move(endpoint), plans);
+                                            const Tuning& tuning) {
+  return std::make_unique<MessageEngine>(std::move(endpoint), tuning);
 }
 
 }  // namespace weft::comm::internal

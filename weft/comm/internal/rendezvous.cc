@@ -37,8 +37,6 @@ namespace {
 
 constexpr auto kLookAgain = std::chrono::milliseconds(5);
 
-std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
-
 std::string text_of(const std::vector<Arrival>& members) {
   std::ostringstream text;
   for (const auto& member : members)
@@ -196,7 +194,7 @@ LostRanks lost_ranks(c10d::Store& store) {
 
 std::string name_of_newcomer(c10d::Store& store, int job) {
   const std::string number = std::to_string(store.add("regroup/newcomers", 1));
-  store.set("regroup/newcomer/" + number, to_bytes(std::to_string(job)));
+  store.set("regroup/newcomer/" + number, std::to_string(job));
   return "new" + std::string(8 - std::min<std::size_t>(8, number.size()), '0') + number;
 }
 
@@ -236,7 +234,7 @@ c10::intrusive_ptr<c10d::Store> Rendezvous::meeting_place() const {
 
 void Rendezvous::arrive(const Arrival& mine) {
   const auto ticket = store_->add("count", 1);
-  store_->set("arrived/" + std::to_string(ticket), to_bytes(text_of({mine})));
+  store_->set("arrived/" + std::to_string(ticket), text_of({mine}));
 }
 
 std::vector<Arrival> Rendezvous::arrived() const {
@@ -245,7 +243,7 @@ std::vector<Arrival> Rendezvous::arrived() const {
   for (std::int64_t ticket = 1; ticket <= count; ++ticket) {
     const std::string key = "arrived/" + std::to_string(ticket);
     if (!has(key)) continue;  // it is about to join
-    for (auto& who : members_of(text_at(key))) all.push_back(std::move(who));
+    for (auto& who : members_of(store_->get_to_str(key))) all.push_back(std::move(who));
   }
   return all;
 }
@@ -261,20 +259,18 @@ std::vector<Arrival> Rendezvous::decide(const std::vector<Arrival>& members) {
 }
 
 std::optional<std::vector<Arrival>> Rendezvous::decided() const {
-  return has("members") ? std::optional(members_of(text_at("members"))) : std::nullopt;
+  return has("members") ? std::optional(members_of(store_->get_to_str("members"))) : std::nullopt;
 }
 
-void Rendezvous::ready(int rank) { store_->set("ready/" + std::to_string(rank), to_bytes("yes")); }
+void Rendezvous::ready(int rank) { store_->set("ready/" + std::to_string(rank), "yes"); }
 
-void Rendezvous::report_lost(int rank) {
-  meeting_place()->set(kLostKey, to_bytes(std::to_string(rank)));
-}
+void Rendezvous::report_lost(int rank) { meeting_place()->set(kLostKey, std::to_string(rank)); }
 
 std::optional<int> Rendezvous::lost(int size) const {
   if (const auto reported = lost_rank(*meeting_place())) return reported;
   // After a failure some rank must be named, so that waits end: the first that is not ready, else
   // rank 0.
-  if (!has("outcome") || text_at("outcome") == "formed") return std::nullopt;
+  if (!has("outcome") || store_->get_to_str("outcome") == "formed") return std::nullopt;
   for (int rank = 0; rank < size; ++rank) {
     if (!has("ready/" + std::to_string(rank))) return rank;
   }
@@ -303,14 +299,8 @@ bool Rendezvous::settle(bool formed) {
 
 bool Rendezvous::has(const std::string& key) const { return store_->check({key}); }
 
-std::string Rendezvous::text_at(const std::string& key) const {
-  const auto value = store_->get(key);
-  return {value.begin(), value.end()};
-}
-
 std::string Rendezvous::put_first(const std::string& key, const std::string& text) {
-  const auto there = store_->compareSet(key, std::vector<std::uint8_t>{}, to_bytes(text));
-  return {there.begin(), there.end()};
+  return store_->compareSet(key, "", text);
 }
 
 }  // namespace weft::comm::internal

@@ -124,7 +124,6 @@ class Rendezvous {
 
  private:
   bool has(const std::string& key) const;
-  std::string text_at(const std::string& key) const;
   // Stores `text` at `key` if the key is empty; returns the stored text.
   std::string put_first(const std::string& key, const std::string& text);
 

@@ -49,9 +49,10 @@ class LocalEngine final : public Engine {
 class AcrossEngine final : public Engine {
  public:
   AcrossEngine(std::shared_ptr<LinkedTransports> transports, const std::vector<int>& ranks,
-               const Plans& plans)
+               const Tuning& tuning)
       : transports_(std::move(transports)),
-        messages_(make_message_engine(make_view(transports_->endpoint(), ranks, kAcross), plans)) {}
+        messages_(make_message_engine(make_view(transports_->endpoint(), ranks, kAcross), tuning)) {
+  }
 
   net::Endpoint& endpoint() override { return messages_->endpoint(); }
   net::Host* host() override { return nullptr; }
@@ -73,11 +74,11 @@ class AcrossEngine final : public Engine {
 class SplitEngine final : public Engine {
  public:
   SplitEngine(std::shared_ptr<LinkedTransports> transports, std::unique_ptr<HostSplit> split,
-              std::chrono::nanoseconds timeout, const Plans& plans)
+              std::chrono::nanoseconds timeout, const Tuning& tuning)
       : transports_(std::move(transports)),
         split_(std::move(split)),
-        flat_(make_message_engine(make_view(transports_->endpoint(), everybody(), 0), plans)),
-        levels_(*transports_, *flat_, timeout, plans) {}
+        flat_(make_message_engine(make_view(transports_->endpoint(), everybody(), 0), tuning)),
+        levels_(*transports_, *flat_, timeout, tuning) {}
 
   net::Endpoint& endpoint() override { return *transports_->endpoint(); }
   net::Host* host() override { return nullptr; }
@@ -130,7 +131,7 @@ std::unique_ptr<HostSplit> make_split(const std::shared_ptr<LinkedTransports>& t
   if (map.local < map.smallest()) {
     std::vector<int> ranks;
     for (const auto& host : map.hosts) ranks.push_back(host[static_cast<std::size_t>(map.local)]);
-    across = group_of(std::make_unique<AcrossEngine>(transports, ranks, options.plans), map.host,
+    across = group_of(std::make_unique<AcrossEngine>(transports, ranks, options.tuning), map.host,
                       map.num_hosts(), "across");
   }
   return std::make_unique<HostSplit>(
@@ -145,7 +146,7 @@ std::unique_ptr<Engine> make_split_engine(std::shared_ptr<net::Host> host,
   auto transports = std::make_shared<LinkedTransports>(std::move(host), std::move(endpoint), map);
   auto split = make_split(transports, options);
   return std::make_unique<SplitEngine>(std::move(transports), std::move(split), options.timeout,
-                                       options.plans);
+                                       options.tuning);
 }
 
 }  // namespace weft::comm::internal

@@ -8,7 +8,7 @@ namespace weft::comm::internal {
 
 struct SplitOptions {
   std::chrono::milliseconds timeout;  // of each wait for a peer
-  Plans plans = {};                   // for traffic between hosts
+  Tuning tuning = {};                 // for traffic between hosts
   std::vector<int> job_ranks = {};    // as in BackendOptions
 };
 

@@ -6,7 +6,7 @@
 //   over_host()                the ranks of each host share memory; then all ranks exchange whether
 //                              theirs does: either all hosts use it, or none
 //   over_tcp(), connect_mpi()  messages, unless shared memory connects all ranks
-//   agree_on_plans()           the schedules of messages
+//   agree_on_tuning()          the schedules of messages
 //
 // A rank that throws in between makes no further exchange. It leaves a reason of its own in the
 // store (make_backend()), where the ranks that wait for it find it (meeting.h).
@@ -250,10 +250,10 @@ std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions
     endpoint = over_tcp(options, forming, one_machine);
   }
   endpoint->name_ranks(net::RankNames(options.job_ranks));
-  const Plans plans = agree_on_plans(options, one_machine, forming.exchange, forming.rank);
-  if (!host) return make_message_engine(std::move(endpoint), plans);
+  const Tuning tuning = agree_on_tuning(options, one_machine, forming.exchange, forming.rank);
+  if (!host) return make_message_engine(std::move(endpoint), tuning);
   return make_split_engine(std::move(host), std::move(endpoint), map,
-                           {options.timeout, plans, options.job_ranks});
+                           {options.timeout, tuning, options.job_ranks});
 }
 
 }  // namespace weft::comm::internal

@@ -76,13 +76,13 @@ class TwoLevel::Shared {
 };
 
 TwoLevel::TwoLevel(LinkedTransports& transports, Engine& flat, std::chrono::nanoseconds timeout,
-                   const Plans& plans)
+                   const Tuning& tuning)
     : transports_(transports),
       flat_(flat),
       map_(transports.map()),
       endpoint_(*transports.endpoint()),
-      chooser_(plans, plan::Transport::kTcp, map_.num_hosts()),
-      out_of_order_(plans.ordered_sums && !map_.is_balanced()),
+      chooser_(tuning, plan::Transport::kTcp, map_.num_hosts()),
+      out_of_order_(tuning.ordered_sums && !map_.is_balanced()),
       calls_(transports.host(), timeout) {
   queues_[1].number = 1;
   headers_.resize(map_.hosts.size());
@@ -109,7 +109,7 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
   check(call);
   call.root_host = map_.host_of(call.args.root);
   const std::int64_t all = call.bytes(call.args.count);
-  // The same on all ranks of a call, since the map and the plans are.
+  // The same on all ranks of a call, since the map and the tuning are.
   const bool flat = out_of_order_ && is_ordered(collective);
   if (collective == Collective::kAllReduce && !flat &&
       all <= static_cast<std::int64_t>(CallExchange::kInline)) {

@@ -40,7 +40,7 @@ class TwoLevel {
   // Collective. `flat` runs the calls that cannot use two levels. It outlives this, as do the
   // transports.
   TwoLevel(LinkedTransports& transports, Engine& flat, std::chrono::nanoseconds timeout,
-           const Plans& plans);
+           const Tuning& tuning);
   ~TwoLevel();
 
   // Within transports.guard(). One call at a time.

@@ -27,19 +27,20 @@ struct Factored {
   std::int64_t left = 0, right = 0;  // first elements of its factors in the flat arrays
 };
 
-struct Plan {
+// The matrices that are compressed, and the rest.
+struct Division {
   std::vector<Factored> matrices;
   // [first, end) ranges that are sent uncompressed.
   std::vector<std::pair<std::int64_t, std::int64_t>> rest;
   std::int64_t left_length = 0, right_length = 0, rest_length = 0;
 };
 
-Plan make_plan(const Spec& spec, const Unit& unit) {
-  Plan plan;
+Division divide(const Spec& spec, const Unit& unit) {
+  Division division;
   std::int64_t at = 0;
   const auto leave = [&](std::int64_t end) {
-    if (end > at) plan.rest.emplace_back(at, end);
-    plan.rest_length += std::max<std::int64_t>(0, end - at);
+    if (end > at) division.rest.emplace_back(at, end);
+    division.rest_length += std::max<std::int64_t>(0, end - at);
   };
   for (const Matrix& matrix : unit.matrices) {
     const auto rank =
@@ -47,15 +48,15 @@ Plan make_plan(const Spec& spec, const Unit& unit) {
     if ((matrix.rows + matrix.columns) * rank >= matrix.rows * matrix.columns) continue;
     leave(matrix.first);
     at = matrix.first + matrix.rows * matrix.columns;
-    plan.matrices.push_back({matrix.first,
-                             {matrix.rows, matrix.columns, static_cast<int>(rank)},
-                             plan.left_length,
-                             plan.right_length});
-    plan.left_length += matrix.rows * rank;
-    plan.right_length += matrix.columns * rank;
+    division.matrices.push_back({matrix.first,
+                                 {matrix.rows, matrix.columns, static_cast<int>(rank)},
+                                 division.left_length,
+                                 division.right_length});
+    division.left_length += matrix.rows * rank;
+    division.right_length += matrix.columns * rank;
   }
   leave(unit.count);
-  return plan;
+  return division;
 }
 
 double dot(const float* a, const float* b, std::int64_t count) {
@@ -88,21 +89,21 @@ void orthogonalise(float* vectors, std::int64_t length, int count) {
 
 class LowRankReducer final : public StagedReducer {
  public:
-  LowRankReducer(const Spec& spec, const Unit& unit, Plan plan)
+  LowRankReducer(const Spec& spec, const Unit& unit, Division division)
       : StagedReducer(spec, unit),
-        plan_(std::move(plan)),
-        left_(static_cast<std::size_t>(plan_.left_length + plan_.rest_length)),
-        right_(static_cast<std::size_t>(plan_.right_length)),
+        division_(std::move(division)),
+        left_(static_cast<std::size_t>(division_.left_length + division_.rest_length)),
+        right_(static_cast<std::size_t>(division_.right_length)),
         memory_(spec.memory == Memory::kNone ? 0 : static_cast<std::size_t>(unit.count)),
         agreed_(delta() ? static_cast<std::size_t>(unit.count) : 0) {
-    for (const Factored& matrix : plan_.matrices) {
+    for (const Factored& matrix : division_.matrices) {
       for (int k = 0; k < matrix.shape.rank; ++k) start_over(matrix, k);
     }
   }
 
   std::int64_t bytes_sent() const override {
-    return all_reduce_bytes(4 * (plan_.left_length + plan_.rest_length + plan_.right_length),
-                            unit_.world);
+    return all_reduce_bytes(
+        4 * (division_.left_length + division_.rest_length + division_.right_length), unit_.world);
   }
   const char* exchange() const override { return "low rank"; }
 
@@ -120,8 +121,8 @@ class LowRankReducer final : public StagedReducer {
   // For each uncompressed range: its position in the values, its position in left_, and its length.
   template <class Visit>
   void each_rest(const Visit& visit) {
-    float* at = left_.data() + plan_.left_length;
-    for (const auto& [first, end] : plan_.rest) {
+    float* at = left_.data() + division_.left_length;
+    for (const auto& [first, end] : division_.rest) {
       visit(first, at, static_cast<std::size_t>(end - first));
       at += end - first;
     }
@@ -147,7 +148,7 @@ class LowRankReducer final : public StagedReducer {
       for (std::size_t i = 0; i < x.size(); ++i) x[i] -= before[i];
     }
     right_.change();
-    for (const Factored& matrix : plan_.matrices)
+    for (const Factored& matrix : division_.matrices)
       kernels::multiply_right(matrix.shape, x.data() + matrix.first, right(matrix), left(matrix));
     each_rest([&](std::int64_t first, float* at, std::size_t n) {
       std::memcpy(at, x.data() + first, n * sizeof(float));
@@ -159,7 +160,7 @@ class LowRankReducer final : public StagedReducer {
   Round send_right() {
     const auto x = values(), memory = memory_.now();
     if (spec_.memory == Memory::kFeedback) std::copy(x.begin(), x.end(), memory.begin());
-    for (const Factored& matrix : plan_.matrices) {
+    for (const Factored& matrix : division_.matrices) {
       orthogonalise(left(matrix), matrix.shape.rows, matrix.shape.rank);
       kernels::multiply_left(matrix.shape, x.data() + matrix.first, left(matrix), right(matrix));
       if (spec_.memory == Memory::kNone) continue;
@@ -182,12 +183,12 @@ class LowRankReducer final : public StagedReducer {
     each_rest([&](std::int64_t first, const float* at, std::size_t n) {
       for (std::size_t i = 0; i < n; ++i) result[first + static_cast<std::int64_t>(i)] += at[i];
     });
-    for (const Factored& matrix : plan_.matrices) {
+    for (const Factored& matrix : division_.matrices) {
       kernels::add_low_rank(matrix.shape, {left(matrix), right(matrix), 1.0f},
                             result + matrix.first);
     }
     if (delta()) std::copy(agreed_.now().begin(), agreed_.now().end(), values().begin());
-    for (const Factored& matrix : plan_.matrices) prepare_next(matrix);
+    for (const Factored& matrix : division_.matrices) prepare_next(matrix);
   }
 
   // A zero vector would stay zero, and a vector that is not finite would stay so. Both are
@@ -206,7 +207,7 @@ class LowRankReducer final : public StagedReducer {
     }
   }
 
-  const Plan plan_;
+  const Division division_;
   std::vector<float> left_;  // the P of all matrices, then the uncompressed values
   Remembered right_;         // the Q of all matrices, kept for the next step
   Remembered memory_, agreed_;
@@ -215,9 +216,9 @@ class LowRankReducer final : public StagedReducer {
 }  // namespace
 
 std::unique_ptr<Reducer> make_low_rank(const Spec& spec, const Unit& unit) {
-  Plan plan = make_plan(spec, unit);
-  if (plan.matrices.empty()) return nullptr;
-  return std::make_unique<LowRankReducer>(spec, unit, std::move(plan));
+  Division division = divide(spec, unit);
+  if (division.matrices.empty()) return nullptr;
+  return std::make_unique<LowRankReducer>(spec, unit, std::move(division));
 }
 
 }  // namespace weft::compress::internal

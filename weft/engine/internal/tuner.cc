@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "weft/base/deadline.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
 
 namespace weft::engine::internal {
@@ -33,17 +33,10 @@ double median_all_reduce(const Group& group, std::int64_t count, int times) {
   return slowest_median(group, std::move(seconds));
 }
 
-std::string ms(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f ms", seconds * 1e3);
-  return text;
-}
+std::string ms(double seconds) { return formatted("%.2f ms", seconds * 1e3); }
 
 std::string mib(const Fill& fill) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g MiB",
-                static_cast<double>(fill.bucket) / static_cast<double>(kMebi));
-  return text;
+  return formatted("%.3g MiB", static_cast<double>(fill.bucket) / static_cast<double>(kMebi));
 }
 
 }  // namespace

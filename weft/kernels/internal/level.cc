@@ -4,8 +4,9 @@
 #include <cpuid.h>
 #endif
 
-#include <cstdlib>
 #include <string_view>
+
+#include "weft/base/text/variables.h"
 
 namespace weft::kernels::internal {
 
@@ -35,7 +36,7 @@ const Level& choose_level(const char* limit) {
 }
 
 const Level& level() {
-  static const Level& chosen = choose_level(std::getenv("WEFT_ISA"));
+  static const Level& chosen = choose_level(variable_or_null("WEFT_ISA"));
   return chosen;
 }
 

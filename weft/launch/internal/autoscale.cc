@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <sstream>
+
+#include "weft/base/text/numbers.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -15,13 +16,6 @@ std::string trimmed(const std::string& line) {
   const auto from = line.find_first_not_of(kBlank);
   return from == std::string::npos ? ""
                                    : line.substr(from, line.find_last_not_of(kBlank) - from + 1);
-}
-
-std::optional<int> number_of(const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size() && value >= 0;
-  return whole ? std::optional(value) : std::nullopt;
 }
 
 }  // namespace
@@ -35,7 +29,7 @@ Discovered slots_of(const std::string& output, const std::vector<std::string>& n
     const auto colon = line.rfind(':');
     const std::string host = line.substr(0, colon);
     const auto count =
-        colon == std::string::npos ? std::optional(1) : number_of(line.substr(colon + 1));
+        colon == std::string::npos ? std::optional(1) : parse_count(line.substr(colon + 1));
     if (host.empty() || host.find_first_of(" \t") != std::string::npos || !count)
       return {.wrong = line};
     if (std::find(names.begin(), names.end(), host) != names.end()) slots += *count;

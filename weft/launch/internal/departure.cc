@@ -1,15 +1,14 @@
 #include "weft/launch/internal/departure.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "weft/base/text/numbers.h"
 
 namespace weft::launch::internal {
 namespace {
 
 std::string seconds(std::chrono::milliseconds time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", static_cast<double>(time.count()) / 1e3);
-  return text;
+  return formatted("%.3g s", static_cast<double>(time.count()) / 1e3);
 }
 
 }  // namespace

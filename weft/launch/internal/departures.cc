@@ -13,12 +13,12 @@
 // With each source but should_stop, note_departure() sets Situation::grace_end, at which decide()
 // kills the ranks.
 #include "weft/launch/internal/departures.h"
+#include "weft/base/text/numbers.h"
 
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
@@ -138,11 +138,9 @@ std::optional<std::string> Departures::answer(const std::string& request) {
   constexpr std::size_t kVerb = 4;
   Grace grace;
   if (request.size() > kVerb) {
-    double seconds = 0;
-    const char* const end = request.data() + request.size();
-    const auto [at, error] = std::from_chars(request.data() + kVerb + 1, end, seconds);
+    const double seconds = parse_number<double>(request.substr(kVerb + 1)).value_or(0);
     constexpr double kMost = 7 * 86400;
-    if (error != std::errc() || at != end || !(seconds > 0) || seconds > kMost)
+    if (!(seconds > 0) || seconds > kMost)
       return "this launcher does not know the request \"" + request + "\"";
     grace = std::chrono::milliseconds(std::llround(seconds * 1e3));
   }

@@ -1,9 +1,9 @@
 #include "weft/launch/internal/hang_report.h"
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/json/json.h"
+#include "weft/base/text/numbers.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -12,9 +12,7 @@ using How = Hang::How;
 using Json = nlohmann::ordered_json;
 
 std::string seconds(Nanos time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(time).count());
-  return text;
+  return formatted("%.1f s", std::chrono::duration<double>(time).count());
 }
 
 // "in forward of step 7".

@@ -36,14 +36,14 @@ void LineRelay::read_pipe(int rounds_if_full) {
       break;
     }
     std::string shown;
-    if (options_.log) keep(std::string_view(buffer, static_cast<std::size_t>(got)));
+    if (options_.log) write_log(std::string_view(buffer, static_cast<std::size_t>(got)));
     take(buffer, static_cast<std::size_t>(got), shown);
     if (options_.console != nullptr) options_.console->print(shown);
   }
 }
 
 // A full disk ends the log, and not the rank.
-void LineRelay::keep(std::string_view bytes) {
+void LineRelay::write_log(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(options_.log.get(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;

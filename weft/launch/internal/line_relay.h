@@ -49,7 +49,7 @@ class LineRelay {
 
   bool is_held() const { return options_.console != nullptr && options_.console->holds_ranks(); }
   void read_pipe(int rounds_if_full);
-  void keep(std::string_view bytes);
+  void write_log(std::string_view bytes);
   void show_unfinished_line();
   void take(const char* bytes, std::size_t size, std::string& shown);
   void line_done(std::string& shown);

@@ -80,9 +80,7 @@ Situation nothing_known(const Situation& mine, int nodes) {
 // Returns the situation of the job as text. Without a failure on this node: only publishes.
 std::string exchange_over(c10d::Store& store, const Situation& mine,
                           const NodeReportsOptions& options) {
-  const std::string text = to_text(mine);
-  store.set("node" + std::to_string(options.node),
-            std::vector<std::uint8_t>(text.begin(), text.end()));
+  store.set("node" + std::to_string(options.node), to_text(mine));
   store.add("written", 1);
   if (!first_failure(mine)) return "";
   const auto deadline = Deadline::in(options.wait);

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -13,7 +12,9 @@
 
 #include "weft/base/error.h"
 #include "weft/base/process/host.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/variables.h"
+#include "weft/base/text/words.h"
 #include "weft/store/etcd_url.h"
 
 namespace weft::launch::internal {
@@ -29,21 +30,9 @@ constexpr int kMaxServers = 64;  // each connects with its neighbors, and each w
 }
 
 int number(const std::string& option, const std::string& whole, const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0)
-    bad(option, whole, "\"" + text + "\" is not a whole number");
-  return value;
-}
-
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  for (std::size_t from = 0; from <= text.size();) {
-    const auto end = std::min(text.find(at, from), text.size());
-    if (end > from) parts.push_back(text.substr(from, end - from));
-    from = end + 1;
-  }
-  return parts;
+  const auto value = parse_count(text);
+  if (!value) bad(option, whole, "\"" + text + "\" is not a whole number");
+  return *value;
 }
 
 int cores() {
@@ -206,9 +195,7 @@ OnHang parse_on_hang(const LaunchOptions& options, const Job& job) {
 
 std::string random_id() {
   std::random_device random;
-  char text[17];
-  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
-  return text;
+  return formatted("%08x%08x", random(), random());
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// The process is a copy of the launcher that runs keep(). It reads a socket whose other end belongs
-// to the launcher:
+// The process is a copy of the launcher that runs serve(). It reads a socket whose other end is the
+// launcher's:
 //
-//   launcher ── messages ─────> keep(): groups to guard; keys, if it holds the store
+//   launcher ── messages ─────> serve(): groups to guard; keys, if it holds the store
 //            ── end of file ──> the launcher is gone: kill the groups, remove the folder, end
 //
 // The system closes the launcher's end however the launcher ends, by SIGKILL too. For that, no
@@ -10,9 +10,9 @@
 // Each message is one small send(), so messages of several processes do not mix.
 //
 // On an orderly end, ~StoreProcess kills this process before it closes the socket (see the order of
-// the members). So keep() cleans up only after a launcher that was killed.
+// the members). So serve() cleans up only after a launcher that was killed.
 //
-// Threads: the store serves connections in a thread of its own. keep() is one of its clients.
+// Threads: the store serves connections in a thread of its own. serve() is one of its clients.
 #include "weft/launch/internal/store_process.h"
 
 #include <fcntl.h>
@@ -63,7 +63,7 @@ c10::intrusive_ptr<c10d::Store> make_store(const StoreProcess::Options& options)
   }
 }
 
-int keep(const StoreProcess::Options& options, int lifeline) {
+int serve(const StoreProcess::Options& options, int lifeline) {
   prepare_for_strangers();
   c10::intrusive_ptr<c10d::Store> store;
   if (options.listener >= 0) store = make_store(options);
@@ -95,7 +95,7 @@ int keep(const StoreProcess::Options& options, int lifeline) {
 
 ProcessOptions store_process_options(const StoreProcess::Options& options, int lifeline) {
   ProcessOptions process;
-  process.call = [options, lifeline] { return keep(options, lifeline); };
+  process.call = [options, lifeline] { return serve(options, lifeline); };
   process.inherit = {lifeline};
   if (options.listener >= 0) process.inherit.push_back(options.listener);
   // It has to outlive a launcher that was killed.

@@ -23,7 +23,7 @@
 namespace weft::linear {
 namespace {
 
-using internal::EpochPlan;
+using internal::EpochOptions;
 using internal::SharedWeights;
 using internal::Worker;
 
@@ -212,11 +212,11 @@ class Hogwild {
       ring_.emplace(*place_.messages, shared_->weights(0), place_.host, place_.hosts,
                     exchange_rows());
     }
-    const EpochPlan plan{problem_.objective.loss, options_.locks, static_cast<float>(step),
-                         shrink_};
+    const EpochOptions options{problem_.objective.loss, options_.locks, static_cast<float>(step),
+                               shrink_};
     in_threads(workers_.size(), [&](std::size_t t) {
       if (workers_[t].leads) workers_[t].between = exchange_of(workers_[t].cluster);
-      internal::run_epoch(workers_[t], static_cast<std::uint64_t>(epoch), plan, *shared_);
+      internal::run_epoch(workers_[t], static_cast<std::uint64_t>(epoch), options, *shared_);
     });
     if (ring_) ring_->finish();
   }

@@ -18,12 +18,6 @@ using schedule::Collective;
 using schedule::Schedule;
 using schedule::Step;
 
-std::int64_t length(const Schedule& schedule, Buffer buffer) {
-  return buffer == Buffer::kInput    ? schedule.input
-         : buffer == Buffer::kOutput ? schedule.output
-                                     : schedule.scratch;
-}
-
 void check_step(const Schedule& schedule, const Step& step) {
   const Action action = step.action;
   const bool shared =
@@ -35,7 +29,7 @@ void check_step(const Schedule& schedule, const Step& step) {
   const bool has_from = local || action == Action::kSend;
   const bool has_to = action != Action::kSend;
   const auto inside = [&](std::int64_t begin, Buffer buffer) {
-    return begin >= 0 && begin + step.count <= length(schedule, buffer);
+    return begin >= 0 && begin + step.count <= schedule.length(buffer);
   };
   WEFT_REQUIRE(step.count >= 0 && (!has_from || inside(step.src, step.from)) &&
                    (!has_to || inside(step.dst, step.to)),

@@ -146,10 +146,7 @@ class InprocEndpoint final : public Endpoint {
       if (peer >= 0) return peer;
       if (box_.failure.latched()) box_.failure.end_pending("await_any");
       if (is_alone() && box_.mailbox.any(channel) < 0) internal::throw_alone(rank_);
-      if (deadline.passed()) {
-        throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
-                    {"await_any", rank_});
-      }
+      if (deadline.passed()) internal::throw_no_message(rank_, channel);
       // Nothing wakes this thread when `may` changes its answer.
       const bool is_held = may && box_.mailbox.any(channel) >= 0;
       const auto soon = Deadline::in(kAskAgain).when();
@@ -169,12 +166,6 @@ class InprocEndpoint final : public Endpoint {
     for (const Recv& recv : recvs) hub_->boxes[recv.peer]->changed.notify_all();
   }
 
-  [[noreturn]] void throw_lost(int peer) const {
-    throw Error(Errc::kPeerLost,
-                "rank " + std::to_string(peer) + " left the group while it was still needed",
-                {"exchange", rank_, peer});
-  }
-
   [[noreturn]] void throw_timeout(Channel channel, int peer, const char* what) const {
     throw Error(Errc::kTimeout,
                 std::string(what) + " rank " + std::to_string(peer) + on_channel(channel) +
@@ -188,7 +179,7 @@ class InprocEndpoint final : public Endpoint {
                       0,     send.bytes.size(), internal::label_of(send)};
     while (true) {
       if (box_.failure.latched()) box_.failure.end_pending("exchange");
-      if (to.left) throw_lost(send.peer);
+      if (to.left) internal::throw_left({"exchange", rank_, send.peer});
       if (to.mailbox.has_room(piece)) break;
       if (deadline.passed()) throw_timeout(channel, send.peer, "the send to");
       box_.changed.wait_until(lock, deadline.when());
@@ -221,7 +212,8 @@ class InprocEndpoint final : public Endpoint {
       if (box_.failure.latched()) box_.failure.end_pending("exchange");
       for (const Receipt& receipt : receipts) {
         if (receipt.done || operation.writers > 0) continue;
-        if (hub_->boxes[receipt.recv.peer]->left) throw_lost(receipt.recv.peer);
+        if (hub_->boxes[receipt.recv.peer]->left)
+          internal::throw_left({"exchange", rank_, receipt.recv.peer});
         if (deadline.passed()) throw_timeout(channel, receipt.recv.peer, "the receive from");
       }
       box_.changed.wait_until(lock, deadline.when());

@@ -57,6 +57,17 @@ void throw_alone(int rank) {
               {"await_any", rank, rank == 0 ? 1 : 0});
 }
 
+void throw_no_message(int rank, Channel channel) {
+  throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
+              {"await_any", rank});
+}
+
+void throw_left(const Error::Context& context) {
+  throw Error(Errc::kPeerLost,
+              "rank " + std::to_string(context.peer) + " left the group while it was still needed",
+              context);
+}
+
 void check_peers(int world, std::span<const Send> sends, std::span<const Recv> recvs) {
   const auto check = [&](int peer) {
     WEFT_REQUIRE(peer >= 0 && peer < world, "peer " + std::to_string(peer) +

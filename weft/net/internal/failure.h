@@ -4,7 +4,9 @@
 #include <exception>
 #include <optional>
 #include <span>
+#include <string>
 
+#include "weft/net/channels.h"
 #include "weft/net/endpoint.h"
 
 namespace weft::net::internal {
@@ -63,8 +65,45 @@ class Failure {
 // kAborted naming the failed rank.
 Error seen_by_others(const Error& error, int rank);
 
-// Of a wait for any message, when all other ranks have left.
+// Of a wait for any message, when all other ranks have left, and after its deadline.
 [[noreturn]] void throw_alone(int rank);
+[[noreturn]] void throw_no_message(int rank, Channel channel);
+// The peer of the context has left, and the operation still needs it.
+[[noreturn]] void throw_left(const Error::Context& context);
+
+// The timeout of an exchange; it names the peers of the transfers that are not complete.
+template <class Receipts, class Outgoing>
+Error exchange_timeout(int rank, Channel channel, const Receipts& receipts,
+                       const Outgoing& outgoing) {
+  std::string missing;
+  int culprit = -1;
+  const auto add = [&](const char* what, int peer) {
+    if (culprit < 0) culprit = peer;
+    missing += (missing.empty() ? "" : ", ") + std::string(what) + std::to_string(peer);
+  };
+  for (const auto& receipt : receipts) {
+    if (!receipt.done) add("from rank ", receipt.recv.peer);
+  }
+  for (const auto& message : outgoing) {
+    if (!message.complete()) add("to rank ", message.send.peer);
+  }
+  return {Errc::kTimeout,
+          "not complete before the deadline" + on_channel(channel) + ": " + missing,
+          {"exchange", rank, culprit}};
+}
+
+// Throws if a peer of which a message is awaited has left.
+template <class Receipts, class HasLeft>
+void check_left(int rank, const Receipts& receipts, const HasLeft& has_left) {
+  for (const auto& receipt : receipts) {
+    const int peer = receipt.recv.peer;
+    if (receipt.done || !has_left(peer)) continue;
+    throw Error(
+        Errc::kPeerLost,
+        "rank " + std::to_string(peer) + " left the group while a message from it was awaited",
+        {"exchange", rank, peer});
+  }
+}
 
 // Throws Error(kInvalidArgument) unless every peer is in [0, world).
 void check_peers(int world, std::span<const Send> sends, std::span<const Recv> recvs);

@@ -26,12 +26,12 @@
 // The end: `departed` is kLeaves, then kHasLeft. With kLeaves the closed socket is no death. With
 // kHasLeft the rank touches the Control no more, so rank 0 may free it (internal/left_groups.h).
 #include "weft/net/memory/host.h"
+#include "weft/base/text/numbers.h"
 
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -112,13 +112,10 @@ namespace {
 std::size_t control_offset(const std::string& said, std::size_t heap_bytes,
                            std::size_t control_bytes) {
   if (said.rfind("ok ", 0) == 0) {
-    std::size_t offset = 0;
-    const char* const end = said.data() + said.size();
-    const auto [at, error] = std::from_chars(said.data() + 3, end, offset);
-    const bool number = error == std::errc() && at == end;
-    if (number && offset % 64 == 0 && control_bytes <= heap_bytes &&
-        offset <= heap_bytes - control_bytes)
-      return offset;
+    const auto offset = parse_number<std::size_t>(said.substr(3));
+    if (offset && *offset % 64 == 0 && control_bytes <= heap_bytes &&
+        *offset <= heap_bytes - control_bytes)
+      return *offset;
   }
   throw Error(Errc::kCorrupt, "rank 0 places the group's memory at '" + said.substr(0, 40) +
                                   "', which is not in its heap");
@@ -269,7 +266,7 @@ Host::~Host() {
       }};
   group.blocks.push_back(control_);
   for (auto& link : group.links) link.heap.reset();
-  internal::keep(std::move(group));
+  internal::retire(std::move(group));
   release_left_groups();
 }
 

@@ -419,9 +419,7 @@ class ShmEndpoint final : public Endpoint {
   void look_for_departed(const Call& call) {
     const auto check = [&](int peer, bool nothing_more) {
       if (peer == rank() || !region_.left(peer) || !nothing_more) return;
-      throw Error(Errc::kPeerLost,
-                  "rank " + std::to_string(peer) + " left the group while it was still needed",
-                  {call.name, rank(), peer});
+      internal::throw_left({call.name, rank(), peer});
     };
     if (call.receipts.empty() && call.sends.empty() && is_alone())
       internal::throw_alone(rank());  // in find_any()

@@ -19,6 +19,8 @@
 #include <system_error>
 #include <vector>
 
+#include "weft/base/text/numbers.h"
+
 namespace weft::net::internal {
 namespace {
 
@@ -102,12 +104,9 @@ std::optional<Network> parse_network(const std::string& text) {
   const auto slash = text.find('/');
   if (slash == std::string::npos) return std::nullopt;
   const auto address = parse_host(text.substr(0, slash), 0);
-  std::size_t length = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + slash + 1, end, length);
-  if (!address || error != std::errc() || stop != end || length > 8 * bits_of(*address).size())
-    return std::nullopt;
-  return Network{*address, length};
+  const auto length = parse_number<std::size_t>(text.substr(slash + 1));
+  if (!address || !length || *length > 8 * bits_of(*address).size()) return std::nullopt;
+  return Network{*address, *length};
 }
 
 // Interfaces and their addresses, IPv4 first. Omits link-local IPv6 addresses, since they do not

@@ -31,7 +31,6 @@
 #include <thread>
 
 #include "weft/base/caught/caught.h"
-#include "weft/net/channels.h"
 #include "weft/net/internal/failure.h"
 #include "weft/net/tcp/internal/engine.h"
 #include "weft/net/tcp/internal/formation.h"
@@ -247,10 +246,7 @@ class TcpEndpoint final : public Endpoint {
       if (peer >= 0) return peer;
       guarded([&] { check_company(); });
       if (failure_.latched()) failure_.end_pending("await_any");
-      if (deadline.passed()) {
-        throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
-                    {"await_any", rank_});
-      }
+      if (deadline.passed()) internal::throw_no_message(rank_, channel);
       // Nothing wakes this thread when `may` changes its answer.
       const bool is_held = may && engine_.any(channel, nullptr) >= 0;
       progress(lock, is_held
@@ -385,32 +381,13 @@ class TcpEndpoint final : public Endpoint {
   }
 
   void check_left(const Transfers& transfers) const {
-    for (const Receipt& receipt : transfers.receipts) {
-      const int peer = receipt.recv.peer;
-      if (receipt.done || !engine_.has_left(peer)) continue;
-      throw Error(
-          Errc::kPeerLost,
-          "rank " + std::to_string(peer) + " left the group while a message from it was awaited",
-          {"exchange", rank_, peer});
-    }
+    internal::check_left(rank_, transfers.receipts,
+                         [&](int peer) { return engine_.has_left(peer); });
   }
 
   [[noreturn]] void time_out(Channel channel, const Transfers& transfers) {
-    std::string missing;
-    int culprit = -1;
-    const auto add = [&](const char* what, int peer) {
-      if (culprit < 0) culprit = peer;
-      missing += (missing.empty() ? "" : ", ") + std::string(what) + std::to_string(peer);
-    };
-    for (const Receipt& receipt : transfers.receipts) {
-      if (!receipt.done) add("from rank ", receipt.recv.peer);
-    }
-    for (const Outgoing& message : transfers.outgoing) {
-      if (!message.complete()) add("to rank ", message.send.peer);
-    }
-    const Error error(Errc::kTimeout,
-                      "not complete before the deadline" + on_channel(channel) + ": " + missing,
-                      {"exchange", rank_, culprit});
+    const Error error =
+        internal::exchange_timeout(rank_, channel, transfers.receipts, transfers.outgoing);
     end_group(error);
     throw error;
   }

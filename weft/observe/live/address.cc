@@ -1,8 +1,7 @@
 #include "weft/observe/live/address.h"
 
-#include <charconv>
-
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 
 namespace weft::observe {
 namespace {
@@ -34,12 +33,9 @@ HttpAddress parse_http_address(const std::string& text) {
     refuse_address(text, "an IPv6 address needs brackets");
   }
   if (host.empty()) refuse_address(text, "there is no host");
-  int number = -1;
-  const auto end = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (port.empty() || end.ec != std::errc() || end.ptr != port.data() + port.size() || number < 0 ||
-      number > 65535)
-    refuse_address(text, "the port is not a number from 0 to 65535");
-  return {host, number};
+  const auto number = parse_count(port);
+  if (!number || *number > 65535) refuse_address(text, "the port is not a number from 0 to 65535");
+  return {host, *number};
 }
 
 }  // namespace weft::observe

@@ -1,11 +1,11 @@
 #include "weft/observe/position/table.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "weft/base/log.h"
+#include "weft/base/text/numbers.h"
 
 namespace weft::observe {
 
@@ -32,11 +32,7 @@ double seconds_in(const RankView& view, std::int64_t now) {
                          now);
 }
 
-std::string in_seconds(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", seconds);
-  return text;
-}
+std::string in_seconds(double seconds) { return formatted("%.1f s", seconds); }
 
 std::vector<std::string> row_of(const RankView& view, std::int64_t now) {
   std::vector<std::string> row{std::to_string(view.rank)};

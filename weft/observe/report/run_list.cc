@@ -3,11 +3,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/text/numbers.h"
 #include "weft/observe/report/metrics_file.h"
 #include "weft/observe/run/metric_names.h"
 #include "weft/observe/run/run_folder.h"
@@ -56,11 +56,9 @@ std::optional<std::int64_t> newest_checkpoint(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename();
-    std::int64_t step = 0;
     if (name.rfind("step-", 0) != 0) continue;
-    const auto end = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-    if (end.ec == std::errc() && end.ptr == name.data() + name.size())
-      newest = std::max(newest.value_or(step), step);
+    if (const auto step = parse_number<std::int64_t>(name.substr(5)))
+      newest = std::max(newest.value_or(*step), *step);
   }
   return newest;
 }

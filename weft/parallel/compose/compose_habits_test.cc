@@ -185,10 +185,6 @@ void change_without_grad(at::Tensor weight) {
 at::Tensor& weight(Trainer& trainer, std::size_t part = 1) {
   return trainer.parts[part]->fc->weight;
 }
-void replace_bias(Trainer& t) {
-  at::Tensor& bias = t.parts[1]->fc->bias;
-  bias.set_data(torch::arange(bias.numel(), t.type) * 0.005 + 0.1 * t.batches);
-}
 void load_file(Trainer& t) {
   small_model::Part saved(t.parts[3]->fc->weight.size(1), t.parts[3]->fc->weight.size(0));
   saved->to(t.type);

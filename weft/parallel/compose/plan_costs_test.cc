@@ -1,7 +1,7 @@
 // The bytes that a step under a plan sends, and the memory that it takes.
 #include <torch/optim/adamw.h>
 
-#include "weft/observe/trace.h"
+#include "weft/comm/testing/counted_calls.h"
 #include "weft/parallel/compose/testing/tiny.h"
 
 namespace weft::parallel {
@@ -26,23 +26,6 @@ std::pair<std::int64_t, int> elements_of(const std::string& block, const Tiny& h
   return {2 * aligned(w) + 2 * aligned(2 * w * w) + aligned(2 * w) + aligned(w), 6};
 }
 
-// Counts the bytes of the calling rank in its groups while this lives, by operation.
-class Counted {
- public:
-  Counted() : use_(&trace_, "rank") { trace_.record(true); }
-  std::map<std::string, std::int64_t> take() {
-    std::map<std::string, std::int64_t> all;
-    for (const observe::Span& span : trace_.take().spans) {
-      if (span.category == "comm") all[span.name.substr(span.name.find(':') + 1)] += span.bytes;
-    }
-    return all;
-  }
-
- private:
-  observe::Trace trace_;
-  observe::Trace::Use use_;
-};
-
 // float64, two stages of two or three blocks, untied weights, micro-batches of 3 and 3 or of 2 and
 // 3 samples.
 TEST(PlanCosts, AStepSendsTheDocumentedBytes) {
@@ -55,10 +38,10 @@ TEST(PlanCosts, AStepSendsTheDocumentedBytes) {
                     plan_of({.micro_batches = kMicroBatches, .weights = Weights::kPrivate}), mesh);
     train(model, 0);
     model.step();
-    Counted counted;
+    comm::CountedCalls counted;
     train(model, 1);
     model.step();
-    const auto bytes = counted.take();
+    const auto bytes = counted.take_bytes();
     const bool first = mesh.coordinate("pp") == 0;
     std::int64_t elements = 0;
     int parameters = 0;

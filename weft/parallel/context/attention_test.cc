@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/comm/testing/counted_calls.h"
 #include "weft/comm/testing/over_tcp.h"
 #include "weft/net/memory/host.h"
 #include "weft/parallel/context/testing/parity.h"
@@ -14,7 +15,6 @@ namespace {
 
 using context_parity::Case;
 using context_parity::compare;
-using context_parity::Counted;
 using context_parity::known;
 using context_parity::wave;
 using testing::HasSubstr;
@@ -119,11 +119,11 @@ Bytes count(const Case& c, int ranks, const Replicate& with_ranks) {
       return cp.part(x.detach(), 2).to(c.type).requires_grad_();
     };
     const at::Tensor q = mine(a.q), k = mine(a.k), v = mine(a.v);
-    Counted counted;
+    comm::CountedCalls counted;
     net::Host* const host = group.host();
     std::int64_t before = 0;
     const auto take = [&] {
-      auto all = counted.take();
+      auto all = counted.take_bytes();
       const std::int64_t read =
           host == nullptr ? 0 : static_cast<std::int64_t>(host->moved_bytes()) - before;
       if (read > 0) all["read"] = read;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/parallel/context/internal/passing.h"
+#include "weft/parallel/context/internal/ring_rotation.h"
 
 namespace weft::parallel {
 namespace {

@@ -8,9 +8,9 @@
 #include <numeric>
 
 #include "weft/base/testing/in_time.h"
+#include "weft/comm/testing/counted_calls.h"
 #include "weft/comm/testing/failures.h"
 #include "weft/comm/testing/fork_ranks.h"
-#include "weft/observe/trace.h"
 #include "weft/parallel/experts/testing/parity.h"
 #include "weft/parallel/tensor/linear.h"
 
@@ -228,24 +228,6 @@ TEST(Experts, StartWithTheBitsOfOneProcess) {
   });
 }
 
-// Calls and bytes of this rank in its groups, by collective.
-class Counted {
- public:
-  Counted() : use_(&trace_, "rank") { trace_.record(true); }
-  std::map<std::string, std::vector<std::int64_t>> take() {
-    std::map<std::string, std::vector<std::int64_t>> all;
-    for (const observe::Span& span : trace_.take().spans) {
-      if (span.category == "comm")
-        all[span.name.substr(span.name.find(':') + 1)].push_back(span.bytes);
-    }
-    return all;
-  }
-
- private:
-  observe::Trace trace_;
-  observe::Trace::Use use_;
-};
-
 TEST(Experts, ExchangeTheDocumentedBytes) {
   using Calls = std::map<std::string, std::vector<std::int64_t>>;
   for (const double factor : {0.0, 0.5}) {  // half of an even share, so that every rank drops some
@@ -256,16 +238,16 @@ TEST(Experts, ExchangeTheDocumentedBytes) {
       MixtureOfExperts layer(options_of(top_k, factor), ExpertParallel(group), tp);
       const at::Tensor x =
           wave({sequences, kTokens, kWidth}, group.rank(), at::kFloat).requires_grad_();
-      Counted counted;
+      comm::CountedCalls counted;
       const at::Tensor y = layer->forward(x);
-      const Calls forward = counted.take();
+      const Calls forward = counted.take_each();
       ASSERT_EQ(forward.at("all_to_all").size(), 2u);
       const std::int64_t out = forward.at("all_to_all")[0], in = forward.at("all_to_all")[1];
       EXPECT_EQ(forward,
                 (Calls{{"all_gather", {(2 * experts + 1) * 8}}, {"all_to_all", {out, in}}}));
       EXPECT_EQ(out == top_k * sequences * kTokens * row, factor == 0);
       y.sum().backward();
-      EXPECT_EQ(counted.take(), (Calls{{"all_to_all", {out, in}}})) << "the other way round";
+      EXPECT_EQ(counted.take_each(), (Calls{{"all_to_all", {out, in}}})) << "the other way round";
       moved[static_cast<std::size_t>(group.rank())] = 2 * (out + in);
       const auto& over = layer->load().dropped;
       dropped[static_cast<std::size_t>(group.rank())] =

@@ -213,8 +213,7 @@ internal::Outcome Pipeline::State::run(const std::vector<lists::Step>& steps,
   WEFT_REQUIRE(!has_last() || batch.targets.empty() || batch.targets.size() == count,
                "pipeline: " + std::to_string(batch.targets.size()) +
                    " micro-batches of targets, not " + std::to_string(count));
-  return internal::Runner({request, stages, options.loss, options.before, options.after}, *wire)
-      .run(steps, batch);
+  return internal::Runner(request, stages, options, *wire).run(steps, batch);
 }
 
 double Pipeline::State::step(internal::Batch batch) {

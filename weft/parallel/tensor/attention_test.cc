@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/comm/testing/counted_calls.h"
 #include "weft/parallel/tensor/testing/parity.h"
 #include "weft/parallel/tensor/vocabulary.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
-using tensor_parity::Counted;
+using comm::CountedCalls;
 using tensor_parity::expect_close;
 using tensor_parity::kSeed;
 using tensor_parity::on_ranks;
@@ -160,13 +161,13 @@ TEST(TensorCrossEntropy, SendsThreeOrFourNumbersPerTarget) {
   on_ranks(2, [](const TensorParallel& tp) {
     const at::Tensor logits = wave({6, 500}, 0, at::kFloat).requires_grad_(),
                      target = torch::arange(6);
-    Counted counted;
+    CountedCalls counted;
     const at::Tensor plain = cross_entropy(logits, target, {}, tp);
     EXPECT_EQ(counted.take(),
-              (std::map<std::string, Counted::Sum>{{"all_reduce", {2, (1 + 2) * 6 * 4}}}));
+              (std::map<std::string, CountedCalls::Sum>{{"all_reduce", {2, (1 + 2) * 6 * 4}}}));
     const at::Tensor smooth = cross_entropy(logits, target, {.label_smoothing = 0.1}, tp);
     EXPECT_EQ(counted.take(),
-              (std::map<std::string, Counted::Sum>{{"all_reduce", {2, (1 + 3) * 6 * 4}}}));
+              (std::map<std::string, CountedCalls::Sum>{{"all_reduce", {2, (1 + 3) * 6 * 4}}}));
     (plain + smooth).backward();
     EXPECT_TRUE(counted.take().empty());
   });

@@ -9,6 +9,7 @@
 #include <torch/nn/utils/clip_grad.h>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/comm/testing/counted_calls.h"
 #include "weft/parallel/tensor/collectives.h"
 #include "weft/parallel/tensor/conv.h"
 #include "weft/parallel/tensor/linear.h"
@@ -19,7 +20,7 @@ namespace weft::parallel {
 namespace {
 
 namespace nn = torch::nn;
-using tensor_parity::Counted;
+using comm::CountedCalls;
 using tensor_parity::expect_close;
 using tensor_parity::kSeed;
 using tensor_parity::on_ranks;
@@ -221,13 +222,14 @@ TEST(TensorLayers, ComputeTheSameInChunks) {
   on_ranks(2, [](const TensorParallel& tp) {
     SplitNet net(false, Sequence::kWhole, tp, 4), sequence(false, Sequence::kSplit, tp, 4);
     constexpr int64_t kWhole = 3 * 8 * 6 * 4;
-    Counted counted;
+    CountedCalls counted;
     at::Tensor loss = net.forward(wave({3, 8, 6}, 0, at::kFloat)).sum();
-    EXPECT_EQ(counted.take(), (std::map<std::string, Counted::Sum>{{"all_reduce", {4, kWhole}}}));
+    EXPECT_EQ(counted.take(),
+              (std::map<std::string, CountedCalls::Sum>{{"all_reduce", {4, kWhole}}}));
     loss = sequence.forward(wave({3, 4, 6}, 0, at::kFloat)).sum();
-    EXPECT_EQ(counted.take()["reduce_scatter"], (Counted::Sum{4, kWhole}));
+    EXPECT_EQ(counted.take()["reduce_scatter"], (CountedCalls::Sum{4, kWhole}));
     loss.backward();
-    EXPECT_EQ(counted.take()["all_gather"], (Counted::Sum{4, kWhole / 2}));
+    EXPECT_EQ(counted.take()["all_gather"], (CountedCalls::Sum{4, kWhole / 2}));
     EXPECT_THAT(refusal([&] { Linear(LinearOptions{.chunks = 0}, tp); }),
                 HasSubstr("chunks must be at least 1"));
   });
@@ -319,14 +321,14 @@ TEST(TensorLayers, GatherPaddedOutputsAndSplitWholeInputs) {
 }
 
 TEST(TensorLayers, SendTheDocumentedBytes) {
-  using Sums = std::map<std::string, Counted::Sum>;
+  using Sums = std::map<std::string, CountedCalls::Sum>;
   for (const int ranks : {2, 4}) {
     on_ranks(ranks, [&](const TensorParallel& tp) {
       // Bytes of an activation, and of a norm's or bias's gradient.
       constexpr int64_t kWhole = 3 * 8 * 6 * 4, kParameter = 6 * 4;
       SplitNet net(true, Sequence::kWhole, tp), sequence(true, Sequence::kSplit, tp);
       const int64_t part = kWhole / ranks;
-      Counted counted;
+      CountedCalls counted;
       at::Tensor loss = net.forward(wave({3, 8, 6}, 0, at::kFloat)).sum();
       EXPECT_EQ(counted.take(), (Sums{{"all_reduce", {1, kWhole}}}));
       loss.backward();

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
 
 namespace weft::plan {
@@ -22,10 +23,8 @@ struct Bounds {
 void check_range(const std::string& source, const std::string& what, double value,
                  const Bounds& bounds) {
   if (std::isfinite(value) && value >= bounds.low && value <= bounds.high) return;
-  char text[96];
-  std::snprintf(text, sizeof text, " is %g; use a value from %g to %g", value, bounds.low,
-                bounds.high);
-  fail_check(source, what + text);
+  fail_check(source,
+             what + formatted(" is %g; use a value from %g to %g", value, bounds.low, bounds.high));
 }
 
 void check_accelerator(const Accelerator& a, const std::string& source) {

@@ -7,6 +7,7 @@
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/plan/model/blocks.h"
 #include "weft/plan/model/profile.h"
 
@@ -189,11 +190,9 @@ Model default_model(std::string_view family) {
     if (key == one.name) return one.model;
   }
   const auto near = nearest(key, families());
-  std::string all;
-  for (const std::string& name : families()) all += (all.empty() ? "" : ", ") + name;
   throw Error(Errc::kInvalidArgument,
               "model.family \"" + std::string(family.substr(0, 40)) + "\" is not known; " +
-                  (near ? "did you mean " + *near + "?" : "use one of " + all));
+                  (near ? "did you mean " + *near + "?" : "use one of " + joined(families())));
 }
 
 bool is_family(std::string_view name) {

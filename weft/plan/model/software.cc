@@ -5,6 +5,7 @@
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 
 namespace weft::plan {
 namespace {
@@ -270,11 +271,10 @@ Software software(std::string_view name) {
     if (one.name == key) return one;
   }
   const auto near = nearest(key, known_software());
-  std::string all;
-  for (const std::string& one : known_software()) all += (all.empty() ? "" : ", ") + one;
-  throw Error(Errc::kInvalidArgument,
-              "software \"" + std::string(name.substr(0, 40)) + "\" is not known; " +
-                  (near ? "did you mean " + *near + "?" : "use one of " + all));
+  throw Error(
+      Errc::kInvalidArgument,
+      "software \"" + std::string(name.substr(0, 40)) + "\" is not known; " +
+          (near ? "did you mean " + *near + "?" : "use one of " + joined(known_software())));
 }
 
 }  // namespace weft::plan

@@ -2,9 +2,9 @@
 #include "weft/plan/pictures/step_page.h"
 
 #include <cmath>
-#include <cstdio>
 
 #include "weft/base/svg/svg.h"
+#include "weft/base/text/numbers.h"
 #include "weft/plan/pictures/mesh_picture.h"
 
 namespace weft::plan {
@@ -57,11 +57,7 @@ pre { background: var(--panel); border: 1px solid var(--line); border-radius: 8p
 </style>
 )";
 
-std::string number(double value, const char* unit = "") {
-  char text[48];
-  std::snprintf(text, sizeof text, "%.4g%s", value, unit);
-  return text;
-}
+std::string number(double value, const char* unit = "") { return formatted("%.4g%s", value, unit); }
 
 std::string card(const std::string& value, const std::string& what) {
   return "<div><b>" + value + "</b><span>" + what + "</span></div>\n";

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "weft/base/svg/svg.h"
+#include "weft/base/text/numbers.h"
 #include "weft/plan/pictures/step_page.h"
 
 namespace weft::plan {
@@ -60,9 +60,7 @@ void line(Svg& svg, const char* kind, std::pair<double, double> from,
 }
 
 std::string short_number(double value, const char* unit) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%.3g %s", value, unit);
-  return text;
+  return formatted("%.3g %s", value, unit);
 }
 
 std::string seconds_label(double seconds) {
@@ -200,9 +198,8 @@ std::string sensitivity_svg(const std::vector<Change>& changes) {
     const double by = c.throughput - 1, w = reach * std::fabs(by) / most;
     label(svg, 170, y + 12, c.what, "end");
     box(svg, by < 0 ? middle - w : middle, y, w, 15, by < 0 ? "worse" : "better");
-    char text[32];
-    std::snprintf(text, sizeof text, "%+.1f %%", 100 * by);
-    label(svg, by < 0 ? middle - w - 5 : middle + w + 5, y + 12, text, by < 0 ? "end" : "start");
+    label(svg, by < 0 ? middle - w - 5 : middle + w + 5, y + 12, formatted("%+.1f %%", 100 * by),
+          by < 0 ? "end" : "start");
     y += 20;
   }
   return svg.end_page();
@@ -232,9 +229,8 @@ std::string knee_svg(const Knee& knee) {
     svg.element("circle", {{"cx", x(p)}, {"cy", at}, {"r", 4}, {"fill", "var(--forward)"}});
     svg.newline();
     label(svg, x(p), 214, std::to_string(p.devices), "middle");
-    char text[48];
-    std::snprintf(text, sizeof text, "%.3g/s, %.0f %%", p.samples_per_s, 100 * p.efficiency);
-    label(svg, x(p), at + 18, text, &p == &points.front() ? "start" : "end");
+    label(svg, x(p), at + 18, formatted("%.3g/s, %.0f %%", p.samples_per_s, 100 * p.efficiency),
+          &p == &points.front() ? "start" : "end");
   }
   svg.element("path",
               {{"d", path}, {"fill", "none"}, {"stroke", "var(--forward)"}, {"stroke-width", "2"}})

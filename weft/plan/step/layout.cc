@@ -6,6 +6,7 @@
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
 
 namespace weft::plan {
@@ -87,14 +88,11 @@ Rule parse_rule(const std::string& text) {
   rule.name = text.substr(0, text.find(':'));
   known_rule(rule.name);
   if (text == "sync") return rule;
-  int period = 0;
-  const char* const end = text.data() + text.size();
-  const char* const first = std::min(end, text.data() + rule.name.size() + 1);
-  const auto read = std::from_chars(first, end, period);
-  WEFT_REQUIRE(!rule.is_sync() && read.ec == std::errc() && read.ptr == end && period >= 1,
+  rule.period =
+      parse_number<int>(text.substr(std::min(text.size(), rule.name.size() + 1))).value_or(0);
+  WEFT_REQUIRE(!rule.is_sync() && rule.period >= 1,
                "strategy \"" + text.substr(0, 40) +
                    "\": give the steps between exchanges, as in local_sgd:16; sync has none");
-  rule.period = period;
   return rule;
 }
 

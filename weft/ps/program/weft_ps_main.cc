@@ -13,7 +13,6 @@
 #include <sys/prctl.h>
 
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +20,7 @@
 #include <map>
 #include <string>
 
+#include "weft/base/text/numbers.h"
 #include "weft/ps/job.h"
 #include "weft/ps/server.h"
 #include "weft/rank_link/messages.h"
@@ -70,12 +70,11 @@ class Words {
   }
   std::int64_t number(const std::string& name, const std::string& otherwise) {
     const std::string value = text(name, otherwise);
-    std::int64_t number = -1;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size() || number < 0)
+    const auto number = weft::parse_count<std::int64_t>(value);
+    if (!number)
       throw Error(Errc::kInvalidArgument,
                   "--" + name + " needs a number of at least 0, not '" + value + "'");
-    return number;
+    return *number;
   }
   void expect_all_used() const {
     if (!values_.empty())

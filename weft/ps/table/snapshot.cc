@@ -41,8 +41,8 @@ void save(Table& table, std::ostream& stream) {
   throw Error(Errc::kUnavailable, "cannot write the snapshot of a table: the stream failed");
 }
 
-TableReader::TableReader(const TableOptions& options, Keep keep)
-    : table_(options), keep_(std::move(keep)) {}
+TableReader::TableReader(const TableOptions& options, Filter filter)
+    : table_(options), filter_(std::move(filter)) {}
 
 void TableReader::feed(std::string_view bytes) {
   while (!bytes.empty()) {
@@ -129,7 +129,7 @@ void TableReader::take_rows(std::string_view part) {
         number_at<std::uint32_t>(part, at + 16), part.data() + at + internal::kRowHead};
     if (row.touched > table_.clock())
       fail_corrupt(bytes_ + at, "a row was touched after the snapshot");
-    if (keep_ && !keep_(row.key)) continue;
+    if (filter_ && !filter_(row.key)) continue;
     if (!table_.state_->insert(row))
       fail_corrupt(bytes_ + at, "key " + std::to_string(row.key) + " is there twice");
   }
@@ -137,8 +137,8 @@ void TableReader::take_rows(std::string_view part) {
   part_ = Part::kBlock;
 }
 
-Table restore(const TableOptions& options, std::istream& stream, TableReader::Keep keep) {
-  TableReader reader(options, std::move(keep));
+Table restore(const TableOptions& options, std::istream& stream, TableReader::Filter filter) {
+  TableReader reader(options, std::move(filter));
   std::string piece(std::size_t{1} << 20, '\0');
   while (stream) {
     stream.read(piece.data(), static_cast<std::streamsize>(piece.size()));

@@ -28,12 +28,12 @@ void save(Table& table, std::ostream& stream);
 // grows with the bytes that it has read, never with a number that they claim.
 class TableReader {
  public:
-  using Keep = std::function<bool(std::uint64_t key)>;
+  using Filter = std::function<bool(std::uint64_t key)>;
 
   // `options` must have the row_floats, the kind of rule, the number of state arrays, the
-  // initial_range and the seed of the table that was saved. `keep` chooses the keys: a server that
-  // gets a part of another's range reads the other's snapshot. Throws as Table().
-  explicit TableReader(const TableOptions& options, Keep keep = {});
+  // initial_range and the seed of the table that was saved. `filter` chooses the keys: a server
+  // that gets a part of another's range reads the other's snapshot. Throws as Table().
+  explicit TableReader(const TableOptions& options, Filter filter = {});
 
   // Throws Error(kCorrupt) if the bytes are no snapshot or are damaged, and Error(kInvalidArgument)
   // if the snapshot is of other options. Throws Error(kUnavailable) if the rows do not fit.
@@ -51,7 +51,7 @@ class TableReader {
   void take_rows(std::string_view part);
 
   Table table_;
-  Keep keep_;
+  Filter filter_;
   Part part_ = Part::kHeader;
   std::string pending_;  // Bytes of a part that is not complete.
   std::uint64_t expected_ = 0, read_ = 0, bytes_ = 0;
@@ -60,6 +60,6 @@ class TableReader {
 
 // Reads a snapshot, which must fill the rest of the stream. Throws as TableReader, and
 // Error(kUnavailable) if the stream fails.
-Table restore(const TableOptions& options, std::istream& stream, TableReader::Keep keep = {});
+Table restore(const TableOptions& options, std::istream& stream, TableReader::Filter filter = {});
 
 }  // namespace weft::ps

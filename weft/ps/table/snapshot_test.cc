@@ -45,9 +45,10 @@ std::string saved(Table& table) {
   return stream.str();
 }
 
-Table restored(const TableOptions& options, const std::string& bytes, TableReader::Keep keep = {}) {
+Table restored(const TableOptions& options, const std::string& bytes,
+               TableReader::Filter filter = {}) {
   std::istringstream stream(bytes);
-  return restore(options, stream, std::move(keep));
+  return restore(options, stream, std::move(filter));
 }
 
 std::string read_all(Table& table, std::size_t piece) {

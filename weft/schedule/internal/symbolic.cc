@@ -16,12 +16,6 @@ bool reduces(Action action) {
 bool is_receive(Action action) { return action == Action::kRecv || action == Action::kRecvReduce; }
 bool is_read(Action action) { return action == Action::kRead || action == Action::kReadReduce; }
 
-std::int64_t length(const Schedule& schedule, Buffer buffer) {
-  return buffer == Buffer::kInput    ? schedule.input
-         : buffer == Buffer::kOutput ? schedule.output
-                                     : schedule.scratch;
-}
-
 // Adds the rank and the round to the message of an Error that body() throws.
 template <typename Body>
 void located(int rank, int round, Body&& body) {
@@ -110,11 +104,11 @@ void Symbolic::check_step(int rank, const Step& step) const {
   WEFT_CHECK(step.count >= 0 && step.src >= 0 && step.dst >= 0, "a negative range");
   if (!is_receive(step.action)) {
     const Schedule& owner = is_read(step.action) ? schedules_[step.peer] : own;
-    WEFT_CHECK(step.src + step.count <= length(owner, step.from), "reads past the end of a buffer");
+    WEFT_CHECK(step.src + step.count <= owner.length(step.from), "reads past the end of a buffer");
   }
   if (!writes(step.action)) return;
   WEFT_CHECK(step.count == 0 || step.to != Buffer::kInput, "writes to input");
-  WEFT_CHECK(step.dst + step.count <= length(own, step.to), "writes past the end of a buffer");
+  WEFT_CHECK(step.dst + step.count <= own.length(step.to), "writes past the end of a buffer");
 }
 
 void Symbolic::do_meetings(int round) {

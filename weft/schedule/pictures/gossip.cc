@@ -40,22 +40,16 @@ std::string summary(const Gossip& gossip) {
               : "a thousand times nearer to the average after " + rounds + " rounds");
 }
 
-std::string list(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text;
-}
-
 std::string line(const Gossip& gossip, int rank, int round) {
   const Mixing m = mixing(gossip, rank, round);
   std::vector<int> heard;
   for (const Neighbor& n : m.hears) heard.push_back(n.rank);
   std::string text = "rank " + std::to_string(rank) + "  keeps " + format_number(m.self);
   if (heard.empty()) return text + "\n";
-  text += ", hears " + list(heard) + " with " + format_number(m.hears[0].weight) +
+  text += ", hears " + joined(heard) + " with " + format_number(m.hears[0].weight) +
           (heard.size() > 1 ? " each" : "");
   return text +
-         (heard == m.sends_to ? ", and they hear it\n" : ", sends to " + list(m.sends_to) + "\n");
+         (heard == m.sends_to ? ", and they hear it\n" : ", sends to " + joined(m.sends_to) + "\n");
 }
 
 struct Point {

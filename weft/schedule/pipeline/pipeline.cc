@@ -6,6 +6,7 @@
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
+#include "weft/base/text/words.h"
 #include "weft/schedule/pipeline/internal/algorithms.h"
 
 namespace weft::schedule::pipeline {
@@ -46,12 +47,11 @@ const Entry& entry(Algorithm algorithm) { return kTable[static_cast<int>(algorit
 
 // Names of the algorithms that support this number of virtual stages: "1f1b, zb_h1".
 std::string able(int virtual_stages) {
-  std::string names;
+  std::vector<std::string> names;
   for (const Entry& e : kTable) {
-    if (virtual_stages < e.fewest || virtual_stages > e.most) continue;
-    names += (names.empty() ? "" : ", ") + std::string(e.name);
+    if (virtual_stages >= e.fewest && virtual_stages <= e.most) names.emplace_back(e.name);
   }
-  return names;
+  return joined(names);
 }
 
 void check_size(const Request& q) {
@@ -161,11 +161,9 @@ Algorithm parse_algorithm(const std::string& name) {
     if (name == to_string(algorithm)) return algorithm;
     names.emplace_back(to_string(algorithm));
   }
-  std::string all;
-  for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
   const auto near = nearest(name, names);
   WEFT_REQUIRE(false, "unknown pipeline schedule '" + name + "'; " +
-                          (near ? "did you mean '" + *near + "'?" : "there are " + all));
+                          (near ? "did you mean '" + *near + "'?" : "there are " + joined(names)));
   return Algorithm::kGPipe;
 }
 

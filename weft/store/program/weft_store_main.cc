@@ -8,12 +8,12 @@
 // It ends when its lifeline is closed, which also happens when its parent process ends.
 #include <unistd.h>
 
-#include <charconv>
 #include <csignal>
 #include <iostream>
 #include <map>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/store/server.h"
 #ifdef WEFT_STORE_ETCD
 #include "weft/store/etcd/etcd_server.h"
@@ -51,11 +51,10 @@ class Arguments {
   int number(const std::string& name, int otherwise) {
     const std::string value = text(name);
     if (value.empty()) return otherwise;
-    int number = -1;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size() || number < 0)
+    const auto number = weft::parse_count(value);
+    if (!number)
       throw Error(Errc::kInvalidArgument, "--" + name + " " + value + " is not a number");
-    return number;
+    return *number;
   }
   UniqueFd fd(const std::string& name) { return UniqueFd(number(name, -1)); }
   void expect_all_used() const {

@@ -42,7 +42,7 @@ class Backup final : public AsynchronousRule {
     center_ = at::from_blob(at, {count_}, like);
     sum_ = at::from_blob(at + center_.nbytes(), {count_}, like);
     read_ = at::zeros({count_}, like);
-    keep("center", weights_of(center_));
+    add_state("center", weights_of(center_));
   }
 
   // The optimizer state of the center is in a checkpoint once, by worker 0.

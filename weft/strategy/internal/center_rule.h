@@ -32,7 +32,7 @@ class CenterRule : public AsynchronousRule {
     values_ = center_->in_place();
     is_here_ = values_.defined();
     if (!is_here_) values_ = weights().zeros();
-    keep("center", values_);
+    add_state("center", values_);
   }
 
   State state() override {

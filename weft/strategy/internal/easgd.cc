@@ -33,7 +33,7 @@ class Easgd final : public MeanRule {
  public:
   Easgd(const Strategy& strategy, Part part)
       : MeanRule(strategy, std::move(part)), beta_(strategy.beta), center_(weights().zeros()) {
-    keep("center", center_);
+    add_state("center", center_);
   }
 
  private:

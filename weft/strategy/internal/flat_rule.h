@@ -44,7 +44,7 @@ class FlatRule : public Rule {
   // Mean over the workers, without a codec. In place.
   void average(at::Tensor& flat) const;
   // Adds a vector of weights to the state.
-  void keep(const std::string& name, const at::Tensor& flat) {
+  void add_state(const std::string& name, const at::Tensor& flat) {
     arrays_[name] = weights_.views(flat);
   }
 

@@ -25,7 +25,7 @@ class LocalSgd final : public MeanRule {
   LocalSgd(const Strategy& strategy, Part part) : MeanRule(strategy, std::move(part)) {
     if (strategy.codec == "none") return;
     anchor_ = weights().zeros();
-    keep("anchor", anchor_);
+    add_state("anchor", anchor_);
   }
 
  private:

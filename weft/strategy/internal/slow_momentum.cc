@@ -28,8 +28,8 @@ class SlowMomentum final : public MeanRule {
         momentum_(strategy.momentum < 0 ? 0.5 : strategy.momentum),
         anchor_(weights().zeros()),
         velocity_(weights().zeros()) {
-    keep("anchor", anchor_);
-    keep("momentum", velocity_);
+    add_state("anchor", anchor_);
+    add_state("momentum", velocity_);
   }
 
  private:

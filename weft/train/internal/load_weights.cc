@@ -11,6 +11,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/reader.h"
 #include "weft/models/huggingface.h"
@@ -82,12 +83,6 @@ void check_shared(const Target& target, const std::string& from, const std::stri
   }
 }
 
-std::string shape_text(at::IntArrayRef sizes) {
-  std::string text;
-  for (const std::int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
-}
-
 }  // namespace
 
 void load_weights(torch::nn::Module& module, const std::string& from,
@@ -109,8 +104,8 @@ void load_weights(torch::nn::Module& module, const std::string& from,
                                        "' and others: load a module of the same names, or set "
                                        "WeightsOptions::prefix");
     WEFT_REQUIRE(target.tensor.sizes() == at::IntArrayRef(stored.at(*found)),
-                 "load_weights: '" + *found + "' has the shape " + shape_text(stored.at(*found)) +
-                     " in " + from + ", and " + shape_text(target.tensor.sizes()) +
+                 "load_weights: '" + *found + "' has the shape [" + joined(stored.at(*found)) +
+                     "] in " + from + ", and [" + joined(target.tensor.sizes()) + "]" +
                      " in the module");
     const at::ScalarType type = reader.dtype("model", *found), wanted = target.tensor.scalar_type();
     WEFT_REQUIRE(checkpoint::Reader::converts(type, wanted),

@@ -74,7 +74,7 @@ void BpeTokenizer::encode_word(std::string_view word, std::vector<TokenId>& ids)
     model_->byte_level ? put_bytes(word, ids) : put_characters(word, ids);
     merger_.merge(model_->merges, ids, from);
   }
-  cache_.keep(word, ids.data() + from, ids.size() - from);
+  cache_.insert(word, ids.data() + from, ids.size() - from);
 }
 
 void BpeTokenizer::put_bytes(std::string_view word, std::vector<TokenId>& ids) const {

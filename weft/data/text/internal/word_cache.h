@@ -26,7 +26,7 @@ class WordCache {
     return true;
   }
   // Stores the word, unless the word or its ids do not fit into a slot.
-  void keep(std::string_view word, const TokenId* ids, std::size_t count) {
+  void insert(std::string_view word, const TokenId* ids, std::size_t count) {
     if (word.empty() || word.size() > kMaxBytes || count > kMaxIds) return;
     if (slots_.empty()) slots_.resize(kSlots);
     Slot& slot = slots_[place_of(word)];

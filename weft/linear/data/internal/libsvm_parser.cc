@@ -82,7 +82,7 @@ const char* LibsvmParser::parse_words(const char* at, const char* end) {
       word_start_ = position(at);
     }
     const char* const stop = std::find_if(at, end, ends_word);
-    if (stop == end || !carry_.empty()) keep({at, stop});
+    if (stop == end || !carry_.empty()) carry_over({at, stop});
     if (stop == end) return end;
     take(carry_.empty() ? std::string_view(at, stop) : std::string_view(carry_));
     carry_.clear();
@@ -113,7 +113,7 @@ const char* LibsvmParser::parse_entries(const char* at, const char* end) {
 }
 
 // Keeps the begin of a word that the piece cuts.
-void LibsvmParser::keep(std::string_view part) {
+void LibsvmParser::carry_over(std::string_view part) {
   carry_.append(part.substr(0, kMaxWord + 1));
   if (carry_.size() > kMaxWord) take(carry_);
 }

@@ -35,7 +35,7 @@ class LibsvmParser {
   const char* skip_line(const char* at, const char* end);
   const char* parse_words(const char* at, const char* end);
   const char* parse_entries(const char* at, const char* end);
-  void keep(std::string_view part);
+  void carry_over(std::string_view part);
   void take(std::string_view word);
   void take_label(std::string_view word);
   void take_entry(std::string_view word);

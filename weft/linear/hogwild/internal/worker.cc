@@ -83,11 +83,11 @@ double predict(std::span<const Entry> x, float* w) {
 }
 
 template <class Kind, Locks kLocks>
-void visit(const Worker& worker, const EpochPlan& plan, const SharedWeights& shared) {
+void visit(const Worker& worker, const EpochOptions& options, const SharedWeights& shared) {
   constexpr std::size_t kAhead = 4, kBetween = 64;
   const auto& order = worker.order.order();
   float* const w = shared.weights(worker.cluster).data();
-  const float* const shrink = plan.shrink.data();
+  const float* const shrink = options.shrink.data();
   const SparseRows& rows = *worker.rows;
   for (std::size_t k = 0; k < order.size(); ++k) {
     if (k + kAhead < order.size()) prefetch(rows.row(worker.first_row + order[k + kAhead]));
@@ -96,7 +96,7 @@ void visit(const Worker& worker, const EpochPlan& plan, const SharedWeights& sha
     const auto row = rows.row(i);
     const RowLocks<kLocks> locks(shared, row);
     const double z = predict(row, w);
-    const float slope = plan.step * static_cast<float>(Kind::derivative(z, worker.targets[i]));
+    const float slope = options.step * static_cast<float>(Kind::derivative(z, worker.targets[i]));
     for (const Entry& entry : row) {
       float& weight = w[entry.column];
       store(weight, (load(weight) - slope * entry.value) * shrink[entry.column]);
@@ -106,15 +106,15 @@ void visit(const Worker& worker, const EpochPlan& plan, const SharedWeights& sha
 
 }  // namespace
 
-void run_epoch(Worker& worker, std::uint64_t epoch, const EpochPlan& plan,
+void run_epoch(Worker& worker, std::uint64_t epoch, const EpochOptions& options,
                const SharedWeights& shared) {
   worker.order.make(epoch);
-  with_loss(plan.loss, [&](auto kind) {
+  with_loss(options.loss, [&](auto kind) {
     using Kind = decltype(kind);
-    switch (plan.locks) {
-      case Locks::kNone: return visit<Kind, Locks::kNone>(worker, plan, shared);
-      case Locks::kRows: return visit<Kind, Locks::kRows>(worker, plan, shared);
-      case Locks::kColumns: return visit<Kind, Locks::kColumns>(worker, plan, shared);
+    switch (options.locks) {
+      case Locks::kNone: return visit<Kind, Locks::kNone>(worker, options, shared);
+      case Locks::kRows: return visit<Kind, Locks::kRows>(worker, options, shared);
+      case Locks::kColumns: return visit<Kind, Locks::kColumns>(worker, options, shared);
     }
   });
 }

@@ -23,7 +23,7 @@ struct Worker {
 };
 
 // What all workers of a rank share in an epoch.
-struct EpochPlan {
+struct EpochOptions {
   Loss loss = Loss::kLogistic;
   Locks locks = Locks::kNone;
   float step = 0;                 // η
@@ -31,7 +31,7 @@ struct EpochPlan {
 };
 
 // Visits the worker's rows once, in the order of this epoch.
-void run_epoch(Worker& worker, std::uint64_t epoch, const EpochPlan& plan,
+void run_epoch(Worker& worker, std::uint64_t epoch, const EpochOptions& options,
                const SharedWeights& shared);
 
 }  // namespace weft::linear::internal

@@ -33,7 +33,7 @@ bool free_if_unused(const LeftGroup& group) {
 
 }  // namespace
 
-void keep(LeftGroup group) {
+void retire(LeftGroup group) {
   const std::lock_guard lock(left().mutex);
   left().groups.push_back(std::move(group));
 }

@@ -19,6 +19,6 @@ struct LeftGroup {
 };
 
 // Keeps the blocks until all peers have ended: release_left_groups() (host.h) frees them then.
-void keep(LeftGroup group);
+void retire(LeftGroup group);
 
 }  // namespace weft::net::internal

@@ -123,7 +123,7 @@ void Messages::begin(Operation& operation, Channel channel, std::span<const Send
     take(expected, first.header, first.bytes.data());
   }
   for (const Send& send : sends) {
-    if (gone_.contains(send.peer)) throw_lost(send.peer, "exchange");
+    if (gone_.contains(send.peer)) weft::net::internal::throw_left({"exchange", rank_, send.peer});
     const bool is_short = send.bytes.size() <= Headers::kShort;
     Header header{.channel = channel, .bytes = send.bytes.size()};
     if (!is_short) header.tag = headers_.next_tag(send.peer);
@@ -172,7 +172,7 @@ bool Messages::step(Operation& operation, Channel channel, Deadline deadline) {
   if (gone_.count() > 0) {
     for (const Expected& expected : operation.receives) {
       if (!expected.matched && gone_.contains(expected.recv.peer))
-        throw_lost(expected.recv.peer, "exchange");
+        weft::net::internal::throw_left({"exchange", rank_, expected.recv.peer});
     }
   }
   if (!deadline.passed()) return false;
@@ -241,10 +241,7 @@ int Messages::find_any(Channel channel, Deadline deadline,
     return turn_ = peer;
   }
   if (world_ > 1 && gone_.count() >= world_ - 1) weft::net::internal::throw_alone(rank_);
-  if (deadline.passed()) {
-    throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
-                {"await_any", rank_});
-  }
+  if (deadline.passed()) weft::net::internal::throw_no_message(rank_, channel);
   return -1;
 }
 
@@ -262,7 +259,8 @@ void Messages::run(const Native& native, Deadline deadline) {
       if (failure_.latched()) failure_.end_pending(native.name);
       // A peer that has ended the collective may have left already.
       for (int peer = 0; gone_.count() > 0 && peer < world_; ++peer) {
-        if (gone_.lacks(peer, collectives_)) throw_lost(peer, native.name);
+        if (gone_.lacks(peer, collectives_))
+          weft::net::internal::throw_left({native.name, rank_, peer});
       }
       if (deadline.passed())
         throw Error(Errc::kTimeout, "not all ranks arrived before the deadline",
@@ -275,12 +273,6 @@ void Messages::run(const Native& native, Deadline deadline) {
     }
   };
   runtime_.run(std::ref(poll), native.bytes);
-}
-
-void Messages::throw_lost(int peer, const char* operation) const {
-  throw Error(Errc::kPeerLost,
-              "rank " + std::to_string(peer) + " left the group while it was still needed",
-              {operation, rank_, peer});
 }
 
 void Messages::fail(const Error& why) noexcept {

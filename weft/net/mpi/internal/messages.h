@@ -105,7 +105,6 @@ class Messages final : public Background {
   void tell_failure(const Error& theirs);
   void progress();
   void arrive(int peer, const Header& header, std::span<const std::byte> data);
-  [[noreturn]] void throw_lost(int peer, const char* operation) const;
 
   Runtime& runtime_;
   const int rank_, world_;

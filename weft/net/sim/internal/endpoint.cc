@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "weft/net/channels.h"
 
 namespace weft::net::sim::internal {
 namespace {
@@ -70,10 +69,7 @@ int SimEndpoint::await_any(Channel channel, Deadline deadline) {
     if (peer >= 0) return peer;
     guarded([&] { check_company(); });
     if (failure_.latched()) failure_.end_pending("await_any");
-    if (network_.now() >= time_of(deadline)) {
-      throw Error(Errc::kTimeout, "no message" + on_channel(channel) + " before the deadline",
-                  {"await_any", rank_});
-    }
+    if (network_.now() >= time_of(deadline)) net::internal::throw_no_message(rank_, channel);
     wait_until(time_of(deadline));
   }
 }
@@ -132,41 +128,20 @@ void SimEndpoint::send(Outgoing& message) {
 }
 
 void SimEndpoint::check_left(const Receipts& receipts) const {
-  for (const Receipt& receipt : receipts) {
-    const int peer = receipt.recv.peer;
-    if (receipt.done || !peers_[static_cast<std::size_t>(peer)].left()) continue;
-    throw Error(
-        Errc::kPeerLost,
-        "rank " + std::to_string(peer) + " left the group while a message from it was awaited",
-        {"exchange", rank_, peer});
-  }
+  net::internal::check_left(
+      rank_, receipts, [&](int peer) { return peers_[static_cast<std::size_t>(peer)].left(); });
 }
 
 void SimEndpoint::check_company() const {
   for (int peer = 0; peer < world(); ++peer) {
     if (peer == rank_ ? world() == 1 : !peers_[static_cast<std::size_t>(peer)].left()) return;
   }
-  throw Error(Errc::kPeerLost, "every other rank left the group while a message was awaited",
-              {"await_any", rank_, rank_ == 0 ? 1 : 0});
+  net::internal::throw_alone(rank_);
 }
 
 void SimEndpoint::time_out(Channel channel, const Receipts& receipts,
                            const std::vector<Outgoing>& outgoing) {
-  std::string missing;
-  int culprit = -1;
-  const auto add = [&](const char* what, int peer) {
-    if (culprit < 0) culprit = peer;
-    missing += (missing.empty() ? "" : ", ") + std::string(what) + std::to_string(peer);
-  };
-  for (const Receipt& receipt : receipts) {
-    if (!receipt.done) add("from rank ", receipt.recv.peer);
-  }
-  for (const Outgoing& message : outgoing) {
-    if (!message.done()) add("to rank ", message.send.peer);
-  }
-  const Error error(Errc::kTimeout,
-                    "not complete before the deadline" + on_channel(channel) + ": " + missing,
-                    {"exchange", rank_, culprit});
+  const Error error = net::internal::exchange_timeout(rank_, channel, receipts, outgoing);
   end_group(error);
   throw error;
 }

@@ -106,7 +106,7 @@ void PeerConnection::written(Stream& stream) {
   if (is_control(stream)) return control_.pop_front();
   Outgoing& message = *std::exchange(stream.sending, nullptr);
   --message.flying;
-  if (!message.done()) return;
+  if (!message.complete()) return;
   --message.operation->pending;
   events_.wake();
 }

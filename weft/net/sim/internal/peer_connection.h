@@ -21,7 +21,7 @@ namespace weft::net::sim::internal {
 
 // A message of a call, which owns it.
 struct Outgoing {
-  bool done() const { return next == send.bytes.size() && flying == 0; }
+  bool complete() const { return next == send.bytes.size() && flying == 0; }
 
   Send send;
   Channel channel = 0;
@@ -55,7 +55,7 @@ class PeerConnection {
   // ---- out
   // The number of the next message of this channel.
   std::uint64_t next_number(Channel channel) { return sent_[channel]++; }
-  // Queues a message, which lives until it is done(). Throws kPeerLost if the peer has left.
+  // Queues a message, which lives until it is complete(). Throws kPeerLost if the peer has left.
   void send(Outgoing& message);
   void say(net::internal::FrameType type, std::vector<std::byte> payload);
   // Writes what the stream can take.

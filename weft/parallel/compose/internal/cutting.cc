@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "weft/base/text/words.h"
 #include "weft/parallel/compose/autocast.h"
 #include "weft/parallel/compose/internal/composed.h"
 #include "weft/parallel/compose/internal/on_device.h"
@@ -92,14 +93,11 @@ namespace {
 
 // "Float[16, 2], Long[16]".
 std::string shapes_of(const Tensors& tensors) {
-  std::string text;
-  for (const at::Tensor& tensor : tensors) {
-    text += (text.empty() ? "" : ", ") + std::string(c10::toString(tensor.scalar_type())) + "[";
-    for (std::int64_t dim = 0; dim < tensor.dim(); ++dim)
-      text += (dim > 0 ? ", " : "") + std::to_string(tensor.size(dim));
-    text += "]";
-  }
-  return text;
+  std::vector<std::string> texts;
+  for (const at::Tensor& tensor : tensors)
+    texts.push_back(std::string(c10::toString(tensor.scalar_type())) + "[" +
+                    joined(tensor.sizes()) + "]");
+  return joined(texts);
 }
 
 }  // namespace
@@ -119,10 +117,7 @@ namespace {
 void check_loss(const at::Tensor& loss) {
   WEFT_REQUIRE(loss.defined(),
                "the loss is not a tensor; return one number, the mean over the samples");
-  std::string shape;
-  for (const std::int64_t size : loss.sizes())
-    shape += (shape.empty() ? "" : ", ") + std::to_string(size);
-  WEFT_REQUIRE(loss.numel() == 1, "the loss is a tensor of shape [" + shape +
+  WEFT_REQUIRE(loss.numel() == 1, "the loss is a tensor of shape [" + joined(loss.sizes()) +
                                       "]; return one number, the mean over the samples");
   WEFT_REQUIRE(loss.requires_grad() || !at::GradMode::is_enabled(),
                "the loss does not depend on the model's parameters, so they get no gradient");

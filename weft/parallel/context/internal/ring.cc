@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "weft/parallel/context/internal/block.h"
-#include "weft/parallel/context/internal/passing.h"
+#include "weft/parallel/context/internal/ring_rotation.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -37,24 +37,25 @@ Block block_of(const Ring& ring, int step, const at::Tensor& q, const KeysAndVal
 // The last dimension must be contiguous, and gradients may be expanded tensors.
 at::Tensor dense(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
-std::unique_ptr<Passing> passing_of(const Ring& ring, const KeysAndValues& mine, Pass pass) {
+std::unique_ptr<RingRotation> rotation_of(const Ring& ring, const KeysAndValues& mine, Pass pass) {
   HostRing* const host = ring.cp.host_ring();
-  return host == nullptr ? pass_messages(ring, mine, pass) : pass_in_place(*host, ring, mine, pass);
+  return host == nullptr ? rotate_by_messages(ring, mine, pass)
+                         : rotate_in_place(*host, ring, mine, pass);
 }
 
 std::pair<at::Tensor, at::Tensor> forward(const Ring& ring, const at::Tensor& q,
                                           const at::Tensor& k, const at::Tensor& v) {
   if (ring.ranks == 1) return attend(block_of(ring, 0, q, {k, v}));
-  const auto passing = passing_of(ring, {k, v}, Pass::kForward);
+  const auto rotation = rotation_of(ring, {k, v}, Pass::kForward);
   auto [out, lse] = attend(block_of(ring, 0, q, {k, v}));
   out = out.to(sum_type(q));
   for (int step = 1; step < ring.ranks; ++step) {
-    const Block block = block_of(ring, step, q, passing->next(step));
+    const Block block = block_of(ring, step, q, rotation->next(step));
     const std::int64_t first = ring.first_query(step), rows = q.size(2) - first;
     at::Tensor o = out.narrow(2, first, rows), l = lse.narrow(2, first, rows);
     if (rows > 0 && block.k.size(2) > 0) join(o, l, attend(block));
   }
-  passing->finish();
+  rotation->finish();
   return {out.to(q.scalar_type()), lse};
 }
 
@@ -75,16 +76,16 @@ std::pair<at::Tensor, Pack> backward(const Ring& ring, const variable_list& save
     add(0, {k, v}, own);
     return {dq, own};
   }
-  const auto passing = passing_of(ring, {k, v}, Pass::kBackward);
+  const auto rotation = rotation_of(ring, {k, v}, Pass::kBackward);
   add(0, {k, v}, own);
   for (int step = 1; step < ring.ranks; ++step) {
-    const KeysAndValues kv = passing->next(step);
+    const KeysAndValues kv = rotation->next(step);
     const Pack found = Pack::like(k, kv.first.size(2), sum_type(k));
     add(step, kv, found);
-    passing->hand_on(step, found, own);
+    rotation->hand_on(step, found, own);
   }
-  passing->collect(own);
-  passing->finish();
+  rotation->collect(own);
+  rotation->finish();
   return {dq, own};
 }
 

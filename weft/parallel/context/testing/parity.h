@@ -13,7 +13,6 @@
 
 #include "weft/comm/replicate.h"
 #include "weft/comm/testing/tensors.h"
-#include "weft/observe/trace.h"
 #include "weft/parallel/context/attention.h"
 
 namespace weft::parallel::context_parity {
@@ -111,24 +110,4 @@ inline void compare(const Case& c, const Answer& a, const ContextParallel& cp) {
   expect_close(v.grad(), cp.part(a.dv, 2), what + ": dv");
 }
 
-// The bytes that the calling rank hands to its group while this lives, by operation.
-class Counted {
- public:
-  Counted() : use_(&trace_, "rank") { trace_.record(true); }
-  // Since the last take.
-  std::map<std::string, std::int64_t> take() {
-    std::map<std::string, std::int64_t> all;
-    for (const observe::Span& span : trace_.take().spans) {
-      if (span.category == "comm")
-        all[span.name.substr(span.name.find(':') + 1)] += span.bytes;  // "weft:send"
-    }
-    return all;
-  }
-
- private:
-  observe::Trace trace_;
-  observe::Trace::Use use_;
-};
-
-// What an Error(kInvalidArgument) of fn says.
 }  // namespace weft::parallel::context_parity

@@ -145,15 +145,15 @@ Tensors StageGraph::with_zeros(Tensors gradients) const {
   return gradients;
 }
 
-Tensors StageGraph::run(const Roots& roots, bool keep, bool accumulate,
+Tensors StageGraph::run(const Roots& roots, bool retain_graph, bool accumulate,
                         const edge_list& captured) const {
   if (roots.edges.empty()) return Tensors(captured.size());
   return autograd::Engine::get_default_engine().execute(
-      roots.edges, roots.gradients, keep, /*create_graph=*/false, accumulate, captured);
+      roots.edges, roots.gradients, retain_graph, /*create_graph=*/false, accumulate, captured);
 }
 
 Tensors StageGraph::backward(const Tensors& gradients) {
-  run(roots_of(gradients), /*keep=*/false, /*accumulate=*/true, {});
+  run(roots_of(gradients), /*retain_graph=*/false, /*accumulate=*/true, {});
   Tensors result;
   for (const at::Tensor& input : inputs_) result.push_back(input.grad());
   result = with_zeros(result);
@@ -178,7 +178,7 @@ Tensors StageGraph::backward_input(const Tensors& gradients) {
       captured.emplace_back(c10::intrusive_ptr<Node>::unsafe_reclaim_from_nonowning(node), i);
   }
   // The graph stays, since the second part needs it, and no grad() changes yet.
-  const Tensors got = run(now, /*keep=*/true, /*accumulate=*/false, captured);
+  const Tensors got = run(now, /*retain_graph=*/true, /*accumulate=*/false, captured);
   for (std::size_t i = ends.size(); i < captured.size(); ++i) {
     if (got[i].defined()) later_.add(captured[i], got[i]);
   }
@@ -190,7 +190,7 @@ Tensors StageGraph::backward_input(const Tensors& gradients) {
 }
 
 void StageGraph::backward_weight() {
-  run(later_, /*keep=*/false, /*accumulate=*/true, {});
+  run(later_, /*retain_graph=*/false, /*accumulate=*/true, {});
   *this = StageGraph([](const Tensors&) { return Tensors(); }, {});
 }
 

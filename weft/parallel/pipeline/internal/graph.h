@@ -46,7 +46,7 @@ class StageGraph {
   };
   Roots roots_of(const Tensors& gradients) const;
   Tensors with_zeros(Tensors gradients) const;  // zeros for inputs without influence
-  Tensors run(const Roots& roots, bool keep, bool accumulate,
+  Tensors run(const Roots& roots, bool retain_graph, bool accumulate,
               const std::vector<torch::autograd::Edge>& captured) const;
 
   Tensors inputs_, outputs_;

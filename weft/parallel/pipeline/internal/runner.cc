@@ -23,6 +23,7 @@
 #include <ATen/ATen.h>
 
 #include "weft/base/error.h"
+#include "weft/parallel/pipeline/pipeline.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -52,14 +53,13 @@ bool is_backward(Work work) { return work == Work::kBackward || work == Work::kB
 
 }  // namespace
 
-Runner::Runner(const Plan& plan, Wire& wire)
-    : stages_(plan.stages),
-      loss_(plan.loss),
-      before_(plan.before),
-      after_(plan.after),
+Runner::Runner(lists::Request request, const std::map<int, Fn>& stages,
+               const PipelineOptions& options, Wire& wire)
+    : request_(std::move(request)),
+      stages_(stages),
+      options_(options),
       wire_(wire),
-      request_(plan.request),
-      num_stages_(lists::num_stages(plan.request)) {}
+      num_stages_(lists::num_stages(request_)) {}
 
 Outcome Runner::run(const std::vector<lists::Step>& steps, const Batch& batch) {
   batch_ = &batch;
@@ -81,13 +81,13 @@ Outcome Runner::run(const std::vector<lists::Step>& steps, const Batch& batch) {
 void Runner::compute(const lists::Action& action) {
   const Place place{action.stage, action.micro_batch};
   const Tensors given = given_to(action.work, place);
-  if (before_ && batch_->training) before_(action);
+  if (options_.before && batch_->training) options_.before(action);
   if (action.work == Work::kForward) {
     forward(place, given);
   } else {
     backward(action.work, place, given);
   }
-  if (after_ && batch_->training) after_(action);
+  if (options_.after && batch_->training) options_.after(action);
 }
 
 Tensors Runner::given_to(Work work, const Place& place) {
@@ -146,7 +146,7 @@ Tensors Runner::last(const Tensors& outputs, int micro_batch) {
     outcome_.outputs[at] = outputs;
     return {};
   }
-  const at::Tensor loss = loss_(outputs, batch_->targets[at]);
+  const at::Tensor loss = options_.loss(outputs, batch_->targets[at]);
   WEFT_REQUIRE(loss.defined() && loss.numel() == 1,
                "pipeline: the loss of a micro-batch must be one number, the mean over its samples");
   const at::Tensor part = loss * batch_->shares[at];

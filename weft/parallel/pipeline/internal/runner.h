@@ -10,6 +10,10 @@
 #include "weft/parallel/pipeline/internal/wire.h"
 #include "weft/schedule/pipeline/messages.h"
 
+namespace weft::parallel {
+struct PipelineOptions;
+}
+
 namespace weft::parallel::internal {
 
 using Fn = std::function<Tensors(const Tensors&)>;
@@ -30,16 +34,9 @@ struct Outcome {
 
 class Runner {
  public:
-  using Loss = std::function<at::Tensor(const Tensors&, const Tensors&)>;
-
-  struct Plan {
-    const lists::Request& request;
-    const std::map<int, Fn>& stages;  // function of each stage of this rank
-    const Loss& loss;
-    // Called before and after each training action; may be empty.
-    const std::function<void(const lists::Action&)>&before, &after;
-  };
-  Runner(const Plan& plan, Wire& wire);
+  // `stages`: the function of each stage of this rank. All but `request` outlive it.
+  Runner(lists::Request request, const std::map<int, Fn>& stages, const PipelineOptions& options,
+         Wire& wire);
 
   Outcome run(const std::vector<lists::Step>& steps, const Batch& batch);
 
@@ -59,11 +56,10 @@ class Runner {
                const Place& place);
   bool is_last(int stage) const { return stage + 1 == num_stages_; }
 
-  const std::map<int, Fn>& stages_;
-  const Loss& loss_;
-  const std::function<void(const lists::Action&)>&before_, &after_;
-  Wire& wire_;
   const lists::Request request_;
+  const std::map<int, Fn>& stages_;
+  const PipelineOptions& options_;
+  Wire& wire_;
   const int num_stages_;
   const Batch* batch_ = nullptr;
   std::map<Place, StageGraph> graphs_;

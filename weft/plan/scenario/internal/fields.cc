@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 
 namespace weft::plan::internal {
 
@@ -37,11 +38,8 @@ std::optional<double> Fields::number(Names names, Range range) {
   if (value == nullptr) return std::nullopt;
   if (!value->is_number()) fail("must be a number");
   const double x = value->get<double>();
-  if (!std::isfinite(x) || x < range.low || x > range.high) {
-    char text[96];
-    std::snprintf(text, sizeof text, "is %g; use a number from %g to %g", x, range.low, range.high);
-    fail(text);
-  }
+  if (!std::isfinite(x) || x < range.low || x > range.high)
+    fail(formatted("is %g; use a number from %g to %g", x, range.low, range.high));
   return x;
 }
 

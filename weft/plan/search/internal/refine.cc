@@ -5,10 +5,10 @@
 //
 // The limits of replicas, cuts, rounds and stages keep the number of simulations small.
 #include "weft/plan/search/internal/refine.h"
+#include "weft/base/text/numbers.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -165,20 +165,14 @@ std::string why_slower(const Step& step, const Step& best) {
     if (by > 0.002 * best.seconds) more.emplace_back(by, named.name);
   }
   std::sort(more.rbegin(), more.rend());
-  char text[96];
   const double slower = 100 * (step.seconds / best.seconds - 1);
-  std::snprintf(text, sizeof text, "%.1f %% %s", std::fabs(slower),
-                slower >= 0 ? "slower" : "faster, but needs more");
-  std::string why = text;
+  std::string why =
+      formatted("%.1f %% %s", std::fabs(slower), slower >= 0 ? "slower" : "faster, but needs more");
   for (std::size_t i = 0; i < more.size() && i < 2; ++i) {
-    std::snprintf(text, sizeof text, "%s+%.3g s %s", i == 0 ? ": " : ", ", more[i].first,
-                  more[i].second);
-    why += text;
+    why += formatted("%s+%.3g s %s", i == 0 ? ": " : ", ", more[i].first, more[i].second);
   }
   if (more.empty() && step.peak().total() > best.peak().total()) {
-    std::snprintf(text, sizeof text, "; %.3g GiB more memory",
-                  (step.peak().total() - best.peak().total()) / kGiB);
-    why += text;
+    why += formatted("; %.3g GiB more memory", (step.peak().total() - best.peak().total()) / kGiB);
   }
   return why;
 }

@@ -68,7 +68,7 @@ void TableSnapshot::append_row(std::string& out, RowHeader& row) const {
 }
 
 // Serving comes first: if the copy does not fit, the snapshot fails and not the push.
-void TableSnapshot::keep(RowHeader& row) noexcept {
+void TableSnapshot::save(RowHeader& row) noexcept {
   if (has_failed_) return;
   const std::size_t bytes = row_bytes(options_);
   try {

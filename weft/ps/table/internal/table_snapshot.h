@@ -37,11 +37,11 @@ class TableSnapshot {
   std::uint32_t epoch() const { return epoch_; }
   // Copies a row that was not read yet. Called before each change of a row.
   void before_change(RowHeader& row) noexcept {
-    if (is_begun_ && row.epoch != epoch_) keep(row);
+    if (is_begun_ && row.epoch != epoch_) save(row);
   }
 
  private:
-  void keep(RowHeader& row) noexcept;
+  void save(RowHeader& row) noexcept;
   void append_row(std::string& out, RowHeader& row) const;
   bool append_block(std::string& out);
 

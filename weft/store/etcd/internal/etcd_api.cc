@@ -4,11 +4,11 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
-#include <charconv>
 #include <thread>
 
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
+#include "weft/base/text/numbers.h"
 
 namespace weft::store::internal {
 namespace {
@@ -78,12 +78,11 @@ std::uint64_t number_in(const nlohmann::json& object, const char* name) {
   if (found == object.end()) return 0;
   if (found->is_number()) return found->get<std::uint64_t>();
   const std::string text = found->is_string() ? found->get<std::string>() : "?";
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size())
+  const auto number = parse_number<std::uint64_t>(text);
+  if (!number)
     throw Error(Errc::kCorrupt,
                 std::string("an answer of etcd has no number in its field ") + name);
-  return number;
+  return *number;
 }
 
 EtcdApi::EtcdApi(EtcdUrl url) : url_(std::move(url)) {}

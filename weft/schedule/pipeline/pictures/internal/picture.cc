@@ -1,8 +1,7 @@
 #include "weft/schedule/pipeline/pictures/internal/picture.h"
 
-#include <cstdio>
-
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
 #include "weft/schedule/pipeline/internal/needs.h"
 #include "weft/schedule/pipeline/messages.h"
@@ -12,17 +11,9 @@
 namespace weft::schedule::pipeline {
 namespace internal {
 
-std::string decimal(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", value);
-  return text;
-}
+std::string decimal(double value) { return formatted("%.4g", value); }
 
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
-  return text;
-}
+std::string percent(double share) { return formatted("%.1f %%", 100 * share); }
 
 char letter_of(Work work) { return "FBIW"[static_cast<int>(work)]; }
 

@@ -55,10 +55,11 @@ struct Pack {
 
 using KeysAndValues = std::pair<at::Tensor, at::Tensor>;
 
-// One pass around the ring, forward or backward. Collective. Throws as Group's operations do.
-class Passing {
+// One rotation of keys and values around the ring, in a forward or backward pass. Collective.
+// Throws as Group's operations do.
+class RingRotation {
  public:
-  virtual ~Passing() = default;
+  virtual ~RingRotation() = default;
 
   // The keys and values of a step, valid until the next call. Call it for 1, 2, …
   virtual KeysAndValues next(int step) = 0;
@@ -72,14 +73,15 @@ class Passing {
 
 enum class Pass { kForward, kBackward };
 
-std::unique_ptr<Passing> pass_messages(const Ring& ring, const KeysAndValues& mine, Pass pass);
+std::unique_ptr<RingRotation> rotate_by_messages(const Ring& ring, const KeysAndValues& mine,
+                                                 Pass pass);
 
 // Memory that the ranks of one host share: each publishes there what the others read. One thread of
 // a rank uses it at a time.
 class HostRing;
 // Collective.
 std::shared_ptr<HostRing> make_host_ring(const Group& group);
-std::unique_ptr<Passing> pass_in_place(HostRing& host, const Ring& ring, const KeysAndValues& mine,
-                                       Pass pass);
+std::unique_ptr<RingRotation> rotate_in_place(HostRing& host, const Ring& ring,
+                                              const KeysAndValues& mine, Pass pass);
 
 }  // namespace weft::parallel::internal

@@ -4,14 +4,14 @@
 
 #include "weft/parallel/context/internal/block.h"
 #include "weft/parallel/context/internal/messages.h"
-#include "weft/parallel/context/internal/passing.h"
+#include "weft/parallel/context/internal/ring_rotation.h"
 
 namespace weft::parallel::internal {
 namespace {
 
-class MessagePassing final : public Passing {
+class MessageRotation final : public RingRotation {
  public:
-  MessagePassing(const Ring& ring, const KeysAndValues& mine, Pass pass)
+  MessageRotation(const Ring& ring, const KeysAndValues& mine, Pass pass)
       : ring_(ring), pass_(pass), messages_(ring.cp.group()) {
     const auto& [k, v] = mine;
     here_ = Pack::like(k, k.size(2), k.scalar_type());
@@ -84,8 +84,9 @@ class MessagePassing final : public Passing {
 
 }  // namespace
 
-std::unique_ptr<Passing> pass_messages(const Ring& ring, const KeysAndValues& mine, Pass pass) {
-  return std::make_unique<MessagePassing>(ring, mine, pass);
+std::unique_ptr<RingRotation> rotate_by_messages(const Ring& ring, const KeysAndValues& mine,
+                                                 Pass pass) {
+  return std::make_unique<MessageRotation>(ring, mine, pass);
 }
 
 }  // namespace weft::parallel::internal

@@ -13,8 +13,8 @@
 
 namespace weft::comm::internal {
 
-// Input of a group's planners; the same on all ranks.
-struct Plans {
+// What chooses the algorithms of a group: measured costs, or the user. The same on all ranks.
+struct Tuning {
   std::shared_ptr<const plan::CostTable> table;  // null: the built-in one
   std::optional<schedule::Algorithm> algorithm;  // the user's, for the collectives that it supports
   bool ordered_sums = false;                     // BackendOptions
@@ -30,13 +30,13 @@ constexpr bool is_ordered(schedule::Collective collective) {
 // unknown algorithm or one that needs shared memory, and if ranks' options differ. Ranks on several
 // machines use the built-in costs unless WEFT_CALIBRATION names a table: a calibration on one
 // machine (`weft bench calibrate`) does not measure the network between machines.
-Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net::Exchange& exchange,
-                     int rank);
+Tuning agree_on_tuning(const BackendOptions& options, bool one_machine,
+                       const net::Exchange& exchange, int rank);
 
-// Plans for the ranks of a group, or one rank of each of its hosts. Any thread may call it.
+// Chooses for the ranks of a group, or one rank of each of its hosts. Any thread may call it.
 class Chooser {
  public:
-  Chooser(const Plans& plans, plan::Transport transport, int world);
+  Chooser(const Tuning& tuning, plan::Transport transport, int world);
   // Returns the request with its algorithm and chunk.
   schedule::Request decide(schedule::Request request, std::size_t element) const;
   bool has_ordered_sums() const { return ordered_sums_; }

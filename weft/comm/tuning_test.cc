@@ -1,5 +1,5 @@
 // The user's algorithm decides which schedule runs, else rank 0's cost table.
-#include "weft/comm/internal/plans.h"
+#include "weft/comm/internal/tuning.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 constexpr std::size_t kFloat = 4;
 
 // Returns the message of each rank if rank r asks for wanted[r]; rank 0's text includes its table,
-// as agree_on_plans() sends it.
+// as agree_on_tuning() sends it.
 std::vector<std::string> said(const std::vector<std::string>& wanted) {
   std::vector<std::string> all;
   for (int rank = 0; rank < static_cast<int>(wanted.size()); ++rank) {
@@ -30,14 +30,14 @@ std::vector<std::string> said(const std::vector<std::string>& wanted) {
       return std::vector<std::string>(wanted.size(),
                                       rank == 0 ? mine : mine + plan::default_table().text());
     };
-    agree_on_plans({.algorithm = wanted[static_cast<std::size_t>(rank)]}, true, listen, rank);
+    agree_on_tuning({.algorithm = wanted[static_cast<std::size_t>(rank)]}, true, listen, rank);
   }
   return all;
 }
 
-Plans plans_of(int rank, const std::vector<std::string>& wanted) {
+Tuning tuning_of(int rank, const std::vector<std::string>& wanted) {
   const auto all = said(wanted);
-  return agree_on_plans(
+  return agree_on_tuning(
       {.algorithm = wanted[static_cast<std::size_t>(rank)]}, true,
       [&](const std::string&) { return all; }, rank);
 }
@@ -52,7 +52,7 @@ plan::CostTable table_for(Algorithm algorithm) {
   return table;
 }
 
-class PlansOfAGroup : public testing::Test {
+class TuningOfAGroup : public testing::Test {
  protected:
   void SetUp() override {
     ::setenv("WEFT_CALIBRATION", (folder_.path() + "/costs.txt").c_str(), 1);
@@ -64,12 +64,12 @@ class PlansOfAGroup : public testing::Test {
   TempDir folder_;
 };
 
-TEST_F(PlansOfAGroup, EveryRankUsesTheTableOfRankZero) {
+TEST_F(TuningOfAGroup, EveryRankUsesTheTableOfRankZero) {
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDoubleBinaryTree}) {
     save_table(table_for(algorithm));
     for (const int rank : {0, 3}) {
-      const Plans plans = plans_of(rank, {"", "auto", "", ""});
-      const Chooser chooser(plans, plan::Transport::kTcp, 4);
+      const Tuning tuning = tuning_of(rank, {"", "auto", "", ""});
+      const Chooser chooser(tuning, plan::Transport::kTcp, 4);
       for (const std::int64_t count : {1, 1000, 10'000'000}) {
         EXPECT_EQ(chooser.decide(all_reduce(count), kFloat).algorithm, algorithm)
             << "rank " << rank << ", " << count;
@@ -78,9 +78,9 @@ TEST_F(PlansOfAGroup, EveryRankUsesTheTableOfRankZero) {
   }
 }
 
-TEST_F(PlansOfAGroup, TheUsersAlgorithmWinsForTheCollectivesThatItSupports) {
+TEST_F(TuningOfAGroup, TheUsersAlgorithmWinsForTheCollectivesThatItSupports) {
   save_table(table_for(Algorithm::kRecursiveDoubling));
-  const Chooser chooser(plans_of(1, {"chain", "chain"}), plan::Transport::kTcp, 4);
+  const Chooser chooser(tuning_of(1, {"chain", "chain"}), plan::Transport::kTcp, 4);
   EXPECT_EQ(chooser.decide({.collective = Collective::kBroadcast, .world = 4, .count = 10}, kFloat)
                 .algorithm,
             Algorithm::kChain);
@@ -88,12 +88,12 @@ TEST_F(PlansOfAGroup, TheUsersAlgorithmWinsForTheCollectivesThatItSupports) {
       << "a chain does no all-reduce";
 }
 
-TEST_F(PlansOfAGroup, RanksThatNameDifferentAlgorithmsAllThrow) {
+TEST_F(TuningOfAGroup, RanksThatNameDifferentAlgorithmsAllThrow) {
   save_table(table_for(Algorithm::kRing));
   const std::vector<std::string> words = {"ring\n" + plan::default_table().text(), "auto\n"};
   for (const int rank : {0, 1}) {
     try {
-      agree_on_plans(
+      agree_on_tuning(
           {.algorithm = rank == 0 ? "ring" : "auto"}, true,
           [&](const std::string&) { return words; }, rank);
       FAIL() << "rank " << rank << " agreed";
@@ -104,11 +104,11 @@ TEST_F(PlansOfAGroup, RanksThatNameDifferentAlgorithmsAllThrow) {
   }
 }
 
-TEST_F(PlansOfAGroup, OrderedSumsOverrideTheAlgorithmAndMustBeSetOnAllRanks) {
+TEST_F(TuningOfAGroup, OrderedSumsOverrideTheAlgorithmAndMustBeSetOnAllRanks) {
   const BackendOptions options{.algorithm = "ring", .ordered_sums = true};
-  const Plans plans = agree_on_plans(
+  const Tuning tuning = agree_on_tuning(
       options, true, [](const std::string& mine) { return std::vector<std::string>(4, mine); }, 0);
-  const Chooser chooser(plans, plan::Transport::kTcp, 4);
+  const Chooser chooser(tuning, plan::Transport::kTcp, 4);
   const auto chosen = [&](Collective collective) {
     return chooser.decide({.collective = collective, .world = 4, .count = 1'000'000}, kFloat)
         .algorithm;
@@ -120,20 +120,20 @@ TEST_F(PlansOfAGroup, OrderedSumsOverrideTheAlgorithmAndMustBeSetOnAllRanks) {
                                           "auto with ordered sums\n"};
   EXPECT_THAT(refusal(
                   [&] {
-                    agree_on_plans(
+                    agree_on_tuning(
                         {.ordered_sums = true}, true, [&](const std::string&) { return words; }, 1);
                   },
                   Errc::kBadConfig),
               HasSubstr("rank 0 uses algorithm auto and rank 1 auto with ordered sums"));
 }
 
-TEST_F(PlansOfAGroup, AnUnknownNameIsRejectedWithASuggestion) {
+TEST_F(TuningOfAGroup, AnUnknownNameIsRejectedWithASuggestion) {
   const auto nobody = [](const std::string&) -> std::vector<std::string> {
     throw std::logic_error("used the exchange");
   };
   for (const auto& [name, hint] : {std::pair{"rign", "ring"}, std::pair{"direct", "messages"}}) {
     try {
-      agree_on_plans({.algorithm = name}, true, nobody, 0);
+      agree_on_tuning({.algorithm = name}, true, nobody, 0);
       FAIL() << name << " was accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kBadConfig);
@@ -142,12 +142,12 @@ TEST_F(PlansOfAGroup, AnUnknownNameIsRejectedWithASuggestion) {
   }
 }
 
-TEST(Plans, OnSeveralMachinesTheBuiltInCostsApplyUnlessAFileIsNamed) {
+TEST(Tuning, OnSeveralMachinesTheBuiltInCostsApplyUnlessAFileIsNamed) {
   const TempDir folder;
   ::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
   save_table(table_for(Algorithm::kRing));
   const auto table_of = [](bool one_machine) {
-    return *agree_on_plans(
+    return *agree_on_tuning(
                 {}, one_machine,
                 [](const std::string& mine) { return std::vector<std::string>{mine}; }, 0)
                 .table;

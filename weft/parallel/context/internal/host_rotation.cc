@@ -13,7 +13,7 @@
 #include "weft/net/memory/host.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/context/internal/block.h"
-#include "weft/parallel/context/internal/passing.h"
+#include "weft/parallel/context/internal/ring_rotation.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -124,9 +124,9 @@ class HostRing {
 
 namespace {
 
-class HostPassing final : public Passing {
+class HostRotation final : public RingRotation {
  public:
-  HostPassing(HostRing& host, const Ring& ring, const KeysAndValues& mine, Pass pass)
+  HostRotation(HostRing& host, const Ring& ring, const KeysAndValues& mine, Pass pass)
       : host_(host), ring_(ring), number_(host.next_keys()) {
     if (pass == Pass::kBackward) first_gradients_ = host.next_gradients(ring.ranks - 1);
     keys_ = host_.publish(host_.keys(ring.rank), number_, {mine.first, mine.second});
@@ -220,9 +220,9 @@ std::shared_ptr<HostRing> make_host_ring(const Group& group) {
   return std::make_shared<HostRing>(group);
 }
 
-std::unique_ptr<Passing> pass_in_place(HostRing& host, const Ring& ring, const KeysAndValues& mine,
-                                       Pass pass) {
-  return std::make_unique<HostPassing>(host, ring, mine, pass);
+std::unique_ptr<RingRotation> rotate_in_place(HostRing& host, const Ring& ring,
+                                              const KeysAndValues& mine, Pass pass) {
+  return std::make_unique<HostRotation>(host, ring, mine, pass);
 }
 
 }  // namespace weft::parallel::internal

@@ -1,4 +1,4 @@
-#include "weft/comm/internal/plans.h"
+#include "weft/comm/internal/tuning.h"
 
 #include "weft/base/error.h"
 #include "weft/base/text/variables.h"
@@ -30,14 +30,14 @@ plan::CostTable table_for(bool one_machine) {
 
 }  // namespace
 
-Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net::Exchange& exchange,
-                     int rank) {
-  Plans plans{.table = nullptr,
-              .algorithm = parse(options.algorithm),
-              .ordered_sums = options.ordered_sums};
+Tuning agree_on_tuning(const BackendOptions& options, bool one_machine,
+                       const net::Exchange& exchange, int rank) {
+  Tuning tuning{.table = nullptr,
+                .algorithm = parse(options.algorithm),
+                .ordered_sums = options.ordered_sums};
   const std::string name =
-      std::string(plans.algorithm ? schedule::to_string(*plans.algorithm) : "auto") +
-      (plans.ordered_sums ? " with ordered sums" : "");
+      std::string(tuning.algorithm ? schedule::to_string(*tuning.algorithm) : "auto") +
+      (tuning.ordered_sums ? " with ordered sums" : "");
   const auto all = exchange(name + "\n" + (rank == 0 ? table_for(one_machine).text() : ""));
   for (std::size_t peer = 0; peer < all.size(); ++peer) {
     const std::string theirs = all[peer].substr(0, all[peer].find('\n'));
@@ -48,16 +48,16 @@ Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net:
                     "; set WEFT_ALGORITHM and ordered_sums to the same values on all ranks",
                 {"init", rank, static_cast<int>(peer)});
   }
-  plans.table = std::make_shared<plan::CostTable>(
+  tuning.table = std::make_shared<plan::CostTable>(
       plan::CostTable::parse(all[0].substr(all[0].find('\n') + 1)));
-  return plans;
+  return tuning;
 }
 
-Chooser::Chooser(const Plans& plans, plan::Transport transport, int world)
+Chooser::Chooser(const Tuning& tuning, plan::Transport transport, int world)
     // A sum of two numbers does not depend on their order.
-    : algorithm_(plans.algorithm),
-      ordered_sums_(plans.ordered_sums || world <= 2),
-      planner_(plans.table ? *plans.table : plan::default_table(), {transport, world}) {}
+    : algorithm_(tuning.algorithm),
+      ordered_sums_(tuning.ordered_sums || world <= 2),
+      planner_(tuning.table ? *tuning.table : plan::default_table(), {transport, world}) {}
 
 schedule::Request Chooser::decide(schedule::Request request, std::size_t element) const {
   if (ordered_sums_ && is_ordered(request.collective) && request.world > 2) {

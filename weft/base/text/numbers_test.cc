@@ -1,0 +1,32 @@
+#include "weft/base/text/numbers.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+namespace weft {
+
+TEST(Numbers, ParseNumberTakesTheWholeTextOnly) {
+  EXPECT_EQ(parse_number<int>("-12"), -12);
+  EXPECT_EQ(parse_number<double>("2.5e-3"), 2.5e-3);
+  EXPECT_EQ(parse_number<std::uint8_t>("255"), 255);
+  for (const char* const text : {"", " 1", "1 ", "+1", "0x10", "1.5", "99999999999"})
+    EXPECT_EQ(parse_number<int>(text), std::nullopt) << text;
+  EXPECT_EQ(parse_number<std::uint8_t>("-1"), std::nullopt);
+}
+
+TEST(Numbers, ParseCountRefusesNegativeNumbers) {
+  EXPECT_EQ(parse_count("0"), 0);
+  EXPECT_EQ(parse_count("-1"), std::nullopt);
+  EXPECT_EQ(parse_count("one"), std::nullopt);
+  EXPECT_EQ(parse_count<std::int64_t>("5000000000"), 5'000'000'000);
+}
+
+TEST(Numbers, FormattedHasTextsOfAnyLength) {
+  EXPECT_EQ(formatted("%.1f ms, rank %d", 12.34, 3), "12.3 ms, rank 3");
+  EXPECT_EQ(formatted("%s", ""), "");
+  for (const std::size_t length : {127, 128, 1000})
+    EXPECT_EQ(formatted("%s", std::string(length, 'x').c_str()), std::string(length, 'x'));
+}
+
+}  // namespace weft
