@@ -20,6 +20,7 @@
 #include "weft/engine/internal/hidden_gradients.h"
 #include "weft/engine/internal/module_watch.h"
 #include "weft/engine/internal/samples.h"
+#include "weft/engine/internal/state_slices.h"
 #include "weft/engine/internal/unit.h"
 #include "weft/engine/internal/updates.h"
 #include "weft/engine/internal/whole_updates.h"
@@ -108,11 +109,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void each_whole(const Visit& visit) = 0;
   // Collective: all ranks get rank 0's values.
   virtual void take_over(const std::map<std::string, at::Tensor>& state) = 0;
-  // This rank's weights and state in place: the part that it saves, or the part that it fills on
-  // loading, for itself or for its host. Not collective.
-  // kToLoad takes over what the program has changed in the module. kToReplace and kWeights do not:
-  // all values, or those of the weights, get new ones.
-  enum class Wanted { kToSave, kToLoad, kToReplace, kWeights };
+  // This rank's weights and state in place. Not collective.
+  using Wanted = internal::Wanted;
   virtual checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) = 0;
   // Collective. Called before and after the slices are filled.
   virtual void begin_load() = 0;
