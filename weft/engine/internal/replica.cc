@@ -66,7 +66,7 @@ Replica::Replica(Context what) : Engine(std::move(what)), memory_(group_, params
   }
   begin_watch();
   watch().note_samples();
-  company_.emplace(&group_.backend(), number_, trained_params_);
+  company_.emplace(&group_.backend(), model_name().number, trained_params_);
   make_transport();
 }
 
@@ -439,7 +439,7 @@ Replica::NamedTensors Replica::optimizer_state() {
   memory_.each_state([&](const std::string& name, const at::Tensor& state) {
     all.emplace_back(name, state.clone());
   });
-  add_steps(all);
+  state().add_steps(all);
   return all;
 }
 
@@ -462,7 +462,7 @@ void Replica::load_optimizer_state(const NamedTensors& given) {
   memory_.each_state([&](const std::string& name, at::Tensor state) {
     if (memory_.writes()) state.copy_(by_name.at(name));
   });
-  take_steps(by_name);
+  state().take_steps(by_name);
   end_load();  // values of weights may have been copied by hand before
 }
 

@@ -1,12 +1,10 @@
-// A model's state as slices, in place, for checkpoints that no rank ever holds completely.
+// The state of a sharded model as slices, in place, for checkpoints that no rank ever holds
+// completely.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <map>
 #include <string>
 
-#include "weft/comm/texts.h"
-#include "weft/engine/internal/replica.h"
 #include "weft/engine/internal/sharded_model.h"
 
 namespace weft::engine {
@@ -63,96 +61,6 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
     }
   }
   return all;
-}
-
-checkpoint::Slices Engine::shards(const Sharded::Placing& placing) {
-  const at::NoGradGuard guard;
-  settle();
-  checkpoint::Slices all = slices(placing, Wanted::kToSave);
-  if (!updates_) return all;
-  for (std::size_t i = 0; i < trained_; ++i) {
-    const std::string name = internal::rectangle_of(params_[i], placing).name;
-    if (name.empty() || static_cast<int>(i) % group_.size() != group_.rank()) continue;
-    all.push_back(checkpoint::whole_slice(
-        name + ".step", at::scalar_tensor(updates_->steps(static_cast<int>(i)), at::kLong)));
-    if (!whole_) continue;
-    for (const auto& [state, tensor] : whole_->state(static_cast<int>(i)))
-      all.push_back(checkpoint::whole_slice(name + "." + state, tensor));
-  }
-  if (group_.rank() == 0)
-    all.push_back(checkpoint::whole_slice("steps", at::scalar_tensor(steps_, at::kLong)));
-  return all;
-}
-
-checkpoint::Slices Engine::held(const Sharded::Placing& placing) {
-  const at::NoGradGuard guard;
-  settle();
-  checkpoint::Slices all = slices(placing, Wanted::kToLoad);
-  if (counts_held_apart()) held_changes_.lend(all);
-  return all;
-}
-
-void Engine::take_changes() {
-  const at::NoGradGuard guard;
-  guarded([&] {
-    begin_load();
-    watch().check(false);  // tensors of held() have versions of their own
-    if (!is_held_changed_anywhere()) check_values();
-    take_loaded();
-    end_load();
-  });
-}
-
-void Engine::check_changes() {
-  const at::NoGradGuard guard;
-  guarded([&] {
-    settle();
-    if (!is_held_changed_anywhere()) check_values();
-  });
-}
-
-void Engine::load_shards(const checkpoint::SliceSource& source, const Sharded::Placing& placing,
-                         bool weights_only) {
-  const at::NoGradGuard guard;
-  settle();
-  weights_only = weights_only || !updates_;
-  std::map<int, at::Tensor> steps;
-  const at::Tensor done = at::scalar_tensor(steps_, at::kLong);
-  const auto wanted = [&] {
-    checkpoint::Slices all = slices(placing, weights_only ? Wanted::kWeights : Wanted::kToReplace);
-    for (std::size_t i = 0; !weights_only && i < trained_; ++i) {
-      const std::string name = internal::rectangle_of(params_[i], placing).name;
-      if (name.empty()) continue;
-      at::Tensor& step = steps[static_cast<int>(i)] = at::scalar_tensor(0, at::kLong);
-      all.push_back(checkpoint::whole_slice(name + ".step", step));
-      if (!whole_) continue;
-      for (const auto& [state, tensor] : whole_->state(static_cast<int>(i)))
-        all.push_back(checkpoint::whole_slice(name + "." + state, tensor));
-    }
-    if (!weights_only) all.push_back(checkpoint::whole_slice("steps", done));
-    return all;
-  };
-  on_all_ranks([&] { source.check(wanted()); });
-  // Drops values that the program has given by torch::load(). The slices then have other memory.
-  go_home();
-  const checkpoint::Slices mine = wanted();
-  guarded([&] { begin_load(); });
-  on_all_ranks([&] { source.fill(mine); });
-  guarded([&] {
-    for (const auto& [param, step] : steps) updates_->steps(param) = step.item<std::int64_t>();
-    steps_ = done.item<std::int64_t>();
-    end_load();
-  });
-}
-
-// An error of the group itself ends all groups of the model.
-void Engine::on_all_ranks(const std::function<void()>& body) {
-  const auto exchange = [&](const std::string& mine) {
-    return guarded([&] { return comm::all_gather_texts(group_, mine); });
-  };
-  comm::together(
-      group_, body,
-      {.operation = "load_shards", .failed = "cannot load its slices", .exchange = exchange});
 }
 
 void ShardedModel::begin_load() {
