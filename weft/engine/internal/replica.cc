@@ -196,7 +196,7 @@ void Replica::on_ready(int param) {
           [self = std::static_pointer_cast<Replica>(shared_from_this())] { self->end_backward(); });
     }
     // Keeps the gradient as it is now. step() finds out whether the program has changed it since.
-    if (updates_) watch().shown(param);
+    if (updates_) watch().gradients().note(param);
     transport_->ready(param);
   });
 }
@@ -251,7 +251,7 @@ void Replica::await_gradients() {
   guarded([&] {
     const Shown shown(*this);
     drop_spent();
-    watch().check_gradients();
+    watch().gradients().check();
     settle();
     transport_->reduce();
     reduced_ = true;
@@ -274,7 +274,7 @@ Sharded::Finite Replica::are_finite() {
   return guarded([&]() -> Sharded::Finite {
     const Shown shown(*this);
     drop_spent();
-    watch().check_gradients();
+    watch().gradients().check();
     settle();
     passed_ = true;  // its gradients are with the transport from now on
     return {transport_->all_finite(), transport_->knows_all()};
@@ -292,7 +292,7 @@ void Replica::forget() {
   any_ready_ = passed_ = reduced_ = false;
   spent_.end_step();
   company_->forget();
-  watch().forget_gradients();
+  watch().gradients().forget();
   if (options_.check) options_.check->clear();
 }
 

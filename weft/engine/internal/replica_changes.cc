@@ -77,7 +77,7 @@ void Replica::take_loaded() {
 void Replica::take_module_changes() {
   settle();
   watch().check(false);
-  watch().check_gradients();
+  watch().gradients().check();
   if (!memory_.is_shared()) return take_moved();
   const std::vector<int> moved = watch().moved(trained_);
   if (moved.empty()) return;
