@@ -44,7 +44,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Engine& operator=(const Engine&) = delete;
   // Called after construction, since hooks hold a weak pointer to it.
   void start();
-  // Ends all waits of peers for this rank, with kAborted: by a failed call, `error`, or `why`.
+  // Ends all waits of peers for this rank: by a failed call, `error`, or `why`. Always with
+  // kAborted, unlike as_ended(): peers can regroup after it, whatever has ended this rank.
   void abandon() noexcept;
   void abandon_by(const std::exception& error) noexcept;
   virtual void abandon(const std::string& why) noexcept;
