@@ -6,7 +6,10 @@
 //   with an optimizer:    step()                -> Transport::finish: the weights are updated
 //
 // If ranks can share memory, weights and optimizer state exist once per host. Otherwise each rank
-// has all of them.
+// has all of them (replica_memory.h).
+//
+// The changes of the module between two steps (replica_changes.cc) are no class of their own: they
+// concern the weights, the transport, the optimizer, and the order of a step.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,5 @@
 // A replica takes over what the program has changed in the module between two steps
-// (module_watch.h). A second source of Replica and no class: each change concerns weights, the
-// transport, the optimizer and the order of a step.
+// (module_watch.h).
 #include <ATen/ATen.h>
 
 #include "weft/engine/internal/replica.h"

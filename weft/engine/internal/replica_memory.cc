@@ -135,7 +135,8 @@ std::vector<WholePiece> ReplicaMemory::pieces() const {
   return all;
 }
 
-void ReplicaMemory::each_state(const std::function<void(const std::string&, at::Tensor)>& visit) {
+void ReplicaMemory::each_state(
+    const std::function<void(const std::string&, at::Tensor)>& visit) const {
   WEFT_CHECK(updates_ != nullptr, "the model has no optimizer");
   for (std::size_t i = 0; i < trained_; ++i) {
     for (std::size_t array = 0; array < updates_->arrays_of(static_cast<int>(i)); ++array) {

@@ -53,7 +53,8 @@ class ReplicaMemory {
   std::vector<WholePiece> pieces() const;
 
   // "<name>.<array>" of all trained parameters, in place.
-  void each_state(const std::function<void(const std::string& name, at::Tensor state)>& visit);
+  void each_state(
+      const std::function<void(const std::string& name, at::Tensor state)>& visit) const;
   // All ranks get rank 0's weights of trained parameters, and its state. Collective.
   void share_rank_0();
   // All ranks get the values of `given` on rank 0, by name: weights and state. Collective.
